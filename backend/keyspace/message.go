@@ -1,0 +1,59 @@
+package keyspace
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"sluice/backend/sale"
+)
+
+// Message is one order on its way through the queue, as the Redis lists hold it: five fields with a space between,
+//
+//	<order id> <sale id> <nth> <serial> <buyer>
+//
+// The id comes first so that scripts find it with one pattern; the buyer comes last because it may hold spaces. admit.lua
+// writes the same form.
+type Message = sale.Order
+
+// EncodeMessage writes the wire form. The order must be valid (see sale.ValidateID, sale.ValidateBuyer).
+func EncodeMessage(m Message) string {
+	b := make([]byte, 0, 64)
+	b = strconv.AppendInt(b, int64(m.ID), 10)
+	b = append(append(b, ' '), m.SaleID...)
+	b = strconv.AppendInt(append(b, ' '), int64(m.Nth), 10)
+	b = strconv.AppendInt(append(b, ' '), m.Serial, 10)
+	b = append(append(b, ' '), m.Buyer...)
+	return string(b)
+}
+
+// ErrMessage is wrapped by every error of DecodeMessage.
+var ErrMessage = errors.New("keyspace: not a queue message")
+
+// DecodeMessage reads the wire form; the order's status is queued.
+func DecodeMessage(s string) (Message, error) {
+	var f [5]string
+	rest, ok := s, true
+	for i := range 4 {
+		if f[i], rest, ok = strings.Cut(rest, " "); !ok {
+			return Message{}, ErrMessage
+		}
+	}
+	f[4] = rest
+	id, err := sale.ParseOrderID(f[0])
+	if err != nil {
+		return Message{}, ErrMessage
+	}
+	nth, err := strconv.Atoi(f[2])
+	if err != nil || nth < 1 || nth > sale.MaxPerBuyer {
+		return Message{}, ErrMessage
+	}
+	serial, err := strconv.ParseInt(f[3], 10, 64)
+	if err != nil || serial < 1 {
+		return Message{}, ErrMessage
+	}
+	if sale.ValidateID(f[1]) != nil || sale.ValidateBuyer(f[4]) != nil {
+		return Message{}, ErrMessage
+	}
+	return Message{ID: id, SaleID: f[1], Nth: nth, Serial: serial, Buyer: f[4], Status: sale.StatusQueued}, nil
+}

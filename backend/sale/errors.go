@@ -1,0 +1,38 @@
+package sale
+
+import (
+	"errors"
+	"strings"
+)
+
+// Errors that packages wrap and callers match with errors.Is.
+var (
+	ErrNotFound    = errors.New("not found")
+	ErrExists      = errors.New("exists already")
+	ErrConflict    = errors.New("not possible in this state")
+	ErrUnavailable = errors.New("temporarily unavailable") // a store is down or overloaded; nobody's request is at fault
+)
+
+// FieldError says what is wrong with one field of a request.
+type FieldError struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+// InvalidError lists everything that is wrong with a request. The zero value is empty and ready for Add.
+type InvalidError struct {
+	Fields []FieldError
+}
+
+// Add notes one more mistake.
+func (e *InvalidError) Add(field, detail string) {
+	e.Fields = append(e.Fields, FieldError{field, detail})
+}
+
+func (e *InvalidError) Error() string {
+	parts := make([]string, len(e.Fields))
+	for i, f := range e.Fields {
+		parts[i] = f.Field + ": " + f.Detail
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,161 @@
+// Package sale holds the words of the business: a sale, an order, the outcome of a purchase, and the
+// errors every other package speaks in. It uses the standard library only and imports nothing of sluice.
+package sale
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of a sale. Redis scripts compute with Lua numbers (exact up to 2^53), so every count stays far below that.
+const (
+	MaxStock    = 1_000_000_000
+	MaxPerBuyer = 100
+	MaxIDLen    = 64
+	MaxTitleLen = 200
+	MaxBuyerLen = 255
+)
+
+// Switch is what the operator has set a sale to. It is not what a buyer sees: that is State.
+type Switch string
+
+// The positions of the switch. Closed is final.
+const (
+	On     Switch = "on"
+	Paused Switch = "paused"
+	Closed Switch = "closed"
+)
+
+// State is what a buyer sees of a sale at one instant; it follows from the switch, the window and the units left.
+type State string
+
+// The states of a sale.
+const (
+	StateScheduled State = "scheduled"
+	StateOpen      State = "open"
+	StatePaused    State = "paused"
+	StateSoldOut   State = "sold_out"
+	StateClosed    State = "closed"
+)
+
+// Price is an amount in the minor unit of its currency (cents), and the ISO 4217 code.
+type Price struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Sale is one product on sale. The zero value is not valid; see Validate.
+type Sale struct {
+	ID       string
+	Title    string
+	Price    Price
+	Stock    int64     // units in all, sold ones included; restocking raises it
+	PerBuyer int       // units one buyer may hold at a time
+	OpensAt  time.Time // millisecond precision
+	ClosesAt time.Time // millisecond precision; zero: the sale has no end
+	Switch   Switch
+	Version  int64 // counts the changes of this sale, from 1; stores apply only what is newer
+}
+
+// StateAt tells what a buyer sees at the time now with left units left.
+func (s Sale) StateAt(now time.Time, left int64) State {
+	switch {
+	case s.Switch == Closed, !s.ClosesAt.IsZero() && !now.Before(s.ClosesAt):
+		return StateClosed
+	case s.Switch == Paused:
+		return StatePaused
+	case now.Before(s.OpensAt):
+		return StateScheduled
+	case left <= 0:
+		return StateSoldOut
+	}
+	return StateOpen
+}
+
+// Validate reports every field that is wrong at once, as an *InvalidError, or nil.
+func (s Sale) Validate() error {
+	var bad InvalidError
+	if err := ValidateID(s.ID); err != nil {
+		bad.Add("id", err.Error())
+	}
+	switch {
+	case strings.TrimSpace(s.Title) == "":
+		bad.Add("title", "must not be empty")
+	case len(s.Title) > MaxTitleLen:
+		bad.Add("title", fmt.Sprintf("must not exceed %d bytes", MaxTitleLen))
+	case !printable(s.Title):
+		bad.Add("title", "must be UTF-8 text without control characters")
+	}
+	if s.Price.Amount < 0 {
+		bad.Add("price.amount", "must not be negative")
+	}
+	if !currencyCode(s.Price.Currency) {
+		bad.Add("price.currency", "must be three capital letters (ISO 4217)")
+	}
+	if s.Stock < 1 || s.Stock > MaxStock {
+		bad.Add("stock", fmt.Sprintf("must be between 1 and %d", MaxStock))
+	}
+	switch {
+	case s.PerBuyer < 1 || s.PerBuyer > MaxPerBuyer:
+		bad.Add("per_buyer", fmt.Sprintf("must be between 1 and %d", MaxPerBuyer))
+	case s.Stock >= 1 && int64(s.PerBuyer) > s.Stock:
+		bad.Add("per_buyer", "must not exceed stock")
+	}
+	if s.OpensAt.IsZero() {
+		bad.Add("opens_at", "must be set")
+	}
+	if !s.ClosesAt.IsZero() && !s.ClosesAt.After(s.OpensAt) {
+		bad.Add("closes_at", "must be after opens_at")
+	}
+	if len(bad.Fields) > 0 {
+		return &bad
+	}
+	return nil
+}
+
+// ValidateID tells whether id may name a sale: 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or a digit.
+// Such an id is safe in a URL, a Redis key and a queue message.
+func ValidateID(id string) error {
+	if id == "" || len(id) > MaxIDLen {
+		return fmt.Errorf("must have 1 to %d characters", MaxIDLen)
+	}
+	for i := 0; i < len(id); i++ {
+		c := id[i]
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return errors.New("may hold letters, digits, '.', '_' and '-' only, and begins with a letter or a digit")
+		}
+	}
+	return nil
+}
+
+// ValidateBuyer tells whether b may name a buyer: 1 to 255 bytes of UTF-8 with no control characters.
+func ValidateBuyer(b string) error {
+	if b == "" || len(b) > MaxBuyerLen {
+		return fmt.Errorf("buyer must have 1 to %d bytes", MaxBuyerLen)
+	}
+	if !printable(b) {
+		return errors.New("buyer must be UTF-8 text without control characters")
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+}
+
+func currencyCode(s string) bool {
+	if len(s) != 3 {
+		return false
+	}
+	for i := 0; i < 3; i++ {
+		if s[i] < 'A' || s[i] > 'Z' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,102 @@
+// Package problem writes refusals as RFC 9457 problem details. Both edges and the backend use it, so that a buyer sees the same bytes
+// whoever refuses. It knows no HTTP library: callers put Body on the wire with ContentType.
+package problem
+
+import "encoding/json"
+
+// ContentType goes with every Body.
+const ContentType = "application/problem+json"
+
+// QuotaExceeded is the registered problem type for rate limits.
+const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// Code is the short, stable name of a refusal.
+type Code string
+
+// The codes, and with Info their status and title.
+const (
+	BadRequest           Code = "bad-request"
+	Unauthorized         Code = "unauthorized"
+	NotFound             Code = "not-found"
+	MethodNotAllowed     Code = "method-not-allowed"
+	AlreadyBought        Code = "already-bought"
+	SoldOut              Code = "sold-out"
+	SaleNotOpen          Code = "sale-not-open"
+	SaleClosed           Code = "sale-closed"
+	SalePaused           Code = "sale-paused"
+	Conflict             Code = "conflict"
+	BodyTooLarge         Code = "too-large" // 413
+	HeaderTooLarge       Code = "header-too-large"
+	IdempotencyKeyReused Code = "idempotency-key-reused"
+	RateLimited          Code = "quota-exceeded"
+	Unavailable          Code = "temporarily-unavailable"
+	Internal             Code = "internal-error"
+)
+
+type info struct {
+	status int
+	title  string
+}
+
+var table = map[Code]info{
+	BadRequest:           {400, "Bad request"},
+	Unauthorized:         {401, "Unauthorized"},
+	NotFound:             {404, "Not found"},
+	MethodNotAllowed:     {405, "Method not allowed"},
+	AlreadyBought:        {409, "Already bought"},
+	SoldOut:              {409, "Sold out"},
+	SaleNotOpen:          {409, "Sale not open yet"},
+	SaleClosed:           {409, "Sale closed"},
+	SalePaused:           {409, "Sale paused"},
+	Conflict:             {409, "Conflict"},
+	BodyTooLarge:         {413, "Too large"},
+	HeaderTooLarge:       {431, "Too large"},
+	IdempotencyKeyReused: {422, "Idempotency key reused"},
+	RateLimited:          {429, "Too many requests"},
+	Unavailable:          {503, "Temporarily unavailable"},
+	Internal:             {500, "Internal error"},
+}
+
+// FieldError says what is wrong with one field of a request.
+type FieldError struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+// Details is the body of a refusal. Only Code is required; New fills Type, Title and Status from it.
+type Details struct {
+	Type             string       `json:"type"`
+	Title            string       `json:"title"`
+	Status           int          `json:"status"`
+	Detail           string       `json:"detail,omitempty"`
+	Code             Code         `json:"code"`
+	Errors           []FieldError `json:"errors,omitempty"`
+	OrderID          string       `json:"order_id,omitempty"`
+	OpensAt          string       `json:"opens_at,omitempty"`
+	ViolatedPolicies []string     `json:"violated-policies,omitempty"`
+}
+
+// New starts the details of a refusal. An unknown code becomes Internal.
+func New(code Code, detail string) Details {
+	i, ok := table[code]
+	if !ok {
+		code, i = Internal, table[Internal]
+	}
+	d := Details{Type: "about:blank", Title: i.title, Status: i.status, Detail: detail, Code: code}
+	switch code {
+	case RateLimited:
+		d.Type = QuotaExceeded
+	case HeaderTooLarge:
+		d.Code = BodyTooLarge
+	}
+	return d
+}
+
+// Body is the JSON form.
+func (d Details) Body() []byte {
+	b, err := json.Marshal(d)
+	if err != nil { // strings and numbers only: cannot fail
+		panic(err)
+	}
+	return b
+}

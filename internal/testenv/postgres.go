@@ -1,0 +1,188 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Postgres is a PostgreSQL server. Its methods are not safe for concurrent use.
+type Postgres struct {
+	URL string // postgres://... of the database that was made for this test
+
+	t    testing.TB
+	port int
+	dir  string
+	bin  string
+	cred *syscall.Credential
+	args []string
+	proc *process
+}
+
+var shared struct {
+	sync.Mutex
+	server *Postgres
+	count  atomic.Int64
+}
+
+// SharedPostgres returns a new, empty database on a server that all tests of this process share. It does not wait for the disk
+// (fsync=off). The package needs TestMain, see Main.
+func SharedPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		server, err := newPostgres("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		if err != nil {
+			t.Fatalf("testenv: %v", err)
+		}
+		shared.server = server
+	}
+	name := "test_" + strconv.FormatInt(shared.count.Add(1), 10)
+	if err := shared.server.exec("CREATE DATABASE " + name); err != nil {
+		t.Fatalf("testenv: create database: %v", err)
+	}
+	return &Postgres{URL: shared.server.url(name), t: t}
+}
+
+// StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database; args are options for
+// postgres, such as "-c", "max_connections=20". It is stopped when the test ends.
+func StartPostgres(t testing.TB, args ...string) *Postgres {
+	t.Helper()
+	p, err := newPostgres(args...)
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	p.t = t
+	t.Cleanup(p.destroy)
+	if err := p.exec("CREATE DATABASE sluice"); err != nil {
+		t.Fatalf("testenv: create database: %v", err)
+	}
+	p.URL = p.url("sluice")
+	return p
+}
+
+// Start starts the server again after Stop or Kill.
+func (p *Postgres) Start() {
+	p.t.Helper()
+	if err := p.start(); err != nil {
+		p.t.Fatalf("testenv: %v", err)
+	}
+}
+
+// Stop ends the server in order, without waiting for its clients. Only for a server of StartPostgres.
+func (p *Postgres) Stop() { p.proc.end(syscall.SIGINT) }
+
+// Kill ends the server at once, as a crash would: it recovers from its log at the next Start.
+func (p *Postgres) Kill() { p.proc.end(syscall.SIGQUIT) }
+
+func newPostgres(args ...string) (*Postgres, error) {
+	const where = "/usr/lib/postgresql/*/bin/"
+	initdb, err := find("initdb", where+"initdb")
+	if err != nil {
+		return nil, errors.New("PostgreSQL is not installed: apt-get install postgresql")
+	}
+	p := &Postgres{bin: filepath.Join(filepath.Dir(initdb), "postgres"), args: args}
+	if p.cred, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	if p.dir, err = os.MkdirTemp("", "sluice-pg-"); err != nil {
+		return nil, err
+	}
+	if p.cred != nil {
+		if err := os.Chown(p.dir, int(p.cred.Uid), int(p.cred.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.Command(initdb, "-D", p.data(), "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	cmd.Dir = p.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %v\n%s", err, out)
+	}
+	if p.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	if err := p.start(); err != nil {
+		p.destroy()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
+
+func (p *Postgres) url(database string) string {
+	return fmt.Sprintf("postgres://sluice@127.0.0.1:%d/%s?sslmode=disable", p.port, database)
+}
+
+func (p *Postgres) start() error {
+	log := filepath.Join(p.dir, "postgres.log")
+	args := append([]string{
+		"-D", p.data(), "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=" + p.dir, "-c", "max_connections=200",
+	}, p.args...)
+	if p.cred != nil { // the server, not root, will write here
+		f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND, 0o644)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		_ = os.Chown(log, int(p.cred.Uid), int(p.cred.Gid))
+	}
+	proc, err := start(p.bin, p.cred, p.dir, log, syscall.SIGQUIT, args...)
+	if err != nil {
+		return err
+	}
+	p.proc = proc
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = p.exec("SELECT 1"); err == nil {
+			return nil
+		}
+		select {
+		case <-proc.done:
+			return fmt.Errorf("postgres ended at once\n%s", tail(log))
+		default:
+		}
+	}
+	return fmt.Errorf("postgres does not answer: %v\n%s", err, tail(log))
+}
+
+func (p *Postgres) exec(sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.url("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+func (p *Postgres) destroy() {
+	if p.proc != nil {
+		p.proc.end(syscall.SIGQUIT)
+	}
+	_ = os.RemoveAll(p.dir)
+}
+
+func stopPostgres() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		shared.server.destroy()
+		shared.server = nil
+	}
+}

@@ -1,0 +1,160 @@
+// Package testenv starts the real servers that tests need: on loopback, on free ports, with a temporary folder each, and
+// stops them again by their process. A server that is not installed fails the test with one line that says what to install.
+//
+// A package whose tests call Postgres must run its tests through Main, which stops the shared server at the end.
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Main runs the tests and then stops what they shared. Use it as: func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }.
+func Main(m *testing.M) int {
+	code := m.Run()
+	stopPostgres()
+	return code
+}
+
+// FreePort returns a loopback TCP port that was free a moment ago and that no other call in this process was given.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatalf("testenv: no free port: %v", err)
+	}
+	return port
+}
+
+var ports struct {
+	sync.Mutex
+	given map[int]bool
+}
+
+func freePort() (int, error) {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.given == nil {
+		ports.given = map[int]bool{}
+	}
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		if !ports.given[port] {
+			ports.given[port] = true
+			return port, nil
+		}
+	}
+}
+
+// Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never happened: ...".
+func Eventually(t testing.TB, timeout time.Duration, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("within %s this never happened: %s", timeout, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Find returns the path of a server binary, looking in PATH, in the places where Debian keeps daemons, and in the given patterns.
+func Find(t testing.TB, name, debianPackage string, patterns ...string) string {
+	t.Helper()
+	path, err := find(name, patterns...)
+	if err != nil {
+		t.Fatalf("%s is not installed: apt-get install %s", name, debianPackage)
+	}
+	return path
+}
+
+func find(name string, patterns ...string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, pattern := range append(patterns, "/usr/sbin/"+name, "/usr/local/sbin/"+name) {
+		found, _ := filepath.Glob(pattern)
+		sort.Strings(found)
+		if len(found) > 0 {
+			return found[len(found)-1], nil
+		}
+	}
+	return "", fmt.Errorf("%s not found", name)
+}
+
+// process is a child that dies with the test process.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func start(bin string, cred *syscall.Credential, dir, log string, deathSignal syscall.Signal, args ...string) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(bin, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: deathSignal, Credential: cred}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() { _ = cmd.Wait(); close(p.done) }()
+	return p, nil
+}
+
+// end sends sig and waits for the process to end; after ten seconds it is killed.
+func (p *process) end(sig syscall.Signal) {
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	_ = p.cmd.Process.Signal(sig)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// unprivileged is the account for servers that refuse to run as root; nil when this process is not root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.Atoi(u.Uid)
+		gid, err2 := strconv.Atoi(u.Gid)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}, nil
+		}
+	}
+	return nil, fmt.Errorf("no account to run it as: neither postgres nor nobody exists")
+}
+
+func tail(path string) string {
+	b, _ := os.ReadFile(path)
+	if len(b) > 2000 {
+		b = b[len(b)-2000:]
+	}
+	return string(b)
+}

@@ -1,0 +1,73 @@
+// Package token signs and verifies the JWTs that name a buyer. Verification pins HS256, wants exp and sub, refuses crit, and never tells
+// a caller's client why: the error is for logs.
+package token
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// MinSecret is the least length of a signing secret, in bytes.
+const MinSecret = 32
+
+// MaxLen is the longest token that Verify looks at, in bytes.
+const MaxLen = 4096
+
+// ErrInvalid is wrapped by every error of Verify.
+var ErrInvalid = errors.New("invalid token")
+
+// Key signs and verifies. It is safe for concurrent use; the zero value is not usable.
+type Key struct {
+	secret []byte
+	parser *jwt.Parser
+	now    func() time.Time
+}
+
+// NewKey makes a key from a secret of at least MinSecret bytes.
+func NewKey(secret string) (*Key, error) { return NewKeyAt(secret, time.Now) }
+
+// NewKeyAt is NewKey with a clock of the caller's.
+func NewKeyAt(secret string, now func() time.Time) (*Key, error) {
+	if len(secret) < MinSecret {
+		return nil, fmt.Errorf("the token secret must have at least %d bytes, and has %d", MinSecret, len(secret))
+	}
+	return &Key{
+		secret: []byte(secret),
+		now:    now,
+		parser: jwt.NewParser(jwt.WithValidMethods([]string{"HS256"}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(now), jwt.WithStrictDecoding()),
+	}, nil
+}
+
+// Sign makes a token for the buyer sub that is valid for ttl from now.
+func (k *Key) Sign(sub string, ttl time.Duration) (string, error) {
+	now := k.now()
+	t := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{
+		Subject: sub, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
+	})
+	return t.SignedString(k.secret)
+}
+
+// Verify returns the verified subject.
+func (k *Key) Verify(raw string) (sub string, err error) {
+	if len(raw) > MaxLen || strings.Count(raw, ".") != 2 {
+		return "", fmt.Errorf("%w: not three segments of at most %d bytes", ErrInvalid, MaxLen)
+	}
+	var claims jwt.RegisteredClaims
+	t, err := k.parser.ParseWithClaims(raw, &claims, func(t *jwt.Token) (any, error) {
+		if _, has := t.Header["crit"]; has {
+			return nil, errors.New("crit is not supported")
+		}
+		return k.secret, nil
+	})
+	if err != nil || !t.Valid {
+		return "", fmt.Errorf("%w: %v", ErrInvalid, err)
+	}
+	if claims.Subject == "" {
+		return "", fmt.Errorf("%w: no sub", ErrInvalid)
+	}
+	return claims.Subject, nil
+}
