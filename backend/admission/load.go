@@ -1,0 +1,81 @@
+package admission
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+)
+
+// Load makes a sale known to Redis: a new one, or one that Redis lost. orders yields every order of the sale that holds a unit in SQL.
+// Orders still in the queue are counted too, each once. A sale that Redis holds is left alone, so Load may run twice, or in two processes at once.
+// Errors wrap sale.ErrUnavailable, or are those of orders.
+//
+// The sale becomes buyable with the last write; a crash before leaves it unknown, and the next Load begins again. Buyers are added
+// only where none stands, so a slower Load cannot overwrite what was bought after a faster one.
+func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(sale.Order) error) error) error {
+	lane := s.space.LaneOf(def.ID)
+	census, err := s.TakeCensus(ctx, def.ID) // before SQL is read: an order that leaves the queue meanwhile is a row then
+	if err != nil {
+		return err
+	}
+	if census.Loaded {
+		return nil
+	}
+
+	var accepted, held int64
+	var newest sale.OrderID
+	seen := map[sale.OrderID]bool{}
+	buyers := map[string]string{}
+	add := func(o sale.Order) {
+		if seen[o.ID] {
+			return
+		}
+		seen[o.ID] = true
+		held++
+		accepted = max(accepted, o.Serial)
+		newest = max(newest, o.ID)
+		buyers[o.Buyer] = withPlace(buyers[o.Buyer], o.ID.String(), o.Nth)
+	}
+	if err := orders(func(o sale.Order) error { add(o); return nil }); err != nil {
+		return err
+	}
+	census.InFlight(func(m keyspace.Message) { add(m) })
+
+	if err := s.putBuyers(ctx, lane.Buyers(def.ID), buyers); err != nil {
+		return err
+	}
+	if newest > 0 {
+		ids := NewSequencer(s.client, s.space, nil)
+		if err := ids.Skip(ctx, newest.Sequence()); err != nil {
+			return err
+		}
+	}
+	args := append(definition(def), def.Stock-held, accepted, def.ID)
+	if err := s.load.Run(ctx, s.client, []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales()}, args...).Err(); err != nil {
+		return unavailable("load "+def.ID, err)
+	}
+	return nil
+}
+
+func (s *Stock) putBuyers(ctx context.Context, key string, buyers map[string]string) error {
+	const chunk = 1000
+	pipe := s.client.Pipeline()
+	flush := func() error {
+		if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
+			return unavailable("load buyers", err)
+		}
+		return nil
+	}
+	for buyer, held := range buyers {
+		pipe.HSetNX(ctx, key, buyer, held)
+		if pipe.Len() == chunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}

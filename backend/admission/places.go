@@ -1,0 +1,27 @@
+package admission
+
+import "strings"
+
+// The value of a buyer in the hash keyspace.Lane.Buyers: order ids by place, comma-separated, a place given back left empty.
+
+// placeOf is the place of id in held, from 1; 0 when it is not there.
+func placeOf(held, id string) int {
+	for nth := 1; held != ""; nth++ {
+		place, rest, _ := strings.Cut(held, ",")
+		if place == id {
+			return nth
+		}
+		held = rest
+	}
+	return 0
+}
+
+// withPlace is held with id at the place nth, from 1.
+func withPlace(held, id string, nth int) string {
+	places := strings.Split(held, ",")
+	for len(places) < nth {
+		places = append(places, "")
+	}
+	places[nth-1] = id
+	return strings.Join(places, ",")
+}

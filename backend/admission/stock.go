@@ -1,0 +1,176 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
+)
+
+// ErrNotLoaded tells that Redis does not hold the sale; Load it.
+var ErrNotLoaded = errors.New("admission: sale is not loaded")
+
+// View is a sale as Redis holds it at one instant.
+type View struct {
+	sale.Sale
+	Left     int64      // units nobody holds
+	Accepted int64      // orders ever accepted
+	State    sale.State // by Redis's clock
+}
+
+// Stock keeps the sales that Admit reads. SQL is the truth about them; Redis is made from it. It is safe for concurrent use.
+type Stock struct {
+	client redis.UniversalClient
+	space  keyspace.Space
+	sync   *redis.Script
+	load   *redis.Script
+	view   *redis.Script
+	census *redis.Script
+}
+
+// NewStock makes a Stock.
+func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
+	return &Stock{
+		client: client, space: space,
+		sync: redisscript.Load("sync"), load: redisscript.Load("load"), view: redisscript.Load("view"), census: redisscript.Load("census"),
+	}
+}
+
+// Sync brings a loaded sale up to date; units left move by the difference in stock. A version that is not newer changes nothing. It returns
+// ErrNotLoaded, or wraps sale.ErrUnavailable.
+func (s *Stock) Sync(ctx context.Context, def sale.Sale) error {
+	lane := s.space.LaneOf(def.ID)
+	answer, err := s.sync.Run(ctx, s.client, []string{lane.Sale(def.ID), lane.Stock(def.ID)}, definition(def)...).Text()
+	switch {
+	case err != nil:
+		return unavailable("sync "+def.ID, err)
+	case answer == "not_loaded":
+		return fmt.Errorf("%w: %s", ErrNotLoaded, def.ID)
+	}
+	return nil
+}
+
+func definition(d sale.Sale) []any {
+	var closes int64
+	if !d.ClosesAt.IsZero() {
+		closes = d.ClosesAt.UnixMilli()
+	}
+	return []any{d.Version, string(d.Switch), d.OpensAt.UnixMilli(), closes, d.PerBuyer, d.Stock, d.Title, d.Price.Amount, d.Price.Currency}
+}
+
+// View looks at one sale. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.
+func (s *Stock) View(ctx context.Context, id string) (View, error) {
+	lane := s.space.LaneOf(id)
+	f, err := s.view.Run(ctx, s.client, []string{lane.Sale(id), lane.Stock(id)}).StringSlice()
+	if err != nil {
+		return View{}, unavailable("view "+id, err)
+	}
+	if len(f) == 0 {
+		return View{}, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
+	}
+	return parseView(id, f)
+}
+
+// List looks at every loaded sale, one round trip a lane, in no order. An error wraps sale.ErrUnavailable.
+func (s *Stock) List(ctx context.Context) ([]View, error) {
+	var views []View
+	for _, lane := range s.space.All() {
+		ids, err := s.client.SMembers(ctx, lane.Sales()).Result()
+		if err != nil {
+			return nil, unavailable("list sales", err)
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		now := new(redis.TimeCmd)
+		defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
+		_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			now = p.Time(ctx)
+			for i, id := range ids {
+				defs[i], left[i] = p.HMGet(ctx, lane.Sale(id), viewFields...), p.Get(ctx, lane.Stock(id))
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, unavailable("list sales", err)
+		}
+		for i, id := range ids {
+			f := []string{strconv.FormatInt(now.Val().UnixMilli(), 10), left[i].Val()}
+			for _, field := range defs[i].Val() {
+				text, _ := field.(string)
+				f = append(f, text)
+			}
+			if f[1] == "" || f[2] == "" {
+				continue // lost; the next Load brings it back
+			}
+			v, err := parseView(id, f)
+			if err != nil {
+				return nil, err
+			}
+			views = append(views, v)
+		}
+	}
+	return views, nil
+}
+
+// viewFields are the fields of keyspace.Lane.Sale in the order in which view.lua answers them.
+var viewFields = []string{"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted"}
+
+func parseView(id string, f []string) (View, error) {
+	var n [9]int64
+	for i, at := range []int{0, 1, 2, 4, 5, 6, 7, 9, 11} {
+		v, err := strconv.ParseInt(f[at], 10, 64)
+		if err != nil {
+			return View{}, unavailable("view "+id, fmt.Errorf("field %d is %q", at, f[at]))
+		}
+		n[i] = v
+	}
+	v := View{
+		Sale: sale.Sale{
+			ID: id, Title: f[8], Price: sale.Price{Amount: n[7], Currency: f[10]}, Stock: n[6], PerBuyer: int(n[5]),
+			OpensAt: time.UnixMilli(n[3]).UTC(), Switch: sale.Switch(f[3]), Version: n[2],
+		},
+		Left: n[1], Accepted: n[8],
+	}
+	if n[4] > 0 {
+		v.ClosesAt = time.UnixMilli(n[4]).UTC()
+	}
+	v.State = v.StateAt(time.UnixMilli(n[0]), v.Left)
+	return v, nil
+}
+
+// FindOrder finds an order that this buyer holds and that may not be a row yet. Only Redis is asked. It returns sale.ErrNotFound, or wraps
+// sale.ErrUnavailable.
+//
+// Nothing is stored per order for this: the buyer's places in every loaded sale are looked at, in one round trip a lane.
+func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
+	for _, lane := range s.space.All() {
+		ids, err := s.client.SMembers(ctx, lane.Sales()).Result()
+		if err != nil {
+			return sale.Order{}, unavailable("find order", err)
+		}
+		held := make([]*redis.StringCmd, len(ids))
+		_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, saleID := range ids {
+				held[i] = p.HGet(ctx, lane.Buyers(saleID), buyer)
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return sale.Order{}, unavailable("find order", err)
+		}
+		for i, saleID := range ids {
+			if nth := placeOf(held[i].Val(), id.String()); nth > 0 {
+				return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Nth: nth, Status: sale.StatusQueued}, nil
+			}
+		}
+	}
+	return sale.Order{}, fmt.Errorf("order %s: %w", id, sale.ErrNotFound)
+}

@@ -1,0 +1,20 @@
+-- load: make a sale known to Redis, as the last step after its buyers were put in place. From here on it can be bought.
+--
+-- Replay-safe: a sale that is there already is left alone, whatever it holds.
+--
+-- KEYS 1 sale      hash
+--      2 stock     string  units left
+--      3 sales     set     ids of the sales in this lane
+-- ARGV 1 version   2 switch   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock in all   7 title
+--      8 price amount   9 currency   10 units left   11 acceptances so far   12 sale id
+-- Answers "loaded" or "present".
+
+local sale, stock, sales = KEYS[1], KEYS[2], KEYS[3]
+if redis.call('EXISTS', sale) == 1 and redis.call('EXISTS', stock) == 1 then
+  return 'present'
+end
+redis.call('HSET', sale, 'version', ARGV[1], 'switch', ARGV[2], 'opens_at', ARGV[3], 'closes_at', ARGV[4], 'per_buyer', ARGV[5],
+  'stock', ARGV[6], 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9], 'accepted', ARGV[11])
+redis.call('SET', stock, ARGV[10])
+redis.call('SADD', sales, ARGV[12])
+return 'loaded'
