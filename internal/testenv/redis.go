@@ -16,10 +16,10 @@ import (
 type Redis struct {
 	URL  string // redis://127.0.0.1:port/0
 	Addr string // 127.0.0.1:port
+	Dir  string // where it keeps its files
 
 	t    testing.TB
 	bin  string
-	dir  string
 	args []string
 	proc *process
 }
@@ -33,11 +33,11 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 		Addr: "127.0.0.1:" + strconv.Itoa(port),
 		t:    t,
 		bin:  Find(t, "redis-server", "redis-server"),
-		dir:  t.TempDir(),
+		Dir:  t.TempDir(),
 	}
 	r.URL = "redis://" + r.Addr + "/0"
 	r.args = append([]string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", r.dir,
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", r.Dir,
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
 	}, args...)
 	r.Start()
@@ -55,8 +55,8 @@ func (r *Redis) Client() *redis.Client {
 // Start starts the server (again), on the same port and folder, and waits until it answers.
 func (r *Redis) Start() {
 	r.t.Helper()
-	log := filepath.Join(r.dir, "redis.log")
-	p, err := start(r.bin, nil, r.dir, log, syscall.SIGKILL, r.args...)
+	log := filepath.Join(r.Dir, "redis.log")
+	p, err := start(r.bin, nil, r.Dir, log, syscall.SIGKILL, r.args...)
 	if err != nil {
 		r.t.Fatalf("testenv: redis-server: %v", err)
 	}

@@ -1,0 +1,271 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/redisconn"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+func TestSyncMovesLeftByTheDifference(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h := newHouse(c)
+		ctx := context.Background()
+		s := onSale("s", 3, 1)
+		if err := h.Sync(ctx, s); !errors.Is(err, ErrNotLoaded) {
+			t.Fatalf("sync of an unknown sale: %v", err)
+		}
+		h.put(t, s)
+		h.want(t, "s", "ann", "k", sale.Accepted)
+		s.Stock, s.Version = 10, 2
+		for range 2 { // replayed
+			if err := h.Sync(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v, err := h.View(ctx, "s")
+		if err != nil || v.Left != 9 || v.Stock != 10 || v.State != sale.StateOpen {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		list, err := h.List(ctx)
+		if err != nil || len(list) != 1 || list[0] != v {
+			t.Fatalf("list %+v, %v; want %+v", list, err, v)
+		}
+	})
+}
+
+func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h := newHouse(c)
+		ctx := context.Background()
+		h.put(t, onSale("s", 10, 2))
+		both := h.want(t, "s", "ann", "1", sale.Accepted).OrderID // in the queue, and a row as well
+		queued := h.want(t, "s", "ann", "2", sale.Accepted).OrderID
+		c.Del(ctx, lane.Sale("s"), lane.Stock("s"), lane.Buyers("s"), h.ids.key)
+
+		rows := []sale.Order{
+			{ID: both, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1},
+			{ID: both + 7, SaleID: "s", Buyer: "bob", Nth: 2, Serial: 9},
+		}
+		load := func() {
+			if err := h.Load(ctx, onSale("s", 10, 2), func(yield func(sale.Order) error) error {
+				for _, o := range rows {
+					if err := yield(o); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load()
+		load() // twice changes nothing
+		v, err := h.View(ctx, "s")
+		if err != nil || v.Left != 7 || v.Accepted != 9 {
+			t.Fatalf("left %d accepted %d, %v; want 7 and 9", v.Left, v.Accepted, err)
+		}
+		h.want(t, "s", "ann", "3", sale.AlreadyBought)
+		h.want(t, "s", "bob", "3", sale.Accepted) // place 1 is free
+		if o, err := h.FindOrder(ctx, "ann", queued); err != nil || o.Nth != 2 || o.SaleID != "s" {
+			t.Fatalf("find: %+v, %v", o, err)
+		}
+		if _, err := h.FindOrder(ctx, "bob", queued); !errors.Is(err, sale.ErrNotFound) {
+			t.Fatalf("another buyer finds it: %v", err)
+		}
+		fresh := NewSequencer(c, keyspace.Space{}, time.Now)
+		id, err := fresh.Next(ctx)
+		if err != nil || id.Sequence() <= both.Sequence()+7+Block {
+			t.Fatalf("after the counter was lost, sequence %d is leased again (%v)", id.Sequence(), err)
+		}
+	})
+}
+
+func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
+	r := testenv.StartRedis(t)
+	redisconn.Quiet(slog.New(slog.DiscardHandler))
+	c, err := redisconn.Open(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	h := newHouse(c)
+	h.put(t, onSale("s", 10, 1))
+	h.want(t, "s", "ann", "k", sale.Accepted)
+	pipe, err := redisconn.NewPipeline(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAdmitter(pipe, keyspace.Space{}, h.ids)
+	ask := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := a.Admit(ctx, Request{SaleID: "s", Buyer: "bob", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("an answer took %s with a deadline of 300 ms", took)
+		}
+		return err
+	}
+	r.Pause()
+	if err := ask(); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("with Redis paused: %v", err)
+	}
+	r.Resume()
+	testenv.Eventually(t, 5*time.Second, "a decision after Redis is resumed", func() bool { return ask() == nil })
+	r.Kill()
+	if err := ask(); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("with Redis killed: %v", err)
+	}
+	r.Start()
+	h.put(t, onSale("s", 10, 1))
+	testenv.Eventually(t, 5*time.Second, "a decision after Redis is back", func() bool { return ask() == nil })
+}
+
+func TestSequencersNeverRepeat(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var mu sync.Mutex
+		seen := map[sale.OrderID]bool{}
+		var wg sync.WaitGroup
+		for range 4 {
+			s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
+			for range 4 {
+				wg.Go(func() {
+					for range 2000 {
+						id, err := s.Next(context.Background())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						if seen[id] {
+							t.Errorf("%s twice", id)
+						}
+						seen[id] = true
+						mu.Unlock()
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+}
+
+func TestSequencerClockNeverGoesBack(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		clock := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+		s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
+		a, _ := s.Next(context.Background())
+		clock = clock.Add(-time.Minute)
+		b, _ := s.Next(context.Background())
+		if b <= a {
+			t.Fatalf("%s after %s", b, a)
+		}
+	})
+}
+
+// Any interleaving of purchases, replays, restocks and switches leaves exactly what a plain model says.
+func TestAdmissionAgreesWithModel(t *testing.T) {
+	r := testenv.StartRedis(t)
+	c := r.Client()
+	ctx := context.Background()
+	rapid.Check(t, func(rt *rapid.T) {
+		c.FlushAll(ctx)
+		h := newHouse(c)
+		perBuyer := rapid.IntRange(1, 3).Draw(rt, "per buyer")
+		def := onSale("s", int64(rapid.IntRange(3, 6).Draw(rt, "stock")), perBuyer)
+		if err := h.Load(ctx, def, none); err != nil {
+			rt.Fatal(err)
+		}
+		left := def.Stock
+		held := map[string]int{}
+		keys := map[string]sale.OrderID{}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 6).Draw(rt, "step") {
+			case 0:
+				add := int64(rapid.IntRange(1, 3).Draw(rt, "add"))
+				def.Stock, def.Version = def.Stock+add, def.Version+1
+				left += add
+			case 1:
+				def.Switch = rapid.SampledFrom([]sale.Switch{sale.On, sale.Paused}).Draw(rt, "switch")
+				def.Version++
+			default:
+				buyer := fmt.Sprint("b", rapid.IntRange(1, 4).Draw(rt, "buyer"))
+				key := fmt.Sprint("k", rapid.IntRange(1, 5).Draw(rt, "key"))
+				d, err := h.Admit(ctx, Request{SaleID: "s", Buyer: buyer, Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
+				if err != nil {
+					rt.Fatal(err)
+				}
+				was, replay := keys[buyer+key]
+				want := sale.Accepted
+				switch {
+				case replay:
+					want = sale.Replayed
+				case held[buyer] >= perBuyer:
+					want = sale.AlreadyBought
+				case def.Switch == sale.Paused:
+					want = sale.SalePaused
+				case left == 0:
+					want = sale.SoldOut
+				default:
+					left--
+					held[buyer]++
+					keys[buyer+key] = d.OrderID
+				}
+				if d.Outcome != want || replay && d.OrderID != was {
+					rt.Fatalf("%s with %s: %s %s, want %s %s", buyer, key, d.Outcome, d.OrderID, want, was)
+				}
+				continue
+			}
+			if err := h.Sync(ctx, def); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		census, err := h.TakeCensus(ctx, "s")
+		if err != nil || census.Left != left || census.Stock != def.Stock || int64(len(census.Ready)) != def.Stock-left {
+			rt.Fatalf("census %+v, %v; want left %d of %d", census, err, left, def.Stock)
+		}
+	})
+}
+
+func TestUserLimiterRefusesAboveRate(t *testing.T) {
+	redisServer := testenv.StartRedis(t)
+	shared := redisServer.Client()
+	for name, client := range map[string]*redis.Client{"memory": nil, "redis": shared} {
+		t.Run(name, func(t *testing.T) {
+			u, err := NewUserLimiter("3-H", nil)
+			if client != nil {
+				u, err = NewUserLimiter("3-H", client)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 5 {
+				got, err := u.Allow(context.Background(), "ann")
+				if err != nil || got.Allowed != (i < 3) || got.Limit != 3 {
+					t.Fatalf("request %d: %+v, %v", i+1, got, err)
+				}
+			}
+			if got, _ := u.Allow(context.Background(), "bob"); !got.Allowed {
+				t.Fatal("bob pays for ann")
+			}
+		})
+	}
+	for _, bad := range []string{"", "x", "10", "10-Y", "-1-S", "0-S"} {
+		if _, err := NewUserLimiter(bad, nil); err == nil {
+			t.Errorf("rate %q is accepted", bad)
+		}
+	}
+}

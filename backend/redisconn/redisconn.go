@@ -1,0 +1,47 @@
+// Package redisconn opens connections to Redis with the time limits that sluice promises: whatever Redis does, a call ends soon, and when Redis
+// is back the next call works. It knows nothing of what is stored.
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Limits of one command. A command may be tried twice, so the worst case is twice their sum.
+const (
+	DialTimeout = 500 * time.Millisecond
+	IOTimeout   = time.Second
+)
+
+// Open makes a client from a URL: redis://[user:password@]host:port/db, or rediss:// for TLS. It does not connect yet. The error never shows a
+// password. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
+func Open(url string) (*redis.Client, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("bad Redis URL: want redis://[user:password@]host:port/db")
+	}
+	o.DialTimeout = DialTimeout
+	o.DialerRetries = 1
+	o.ReadTimeout, o.WriteTimeout = IOTimeout, IOTimeout
+	o.PoolTimeout = IOTimeout
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = 1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(o), nil
+}
+
+// Quiet sends what the Redis client library logs (each failed dial, under load thousands) to debug level.
+func Quiet(log *slog.Logger) { redis.SetLogger(quiet{log}) }
+
+type quiet struct{ log *slog.Logger }
+
+func (q quiet) Printf(ctx context.Context, format string, v ...any) {
+	if q.log.Enabled(ctx, slog.LevelDebug) {
+		q.log.DebugContext(ctx, "redis client: "+fmt.Sprintf(format, v...))
+	}
+}
