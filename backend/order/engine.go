@@ -1,0 +1,95 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+// engine is what PostgreSQL and SQLite do differently. The errors of an engine are classified: they wrap ErrRejected or sale.ErrUnavailable.
+type engine interface {
+	// insert writes the orders (valid, distinct, sorted by id) that are not rows yet and counts them in their sales, in one transaction.
+	insert(ctx context.Context, orders []sale.Order) (inserted int, err error)
+	// within runs do in one transaction: one that writes, or a snapshot. An error of do undoes it and is returned as it is.
+	within(ctx context.Context, mode mode, do func(conn) error) error
+	// direct runs single statements that read.
+	direct() conn
+	dialect() dialect
+	close() error
+}
+
+type mode int
+
+const (
+	snapshot mode = iota // reads only, all of one instant
+	writing
+)
+
+// conn runs statements, with $1, $2, ... for their arguments in both engines. A time.Time and a []int64 may be arguments.
+type conn interface {
+	exec(ctx context.Context, sql string, args ...any) (rows int64, err error)
+	// query calls each for every row; an error of each ends it and is returned as it is.
+	query(ctx context.Context, each func(row) error, sql string, args ...any) error
+}
+
+type row interface{ Scan(into ...any) error }
+
+// dialect holds the few words of SQL that differ.
+type dialect struct {
+	forUpdate string // locks the rows of a SELECT
+	in        string // what to write after a column, with %s for the placeholder of a []int64
+}
+
+func (d dialect) among(placeholder string) string { return fmt.Sprintf(d.in, placeholder) }
+
+// instant scans a time in either form: timestamptz, or milliseconds since 1970. NULL is the zero time.
+type instant struct{ time.Time }
+
+func (i *instant) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		i.Time = time.Time{}
+	case time.Time:
+		i.Time = v.UTC()
+	case int64:
+		i.Time = time.UnixMilli(v).UTC()
+	default:
+		return fmt.Errorf("order: a time cannot be read from %T", src)
+	}
+	return nil
+}
+
+// orNull is the time to the millisecond, or NULL for the zero time.
+func orNull(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.Truncate(time.Millisecond)
+}
+
+// errNoRow is what one returns when there is nothing to read.
+var errNoRow = errors.New("no row")
+
+// one runs a query for at most one row and scans it.
+func one(ctx context.Context, c conn, into []any, sql string, args ...any) error {
+	err := errNoRow
+	if qerr := c.query(ctx, func(r row) error {
+		err = r.Scan(into...)
+		return err
+	}, sql, args...); qerr != nil {
+		return qerr
+	}
+	return err
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, oneLine{err}) }
+
+// oneLine shows an error whose text may have several lines in one.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }

@@ -1,0 +1,73 @@
+package order
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+type actorKey struct{}
+
+// WithActor names who asks for the changes made with this context. The store writes the name in the desk log, in the same transaction as the change.
+func WithActor(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+func actorOf(ctx context.Context) string {
+	if actor, ok := ctx.Value(actorKey{}).(string); ok && actor != "" {
+		return actor
+	}
+	return "unknown"
+}
+
+// LogEntry is one line of the desk log: who did what to which sale or order.
+type LogEntry struct {
+	At     time.Time // by the database's clock
+	Actor  string
+	Action string // such as sale.pause, order.cancel
+	Target string // a sale id or an order id
+	Detail string
+}
+
+// Record writes one line in the desk log, with the actor of the context (see WithActor). The store's own changes write theirs themselves; this is for
+// what an operator does elsewhere.
+func (s *Store) Record(ctx context.Context, action, target, detail string) error {
+	err := s.change(ctx, func(ctx context.Context, db conn) error {
+		return record(ctx, db, actorOf(ctx), action, target, detail)
+	})
+	if err != nil {
+		return fmt.Errorf("order: record %s: %w", action, err)
+	}
+	return nil
+}
+
+// Log returns the last lines of the desk log, the newest first.
+func (s *Store) Log(ctx context.Context, limit int) ([]LogEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var entries []LogEntry
+	err := s.engine.direct().query(ctx, func(r row) error {
+		var e LogEntry
+		var at instant
+		err := r.Scan(&at, &e.Actor, &e.Action, &e.Target, &e.Detail)
+		e.At = at.Time
+		entries = append(entries, e)
+		return err
+	}, "SELECT at, actor, action, target, detail FROM desk_log ORDER BY id DESC LIMIT $1", limit)
+	if err != nil {
+		return nil, fmt.Errorf("order: log: %w", err)
+	}
+	return entries, nil
+}
+
+func record(ctx context.Context, db conn, actor, action, target, detail string) error {
+	_, err := db.exec(ctx, "INSERT INTO desk_log (actor, action, target, detail) VALUES ($1, $2, $3, $4)",
+		storable(actor), storable(action), storable(target), storable(detail))
+	return err
+}
+
+// storable drops what PostgreSQL's text cannot hold: a strange byte in a failure's reason must not keep a person from cancelling the order.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}

@@ -1,0 +1,188 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/backend/sale"
+)
+
+const orderColumns = "id, sale_id, buyer, nth, serial, status"
+
+func scanOrder(r row) (sale.Order, error) {
+	var o sale.Order
+	var id int64
+	if err := r.Scan(&id, &o.SaleID, &o.Buyer, &o.Nth, &o.Serial, &o.Status); err != nil {
+		return sale.Order{}, err
+	}
+	o.ID = sale.OrderID(id)
+	return o, nil
+}
+
+// Order returns one order, or sale.ErrNotFound when it is not a row.
+func (s *Store) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	rows, err := s.orders(ctx, []sale.OrderID{id})
+	if err != nil {
+		return sale.Order{}, fmt.Errorf("order: read order %s: %w", id, err)
+	}
+	o, ok := rows[id]
+	if !ok {
+		return sale.Order{}, fmt.Errorf("order: order %s: %w", id, sale.ErrNotFound)
+	}
+	return o, nil
+}
+
+// Statuses returns the status of those orders that are rows.
+func (s *Store) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	rows, err := s.orders(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("order: read statuses: %w", err)
+	}
+	statuses := make(map[sale.OrderID]sale.Status, len(rows))
+	for id, o := range rows {
+		statuses[id] = o.Status
+	}
+	return statuses, nil
+}
+
+func (s *Store) orders(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
+	found := make(map[sale.OrderID]sale.Order, len(ids))
+	err := s.engine.direct().query(ctx, func(r row) error {
+		o, err := scanOrder(r)
+		found[o.ID] = o
+		return err
+	}, "SELECT "+orderColumns+" FROM orders WHERE id "+s.engine.dialect().among("$1"), numbers(ids))
+	return found, err
+}
+
+func numbers(ids []sale.OrderID) []int64 {
+	out := make([]int64, len(ids))
+	for i, id := range ids {
+		out[i] = int64(id)
+	}
+	return out
+}
+
+// page is how many orders OrdersOf reads at a time.
+const page = 5000
+
+// OrdersOf calls yield for every order of a sale that is not cancelled, by serial. It reads in pages, so a sale of millions needs little memory and no
+// transaction stays open; each page has the store's timeout, and orders that are written meanwhile may be seen or not. An error of yield ends it and
+// is returned as it is. An unknown sale has no orders.
+func (s *Store) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
+	var last sale.Order
+	for {
+		orders, err := s.ordersAfter(ctx, saleID, last)
+		if err != nil {
+			return fmt.Errorf("order: read orders of sale %s: %w", saleID, err)
+		}
+		for _, o := range orders {
+			if err := yield(o); err != nil {
+				return err
+			}
+		}
+		if len(orders) < page {
+			return nil
+		}
+		last = orders[len(orders)-1]
+	}
+}
+
+func (s *Store) ordersAfter(ctx context.Context, saleID string, last sale.Order) ([]sale.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var orders []sale.Order
+	err := s.engine.direct().query(ctx, func(r row) error {
+		o, err := scanOrder(r)
+		orders = append(orders, o)
+		return err
+	}, "SELECT "+orderColumns+` FROM orders WHERE sale_id = $1 AND status <> 'cancelled' AND serial >= $2 AND (serial, id) > ($2, $3)
+		ORDER BY serial, id LIMIT $4`, saleID, last.Serial, int64(last.ID), page)
+	return orders, err
+}
+
+// Count is what the audit of a sale needs from SQL, all of one instant.
+type Count struct {
+	Stock int64          // units in all
+	Sold  int64          // orders counted in the sale; equal to the rows of any serial that are not cancelled
+	Rows  int64          // orders up to the serial asked for, cancelled ones left out
+	Among []sale.OrderID // which of the orders asked for are rows of the sale, cancelled ones left out; in no order
+}
+
+// Count counts the rows of a sale with a serial up to maxSerial. It returns sale.ErrNotFound for an unknown sale.
+func (s *Store) Count(ctx context.Context, saleID string, maxSerial int64, among []sale.OrderID) (Count, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var c Count
+	err := s.engine.within(ctx, snapshot, func(db conn) error {
+		if err := one(ctx, db, []any{&c.Stock, &c.Sold}, "SELECT stock, sold FROM sales WHERE id = $1", saleID); err != nil {
+			return err
+		}
+		const rows = "SELECT count(*) FROM orders WHERE sale_id = $1 AND serial <= $2 AND status <> 'cancelled'"
+		if err := one(ctx, db, []any{&c.Rows}, rows, saleID, maxSerial); err != nil || len(among) == 0 {
+			return err
+		}
+		return db.query(ctx, func(r row) error {
+			var id int64
+			err := r.Scan(&id)
+			c.Among = append(c.Among, sale.OrderID(id))
+			return err
+		}, "SELECT id FROM orders WHERE sale_id = $1 AND status <> 'cancelled' AND id "+s.engine.dialect().among("$2"), saleID, numbers(among))
+	})
+	if errors.Is(err, errNoRow) {
+		err = sale.ErrNotFound
+	}
+	if err != nil {
+		return Count{}, fmt.Errorf("order: count sale %s: %w", saleID, err)
+	}
+	return c, nil
+}
+
+// CancelDead settles that an order which died in the queue will never be sold: it becomes a row with the status cancelled, which holds no unit, and a
+// late Write of it does nothing. Actor and reason are kept with the row and in the desk log. It may be repeated.
+//
+// wasRow tells that the order had become a row after all: nothing is changed, it keeps its unit, and nothing may be given back.
+func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error) {
+	if err := valid(o); err != nil {
+		return false, fmt.Errorf("order: cancel: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err = s.engine.within(ctx, writing, func(db conn) error {
+		n, err := db.exec(ctx, `INSERT INTO orders (id, sale_id, buyer, nth, serial, status, cancelled_by, note)
+			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7) ON CONFLICT (id) DO NOTHING`,
+			int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, storable(actor), storable(reason))
+		if err != nil {
+			return err
+		}
+		detail := "sale " + o.SaleID + ": " + reason
+		if n == 0 {
+			var found sale.Order
+			if err := db.query(ctx, func(r row) (err error) {
+				found, err = scanOrder(r)
+				return err
+			}, "SELECT "+orderColumns+" FROM orders WHERE id = $1", int64(o.ID)); err != nil {
+				return err
+			}
+			switch {
+			case !same(found, o): // the id is another order's, so this one is no row
+				detail = "its id is another order's; " + detail
+			case found.Status == sale.StatusCancelled:
+				return nil
+			default:
+				wasRow = true
+				detail = "it is a row and stays; " + detail
+			}
+		}
+		return record(ctx, db, actor, "order.cancel", o.ID.String(), detail)
+	})
+	if err != nil {
+		return false, fmt.Errorf("order: cancel order %s: %w", o.ID, err)
+	}
+	return wasRow, nil
+}

@@ -1,0 +1,195 @@
+package ordertest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+func cancelDead(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	cancel := func(what string, o sale.Order, want bool) {
+		t.Helper()
+		for range 2 { // a cancel that died half way is repeated
+			wasRow, err := e.CancelDead(e.ctx, o, "desk", "test")
+			if err != nil || wasRow != want {
+				t.Fatalf("%s: wasRow=%v, %v; want %v", what, wasRow, err, want)
+			}
+		}
+	}
+	never := Order("s", "ann")
+	cancel("an order that never became a row", never, false)
+	row := Order("s", "ben")
+	e.write(t, row)
+	cancel("an order that is a row", row, true)
+	e.wantRows(t, "s", 1)
+
+	foreign := row // its id is another order's: it can never be a row, so its unit goes back
+	foreign.Buyer = "cid"
+	cancel("an order whose id is taken", foreign, false)
+	cancel("an order of an unknown sale", Order("nobody", "ann"), false)
+
+	got, err := e.Order(e.ctx, row.ID)
+	row.Status = sale.StatusCreated
+	if err != nil || got != row {
+		t.Fatalf("the row became %+v, %v", got, err)
+	}
+	if _, err := e.CancelDead(e.ctx, sale.Order{}, "desk", ""); !errors.Is(err, order.ErrRejected) {
+		t.Fatalf("cancelled nothing: %v", err)
+	}
+}
+
+func cancelDeadFreesPlace(t *testing.T, e *env) {
+	e.create(t, "s", 1)
+	dead, next := Order("s", "ann"), Order("s", "ann")
+	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	e.write(t, next)
+	e.wantRows(t, "s", 1)
+
+	// The other way round: the place is another order's row by now.
+	late := Order("s", "ann")
+	if wasRow, err := e.CancelDead(e.ctx, late, "desk", "duplicate"); err != nil || wasRow {
+		t.Fatalf("wasRow=%v, %v", wasRow, err)
+	}
+}
+
+func cancelDeadReason(t *testing.T, e *env) {
+	e.create(t, "s", 1)
+	for _, reason := range []string{"", "nul \x00, not UTF-8 \xff", "two\nlines", `'"`} {
+		if _, err := e.CancelDead(e.ctx, Order("s", "ann"), "desk\x00", reason); err != nil {
+			t.Errorf("reason %q: %v", reason, err)
+		}
+	}
+}
+
+func orderAndStatuses(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	row, dead, absent := Order("s", "ann"), Order("s", "ben"), Order("s", "cid")
+	e.write(t, row)
+	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Statuses(e.ctx, []sale.OrderID{row.ID, dead.ID, absent.ID, row.ID})
+	if err != nil || len(got) != 2 || got[row.ID] != sale.StatusCreated || got[dead.ID] != sale.StatusCancelled {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if got, err := e.Statuses(e.ctx, nil); err != nil || len(got) != 0 {
+		t.Fatalf("of nothing: %v, %v", got, err)
+	}
+	if _, err := e.Order(e.ctx, absent.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("absent: %v", err)
+	}
+	high := Order("s", "dan")
+	high.ID = 1<<63 - 1
+	e.write(t, high)
+	if got, err := e.Order(e.ctx, high.ID); err != nil || got.ID != high.ID {
+		t.Fatalf("the highest id came back as %d, %v", got.ID, err)
+	}
+}
+
+func ordersOf(t *testing.T, e *env) {
+	const n = 10_500 // more than two pages
+	e.create(t, "s", n)
+	e.create(t, "other", 10)
+	batch := Orders("s", n)
+	for i := range batch {
+		batch[i].Serial = int64(i/3 + 1) // serials may repeat after a rebuild
+	}
+	for part := range slices.Chunk(batch, 3500) {
+		e.write(t, part...)
+	}
+	e.write(t, Orders("other", 3)...)
+	dead := Order("s", "dead")
+	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	var got []sale.Order
+	if err := e.OrdersOf(e.ctx, "s", func(o sale.Order) error {
+		got = append(got, o)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range batch {
+		batch[i].Status = sale.StatusCreated
+	}
+	if !slices.Equal(got, batch) {
+		t.Fatalf("read %d orders, want the %d written, by serial and id", len(got), n)
+	}
+
+	stop, seen := errors.New("enough"), 0
+	err := e.OrdersOf(e.ctx, "s", func(sale.Order) error {
+		if seen++; seen == 5 {
+			return stop
+		}
+		return nil
+	})
+	if err != stop || seen != 5 {
+		t.Fatalf("stopped after %d with %v", seen, err)
+	}
+	if err := e.OrdersOf(e.ctx, "nobody", func(sale.Order) error { return stop }); err != nil {
+		t.Fatalf("unknown sale: %v", err)
+	}
+}
+
+func count(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	e.create(t, "other", 10)
+	batch := Orders("s", 5)
+	for i := range batch {
+		batch[i].Serial = int64(i + 1)
+	}
+	e.write(t, batch...)
+	foreign := Order("other", "ann")
+	e.write(t, foreign)
+	dead := Order("s", "dead")
+	dead.Serial = 2
+	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Count(e.ctx, "s", 3, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})
+	if err != nil || c.Rows != 3 || c.Sold != 5 || c.Stock != 10 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	slices.Sort(c.Among)
+	if !slices.Equal(c.Among, []sale.OrderID{batch[0].ID, batch[4].ID}) {
+		t.Fatalf("among %v", c.Among)
+	}
+	if _, err := e.Count(e.ctx, "nobody", 1, nil); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("unknown sale: %v", err)
+	}
+
+	// While orders are written, every count sees sold and rows of the same instant.
+	done := make(chan error, 1)
+	go func() {
+		for range 40 {
+			if _, err := e.Restock(e.ctx, "other", 5, ""); err != nil {
+				done <- err
+				return
+			}
+			if err := e.Write(e.ctx, Orders("other", 5)); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		if c, err := e.Count(e.ctx, "other", 1<<62, nil); err != nil || c.Rows != c.Sold {
+			t.Fatalf("%d rows, %d sold, %v", c.Rows, c.Sold, err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
+}

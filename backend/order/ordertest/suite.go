@@ -1,0 +1,101 @@
+package ordertest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// Run checks a kind of order store. newURL returns the URL of a new, empty database.
+func Run(t *testing.T, newURL func(testing.TB) string) {
+	cases := []struct {
+		name string
+		test func(*testing.T, *env)
+	}{
+		{"CreateSaleReadsBackAsWritten", createSale},
+		{"CreateSaleRefusesTakenIDAndInvalidSale", createSaleRefuses},
+		{"SetSwitchCountsVersionsAndClosedIsFinal", setSwitch},
+		{"RestockOncePerRequestKey", restock},
+		{"RestockConcurrentlyLosesNothing", restockConcurrently},
+		{"ChangesAreInTheDeskLog", deskLog},
+
+		{"WriteTwiceCountsOnce", writeTwice},
+		{"WriteMixedBatchCountsOnlyNewOrders", writeMixed},
+		{"WriteKeepsStrangeBuyers", writeStrangeBuyers},
+		{"WriteSeveralSalesInOneBatch", writeSeveralSales},
+		{"WriteRefusesMoreThanTheStock", writeOversell},
+		{"WriteRefusesUnknownSale", writeUnknownSale},
+		{"WriteRefusesSecondOrderForOnePlace", writeSecondOrderForOnePlace},
+		{"WriteRefusesForeignOrderID", writeForeignOrderID},
+		{"WriteRefusesWhatIsNoOrder", writeNoOrder},
+		{"WriteLeavesCancelledOrderAlone", writeCancelled},
+		{"WriteOverlappingBatchesConcurrently", writeOverlapping},
+		{"WriteSalesInAnyOrderConcurrently", writeSalesInAnyOrder},
+		{"WriteNeverOversellsConcurrently", writeRace},
+		{"WriteCancelledAtAnyInstantIsAllOrNothing", writeInterrupted},
+
+		{"CancelDead", cancelDead},
+		{"CancelDeadFreesThePlace", cancelDeadFreesPlace},
+		{"CancelDeadAgainstWriteHasOneWinner", cancelDeadRace},
+		{"CancelDeadAcceptsAnyReason", cancelDeadReason},
+		{"OrderAndStatuses", orderAndStatuses},
+		{"OrdersOfReadsEveryPage", ordersOf},
+		{"CountIsOfOneInstant", count},
+
+		{"OpenedByTwoAtOnce", openTwice},
+		{"KeptWhenReopened", reopen},
+		{"AgreesWithModel", model},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			databaseURL := newURL(t)
+			c.test(t, &env{Store: Open(t, databaseURL), url: databaseURL, newURL: newURL, ctx: context.Background()})
+		})
+	}
+}
+
+// env is one test's store.
+type env struct {
+	*order.Store
+	url    string
+	newURL func(testing.TB) string
+	ctx    context.Context
+}
+
+func (e *env) create(t *testing.T, id string, stock int64) sale.Sale {
+	t.Helper()
+	s, err := e.CreateSale(e.ctx, Sale(id, stock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (e *env) write(t *testing.T, orders ...sale.Order) {
+	t.Helper()
+	if err := e.Write(e.ctx, orders); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *env) wantRejected(t *testing.T, what string, orders ...sale.Order) {
+	t.Helper()
+	if err := e.Write(e.ctx, orders); !errors.Is(err, order.ErrRejected) || errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("%s: got %v, want ErrRejected", what, err)
+	}
+}
+
+// wantRows checks that the sale has n orders and has counted each of them once.
+func (e *env) wantRows(t *testing.T, saleID string, n int64) {
+	t.Helper()
+	c, err := e.Count(e.ctx, saleID, 1<<62, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Rows != n || c.Sold != n {
+		t.Fatalf("sale %s has %d rows and counts %d as sold, want %d of both", saleID, c.Rows, c.Sold, n)
+	}
+}

@@ -1,0 +1,179 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"sluice/backend/sale"
+)
+
+type postgres struct{ pool *pgxpool.Pool }
+
+func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration) (engine, error) {
+	config, err := postgresConfig(databaseURL, timeout)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	first, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := pool.Ping(first); err != nil { // before the migrations, which may take longer than one call
+		pool.Close()
+		return nil, unavailable(err)
+	}
+	slow := config.ConnConfig.Copy()
+	delete(slow.RuntimeParams, "statement_timeout")
+	db := stdlib.OpenDB(*slow)
+	defer db.Close()
+	if err := migratePostgres(ctx, db); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("migrate: %w", unavailable(err))
+	}
+	return &postgres{pool}, nil
+}
+
+func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
+	// What a parser says of a URL may quote a part of the password, so its words are not repeated.
+	if _, err := url.Parse(databaseURL); err != nil {
+		return nil, &URLError{"is not a URL; special characters of a password are written %XX"}
+	}
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, &URLError{"PostgreSQL does not understand it; it looks like postgres://user:password@host:5432/name?sslmode=require"}
+	}
+	c := config.ConnConfig
+	if c.ConnectTimeout <= 0 || c.ConnectTimeout > timeout {
+		c.ConnectTimeout = timeout
+	}
+	limit := strconv.FormatInt(timeout.Milliseconds(), 10)
+	for name, value := range map[string]string{
+		"application_name":                    "sluice",
+		"statement_timeout":                   limit,
+		"idle_in_transaction_session_timeout": limit,
+	} {
+		if _, set := c.RuntimeParams[name]; !set {
+			c.RuntimeParams[name] = value
+		}
+	}
+	return config, nil
+}
+
+// insertPostgres is one statement, so it is one transaction, and the hot row of a sale is locked for the server's own work only, never for a
+// round trip.
+//
+// Locks are taken in one order by every batch, so two batches cannot wait for each other in a circle: order ids ascending (unnest keeps the order of the
+// arrays), then, because locked needs all of counted, sales ascending. A sale without the units breaks sales_not_oversold, and one that does not
+// exist is missing from updated.
+const insertPostgres = `
+WITH fresh AS (
+    INSERT INTO orders (id, sale_id, buyer, nth, serial)
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[])
+    ON CONFLICT (id) DO NOTHING
+    RETURNING sale_id
+), counted AS (
+    SELECT sale_id, count(*) AS n FROM fresh GROUP BY sale_id
+), locked AS (
+    SELECT sales.id, counted.n FROM sales JOIN counted ON counted.sale_id = sales.id ORDER BY sales.id FOR UPDATE OF sales
+), updated AS (
+    UPDATE sales SET sold = sales.sold + locked.n FROM locked WHERE locked.id = sales.id RETURNING sales.id
+)
+SELECT CASE WHEN (SELECT count(*) FROM updated) < (SELECT count(*) FROM counted)
+    THEN sluice_reject('an order names an unknown sale')
+    ELSE (SELECT coalesce(sum(n), 0)::bigint FROM counted) END`
+
+func (p *postgres) insert(ctx context.Context, orders []sale.Order) (int, error) {
+	n := len(orders)
+	ids, serials := make([]int64, n), make([]int64, n)
+	sales, buyers := make([]string, n), make([]string, n)
+	nths := make([]int32, n)
+	for i, o := range orders {
+		ids[i], sales[i], buyers[i], nths[i], serials[i] = int64(o.ID), o.SaleID, o.Buyer, int32(o.Nth), o.Serial
+	}
+	var inserted int
+	if err := p.pool.QueryRow(ctx, insertPostgres, ids, sales, buyers, nths, serials).Scan(&inserted); err != nil {
+		return 0, classifyPostgres(err)
+	}
+	return inserted, nil
+}
+
+func (p *postgres) within(ctx context.Context, m mode, do func(conn) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+	if m == snapshot {
+		options = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	}
+	tx, err := p.pool.BeginTx(ctx, options)
+	if err != nil {
+		return classifyPostgres(err)
+	}
+	if err := do(postgresConn{tx}); err != nil {
+		_ = tx.Rollback(ctx) // should it fail, the pool drops the connection, and the server undoes the work
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return classifyPostgres(err)
+	}
+	return nil
+}
+
+func (p *postgres) direct() conn { return postgresConn{p.pool} }
+
+func (p *postgres) dialect() dialect { return dialect{forUpdate: " FOR UPDATE", in: "= ANY(%s)"} }
+
+func (p *postgres) close() error {
+	p.pool.Close()
+	return nil
+}
+
+type postgresConn struct {
+	db interface {
+		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	}
+}
+
+func (c postgresConn) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+	tag, err := c.db.Exec(ctx, sql, args...)
+	if err != nil {
+		return 0, classifyPostgres(err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+func (c postgresConn) query(ctx context.Context, each func(row) error, sql string, args ...any) error {
+	rows, err := c.db.Query(ctx, sql, args...)
+	if err != nil {
+		return classifyPostgres(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return classifyPostgres(err)
+	}
+	return nil
+}
+
+// classifyPostgres tells the data's fault from everybody else's by SQLSTATE class: 22 is a value that does not fit, 23 a broken constraint. A missing table
+// or right (42) is the operator's fault and must not kill orders, so it counts as unavailable, like all the rest.
+func classifyPostgres(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && len(pg.Code) == 5 && (pg.Code[:2] == "22" || pg.Code[:2] == "23") {
+		return rejected(pg.ConstraintName, pg.Message)
+	}
+	return unavailable(err)
+}

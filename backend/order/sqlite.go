@@ -1,0 +1,238 @@
+package order
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"sluice/backend/sale"
+)
+
+// sqliteReaders is how many queries run side by side; each connection costs about 2 MB of page cache at most.
+const sqliteReaders = 4
+
+// sqliteEngine has one connection that writes, because SQLite has one writer at a time and a queue in Go is fair, and several that read beside it (WAL).
+// Other processes may use the same file: they wait for each other up to the timeout.
+type sqliteEngine struct {
+	writer, readers *sql.DB
+	order, sold     *sql.Stmt // of the writer
+}
+
+func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) (_ engine, err error) {
+	path, err := sqlitePath(databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	// Made here, so that a file with the names of buyers is readable by its owner only and a missing folder is a plain message.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	f.Close()
+
+	e := &sqliteEngine{
+		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),
+		readers: openFile(path, timeout, url.Values{"_pragma": {"query_only(1)"}}),
+	}
+	defer func() {
+		if err != nil {
+			_ = e.close()
+		}
+	}()
+	e.writer.SetMaxOpenConns(1)
+	e.readers.SetMaxOpenConns(sqliteReaders)
+	e.readers.SetMaxIdleConns(sqliteReaders)
+	if err := migrateSQLite(ctx, e.writer); err != nil {
+		return nil, fmt.Errorf("migrate: %w", unavailable(err))
+	}
+	if e.order, err = e.writer.PrepareContext(ctx, `INSERT INTO orders (id, sale_id, buyer, nth, serial) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`); err != nil {
+		return nil, unavailable(err)
+	}
+	if e.sold, err = e.writer.PrepareContext(ctx, `UPDATE sales SET sold = sold + $2 WHERE id = $1`); err != nil {
+		return nil, unavailable(err)
+	}
+	return e, nil
+}
+
+// sqlitePath reads sqlite:///abs/path.db, sqlite:/abs/path.db and sqlite:rel/path.db, with %XX for special characters.
+func sqlitePath(databaseURL string) (string, error) {
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		return "", &URLError{"is not a URL; special characters are written %XX"}
+	}
+	path := u.Path
+	if u.Opaque != "" {
+		if path, err = url.PathUnescape(u.Opaque); err != nil {
+			return "", &URLError{"is not a URL; special characters are written %XX"}
+		}
+	}
+	switch {
+	case u.Host != "" || u.User != nil:
+		return "", &URLError{"an absolute SQLite path needs three slashes (sqlite:///var/lib/orders.db), a relative one none (sqlite:orders.db)"}
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", &URLError{"a SQLite URL takes no parameters"}
+	case path == "" || strings.HasSuffix(path, "/"):
+		return "", &URLError{"a SQLite URL must name a file"}
+	case path == ":memory:":
+		return "", &URLError{"SQLite needs a file: what is kept in memory only would lose accepted orders"}
+	}
+	return path, nil
+}
+
+func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
+	for _, pragma := range []string{
+		"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")", // first: the next one may have to wait
+		"journal_mode(WAL)",
+		"synchronous(FULL)", // a commit is on disk before the queue is told
+		"foreign_keys(1)",
+		"trusted_schema(0)",
+		"journal_size_limit(67108864)", // 64 MB: the log shrinks again after a flood
+	} {
+		query.Add("_pragma", pragma)
+	}
+	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query.Encode()
+	connector, err := sqlite.NewConnector(name)
+	if err != nil { // unreachable: the name is well formed
+		panic(err)
+	}
+	return sql.OpenDB(connector)
+}
+
+func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, error) {
+	tx, err := e.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, classifySQLite(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+
+	// The driver starts a goroutine for each statement whose context can end. The transaction watches ctx already.
+	steady := context.WithoutCancel(ctx)
+	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
+	inserted, counted := 0, map[string]int{}
+	for _, o := range orders {
+		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial)
+		if err != nil {
+			return 0, classifySQLite(err)
+		}
+		if n, _ := result.RowsAffected(); n == 1 {
+			inserted++
+			counted[o.SaleID]++
+		}
+	}
+	for id, n := range counted {
+		result, err := sold.ExecContext(steady, id, n)
+		if err != nil {
+			return 0, classifySQLite(err)
+		}
+		if n, _ := result.RowsAffected(); n == 0 {
+			return 0, rejected("", "an order names an unknown sale")
+		}
+	}
+	if inserted == 0 {
+		return 0, nil
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, classifySQLite(err)
+	}
+	return inserted, nil
+}
+
+func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) error {
+	db := e.readers
+	if m == writing {
+		db = e.writer
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return classifySQLite(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := do(sqliteConn{tx}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return classifySQLite(err)
+	}
+	return nil
+}
+
+func (e *sqliteEngine) direct() conn { return sqliteConn{e.readers} }
+
+func (e *sqliteEngine) dialect() dialect { return dialect{in: "IN (SELECT value FROM json_each(%s))"} }
+
+func (e *sqliteEngine) close() error { return errors.Join(e.readers.Close(), e.writer.Close()) }
+
+type sqliteConn struct {
+	db interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	}
+}
+
+func (c sqliteConn) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := c.db.ExecContext(ctx, query, sqliteArgs(args)...)
+	if err != nil {
+		return 0, classifySQLite(err)
+	}
+	n, err := result.RowsAffected()
+	if err != nil {
+		return 0, classifySQLite(err)
+	}
+	return n, nil
+}
+
+func (c sqliteConn) query(ctx context.Context, each func(row) error, query string, args ...any) error {
+	rows, err := c.db.QueryContext(ctx, query, sqliteArgs(args)...)
+	if err != nil {
+		return classifySQLite(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return classifySQLite(err)
+	}
+	return nil
+}
+
+// sqliteArgs writes times as milliseconds since 1970 and lists as JSON, whose integers SQLite reads exactly.
+func sqliteArgs(args []any) []any {
+	out := make([]any, len(args))
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case time.Time:
+			out[i] = v.UnixMilli()
+		case []int64:
+			b, _ := json.Marshal(v) // integers cannot fail
+			out[i] = string(b)
+		default:
+			out[i] = arg
+		}
+	}
+	return out
+}
+
+// classifySQLite tells the data's fault from everybody else's; see classifyPostgres.
+func classifySQLite(err error) error {
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		switch lite.Code() & 0xff { // the primary code
+		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
+			return rejected("", lite.Error())
+		}
+	}
+	return unavailable(err)
+}
