@@ -1,0 +1,173 @@
+// Package fake is a sluice that keeps its promises or, on request, breaks one of them. The tests of the load scripts run against it: a load
+// test that passes against a seller that cheats is worth nothing. It keeps one sale, in memory.
+package fake
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Fault is the promise that a Server breaks. The zero value keeps all of them.
+type Fault string
+
+// The faults.
+const (
+	Oversells    Fault = "sells three units more than there are"
+	SellsTwice   Fault = "gives a buyer two units"
+	ForgetsReply Fault = "answers the same request with another order id"
+	LosesOrders  Fault = "accepts every third order and forgets it"
+	HidesLosses  Fault = "loses every third order and cooks the books"
+	AddsRows     Fault = "makes rows that nobody ordered"
+	Unbalanced   Fault = "has books that do not balance"
+	NeverEmpties Fault = "leaves one order queued for ever"
+	Crashes      Fault = "answers every fifth purchase with a 500"
+	ServesHTML   Fault = "refuses with a page instead of problem+json"
+)
+
+// Server serves the public and the operator API on listeners of their own. It is safe for concurrent use.
+type Server struct {
+	Public, Admin *httptest.Server
+
+	fault       Fault
+	tokenSecret []byte
+	adminToken  string
+
+	mu       sync.Mutex
+	saleID   string
+	stock    int
+	sold     int
+	opensAt  time.Time
+	requests int
+	orders   map[string]*order   // by id
+	buyers   map[string][]string // buyer to order ids
+	keys     map[string]string   // buyer and idempotency key to order id
+}
+
+type order struct {
+	buyer string
+	lost  bool
+	rowAt time.Time
+}
+
+// lag is how long an order takes to become a row.
+const lag = 50 * time.Millisecond
+
+// New starts a server; Close stops it.
+func New(fault Fault, tokenSecret, adminToken string) *Server {
+	s := &Server{
+		fault: fault, tokenSecret: []byte(tokenSecret), adminToken: adminToken,
+		orders: map[string]*order{}, buyers: map[string][]string{}, keys: map[string]string{},
+	}
+	s.Public, s.Admin = httptest.NewServer(s.public()), httptest.NewServer(s.admin())
+	return s
+}
+
+// Close stops both listeners.
+func (s *Server) Close() {
+	s.Public.Close()
+	s.Admin.Close()
+}
+
+type decision struct {
+	status   int
+	code     string // of a refusal
+	orderID  string
+	replayed bool
+}
+
+func (s *Server) purchase(buyer, key string) decision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	if s.fault == Crashes && s.requests%5 == 0 {
+		return decision{status: http.StatusInternalServerError, code: "internal-error"}
+	}
+	if time.Now().Before(s.opensAt) {
+		return decision{status: http.StatusConflict, code: "sale-not-open"}
+	}
+	if id := s.keys[buyer+key]; key != "" && id != "" {
+		if s.fault == ForgetsReply {
+			id += "7"
+		}
+		return decision{status: http.StatusAccepted, orderID: id, replayed: true}
+	}
+	places := 1
+	if s.fault == SellsTwice {
+		places = 2
+	}
+	if held := s.buyers[buyer]; len(held) >= places {
+		return decision{status: http.StatusConflict, code: "already-bought", orderID: held[0]}
+	}
+	stock := s.stock
+	if s.fault == Oversells {
+		stock += 3
+	}
+	if s.sold >= stock {
+		return decision{status: http.StatusConflict, code: "sold-out"}
+	}
+	return decision{status: http.StatusAccepted, orderID: s.sell(buyer, key)}
+}
+
+func (s *Server) sell(buyer, key string) string {
+	s.sold++
+	id := strconv.Itoa(900719925474099300 + s.sold)
+	o := &order{buyer: buyer, rowAt: time.Now().Add(lag)}
+	o.lost = s.sold%3 == 0 && (s.fault == LosesOrders || s.fault == HidesLosses)
+	if s.fault == NeverEmpties && s.sold == 1 {
+		o.rowAt = o.rowAt.Add(time.Hour)
+	}
+	s.orders[id] = o
+	s.buyers[buyer] = append(s.buyers[buyer], id)
+	if key != "" {
+		s.keys[buyer+key] = id
+	}
+	return id
+}
+
+type books struct {
+	Stock    int  `json:"stock"`
+	Left     int  `json:"left"`
+	Ready    int  `json:"ready"`
+	Delayed  int  `json:"delayed"`
+	Leased   int  `json:"leased"`
+	Ordered  int  `json:"ordered"`
+	Dead     int  `json:"dead"`
+	Balanced bool `json:"balanced"`
+}
+
+func (s *Server) audit() books {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := books{Stock: s.stock, Left: s.stock - s.sold, Balanced: s.fault != Unbalanced}
+	for _, o := range s.orders {
+		switch {
+		case o.lost && s.fault != HidesLosses:
+		case time.Now().Before(o.rowAt):
+			b.Ready++
+		default:
+			b.Ordered++
+		}
+	}
+	if s.fault == AddsRows && s.sold > 2 {
+		b.Left -= 2
+		b.Ordered += 2
+	}
+	return b
+}
+
+// find returns the status of the buyer's order, or "" if there is none.
+func (s *Server) find(buyer, id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.orders[id]
+	switch {
+	case o == nil || o.buyer != buyer || o.lost:
+		return ""
+	case time.Now().Before(o.rowAt):
+		return "queued"
+	}
+	return "created"
+}

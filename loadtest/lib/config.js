@@ -1,0 +1,102 @@
+// What a run is told by its environment (k6 run -e NAME=value, or a variable of the shell). Every mistake is reported at once, before any
+// request is sent. The README lists every variable.
+
+const mistakes = [];
+
+function text(name, fallback) {
+  const value = __ENV[name];
+  return value === undefined || value === '' ? fallback : value;
+}
+
+function number(name, fallback, { min = 0, max = Infinity, whole = false } = {}) {
+  const raw = text(name, undefined);
+  if (raw === undefined) return fallback;
+  const value = Number(raw);
+  if (!Number.isFinite(value) || value < min || value > max || (whole && !Number.isInteger(value))) {
+    mistakes.push(`${name}=${raw}: want a ${whole ? 'whole ' : ''}number from ${min}${max === Infinity ? ' up' : ` to ${max}`}`);
+    return fallback;
+  }
+  return value;
+}
+
+const count = (name, fallback, min = 0) => number(name, fallback, { min, whole: true });
+const share = (name, fallback) => number(name, fallback, { max: 1 });
+
+// seconds reads k6's own form: 90s, 5m, 1h30m, 500ms.
+function seconds(name, fallback) {
+  const raw = text(name, fallback);
+  const units = { ms: 0.001, s: 1, m: 60, h: 3600 };
+  let total = 0;
+  const rest = raw.replace(/(\d+(?:\.\d+)?)(ms|s|m|h)/g, (_, n, unit) => {
+    total += Number(n) * units[unit];
+    return '';
+  });
+  if (rest !== '' || total <= 0) mistakes.push(`${name}=${raw}: want a duration such as 500ms, 90s or 1h30m`);
+  return total;
+}
+
+function flag(name, fallback) {
+  const raw = text(name, fallback ? 'yes' : 'no');
+  if (raw !== 'yes' && raw !== 'no') mistakes.push(`${name}=${raw}: want yes or no`);
+  return raw === 'yes';
+}
+
+// A flood sent to the wrong address is somebody's bad night, so any address but this machine's own wants a word more.
+function address(name, fallback) {
+  const url = text(name, fallback).replace(/\/+$/, '');
+  const host = /^https?:\/\/(\[[^\]]+\]|[^/:?#]+)(:\d+)?$/.exec(url);
+  if (!host) mistakes.push(`${name}=${url}: want http://host:port`);
+  else if (!/^(127\.\d+\.\d+\.\d+|localhost|\[::1\])$/.test(host[1]) && text('REMOTE') !== 'yes') {
+    mistakes.push(`${name}=${url}: not this machine; set REMOTE=yes if you may load it`);
+  }
+  return url;
+}
+
+function secret(name, least) {
+  const value = text(name, '');
+  if (value.length < least) mistakes.push(`${name}: set it to what the server has (at least ${least} characters)`);
+  return value;
+}
+
+// load reads the whole configuration; defaults are the script's own: rate, duration, stock and whatever else it wants to differ.
+export function load(defaults) {
+  mistakes.length = 0;
+  const config = {
+    target: address('TARGET', 'http://127.0.0.1:8080'),
+    admin: address('ADMIN', 'http://127.0.0.1:8081'),
+    adminToken: secret('SLUICE_ADMIN_TOKEN', 1),
+    tokenSecret: secret('SLUICE_TOKEN_SECRET', 32),
+
+    sale: text('SALE', ''),
+    stock: count('STOCK', defaults.stock, 1),
+    opensIn: number('OPENS_IN', defaults.opensIn ?? 0),
+
+    rate: count('RATE', defaults.rate, 1),
+    duration: seconds('DURATION', defaults.duration),
+    maxVUs: count('MAX_VUS', defaults.maxVUs, 1),
+
+    forwarded: flag('FORWARDED', defaults.forwarded),
+    buyersPerAddress: count('BUYERS_PER_ADDRESS', 1, 1),
+    doubleKeyed: share('DOUBLE_KEYED', 0.1),
+    doubleBare: share('DOUBLE_BARE', 0.1),
+    again: share('AGAIN', defaults.again ?? 0.1),
+    follow: share('FOLLOW', defaults.follow ?? 0.1),
+    retries: count('RETRIES', 2),
+    patience: seconds('PATIENCE', '10s'),
+
+    auditEvery: count('AUDIT_EVERY', 2, 1),
+    restockEvery: count('RESTOCK_EVERY', 60, 1),
+    restock: count('RESTOCK', 0),
+    settle: seconds('SETTLE', '2m'),
+    alone: flag('ALONE', true),
+
+    maxFailed: share('MAX_FAILED', 0),
+    maxDropped: share('MAX_DROPPED', 0.01),
+    p95Accepted: number('P95_ACCEPTED', defaults.p95Accepted ?? 500, { min: 1 }),
+    p95SoldOut: number('P95_SOLD_OUT', defaults.p95SoldOut ?? 250, { min: 1 }),
+
+    out: text('OUT', '.'),
+  };
+  if (mistakes.length > 0) throw new Error(`bad configuration\n  ${mistakes.join('\n  ')}`);
+  return Object.freeze(config);
+}

@@ -1,0 +1,45 @@
+// The operator's side of a run: makes the sale, looks at the books, restocks.
+
+import http from 'k6/http';
+
+function call(config, method, path, { body, key, expect }) {
+  const headers = { Authorization: `Bearer ${config.adminToken}`, 'Content-Type': 'application/json' };
+  if (key) headers['Idempotency-Key'] = key;
+  const name = `${method} ${path.replace(/(sales\/)[^/]+/, '$1{sale}')}`;
+  const res = http.request(method, config.admin + path, body ? JSON.stringify(body) : null, { headers, tags: { name }, timeout: '30s' });
+  if (res.status !== expect) {
+    throw new Error(`${method} ${config.admin}${path}: ${res.status || res.error} ${String(res.body || '').slice(0, 300)}`);
+  }
+  return res.json();
+}
+
+// createSale returns the id of a new sale that opens config.opensIn seconds from now, one unit a buyer.
+export function createSale(config, run) {
+  const opensAt = new Date(Date.now() + config.opensIn * 1000).toISOString();
+  const body = {
+    id: run,
+    title: `Load test ${run}`,
+    stock: config.stock,
+    price: { amount: 1999, currency: 'EUR' },
+    per_buyer: 1,
+    opens_at: opensAt,
+  };
+  return call(config, 'POST', '/admin/v1/sales', { body, expect: 201 }).id;
+}
+
+const books = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
+
+// audit returns the server's books on one sale.
+export function audit(config, saleId) {
+  const found = call(config, 'GET', `/admin/v1/sales/${saleId}/audit`, { expect: 200 });
+  const missing = books.filter((name) => !Number.isInteger(found[name]));
+  if (missing.length > 0 || typeof found.balanced !== 'boolean') {
+    throw new Error(`the audit lacks ${missing.join(', ') || 'balanced'}: ${JSON.stringify(found)}`);
+  }
+  return found;
+}
+
+// restock adds units; the same key adds them once.
+export function restock(config, saleId, add, key) {
+  call(config, 'POST', `/admin/v1/sales/${saleId}/restock`, { body: { add }, key, expect: 200 });
+}

@@ -1,0 +1,38 @@
+// An order as its buyer sees it.
+
+import http from 'k6/http';
+import { sleep } from 'k6';
+
+const name = 'GET /v1/orders/{order}';
+
+function parse(res) {
+  try {
+    return JSON.parse(res.body) ?? {};
+  } catch (_) {
+    return {};
+  }
+}
+
+// status asks once; the server holds the answer up to waitSeconds while the order is queued. It returns {http, status?, retryAfter}.
+export function status(config, buyer, orderId, waitSeconds = 0) {
+  const query = waitSeconds > 0 ? `?wait=${waitSeconds}s` : '';
+  const res = http.get(`${config.target}/v1/orders/${orderId}${query}`, {
+    headers: buyer.headers,
+    tags: { name },
+    timeout: `${waitSeconds + 10}s`,
+  });
+  return { http: res.status, status: parse(res).status, retryAfter: Number(res.headers['Retry-After']) || 1 };
+}
+
+// follow asks until the order is no longer queued or config.settle has passed, and returns its last known status ('queued' included), or
+// 'lost' when the server does not know the order.
+export function follow(config, buyer, orderId) {
+  const deadline = Date.now() + config.settle * 1000;
+  for (;;) {
+    const seen = status(config, buyer, orderId, 5);
+    if (seen.http === 404) return 'lost';
+    if (seen.http === 200 && seen.status !== 'queued') return seen.status;
+    if (Date.now() > deadline) return seen.status || `unknown (HTTP ${seen.http})`;
+    if (seen.http !== 200) sleep(seen.retryAfter);
+  }
+}

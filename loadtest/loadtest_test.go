@@ -1,0 +1,176 @@
+// Package loadtest_test proves that the load scripts pass a seller that keeps its promises and fail one that does not.
+package loadtest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"sluice/loadtest/fake"
+)
+
+const (
+	tokenSecret = "a-secret-of-the-tests-and-of-nobody-else"
+	adminToken  = "operator-of-the-tests"
+)
+
+type verdict struct {
+	Verdict  string
+	Failures []string
+	Outcomes []struct {
+		Outcome string
+		Count   int
+	}
+	Books map[string]int
+}
+
+func (v verdict) count(outcome string) int {
+	for _, o := range v.Outcomes {
+		if o.Outcome == outcome {
+			return o.Count
+		}
+	}
+	return -1
+}
+
+var k6 = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "tool", "-n", "k6").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// run returns the verdict, k6's exit code and what k6 printed.
+func run(t *testing.T, script string, server *fake.Server, env ...string) (verdict, int, string) {
+	t.Helper()
+	bin, err := k6()
+	if err != nil {
+		t.Fatalf("go tool -n k6: %v", err)
+	}
+	out := t.TempDir()
+	cmd := exec.Command(bin, "run", "--quiet", "--address", "", script+".js")
+	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "OUT="+out, "TARGET="+server.Public.URL, "ADMIN="+server.Admin.URL,
+		"SLUICE_TOKEN_SECRET="+tokenSecret, "SLUICE_ADMIN_TOKEN="+adminToken, "SETTLE=2s")
+	cmd.Env = append(cmd.Env, env...)
+	printed, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("k6: %v", err)
+	}
+	var v verdict
+	text, err := os.ReadFile(filepath.Join(out, script+".verdict.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if err != nil {
+		t.Fatalf("no verdict: %v\n%s", err, printed)
+	}
+	return v, cmd.ProcessState.ExitCode(), string(printed)
+}
+
+func start(t *testing.T, fault fake.Fault) *fake.Server {
+	s := fake.New(fault, tokenSecret, adminToken)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestHonestSellerPasses(t *testing.T) {
+	for script, env := range map[string][]string{
+		"smoke": {"RATE=6", "DURATION=4s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3"},
+		"spike": {"RATE=60", "DURATION=2s", "STOCK=40", "OPENS_IN=2", "MAX_VUS=60", "AUDIT_EVERY=1", "AGAIN=1", "FOLLOW=1"},
+		"soak":  {"RATE=10", "DURATION=5s", "STOCK=12", "RESTOCK_EVERY=2", "RESTOCK=3", "MAX_VUS=30"},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			v, exit, printed := run(t, script, start(t, ""), env...)
+			if v.Verdict != "PASS" || exit != 0 {
+				t.Fatalf("verdict %s, exit %d, want a pass\n%s", v.Verdict, exit, printed)
+			}
+			if sold := v.Books["ordered"]; sold < 12 || v.count("accepted") != sold || v.Books["left"] != 0 {
+				t.Errorf("%d accepted, %d rows, %d left: the stock should be sold\n%s", v.count("accepted"), sold, v.Books["left"], printed)
+			}
+			if v.count("sold_out") == 0 || v.count("replayed")+v.count("already_bought") == 0 || v.count("failed") != 0 {
+				t.Errorf("the run missed an outcome\n%s", printed)
+			}
+			if script == "spike" && v.count("not_open") == 0 {
+				t.Errorf("nobody came before the sale opened\n%s", printed)
+			}
+		})
+	}
+}
+
+func TestCheatingSellerFails(t *testing.T) {
+	for _, c := range []struct {
+		fault fake.Fault
+		says  string // part of a failure in the verdict, or of what k6 prints
+	}{
+		{fake.Oversells, "oversold: 15 rows"},
+		{fake.SellsTwice, "one-per-buyer"},
+		{fake.ForgetsReply, "same-answer"},
+		{fake.LosesOrders, "lost_orders count<=0"},
+		{fake.HidesLosses, "accepted-becomes-a-row"},
+		{fake.AddsRows, "unexplained_rows count<=0"},
+		{fake.Unbalanced, "the server says that its books do not balance"},
+		{fake.NeverEmpties, "1 orders are still queued"},
+		{fake.Crashes, "purchase_failed rate<=0"},
+		{fake.ServesHTML, "409 that is no problem+json"},
+	} {
+		t.Run(strings.ReplaceAll(string(c.fault), " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			v, exit, printed := run(t, "smoke", start(t, c.fault), "RATE=8", "DURATION=3s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3")
+			if v.Verdict != "FAIL" || exit == 0 {
+				t.Errorf("verdict %s, exit %d, of a seller that %s", v.Verdict, exit, c.fault)
+			}
+			if said := strings.Join(v.Failures, "\n") + printed; !strings.Contains(said, c.says) {
+				t.Errorf("the run does not say %q:\n%s", c.says, said)
+			}
+		})
+	}
+}
+
+func TestUnreachableOperatorFails(t *testing.T) {
+	server := start(t, "")
+	server.Admin.Close()
+	v, exit, printed := run(t, "smoke", server)
+	if v.Verdict != "FAIL" || exit == 0 {
+		t.Errorf("verdict %s, exit %d without an operator API\n%s", v.Verdict, exit, printed)
+	}
+}
+
+func TestConfigurationMistakesAreAllNamed(t *testing.T) {
+	bin, err := k6()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "run", "--quiet", "--address", "", "spike.js")
+	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "TARGET=http://shop.example", "RATE=many", "DURATION=soon", "SLUICE_TOKEN_SECRET=short", "SLUICE_ADMIN_TOKEN=")
+	printed, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Error("k6 started the run")
+	}
+	for _, name := range []string{"TARGET=http://shop.example: not this machine", "RATE=many", "DURATION=soon", "SLUICE_TOKEN_SECRET", "SLUICE_ADMIN_TOKEN"} {
+		if !strings.Contains(string(printed), name) {
+			t.Errorf("nothing about %s in\n%s", name, printed)
+		}
+	}
+}
+
+// The load tests are worth little under rules that nobody runs.
+func TestPolicyDiffersOnlyInTrust(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(string(text), "")
+		code = regexp.MustCompile(`trusted_proxies\s*=\s*\{[^}]*\}`).ReplaceAllString(code, "trusted_proxies")
+		return strings.Join(strings.Fields(code), " ")
+	}
+	if ours, everyday := read("policy.lua"), read("../lua/policy.lua"); ours != everyday {
+		t.Errorf("loadtest/policy.lua says\n%s\nlua/policy.lua says\n%s", ours, everyday)
+	}
+}

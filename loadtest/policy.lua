@@ -1,0 +1,18 @@
+-- The edge policy for load tests. The rules are those of lua/policy.lua; the one difference is that this machine is believed as a proxy,
+-- so that every virtual buyer of spike.js and soak.js can have an address of its own (X-Forwarded-For). For test systems only: with this
+-- file, anyone on the machine can name any address as theirs.
+
+return {
+  trusted_proxies = { "127.0.0.0/8", "::1" },
+
+  rules = {
+    { name = "ip", key = "ip", rate = "20r/s", burst = 40 },
+
+    { name = "token", key = "token", rate = "2r/s", burst = 4,
+      match = { method = "POST", path = "/v1/sales/*/orders" },
+      delay = false,
+      mode = "enforce",
+      on_error = "deny",
+    },
+  },
+}

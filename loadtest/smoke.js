@@ -1,0 +1,65 @@
+// Smoke: a small sale from first click to sold out, every buyer followed to the end. Passes with the default policy: it stays below the
+// per-address limit. Half a minute.
+
+import http from 'k6/http';
+import exec from 'k6/execution';
+import { check } from 'k6';
+import { Buyer } from './lib/buyer.js';
+import { load } from './lib/config.js';
+import { travel } from './lib/journey.js';
+import { prepare, settle } from './lib/sale.js';
+import { thresholds } from './lib/thresholds.js';
+import { summary } from './lib/verdict.js';
+
+const config = load({ rate: 2, duration: '10s', stock: 12, maxVUs: 20, forwarded: false, again: 1, follow: 1 });
+
+export const options = {
+  scenarios: {
+    sale: {
+      executor: 'constant-arrival-rate',
+      exec: 'buy',
+      rate: config.rate,
+      duration: `${config.duration}s`,
+      preAllocatedVUs: config.maxVUs,
+    },
+    contract: { executor: 'per-vu-iterations', exec: 'contract', vus: 1, iterations: 1, startTime: `${config.duration}s` },
+  },
+  setupTimeout: '60s',
+  teardownTimeout: `${config.settle + 60}s`,
+  summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
+  thresholds: thresholds(config, config.rate * config.duration, { checks: ['rate==1'] }),
+};
+
+export const setup = () => prepare(config);
+
+export function buy({ run, sale }) {
+  travel(config, sale, new Buyer(run, exec.scenario.iterationInTest, config));
+}
+
+const problem = (status, code) => (res) =>
+  res.status === status && res.headers['Content-Type'] === 'application/problem+json' && res.json('code') === code;
+
+// contract asks what the public must never be given, and what it must always be told.
+export function contract({ run, sale }) {
+  const stranger = new Buyer(`${run}-stranger`, 0, config);
+  const orders = `${config.target}/v1/sales/${sale.id}/orders`;
+
+  check(http.get(`${config.target}/healthz`), { 'healthz is 200': (res) => res.status === 200 });
+  check(http.get(`${config.target}/v1/sales/${sale.id}`), {
+    'the sale shows what is left': (res) => res.status === 200 && Number.isInteger(res.json('left')) && res.json('left') <= sale.stock,
+  });
+  check(http.post(orders), {
+    'no token is 401': problem(401, 'unauthorized'),
+    'a 401 names the scheme': (res) => (res.headers['Www-Authenticate'] || '').startsWith('Bearer'),
+  });
+  check(http.post(orders, null, { headers: { Authorization: `${stranger.headers.Authorization}x` } }), {
+    'a token with a wrong signature is 401': problem(401, 'unauthorized'),
+  });
+  check(http.get(`${config.target}/v1/orders/1`, { headers: stranger.headers }), { "nobody's order is 404": problem(404, 'not-found') });
+  check(http.post(`${config.target}/v1/sales/${run}-nothing/orders`, null, { headers: stranger.headers }), {
+    'an unknown sale is 404': problem(404, 'not-found'),
+  });
+}
+
+export const teardown = (data) => settle(config, data);
+export const handleSummary = (data) => summary('smoke', config, data);

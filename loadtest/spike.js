@@ -1,0 +1,58 @@
+// Spike: a few wait at the door, the sale opens, everybody comes at once, almost nobody gets one. Each buyer has an address of their own,
+// which the edge believes when it runs with loadtest/policy.lua.
+
+import exec from 'k6/execution';
+import { Buyer } from './lib/buyer.js';
+import { load } from './lib/config.js';
+import { travel } from './lib/journey.js';
+import { prepare, settle, watch } from './lib/sale.js';
+import { thresholds } from './lib/thresholds.js';
+import { summary } from './lib/verdict.js';
+
+const config = load({ rate: 300, duration: '15s', stock: 500, opensIn: 5, maxVUs: 400, forwarded: true });
+
+const early = Math.max(1, Math.round(config.rate / 20));
+const stages = [
+  { target: early, duration: 0 },
+  { target: early, duration: Math.max(1, config.opensIn) },
+  { target: config.rate, duration: 2 },
+  { target: config.rate, duration: config.duration },
+  { target: 0, duration: 3 },
+];
+const total = stages.reduce((sum, stage) => sum + stage.duration, 0);
+const planned = stages.reduce((sum, stage, i) => sum + (stage.duration * (stage.target + (i ? stages[i - 1].target : early))) / 2, 0);
+
+export const options = {
+  scenarios: {
+    flood: {
+      executor: 'ramping-arrival-rate',
+      exec: 'buy',
+      startRate: early,
+      stages: stages.map(({ target, duration }) => ({ target, duration: `${duration}s` })),
+      preAllocatedVUs: config.maxVUs,
+      gracefulStop: '60s',
+    },
+    auditor: {
+      executor: 'constant-arrival-rate',
+      exec: 'look',
+      rate: 1,
+      timeUnit: `${config.auditEvery}s`,
+      duration: `${total}s`,
+      preAllocatedVUs: 2,
+    },
+  },
+  setupTimeout: '60s',
+  teardownTimeout: `${config.settle + 60}s`,
+  summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
+  thresholds: thresholds(config, planned, { audit_balanced: ['rate==1'] }),
+};
+
+export const setup = () => prepare(config);
+
+export function buy({ run, sale }) {
+  travel(config, sale, new Buyer(run, exec.scenario.iterationInTest, config));
+}
+
+export const look = (data) => watch(config, data);
+export const teardown = (data) => settle(config, data);
+export const handleSummary = (data) => summary('spike', config, data);
