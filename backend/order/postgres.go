@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -45,13 +44,9 @@ func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration
 }
 
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
-	// What a parser says of a URL may quote a part of the password, so its words are not repeated.
-	if _, err := url.Parse(databaseURL); err != nil {
-		return nil, &URLError{"is not a URL; special characters of a password are written %XX"}
-	}
 	config, err := pgxpool.ParseConfig(databaseURL)
-	if err != nil {
-		return nil, &URLError{"PostgreSQL does not understand it; it looks like postgres://user:password@host:5432/name?sslmode=require"}
+	if err != nil { // which may quote a part of the password, so its words are not repeated
+		return nil, &URLError{"must look like postgres://user:password@host:5432/name?sslmode=require, with the special characters of a password written %XX"}
 	}
 	c := config.ConnConfig
 	if c.ConnectTimeout <= 0 || c.ConnectTimeout > timeout {

@@ -1,0 +1,274 @@
+package order_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/order"
+	"sluice/backend/order/ordertest"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+// patience is the store's timeout in these tests, and slack what a loaded machine may add to it.
+const (
+	patience = 500 * time.Millisecond
+	slack    = 3 * time.Second
+)
+
+// everyCall runs each method of the store against a sale "s".
+func everyCall(s *order.Store) map[string]func(context.Context) error {
+	dead := ordertest.Order("s", "dead")
+	return map[string]func(context.Context) error{
+		"Ping":       s.Ping,
+		"Write":      func(ctx context.Context) error { return s.Write(ctx, ordertest.Orders("s", 2)) },
+		"CreateSale": func(ctx context.Context) error { _, err := s.CreateSale(ctx, ordertest.Sale("new", 1)); return err },
+		"Sale":       func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
+		"Sales":      func(ctx context.Context) error { _, err := s.Sales(ctx); return err },
+		"SetSwitch":  func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
+		"Restock":    func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
+		"Order":      func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
+		"Statuses":   func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
+		"OrdersOf":   func(ctx context.Context) error { return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil }) },
+		"Count":      func(ctx context.Context) error { _, err := s.Count(ctx, "s", 1, nil); return err },
+		"CancelDead": func(ctx context.Context) error { _, err := s.CancelDead(ctx, dead, "desk", "test"); return err },
+		"Record":     func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
+		"Log":        func(ctx context.Context) error { _, err := s.Log(ctx, 1); return err },
+	}
+}
+
+func wantAllUnavailable(t *testing.T, s *order.Store) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for name, call := range everyCall(s) {
+		wg.Go(func() {
+			start := time.Now()
+			if err := call(context.Background()); !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, order.ErrRejected) {
+				t.Errorf("%s: %v, want ErrUnavailable", name, err)
+			}
+			if took := time.Since(start); took > patience+slack {
+				t.Errorf("%s took %s, its timeout is %s", name, took, patience)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func wantAllWork(t *testing.T, s *order.Store) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, "the database answers again", func() bool { return s.Ping(context.Background()) == nil })
+	for name, call := range everyCall(s) {
+		testenv.Eventually(t, 5*time.Second, name+" works again", func() bool {
+			err := call(context.Background())
+			return err == nil || errors.Is(err, sale.ErrNotFound) || errors.Is(err, sale.ErrExists)
+		})
+	}
+}
+
+func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
+	server := testenv.StartPostgres(t)
+	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
+	create(t, s, "s", 1000)
+	wantAllWork(t, s)
+	server.Stop()
+	wantAllUnavailable(t, s)
+	server.Start()
+	wantAllWork(t, s)
+}
+
+func TestPostgresSilentNeverHangsACall(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	wire := newWire(t, server.URL)
+	s := ordertest.Open(t, wire.url, order.WithTimeout(patience))
+	create(t, s, "s", 1000)
+	wire.cut()
+	wantAllUnavailable(t, s)
+	start := time.Now()
+	if _, err := order.Open(context.Background(), wire.url, order.WithTimeout(patience)); !errors.Is(err, sale.ErrUnavailable) || time.Since(start) > patience+slack {
+		t.Errorf("open took %s: %v", time.Since(start), err)
+	}
+	wire.mend()
+	wantAllWork(t, s)
+}
+
+func TestPostgresSilentCannotHoldUpClose(t *testing.T) {
+	wire := newWire(t, testenv.SharedPostgres(t).URL)
+	s, err := order.Open(context.Background(), wire.url, order.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire.cut()
+	defer wire.mend()
+	start := time.Now()
+	_ = s.Close() // may say that connections are still in use
+	if took := time.Since(start); took > patience+slack {
+		t.Errorf("close took %s, its timeout is %s", took, patience)
+	}
+}
+
+func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
+	create(t, s, "s", 1000)
+	ctx := context.Background()
+	other, err := pgx.Connect(ctx, server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(ctx)
+	tx, err := other.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE sales SET sold = sold"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(ctx, ordertest.Orders("s", 3)); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("behind a lock: %v", err)
+	}
+	testenv.Eventually(t, 10*time.Second, "the server gives up the statement", func() bool {
+		var waiting int
+		err := tx.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()").Scan(&waiting)
+		return err == nil && waiting == 0
+	})
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantCount(t, s, "s", 0)
+	wantAllWork(t, s)
+}
+
+func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	create(t, ordertest.Open(t, server.URL), "s", 10)
+	s := ordertest.Open(t, server.URL+"&default_transaction_read_only=on")
+	if err := s.Write(context.Background(), ordertest.Orders("s", 1)); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("on a server that only reads: %v", err)
+	}
+	if _, _, err := s.Sale(context.Background(), "s"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Writers go on while the server is killed and recovers. What Write acknowledged must be there, and no order may be counted twice.
+func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
+	server := testenv.StartPostgres(t)
+	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
+	create(t, s, "s", 1_000_000)
+	var stop atomic.Bool
+	var acknowledged, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for !stop.Load() {
+				batch := ordertest.Orders("s", 50)
+				for { // as the worker does: the same batch until it is written
+					err := s.Write(context.Background(), batch)
+					if err == nil {
+						acknowledged.Add(50)
+						break
+					}
+					if !errors.Is(err, sale.ErrUnavailable) {
+						t.Errorf("write: %v", err)
+						return
+					}
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	more := func() func() bool {
+		before := acknowledged.Load()
+		return func() bool { return acknowledged.Load() > before+500 }
+	}
+	for range 2 {
+		testenv.Eventually(t, 20*time.Second, "orders are written", more())
+		server.Kill()
+		server.Start()
+	}
+	testenv.Eventually(t, 20*time.Second, "orders are written after the crash", more())
+	stop.Store(true)
+	wg.Wait()
+	if failed.Load() == 0 {
+		t.Error("no write met the crash")
+	}
+	wantCount(t, s, "s", acknowledged.Load())
+}
+
+func create(t *testing.T, s *order.Store, id string, stock int64) {
+	t.Helper()
+	if _, err := s.CreateSale(context.Background(), ordertest.Sale(id, stock)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCount(t *testing.T, s *order.Store, id string, n int64) {
+	t.Helper()
+	c, err := s.Count(context.Background(), id, 1<<62, nil)
+	if err != nil || c.Rows != n || c.Sold != n {
+		t.Fatalf("%d rows, %d sold, %v; want %d", c.Rows, c.Sold, err, n)
+	}
+}
+
+// wire forwards connections to a server. While it is cut, nothing passes in either direction and nothing is closed, as when a host freezes.
+type wire struct {
+	url  string
+	gate sync.RWMutex // held for writing while cut
+}
+
+func newWire(t *testing.T, databaseURL string) *wire {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	u.Host = l.Addr().String()
+	w := &wire{url: u.String()}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go w.forward(client, server)
+			go w.forward(server, client)
+		}
+	}()
+	return w
+}
+
+func (w *wire) cut()  { w.gate.Lock() }
+func (w *wire) mend() { w.gate.Unlock() }
+
+func (w *wire) forward(from, to net.Conn) {
+	defer to.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		w.gate.RLock()
+		_, werr := to.Write(buf[:n])
+		w.gate.RUnlock()
+		if err != nil || werr != nil {
+			return
+		}
+	}
+}
