@@ -19,6 +19,7 @@ const (
 	Unauthorized         Code = "unauthorized"
 	NotFound             Code = "not-found"
 	MethodNotAllowed     Code = "method-not-allowed"
+	RequestTimeout       Code = "request-timeout"
 	AlreadyBought        Code = "already-bought"
 	SoldOut              Code = "sold-out"
 	SaleNotOpen          Code = "sale-not-open"
@@ -43,6 +44,7 @@ var table = map[Code]info{
 	Unauthorized:         {401, "Unauthorized"},
 	NotFound:             {404, "Not found"},
 	MethodNotAllowed:     {405, "Method not allowed"},
+	RequestTimeout:       {408, "Request timeout"},
 	AlreadyBought:        {409, "Already bought"},
 	SoldOut:              {409, "Sold out"},
 	SaleNotOpen:          {409, "Sale not open yet"},

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +20,7 @@ import (
 type Postgres struct {
 	URL string // postgres://... of the database that was made for this test
 
-	t    testing.TB
+	t    TB
 	port int
 	dir  string
 	bin  string
@@ -38,7 +37,7 @@ var shared struct {
 
 // SharedPostgres returns a new, empty database on a server that all tests of this process share. It does not wait for the disk
 // (fsync=off). The package needs TestMain, see Main.
-func SharedPostgres(t testing.TB) *Postgres {
+func SharedPostgres(t TB) *Postgres {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
@@ -58,7 +57,7 @@ func SharedPostgres(t testing.TB) *Postgres {
 
 // StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database; args are options for
 // postgres, such as "-c", "max_connections=20". It is stopped when the test ends.
-func StartPostgres(t testing.TB, args ...string) *Postgres {
+func StartPostgres(t TB, args ...string) *Postgres {
 	t.Helper()
 	p, err := newPostgres(args...)
 	if err != nil {

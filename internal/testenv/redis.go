@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +17,7 @@ type Redis struct {
 	Addr string // 127.0.0.1:port
 	Dir  string // where it keeps its files
 
-	t    testing.TB
+	t    TB
 	bin  string
 	args []string
 	proc *process
@@ -26,7 +25,7 @@ type Redis struct {
 
 // StartRedis starts a redis-server that keeps nothing on disk, unless args say otherwise ("--appendonly", "yes"), and stops it when the
 // test ends.
-func StartRedis(t testing.TB, args ...string) *Redis {
+func StartRedis(t TB, args ...string) *Redis {
 	t.Helper()
 	port := FreePort(t)
 	r := &Redis{

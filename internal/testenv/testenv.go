@@ -26,8 +26,16 @@ func Main(m *testing.M) int {
 	return code
 }
 
+// TB is what is needed of a test; benchmarks that are programs bring their own.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+	TempDir() string
+}
+
 // FreePort returns a loopback TCP port that was free a moment ago and that no other call in this process was given.
-func FreePort(t testing.TB) int {
+func FreePort(t TB) int {
 	t.Helper()
 	port, err := freePort()
 	if err != nil {
@@ -62,7 +70,7 @@ func freePort() (int, error) {
 }
 
 // Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never happened: ...".
-func Eventually(t testing.TB, timeout time.Duration, what string, is func() bool) {
+func Eventually(t TB, timeout time.Duration, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
 	for !is() {
@@ -74,7 +82,7 @@ func Eventually(t testing.TB, timeout time.Duration, what string, is func() bool
 }
 
 // Find returns the path of a server binary, looking in PATH, in the places where Debian keeps daemons, and in the given patterns.
-func Find(t testing.TB, name, debianPackage string, patterns ...string) string {
+func Find(t TB, name, debianPackage string, patterns ...string) string {
 	t.Helper()
 	path, err := find(name, patterns...)
 	if err != nil {

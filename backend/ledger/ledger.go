@@ -1,0 +1,125 @@
+// Package ledger proves the count of a sale: every unit is in exactly one place, at one instant, while the sale runs.
+// It reads Redis and SQL and changes neither.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/backend/admission"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// Report is the count of one sale in units, each order counted once: an order that is a row counts as ordered wherever else it still is.
+type Report struct {
+	SaleID      string   `json:"sale_id"`
+	Stock       int64    `json:"stock"`
+	Left        int64    `json:"left"`
+	Ready       int64    `json:"ready"`
+	Delayed     int64    `json:"delayed"`
+	Leased      int64    `json:"leased"`
+	Ordered     int64    `json:"ordered"`
+	Dead        int64    `json:"dead"`
+	Balanced    bool     `json:"balanced"` // Stock is the sum of the others, and Differences is empty
+	Differences []string `json:"differences,omitempty"`
+}
+
+type stock interface {
+	TakeCensus(ctx context.Context, saleID string) (admission.Census, error)
+}
+
+type rows interface {
+	Count(ctx context.Context, saleID string, maxSerial int64, among []sale.OrderID) (order.Count, error)
+	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
+}
+
+// Ledger audits sales. It is safe for concurrent use.
+type Ledger struct {
+	stock stock
+	rows  rows
+}
+
+// New makes a Ledger over Redis and SQL.
+func New(stock stock, rows rows) *Ledger { return &Ledger{stock, rows} }
+
+// Audit counts one sale. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
+//
+// Redis is read first, at one instant, and SQL after it. An order leaves Redis only when it is a row, so each order of that instant is
+// found in one of them; orders accepted after it have a higher serial and are not counted.
+func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
+	census, err := l.stock.TakeCensus(ctx, saleID)
+	if err != nil {
+		return Report{}, fmt.Errorf("ledger: %w", err)
+	}
+	if !census.Loaded {
+		return l.unloaded(ctx, saleID)
+	}
+
+	r := Report{SaleID: saleID, Stock: census.Stock, Left: census.Left}
+	places := []struct {
+		name   string
+		orders []keyspace.Message
+		count  *int64
+	}{
+		{"ready", census.Ready, &r.Ready},
+		{"delayed", census.Delayed, &r.Delayed},
+		{"leased", census.Leased, &r.Leased},
+		{"dead", census.Dead, &r.Dead},
+	}
+	at := map[sale.OrderID]string{}
+	var ids []sale.OrderID
+	for _, p := range places {
+		for _, o := range p.orders {
+			if other, twice := at[o.ID]; twice {
+				r.Differences = append(r.Differences, fmt.Sprintf("order %s is in %s and in %s", o.ID, other, p.name))
+				continue
+			}
+			at[o.ID] = p.name
+			ids = append(ids, o.ID)
+		}
+	}
+
+	count, err := l.rows.Count(ctx, saleID, census.Accepted, ids)
+	if err != nil {
+		return Report{}, fmt.Errorf("ledger: %w", err)
+	}
+	r.Ordered = count.Rows
+	for _, id := range count.Among {
+		delete(at, id) // committed, and not acknowledged yet
+	}
+	for _, p := range places {
+		for _, o := range p.orders {
+			if at[o.ID] == p.name {
+				*p.count++
+				delete(at, o.ID)
+			}
+		}
+	}
+
+	if sum := r.Left + r.Ready + r.Delayed + r.Leased + r.Ordered + r.Dead; sum != r.Stock {
+		r.Differences = append(r.Differences, fmt.Sprintf("stock is %d, and what was found adds up to %d", r.Stock, sum))
+	}
+	if r.Left < 0 {
+		r.Differences = append(r.Differences, fmt.Sprintf("left is %d", r.Left))
+	}
+	r.Balanced = len(r.Differences) == 0
+	return r, nil
+}
+
+// unloaded is the report on a sale that SQL has and Redis does not.
+func (l *Ledger) unloaded(ctx context.Context, saleID string) (Report, error) {
+	def, sold, err := l.rows.Sale(ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return Report{}, fmt.Errorf("ledger: sale %s: %w", saleID, err)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("ledger: %w", err)
+	}
+	return Report{
+		SaleID: saleID, Stock: def.Stock, Ordered: sold,
+		Differences: []string{"Redis does not hold this sale; a backend loads it as soon as it can reach both stores"},
+	}, nil
+}

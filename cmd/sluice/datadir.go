@@ -1,0 +1,98 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// dataDir is the folder in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and `dead` find them.
+type dataDir string
+
+// The files in it.
+const (
+	tokenSecretFile = "token.secret"
+	adminTokenFile  = "admin.token"
+	serverFile      = "server.json" // where the process listens that uses this folder
+	databaseFile    = "orders.db"
+	lockFile        = "lock"
+)
+
+// server is where a running `sluice up` listens.
+type server struct {
+	Public string `json:"public"` // http://host:port
+	Admin  string `json:"admin"`
+}
+
+// open makes the folder and locks it for this process; call the function it returns to unlock.
+func (d dataDir) open() (unlock func(), err error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	f, err := os.OpenFile(d.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("the data folder %s is in use by another sluice; stop it, or give --data another folder", d)
+	}
+	return func() { f.Close() }, nil
+}
+
+func (d dataDir) path(name string) string { return filepath.Join(string(d), name) }
+
+// secret reads a secret, and makes it when it is not there yet.
+func (d dataDir) secret(name string) (string, error) {
+	s, err := d.read(name)
+	if !errors.Is(err, os.ErrNotExist) {
+		return s, err
+	}
+	b := make([]byte, 32)
+	rand.Read(b) // never fails: it ends the process instead
+	s = hex.EncodeToString(b)
+	return s, d.write(name, []byte(s+"\n"))
+}
+
+func (d dataDir) read(name string) (string, error) {
+	b, err := os.ReadFile(d.path(name))
+	return strings.TrimSpace(string(b)), err
+}
+
+// write replaces a file as a whole, so that a crash leaves the old one or the new one.
+func (d dataDir) write(name string, content []byte) error {
+	tmp := d.path(name + ".tmp")
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp, d.path(name))
+}
+
+func (d dataDir) server() (server, error) {
+	var s server
+	text, err := d.read(serverFile)
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(text), &s)
+}
+
+func (d dataDir) setServer(s server) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return d.write(serverFile, append(b, '\n'))
+}

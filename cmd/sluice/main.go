@@ -1,0 +1,130 @@
+// Command sluice sells a limited stock under any load: see the README.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"sluice/backend/redisconn"
+)
+
+// version is set by the release build: -ldflags "-X main.version=1.2.3".
+var version = "dev"
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitFail  = 1 // what was asked could not be done
+	exitUsage = 2 // what was asked makes no sense: flags, configuration, bad input
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program, with everything it takes from the outside as a parameter.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	p := &program{getenv: getenv, out: stdout, errOut: stderr}
+	root := p.root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(stderr, "sluice: "+oneLine(err))
+	var u usageError
+	if errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command") {
+		return exitUsage
+	}
+	return exitFail
+}
+
+// program is what the commands share.
+type program struct {
+	getenv      func(string) string
+	out, errOut io.Writer
+	verbose     bool
+}
+
+// usageError is a mistake of whoever called: exit 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sluice",
+		Short: "Sell exactly what there is, once to each buyer, however many ask",
+		Long: `sluice stands in front of a sale that everybody wants at once. It limits the flood at the edge, decides each purchase
+in one atomic step, and turns every accepted order into a row of the database, whatever crashes on the way.`,
+		Example: `  sluice up                                  everything in one process, nothing else needed
+  sluice sale create --title Shoe --stock 100 --price 99.90EUR
+  sluice sale audit shoe                     prove that nothing is lost`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().BoolVarP(&p.verbose, "verbose", "v", false, "log at debug level")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
+		p.tokenCommand(), p.saleCommand(), p.deadCommand(), p.policyCommand(), p.healthCommand(),
+	)
+	for _, c := range root.Commands() {
+		wrapArgs(c)
+	}
+	return root
+}
+
+// wrapArgs makes a wrong number of arguments a usage error, in this command and those below it.
+func wrapArgs(c *cobra.Command) {
+	check := c.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usage("%w (see %s --help)", err, cmd.CommandPath())
+		}
+		return nil
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+}
+
+// logger writes JSON lines to standard error, where systemd and containers expect them.
+func (p *program) logger() *slog.Logger {
+	level := slog.LevelInfo
+	if p.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: level}))
+	redisconn.Quiet(log)
+	return log
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// operator calls the operator's API of a running sluice.
+type operator struct {
+	p            *program
+	server, data string
+	json         bool
+	base, token  string
+}
+
+// operatorFlags adds the flags that all operator commands share.
+func (p *program) operatorFlags(c *cobra.Command) *operator {
+	o := &operator{p: p}
+	f := c.PersistentFlags()
+	p.str(f, &o.server, "server", envServer, "", "URL of the operator's API (default: what the data folder says)")
+	p.str(f, &o.data, "data", envData, defaultData, "data folder of sluice up")
+	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
+	return o
+}
+
+// resolve finds out where to call and with what token.
+func (o *operator) resolve() error {
+	d := dataDir(o.data)
+	o.base = o.server
+	if o.base == "" {
+		s, err := d.server()
+		if err != nil {
+			return usage("no --server given, and no sluice up has used the data folder %s", o.data)
+		}
+		o.base = s.Admin
+	}
+	u, err := url.Parse(o.base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return usage("--server %q: want http://host:port", o.base)
+	}
+	o.base = strings.TrimRight(o.base, "/")
+	if o.token = o.p.getenv(envAdminToken); o.token == "" {
+		o.token, err = d.read(adminTokenFile)
+		if errors.Is(err, os.ErrNotExist) {
+			return usage("%s is not set, and the data folder %s has no admin token", envAdminToken, o.data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call sends a request and decodes a successful answer into out, which may be nil. A refusal's detail becomes the error.
+func (o *operator) call(ctx context.Context, method, path string, body, out any) error {
+	if err := o.resolve(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var payload io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		payload = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, o.base+path, payload)
+	if err != nil {
+		return usage("--server: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+o.token)
+	req.Header.Set("Content-Type", "application/json")
+	if u, err := user.Current(); err == nil {
+		req.Header.Set("X-Actor", u.Username)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("nobody answers at %s: is sluice running? (%w)", o.base, errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.base, err)
+	}
+	if resp.StatusCode >= 300 {
+		return refusal(resp.StatusCode, answer)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%s does not answer as a sluice: %w", o.base, err)
+	}
+	return nil
+}
+
+func refusal(status int, body []byte) error {
+	var problem struct {
+		Title, Detail string
+		Errors        []struct{ Field, Detail string }
+	}
+	if json.Unmarshal(body, &problem) != nil || problem.Title == "" {
+		return fmt.Errorf("the server answered %d", status)
+	}
+	text := problem.Title
+	if problem.Detail != "" {
+		text = problem.Detail
+	}
+	var fields []string
+	for _, f := range problem.Errors {
+		fields = append(fields, f.Field+" "+f.Detail)
+	}
+	if len(fields) > 0 {
+		text += " (" + strings.Join(fields, "; ") + ")"
+	}
+	if status == http.StatusBadRequest {
+		return usage("%s", text)
+	}
+	return errors.New(text)
+}
+
+// show prints v as JSON with --json, else as print does.
+func (o *operator) show(v any, print func(w io.Writer)) error {
+	if !o.json {
+		print(o.p.out)
+		return nil
+	}
+	e := json.NewEncoder(o.p.out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type saleJSON struct {
+	ID       string     `json:"id,omitempty"`
+	Title    string     `json:"title"`
+	Price    priceJSON  `json:"price"`
+	Stock    int64      `json:"stock"`
+	Left     *int64     `json:"left,omitempty"`
+	Sold     *int64     `json:"sold,omitempty"`
+	PerBuyer int64      `json:"per_buyer"`
+	State    string     `json:"state,omitempty"`
+	OpensAt  time.Time  `json:"opens_at"`
+	ClosesAt *time.Time `json:"closes_at,omitempty"`
+	Version  int64      `json:"version,omitempty"`
+}
+
+type priceJSON struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+func (p *program) saleCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "sale",
+		Short: "Create, watch and steer sales",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o := p.operatorFlags(c)
+	c.AddCommand(
+		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRestock(),
+		o.saleSwitch("pause", "Stop accepting orders until resume"),
+		o.saleSwitch("resume", "Accept orders again"),
+		o.saleSwitch("close", "End the sale for good"),
+	)
+	return c
+}
+
+func (o *operator) saleCreate() *cobra.Command {
+	var s saleJSON
+	var price, opens, closes string
+	c := &cobra.Command{
+		Use:   "create --title T --stock N --price 19.99EUR",
+		Short: "Create a sale and make it ready in Redis",
+		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
+  sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var bad mistakes
+			var err error
+			now := time.Now()
+			if s.Price, err = parsePrice(price); err != nil {
+				bad.add("--price: %v", err)
+			}
+			if s.OpensAt, err = parseWhen(opens, now); err != nil {
+				bad.add("--opens: %v", err)
+			}
+			if closes != "" {
+				at, err := parseWhen(closes, now)
+				if err != nil {
+					bad.add("--closes: %v", err)
+				}
+				s.ClosesAt = &at
+			}
+			if err := bad.err(); err != nil {
+				return err
+			}
+			var made saleJSON
+			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/sales", s, &made); err != nil {
+				return err
+			}
+			return o.show(made, func(w io.Writer) { printSale(w, made) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.ID, "id", "", "name of the sale in URLs: letters, digits, '.', '_', '-' (default: one is made)")
+	f.StringVar(&s.Title, "title", "", "what buyers read")
+	f.Int64Var(&s.Stock, "stock", 0, "units on sale")
+	f.Int64Var(&s.PerBuyer, "per-buyer", 1, "units one buyer may hold")
+	f.StringVar(&price, "price", "", "amount and currency, such as 19.99EUR")
+	f.StringVar(&opens, "opens", "0s", "when it opens: RFC 3339, or how long from now")
+	f.StringVar(&closes, "closes", "", "when it closes: RFC 3339, or how long from now (default: never)")
+	return c
+}
+
+func (o *operator) saleList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the sales",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var answer struct {
+				Sales []saleJSON `json:"sales"`
+			}
+			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/sales", nil, &answer); err != nil {
+				return err
+			}
+			return o.show(answer, func(w io.Writer) {
+				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE")
+				for _, s := range answer.Sales {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, count(s.Left), s.Stock, s.OpensAt.UTC().Format(time.RFC3339), s.Title)
+				}
+				t.Flush()
+			})
+		},
+	}
+}
+
+func (o *operator) saleShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show SALE",
+		Short: "Show one sale",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s saleJSON
+			if err := o.call(cmd.Context(), http.MethodGet, salePath(args[0]), nil, &s); err != nil {
+				return err
+			}
+			return o.show(s, func(w io.Writer) { printSale(w, s) })
+		},
+	}
+}
+
+func (o *operator) saleSwitch(verb, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " SALE",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s saleJSON
+			if err := o.call(cmd.Context(), http.MethodPost, salePath(args[0])+"/"+verb, struct{}{}, &s); err != nil {
+				return err
+			}
+			return o.show(s, func(w io.Writer) { printSale(w, s) })
+		},
+	}
+}
+
+func (o *operator) saleRestock() *cobra.Command {
+	var add int64
+	c := &cobra.Command{
+		Use:     "restock SALE --add N",
+		Short:   "Put more units on sale, also while it runs",
+		Example: `  sluice sale restock shoe --add 100`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if add < 1 {
+				return usage("--add must be at least 1")
+			}
+			var s saleJSON
+			if err := o.call(cmd.Context(), http.MethodPost, salePath(args[0])+"/restock", map[string]int64{"add": add}, &s); err != nil {
+				return err
+			}
+			return o.show(s, func(w io.Writer) { printSale(w, s) })
+		},
+	}
+	c.Flags().Int64Var(&add, "add", 0, "units to add")
+	return c
+}
+
+func (o *operator) saleAudit() *cobra.Command {
+	return &cobra.Command{
+		Use:   "audit SALE",
+		Short: "Count every unit and prove that the sale balances; exit 1 if it does not",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var r struct {
+				Stock       int64    `json:"stock"`
+				Left        int64    `json:"left"`
+				Ready       int64    `json:"ready"`
+				Delayed     int64    `json:"delayed"`
+				Leased      int64    `json:"leased"`
+				Ordered     int64    `json:"ordered"`
+				Dead        int64    `json:"dead"`
+				Balanced    bool     `json:"balanced"`
+				Differences []string `json:"differences,omitempty"`
+			}
+			if err := o.call(cmd.Context(), http.MethodGet, salePath(args[0])+"/audit", nil, &r); err != nil {
+				return err
+			}
+			err := o.show(r, func(w io.Writer) {
+				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+				for _, row := range []struct {
+					name string
+					n    int64
+				}{{"left", r.Left}, {"ready", r.Ready}, {"delayed", r.Delayed}, {"leased", r.Leased}, {"ordered", r.Ordered}, {"dead", r.Dead}, {"stock", r.Stock}} {
+					fmt.Fprintf(t, "%s\t%d\t\n", row.name, row.n)
+				}
+				t.Flush()
+				if r.Balanced {
+					fmt.Fprintln(w, "balanced")
+				}
+				for _, d := range r.Differences {
+					fmt.Fprintln(w, d)
+				}
+			})
+			if err == nil && !r.Balanced {
+				err = fmt.Errorf("sale %s does not balance", args[0])
+			}
+			return err
+		},
+	}
+}
+
+func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
+
+func printSale(w io.Writer, s saleJSON) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n", s.ID, s.Title, s.Price, s.State, s.Stock, count(s.Left))
+	if s.Sold != nil {
+		fmt.Fprintf(t, "sold\t%d\n", *s.Sold)
+	}
+	fmt.Fprintf(t, "per buyer\t%d\nopens\t%s\n", s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))
+	if s.ClosesAt != nil {
+		fmt.Fprintf(t, "closes\t%s\n", s.ClosesAt.UTC().Format(time.RFC3339))
+	}
+	t.Flush()
+}
+
+func count(n *int64) string {
+	if n == nil {
+		return "?"
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+func (p priceJSON) String() string {
+	return fmt.Sprintf("%d.%02d %s", p.Amount/100, p.Amount%100, p.Currency)
+}
+
+// parsePrice reads "19.99EUR", "19 EUR" or "0EUR" into the minor unit, taken as a hundredth.
+func parsePrice(s string) (priceJSON, error) {
+	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
+	if len(s) < 4 {
+		return priceJSON{}, bad
+	}
+	amount, currency := strings.TrimSpace(s[:len(s)-3]), s[len(s)-3:]
+	whole, cents, dot := strings.Cut(amount, ".")
+	if dot && len(cents) != 2 {
+		return priceJSON{}, bad
+	}
+	if !dot {
+		cents = "00"
+	}
+	n, err := strconv.ParseUint(whole+cents, 10, 53)
+	if err != nil || whole == "" {
+		return priceJSON{}, bad
+	}
+	return priceJSON{int64(n), currency}, nil
+}
+
+// parseWhen reads a time, or a duration from now.
+func parseWhen(s string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(d).UTC().Truncate(time.Millisecond), nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q: want a time such as 2026-12-01T10:00:00Z, or a duration such as 5m", s)
+	}
+	return t, nil
+}

@@ -1,0 +1,338 @@
+// Package e2e runs the real program: its processes, nginx, Redis and PostgreSQL, with real traffic and real signals.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+	"sluice/internal/token"
+)
+
+var (
+	binary string // the program under test
+	root   string // of the repository
+)
+
+const (
+	tokenSecret = "e2e-token-secret-0123456789abcdefghijklmnop"
+	adminToken  = "e2e-admin-token-0123456789abcdefghijklmnop"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "sluice-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	root, _ = filepath.Abs("../..")
+	binary = filepath.Join(dir, "sluice")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/sluice")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := testenv.Main(m)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// process is one running sluice.
+type process struct {
+	t    testing.TB
+	args []string
+	env  []string
+	dir  string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+	out  bytes.Buffer
+}
+
+// launch starts `sluice args...` with nothing in its environment but env, and stops it when the test ends.
+func launch(t testing.TB, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, args: args, dir: t.TempDir(), env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)}
+	p.start()
+	t.Cleanup(func() {
+		p.end(syscall.SIGKILL)
+		if t.Failed() {
+			t.Logf("--- sluice %s\n%s", strings.Join(args, " "), p.output())
+		}
+	})
+	return p
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	cmd := exec.Command(binary, p.args...)
+	cmd.Env, cmd.Dir = p.env, p.dir
+	cmd.Stdout, cmd.Stderr = p, p
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // one signal for nginx and its workers
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.cmd, p.done = cmd, make(chan struct{})
+	p.mu.Unlock()
+	go func(done chan struct{}) { _ = cmd.Wait(); close(done) }(p.done)
+}
+
+// Write collects what the process prints.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(b)
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// end sends sig to the process (SIGKILL: to its children too), waits for it, and returns its exit code.
+func (p *process) end(sig syscall.Signal) int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+	}
+	if sig == syscall.SIGKILL {
+		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
+	} else {
+		_ = p.cmd.Process.Signal(sig)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(40 * time.Second):
+		p.t.Errorf("sluice %s does not end on %s", strings.Join(p.args, " "), sig)
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// crash kills it at once and starts it again.
+func (p *process) crash() { p.end(syscall.SIGKILL); p.start() }
+
+func sluiceRun(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// stack is the whole set-up: an edge, backends and workers over real stores.
+type stack struct {
+	t        testing.TB
+	redis    *testenv.Redis
+	pg       *testenv.Postgres
+	backends []*process
+	workers  []*process
+	edge     *process
+	base     string // of the edge
+	admin    string // of the first backend's operator API
+	admins   []string
+	key      *token.Key
+}
+
+type shape struct {
+	edge     string // "edge" (nginx), "gateway", or "" for none: base is then the first backend
+	backends int
+	workers  int
+	policy   string // path; "" is the repository's lua/policy.lua
+}
+
+func startStack(t testing.TB, s shape) *stack {
+	t.Helper()
+	key, err := token.NewKey(tokenSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &stack{
+		t: t, key: key,
+		redis: testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec"),
+		pg:    testenv.StartPostgres(t),
+	}
+	env := []string{
+		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
+		"SLUICE_REDIS_URL=" + st.redis.URL, "SLUICE_DATABASE_URL=" + st.pg.URL,
+	}
+	var upstreams []string
+	for range s.backends {
+		listen, admin := addr(t), addr(t)
+		st.backends = append(st.backends, launch(t, env, "backend", "--listen", listen, "--admin", admin))
+		st.admins = append(st.admins, "http://"+admin)
+		upstreams = append(upstreams, "--upstream", "http://"+listen)
+		st.base = "http://" + listen
+	}
+	st.admin = st.admins[0]
+	for _, b := range st.admins {
+		awaitOK(t, b+"/readyz")
+	}
+	for range s.workers {
+		st.workers = append(st.workers, launch(t, env, "worker"))
+	}
+	if s.edge != "" {
+		if s.policy == "" {
+			s.policy = filepath.Join(root, "lua/policy.lua")
+		}
+		listen := addr(t)
+		args := append([]string{s.edge, "--listen", listen, "--policy", s.policy}, upstreams...)
+		if s.edge == "edge" {
+			args = append(args, "--workers", "2")
+		}
+		st.edge = launch(t, env, args...)
+		st.base = "http://" + listen
+	}
+	awaitOK(t, st.base+"/healthz")
+	return st
+}
+
+func addr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
+
+func awaitOK(t testing.TB, url string) {
+	t.Helper()
+	testenv.Eventually(t, 30*time.Second, "200 from "+url, func() bool {
+		resp, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+}
+
+func (s *stack) token(buyer string) string {
+	s.t.Helper()
+	signed, err := s.key.Sign(buyer, time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return signed
+}
+
+// answer is any answer, with the fields that tests look at.
+type answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+
+	OrderID string `json:"order_id"`
+	State   string `json:"status"`
+	Code    string `json:"code"`
+}
+
+func do(t testing.TB, method, url, bearer, body string, header ...string) answer {
+	t.Helper()
+	a, err := try(method, url, bearer, body, header...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	return a
+}
+
+var client = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+func try(method, url, bearer, body string, header ...string) (answer, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{Body: b}
+	var probe struct {
+		OrderID string          `json:"order_id"`
+		Status  json.RawMessage `json:"status"`
+		Code    string          `json:"code"`
+	}
+	if json.Unmarshal(b, &probe) == nil {
+		a.OrderID, a.Code = probe.OrderID, probe.Code
+		a.State = strings.Trim(string(probe.Status), `"`)
+	}
+	a.Status, a.Header = resp.StatusCode, resp.Header
+	return a, nil
+}
+
+func (s *stack) buy(saleID, buyer string, header ...string) answer {
+	s.t.Helper()
+	return do(s.t, "POST", s.base+"/v1/sales/"+saleID+"/orders", s.token(buyer), "", header...)
+}
+
+func (s *stack) operator(method, path, body string) answer {
+	s.t.Helper()
+	return do(s.t, method, s.admin+path, adminToken, body, "Content-Type", "application/json")
+}
+
+func (s *stack) createSale(id string, stock int) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
+		id, stock, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+	if a := s.operator("POST", "/admin/v1/sales", body); a.Status != 201 {
+		s.t.Fatalf("create sale: %d %s", a.Status, a.Body)
+	}
+}
+
+type audit struct {
+	Stock, Left, Ready, Delayed, Leased, Ordered, Dead int64
+	Balanced                                           bool
+	Differences                                        []string
+}
+
+func (s *stack) audit(saleID string) audit {
+	s.t.Helper()
+	a := s.operator("GET", "/admin/v1/sales/"+saleID+"/audit", "")
+	var r audit
+	if a.Status != 200 || json.Unmarshal(a.Body, &r) != nil {
+		s.t.Fatalf("audit: %d %s", a.Status, a.Body)
+	}
+	return r
+}
+
+// settle waits until every accepted order of the sale is a row.
+func (s *stack) settle(saleID string, ordered int64) audit {
+	s.t.Helper()
+	var last audit
+	testenv.Eventually(s.t, 60*time.Second, fmt.Sprintf("%d rows and nothing in between", ordered), func() bool {
+		last = s.audit(saleID)
+		return last.Ordered == ordered && last.Ready+last.Delayed+last.Leased == 0
+	})
+	return last
+}

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+// PostgreSQL is gone: acceptance goes on, the order is shown as queued, and it becomes a row when the database is back.
+func TestDatabaseDownAcceptanceGoesOn(t *testing.T) {
+	s := startStack(t, shape{backends: 1, workers: 1})
+	s.createSale("s", 10)
+	s.pg.Kill()
+	begin := time.Now()
+	a := s.buy("s", "ann")
+	if a.Status != 202 {
+		t.Fatalf("with the database down a purchase gets %d %s", a.Status, a.Body)
+	}
+	order := s.base + "/v1/orders/" + a.OrderID
+	if o := do(t, "GET", order, s.token("ann"), ""); o.Status != 200 || o.State != "queued" {
+		t.Errorf("the order is shown as %d %s", o.Status, o.Body)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("the two answers took %s", took)
+	}
+	if r, err := try("GET", s.base+"/readyz", "", ""); err != nil || r.Status != 503 {
+		t.Errorf("readyz with the database down: %d, %v", r.Status, err)
+	}
+	s.pg.Start()
+	testenv.Eventually(t, 30*time.Second, "the order is created after the database is back", func() bool {
+		return do(t, "GET", order+"?wait=5s", s.token("ann"), "").State == "created"
+	})
+	if r := s.settle("s", 1); !r.Balanced || r.Dead != 0 {
+		t.Errorf("audit: %+v", r)
+	}
+}
+
+// Redis hangs or is gone: 503 within its time, no hanging; and the same process sells again when Redis is back.
+func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
+	s := startStack(t, shape{edge: "gateway", backends: 1, workers: 1})
+	s.createSale("s", 10)
+	if a := s.buy("s", "ann"); a.Status != 202 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	s.settle("s", 1)
+	for name, fault := range map[string][2]func(){
+		"paused": {s.redis.Pause, s.redis.Resume},
+		"killed": {s.redis.Kill, s.redis.Start},
+	} {
+		fault[0]()
+		for i := range 3 {
+			begin := time.Now()
+			a := s.buy("s", fmt.Sprint("bob-", name, i))
+			if a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" {
+				t.Errorf("with Redis %s: %d %s", name, a.Status, a.Body)
+			}
+			if took := time.Since(begin); took > 4*time.Second {
+				t.Errorf("with Redis %s an answer took %s", name, took)
+			}
+		}
+		fault[1]()
+		testenv.Eventually(t, 30*time.Second, "a purchase after Redis was "+name, func() bool {
+			return s.buy("s", "cid-"+name).Status/100 != 5
+		})
+	}
+	final := s.audit("s")
+	testenv.Eventually(t, 30*time.Second, "an idle queue", func() bool {
+		final = s.audit("s")
+		return final.Ready+final.Delayed+final.Leased == 0
+	})
+	if !final.Balanced {
+		t.Errorf("audit: %+v", final)
+	}
+}
+
+// A client that hangs up after sending has its order all the same, and finds it by asking again.
+func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
+	for _, edge := range []string{"edge", "gateway"} {
+		t.Run(edge, func(t *testing.T) {
+			s := startStack(t, shape{edge: edge, backends: 1, workers: 1})
+			s.createSale("s", 10)
+			hostport := strings.TrimPrefix(s.base, "http://")
+			accepted := 0
+			for i := range 5 {
+				buyer := fmt.Sprint("buyer-", i)
+				conn, err := net.Dial("tcp", hostport)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(conn, "POST /v1/sales/s/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: \"one\"\r\nContent-Length: 0\r\n\r\n", s.token(buyer))
+				time.Sleep(time.Duration(i) * time.Millisecond) // hang up earlier and later
+				_ = conn.(*net.TCPConn).SetLinger(0)
+				conn.Close()
+			}
+			for i := range 5 {
+				a := s.buy("s", fmt.Sprint("buyer-", i), "Idempotency-Key", `"one"`)
+				if a.Status != 202 {
+					t.Errorf("asking again: %d %s", a.Status, a.Body)
+				}
+				if a.Header.Get("Idempotency-Replayed") == "true" {
+					accepted++
+				}
+			}
+			if accepted == 0 {
+				t.Error("no order of a client that hung up was found again")
+			}
+			if r := s.settle("s", 5); !r.Balanced || r.Left != 5 {
+				t.Errorf("audit: %+v", r)
+			}
+		})
+	}
+}
+
+// SIGTERM drains: the worker finishes what it has leased, every process exits 0.
+func TestTerminationDrains(t *testing.T) {
+	s := startStack(t, shape{edge: "edge", backends: 1, workers: 1})
+	s.createSale("s", 100)
+	for i := range 100 {
+		if a := s.buy("s", fmt.Sprint("b", i), "X-Forwarded-For", "1.2.3.4"); a.Status != 202 && a.Status != 429 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	for name, p := range map[string]*process{"edge": s.edge, "worker": s.workers[0]} {
+		if code := p.end(syscall.SIGTERM); code != 0 {
+			t.Errorf("the %s exits with %d", name, code)
+		}
+	}
+	if r := s.audit("s"); r.Leased != 0 || !r.Balanced {
+		t.Errorf("after the worker has drained: %+v", r)
+	}
+	if code := s.backends[0].end(syscall.SIGTERM); code != 0 {
+		t.Errorf("the backend exits with %d", code)
+	}
+}
+
+// Restocking while the sale runs neither loses nor makes a unit.
+func TestRestockWhileSelling(t *testing.T) {
+	s := startStack(t, shape{backends: 2, workers: 1})
+	s.createSale("s", 20)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 5 {
+			s.operator("POST", "/admin/v1/sales/s/restock", `{"add":10}`)
+		}
+	}()
+	sold := 0
+	for i := range 120 {
+		for range 3 {
+			if a := s.buy("s", fmt.Sprint("b", i)); a.Status == 202 {
+				sold++
+				break
+			}
+		}
+	}
+	<-done
+	for i := range 100 {
+		if a := s.buy("s", fmt.Sprint("late", i)); a.Status == 202 {
+			sold++
+		}
+	}
+	if sold != 70 {
+		t.Errorf("sold %d of 70", sold)
+	}
+	if r := s.settle("s", 70); !r.Balanced || r.Stock != 70 || r.Left != 0 {
+		t.Errorf("audit: %+v", r)
+	}
+}
