@@ -1,0 +1,75 @@
+package policy
+
+import "strings"
+
+// Match says which requests a rule looks at. The zero value is every request.
+type Match struct {
+	Method string // in capitals; "" is any
+	Path   string // a "*" stands for exactly one segment; "" is any
+}
+
+// Covers says whether a request with this method and path is looked at. The path must be decoded and free of empty, "." and ".." segments; a
+// slash at its end and the case of its ASCII letters make no difference, because there are servers to which they make none: a rule that a
+// different spelling could slip past is no rule.
+func (m Match) Covers(method, path []byte) bool {
+	return (m.Method == "" || m.Method == string(method)) && (m.Path == "" || covers(m.Path, path))
+}
+
+func covers(pattern string, path []byte) bool {
+	if len(path) > 1 && path[len(path)-1] == '/' {
+		path = path[:len(path)-1]
+	}
+	i := 0
+	for p := 0; p < len(pattern); p++ {
+		if pattern[p] == '*' {
+			start := i
+			for i < len(path) && path[i] != '/' {
+				i++
+			}
+			if i == start {
+				return false
+			}
+			continue
+		}
+		if i == len(path) || lower(path[i]) != lower(pattern[p]) {
+			return false
+		}
+		i++
+	}
+	return i == len(path)
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// badPattern says what is wrong with a path pattern, or "".
+func badPattern(pattern string) string {
+	if pattern[0] != '/' {
+		return "must begin with a slash"
+	}
+	if pattern == "/" {
+		return ""
+	}
+	for segment := range strings.SplitSeq(pattern[1:], "/") {
+		switch {
+		case segment == "":
+			return "has an empty segment or a slash at its end"
+		case segment == "." || segment == "..":
+			return `has a segment "." or ".."`
+		case segment == "*":
+		case strings.Contains(segment, "*"):
+			return `may have "*" only as a whole segment`
+		default:
+			for i := range len(segment) {
+				if c := segment[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"%<>\^{|}?#`+"`", c) >= 0 {
+					return "is matched against decoded paths without a query, and may hold plain ASCII only"
+				}
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,168 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// What running a policy may cost. A policy with the most rules allowed takes some 2,000 instructions.
+const (
+	maxInstructions = 20_000
+	maxString       = 4 << 10 // bytes of any one string
+	maxSeconds      = 1
+	maxDepth        = 100 // brackets within brackets: the parser and the compiler recurse
+)
+
+// run executes a policy and returns its table, and where in the source the parts of the table are written.
+func run(name string, source []byte) (table *lua.LTable, where place, mistakes Mistakes) {
+	wrong := func(line int, format string, args ...any) (*lua.LTable, place, Mistakes) {
+		return nil, place{}, Mistakes{{File: name, Line: line, What: oneLine(fmt.Sprintf(format, args...))}}
+	}
+	if len(source) > MaxSize {
+		return wrong(0, "larger than %d bytes", MaxSize)
+	}
+	if line := tooDeep(source); line > 0 {
+		return wrong(line, "more than %d brackets within brackets", maxDepth)
+	}
+	// The compiler reports some mistakes (too many locals, a break outside a loop) by panicking.
+	defer func() {
+		if r := recover(); r != nil {
+			table, where, mistakes = wrong(0, "cannot be compiled: %v", r)
+		}
+	}()
+	chunk, err := parse.Parse(bytes.NewReader(source), name)
+	if err != nil {
+		var syntax *parse.Error
+		if errors.As(err, &syntax) {
+			line, what := syntaxMistake(syntax, source)
+			return wrong(line, "%s", what)
+		}
+		return wrong(0, "%v", err)
+	}
+	proto, err := lua.Compile(chunk, chunkName)
+	if err != nil {
+		line, what := position(err.Error())
+		return wrong(line, "%s", what)
+	}
+	state := lua.NewState(lua.Options{SkipOpenLibs: true, CallStackSize: 32, RegistrySize: 8 << 10})
+	defer state.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), maxSeconds*time.Second)
+	defer cancel()
+	state.SetContext(&meter{Context: deadline, state: state, left: maxInstructions})
+	state.Push(state.NewFunctionFromProto(proto))
+	if err := state.PCall(0, 1, nil); err != nil {
+		line, what := position(luaMessage(err))
+		return wrong(line, "%s", what)
+	}
+	where = returned(chunk)
+	result := state.Get(-1)
+	table, ok := result.(*lua.LTable)
+	if !ok {
+		return wrong(max(where.line, 1), "a policy returns a table, and this returns %s", describe(result))
+	}
+	return table, where, nil
+}
+
+// meter is a context that runs out after so many instructions: gopher-lua asks Done before each. It also looks at the frame's registers,
+// where every string is before it can grow further, so no string gets beyond one concatenation over maxString.
+type meter struct {
+	context.Context
+	state *lua.LState
+	left  int
+	err   error
+}
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (m *meter) Done() <-chan struct{} {
+	m.left--
+	if m.left < 0 {
+		m.err = fmt.Errorf("runs for more than %d steps: is there an endless loop?", maxInstructions)
+		return closed
+	}
+	for i := m.state.GetTop(); i > 0; i-- {
+		if s, ok := m.state.Get(i).(lua.LString); ok && len(s) > maxString {
+			m.err = fmt.Errorf("makes a string of more than %d bytes", maxString)
+			return closed
+		}
+	}
+	return m.Context.Done()
+}
+
+func (m *meter) Err() error {
+	if m.err != nil {
+		return m.err
+	}
+	return fmt.Errorf("runs for more than %d s", maxSeconds)
+}
+
+// chunkName is what Lua calls the file in its own messages. It is ours, so that a file's name cannot be mistaken for a position.
+const chunkName = "policy"
+
+var positioned = regexp.MustCompile(`(?s)^` + chunkName + `:(\d+): ?(.*)$`)
+
+// position splits a message of Lua's into line and text.
+func position(message string) (line int, what string) {
+	m := positioned.FindStringSubmatch(message)
+	if m == nil {
+		return 0, message
+	}
+	line, _ = strconv.Atoi(m[1])
+	return line, m[2]
+}
+
+// luaMessage is what Lua said, with a word about why there is no os, string or require.
+func luaMessage(err error) string {
+	var api *lua.ApiError
+	if !errors.As(err, &api) || api.Object == nil {
+		return err.Error()
+	}
+	message := api.Object.String()
+	if strings.Contains(message, "attempt to index a non-table") || strings.Contains(message, "attempt to call a non-function") {
+		message += " (a policy has no libraries: it can call nothing that it does not define)"
+	}
+	return message
+}
+
+func syntaxMistake(err *parse.Error, source []byte) (line int, what string) {
+	what = strings.TrimSpace(err.Message)
+	if err.Pos.Line == parse.EOF {
+		return bytes.Count(source, []byte("\n")) + 1, what + " at the end of the file"
+	}
+	if err.Token != "" {
+		what += " near " + strconv.Quote(err.Token)
+	}
+	return err.Pos.Line, what
+}
+
+// tooDeep returns the line on which brackets are nested too deeply, else 0. It counts brackets in strings and comments too, which no sane policy
+// nests that deeply either.
+func tooDeep(source []byte) int {
+	depth, line := 0, 1
+	for _, c := range source {
+		switch c {
+		case '\n':
+			line++
+		case '{', '(', '[':
+			if depth++; depth > maxDepth {
+				return line
+			}
+		case '}', ')', ']':
+			depth--
+		}
+	}
+	return 0
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+}

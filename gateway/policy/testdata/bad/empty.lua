@@ -1,0 +1,2 @@
+-- nothing here
+-- want 1: a policy returns a table, and this returns nothing

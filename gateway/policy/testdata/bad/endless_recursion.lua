@@ -1,0 +1,3 @@
+local function f() return 1 + f() end
+return { rules = f() }
+-- want 1: stack overflow

@@ -1,0 +1,6 @@
+return {
+  rules = {
+    { key = "ip", rate = "20r/s" },
+  },
+}
+-- want 3: a rule needs a name

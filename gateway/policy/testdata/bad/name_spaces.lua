@@ -1,0 +1,6 @@
+return {
+  rules = {
+    { name = "per ip", key = "ip", rate = "20r/s" },
+  },
+}
+-- want 3: name "per ip" must be 1 to 32 letters, digits, "-" or "_"

@@ -1,0 +1,2 @@
+return {}
+-- want 1: rules is missing: write rules = {} to limit nothing

@@ -1,0 +1,6 @@
+return {
+  rules = {
+    { name = "ip" key = "ip" },
+  },
+}
+-- want 3: syntax error near "key"

@@ -1,0 +1,3 @@
+return {
+  rules = {
+-- want 4: syntax error at the end of the file
