@@ -1,0 +1,56 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/utils"
+
+	"sluice/backend/sale"
+	"sluice/internal/problem"
+)
+
+// errUnauthorized never says what was wrong with a token: that helps nobody but a forger. The log knows.
+var errUnauthorized = refusalOf(problem.Unauthorized, "A valid token is needed.",
+	header{fiber.HeaderWWWAuthenticate, `Bearer error="invalid_token"`})
+
+// buyer verifies the request's token and returns its subject, which outlives the request.
+func (p *public) buyer(c *fiber.Ctx) (string, error) {
+	raw, ok := credential(c)
+	if !ok {
+		return "", errUnauthorized
+	}
+	subject, err := p.cfg.Tokens.Verify(raw)
+	if err == nil {
+		err = sale.ValidateBuyer(subject)
+	}
+	if err != nil {
+		if p.log.Enabled(context.Background(), slog.LevelDebug) {
+			p.log.Debug("token refused", "err", err)
+		}
+		return "", errUnauthorized
+	}
+	return subject, nil
+}
+
+// credential finds the token: Authorization: Bearer, or without any Authorization the header "token". Several Authorization
+// headers are refused, since an edge might have judged another one. The result lives as long as the request.
+func credential(c *fiber.Ctx) (raw string, ok bool) {
+	h := &c.Context().Request.Header
+	switch given := h.PeekAll(fiber.HeaderAuthorization); len(given) {
+	case 0:
+		raw = utils.UnsafeString(h.Peek("Token"))
+		return raw, raw != ""
+	case 1:
+		return bearer(utils.UnsafeString(given[0]))
+	}
+	return "", false
+}
+
+func bearer(authorization string) (raw string, ok bool) {
+	scheme, raw, _ := strings.Cut(authorization, " ")
+	raw = strings.TrimLeft(raw, " ")
+	return raw, strings.EqualFold(scheme, "Bearer") && raw != ""
+}

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"sluice/backend/sale"
+)
+
+// heartbeat is how long a stream stays silent at most: proxies cut silent connections, and only a write finds a client gone.
+const heartbeat = 15 * time.Second
+
+// reconnect is how long a browser waits before it opens a stream again; spread, since a restart ends all streams at once.
+const reconnect = 2 * time.Second
+
+// events is GET /v1/sales/{sale}/events.
+func (p *public) events(c *fiber.Ctx) error {
+	saleID, err := saleParam(c)
+	if err != nil {
+		return err
+	}
+	v, err := p.view(saleID)
+	if err != nil {
+		return err
+	}
+	if p.draining() {
+		return errUnavailable
+	}
+	ctx := c.Context()
+	resp := &ctx.Response
+	resp.Header.SetContentType("text/event-stream")
+	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	resp.Header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if ctx.IsHead() {
+		return nil
+	}
+	f, ok := p.streams.subscribe(v)
+	if !ok {
+		resp.Header.Reset()
+		return errUnavailable
+	}
+	s := &stream{conn: ctx.Conn(), feed: f, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect))}
+	p.metrics.streams.Inc()
+	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer p.metrics.streams.Dec()
+		defer p.streams.unsubscribe(f)
+		defer func() {
+			if v := recover(); v != nil { // outside of every handler: it would end the process
+				p.log.Error("panic in an event stream", "panic", v)
+			}
+		}()
+		s.run(w)
+	})
+	return nil
+}
+
+// stream writes one client's events. It ends when the client is gone or the application drains.
+type stream struct {
+	conn     net.Conn
+	feed     *feed
+	stopping <-chan struct{}
+	retry    time.Duration
+}
+
+func (s *stream) run(w *bufio.Writer) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	_, _ = w.WriteString("retry: " + strconv.FormatInt(s.retry.Milliseconds(), 10) + "\n\n")
+	var state sale.State
+	left := int64(-1)
+	for {
+		v, changed := s.feed.current()
+		if v.State != state {
+			state = v.State
+			_, _ = w.WriteString(`event: state` + "\n" + `data: {"state":"` + string(state) + `"}` + "\n\n")
+		}
+		if v.Left != left {
+			left = v.Left
+			_, _ = w.WriteString(`event: left` + "\n" + `data: {"left":` + strconv.FormatInt(left, 10) + "}\n\n")
+		}
+		if s.flush(w) != nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+			_, _ = w.WriteString(":\n\n") // flushed at the top of the loop
+		case <-s.stopping:
+			return
+		}
+	}
+}
+
+// flush gives the client writeTimeout for what was written since the last flush. Write errors stick to w and come out here.
+func (s *stream) flush(w *bufio.Writer) error {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// streamConfig lifts the server's write timeout from event streams, which set their own with every event.
+func streamConfig(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'})
+	if h.IsGet() && bytes.HasSuffix(path, []byte("/events")) {
+		return fasthttp.RequestConfig{WriteTimeout: 24 * time.Hour}
+	}
+	return fasthttp.RequestConfig{}
+}

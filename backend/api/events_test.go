@@ -1,0 +1,119 @@
+package api
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+// listen opens an event stream; next returns its next event as "name data", skipping everything else.
+func (s *site) listen(saleID string) (next func() string, hangUp func()) {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.addr + "/v1/sales/" + saleID + "/events")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" {
+		s.t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	next = func() string {
+		name := ""
+		for lines.Scan() {
+			if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				name = event
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return name + " " + data
+			}
+		}
+		return "end"
+	}
+	s.t.Cleanup(func() { resp.Body.Close() })
+	return next, func() { resp.Body.Close() }
+}
+
+func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	s.app.streams.interval = 10 * time.Millisecond
+	next, _ := s.listen("drop")
+	for _, want := range []string{`state {"state":"open"}`, `left {"left":42}`} {
+		if got := next(); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	change := func(left int64, state sale.State) {
+		w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
+	}
+	change(41, sale.StateOpen)
+	if got := next(); got != `left {"left":41}` {
+		t.Errorf("%s", got)
+	}
+	w.do(func() { w.redisErr = unavailableErr }) // nothing is told while Redis is down
+	change(0, sale.StateSoldOut)
+	w.do(func() { w.redisErr = nil })
+	if got := next() + next(); got != `state {"state":"sold_out"}left {"left":0}` {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	s.app.streams.interval = 20 * time.Millisecond
+	var hangUps []func()
+	for range 50 {
+		next, hangUp := s.listen("drop")
+		next()
+		hangUps = append(hangUps, hangUp)
+	}
+	var before int
+	w.do(func() { before = w.views })
+	start := time.Now()
+	eventually(t, "five looks", func() (yes bool) { w.do(func() { yes = w.views >= before+5 }); return })
+	if took := time.Since(start); took < 60*time.Millisecond {
+		t.Errorf("five looks within %v: the streams look each for themselves", took)
+	}
+	for _, hangUp := range hangUps {
+		hangUp()
+	}
+}
+
+func TestFeedEndsWithItsLastStream(t *testing.T) {
+	w := newWorld()
+	feeds := newFeeds(w, 2, make(chan struct{}))
+	v := w.sales["drop"]
+	a, ok1 := feeds.subscribe(v)
+	b, ok2 := feeds.subscribe(v)
+	_, ok3 := feeds.subscribe(v)
+	if !ok1 || !ok2 || ok3 || a != b {
+		t.Fatalf("%v %v %v, same feed: %v; want two places in one feed", ok1, ok2, ok3, a == b)
+	}
+	feeds.unsubscribe(a)
+	select {
+	case <-a.end:
+		t.Fatal("ended while one still listens")
+	default:
+	}
+	feeds.unsubscribe(b)
+	<-a.end
+	if len(feeds.bySale) != 0 || feeds.streams != 0 {
+		t.Errorf("%d feeds and %d streams are left", len(feeds.bySale), feeds.streams)
+	}
+}
+
+func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.MaxStreams = 1
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	wantProblem(t, s.ask("GET", "/v1/sales/other/events", ""), 404, "not-found")
+	s.listen("drop")
+	wantProblem(t, s.ask("GET", "/v1/sales/drop/events", ""), 503, "temporarily-unavailable")
+}

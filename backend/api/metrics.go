@@ -1,0 +1,71 @@
+package api
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the counters of the API. One set serves both applications of a process. It is safe for concurrent use.
+type Metrics struct {
+	requests  *prometheus.CounterVec
+	purchases *prometheus.CounterVec
+	seconds   prometheus.Histogram
+	limiter   *prometheus.CounterVec
+	streams   prometheus.Gauge
+	waiting   prometheus.Gauge
+}
+
+// NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_requests_total", Help: "Requests answered, by route and status code.",
+		}, []string{"route", "code"}),
+		purchases: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_purchase_total", Help: "Purchase requests answered, by outcome.",
+		}, []string{"outcome"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, whatever the outcome.",
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+		}),
+		limiter: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests the per-user limiter could not judge, by what was done with them.",
+		}, []string{"verdict"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final."}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.waiting)
+	}
+	return m
+}
+
+func (m *Metrics) purchase(outcome string, took time.Duration) {
+	m.purchases.WithLabelValues(outcome).Inc()
+	m.seconds.Observe(took.Seconds())
+}
+
+// routeCount counts the answers of one route. It looks a counter up once per status code, not once per request.
+type routeCount struct {
+	route  string
+	vec    *prometheus.CounterVec
+	byCode [600]atomic.Pointer[prometheus.Counter]
+}
+
+func (m *Metrics) route(route string) *routeCount { return &routeCount{route: route, vec: m.requests} }
+
+func (r *routeCount) add(status int) {
+	if status < 0 || status >= len(r.byCode) {
+		return
+	}
+	counter := r.byCode[status].Load()
+	if counter == nil {
+		c := r.vec.WithLabelValues(r.route, strconv.Itoa(status))
+		counter = &c
+		r.byCode[status].Store(counter)
+	}
+	(*counter).Inc()
+}

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"context"
+
+	"sluice/backend/admission"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+// What the public routes need of the rest. Errors follow package sale: ErrNotFound, ErrUnavailable. Implementations are safe for
+// concurrent use.
+
+// Admitter decides purchases (admission.Admitter).
+type Admitter interface {
+	Admit(ctx context.Context, r admission.Request) (admission.Decision, error)
+}
+
+// Stock shows sales, and orders that are not rows yet, as Redis holds them (admission.Stock).
+type Stock interface {
+	View(ctx context.Context, saleID string) (admission.View, error)
+	List(ctx context.Context) ([]admission.View, error)
+	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
+}
+
+// Orders reads order rows (order.Store).
+type Orders interface {
+	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+	// Statuses answers for those of the ids that are rows.
+	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
+}
+
+// DeadLetters looks at orders that failed too often (the lanes of queue.List).
+type DeadLetters interface {
+	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+	Stats(ctx context.Context) (queue.Stats, error)
+}
+
+// Verifier tells who a token belongs to (token.Key). The subject must not share memory with raw.
+type Verifier interface {
+	Verify(raw string) (subject string, err error)
+}
+
+// UserLimiter limits the purchase requests of one buyer (admission.UserLimiter).
+type UserLimiter interface {
+	Allow(ctx context.Context, buyer string) (admission.LimitResult, error)
+}
+
+// Check is one thing without which this process cannot serve.
+type Check struct {
+	Name  string
+	Probe func(ctx context.Context) error
+}

@@ -1,0 +1,156 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+	"sluice/internal/problem"
+)
+
+// PublicConfig is what NewPublic needs. Fields without a default in their comment are required.
+type PublicConfig struct {
+	Admitter Admitter
+	Stock    Stock
+	Orders   Orders
+	Dead     DeadLetters
+	Tokens   Verifier
+
+	Limiter         UserLimiter              // nil: no per-user limit here
+	LimiterFailOpen bool                     // lets purchases pass while the limiter cannot judge; otherwise they get 503
+	Known           func(saleID string) bool // tells of sales that SQL has, for when Redis lost one; nil: no such sales
+	Checks          []Check                  // what /readyz asks
+
+	AdmitTimeout time.Duration // bound of one decision, whether or not the client still listens; 0: 2 s
+	ReadTimeout  time.Duration // bound of one look into a store; 0: 1 s
+	MaxStreams   int           // open event streams; 0: 10,000
+	MaxWaiting   int           // requests held back by ?wait; 0: 10,000
+	Drain        time.Duration // 0: DefaultDrain
+
+	Metrics *Metrics         // nil: not exported
+	Log     *slog.Logger     // nil: slog.Default
+	Now     func() time.Time // nil: time.Now
+	Jitter  func() float64   // in [0, 1), spreads Retry-After; nil: random
+}
+
+// publicBodyLimit is far above what any public request needs.
+const publicBodyLimit = 16 << 10
+
+const (
+	defaultAdmitTimeout = 2 * time.Second
+	defaultReadTimeout  = time.Second
+	defaultMaxStreams   = 10_000
+	defaultMaxWaiting   = 10_000
+)
+
+type public struct {
+	*App
+	cfg PublicConfig
+}
+
+// NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
+func NewPublic(cfg PublicConfig) (*App, error) {
+	var missing []error
+	for name, there := range map[string]bool{
+		"Admitter": cfg.Admitter != nil, "Stock": cfg.Stock != nil, "Orders": cfg.Orders != nil, "Dead": cfg.Dead != nil, "Tokens": cfg.Tokens != nil,
+	} {
+		if !there {
+			missing = append(missing, fmt.Errorf("api: PublicConfig.%s is missing", name))
+		}
+	}
+	if len(missing) > 0 {
+		return nil, errors.Join(missing...)
+	}
+	if cfg.AdmitTimeout <= 0 {
+		cfg.AdmitTimeout = defaultAdmitTimeout
+	}
+	if cfg.ReadTimeout <= 0 {
+		cfg.ReadTimeout = defaultReadTimeout
+	}
+	if cfg.MaxStreams <= 0 {
+		cfg.MaxStreams = defaultMaxStreams
+	}
+	if cfg.MaxWaiting <= 0 {
+		cfg.MaxWaiting = defaultMaxWaiting
+	}
+
+	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
+	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
+	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)
+	p := &public{App: a, cfg: cfg}
+	a.health(cfg.Checks)
+	a.handle(fiber.MethodGet, "/v1/sales", p.listSales)
+	a.handle(fiber.MethodGet, "/v1/sales/:sale", p.showSale)
+	a.handle(fiber.MethodPost, "/v1/sales/:sale/orders", p.purchase)
+	a.handle(fiber.MethodGet, "/v1/sales/:sale/events", p.events)
+	a.handle(fiber.MethodGet, "/v1/orders/:order", p.showOrder)
+	a.finish()
+	return a, nil
+}
+
+// detached is a context for work that a client who hangs up must not stop half way, and that must not hang either.
+func detached(timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), timeout)
+}
+
+// unknownSale is the refusal for a sale that Redis does not hold: it does not exist, or Redis lost it and will get it back.
+func (p *public) unknownSale(saleID string) error {
+	if p.cfg.Known != nil && p.cfg.Known(saleID) {
+		return errUnavailable
+	}
+	return errNoSale
+}
+
+var errNoSale = refusalOf(problem.NotFound, "There is no such sale.")
+
+// saleParam takes the sale's id from the path. The copy outlives the request.
+func saleParam(c *fiber.Ctx) (string, error) {
+	raw := c.Params("sale")
+	if err := sale.ValidateID(raw); err != nil {
+		return "", &sale.InvalidError{Fields: []sale.FieldError{{Field: "sale", Detail: err.Error()}}}
+	}
+	return string([]byte(raw)), nil
+}
+
+func (p *public) view(saleID string) (admission.View, error) {
+	ctx, cancel := detached(p.cfg.ReadTimeout)
+	defer cancel()
+	v, err := p.cfg.Stock.View(ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return v, p.unknownSale(saleID)
+	}
+	return v, err
+}
+
+func (p *public) showSale(c *fiber.Ctx) error {
+	saleID, err := saleParam(c)
+	if err != nil {
+		return err
+	}
+	v, err := p.view(saleID)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, fiber.StatusOK, saleJSON(v))
+}
+
+func (p *public) listSales(c *fiber.Ctx) error {
+	ctx, cancel := detached(p.cfg.ReadTimeout)
+	defer cancel()
+	views, err := p.cfg.Stock.List(ctx)
+	if err != nil {
+		return err
+	}
+	list := salesBody{Sales: make([]saleBody, len(views))}
+	for i, v := range views {
+		list.Sales[i] = saleJSON(v)
+	}
+	sortSales(list.Sales)
+	return sendJSON(c, fiber.StatusOK, list)
+}

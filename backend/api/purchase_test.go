@@ -1,0 +1,278 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+)
+
+func TestPurchaseAcceptedGives202AndLocation(t *testing.T) {
+	w := newWorld()
+	a := w.serve(t).buy(t, "ann")
+	id := orderID(1).String()
+	if a.status != 202 || a.body != `{"order_id":"`+id+`","sale_id":"drop","status":"queued"}` {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if got := a.header.Get("Location"); got != "/v1/orders/"+id {
+		t.Errorf("Location %q", got)
+	}
+	if got := a.header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("Content-Type %q", got)
+	}
+	if a.header.Get("Idempotency-Replayed") != "" {
+		t.Error("a first answer is called a replay")
+	}
+}
+
+// Every outcome of a decision has its answer, and only refusals of the whole sale tell the edge so.
+func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
+	opens := time.Date(2026, 11, 27, 10, 0, 0, 500e6, time.UTC)
+	rows := []struct {
+		name     string
+		decision admission.Decision
+		status   int
+		code     string
+		headers  map[string]string
+		fields   map[string]string
+	}{
+		{"replayed", admission.Decision{Outcome: sale.Replayed, OrderID: orderID(1)}, 202, "", map[string]string{"Idempotency-Replayed": "true", "Sluice-Sale": ""}, nil},
+		{"key reused", admission.Decision{Outcome: sale.KeyReused}, 422, "idempotency-key-reused", map[string]string{"Sluice-Sale": ""}, nil},
+		{"already bought", admission.Decision{Outcome: sale.AlreadyBought, OrderID: orderID(9)}, 409, "already-bought",
+			map[string]string{"Sluice-Sale": ""}, map[string]string{"order_id": orderID(9).String()}},
+		{"sold out", admission.Decision{Outcome: sale.SoldOut, Version: 7}, 409, "sold-out", map[string]string{"Sluice-Sale": "drop;state=sold_out;version=7;ttl=1000"}, nil},
+		{"not open", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 89500 * time.Millisecond, Version: 2}, 409, "sale-not-open",
+			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=1000", "Retry-After": "90"}, map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"}},
+		{"opens in a moment", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 120 * time.Millisecond, Version: 2}, 409, "sale-not-open",
+			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=120", "Retry-After": "1"}, nil},
+		{"paused", admission.Decision{Outcome: sale.SalePaused, Version: 4}, 409, "sale-paused", map[string]string{"Sluice-Sale": "drop;state=paused;version=4;ttl=1000"}, nil},
+		{"closed", admission.Decision{Outcome: sale.SaleClosed, Version: 5}, 409, "sale-closed", map[string]string{"Sluice-Sale": "drop;state=closed;version=5;ttl=1000"}, nil},
+		{"unknown sale", admission.Decision{Outcome: sale.UnknownSale}, 404, "not-found", map[string]string{"Sluice-Sale": ""}, nil},
+		{"no outcome at all", admission.Decision{}, 500, "internal-error", nil, nil},
+	}
+	w := newWorld()
+	s := w.serve(t)
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			w.do(func() { w.admit = func(admission.Request) (admission.Decision, error) { return row.decision, nil } })
+			a := s.buy(t, "ann")
+			if row.code == "" {
+				if a.status != row.status {
+					t.Fatalf("status %d, want %d", a.status, row.status)
+				}
+			} else {
+				wantProblem(t, a, row.status, row.code)
+			}
+			for name, want := range row.headers {
+				if got := a.header.Get(name); got != want {
+					t.Errorf("%s: %q, want %q", name, got, want)
+				}
+			}
+			for name, want := range row.fields {
+				if got := a.field(t, name); got != want {
+					t.Errorf("%s: %q, want %q", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
+	w := newWorld()
+	w.admit = func(admission.Request) (admission.Decision, error) {
+		return admission.Decision{Outcome: sale.UnknownSale}, nil
+	}
+	cfg := w.config(t)
+	cfg.Known = func(id string) bool { return id == "drop" }
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	a := s.buy(t, "ann")
+	wantProblem(t, a, 503, "temporarily-unavailable")
+	if a.header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q, want 1", a.header.Get("Retry-After"))
+	}
+	wantProblem(t, s.ask("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann")), 404, "not-found")
+	delete(w.sales, "drop")
+	wantProblem(t, s.ask("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
+}
+
+func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
+	w := newWorld()
+	w.admit = func(admission.Request) (admission.Decision, error) { return admission.Decision{}, unavailableErr }
+	w.redisErr = unavailableErr
+	s := w.serve(t)
+	for _, a := range []answer{s.buy(t, "ann"), s.ask("GET", "/v1/sales", ""), s.ask("GET", "/v1/sales/drop", ""), s.ask("GET", "/v1/sales/drop/events", "")} {
+		wantProblem(t, a, 503, "temporarily-unavailable")
+		if a.header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+		if strings.Contains(a.body, "10.0.0.7") {
+			t.Errorf("the answer tells where Redis is: %s", a.body)
+		}
+	}
+}
+
+func TestUnforeseenErrorAndPanicAre500(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	for name, admit := range map[string]func(admission.Request) (admission.Decision, error){
+		"error": func(admission.Request) (admission.Decision, error) {
+			return admission.Decision{}, errors.New("secret of ours")
+		},
+		"panic": func(admission.Request) (admission.Decision, error) { panic("secret of ours") },
+	} {
+		w.do(func() { w.admit = admit })
+		a := s.buy(t, "ann")
+		wantProblem(t, a, 500, "internal-error")
+		if strings.Contains(a.body, "secret") {
+			t.Errorf("%s: the answer tells too much: %s", name, a.body)
+		}
+	}
+}
+
+func TestUserLimitRefusesWith429(t *testing.T) {
+	w := newWorld()
+	now := time.Date(2026, 11, 27, 10, 0, 0, 300e6, time.UTC)
+	w.limit = func(buyer string) (admission.LimitResult, error) {
+		if buyer != "fast" {
+			return admission.LimitResult{Allowed: true}, nil
+		}
+		return admission.LimitResult{Limit: 10, Remaining: 0, Period: time.Minute, Reset: now.Add(2500 * time.Millisecond)}, nil
+	}
+	cfg := w.config(t)
+	cfg.Now = func() time.Time { return now }
+	cfg.Jitter = func() float64 { return 0.999 }
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	a := s.buy(t, "fast", "Idempotency-Key: k")
+	wantProblem(t, a, 429, "quota-exceeded")
+	if got := a.field(t, "type"); got != "https://iana.org/assignments/http-problem-types#quota-exceeded" {
+		t.Errorf("type %q", got)
+	}
+	if got := a.field(t, "violated-policies"); got != "[user]" {
+		t.Errorf("violated-policies %s", got)
+	}
+	for name, want := range map[string]string{
+		"RateLimit-Policy": `"user";q=10;w=60`, "RateLimit": `"user";r=0;t=3`,
+		"Retry-After": "4", // 2.5 s, and nearly 0.5 s and 1 s of jitter
+	} {
+		if got := a.header.Get(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if len(w.requests) != 0 {
+		t.Error("a refused request reached the stock, and may have used up its key")
+	}
+	if a := s.buy(t, "slow"); a.status != 202 {
+		t.Errorf("another buyer got %d", a.status)
+	}
+}
+
+func TestLimiterThatCannotJudgeFailsAsConfigured(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		w := newWorld()
+		w.limit = func(string) (admission.LimitResult, error) { return admission.LimitResult{}, unavailableErr }
+		cfg := w.config(t)
+		cfg.LimiterFailOpen = open
+		app, err := NewPublic(cfg)
+		a := serve(t, app, err).buy(t, "ann")
+		if open && a.status != 202 {
+			t.Errorf("open: status %d", a.status)
+		}
+		if !open {
+			wantProblem(t, a, 503, "temporarily-unavailable")
+		}
+	}
+}
+
+func TestRequestKeyComesFromClientThenEdgeThenChance(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	s.buy(t, "ann", `Idempotency-Key: "a \"b\" c"`, "X-Request-Id: 0123")
+	s.buy(t, "ann", "Idempotency-Key: bare-key")
+	s.buy(t, "ann", "X-Request-Id: 0123456789abcdef")
+	s.buy(t, "ann")
+	s.buy(t, "ann", "X-Request-Id: "+strings.Repeat("x", 129))
+	got := w.requests
+	if got[0].Key != `k:a "b" c` || got[0].KeyTTL != 24*time.Hour {
+		t.Errorf("quoted: %+v", got[0])
+	}
+	if got[1].Key != "k:bare-key" {
+		t.Errorf("bare: %+v", got[1])
+	}
+	if got[2].Key != "r:0123456789abcdef" || got[2].KeyTTL != 2*time.Minute {
+		t.Errorf("from the edge: %+v", got[2])
+	}
+	if !strings.HasPrefix(got[3].Key, "x:") || len(got[3].Key) != 34 || !strings.HasPrefix(got[4].Key, "x:") || got[3].Key == got[4].Key {
+		t.Errorf("by chance: %q, %q", got[3].Key, got[4].Key)
+	}
+	for _, r := range got {
+		if r.SaleID != "drop" || r.Buyer != "ann" || len(r.Fingerprint) != 16 || r.Fingerprint != got[0].Fingerprint {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestFingerprintTellsSalesApartButNotEmptyBodies(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	auth := "Authorization: " + bearerOf(t, "ann")
+	s.ask("POST", "/v1/sales/drop/orders", "", auth)
+	s.ask("POST", "/v1/sales/drop/orders", " {\n} ", auth, "Content-Type: application/json; charset=utf-8")
+	s.ask("POST", "/v1/sales/drop2/orders", "", auth)
+	if len(w.requests) != 3 || w.requests[0].Fingerprint != w.requests[1].Fingerprint || w.requests[0].Fingerprint == w.requests[2].Fingerprint {
+		t.Errorf("%+v", w.requests)
+	}
+}
+
+// Strings handed to the stock must not be the server's, which are overwritten by the next request on the connection.
+func TestRequestStringsOutliveTheRequest(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	s.buy(t, "ann", "Idempotency-Key: aaaaaaaa")
+	s.buy(t, "bob", "X-Request-Id: bbbbbbbb")
+	for range 5 {
+		s.ask("POST", "/v1/sales/zzzz/orders", "", "Authorization: "+bearerOf(t, "zoe"), "X-Request-Id: zzzzzzzz")
+	}
+	for i, want := range []admission.Request{{SaleID: "drop", Buyer: "ann", Key: "k:aaaaaaaa"}, {SaleID: "drop", Buyer: "bob", Key: "r:bbbbbbbb"}} {
+		if got := w.requests[i]; got.SaleID != want.SaleID || got.Buyer != want.Buyer || got.Key != want.Key {
+			t.Errorf("request %d became %+v", i, got)
+		}
+	}
+}
+
+func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
+	w := newWorld()
+	entered, release, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.admit = func(admission.Request) (admission.Decision, error) {
+		close(entered)
+		<-release
+		close(finished)
+		return admission.Decision{Outcome: sale.Accepted, OrderID: orderID(1)}, nil
+	}
+	s := w.serve(t)
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: "+bearerOf(t, "ann")+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	c.Close()
+	close(release)
+	<-finished
+	w.do(func() {
+		w.admit = func(admission.Request) (admission.Decision, error) {
+			return admission.Decision{Outcome: sale.Replayed, OrderID: orderID(1)}, nil
+		}
+	})
+	if a := s.buy(t, "ann"); a.status != 202 {
+		t.Errorf("the server did not survive: %d", a.status)
+	}
+}

@@ -1,0 +1,142 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"sluice/backend/sale"
+	"sluice/internal/problem"
+)
+
+// refusal is an answer other than the one that was hoped for, ready for the wire. Those without variable parts are made once: in a
+// flood nearly every answer is one of them.
+type refusal struct {
+	status  int
+	body    []byte
+	headers []header
+}
+
+type header struct{ name, value string }
+
+func (r *refusal) Error() string { return "refused with " + strconv.Itoa(r.status) }
+
+// refusalOf is a refusal without variable parts.
+func refusalOf(code problem.Code, detail string, headers ...header) *refusal {
+	return refusalWith(problem.New(code, detail), headers...)
+}
+
+func refusalWith(d problem.Details, headers ...header) *refusal {
+	return &refusal{status: d.Status, body: d.Body(), headers: headers}
+}
+
+// with is a copy of r with more headers.
+func (r *refusal) with(headers ...header) *refusal {
+	return &refusal{status: r.status, body: r.body, headers: append(r.headers[:len(r.headers):len(r.headers)], headers...)}
+}
+
+var (
+	errNotFound    = refusalOf(problem.NotFound, "There is nothing here.")
+	errNoMethod    = refusalOf(problem.MethodNotAllowed, "This method is not possible here; see the Allow header.")
+	errConflict    = refusalOf(problem.Conflict, "This is not possible in the present state.")
+	errExists      = refusalOf(problem.Conflict, "This exists already.")
+	errUnavailable = refusalOf(problem.Unavailable, "A part of the service is down or overloaded. Please try again.")
+	errInternal    = refusalOf(problem.Internal, "Something went wrong on our side.")
+)
+
+// byError turns the errors of the business into refusals; the first that matches wins.
+var byError = []struct {
+	is error
+	as *refusal
+}{
+	{sale.ErrUnavailable, errUnavailable},
+	{context.DeadlineExceeded, errUnavailable},
+	{context.Canceled, errUnavailable},
+	{sale.ErrNotFound, errNotFound},
+	{sale.ErrExists, errExists},
+	{sale.ErrConflict, errConflict},
+	{fiber.ErrMethodNotAllowed, errNoMethod},
+}
+
+// refusalFor turns any error into a refusal; known is false when nobody foresaw it.
+func refusalFor(err error) (r *refusal, known bool) {
+	if r, ok := err.(*refusal); ok { // nearly always, and cheaper than errors.As
+		return r, true
+	}
+	if errors.As(err, &r) {
+		return r, true
+	}
+	var invalid *sale.InvalidError
+	if errors.As(err, &invalid) {
+		d := problem.New(problem.BadRequest, "The request is not valid; see errors.")
+		for _, f := range invalid.Fields {
+			d.Errors = append(d.Errors, problem.FieldError(f))
+		}
+		return refusalWith(d), true
+	}
+	for _, row := range byError {
+		if errors.Is(err, row.is) {
+			return row.as, true
+		}
+	}
+	var routing *fiber.Error
+	if errors.As(err, &routing) && routing.Code == fiber.StatusNotFound {
+		return errNotFound, true
+	}
+	return errInternal, false
+}
+
+// refuse answers with the refusal that err stands for, and counts it.
+func (a *App) refuse(ctx *fasthttp.RequestCtx, count *routeCount, err error) {
+	r, known := refusalFor(err)
+	resp := &ctx.Response
+	resp.ResetBody()
+	resp.SetStatusCode(r.status)
+	resp.Header.SetContentType(problem.ContentType)
+	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	for _, h := range r.headers {
+		resp.Header.Set(h.name, h.value)
+	}
+	if r.status == fiber.StatusServiceUnavailable && len(resp.Header.Peek(fiber.HeaderRetryAfter)) == 0 {
+		resp.Header.Set(fiber.HeaderRetryAfter, a.retryAfter(time.Second))
+	}
+	resp.SetBody(r.body)
+	count.add(r.status)
+
+	switch {
+	case !known:
+		a.log.Error("unforeseen error", "method", string(ctx.Method()), "path", string(ctx.Path()), "err", err)
+	case r.status == fiber.StatusServiceUnavailable:
+		a.log.Debug("unavailable", "method", string(ctx.Method()), "path", string(ctx.Path()), "err", err)
+	case a.log.Enabled(context.Background(), slog.LevelDebug):
+		a.log.Debug("refused", "method", string(ctx.Method()), "path", string(ctx.Path()), "status", r.status)
+	}
+}
+
+// recovered is deferred around everything that handles a request: fasthttp would let a panic end the process.
+func (a *App) recovered(ctx *fasthttp.RequestCtx, count *routeCount) {
+	if v := recover(); v != nil {
+		a.log.Error("panic in a handler", "method", string(ctx.Method()), "path", string(ctx.Path()), "panic", v, "stack", string(debug.Stack()))
+		ctx.Response.Reset()
+		a.refuse(ctx, count, errInternal)
+	}
+}
+
+// retryAfter is the value of a Retry-After header for someone who has to wait: whole seconds, never too few, and up to a fifth and
+// one second more, so that those who were refused together do not come back together.
+func (a *App) retryAfter(wait time.Duration) string {
+	wait += time.Duration(a.jitter() * float64(wait/5+time.Second))
+	return seconds(wait)
+}
+
+// seconds rounds up to whole seconds, at least one.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64(math.Ceil(d.Seconds()))), 10)
+}

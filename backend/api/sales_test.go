@@ -1,0 +1,45 @@
+package api
+
+import (
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+)
+
+const dropJSON = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null}`
+
+func TestSaleIsShownAsDocumented(t *testing.T) {
+	s := newWorld().serve(t)
+	if a := s.ask("GET", "/v1/sales/drop", ""); a.status != 200 || a.body != dropJSON+"\n" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	wantProblem(t, s.ask("GET", "/v1/sales/other", ""), 404, "not-found")
+}
+
+func TestSalesAreListedByOpening(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	if a := s.ask("GET", "/v1/sales", ""); a.status != 200 || a.body != `{"sales":[`+dropJSON+"]}\n" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	early := time.Date(2026, 1, 1, 0, 0, 0, 500e6, time.FixedZone("", 7200))
+	w.do(func() {
+		w.sales["zebra"] = admission.View{Sale: sale.Sale{ID: "zebra", OpensAt: early, ClosesAt: early.Add(time.Hour)}}
+		w.sales["aunt"] = admission.View{Sale: sale.Sale{ID: "aunt", OpensAt: early}}
+	})
+	a := s.ask("GET", "/v1/sales", "")
+	var got struct{ Sales []saleBody }
+	decode(t, a, &got)
+	if len(got.Sales) != 3 || got.Sales[0].ID != "aunt" || got.Sales[1].ID != "zebra" || got.Sales[2].ID != "drop" {
+		t.Fatalf("%s", a.body)
+	}
+	if text := got.Sales[1].ClosesAt.Format(time.RFC3339Nano); text != "2025-12-31T23:00:00.5Z" {
+		t.Errorf("closes_at %s", text)
+	}
+	w.do(func() { clear(w.sales) })
+	if a := s.ask("GET", "/v1/sales", ""); a.body != `{"sales":[]}`+"\n" {
+		t.Errorf("no sales: %s", a.body)
+	}
+}
