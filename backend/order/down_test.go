@@ -116,7 +116,8 @@ func TestPostgresSilentCannotHoldUpClose(t *testing.T) {
 
 func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 	server := testenv.SharedPostgres(t)
-	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
+	wire := newWire(t, server.URL)
+	s := ordertest.Open(t, wire.url, order.WithTimeout(patience))
 	create(t, s, "s", 1000)
 	ctx := context.Background()
 	other, err := pgx.Connect(ctx, server.URL)
@@ -124,6 +125,11 @@ func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close(ctx)
+	observer, err := pgx.Connect(ctx, server.URL) // of its own: inside a transaction pg_stat_activity stands still
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close(ctx)
 	tx, err := other.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -131,14 +137,22 @@ func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 	if _, err := tx.Exec(ctx, "UPDATE sales SET sold = sold"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Write(ctx, ordertest.Orders("s", 3)); !errors.Is(err, sale.ErrUnavailable) {
+	waiting := func(n int) func() bool {
+		return func() bool {
+			var active int
+			err := observer.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()").Scan(&active)
+			return err == nil && active == n
+		}
+	}
+	written := make(chan error, 1)
+	go func() { written <- s.Write(ctx, ordertest.Orders("s", 3)) }()
+	testenv.Eventually(t, 10*time.Second, "the write waits for the lock", waiting(1))
+	wire.cut() // so that the server learns nothing of the client's end
+	if err := <-written; !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("behind a lock: %v", err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the server gives up the statement", func() bool {
-		var waiting int
-		err := tx.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()").Scan(&waiting)
-		return err == nil && waiting == 0
-	})
+	testenv.Eventually(t, 10*time.Second, "the server gives up the statement", waiting(0))
+	wire.mend()
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
