@@ -1,0 +1,13 @@
+-- luacheck .  (Debian: apt-get install lua-check)
+
+std = "lua51"
+max_line_length = 150
+
+-- The policy is data.
+files["lua/policy.lua"] = { std = "none" }
+
+-- The edge runs in OpenResty's LuaJIT.
+files["lua/edge"] = { std = "ngx_lua" }
+
+-- Scripts that run inside Redis.
+files["lua/redis"] = { read_globals = { "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit" } }

@@ -1,0 +1,131 @@
+-- The client's address: the peer's, unless the peer is a proxy that the policy trusts; then the right-most hop of X-Forwarded-For that
+-- is not trusted. A header that does not parse says nothing, and the peer counts.
+--
+-- Addresses are handled as bytes: 4 for IPv4 (also when mapped into IPv6), 16 for IPv6.
+
+local ffi = require "ffi"
+local bit = require "bit"
+
+local C = ffi.C
+local byte, find, sub, match = string.byte, string.find, string.sub, string.match
+local band, lshift = bit.band, bit.lshift
+local ffi_string = ffi.string
+
+ffi.cdef [[
+int sluice_inet_pton(int family, const char *text, void *out) __asm__("inet_pton");
+const char *sluice_inet_ntop(int family, const void *bytes, char *out, unsigned int size) __asm__("inet_ntop");
+]]
+
+local AF_INET, AF_INET6 = 2, 10 -- Linux
+local MAPPED = ("\0"):rep(10) .. "\255\255"
+
+-- More hops than any real chain of proxies; a header that is longer was made to be expensive.
+local MAX_HOPS = 16
+local MAX_HEADER = 1024
+
+local bytes_buf, text_buf = ffi.new("unsigned char[16]"), ffi.new("char[64]")
+
+local _M = {}
+
+local function unmapped(bytes)
+  if #bytes == 16 and sub(bytes, 1, 12) == MAPPED then
+    return sub(bytes, 13)
+  end
+  return bytes
+end
+
+-- parse(text) -> bytes, or nil
+function _M.parse(text)
+  if #text > 45 then
+    return nil
+  end
+  if C.sluice_inet_pton(AF_INET, text, bytes_buf) == 1 then
+    return ffi_string(bytes_buf, 4)
+  end
+  if C.sluice_inet_pton(AF_INET6, text, bytes_buf) == 1 then
+    return unmapped(ffi_string(bytes_buf, 16))
+  end
+end
+local parse = _M.parse
+
+-- format(bytes) -> text
+function _M.format(bytes)
+  C.sluice_inet_ntop(#bytes == 4 and AF_INET or AF_INET6, bytes, text_buf, 64)
+  return ffi_string(text_buf)
+end
+
+-- network(text) -> { bytes, bits } from a CIDR or a single address; or nil
+function _M.network(text)
+  local host, length = match(text, "^([%x:.]+)/(%d%d?%d?)$")
+  local bytes = parse(host or text)
+  if not bytes then
+    return nil
+  end
+  local bits = tonumber(length) or #bytes * 8
+  if #bytes == 4 and host and find(host, ":", 1, true) then
+    bits = bits - 96 -- ::ffff:10.0.0.0/104 is 10.0.0.0/8
+  end
+  if bits < 0 or bits > #bytes * 8 then
+    return nil
+  end
+  return { bytes = bytes, bits = bits }
+end
+
+local function contains(network, bytes)
+  if #network.bytes ~= #bytes then
+    return false
+  end
+  local whole = (network.bits - network.bits % 8) / 8
+  if sub(network.bytes, 1, whole) ~= sub(bytes, 1, whole) then
+    return false
+  end
+  local rest = network.bits % 8
+  if rest == 0 then
+    return true
+  end
+  local mask = band(lshift(0xFF, 8 - rest), 0xFF)
+  return band(byte(network.bytes, whole + 1), mask) == band(byte(bytes, whole + 1), mask)
+end
+
+local function trusted(networks, bytes)
+  for i = 1, #networks do
+    if contains(networks[i], bytes) then
+      return true
+    end
+  end
+  return false
+end
+
+-- client(networks, peer, forwarded) -> bytes. peer: bytes as nginx has them; forwarded: the X-Forwarded-For header or nil.
+function _M.client(networks, peer, forwarded)
+  peer = unmapped(peer)
+  if not forwarded or #networks == 0 or #forwarded > MAX_HEADER or not trusted(networks, peer) then
+    return peer
+  end
+  local stop = #forwarded
+  for _ = 1, MAX_HOPS do
+    local comma = stop
+    while comma > 0 and byte(forwarded, comma) ~= 44 do
+      comma = comma - 1
+    end
+    local hop = parse(match(sub(forwarded, comma + 1, stop), "^[ \t]*(.-)[ \t]*$"))
+    if not hop then
+      return peer
+    end
+    if comma == 0 or not trusted(networks, hop) then
+      return hop
+    end
+    stop = comma - 1
+  end
+  return peer
+end
+
+-- bucket(bytes) -> what counts as one client: the address, or the /64 of an IPv6 address
+function _M.bucket(bytes)
+  if #bytes == 16 then
+    return sub(bytes, 1, 8)
+  end
+  return bytes
+end
+
+return _M

@@ -1,0 +1,188 @@
+-- Admits or refuses one request under several rules at once, exactly, for all workers together. It decides and returns: it never
+-- sleeps, exits or touches a header.
+--
+-- The caller passes parallel arrays: rules (see policy.lua), keys (which bucket of each rule), and how many. They may be reused from
+-- call to call, as the results are: nothing here yields, and no table is made for a request.
+--
+-- All buckets are read, judged and written in one turn under one lock, so a refusal by any rule takes nothing from the others.
+-- Only the safe_ forms write the zone: a live bucket is never pushed out by a new one. When there is no room the new one is not
+-- admitted, unless its rule says on_error = "allow".
+
+local clock = require "sluice.clock"
+local gcra = require "sluice.limit.gcra"
+local lock = require "sluice.limit.lock"
+
+local decide, state_of, wait_of, empty_in = gcra.decide, gcra.state, gcra.wait, gcra.empty_in
+local acquire, release = lock.acquire, lock.release
+local now_us = clock.now
+local pcall = pcall
+
+-- An idle bucket expires this long after it is empty, in seconds. Zones judge a time to live by each worker's cached clock, which is as
+-- old as that worker's turn of the event loop: the margin is far above any such turn.
+local MARGIN = 5
+
+-- The zone is swept of expired buckets when it is full, but at most this often, in seconds: a sweep walks the zone under its lock.
+local SWEEP_EVERY = 1
+
+local buckets, state -- zones
+
+-- Per rule of the latest call, in the caller's order.
+-- backlog: what its bucket holds now (gcra's unit), or false where the rule was passed over because its bucket could not be used.
+-- over: true where a shadow rule would have refused.
+local backlog, over = {}, {}
+
+-- What was there before this turn and which buckets it has written, for taking its writes back.
+local old_tat, old_frac, written = {}, {}, {}
+
+local _M = { backlog = backlog, over = over }
+
+function _M.init(bucket_zone, state_zone)
+  buckets, state = bucket_zone, state_zone
+end
+
+-- count(what): one more in the zone `sluice_state`, kept across reloads
+local function count(what)
+  state:incr(what, 1, 0)
+end
+_M.count = count
+
+-- read(i, key) -> tat, frac (tat is nil for an empty bucket); or nil, nil, err
+local function read(i, key)
+  local tat, frac = buckets:get(key)
+  if tat == nil then
+    old_tat[i], old_frac[i] = nil, 0
+    return nil, 0, frac
+  end
+  frac = frac or 0
+  old_tat[i], old_frac[i] = tat, frac
+  return tat, frac
+end
+
+-- sweep() -> true when it may have made room
+local function sweep()
+  if not state:safe_add("swept", true, SWEEP_EVERY) then
+    return false
+  end
+  buckets:flush_expired()
+  return true
+end
+
+local function put(key, tat, frac, ttl)
+  local ok, err = buckets:safe_set(key, tat, ttl, frac)
+  if not ok and err == "no memory" and sweep() then
+    ok, err = buckets:safe_set(key, tat, ttl, frac)
+  end
+  return ok, err
+end
+
+-- take_back(keys, n, now): undoes what this turn has written
+local function take_back(keys, n, now)
+  for i = 1, n do
+    if written[i] then
+      local tat = old_tat[i]
+      if tat then
+        local left = (tat - now) / 1000000
+        buckets:safe_set(keys[i], tat, (left > 0 and left or 0) + MARGIN, old_frac[i])
+      else
+        buckets:delete(keys[i])
+      end
+    end
+  end
+end
+
+-- write(rules, keys, n, now) -> true, or nil, i, err: the rule that may not be passed over, and why
+-- New buckets go first: only they can find no room, and then there is the least to take back.
+local function write(rules, keys, n, now)
+  for i = 1, n do
+    written[i] = false
+  end
+  for pass = 1, 2 do
+    for i = 1, n do
+      local b = backlog[i]
+      if b and not over[i] and (old_tat[i] == nil) == (pass == 1) then
+        local rule = rules[i]
+        local tat, frac = state_of(rule, now, b)
+        local ok, err = put(keys[i], tat, frac, empty_in(rule, b) / 1000000 + MARGIN)
+        if ok then
+          written[i] = true
+        else
+          count("errors")
+          if not rule.lenient then
+            take_back(keys, n, now)
+            return nil, i, err
+          end
+          backlog[i] = false
+        end
+      end
+    end
+  end
+  return true
+end
+
+local function judge(rules, keys, n, now)
+  for i = 1, n do
+    local rule = rules[i]
+    local tat, frac, err = read(i, keys[i])
+    over[i] = false
+    if err then
+      count("errors")
+      if not rule.lenient then
+        return nil, i, err
+      end
+      backlog[i] = false
+    else
+      local allowed, b = decide(rule, now, tat, frac)
+      backlog[i] = b
+      if not allowed then
+        if not rule.shadow then
+          return false, i, wait_of(rule, b)
+        end
+        over[i] = true
+      end
+    end
+  end
+  return true
+end
+
+local function turn(rules, keys, n)
+  local now = now_us()
+  local ok, i, detail = judge(rules, keys, n, now)
+  if ok then
+    return write(rules, keys, n, now)
+  end
+  return ok, i, detail
+end
+
+-- peek(rules, keys, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds; or nil, i, err
+-- Takes nothing and takes no lock: good for turning a flood away before anything dear is done for it. A `true` promises nothing.
+function _M.peek(rules, keys, n)
+  return judge(rules, keys, n, now_us())
+end
+
+-- admit(rules, keys, n) -> true; or false, i, wait as for peek; or nil, i, err: the bucket of rule i could not be used and the rule says deny
+-- After true, every bucket has taken the request, except where `backlog` or `over` say otherwise. After anything else, none has.
+function _M.admit(rules, keys, n)
+  if n == 0 then
+    return true
+  end
+  local held, why = acquire()
+  if not held then
+    count("errors")
+    for i = 1, n do
+      over[i], backlog[i] = false, false
+      if not rules[i].lenient then
+        return nil, i, why
+      end
+    end
+    return true
+  end
+  -- A protected call, because an error that left the lock behind would stop every worker.
+  local done, ok, i, detail = pcall(turn, rules, keys, n)
+  release()
+  if done then
+    return ok, i, detail
+  end
+  error(ok, 0)
+end
+
+return _M

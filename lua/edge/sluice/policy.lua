@@ -1,0 +1,42 @@
+-- The edge policy, from its file to rules that can be applied; or one line that says where it is wrong: "FILE:LINE: what".
+
+local place = require "sluice.policy.place"
+local reader = require "sluice.policy.reader"
+local sandbox = require "sluice.policy.sandbox"
+
+local _M = {}
+
+local function one_line(text)
+  return (text:gsub("%s+", " "))
+end
+
+-- parse(name, source) -> policy (see policy/reader.lua); or nil, message. name stands for the file in the message.
+function _M.parse(name, source)
+  local t, why, line = sandbox.run(source)
+  if not t then
+    return nil, one_line(name .. ":" .. (line and line .. ":" or "") .. " " .. why)
+  end
+  local line_of = place.lines(source)
+  local first, what
+  local policy = reader.read(t, function(path, format, ...)
+    local at = line_of(path)
+    if not first or at < first then
+      first, what = at, format:format(...)
+    end
+  end)
+  if first then
+    return nil, one_line(("%s:%d: %s"):format(name, first, what))
+  end
+  return policy
+end
+
+-- load(path) -> policy; or nil, message
+function _M.load(path)
+  local source, why = sandbox.read(path)
+  if not source then
+    return nil, path .. ": " .. why
+  end
+  return _M.parse(path, source)
+end
+
+return _M

@@ -1,0 +1,246 @@
+-- Turns the table of a policy into rules that can be applied, and says of every mistake where it is and what is wrong. gateway/policy
+-- is the same reader in Go: what one refuses the other refuses.
+
+local address = require "sluice.address"
+local glob = require "sluice.glob"
+local rate = require "sluice.policy.rate"
+
+local MAX_RULES = 64 -- every request is looked at by every rule
+local MAX_PROXIES = 1024
+local MAX_BURST = 1000000
+
+local _M = {}
+
+-- say(value) -> words for a message
+local function say(value)
+  local kind = type(value)
+  if kind == "nil" then
+    return "nothing"
+  elseif kind == "number" then
+    return ("the number %.14g"):format(value)
+  elseif kind == "string" then
+    return ("the string %q"):format(#value > 40 and value:sub(1, 40) .. "..." or value)
+  elseif kind == "boolean" then
+    return tostring(value)
+  end
+  return "a " .. kind
+end
+
+local function sorted(names)
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  return names
+end
+
+-- known(t, what, names, at, wrong): complains about every field that is not one of names
+local function known(t, what, names, at, wrong)
+  local odd = {}
+  for field in pairs(t) do
+    if type(field) ~= "string" then
+      wrong(at, "%s has named fields only (%s), and not [%s]", what, table.concat(names, ", "), tostring(field))
+    else
+      local found = false
+      for _, name in ipairs(names) do
+        found = found or name == field
+      end
+      if not found then
+        odd[#odd + 1] = field
+      end
+    end
+  end
+  for _, field in ipairs(sorted(odd)) do
+    wrong(at == "" and field or at .. "." .. field, "%s has no field %q: it has %s", what, field, table.concat(names, ", "))
+  end
+end
+
+local function list(value, name, most, wrong)
+  if value == nil then
+    return {}
+  end
+  if type(value) ~= "table" then
+    wrong(name, "%s must be a list, and is %s", name, say(value))
+    return {}
+  end
+  local n, count = #value, 0
+  if n > most then
+    wrong(name, "%s has %d entries, and may have %d", name, n, most)
+    return {}
+  end
+  for key in pairs(value) do
+    count = count + 1
+    if type(key) ~= "number" or key < 1 or key > n or key % 1 ~= 0 then
+      count = -1
+      break
+    end
+  end
+  if count ~= n then
+    wrong(name, "%s must be a list without names or gaps: { {...}, {...} }", name)
+    return {}
+  end
+  return value
+end
+
+local function text(t, field, at, wrong)
+  local value = t[field]
+  if value == nil then
+    return nil
+  end
+  if type(value) ~= "string" then
+    wrong(at .. "." .. field, "%s must be a string, and is %s", field, say(value))
+  elseif value == "" then
+    wrong(at .. "." .. field, "%s must not be empty", field)
+  else
+    return value
+  end
+end
+
+local function choice(t, field, default, first, second, at, wrong)
+  local value = t[field]
+  if value == nil then
+    if not default then
+      wrong(at, '%s', ('a rule needs a %s: "%s" or "%s"'):format(field, first, second))
+    end
+    return default
+  end
+  if type(value) ~= "string" then
+    wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %s', field, first, second, say(value))
+  elseif value ~= first and value ~= second then
+    wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %q', field, first, second, value)
+  end
+  return value
+end
+
+local function set_rate(rule, t, at, wrong)
+  local value = t.rate
+  if value == nil then
+    return wrong(at, 'a rule needs a rate such as "20r/s"')
+  end
+  if type(value) ~= "string" then
+    return wrong(at .. ".rate", 'rate must be a string such as "20r/s", and is %s', say(value))
+  end
+  local count, period = rate.parse(value)
+  if not count then
+    return wrong(at .. ".rate", "%s", period)
+  end
+  rule.rate, rule.count, rule.period = value, count, period
+end
+
+local function set_burst(rule, t, at, wrong)
+  local value = t.burst
+  if value == nil then
+    value = 0
+  elseif type(value) ~= "number" then
+    wrong(at .. ".burst", "burst must be a whole number, and is %s", say(value))
+    value = 0
+  elseif not (value >= 0 and value <= MAX_BURST and value % 1 == 0) then
+    wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %s", MAX_BURST, ("%.14g"):format(value))
+    value = 0
+  end
+  rule.burst = value
+end
+
+local function set_match(rule, t, at, wrong)
+  local value = t.match
+  if value == nil then
+    return
+  end
+  at = at .. ".match"
+  if type(value) ~= "table" then
+    return wrong(at, 'match must be a table such as { method = "POST", path = "/v1/sales/*/orders" }, and is %s', say(value))
+  end
+  known(value, "match", { "method", "path" }, at, wrong)
+  rule.method = text(value, "method", at, wrong)
+  if rule.method and (#rule.method > 20 or not rule.method:find("^[A-Z]+$")) then
+    wrong(at .. ".method", 'method %q is not an HTTP method in capitals such as "POST"', rule.method)
+  end
+  local path = text(value, "path", at, wrong)
+  if path then
+    local pieces, why = glob.compile(path)
+    if not pieces then
+      wrong(at .. ".path", "path %q %s", path, why)
+    end
+    rule.pieces = pieces
+  end
+end
+
+local RULE = { "name", "key", "rate", "burst", "match", "delay", "mode", "on_error" }
+
+local function read_rule(t, at, wrong)
+  if type(t) ~= "table" then
+    return wrong(at, "a rule is a table, and not %s", say(t))
+  end
+  known(t, "a rule", RULE, at, wrong)
+  local rule = { name = text(t, "name", at, wrong) }
+  if t.name == nil then
+    wrong(at, "a rule needs a name")
+  elseif rule.name and (#rule.name > 32 or not rule.name:find("^%w[%w_-]*$")) then
+    wrong(at .. ".name", 'name %q must be 1 to 32 letters, digits, "-" or "_"', rule.name)
+  end
+  rule.key = choice(t, "key", nil, "ip", "token", at, wrong)
+  set_rate(rule, t, at, wrong)
+  set_burst(rule, t, at, wrong)
+  set_match(rule, t, at, wrong)
+  if t.delay ~= nil and type(t.delay) ~= "boolean" then
+    wrong(at .. ".delay", "delay must be true or false, and is %s", say(t.delay))
+  end
+  rule.delay = t.delay == true
+  rule.shadow = choice(t, "mode", "enforce", "enforce", "shadow", at, wrong) == "shadow"
+  -- A rule that is never enforced must not refuse because of its bucket either.
+  rule.lenient = choice(t, "on_error", "deny", "deny", "allow", at, wrong) == "allow" or rule.shadow
+  return rule
+end
+
+-- complete(rule): what follows from the fields of a good rule
+local function complete(rule)
+  rule.tolerance = rule.burst * rule.period
+  -- The bucket's name holds the rate, whose unit its state is in: a rule with another rate starts with empty buckets.
+  rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.rate .. ":"
+end
+
+-- read(t, report) -> policy, or nil when there are mistakes: report(path, format, ...) is called for each
+-- A policy: networks, the trusted ones; rules, in the order of the file; ip and token, the rules with that key.
+function _M.read(t, report)
+  local policy = { networks = {}, ip = {}, token = {}, rules = {} }
+  local good = true
+  local function wrong(...)
+    good = false
+    report(...)
+  end
+  known(t, "a policy", { "trusted_proxies", "rules" }, "", wrong)
+  for i, value in ipairs(list(t.trusted_proxies, "trusted_proxies", MAX_PROXIES, wrong)) do
+    local at = "trusted_proxies." .. i
+    local network = type(value) == "string" and address.network(value)
+    if type(value) ~= "string" then
+      wrong(at, 'trusted_proxies holds strings such as "10.0.0.0/8", and not %s', say(value))
+    elseif not network then
+      wrong(at, 'trusted_proxies: %q is not a network such as "10.0.0.0/8" or "2001:db8::/32"', value)
+    end
+    policy.networks[i] = network
+  end
+  if t.rules == nil then
+    wrong("", "rules is missing: write rules = {} to limit nothing")
+  end
+  local seen = {}
+  for i, value in ipairs(list(t.rules, "rules", MAX_RULES, wrong)) do
+    local at = "rules." .. i
+    local rule = read_rule(value, at, wrong)
+    if rule and rule.name then
+      if seen[rule.name] then
+        wrong(at .. ".name", "rule %d is named %q like rule %d: names must differ", i, rule.name, seen[rule.name])
+      else
+        seen[rule.name] = i
+      end
+    end
+    policy.rules[i] = rule
+  end
+  if not good then
+    return nil
+  end
+  for _, rule in ipairs(policy.rules) do
+    complete(rule)
+    local same_key = policy[rule.key]
+    same_key[#same_key + 1] = rule
+  end
+  return policy
+end
+
+return _M

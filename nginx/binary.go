@@ -1,0 +1,89 @@
+package nginx
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// binary is an nginx that can run Lua.
+type binary struct {
+	path    string
+	modules []string // what it must load for that, in this order
+}
+
+// Where OpenResty's packages and Debian keep their binaries, beside PATH.
+var places = []string{"/usr/local/openresty/bin/openresty", "/usr/local/openresty/nginx/sbin/nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"}
+
+// Where distributions keep modules, beside what `nginx -V` says.
+var modulePlaces = []string{"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules", "/usr/share/nginx/modules"}
+
+// findBinary looks for OpenResty first, which has everything built in, then for nginx with Debian's modules.
+func findBinary(ctx context.Context, given string) (binary, error) {
+	path := given
+	if path == "" {
+		if path = firstExecutable(); path == "" {
+			return binary{}, fmt.Errorf("%w: neither openresty nor nginx is installed: apt-get install nginx-light libnginx-mod-http-lua", ErrConfig)
+		}
+	}
+	out, err := exec.CommandContext(ctx, path, "-V").CombinedOutput()
+	if err != nil {
+		return binary{}, fmt.Errorf("%w: %s -V: %v", ErrConfig, path, err)
+	}
+	build := string(out)
+	if builtInLua.MatchString(build) {
+		return binary{path: path}, nil
+	}
+	dirs := modulePlaces
+	if m := modulesPath.FindStringSubmatch(build); m != nil {
+		dirs = append([]string{m[1]}, dirs...)
+	}
+	for _, dir := range dirs {
+		ndk, lua := filepath.Join(dir, "ndk_http_module.so"), filepath.Join(dir, "ngx_http_lua_module.so")
+		if isFile(lua) && isFile(ndk) {
+			return binary{path: path, modules: []string{ndk, lua}}, nil
+		}
+	}
+	return binary{}, fmt.Errorf("%w: %s has no Lua module: apt-get install libnginx-mod-http-lua, or use OpenResty", ErrConfig, path)
+}
+
+var (
+	builtInLua  = regexp.MustCompile(`--add-module=\S*(ngx_lua|lua-nginx-module)`)
+	modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
+)
+
+func firstExecutable() string {
+	for _, name := range []string{"openresty", "nginx"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	for _, path := range places {
+		if isFile(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// args are the arguments that run configuration file conf of the prefix dir; more are directives for the command line.
+func (b binary) args(dir, conf string, more ...string) []string {
+	directives := more
+	for _, module := range b.modules {
+		directives = append(directives, "load_module "+module)
+	}
+	args := []string{"-p", dir + "/", "-c", "nginx/" + conf}
+	if len(directives) > 0 {
+		args = append(args, "-g", strings.Join(directives, "; ")+";")
+	}
+	return args
+}

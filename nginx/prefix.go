@@ -1,0 +1,144 @@
+package nginx
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"sluice/lua"
+)
+
+//go:embed nginx.conf check.conf conf.d snippets
+var files embed.FS
+
+// marker is both the sign that a folder is an edge's prefix, and may be emptied, and the lock that one edge at a time holds on it.
+const marker = ".sluice-edge"
+
+// shared are the entries of nginx/ that are the same everywhere; runtime/ is written for each prefix.
+var shared = []string{"nginx.conf", "check.conf", "conf.d", "snippets"}
+
+// prefix is the folder that nginx runs in: nginx/ and lua/ (links into Root, or copies of the embedded files), nginx/runtime/, logs/, tmp/.
+type prefix struct {
+	dir  string
+	root string // "" for embedded files
+	lock *os.File
+}
+
+// openPrefix makes or takes over the folder dir, which no other running edge may be using.
+func openPrefix(dir, root string) (*prefix, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrConfig, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrConfig, err)
+	}
+	path := filepath.Join(dir, marker)
+	if _, err := os.Stat(path); len(entries) > 0 && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the folder %s is not empty and no edge has made it: give an edge a folder of its own", ErrConfig, dir)
+	}
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrConfig, err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("%w: another edge runs in %s", ErrConfig, dir)
+	}
+	return &prefix{dir: dir, root: root, lock: lock}, nil
+}
+
+func (p *prefix) close() { p.lock.Close() }
+
+// fill writes everything that nginx needs.
+func (p *prefix) fill(c Config) error {
+	for _, name := range []string{"nginx", "lua"} {
+		if err := os.RemoveAll(filepath.Join(p.dir, name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"nginx/runtime", "logs", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(p.dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	lay := p.extract
+	if p.root != "" {
+		lay = p.link
+	}
+	if err := lay(); err != nil {
+		return err
+	}
+	for name, text := range runtimeFiles(c) {
+		if err := os.WriteFile(filepath.Join(p.dir, "nginx/runtime", name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *prefix) link() error {
+	for _, name := range shared {
+		target := filepath.Join(p.root, "nginx", name)
+		if _, err := os.Stat(target); err != nil {
+			return fmt.Errorf("%w: %s is not a folder with nginx/ and lua/: %v", ErrConfig, p.root, err)
+		}
+		if err := os.Symlink(target, filepath.Join(p.dir, "nginx", name)); err != nil {
+			return err
+		}
+	}
+	return os.Symlink(filepath.Join(p.root, "lua"), filepath.Join(p.dir, "lua"))
+}
+
+func (p *prefix) extract() error {
+	if err := os.CopyFS(filepath.Join(p.dir, "nginx"), files); err != nil {
+		return err
+	}
+	return os.CopyFS(filepath.Join(p.dir, "lua"), lua.Edge)
+}
+
+// source is text with this prefix's paths turned into those of the files behind them.
+func (p *prefix) source(text string) string {
+	for _, name := range []string{"nginx/", "lua/"} {
+		target := name
+		if p.root != "" {
+			target = filepath.Join(p.root, name) + "/"
+		}
+		text = strings.ReplaceAll(text, p.dir+"/"+name, target)
+		text = strings.ReplaceAll(text, p.dir+"//"+name, target) // nginx keeps the slash at the end of its prefix
+	}
+	return text
+}
+
+// runtimeFiles are the files of nginx/runtime by name: what the ones in this folder say for a container, from c. Relative names are
+// relative to the prefix.
+func runtimeFiles(c Config) map[string]string {
+	workers := "auto"
+	if c.Workers > 0 {
+		workers = fmt.Sprint(c.Workers)
+	}
+	main := "worker_processes " + workers + ";\npid logs/nginx.pid;\nerror_log stderr warn;\nenv SLUICE_TOKEN_SECRET;\n"
+	if c.Policy != "" {
+		main += fmt.Sprintf("env \"SLUICE_POLICY=%s\";\n", c.Policy)
+	}
+	var http strings.Builder
+	http.WriteString("upstream sluice_backend {\n")
+	for _, upstream := range c.Upstreams {
+		fmt.Fprintf(&http, "    server %s max_fails=2 fail_timeout=1s;\n", upstream)
+	}
+	http.WriteString("    keepalive 128;\n    keepalive_requests 100000;\n    keepalive_timeout 30s;\n}\n")
+	if c.Access == "off" {
+		http.WriteString("access_log off;\n")
+	} else {
+		fmt.Fprintf(&http, "access_log \"%s\" sluice buffer=64k flush=1s;\n", c.Access)
+	}
+	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
+	}
+	return map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": "listen " + c.Listen + " backlog=4096;\n"}
+}

@@ -1,0 +1,252 @@
+package nginx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Run checks the configuration, starts nginx in the foreground and serves until ctx is done. Then it stops accepting, lets requests finish for
+// at most Grace, and returns nil. A mistake of the operator's is an ErrConfig before anything is served.
+func (c Config) Run(ctx context.Context) error {
+	c, err := c.checked()
+	if err != nil {
+		return err
+	}
+	if c.Prefix == "" {
+		if c.Prefix, err = temporary(); err != nil {
+			return err
+		}
+		defer os.RemoveAll(c.Prefix)
+	}
+	bin, err := findBinary(ctx, c.Binary)
+	if err != nil {
+		return err
+	}
+	p, err := openPrefix(c.Prefix, c.Root)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.fill(c); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	if err := check(ctx, bin, p, c.Secret); err != nil {
+		return err
+	}
+	return serve(ctx, bin, c)
+}
+
+// Check tells whether Run would start with this configuration, policy and secret; nothing is served, and a running edge is not touched. Its
+// error is an ErrConfig.
+func (c Config) Check(ctx context.Context) error {
+	c, err := c.checked()
+	if err != nil {
+		return err
+	}
+	bin, err := findBinary(ctx, c.Binary)
+	if err != nil {
+		return err
+	}
+	dir, err := temporary()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if c.Access != "off" {
+		c.Access = "logs/access.log"
+	}
+	p, err := openPrefix(dir, c.Root)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.fill(c); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	return check(ctx, bin, p, c.Secret)
+}
+
+// Reload makes the edge that runs in Prefix take what has changed in its files and its policy, with no connection lost; its flags stay. It
+// checks first, and what is bad is an ErrConfig and changes nothing. Only Prefix is required, and Root and Binary if the edge has them.
+func (c Config) Reload(ctx context.Context) error {
+	if c.Prefix == "" {
+		return fmt.Errorf("%w: reload needs the folder that the edge runs in", ErrConfig)
+	}
+	dir, err := filepath.Abs(c.Prefix)
+	if err != nil {
+		return fmt.Errorf("%w: %v", ErrConfig, err)
+	}
+	master, err := running(dir)
+	if err != nil {
+		return err
+	}
+	bin, err := findBinary(ctx, c.Binary)
+	if err != nil {
+		return err
+	}
+	secret := c.Secret
+	if secret == "" {
+		// The master keeps the one it was started with; the check only wants to see some secret.
+		secret = strings.Repeat("-", MinSecret)
+	}
+	root, err := filepath.EvalSymlinks(filepath.Join(dir, "lua"))
+	if err != nil || root == filepath.Join(dir, "lua") {
+		root = ""
+	} else {
+		root = filepath.Dir(root)
+	}
+	if err := check(ctx, bin, &prefix{dir: dir, root: root}, secret); err != nil {
+		return err
+	}
+	if err := master.Signal(syscall.SIGHUP); err != nil {
+		return fmt.Errorf("edge: reload: %w", err)
+	}
+	return nil
+}
+
+// running is the master process of the edge that runs in dir.
+func running(dir string) (*os.Process, error) {
+	notRunning := fmt.Errorf("%w: no edge runs in %s", ErrConfig, dir)
+	lock, err := os.Open(filepath.Join(dir, marker))
+	if err != nil {
+		return nil, notRunning
+	}
+	defer lock.Close()
+	if syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		return nil, notRunning // its pid file is a left-over, and the number may be anybody's by now
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "logs/nginx.pid"))
+	if err != nil {
+		return nil, notRunning
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, notRunning
+	}
+	master, err := os.FindProcess(pid)
+	if err != nil || master.Signal(syscall.Signal(0)) != nil {
+		return nil, notRunning
+	}
+	return master, nil
+}
+
+func temporary() (string, error) {
+	dir, err := os.MkdirTemp("", "sluice-edge-")
+	if err != nil {
+		return "", fmt.Errorf("edge: %w", err)
+	}
+	return dir, nil
+}
+
+// check runs nginx's own test of nginx.conf, and then the policy and the secret through check.conf, which ends at once.
+func check(ctx context.Context, bin binary, p *prefix, secret string) error {
+	for _, args := range [][]string{
+		append(bin.args(p.dir, "nginx.conf"), "-t", "-q"),
+		bin.args(p.dir, "check.conf", "daemon off"),
+	} {
+		cmd := exec.CommandContext(ctx, bin.path, args...)
+		cmd.Env = environment(secret)
+		cmd.WaitDelay = time.Second
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return fmt.Errorf("%w: %s", ErrConfig, p.source(mistake(string(out))))
+		}
+		if err != nil {
+			return fmt.Errorf("edge: %w", err)
+		}
+	}
+	return nil
+}
+
+// environment is this process's own, with the secret, and without a policy path: that one is in runtime/main.conf, where a reload finds it.
+func environment(secret string) []string {
+	var env []string
+	for _, pair := range os.Environ() {
+		if !strings.HasPrefix(pair, "SLUICE_") {
+			env = append(env, pair)
+		}
+	}
+	return append(env, "SLUICE_TOKEN_SECRET="+secret)
+}
+
+// serve runs the master until it ends or ctx is done. Its process group is its own: an interrupt from the terminal would stop it at once, and not
+// gracefully.
+func serve(ctx context.Context, bin binary, c Config) error {
+	cmd := exec.Command(bin.path, bin.args(c.Prefix, "nginx.conf", "daemon off")...)
+	cmd.Env = environment(c.Secret)
+	cmd.Stdout, cmd.Stderr = c.Log, c.Log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Workers hold the log's pipe too, and may outlive a master that was killed.
+	cmd.WaitDelay = 2 * time.Second
+	ended := make(chan error, 1)
+	if err := startBound(cmd, ended); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	select {
+	case err := <-ended:
+		return fmt.Errorf("edge: nginx ended by itself: %w", because(err))
+	case <-ctx.Done():
+	}
+	// QUIT lets requests finish; TERM does not; KILL is for a master that hangs.
+	for _, step := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGQUIT, c.Grace}, {syscall.SIGTERM, 2 * time.Second}, {syscall.SIGKILL, time.Minute}} {
+		if step.signal == syscall.SIGKILL {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the workers too
+		} else {
+			_ = cmd.Process.Signal(step.signal)
+		}
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(step.wait):
+		}
+	}
+	return errors.New("edge: nginx cannot be stopped")
+}
+
+func because(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// mistake is the one line of nginx's output that says what is wrong.
+func mistake(out string) string {
+	last := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if _, what, found := strings.Cut(line, "init_by_lua error: "); found {
+			return what
+		}
+		for _, level := range []string{"[emerg] ", "[crit] ", "[alert] ", "[error] "} {
+			if _, what, found := strings.Cut(line, level); found {
+				if prefix, rest, found := strings.Cut(what, ": "); found && strings.Contains(prefix, "#") {
+					what = rest // process and thread
+				}
+				return what
+			}
+		}
+		if line != "" {
+			last = line
+		}
+	}
+	if last == "" {
+		return "nginx refused its configuration without a word"
+	}
+	return last
+}
