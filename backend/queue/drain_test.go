@@ -1,0 +1,156 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+const drainWorkers = 4
+
+// BenchmarkDrain compares how fast four workers that do nothing empty this queue and a raw Redis stream (XREADGROUP, then
+// XACK and XDEL in one pipeline). Both carry the same 200 bytes. Only the ratio within one run means anything.
+func BenchmarkDrain(b *testing.B) {
+	client := testenv.StartRedis(b).Client()
+	for _, bench := range []struct {
+		name  string
+		fill  func(*redis.Client, int) error
+		drain func(*redis.Client, int) error
+	}{
+		{"list500", fillList, drainList(500)},
+		{"list100", fillList, drainList(100)},
+		{"stream100", fillStream, drainStream},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			client.FlushAll(b.Context())
+			if err := bench.fill(client, b.N); err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			start := time.Now()
+			if err := bench.drain(client, b.N); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "messages/s")
+		})
+	}
+}
+
+func drainOrder(n int) queue.Message {
+	return queue.Message{
+		ID: sale.NewOrderID(sale.Epoch, uint32(n)), SaleID: "drop", Nth: 1, Serial: int64(n), Buyer: strings.Repeat("b", 160),
+	}
+}
+
+func fillList(client *redis.Client, n int) error {
+	l := queue.NewList(client, 0, queue.Config{})
+	var part []queue.Message
+	for i := 1; i <= n; i++ {
+		if part = append(part, drainOrder(i)); len(part) == queue.MaxBatch || i == n {
+			if err := l.Push(context.Background(), part...); err != nil {
+				return err
+			}
+			part = part[:0]
+		}
+	}
+	return nil
+}
+
+func drainList(limit int) func(*redis.Client, int) error {
+	return func(client *redis.Client, n int) error {
+		l := queue.NewList(client, 0, queue.Config{})
+		return atOnce(n, func() (int, error) {
+			total, ack := 0, ""
+			for {
+				b, lost, err := l.Take(context.Background(), limit, ack)
+				if lost {
+					err = errors.New("a lease was lost")
+				}
+				if err != nil || len(b.Messages) == 0 {
+					return total, err
+				}
+				total += len(b.Messages)
+				ack = b.ID
+			}
+		})
+	}
+}
+
+func fillStream(client *redis.Client, n int) error {
+	ctx := context.Background()
+	if err := client.XGroupCreateMkStream(ctx, "stream", "group", "0").Err(); err != nil {
+		return err
+	}
+	payload := strings.Repeat("b", 200)
+	for i := 0; i < n; i += 1000 {
+		p := client.Pipeline()
+		for range min(1000, n-i) {
+			p.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: []any{"m", payload}})
+		}
+		if _, err := p.Exec(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func drainStream(client *redis.Client, n int) error {
+	ctx := context.Background()
+	return atOnce(n, func() (int, error) {
+		total := 0
+		consumer := queue.NewBatchID()
+		for {
+			read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
+				Group: "group", Consumer: consumer, Streams: []string{"stream", ">"}, Count: 100, Block: -1,
+			}).Result()
+			if errors.Is(err, redis.Nil) {
+				return total, nil
+			}
+			if err != nil {
+				return total, err
+			}
+			ids := make([]string, len(read[0].Messages))
+			for i, m := range read[0].Messages {
+				ids[i] = m.ID
+			}
+			p := client.Pipeline()
+			p.XAck(ctx, "stream", "group", ids...)
+			p.XDel(ctx, "stream", ids...)
+			if _, err := p.Exec(ctx); err != nil {
+				return total, err
+			}
+			total += len(ids)
+		}
+	})
+}
+
+// atOnce runs the drain of every worker, and checks that together they have seen everything.
+func atOnce(n int, drain func() (int, error)) error {
+	var mu sync.Mutex
+	var all []error
+	total := 0
+	var wg sync.WaitGroup
+	for range drainWorkers {
+		wg.Go(func() {
+			got, err := drain()
+			mu.Lock()
+			defer mu.Unlock()
+			total += got
+			all = append(all, err)
+		})
+	}
+	wg.Wait()
+	if total != n {
+		all = append(all, errors.New("not everything was drained"))
+	}
+	return errors.Join(all...)
+}

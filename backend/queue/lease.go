@@ -1,0 +1,164 @@
+package queue
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"sluice/backend/keyspace"
+)
+
+// Take leases the next messages, at most limit of them; see TakeAs. Most callers that run in a loop want TakeAs, which can be
+// repeated after an error.
+func (l *List) Take(ctx context.Context, limit int, ack string) (b Batch, lost bool, err error) {
+	return l.TakeAs(ctx, NewBatchID(), limit, ack)
+}
+
+// TakeAs acknowledges the batch ack (none when it is empty) and leases the next messages, at most limit of them, as batch id, all in one step. The batch
+// that comes back is empty when there is nothing to do.
+//
+// After an error, the call may or may not have been carried out. Repeat it with the same id: if it was, the same messages come back. lost tells
+// that the batch ack was not leased any more: it was reclaimed, or an earlier call whose answer was lost has acknowledged it.
+//
+// When nothing is ready, leases that have run out are reclaimed first. Texts that are no messages are buried on the way.
+func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b Batch, lost bool, err error) {
+	limit = min(max(limit, 1), MaxBatch)
+	reclaimed := false
+	for {
+		texts, wasLost, err := l.lease(ctx, id, limit, ack)
+		if err != nil {
+			return Batch{}, false, wrap("take", err)
+		}
+		lost, ack = lost || wasLost, ""
+		if len(texts) > 0 {
+			messages, err := l.decode(ctx, id, texts)
+			if err != nil {
+				return Batch{}, false, wrap("take", err)
+			}
+			if len(messages) > 0 {
+				return Batch{ID: id, Messages: messages}, lost, nil
+			}
+			continue // there was nothing but rubbish, which is buried now, and the batch is let go
+		}
+		if reclaimed {
+			return Batch{}, lost, nil
+		}
+		reclaimed = true
+		if n, err := l.Reclaim(ctx, reclaimOnTake); err != nil || n == 0 {
+			return Batch{}, lost, nil //nolint:nilerr // the take itself has worked; the next one tries again
+		}
+	}
+}
+
+// reclaimOnTake bounds the work that an idle take does for others.
+const reclaimOnTake = 10
+
+func (l *List) lease(ctx context.Context, id string, limit int, ack string) (texts []string, lost bool, err error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	previous := ack
+	if previous == "" {
+		previous = id
+	}
+	keys := []string{
+		l.lane.Ready(), l.lane.Delayed(), l.lane.Leases(), l.lane.Wake(), l.lane.Batch(id), l.lane.Batch(previous),
+		l.lane.Attempts(), l.lane.Crashes(),
+	}
+	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes).StringSlice()
+	if err != nil {
+		return nil, false, err
+	}
+	last := len(answer) - 1
+	return answer[:last], answer[last] == "lost", nil
+}
+
+func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message, error) {
+	messages := make([]Message, 0, len(texts))
+	var rubbish []any
+	for _, text := range texts {
+		m, err := keyspace.DecodeMessage(text)
+		if err != nil {
+			rubbish = append(rubbish, text, base64.StdEncoding.EncodeToString([]byte(text)))
+			continue
+		}
+		messages = append(messages, m)
+	}
+	if len(rubbish) == 0 {
+		return messages, nil
+	}
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	keys := []string{l.lane.Leases(), l.lane.Batch(id), l.lane.Dead(), l.lane.DeadLetters()}
+	args := append([]any{id, "not a queue message"}, rubbish...)
+	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
+	if err != nil {
+		return nil, err
+	}
+	if left < 0 {
+		return nil, nil // reclaimed meanwhile
+	}
+	return messages, nil
+}
+
+// Ack ends a lease: the messages named in failures are delayed or die, all others are done. Failures that name no message of
+// the batch are ignored. lost tells that the batch was not leased any more; then nothing has changed.
+func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lost bool, err error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	keys := []string{
+		l.lane.Leases(), l.lane.Batch(batchID), l.lane.Attempts(), l.lane.Crashes(), l.lane.Delayed(), l.lane.Dead(), l.lane.DeadLetters(),
+	}
+	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
+	for _, f := range failures {
+		permanent := 0
+		if f.Permanent {
+			permanent = 1
+		}
+		args = append(args, f.ID.String(), permanent, int64(l.cfg.Jitter()*1e6), cleanReason(f.Reason))
+	}
+	n, err := l.ack.Run(ctx, l.client, keys, args...).Int()
+	return err == nil && n == 0, wrap("ack", err)
+}
+
+// cleanReason makes one line of valid UTF-8 of at most MaxReason bytes.
+func cleanReason(s string) string {
+	if len(s) > 4*MaxReason {
+		s = s[:4*MaxReason]
+	}
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > MaxReason {
+		s = s[:MaxReason]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	if s == "" {
+		return "no reason given"
+	}
+	return s
+}
+
+// Release ends a lease with nothing done: its messages go back to the front, and no failure is counted.
+func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	keys := []string{l.lane.Leases(), l.lane.Batch(batchID), l.lane.Ready(), l.lane.Wake()}
+	n, err := l.release.Run(ctx, l.client, keys, batchID).Int()
+	return err == nil && n == 0, wrap("release", err)
+}
+
+// Extend counts a lease from now. lost tells that the batch was not leased any more: stop working on it.
+func (l *List) Extend(ctx context.Context, batchID string) (lost bool, err error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	n, err := l.extend.Run(ctx, l.client, []string{l.lane.Leases()}, batchID, l.cfg.Lease.Milliseconds()).Int()
+	return err == nil && n == 0, wrap("extend", err)
+}

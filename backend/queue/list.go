@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	redisscript "sluice/lua/redis"
+)
+
+// List is the queue of one lane on Redis lists. Redis's clock is the only one it goes by. It is safe for concurrent use.
+//
+// Errors wrap sale.ErrUnavailable when Redis is at fault (unreachable, too slow, loading, read-only, full); the call may then
+// have been carried out or not, and doing it again is safe. For CallTimeout to bound a call, the client needs
+// ContextTimeoutEnabled; without it the client's own timeouts and retries do.
+type List struct {
+	client redis.UniversalClient
+	lane   keyspace.Lane
+	cfg    Config
+
+	push, take, ack, release, extend, bury       *redis.Script
+	expired, reclaim, promote                    *redis.Script
+	deadRetry, deadBeginCancel, deadFinishCancel *redis.Script
+}
+
+// NewList makes the queue of a lane. It does not talk to Redis.
+func NewList(client redis.UniversalClient, lane keyspace.Lane, cfg Config) *List {
+	load := redisscript.Load
+	return &List{
+		client: client, lane: lane, cfg: cfg.withDefaults(),
+		push: load("push"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend"), bury: load("bury"),
+		expired: load("expired"), reclaim: load("reclaim"), promote: load("promote"),
+		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
+	}
+}
+
+// Lease is how long a batch may be kept without extending it.
+func (l *List) Lease() time.Duration { return l.cfg.Lease }
+
+func (l *List) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, l.cfg.CallTimeout)
+}
+
+// Push puts messages at the end of the queue, the first one first, and wakes a worker. Admission does not need it: its script
+// pushes by itself. A message that is not valid is an error, and then none of them is pushed.
+func (l *List) Push(ctx context.Context, messages ...Message) error {
+	texts := make([]any, len(messages))
+	for i, m := range messages {
+		text := keyspace.EncodeMessage(m)
+		if _, err := keyspace.DecodeMessage(text); err != nil {
+			return fmt.Errorf("queue: push %s: %w", m.ID, err)
+		}
+		texts[i] = text
+	}
+	for part := range slices.Chunk(texts, MaxBatch) {
+		if err := l.pushTexts(ctx, part); err != nil {
+			return wrap("push", err)
+		}
+	}
+	return nil
+}
+
+func (l *List) pushTexts(ctx context.Context, texts []any) error {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	return l.push.Run(ctx, l.client, []string{l.lane.Ready(), l.lane.Wake()}, texts...).Err()
+}
+
+// Wait blocks until there may be something to take (true), or until timeout has passed (false). It keeps a connection busy. A
+// cancelled ctx is noticed when the wait ends, so the timeout should stay around a second.
+func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
+	timeout = max(timeout, time.Millisecond) // 0 would mean forever
+	ctx, cancel := context.WithTimeout(ctx, timeout+l.cfg.CallTimeout)
+	defer cancel()
+	err = l.client.Do(ctx, "BLPOP", l.lane.Wake(), timeout.Seconds()).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return err == nil, wrap("wait", err)
+}
+
+// Stats counts the queue. Under load, batches that are taken while it counts may be missed in Leased.
+func (l *List) Stats(ctx context.Context) (Stats, error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	leases, err := l.client.ZRange(ctx, l.lane.Leases(), 0, -1).Result()
+	if err != nil {
+		return Stats{}, wrap("stats", err)
+	}
+	for try := 0; ; try++ {
+		s, now, err := l.count(ctx, leases)
+		if err != nil {
+			return Stats{}, wrap("stats", err)
+		}
+		if slices.Equal(leases, now) || try == 3 {
+			return s, nil
+		}
+		leases = now
+	}
+}
+
+// count reads everything in one transaction; exact when the leases it was given are the leases it found.
+func (l *List) count(ctx context.Context, leases []string) (Stats, []string, error) {
+	var ready, dead *redis.IntCmd
+	var delayed *redis.IntCmd
+	var now *redis.StringSliceCmd
+	var clock *redis.TimeCmd
+	var next *redis.StringCmd
+	var due *redis.StringSliceCmd
+	lengths, firsts := make([]*redis.IntCmd, len(leases)), make([]*redis.StringCmd, len(leases))
+	_, err := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		clock = p.Time(ctx)
+		ready, delayed, dead = p.LLen(ctx, l.lane.Ready()), p.ZCard(ctx, l.lane.Delayed()), p.ZCard(ctx, l.lane.Dead())
+		now = p.ZRange(ctx, l.lane.Leases(), 0, -1)
+		next, due = p.LIndex(ctx, l.lane.Ready(), -1), p.ZRange(ctx, l.lane.Delayed(), 0, 0)
+		for i, id := range leases {
+			lengths[i], firsts[i] = p.LLen(ctx, l.lane.Batch(id)), p.LIndex(ctx, l.lane.Batch(id), 0)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Stats{}, nil, err
+	}
+	s := Stats{Ready: ready.Val(), Delayed: delayed.Val(), Dead: dead.Val(), Leases: int64(len(now.Val()))}
+	oldest := append(due.Val(), next.Val())
+	for i := range leases {
+		s.Leased += lengths[i].Val()
+		oldest = append(oldest, firsts[i].Val())
+	}
+	for _, text := range oldest {
+		if m, err := keyspace.DecodeMessage(text); err == nil {
+			s.OldestAge = max(s.OldestAge, clock.Val().Sub(m.CreatedAt()).Truncate(time.Second))
+		}
+	}
+	return s, now.Val(), nil
+}

@@ -1,0 +1,206 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+func reads(l *queue.List) map[string]func(t *testing.T) error {
+	return map[string]func(t *testing.T) error{
+		"stats":   func(t *testing.T) error { _, err := l.Stats(t.Context()); return err },
+		"wait":    func(t *testing.T) error { _, err := l.Wait(t.Context(), time.Millisecond); return err },
+		"letters": func(t *testing.T) error { _, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{}); return err },
+		"letter":  func(t *testing.T) error { _, err := l.DeadLetter(t.Context(), message(1).ID); return err },
+	}
+}
+
+func TestEveryCallSaysWhenRedisIsGone(t *testing.T) {
+	server := testenv.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
+	defer client.Close()
+	l := queue.NewList(client, 0, queue.Config{CallTimeout: 100 * time.Millisecond})
+	push(t, l, 1)
+
+	all := operations(l, "held")
+	for name, call := range reads(l) {
+		all[name] = call
+	}
+	check := func(state string) {
+		t.Helper()
+		for name, call := range all {
+			start := time.Now()
+			if err := call(t); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("%s while Redis is %s: %v", name, state, err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("%s while Redis is %s took %s", name, state, took)
+			}
+		}
+	}
+	server.Pause()
+	check("frozen")
+	server.Resume()
+	server.Kill()
+	check("dead")
+}
+
+func TestReadOnlyRedisIsUnavailable(t *testing.T) {
+	server := testenv.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	defer client.Close()
+	l := queue.NewList(client, 0, queue.Config{})
+	push(t, l, 1)
+	if err := client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.Take(t.Context(), 1, ""); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("take from a replica: %v", err)
+	}
+}
+
+func TestCallersCancellationIsNotAnOutage(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := queue.NewList(client, 0, queue.Config{}).Take(ctx, 1, "")
+	if !errors.Is(err, context.Canceled) || errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("take with a cancelled context: %v", err)
+	}
+}
+
+// TestFullRedisStillDrains: when the memory is full, Redis refuses what could grow it. Accepting must stop then, and working
+// off the queue must not, for it is what makes room.
+func TestFullRedisStillDrains(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	lane := keyspace.Lane(7)
+	for name := range operations(nil, "") {
+		if name == "begin" {
+			continue // an operator's, and it grows a letter
+		}
+		t.Run(name, func(t *testing.T) {
+			client.ConfigSet(t.Context(), "maxmemory", "0")
+			client.FlushAll(t.Context())
+			l := queue.NewList(client, lane, queue.Config{MaxCrashes: 1})
+			prepare(t, client, l, lane)
+			if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+				t.Fatal(err)
+			}
+			err := operations(l, "held")[name](t)
+			if refused := errors.Is(err, sale.ErrUnavailable); refused != (name == "push") || err != nil && !refused {
+				t.Errorf("with a full memory: %v", err)
+			}
+		})
+	}
+	client.ConfigSet(t.Context(), "maxmemory", "0")
+}
+
+// TestLostRepliesLoseNoMessages puts a proxy before Redis that lets commands through and then, now and again, cuts the connection instead of
+// passing the reply on (window W8). The Redis client replays such a command, and so does the loop here when the client gives up.
+func TestLostRepliesLoseNoMessages(t *testing.T) {
+	server := testenv.StartRedis(t)
+	proxy := cutReplies(t, server.Addr, 5)
+	client := redis.NewClient(&redis.Options{Addr: proxy, MaxRetries: 1, MinRetryBackoff: time.Microsecond, MaxRetryBackoff: time.Millisecond})
+	defer client.Close()
+	want := push(t, queue.NewList(server.Client(), 0, queue.Config{}), 2000)
+	var reclaimed atomic.Int64
+	l := queue.NewList(client, 0, queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, Reclaimed: func(n int) { reclaimed.Add(int64(n)) }})
+
+	var mu sync.Mutex
+	seen := map[sale.OrderID]bool{}
+	var wg sync.WaitGroup
+	for w := range 3 {
+		wg.Go(func() {
+			id, ack := queue.NewBatchID(), ""
+			for idle, batches := 0, 0; idle < 20; {
+				b, _, err := l.TakeAs(t.Context(), id, 7, ack)
+				if err != nil {
+					continue // the same id again
+				}
+				id, ack = queue.NewBatchID(), ""
+				if len(b.Messages) == 0 {
+					idle++
+					_, _ = l.Wait(t.Context(), time.Millisecond)
+					continue
+				}
+				idle = 0
+				batches++
+				if w == 0 && batches%3 == 0 { // fails one
+					for {
+						if _, err := l.Ack(t.Context(), b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no"}); err == nil {
+							break
+						}
+					}
+					b.Messages = b.Messages[1:]
+				} else {
+					ack = b.ID
+				}
+				mu.Lock()
+				for _, m := range b.Messages {
+					seen[m.ID] = true
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(seen) != len(want) {
+		t.Errorf("%d messages were pushed, %d came out", len(want), len(seen))
+	}
+	if s, err := queue.NewList(server.Client(), 0, queue.Config{}).Stats(t.Context()); err != nil || s != (queue.Stats{}) {
+		t.Errorf("left over: %+v, %v", s, err)
+	}
+	if n := reclaimed.Load(); n > 0 {
+		t.Errorf("%d messages had to wait for a lease to run out, though their takes were repeated", n)
+	}
+}
+
+// cutReplies starts a proxy that cuts the connection instead of passing on every nth reply, and returns its address.
+func cutReplies(t *testing.T, upstream string, nth int64) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	var replies atomic.Int64
+	go func() {
+		for {
+			down, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", upstream)
+			if err != nil {
+				_ = down.Close()
+				return
+			}
+			end := func() { _ = down.Close(); _ = up.Close() }
+			go func() { defer end(); _, _ = io.Copy(up, down) }()
+			go func() {
+				defer end()
+				for buffer := make([]byte, 1<<16); ; {
+					n, err := up.Read(buffer)
+					if err != nil || replies.Add(1)%nth == 0 {
+						return
+					}
+					if _, err := down.Write(buffer[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}

@@ -1,0 +1,155 @@
+package queuetest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+var deadTests = []test{
+	{"ListingIsPagedAndFilteredBySale", paging},
+	{"ListingRefusesAStrangeCursor", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		var bad *sale.InvalidError
+		if _, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{After: "x"}); !errors.As(err, &bad) {
+			t.Errorf("the error is %v", err)
+		}
+	}},
+	{"RetryStartsOver", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxAttempts: 2, MaxCrashes: 1})
+		kill(h, orders(1, 1)...)
+		h.push(order(2))
+		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		h.wantStats(queue.Stats{Ready: 2})
+		b := h.takeExactly(5, orders(1, 2)...) // in front, and with company
+		h.ack(b.ID, failures("again", order(1))...)
+		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
+	}},
+	{"RetryOfACrasherStartsOver", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxCrashes: 1})
+		h.push(order(1))
+		for range 2 {
+			h.take(1, "")
+			h.Advance(lease)
+			h.reclaim(1)
+		}
+		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		h.push(order(2))
+		h.takeExactly(5, orders(1, 2)...)
+	}},
+	{"RetryTwiceFindsNothing", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		kill(h, order(1))
+		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Queue.RetryDead(t.Context(), order(1).ID); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("second retry: %v", err)
+		}
+		h.wantStats(queue.Stats{Ready: 1})
+	}},
+	{"CancellingShutsOutRetry", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		kill(h, order(1))
+		ctx := t.Context()
+		if err := h.Queue.FinishCancel(ctx, order(1).ID, false); !errors.Is(err, sale.ErrConflict) {
+			t.Errorf("finish without begin: %v", err)
+		}
+		for range 2 {
+			d, err := h.Queue.BeginCancel(ctx, order(1).ID)
+			if err != nil || !d.Cancelling || d.Message != order(1) || d.Reason == "" || len(d.History) == 0 {
+				t.Fatalf("begin: %+v, %v", d, err)
+			}
+		}
+		if err := h.Queue.RetryDead(ctx, order(1).ID); !errors.Is(err, sale.ErrConflict) {
+			t.Errorf("retry while cancelling: %v", err)
+		}
+		h.wantStats(queue.Stats{Dead: 1})
+		if err := h.Queue.FinishCancel(ctx, order(1).ID, false); err != nil {
+			t.Errorf("finish: %v", err)
+		}
+		h.wantStats(queue.Stats{})
+	}},
+	{"EveryCallOnAStrangerIsNotFound", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		ctx, id := t.Context(), order(1).ID
+		_, letter := h.Queue.DeadLetter(ctx, id)
+		_, begin := h.Queue.BeginCancel(ctx, id)
+		for name, err := range map[string]error{
+			"letter": letter, "begin": begin, "retry": h.Queue.RetryDead(ctx, id), "finish": h.Queue.FinishCancel(ctx, id, true),
+		} {
+			if !errors.Is(err, sale.ErrNotFound) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}},
+}
+
+// kill makes dead letters of messages.
+func kill(h h, m ...queue.Message) {
+	h.t.Helper()
+	h.push(m...)
+	f := failures("killed", m...)
+	for i := range f {
+		f[i].Permanent = true
+	}
+	h.ack(h.take(len(m), "").ID, f...)
+}
+
+func paging(t *testing.T, f Factory) {
+	h := open(t, f, queue.Config{})
+	const n = 230 // more than one chunk, and many within one millisecond
+	var all, drops []sale.OrderID
+	for i := 1; i <= n; i += 10 {
+		var batch []queue.Message
+		for j := i; j < i+10; j++ {
+			m := orderOf([]string{"drop", "other", "third"}[j%3], j)
+			batch = append(batch, m)
+			all = append(all, m.ID)
+			if m.SaleID == "drop" {
+				drops = append(drops, m.ID)
+			}
+		}
+		kill(h, batch...)
+	}
+	for _, c := range []struct {
+		query queue.DeadQuery
+		want  []sale.OrderID
+	}{
+		{queue.DeadQuery{}, all}, {queue.DeadQuery{Limit: 7}, all}, {queue.DeadQuery{Limit: 1}, all}, {queue.DeadQuery{Limit: 1 << 40}, all},
+		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
+	} {
+		var got []sale.OrderID
+		for q := c.query; ; {
+			page, next, err := h.Queue.DeadLetters(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit := q.Limit
+			if limit == 0 {
+				limit = 100
+			}
+			if len(page) > limit {
+				t.Fatalf("a page of %d letters, limit %d", len(page), limit)
+			}
+			for _, d := range page {
+				got = append(got, d.Message.ID)
+			}
+			if next == "" {
+				break
+			}
+			q.After = next
+		}
+		slices.Sort(got) // killed in one millisecond, they have no order in time
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %d letters, want %d", c.query, len(got), len(c.want))
+		}
+	}
+}

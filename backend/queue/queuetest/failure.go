@@ -1,0 +1,133 @@
+package queuetest
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"sluice/backend/queue"
+)
+
+var failureTests = []test{
+	{"OnlyTheFailedMessageIsDelayed", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Hour})
+		h.push(orders(1, 3)...)
+		b := h.take(3, "")
+		h.ack(b.ID, failures("no", order(2))...)
+		h.wantStats(queue.Stats{Delayed: 1})
+		h.Advance(59 * time.Second)
+		h.takeExactly(3)
+		h.Advance(time.Second)
+		h.takeExactly(3, order(2))
+	}},
+	{"BackoffDoublesUpToItsCap", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{BackoffBase: 10 * time.Minute, BackoffCap: 30 * time.Minute, MaxAttempts: 9})
+		h.push(order(1))
+		for _, wait := range []time.Duration{10, 20, 30, 30} {
+			h.ack(h.takeExactly(1, order(1)).ID, failures("no", order(1))...)
+			h.Advance(wait*time.Minute - 5*time.Second)
+			h.takeExactly(1)
+			h.Advance(5 * time.Second)
+		}
+		h.takeExactly(1, order(1))
+	}},
+	{"JitterShortensTheBackoff", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{BackoffBase: time.Hour, BackoffCap: time.Hour, Jitter: func() float64 { return 0.25 }})
+		h.push(order(1))
+		h.ack(h.take(1, "").ID, failures("no", order(1))...)
+		h.Advance(14 * time.Minute)
+		h.takeExactly(1)
+		h.Advance(time.Minute)
+		h.takeExactly(1, order(1))
+	}},
+	{"DueMessagesOvertake", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Minute})
+		h.push(orders(1, 2)...)
+		h.ack(h.take(1, "").ID, failures("no", order(1))...)
+		h.ack(h.take(1, "").ID, failures("no", order(2))...)
+		h.push(orders(3, 5)...)
+		h.Advance(2 * time.Minute)
+		b := h.take(3, "")
+		if got := ids(b.Messages); len(got) != 3 || got[2] != 3 {
+			t.Fatalf("took %v, want the two due ones and then 3", got)
+		}
+	}},
+	{"ReclaimPromotesWhatIsDue", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{BackoffBase: time.Minute})
+		h.push(orders(1, 2)...)
+		h.ack(h.take(2, "").ID, failures("no", orders(1, 2)...)...)
+		h.Advance(2 * time.Minute)
+		h.reclaim(0)
+		h.wantStats(queue.Stats{Ready: 2})
+	}},
+	{"MessageDiesAfterMaxAttempts", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxAttempts: 3})
+		h.push(orders(1, 2)...)
+		reasons := []string{"first", "second", "third"}
+		for _, reason := range reasons {
+			h.ack(h.take(2, "").ID, failures(reason, order(1))...)
+			h.Advance(lease)
+		}
+		h.takeExactly(2)
+		h.wantStats(queue.Stats{Dead: 1})
+		d := h.dead(order(1))
+		if d.Message != order(1) || d.Reason != "third" || d.Cancelling || d.DiedAt.IsZero() || d.Key != order(1).ID.String() {
+			t.Errorf("the letter is %+v", d)
+		}
+		if len(d.History) != 3 {
+			t.Fatalf("the history is %+v", d.History)
+		}
+		for i, a := range d.History {
+			if a.Reason != reasons[i] || a.At.IsZero() || i > 0 && a.At.Before(d.History[i-1].At) {
+				t.Errorf("attempt %d is %+v", i, a)
+			}
+		}
+	}},
+	{"PermanentFailureDiesAtOnce", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 3)...)
+		b := h.take(3, "")
+		h.ack(b.ID, queue.Failure{ID: order(2).ID, Reason: "would oversell", Permanent: true}, queue.Failure{ID: order(3).ID, Reason: "no"})
+		h.wantStats(queue.Stats{Delayed: 1, Dead: 1})
+		if d := h.dead(order(2)); d.Reason != "would oversell" || len(d.History) != 1 {
+			t.Errorf("the letter is %+v", d)
+		}
+	}},
+	{"SuccessForgetsFailures", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxAttempts: 2})
+		for _, acknowledge := range []func(b queue.Batch){
+			func(b queue.Batch) { h.ack(b.ID) },
+			func(b queue.Batch) { h.take(1, b.ID) },
+		} {
+			h.push(order(1))
+			h.ack(h.take(1, "").ID, failures("no", order(1))...)
+			h.Advance(lease)
+			acknowledge(h.takeExactly(1, order(1)))
+		}
+		h.push(order(1))
+		h.ack(h.take(1, "").ID, failures("no", order(1))...)
+		h.wantStats(queue.Stats{Delayed: 1})
+	}},
+	{"FailureOfAStrangerIsIgnored", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 2)...)
+		b := h.take(1, "")
+		h.ack(b.ID, queue.Failure{ID: order(2).ID, Reason: "not in this batch", Permanent: true})
+		h.takeExactly(1, order(2))
+	}},
+	{"ReasonIsOneShortLine", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 2)...)
+		h.ack(h.take(2, "").ID,
+			queue.Failure{ID: order(1).ID, Permanent: true, Reason: "a\tb\nc\x00\xff " + strings.Repeat("é", 5000)},
+			queue.Failure{ID: order(2).ID, Permanent: true})
+		d := h.dead(order(1))
+		if len(d.Reason) > queue.MaxReason || !utf8.ValidString(d.Reason) || !strings.HasPrefix(d.Reason, "a b c") || len(d.History) != 1 {
+			t.Errorf("the reason is %d bytes: %q", len(d.Reason), d.Reason)
+		}
+		if h.dead(order(2)).Reason == "" {
+			t.Error("a letter without a reason")
+		}
+	}},
+}

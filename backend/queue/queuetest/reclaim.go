@@ -1,0 +1,178 @@
+package queuetest
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+var reclaimTests = []test{
+	{"CrashAfterTakeLosesNothing", func(t *testing.T, f Factory) { // window W4
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 5)...)
+		h.take(3, "")
+		h.Advance(lease - time.Minute)
+		h.reclaim(0)
+		h.Advance(time.Minute)
+		h.reclaim(1)
+		h.takeExactly(9, orders(1, 5)...)
+	}},
+	{"LiveLeasesAreLeftAlone", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 4)...)
+		h.take(2, "")
+		h.Advance(lease / 2)
+		h.take(2, "")
+		h.Advance(lease / 2)
+		h.reclaim(1)
+		h.wantStats(queue.Stats{Ready: 2, Leased: 2, Leases: 1})
+	}},
+	{"ReclaimIsBounded", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 5)...)
+		for range 5 {
+			h.take(1, "")
+		}
+		h.Advance(lease)
+		if n, err := h.Queue.Reclaim(t.Context(), 3); n != 3 || err != nil {
+			t.Fatalf("reclaimed %d, %v", n, err)
+		}
+		h.wantStats(queue.Stats{Ready: 3, Leased: 2, Leases: 2})
+	}},
+	{"IdleTakeReclaims", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 2)...)
+		h.take(2, "")
+		h.takeExactly(2)
+		h.Advance(lease)
+		h.takeExactly(2, orders(1, 2)...)
+	}},
+	{"ZombieTouchesNothingOfTheNewOwner", func(t *testing.T, f Factory) { // window W6
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 3)...)
+		zombie := h.take(2, "")
+		h.Advance(lease)
+		h.reclaim(1)
+		h.takeExactly(2, orders(1, 2)...)
+
+		ctx := t.Context()
+		for name, call := range map[string]func() (bool, error){
+			"ack":     func() (bool, error) { return h.Queue.Ack(ctx, zombie.ID) },
+			"fail":    func() (bool, error) { return h.Queue.Ack(ctx, zombie.ID, failures("no", zombie.Messages...)...) },
+			"release": func() (bool, error) { return h.Queue.Release(ctx, zombie.ID) },
+			"extend":  func() (bool, error) { return h.Queue.Extend(ctx, zombie.ID) },
+		} {
+			if lost, err := call(); !lost || err != nil {
+				t.Errorf("%s of a lost batch: lost=%v, %v", name, lost, err)
+			}
+			h.wantStats(queue.Stats{Ready: 1, Leased: 2, Leases: 1})
+		}
+		b, lost, err := h.Queue.TakeAs(ctx, queue.NewBatchID(), 5, zombie.ID)
+		if !lost || err != nil || !slices.Equal(b.Messages, orders(3, 3)) {
+			t.Errorf("take that acknowledges a lost batch: %v, lost=%v, %v", b, lost, err)
+		}
+		h.wantStats(queue.Stats{Leased: 3, Leases: 2})
+	}},
+	{"WatchersAtOnceReclaimEachLeaseOnce", func(t *testing.T, f Factory) { // window W7
+		var mu sync.Mutex
+		messages := 0
+		h := open(t, f, queue.Config{Reclaimed: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
+		h.push(orders(1, 40)...)
+		for range 20 {
+			h.take(2, "")
+		}
+		h.Advance(lease)
+		leases := 0
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				n, err := h.Queue.Reclaim(t.Context(), 100)
+				if err != nil {
+					t.Errorf("reclaim: %v", err)
+				}
+				mu.Lock()
+				leases += n
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		if leases != 20 || messages != 40 {
+			t.Errorf("%d leases and %d messages were reclaimed, want 20 and 40", leases, messages)
+		}
+		h.wantStats(queue.Stats{Ready: 40})
+	}},
+	{"MessageThatKillsItsWorkerIsIsolatedAndDies", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxCrashes: 3})
+		h.push(orders(1, 5)...)
+		crash := func(want ...queue.Message) {
+			t.Helper()
+			h.takeExactly(3, want...)
+			h.Advance(lease)
+			h.reclaim(1)
+		}
+		for range 3 {
+			crash(orders(1, 3)...)
+		}
+		h.ack(h.takeExactly(3, order(1)).ID) // alone, and innocent
+		crash(order(2))                      // alone, and it crashes again: dead
+		h.ack(h.takeExactly(3, order(3)).ID)
+		h.ack(h.takeExactly(3, orders(4, 5)...).ID)
+		h.wantStats(queue.Stats{Dead: 1})
+		if d := h.dead(order(2)); d.Crashes != 4 || d.Reason != "crashed its worker 4 times" || d.Message != order(2) {
+			t.Errorf("the letter is %+v", d)
+		}
+	}},
+	{"SuspectBehindOthersDoesNotJoinThem", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxCrashes: 1, BackoffBase: lease / 2, BackoffCap: lease / 2})
+		h.push(orders(1, 1)...)
+		h.take(1, "")
+		h.Advance(lease)
+		h.reclaim(1) // 1 has crashed once
+		b := h.takeExactly(5, order(1))
+		h.ack(b.ID, failures("no", order(1))...) // delayed: the crash is not forgotten
+		h.push(orders(2, 3)...)
+		h.take(1, "") // 2
+		h.Advance(lease)
+		h.reclaim(1) // 1 and 2 are suspects now
+		h.push(order(4))
+		var got [][]uint32
+		for range 4 {
+			got = append(got, ids(h.take(9, "").Messages))
+		}
+		for _, b := range got {
+			if len(b) > 1 && (slices.Contains(b, 1) || slices.Contains(b, 2)) {
+				t.Fatalf("a suspect has company: %v", got)
+			}
+		}
+	}},
+	{"SuccessForgetsCrashes", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxCrashes: 1})
+		h.push(order(1))
+		h.take(1, "")
+		h.Advance(lease)
+		h.reclaim(1)
+		b := h.takeExactly(5, order(1))
+		h.take(5, b.ID) // done
+		h.push(orders(1, 2)...)
+		h.takeExactly(5, orders(1, 2)...)
+	}},
+	{"ReclaimOfADyingMessageHappensOnce", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxCrashes: 1})
+		h.push(order(1))
+		for range 2 {
+			h.takeExactly(1, order(1))
+			h.Advance(lease)
+			h.reclaim(1)
+		}
+		h.reclaim(0)
+		h.wantStats(queue.Stats{Dead: 1})
+		if _, err := h.Queue.DeadLetter(t.Context(), order(2).ID); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("a letter that does not exist: %v", err)
+		}
+	}},
+}

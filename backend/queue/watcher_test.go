@@ -1,0 +1,63 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/backend/queue"
+)
+
+// leases is a reclaimer: how many each call finds, and what it fails with.
+type leases struct {
+	found []int
+	err   error
+	calls int
+}
+
+func (l *leases) Reclaim(_ context.Context, limit int) (int, error) {
+	l.calls++
+	if len(l.found) == 0 {
+		return 0, l.err
+	}
+	n := l.found[0]
+	l.found = l.found[1:]
+	return min(n, limit), l.err
+}
+
+func TestWatcherRoundGoesOnUntilNothingIsLeft(t *testing.T) {
+	q := &leases{found: []int{10, 10, 3, 10}}
+	n, err := queue.NewWatcher(q, queue.WatcherConfig{Limit: 10}).RunOnce(t.Context())
+	if n != 23 || err != nil || q.calls != 3 {
+		t.Errorf("%d leases in %d calls, %v; want 23 in 3", n, q.calls, err)
+	}
+}
+
+func TestWatcherRoundStopsAtAnError(t *testing.T) {
+	q := &leases{found: []int{10, 10}, err: errors.New("down")}
+	if n, err := queue.NewWatcher(q, queue.WatcherConfig{Limit: 10}).RunOnce(t.Context()); n != 10 || err == nil {
+		t.Errorf("%d leases, %v", n, err)
+	}
+}
+
+func TestWatcherOutlivesAnOutageAndEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		q := &leases{err: errors.New("down")}
+		done := make(chan error)
+		go func() {
+			done <- queue.NewWatcher(q, queue.WatcherConfig{Interval: time.Second, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+		}()
+		time.Sleep(100 * time.Second) // of the bubble's clock
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if q.calls < 75 || q.calls > 140 {
+			t.Errorf("%d rounds in 100 seconds", q.calls)
+		}
+	})
+}

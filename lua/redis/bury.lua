@@ -1,0 +1,53 @@
+-- bury: move texts of a batch that are no messages to the dead letters, so that they neither block the queue nor get lost.
+--
+-- Their ids are made of the text itself: raw:<sha1>. A batch that holds nothing else is let go.
+--
+-- KEYS 1 leases   zset  batch ids by deadline, ms
+--      2 batch    list  the batch
+--      3 dead     zset  dead order ids by time of death, ms
+--      4 letters  hash  order id -> why it died, JSON
+-- ARGV 1 batch id
+--      2 reason
+--      then for each text: the text, and the same in base64 (JSON cannot hold every byte)
+-- Answers the number of messages that the batch still holds, or -1: it is not leased any more, and nothing was changed.
+
+local leases, batch, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, reason = ARGV[1], ARGV[2]
+
+if not redis.call('ZSCORE', leases, id) then
+  return -1
+end
+local time = redis.call('TIME')
+local now = string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+redis.call('ZCARD', dead) -- these two only to fail before anything is written, should a key be of another type
+redis.call('HLEN', letters)
+
+local base64 = {}
+for i = 3, #ARGV, 2 do
+  base64[ARGV[i]] = ARGV[i + 1]
+end
+local kept, buried = {}, {}
+for _, text in ipairs(redis.call('LRANGE', batch, 0, -1)) do
+  if base64[text] then
+    buried[#buried + 1] = {
+      id = 'raw:' .. redis.sha1hex(text),
+      letter = cjson.encode({
+        state = 'dead', raw = base64[text], reason = reason, history = '', crashes = '0', died = now,
+      }),
+    }
+  else
+    kept[#kept + 1] = text
+  end
+end
+
+redis.call('DEL', batch)
+if #kept > 0 then
+  redis.call('RPUSH', batch, unpack(kept))
+else
+  redis.call('ZREM', leases, id)
+end
+for _, b in ipairs(buried) do
+  redis.call('ZADD', dead, now, b.id)
+  redis.call('HSET', letters, b.id, b.letter)
+end
+return #kept

@@ -1,0 +1,20 @@
+-- dead_begin_cancel: mark a dead order as being cancelled; from then on it cannot be retried. Done twice, it answers twice.
+--
+-- KEYS 1 letters  hash  order id -> why it died, JSON
+-- ARGV 1 order id
+-- Answers the letter, or an empty string: there is none.
+
+local letters = KEYS[1]
+local id = ARGV[1]
+
+local text = redis.call('HGET', letters, id)
+if not text then
+  return ''
+end
+local letter = cjson.decode(text)
+if letter.state == 'dead' then
+  letter.state = 'cancelling'
+  text = cjson.encode(letter)
+  redis.call('HSET', letters, id, text)
+end
+return text

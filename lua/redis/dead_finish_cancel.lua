@@ -1,0 +1,53 @@
+-- dead_finish_cancel: remove a dead order whose cancelling was begun; give its unit and its buyer's place back if asked to.
+--
+-- Exactly once, because the dead letter guards it. Where Redis does not hold the sale's stock there is nothing to give back
+-- to: the stock will be counted from SQL, where this order is cancelled.
+--
+-- KEYS 1 dead     zset    dead order ids by time of death, ms
+--      2 letters  hash    order id -> why it died, JSON
+--      3 stock    string  units left of the sale
+--      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
+-- ARGV 1 order id
+--      2 buyer
+--      3 "1": give the unit and the place back
+-- Answers 1, 0: there is no such dead letter, or -1: its cancelling was never begun.
+
+local dead, letters, stock, buyers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
+
+local text = redis.call('HGET', letters, id)
+if not text then
+  return 0
+end
+if cjson.decode(text).state ~= 'cancelling' then
+  return -1
+end
+redis.call('ZCARD', dead) -- fails before anything is written, should the key be of another type
+
+local loaded, places, held = false, nil, false
+if give_back then
+  loaded = tonumber(redis.call('GET', stock) or '') ~= nil
+  local ids = redis.call('HGET', buyers, buyer)
+  if ids then
+    places = {}
+    for place in string.gmatch(ids .. ',', '([^,]*),') do
+      if place == id then
+        place = ''
+      end
+      held = held or place ~= ''
+      places[#places + 1] = place
+    end
+  end
+end
+
+redis.call('ZREM', dead, id)
+redis.call('HDEL', letters, id)
+if loaded then
+  redis.call('INCR', stock)
+end
+if held then
+  redis.call('HSET', buyers, buyer, table.concat(places, ','))
+elseif places then
+  redis.call('HDEL', buyers, buyer)
+end
+return 1

@@ -1,0 +1,71 @@
+-- reclaim: take back one batch whose lease has run out, if it still has.
+--
+-- Every message of it has survived one more crash of its worker, and goes back to the front. A message that had crashed too
+-- often and so travelled alone is the culprit: it dies.
+--
+-- KEYS 1 leases    zset  batch ids by deadline, ms
+--      2 batch     list  the batch, oldest left
+--      3 ready     list  newest left; its front is its right end
+--      4 wake      list  at most one token
+--      5 attempts  hash  order id -> failures
+--      6 crashes   hash  order id -> leases that ran out
+--      7 dead      zset  dead order ids by time of death, ms
+--      8 letters   hash  order id -> why it died, JSON
+-- ARGV 1 batch id
+--      2 crashes from which on a message travels alone
+-- Answers the number of messages taken back, dead ones included, or -1: the lease has not run out, or there is none.
+
+local leases, batch, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local attempts, crashes, dead, letters = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local id, max_crashes = ARGV[1], tonumber(ARGV[2])
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local deadline = redis.call('ZSCORE', leases, id)
+if not deadline or tonumber(deadline) > now then
+  return -1
+end
+
+local messages = redis.call('LRANGE', batch, 0, -1)
+redis.call('LLEN', ready) -- these four only to fail before anything is written, should a key be of another type
+redis.call('HLEN', crashes)
+redis.call('ZCARD', dead)
+redis.call('HLEN', letters)
+local token = redis.call('LLEN', wake)
+local front, orders = {}, {}
+for i = #messages, 1, -1 do
+  front[#front + 1] = messages[i]
+  orders[#orders + 1] = string.match(messages[i], '^(%d+) ')
+end
+
+local letter
+if #messages == 1 and #orders == 1 then
+  local count = tonumber(redis.call('HGET', crashes, orders[1]) or '') or 0
+  if count >= max_crashes then
+    letter = cjson.encode({
+      state = 'dead', message = messages[1], reason = string.format('crashed its worker %d times', count + 1),
+      history = redis.call('HGET', attempts, orders[1]) or '', crashes = string.format('%d', count + 1),
+      died = string.format('%d', now),
+    })
+  end
+end
+
+redis.call('ZREM', leases, id)
+redis.call('DEL', batch)
+if letter then
+  redis.call('ZADD', dead, now, orders[1])
+  redis.call('HSET', letters, orders[1], letter)
+  redis.call('HDEL', attempts, orders[1])
+  redis.call('HDEL', crashes, orders[1])
+  return 1
+end
+for i = 1, #orders do
+  redis.call('HINCRBY', crashes, orders[i], 1)
+end
+if #front > 0 then
+  redis.call('RPUSH', ready, unpack(front))
+  if token == 0 then
+    redis.call('LPUSH', wake, '1')
+  end
+end
+return #front

@@ -1,0 +1,32 @@
+-- release: give a batch back untouched; no attempt and no crash is counted.
+--
+-- KEYS 1 leases  zset  batch ids by deadline, ms
+--      2 batch   list  the batch, oldest left
+--      3 ready   list  newest left; the messages go back to its front, which is its right end
+--      4 wake    list  at most one token
+-- ARGV 1 batch id
+-- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
+
+local leases, batch, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id = ARGV[1]
+
+if not redis.call('ZSCORE', leases, id) then
+  return 0
+end
+local messages = redis.call('LRANGE', batch, 0, -1)
+redis.call('LLEN', ready) -- fails before anything is written, should the key be of another type
+local token = redis.call('LLEN', wake)
+
+redis.call('ZREM', leases, id)
+redis.call('DEL', batch)
+if #messages > 0 then
+  local front = {}
+  for i = #messages, 1, -1 do
+    front[#front + 1] = messages[i]
+  end
+  redis.call('RPUSH', ready, unpack(front))
+  if token == 0 then
+    redis.call('LPUSH', wake, '1')
+  end
+end
+return 1
