@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -56,16 +55,12 @@ type public struct {
 
 // NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
 func NewPublic(cfg PublicConfig) (*App, error) {
-	var missing []error
-	for name, there := range map[string]bool{
-		"Admitter": cfg.Admitter != nil, "Stock": cfg.Stock != nil, "Orders": cfg.Orders != nil, "Dead": cfg.Dead != nil, "Tokens": cfg.Tokens != nil,
-	} {
-		if !there {
-			missing = append(missing, fmt.Errorf("api: PublicConfig.%s is missing", name))
-		}
-	}
-	if len(missing) > 0 {
-		return nil, errors.Join(missing...)
+	missing := errors.Join(
+		required("PublicConfig.Admitter", cfg.Admitter != nil), required("PublicConfig.Stock", cfg.Stock != nil),
+		required("PublicConfig.Orders", cfg.Orders != nil), required("PublicConfig.Dead", cfg.Dead != nil), required("PublicConfig.Tokens", cfg.Tokens != nil),
+	)
+	if missing != nil {
+		return nil, missing
 	}
 	if cfg.AdmitTimeout <= 0 {
 		cfg.AdmitTimeout = defaultAdmitTimeout

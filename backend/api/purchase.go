@@ -58,16 +58,9 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 // than the request lives.
 func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, error) {
 	h := &c.Context().Request.Header
-	var idempotency string
-	switch given := h.PeekAll("Idempotency-Key"); len(given) {
-	case 0:
-	case 1:
-		var err error
-		if idempotency, err = parseIdempotencyKey(utils.UnsafeString(given[0])); err != nil {
-			return admission.Request{}, mistake("Idempotency-Key", err.Error())
-		}
-	default:
-		return admission.Request{}, mistake("Idempotency-Key", "must be sent once")
+	idempotency, err := idempotencyKey(h)
+	if err != nil {
+		return admission.Request{}, err
 	}
 	if err := checkPurchaseBody(h.ContentType(), c.Context().Request.Body()); err != nil {
 		return admission.Request{}, err

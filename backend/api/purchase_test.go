@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -275,4 +277,35 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 	if a := s.buy(t, "ann"); a.status != 202 {
 		t.Errorf("the server did not survive: %d", a.status)
 	}
+}
+
+func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	deadline := make(chan time.Duration, 1)
+	cfg.Admitter = admitFunc(func(ctx context.Context, _ admission.Request) (admission.Decision, error) {
+		at, _ := ctx.Deadline()
+		deadline <- time.Until(at)
+		<-ctx.Done()
+		return admission.Decision{}, fmt.Errorf("admit: %w", ctx.Err())
+	})
+	cfg.AdmitTimeout = 50 * time.Millisecond
+	app, err := NewPublic(cfg)
+	a := serve(t, app, err).buy(t, "ann")
+	wantProblem(t, a, 503, "temporarily-unavailable")
+	if got := <-deadline; got <= 0 || got > cfg.AdmitTimeout {
+		t.Errorf("deadline in %v", got)
+	}
+}
+
+// admitFunc is an Admitter.
+type admitFunc func(context.Context, admission.Request) (admission.Decision, error)
+
+func (f admitFunc) Admit(ctx context.Context, r admission.Request) (admission.Decision, error) {
+	return f(ctx, r)
+}
+
+// fixed always decides the same.
+func fixed(d admission.Decision) admitFunc {
+	return func(context.Context, admission.Request) (admission.Decision, error) { return d, nil }
 }

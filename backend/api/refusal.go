@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"sluice/backend/desk"
 	"sluice/backend/sale"
 	"sluice/internal/problem"
 )
@@ -48,6 +49,7 @@ var (
 	errConflict    = refusalOf(problem.Conflict, "This is not possible in the present state.")
 	errExists      = refusalOf(problem.Conflict, "This exists already.")
 	errUnavailable = refusalOf(problem.Unavailable, "A part of the service is down or overloaded. Please try again.")
+	errPending     = refusalOf(problem.Unavailable, "The change is stored and takes effect as soon as Redis answers.")
 	errInternal    = refusalOf(problem.Internal, "Something went wrong on our side.")
 )
 
@@ -80,6 +82,10 @@ func refusalFor(err error) (r *refusal, known bool) {
 			d.Errors = append(d.Errors, problem.FieldError(f))
 		}
 		return refusalWith(d), true
+	}
+	var pending *desk.PendingError
+	if errors.As(err, &pending) {
+		return errPending, true
 	}
 	for _, row := range byError {
 		if errors.Is(err, row.is) {

@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/gofiber/fiber/v2/utils"
+	"github.com/valyala/fasthttp"
 )
 
 // How long Redis remembers a request, so that its repetition finds its own order: what a client repeats on purpose, and what
@@ -20,6 +23,22 @@ const (
 	maxIdempotencyKey = 255
 	maxRequestID      = 128
 )
+
+// idempotencyKey reads the Idempotency-Key header; "" when the client sent none.
+func idempotencyKey(h *fasthttp.RequestHeader) (string, error) {
+	given := h.PeekAll("Idempotency-Key")
+	switch len(given) {
+	case 0:
+		return "", nil
+	case 1:
+		key, err := parseIdempotencyKey(utils.UnsafeString(given[0]))
+		if err != nil {
+			return "", mistake("Idempotency-Key", err.Error())
+		}
+		return key, nil
+	}
+	return "", mistake("Idempotency-Key", "must be sent once")
+}
 
 var errIdempotencyKey = errors.New(`must be 1 to 255 printable ASCII characters, best in quotes: "8e03978e-40d5"`)
 

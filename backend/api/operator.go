@@ -1,0 +1,151 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/utils"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
+
+	"sluice/backend/sale"
+)
+
+// OperatorConfig is what NewOperator needs. Fields without a default in their comment are required.
+type OperatorConfig struct {
+	Desk     Desk
+	Ledger   Auditor
+	Queue    QueueStats
+	Token    string // what operators send as Authorization: Bearer ...
+	Gatherer prometheus.Gatherer
+
+	Checks []Check       // what /readyz asks
+	Drain  time.Duration // 0: DefaultDrain
+
+	Metrics *Metrics         // nil: not exported
+	Log     *slog.Logger     // nil: slog.Default
+	Now     func() time.Time // nil: time.Now
+	Jitter  func() float64   // in [0, 1), spreads Retry-After; nil: random
+}
+
+const (
+	operatorBodyLimit = 1 << 20
+	// operatorTimeout bounds one operator request; an audit of a long queue takes the longest.
+	operatorTimeout = 30 * time.Second
+	defaultActor    = "operator"
+	maxActor        = 64
+)
+
+type operator struct {
+	*App
+	cfg   OperatorConfig
+	token [sha256.Size]byte
+	rates *rates
+}
+
+// NewOperator makes the application for operators. It belongs on a listener of its own, on loopback or behind something that knows
+// who may come. /metrics, /healthz and /readyz need no token there.
+func NewOperator(cfg OperatorConfig) (*App, error) {
+	missing := errors.Join(
+		required("OperatorConfig.Desk", cfg.Desk != nil), required("OperatorConfig.Ledger", cfg.Ledger != nil),
+		required("OperatorConfig.Queue", cfg.Queue != nil), required("OperatorConfig.Token", cfg.Token != ""),
+		required("OperatorConfig.Gatherer", cfg.Gatherer != nil),
+	)
+	if missing != nil {
+		return nil, missing
+	}
+	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: operatorBodyLimit})
+	o := &operator{App: a, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(a.now)}
+	a.health(cfg.Checks)
+	scrape := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError}))
+	a.handle(fiber.MethodGet, "/metrics", func(c *fiber.Ctx) error {
+		scrape(c.Context())
+		return nil
+	})
+	o.handle(fiber.MethodPost, "/admin/v1/sales", o.createSale)
+	o.handle(fiber.MethodGet, "/admin/v1/sales", o.listSales)
+	o.handle(fiber.MethodGet, "/admin/v1/sales/:sale", o.showSale)
+	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/pause", o.turn(cfg.Desk.Pause))
+	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/resume", o.turn(cfg.Desk.Resume))
+	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/close", o.turn(cfg.Desk.Close))
+	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/restock", o.restock)
+	o.handle(fiber.MethodGet, "/admin/v1/sales/:sale/audit", o.audit)
+	o.handle(fiber.MethodGet, "/admin/v1/queue", o.queue)
+	o.handle(fiber.MethodGet, "/admin/v1/dead", o.listDead)
+	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
+	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
+	a.finish()
+	return a, nil
+}
+
+// required names a field of a configuration that is not there.
+func required(field string, there bool) error {
+	if there {
+		return nil
+	}
+	return errors.New("api: " + field + " is missing")
+}
+
+// operatorHandler answers a request whose token was right. actor is a copy.
+type operatorHandler func(ctx context.Context, c *fiber.Ctx, actor string) error
+
+// handle adds a route that needs the operator's token. What it does goes on to its end when the operator hangs up.
+func (o *operator) handle(method, path string, h operatorHandler) {
+	o.App.handle(method, path, func(c *fiber.Ctx) error {
+		if !o.authorized(c) {
+			return errUnauthorized
+		}
+		actor, err := actorOf(c)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := detached(operatorTimeout)
+		defer cancel()
+		return h(ctx, c, actor)
+	})
+}
+
+// authorized compares digests, which have one length, so that the time it takes tells nothing about the token.
+func (o *operator) authorized(c *fiber.Ctx) bool {
+	given := c.Context().Request.Header.PeekAll(fiber.HeaderAuthorization)
+	if len(given) != 1 {
+		return false
+	}
+	raw, ok := bearer(utils.UnsafeString(given[0]))
+	if !ok {
+		return false
+	}
+	sum := sha256.Sum256(utils.UnsafeBytes(raw))
+	return subtle.ConstantTimeCompare(sum[:], o.token[:]) == 1
+}
+
+// actorOf is who does it, for the records: the header X-Actor, as everybody with the token says it.
+func actorOf(c *fiber.Ctx) (string, error) {
+	given := c.Context().Request.Header.PeekAll("X-Actor")
+	switch {
+	case len(given) == 0:
+		return defaultActor, nil
+	case len(given) > 1 || sale.ValidateBuyer(string(given[0])) != nil || len(given[0]) > maxActor:
+		return "", mistake("X-Actor", "must be sent once, with 1 to 64 bytes of text")
+	}
+	return strings.Clone(utils.UnsafeString(given[0])), nil
+}
+
+// readBody reads the JSON object of an operator's request; without a body it is empty.
+func readBody(c *fiber.Ctx) (*object, error) {
+	body := c.Context().Request.Body()
+	if len(body) == 0 {
+		return &object{bad: new(sale.InvalidError)}, nil
+	}
+	if !isJSON(c.Context().Request.Header.ContentType()) {
+		return nil, mistake("Content-Type", "must be application/json")
+	}
+	return readObject(body)
+}

@@ -1,0 +1,190 @@
+package api
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+// queueBody is the whole queue at one instant.
+type queueBody struct {
+	Ready             int64    `json:"ready"`
+	Delayed           int64    `json:"delayed"`
+	Leased            int64    `json:"leased"`
+	Leases            int64    `json:"leases"`
+	Dead              int64    `json:"dead"`
+	OldestAgeSeconds  float64  `json:"oldest_age_seconds"`
+	AcceptedPerSecond *float64 `json:"accepted_per_second"` // null until somebody has asked twice within a minute
+	OrderedPerSecond  *float64 `json:"ordered_per_second"`
+}
+
+func (o *operator) queue(ctx context.Context, c *fiber.Ctx, _ string) error {
+	s, err := o.cfg.Queue.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	body := queueBody{
+		Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead, OldestAgeSeconds: s.OldestAge.Seconds(),
+	}
+	// With SQL down the depths are what matters most, so they come without the rates.
+	if views, err := o.cfg.Desk.List(ctx); err == nil {
+		body.AcceptedPerSecond, body.OrderedPerSecond = o.rates.since(views)
+	}
+	return sendJSON(c, fiber.StatusOK, body)
+}
+
+// deadBody is a dead letter. order_id, sale_id and buyer are empty for a text that is no message, which raw then shows.
+type deadBody struct {
+	Key        string        `json:"key"` // what retry and cancel take: the order id, or raw:... for a text that is no message
+	OrderID    string        `json:"order_id,omitempty"`
+	SaleID     string        `json:"sale_id,omitempty"`
+	Buyer      string        `json:"buyer,omitempty"`
+	Raw        string        `json:"raw,omitempty"`
+	Reason     string        `json:"reason"`
+	History    []attemptBody `json:"history"`
+	Crashes    int           `json:"crashes"`
+	DiedAt     time.Time     `json:"died_at"`
+	Cancelling bool          `json:"cancelling"`
+}
+
+type attemptBody struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+}
+
+func deadJSON(d queue.DeadLetter) deadBody {
+	b := deadBody{
+		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, History: make([]attemptBody, len(d.History)),
+		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling,
+	}
+	if d.Message.ID != 0 {
+		b.OrderID, b.SaleID, b.Buyer = d.Message.ID.String(), d.Message.SaleID, d.Message.Buyer
+	}
+	for i, a := range d.History {
+		b.History[i] = attemptBody{a.At.UTC(), a.Reason}
+	}
+	return b
+}
+
+func (o *operator) listDead(ctx context.Context, c *fiber.Ctx, _ string) error {
+	q, err := deadQuery(c)
+	if err != nil {
+		return err
+	}
+	page, next, err := o.cfg.Desk.Dead(ctx, q)
+	if err != nil {
+		return err
+	}
+	body := struct {
+		Dead []deadBody `json:"dead"`
+		Next string     `json:"next,omitempty"` // the after of the next page
+	}{make([]deadBody, len(page)), next}
+	for i, d := range page {
+		body.Dead[i] = deadJSON(d)
+	}
+	return sendJSON(c, fiber.StatusOK, body)
+}
+
+const maxDeadPage = 1000
+
+func deadQuery(c *fiber.Ctx) (queue.DeadQuery, error) {
+	args := c.Context().QueryArgs()
+	var bad sale.InvalidError
+	q := queue.DeadQuery{SaleID: string(args.Peek("sale")), After: string(args.Peek("after"))}
+	if args.Has("sale") {
+		if err := sale.ValidateID(q.SaleID); err != nil {
+			bad.Add("sale", err.Error())
+		}
+	}
+	if args.Has("limit") {
+		n, err := strconv.Atoi(string(args.Peek("limit")))
+		if err != nil || n < 1 || n > maxDeadPage {
+			bad.Add("limit", "must be between 1 and "+strconv.Itoa(maxDeadPage))
+		}
+		q.Limit = n
+	}
+	if len(bad.Fields) > 0 {
+		return q, &bad
+	}
+	return q, nil
+}
+
+func (o *operator) retryDead(ctx context.Context, c *fiber.Ctx, actor string) error {
+	id, err := orderParam(c)
+	if err != nil {
+		return err
+	}
+	body, err := readBody(c)
+	if err != nil {
+		return err
+	}
+	body.unknown()
+	if err := body.err(); err != nil {
+		return err
+	}
+	if err := o.cfg.Desk.Retry(ctx, actor, id); err != nil {
+		return err
+	}
+	return sendJSON(c, fiber.StatusOK, settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)})
+}
+
+// settledBody says what has become of a dead letter.
+type settledBody struct {
+	Key       string `json:"key"`
+	OrderID   string `json:"order_id,omitempty"`
+	SaleID    string `json:"sale_id,omitempty"`
+	Status    string `json:"status"`
+	GivenBack bool   `json:"given_back"` // its unit is on sale again
+}
+
+const maxReason = 200
+
+func (o *operator) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) error {
+	body, err := readBody(c)
+	if err != nil {
+		return err
+	}
+	reason := body.text("reason")
+	if len(reason) > maxReason || !utf8.ValidString(reason) || strings.IndexFunc(reason, unicode.IsControl) >= 0 {
+		body.mistake("reason", "must be at most "+strconv.Itoa(maxReason)+" bytes of text without control characters")
+	}
+	body.unknown()
+	if err := body.err(); err != nil {
+		return err
+	}
+	if key, ok := rawKey(c.Params("order")); ok {
+		if err := o.cfg.Desk.Drop(ctx, actor, key); err != nil {
+			return err
+		}
+		return sendJSON(c, fiber.StatusOK, settledBody{Key: key, Status: "dropped"})
+	}
+	id, err := orderParam(c)
+	if err != nil {
+		return err
+	}
+	done, err := o.cfg.Desk.Cancel(ctx, actor, id, reason)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, fiber.StatusOK, settledBody{
+		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: !done.WasRow,
+	})
+}
+
+// rawKey recognises the key of a text that is no message. Some clients escape its colon.
+func rawKey(param string) (key string, ok bool) {
+	key, err := url.PathUnescape(param)
+	if err != nil || len(key) > 100 || !strings.HasPrefix(key, "raw:") {
+		return "", false
+	}
+	return strings.Clone(key), true
+}

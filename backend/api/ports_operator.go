@@ -1,0 +1,53 @@
+package api
+
+import (
+	"context"
+
+	"sluice/backend/desk"
+	"sluice/backend/ledger"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+// What the operator's routes need of the rest (desk.Desk, ledger.Ledger, queue.List). Errors are those of package sale, and
+// *desk.PendingError. Implementations are safe for concurrent use.
+
+// SaleDesk makes, shows and restocks sales.
+type SaleDesk interface {
+	Create(ctx context.Context, actor string, s sale.Sale) (desk.View, error)
+	Show(ctx context.Context, id string) (desk.View, error)
+	List(ctx context.Context) ([]desk.View, error)
+	Restock(ctx context.Context, actor, id string, add int64, requestKey string) (desk.View, error)
+}
+
+// SwitchDesk turns sales on and off.
+type SwitchDesk interface {
+	Pause(ctx context.Context, actor, id string) (desk.View, error)
+	Resume(ctx context.Context, actor, id string) (desk.View, error)
+	Close(ctx context.Context, actor, id string) (desk.View, error)
+}
+
+// DeadDesk decides about dead orders.
+type DeadDesk interface {
+	Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	Retry(ctx context.Context, actor string, id sale.OrderID) error
+	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (desk.Cancelled, error)
+	Drop(ctx context.Context, actor, key string) error
+}
+
+// Desk is everything an operator does.
+type Desk interface {
+	SaleDesk
+	SwitchDesk
+	DeadDesk
+}
+
+// Auditor proves the count of a sale.
+type Auditor interface {
+	Audit(ctx context.Context, saleID string) (ledger.Report, error)
+}
+
+// QueueStats counts the queue.
+type QueueStats interface {
+	Stats(ctx context.Context) (queue.Stats, error)
+}
