@@ -58,18 +58,37 @@ func (s *Store) Sale(ctx context.Context, id string) (found sale.Sale, sold int6
 	return found, sold, nil
 }
 
-// Sales returns every sale, the oldest first.
-func (s *Store) Sales(ctx context.Context) ([]sale.Sale, error) {
+// Standing is a sale and how many of its units are orders.
+type Standing struct {
+	sale.Sale
+	Sold int64
+}
+
+// Standings returns every sale with what is sold of it, the oldest first.
+func (s *Store) Standings(ctx context.Context) ([]Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var sales []sale.Sale
+	var standings []Standing
 	err := s.engine.direct().query(ctx, func(r row) error {
-		found, _, err := scanSale(r)
-		sales = append(sales, found)
+		found, sold, err := scanSale(r)
+		standings = append(standings, Standing{found, sold})
 		return err
 	}, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
 	if err != nil {
 		return nil, fmt.Errorf("order: sales: %w", err)
+	}
+	return standings, nil
+}
+
+// Sales returns every sale, the oldest first.
+func (s *Store) Sales(ctx context.Context) ([]sale.Sale, error) {
+	standings, err := s.Standings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sales := make([]sale.Sale, len(standings))
+	for i, standing := range standings {
+		sales[i] = standing.Sale
 	}
 	return sales, nil
 }

@@ -1,0 +1,182 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"sluice/backend/order"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+// Dead lists one page of dead orders, the longest dead first within each lane. q.After is the next of the page before. next is empty at the end; a page can
+// be short, or even empty, with more to come. Errors: *sale.InvalidError for a cursor that no page came with, or one that wraps sale.ErrUnavailable.
+func (d *Desk) Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
+	first, last := 0, len(d.lanes)-1
+	if q.SaleID != "" {
+		first = int(d.space.LaneOf(q.SaleID))
+		last = first
+	}
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	limit := q.Limit
+	lane, after, err := parseCursor(q.After, first, last)
+	if err != nil {
+		return nil, "", err
+	}
+	for ; lane <= last; lane, after = lane+1, "" {
+		q.Limit, q.After = limit-len(page), after
+		letters, more, err := d.lanes[lane].DeadLetters(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		page = append(page, letters...)
+		switch {
+		case more != "":
+			return page, cursor(lane, more), nil
+		case len(page) >= limit && lane < last:
+			return page, cursor(lane+1, ""), nil
+		}
+	}
+	return page, "", nil
+}
+
+// cursor is a place in the dead letters of all lanes: the lane's number, a tilde, and the lane's own cursor.
+func cursor(lane int, after string) string { return strconv.Itoa(lane) + "~" + after }
+
+func parseCursor(s string, first, last int) (lane int, after string, err error) {
+	if s == "" {
+		return first, "", nil
+	}
+	number, after, ok := strings.Cut(s, "~")
+	lane, err = strconv.Atoi(number)
+	if !ok || err != nil || lane < first || lane > last {
+		bad := &sale.InvalidError{}
+		bad.Add("after", "is not a cursor that came with a page")
+		return 0, "", bad
+	}
+	return lane, after, nil
+}
+
+// find returns the lane that holds a dead letter, and the letter. It returns sale.ErrNotFound.
+func (d *Desk) find(ctx context.Context, id sale.OrderID) (Lane, queue.DeadLetter, error) {
+	for _, lane := range d.lanes {
+		letter, err := lane.DeadLetter(ctx, id)
+		if errors.Is(err, sale.ErrNotFound) {
+			continue
+		}
+		return lane, letter, err
+	}
+	return nil, queue.DeadLetter{}, fmt.Errorf("dead order %s: %w", id, sale.ErrNotFound)
+}
+
+// Retry puts a dead order back on the queue as if it had never failed. Errors: sale.ErrNotFound; sale.ErrConflict when somebody has begun to cancel it; or
+// one that wraps sale.ErrUnavailable.
+func (d *Desk) Retry(ctx context.Context, actor string, id sale.OrderID) error {
+	lane, letter, err := d.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	if letter.Cancelling {
+		return fmt.Errorf("order %s is being cancelled: %w", id, sale.ErrConflict)
+	}
+	// Recorded first: what is done without a record cannot be asked about later.
+	if err := d.store.Record(order.WithActor(ctx, actor), "dead.retry", id.String(), "sale "+letter.Message.SaleID+": "+letter.Reason); err != nil {
+		return err
+	}
+	return lane.RetryDead(ctx, id)
+}
+
+// Cancelled is how a dead order was settled.
+type Cancelled struct {
+	Order sale.Order
+	// WasRow tells that the order had become a row before it died. Then it is sold and stays so, only the dead letter is removed. Otherwise the unit is
+	// back on sale and the buyer may buy again.
+	WasRow bool
+}
+
+// Cancel settles a dead order for good. It is done in three steps, each of which may be repeated: the letter is marked, so that it cannot be retried any more; the
+// order becomes a cancelled row, so that a worker that is late cannot sell it; the unit and the buyer's place are given back, and the letter goes. Whatever
+// dies on the way, the letter stays in the list as cancelling, and Cancel does the rest when it is asked again.
+//
+// Errors: sale.ErrNotFound; sale.ErrConflict for a letter that cannot be read; or one that wraps sale.ErrUnavailable: ask again.
+func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
+	lane, _, err := d.find(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) {
+		return d.cancelledBefore(ctx, id, err)
+	}
+	if err != nil {
+		return Cancelled{}, err
+	}
+	letter, err := lane.BeginCancel(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) {
+		return d.cancelledBefore(ctx, id, err)
+	}
+	if err != nil {
+		return Cancelled{}, err
+	}
+	if letter.Message.ID != id {
+		return Cancelled{}, fmt.Errorf("dead order %s cannot be read, so its sale is not known: %w", id, sale.ErrConflict)
+	}
+	ctx, cancel := finish(ctx)
+	defer cancel()
+	wasRow, err := d.store.CancelDead(ctx, letter.Message, actor, reason)
+	if err != nil {
+		return Cancelled{}, err
+	}
+	if err := d.load(ctx, letter.Message.SaleID); err != nil {
+		return Cancelled{}, err
+	}
+	if err := lane.FinishCancel(ctx, id, !wasRow); err != nil && !errors.Is(err, sale.ErrNotFound) { // not found: another Cancel was faster
+		return Cancelled{}, err
+	}
+	o := letter.Message
+	o.Status = sale.StatusCancelled
+	if wasRow {
+		o.Status = sale.StatusCreated
+	}
+	return Cancelled{Order: o, WasRow: wasRow}, nil
+}
+
+// cancelledBefore answers a Cancel that is repeated after it was done.
+func (d *Desk) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
+	o, err := d.store.Order(ctx, id)
+	switch {
+	case err == nil && o.Status == sale.StatusCancelled:
+		return Cancelled{Order: o}, nil
+	case err == nil || errors.Is(err, sale.ErrNotFound):
+		return Cancelled{}, notFound
+	}
+	return Cancelled{}, err
+}
+
+// load makes sure that Redis holds the sale to which a unit is given back. Otherwise a load that is under way elsewhere may have counted the dead
+// order as holding its unit, and nobody would give it back.
+func (d *Desk) load(ctx context.Context, saleID string) error {
+	s, _, err := d.store.Sale(ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return nil // an order of a sale that never was: there is no stock to give back to
+	}
+	if err != nil {
+		return err
+	}
+	return d.apply(ctx, s)
+}
+
+// Drop removes a text that is no message, by the key that the list of dead letters shows for it ("raw:..."). No order and no unit depends on it. Errors:
+// sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
+func (d *Desk) Drop(ctx context.Context, actor, key string) error {
+	if err := d.store.Record(order.WithActor(ctx, actor), "dead.drop", key, ""); err != nil {
+		return err
+	}
+	for _, lane := range d.lanes {
+		if err := lane.DropRaw(ctx, key); !errors.Is(err, sale.ErrNotFound) {
+			return err
+		}
+	}
+	return fmt.Errorf("dead letter %s: %w", key, sale.ErrNotFound)
+}

@@ -1,0 +1,107 @@
+// Package desk is what operators do: create, pause, resume, close and restock sales, and decide about dead orders. Every change is made in SQL first
+// and then in Redis; what dies between the two is healed by the reconcile loop, or by doing it again. It never sells, and it never counts: see
+// packages admission and ledger.
+package desk
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+// Sales are the sales in SQL, the truth (order.Store).
+type Sales interface {
+	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
+	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
+	Standings(ctx context.Context) ([]order.Standing, error)
+	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
+	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
+}
+
+// Orders are the order rows and the desk log (order.Store).
+type Orders interface {
+	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error)
+	Record(ctx context.Context, action, target, detail string) error
+}
+
+// Store is SQL (order.Store).
+type Store interface {
+	Sales
+	Orders
+}
+
+// Stock is the sales in Redis (admission.Stock).
+type Stock interface {
+	View(ctx context.Context, id string) (admission.View, error)
+	List(ctx context.Context) ([]admission.View, error)
+	Sync(ctx context.Context, s sale.Sale) error
+	Load(ctx context.Context, s sale.Sale, orders func(yield func(sale.Order) error) error) error
+}
+
+// Letters are the dead orders of one lane (queue.List).
+type Letters interface {
+	DeadLetters(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+	RetryDead(ctx context.Context, id sale.OrderID) error
+	BeginCancel(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+	FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool) error
+}
+
+// Rubbish removes a text that was found on the queue of one lane and is no message (queue.List).
+type Rubbish interface {
+	DropRaw(ctx context.Context, key string) error
+}
+
+// Lane is the queue of one lane (queue.List).
+type Lane interface {
+	Letters
+	Rubbish
+}
+
+// Desk is safe for concurrent use, by any number of processes.
+type Desk struct {
+	store Store
+	stock Stock
+	lanes []Lane
+	space keyspace.Space
+	log   *slog.Logger
+	known known
+}
+
+// New makes a Desk. lanes are the queues of all lanes, in the order of their numbers. The logger is told when Redis cannot be brought up to date, and
+// when it can again; nil is slog.Default().
+func New(store Store, stock Stock, lanes []Lane, log *slog.Logger) *Desk {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Desk{store: store, stock: stock, lanes: lanes, space: keyspace.Space{Lanes: len(lanes)}, log: log}
+}
+
+// PendingError says that a change is stored in SQL and not yet in Redis, where it takes effect: the reconcile loop applies it as soon as Redis
+// answers. It wraps sale.ErrUnavailable. Doing the same again is harmless, except for a restock without a request key.
+type PendingError struct {
+	Sale  sale.Sale // as stored
+	Cause error
+}
+
+func (e *PendingError) Error() string {
+	return fmt.Sprintf("the change of sale %s is stored and will take effect as soon as Redis answers: %v", e.Sale.ID, e.Cause)
+}
+
+func (e *PendingError) Unwrap() []error { return []error{sale.ErrUnavailable, e.Cause} }
+
+// finishing bounds the second half of a change, which goes on when the operator hangs up after the first.
+const finishing = 15 * time.Second
+
+func finish(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), finishing)
+}

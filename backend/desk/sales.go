@@ -1,0 +1,165 @@
+package desk
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// View is a sale as an operator sees it.
+type View struct {
+	sale.Sale            // as SQL has it
+	Sold      int64      // its orders that are rows
+	State     sale.State // what a buyer sees; while Live is nil, what SQL and this machine's clock say
+	// Live is the sale as Redis holds it, with the units left; nil while Redis does not hold it or does not answer. A lower version than the sale's
+	// says that the last change has not taken effect yet.
+	Live *admission.View
+}
+
+// Create stores a sale and loads it into Redis. Without an id it gets a short random one; per_buyer 0 means 1; the switch is on. To create the very same
+// sale again answers it, so that a request whose answer was lost can be repeated.
+//
+// Errors: *sale.InvalidError; sale.ErrExists when another sale has the id; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has changed.
+func (d *Desk) Create(ctx context.Context, actor string, s sale.Sale) (View, error) {
+	if s.ID == "" {
+		s.ID = newID()
+	}
+	if s.PerBuyer == 0 {
+		s.PerBuyer = 1
+	}
+	s.Switch, s.Version = sale.On, 1
+	s.OpensAt, s.ClosesAt = s.OpensAt.UTC().Truncate(time.Millisecond), s.ClosesAt.UTC().Truncate(time.Millisecond)
+	if err := s.Validate(); err != nil {
+		return View{}, err
+	}
+	created, err := d.store.CreateSale(order.WithActor(ctx, actor), s)
+	if errors.Is(err, sale.ErrExists) {
+		found, _, ferr := d.store.Sale(ctx, s.ID)
+		if ferr != nil {
+			return View{}, ferr
+		}
+		created = found
+		found.Switch, found.Version = s.Switch, s.Version // what was done to it since does not make it another sale
+		if found != s {
+			return View{}, err
+		}
+		err = nil
+	}
+	if err != nil {
+		return View{}, err
+	}
+	return d.applied(ctx, created)
+}
+
+// newID makes 50 random bits readable: ten characters of a-z and 2-7.
+func newID() string {
+	var b [7]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	return strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))[:10]
+}
+
+// Pause stops accepting orders until Resume. What is accepted already goes its way. Errors as of Resume.
+func (d *Desk) Pause(ctx context.Context, actor, id string) (View, error) {
+	return d.turn(ctx, actor, id, sale.Paused)
+}
+
+// Resume accepts orders again. To ask for what is so already changes nothing. Errors: sale.ErrNotFound; sale.ErrConflict when the sale is closed; a
+// *PendingError; or one that wraps sale.ErrUnavailable, and nothing has changed.
+func (d *Desk) Resume(ctx context.Context, actor, id string) (View, error) {
+	return d.turn(ctx, actor, id, sale.On)
+}
+
+// Close ends a sale for good. Errors as of Resume.
+func (d *Desk) Close(ctx context.Context, actor, id string) (View, error) {
+	return d.turn(ctx, actor, id, sale.Closed)
+}
+
+func (d *Desk) turn(ctx context.Context, actor, id string, to sale.Switch) (View, error) {
+	changed, err := d.store.SetSwitch(order.WithActor(ctx, actor), id, to)
+	if err != nil {
+		return View{}, err
+	}
+	return d.applied(ctx, changed)
+}
+
+// Restock puts more units on sale. With a request key it may be repeated: the second time adds nothing. Errors: *sale.InvalidError when add is below 1; and
+// those of Resume, with sale.ErrConflict also for a stock above sale.MaxStock and for a key that came with another number before.
+func (d *Desk) Restock(ctx context.Context, actor, id string, add int64, requestKey string) (View, error) {
+	changed, err := d.store.Restock(order.WithActor(ctx, actor), id, add, requestKey)
+	if err != nil {
+		return View{}, err
+	}
+	return d.applied(ctx, changed)
+}
+
+// Show looks at one sale. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable when SQL does not answer; without Redis there is a View all the same.
+func (d *Desk) Show(ctx context.Context, id string) (View, error) {
+	found, sold, err := d.store.Sale(ctx, id)
+	if err != nil {
+		return View{}, err
+	}
+	if live, err := d.stock.View(ctx, id); err == nil {
+		return view(found, sold, &live), nil
+	}
+	return view(found, sold, nil), nil
+}
+
+// List looks at every sale, the oldest first. Errors as of Show.
+func (d *Desk) List(ctx context.Context) ([]View, error) {
+	standings, err := d.store.Standings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lives, _ := d.stock.List(ctx) // without Redis the list says what SQL knows
+	byID := make(map[string]*admission.View, len(lives))
+	for i := range lives {
+		byID[lives[i].ID] = &lives[i]
+	}
+	views := make([]View, len(standings))
+	for i, s := range standings {
+		views[i] = view(s.Sale, s.Sold, byID[s.ID])
+	}
+	return views, nil
+}
+
+func view(s sale.Sale, sold int64, live *admission.View) View {
+	v := View{Sale: s, Sold: sold, Live: live}
+	if live != nil {
+		v.State = live.State
+	} else {
+		v.State = s.StateAt(time.Now(), s.Stock-sold)
+	}
+	return v
+}
+
+// applied brings a sale that SQL holds to Redis and looks at it.
+func (d *Desk) applied(ctx context.Context, s sale.Sale) (View, error) {
+	ctx, cancel := finish(ctx)
+	defer cancel()
+	if err := d.apply(ctx, s); err != nil {
+		return view(s, 0, nil), &PendingError{Sale: s, Cause: err}
+	}
+	return d.Show(ctx, s.ID)
+}
+
+// apply makes Redis hold at least this version of a sale. Load leaves alone what another process has loaded meanwhile, perhaps an older version:
+// hence the second Sync.
+func (d *Desk) apply(ctx context.Context, s sale.Sale) error {
+	err := d.stock.Sync(ctx, s)
+	if !errors.Is(err, admission.ErrNotLoaded) {
+		return err
+	}
+	err = d.stock.Load(ctx, s, func(yield func(sale.Order) error) error { return d.store.OrdersOf(ctx, s.ID, yield) })
+	if err != nil {
+		return fmt.Errorf("load sale %s: %w", s.ID, err)
+	}
+	return d.stock.Sync(ctx, s)
+}
