@@ -28,4 +28,6 @@ func NewNamer() Namer { return Namer{hi: maphash.MakeSeed(), lo: maphash.MakeSee
 
 // Text is the key of a text: 128 bits of keyed hash, so that a bucket is small however long the text is, and two texts that share
 // one are not to be found.
-func (n Namer) Text(s string) Key { return Key{hi: maphash.String(n.hi, s), lo: maphash.String(n.lo, s)} }
+func (n Namer) Text(s string) Key {
+	return Key{hi: maphash.String(n.hi, s), lo: maphash.String(n.lo, s)}
+}

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/policy"
+)
+
+// balancer spreads requests over the backends in turn.
+type balancer struct {
+	upstreams []*upstream // at most maxUpstreams
+	turn      atomic.Uint32
+}
+
+const maxUpstreams = 64
+
+var errNobody = errors.New("no backend may be tried")
+
+// forward passes the request to a backend, and to the next one when the first cannot be reached or breaks off. It fills the response.
+func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
+	x.repeatable = repeatable(ctx.Request.Header.Method(), x.path)
+	x.timeout = g.timeouts.other
+	if ctx.IsGet() || ctx.IsHead() {
+		x.timeout = g.timeouts.get
+	}
+	x.compose(ctx)
+	err := g.try(ctx, x)
+	if err == nil {
+		return
+	}
+	x.reason = err.Error()
+	ctx.Response.Reset()
+	ctx.Response.Header.DisableNormalizing()
+	g.answerUnavailable(ctx)
+}
+
+func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
+	all := g.balancer.upstreams
+	first := int(g.balancer.turn.Add(1)) % len(all)
+	tried, last := uint64(0), errNobody
+	for _, lastResort := range [...]bool{false, true} {
+		for i := range all {
+			n := (first + i) % len(all)
+			u := all[n]
+			if tried&(1<<n) != 0 || !u.enter(lastResort) {
+				continue
+			}
+			tried |= 1 << n
+			x.upstream = u.name
+			err := x.ask(ctx, u)
+			u.leave(err)
+			if err == nil {
+				return nil
+			}
+			if last = err; !again(err, x.repeatable) {
+				return err
+			}
+		}
+	}
+	return last
+}
+
+// again says whether another backend may be asked after err. A request that never left may always be sent again.
+func again(err error, repeatable bool) bool {
+	return errors.Is(err, errDial) || errors.Is(err, errBroken) && repeatable
+}
+
+var orders = policy.Match{Method: fasthttp.MethodPost, Path: "/v1/sales/*/orders"}
+
+// repeatable says whether sending a request twice does no more than sending it once. Of POSTs, purchases are: the backend remembers them under
+// the edge's X-Request-Id.
+func repeatable(method, path []byte) bool {
+	switch string(method) {
+	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodOptions:
+		return true
+	}
+	return orders.Covers(method, path)
+}
+
+// ask sends the request to one backend. A pooled connection may have died since its last use, which says nothing about the backend: then a new one
+// is made.
+func (x *exchange) ask(ctx *fasthttp.RequestCtx, u *upstream) error {
+	if c := u.pooled(); c != nil {
+		err := x.over(ctx, u, c)
+		if !errors.Is(err, errBroken) || !x.repeatable {
+			return err
+		}
+		u.flush()
+	}
+	c, err := u.connect(context.Background())
+	if err != nil {
+		return errDial
+	}
+	return x.over(ctx, u, c)
+}
+
+// hold waits out a delay, or less when the edge is about to stop.
+func (g *Gateway) hold(wait time.Duration) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-g.draining:
+	}
+}

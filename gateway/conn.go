@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// listener hands out guarded connections, at most so many at a time.
+type listener struct {
+	net.Listener
+	clock   *clock
+	limits  connLimits
+	log     *slog.Logger
+	turned  func() // called for every connection turned away for want of room
+	refusal []byte // written to them: a whole response
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+}
+
+type connLimits struct {
+	most  int
+	head  time.Duration // for a whole request from its first byte
+	idle  time.Duration // between requests
+	write time.Duration // between two writes of which the client takes nothing
+}
+
+// Accept outlives what net.Listener does not promise to: running out of descriptors ends the process's trouble soon, and must not end the edge.
+func (l *listener) Accept() (net.Conn, error) {
+	for wait := time.Duration(0); ; {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			wait = 0
+			if guarded := l.guard(c); guarded != nil {
+				return guarded, nil
+			}
+			continue
+		}
+		if !passing(err) {
+			return nil, err
+		}
+		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+		l.log.Warn("connections cannot be accepted for now", "err", err, "wait", wait)
+		time.Sleep(wait)
+	}
+}
+
+// passing says whether an error of Accept will go away.
+func passing(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *listener) guard(c net.Conn) *conn {
+	g := &conn{Conn: c, peer: peerOf(c.RemoteAddr()), listener: l, fresh: true}
+	l.mu.Lock()
+	room := len(l.open) < l.limits.most
+	if room {
+		l.open[g] = struct{}{}
+	}
+	l.mu.Unlock()
+	if !room {
+		l.turned()
+		_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
+		_, _ = c.Write(l.refusal)
+		_ = c.Close()
+		return nil
+	}
+	return g
+}
+
+// closeAll closes the connections that are left when the time to drain is over.
+func (l *listener) closeAll() int {
+	l.mu.Lock()
+	left := make([]*conn, 0, len(l.open))
+	for c := range l.open {
+		left = append(left, c)
+	}
+	l.mu.Unlock()
+	for _, c := range left {
+		_ = c.Conn.Close()
+	}
+	return len(left)
+}
+
+// conn is a client's connection. It reads heads whole before it passes them on, through a guard, and keeps the client to its time: the deadlines
+// that fasthttp sets are not used, because they would cost two calls a request where none is needed.
+type conn struct {
+	net.Conn
+	peer     netip.Addr
+	listener *listener
+	guard    guard
+	sent     bool // the fault has been passed on
+	fresh    bool // nothing has been read yet
+	hurried  bool // the deadline for this request is set
+
+	readBy, writeBy int64 // the deadlines that are set, in ms of the clock
+	linger          atomic.Bool
+	closed          atomic.Bool
+}
+
+// poison is passed on in place of what a guard refused. No part of a head may hold a zero byte, so that the reader is sure to stop there.
+var poison = []byte("\x00\r\n\r\n")
+
+func (c *conn) Read(p []byte) (int, error) {
+	if c.guard.fault != noFault {
+		return c.poisoned(p)
+	}
+	switch {
+	case !c.guard.idle() || c.fresh:
+		c.hurry()
+	default:
+		c.allow(c.listener.limits.idle)
+	}
+	for n := 0; ; {
+		m, err := c.Conn.Read(p[n:])
+		c.fresh = false
+		good := n + c.guard.scan(p[n:n+m])
+		n += m
+		switch {
+		case c.guard.fault != noFault:
+			if good > 0 {
+				return good, nil
+			}
+			return c.poisoned(p)
+		case err != nil:
+			return n, c.late(err)
+		case !c.guard.inHead() || c.guard.idle() || n == len(p):
+			return n, nil
+		}
+		c.hurry()
+	}
+}
+
+func (c *conn) poisoned(p []byte) (int, error) {
+	if c.sent {
+		return 0, io.EOF
+	}
+	c.sent = true
+	c.linger.Store(true)
+	return copy(p, poison), nil
+}
+
+// late turns the end of a client's time within a request into a fault, which is answered; between requests it just ends the connection.
+func (c *conn) late(err error) error {
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return err
+	}
+	if c.guard.idle() {
+		return io.EOF
+	}
+	c.guard.fault, c.sent = requestSlow, true
+	return err
+}
+
+// allow lets the client wait before its next request: for d at least, and a quarter more at most, so that the deadline need not be set for each.
+func (c *conn) allow(d time.Duration) {
+	c.hurried = false
+	if least := c.listener.clock.coarse() + d.Milliseconds(); c.readBy < least {
+		c.readBy = least + d.Milliseconds()/4
+		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
+	}
+}
+
+// hurry gives the client its time for the rest of a request, once.
+func (c *conn) hurry() {
+	if !c.hurried {
+		c.hurried = true
+		c.readBy = c.listener.clock.now() + c.listener.limits.head.Milliseconds()
+		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
+	}
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	d := c.listener.limits.write.Milliseconds()
+	if least := c.listener.clock.coarse() + d; c.writeBy < least {
+		c.writeBy = least + d/4
+		_ = c.Conn.SetWriteDeadline(c.listener.clock.at(c.writeBy))
+	}
+	return c.Conn.Write(p)
+}
+
+// SetReadDeadline does nothing: see conn.
+func (c *conn) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline does nothing: see conn.
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline does nothing: see conn.
+func (c *conn) SetDeadline(time.Time) error { return nil }
+
+// Close waits a moment for a client that is being refused and is still sending: closing on data that nobody has read makes the kernel reset the
+// connection, and the client would never see why.
+func (c *conn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return net.ErrClosed
+	}
+	c.listener.mu.Lock()
+	delete(c.listener.open, c)
+	c.listener.mu.Unlock()
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.linger.Load() {
+		_ = tcp.CloseWrite()
+		_ = tcp.SetReadDeadline(time.Now().Add(lingerFor))
+		_, _ = io.CopyN(io.Discard, tcp, lingerMost)
+	}
+	return c.Conn.Close()
+}
+
+const (
+	lingerFor  = 500 * time.Millisecond
+	lingerMost = 256 << 10
+)
+
+// watch calls gone when the client leaves. From now on nobody else may read from the connection.
+func (c *conn) watch(gone func()) {
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	go func() {
+		var sink [256]byte
+		for {
+			if _, err := c.Conn.Read(sink[:]); err != nil {
+				gone()
+				return
+			}
+		}
+	}()
+}

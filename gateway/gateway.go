@@ -1,0 +1,285 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/limit"
+	"sluice/gateway/policy"
+	"sluice/internal/token"
+)
+
+// Config is what a Gateway is made of. Upstreams, Secret and one of the policies are needed; everything else has a default.
+type Config struct {
+	Listen    string   // host:port for Run
+	Upstreams []string // backends: host:port or http://host:port, at most 64
+
+	PolicyPath   string // the policy file; it is read again when it changes
+	PolicySource []byte // the policy itself, where there is no file
+
+	Secret string // the tokens are signed with it; 32 bytes at least
+
+	Logger   *slog.Logger          // default: none
+	Registry prometheus.Registerer // default: none
+
+	Buckets  int // live buckets of all rules together; default limit.DefaultCapacity
+	MaxConns int // client connections; default 16384
+
+	RequestTimeout time.Duration // for a client to send a whole request; default 5 s
+	IdleTimeout    time.Duration // of a client's connection between requests; default 30 s
+	WriteTimeout   time.Duration // for a client to take a part of an answer; default 10 s
+	DialTimeout    time.Duration // to reach a backend; default 1 s
+	PostTimeout    time.Duration // for a backend to answer anything but a GET; default 5 s
+	GetTimeout     time.Duration // for a backend to answer a GET, which may ask it to wait; default 35 s
+	SilenceTimeout time.Duration // between two parts of a streamed answer; default 60 s, four times the backend's heartbeat
+	DrainTimeout   time.Duration // for requests to finish after Serve was told to stop; default 15 s
+
+	Random func(n int) int // a number from 0 to n-1, for the jitter of Retry-After; default math/rand/v2
+	Now    func() int64    // milliseconds that never run backwards, for the limits; default the machine's
+}
+
+func (c *Config) defaults() {
+	for d, otherwise := range map[*time.Duration]time.Duration{
+		&c.RequestTimeout: 5 * time.Second, &c.IdleTimeout: 30 * time.Second, &c.WriteTimeout: 10 * time.Second, &c.DialTimeout: time.Second,
+		&c.PostTimeout: 5 * time.Second, &c.GetTimeout: 35 * time.Second, &c.SilenceTimeout: time.Minute, &c.DrainTimeout: 15 * time.Second,
+	} {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	if c.MaxConns <= 0 {
+		c.MaxConns = 16 << 10
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Random == nil {
+		c.Random = rand.IntN
+	}
+}
+
+// MaxBody is the largest request body that passes, in bytes.
+const MaxBody = 16 << 10
+
+var errNoToken = errors.New("no token")
+
+// Gateway is the edge. Safe for concurrent use; make it with New.
+type Gateway struct {
+	config   Config
+	log      *slog.Logger
+	clock    *clock
+	now      func() int64
+	random   func(n int) int
+	key      *token.Key
+	table    *limit.Table
+	names    limit.Namer
+	policy   atomic.Pointer[snapshot]
+	reloader *reloader
+	metrics  *metrics
+	balancer balancer
+	streams  streams
+	timeouts struct{ get, other, silence time.Duration }
+
+	exchanges sync.Pool
+	draining  chan struct{}
+	served    atomic.Bool
+}
+
+// New makes a gateway. It reads the policy and tries nothing else: no backend need be there yet. All that is wrong with the configuration is reported
+// together; what is wrong with the policy is a policy.Mistakes.
+func New(config Config) (*Gateway, error) {
+	config.defaults()
+	g := &Gateway{config: config, log: config.Logger, clock: newClock(), random: config.Random, table: limit.NewTable(config.Buckets),
+		names: limit.NewNamer(), draining: make(chan struct{})}
+	if g.now = config.Now; g.now == nil {
+		g.now = g.clock.now
+	}
+	g.timeouts.get, g.timeouts.other, g.timeouts.silence = config.GetTimeout, config.PostTimeout, config.SilenceTimeout
+	g.exchanges.New = func() any { return &exchange{gateway: g} }
+	var errs []error
+	var err error
+	if g.key, err = token.NewKey(config.Secret); err != nil {
+		errs = append(errs, err)
+	}
+	if g.metrics, err = newMetrics(config.Registry); err != nil {
+		errs = append(errs, fmt.Errorf("gateway: metrics: %w", err))
+	}
+	g.streams.counted = func(n int) { g.metrics.streams.Set(float64(n)) }
+	switch n := len(config.Upstreams); {
+	case n == 0:
+		errs = append(errs, errors.New("an upstream is needed"))
+	case n > maxUpstreams:
+		errs = append(errs, fmt.Errorf("%d upstreams are more than %d", n, maxUpstreams))
+	}
+	for _, raw := range config.Upstreams {
+		u, err := newUpstream(raw, config.DialTimeout, g.clock, g.metrics.upstream)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		g.balancer.upstreams = append(g.balancer.upstreams, u)
+	}
+	p, err := g.readPolicy()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	g.policy.Store(newSnapshot(p, nil, g.metrics))
+	return g, nil
+}
+
+func (g *Gateway) readPolicy() (*policy.Policy, error) {
+	switch {
+	case g.config.PolicyPath != "":
+		g.reloader = newReloader(g.config.PolicyPath)
+		return g.reloader.read()
+	case len(g.config.PolicySource) > 0:
+		return policy.Parse("policy.lua", g.config.PolicySource)
+	}
+	return nil, errors.New("a policy is needed")
+}
+
+// Run listens on the configured address and serves until ctx is done.
+func (g *Gateway) Run(ctx context.Context) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", g.config.Listen)
+	if err != nil {
+		return fmt.Errorf("gateway: listen: %w", err)
+	}
+	return g.Serve(ctx, ln)
+}
+
+// Serve accepts connections from ln until ctx is done, and then drains: it accepts no more, ends event streams, lets other requests finish
+// for DrainTimeout, and closes what is left. It returns nil after a drain in time. Call it once.
+func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
+	if g.served.Swap(true) {
+		return errors.New("gateway: Serve was called before")
+	}
+	guarded := &listener{Listener: ln, clock: g.clock, log: g.log, open: map[*conn]struct{}{}, turned: g.metrics.turnedAway.Inc, refusal: turnedAway(),
+		limits: connLimits{most: g.config.MaxConns, head: g.config.RequestTimeout, idle: g.config.IdleTimeout, write: g.config.WriteTimeout}}
+	server := &fasthttp.Server{
+		Handler: g.Handler, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,
+		ReadBufferSize: maxHead + 512, MaxRequestBodySize: MaxBody, Concurrency: g.config.MaxConns,
+		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,
+	}
+	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	g.clock.tick()
+	running.Go(func() { g.tick(loops) })
+	running.Go(func() { g.housekeep(loops) })
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(guarded) }()
+	g.log.Info("the edge listens", "address", ln.Addr().String())
+
+	var err error
+	select {
+	case err = <-failed: // nobody stopped it
+		if err == nil {
+			err = net.ErrClosed
+		}
+		err = fmt.Errorf("gateway: serve: %w", err)
+		_ = ln.Close()
+	case <-ctx.Done():
+		err = g.drain(ctx, server, guarded)
+	}
+	stop()
+	running.Wait()
+	for _, u := range g.balancer.upstreams {
+		u.close()
+	}
+	return err
+}
+
+// drain ends in this order: no new connections, then what would never end by itself, then the requests under way, then what is left.
+func (g *Gateway) drain(ctx context.Context, server *fasthttp.Server, guarded *listener) error {
+	g.log.Info("the edge drains")
+	close(g.draining)
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.DrainTimeout)
+	defer cancel()
+	g.streams.endAll()
+	err := server.ShutdownWithContext(deadline)
+	if left := guarded.closeAll(); left > 0 {
+		return fmt.Errorf("gateway: drain: %d connections were cut off after %v", left, g.config.DrainTimeout)
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("gateway: drain: %w", err)
+	}
+	return nil
+}
+
+func (g *Gateway) tick(ctx context.Context) {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			g.clock.tick()
+		}
+	}
+}
+
+const housekeepEvery = time.Second
+
+func (g *Gateway) housekeep(ctx context.Context) {
+	t := time.NewTicker(housekeepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			g.runOnce()
+		}
+	}
+}
+
+// runOnce does what is due once a second: a changed policy is taken over, buckets and connections that are of no more use are dropped.
+func (g *Gateway) runOnce() {
+	g.reload()
+	g.metrics.buckets.Set(float64(g.table.Sweep(g.now())))
+	for _, u := range g.balancer.upstreams {
+		u.prune()
+	}
+}
+
+// turnedAway is the whole answer to a connection for which there is no room.
+func turnedAway() []byte {
+	var r fasthttp.Response
+	ctx := &fasthttp.RequestCtx{}
+	(&Gateway{}).answerUnavailable(ctx)
+	ctx.Response.CopyTo(&r)
+	r.SetConnectionClose()
+	var b writer
+	_, _ = r.WriteTo(&b)
+	return b
+}
+
+type writer []byte
+
+func (w *writer) Write(p []byte) (int, error) {
+	*w = append(*w, p...)
+	return len(p), nil
+}
+
+var _ io.Writer = (*writer)(nil)
+
+// quiet keeps fasthttp's words about clients' connections out of the way.
+type quiet struct{ log *slog.Logger }
+
+func (q quiet) Printf(format string, args ...any) {
+	q.log.Debug(fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,304 @@
+package gateway
+
+// guard reads along with a connection and stops it at the first byte of a request head that a careful reader would not write. fasthttp
+// forgives some of what is refused here (bare line feeds, folded lines, Content-Length next to Transfer-Encoding), and so do backends, each in its
+// own way: that is what request smuggling is made of. After the head it counts the body, so that it knows where the next head begins; after a
+// chunked body it does not look again, and the connection must be closed.
+type guard struct {
+	state  guardState
+	fault  fault
+	size   int // bytes of this head
+	lines  int // header lines of this head
+	column int // bytes of the element that is being read
+	spaces int // in the request line
+	name   [len("transfer-encoding") + 1]byte
+	value  [20]byte
+	filled int // of value, without white space around it
+	field  field
+
+	old, host, length, chunked bool
+
+	left int64 // bytes of the body still to come
+}
+
+type fault uint8
+
+const (
+	noFault     fault = iota
+	badHead           // 400
+	headTooBig        // 431
+	requestSlow       // 408
+)
+
+type guardState uint8
+
+const (
+	beforeRequest guardState = iota // blank lines are skipped here, as RFC 9112 asks
+	beforeRequestLF
+	inRequestLine
+	requestLineLF
+	fieldStart
+	inName
+	inValue
+	valueLF
+	headLF
+	inBody
+	unframed // a chunked body and whatever follows it
+)
+
+type field uint8
+
+const (
+	otherField field = iota
+	lengthField
+	encodingField
+	hostField
+)
+
+// Bounds of a head.
+const (
+	maxHead  = 16 << 10 // bytes, from the method to the blank line
+	maxLines = 100      // header lines
+)
+
+// start makes the guard ready for a head.
+func (g *guard) start() {
+	*g = guard{fault: g.fault}
+}
+
+// idle is true between requests.
+func (g *guard) idle() bool { return g.state == beforeRequest && g.size == 0 }
+
+// inHead is true while a head is unfinished.
+func (g *guard) inHead() bool { return g.state < inBody }
+
+// scan reads p and returns how much of it may be passed on: all of it, or what comes before the first fault.
+func (g *guard) scan(p []byte) int {
+	for i := 0; i < len(p); {
+		switch g.state {
+		case unframed:
+			return len(p)
+		case inBody:
+			n := min(g.left, int64(len(p)-i))
+			i += int(n)
+			if g.left -= n; g.left == 0 {
+				g.start()
+			}
+			continue
+		}
+		if g.size++; g.size > maxHead {
+			g.fault = headTooBig
+		} else {
+			g.step(p[i])
+		}
+		if g.fault != noFault {
+			return i
+		}
+		i++
+	}
+	return len(p)
+}
+
+func (g *guard) step(c byte) {
+	switch g.state {
+	case beforeRequest:
+		switch {
+		case c == '\r':
+			g.state = beforeRequestLF
+		case isToken[c]:
+			g.state = inRequestLine
+		default:
+			g.fault = badHead
+		}
+	case beforeRequestLF:
+		g.expect(c, '\n', beforeRequest)
+	case inRequestLine:
+		g.requestLine(c)
+	case requestLineLF:
+		g.expect(c, '\n', fieldStart)
+	case fieldStart:
+		switch {
+		case c == '\r':
+			g.state = headLF
+		case !isToken[c]: // a folded line begins with a space
+			g.fault = badHead
+		default:
+			if g.lines++; g.lines > maxLines {
+				g.fault = headTooBig
+				return
+			}
+			g.name[0], g.column, g.state = lower(c), 1, inName
+		}
+	case inName:
+		switch {
+		case c == ':':
+			g.field = g.named()
+			g.filled, g.state = 0, inValue
+			g.column = 0
+		case !isToken[c]: // a space before the colon
+			g.fault = badHead
+		default:
+			if g.column < len(g.name) {
+				g.name[g.column] = lower(c)
+			}
+			g.column++
+		}
+	case inValue:
+		g.inValue(c)
+	case valueLF:
+		g.expect(c, '\n', fieldStart)
+	case headLF:
+		g.expect(c, '\n', fieldStart)
+		if g.fault == noFault {
+			g.endOfHead()
+		}
+	}
+}
+
+func (g *guard) expect(c, want byte, next guardState) {
+	if c != want {
+		g.fault = badHead
+	}
+	g.state = next
+}
+
+// requestLine takes "METHOD /target HTTP/1.x", with one space in both places. The target begins with a slash: the other forms are for proxies
+// that somebody chose, and this is none.
+func (g *guard) requestLine(c byte) {
+	switch g.spaces {
+	case 0:
+		if c == ' ' {
+			g.spaces, g.column = 1, 0
+		} else if !isToken[c] {
+			g.fault = badHead
+		}
+	case 1:
+		switch {
+		case c == ' ' && g.column > 0:
+			g.spaces, g.column = 2, 0
+		case c <= ' ' || c == 0x7f || (g.column == 0 && c != '/') || c == '#':
+			g.fault = badHead
+		default:
+			g.column = 1
+		}
+	default:
+		const version = "HTTP/1."
+		switch {
+		case g.column < len(version) && c == version[g.column]:
+			g.column++
+		case g.column == len(version) && (c == '0' || c == '1'):
+			g.old = c == '0'
+			g.column++
+		case g.column == len(version)+1 && c == '\r':
+			g.state = requestLineLF
+		default:
+			g.fault = badHead
+		}
+	}
+}
+
+func (g *guard) named() field {
+	if g.column > len(g.name) {
+		return otherField
+	}
+	switch string(g.name[:g.column]) {
+	case "content-length":
+		return lengthField
+	case "transfer-encoding":
+		return encodingField
+	case "host":
+		return hostField
+	}
+	return otherField
+}
+
+func (g *guard) inValue(c byte) {
+	switch {
+	case c == '\r':
+		g.state = valueLF
+		g.endOfField()
+	case (c < ' ' && c != '\t') || c == 0x7f:
+		g.fault = badHead
+	case g.field == otherField:
+	case g.field == hostField:
+		// One host, and nothing that a reader could take for more of a URI.
+		if c == '/' || c == '\\' || c == '@' || c == '?' || c == '#' || c == ',' || c == '"' || c == '<' || c == '>' || c > '~' {
+			g.fault = badHead
+		} else if c != ' ' && c != '\t' {
+			if g.column > 0 { // a space within
+				g.fault = badHead
+			}
+			g.filled++
+		} else if g.filled > 0 {
+			g.column = 1
+		}
+	case c == ' ' || c == '\t':
+		if g.filled > 0 {
+			g.column = 1
+		}
+	case g.column > 0 || g.filled == len(g.value): // a space within, or longer than any good one
+		g.fault = badHead
+	default:
+		g.value[g.filled] = lower(c)
+		g.filled++
+	}
+}
+
+func (g *guard) endOfField() {
+	switch g.field {
+	case hostField:
+		if g.host {
+			g.fault = badHead
+		}
+		g.host = true
+	case encodingField:
+		if g.chunked || g.old || string(g.value[:g.filled]) != "chunked" {
+			g.fault = badHead
+		}
+		g.chunked = true
+	case lengthField:
+		if g.length || g.filled == 0 || g.filled > 18 {
+			g.fault = badHead
+			return
+		}
+		g.length = true
+		for _, c := range g.value[:g.filled] {
+			if c < '0' || c > '9' {
+				g.fault = badHead
+				return
+			}
+			g.left = g.left*10 + int64(c-'0')
+		}
+	}
+}
+
+func (g *guard) endOfHead() {
+	switch {
+	case g.length && g.chunked, !g.host && !g.old:
+		g.fault = badHead
+	case g.chunked:
+		g.state = unframed
+	case g.left > 0:
+		g.state = inBody
+	default:
+		g.start()
+	}
+}
+
+// isToken has the bytes of methods and header names (RFC 9110, section 5.6.2).
+var isToken = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+	}
+	for _, c := range "!#$%&'*+-.^_`|~" {
+		t[c] = true
+	}
+	return t
+}()
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"github.com/valyala/fasthttp"
+)
+
+// Handler answers one request. It relies on the connection being one that Serve accepted, which has refused what is malformed; elsewhere, as
+// in tests, it takes what fasthttp takes.
+func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
+	x := g.exchanges.Get().(*exchange)
+	defer func() {
+		if r := recover(); r != nil {
+			g.log.Error("a request made the edge panic", "panic", r)
+			ctx.Response.Reset()
+			answer(ctx, fasthttp.StatusInternalServerError, bodyInternal)
+			ctx.SetConnectionClose()
+		}
+		g.metrics.answered(ctx.Response.StatusCode())
+		x.reset()
+		g.exchanges.Put(x)
+	}()
+	ctx.Response.Header.DisableNormalizing()
+	client, guarded := ctx.Conn().(*conn)
+	if guarded {
+		x.client = client.peer
+		if client.guard.state == unframed {
+			ctx.SetConnectionClose()
+		}
+	} else {
+		x.client = peerOf(ctx.RemoteAddr())
+	}
+	g.handle(ctx, x)
+}
+
+func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
+	var ok bool
+	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
+	if !ok || !x.headers.read(ctx.Request.Header.RawHeaders()) {
+		g.metrics.malformed.Inc()
+		answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+		return
+	}
+	switch placeOf(x.path) {
+	case healthPlace:
+		g.answerHealth(ctx)
+		return
+	case hiddenPlace:
+		answer(ctx, fasthttp.StatusNotFound, bodyNotFound)
+		return
+	}
+	policy := g.policy.Load()
+	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
+	x.newID()
+	wait, ok := g.admit(ctx, policy, x)
+	if !ok {
+		return
+	}
+	if wait > 0 {
+		g.hold(wait)
+	}
+	g.forward(ctx, x)
+	if len(x.quota) > 0 {
+		ctx.Response.Header.Add("RateLimit-Policy", asString(x.quotaPolicy))
+		ctx.Response.Header.Add("RateLimit", asString(x.quota))
+	}
+}
+
+// buyer is the verified subject of the request's token.
+func (g *Gateway) buyer(x *exchange) (string, error) {
+	raw := x.headers.raw()
+	if len(raw) == 0 {
+		return "", errNoToken
+	}
+	return g.key.Verify(asString(raw))
+}

@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the edge counts. Labels come from the policy and the configuration, never from requests.
+type metrics struct {
+	requests     *prometheus.CounterVec // by rule and verdict: allow, deny, shadow (would have denied), error (no room for a bucket)
+	answers      *prometheus.CounterVec // by class of status: 2xx, 3xx, 4xx, 5xx
+	unauthorized prometheus.Counter
+	malformed    prometheus.Counter
+	turnedAway   prometheus.Counter
+	buckets      prometheus.Gauge
+	streams      prometheus.Gauge
+	reloads      *prometheus.CounterVec // by result: ok, error
+	upstream     *prometheus.CounterVec // by upstream and failure: dial, broken, timeout, garbled
+	byClass      [6]prometheus.Counter
+}
+
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help})
+	}
+	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_edge_" + name, Help: help})
+	}
+	m := &metrics{
+		requests:     vector("requests_total", "Requests by the rule that judged them and its verdict.", "rule", "verdict"),
+		answers:      vector("answers_total", "Answers by class of status.", "status"),
+		unauthorized: counter("unauthorized_total", "Requests refused because their token was missing or no good."),
+		malformed:    counter("malformed_total", "Requests refused because they could not be read, or not in one way only."),
+		turnedAway:   counter("connections_refused_total", "Connections turned away because too many were open."),
+		buckets:      gauge("buckets", "Live buckets of all rules."),
+		streams:      gauge("streams", "Event streams that are open."),
+		reloads:      vector("policy_reloads_total", "Times that a changed policy was read.", "result"),
+		upstream:     vector("upstream_failures_total", "Tries at a backend that failed.", "upstream", "failure"),
+	}
+	for class := 1; class <= 5; class++ {
+		m.byClass[class] = m.answers.WithLabelValues(string(rune('0'+class)) + "xx")
+	}
+	if registry == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.buckets, m.streams, m.reloads, m.upstream} {
+		errs = append(errs, registry.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *metrics) answered(status int) {
+	if class := status / 100; class >= 1 && class <= 5 {
+		m.byClass[class].Inc()
+	}
+}

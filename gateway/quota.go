@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"strconv"
+	"time"
+)
+
+// The header fields that tell a client its quota (draft-ietf-httpapi-ratelimit-headers-11). The draft may still rename its parameters: they are
+// spelled here and nowhere else, but for q and w in newRule.
+
+func appendMember(dst []byte, member string) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, ", "...)
+	}
+	return append(dst, member...)
+}
+
+// appendQuota appends a member of the RateLimit field: so many requests are left, and one more comes after next.
+func appendQuota(dst []byte, name string, left int, next time.Duration) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, ", "...)
+	}
+	dst = append(dst, '"')
+	dst = append(dst, name...)
+	dst = append(dst, `";r=`...)
+	dst = strconv.AppendInt(dst, int64(left), 10)
+	dst = append(dst, ";t="...)
+	return strconv.AppendInt(dst, wholeSeconds(next), 10)
+}
+
+// wholeSeconds is rounded up, and 1 at least: a client that returns earlier is refused again.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return max(s, 1)
+}
+
+// retryAfter is the wait in whole seconds and up to a tenth more by chance, or one second: those who were refused together should not all
+// return together. random returns a number from 0 to n-1.
+func retryAfter(wait time.Duration, random func(n int) int) int64 {
+	least := wholeSeconds(wait)
+	return least + int64(random(int(max(1, min(least/10, 3600)))+1))
+}

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/gateway/limit"
+	"sluice/gateway/policy"
+	"sluice/internal/problem"
+)
+
+// snapshot is a policy made ready for use. It never changes: a new policy is a new snapshot.
+type snapshot struct {
+	trusted []netip.Prefix
+	ip      []*rule
+	token   []*rule
+}
+
+type rule struct {
+	policy.Rule
+	limit *limit.Rule
+
+	policyField string // its member of the RateLimit-Policy header
+	refusal     []byte // the body of its 429
+
+	allowed, denied, shadow, noRoom prometheus.Counter
+}
+
+// newSnapshot makes a policy ready. Rules that are as they were in old keep their buckets.
+func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
+	s := &snapshot{trusted: p.TrustedProxies}
+	for _, r := range p.Rules {
+		made := newRule(r, old.find(r), m)
+		if r.Key == policy.ByIP {
+			s.ip = append(s.ip, made)
+		} else {
+			s.token = append(s.token, made)
+		}
+	}
+	return s
+}
+
+func newRule(r policy.Rule, before *rule, m *metrics) *rule {
+	made := &rule{Rule: r, allowed: m.requests.WithLabelValues(r.Name, "allow"), denied: m.requests.WithLabelValues(r.Name, "deny"),
+		shadow: m.requests.WithLabelValues(r.Name, "shadow"), noRoom: m.requests.WithLabelValues(r.Name, "error")}
+	if before != nil {
+		made.limit = before.limit
+	} else {
+		made.limit = limit.NewRule(limit.Rule{PerSecond: r.Rate.PerSecond(), Burst: r.Burst, Delay: r.Delay,
+			Shadow: r.Mode == policy.Shadow, Lenient: r.OnError == policy.Allow})
+	}
+	quota := r.Burst + 1
+	window := math.Ceil(float64(quota) / r.Rate.PerSecond())
+	made.policyField = strconv.Quote(r.Name) + ";q=" + strconv.Itoa(quota) + ";w=" + strconv.FormatFloat(max(window, 1), 'f', 0, 64)
+	d := problem.New(problem.RateLimited, "Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.")
+	d.ViolatedPolicies = []string{r.Name}
+	made.refusal = d.Body()
+	return made
+}
+
+// find is the rule of s that is the same as r, or nil. What a rule matches may change without a new start for its buckets.
+func (s *snapshot) find(r policy.Rule) *rule {
+	r.Match = policy.Match{}
+	for _, had := range s.all() {
+		h := had.Rule
+		h.Match = policy.Match{}
+		if h == r {
+			return had
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) all() []*rule {
+	if s == nil {
+		return nil
+	}
+	return append(append([]*rule(nil), s.ip...), s.token...)
+}
+
+// gone is what s has that next has not.
+func (s *snapshot) gone(next *snapshot) []*rule {
+	var gone []*rule
+	for _, r := range s.all() {
+		if next.find(r.Rule) == nil {
+			gone = append(gone, r)
+		}
+	}
+	return gone
+}
