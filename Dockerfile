@@ -1,0 +1,38 @@
+# The sluice binary and nothing else: one static file on Alpine, run by nobody in particular.
+#
+#   docker build -t sluice --build-arg VERSION=1.2.3 .
+#   docker run --rm -p 127.0.0.1:8080:8080 sluice up --listen :8080          everything in one container, gone when it ends
+#
+# docker-compose.yml runs the same image as backends and worker.
+
+FROM --platform=$BUILDPLATFORM golang:1.26-alpine AS build
+WORKDIR /src
+
+# The modules change less often than the code, so they are a layer of their own.
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+
+COPY . .
+ARG VERSION=dev
+ARG TARGETOS
+ARG TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /out/sluice ./cmd/sluice && \
+    install -d -m 700 /out/data
+
+FROM alpine:3.22
+LABEL org.opencontainers.image.title="sluice" org.opencontainers.image.licenses="Apache-2.0"
+
+COPY --from=build /out/sluice /usr/local/bin/sluice
+# `sluice up` keeps its secrets and its database here.
+COPY --from=build --chown=10001:10001 /out/data /data
+ENV SLUICE_DATA=/data
+
+USER 10001:10001
+WORKDIR /data
+EXPOSE 8080 8081
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=5s --start-period=10s --retries=3 CMD ["sluice", "health"]
+ENTRYPOINT ["sluice"]
+CMD ["--help"]
