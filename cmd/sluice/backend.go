@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/admission"
+	"sluice/backend/api"
+	"sluice/backend/desk"
+	"sluice/backend/ledger"
+	"sluice/backend/queue"
+	"sluice/backend/redisconn"
+	"sluice/internal/token"
+)
+
+// reconcileEvery is how often each backend brings Redis up to date with SQL. It bounds how long a change stays unseen whose author died half way.
+const reconcileEvery = 2 * time.Second
+
+type backendConfig struct {
+	listen, admin                     string
+	redisURL, limitRedisURL, database string
+	secret, adminToken, userRate      string
+}
+
+func (p *program) backendCommand() *cobra.Command {
+	var cfg backendConfig
+	c := &cobra.Command{
+		Use:   "backend",
+		Short: "Run the API and the operator's API",
+		Long: `Decide purchases. Run two or more behind an edge. Needs ` + envSecret + ` (at least 32 bytes, the same everywhere) and
+` + envAdminToken + `. With ` + envLimitRedis + ` the per-user limit (` + envUserRate + `) counts over all backends; without it, each counts for itself.`,
+		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
+			cfg.limitRedisURL, cfg.userRate = p.getenv(envLimitRedis), p.getenv(envUserRate)
+			if err := cfg.check(); err != nil {
+				return err
+			}
+			log := p.logger()
+			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, queue.Config{})
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			b, err := newBackend(cfg, log, s, prometheus.NewRegistry())
+			if err != nil {
+				return err
+			}
+			public, err := net.Listen("tcp", cfg.listen)
+			if err != nil {
+				return usage("--listen: %w", err)
+			}
+			admin, err := net.Listen("tcp", cfg.admin)
+			if err != nil {
+				return usage("--admin: %w", err)
+			}
+			log.Info("backend is up", "listen", public.Addr().String(), "admin", admin.Addr().String())
+			return b.run(cmd.Context(), public, admin)
+		},
+	}
+	f := c.Flags()
+	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where to listen, host:port")
+	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port; keep it private")
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
+	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	return c
+}
+
+func (cfg backendConfig) check() error {
+	var bad mistakes
+	bad.checkListen("listen", cfg.listen)
+	bad.checkListen("admin", cfg.admin)
+	bad.checkSecret(cfg.secret)
+	if cfg.adminToken == "" {
+		bad.add("%s is not set: it guards the operator's API", envAdminToken)
+	}
+	if cfg.redisURL == "" {
+		bad.add("no Redis: set %s or --redis", envRedis)
+	} else {
+		bad.checkRedis("--redis", cfg.redisURL)
+	}
+	if cfg.limitRedisURL != "" {
+		bad.checkRedis(envLimitRedis, cfg.limitRedisURL)
+	}
+	if cfg.database == "" {
+		bad.add("no database: set %s or --database", envDatabase)
+	}
+	if cfg.userRate != "" {
+		if _, err := admission.NewUserLimiter(cfg.userRate, nil); err != nil {
+			bad.add("%s: %v", envUserRate, err)
+		}
+	}
+	return bad.err()
+}
+
+// backend is the API, the operator's API and the loop that keeps Redis up to date.
+type backend struct {
+	public, operator *api.App
+	desk             *desk.Desk
+	stock            *admission.Stock
+	registry         *prometheus.Registry
+	closers          []func()
+}
+
+func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
+	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space)}
+	b.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), api.NewQueueCollector(s.queue))
+	key, err := token.NewKey(cfg.secret)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	limiter, err := b.userLimiter(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b.desk = desk.New(s.orders, b.stock, []desk.Lane{s.queue}, log)
+	metrics := api.NewMetrics(b.registry)
+	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
+	b.public, err = api.NewPublic(api.PublicConfig{
+		Admitter: admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now)),
+		Stock:    b.stock, Orders: s.orders, Dead: s.queue, Tokens: key, Limiter: limiter,
+		Known: b.desk.Known, Checks: checks, Metrics: metrics, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.operator, err = api.NewOperator(api.OperatorConfig{
+		Desk: b.desk, Ledger: ledger.New(b.stock, s.orders), Queue: s.queue, Token: cfg.adminToken,
+		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
+	})
+	return b, err
+}
+
+func (b *backend) userLimiter(cfg backendConfig) (*admission.UserLimiter, error) {
+	rate := cfg.userRate
+	if rate == "" {
+		rate = admission.DefaultUserRate
+	}
+	if cfg.limitRedisURL == "" {
+		return admission.NewUserLimiter(rate, nil)
+	}
+	client, err := redisconn.Open(cfg.limitRedisURL)
+	if err != nil {
+		return nil, usage("%s: %w", envLimitRedis, err)
+	}
+	pipe, err := redisconn.NewPipeline(client)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", envLimitRedis, err)
+	}
+	b.closers = append(b.closers, func() { _ = client.Close() })
+	return admission.NewUserLimiter(rate, pipe)
+}
+
+// run serves until ctx ends and open requests are answered.
+func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
+	defer func() {
+		for _, c := range b.closers {
+			c()
+		}
+	}()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return api.Serve(ctx, b.public, public) })
+	g.Go(func() error { return api.Serve(ctx, b.operator, admin) })
+	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
+	return g.Wait()
+}

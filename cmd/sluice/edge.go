@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"sluice/nginx"
+)
+
+func (p *program) edgeCommand() *cobra.Command {
+	var cfg nginx.Config
+	var check bool
+	c := &cobra.Command{
+		Use:   "edge",
+		Short: "Run the nginx or OpenResty edge",
+		Long: `Run nginx or OpenResty with sluice's configuration in the foreground. It finds the binary and, on Debian, the modules
+(apt-get install nginx-light libnginx-mod-http-lua). Where this folder holds nginx/ and lua/, or --root names one that does, those files are used in
+place, so that an edit and "sluice edge reload" take effect; else the built-in ones.`,
+		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
+  sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
+  sluice edge reload                                      take a changed policy, lose no connection`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var bad mistakes
+			bad.checkListen("listen", cfg.Listen)
+			bad.checkUpstreams(cfg.Upstreams)
+			bad.checkSecret(p.getenv(envSecret))
+			if cfg.Workers < 0 {
+				bad.add("--workers must not be negative")
+			}
+			if err := bad.err(); err != nil {
+				return err
+			}
+			cfg.Secret, cfg.Log = p.getenv(envSecret), p.errOut
+			if check {
+				cfg.Prefix = ""
+				if err := cfg.Check(cmd.Context()); err != nil {
+					return edgeError(err)
+				}
+				fmt.Fprintln(p.out, "the configuration and the policy are sound")
+				return nil
+			}
+			return edgeError(cfg.Run(cmd.Context()))
+		},
+	}
+	f := c.Flags()
+	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
+	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
+	p.str(f, &cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
+	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
+	f.StringVar(&cfg.Root, "root", workingRoot(), "folder that holds nginx/ and lua/; empty: the built-in files")
+	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")
+	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
+	pf := c.PersistentFlags()
+	pf.StringVar(&cfg.Prefix, "prefix", "", "folder for generated files, logs and the pid (default: .sluice-edge in the working folder)")
+
+	c.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if cfg.Prefix == "" {
+			wd, err := os.Getwd()
+			if err != nil {
+				return err
+			}
+			cfg.Prefix = filepath.Join(wd, ".sluice-edge")
+		}
+		return nil
+	}
+	c.AddCommand(&cobra.Command{
+		Use:   "reload",
+		Short: "Make the running edge take a changed policy or configuration; a bad one is refused and the old one stays",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return edgeError(nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}.Reload(cmd.Context()))
+		},
+	})
+	return c
+}
+
+// workingRoot is the working folder when it holds the edge's files.
+func workingRoot() string {
+	if wd, err := os.Getwd(); err == nil && isFile(filepath.Join(wd, "nginx", "nginx.conf")) && isFile(filepath.Join(wd, "lua", "policy.lua")) {
+		return wd
+	}
+	return ""
+}
+
+func isFile(path string) bool {
+	f, err := os.Stat(path)
+	return err == nil && f.Mode().IsRegular()
+}
+
+func edgeError(err error) error {
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, nginx.ErrConfig):
+		return usageError{err}
+	}
+	return err
+}

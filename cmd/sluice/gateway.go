@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/gateway"
+	"sluice/gateway/policy"
+	"sluice/lua"
+)
+
+func (p *program) gatewayCommand() *cobra.Command {
+	var cfg gateway.Config
+	var metrics string
+	c := &cobra.Command{
+		Use:     "gateway",
+		Short:   "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
+		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var bad mistakes
+			bad.checkListen("listen", cfg.Listen)
+			bad.checkUpstreams(cfg.Upstreams)
+			cfg.Secret = p.getenv(envSecret)
+			bad.checkSecret(cfg.Secret)
+			if err := bad.err(); err != nil {
+				return err
+			}
+			if cfg.PolicyPath == "" {
+				cfg.PolicySource = lua.Policy
+			} else if err := policy.Check(cfg.PolicyPath); err != nil {
+				return usageError{err}
+			}
+			log := p.logger()
+			registry := prometheus.NewRegistry()
+			cfg.Logger, cfg.Registry = log, registry
+			g, err := gateway.New(cfg)
+			if err != nil {
+				return usageError{err}
+			}
+			ln, err := net.Listen("tcp", cfg.Listen)
+			if err != nil {
+				return usage("--listen: %w", err)
+			}
+			log.Info("gateway is up", "listen", ln.Addr().String())
+			group, ctx := errgroup.WithContext(cmd.Context())
+			group.Go(func() error { return g.Serve(ctx, ln) })
+			group.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
+			return group.Wait()
+		},
+	}
+	f := c.Flags()
+	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
+	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
+	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
+	f.StringVar(&metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
+	return c
+}
+
+// serveMetrics answers GET /metrics until ctx ends; with an empty address it does nothing.
+func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prometheus.Gatherer) error {
+	if addr == "" {
+		return nil
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return usage("--metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	log.Info("metrics are up", "listen", ln.Addr().String())
+	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

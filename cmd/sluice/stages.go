@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// stage is a part of the process that runs until its context ends.
+type stage struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// runStages starts the stages in order. When ctx ends, or one of them does, it stops them in reverse order, each only after the one before it
+// has finished: whoever brings work stops before whoever does it. It returns what went wrong.
+func runStages(ctx context.Context, stages ...stage) error {
+	type running struct {
+		stop context.CancelFunc
+		done chan error
+	}
+	ended := make(chan struct{}, len(stages))
+	started := make([]running, len(stages))
+	for i, s := range stages {
+		own, stop := context.WithCancel(context.WithoutCancel(ctx))
+		done := make(chan error, 1)
+		started[i] = running{stop, done}
+		go func() {
+			err := s.run(own)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", s.name, err)
+			}
+			done <- err
+			ended <- struct{}{}
+		}()
+	}
+	select {
+	case <-ctx.Done():
+	case <-ended:
+	}
+	var errs []error
+	for i := len(started) - 1; i >= 0; i-- {
+		started[i].stop()
+		errs = append(errs, <-started[i].done)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/backend/worker"
+	"sluice/gateway"
+	"sluice/gateway/policy"
+	"sluice/internal/token"
+	"sluice/lua"
+)
+
+type upConfig struct {
+	backendConfig
+	data, policy string
+}
+
+// embedded tells which stores run inside this process.
+func (cfg upConfig) embedded() (redis, database bool) { return cfg.redisURL == "", cfg.database == "" }
+
+func (p *program) upCommand() *cobra.Command {
+	var cfg upConfig
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything in one process, with a demo sale; nothing else is needed",
+		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and create a demo sale. Secrets and
+the database are kept in the data folder, where "sluice token", "sale" and "dead" find them.`,
+		Example: `  sluice up
+  sluice up --listen :8080 --data /var/lib/sluice
+  sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), cfg) },
+	}
+	f := c.Flags()
+	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where buyers are answered, host:port")
+	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port")
+	p.str(f, &cfg.data, "data", envData, defaultData, "folder for secrets and the database")
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db")
+	p.str(f, &cfg.database, "database", envDatabase, "", "a real database instead of SQLite in the data folder, postgres://... or sqlite:...")
+	p.str(f, &cfg.policy, "policy", envPolicy, "", "edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
+	return c
+}
+
+func (p *program) up(ctx context.Context, cfg upConfig) error {
+	var bad mistakes
+	bad.checkListen("listen", cfg.listen)
+	bad.checkListen("admin", cfg.admin)
+	if cfg.redisURL != "" {
+		bad.checkRedis("--redis", cfg.redisURL)
+	}
+	if cfg.policy == "" && isFile("lua/policy.lua") {
+		cfg.policy = "lua/policy.lua"
+	}
+	if cfg.policy != "" {
+		if err := policy.Check(cfg.policy); err != nil {
+			bad.add("%v", err)
+		}
+	}
+	if err := bad.err(); err != nil {
+		return err
+	}
+
+	data := dataDir(cfg.data)
+	unlock, err := data.open()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := p.fillSecrets(&cfg, data); err != nil {
+		return err
+	}
+	ownRedis, ownDatabase := cfg.embedded()
+	if ownDatabase {
+		cfg.database = "sqlite:" + data.path(databaseFile)
+	}
+	if ownRedis {
+		url, stop, err := startEmbeddedRedis(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		cfg.redisURL = url
+	}
+
+	log := p.logger()
+	registry := prometheus.NewRegistry()
+	counters := worker.NewCounters(registry)
+	s, err := openStores(ctx, log, cfg.redisURL, cfg.database, queue.Config{Reclaimed: counters.Reclaimed})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if ownRedis {
+		if _, err := restoreUndelivered(ctx, data, s.orders, s.queue.Push); err != nil {
+			return err
+		}
+	}
+	b, err := newBackend(cfg.backendConfig, log, s, registry)
+	if err != nil {
+		return err
+	}
+	if err := b.desk.RunOnce(ctx); err != nil {
+		return err
+	}
+	if err := createDemo(ctx, b); err != nil {
+		return err
+	}
+
+	front, err := net.Listen("tcp", cfg.listen)
+	if err != nil {
+		return usage("--listen: %w", err)
+	}
+	admin, err := net.Listen("tcp", cfg.admin)
+	if err != nil {
+		return usage("--admin: %w", err)
+	}
+	behind, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	edge, err := gateway.New(gateway.Config{
+		Listen: cfg.listen, Upstreams: []string{"http://" + behind.Addr().String()}, PolicyPath: cfg.policy, PolicySource: lua.Policy,
+		Secret: cfg.secret, Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	where := server{Public: "http://" + reachable(front.Addr()), Admin: "http://" + reachable(admin.Addr())}
+	if err := data.setServer(where); err != nil {
+		return err
+	}
+	if err := p.printWelcome(cfg, where, ownRedis, ownDatabase); err != nil {
+		return err
+	}
+
+	w := workerConfig{concurrency: 2, batch: 500}
+	err = runStages(ctx,
+		stage{"worker", func(ctx context.Context) error {
+			work, stop := context.WithCancel(context.WithoutCancel(ctx))
+			defer stop()
+			if ownRedis { // what it holds is gone with the process
+				context.AfterFunc(ctx, func() { awaitIdle(work, log, s.queue); stop() })
+			} else {
+				context.AfterFunc(ctx, stop)
+			}
+			return runWorker(work, log, s, w, counters)
+		}},
+		stage{"backend", func(ctx context.Context) error { return b.run(ctx, behind, admin) }},
+		stage{"gateway", func(ctx context.Context) error { return edge.Serve(ctx, front) }},
+	)
+	if ownRedis {
+		save, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, saveUndelivered(save, data, b.stock, s.orders))
+	}
+	return err
+}
+
+func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
+	cfg.userRate, cfg.limitRedisURL = p.getenv(envUserRate), p.getenv(envLimitRedis)
+	for _, s := range []struct {
+		to        *string
+		env, file string
+	}{{&cfg.secret, envSecret, tokenSecretFile}, {&cfg.adminToken, envAdminToken, adminTokenFile}} {
+		if *s.to = p.getenv(s.env); *s.to != "" {
+			continue
+		}
+		var err error
+		if *s.to, err = data.secret(s.file); err != nil {
+			return fmt.Errorf("data folder: %w", err)
+		}
+	}
+	return cfg.check2()
+}
+
+// check2 is check without the stores that up brings itself.
+func (cfg upConfig) check2() error {
+	c := cfg.backendConfig
+	if c.redisURL == "" {
+		c.redisURL = "redis://embedded"
+	}
+	if c.database == "" {
+		c.database = "embedded"
+	}
+	return c.check()
+}
+
+const demoSale = "demo"
+
+func createDemo(ctx context.Context, b *backend) error {
+	_, err := b.desk.Create(ctx, "sluice up", sale.Sale{
+		ID: demoSale, Title: "Demo: the last hundred", Price: sale.Price{Amount: 1999, Currency: "EUR"}, Stock: 100, PerBuyer: 1,
+		OpensAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Switch: sale.On,
+	})
+	if errors.Is(err, sale.ErrExists) {
+		return nil // from an earlier start, changed since
+	}
+	return err
+}
+
+// reachable is the address under which this machine reaches a listener.
+func reachable(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return a.String()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
+}
+
+func (p *program) printWelcome(cfg upConfig, at server, ownRedis, ownDatabase bool) error {
+	key, err := token.NewKey(cfg.secret)
+	if err != nil {
+		return usage("%w", err)
+	}
+	buyer, err := key.Sign(fmt.Sprintf("you-%d", time.Now().Unix()), 24*time.Hour)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, `sluice is up.
+
+  buyers      %s      GET /v1/sales, POST /v1/sales/%s/orders
+  operators   %s      sluice sale list, sluice sale audit %s
+  data        %s
+
+Buy one unit, and look at the order:
+
+  order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | tee -a /dev/stderr | grep -oE '[0-9]{17,}' | head -n 1); echo >&2
+  curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
+
+`, at.Public, demoSale, at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
+	switch {
+	case ownRedis && ownDatabase:
+		fmt.Fprintln(p.out, "The embedded stores do not promise what real ones do: kill -9 loses accepted orders that are not rows yet, and there is one machine only.")
+	case ownRedis:
+		fmt.Fprintln(p.out, "The embedded Redis does not promise what a real one does: kill -9 loses accepted orders that are not rows yet.")
+	case ownDatabase:
+		fmt.Fprintln(p.out, "The embedded SQLite is for one machine only.")
+	}
+	return nil
+}
+
+// awaitIdle waits until the queue is empty, at most ten seconds.
+func awaitIdle(ctx context.Context, log *slog.Logger, q *queue.List) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		stats, err := q.Stats(ctx)
+		if err == nil && stats.Ready+stats.Delayed+stats.Leased == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			log.Warn("the queue is not empty; its orders are kept in the data folder for the next start", "ready", stats.Ready, "delayed", stats.Delayed, "leased", stats.Leased)
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

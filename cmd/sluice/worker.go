@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/queue"
+	"sluice/backend/worker"
+)
+
+type workerConfig struct {
+	redisURL, database string
+	concurrency        int
+	batch              int
+	noWatcher          bool
+	metrics            string
+}
+
+func (p *program) workerFlags(c *cobra.Command, cfg *workerConfig) {
+	f := c.Flags()
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
+	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+}
+
+func (cfg workerConfig) check(needDatabase bool) error {
+	var bad mistakes
+	if cfg.redisURL == "" {
+		bad.add("no Redis: set %s or --redis", envRedis)
+	} else {
+		bad.checkRedis("--redis", cfg.redisURL)
+	}
+	if needDatabase && cfg.database == "" {
+		bad.add("no database: set %s or --database", envDatabase)
+	}
+	if needDatabase && (cfg.concurrency < 1 || cfg.concurrency > 64) {
+		bad.add("--concurrency must be between 1 and 64")
+	}
+	if needDatabase && (cfg.batch < 1 || cfg.batch > queue.MaxBatch) {
+		bad.add("--batch must be between 1 and %d", queue.MaxBatch)
+	}
+	return bad.err()
+}
+
+func (p *program) workerCommand() *cobra.Command {
+	var cfg workerConfig
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Turn queued orders into rows, and give back what times out",
+		Long: `Take batches from the queue, write each in one transaction, and acknowledge it. Run as many as you like; killing one loses nothing.
+SIGTERM finishes what is leased and exits 0.`,
+		Example: `  sluice worker --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.check(true); err != nil {
+				return err
+			}
+			log := p.logger()
+			registry := prometheus.NewRegistry()
+			counters := worker.NewCounters(registry)
+			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, queue.Config{Reclaimed: counters.Reclaimed})
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			g, ctx := errgroup.WithContext(cmd.Context())
+			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
+			g.Go(func() error { return runWorker(ctx, log, s, cfg, counters) })
+			log.Info("worker is up", "concurrency", cfg.concurrency, "batch", cfg.batch)
+			return g.Wait()
+		},
+	}
+	p.workerFlags(c, &cfg)
+	f := c.Flags()
+	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches written at once")
+	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
+	f.StringVar(&cfg.metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
+	f.BoolVar(&cfg.noWatcher, "no-watcher", false, "do not run a watcher beside the worker")
+	return c
+}
+
+func (p *program) watcherCommand() *cobra.Command {
+	var cfg workerConfig
+	c := &cobra.Command{
+		Use:     "watcher",
+		Short:   "Only give back what times out",
+		Long:    `Watch the leases of workers and give back what runs out. Every worker does this too; any number may run at once.`,
+		Example: `  sluice watcher --redis redis://10.0.0.3:6379/0`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.check(false); err != nil {
+				return err
+			}
+			log := p.logger()
+			q, closeRedis, err := openQueue(cfg.redisURL)
+			if err != nil {
+				return err
+			}
+			defer closeRedis()
+			return queue.NewWatcher(q, queue.WatcherConfig{Log: log}).Run(cmd.Context())
+		},
+	}
+	p.str(c.Flags(), &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
+	return c
+}
+
+// runWorker runs until ctx ends, and then until what is leased is finished.
+func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
+	g, ctx := errgroup.WithContext(ctx)
+	w := worker.New(s.queue, s.orders, worker.Config{
+		Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Log: log,
+	})
+	g.Go(func() error { return w.Run(ctx) })
+	if !cfg.noWatcher {
+		g.Go(func() error { return queue.NewWatcher(s.queue, queue.WatcherConfig{Log: log}).Run(ctx) })
+	}
+	return g.Wait()
+}
