@@ -71,13 +71,16 @@ func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	return l.push.Run(ctx, l.client, []string{l.lane.Ready(), l.lane.Wake()}, texts...).Err()
 }
 
-// Wait blocks until there may be something to take (true), or until timeout has passed (false). It keeps a connection busy. A
-// cancelled ctx is noticed when the wait ends, so the timeout should stay around a second.
+// Wait blocks until there may be something to take (true), or until timeout has passed (false). From half a second on, timeout is rounded up to
+// whole seconds. It keeps a connection busy. A cancelled ctx is noticed when the wait ends, so the timeout should stay around a second.
 func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
-	timeout = max(timeout, time.Millisecond) // 0 would mean forever
-	ctx, cancel := context.WithTimeout(ctx, timeout+l.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout+time.Second+l.cfg.CallTimeout)
 	defer cancel()
-	err = l.client.Do(ctx, "BLPOP", l.lane.Wake(), timeout.Seconds()).Err()
+	if timeout >= time.Second/2 {
+		err = l.client.BLPop(ctx, (timeout + time.Second - 1).Truncate(time.Second), l.lane.Wake()).Err()
+	} else { // BLPop knows whole seconds only; it alone may outlast the client's read timeout
+		err = l.client.Do(ctx, "BLPOP", l.lane.Wake(), max(timeout, time.Millisecond).Seconds()).Err()
+	}
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}

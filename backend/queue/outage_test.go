@@ -71,6 +71,15 @@ func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 	}
 }
 
+func TestWaitMayOutlastTheClientsReadTimeout(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: testenv.StartRedis(t).Addr, ReadTimeout: 500 * time.Millisecond, MaxRetries: -1})
+	defer client.Close()
+	l := queue.NewList(client, 0, queue.Config{})
+	if woken, err := l.Wait(t.Context(), time.Second); woken || err != nil {
+		t.Errorf("an idle wait: woken=%v, %v", woken, err)
+	}
+}
+
 func TestCallersCancellationIsNotAnOutage(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,25 +41,23 @@ var failureTests = []test{
 		h.Advance(time.Minute)
 		h.takeExactly(1, order(1))
 	}},
-	{"DueMessagesOvertake", func(t *testing.T, f Factory) {
+	{"DueMessagesOvertakeInTheirOrder", func(t *testing.T, f Factory) {
 		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Minute})
-		h.push(orders(1, 2)...)
-		h.ack(h.take(1, "").ID, failures("no", order(1))...)
-		h.ack(h.take(1, "").ID, failures("no", order(2))...)
-		h.push(orders(3, 5)...)
+		delay(h, 3)
+		h.push(orders(4, 6)...)
 		h.Advance(2 * time.Minute)
-		b := h.take(3, "")
-		if got := ids(b.Messages); len(got) != 3 || got[2] != 3 {
-			t.Fatalf("took %v, want the two due ones and then 3", got)
-		}
+		h.takeExactly(5, orders(1, 5)...)
 	}},
-	{"ReclaimPromotesWhatIsDue", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: time.Minute})
-		h.push(orders(1, 2)...)
-		h.ack(h.take(2, "").ID, failures("no", orders(1, 2)...)...)
+	{"ReclaimPromotesWhatIsDueInItsOrder", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Minute})
+		delay(h, 3)
+		h.push(order(4))
+		h.reclaim(0)
+		h.wantStats(queue.Stats{Ready: 1, Delayed: 3})
 		h.Advance(2 * time.Minute)
 		h.reclaim(0)
-		h.wantStats(queue.Stats{Ready: 2})
+		h.wantStats(queue.Stats{Ready: 4})
+		h.takeExactly(9, orders(1, 4)...)
 	}},
 	{"MessageDiesAfterMaxAttempts", func(t *testing.T, f Factory) {
 		h := open(t, f, queue.Config{MaxAttempts: 3})
@@ -130,4 +128,14 @@ var failureTests = []test{
 			t.Error("a letter without a reason")
 		}
 	}},
+}
+
+// delay makes n messages fail, one a second.
+func delay(h h, n int) {
+	h.t.Helper()
+	for i := 1; i <= n; i++ {
+		h.push(order(i))
+		h.ack(h.take(1, "").ID, failures("no", order(i))...)
+		h.Advance(time.Second)
+	}
 }

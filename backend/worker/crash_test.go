@@ -1,0 +1,264 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	orderstore "sluice/backend/order"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/backend/worker"
+	"sluice/internal/testenv"
+)
+
+var errDead = errors.New("this worker is dead")
+
+// mortal is the queue and the store as one worker sees them. At its nth call it dies: either the call is not made, or it is made and its answer is
+// never seen. After that no call gets through, which is all that anybody can see of a dead process.
+type mortal struct {
+	*queue.List
+	store *orderstore.Store
+	kill  context.CancelFunc
+
+	mu     sync.Mutex
+	nth    int // 0: never dies
+	before bool
+	calls  int
+	dead   bool
+	died   string // the call at which it did
+}
+
+func (m *mortal) boundary(call string, do func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return errDead
+	}
+	m.calls++
+	if m.calls != m.nth {
+		return do()
+	}
+	if !m.before {
+		_ = do()
+	}
+	m.dead, m.died = true, call
+	m.kill()
+	return errDead
+}
+
+func (m *mortal) TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error) {
+	err = m.boundary("take", func() (err error) { b, lost, err = m.List.TakeAs(ctx, id, limit, ack); return err })
+	if err != nil {
+		return queue.Batch{}, false, err
+	}
+	return b, lost, nil
+}
+
+func (m *mortal) Ack(ctx context.Context, id string, f ...queue.Failure) (lost bool, err error) {
+	err = m.boundary("ack", func() (err error) { lost, err = m.List.Ack(ctx, id, f...); return err })
+	return lost, err
+}
+
+func (m *mortal) Release(ctx context.Context, id string) (lost bool, err error) {
+	err = m.boundary("release", func() (err error) { lost, err = m.List.Release(ctx, id); return err })
+	return lost, err
+}
+
+func (m *mortal) Write(ctx context.Context, orders []sale.Order) error {
+	return m.boundary("write", func() error { return m.store.Write(ctx, orders) })
+}
+
+// world is one lane of a real Redis and one sale in a real order store.
+type world struct {
+	*testing.T
+	client *redis.Client
+	lane   keyspace.Lane
+	list   *queue.List
+	store  *orderstore.Store
+	saleID string
+}
+
+func newWorlds(t *testing.T) func() world {
+	client := testenv.StartRedis(t).Client()
+	store, err := orderstore.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	n := 0
+	return func() world {
+		n++
+		w := world{T: t, client: client, lane: keyspace.Lane(n), store: store, saleID: fmt.Sprintf("drop-%d", n)}
+		w.list = queue.NewList(client, w.lane, queue.Config{Lease: time.Hour, MaxCrashes: 3})
+		_, err := store.CreateSale(t.Context(), sale.Sale{
+			ID: w.saleID, Title: "A drop", Price: sale.Price{Amount: 100, Currency: "EUR"}, Stock: 1000, PerBuyer: 1,
+			OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+}
+
+// push puts n orders on the queue; the one in the middle names a sale that does not exist.
+func (w world) push(n int) (poison sale.OrderID) {
+	w.Helper()
+	for i := 1; i <= n; i++ {
+		o := order(i)
+		o.ID = sale.NewOrderID(time.Now(), uint32(int(w.lane)<<16+i))
+		o.SaleID = w.saleID
+		if i == n/2 {
+			o.SaleID, poison = "nosuch", o.ID
+		}
+		if err := w.list.Push(w.Context(), o); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return poison
+}
+
+func (w world) expireLeases() {
+	for _, id := range w.client.ZRange(w.Context(), w.lane.Leases(), 0, -1).Val() {
+		w.client.ZIncrBy(w.Context(), w.lane.Leases(), -float64(2*time.Hour/time.Millisecond), id)
+	}
+}
+
+func (w world) stats() queue.Stats {
+	w.Helper()
+	s, err := w.list.Stats(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+func (w world) sold() int64 {
+	w.Helper()
+	_, sold, err := w.store.Sale(w.Context(), w.saleID)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return sold
+}
+
+func config(m worker.Metrics) worker.Config {
+	return worker.Config{
+		Concurrency: 1, Batch: 6, Idle: 5 * time.Millisecond, MaxBackoff: time.Millisecond, Metrics: m,
+		Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestWorkerMayDieAnywhere kills a worker at every single call it makes, before the call and after it, and lets another one go on. Whatever the moment,
+// every order is exactly one row, and the order at fault is one dead letter. (Windows W4 and W5.)
+func TestWorkerMayDieAnywhere(t *testing.T) {
+	newWorld := newWorlds(t)
+	died := map[string]int{}
+	for nth := 1; ; nth++ {
+		survived := false
+		for _, before := range []bool{true, false} {
+			survived = dieOnce(t, newWorld(), nth, before, died)
+		}
+		if survived {
+			break
+		}
+	}
+	for _, call := range []string{"take", "write", "ack"} {
+		if died[call] == 0 {
+			t.Errorf("no worker died at %s: %v", call, died)
+		}
+	}
+}
+
+func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (survived bool) {
+	const n = 20
+	poison := w.push(n)
+	done := func() bool { s := w.stats(); return s.Ready+s.Delayed+s.Leased == 0 }
+
+	ctx, kill := context.WithCancel(t.Context())
+	first := &mortal{List: w.list, store: w.store, kill: kill, nth: nth, before: before}
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = worker.New(first, first, config(nil)).Run(ctx)
+	}()
+	testenv.Eventually(t, 20*time.Second, "the first worker died or was done", func() bool { return ctx.Err() != nil || done() })
+	kill()
+	<-ran
+	survived = first.died == ""
+	died[first.died]++
+
+	w.expireLeases()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	second := &mortal{List: w.list, store: w.store}
+	ran = make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = worker.New(second, second, config(nil)).Run(ctx)
+	}()
+	story := fmt.Sprintf("worker died at call %d (%s, made: %v)", nth, first.died, !before)
+	testenv.Eventually(t, 20*time.Second, story+", and another one finished its work", done)
+	stop()
+	<-ran
+
+	if sold := w.sold(); sold != n-1 {
+		t.Errorf("%s: %d orders are sold, want %d", story, sold, n-1)
+	}
+	if s := w.stats(); s != (queue.Stats{Dead: 1}) {
+		t.Errorf("%s: the queue is left with %+v", story, s)
+	}
+	if d, err := w.list.DeadLetter(t.Context(), poison); err != nil || len(d.History) != 1 {
+		t.Errorf("%s: the dead letter is %+v, %v", story, d, err)
+	}
+	return survived
+}
+
+// deaf is a queue whose extensions do not get through.
+type deaf struct{ *queue.List }
+
+func (deaf) Extend(context.Context, string) (bool, error) { return false, errDown }
+
+// TestWorkerThatSleepsPastItsLeaseSellsNothingTwice stops a worker in the middle of its write until another one has written the batch (window W6).
+func TestWorkerThatSleepsPastItsLeaseSellsNothingTwice(t *testing.T) {
+	w := newWorlds(t)()
+	const n = 6
+	w.push(n)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	asleep, wake := make(chan struct{}), make(chan struct{})
+	m := &counts{}
+	var all sync.WaitGroup
+	once := sync.OnceFunc(func() { close(asleep); <-wake })
+	run := func(q worker.Queue, s worker.Store, cfg worker.Config) {
+		all.Go(func() { _ = worker.New(q, s, cfg).Run(ctx) })
+	}
+	run(deaf{w.list}, storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }), config(m))
+	<-asleep
+	w.expireLeases()
+	run(w.list, w.store, config(nil))
+	testenv.Eventually(t, 20*time.Second, "the second worker wrote the batch", func() bool { return w.stats() == queue.Stats{Dead: 1} })
+	close(wake)
+	testenv.Eventually(t, 20*time.Second, "the first worker learned that its lease was lost", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.lost == 1
+	})
+	stop()
+	all.Wait()
+	if sold := w.sold(); sold != n-1 {
+		t.Errorf("%d orders are sold, want %d", sold, n-1)
+	}
+	if s := w.stats(); s != (queue.Stats{Dead: 1}) {
+		t.Errorf("the queue is left with %+v", s)
+	}
+}

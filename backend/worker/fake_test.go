@@ -1,0 +1,210 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/backend/worker"
+)
+
+const leaseTime = 9 * time.Second
+
+func order(n int) sale.Order {
+	return sale.Order{
+		ID: sale.NewOrderID(sale.Epoch, uint32(n)), SaleID: "drop", Buyer: fmt.Sprintf("buyer %d", n), Nth: 1, Serial: int64(n),
+		Status: sale.StatusQueued,
+	}
+}
+
+func orders(n int) []sale.Order {
+	var all []sale.Order
+	for i := 1; i <= n; i++ {
+		all = append(all, order(i))
+	}
+	return all
+}
+
+// fakeQueue hands out batches that the test has made, and keeps a diary of what the worker does.
+type fakeQueue struct {
+	mu       sync.Mutex
+	batches  [][]sale.Order
+	diary    []string
+	failures []queue.Failure
+	released []string
+	ids      []string
+	acks     []string
+	extended int
+	waits    int
+
+	takeErrs []error                          // for one call each
+	ackErrs  []error                          // for one call with failures each
+	extend   func(n int) (lost bool, e error) // by its count; nil: never lost
+	emptied  chan struct{}                    // receives when a take finds nothing
+}
+
+func newQueue(batches ...[]sale.Order) *fakeQueue {
+	return &fakeQueue{batches: batches, emptied: make(chan struct{}, 1)}
+}
+
+func (q *fakeQueue) note(format string, args ...any) {
+	q.diary = append(q.diary, fmt.Sprintf(format, args...))
+}
+
+func (q *fakeQueue) TakeAs(_ context.Context, id string, _ int, ack string) (queue.Batch, bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ids, q.acks = append(q.ids, id), append(q.acks, ack)
+	if len(q.takeErrs) > 0 {
+		err := q.takeErrs[0]
+		q.takeErrs = q.takeErrs[1:]
+		q.note("take fails")
+		return queue.Batch{}, false, err
+	}
+	if ack != "" {
+		q.note("ack")
+	}
+	if len(q.batches) == 0 {
+		select {
+		case q.emptied <- struct{}{}:
+		default:
+		}
+		return queue.Batch{}, false, nil
+	}
+	b := queue.Batch{ID: id, Messages: q.batches[0]}
+	q.batches = q.batches[1:]
+	q.note("take %d", len(b.Messages))
+	return b, false, nil
+}
+
+func (q *fakeQueue) Ack(_ context.Context, _ string, failures ...queue.Failure) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.ackErrs) > 0 && len(failures) > 0 {
+		err := q.ackErrs[0]
+		q.ackErrs = q.ackErrs[1:]
+		q.note("ack fails")
+		return false, err
+	}
+	if len(failures) == 0 {
+		q.note("ack")
+	} else {
+		q.note("ack, %d failed", len(failures))
+	}
+	q.failures = append(q.failures, failures...)
+	return false, nil
+}
+
+func (q *fakeQueue) Release(_ context.Context, id string) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.note("release")
+	q.released = append(q.released, id)
+	return false, nil
+}
+
+func (q *fakeQueue) Extend(context.Context, string) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.extended++
+	if q.extend == nil {
+		return false, nil
+	}
+	return q.extend(q.extended)
+}
+
+func (q *fakeQueue) Wait(_ context.Context, timeout time.Duration) (bool, error) {
+	q.mu.Lock()
+	q.waits++
+	q.mu.Unlock()
+	time.Sleep(timeout) // of the bubble's clock
+	return false, nil
+}
+
+func (q *fakeQueue) Lease() time.Duration { return leaseTime }
+
+// storeFunc is a store that is one function.
+type storeFunc func(ctx context.Context, orders []sale.Order) error
+
+func (f storeFunc) Write(ctx context.Context, orders []sale.Order) error { return f(ctx, orders) }
+
+// ledger is a store that keeps what it is given.
+type ledger struct {
+	mu     sync.Mutex
+	rows   []sale.OrderID
+	writes int
+	refuse func(orders []sale.Order) error
+}
+
+func (l *ledger) Write(_ context.Context, orders []sale.Order) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	if l.refuse != nil {
+		if err := l.refuse(orders); err != nil {
+			return err
+		}
+	}
+	for _, o := range orders {
+		l.rows = append(l.rows, o.ID)
+	}
+	return nil
+}
+
+// counts is Metrics.
+type counts struct {
+	mu      sync.Mutex
+	kinds   map[string]int
+	lost    int
+	written int
+}
+
+func (c *counts) BatchWritten(orders int, _ time.Duration) {
+	c.mu.Lock()
+	c.written += orders
+	c.mu.Unlock()
+}
+func (c *counts) LeaseLost() { c.mu.Lock(); c.lost++; c.mu.Unlock() }
+func (c *counts) Failed(kind string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds == nil {
+		c.kinds = map[string]int{}
+	}
+	c.kinds[kind]++
+}
+
+var errDown = fmt.Errorf("connection refused: %w", sale.ErrUnavailable)
+
+// start runs a worker with one loop; stop ends it and waits.
+func start(t *testing.T, q worker.Queue, s worker.Store, cfg worker.Config) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg.Concurrency = 1
+	cfg.Log = slog.New(slog.DiscardHandler)
+	done := make(chan error, 1)
+	go func() { done <- worker.New(q, s, cfg).Run(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+func (q *fakeQueue) wantDiary(t *testing.T, want ...string) {
+	t.Helper()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.Equal(q.diary, want) {
+		t.Errorf("the worker did %q, want %q", q.diary, want)
+	}
+}
+
+var errOdd = errors.New("odd")

@@ -1,0 +1,48 @@
+package worker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/backend/worker"
+)
+
+func TestCountersCountUnderTheirPublishedNames(t *testing.T) {
+	r := prometheus.NewRegistry()
+	c := worker.NewCounters(r)
+	c.BatchWritten(7, time.Second)
+	c.Failed(worker.KindRejected)
+	c.LeaseLost()
+	c.Reclaimed(3)
+	want := `
+# HELP sluice_queue_reclaimed_total Messages given back because the lease of their batch ran out.
+# TYPE sluice_queue_reclaimed_total counter
+sluice_queue_reclaimed_total 3
+# HELP sluice_worker_batches_total Transactions in which orders were written.
+# TYPE sluice_worker_batches_total counter
+sluice_worker_batches_total 1
+# HELP sluice_worker_failures_total What went wrong, by kind: rejected, error, unavailable, queue.
+# TYPE sluice_worker_failures_total counter
+sluice_worker_failures_total{kind="error"} 0
+sluice_worker_failures_total{kind="queue"} 0
+sluice_worker_failures_total{kind="rejected"} 1
+sluice_worker_failures_total{kind="unavailable"} 0
+# HELP sluice_worker_lost_leases_total Batches that came to belong to another worker while this one worked on them.
+# TYPE sluice_worker_lost_leases_total counter
+sluice_worker_lost_leases_total 1
+# HELP sluice_worker_orders_written_total Orders written into the order store, repetitions included.
+# TYPE sluice_worker_orders_written_total counter
+sluice_worker_orders_written_total 7
+`
+	names := []string{
+		"sluice_queue_reclaimed_total", "sluice_worker_batches_total", "sluice_worker_failures_total", "sluice_worker_lost_leases_total",
+		"sluice_worker_orders_written_total",
+	}
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+}

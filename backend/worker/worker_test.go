@@ -1,0 +1,337 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	orderstore "sluice/backend/order"
+	"sluice/backend/sale"
+	"sluice/backend/worker"
+)
+
+func TestBatchIsAcknowledgedWithTheNextTakeAndNeverBeforeItsCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(3), orders(2))
+		stop := start(t, q, storeFunc(func(_ context.Context, o []sale.Order) error {
+			time.Sleep(time.Second)
+			q.mu.Lock()
+			q.note("write %d", len(o))
+			q.mu.Unlock()
+			return nil
+		}), worker.Config{})
+		<-q.emptied
+		stop()
+		q.wantDiary(t, "take 3", "write 3", "ack", "take 2", "write 2", "ack")
+	})
+}
+
+func TestIdleWorkerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		stop := start(t, q, &ledger{}, worker.Config{Idle: time.Second})
+		time.Sleep(100 * time.Second)
+		stop()
+		if q.waits < 99 || q.waits > 102 {
+			t.Errorf("%d waits of one second in 100 seconds", q.waits)
+		}
+	})
+}
+
+// TestOnlyTheOrdersAtFaultFail counts the writes too: bisecting must cost k*log(n), not n.
+func TestOnlyTheOrdersAtFaultFail(t *testing.T) {
+	const n = 512
+	for _, bad := range [][]int{{1}, {512}, {300}, {7, 8}, {1, 100, 511}, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(orders(n))
+			s := &ledger{refuse: func(o []sale.Order) error {
+				for _, o := range o {
+					if slices.Contains(bad, int(o.ID.Sequence())) {
+						return fmt.Errorf("%w: would oversell", orderstore.ErrRejected)
+					}
+				}
+				return nil
+			}}
+			m := &counts{}
+			stop := start(t, q, s, worker.Config{Metrics: m})
+			<-q.emptied
+			stop()
+
+			var failed []int
+			for _, f := range q.failures {
+				failed = append(failed, int(f.ID.Sequence()))
+				if !f.Permanent || f.Reason == "" {
+					t.Errorf("the failure is %+v", f)
+				}
+			}
+			if !slices.Equal(failed, bad) {
+				t.Errorf("failed: %v, want %v", failed, bad)
+			}
+			if len(s.rows) != n-len(bad) || m.written != n-len(bad) || m.kinds[worker.KindRejected] != len(bad) {
+				t.Errorf("%d rows, %+v", len(s.rows), m)
+			}
+			if most := 1 + 2*9*len(bad); s.writes > most {
+				t.Errorf("%d writes for %d bad orders, want at most %d", s.writes, len(bad), most)
+			}
+		})
+	}
+}
+
+func TestUnknownErrorIsTriedAgainLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(4))
+		stop := start(t, q, &ledger{refuse: func(o []sale.Order) error {
+			if slices.Contains(o, order(3)) {
+				return errOdd
+			}
+			return nil
+		}}, worker.Config{})
+		<-q.emptied
+		stop()
+		if len(q.failures) != 1 || q.failures[0].ID != order(3).ID || q.failures[0].Permanent {
+			t.Errorf("failures: %+v", q.failures)
+		}
+	})
+}
+
+func TestPanicFailsOneOrderAndTheWorkerLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(4), orders(1))
+		s := &ledger{}
+		stop := start(t, q, storeFunc(func(ctx context.Context, o []sale.Order) error {
+			if slices.Contains(o, order(2)) {
+				panic("boom")
+			}
+			return s.Write(ctx, o)
+		}), worker.Config{})
+		<-q.emptied
+		stop()
+		if len(q.failures) != 1 || q.failures[0].ID != order(2).ID || q.failures[0].Permanent || len(s.rows) != 4 {
+			t.Errorf("failures: %+v, %d rows", q.failures, len(s.rows))
+		}
+	})
+}
+
+func TestStoreThatIsDownBurnsNoAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, m, s := newQueue(orders(5)), &counts{}, &ledger{}
+		began := time.Now()
+		const outage = 5 * time.Minute
+		s.refuse = func([]sale.Order) error {
+			if time.Since(began) < outage {
+				return errDown
+			}
+			return nil
+		}
+		stop := start(t, q, s, worker.Config{Metrics: m})
+		<-q.emptied
+		if late := time.Since(began) - outage; late > 3*time.Second {
+			t.Errorf("written %s after the outage", late)
+		}
+		stop()
+		q.wantDiary(t, "take 5", "ack")
+		if want := int(outage / (leaseTime / 3)); q.extended < want-1 {
+			t.Errorf("the lease was extended %d times in %s, want %d", q.extended, outage, want)
+		}
+		if n := m.kinds[worker.KindUnavailable]; n < int(outage/(2*time.Second)) || n > 2000 {
+			t.Errorf("%d attempts in %s", n, outage)
+		}
+	})
+}
+
+func TestBisectDuringAnOutageKeepsWhatItKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(4))
+		calls := 0
+		s := &ledger{refuse: func(o []sale.Order) error {
+			if calls++; calls%2 == 0 {
+				return errDown
+			}
+			if slices.Contains(o, order(4)) {
+				return orderstore.ErrRejected
+			}
+			return nil
+		}}
+		stop := start(t, q, s, worker.Config{})
+		<-q.emptied
+		stop()
+		if len(q.failures) != 1 || q.failures[0].ID != order(4).ID || len(s.rows) != 3 {
+			t.Errorf("failures: %+v, rows: %v", q.failures, s.rows)
+		}
+	})
+}
+
+func TestSlowWriteKeepsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(1))
+		q.extend = func(n int) (bool, error) {
+			if n%2 == 0 {
+				return false, errDown // now and then it does not get through
+			}
+			return false, nil
+		}
+		stop := start(t, q, storeFunc(func(context.Context, []sale.Order) error {
+			time.Sleep(25 * time.Second)
+			return nil
+		}), worker.Config{})
+		<-q.emptied
+		stop()
+		if q.extended != 8 {
+			t.Errorf("extended %d times in 25 s with a lease of %s, want 8", q.extended, leaseTime)
+		}
+		q.wantDiary(t, "take 1", "ack")
+	})
+}
+
+func TestLostLeaseStopsTheWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, m := newQueue(orders(2), orders(1)), &counts{}
+		q.extend = func(n int) (bool, error) { return n == 2, nil }
+		stop := start(t, q, storeFunc(func(ctx context.Context, o []sale.Order) error {
+			if len(o) == 1 {
+				return nil
+			}
+			<-ctx.Done()
+			return fmt.Errorf("%w: %w", sale.ErrUnavailable, ctx.Err())
+		}), worker.Config{Metrics: m})
+		<-q.emptied
+		stop()
+		q.wantDiary(t, "take 2", "take 1", "ack") // nothing is done about the first batch any more
+		if m.lost != 1 || len(q.released) > 0 || q.acks[1] != "" {
+			t.Errorf("lost %d, released %v, acknowledged %q", m.lost, q.released, q.acks)
+		}
+	})
+}
+
+func TestWriteThatHangsIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(1))
+		hangs := 0
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error {
+			if hangs++; hangs < 3 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}), worker.Config{WriteTimeout: time.Minute})
+		<-q.emptied
+		stop()
+		q.wantDiary(t, "take 1", "ack")
+	})
+}
+
+func TestFailedTakeIsRepeatedAsItWas(t *testing.T) { // window W8
+	synctest.Test(t, func(t *testing.T) {
+		q, m := newQueue(orders(3), orders(1)), &counts{}
+		q.takeErrs = []error{errDown, errDown}
+		stop := start(t, q, &ledger{}, worker.Config{Metrics: m})
+		<-q.emptied
+		stop()
+		if q.ids[0] != q.ids[1] || q.ids[1] != q.ids[2] {
+			t.Errorf("the repeated takes had other ids: %q", q.ids)
+		}
+		if q.ids[3] == q.ids[2] || q.acks[3] != q.ids[2] {
+			t.Errorf("the take after it was %q, acknowledging %q", q.ids[3], q.acks[3])
+		}
+		if m.kinds[worker.KindQueue] != 2 || m.lost != 0 {
+			t.Errorf("counted %+v", m)
+		}
+	})
+}
+
+func TestFailedAckOfFailuresIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(2))
+		q.ackErrs = []error{errDown, errDown}
+		stop := start(t, q, &ledger{refuse: func(o []sale.Order) error {
+			if slices.Contains(o, order(1)) {
+				return orderstore.ErrRejected
+			}
+			return nil
+		}}, worker.Config{})
+		<-q.emptied
+		stop()
+		q.wantDiary(t, "take 2", "ack fails", "ack fails", "ack, 1 failed")
+	})
+}
+
+func TestStopFinishesTheWriteUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(3), orders(1))
+		writing := make(chan struct{})
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error {
+			close(writing)
+			time.Sleep(5 * time.Second)
+			return ctx.Err()
+		}), worker.Config{DrainTimeout: 6 * time.Second})
+		<-writing
+		stop()
+		q.wantDiary(t, "take 3", "ack") // and takes nothing more
+	})
+}
+
+func TestStopGivesBackWhatTakesTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(3))
+		writing := make(chan struct{})
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error {
+			close(writing)
+			<-ctx.Done()
+			return ctx.Err()
+		}), worker.Config{DrainTimeout: 6 * time.Second})
+		<-writing
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took != 6*time.Second {
+			t.Errorf("stopping took %s", took)
+		}
+		q.wantDiary(t, "take 3", "release")
+	})
+}
+
+func TestStopDoesNotWaitForAStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(3))
+		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return errDown }}, worker.Config{DrainTimeout: time.Hour})
+		time.Sleep(time.Minute)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("stopping took %s", took)
+		}
+		q.wantDiary(t, "take 3", "release")
+	})
+}
+
+func TestStopSettlesATakeThatMayHaveHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(3))
+		stop := start(t, q, storeFunc(func(context.Context, []sale.Order) error {
+			q.mu.Lock()
+			q.takeErrs = slices.Repeat([]error{errDown}, 1_000_000)
+			q.mu.Unlock()
+			return nil
+		}), worker.Config{})
+		time.Sleep(time.Minute)
+		stop()
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		last := q.ids[len(q.ids)-1]
+		if !slices.Equal(q.released, []string{last}) || !slices.Equal(q.diary[len(q.diary)-2:], []string{"ack", "release"}) {
+			t.Errorf("released %q; at last the worker did %q", q.released, q.diary[len(q.diary)-2:])
+		}
+	})
+}
+
+func TestRunReturnsWhenItsContextIsDoneAtTheStart(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("at once"))
+	q := newQueue(orders(1))
+	if err := worker.New(q, &ledger{}, worker.Config{}).Run(ctx); err != nil || len(q.ids) > 0 {
+		t.Errorf("run: %v; it took %d batches", err, len(q.ids))
+	}
+}
