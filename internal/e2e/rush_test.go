@@ -37,18 +37,19 @@ func rush(t *testing.T, edge string) {
 	ctx, stop := context.WithCancel(context.Background())
 	var sent atomic.Int64
 	var wg sync.WaitGroup
-	wg.Go(func() { // each fault comes at a share of the requests, so a slow machine sees them all
+	got := &tally{status: map[string]int{}, accepted: map[string]string{}}
+	wg.Go(func() { // each fault comes at a share of the units sold, so that it comes while the sale runs
 		defer close(faults)
 		for _, f := range []struct {
 			at   float64
 			name string
 			do   func()
 		}{
-			{0.001, "worker 1 killed", s.workers[0].crash},
-			{0.02, "backend 2 killed", s.backends[1].crash},
-			{0.3, "worker 2 killed", s.workers[1].crash},
+			{0.1, "worker 1 killed", s.workers[0].crash},
+			{0.3, "backend 2 killed", s.backends[1].crash},
+			{0.6, "worker 1 killed again", s.workers[0].crash},
 		} {
-			for float64(sent.Load()) < f.at*float64(requests) && ctx.Err() == nil {
+			for float64(got.sold()) < f.at*float64(units) && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
 			f.do()
@@ -56,7 +57,7 @@ func rush(t *testing.T, edge string) {
 		}
 	})
 	begin := time.Now()
-	got := storm(t, s, requests, buyers, &sent)
+	storm(s, got, requests, buyers, &sent)
 	took := time.Since(begin)
 	stop()
 	wg.Wait()
@@ -106,8 +107,13 @@ func (t *tally) String() string {
 	return strings.Join(append(lines, fmt.Sprintf("  %-32s %7d", "no answer", t.dropped)), "\n")
 }
 
-func storm(t *testing.T, s *stack, requests, buyers int, sent *atomic.Int64) *tally {
-	got := &tally{status: map[string]int{}, accepted: map[string]string{}}
+func (t *tally) sold() int {
+	t.Lock()
+	defer t.Unlock()
+	return len(t.accepted)
+}
+
+func storm(s *stack, got *tally, requests, buyers int, sent *atomic.Int64) {
 	tokens := make([]string, buyers)
 	for i := range tokens {
 		tokens[i] = s.token(fmt.Sprint("buyer-", i))
@@ -137,7 +143,6 @@ func storm(t *testing.T, s *stack, requests, buyers int, sent *atomic.Int64) *ta
 	}
 	wg.Wait()
 	sent.Store(int64(requests))
-	return got
 }
 
 func (t *tally) note(buyer string, resp *fasthttp.Response, err error) {
