@@ -28,14 +28,13 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 			g.refuse(ctx, x, i)
 			return 0, false
 		}
-		subject, err := g.buyer(x)
+		buyer, err := g.verifier.verify(x.headers.raw())
 		switch {
 		case err == nil:
-			key := g.names.Text(subject)
 			for i := byIP; i < len(x.asks); i++ {
-				x.asks[i].Key = key
+				x.asks[i].Key = buyer.key
 			}
-			x.buyer = append(x.buyer, subject...)
+			x.buyer = buyer.subject
 		case enforced(x.rules[byIP:]):
 			if i := g.table.Take(now, x.asks[:byIP], x.verdicts[:byIP]); i >= 0 {
 				g.refuse(ctx, x, i)

@@ -33,7 +33,8 @@ type exchange struct {
 	doomed     []byte // names of response headers to drop, each ending in a line feed
 
 	// for the log
-	buyer     []byte
+	logged    bool
+	buyer     string
 	verdict   string
 	rule      *rule
 	remaining int
@@ -46,7 +47,7 @@ func (x *exchange) reset() {
 	x.headers.reset()
 	clear(x.rules)
 	*x = exchange{gateway: x.gateway, headers: x.headers, path: x.path[:0], rules: x.rules[:0], asks: x.asks[:0], verdicts: x.verdicts[:0],
-		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], request: x.request[:0], doomed: x.doomed[:0], buyer: x.buyer[:0]}
+		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], request: x.request[:0], doomed: x.doomed[:0]}
 }
 
 func (x *exchange) note(verdict string, r *rule, remaining int) {
@@ -147,8 +148,8 @@ func ownOfConnection(name []byte) bool {
 	switch len(name) {
 	case len("te"):
 		return foldedEqual(name, "te")
-	case len("date"): // fasthttp writes one
-		return foldedEqual(name, "date")
+	case len("date"): // fasthttp writes one, and leaves out another only if it is spelled like its own
+		return foldedEqual(name, "date") && string(name) != "Date"
 	case len("trailer"):
 		return foldedEqual(name, "trailer") || foldedEqual(name, "upgrade")
 	case len("keep-alive"):

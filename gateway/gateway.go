@@ -30,8 +30,9 @@ type Config struct {
 
 	Secret string // the tokens are signed with it; 32 bytes at least
 
-	Logger   *slog.Logger          // default: none
-	Registry prometheus.Registerer // default: none
+	Logger    *slog.Logger          // default: none
+	AccessLog io.Writer             // gets one JSON object a request, as the nginx edge writes it, about once a second; default: none
+	Registry  prometheus.Registerer // default: none
 
 	Buckets  int // live buckets of all rules together; default limit.DefaultCapacity
 	MaxConns int // client connections; default 16384
@@ -81,12 +82,12 @@ type Gateway struct {
 	clock    *clock
 	now      func() int64
 	random   func(n int) int
-	key      *token.Key
+	verifier *verifier
 	table    *limit.Table
-	names    limit.Namer
 	policy   atomic.Pointer[snapshot]
 	reloader *reloader
 	metrics  *metrics
+	access   *accessLog // may be nil
 	balancer balancer
 	streams  streams
 	timeouts struct{ get, other, silence time.Duration }
@@ -101,19 +102,23 @@ type Gateway struct {
 func New(config Config) (*Gateway, error) {
 	config.defaults()
 	g := &Gateway{config: config, log: config.Logger, clock: newClock(), random: config.Random, table: limit.NewTable(config.Buckets),
-		names: limit.NewNamer(), draining: make(chan struct{})}
+		draining: make(chan struct{})}
 	if g.now = config.Now; g.now == nil {
 		g.now = g.clock.now
 	}
 	g.timeouts.get, g.timeouts.other, g.timeouts.silence = config.GetTimeout, config.PostTimeout, config.SilenceTimeout
 	g.exchanges.New = func() any { return &exchange{gateway: g} }
 	var errs []error
-	var err error
-	if g.key, err = token.NewKey(config.Secret); err != nil {
+	key, err := token.NewKey(config.Secret)
+	if err != nil {
 		errs = append(errs, err)
 	}
+	g.verifier = newVerifier(key, limit.NewNamer())
 	if g.metrics, err = newMetrics(config.Registry); err != nil {
 		errs = append(errs, fmt.Errorf("gateway: metrics: %w", err))
+	}
+	if config.AccessLog != nil {
+		g.access = &accessLog{to: config.AccessLog, log: g.log}
 	}
 	g.streams.counted = func(n int) { g.metrics.streams.Set(float64(n)) }
 	switch n := len(config.Upstreams); {
@@ -199,6 +204,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	for _, u := range g.balancer.upstreams {
 		u.close()
 	}
+	g.access.flush()
 	return err
 }
 
@@ -247,9 +253,10 @@ func (g *Gateway) housekeep(ctx context.Context) {
 	}
 }
 
-// runOnce does what is due once a second: a changed policy is taken over, buckets and connections that are of no more use are dropped.
+// runOnce does what is due once a second: a changed policy is taken over, the log written, and buckets and connections that are of no more use dropped.
 func (g *Gateway) runOnce() {
 	g.reload()
+	g.access.flush()
 	g.metrics.buckets.Set(float64(g.table.Sweep(g.now())))
 	for _, u := range g.balancer.upstreams {
 		u.prune()

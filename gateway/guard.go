@@ -86,6 +86,10 @@ func (g *guard) scan(p []byte) int {
 			}
 			continue
 		}
+		if n := g.skim(p[i:]); n > 0 {
+			i += n
+			continue
+		}
 		if g.size++; g.size > maxHead {
 			g.fault = headTooBig
 		} else {
@@ -97,6 +101,31 @@ func (g *guard) scan(p []byte) int {
 		i++
 	}
 	return len(p)
+}
+
+// skim takes the bytes at the beginning of p that change nothing: the inside of a name, a value or a target. Most of a head is that.
+func (g *guard) skim(p []byte) (n int) {
+	p = p[:min(len(p), maxHead-g.size)]
+	switch {
+	case g.state == inName:
+		for n < len(p) && isToken[p[n]] {
+			if g.column < len(g.name) {
+				g.name[g.column] = lower(p[n])
+			}
+			g.column++
+			n++
+		}
+	case g.state == inValue && g.field == otherField:
+		for n < len(p) && isText[p[n]] {
+			n++
+		}
+	case g.state == inRequestLine && g.spaces == 1 && g.column > 0:
+		for n < len(p) && isText[p[n]] && p[n] > ' ' && p[n] != '#' {
+			n++
+		}
+	}
+	g.size += n
+	return n
 }
 
 func (g *guard) step(c byte) {
@@ -292,6 +321,14 @@ var isToken = func() (t [256]bool) {
 	}
 	for _, c := range "!#$%&'*+-.^_`|~" {
 		t[c] = true
+	}
+	return t
+}()
+
+// isText has the bytes of header values.
+var isText = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= ' ' && c != 0x7f || c == '\t'
 	}
 	return t
 }()

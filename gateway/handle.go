@@ -16,6 +16,9 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 		g.metrics.answered(ctx.Response.StatusCode())
+		if g.access != nil && x.logged {
+			g.access.add(ctx, x)
+		}
 		x.reset()
 		g.exchanges.Put(x)
 	}()
@@ -48,6 +51,7 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
 		answer(ctx, fasthttp.StatusNotFound, bodyNotFound)
 		return
 	}
+	x.logged = true
 	policy := g.policy.Load()
 	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
 	x.newID()
@@ -63,13 +67,4 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
 		ctx.Response.Header.Add("RateLimit-Policy", asString(x.quotaPolicy))
 		ctx.Response.Header.Add("RateLimit", asString(x.quota))
 	}
-}
-
-// buyer is the verified subject of the request's token.
-func (g *Gateway) buyer(x *exchange) (string, error) {
-	raw := x.headers.raw()
-	if len(raw) == 0 {
-		return "", errNoToken
-	}
-	return g.key.Verify(asString(raw))
 }

@@ -106,7 +106,6 @@ func (e *edge) count(t testing.TB, name string, labels ...string) float64 {
 	return 0
 }
 
-
 // request is what a backend was asked.
 type request struct {
 	method, target, host, body string

@@ -53,8 +53,14 @@ func (k *Key) Sign(sub string, ttl time.Duration) (string, error) {
 
 // Verify returns the verified subject.
 func (k *Key) Verify(raw string) (sub string, err error) {
+	sub, _, err = k.VerifyUntil(raw)
+	return sub, err
+}
+
+// VerifyUntil returns the verified subject and when the token expires, for callers that remember what they have verified.
+func (k *Key) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
 	if len(raw) > MaxLen || strings.Count(raw, ".") != 2 {
-		return "", fmt.Errorf("%w: not three segments of at most %d bytes", ErrInvalid, MaxLen)
+		return "", time.Time{}, fmt.Errorf("%w: not three segments of at most %d bytes", ErrInvalid, MaxLen)
 	}
 	var claims jwt.RegisteredClaims
 	t, err := k.parser.ParseWithClaims(raw, &claims, func(t *jwt.Token) (any, error) {
@@ -64,10 +70,10 @@ func (k *Key) Verify(raw string) (sub string, err error) {
 		return k.secret, nil
 	})
 	if err != nil || !t.Valid {
-		return "", fmt.Errorf("%w: %v", ErrInvalid, err)
+		return "", time.Time{}, fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
 	if claims.Subject == "" {
-		return "", fmt.Errorf("%w: no sub", ErrInvalid)
+		return "", time.Time{}, fmt.Errorf("%w: no sub", ErrInvalid)
 	}
-	return claims.Subject, nil
+	return claims.Subject, claims.ExpiresAt.Time, nil
 }
