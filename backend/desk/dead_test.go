@@ -118,6 +118,25 @@ func TestCancelInARedisThatLostTheSale(t *testing.T) {
 	w.wantBooks("s", 5, 0)
 }
 
+// Another process is loading the sale, and has counted the dead order as holding its unit, while the order is cancelled.
+func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	s := w.create("s", 5).Sale
+	dead := w.die("s", "bob")
+	lane := keyspace.Space{Lanes: lanes}.LaneOf("s")
+	if err := w.redis.Client().Del(w.ctx, lane.Sale("s"), lane.Stock("s"), lane.Buyers("s")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { // asked for rows after the queue was counted
+		_, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("s", 5, 0)
+}
+
 func TestRetryPutsTheOrderBack(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -150,6 +169,9 @@ func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
 	}
 	if err := w.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("%v", err)
+	}
+	if log, err := w.store.Log(w.ctx, 1); err != nil || log[0].Action == "dead.retry" {
+		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
 	}
 	page, _, err := w.Dead(w.ctx, queue.DeadQuery{})
 	if err != nil || len(page) != 1 || !page[0].Cancelling {

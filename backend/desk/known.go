@@ -3,7 +3,9 @@ package desk
 import "sync/atomic"
 
 // known are the ids of the sales that SQL had when it was last read.
-type known struct{ ids atomic.Pointer[map[string]bool] }
+type known struct {
+	ids atomic.Pointer[map[string]bool]
+}
 
 func (k *known) set(ids map[string]bool) { k.ids.Store(&ids) }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/order/ordertest"
 	"sluice/backend/sale"
 	"sluice/internal/testenv"
@@ -268,6 +269,31 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 	wg.Wait()
 	w.wantBooks("a", 10, 0)
 	w.wantBooks("b", 30, 0)
+}
+
+// Between the desk's first look and its load, a process that has not heard of the change loads the sale as it was.
+func TestChangeIsNotHiddenByASlowerLoad(t *testing.T) {
+	w := newWorld(t)
+	s, err := w.store.CreateSale(w.ctx, ordertest.Sale("s", 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(w.store, lateStock{w.stock, s}, nil, nil)
+	if v, err := d.Pause(w.ctx, "ann", "s"); err != nil || v.State != sale.StatePaused || v.Live == nil || v.Live.Version != 2 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+type lateStock struct {
+	*admission.Stock
+	old sale.Sale
+}
+
+func (s lateStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
+	if err := s.Stock.Load(ctx, s.old, orders); err != nil {
+		return err
+	}
+	return s.Stock.Load(ctx, n, orders)
 }
 
 func TestRunHealsAndLogsFailureOnce(t *testing.T) {

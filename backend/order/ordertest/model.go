@@ -89,7 +89,7 @@ func model(t *testing.T, e *env) {
 				ID: sale.OrderID(run<<16 | int64(n+1)), SaleID: names[n%2], Buyer: string(rune('p' + n/2%4)), Nth: 1 + n/8%2, Serial: int64(n + 1),
 			}
 		})
-		r.Repeat(map[string]func(*rapid.T){
+		steps := map[string]func(*rapid.T){
 			"write": func(r *rapid.T) {
 				batch := rapid.SliceOfN(anOrder, 0, 6).Draw(r, "batch")
 				if rapid.IntRange(0, 9).Draw(r, "stranger") == 0 {
@@ -146,8 +146,11 @@ func model(t *testing.T, e *env) {
 					r.Fatalf("%+v, %v; want %+v", got, err, *s)
 				}
 			},
-			"": func(r *rapid.T) { w.check(r, e) },
-		})
+		}
+		for range rapid.IntRange(1, 25).Draw(r, "steps") {
+			steps[rapid.SampledFrom([]string{"write", "write", "write", "cancel", "restock", "switch"}).Draw(r, "step")](r)
+		}
+		w.check(r, e)
 	})
 }
 
