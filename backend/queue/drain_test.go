@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/worker"
 	"sluice/internal/testenv"
 )
 
@@ -26,6 +28,7 @@ func BenchmarkDrain(b *testing.B) {
 		fill  func(*redis.Client, int) error
 		drain func(*redis.Client, int) error
 	}{
+		{"worker500", fillList, drainWorker},
 		{"list500", fillList, drainList(500)},
 		{"list100", fillList, drainList(100)},
 		{"stream100", fillStream, drainStream},
@@ -83,6 +86,29 @@ func drainList(limit int) func(*redis.Client, int) error {
 			}
 		})
 	}
+}
+
+type nothing func(n int)
+
+func (f nothing) Write(_ context.Context, orders []sale.Order) error { f(len(orders)); return nil }
+
+// drainWorker runs the real worker over a store that does nothing.
+func drainWorker(client *redis.Client, n int) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var written atomic.Int64
+	all := make(chan struct{})
+	store := nothing(func(k int) {
+		if written.Add(int64(k)) == int64(n) {
+			close(all)
+		}
+	})
+	w := worker.New(queue.NewList(client, 0, queue.Config{}), store, worker.Config{Concurrency: drainWorkers, Idle: 10 * time.Millisecond})
+	ran := make(chan error)
+	go func() { ran <- w.Run(ctx) }()
+	<-all
+	stop()
+	return <-ran
 }
 
 func fillStream(client *redis.Client, n int) error {

@@ -51,6 +51,18 @@ var wakeTests = []test{
 					t.Error(err)
 				}
 			},
+			"all of it, again and again": func(h h) {
+				h.push(orders(1, 9)...)
+				h.push(order(10))
+				for range 3 {
+					h.take(1, "")
+				}
+				h.Advance(lease)
+				h.reclaim(3)
+				if _, err := h.Queue.Release(t.Context(), h.take(1, "").ID); err != nil {
+					t.Error(err)
+				}
+			},
 			"take that leaves some": func(h h) {
 				h.push(orders(1, 2)...)
 				h.drainWake()
