@@ -34,7 +34,6 @@ type house struct {
 	*Admitter
 	*Stock
 	c *redis.Client
-	n int
 }
 
 func newHouse(c *redis.Client) *house {

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -64,7 +65,7 @@ func (s *Stock) putBuyers(ctx context.Context, key string, buyers map[string]str
 	const chunk = 1000
 	pipe := s.client.Pipeline()
 	flush := func() error {
-		if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return unavailable("load buyers", err)
 		}
 		return nil

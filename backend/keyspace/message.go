@@ -33,11 +33,13 @@ var ErrMessage = errors.New("keyspace: not a queue message")
 // DecodeMessage reads the wire form; the order's status is queued.
 func DecodeMessage(s string) (Message, error) {
 	var f [5]string
-	rest, ok := s, true
+	rest := s
 	for i := range 4 {
-		if f[i], rest, ok = strings.Cut(rest, " "); !ok {
+		field, after, found := strings.Cut(rest, " ")
+		if !found {
 			return Message{}, ErrMessage
 		}
+		f[i], rest = field, after
 	}
 	f[4] = rest
 	id, err := sale.ParseOrderID(f[0])

@@ -54,13 +54,13 @@ func (p *program) backendCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			public, err := net.Listen("tcp", cfg.listen)
+			public, err := listen(cmd.Context(), "listen", cfg.listen)
 			if err != nil {
-				return usage("--listen: %w", err)
+				return err
 			}
-			admin, err := net.Listen("tcp", cfg.admin)
+			admin, err := listen(cmd.Context(), "admin", cfg.admin)
 			if err != nil {
-				return usage("--admin: %w", err)
+				return err
 			}
 			log.Info("backend is up", "listen", public.Addr().String(), "admin", admin.Addr().String())
 			return b.run(cmd.Context(), public, admin)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -60,6 +61,15 @@ func (m *mistakes) checkListen(flag, addr string) {
 	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
 		m.add("--%s %q: want host:port", flag, addr)
 	}
+}
+
+// listen opens a listener for the address that a flag gave.
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, usage("--%s: %w", flag, err)
+	}
+	return ln, nil
 }
 
 func (m *mistakes) checkSecret(secret string) {

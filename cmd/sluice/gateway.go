@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -46,9 +45,9 @@ func (p *program) gatewayCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			ln, err := net.Listen("tcp", cfg.Listen)
+			ln, err := listen(cmd.Context(), "listen", cfg.Listen)
 			if err != nil {
-				return usage("--listen: %w", err)
+				return err
 			}
 			log.Info("gateway is up", "listen", ln.Addr().String())
 			group, ctx := errgroup.WithContext(cmd.Context())
@@ -70,9 +69,9 @@ func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prome
 	if addr == "" {
 		return nil
 	}
-	ln, err := net.Listen("tcp", addr)
+	ln, err := listen(ctx, "metrics", addr)
 	if err != nil {
-		return usage("--metrics: %w", err)
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))

@@ -133,10 +133,10 @@ func refusal(status int, body []byte) error {
 	return errors.New(text)
 }
 
-// show prints v as JSON with --json, else as print does.
-func (o *operator) show(v any, print func(w io.Writer)) error {
+// show prints v as JSON with --json, else as people read it.
+func (o *operator) show(v any, table func(w io.Writer)) error {
 	if !o.json {
-		print(o.p.out)
+		table(o.p.out)
 		return nil
 	}
 	e := json.NewEncoder(o.p.out)

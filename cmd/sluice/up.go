@@ -115,15 +115,15 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 
-	front, err := net.Listen("tcp", cfg.listen)
+	front, err := listen(ctx, "listen", cfg.listen)
 	if err != nil {
-		return usage("--listen: %w", err)
+		return err
 	}
-	admin, err := net.Listen("tcp", cfg.admin)
+	admin, err := listen(ctx, "admin", cfg.admin)
 	if err != nil {
-		return usage("--admin: %w", err)
+		return err
 	}
-	behind, err := net.Listen("tcp", "127.0.0.1:0")
+	behind, err := listen(ctx, "listen", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/valyala/fasthttp"
+
+	"sluice/internal/testenv"
 )
 
 // The rush: far more buyers than units, each asking again and again, through an edge, while processes are killed. Its size comes from
@@ -49,9 +51,9 @@ func rush(t *testing.T, edge string) {
 			{0.3, "backend 2 killed", s.backends[1].crash},
 			{0.6, "worker 1 killed again", s.workers[0].crash},
 		} {
-			for float64(got.sold()) < f.at*float64(units) && ctx.Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
+			testenv.Eventually(t, 5*time.Minute, "enough units sold for: "+f.name, func() bool {
+				return float64(got.sold()) >= f.at*float64(units) || ctx.Err() != nil
+			})
 			f.do()
 			faults <- fmt.Sprintf("%s after %d requests", f.name, sent.Load())
 		}
@@ -119,7 +121,7 @@ func storm(s *stack, got *tally, requests, buyers int, sent *atomic.Int64) {
 		tokens[i] = s.token(fmt.Sprint("buyer-", i))
 	}
 	const senders = 128
-	c := &fasthttp.Client{MaxConnsPerHost: senders, ReadTimeout: 10 * time.Second, MaxIdemponentCallAttempts: 1, RetryIf: func(*fasthttp.Request) bool { return false }}
+	c := &fasthttp.Client{MaxConnsPerHost: senders, ReadTimeout: 10 * time.Second, MaxIdemponentCallAttempts: 1, RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false }}
 	url := s.base + "/v1/sales/rush/orders"
 	var wg sync.WaitGroup
 	for sender := range senders {

@@ -62,7 +62,7 @@ func (k *Key) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 	if len(raw) > MaxLen || strings.Count(raw, ".") != 2 {
 		return "", time.Time{}, fmt.Errorf("%w: not three segments of at most %d bytes", ErrInvalid, MaxLen)
 	}
-	var claims jwt.RegisteredClaims
+	var claims claims
 	t, err := k.parser.ParseWithClaims(raw, &claims, func(t *jwt.Token) (any, error) {
 		if _, has := t.Header["crit"]; has {
 			return nil, errors.New("crit is not supported")
@@ -76,4 +76,35 @@ func (k *Key) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 		return "", time.Time{}, fmt.Errorf("%w: no sub", ErrInvalid)
 	}
 	return claims.Subject, claims.ExpiresAt.Time, nil
+}
+
+// claims are what Verify reads. Times are numbers and nothing else: the library's own type takes strings as well.
+type claims struct {
+	Subject   string   `json:"sub"`
+	ExpiresAt *float64 `json:"exp"`
+	NotBefore *float64 `json:"nbf"`
+	IssuedAt  *float64 `json:"iat"`
+}
+
+// GetExpirationTime implements jwt.Claims, as do the others below.
+func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return date(c.ExpiresAt) }
+
+func (c *claims) GetNotBefore() (*jwt.NumericDate, error) { return date(c.NotBefore) }
+
+func (c *claims) GetIssuedAt() (*jwt.NumericDate, error) { return date(c.IssuedAt) }
+
+func (c *claims) GetIssuer() (string, error) { return "", nil }
+
+func (c *claims) GetSubject() (string, error) { return c.Subject, nil }
+
+func (c *claims) GetAudience() (jwt.ClaimStrings, error) { return nil, nil }
+
+// latest is the end of the year 9999: a later time means never, and a far later one does not fit an integer.
+const latest = 253402300799
+
+func date(seconds *float64) (*jwt.NumericDate, error) {
+	if seconds == nil {
+		return nil, nil //nolint:nilnil // that is how jwt.Claims says "not there"
+	}
+	return jwt.NewNumericDate(time.UnixMilli(int64(max(-latest, min(*seconds, latest)) * 1000))), nil
 }

@@ -1,0 +1,61 @@
+package keyspace
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/backend/sale"
+)
+
+func TestKeysOfALaneShareItsHashTag(t *testing.T) {
+	space := Space{Lanes: 7}
+	lanes := map[Lane]bool{}
+	for _, id := range []string{"a", "b", "c", "shoe", "42", "x.y", "z-1", "q", "r", "s", "t", "u"} {
+		lane := space.LaneOf(id)
+		lanes[lane] = true
+		tag := lane.Ready()[:strings.Index(lane.Ready(), "}")+1]
+		for _, key := range []string{
+			lane.Ready(), lane.Batch("b"), lane.Leases(), lane.Delayed(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
+			lane.Wake(), lane.Sales(), lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Dedup("{ann}", "{k}"),
+		} {
+			if !strings.HasPrefix(key, tag) || strings.Count(key, "{") != 1 {
+				t.Errorf("key %q does not carry the tag %q alone", key, tag)
+			}
+		}
+	}
+	if len(lanes) < 3 {
+		t.Errorf("12 sales fall into %d of 7 lanes", len(lanes))
+	}
+	if n := len(Space{}.All()); n != 1 {
+		t.Errorf("the zero Space has %d lanes", n)
+	}
+}
+
+func TestDedupKeepsPairsApart(t *testing.T) {
+	a, b := Lane(0).Dedup("a", "b:c"), Lane(0).Dedup("a:b", "c")
+	if a == b || len(Lane(0).Dedup(strings.Repeat("x", 255), strings.Repeat("y", 255))) != len(a) {
+		t.Fatalf("%s %s", a, b)
+	}
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	for _, s := range []string{
+		"933700545548386305 demo 1 7 ann", "1 s 1 1 a buyer with spaces", "", " ", "1 s 0 1 a", "1 s 1 0 a", "-1 s 1 1 a", "01 s 1 1 a",
+		"9223372036854775808 s 1 1 a", "1 {s} 1 1 a", "1 s 1 1 ", "1 s 1 1 a\x00b", "1 s 101 1 a", "1 s 1 1", "1  s 1 1 a",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := DecodeMessage(s)
+		if err != nil {
+			return
+		}
+		if sale.ValidateID(m.SaleID) != nil || sale.ValidateBuyer(m.Buyer) != nil || m.ID <= 0 || m.Nth < 1 || m.Serial < 1 {
+			t.Fatalf("%q is read as %+v", s, m)
+		}
+		again, err := DecodeMessage(EncodeMessage(m))
+		if err != nil || again != m {
+			t.Fatalf("%+v, written and read again, is %+v, %v", m, again, err)
+		}
+	})
+}
