@@ -113,6 +113,7 @@ func (a *App) finish() {
 		routed(ctx)
 	}
 	server.ErrorHandler = func(ctx *fasthttp.RequestCtx, err error) {
+		leftUnread(ctx.Conn())
 		a.refuse(ctx, a.malformed, unreadable(err))
 	}
 	server.HeaderReceived = streamConfig

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/internal/testenv"
 )
 
 // listen opens an event stream; next returns its next event as "name data", skipping everything else.
@@ -54,7 +55,7 @@ func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
 	if got := next(); got != `left {"left":41}` {
 		t.Errorf("%s", got)
 	}
-	w.do(func() { w.redisErr = unavailableErr }) // nothing is told while Redis is down
+	w.do(func() { w.redisErr = errRedisDown }) // nothing is told while Redis is down
 	change(0, sale.StateSoldOut)
 	w.do(func() { w.redisErr = nil })
 	if got := next() + next(); got != `state {"state":"sold_out"}left {"left":0}` {
@@ -75,7 +76,7 @@ func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
 	var before int
 	w.do(func() { before = w.views })
 	start := time.Now()
-	eventually(t, "five looks", func() (yes bool) { w.do(func() { yes = w.views >= before+5 }); return })
+	testenv.Eventually(t, 5*time.Second, "five looks", func() (yes bool) { w.do(func() { yes = w.views >= before+5 }); return })
 	if took := time.Since(start); took < 60*time.Millisecond {
 		t.Errorf("five looks within %v: the streams look each for themselves", took)
 	}

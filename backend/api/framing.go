@@ -55,14 +55,13 @@ func knownMethod(m []byte) bool { return slices.Contains(fiber.DefaultMethods, s
 
 // unreadable names what fasthttp could not read. Its own words stay here: they quote the request.
 func unreadable(err error) error {
-	var small *fasthttp.ErrSmallBuffer
-	var network net.Error
-	switch {
-	case errors.As(err, &small):
+	if _, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err); ok {
 		return errHead
-	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+	}
+	if errors.Is(err, fasthttp.ErrBodyTooLarge) {
 		return errBody
-	case errors.As(err, &network) && network.Timeout():
+	}
+	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
 		return errTooSlow
 	}
 	return errUnreadable

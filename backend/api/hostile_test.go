@@ -117,6 +117,14 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 	}
 }
 
+// A client that is still sending when it is refused reads the refusal, and not a reset.
+func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
+	s := newWorld().serve(t)
+	for range 20 {
+		wantProblem(t, s.ask("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")), 413, "too-large")
+	}
+}
+
 func TestUnknownMethodIsAProblem(t *testing.T) {
 	a := newWorld().serve(t).raw("BREW /v1/sales HTTP/1.1\r\nHost: x\r\n\r\n")
 	wantProblem(t, a, 400, "bad-request")

@@ -64,7 +64,8 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: operatorBodyLimit})
 	o := &operator{App: a, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(a.now)}
 	a.health(cfg.Checks)
-	scrape := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError}))
+	// Without promhttp's own timeout, which listens to fasthttp's context while Shutdown writes it. Collectors bound themselves.
+	scrape := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	a.handle(fiber.MethodGet, "/metrics", func(c *fiber.Ctx) error {
 		scrape(c.Context())
 		return nil

@@ -50,6 +50,7 @@ type deadBody struct {
 	Buyer      string        `json:"buyer,omitempty"`
 	Raw        string        `json:"raw,omitempty"`
 	Reason     string        `json:"reason"`
+	Attempts   int           `json:"attempts"` // the length of history
 	History    []attemptBody `json:"history"`
 	Crashes    int           `json:"crashes"`
 	DiedAt     time.Time     `json:"died_at"`
@@ -63,7 +64,7 @@ type attemptBody struct {
 
 func deadJSON(d queue.DeadLetter) deadBody {
 	b := deadBody{
-		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, History: make([]attemptBody, len(d.History)),
+		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, Attempts: len(d.History), History: make([]attemptBody, len(d.History)),
 		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling,
 	}
 	if d.Message.ID != 0 {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -100,7 +101,7 @@ func (o *object) mistaken(name string) bool {
 
 // addMissing notes what Validate found in fields, and parts of fields, with which nothing was wrong so far.
 func (o *object) addMissing(err error) {
-	invalid, ok := err.(*sale.InvalidError)
+	invalid, ok := errors.AsType[*sale.InvalidError](err)
 	if !ok {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/internal/testenv"
 )
 
 func (s *site) order(buyer string, id sale.OrderID, query string) answer {
@@ -44,7 +45,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 
 func TestOrderWithSQLDownComesFromRedisAsQueued(t *testing.T) {
 	w := newWorld()
-	w.sqlErr = unavailableErr
+	w.sqlErr = errRedisDown
 	w.queued[orderID(1)] = bought(1, "ann", sale.StatusQueued)
 	w.dead[orderID(2)] = queue.DeadLetter{Message: bought(2, "ann", sale.StatusQueued)}
 	s := w.serve(t)
@@ -55,7 +56,7 @@ func TestOrderWithSQLDownComesFromRedisAsQueued(t *testing.T) {
 		t.Errorf("dead: %d %s", a.status, a.body)
 	}
 	wantProblem(t, s.order("ann", orderID(3), ""), 503, "temporarily-unavailable")
-	w.do(func() { w.sqlErr, w.redisErr = nil, unavailableErr })
+	w.do(func() { w.sqlErr, w.redisErr = nil, errRedisDown })
 	wantProblem(t, s.order("ann", orderID(1), ""), 503, "temporarily-unavailable")
 }
 
@@ -65,7 +66,7 @@ func TestWaitAnswersWhenTheOrderBecomesARow(t *testing.T) {
 	s := w.serve(t)
 	got := make(chan answer, 1)
 	go func() { got <- s.order("ann", orderID(1), "?wait=10s") }()
-	eventually(t, "somebody asks for statuses", func() (yes bool) { w.do(func() { yes = w.statuses > 0 }); return })
+	testenv.Eventually(t, 5*time.Second, "somebody asks for statuses", func() (yes bool) { w.do(func() { yes = w.statuses > 0 }); return })
 	w.do(func() { w.rows[orderID(1)] = bought(1, "ann", sale.StatusCreated) })
 	start := time.Now()
 	a := <-got
@@ -91,7 +92,7 @@ func TestWaitEndsAtItsTimeAndWhenDeadAndAtOnceForFinalOrders(t *testing.T) {
 	}
 	got := make(chan answer, 1)
 	go func() { got <- s.order("ann", orderID(2), "?wait=30s") }()
-	eventually(t, "somebody waits", func() bool { return s.order("bob", orderID(9), "").status == 404 && len(w.waitingIDs(s)) > 0 })
+	testenv.Eventually(t, 5*time.Second, "somebody waits", func() bool { return s.order("bob", orderID(9), "").status == 404 && len(w.waitingIDs(s)) > 0 })
 	w.do(func() { w.dead[orderID(2)] = queue.DeadLetter{Message: bought(2, "ann", sale.StatusQueued)} })
 	if a := <-got; a.field(t, "status") != "dead" {
 		t.Errorf("dead: %d %s", a.status, a.body)
@@ -118,10 +119,10 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 	for i := range uint32(n) {
 		people.Go(func() { room.wait(orderID(i/2), time.Minute) }) // two for each order
 	}
-	eventually(t, "everybody waits", func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.people == n })
+	testenv.Eventually(t, 5*time.Second, "everybody waits", func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.people == n })
 	var before int
 	w.do(func() { before, w.asked = w.statuses, 0 })
-	eventually(t, "three rounds", func() (yes bool) { w.do(func() { yes = w.statuses >= before+3 }); return })
+	testenv.Eventually(t, 5*time.Second, "three rounds", func() (yes bool) { w.do(func() { yes = w.statuses >= before+3 }); return })
 	w.do(func() {
 		if w.asked != n/2 {
 			t.Errorf("a round asked for %d orders, want %d", w.asked, n/2)
@@ -137,7 +138,7 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 			t.Errorf("%d queries for the last round", w.statuses-before)
 		}
 	})
-	eventually(t, "the loop ends", func() bool { room.mu.Lock(); defer room.mu.Unlock(); return !room.running && len(room.waiting) == 0 })
+	testenv.Eventually(t, 5*time.Second, "the loop ends", func() bool { room.mu.Lock(); defer room.mu.Unlock(); return !room.running && len(room.waiting) == 0 })
 }
 
 func TestFullWaitingRoomAnswersAtOnce(t *testing.T) {
@@ -145,7 +146,7 @@ func TestFullWaitingRoomAnswersAtOnce(t *testing.T) {
 	room := newWaitingRoom(w, w, 1, make(chan struct{}))
 	done := make(chan struct{})
 	go func() { room.wait(orderID(1), time.Minute); close(done) }()
-	eventually(t, "one waits", func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.people == 1 })
+	testenv.Eventually(t, 5*time.Second, "one waits", func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.people == 1 })
 	room.wait(orderID(2), time.Hour) // must return, or the test times out
 	w.do(func() { w.rows[orderID(1)] = bought(1, "ann", sale.StatusCreated) })
 	<-done

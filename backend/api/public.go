@@ -28,6 +28,7 @@ type PublicConfig struct {
 
 	AdmitTimeout time.Duration // bound of one decision, whether or not the client still listens; 0: 2 s
 	ReadTimeout  time.Duration // bound of one look into a store; 0: 1 s
+	MaxQueued    int64         // queued orders beyond which purchases get 503; 0: DefaultMaxQueued
 	MaxStreams   int           // open event streams; 0: 10,000
 	MaxWaiting   int           // requests held back by ?wait; 0: 10,000
 	Drain        time.Duration // 0: DefaultDrain
@@ -50,7 +51,8 @@ const (
 
 type public struct {
 	*App
-	cfg PublicConfig
+	cfg     PublicConfig
+	backlog *backlog
 }
 
 // NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
@@ -75,10 +77,14 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 		cfg.MaxWaiting = defaultMaxWaiting
 	}
 
+	if cfg.MaxQueued <= 0 {
+		cfg.MaxQueued = DefaultMaxQueued
+	}
+
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
 	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
 	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)
-	p := &public{App: a, cfg: cfg}
+	p := &public{App: a, cfg: cfg, backlog: &backlog{queue: cfg.Dead, most: cfg.MaxQueued}}
 	a.health(cfg.Checks)
 	a.handle(fiber.MethodGet, "/v1/sales", p.listSales)
 	a.handle(fiber.MethodGet, "/v1/sales/:sale", p.showSale)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 		return "unauthorized", err
 	}
 	if err := p.limit(buyer); err != nil {
-		if r, ok := err.(*refusal); ok && r.status == fiber.StatusTooManyRequests {
+		if r, ok := errors.AsType[*refusal](err); ok && r.status == fiber.StatusTooManyRequests {
 			return "rate_limited", err
 		}
 		return "unavailable", err
@@ -44,6 +45,9 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	request, err := purchaseRequest(c, saleID, buyer)
 	if err != nil {
 		return "bad_request", err
+	}
+	if p.backlog.isFull(p.now()) {
+		return "backlog", errBacklog
 	}
 	ctx, cancel := detached(p.cfg.AdmitTimeout)
 	defer cancel()
@@ -53,6 +57,8 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	}
 	return d.Outcome.String(), p.answer(c, saleID, d)
 }
+
+var errBacklog = refusalOf(problem.Unavailable, "More orders wait than may. Please try again.")
 
 // purchaseRequest reads the headers and the body of a purchase. All strings are copies: the Redis client may hold them for longer
 // than the request lives.

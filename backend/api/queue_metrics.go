@@ -8,7 +8,7 @@ import (
 )
 
 // scrapeTimeout bounds the look into the queue that a scrape costs.
-const scrapeTimeout = 2 * time.Second
+const scrapeTimeout = time.Second
 
 // queueCollector counts the queue when somebody scrapes, and only then.
 type queueCollector struct {
@@ -36,7 +36,7 @@ func (q *queueCollector) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (q *queueCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout/2)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	s, err := q.queue.Stats(ctx)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {

@@ -69,22 +69,17 @@ var byError = []struct {
 
 // refusalFor turns any error into a refusal; known is false when nobody foresaw it.
 func refusalFor(err error) (r *refusal, known bool) {
-	if r, ok := err.(*refusal); ok { // nearly always, and cheaper than errors.As
+	if r, ok := errors.AsType[*refusal](err); ok {
 		return r, true
 	}
-	if errors.As(err, &r) {
-		return r, true
-	}
-	var invalid *sale.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*sale.InvalidError](err); ok {
 		d := problem.New(problem.BadRequest, "The request is not valid; see errors.")
 		for _, f := range invalid.Fields {
 			d.Errors = append(d.Errors, problem.FieldError(f))
 		}
 		return refusalWith(d), true
 	}
-	var pending *desk.PendingError
-	if errors.As(err, &pending) {
+	if _, ok := errors.AsType[*desk.PendingError](err); ok {
 		return errPending, true
 	}
 	for _, row := range byError {
@@ -92,8 +87,7 @@ func refusalFor(err error) (r *refusal, known bool) {
 			return row.as, true
 		}
 	}
-	var routing *fiber.Error
-	if errors.As(err, &routing) && routing.Code == fiber.StatusNotFound {
+	if routing, ok := errors.AsType[*fiber.Error](err); ok && routing.Code == fiber.StatusNotFound {
 		return errNotFound, true
 	}
 	return errInternal, false

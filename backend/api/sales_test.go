@@ -3,9 +3,6 @@ package api
 import (
 	"testing"
 	"time"
-
-	"sluice/backend/admission"
-	"sluice/backend/sale"
 )
 
 const dropJSON = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null}`
@@ -26,8 +23,12 @@ func TestSalesAreListedByOpening(t *testing.T) {
 	}
 	early := time.Date(2026, 1, 1, 0, 0, 0, 500e6, time.FixedZone("", 7200))
 	w.do(func() {
-		w.sales["zebra"] = admission.View{Sale: sale.Sale{ID: "zebra", OpensAt: early, ClosesAt: early.Add(time.Hour)}}
-		w.sales["aunt"] = admission.View{Sale: sale.Sale{ID: "aunt", OpensAt: early}}
+		other := w.sales["drop"]
+		other.OpensAt = early
+		other.ID = "aunt"
+		w.sales["aunt"] = other
+		other.ID, other.ClosesAt = "zebra", early.Add(time.Hour)
+		w.sales["zebra"] = other
 	})
 	a := s.ask("GET", "/v1/sales", "")
 	var got struct{ Sales []saleBody }

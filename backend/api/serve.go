@@ -16,7 +16,7 @@ import (
 func Serve(ctx context.Context, a *App, ln net.Listener) error {
 	once := &closeOnce{Listener: ln}
 	done := make(chan error, 1)
-	go func() { done <- a.fiber.Server().Serve(patient{once}) }()
+	go func() { done <- a.fiber.Server().Serve(lingering{patient{once}}) }()
 	select {
 	case err := <-done:
 		a.stop()

@@ -12,6 +12,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/internal/testenv"
 )
 
 // SIGTERM in the middle of everything: streams end, waits answer, an open purchase is finished, nothing new comes in.
@@ -32,7 +33,7 @@ func TestDrainFinishesWhatIsOpen(t *testing.T) {
 	go func() { waited <- s.order("ann", orderID(1), "?wait=30s") }()
 	go func() { purchased <- s.buy(t, "ann") }()
 	<-entered
-	eventually(t, "one waits", func() bool { return len(w.waitingIDs(s)) == 1 })
+	testenv.Eventually(t, 5*time.Second, "one waits", func() bool { return len(w.waitingIDs(s)) == 1 })
 
 	s.stop()
 	if got := next(); got != "end" {
@@ -41,7 +42,7 @@ func TestDrainFinishesWhatIsOpen(t *testing.T) {
 	if a := <-waited; a.status != 200 || a.field(t, "status") != "queued" {
 		t.Errorf("waiting: %d %s", a.status, a.body)
 	}
-	eventually(t, "no new connections", func() bool {
+	testenv.Eventually(t, 5*time.Second, "no new connections", func() bool {
 		c, err := net.Dial("tcp", s.addr)
 		if err == nil {
 			c.Close()

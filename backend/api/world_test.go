@@ -32,6 +32,7 @@ type world struct {
 	rows     map[sale.OrderID]sale.Order
 	queued   map[sale.OrderID]sale.Order
 	dead     map[sale.OrderID]queue.DeadLetter
+	stats    queue.Stats
 	redisErr error
 	sqlErr   error
 	views    int // calls of View
@@ -150,7 +151,9 @@ func (w *world) DeadLetter(_ context.Context, id sale.OrderID) (queue.DeadLetter
 func (w *world) Stats(context.Context) (queue.Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return queue.Stats{Dead: int64(len(w.dead))}, w.redisErr
+	stats := w.stats
+	stats.Dead += int64(len(w.dead))
+	return stats, w.redisErr
 }
 
 func (w *world) Allow(_ context.Context, buyer string) (admission.LimitResult, error) {
@@ -163,7 +166,7 @@ func (w *world) Allow(_ context.Context, buyer string) (admission.LimitResult, e
 	return limit(buyer)
 }
 
-var unavailableErr = fmt.Errorf("redis at 10.0.0.7:6379: connection refused: %w", sale.ErrUnavailable)
+var errRedisDown = fmt.Errorf("redis at 10.0.0.7:6379: connection refused: %w", sale.ErrUnavailable)
 
 func key(t testing.TB) *token.Key {
 	t.Helper()
@@ -256,6 +259,7 @@ func decode(t testing.TB, a answer, into any) {
 	}
 }
 
+// ask sends a request and checks the answer against the documentation.
 func (s *site) ask(method, path, body string, headers ...string) answer {
 	s.t.Helper()
 	req, err := http.NewRequest(method, "http://"+s.addr+path, strings.NewReader(body))
@@ -270,7 +274,9 @@ func (s *site) ask(method, path, body string, headers ...string) answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return readAnswer(s.t, resp)
+	a := readAnswer(s.t, resp)
+	s.app.documented(s.t, method, path, a)
+	return a
 }
 
 func readAnswer(t testing.TB, resp *http.Response) answer {
@@ -351,16 +357,5 @@ func wantProblem(t testing.TB, a answer, status int, code string) {
 	}
 	if a.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("a refusal may be cached: Cache-Control %q", a.header.Get("Cache-Control"))
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 5 s: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/backend/desk"
+	"sluice/backend/ledger"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+const adminToken = "the operator's token"
+
+// deskWorld is a desk that answers as told and remembers what it was asked.
+type deskWorld struct {
+	mu     sync.Mutex
+	asked  []string
+	err    error
+	view   desk.View
+	wasRow bool
+	dead   []queue.DeadLetter
+	next   string
+	stats  queue.Stats
+}
+
+func newDeskWorld() *deskWorld {
+	v := newWorld().sales["drop"]
+	return &deskWorld{view: desk.View{Sale: v.Sale, Sold: 57, State: v.State, Live: &v}}
+}
+
+func (d *deskWorld) ask(format string, args ...any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, fmt.Sprintf(format, args...))
+	return d.err
+}
+
+func (d *deskWorld) was() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := strings.Join(d.asked, ", ")
+	d.asked = nil
+	return s
+}
+
+func (d *deskWorld) Create(_ context.Context, actor string, s sale.Sale) (desk.View, error) {
+	err := d.ask("%s creates %+v", actor, s)
+	v := d.view
+	v.Sale = s
+	if s.ID == "" {
+		v.ID = "chosen"
+	}
+	return v, err
+}
+func (d *deskWorld) Show(_ context.Context, id string) (desk.View, error) {
+	return d.view, d.ask("show %s", id)
+}
+func (d *deskWorld) List(context.Context) ([]desk.View, error) {
+	return []desk.View{d.view}, d.ask("list")
+}
+func (d *deskWorld) Restock(_ context.Context, actor, id string, add int64, key string) (desk.View, error) {
+	return d.view, d.ask("%s adds %d to %s, key %q", actor, add, id, key)
+}
+func (d *deskWorld) Pause(_ context.Context, actor, id string) (desk.View, error) {
+	return d.view, d.ask("%s pauses %s", actor, id)
+}
+func (d *deskWorld) Resume(_ context.Context, actor, id string) (desk.View, error) {
+	return d.view, d.ask("%s resumes %s", actor, id)
+}
+func (d *deskWorld) Close(_ context.Context, actor, id string) (desk.View, error) {
+	return d.view, d.ask("%s closes %s", actor, id)
+}
+func (d *deskWorld) Dead(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
+	return d.dead, d.next, d.ask("dead %+v", q)
+}
+func (d *deskWorld) Retry(_ context.Context, actor string, id sale.OrderID) error {
+	return d.ask("%s retries %s", actor, id)
+}
+func (d *deskWorld) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (desk.Cancelled, error) {
+	o := bought(id.Sequence(), "ann", sale.StatusCancelled)
+	if d.wasRow {
+		o.Status = sale.StatusCreated
+	}
+	return desk.Cancelled{Order: o, WasRow: d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+}
+func (d *deskWorld) Drop(_ context.Context, actor, key string) error {
+	return d.ask("%s drops %s", actor, key)
+}
+func (d *deskWorld) Audit(_ context.Context, id string) (ledger.Report, error) {
+	return ledger.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
+}
+func (d *deskWorld) Stats(context.Context) (queue.Stats, error) { return d.stats, d.ask("stats") }
+
+func (d *deskWorld) config() OperatorConfig {
+	return OperatorConfig{
+		Desk: d, Ledger: d, Queue: d, Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
+	}
+}
+
+func (d *deskWorld) serve(t testing.TB) *site {
+	t.Helper()
+	a, err := NewOperator(d.config())
+	return serve(t, a, err)
+}
+
+func (s *site) operate(method, path, body string, headers ...string) answer {
+	s.t.Helper()
+	return s.ask(method, path, body, append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
+}
+
+const deskJSONWanted = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null,"switch":"on","sold":57,"accepted":58,"version":3,"applied":true}`
