@@ -75,7 +75,7 @@ func (k *Key) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 	if claims.Subject == "" {
 		return "", time.Time{}, fmt.Errorf("%w: no sub", ErrInvalid)
 	}
-	return claims.Subject, claims.ExpiresAt.Time, nil
+	return claims.Subject, date(*claims.ExpiresAt), nil // the parser wants exp
 }
 
 // claims are what Verify reads. Times are numbers and nothing else: the library's own type takes strings as well.
@@ -87,11 +87,11 @@ type claims struct {
 }
 
 // GetExpirationTime implements jwt.Claims, as do the others below.
-func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return date(c.ExpiresAt) }
+func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return numeric(c.ExpiresAt), nil }
 
-func (c *claims) GetNotBefore() (*jwt.NumericDate, error) { return date(c.NotBefore) }
+func (c *claims) GetNotBefore() (*jwt.NumericDate, error) { return numeric(c.NotBefore), nil }
 
-func (c *claims) GetIssuedAt() (*jwt.NumericDate, error) { return date(c.IssuedAt) }
+func (c *claims) GetIssuedAt() (*jwt.NumericDate, error) { return numeric(c.IssuedAt), nil }
 
 func (c *claims) GetIssuer() (string, error) { return "", nil }
 
@@ -102,9 +102,13 @@ func (c *claims) GetAudience() (jwt.ClaimStrings, error) { return nil, nil }
 // latest is the end of the year 9999: a later time means never, and a far later one does not fit an integer.
 const latest = 253402300799
 
-func date(seconds *float64) (*jwt.NumericDate, error) {
+func date(seconds float64) time.Time {
+	return time.UnixMilli(int64(max(-latest, min(seconds, latest)) * 1000))
+}
+
+func numeric(seconds *float64) *jwt.NumericDate {
 	if seconds == nil {
-		return nil, nil //nolint:nilnil // that is how jwt.Claims says "not there"
+		return nil
 	}
-	return jwt.NewNumericDate(time.UnixMilli(int64(max(-latest, min(*seconds, latest)) * 1000))), nil
+	return jwt.NewNumericDate(date(*seconds))
 }
