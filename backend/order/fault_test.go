@@ -52,10 +52,10 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func openFaulty(t *testing.T) (*Store, *sqliteEngine) {
+func openFaulty(t *testing.T, timeout time.Duration) (*Store, *sqliteEngine) {
 	t.Helper()
 	ctx := context.Background()
-	s, err := Open(ctx, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"), WithTimeout(300*time.Millisecond))
+	s, err := Open(ctx, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"), WithTimeout(timeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func wantSold(t *testing.T, s *Store, n int64) {
 }
 
 func TestSQLiteFullDiskIsUnavailableAndLeavesNothing(t *testing.T) {
-	s, e := openFaulty(t)
+	s, e := openFaulty(t, time.Minute)
 	ctx := context.Background()
 	if err := s.Write(ctx, batchOf(1, 100)); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestSQLiteFullDiskIsUnavailableAndLeavesNothing(t *testing.T) {
 }
 
 func TestSQLiteBusyIsUnavailable(t *testing.T) {
-	s, e := openFaulty(t)
+	s, e := openFaulty(t, 300*time.Millisecond)
 	ctx := context.Background()
 	var path string
 	if err := e.readers.QueryRow("SELECT file FROM pragma_database_list").Scan(&path); err != nil {
@@ -140,7 +140,7 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 }
 
 func TestSQLiteCommitsReachTheDisk(t *testing.T) {
-	_, e := openFaulty(t)
+	_, e := openFaulty(t, 300*time.Millisecond)
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "300"} {
 		var got string
 		if err := e.writer.QueryRow("PRAGMA " + pragma).Scan(&got); err != nil || got != want {

@@ -117,12 +117,20 @@ func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, er
 
 	// The driver starts a goroutine for each statement whose context can end. The transaction watches ctx already.
 	steady := context.WithoutCancel(ctx)
+	fail := func(err error) (int, error) {
+		if ctx.Err() != nil { // says more than that the transaction is gone
+			err = ctx.Err()
+		}
+		return 0, classifySQLite(err)
+	}
 	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
+	defer order.Close()
+	defer sold.Close()
 	inserted, counted := 0, map[string]int{}
 	for _, o := range orders {
 		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial)
 		if err != nil {
-			return 0, classifySQLite(err)
+			return fail(err)
 		}
 		if n, _ := result.RowsAffected(); n == 1 {
 			inserted++
@@ -132,7 +140,7 @@ func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, er
 	for id, n := range counted {
 		result, err := sold.ExecContext(steady, id, n)
 		if err != nil {
-			return 0, classifySQLite(err)
+			return fail(err)
 		}
 		if n, _ := result.RowsAffected(); n == 0 {
 			return 0, rejected("", "an order names an unknown sale")
@@ -142,7 +150,7 @@ func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, er
 		return 0, nil
 	}
 	if err := tx.Commit(); err != nil {
-		return 0, classifySQLite(err)
+		return fail(err)
 	}
 	return inserted, nil
 }

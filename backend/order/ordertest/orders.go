@@ -129,7 +129,7 @@ func ordersOf(t *testing.T, e *env) {
 		}
 		return nil
 	})
-	if err != stop || seen != 5 {
+	if !errors.Is(err, stop) || seen != 5 {
 		t.Fatalf("stopped after %d with %v", seen, err)
 	}
 	if err := e.OrdersOf(e.ctx, "nobody", func(sale.Order) error { return stop }); err != nil {
