@@ -168,8 +168,9 @@ func (c *conn) late(err error) error {
 // allow lets the client wait before its next request: for d at least, and a quarter more at most, so that the deadline need not be set for each.
 func (c *conn) allow(d time.Duration) {
 	c.hurried = false
-	if least := c.listener.clock.coarse() + d.Milliseconds(); c.readBy < least {
-		c.readBy = least + d.Milliseconds()/4
+	ms := d.Milliseconds()
+	if least := c.listener.clock.coarse() + ms; c.readBy < least || c.readBy > least+ms/2 {
+		c.readBy = least + ms/4
 		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
 	}
 }

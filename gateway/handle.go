@@ -26,13 +26,13 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	client, guarded := ctx.Conn().(*conn)
 	if guarded {
 		x.client = client.peer
-		if client.guard.state == unframed {
-			ctx.SetConnectionClose()
-		}
 	} else {
 		x.client = peerOf(ctx.RemoteAddr())
 	}
 	g.handle(ctx, x)
+	if guarded && client.guard.state == unframed {
+		ctx.SetConnectionClose()
+	}
 }
 
 func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {

@@ -42,6 +42,10 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 			dst = append(dst, c)
 			start = len(dst)
 			continue
+		default:
+			if c <= ' ' || c == 0x7f {
+				return dst, false
+			}
 		}
 		dst = append(dst, c)
 	}

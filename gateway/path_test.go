@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"bytes"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestDecodePath(t *testing.T) {
+	for _, c := range []struct {
+		path, want string
+		ok         bool
+	}{
+		{"/", "/", true},
+		{"/v1/sales/42/orders", "/v1/sales/42/orders", true},
+		{"/v1/sales/42/orders/", "/v1/sales/42/orders/", true},
+		{"/v1/s%61les/%34%32/orders", "/v1/sales/42/orders", true},
+		{"/v1/sales/a%20b", "/v1/sales/a b", true},
+		{"/v1/sales/%C3%A9", "/v1/sales/é", true},
+		{"/v1/sales/\xc3\xa9", "/v1/sales/é", true},
+		{"/v1/sales/4;2", "/v1/sales/4;2", true},
+		{"/.well-known/x", "/.well-known/x", true},
+		{"/...", "/...", true},
+		{"/a%252Fb", "/a%2Fb", true},
+		{"", "", false},
+		{"v1", "", false},
+		{"//", "", false},
+		{"//v1/sales", "", false},
+		{"/v1//sales", "", false},
+		{"/v1/sales//", "", false},
+		{"/.", "", false},
+		{"/..", "", false},
+		{"/./v1", "", false},
+		{"/v1/../admin", "", false},
+		{"/v1/..", "", false},
+		{"/v1/sales/%2e%2e/x", "", false},
+		{"/v1/sales/.%2E", "", false},
+		{"/v1/sales%2F42/orders", "", false},
+		{"/v1/sales%2f42/orders", "", false},
+		{`/v1\sales`, "", false},
+		{"/v1%5Csales", "", false},
+		{"/v1/sales%00", "", false},
+		{"/v1/sales%0A", "", false},
+		{"/v1/sales%7F", "", false},
+		{"/v1/%", "", false},
+		{"/v1/%4", "", false},
+		{"/v1/%4g", "", false},
+		{"/v1/%%34", "", false},
+	} {
+		got, ok := decodePath(nil, []byte(c.path))
+		if ok != c.ok || ok && string(got) != c.want {
+			t.Errorf("%q decodes to %q, %v, want %q, %v", c.path, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestPlaceOf(t *testing.T) {
+	for path, want := range map[string]place{
+		"/": elsewhere, "/healthz": healthPlace, "/healthz/": elsewhere, "/Healthz": elsewhere, "/admin": hiddenPlace, "/admin/v1/sales": hiddenPlace,
+		"/ADMIN/v1": hiddenPlace, "/administrator": hiddenPlace, "/metrics": hiddenPlace, "/metrics/": hiddenPlace, "/Metrics": hiddenPlace, "/metricsx": elsewhere,
+		"/debug/pprof/": hiddenPlace, "/v1/admin": elsewhere, "/v1/sales": elsewhere,
+	} {
+		if got := placeOf([]byte(path)); got != want {
+			t.Errorf("%q is %d, want %d", path, got, want)
+		}
+	}
+}
+
+// A path that passes has one reading: decoded by another reader it is the same, and cleaning changes nothing but a slash at its end.
+func FuzzDecodePath(f *testing.F) {
+	for _, p := range []string{"/", "/v1/sales/42/orders", "/a%20b", "/%2e", "/a//b", "/../a", "/%C3%A9", "/a%2Fb", "/.", "/a/"} {
+		f.Add([]byte(p))
+	}
+	f.Fuzz(func(t *testing.T, path []byte) {
+		path = splitTarget(path)
+		got, ok := decodePath(nil, path)
+		if !ok {
+			return
+		}
+		other, err := url.PathUnescape(string(path))
+		if err != nil || other != string(got) {
+			t.Fatalf("%q decodes to %q, and net/url says %q, %v", path, got, other, err)
+		}
+		if bytes.IndexByte(got, 0) >= 0 || strings.Count(string(got), "/") != bytes.Count(path, []byte("/")) {
+			t.Fatalf("%q decodes to %q, with more slashes or a zero byte", path, got)
+		}
+		for segment := range strings.SplitSeq(strings.TrimSuffix(string(got[1:]), "/"), "/") {
+			if len(got) > 1 && (segment == "" || segment == "." || segment == "..") {
+				t.Fatalf("%q decodes to %q, with a segment %q", path, got, segment)
+			}
+		}
+	})
+}
