@@ -8,7 +8,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
 
-	"sluice/backend/sale"
 	"sluice/internal/problem"
 )
 
@@ -22,17 +21,14 @@ func (p *public) buyer(c *fiber.Ctx) (string, error) {
 	if !ok {
 		return "", errUnauthorized
 	}
-	subject, err := p.cfg.Tokens.Verify(raw)
-	if err == nil {
-		err = sale.ValidateBuyer(subject)
-	}
+	buyer, err := p.verified.buyer(raw)
 	if err != nil {
 		if p.log.Enabled(context.Background(), slog.LevelDebug) {
 			p.log.Debug("token refused", "err", err)
 		}
 		return "", errUnauthorized
 	}
-	return subject, nil
+	return buyer, nil
 }
 
 // credential finds the token: Authorization: Bearer, or without any Authorization the header "token". Several Authorization

@@ -51,8 +51,9 @@ const (
 
 type public struct {
 	*App
-	cfg     PublicConfig
-	backlog *backlog
+	cfg      PublicConfig
+	verified *verified
+	backlog  *backlog
 }
 
 // NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
@@ -84,7 +85,11 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
 	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
 	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)
-	p := &public{App: a, cfg: cfg, backlog: &backlog{queue: cfg.Dead, most: cfg.MaxQueued}}
+	p := &public{
+		App: a, cfg: cfg,
+		verified: newVerified(cfg.Tokens, maxVerified, a.now),
+		backlog:  &backlog{queue: cfg.Dead, most: cfg.MaxQueued},
+	}
 	a.health(cfg.Checks)
 	a.handle(fiber.MethodGet, "/v1/sales", p.listSales)
 	a.handle(fiber.MethodGet, "/v1/sales/:sale", p.showSale)
