@@ -9,7 +9,7 @@ import { prepare, settle, watch } from './lib/sale.js';
 import { thresholds } from './lib/thresholds.js';
 import { summary } from './lib/verdict.js';
 
-const config = load({ rate: 300, duration: '15s', stock: 500, opensIn: 5, maxVUs: 400, forwarded: true });
+const config = load({ rate: 200, duration: '15s', stock: 400, opensIn: 5, maxVUs: 400, forwarded: true });
 
 const early = Math.max(1, Math.round(config.rate / 20));
 const stages = [
