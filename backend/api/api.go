@@ -23,6 +23,7 @@ type App struct {
 	drain   time.Duration
 	routes  []endpoint
 
+	outages seldom
 	room    *waitingRoom // of the public application
 	streams *feeds       // of the public application
 

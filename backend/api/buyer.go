@@ -31,18 +31,19 @@ func (p *public) buyer(c *fiber.Ctx) (string, error) {
 	return buyer, nil
 }
 
-// credential finds the token: Authorization: Bearer, or without any Authorization the header "token". Several Authorization
-// headers are refused, since an edge might have judged another one. The result lives as long as the request.
+// credential finds the token: Authorization: Bearer, or without any Authorization the header "token". More than one of either is refused,
+// since an edge might have judged another one. The result lives as long as the request.
 func credential(c *fiber.Ctx) (raw string, ok bool) {
 	h := &c.Context().Request.Header
-	switch given := h.PeekAll(fiber.HeaderAuthorization); len(given) {
-	case 0:
-		raw = utils.UnsafeString(h.Peek("Token"))
-		return raw, raw != ""
-	case 1:
-		return bearer(utils.UnsafeString(given[0]))
+	if given := h.PeekAll(fiber.HeaderAuthorization); len(given) > 0 {
+		raw, ok = bearer(utils.UnsafeString(given[0]))
+		return raw, ok && len(given) == 1
 	}
-	return "", false
+	given := h.PeekAll("Token")
+	if len(given) != 1 || len(given[0]) == 0 {
+		return "", false
+	}
+	return utils.UnsafeString(given[0]), true
 }
 
 func bearer(authorization string) (raw string, ok bool) {

@@ -169,6 +169,7 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 		"other scheme and token": {"Authorization: Basic x", "token: " + good},
 		"two authorizations":     {"Authorization: Bearer " + good, "Authorization: Bearer " + wrongKey},
 		"two of the same":        {"Authorization: Bearer " + good, "Authorization: Bearer " + good},
+		"two token headers":      {"token: " + good, "token: " + good},
 		"expired":                {"Authorization: Bearer " + expired},
 		"wrong key":              {"Authorization: Bearer " + wrongKey},
 		"alg none, no signature": {"Authorization: Bearer " + segment(`{"alg":"none"}`) + "." + segment(`{"sub":"ann",`+exp+`}`) + "."},

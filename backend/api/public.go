@@ -82,6 +82,8 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 		cfg.MaxQueued = DefaultMaxQueued
 	}
 
+	cfg.Stock = &sharedLooks{Stock: cfg.Stock}
+
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
 	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
 	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -110,14 +111,31 @@ func (a *App) refuse(ctx *fasthttp.RequestCtx, count *routeCount, err error) {
 	resp.SetBody(r.body)
 	count.add(r.status)
 
+	a.report(ctx, r, known, err)
+}
+
+// report logs a refusal: what nobody foresaw always, an outage once in a while, everything else for whoever wants every one.
+func (a *App) report(ctx *fasthttp.RequestCtx, r *refusal, known bool, err error) {
+	level := slog.LevelDebug
 	switch {
 	case !known:
-		a.log.Error("unforeseen error", "method", string(ctx.Method()), "path", string(ctx.Path()), "err", err)
-	case r.status == fiber.StatusServiceUnavailable:
-		a.log.Debug("unavailable", "method", string(ctx.Method()), "path", string(ctx.Path()), "err", err)
-	case a.log.Enabled(context.Background(), slog.LevelDebug):
-		a.log.Debug("refused", "method", string(ctx.Method()), "path", string(ctx.Path()), "status", r.status)
+		level = slog.LevelError
+	case r == errUnavailable && a.outages.due(a.now()):
+		level = slog.LevelWarn
 	}
+	if a.log.Enabled(context.Background(), level) {
+		a.log.Log(context.Background(), level, "refused", "method", string(ctx.Method()), "path", string(ctx.Path()), "status", r.status, "err", err)
+	}
+}
+
+// seldom lets one through per outageEvery.
+type seldom struct{ last atomic.Int64 }
+
+const outageEvery = 5 * time.Second
+
+func (s *seldom) due(now time.Time) bool {
+	last := s.last.Load()
+	return now.UnixNano()-last >= int64(outageEvery) && s.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // recovered is deferred around everything that handles a request: fasthttp would let a panic end the process.
