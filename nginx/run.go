@@ -97,13 +97,11 @@ func (c Config) Reload(ctx context.Context) error {
 		// The master keeps the one it was started with; the check only wants to see some secret.
 		secret = strings.Repeat("-", MinSecret)
 	}
-	root, err := filepath.EvalSymlinks(filepath.Join(dir, "lua"))
-	if err != nil || root == filepath.Join(dir, "lua") {
-		root = ""
-	} else {
-		root = filepath.Dir(root)
+	p := &prefix{dir: dir}
+	if lua, err := os.Readlink(filepath.Join(dir, "lua")); err == nil {
+		p.root = filepath.Dir(lua)
 	}
-	if err := check(ctx, bin, &prefix{dir: dir, root: root}, secret); err != nil {
+	if err := check(ctx, bin, p, secret); err != nil {
 		return err
 	}
 	if err := master.Signal(syscall.SIGHUP); err != nil {

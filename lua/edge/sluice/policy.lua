@@ -12,11 +12,14 @@ end
 
 -- parse(name, source) -> policy (see policy/reader.lua); or nil, message. name stands for the file in the message.
 function _M.parse(name, source)
-  local t, why, line = sandbox.run(source)
-  if not t then
-    return nil, one_line(name .. ":" .. (line and line .. ":" or "") .. " " .. why)
+  local ok, t, line = sandbox.run(source)
+  if not ok then
+    return nil, one_line(name .. ":" .. (line and line .. ":" or "") .. " " .. t)
   end
   local line_of = place.lines(source)
+  if type(t) ~= "table" then
+    return nil, one_line(("%s:%d: a policy returns a table, and this returns %s"):format(name, line_of(""), reader.say(t)))
+  end
   local first, what
   local policy = reader.read(t, function(path, format, ...)
     local at = line_of(path)

@@ -18,10 +18,15 @@ unsigned char *sluice_HMAC(const void *md, const void *key, int key_length, cons
 int sluice_CRYPTO_memcmp(const void *a, const void *b, size_t length) __asm__("CRYPTO_memcmp");
 ]]
 
+local SPACE = 32
+
 local MIN_SECRET = 32
 local MAX_TOKEN = 4096
 local MAX_SUBJECT = 255
 local MAC = 32
+
+-- Control characters in UTF-8: ASCII's, and U+0080 to U+009F.
+local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
 
 -- Times are seconds since 1970. Beyond 2^53 neighbouring whole numbers run together, and some readers overflow.
 local MAX_TIME = 9007199254740992
@@ -131,7 +136,7 @@ function _M.verify(raw, now)
   if from ~= nil and (not is_time(from) or now < from) then
     return nil, "nbf"
   end
-  if type(subject) ~= "string" or subject == "" or #subject > MAX_SUBJECT or find(subject, "%c") then
+  if type(subject) ~= "string" or subject == "" or #subject > MAX_SUBJECT or find(subject, CONTROL) or find(subject, CONTROL_C1) then
     return nil, "sub"
   end
   return subject, expiry
@@ -140,8 +145,12 @@ end
 -- from_headers(authorization, token) -> raw token, or nil. A Bearer token in Authorization wins over the header `token`.
 function _M.from_headers(authorization, token)
   if authorization then
-    if #authorization > 7 and byte(authorization, 7) == 32 and lower(sub(authorization, 1, 6)) == "bearer" then
-      return sub(authorization, 8)
+    if byte(authorization, 7) == SPACE and lower(sub(authorization, 1, 6)) == "bearer" then
+      local start = 8
+      while byte(authorization, start) == SPACE do
+        start = start + 1
+      end
+      return sub(authorization, start)
     end
     return nil
   end

@@ -31,12 +31,15 @@ local MAP_SHARED_ANONYMOUS = 0x21
 local SHARED, ROBUST = 1, 1
 local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
 
--- A turn under the lock is a few microseconds of work, so a short spin nearly always sees it end. After that the waiter sleeps, for at
--- most WAIT: a holder that takes longer is stopped, and a worker serves thousands of connections that must not wait for it.
-local SPINS = 40
-local WAIT = 50000 -- us
+-- A turn under the lock is a microsecond of work, so a short spin nearly always sees it end. After that the waiter sleeps, for at most WAIT:
+-- on a machine that is overloaded, a holder may well be off its processor for some tens of milliseconds. One that takes longer is stopped.
+-- A worker serves thousands of connections that must not stand still with it, so after such a wait it only spins, for as long as REST.
+local SPINS = 200
+local WAIT = 200000 -- us
+local REST = 1000000 -- us
 
 local mutex -- void *
+local resting_until = 0 -- us, by clock.now()
 local deadline = ffi.new("long[2]")
 
 local _M = {}
@@ -86,9 +89,12 @@ function _M.acquire()
       break
     end
   end
-  if rc == EBUSY then
+  if rc == EBUSY and clock.now() >= resting_until then
     clock.deadline(WAIT, deadline)
     rc = C.sluice_mutex_timedlock(mutex, deadline)
+    if rc == ETIMEDOUT then
+      resting_until = clock.now() + REST
+    end
   end
   if rc == 0 then
     return true
@@ -98,7 +104,7 @@ function _M.acquire()
     C.sluice_mutex_consistent(mutex)
     return true
   end
-  if rc == ETIMEDOUT then
+  if rc == ETIMEDOUT or rc == EBUSY then
     return nil, "another worker holds the lock"
   end
   return nil, "the lock failed with error " .. rc

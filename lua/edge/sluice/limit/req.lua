@@ -31,8 +31,8 @@ local buckets, state -- zones
 -- over: true where a shadow rule would have refused.
 local backlog, over = {}, {}
 
--- What was there before this turn and which buckets it has written, for taking its writes back.
-local old_tat, old_frac, written = {}, {}, {}
+-- What was there before this turn, for taking its writes back.
+local old_tat, old_frac = {}, {}
 
 local _M = { backlog = backlog, over = over }
 
@@ -75,10 +75,10 @@ local function put(key, tat, frac, ttl)
   return ok, err
 end
 
--- take_back(keys, n, now): undoes what this turn has written
+-- take_back(keys, n, now): undoes what this turn has written in the first n buckets
 local function take_back(keys, n, now)
   for i = 1, n do
-    if written[i] then
+    if backlog[i] and not over[i] then
       local tat = old_tat[i]
       if tat then
         local left = (tat - now) / 1000000
@@ -90,55 +90,92 @@ local function take_back(keys, n, now)
   end
 end
 
--- write(rules, keys, n, now) -> true, or nil, i, err: the rule that may not be passed over, and why
--- New buckets go first: only they can find no room, and then there is the least to take back.
-local function write(rules, keys, n, now)
-  for i = 1, n do
-    written[i] = false
+-- write_one(i, rule, key, now) -> true, or nil, err where the rule may not be passed over
+local function write_one(i, rule, key, now)
+  local b = backlog[i]
+  if not b or over[i] then
+    return true
   end
-  for pass = 1, 2 do
-    for i = 1, n do
-      local b = backlog[i]
-      if b and not over[i] and (old_tat[i] == nil) == (pass == 1) then
-        local rule = rules[i]
-        local tat, frac = state_of(rule, now, b)
-        local ok, err = put(keys[i], tat, frac, empty_in(rule, b) / 1000000 + MARGIN)
-        if ok then
-          written[i] = true
-        else
-          count("errors")
-          if not rule.lenient then
-            take_back(keys, n, now)
-            return nil, i, err
-          end
-          backlog[i] = false
-        end
-      end
+  local tat, frac = state_of(rule, now, b)
+  local ok, err = put(key, tat, frac, empty_in(rule, b) / 1000000 + MARGIN)
+  if ok then
+    return true
+  end
+  count("errors")
+  backlog[i] = false
+  if rule.lenient then
+    return true
+  end
+  return nil, err
+end
+
+-- judge_one(i, rule, key, now) -> true; false, wait; nil, err
+local function judge_one(i, rule, key, now)
+  local tat, frac, err = read(i, key)
+  over[i] = false
+  if err then
+    count("errors")
+    backlog[i] = false
+    if rule.lenient then
+      return true
+    end
+    return nil, err
+  end
+  local allowed, b = decide(rule, now, tat, frac)
+  backlog[i] = b
+  if not allowed then
+    if not rule.shadow then
+      return false, wait_of(rule, b)
+    end
+    over[i] = true
+  end
+  return true
+end
+
+-- Nearly every request has one rule or two, and these are written out below: LuaJIT gives up on loops that run once or twice, and would
+-- interpret what it could compile.
+
+-- judge(rules, keys, n, now) -> true; false, i, wait; nil, i, err
+local function judge(rules, keys, n, now)
+  local ok, detail = judge_one(1, rules[1], keys[1], now)
+  if not ok then
+    return ok, 1, detail
+  end
+  if n == 1 then
+    return true
+  end
+  ok, detail = judge_one(2, rules[2], keys[2], now)
+  if not ok then
+    return ok, 2, detail
+  end
+  for i = 3, n do
+    ok, detail = judge_one(i, rules[i], keys[i], now)
+    if not ok then
+      return ok, i, detail
     end
   end
   return true
 end
 
-local function judge(rules, keys, n, now)
-  for i = 1, n do
-    local rule = rules[i]
-    local tat, frac, err = read(i, keys[i])
-    over[i] = false
-    if err then
-      count("errors")
-      if not rule.lenient then
-        return nil, i, err
-      end
-      backlog[i] = false
-    else
-      local allowed, b = decide(rule, now, tat, frac)
-      backlog[i] = b
-      if not allowed then
-        if not rule.shadow then
-          return false, i, wait_of(rule, b)
-        end
-        over[i] = true
-      end
+-- write(rules, keys, n, now) -> true; nil, i, err
+local function write(rules, keys, n, now)
+  local ok, err = write_one(1, rules[1], keys[1], now)
+  if not ok then
+    return nil, 1, err
+  end
+  if n == 1 then
+    return true
+  end
+  ok, err = write_one(2, rules[2], keys[2], now)
+  if not ok then
+    take_back(keys, 1, now)
+    return nil, 2, err
+  end
+  for i = 3, n do
+    ok, err = write_one(i, rules[i], keys[i], now)
+    if not ok then
+      take_back(keys, i - 1, now)
+      return nil, i, err
     end
   end
   return true
@@ -156,6 +193,9 @@ end
 -- peek(rules, keys, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds; or nil, i, err
 -- Takes nothing and takes no lock: good for turning a flood away before anything dear is done for it. A `true` promises nothing.
 function _M.peek(rules, keys, n)
+  if n == 0 then
+    return true
+  end
   return judge(rules, keys, n, now_us())
 end
 

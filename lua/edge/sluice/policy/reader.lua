@@ -26,6 +26,8 @@ local function say(value)
   return "a " .. kind
 end
 
+_M.say = say
+
 local function sorted(names)
   table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
   return names
@@ -154,11 +156,11 @@ local function set_match(rule, t, at, wrong)
   end
   local path = text(value, "path", at, wrong)
   if path then
-    local pieces, why = glob.compile(path)
-    if not pieces then
+    local why = glob.fault(path)
+    if why then
       wrong(at .. ".path", "path %q %s", path, why)
     end
-    rule.pieces = pieces
+    rule.path = path
   end
 end
 
@@ -193,13 +195,14 @@ end
 local function complete(rule)
   rule.tolerance = rule.burst * rule.period
   -- The bucket's name holds the rate, whose unit its state is in: a rule with another rate starts with empty buckets.
+  rule.denied = (rule.shadow and "shadow:" or "denied:") .. rule.name -- its counter
   rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.rate .. ":"
 end
 
 -- read(t, report) -> policy, or nil when there are mistakes: report(path, format, ...) is called for each
--- A policy: networks, the trusted ones; rules, in the order of the file; ip and token, the rules with that key.
+-- A policy: networks, the trusted ones; rules, in the order of the file.
 function _M.read(t, report)
-  local policy = { networks = {}, ip = {}, token = {}, rules = {} }
+  local policy = { networks = {}, rules = {} }
   local good = true
   local function wrong(...)
     good = false
@@ -237,8 +240,6 @@ function _M.read(t, report)
   end
   for _, rule in ipairs(policy.rules) do
     complete(rule)
-    local same_key = policy[rule.key]
-    same_key[#same_key + 1] = rule
   end
   return policy
 end

@@ -1,0 +1,95 @@
+package nginx
+
+import "testing"
+
+func TestWhoeverIsNotTrustedIsHisPeerAddress(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil, backend.addr)
+	spoofed := []string{"X-Forwarded-For", "192.0.2.1", "X-Real-IP", "192.0.2.2", "Forwarded", "for=192.0.2.3", "X-Forwarded-Host", "evil"}
+	if got := statuses(e.do("GET", "/", spoofed...), e.do("GET", "/"), e.do("GET", "/", from("192.0.2.9")...)); got != "200 200 429" {
+		t.Errorf("one peer under three names: %s, want 200 200 429", got)
+	}
+	r := backend.requests()[0]
+	if ip, chain := r.header.Get("X-Real-IP"), r.header.Values("X-Forwarded-For"); ip != "127.0.0.1" || len(chain) != 1 || chain[0] != "127.0.0.1" {
+		t.Errorf("the backend was told X-Real-IP %q, X-Forwarded-For %q", ip, chain)
+	}
+	if r.header.Get("Forwarded") != "" || r.header.Get("X-Forwarded-Host") != "" {
+		t.Errorf("forged headers reached the backend: %v", r.header)
+	}
+}
+
+func TestATrustedProxyNamesTheClient(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, `return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:db8:ffff::/48" }, rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`,
+		nil, backend.addr)
+	cases := []struct {
+		header []string // X-Forwarded-For, one a line
+		client string
+	}{
+		{nil, "127.0.0.1"},
+		{[]string{"192.0.2.1"}, "192.0.2.1"},
+		{[]string{"203.0.113.7, 192.0.2.1"}, "192.0.2.1"},           // what the client itself says is to the left
+		{[]string{"203.0.113.7, 192.0.2.1, 10.1.2.3"}, "192.0.2.1"}, // a chain of proxies of ours
+		{[]string{"203.0.113.7", "192.0.2.1", "10.1.2.3"}, "192.0.2.1"},
+		{[]string{"10.0.0.1, 10.0.0.2"}, "10.0.0.1"}, // a client inside
+		{[]string{"garbage, 192.0.2.1"}, "192.0.2.1"},
+		{[]string{"192.0.2.1, garbage"}, "127.0.0.1"},
+		{[]string{"192.0.2.1, garbage, 10.0.0.1"}, "127.0.0.1"},
+		{[]string{""}, "127.0.0.1"},
+		{[]string{","}, "127.0.0.1"},
+		{[]string{"192.0.2.1,"}, "127.0.0.1"},
+		{[]string{"192.0.2.1:80"}, "127.0.0.1"},
+		{[]string{"192.0.2.01"}, "127.0.0.1"},
+		{[]string{"0x7f.1"}, "127.0.0.1"},
+		{[]string{"  192.0.2.1\t"}, "192.0.2.1"},
+		{[]string{"2001:DB8:0:0:0:0:0:1"}, "2001:db8::1"},
+		{[]string{"2001:db8::1, 2001:db8:ffff::5"}, "2001:db8::1"},
+		{[]string{"::ffff:192.0.2.1"}, "192.0.2.1"},
+		{[]string{"::ffff:10.0.0.1"}, "10.0.0.1"},
+		{[]string{"2001:db8::1%eth0"}, "127.0.0.1"},
+		{[]string{"[2001:db8::1]"}, "127.0.0.1"},
+	}
+	for _, c := range cases {
+		var headers []string
+		for _, line := range c.header {
+			headers = append(headers, "X-Forwarded-For", line)
+		}
+		if got := e.do("GET", "/", headers...).status; got != 200 {
+			t.Fatalf("%q: status %d", c.header, got)
+		}
+		requests := backend.requests()
+		r := requests[len(requests)-1]
+		if got := r.header.Get("X-Real-IP"); got != c.client || r.header.Get("X-Forwarded-For") != c.client {
+			t.Errorf("X-Forwarded-For %q: the backend was told %q, want %q", c.header, got, c.client)
+		}
+	}
+}
+
+func TestAddressArithmetic(t *testing.T) {
+	server := requireLua(t)
+	for _, c := range []struct {
+		network, address string
+		in               bool
+	}{
+		{"10.0.0.0/8", "10.255.0.1", true}, {"10.0.0.0/8", "11.0.0.0", false}, {"0.0.0.0/0", "255.255.255.255", true}, {"0.0.0.0/0", "::1", false},
+		{"192.0.2.128/25", "192.0.2.127", false}, {"192.0.2.128/25", "192.0.2.200", true}, {"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1/32", "192.0.2.0", false},
+		{"2001:db8::/33", "2001:db8:7fff::", true}, {"2001:db8::/33", "2001:db8:8000::", false}, {"::/0", "2001:db8::", true}, {"::/0", "10.0.0.1", false},
+		{"::ffff:10.0.0.0/104", "10.9.9.9", true}, {"10.0.0.0/8", "::ffff:10.9.9.9", true}, {"10.1.2.3/8", "10.9.9.9", true},
+	} {
+		got := server.run(t, `
+			local address = require "sluice.address"
+			local network, other = assert(address.network(`+luaString(c.network)+`)), assert(address.parse("203.0.113.1"))
+			local peer = address.parse(`+luaString(c.address)+`)
+			-- Only a trusted peer's word counts.
+			return address.client({ network }, peer, "203.0.113.1") == other
+		`)
+		if got != map[bool]string{true: "true", false: "false"}[c.in] {
+			t.Errorf("%s in %s: %s, want %v", c.address, c.network, got, c.in)
+		}
+	}
+	for _, bad := range []string{"", "10.0.0.0/33", "2001:db8::/129", "10.0.0.0/-1", "10.0.0.0/", "/8", "10.0.0/8", "10.0.0.0/8 ", "::ffff:10.0.0.0/90", "10.0.0.0/1e1", "a/8"} {
+		if got := server.run(t, `return tostring(require("sluice.address").network(`+luaString(bad)+`))`); got != "nil" {
+			t.Errorf("%q is taken for a network", bad)
+		}
+	}
+}

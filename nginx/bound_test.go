@@ -1,0 +1,187 @@
+package nginx
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The promise of the edge: any interval of length L admits at most rate*L + burst + 1, with any number of workers. Here the whole way through HTTP.
+func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
+	// The burst forgives the load that a busy machine holds up for as long as half a second.
+	const rate, burst = 500, 250
+	e := startEdge(t, `return { rules = { { name = "hot", key = "ip", rate = "500r/s", burst = 250 } } }`, nil)
+	var admitted, refused atomic.Int64
+	var clients sync.WaitGroup
+	start := time.Now()
+	for range 16 {
+		clients.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for n := 1; time.Since(start) < 2*time.Second; n++ {
+				if n%20 == 0 {
+					client.CloseIdleConnections() // the next one may go to the other worker
+				}
+				response, err := client.Get(e.url("/"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+				switch response.StatusCode {
+				case 200:
+					admitted.Add(1)
+				case 429:
+					refused.Add(1)
+				default:
+					t.Errorf("status %d", response.StatusCode)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	length := time.Since(start).Seconds()
+	bound := rate*length + burst + 1
+	t.Logf("%d admitted and %d refused in %.3f s; the bound is %.0f", admitted.Load(), refused.Load(), length, bound)
+	if got := float64(admitted.Load()); got > bound || got < 0.9*bound {
+		t.Errorf("admitted %.0f, want at most %.0f and at least nine tenths of it", got, bound)
+	}
+	if refused.Load() == 0 {
+		t.Error("nothing was refused: the load was too low to show anything")
+	}
+	workers := map[any]bool{}
+	for _, entry := range e.logged(int(admitted.Load()), 200) {
+		if entry["verdict"] == "allow" {
+			workers[entry["worker"]] = true
+		}
+	}
+	if len(workers) != 2 {
+		t.Errorf("%d workers admitted requests, want 2: this run shows nothing about sharing", len(workers))
+	}
+}
+
+// The same without HTTP between: two workers ask for one key as fast as they can, millions of times a second. A limiter that reads and then
+// writes without a lock fails here by a factor.
+func TestTwoWorkersRacingForOneBucketKeepTheBound(t *testing.T) {
+	for _, c := range []struct {
+		rate  string
+		burst int
+	}{{"1000r/s", 300}, {"1000r/s", 10}, {"20000r/s", 0}, {"1000000r/s", 5}, {"1r/m", 0}, {"1r/m", 3}, {"90r/m", 0}, {"333333.33r/s", 2}} {
+		t.Run(fmt.Sprintf("%s burst %d", strings.ReplaceAll(c.rate, "/", " per "), c.burst), func(t *testing.T) {
+			perSecond := map[string]float64{"1r/m": 1. / 60, "90r/m": 1.5}[c.rate]
+			if perSecond == 0 {
+				perSecond, _ = strconv.ParseFloat(strings.TrimSuffix(c.rate, "r/s"), 64)
+			}
+			first, last, admitted := race(t, c.rate, c.burst)
+			length := (last - first) / 1e6
+			bound := math.Floor(perSecond*length) + float64(c.burst) + 1
+			t.Logf("%.0f admitted in %.3f s, the bound is %.0f", admitted, length, bound)
+			if admitted > bound {
+				t.Errorf("admitted %.0f, above the bound of %.0f", admitted, bound)
+			}
+			// Where the bucket keeps what a stalled machine does not ask for.
+			if float64(c.burst) >= 0.3*perSecond && admitted < 0.9*bound {
+				t.Errorf("admitted %.0f, below nine tenths of the bound of %.0f", admitted, bound)
+			}
+		})
+	}
+}
+
+// race lets two workers admit on a bucket of their own for 0.3 s, and returns the microseconds of the first and the last turn and how many were
+// admitted.
+func race(t *testing.T, rate string, burst int) (first, last, admitted float64) {
+	t.Helper()
+	out := requireLua(t).everywhere(t, fmt.Sprintf(`
+		local req, clock = require "sluice.limit.req", require "sluice.clock"
+		local count, period = require("sluice.policy.rate").parse(%q)
+		local rules = { { count = count, period = period, tolerance = %d * period } }
+		local keys = { %q }
+		-- Each waits for the other one, or there is no race.
+		ngx.shared.test:incr(keys[1], 1, 0)
+		local admitted, first = 0, clock.now()
+		while ngx.shared.test:get(keys[1]) < 2 do
+			assert(clock.now() - first < 5000000, "the other worker never came")
+		end
+		first = clock.now()
+		repeat
+			for _ = 1, 100 do
+				if req.admit(rules, keys, 1) then admitted = admitted + 1 end
+			end
+		until clock.now() - first > 300000
+		return table.concat({ ("%%.0f"):format(first), ("%%.0f"):format(clock.now()), admitted }, " ")
+	`, rate, burst, fmt.Sprintf("race %d", time.Now().UnixNano())))
+	first = math.Inf(1)
+	for _, line := range out {
+		var from, to, n float64
+		if _, err := fmt.Sscan(line, &from, &to, &n); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		first, last, admitted = min(first, from), max(last, to), admitted+n
+	}
+	return first, last, admitted
+}
+
+// A worker that dies in its turn must not stop the others, nor leave a half-made decision.
+func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
+	server, stop := startLua(t)
+	defer stop()
+	_, err := server.try(`
+		require("sluice.limit.lock").acquire()
+		local ffi = require "ffi"
+		ffi.cdef "int kill(int pid, int signal);"
+		ffi.C.kill(ngx.worker.pid(), 9)
+		while true do end
+	`)
+	if err == nil {
+		t.Fatal("the worker is still alive")
+	}
+	for range 4 { // both workers, the new one too
+		got := server.run(t, `
+			local rule = { count = 1, period = 1000000, tolerance = 1e9 }
+			local ok, i, err = require("sluice.limit.req").admit({ rule }, { "after a death" }, 1)
+			return tostring(ok) .. " " .. tostring(err)
+		`)
+		if got != "true nil" {
+			t.Fatalf("after a worker died under the lock: %s", got)
+		}
+	}
+}
+
+// A worker that is stopped in its turn keeps the lock. The others must not hang with it: after a while the rule's on_error decides.
+func TestAWorkerStuckUnderTheLockIsNotWaitedFor(t *testing.T) {
+	key := fmt.Sprintf("stuck %d", time.Now().UnixNano())
+	got := requireLua(t).everywhere(t, fmt.Sprintf(`
+		local req, lock, clock, test = require "sluice.limit.req", require "sluice.limit.lock", require "sluice.clock", ngx.shared.test
+		local key = %q
+		local from = clock.now()
+		if ngx.worker.id() == 0 then
+			lock.acquire()
+			test:set(key, "held")
+			while test:get(key) ~= "done" and clock.now() - from < 5000000 do end
+			lock.release()
+			return "released"
+		end
+		while not test:get(key) do end
+		local function rule(lenient) return { count = 1, period = 1000000, tolerance = 1e9, lenient = lenient } end
+		from = clock.now()
+		local deny = { req.admit({ rule(true), rule(false) }, { key .. "a", key .. "b" }, 2) }
+		local took = (clock.now() - from) / 1000
+		from = clock.now()
+		local allow = { req.admit({ rule(true) }, { key .. "a" }, 1) }
+		local again = (clock.now() - from) / 1000
+		test:set(key, "done")
+		return ("%%s %%s %%s %%s; %%s %%s"):format(tostring(deny[1]), tostring(deny[2]), tostring(deny[3]), took >= 150 and took < 2000 and "in time" or took,
+			tostring(allow[1]), again < 100 and "at once" or again)
+	`, key))
+	if want := "nil 2 another worker holds the lock in time; true at once"; got[1] != want {
+		t.Errorf("while a worker held the lock: %q, want %q", got[1], want)
+	}
+}

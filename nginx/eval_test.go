@@ -1,0 +1,148 @@
+package nginx
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+// luaServer is a real nginx that runs pieces of Lua with the edge's modules.
+type luaServer struct{ address string }
+
+// One for all tests of this package: pieces of Lua leave nothing behind but buckets, which tests name apart.
+var sharedLua struct {
+	sync.Mutex
+	server *luaServer
+	stop   func()
+}
+
+func TestMain(m *testing.M) {
+	code := testenv.Main(m)
+	if sharedLua.stop != nil {
+		sharedLua.stop()
+	}
+	os.Exit(code)
+}
+
+func requireLua(t *testing.T) *luaServer {
+	t.Helper()
+	sharedLua.Lock()
+	defer sharedLua.Unlock()
+	if sharedLua.server == nil {
+		server, stop := startLua(t)
+		sharedLua.server, sharedLua.stop = server, stop
+	}
+	return sharedLua.server
+}
+
+// startLua starts a server of its own, for tests that leave something behind.
+func startLua(t *testing.T) (*luaServer, func()) {
+	t.Helper()
+	bin := requireBinary(t)
+	dir, err := os.MkdirTemp("", "sluice-lua-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := testenv.FreePort(t)
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := os.ReadFile("testdata/eval.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.Symlink(root+"/lua", dir+"/lua"),
+		os.WriteFile(dir+"/nginx/eval.conf", conf, 0o644),
+		os.WriteFile(dir+"/nginx/runtime/listen.conf", fmt.Appendf(nil, "listen 127.0.0.1:%d;", port), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := &logBuffer{}
+	cmd := exec.Command(bin.path, bin.args(dir, "eval.conf", "daemon off")...)
+	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	ended := make(chan error, 1)
+	if err := startBound(cmd, ended); err != nil {
+		t.Fatal(err)
+	}
+	stop := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+		os.RemoveAll(dir)
+	})
+	s := &luaServer{address: fmt.Sprintf("127.0.0.1:%d", port)}
+	testenv.Eventually(t, 10*time.Second, "nginx runs Lua", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("nginx did not start: %v\n%s", err, log)
+		default:
+		}
+		out, err := s.try("return 'up'")
+		return err == nil && out == "up"
+	})
+	return s, stop
+}
+
+func (s *luaServer) try(code string) (string, error) { return s.post("/", code) }
+
+// everywhere runs code in both workers at the same time and returns what it returned in each. ngx.worker.id() is 0 and 1 there.
+func (s *luaServer) everywhere(t *testing.T, code string) (results [2]string) {
+	t.Helper()
+	out, err := s.post("/everywhere", code)
+	if err != nil {
+		t.Fatalf("Lua failed: %v\nin:\n%s", err, code)
+	}
+	copy(results[:], strings.Split(out, "\n"))
+	return results
+}
+
+func (s *luaServer) post(path, code string) (string, error) {
+	// A connection for each, so that any worker may take it.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Post("http://"+s.address+path, "text/plain", strings.NewReader(code))
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	out, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != 200 {
+		err = fmt.Errorf("%s", out)
+	}
+	return string(out), err
+}
+
+// run returns what the piece of Lua returns, as text.
+func (s *luaServer) run(t *testing.T, code string) string {
+	t.Helper()
+	out, err := s.try(code)
+	if err != nil {
+		t.Fatalf("Lua failed: %v\nin:\n%s", err, code)
+	}
+	return out
+}
+
+// luaString is s as a Lua string literal, whatever bytes it holds.
+func luaString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		fmt.Fprintf(&b, "\\%03d", s[i])
+	}
+	b.WriteByte('"')
+	return b.String()
+}

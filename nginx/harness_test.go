@@ -1,0 +1,245 @@
+package nginx
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+	"sluice/internal/token"
+)
+
+const secret = "an edge's secret for tests, 32 bytes or more"
+
+// open lets everything through that its test does not mean to limit.
+const open = `return { rules = {} }`
+
+// testBinary finds the nginx that the tests run, once.
+var testBinary = sync.OnceValues(func() (binary, error) { return findBinary(context.Background(), "") })
+
+func requireBinary(t *testing.T) binary {
+	t.Helper()
+	bin, err := testBinary()
+	if err != nil {
+		t.Fatalf("these tests need nginx with Lua: %v", err)
+	}
+	return bin
+}
+
+// logBuffer is what nginx said; tests read it while nginx writes.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// edge is a running edge with its policy file.
+type edge struct {
+	t      *testing.T
+	cfg    Config
+	log    *logBuffer
+	policy string // path
+	stop   func() error
+}
+
+// startEdge runs the working tree's edge with this policy in front of backends until the test ends. change may alter its configuration.
+func startEdge(t *testing.T, policy string, change func(*Config), backends ...string) *edge {
+	t.Helper()
+	requireBinary(t)
+	dir := t.TempDir()
+	e := &edge{t: t, log: &logBuffer{}, policy: filepath.Join(dir, "policy.lua")}
+	e.writePolicy(policy)
+	if len(backends) == 0 {
+		backends = []string{echo(t).addr}
+	}
+	e.cfg = Config{
+		Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: backends, Secret: secret, Policy: e.policy,
+		Workers: 2, Root: "..", Prefix: filepath.Join(dir, "edge"), Log: e.log, Grace: 2 * time.Second,
+	}
+	if change != nil {
+		change(&e.cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.cfg.Run(ctx) }()
+	stopped := sync.OnceValue(func() error { cancel(); return <-done })
+	e.stop = stopped
+	t.Cleanup(func() {
+		if err := stopped(); err != nil {
+			t.Errorf("the edge ended with: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("nginx said:\n%s", e.log)
+		}
+	})
+	testenv.Eventually(t, 10*time.Second, "the edge answers", func() bool {
+		select {
+		case err := <-done:
+			done <- err
+			t.Fatalf("the edge did not start: %v", err)
+		default:
+		}
+		response, err := http.Get(e.url("/healthz"))
+		if err == nil {
+			response.Body.Close()
+		}
+		return err == nil && response.StatusCode == 200
+	})
+	return e
+}
+
+func (e *edge) writePolicy(policy string) {
+	e.t.Helper()
+	if err := os.WriteFile(e.policy, []byte(policy), 0o644); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *edge) url(path string) string { return "http://" + e.cfg.Listen + path }
+
+// answer is what a client sees.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends one request; headers are name, value pairs.
+func (e *edge) do(method, path string, headers ...string) answer {
+	e.t.Helper()
+	return e.send(method, path, "", headers...)
+}
+
+func (e *edge) send(method, path, body string, headers ...string) answer {
+	e.t.Helper()
+	request, err := http.NewRequest(method, e.url(path), strings.NewReader(body))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Add(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		e.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		e.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{response.StatusCode, response.Header, string(text)}
+}
+
+// raw sends bytes as they are and returns all that comes back until the edge closes or is silent for a second.
+func (e *edge) raw(request string) string {
+	e.t.Helper()
+	conn, err := net.Dial("tcp", e.cfg.Listen)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, request); err != nil {
+		e.t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	out, _ := io.ReadAll(conn)
+	return string(out)
+}
+
+// logged returns the access log's entries of the requests with this status, waiting until there are at least n.
+func (e *edge) logged(n, status int) []map[string]any {
+	e.t.Helper()
+	var found []map[string]any
+	testenv.Eventually(e.t, 5*time.Second, fmt.Sprintf("%d entries with status %d in the access log", n, status), func() bool {
+		text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
+		found = nil
+		for line := range strings.Lines(string(text)) {
+			var entry map[string]any
+			if err := json.Unmarshal([]byte(line), &entry); err != nil {
+				e.t.Fatalf("the access log has a line that is not JSON: %v\n%s", err, line)
+			}
+			if entry["status"] == float64(status) {
+				found = append(found, entry)
+			}
+		}
+		return len(found) >= n
+	})
+	return found
+}
+
+// seen is a request as a backend got it.
+type seen struct {
+	method, path, body string
+	host               string
+	header             http.Header
+}
+
+// backendServer is a backend of the test's own.
+type backendServer struct {
+	addr string
+	mu   sync.Mutex
+	got  []seen
+}
+
+func (b *backendServer) requests() []seen {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]seen(nil), b.got...)
+}
+
+// echo answers every request with 200 "ok".
+func echo(t *testing.T) *backendServer {
+	return startBackend(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+}
+
+func startBackend(t *testing.T, answer http.HandlerFunc) *backendServer {
+	t.Helper()
+	b := &backendServer{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		b.mu.Lock()
+		b.got = append(b.got, seen{r.Method, r.RequestURI, string(body), r.Host, r.Header.Clone()})
+		b.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	b.addr = server.Listener.Addr().String()
+	return b
+}
+
+// signed is an Authorization header for the buyer sub.
+func signed(t *testing.T, sub string) string {
+	t.Helper()
+	key, err := token.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := key.Sign(sub, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Bearer " + raw
+}

@@ -1,0 +1,280 @@
+package nginx
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+func TestTheBackendSeesOnlyWhatTheEdgePassesOn(t *testing.T) {
+	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Sluice-Sale", "1;state=sold_out")
+		w.Header().Set("sluice-anything", "else")
+		w.Header().Set("X-Request-Id", "the backend's")
+		w.Header().Set("Idempotency-Replayed", "true")
+		w.WriteHeader(202)
+	})
+	e := startEdge(t, open, nil, backend.addr)
+	got := e.send("POST", "/v1/sales/1/orders?a=1&b=%2F", `{"a":1}`, "Sluice-Sale", "forged", "sluice-x", "forged", "X-Request-Id", "forged", "X-Real-IP", "192.0.2.1",
+		"Idempotency-Key", `"abc"`, "Authorization", "Bearer x.y.z", "Content-Type", "application/json", "Te", "trailers", "Connection", "X-Real-IP, close",
+		"Upgrade", "h2c", "Proxy-Connection", "keep-alive", "Expect-Ct", "x", "Cookie", "a=b", "Last-Event-ID", "7", "Accept-Language", "de")
+	r := backend.requests()[0]
+	if r.method != "POST" || r.path != "/v1/sales/1/orders?a=1&b=%2F" || r.body != `{"a":1}` || r.host != "127.0.0.1" {
+		t.Errorf("the backend got %s %s at %s: %s", r.method, r.path, r.host, r.body)
+	}
+	id := r.header.Get("X-Request-Id")
+	if !hex32.MatchString(id) || got.header.Get("X-Request-Id") != id {
+		t.Errorf("X-Request-Id: the backend got %q, the client %q", id, got.header.Values("X-Request-Id"))
+	}
+	want := map[string]string{"X-Request-Id": id, "X-Real-Ip": "127.0.0.1", "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "Authorization": "Bearer x.y.z",
+		"Idempotency-Key": `"abc"`, "Content-Type": "application/json", "Content-Length": "7", "Last-Event-Id": "7", "Accept-Language": "de",
+		"Accept-Encoding": "gzip", "User-Agent": "Go-http-client/1.1"}
+	for name, values := range r.header {
+		if len(values) != 1 || values[0] != want[name] {
+			t.Errorf("the backend got %s: %q, want %q", name, values, want[name])
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("the backend did not get %v", want)
+	}
+	if got.status != 202 || got.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("the client got %d, %v", got.status, got.header)
+	}
+	for name := range got.header {
+		if strings.HasPrefix(name, "Sluice-") {
+			t.Errorf("the client got %s", name)
+		}
+	}
+}
+
+func TestTheEdgeAnswersForItself(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0 } } }`, nil, backend.addr)
+	for range 3 {
+		if got := e.do("GET", "/healthz"); got.status != 200 || got.body != `{"status":"ok"}` || got.header.Get("Content-Type") != "application/json" {
+			t.Errorf("/healthz: %d %s", got.status, got.body)
+		}
+	}
+	for _, path := range []string{"/admin", "/admin/v1/sales", "/Admin/v1/queue", "/metrics", "/metrics/", "/debug/pprof/", "/admin?x", "/%61dmin/x", "/.sluice/bad-request"} {
+		if got := e.do("GET", path); got.status != 404 || got.body != problemBody(404, "") {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+	if n := len(backend.requests()); n != 0 {
+		t.Fatalf("%d requests reached the backend", n)
+	}
+	if got := statuses(e.do("GET", "/readyz"), e.do("GET", "/administration")); got != "200 429" {
+		t.Errorf("what the backend answers: %s", got)
+	}
+}
+
+// Every request that could be read in two ways is refused, and one that could not reaches the backend as one request.
+func TestMalformedRequestsAreRefused(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, open, nil, backend.addr)
+	for _, c := range []struct {
+		name, request string
+		status        int
+	}{
+		{"length and chunked", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+		{"chunked and length", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400},
+		{"two lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400},
+		{"a list of lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 5\r\n\r\nabcde", 400},
+		{"a negative length", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400},
+		{"a signed length", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\na", 400},
+		{"an unknown encoding", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400},
+		{"a disguised encoding", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400},
+		{"a bad chunk", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+		{"no host", "GET / HTTP/1.1\r\n\r\n", 400},
+		{"two hosts", "GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400},
+		{"a bad host", "GET / HTTP/1.1\r\nHost: x/y\r\n\r\n", 400},
+		{"space before the colon", "GET / HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n", 400},
+		{"a zero byte in a header", "GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400},
+		{"a bare CR in a header", "GET / HTTP/1.1\r\nHost: x\r\nX: a\rTransfer-Encoding: chunked\r\n\r\n", 400},
+		{"no request line", "hello\r\n\r\n", 400},
+		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
+		{"HTTP/3.0 in words", "GET / HTTP/3.0\r\nHost: x\r\n\r\n", 400},
+		{"CONNECT", "CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+		{"TRACE", "TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", 405},
+		{"a header line of 9000 bytes", "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431},
+		{"headers of 40000 bytes", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: "+strings.Repeat("a", 4000)+"\r\n", 10) + "\r\n", 431},
+		{"a request line of 9000 bytes", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431},
+		{"a body of 17000 bytes", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 17000\r\n\r\n", 413},
+		{"a chunked body of 17000 bytes", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n", 413},
+	} {
+		got := e.raw(c.request)
+		response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(got)), nil)
+		if err != nil {
+			t.Errorf("%s: %v in %q", c.name, err, got)
+			continue
+		}
+		body, _ := io.ReadAll(response.Body)
+		if response.StatusCode != c.status || string(body) != problemBody(c.status, "") || response.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: status %d, %s, want the problem for %d", c.name, response.StatusCode, body, c.status)
+		}
+	}
+	if got := backend.requests(); len(got) != 0 {
+		t.Errorf("%d of them reached the backend: %+v", len(got), got)
+	}
+	// A bare line feed ends a line for nginx, as RFC 9112 allows. What it passes on is spelt anew, so nobody behind it can read it otherwise.
+	got := e.raw("POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n")
+	if n := strings.Count(got, "HTTP/1.1 200 OK"); n != 2 {
+		t.Errorf("two requests with bare line feeds: %d answers in %q", n, got)
+	}
+	if got := backend.requests(); len(got) != 2 || got[0].body != "abc" || got[1].path != "/smuggled" {
+		t.Errorf("the backend got %+v", got)
+	}
+}
+
+// The body of a refused request must not be read as the next request on the connection.
+func TestARefusedBodyIsNotTheNextRequest(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`, nil, backend.addr)
+	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+	post := fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner)
+	got := e.raw(post + post + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	var seen []string
+	for _, m := range regexp.MustCompile(`HTTP/1\.1 (\d+)`).FindAllStringSubmatch(got, -1) {
+		seen = append(seen, m[1])
+	}
+	if strings.Join(seen, " ") != "401 429 200" {
+		t.Errorf("answers %v, want 401 429 200", seen)
+	}
+	if n := len(backend.requests()); n != 0 {
+		t.Errorf("%d requests reached the backend", n)
+	}
+}
+
+func TestWithNoBackendTheAnswerIs503AtOnce(t *testing.T) {
+	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
+	for range 6 {
+		start := time.Now()
+		got := e.send("POST", "/v1/sales/1/orders", "{}")
+		if got.status != 503 || got.body != problemBody(503, "") || got.header.Get("Retry-After") != "1" || got.header.Get("Cache-Control") != "no-store" {
+			t.Fatalf("status %d, %v, %s", got.status, got.header, got.body)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	}
+}
+
+// A backend that dies with the request in its hands: the repetition must be the same request to the other one, also for POST.
+func TestARepetitionKeepsTheRequestId(t *testing.T) {
+	first := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			conn.Close()
+		}
+	})
+	second := echo(t)
+	e := startEdge(t, open, nil, first.addr, second.addr)
+	for range 4 { // the balancer begins with either
+		if got := e.send("POST", "/v1/sales/1/orders", `{"n":1}`); got.status != 200 {
+			t.Fatalf("status %d", got.status)
+		}
+	}
+	failed, served := first.requests(), second.requests()
+	if len(failed) == 0 || len(served) != 4 {
+		t.Fatalf("%d requests failed and %d were served", len(failed), len(served))
+	}
+	for _, f := range failed {
+		found := false
+		for _, s := range served {
+			found = found || s.header.Get("X-Request-Id") == f.header.Get("X-Request-Id") && s.body == f.body
+		}
+		if !found {
+			t.Errorf("request %s failed and was not repeated under its id", f.header.Get("X-Request-Id"))
+		}
+	}
+}
+
+func TestProblemsOfTheBackendPassThrough(t *testing.T) {
+	backend := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("RateLimit", `"user";r=0;t=1`)
+		var status int
+		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &status)
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"status":%d}`, status)
+	})
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`, nil, backend.addr)
+	for _, status := range []int{400, 401, 404, 409, 413, 422, 429, 500, 502, 503, 504} {
+		got := e.do("GET", fmt.Sprintf("/%d", status))
+		if got.status != status || got.body != fmt.Sprintf(`{"status":%d}`, status) {
+			t.Errorf("%d came as %d %s", status, got.status, got.body)
+		}
+		if limits := got.header.Values("RateLimit"); len(limits) != 2 {
+			t.Errorf("%d: RateLimit %q, want the edge's and the backend's", status, limits)
+		}
+	}
+}
+
+// The first event must be seen while the backend still holds the answer open.
+func TestEventsArePassedOnAtOnce(t *testing.T) {
+	release := make(chan struct{})
+	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: left\ndata: 5\n\n")
+		w.(http.Flusher).Flush()
+		<-release
+	})
+	defer close(release)
+	e := startEdge(t, open, nil, backend.addr)
+	client := http.Client{Timeout: 10 * time.Second}
+	response, err := client.Get(e.url("/v1/sales/1/events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	line, err := bufio.NewReader(response.Body).ReadString('\n')
+	if err != nil || line != "event: left\n" {
+		t.Errorf("read %q, %v", line, err)
+	}
+}
+
+// Connections to the backend are kept: a new one for every request would use up the machine's ports in a flood.
+func TestConnectionsToTheBackendAreKept(t *testing.T) {
+	opened := make(chan struct{}, 1000)
+	backend := echo(t)
+	target := backend.addr
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	go func() {
+		for {
+			client, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			opened <- struct{}{}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(server, client); server.Close() }()
+			go func() { _, _ = io.Copy(client, server); client.Close() }()
+		}
+	}()
+	e := startEdge(t, open, nil, proxy.Addr().String())
+	for range 50 {
+		e.do("GET", "/")
+	}
+	if n := len(opened); n > 4 {
+		t.Errorf("50 requests in a row opened %d connections", n)
+	}
+}

@@ -1,0 +1,251 @@
+package nginx
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+// from is a client's address as a trusted proxy reports it.
+func from(address string) []string { return []string{"X-Forwarded-For", address} }
+
+const trusting = `trusted_proxies = { "127.0.0.0/8" },`
+
+func statuses(answers ...answer) string {
+	out := make([]string, len(answers))
+	for i, a := range answers {
+		out[i] = fmt.Sprint(a.status)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestARefusalNamesItsRuleAndSaysWhenToReturn(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "slow", key = "ip", rate = "6r/m", burst = 1 } } }`, nil)
+	first := e.do("GET", "/")
+	if got := first.header.Get("RateLimit"); first.status != 200 || got != `"slow";r=1;t=10` {
+		t.Errorf("first: status %d, RateLimit %q", first.status, got)
+	}
+	second := e.do("GET", "/")
+	if got := second.header.Get("RateLimit-Policy"); second.status != 200 || got != `"slow";q=2;w=20` {
+		t.Errorf("second: status %d, RateLimit-Policy %q", second.status, got)
+	}
+	third := e.send("POST", "/", "a body")
+	want := map[string]string{
+		"Content-Type": "application/problem+json", "Cache-Control": "no-store", "RateLimit-Policy": `"slow";q=2;w=20`, "RateLimit": `"slow";r=0;t=10`,
+	}
+	for name, value := range want {
+		if got := third.header.Get(name); got != value {
+			t.Errorf("refused: %s is %q, want %q", name, got, value)
+		}
+	}
+	if got := third.header.Get("Retry-After"); got != "10" && got != "11" {
+		t.Errorf("Retry-After is %q, want 10 or, with its jitter, 11", got)
+	}
+	if len(third.header.Get("X-Request-Id")) != 32 {
+		t.Errorf("X-Request-Id is %q", third.header.Get("X-Request-Id"))
+	}
+	if third.status != 429 || third.body != problemBody(429, "slow") {
+		t.Errorf("refused: status %d, body %s", third.status, third.body)
+	}
+	entry := e.logged(1, 429)[0]
+	if entry["verdict"] != "deny" || entry["rule"] != "slow" || entry["remaining"] != "0" || entry["client"] != "127.0.0.1" {
+		t.Errorf("logged %v", entry)
+	}
+}
+
+// A pair of limits in which the second refuses: if the first kept what it took, the refused would be punished twice.
+func TestARefusalTakesNothingFromTheOtherBuckets(t *testing.T) {
+	e := startEdge(t, `return { rules = {
+		{ name = "wide",   key = "ip", rate = "1r/h", burst = 3 },
+		{ name = "narrow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/narrow" } },
+	} }`, nil)
+	if got := statuses(e.do("GET", "/narrow"), e.do("GET", "/narrow"), e.do("GET", "/narrow"), e.do("GET", "/narrow")); got != "200 429 429 429" {
+		t.Fatalf("narrow: %s", got)
+	}
+	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/")); got != "200 200 200 429" {
+		t.Errorf("wide, after three refusals by narrow: %s, want 200 200 200 429", got)
+	}
+	// And the other way round: narrow keeps its place while wide refuses.
+	refused := e.do("GET", "/narrow")
+	if !strings.Contains(refused.body, `"violated-policies":["wide"]`) {
+		t.Errorf("both are full: %s, want the first of them named", refused.body)
+	}
+}
+
+func TestARuleCoversOnlyItsMethodAndPath(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "orders", key = "ip", rate = "1r/h", match = { method = "POST", path = "/v1/sales/*/orders" } } } }`, nil)
+	e.send("POST", "/v1/sales/1/orders", "")
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/v1/sales/1/orders", 200},
+		{"POST", "/v1/sales/1/order", 200},
+		{"POST", "/v1/sales/1/2/orders", 200},
+		{"POST", "/v1/sales/1/orders/2", 200},
+		{"POST", "/v1/sales/2/orders", 429},
+		// Other spellings of the same path: lenient routers take them, so the rule must.
+		{"POST", "/v1/sales/1/orders/", 429},
+		{"POST", "/V1/Sales/1/ORDERS", 429},
+		{"POST", "/v1/s%61les/1/orders", 429},
+		{"POST", "/v1/sales/1/orders?x=/", 429},
+		// And those that could be read in two ways are no request at all.
+		{"POST", "/v1/sales//1/orders", 400},
+		{"POST", "/v1/sales/1%2Forders", 400},
+		{"POST", "/v1/x/../sales/1/orders", 400},
+		{"POST", "/v1/sales/1/%2e%2e/1/orders", 400},
+		{"POST", `/v1\sales/1/orders`, 400},
+		{"POST", "/v1/sales/1/orders%00", 400},
+	} {
+		got := e.raw(c.method + " " + c.path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
+			t.Errorf("%s %s: %.40q, want %d", c.method, c.path, got, c.status)
+		}
+	}
+}
+
+func TestAShadowRuleIsCountedAndNeverEnforced(t *testing.T) {
+	e := startEdge(t, `return { rules = {
+		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
+		{ name = "buyer", key = "token", rate = "1r/h", mode = "shadow" },
+	} }`, nil)
+	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/", "Authorization", "Bearer nonsense")); got != "200 200 200" {
+		t.Errorf("shadow rules: %s", got)
+	}
+	var over int
+	for _, entry := range e.logged(3, 200) {
+		if entry["shadow"] == "trial" {
+			over++
+		}
+	}
+	if over != 2 {
+		t.Errorf("%d of 3 requests were logged as over the trial limit, want 2", over)
+	}
+	if got := e.do("GET", "/").header.Get("RateLimit"); got != "" {
+		t.Errorf("a shadow rule is told to clients: %q", got)
+	}
+}
+
+func TestADelayingRuleSlowsTheBurstDownToItsRate(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "smooth", key = "ip", rate = "10r/s", burst = 4, delay = true } } }`, nil)
+	done := make(chan time.Duration, 5)
+	start := time.Now()
+	for range 5 {
+		go func() {
+			if a := e.do("GET", "/"); a.status != 200 {
+				t.Errorf("status %d within the burst", a.status)
+			}
+			done <- time.Since(start)
+		}()
+	}
+	var last time.Duration
+	for range 5 {
+		last = <-done
+	}
+	if last < 380*time.Millisecond {
+		t.Errorf("five requests at 10r/s were through after %s, want 0.4 s at least", last)
+	}
+}
+
+func TestIPv6ClientsAreCountedByTheir64(t *testing.T) {
+	e := startEdge(t, `return { `+trusting+` rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
+	for _, c := range []struct {
+		address string
+		status  int
+	}{
+		{"2001:db8:0:1::1", 200}, {"2001:db8:0:1:ffff::2", 429}, {"2001:db8:0:2::1", 200},
+		{"192.0.2.1", 200}, {"::ffff:192.0.2.1", 429}, {"::ffff:c000:201", 429}, {"192.0.2.2", 200},
+	} {
+		if got := e.do("GET", "/", from(c.address)...).status; got != c.status {
+			t.Errorf("%s: %d, want %d", c.address, got, c.status)
+		}
+	}
+}
+
+// A zone that has no room: new clients are refused or let through as their rule says, and those that are counted stay counted.
+func TestAFullZoneDeniesNewClientsAndKeepsTheOldBuckets(t *testing.T) {
+	root := workingCopy(t)
+	rewrite(t, root+"/nginx/conf.d/20-lua.conf", "sluice_buckets 64m", "sluice_buckets 32k")
+	e := startEdge(t, `return { `+trusting+` rules = {
+		{ name = "strict",  key = "ip", rate = "1r/h", burst = 1, match = { path = "/strict" } },
+		{ name = "lenient", key = "ip", rate = "1r/h", burst = 1, match = { path = "/lenient" }, on_error = "allow" },
+	} }`, func(c *Config) { c.Root = root })
+	if got := statuses(e.do("GET", "/strict", from("192.0.2.1")...), e.do("GET", "/strict", from("192.0.2.1")...)); got != "200 200" {
+		t.Fatalf("the first client: %s", got)
+	}
+	var full answer
+	for i := range 2000 {
+		full = e.do("GET", "/strict", from(fmt.Sprintf("10.0.%d.%d", i/250, i%250))...)
+		if full.status != 200 {
+			break
+		}
+	}
+	if full.status != 503 || full.header.Get("Retry-After") == "" || full.body != problemBody(503, "") {
+		t.Fatalf("with the zone full: status %d, Retry-After %q, %s", full.status, full.header.Get("Retry-After"), full.body)
+	}
+	if got := e.do("GET", "/strict", from("192.0.2.1")...).status; got != 429 {
+		t.Errorf("the first client again: %d, want 429: a live bucket was thrown out", got)
+	}
+	if got := e.do("GET", "/lenient", from("192.0.2.9")...).status; got != 200 {
+		t.Errorf("a rule with on_error = allow: %d, want 200", got)
+	}
+	if entry := e.logged(1, 503)[0]; entry["verdict"] != "error" || entry["rule"] != "strict" || entry["reason"] != "no memory" {
+		t.Errorf("logged %v", entry)
+	}
+}
+
+func TestAReloadKeepsBucketsAndTakesTheNewPolicy(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
+	e.do("GET", "/")
+	if got := e.do("GET", "/").status; got != 429 {
+		t.Fatalf("before the reload: %d", got)
+	}
+	e.writePolicy(`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } } } }`)
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.writePolicy(`return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`)
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Burst 1: one more than before is let through, and not two, as there would be with a new bucket.
+	testenv.Eventually(t, 5*time.Second, "the new policy lets one more through", func() bool { return e.do("GET", "/").status == 200 })
+	if got := e.do("GET", "/").status; got != 429 {
+		t.Errorf("after the reload the bucket was empty: %d, want 429", got)
+	}
+}
+
+// workingCopy is a copy of nginx/ beside a link to lua/, for tests that change a file.
+func workingCopy(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	lua, err := filepath.Abs("../lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{os.CopyFS(root+"/nginx", files), os.Symlink(lua, root+"/lua")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func rewrite(t *testing.T, path, old, new string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		t.Fatalf("%s does not hold %q", path, old)
+	}
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

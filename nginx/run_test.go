@@ -1,0 +1,218 @@
+package nginx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+func TestCheckRefusesWhatCannotRun(t *testing.T) {
+	requireBinary(t)
+	good := Config{Listen: "127.0.0.1:8080", Upstreams: []string{"127.0.0.1:8081"}, Secret: secret, Root: ".."}
+	policy := filepath.Join(t.TempDir(), "policy.lua")
+	if err := os.WriteFile(policy, []byte("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '20' },\n  },\n}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	broken := workingCopy(t)
+	rewrite(t, broken+"/nginx/conf.d/50-upstream.conf", "proxy_http_version 1.1;", "proxy_http_version 1.1;\nproxy_htp_version 1.1;")
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"good", func(*Config) {}, ""},
+		{"embedded files", func(c *Config) { c.Root = "" }, ""},
+		{"all addresses", func(c *Config) { c.Listen, c.Upstreams = ":8080", []string{"http://localhost:8081/", "[::1]:8082"} }, ""},
+		{"a bad rate", func(c *Config) { c.Policy = policy }, "edge: " + policy + `:3: rate "20" is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`},
+		{"no policy file", func(c *Config) { c.Policy = policy + "x" }, "edge: " + policy + "x: cannot be read: No such file or directory"},
+		{"a short secret", func(c *Config) { c.Secret = "short" }, "edge: the token secret must have at least 32 bytes, and has 5"},
+		{"no port", func(c *Config) { c.Listen = "127.0.0.1" }, `edge: --listen "127.0.0.1": write host:port`},
+		{"port 0", func(c *Config) { c.Listen = "127.0.0.1:0" }, `edge: --listen "127.0.0.1:0": the port must be a number from 1 to 65535`},
+		{"no backend", func(c *Config) { c.Upstreams = nil }, "edge: --upstream: name at least one backend"},
+		{"https", func(c *Config) { c.Upstreams = []string{"https://x:1"} }, `edge: --upstream "https://x:1": backends are reached by http, and not by https`},
+		{"a directive as a backend", func(c *Config) { c.Upstreams = []string{"x;server y:1"} }, `edge: --upstream "x;server y:1": not a host name or address`},
+		{"a path as a backend", func(c *Config) { c.Upstreams = []string{"http://x:1/api"} }, `edge: --upstream "http://x:1/api": write http://host:port and nothing more`},
+		{"two mistakes", func(c *Config) { c.Listen, c.Workers = "x", -1 }, "edge: --listen \"x\": write host:port\n--workers must be between 0 and 1024, and is -1"},
+		{"a directive that is not", func(c *Config) { c.Root = broken }, `edge: unknown directive "proxy_htp_version" in ` + broken + "/nginx/conf.d/50-upstream.conf:"},
+		{"a root that is not", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
+		{"a binary that is not", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
+		{"a folder of somebody else's", func(c *Config) { c.Prefix = ".."; c.Listen = "x" }, "edge: --listen"},
+	} {
+		cfg := good
+		c.change(&cfg)
+		err := cfg.Check(t.Context())
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (!errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
+	requireBinary(t)
+	cfg := Config{Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Root: ".."}
+	bad := cfg
+	bad.Policy = "../gateway/policy/testdata/bad/rate_zero.lua"
+	if err := bad.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), `rate_zero.lua:3: rate "0r/s" must be more than zero`) {
+		t.Errorf("a bad policy: %v", err)
+	}
+	taken := cfg
+	taken.Prefix = t.TempDir()
+	precious := filepath.Join(taken.Prefix, "nginx")
+	if err := os.WriteFile(precious, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := taken.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("a folder with files in it: %v", err)
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "mine" {
+		t.Errorf("the file there: %q, %v", text, err)
+	}
+}
+
+func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil)
+	e.do("GET", "/")
+	e.writePolicy("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '1r/h', brust = 5 },\n  },\n}\n")
+	err := e.cfg.Reload(t.Context())
+	if want := fmt.Sprintf(`edge: %s:3: a rule has no field "brust": it has `, e.policy); !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("reload: %v, want %s", err, want)
+	}
+	// A signal that skips the check must not do harm either: nginx itself refuses.
+	master, err := running(e.cfg.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := master.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 5*time.Second, "nginx says what is wrong with the policy", func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
+	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
+		t.Errorf("after two failed reloads: %s, want 200 429", got)
+	}
+}
+
+func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
+	root := workingCopy(t)
+	e := startEdge(t, open, func(c *Config) { c.Root = root })
+	rewrite(t, root+"/nginx/snippets/server.conf", `{"status":"ok"}`, `{"status":"changed"}`)
+	if err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 5*time.Second, "the change is served", func() bool { return e.do("GET", "/healthz").body == `{"status":"changed"}` })
+	rewrite(t, root+"/nginx/snippets/server.conf", "return 200", "retrun 200")
+	err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context())
+	if want := fmt.Sprintf(`unknown directive "retrun" in %s/nginx/snippets/server.conf:`, root); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a typing mistake: %v, want %s", err, want)
+	}
+}
+
+func TestReloadWithNoEdgeRunning(t *testing.T) {
+	requireBinary(t)
+	e := startEdge(t, open, nil)
+	if err := e.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{e.cfg.Prefix, t.TempDir(), ""} {
+		if err := (Config{Prefix: prefix}).Reload(t.Context()); !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
+
+func TestOneEdgeAtATimeInAFolder(t *testing.T) {
+	e := startEdge(t, open, nil)
+	second := e.cfg
+	second.Listen = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	if err := second.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another edge runs in") {
+		t.Errorf("the second edge: %v", err)
+	}
+	if got := e.do("GET", "/healthz").status; got != 200 {
+		t.Errorf("the first edge: %d", got)
+	}
+}
+
+// Stopping lets a request that is under way finish, and takes no new ones.
+func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-release
+		w.WriteHeader(http.StatusAccepted)
+	})
+	e := startEdge(t, open, func(c *Config) { c.Grace = 10 * time.Second }, backend.addr)
+	status := make(chan int, 1)
+	go func() { status <- e.do("POST", "/v1/sales/1/orders").status }()
+	<-arrived
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.stop() }()
+	testenv.Eventually(t, 5*time.Second, "the edge takes no new requests", func() bool {
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(e.url("/healthz"))
+		if err == nil {
+			response.Body.Close()
+		}
+		return err != nil
+	})
+	close(release)
+	if got := <-status; got != 202 {
+		t.Errorf("the request under way got %d, want 202", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStoppingDoesNotWaitForEver(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	backend := startBackend(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-release })
+	e := startEdge(t, open, func(c *Config) { c.Grace = 200 * time.Millisecond }, backend.addr)
+	go func() {
+		if response, err := http.Get(e.url("/")); err == nil {
+			response.Body.Close()
+		}
+	}()
+	<-arrived
+	start := time.Now()
+	if err := e.stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestTheEmbeddedFilesRunAnywhere(t *testing.T) {
+	e := startEdge(t, open, func(c *Config) { c.Root, c.Policy = "", "" })
+	if got := e.do("GET", "/"); got.status != 200 || got.header.Get("RateLimit-Policy") != `"ip";q=41;w=3` {
+		t.Errorf("status %d, %v: want the shipped policy at work", got.status, got.header)
+	}
+	if got := e.send("POST", "/v1/sales/1/orders", "{}").status; got != 401 {
+		t.Errorf("an order with no token: %d", got)
+	}
+}
+
+func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
+	e := startEdge(t, open, nil)
+	second := e.cfg
+	second.Prefix = ""
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := second.Run(ctx); err == nil || !strings.Contains(err.Error(), "nginx ended by itself") {
+		t.Errorf("on a port that is taken: %v", err)
+	}
+	if !strings.Contains(e.log.String(), "Address already in use") {
+		t.Errorf("nginx said: %s", e.log)
+	}
+}
