@@ -35,7 +35,7 @@ type Config struct {
 	Registry  prometheus.Registerer // default: none
 
 	Buckets  int // live buckets of all rules together; default limit.DefaultCapacity
-	MaxConns int // client connections; default 16384
+	MaxConns int // client connections, some 20 KB each; default 8192
 
 	RequestTimeout time.Duration // for a client to send a whole request; default 5 s
 	IdleTimeout    time.Duration // of a client's connection between requests; default 30 s
@@ -60,7 +60,7 @@ func (c *Config) defaults() {
 		}
 	}
 	if c.MaxConns <= 0 {
-		c.MaxConns = 16 << 10
+		c.MaxConns = 8 << 10
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -176,7 +176,8 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		limits: connLimits{most: g.config.MaxConns, head: g.config.RequestTimeout, idle: g.config.IdleTimeout, write: g.config.WriteTimeout}}
 	server := &fasthttp.Server{
 		Handler: g.Handler, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,
-		ReadBufferSize: maxHead + 512, MaxRequestBodySize: MaxBody, Concurrency: g.config.MaxConns,
+		ReadBufferSize: maxHead + 512, MaxRequestBodySize: MaxBody,
+		Concurrency:           2 * g.config.MaxConns, // the listener has the say; connections that linger are no longer among those it counts
 		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,
 	}
 	loops, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -30,7 +30,8 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 		x.client = peerOf(ctx.RemoteAddr())
 	}
 	g.handle(ctx, x)
-	if guarded && client.guard.state == unframed {
+	// fasthttp knows "close" only where it stands alone.
+	if x.headers.last || guarded && client.guard.state == unframed {
 		ctx.SetConnectionClose()
 	}
 }

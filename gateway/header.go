@@ -32,6 +32,7 @@ type headers struct {
 	token         []byte
 	tokens        int // Authorization lines
 	host          bool
+	last          bool // the client wants the connection closed
 }
 
 func (hs *headers) reset() {
@@ -44,7 +45,7 @@ func (hs *headers) read(raw []byte) bool {
 	for len(raw) > 2 {
 		end := bytes.IndexByte(raw, '\n') + 1
 		colon := bytes.IndexByte(raw[:end], ':')
-		if colon < 0 {
+		if colon < 1 || colon+3 > end || raw[end-2] != '\r' {
 			return false
 		}
 		hs.lines = append(hs.lines, header{line: raw[:end:end], name: colon})
@@ -129,7 +130,9 @@ func (hs *headers) connection(value []byte) bool {
 		option, value, _ = bytes.Cut(value, []byte{','})
 		option = bytes.Trim(option, " \t")
 		switch {
-		case len(option) == 0, foldedEqual(option, "close"), foldedEqual(option, "keep-alive"):
+		case len(option) == 0, foldedEqual(option, "keep-alive"):
+		case foldedEqual(option, "close"):
+			hs.last = true
 		case hs.numOptions == len(hs.options):
 			return false
 		default:

@@ -1,0 +1,226 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+func TestBackendIsToldWhoAsksAndUnderWhichNumber(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()})
+	e.ask(t, "GET", "/x", "", "X-Request-Id: mine", "x-real-ip: 1.2.3.4", "X-Forwarded-For: 1.2.3.4", "X-FORWARDED-FOR: 5.6.7.8", "X-Forwarded-Host: evil",
+		"X-Forwarded-Proto: https", "Forwarded: for=1.2.3.4", "Sluice-Sale: 42;state=open", "sluice-admin: 1", "SLUICE-X: 1")
+	e.ask(t, "GET", "/x", "")
+	first, second := b.requests()[0], b.requests()[1]
+	for _, r := range []request{first, second} {
+		if id := r.header.Values("X-Request-Id"); len(id) != 1 || !hex32.MatchString(id[0]) {
+			t.Errorf("X-Request-Id is %q, want one of 32 hex digits", id)
+		}
+		for name, want := range map[string]string{"X-Real-Ip": "127.0.0.1", "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http"} {
+			if got := strings.Join(r.header.Values(name), " and "); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		for name := range r.header {
+			if strings.HasPrefix(name, "Sluice-") || name == "Forwarded" || name == "X-Forwarded-Host" {
+				t.Errorf("%s has passed", name)
+			}
+		}
+	}
+	if first.header.Get("X-Request-Id") == second.header.Get("X-Request-Id") {
+		t.Error("two requests have the same id")
+	}
+}
+
+func TestHopByHopHeadersStayOnTheirHop(t *testing.T) {
+	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(rw, "HTTP/1.1 200 OK\r\nConnection: x-own, Keep-Alive\r\nX-OWN: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nTE: x\r\nTrailer: A\r\n"+
+			"Upgrade: h2c\r\nproxy-connection: keep-alive\r\nSluice-Sale: 42;state=sold_out\r\nsluice-other: 1\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX-Kept: yes\r\nServer: shop\r\nContent-Length: 2\r\n\r\nok")
+		_ = rw.Flush()
+	})
+	e := serve(t, open, []string{b.address()})
+	answers := e.raw(t, "POST /x HTTP/1.1\r\nHost: x\r\nConnection: x-mine , close,X-Other\r\nX-Mine: 1\r\nX-OTHER: 2\r\nKeep-Alive: 5\r\nProxy-Connection: keep-alive\r\n"+
+		"Proxy-Authorization: Basic eA==\r\nTE: trailers\r\nTrailer: A\r\nUpgrade: websocket\r\nHTTP2-Settings: x\r\nX-Kept: yes\r\nCookie: a=b\r\nContent-Length: 0\r\n\r\n")
+	if len(answers) != 1 {
+		t.Fatalf("%d answers", len(answers))
+	}
+	mustHave(t, answers[0], 200, "X-Kept", "yes", "Server", "shop")
+	r := b.last(t)
+	for _, name := range []string{"Connection", "X-Mine", "X-Other", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Te", "Trailer", "Upgrade", "Http2-Settings"} {
+		if v := r.header.Values(name); len(v) > 0 {
+			t.Errorf("%s: %q has passed to the backend", name, v)
+		}
+	}
+	if r.header.Get("X-Kept") != "yes" || r.header.Get("Cookie") != "a=b" {
+		t.Errorf("the backend got %v, want the rest", r.header)
+	}
+	for _, name := range []string{"X-Own", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Upgrade", "Proxy-Connection", "Sluice-Sale", "Sluice-Other"} {
+		if v := answers[0].header.Values(name); len(v) > 0 {
+			t.Errorf("%s: %q has passed to the client", name, v)
+		}
+	}
+	if c := answers[0].header.Values("Set-Cookie"); len(c) != 2 {
+		t.Errorf("Set-Cookie is %q, want both", c)
+	}
+	if d := answers[0].header.Values("Date"); len(d) != 1 {
+		t.Errorf("Date is %q, want one", d)
+	}
+}
+
+// Naming a header in Connection must not take away what the edge says, or what frames the request.
+func TestConnectionCannotNameTheEdgesOwnHeaders(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()})
+	answers := e.raw(t, "POST /x HTTP/1.1\r\nHost: x\r\nConnection: close, X-Real-IP, X-Forwarded-For, X-Request-Id, Host, Content-Length\r\nContent-Length: 2\r\n\r\n{}")
+	if len(answers) != 1 || answers[0].status != 200 {
+		t.Fatalf("answers %+v", answers)
+	}
+	r := b.last(t)
+	if r.host != "x" || r.body != "{}" || r.header.Get("X-Real-Ip") != "127.0.0.1" || r.header.Get("X-Forwarded-For") != "127.0.0.1" || !hex32.MatchString(r.header.Get("X-Request-Id")) {
+		t.Errorf("the backend got %+v", r)
+	}
+}
+
+func TestTooManyConnectionOptionsAreRefused(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()})
+	answers := e.raw(t, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: a,b,c,d,e\r\nConnection: f,g,h,i, close\r\n\r\n"+"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	if len(answers) == 0 || answers[0].status != 400 {
+		t.Fatalf("answers %+v, want a 400", answers)
+	}
+}
+
+// The backend must judge the token that the edge has judged.
+func TestBackendSeesOnlyTheTokenThatWasJudged(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()})
+	e.ask(t, "GET", "/x", "", "token: a", "Authorization: Bearer b")
+	if r := b.last(t); r.header.Get("Token") != "" || r.header.Get("Authorization") != "Bearer b" {
+		t.Errorf("the backend got token %q and Authorization %q", r.header.Get("Token"), r.header.Get("Authorization"))
+	}
+	e.ask(t, "GET", "/x", "", "token: a")
+	if r := b.last(t); r.header.Get("Token") != "a" {
+		t.Errorf("the backend got token %q, want a", r.header.Get("Token"))
+	}
+}
+
+func TestPathAndQueryPassAsTheyAre(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()})
+	for _, target := range []string{"/", "/?", "/a?b?c", "/a%20b/%C3%A9", "/A/b/", "/a+b?c+d=%2F../%00", "/a;b=c,d", "/~x/-_.!*'()", "/x?wait=10s&&=", "/caf\xc3\xa9"} {
+		if got := e.ask(t, "GET", target, ""); got.status != 200 {
+			t.Errorf("%s: %+v", target, got)
+			continue
+		}
+		if r := b.last(t); r.target != target {
+			t.Errorf("%q reached the backend as %q", target, r.target)
+		}
+	}
+}
+
+func TestHeadAndBodylessAnswersAreFramed(t *testing.T) {
+	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/head":
+			w.Header().Set("Content-Length", "1234")
+		case "/none":
+			w.WriteHeader(http.StatusNoContent)
+		case "/same":
+			w.Header().Set("ETag", `"x"`)
+			w.WriteHeader(http.StatusNotModified)
+		}
+	})
+	e := serve(t, open, []string{b.address()})
+	c := e.connect(t)
+	defer c.Close()
+	_, _ = io.WriteString(c, "HEAD /head HTTP/1.1\r\nHost: x\r\n\r\n")
+	r := newReader(c)
+	if got := readOne(t, r, "HEAD"); got.status != 200 || got.header.Get("Content-Length") != "1234" {
+		t.Errorf("HEAD: %+v", got)
+	}
+	_, _ = io.WriteString(c, "GET /none HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := readOne(t, r, "GET"); got.status != 204 {
+		t.Errorf("204: %+v", got)
+	}
+	_, _ = io.WriteString(c, "GET /same HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := readOne(t, r, "GET"); got.status != 304 || got.header.Get("Etag") != `"x"` {
+		t.Errorf("304: %+v", got)
+	}
+	_, _ = io.WriteString(c, "GET /empty HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	if got := readOne(t, r, "GET"); got.status != 200 || got.body != "" {
+		t.Errorf("an empty 200: %+v", got)
+	}
+}
+
+// answering is a backend that answers every connection with the same bytes, once it has seen a head.
+func answering(t *testing.T, answer string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := http.ReadRequest(newReader(c)); err == nil {
+					_, _ = io.WriteString(c, answer)
+				}
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func TestInterimAnswersAreNotPassedOn(t *testing.T) {
+	address := answering(t, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok")
+	e := serve(t, open, []string{address})
+	got := e.ask(t, "GET", "/x", "")
+	mustHave(t, got, 202, "Link", "")
+	if got.body != "ok" {
+		t.Errorf("the body is %q", got.body)
+	}
+}
+
+func TestAnswersThatAreNotHTTPAre503(t *testing.T) {
+	for name, answer := range map[string]string{
+		"garbage":            "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+		"switched protocols": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+		"many interims":      strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 20),
+		"a huge head":        "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 20<<10) + "\r\n\r\n",
+		"two lengths":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk",
+		"a short body":       "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nok",
+		"nothing":            "",
+	} {
+		e := serve(t, open, []string{answering(t, answer)})
+		got := e.ask(t, "GET", "/x", "")
+		if got.status != 503 || got.header.Get("Retry-After") != "1" || !strings.Contains(got.body, `"code":"temporarily-unavailable"`) {
+			t.Errorf("%s: %+v, want a 503", name, got)
+		}
+	}
+}
+
+func TestAnswerUntilTheEndOfTheConnectionIsPassedOn(t *testing.T) {
+	e := serve(t, open, []string{answering(t, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nas long as it lasts")})
+	got := e.ask(t, "GET", "/x", "")
+	mustHave(t, got, 200, "Content-Type", "text/plain")
+	if got.body != "as long as it lasts" {
+		t.Errorf("the body is %q", got.body)
+	}
+}

@@ -1,0 +1,308 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/gateway/policy"
+	"sluice/internal/testenv"
+)
+
+// write replaces the policy file, and makes sure that it looks changed however coarse the file system's clock is.
+func write(t *testing.T, path, source string, age time.Duration) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	when := time.Now().Add(-age)
+	if err := os.Chtimes(path, when, when); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfUnchangedRules(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.lua")
+	write(t, path, `return { rules = {
+		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
+		{ name = "changed", key = "ip", rate = "1r/h", burst = 1, match = { path = "/changed" } },
+		{ name = "gone", key = "ip", rate = "1r/h", burst = 1, match = { path = "/gone" } },
+	} }`, time.Hour)
+	b := newBackend(t, nil)
+	e := serve(t, "", []string{b.address()}, func(c *Config) { c.PolicyPath = path })
+	for _, target := range []string{"/kept", "/changed", "/gone"} {
+		mustHave(t, e.ask(t, "GET", target, ""), 200)
+	}
+	write(t, path, `return { rules = {
+		{ name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } },
+		{ name = "changed", key = "ip", rate = "2r/h", burst = 1, match = { path = "/changed" } },
+		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
+	} }`, time.Minute)
+	testenv.Eventually(t, 5*time.Second, "the policy is taken over", func() bool {
+		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
+	})
+	mustHave(t, e.ask(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
+	mustHave(t, e.ask(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
+	mustHave(t, e.ask(t, "GET", "/gone", ""), 200, "RateLimit", "")
+	mustHave(t, e.ask(t, "GET", "/new", ""), 200)
+	mustHave(t, e.ask(t, "GET", "/new", ""), 429)
+}
+
+func TestBadPolicyIsLoggedOnceAndTheOldOneStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.lua")
+	write(t, path, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, time.Hour)
+	g, log := reloading(t, path)
+	before := g.policy.Load()
+	write(t, path, "return { rules = {\n{ name = \"ip\", key = \"ip\", rate = \"0r/h\" },\n{ name = \"ip\", key = \"ip\", rate = \"1r/h\" } } }", time.Minute)
+	for range 3 {
+		g.runOnce()
+	}
+	if g.policy.Load() != before {
+		t.Error("a bad policy was taken over")
+	}
+	said := log.String()
+	if n := strings.Count(said, "the one before it stays"); n != 1 {
+		t.Errorf("it was logged %d times, want once: %s", n, said)
+	}
+	mustContain(t, "the log", said, path+`:2: rate \"0r/h\" must be more than zero; `+path+`:3: rule 2 is named`)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	g.runOnce()
+	g.runOnce()
+	if g.policy.Load() != before || strings.Count(log.String(), "the one before it stays") != 2 {
+		t.Errorf("a policy that is gone: %s", log.String())
+	}
+	write(t, path, `return { rules = {} }`, time.Second)
+	g.runOnce()
+	if g.policy.Load() == before {
+		t.Error("a good policy after a bad one was not taken over")
+	}
+}
+
+// reloading is a gateway that serves nothing, for calls of runOnce.
+func reloading(t *testing.T, path string) (*Gateway, *syncBuffer) {
+	t.Helper()
+	log := &syncBuffer{}
+	g, err := New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, log
+}
+
+func TestNewReportsAllMistakesTogether(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	_, err := New(Config{Upstreams: []string{"https://a", "b"}, PolicySource: []byte("return {}"), Secret: "short", Registry: registry})
+	if err == nil {
+		t.Fatal("a bad configuration is taken")
+	}
+	want := []string{
+		"the token secret must have at least 32 bytes, and has 5",
+		`upstream "https://a": only http:// is spoken to backends`,
+		`upstream "b" must be host:port or http://host:port`,
+		"policy.lua:1: rules is missing: write rules = {} to limit nothing",
+	}
+	if got := strings.Split(err.Error(), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the mistakes are\n%s\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+	var mistakes policy.Mistakes
+	if !errors.As(err, &mistakes) {
+		t.Error("the policy's mistakes cannot be told from the others")
+	}
+	for _, c := range []Config{{}, {Secret: secret, Upstreams: []string{"a:1"}}, {Secret: secret, PolicySource: []byte(open)},
+		{Secret: secret, PolicySource: []byte(open), Upstreams: strings.Fields(strings.Repeat("a:1 ", 65))}} {
+		if _, err := New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+}
+
+func TestDrainLetsRequestsFinishAndTakesNoNewOnes(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	b := newBackend(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-release })
+	e := serve(t, open, []string{b.address()})
+	c := e.connect(t)
+	defer c.Close()
+	idle := e.connect(t)
+	defer idle.Close()
+	_, _ = io.WriteString(idle, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	r := newReader(idle)
+	readOne(t, r, "")
+	_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-arrived
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.stop() }()
+	testenv.Eventually(t, 5*time.Second, "no new connection is taken", func() bool {
+		c, err := net.Dial("tcp", e.address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("an idle connection is not closed: %v", err)
+	}
+	close(release)
+	if answers := readAll(t, c, ""); len(answers) != 1 || answers[0].status != 200 {
+		t.Errorf("the request under way got %+v", answers)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+}
+
+func TestDrainCutsOffWhatDoesNotFinish(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	b := newBackend(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-release })
+	defer close(release)
+	g, err := New(Config{Upstreams: []string{b.address()}, PolicySource: []byte(open), Secret: secret, DrainTimeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(ctx, ln) }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-arrived
+	cancel()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "1 connections were cut off after 200ms") {
+			t.Errorf("Serve returned %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("Serve does not return")
+	}
+	if err := g.Serve(context.Background(), ln); err == nil {
+		t.Error("Serve may be called twice")
+	}
+}
+
+func TestConnectionsBeyondTheMostAreTurnedAway(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()}, func(c *Config) { c.MaxConns = 2 })
+	var kept []net.Conn
+	for range 2 {
+		c := e.connect(t)
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		readOne(t, newReader(c), "")
+		kept = append(kept, c)
+	}
+	c := e.connect(t)
+	defer c.Close()
+	answers := readAll(t, c, "")
+	if len(answers) != 1 {
+		t.Fatalf("%d answers", len(answers))
+	}
+	mustHave(t, answers[0], 503, "Retry-After", "1", "Content-Type", "application/problem+json")
+	mustContain(t, "the body", answers[0].body, `"code":"temporarily-unavailable"`)
+	if n := e.count(t, "sluice_edge_connections_refused_total"); n != 1 {
+		t.Errorf("%v were counted, want 1", n)
+	}
+	_ = kept[0].Close()
+	testenv.Eventually(t, 5*time.Second, "there is room again", func() bool {
+		resp, err := http.Get("http://" + e.address + "/healthz")
+		if err != nil { // turned away while it was still sending
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+}
+
+// Running out of descriptors passes; a server that stops accepting because of it does not come back.
+func TestAcceptOutlivesTrouble(t *testing.T) {
+	inner := &troubled{errs: []error{syscall.EMFILE, syscall.ECONNABORTED, net.ErrClosed}}
+	l := &listener{Listener: inner, log: slog.New(slog.DiscardHandler), clock: newClock()}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || len(inner.errs) != 0 {
+		t.Errorf("Accept gives up with %v, with %d errors to come", err, len(inner.errs))
+	}
+}
+
+type troubled struct {
+	net.Listener
+	errs []error
+}
+
+func (l *troubled) Accept() (net.Conn, error) {
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	return nil, &net.OpError{Op: "accept", Err: err}
+}
+
+func TestPanicIsA500AndNotTheEnd(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.Random = func(int) int { panic("dice") } })
+	for range 6 {
+		mustHave(t, e.ask(t, "GET", "/", ""), 200)
+	}
+	got := e.ask(t, "GET", "/", "")
+	mustHave(t, got, 500, "Content-Type", "application/problem+json")
+	mustContain(t, "the body", got.body, `"code":"internal-error"`)
+	mustContain(t, "the log", e.log.String(), "dice")
+	mustHave(t, e.ask(t, "GET", "/healthz", ""), 200)
+}
+
+// The stated bound, through sockets and the real clock: rate*L + burst + 1 for any interval L.
+func TestBoundHoldsThroughTheEdge(t *testing.T) {
+	const perSecond, burst, workers = 200, 10, 8
+	b := newBackend(t, nil)
+	e := serve(t, fmt.Sprintf(`return { rules = { { name = "ip", key = "ip", rate = "%dr/s", burst = %d } } }`, perSecond, burst), []string{b.address()},
+		func(c *Config) { c.Now = nil })
+	var admitted, refused atomic.Int64
+	start := time.Now()
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			c := e.connect(t)
+			defer c.Close()
+			r := newReader(c)
+			for time.Since(start) < time.Second {
+				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				switch got := readOne(t, r, ""); got.status {
+				case 200:
+					admitted.Add(1)
+				case 429:
+					refused.Add(1)
+				default:
+					t.Errorf("%+v", got)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	span := time.Since(start)
+	bound := perSecond*(span.Seconds()+0.001) + burst + 1
+	if n := float64(admitted.Load()); n > bound || n < perSecond/2 {
+		t.Errorf("%v were admitted in %v, want at most %v and most of that", n, span, bound)
+	}
+	if refused.Load() == 0 {
+		t.Error("nobody was refused: the test did not press")
+	}
+}

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+// eventSource is a backend that sends an event whenever it is told to, until its client leaves.
+type eventSource struct {
+	*backend
+	send chan string
+	left chan struct{}
+}
+
+func newEventSource(t *testing.T) *eventSource {
+	s := &eventSource{send: make(chan string), left: make(chan struct{}, 10)}
+	s.backend = newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case event, more := <-s.send:
+				if !more {
+					return
+				}
+				_, _ = fmt.Fprintf(w, "data: %s\n\n", event)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				s.left <- struct{}{}
+				return
+			}
+		}
+	})
+	return s
+}
+
+func (e *edge) events(t *testing.T) (*http.Response, *bufio.Reader, io.Closer) {
+	t.Helper()
+	c := e.connect(t)
+	if _, err := io.WriteString(c, "GET /v1/sales/42/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(newReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, newReader(resp.Body), c
+}
+
+func TestEventsPassAsTheyCome(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()})
+	resp, r, c := e.events(t)
+	defer c.Close()
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("the head is %+v", resp)
+	}
+	for i := range 3 {
+		s.send <- fmt.Sprint(i)
+		if line, err := r.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
+			t.Fatalf("event %d came as %q, %v", i, line, err)
+		}
+		_, _ = r.ReadString('\n')
+	}
+	if n := e.count(t, "sluice_edge_streams"); n != 1 {
+		t.Errorf("%v streams are counted, want 1", n)
+	}
+	close(s.send)
+	if rest, err := io.ReadAll(r); err != nil || len(rest) != 0 {
+		t.Errorf("the stream ends in %q, %v, want a proper end", rest, err)
+	}
+	testenv.Eventually(t, 5*time.Second, "the stream is counted off", func() bool { return e.count(t, "sluice_edge_streams") == 0 })
+}
+
+// No event may come for minutes: a client that has left must not hold a connection to the backend until one does.
+func TestClientThatLeavesEndsItsStream(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()})
+	_, _, c := e.events(t)
+	_ = c.Close()
+	select {
+	case <-s.left:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the backend still sends to a client that has left")
+	}
+}
+
+func TestDrainEndsStreamsProperly(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()})
+	_, r, c := e.events(t)
+	defer c.Close()
+	s.send <- "last"
+	_, _ = r.ReadString('\n')
+	start := time.Now()
+	if err := e.stop(); err != nil {
+		t.Fatalf("Serve returned %v", err)
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("draining took %v: it waited for the stream", d)
+	}
+	if _, err := io.ReadAll(r); err != nil {
+		t.Errorf("the stream was cut off: %v", err)
+	}
+}
+
+func TestBackendThatFallsSilentEndsTheStream(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()}, func(c *Config) { c.SilenceTimeout = 100 * time.Millisecond })
+	_, r, c := e.events(t)
+	defer c.Close()
+	if _, err := io.ReadAll(r); err == nil {
+		t.Error("the stream has a proper end, as if the backend had ended it")
+	}
+	<-s.left
+}
+
+func TestEventsAreNotForHTTP10(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()})
+	answers := e.raw(t, "GET /v1/sales/42/events HTTP/1.0\r\n\r\n")
+	if len(answers) != 1 || answers[0].status != 503 {
+		t.Errorf("answers %+v, want a 503", answers)
+	}
+}
+
+func TestAnswerThatBreaksOffIsSeenToBreakOff(t *testing.T) {
+	for name, head := range map[string]string{
+		"chunked":            "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+		"chunked in a chunk": "Transfer-Encoding: chunked\r\n\r\n50\r\nhello",
+		"of known length":    "Content-Length: 100000\r\n\r\nhello",
+	} {
+		e := serve(t, open, []string{answering(t, "HTTP/1.1 200 OK\r\n"+head)})
+		c := e.connect(t)
+		_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(newReader(c), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if body, err := io.ReadAll(resp.Body); err == nil {
+			t.Errorf("%s: %q has a proper end, as if it were all", name, body)
+		}
+		_ = c.Close()
+	}
+}
