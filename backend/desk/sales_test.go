@@ -221,8 +221,14 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	if list, err := w.List(w.ctx); err != nil || len(list) != 2 || list[0].ID != "old" || list[0].Live != nil || list[0].Sold != 1 {
 		t.Fatalf("list: %+v, %v", list, err)
 	}
+	if w.Known("new") {
+		t.Fatal("a sale is known before SQL was read")
+	}
 	if err := w.RunOnce(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("reconcile: %v", err)
+	}
+	if !w.Known("new") || !w.Known("old") || w.Known("nobody") {
+		t.Fatal("the sales of SQL are not known while Redis is away")
 	}
 
 	w.redis.Start() // it kept nothing
