@@ -39,14 +39,14 @@ func requireLua(t *testing.T) *luaServer {
 	sharedLua.Lock()
 	defer sharedLua.Unlock()
 	if sharedLua.server == nil {
-		server, stop := startLua(t)
+		server, stop := startLua(t, "1m")
 		sharedLua.server, sharedLua.stop = server, stop
 	}
 	return sharedLua.server
 }
 
-// startLua starts a server of its own, for tests that leave something behind.
-func startLua(t *testing.T) (*luaServer, func()) {
+// startLua starts a server of its own with a zone of this size for buckets, for tests that leave something behind.
+func startLua(t *testing.T, zone string) (*luaServer, func()) {
 	t.Helper()
 	bin := requireBinary(t)
 	dir, err := os.MkdirTemp("", "sluice-lua-")
@@ -64,7 +64,7 @@ func startLua(t *testing.T) (*luaServer, func()) {
 	}
 	for _, err := range []error{
 		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.Symlink(root+"/lua", dir+"/lua"),
-		os.WriteFile(dir+"/nginx/eval.conf", conf, 0o644),
+		os.WriteFile(dir+"/nginx/eval.conf", []byte(strings.Replace(string(conf), "sluice_buckets 1m", "sluice_buckets "+zone, 1)), 0o644),
 		os.WriteFile(dir+"/nginx/runtime/listen.conf", fmt.Appendf(nil, "listen 127.0.0.1:%d;", port), 0o644),
 	} {
 		if err != nil {
