@@ -14,9 +14,11 @@ import (
 	"sluice/internal/testenv"
 )
 
+var began = time.Now() // not now: message(1) must be the same order throughout a test
+
 func message(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(time.Now(), uint32(n)), SaleID: "drop", Nth: 1, Serial: int64(n), Buyer: "bob", Status: sale.StatusQueued,
+		ID: sale.NewOrderID(began, uint32(n)), SaleID: "drop", Nth: 1, Serial: int64(n), Buyer: "bob", Status: sale.StatusQueued,
 	}
 }
 
@@ -162,6 +164,63 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 	}
 	if got := take(t, l, 1, "").Messages; !slices.Equal(got, want) {
 		t.Errorf("after that, %v is left to take", got)
+	}
+}
+
+func crash(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.Lane) {
+	t.Helper()
+	for _, id := range client.ZRange(t.Context(), lane.Leases(), 0, -1).Val() {
+		client.ZAdd(t.Context(), lane.Leases(), redis.Z{Score: 1, Member: id})
+	}
+	if n, err := l.Reclaim(t.Context(), 10); n != 1 || err != nil {
+		t.Fatalf("reclaimed %d leases, %v", n, err)
+	}
+}
+
+// TestWatcherWithAStricterLimitKillsNoBystander: a message is the culprit only when it was alone, whatever limit others go by.
+func TestWatcherWithAStricterLimitKillsNoBystander(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	lax, strict := queue.NewList(client, 0, queue.Config{MaxCrashes: 9}), queue.NewList(client, 0, queue.Config{MaxCrashes: 1})
+	push(t, lax, 2)
+	for range 5 {
+		if b := take(t, lax, 2, ""); len(b.Messages) != 2 {
+			t.Fatalf("took %v", b)
+		}
+		crash(t, client, strict, 0)
+	}
+}
+
+func TestRubbishInABatchThatRunsOutComesBack(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	lane := keyspace.Lane(0)
+	l := queue.NewList(client, lane, queue.Config{MaxCrashes: 1})
+	for range 3 { // a worker died between taking it and burying it
+		client.RPush(t.Context(), lane.Batch("held"), "rubbish")
+		client.ZAdd(t.Context(), lane.Leases(), redis.Z{Score: 1, Member: "held"})
+		crash(t, client, l, lane)
+		if got := client.RPop(t.Context(), lane.Ready()).Val(); got != "rubbish" {
+			t.Fatalf("ready holds %q", got)
+		}
+	}
+}
+
+func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	l := queue.NewList(client, 0, queue.Config{MaxCrashes: 1})
+	m := push(t, l, 1)[0]
+	for range 2 {
+		take(t, l, 1, "")
+		crash(t, client, l, 0)
+	}
+	if _, err := l.BeginCancel(t.Context(), m.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.FinishCancel(t.Context(), m.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	client.Del(t.Context(), keyspace.Lane(0).Wake())
+	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("these keys are left: %v", keys)
 	}
 }
 

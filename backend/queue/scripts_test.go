@@ -22,7 +22,7 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 	fail := []queue.Failure{{ID: message(1).ID, Reason: "no"}, {ID: message(2).ID, Reason: "no", Permanent: true}}
 	return map[string]func(t *testing.T) error{
 		"push":     func(t *testing.T) error { return l.Push(t.Context(), message(90)) },
-		"take":     func(t *testing.T) error { _, _, err := l.Take(t.Context(), 5, ""); return err },
+		"take":     func(t *testing.T) error { _, _, err := l.Take(t.Context(), 1, ""); return err },
 		"take+ack": func(t *testing.T) error { _, _, err := l.Take(t.Context(), 5, batch); return err },
 		"replay":   func(t *testing.T) error { _, _, err := l.TakeAs(t.Context(), batch, 5, ""); return err },
 		"ack":      func(t *testing.T) error { _, err := l.Ack(t.Context(), batch); return err },
@@ -30,6 +30,7 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 		"release":  func(t *testing.T) error { _, err := l.Release(t.Context(), batch); return err },
 		"extend":   func(t *testing.T) error { _, err := l.Extend(t.Context(), batch); return err },
 		"reclaim":  func(t *testing.T) error { _, err := l.Reclaim(t.Context(), 5); return err },
+		"die":      func(t *testing.T) error { _, err := l.Reclaim(t.Context(), 5); return err },
 		"promote":  func(t *testing.T) error { _, err := l.Reclaim(t.Context(), 5); return err },
 		"retry":    func(t *testing.T) error { return l.RetryDead(t.Context(), message(50).ID) },
 		"begin":    func(t *testing.T) error { _, err := l.BeginCancel(t.Context(), message(50).ID); return err },
@@ -58,7 +59,10 @@ func TestScriptsThatFailChangeNothing(t *testing.T) {
 			l := queue.NewList(client, lane, cfg)
 			prepare(t, client, l, lane)
 			switch name { // one step of the two
-			case "reclaim":
+			case "reclaim", "die":
+				if name == "die" {
+					client.RPop(ctx, lane.Batch("held"))
+				}
 				client.ZAdd(ctx, lane.Delayed(), redis.Z{Score: 1e15, Member: keyspace.EncodeMessage(message(60))})
 			case "promote":
 				client.Del(ctx, lane.Leases())

@@ -165,6 +165,7 @@ func rubbish(t *testing.T, f Factory) {
 		h.PushRaw(text)
 	}
 	h.takeExactly(2) // nothing but rubbish, however often it looks
+	h.wantStats(queue.Stats{Dead: 4})
 	h.push(order(1))
 	for _, text := range texts[4:] {
 		h.PushRaw(text)
