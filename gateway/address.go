@@ -18,16 +18,14 @@ func clientOf(trusted []netip.Prefix, peer netip.Addr, forwarded []byte) netip.A
 	if len(trusted) == 0 || len(forwarded) == 0 || len(forwarded) > maxForwarded || !contains(trusted, peer) {
 		return peer
 	}
-	client := peer
 	for range maxHops {
 		comma := bytes.LastIndexByte(forwarded, ',')
 		hop, ok := parseAddr(bytes.Trim(forwarded[comma+1:], " \t"))
 		if !ok {
 			return peer
 		}
-		client = hop
 		if comma < 0 || !contains(trusted, hop) {
-			return client
+			return hop
 		}
 		forwarded = forwarded[:comma]
 	}
