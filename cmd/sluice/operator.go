@@ -64,7 +64,8 @@ func (o *operator) resolve() error {
 }
 
 // call sends a request and decodes a successful answer into out, which may be nil. A refusal's detail becomes the error.
-func (o *operator) call(ctx context.Context, method, path string, body, out any) error {
+// header holds further names and values in turn.
+func (o *operator) call(ctx context.Context, method, path string, body, out any, header ...string) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
@@ -84,6 +85,9 @@ func (o *operator) call(ctx context.Context, method, path string, body, out any)
 	}
 	req.Header.Set("Authorization", "Bearer "+o.token)
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	if u, err := user.Current(); err == nil {
 		req.Header.Set("X-Actor", u.Username)
 	}

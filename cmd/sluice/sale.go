@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -149,23 +150,30 @@ func (o *operator) saleSwitch(verb, short string) *cobra.Command {
 
 func (o *operator) saleRestock() *cobra.Command {
 	var add int64
+	var key string
 	c := &cobra.Command{
-		Use:     "restock SALE --add N",
-		Short:   "Put more units on sale, also while it runs",
-		Example: `  sluice sale restock shoe --add 100`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "restock SALE --add N",
+		Short: "Put more units on sale, also while it runs",
+		Example: `  sluice sale restock shoe --add 100
+  sluice sale restock shoe --add 100 --key second-delivery     adds them once, however often it is repeated`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if add < 1 {
 				return usage("--add must be at least 1")
 			}
+			if key == "" {
+				key = rand.Text()
+			}
 			var s saleJSON
-			if err := o.call(cmd.Context(), http.MethodPost, salePath(args[0])+"/restock", map[string]int64{"add": add}, &s); err != nil {
-				return err
+			err := o.call(cmd.Context(), http.MethodPost, salePath(args[0])+"/restock", map[string]int64{"add": add}, &s, "Idempotency-Key", strconv.Quote(key))
+			if err != nil {
+				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, key)
 			}
 			return o.show(s, func(w io.Writer) { printSale(w, s) })
 		},
 	}
 	c.Flags().Int64Var(&add, "add", 0, "units to add")
+	c.Flags().StringVar(&key, "key", "", "names this restock: the same name again adds nothing (default: a new name)")
 	return c
 }
 
