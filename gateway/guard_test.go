@@ -40,6 +40,7 @@ var hostile = map[string]string{
 	"two carriage returns":          "GET / HTTP/1.1\r\r\nHost: x\r\n\r\n",
 	"folded line":                   "GET / HTTP/1.1\r\nHost: x\r\nAccept: a\r\n b\r\n\r\n",
 	"folded line with a tab":        "GET / HTTP/1.1\r\nHost: x\r\nAccept: a\r\n\tb\r\n\r\n",
+	"folded line with a colon":      "GET / HTTP/1.1\r\nHost: x\r\nAccept: a\r\n Sluice-Admin: 1\r\n\r\n",
 	"space before the first header": "GET / HTTP/1.1\r\n Host: x\r\n\r\n",
 	"space before the colon":        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\nabc",
 	"tab before the colon":          "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n",

@@ -55,6 +55,7 @@ func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfUnchangedRules(t *test
 	testenv.Eventually(t, 5*time.Second, "the policy is taken over", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
 	})
+	testenv.Eventually(t, 5*time.Second, "the buckets of the other rules are dropped", func() bool { return e.count(t, "sluice_edge_buckets") == 1 })
 	mustHave(t, e.ask(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
 	mustHave(t, e.ask(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
 	mustHave(t, e.ask(t, "GET", "/gone", ""), 200, "RateLimit", "")

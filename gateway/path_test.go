@@ -36,6 +36,7 @@ func TestDecodePath(t *testing.T) {
 		{"/v1/..", "", false},
 		{"/v1/sales/%2e%2e/x", "", false},
 		{"/v1/sales/.%2E", "", false},
+		{"/v1/sales/4%2e2", "", false},
 		{"/v1/sales%2F42/orders", "", false},
 		{"/v1/sales%2f42/orders", "", false},
 		{`/v1\sales`, "", false},

@@ -72,6 +72,9 @@ func (s *stream) Read(p []byte) (int, error) {
 	if err := s.conn.SetReadDeadline(time.Now().Add(s.patience)); err != nil {
 		return 0, s.why(err)
 	}
+	if s.ended.Load() { // and the deadline of end was just overwritten
+		return 0, io.EOF
+	}
 	n, err := s.body.Read(p)
 	if s.left > 0 {
 		s.left -= int64(n)

@@ -127,6 +127,47 @@ func TestAllBackendsDownIs503AtOnce(t *testing.T) {
 	}
 }
 
+func TestEveryBackendIsTriedOnce(t *testing.T) {
+	a, b := newDying(t), newDying(t)
+	e := serve(t, open, []string{a.address(), b.address()})
+	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}"), 503)
+	if a.seen.Load() != 1 || b.seen.Load() != 1 {
+		t.Errorf("tried %d and %d times, want once each", a.seen.Load(), b.seen.Load())
+	}
+}
+
+// A backend that says more than it was asked for is out of step: its next words must not become the answer to somebody else.
+func TestConnectionWithWordsLeftInItIsNotUsedAgain(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for r := newReader(c); ; {
+					if _, err := http.ReadRequest(r); err != nil {
+						return
+					}
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine"+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nothers")
+				}
+			}()
+		}
+	}()
+	e := serve(t, open, []string{ln.Addr().String()})
+	for range 5 {
+		if got := e.ask(t, "GET", "/", ""); got.body != "mine" {
+			t.Fatalf("the answer is %q, want mine", got.body)
+		}
+	}
+}
+
 func TestBackendThatComesBackIsFound(t *testing.T) {
 	port := testenv.FreePort(t)
 	address := fmt.Sprintf("127.0.0.1:%d", port)

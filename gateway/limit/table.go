@@ -94,9 +94,8 @@ func (t *Table) admit(asks []Ask, verdicts []Verdict) (refused int) {
 		}
 	}
 	for i := range asks {
-		a := &asks[i]
-		if a.found != nil && !verdicts[i].Over {
-			a.found.limiter.AllowN(a.at, 1)
+		if b := asks[i].found; b != nil {
+			b.limiter.AllowN(asks[i].at, 1) // takes nothing where a shadow is over
 		}
 	}
 	return -1
@@ -171,7 +170,7 @@ func (s *shard) add(n name, r *Rule, most int) *bucket {
 	if len(s.buckets) >= most {
 		return nil
 	}
-	b := &bucket{name: n, rule: r, limiter: r.limiter(), due: s.now + 1}
+	b := &bucket{name: n, rule: r, limiter: r.limiter(), due: s.now}
 	s.buckets[n] = b
 	s.due.push(b)
 	return b
