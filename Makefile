@@ -5,7 +5,7 @@ GO ?= go
 RUSH_REQUESTS ?= 200000
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: ## everything in one process, with a demo sale
 	$(GO) run ./cmd/sluice up
@@ -14,9 +14,12 @@ build: ## bin/sluice
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/sluice ./cmd/sluice
 
 install: ## what the tests need from Debian: nginx with ngx_lua, Redis, PostgreSQL, luacheck, shellcheck
-	@bash .ci/install
+	@sh .ci/install
 
-test: install lint unit e2e ## everything: lint, unit tests under -race, end-to-end tests on real parts
+install-bench:
+	@sh .ci/install wrk
+
+test: install lint unit e2e k6 ## everything: lint, unit tests under -race, end-to-end tests on real parts
 
 lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 	@bash .ci/lint
@@ -28,13 +31,16 @@ unit: ## unit tests under -race
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -timeout 15m ./internal/e2e
 
+k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
+	cd loadtest && $(GO) test -timeout 10m ./...
+
 rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
 	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./internal/e2e
 
-bench: install ## speed, as ratios against named baselines in one interleaved run
+bench: install-bench ## speed, as ratios against named baselines in one interleaved run
 	cd bench && $(GO) run . speed
 
-memory: install ## Redis bytes per accepted buyer and per queued order, at a million of each
+memory: install-bench ## Redis bytes per accepted buyer and per queued order, at a million of each
 	cd bench && $(GO) run . memory
 
 fuzz: ## every fuzz target for ten seconds each
@@ -42,7 +48,7 @@ fuzz: ## every fuzz target for ten seconds each
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
 	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 10s $$p || exit 1; done; done
 
-smoke spike soak: ## k6 against a running sluice: see loadtest/README.md
-	cd loadtest && $(GO) tool k6 run $@.js
+smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
+	loadtest/run $@
 
-.PHONY: help up build install test lint unit e2e rush bench memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush bench memory fuzz smoke spike soak

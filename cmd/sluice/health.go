@@ -72,9 +72,5 @@ func (p *program) askRedis(ctx context.Context) error {
 }
 
 func (p *program) askDatabase(ctx context.Context) error {
-	store, err := order.Open(ctx, p.getenv(envDatabase))
-	if err != nil {
-		return err
-	}
-	return errors.Join(store.Ping(ctx), store.Close())
+	return order.Probe(ctx, p.getenv(envDatabase))
 }
