@@ -74,8 +74,14 @@ func parseDecision(answer string) (Decision, error) {
 	var d Decision
 	var err error
 	switch word {
-	case "accepted", "replayed", "already_bought":
-		d.Outcome = map[string]sale.Outcome{"accepted": sale.Accepted, "replayed": sale.Replayed, "already_bought": sale.AlreadyBought}[word]
+	case "accepted":
+		d.Outcome = sale.Accepted
+		d.OrderID, err = sale.ParseOrderID(rest)
+	case "replayed":
+		d.Outcome = sale.Replayed
+		d.OrderID, err = sale.ParseOrderID(rest)
+	case "already_bought":
+		d.Outcome = sale.AlreadyBought
 		d.OrderID, err = sale.ParseOrderID(rest)
 	case "sold_out":
 		d.Outcome = sale.SoldOut
