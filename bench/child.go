@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"syscall"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/api"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/queue"
+	"sluice/backend/redisconn"
+	"sluice/backend/sale"
+	"sluice/internal/token"
+	redisscript "sluice/lua/redis"
+)
+
+// secret signs the buyers' tokens.
+const secret = "bench-bench-bench-bench-bench-bench"
+
+// saleID names the sale that every contest sells from.
+const saleID = "bench"
+
+// newKey is the key of all parts.
+func newKey() (*token.Key, error) { return token.NewKey(secret) }
+
+// userRate is the backend's default.
+const userRate = admission.DefaultUserRate
+
+// buyerHeader names the buyer to the bare handlers, which know no tokens.
+const buyerHeader = "Buyer"
+
+// childConfig says what a child process serves.
+type childConfig struct {
+	what    string // bare, shared, full or hello
+	listen  string
+	redis   string // URL
+	data    string // a folder of its own
+	profile string // file for a CPU profile
+}
+
+// startChild runs this program again as a server of its own, so that a baseline has a process to itself as sluice has.
+func (s *stage) startChild(c childConfig) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.start("", nil, self, "child", "--listen", c.listen, "--redis", c.redis, "--data", s.TempDir(), "--profile", c.profile, c.what)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.await(c.listen)
+}
+
+// child is the main function of a child process.
+func child(args []string) int {
+	flags := flag.NewFlagSet("child", flag.ContinueOnError)
+	var c childConfig
+	flags.StringVar(&c.listen, "listen", "", "address")
+	flags.StringVar(&c.redis, "redis", "", "URL")
+	flags.StringVar(&c.data, "data", "", "folder")
+	flags.StringVar(&c.profile, "profile", "", "file")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	c.what = flags.Arg(0)
+	if err := c.serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench child:", err)
+		return 1
+	}
+	return 0
+}
+
+func (c childConfig) serve() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	ln, err := net.Listen("tcp", c.listen)
+	if err != nil {
+		return err
+	}
+	if c.profile != "" {
+		f, err := os.Create(c.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	switch c.what {
+	case "bare":
+		o, err := redis.ParseURL(c.redis)
+		if err != nil {
+			return err
+		}
+		return serveFiber(ctx, ln, bare(redis.NewClient(o)))
+	case "shared":
+		client, err := redisconn.Open(c.redis)
+		if err != nil {
+			return err
+		}
+		pipeline, err := redisconn.NewPipeline(client)
+		if err != nil {
+			return err
+		}
+		return serveFiber(ctx, ln, bare(pipeline))
+	case "hello":
+		return serveFiber(ctx, ln, func(f *fiber.Ctx) error { return f.SendString("hello") })
+	case "full":
+		return c.full(ctx, ln)
+	}
+	return fmt.Errorf("no such child: %q", c.what)
+}
+
+// bare is what a purchase costs at least: one handler, one script. It believes the Buyer header, limits nobody, and answers the script's words.
+func bare(client redis.Scripter) fiber.Handler {
+	script := redisscript.Load("admit")
+	lane := keyspace.Space{}.LaneOf(saleID)
+	ids := newIDs()
+	return func(f *fiber.Ctx) error {
+		buyer := string(f.Request().Header.Peek(buyerHeader))
+		answer, err := script.Run(f.Context(), client,
+			[]string{lane.Sale(saleID), lane.Stock(saleID), lane.Buyers(saleID), "sluice:{0}:dedup:" + buyer, lane.Ready(), lane.Wake()},
+			ids.next().String(), saleID, buyer, "0123456789abcdef", 120_000).Text()
+		if err != nil {
+			return err
+		}
+		return f.Status(fiber.StatusAccepted).SendString(answer)
+	}
+}
+
+func serveFiber(ctx context.Context, ln net.Listener, h fiber.Handler) error {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.All("/*", h)
+	done := make(chan error, 1)
+	go func() { done <- app.Listener(ln) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return app.ShutdownWithTimeout(0)
+	}
+}
+
+// full is the purchase path of `sluice backend`, put together in this process so that it can be profiled.
+func (c childConfig) full(ctx context.Context, ln net.Listener) error {
+	client, err := redisconn.Open(c.redis)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	pipeline, err := redisconn.NewPipeline(client)
+	if err != nil {
+		return err
+	}
+	store, err := order.Open(ctx, "sqlite://"+filepath.Join(c.data, "orders.db"))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	key, err := newKey()
+	if err != nil {
+		return err
+	}
+	limiter, err := admission.NewUserLimiter(userRate, nil)
+	if err != nil {
+		return err
+	}
+	space := keyspace.Space{}
+	app, err := api.NewPublic(api.PublicConfig{
+		Admitter: admission.NewAdmitter(pipeline, space, admission.NewSequencer(client, space, time.Now)),
+		Stock:    admission.NewStock(client, space),
+		Orders:   store,
+		Dead:     queue.NewList(client, 0, queue.Config{}),
+		Tokens:   key,
+		Limiter:  limiter,
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	return api.Serve(ctx, app, ln)
+}
+
+// openSale puts a fresh sale into an emptied Redis.
+func openSale(ctx context.Context, client *redis.Client, stock int64) error {
+	if err := client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	return admission.NewStock(client, keyspace.Space{}).Load(ctx, benchSale(stock), func(func(sale.Order) error) error { return nil })
+}

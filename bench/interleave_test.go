@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRoundsAlternateTheOrderAndTheFirstDoesNotCount(t *testing.T) {
+	var order []string
+	calls := map[string]int{}
+	measured := func(name string, perSecond ...float64) contestant {
+		return contestant{name, func(context.Context) (float64, error) {
+			order = append(order, name)
+			calls[name]++
+			return perSecond[calls[name]-1], nil
+		}}
+	}
+	c := contest{
+		contestants: []contestant{measured("a", 1, 30, 40, 90), measured("b", 1000, 10, 20, 30)},
+		ratios:      []ratio{{"a of b", "a", "b", 3, 0}},
+	}
+	got, err := c.hold(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "a b b a a b b a"; strings.Join(order, " ") != want {
+		t.Errorf("order %v, want %s", order, want)
+	}
+	// Ratios of the rounds: 3, 2, 3. The ratio of the medians would be 2.
+	r := got[0]
+	if r.Ratio != 3 || r.Lowest != 2 || r.Highest != 3 || r.Ours != 40 || r.Baseline != 20 || r.Rounds != 3 {
+		t.Errorf("result %+v", r)
+	}
+}
+
+func TestHoldStopsAtTheFirstError(t *testing.T) {
+	broken := errors.New("broken")
+	c := contest{contestants: []contestant{{"a", func(context.Context) (float64, error) { return 0, broken }}}}
+	if _, err := c.hold(t.Context(), 1); !errors.Is(err, broken) || !strings.Contains(err.Error(), "a") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		of   []float64
+		want float64
+	}{{nil, 0}, {[]float64{7}, 7}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		before := slices.Clone(c.of)
+		if got := median(c.of); got != c.want || !slices.Equal(c.of, before) {
+			t.Errorf("median of %v is %v, want %v", before, got, c.want)
+		}
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		r    result
+		want string
+	}{
+		{result{Ratio: 2}, "for orientation"},
+		{result{Ratio: 1.3, Target: 1.3}, "reached"},
+		{result{Ratio: 1.4, Target: 1.3, Goal: 1.5}, "reached (goal 1.5)"},
+		{result{Ratio: 1.5, Target: 1.3, Goal: 1.5}, "reached, and the goal of 1.5"},
+		{result{Ratio: 0.65, Target: 1.3, Goal: 1.5}, "missed by 50%"},
+		{result{Ratio: 1.299, Target: 1.3}, "missed by 1%"},
+	} {
+		if got := c.r.verdict(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.r, got, c.want)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.8: "1,234,568", -123: "-123", -1234: "-1,234"} {
+		if got := number(n); got != want {
+			t.Errorf("%v: %q, want %q", n, got, want)
+		}
+	}
+}

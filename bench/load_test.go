@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary be the child processes as well.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "child" {
+		os.Exit(child(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+func TestParseOutcome(t *testing.T) {
+	got, err := parseOutcome("Running 2s test\n...\nreplay: 6000 2000000 17 0 1500.000000 9000.500000 0\n")
+	want := outcome{answers: 6000, refused: 17, perSecond: 3000, p50: 1500 * time.Microsecond, p99: 9000500 * time.Nanosecond}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	for text, wanted := range map[string]error{
+		"replay: 60 2000000 0 0 1.0 1.0 1\n": errTooFew,
+		"replay: 60 2000000 0 3 1.0 1.0 0\n": nil,
+		"replay: a b c\n":                    nil,
+		"unable to connect":                  nil,
+	} {
+		_, err := parseOutcome(text)
+		if err == nil || wanted != nil && !errors.Is(err, wanted) {
+			t.Errorf("%q: error %v, want %v", text, err, wanted)
+		}
+	}
+}
+
+// TestLoadSendsEachRequestOnce runs wrk against a server that counts: no request may come twice, as a buyer who comes back would be a replay.
+func TestLoadSendsEachRequestOnce(t *testing.T) {
+	s := newStage()
+	t.Cleanup(s.clear)
+	w, err := s.wrk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen, twice := map[string]int{}, 0
+	addr := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[r.URL.Path]++
+		if seen[r.URL.Path] > 1 {
+			twice++
+		}
+	})
+	path := filepath.Join(t.TempDir(), "requests")
+	write := func(n int) {
+		if err := writeRequests(path, n, func(b []byte, i int) []byte { return fmt.Appendf(b, "GET /%d HTTP/1.1\r\nHost: x\r\n\r\n", i) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1_000_000)
+	got, err := w.load(t.Context(), addr, path, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	if twice > 0 || int64(len(seen)) < got.answers || got.answers == 0 {
+		t.Errorf("%d answers, %d different requests, %d came again", got.answers, len(seen), twice)
+	}
+	mu.Unlock()
+
+	write(50)
+	if _, err := w.load(t.Context(), addr, path, time.Second); !errors.Is(err, errTooFew) {
+		t.Errorf("with 50 requests for a second: error %v", err)
+	}
+}
+
+func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(ln) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return ln.Addr().String()
+}
+
+func TestRequestsAreWholeAndDistinct(t *testing.T) {
+	p := &purchases{}
+	h := &house{}
+	var err error
+	if p.key, err = newKey(); err != nil {
+		t.Fatal(err)
+	}
+	h.key = p.key
+	for name, make := range map[string]func(i int) []byte{
+		"signed": func(i int) []byte { return signedRequest(nil, p, i) },
+		"bare":   func(i int) []byte { return bareRequest(nil, p, i) },
+		"edge":   func(i int) []byte { return h.request(nil, saleID, i) },
+	} {
+		a, b := make(1), make(2)
+		if !bytes.HasSuffix(a, []byte("\r\n\r\n")) || bytes.Count(a, []byte("\r\n\r\n")) != 1 || bytes.Equal(a, b) {
+			t.Errorf("%s: %q and %q", name, a, b)
+		}
+	}
+}
+
+func TestStageClearsLastFirstAndIsThenEmpty(t *testing.T) {
+	s := newStage()
+	var order []int
+	for i := range 3 {
+		s.Cleanup(func() { order = append(order, i) })
+	}
+	dir := s.TempDir()
+	s.clear()
+	s.clear()
+	if fmt.Sprint(order) != "[2 1 0]" {
+		t.Errorf("order %v", order)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+}
+
+func TestStartSaysWhyAProgramEnded(t *testing.T) {
+	s := newStage()
+	t.Cleanup(s.clear)
+	p, err := s.start("", nil, "sh", "-c", "echo no such flag; exit 2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.await("127.0.0.1:1"); err == nil || !bytes.Contains([]byte(err.Error()), []byte("no such flag")) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestEveryContestCanBeHeld keeps the measurements from rotting: one short round of each, with all their own checks.
+func TestEveryContestCanBeHeld(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	for _, c := range contests {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage()
+			t.Cleanup(s.clear)
+			results, err := c.hold(t.Context(), s, settings{rounds: 1, seconds: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			printTable(io.Discard, results)
+			for _, r := range results {
+				if r.Ratio <= 0 || r.Ours <= 0 || r.Baseline <= 0 {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+func TestMemoryIsWeighed(t *testing.T) {
+	s := newStage()
+	t.Cleanup(s.clear)
+	f, err := weigh(context.WithoutCancel(t.Context()), s, 20_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a key of 40 and a value of 35; a message of 60.
+	if f.Buyers < 42 || f.Dedup < 75 || f.Ready < 50 || f.Buyers+f.Dedup+f.Ready > 1000 {
+		t.Errorf("%+v", f)
+	}
+}

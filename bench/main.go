@@ -1,0 +1,155 @@
+// Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints ratios: absolute numbers
+// of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
+//
+//	go run . speed  [--only purchase,edge,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+//	go run . memory [--buyers n] [--json]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `usage: bench speed  [--only purchase,edge,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+       bench memory [--buyers n] [--json]
+`
+
+// contests are the four measurements of speed, in the order in which they run.
+var contests = []struct {
+	name string
+	hold func(context.Context, *stage, settings) ([]result, error)
+}{
+	{"purchase", purchase},
+	{"edge", edge},
+	{"orders", orders},
+	{"queue", drain},
+}
+
+// settings are the command's flags.
+type settings struct {
+	rounds  int
+	seconds time.Duration // of load, for each contestant of a round
+	profile string        // folder for CPU profiles; empty: none
+}
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	if args[0] == "child" {
+		return child(args[1:])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s := newStage()
+	defer s.clear()
+	ignore := context.AfterFunc(ctx, func() { // whatever is being waited for
+		s.clear()
+		os.Exit(130)
+	})
+	defer ignore()
+	var err error
+	switch args[0] {
+	case "speed":
+		err = speed(ctx, s, args[1:])
+	case "memory":
+		err = memory(ctx, s, args[1:])
+	default:
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	var wrong usageError
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 2
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// usageError is a mistake on the command line.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+func speed(ctx context.Context, s *stage, args []string) error {
+	flags := flag.NewFlagSet("speed", flag.ContinueOnError)
+	only := flags.String("only", "", "comma-separated: purchase, edge, orders, queue (default: all)")
+	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
+	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
+	asJSON := flags.Bool("json", false, "print JSON instead of a table")
+	profile := flags.String("profile", "", "folder for CPU profiles of our side; the figures are then those of a profiled program")
+	if err := flags.Parse(args); err != nil {
+		return errOf(err)
+	}
+	if *rounds < 1 || *seconds <= 0 || flags.NArg() > 0 {
+		return usageError("rounds and seconds must be positive, and there are no arguments")
+	}
+	wanted, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	if *profile != "" {
+		if err := os.MkdirAll(*profile, 0o755); err != nil {
+			return err
+		}
+	}
+	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
+	var results []result
+	for _, c := range contests {
+		if !slices.Contains(wanted, c.name) {
+			continue
+		}
+		got, err := c.hold(ctx, s, cfg)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		results = append(results, got...)
+		s.clear()
+	}
+	if *asJSON {
+		return printJSON(os.Stdout, results)
+	}
+	printTable(os.Stdout, results)
+	return nil
+}
+
+func choose(only string) ([]string, error) {
+	var all []string
+	for _, c := range contests {
+		all = append(all, c.name)
+	}
+	if only == "" {
+		return all, nil
+	}
+	wanted := strings.Split(only, ",")
+	for _, w := range wanted {
+		if !slices.Contains(all, w) {
+			return nil, usageError(fmt.Sprintf("--only %q: want some of %s", w, strings.Join(all, ",")))
+		}
+	}
+	return wanted, nil
+}
+
+func errOf(flagErr error) error {
+	if errors.Is(flagErr, flag.ErrHelp) {
+		return flagErr
+	}
+	return usageError(flagErr.Error())
+}
