@@ -6,74 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 	"sluice/internal/token"
 )
-
-// Config is what a Gateway is made of. Upstreams, Secret and one of the policies are needed; everything else has a default.
-type Config struct {
-	Listen    string   // host:port for Run
-	Upstreams []string // backends: host:port or http://host:port, at most 64
-
-	PolicyPath   string // the policy file; it is read again when it changes
-	PolicySource []byte // the policy itself, where there is no file
-
-	Secret string // the tokens are signed with it; 32 bytes at least
-
-	Logger    *slog.Logger          // default: none
-	AccessLog io.Writer             // gets one JSON object a request, as the nginx edge writes it, about once a second; default: none
-	Registry  prometheus.Registerer // default: none
-
-	Buckets  int // live buckets of all rules together; default limit.DefaultCapacity
-	MaxConns int // client connections, some 20 KB each; default 8192
-
-	RequestTimeout time.Duration // for a client to send a whole request; default 5 s
-	IdleTimeout    time.Duration // of a client's connection between requests; default 30 s
-	WriteTimeout   time.Duration // for a client to take a part of an answer; default 10 s
-	DialTimeout    time.Duration // to reach a backend; default 1 s
-	PostTimeout    time.Duration // for a backend to answer anything but a GET; default 5 s
-	GetTimeout     time.Duration // for a backend to answer a GET, which may ask it to wait; default 35 s
-	SilenceTimeout time.Duration // between two parts of a streamed answer; default 60 s, four times the backend's heartbeat
-	DrainTimeout   time.Duration // for requests to finish after Serve was told to stop; default 15 s
-
-	Random func(n int) int // a number from 0 to n-1, for the jitter of Retry-After; default math/rand/v2
-	Now    func() int64    // milliseconds that never run backwards, for the limits; default the machine's
-}
-
-func (c *Config) defaults() {
-	for d, otherwise := range map[*time.Duration]time.Duration{
-		&c.RequestTimeout: 5 * time.Second, &c.IdleTimeout: 30 * time.Second, &c.WriteTimeout: 10 * time.Second, &c.DialTimeout: time.Second,
-		&c.PostTimeout: 5 * time.Second, &c.GetTimeout: 35 * time.Second, &c.SilenceTimeout: time.Minute, &c.DrainTimeout: 15 * time.Second,
-	} {
-		if *d <= 0 {
-			*d = otherwise
-		}
-	}
-	if c.MaxConns <= 0 {
-		c.MaxConns = 8 << 10
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Random == nil {
-		c.Random = rand.IntN
-	}
-}
-
-// MaxBody is the largest request body that passes, in bytes.
-const MaxBody = 16 << 10
-
-var errNoToken = errors.New("no token")
 
 // Gateway is the edge. Safe for concurrent use; make it with New.
 type Gateway struct {
@@ -289,5 +232,7 @@ var _ io.Writer = (*writer)(nil)
 type quiet struct{ log *slog.Logger }
 
 func (q quiet) Printf(format string, args ...any) {
-	q.log.Debug(fmt.Sprintf(format, args...))
+	if q.log.Enabled(context.Background(), slog.LevelDebug) {
+		q.log.Debug(fmt.Sprintf(format, args...))
+	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,8 @@ const (
 	rememberedTokens = 1 << 14 // a power of two; some 10 MB of tokens of the usual size
 	rememberedSize   = 1 << 10 // bytes of a token: longer ones are verified each time
 )
+
+var errNoToken = errors.New("no token")
 
 func newVerifier(key *token.Key, names limit.Namer) *verifier {
 	return &verifier{key: key, names: names, seed: maphash.MakeSeed(), places: make([]atomic.Pointer[verified], rememberedTokens), now: time.Now}

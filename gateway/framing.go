@@ -1,0 +1,91 @@
+package gateway
+
+// The headers that say where a request ends and whom it is for are read by the guard itself, and more strictly than others.
+
+func (g *guard) named() field {
+	if g.column > len(g.name) {
+		return otherField
+	}
+	switch string(g.name[:g.column]) {
+	case "content-length":
+		return lengthField
+	case "transfer-encoding":
+		return encodingField
+	case "host":
+		return hostField
+	}
+	return otherField
+}
+
+func (g *guard) inValue(c byte) {
+	switch {
+	case c == '\r':
+		g.state = valueLF
+		g.endOfField()
+	case (c < ' ' && c != '\t') || c == 0x7f:
+		g.fault = badHead
+	case g.field == otherField:
+	case g.field == hostField:
+		// One host, and nothing that a reader could take for more of a URI.
+		if c == '/' || c == '\\' || c == '@' || c == '?' || c == '#' || c == ',' || c == '"' || c == '<' || c == '>' || c > '~' {
+			g.fault = badHead
+		} else if c != ' ' && c != '\t' {
+			if g.column > 0 { // a space within
+				g.fault = badHead
+			}
+			g.filled++
+		} else if g.filled > 0 {
+			g.column = 1
+		}
+	case c == ' ' || c == '\t':
+		if g.filled > 0 {
+			g.column = 1
+		}
+	case g.column > 0 || g.filled == len(g.value): // a space within, or longer than any good one
+		g.fault = badHead
+	default:
+		g.value[g.filled] = lower(c)
+		g.filled++
+	}
+}
+
+func (g *guard) endOfField() {
+	switch g.field {
+	case hostField:
+		if g.host {
+			g.fault = badHead
+		}
+		g.host = true
+	case encodingField:
+		if g.chunked || g.old || string(g.value[:g.filled]) != "chunked" {
+			g.fault = badHead
+		}
+		g.chunked = true
+	case lengthField:
+		if g.length || g.filled == 0 || g.filled > 18 {
+			g.fault = badHead
+			return
+		}
+		g.length = true
+		for _, c := range g.value[:g.filled] {
+			if c < '0' || c > '9' {
+				g.fault = badHead
+				return
+			}
+			g.left = g.left*10 + int64(c-'0')
+		}
+	}
+}
+
+func (g *guard) endOfHead() {
+	switch {
+	case g.length && g.chunked, !g.host && !g.old:
+		g.fault = badHead
+	case g.chunked:
+		g.state = unframed
+	case g.left > 0:
+		g.state = inBody
+	default:
+		g.start()
+	}
+}

@@ -1,0 +1,144 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// list is the array in the field called name, or nil.
+func (r *reader) list(t *lua.LTable, where place, name string, most int) []lua.LValue {
+	v := t.RawGetString(name)
+	if v == lua.LNil {
+		return nil
+	}
+	at := where.field(name)
+	list, ok := v.(*lua.LTable)
+	if !ok {
+		r.wrong(at, "%s must be a list, and is %s", name, describe(v))
+		return nil
+	}
+	n := list.Len()
+	if n > most {
+		r.wrong(at, "%s has %d entries, and may have %d", name, n, most)
+		return nil
+	}
+	named := false
+	list.ForEach(func(k, _ lua.LValue) {
+		if i, ok := k.(lua.LNumber); !ok || float64(i) < 1 || float64(i) > float64(n) || float64(i) != math.Trunc(float64(i)) {
+			named = true
+		}
+	})
+	if named {
+		r.wrong(at, "%s must be a list without names or gaps: { {...}, {...} }", name)
+		return nil
+	}
+	values := make([]lua.LValue, 0, n)
+	for i := 1; i <= n; i++ {
+		values = append(values, list.RawGetInt(i))
+	}
+	return values
+}
+
+// known complains about every field of t that is not one of names.
+func (r *reader) known(t *lua.LTable, where place, what string, names ...string) {
+	var unknown []string
+	t.ForEach(func(k, _ lua.LValue) {
+		s, ok := k.(lua.LString)
+		if !ok {
+			r.wrong(where, "%s has named fields only (%s), and not [%s]", what, strings.Join(names, ", "), k.String())
+		} else if !slices.Contains(names, string(s)) {
+			unknown = append(unknown, string(s))
+		}
+	})
+	slices.Sort(unknown)
+	for _, name := range unknown {
+		if near := nearest(name, names); near != "" {
+			r.wrong(where.field(name), "%s has no field %q: did you mean %q?", what, name, near)
+		} else {
+			r.wrong(where.field(name), "%s has no field %q: it has %s", what, name, strings.Join(names, ", "))
+		}
+	}
+}
+
+func (r *reader) text(t *lua.LTable, where place, name, otherwise string) string {
+	switch v := t.RawGetString(name).(type) {
+	case *lua.LNilType:
+		return otherwise
+	case lua.LString:
+		if v == "" {
+			r.wrong(where.field(name), "%s must not be empty", name)
+		}
+		return string(v)
+	default:
+		r.wrong(where.field(name), "%s must be a string, and is %s", name, describe(v))
+		return ""
+	}
+}
+
+func (r *reader) flag(t *lua.LTable, where place, name string) bool {
+	switch v := t.RawGetString(name).(type) {
+	case *lua.LNilType:
+		return false
+	case lua.LBool:
+		return bool(v)
+	default:
+		r.wrong(where.field(name), "%s must be true or false, and is %s", name, describe(v))
+		return false
+	}
+}
+
+// choice is a string out of a few; otherwise "" means that it must be there.
+func (r *reader) choice(t *lua.LTable, where place, name, otherwise string, choices ...string) string {
+	v := t.RawGetString(name)
+	if v == lua.LNil {
+		if otherwise == "" {
+			r.wrong(where, "a rule needs a %s: %s", name, quoted(choices))
+		}
+		return otherwise
+	}
+	s, ok := v.(lua.LString)
+	if !ok {
+		r.wrong(where.field(name), "%s must be %s, and is %s", name, quoted(choices), describe(v))
+		return otherwise
+	}
+	if !slices.Contains(choices, string(s)) {
+		hint := ""
+		if near := nearest(string(s), choices); near != "" {
+			hint = fmt.Sprintf(": did you mean %q?", near)
+		}
+		r.wrong(where.field(name), "%s must be %s, and is %q%s", name, quoted(choices), string(s), hint)
+	}
+	return string(s)
+}
+
+func quoted(choices []string) string {
+	q := make([]string, len(choices))
+	for i, c := range choices {
+		q[i] = strconv.Quote(c)
+	}
+	return strings.Join(q, " or ")
+}
+
+func describe(v lua.LValue) string {
+	switch v := v.(type) {
+	case *lua.LNilType:
+		return "nothing"
+	case lua.LNumber:
+		return "the number " + v.String()
+	case lua.LString:
+		s := string(v)
+		if len(s) > 40 {
+			s = s[:40] + "..."
+		}
+		return "the string " + strconv.Quote(s)
+	case lua.LBool:
+		return v.String()
+	default:
+		return "a " + v.Type().String()
+	}
+}
