@@ -170,7 +170,7 @@ func TestAWorkerStuckUnderTheLockIsNotWaitedFor(t *testing.T) {
 			return "released"
 		end
 		while not test:get(key) do end
-		local function rule(lenient) return { count = 1, period = 1000000, tolerance = 1e9, lenient = lenient } end
+		local function rule(lenient) return { count = 1, period = 1000000, tolerance = 1e9, lenient = lenient, failed = "error test" } end
 		from = clock.now()
 		local deny = { req.admit({ rule(true), rule(false) }, { key .. "a", key .. "b" }, 2) }
 		local took = (clock.now() - from) / 1000

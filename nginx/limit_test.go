@@ -81,7 +81,7 @@ func TestAFullZoneLeavesNoHalfMadeDecision(t *testing.T) {
 	defer stop()
 	got := server.run(t, `
 		local req, zone = require "sluice.limit.req", ngx.shared.sluice_buckets
-		local function rule(lenient) return { count = 1, period = 1e6, tolerance = 1e9, lenient = lenient } end
+		local function rule(lenient) return { count = 1, period = 1e6, tolerance = 1e9, lenient = lenient, failed = "error test" } end
 		local function show(ok, i, err) return ("%s %s %s"):format(tostring(ok), tostring(i), tostring(err)) end
 		local strict, out = rule(), {}
 		assert(req.admit({ strict }, { "old" }, 1))
@@ -119,7 +119,7 @@ func TestExpiredBucketsMakeRoom(t *testing.T) {
 	defer stop()
 	got := server.run(t, `
 		local req, zone = require "sluice.limit.req", ngx.shared.sluice_buckets
-		local slow, fast = { count = 1, period = 3600e6, tolerance = 0 }, { count = 1, period = 1, tolerance = 0 }
+		local slow, fast = { count = 1, period = 3600e6, tolerance = 0, failed = "error test" }, { count = 1, period = 1, tolerance = 0, failed = "error test" }
 		assert(req.admit({ slow }, { "long" }, 1))
 		local n = 0
 		while zone:safe_set("short " .. n, 1, 0.2) do n = n + 1 end

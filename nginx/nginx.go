@@ -30,6 +30,7 @@ type Config struct {
 	Upstreams []string // backends: host:port or http://host:port
 	Secret    string   // verifies HS256 tokens; at least MinSecret bytes. It is passed in the environment and written nowhere
 
+	Status  string        // host:port of a listener for /metrics, which clients must not reach; "" is none
 	Policy  string        // policy file; "" is lua/policy.lua of Root
 	Workers int           // worker processes; 0 is one a CPU
 	Root    string        // folder with nginx/ and lua/, used in place, so that a reload takes its changes; "" is the embedded files
@@ -51,6 +52,11 @@ func (c Config) checked() (Config, error) {
 		wrong("--listen %q: %v", c.Listen, err)
 	}
 	c.Listen = address
+	if c.Status != "" {
+		if c.Status, err = hostPort(c.Status, true); err != nil {
+			wrong("the status listener %q: %v", c.Status, err)
+		}
+	}
 	if len(c.Upstreams) == 0 {
 		wrong("--upstream: name at least one backend")
 	}

@@ -140,5 +140,9 @@ func runtimeFiles(c Config) map[string]string {
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
 	}
-	return map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": "listen " + c.Listen + " backlog=4096;\n"}
+	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": "listen " + c.Listen + " backlog=4096;\n"}
+	if c.Status != "" {
+		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"
+	}
+	return texts
 }

@@ -66,7 +66,10 @@ func TestTheEdgeAnswersForItself(t *testing.T) {
 			t.Errorf("/healthz: %d %s", got.status, got.body)
 		}
 	}
-	for _, path := range []string{"/admin", "/admin/v1/sales", "/Admin/v1/queue", "/metrics", "/metrics/", "/debug/pprof/", "/admin?x", "/%61dmin/x", "/.sluice/bad-request"} {
+	if got := e.do("POST", "/healthz"); got.status != 405 || got.body != problemBody(405, "") || got.header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST /healthz: %d %v %s", got.status, got.header, got.body)
+	}
+	for _, path := range []string{"/admin", "/admin/v1/sales", "/Admin/v1/queue", "/metrics", "/metrics/", "/debug/pprof/", "/admin?x", "/%61dmin/x", "/administration", "/.sluice/bad-request"} {
 		if got := e.do("GET", path); got.status != 404 || got.body != problemBody(404, "") {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
@@ -74,7 +77,7 @@ func TestTheEdgeAnswersForItself(t *testing.T) {
 	if n := len(backend.requests()); n != 0 {
 		t.Fatalf("%d requests reached the backend", n)
 	}
-	if got := statuses(e.do("GET", "/readyz"), e.do("GET", "/administration")); got != "200 429" {
+	if got := statuses(e.do("GET", "/readyz"), e.do("GET", "/metric")); got != "200 429" {
 		t.Errorf("what the backend answers: %s", got)
 	}
 }

@@ -2,6 +2,8 @@ package nginx
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,6 +103,9 @@ func TestARuleCoversOnlyItsMethodAndPath(t *testing.T) {
 		{"POST", "/v1/sales/1/%2e%2e/1/orders", 400},
 		{"POST", `/v1\sales/1/orders`, 400},
 		{"POST", "/v1/sales/1/orders%00", 400},
+		{"POST", "/v1/sales/1/orders%0a", 400},
+		{"POST", "/v1/sales/1/orders%7F", 400},
+		{"POST", "/v1/sales/1/orders%zz", 400},
 	} {
 		got := e.raw(c.method + " " + c.path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
@@ -248,4 +253,40 @@ func rewrite(t *testing.T, path, old, new string) {
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
+	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	e := startEdge(t, `return { rules = {
+		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 2 },
+		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
+		{ name = "token", key = "token", rate = "1r/h", match = { path = "/paid" } },
+	} }`, func(c *Config) { c.Status = status })
+	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/paid"), e.do("GET", "/"), e.do("GET", "/")); got != "200 200 401 429 429" {
+		t.Fatal(got)
+	}
+	want := []string{`requests_total{rule="ip",verdict="allow"} 2`, `requests_total{rule="ip",verdict="deny"} 2`, `requests_total{rule="trial",verdict="shadow"} 1`,
+		"unauthorized_total 1", "bucket_memory_bytes 67108864", "bucket_memory_free_bytes ", "connections "}
+	reloaded := false
+	testenv.Eventually(t, 10*time.Second, "the metrics hold what was counted, also after a reload", func() bool {
+		response, err := http.Get("http://" + status + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		for _, line := range want {
+			if !strings.Contains(string(text), "\nsluice_edge_"+line) {
+				return false
+			}
+		}
+		if !reloaded {
+			if err := e.cfg.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			reloaded = true
+			return false
+		}
+		return true
+	})
 }

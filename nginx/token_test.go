@@ -178,6 +178,25 @@ func TestTheEdgeTakesGoodTokensFromEitherHeader(t *testing.T) {
 	}
 }
 
+// A remembered token must not outlive its expiry, nor stand in for one that looks like it.
+func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
+	good := hs256(plainHeader, `{"sub":"ann","exp":2000000000}`)
+	got := requireLua(t).run(t, `
+		local verify = require("sluice.token").verify
+		local raw, out = `+luaString(good)+`, {}
+		local function try(...) out[#out + 1] = table.concat({ tostring((verify(...))), select(2, verify(...)) }, " ") end
+		try(raw, 1999999998)
+		try(raw, 1999999999)
+		try(raw, 2000000000)
+		try(raw .. "x", 1999999999)
+		try(raw:sub(1, -2), 1999999999)
+		return table.concat(out, "; ")
+	`)
+	if want := "ann; ann; nil expired; nil signature; nil signature"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // Where both headers are there, the backend must see the one that the edge has judged.
 func TestTheBackendSeesTheTokenThatWasJudged(t *testing.T) {
 	backend := echo(t)

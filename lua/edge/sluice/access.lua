@@ -7,6 +7,7 @@
 -- still used up its address's quota.
 
 local address = require "sluice.address"
+local count = require("sluice.count").add
 local gcra = require "sluice.limit.gcra"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
@@ -41,14 +42,14 @@ local function log(verdict, rule, left)
 end
 
 local function unauthorized(why)
-  req.count("unauthorized")
+  count("unauthorized")
   log("unauthorized")
   ngx_var.sluice_reason = why
   return ngx_exit(401)
 end
 
 local function exceeded(rule, wait)
-  req.count(rule.denied)
+  count(rule.denied)
   log("deny", rule, 0)
   ngx_var.sluice_retry_after = quota.retry_after(wait)
   ngx_var.sluice_quota_policy = rule.quota_policy
@@ -113,10 +114,13 @@ local function tell_one(i, rule)
   local backlog = req.backlog[i]
   if rule.shadow then
     if req.over[i] then
-      req.count(rule.denied)
+      count(rule.denied)
       ngx_var.sluice_shadow = rule.name
+    else
+      count(rule.allowed)
     end
   elseif backlog then
+    count(rule.allowed)
     local member, left = quota.limit(rule, backlog)
     limits = limits and limits .. ", " .. member or member
     if not tightest or left < least then

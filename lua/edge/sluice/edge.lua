@@ -2,11 +2,13 @@
 -- and a running edge keeps the one it has. All modules are loaded here, so workers read no file.
 
 local access = require "sluice.access"
+local count = require "sluice.count"
 local lock = require "sluice.limit.lock"
 local policy = require "sluice.policy"
 local req = require "sluice.limit.req"
 local token = require "sluice.token"
 require "sluice.response"
+require "sluice.status"
 
 local _M = {}
 
@@ -25,15 +27,18 @@ function _M.check()
 end
 
 function _M.init()
+  -- The way of a request through the edge is longer than what LuaJIT compiles in one piece by default (15, 4000, 500, 500).
+  jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
   local p = _M.check()
   lock.init(ngx.shared.sluice_state)
   req.init(ngx.shared.sluice_buckets, ngx.shared.sluice_state)
   access.init(p)
 end
 
--- Retry-After is jittered, and workers that drew the same numbers would take the jitter out again.
 function _M.init_worker()
+  -- Retry-After is jittered, and workers that drew the same numbers would take the jitter out again.
   math.randomseed(ngx.now() * 1000 + ngx.worker.pid() * 7919)
+  count.start(ngx.shared.sluice_state)
 end
 
 return _M

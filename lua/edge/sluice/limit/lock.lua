@@ -80,8 +80,8 @@ function _M.init(state)
   mutex = cast("void *", address)
 end
 
--- acquire() -> true, or nil and why: another worker has held the lock for too long
-function _M.acquire()
+-- wait() -> the result of the last try
+local function wait()
   local rc = EBUSY
   for _ = 1, SPINS do
     rc = C.sluice_mutex_trylock(mutex)
@@ -95,6 +95,15 @@ function _M.acquire()
     if rc == ETIMEDOUT then
       resting_until = clock.now() + REST
     end
+  end
+  return rc
+end
+
+-- acquire() -> true, or nil and why: another worker has held the lock for too long
+function _M.acquire()
+  local rc = C.sluice_mutex_trylock(mutex)
+  if rc == EBUSY then
+    rc = wait()
   end
   if rc == 0 then
     return true

@@ -13,6 +13,7 @@ local gcra = require "sluice.limit.gcra"
 local lock = require "sluice.limit.lock"
 
 local decide, state_of, wait_of, empty_in = gcra.decide, gcra.state, gcra.wait, gcra.empty_in
+local count = require("sluice.count").add
 local acquire, release = lock.acquire, lock.release
 local now_us = clock.now
 local pcall = pcall
@@ -39,12 +40,6 @@ local _M = { backlog = backlog, over = over }
 function _M.init(bucket_zone, state_zone)
   buckets, state = bucket_zone, state_zone
 end
-
--- count(what): one more in the zone `sluice_state`, kept across reloads
-local function count(what)
-  state:incr(what, 1, 0)
-end
-_M.count = count
 
 -- read(i, key) -> tat, frac (tat is nil for an empty bucket); or nil, nil, err
 local function read(i, key)
@@ -101,7 +96,7 @@ local function write_one(i, rule, key, now)
   if ok then
     return true
   end
-  count("errors")
+  count(rule.failed)
   backlog[i] = false
   if rule.lenient then
     return true
@@ -114,7 +109,7 @@ local function judge_one(i, rule, key, now)
   local tat, frac, err = read(i, key)
   over[i] = false
   if err then
-    count("errors")
+    count(rule.failed)
     backlog[i] = false
     if rule.lenient then
       return true
@@ -207,9 +202,9 @@ function _M.admit(rules, keys, n)
   end
   local held, why = acquire()
   if not held then
-    count("errors")
     for i = 1, n do
       over[i], backlog[i] = false, false
+      count(rules[i].failed)
       if not rules[i].lenient then
         return nil, i, why
       end

@@ -195,7 +195,8 @@ end
 local function complete(rule)
   rule.tolerance = rule.burst * rule.period
   -- The bucket's name holds the rate, whose unit its state is in: a rule with another rate starts with empty buckets.
-  rule.denied = (rule.shadow and "shadow:" or "denied:") .. rule.name -- its counter
+  -- Its counters.
+  rule.allowed, rule.denied, rule.failed = "allow " .. rule.name, (rule.shadow and "shadow " or "deny ") .. rule.name, "error " .. rule.name
   rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.rate .. ":"
 end
 
