@@ -52,8 +52,12 @@ func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
 		w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
 	}
 	change(41, sale.StateOpen)
+	changed := time.Now()
 	if got := next(); got != `left {"left":41}` {
 		t.Errorf("%s", got)
+	}
+	if took := time.Since(changed); took > heartbeat/2 {
+		t.Errorf("told %v after it changed", took)
 	}
 	w.do(func() { w.redisErr = errRedisDown }) // nothing is told while Redis is down
 	change(0, sale.StateSoldOut)

@@ -10,8 +10,8 @@ import (
 // A connection that is closed with unread bytes is reset, and the reset can overtake the answer: the client then never learns why.
 // So a request that was refused before it was read to its end is read on for a moment after the answer (RFC 9112, section 9.6).
 const (
-	lingerTime  = 250 * time.Millisecond
-	lingerBytes = 256 << 10
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 2 << 20 // twice what an operator may send
 )
 
 // lingering accepts connections that can linger.

@@ -159,3 +159,12 @@ func TestSaleIsShownWithoutRedis(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
+
+func TestSaleWhoseChangeRedisHasNotSeenIsNotApplied(t *testing.T) {
+	d := newDeskWorld()
+	d.view.Version++
+	a := d.serve(t).operate("GET", "/admin/v1/sales/drop", "")
+	if a.field(t, "applied") != "false" || a.field(t, "version") != "4" {
+		t.Errorf("%s", a.body)
+	}
+}

@@ -94,8 +94,12 @@ func TestWaitEndsAtItsTimeAndWhenDeadAndAtOnceForFinalOrders(t *testing.T) {
 	go func() { got <- s.order("ann", orderID(2), "?wait=30s") }()
 	testenv.Eventually(t, 5*time.Second, "somebody waits", func() bool { return s.order("bob", orderID(9), "").status == 404 && len(w.waitingIDs(s)) > 0 })
 	w.do(func() { w.dead[orderID(2)] = queue.DeadLetter{Message: bought(2, "ann", sale.StatusQueued)} })
+	died := time.Now()
 	if a := <-got; a.field(t, "status") != "dead" {
 		t.Errorf("dead: %d %s", a.status, a.body)
+	}
+	if took := time.Since(died); took > 15*time.Second {
+		t.Errorf("told %v after it died", took)
 	}
 }
 
