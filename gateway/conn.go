@@ -18,8 +18,8 @@ type listener struct {
 	clock   *clock
 	limits  connLimits
 	log     *slog.Logger
-	turned  func() // called for every connection turned away for want of room
-	refusal []byte // written to them: a whole response
+	metrics *metrics
+	refusal []byte // a whole response, for connections that are turned away for want of room
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
@@ -71,12 +71,13 @@ func (l *listener) guard(c net.Conn) *conn {
 	}
 	l.mu.Unlock()
 	if !room {
-		l.turned()
+		l.metrics.turnedAway.Inc()
 		_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
 		_, _ = c.Write(l.refusal)
 		_ = c.Close()
 		return nil
 	}
+	l.metrics.connections.Inc()
 	return g
 }
 
@@ -211,6 +212,7 @@ func (c *conn) Close() error {
 	c.listener.mu.Lock()
 	delete(c.listener.open, c)
 	c.listener.mu.Unlock()
+	c.listener.metrics.connections.Dec()
 	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.linger.Load() {
 		_ = tcp.CloseWrite()
 		_ = tcp.SetReadDeadline(time.Now().Add(lingerFor))

@@ -20,7 +20,7 @@ func (x *exchange) compose(ctx *fasthttp.RequestCtx) {
 	for i := range x.headers.lines {
 		line := &x.headers.lines[i]
 		// Of two tokens, the backend must see the one that was judged.
-		if line.fate == drop || line.fate == tokenName && x.headers.tokens > 0 {
+		if line.fate == drop || line.fate == otherToken && x.headers.authorized {
 			continue
 		}
 		b = append(b, line.line...)

@@ -17,6 +17,10 @@ func TestBackendIsToldWhoAsksAndUnderWhichNumber(t *testing.T) {
 	e.ask(t, "GET", "/x", "", "X-Request-Id: mine", "x-real-ip: 1.2.3.4", "X-Forwarded-For: 1.2.3.4", "X-FORWARDED-FOR: 5.6.7.8", "X-Forwarded-Host: evil",
 		"X-Forwarded-Proto: https", "Forwarded: for=1.2.3.4", "Sluice-Sale: 42;state=open", "sluice-admin: 1", "SLUICE-X: 1")
 	e.ask(t, "GET", "/x", "")
+	got := e.ask(t, "GET", "/x", "")
+	if id := b.last(t).header.Get("X-Request-Id"); got.header.Get("X-Request-Id") != id {
+		t.Errorf("the client is told number %q, and the backend %q", got.header.Get("X-Request-Id"), id)
+	}
 	first, second := b.requests()[0], b.requests()[1]
 	for _, r := range []request{first, second} {
 		if id := r.header.Values("X-Request-Id"); len(id) != 1 || !hex32.MatchString(id[0]) {

@@ -115,7 +115,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	if g.served.Swap(true) {
 		return errors.New("gateway: Serve was called before")
 	}
-	guarded := &listener{Listener: ln, clock: g.clock, log: g.log, open: map[*conn]struct{}{}, turned: g.metrics.turnedAway.Inc, refusal: turnedAway(),
+	guarded := &listener{Listener: ln, clock: g.clock, log: g.log, open: map[*conn]struct{}{}, metrics: g.metrics, refusal: turnedAway(),
 		limits: connLimits{most: g.config.MaxConns, head: g.config.RequestTimeout, idle: g.config.IdleTimeout, write: g.config.WriteTimeout}}
 	server := &fasthttp.Server{
 		Handler: g.Handler, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,

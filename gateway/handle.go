@@ -29,7 +29,9 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	} else {
 		x.client = peerOf(ctx.RemoteAddr())
 	}
+	x.newID()
 	g.handle(ctx, x)
+	ctx.Response.Header.SetBytesV("X-Request-Id", x.id[:])
 	// fasthttp knows "close" only where it stands alone.
 	if x.headers.last || guarded && client.guard.state == unframed {
 		ctx.SetConnectionClose()
@@ -55,7 +57,6 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
 	x.logged = true
 	policy := g.policy.Load()
 	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
-	x.newID()
 	wait, ok := g.admit(ctx, policy, x)
 	if !ok {
 		return

@@ -12,10 +12,9 @@ type header struct {
 type fate uint8
 
 const (
-	pass      fate = iota
-	drop           // the connection's own, or the edge's to say
-	bearer         // Authorization
-	tokenName      // the other way to send a token
+	pass       fate = iota
+	drop            // the connection's own, or the edge's to say
+	otherToken      // the other way to send a token: passes where there is no Authorization
 )
 
 func (h *header) value() []byte {
@@ -30,7 +29,8 @@ type headers struct {
 	numOptions    int
 	authorization []byte
 	token         []byte
-	tokens        int // Authorization lines
+	authorized    bool // there is an Authorization
+	tokened       bool // there is a header token
 	host          bool
 	last          bool // the client wants the connection closed
 }
@@ -39,8 +39,8 @@ func (hs *headers) reset() {
 	*hs = headers{lines: hs.lines[:0], forwarded: hs.forwarded[:0]}
 }
 
-// read takes in the lines of a head that a guard has passed. It refuses one that names too many headers in Connection: each of them is looked for
-// in all others.
+// read takes in the lines of a head that a guard has passed. It refuses one with two tokens of a kind, and one that names too many headers in
+// Connection: each of them is looked for in all others.
 func (hs *headers) read(raw []byte) bool {
 	for len(raw) > 2 {
 		end := bytes.IndexByte(raw, '\n') + 1
@@ -70,7 +70,10 @@ func (hs *headers) judge(h *header) bool {
 		hs.host = hs.host || foldedEqual(name, "host")
 	case len("token"):
 		if foldedEqual(name, "token") {
-			h.fate, hs.token = tokenName, h.value()
+			if hs.tokened {
+				return false
+			}
+			h.fate, hs.tokened, hs.token = otherToken, true, h.value()
 		}
 	case len("expect"): // the body has been read
 		h.dropIf(foldedEqual(name, "expect"))
@@ -86,10 +89,10 @@ func (hs *headers) judge(h *header) bool {
 		h.dropIf(foldedEqual(name, "x-request-id"))
 	case len("authorization"):
 		if foldedEqual(name, "authorization") {
-			if h.fate = bearer; hs.tokens == 0 {
-				hs.authorization = h.value()
+			if hs.authorized { // which of them another reader would take is anybody's guess
+				return false
 			}
-			hs.tokens++
+			hs.authorized, hs.authorization = true, h.value()
 		}
 	case len("content-length"):
 		h.dropIf(foldedEqual(name, "content-length") || foldedEqual(name, "http2-settings"))
@@ -159,12 +162,10 @@ func (hs *headers) dropNamed() {
 func (hs *headers) raw() []byte {
 	const scheme = "bearer "
 	switch {
-	case hs.tokens > 1:
-		return nil
-	case hs.tokens == 0:
+	case !hs.authorized:
 		return hs.token
-	case len(hs.authorization) > len(scheme) && hasFoldedPrefix(hs.authorization, scheme):
-		return hs.authorization[len(scheme):]
+	case hasFoldedPrefix(hs.authorization, scheme):
+		return bytes.TrimLeft(hs.authorization[len(scheme):], " ")
 	}
 	return nil
 }

@@ -225,6 +225,9 @@ func TestConnectionsBeyondTheMostAreTurnedAway(t *testing.T) {
 	if n := e.count(t, "sluice_edge_connections_refused_total"); n != 1 {
 		t.Errorf("%v were counted, want 1", n)
 	}
+	if n := e.count(t, "sluice_edge_connections"); n != 2 {
+		t.Errorf("%v connections are counted, want 2", n)
+	}
 	_ = kept[0].Close()
 	testenv.Eventually(t, 5*time.Second, "there is room again", func() bool {
 		resp, err := http.Get("http://" + e.address + "/healthz")

@@ -13,6 +13,7 @@ type metrics struct {
 	unauthorized prometheus.Counter
 	malformed    prometheus.Counter
 	turnedAway   prometheus.Counter
+	connections  prometheus.Gauge
 	buckets      prometheus.Gauge
 	streams      prometheus.Gauge
 	reloads      *prometheus.CounterVec // by result: ok, error
@@ -36,6 +37,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		unauthorized: counter("unauthorized_total", "Requests refused because their token was missing or no good."),
 		malformed:    counter("malformed_total", "Requests refused because they could not be read, or not in one way only."),
 		turnedAway:   counter("connections_refused_total", "Connections turned away because too many were open."),
+		connections:  gauge("connections", "Open connections of clients."),
 		buckets:      gauge("buckets", "Live buckets of all rules."),
 		streams:      gauge("streams", "Event streams that are open."),
 		reloads:      vector("policy_reloads_total", "Times that a changed policy was read.", "result"),
@@ -48,7 +50,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.buckets, m.streams, m.reloads, m.upstream} {
+	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.upstream} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)

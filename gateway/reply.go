@@ -84,5 +84,8 @@ func (g *Gateway) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	default:
 		answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	}
+	var x exchange
+	x.newID()
+	ctx.Response.Header.SetBytesV("X-Request-Id", x.id[:])
 	g.metrics.answered(ctx.Response.StatusCode())
 }
