@@ -42,6 +42,7 @@ type Admitter struct {
 	space  keyspace.Space
 	ids    *Sequencer
 	script *redis.Script
+	keys   keyCache
 }
 
 // NewAdmitter makes an Admitter. The client may be an auto-pipelining one, and may repeat a command: the script is replay-safe.
@@ -55,9 +56,9 @@ func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	lane := a.space.LaneOf(r.SaleID)
+	k := a.keys.of(a.space, r.SaleID)
 	answer, err := a.script.Run(ctx, a.client,
-		[]string{lane.Sale(r.SaleID), lane.Stock(r.SaleID), lane.Buyers(r.SaleID), lane.Dedup(r.Buyer, r.Key), lane.Ready(), lane.Wake()},
+		[]string{k.sale, k.stock, k.buyers, a.space.LaneOf(r.SaleID).Dedup(r.Buyer, r.Key), k.ready, k.wake},
 		id.String(), r.SaleID, r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1)).Text()
 	if err != nil {
 		return Decision{}, unavailable("admit", err)
