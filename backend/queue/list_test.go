@@ -141,6 +141,32 @@ func TestUnreadableLetterIsStillSeen(t *testing.T) {
 	}
 }
 
+func TestListingLooksAtABoundedNumberOfLetters(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	lane := keyspace.Lane(0)
+	const others = 10_100
+	p := client.Pipeline()
+	for i := 1; i <= others; i++ {
+		id := message(i).ID.String()
+		p.ZAdd(t.Context(), lane.Dead(), redis.Z{Score: float64(i / 3), Member: id})
+		p.HSet(t.Context(), lane.DeadLetters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
+	}
+	if _, err := p.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := queue.NewList(client, lane, queue.Config{})
+	m := message(others + 1)
+	bury(t, l, m)
+	page, next, err := l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
+	if err != nil || len(page) != 0 || next == "" {
+		t.Fatalf("the first page holds %d letters, next is %q, %v", len(page), next, err)
+	}
+	page, next, err = l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop", After: next})
+	if err != nil || len(page) != 1 || page[0].Message != m || next != "" {
+		t.Fatalf("the second page holds %v, next is %q, %v", page, next, err)
+	}
+}
+
 func TestLeaseRunsOutByTheServersClock(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{Lease: 30 * time.Millisecond})

@@ -124,7 +124,7 @@ func paging(t *testing.T, f Factory) {
 		want  []sale.OrderID
 	}{
 		{queue.DeadQuery{}, all}, {queue.DeadQuery{Limit: 7}, all}, {queue.DeadQuery{Limit: 1}, all}, {queue.DeadQuery{Limit: 1 << 40}, all},
-		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
+		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {queue.DeadQuery{SaleID: "drop"}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
 	} {
 		var got []sale.OrderID
 		for q := c.query; ; {
