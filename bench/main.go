@@ -71,6 +71,8 @@ func run(args []string) int {
 	}
 	var wrong usageError
 	switch {
+	case ctx.Err() != nil:
+		return 130
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &wrong):
