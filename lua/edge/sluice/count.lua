@@ -1,4 +1,4 @@
--- Counters of all workers. Each worker counts for itself, which costs next to nothing, and adds its counts to the zone `sluice_state` every
+-- Counters of all workers. Each worker counts for itself, which costs next to nothing, and adds its counts to the zone `sluice_counters` every
 -- second; there they outlive workers and reloads.
 
 local pairs = pairs

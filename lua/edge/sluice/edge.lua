@@ -7,7 +7,6 @@ local lock = require "sluice.limit.lock"
 local policy = require "sluice.policy"
 local req = require "sluice.limit.req"
 local token = require "sluice.token"
-require "sluice.response"
 require "sluice.status"
 
 local _M = {}
@@ -38,7 +37,7 @@ end
 function _M.init_worker()
   -- Retry-After is jittered, and workers that drew the same numbers would take the jitter out again.
   math.randomseed(ngx.now() * 1000 + ngx.worker.pid() * 7919)
-  count.start(ngx.shared.sluice_state)
+  count.start(ngx.shared.sluice_counters)
 end
 
 return _M

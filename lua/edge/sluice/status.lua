@@ -12,19 +12,19 @@ local function head(out, name, kind, help)
   out[#out + 1] = ("# HELP sluice_edge_%s %s\n# TYPE sluice_edge_%s %s\n"):format(name, help, name, kind)
 end
 
--- text(buckets, state, connections) -> the metrics. buckets, state: the zones; connections: a number, or nil where nginx does not count them.
-function _M.text(buckets, state, connections)
-  local out, names = {}, state:get_keys(0)
+-- text(buckets, counters, connections) -> the metrics. buckets, counters: the zones; connections: a number, or nil where nginx does not count them.
+function _M.text(buckets, counters, connections)
+  local out, names = {}, counters:get_keys(0)
   table.sort(names)
   head(out, "requests_total", "counter", "Requests by the rule that judged them and its verdict.")
   for _, name in ipairs(names) do
     local verdict, rule = name:match("^(%a+) (.+)$")
     if rule then
-      line(out, "requests_total", ('{rule="%s",verdict="%s"}'):format(rule, verdict), state:get(name) or 0)
+      line(out, "requests_total", ('{rule="%s",verdict="%s"}'):format(rule, verdict), counters:get(name) or 0)
     end
   end
   head(out, "unauthorized_total", "counter", "Requests refused because their token was missing or no good.")
-  line(out, "unauthorized_total", "", state:get("unauthorized") or 0)
+  line(out, "unauthorized_total", "", counters:get("unauthorized") or 0)
   head(out, "bucket_memory_bytes", "gauge", "Size of the zone that holds the buckets.")
   line(out, "bucket_memory_bytes", "", buckets:capacity())
   head(out, "bucket_memory_free_bytes", "gauge", "Whole pages of that zone that are free. With none left, new clients are soon refused.")
@@ -38,7 +38,7 @@ end
 
 function _M.run()
   ngx.header["Content-Type"] = "text/plain; version=0.0.4"
-  ngx.print(_M.text(ngx.shared.sluice_buckets, ngx.shared.sluice_state, tonumber(ngx.var.connections_active)))
+  ngx.print(_M.text(ngx.shared.sluice_buckets, ngx.shared.sluice_counters, tonumber(ngx.var.connections_active)))
 end
 
 return _M
