@@ -5,20 +5,21 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// The promise of the edge: any interval of length L admits at most rate*L + burst + 1, with any number of workers. Here the whole way through HTTP.
-func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
-	// The burst forgives the load that a busy machine holds up for as long as half a second.
-	const rate, burst = 500, 250
-	e := startEdge(t, `return { rules = { { name = "hot", key = "ip", rate = "500r/s", burst = 250 } } }`, nil)
-	var admitted, refused atomic.Int64
+// flood sends requests to the edge from many connections for two seconds, while meanwhile runs, and returns how many were admitted and refused, and
+// the seconds from before the first to after the last. Errors of connections count only if there may be none.
+func flood(t *testing.T, e *edge, mayBreak bool, meanwhile func()) (admitted, refused, length float64) {
+	t.Helper()
+	var allowed, denied atomic.Int64
 	var clients sync.WaitGroup
 	start := time.Now()
 	for range 16 {
@@ -31,34 +32,45 @@ func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
 				}
 				response, err := client.Get(e.url("/"))
 				if err != nil {
-					t.Error(err)
-					return
+					if !mayBreak {
+						t.Error(err)
+						return
+					}
+					continue
 				}
 				_, _ = io.Copy(io.Discard, response.Body)
 				response.Body.Close()
 				switch response.StatusCode {
 				case 200:
-					admitted.Add(1)
+					allowed.Add(1)
 				case 429:
-					refused.Add(1)
+					denied.Add(1)
 				default:
 					t.Errorf("status %d", response.StatusCode)
 				}
 			}
 		})
 	}
+	meanwhile()
 	clients.Wait()
-	length := time.Since(start).Seconds()
-	bound := rate*length + burst + 1
-	t.Logf("%d admitted and %d refused in %.3f s; the bound is %.0f", admitted.Load(), refused.Load(), length, bound)
-	if got := float64(admitted.Load()); got > bound || got < 0.9*bound {
-		t.Errorf("admitted %.0f, want at most %.0f and at least nine tenths of it", got, bound)
+	return float64(allowed.Load()), float64(denied.Load()), time.Since(start).Seconds()
+}
+
+// The promise of the edge: any interval of length L admits at most rate*L + burst + 1, with any number of workers. Here the whole way through HTTP.
+// The burst forgives the load that a busy machine holds up for as long as half a second.
+func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "hot", key = "ip", rate = "500r/s", burst = 250 } } }`, nil)
+	admitted, refused, length := flood(t, e, false, func() {})
+	bound := 500*length + 250 + 1
+	t.Logf("%.0f admitted and %.0f refused in %.3f s; the bound is %.0f", admitted, refused, length, bound)
+	if admitted > bound || admitted < 0.9*bound {
+		t.Errorf("admitted %.0f, want at most %.0f and at least nine tenths of it", admitted, bound)
 	}
-	if refused.Load() == 0 {
+	if refused == 0 {
 		t.Error("nothing was refused: the load was too low to show anything")
 	}
 	workers := map[any]bool{}
-	for _, entry := range e.logged(int(admitted.Load()), 200) {
+	for _, entry := range e.logged(int(admitted), 200) {
 		if entry["verdict"] == "allow" {
 			workers[entry["worker"]] = true
 		}
@@ -66,6 +78,41 @@ func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
 	if len(workers) != 2 {
 		t.Errorf("%d workers admitted requests, want 2: this run shows nothing about sharing", len(workers))
 	}
+}
+
+// Workers of two generations share the buckets while a reload is under way, and a worker that dies takes nothing with it.
+func TestTheBoundHoldsWhileWorkersComeAndGo(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "hot", key = "ip", rate = "500r/s", burst = 250 } } }`, nil)
+	admitted, refused, length := flood(t, e, true, func() {
+		for range 3 {
+			if err := e.cfg.Reload(t.Context()); err != nil {
+				t.Error(err)
+			}
+			killAWorker(t, e)
+		}
+	})
+	bound := 500*length + 250 + 1
+	t.Logf("%.0f admitted and %.0f refused in %.3f s; the bound is %.0f", admitted, refused, length, bound)
+	if admitted > bound || admitted < 0.8*bound {
+		t.Errorf("admitted %.0f, want at most %.0f and at least eight tenths of it", admitted, bound)
+	}
+}
+
+// killAWorker kills one of the workers that the edge has at this moment.
+func killAWorker(t *testing.T, e *edge) {
+	t.Helper()
+	master, err := running(e.cfg.Prefix)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid))
+	var worker int
+	if n, _ := fmt.Sscan(string(children), &worker); err != nil || n != 1 {
+		t.Errorf("the master's workers: %q, %v", children, err)
+		return
+	}
+	_ = syscall.Kill(worker, syscall.SIGKILL)
 }
 
 // The same without HTTP between: two workers ask for one key as fast as they can, millions of times a second. A limiter that reads and then
