@@ -14,7 +14,8 @@ import (
 )
 
 type deadJSON struct {
-	OrderID    string    `json:"order_id"`
+	OrderID    string    `json:"order_id"` // empty for a text that was found on the queue and is no order
+	Key        string    `json:"key"`      // what retry and cancel take
 	SaleID     string    `json:"sale_id"`
 	Buyer      string    `json:"buyer"`
 	Reason     string    `json:"reason"`
@@ -66,7 +67,7 @@ func (o *operator) deadList() *cobra.Command {
 				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 				fmt.Fprintln(t, "ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tREASON")
 				for _, d := range answer.Dead {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.DiedAt.UTC().Format(time.RFC3339), d.Attempts, d.Crashes, d.Reason)
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.Key, d.SaleID, d.Buyer, d.DiedAt.UTC().Format(time.RFC3339), d.Attempts, d.Crashes, d.Reason)
 				}
 				t.Flush()
 				if answer.Next != "" {
