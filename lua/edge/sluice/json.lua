@@ -1,12 +1,13 @@
 -- A strict JSON reader for small texts (token headers and claims). Stricter than most on purpose: no duplicate names, no bytes that are
--- not UTF-8, no lone surrogates, no deep nesting, nothing after the value. It is plain Lua because cjson is not everywhere, and because
--- a reader of credentials should refuse what two readers could understand differently.
+-- not UTF-8, no lone surrogates, no numbers beyond a double, no deep nesting, nothing after the value. It is plain Lua because cjson is not
+-- everywhere, and because a reader of credentials should refuse what two readers could understand differently.
 
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 local concat = table.concat
 local tonumber = tonumber
 local setmetatable = setmetatable
 local floor = math.floor
+local HUGE = math.huge
 
 local MAX_DEPTH = 8
 
@@ -149,7 +150,11 @@ local function number_at(text, at)
       return nil, nil, "bad number"
     end
   end
-  return tonumber(sub(text, at, stop)), stop + 1
+  local number = tonumber(sub(text, at, stop))
+  if number == HUGE or number == -HUGE then
+    return nil, nil, "number out of range"
+  end
+  return number, stop + 1
 end
 
 local function array_at(text, at, depth)
