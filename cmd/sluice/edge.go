@@ -53,6 +53,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	p.str(f, &cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
 	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
 	f.StringVar(&cfg.Root, "root", workingRoot(), "folder that holds nginx/ and lua/; empty: the built-in files")
+	f.StringVar(&cfg.Status, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
 	pf := c.PersistentFlags()
