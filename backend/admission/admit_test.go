@@ -275,3 +275,23 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 		}
 	})
 }
+
+// A queue key of another type takes no unit: what is answered with an error must not be accepted half.
+func TestAdmitWritesNothingWhenTheQueueIsNoList(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newHouse(c), context.Background()
+		h.put(t, onSale("s", 5, 1))
+		c.Set(ctx, lane.Ready(), "junk", 0)
+		r := Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"}
+		if _, err := h.Admit(ctx, r); err == nil {
+			t.Error("accepted without a queue")
+		}
+		c.Del(ctx, lane.Ready())
+		if v, err := h.View(ctx, "s"); err != nil || v.Left != 5 || v.Accepted != 0 {
+			t.Errorf("after the error: %+v, %v", v, err)
+		}
+		if d, err := h.Admit(ctx, r); err != nil || d.Outcome != sale.Accepted || c.LLen(ctx, lane.Ready()).Val() != 1 {
+			t.Errorf("the same request again: %+v, %v", d, err)
+		}
+	})
+}

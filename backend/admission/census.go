@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/keyspace"
 	"sluice/backend/sale"
@@ -31,9 +34,18 @@ func (c *Census) InFlight(yield func(keyspace.Message)) {
 	}
 }
 
+// censusTimeout bounds one census. A client that gives up earlier and asks again holds Redis up twice, and learns nothing.
+const censusTimeout = 20 * time.Second
+
 // TakeCensus counts the orders of one sale. It reads the lane's whole queue in one script, which holds Redis up by roughly a second per million
-// queued orders. An error wraps sale.ErrUnavailable.
+// queued orders, and so it waits longer for its answer than other calls do. An error wraps sale.ErrUnavailable.
 func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
+	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
+	defer cancel()
+	var client redis.Scripter = s.client
+	if c, ok := s.client.(*redis.Client); ok {
+		client = c.WithTimeout(censusTimeout) // shares c's connections, not its read timeout
+	}
 	lane := s.space.LaneOf(id)
 	for range 20 { // a batch that is leased in between makes the script answer "stale"
 		batches, err := s.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
@@ -44,7 +56,7 @@ func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
 		for _, b := range batches {
 			keys = append(keys, lane.Batch(b))
 		}
-		f, err := s.census.Run(ctx, s.client, keys, id, lane.BatchPrefix()).StringSlice()
+		f, err := s.census.Run(ctx, client, keys, id, lane.BatchPrefix()).StringSlice()
 		if err != nil {
 			return Census{}, unavailable("census of "+id, err)
 		}

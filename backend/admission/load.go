@@ -54,8 +54,12 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(
 			return err
 		}
 	}
-	args := append(definition(def), def.Stock-held, accepted, def.ID)
-	if err := s.load.Run(ctx, s.client, []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales()}, args...).Err(); err != nil {
+	keys := []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales(), lane.Buyers(def.ID)}
+	answer, err := s.load.Run(ctx, s.client, keys, append(definition(def), def.Stock-held, accepted, def.ID, len(buyers))...).Text()
+	if err == nil && answer == "lost" {
+		err = errors.New("its buyers vanished meanwhile: Redis was emptied")
+	}
+	if err != nil {
 		return unavailable("load "+def.ID, err)
 	}
 	return nil

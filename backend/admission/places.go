@@ -16,12 +16,14 @@ func placeOf(held, id string) int {
 	return 0
 }
 
-// withPlace is held with id at the place nth, from 1.
+// withPlace is held with id at the place nth, from 1, if that place is free.
 func withPlace(held, id string, nth int) string {
 	places := strings.Split(held, ",")
 	for len(places) < nth {
 		places = append(places, "")
 	}
-	places[nth-1] = id
+	if places[nth-1] == "" {
+		places[nth-1] = id
+	}
 	return strings.Join(places, ",")
 }

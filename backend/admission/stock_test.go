@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -267,5 +268,98 @@ func TestUserLimiterRefusesAboveRate(t *testing.T) {
 		if _, err := NewUserLimiter(bad, nil); err == nil {
 			t.Errorf("rate %q is accepted", bad)
 		}
+	}
+}
+
+// A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is wanted most.
+func TestCensusOutlastsTheReadTimeout(t *testing.T) {
+	r := testenv.StartRedis(t)
+	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 50 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = c.Close() })
+	h, ctx := newHouse(c), context.Background()
+	h.put(t, onSale("s", 5, 1))
+	h.buy(t, "s", "ann", "k")
+	c.AddHook(slowScripts{r})
+	census, err := h.TakeCensus(ctx, "s")
+	if err != nil || len(census.Ready) != 1 {
+		t.Errorf("%+v, %v", census, err)
+	}
+}
+
+// slowScripts makes Redis take 300 ms for every script.
+type slowScripts struct{ redis *testenv.Redis }
+
+func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (slowScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s slowScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			s.redis.Pause()
+			time.AfterFunc(300*time.Millisecond, s.redis.Resume)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A dead letter that lost its place to a row does not take it back when Redis is filled again.
+func TestLoadLeavesAPlaceToTheRow(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newHouse(c), context.Background()
+		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2})
+		c.LPush(ctx, lane.Ready(), rival)
+		err := h.Load(ctx, onSale("s", 5, 1), func(yield func(sale.Order) error) error {
+			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := c.HGet(ctx, lane.Buyers("s"), "ann").Val(); held != "800" {
+			t.Errorf("ann holds %q, want the row's 800", held)
+		}
+		if v, _ := h.View(ctx, "s"); v.Left != 3 {
+			t.Errorf("%d left, want 3: both orders hold a unit", v.Left)
+		}
+	})
+}
+
+// Redis is emptied while buyers are put in place: the sale stays unknown until a later Load has put all of them.
+func TestLoadNoticesThatRedisWasEmptied(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newHouse(c), context.Background()
+		c.AddHook(emptyBeforeLoad{h, lane.Buyers("s")})
+		row := func(yield func(sale.Order) error) error {
+			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1})
+		}
+		if err := h.Load(ctx, onSale("s", 5, 1), row); !errors.Is(err, sale.ErrUnavailable) {
+			t.Fatalf("loaded with half its buyers: %v", err)
+		}
+		h.want(t, "s", "ann", "k", sale.UnknownSale)
+	})
+}
+
+// emptyBeforeLoad deletes the buyers just before the script that makes the sale known.
+type emptyBeforeLoad struct {
+	h   *house
+	key string
+}
+
+func (emptyBeforeLoad) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (emptyBeforeLoad) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (e emptyBeforeLoad) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == e.h.load.Hash() {
+			if err := e.h.c.Del(ctx, e.key).Err(); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmd)
 	}
 }

@@ -56,6 +56,7 @@ func (d *Desk) Create(ctx context.Context, actor string, s sale.Sale) (View, err
 	if err != nil {
 		return View{}, err
 	}
+	d.known.add(created.ID)
 	return d.applied(ctx, created)
 }
 

@@ -29,6 +29,7 @@ type Report struct {
 
 type stock interface {
 	TakeCensus(ctx context.Context, saleID string) (admission.Census, error)
+	View(ctx context.Context, saleID string) (admission.View, error)
 }
 
 type rows interface {
@@ -48,7 +49,8 @@ func New(stock stock, rows rows) *Ledger { return &Ledger{stock, rows} }
 // Audit counts one sale. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
 //
 // Redis is read first, at one instant, and SQL after it. An order leaves Redis only when it is a row, so each order of that instant is
-// found in one of them; orders accepted after it have a higher serial and are not counted.
+// found in one of them; orders accepted after it have a higher serial and are not counted. Then Redis is asked again how far it has come: a row with
+// a serial beyond that was never accepted by this Redis, which has lost what it knew.
 func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
 	census, err := l.stock.TakeCensus(ctx, saleID)
 	if err != nil {
@@ -85,6 +87,17 @@ func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
 	count, err := l.rows.Count(ctx, saleID, census.Accepted, ids)
 	if err != nil {
 		return Report{}, fmt.Errorf("ledger: %w", err)
+	}
+	later, err := l.stock.View(ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return l.unloaded(ctx, saleID)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("ledger: %w", err)
+	}
+	if count.Last > later.Accepted {
+		r.Differences = append(r.Differences, fmt.Sprintf(
+			"SQL has an order with serial %d, and Redis has accepted %d: Redis has lost orders that are rows", count.Last, later.Accepted))
 	}
 	r.Ordered = count.Rows
 	for _, id := range count.Among {

@@ -111,6 +111,7 @@ type Count struct {
 	Stock int64          // units in all
 	Sold  int64          // orders counted in the sale; equal to the rows of any serial that are not cancelled
 	Rows  int64          // orders up to the serial asked for, cancelled ones left out
+	Last  int64          // the highest serial of any order that is not cancelled; 0 when there is none
 	Among []sale.OrderID // which of the orders asked for are rows of the sale, cancelled ones left out; in no order
 }
 
@@ -124,7 +125,11 @@ func (s *Store) Count(ctx context.Context, saleID string, maxSerial int64, among
 			return err
 		}
 		const rows = "SELECT count(*) FROM orders WHERE sale_id = $1 AND serial <= $2 AND status <> 'cancelled'"
-		if err := one(ctx, db, []any{&c.Rows}, rows, saleID, maxSerial); err != nil || len(among) == 0 {
+		if err := one(ctx, db, []any{&c.Rows}, rows, saleID, maxSerial); err != nil {
+			return err
+		}
+		const last = "SELECT coalesce(max(serial), 0) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'"
+		if err := one(ctx, db, []any{&c.Last}, last, saleID); err != nil || len(among) == 0 {
 			return err
 		}
 		return db.query(ctx, func(r row) error {

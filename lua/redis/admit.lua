@@ -74,6 +74,7 @@ elseif left <= 0 then
 end
 
 places[nth] = id
+redis.call('LLEN', ready) -- fails before anything is written, should the key be of another type
 local token = redis.call('LLEN', wake)
 local serial = redis.call('HINCRBY', sale, 'accepted', 1)
 redis.call('DECR', stock)

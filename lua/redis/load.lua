@@ -5,13 +5,18 @@
 -- KEYS 1 sale      hash
 --      2 stock     string  units left
 --      3 sales     set     ids of the sales in this lane
+--      4 buyers    hash    buyer -> order ids by place
 -- ARGV 1 version   2 switch   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock in all   7 title
 --      8 price amount   9 currency   10 units left   11 acceptances so far   12 sale id
--- Answers "loaded" or "present".
+--      13 how many buyers were put in place
+-- Answers "loaded" or "present"; "lost" when Redis was emptied while the buyers were put in place, and nothing is changed.
 
-local sale, stock, sales = KEYS[1], KEYS[2], KEYS[3]
+local sale, stock, sales, buyers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if redis.call('EXISTS', sale) == 1 and redis.call('EXISTS', stock) == 1 then
   return 'present'
+end
+if redis.call('HLEN', buyers) < tonumber(ARGV[13]) then
+  return 'lost'
 end
 redis.call('HSET', sale, 'version', ARGV[1], 'switch', ARGV[2], 'opens_at', ARGV[3], 'closes_at', ARGV[4], 'per_buyer', ARGV[5],
   'stock', ARGV[6], 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9], 'accepted', ARGV[11])
