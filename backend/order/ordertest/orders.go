@@ -100,7 +100,7 @@ func ordersOf(t *testing.T, e *env) {
 	for i := range batch {
 		batch[i].Serial = int64(i/3 + 1) // serials may repeat after a rebuild
 	}
-	for part := range slices.Chunk(batch, 3500) {
+	for part := range slices.Chunk(batch, 500) {
 		e.write(t, part...)
 	}
 	e.write(t, Orders("other", 3)...)
