@@ -12,7 +12,7 @@ import (
 )
 
 // accessLog gathers one line for each request that the policy looked at and writes them together. The fields are those of the nginx edge's log
-// (nginx/conf.d/30-log.conf), of which `sluice policy replay` reads time, client, buyer, method and path. A nil log does nothing.
+// (nginx/conf.d/30-log.conf). A nil log does nothing.
 type accessLog struct {
 	to  io.Writer
 	log *slog.Logger

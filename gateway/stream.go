@@ -50,18 +50,24 @@ func (x *exchange) stream(ctx *fasthttp.RequestCtx, u *upstream, c *backendConn,
 	return nil
 }
 
-// whole is for a client of HTTP/1.0, which knows no chunks: the body is read to its end first, if it has one.
+// whole is for a client of HTTP/1.0, which knows no chunks: the body is read to its end first, if it has one. That such a client cannot be given an
+// answer is no failure of the backend: it must not count as one, or a few such clients would take the backend from all others.
 func (s *stream) whole(ctx *fasthttp.RequestCtx, events bool) error {
 	defer s.Close()
-	if events {
-		return errGarbled
-	}
 	const most = 1 << 20
-	body, err := io.ReadAll(io.LimitReader(s, most+1))
-	if err != nil || len(body) > most {
-		return errGarbled
+	if !events {
+		body, err := io.ReadAll(io.LimitReader(s, most+1))
+		if err != nil {
+			return errGarbled
+		}
+		if len(body) <= most {
+			ctx.Response.SetBodyRaw(body)
+			return nil
+		}
 	}
-	ctx.Response.SetBodyRaw(body)
+	ctx.Response.Reset()
+	ctx.Response.Header.DisableNormalizing()
+	answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	return nil
 }
 

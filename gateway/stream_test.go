@@ -122,12 +122,19 @@ func TestBackendThatFallsSilentEndsTheStream(t *testing.T) {
 	<-s.left
 }
 
+// It is the client's fault and not the backend's, which must not be taken for dead.
 func TestEventsAreNotForHTTP10(t *testing.T) {
 	s := newEventSource(t)
 	e := serve(t, open, []string{s.address()})
-	answers := e.raw(t, "GET /v1/sales/42/events HTTP/1.0\r\n\r\n")
-	if len(answers) != 1 || answers[0].status != 503 {
-		t.Errorf("answers %+v, want a 503", answers)
+	for range maxStrikes {
+		if answers := e.raw(t, "GET /v1/sales/42/events HTTP/1.0\r\n\r\n"); len(answers) != 1 || answers[0].status != 400 {
+			t.Errorf("answers %+v, want a 400", answers)
+		}
+	}
+	for _, u := range e.balancer.upstreams {
+		if u.suspect.Load() || u.strikes.Load() != 0 {
+			t.Errorf("backend %s is taken to be down, after %d strikes", u.name, u.strikes.Load())
+		}
 	}
 }
 

@@ -158,12 +158,16 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	if got := backend.requests(); len(got) != 0 {
 		t.Errorf("%d of them reached the backend: %+v", len(got), got)
 	}
+	// HTTP/1.0 needs no host, and HTTP/1.1, which the backend is spoken to, does.
+	if got := e.raw("GET /readyz HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK") || backend.requests()[0].host != "localhost" {
+		t.Errorf("HTTP/1.0 without a host: %q", got)
+	}
 	// A bare line feed ends a line for nginx, as RFC 9112 allows. What it passes on is spelt anew, so nobody behind it can read it otherwise.
 	got := e.raw("POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n")
 	if n := strings.Count(got, "HTTP/1.1 200 OK"); n != 2 {
 		t.Errorf("two requests with bare line feeds: %d answers in %q", n, got)
 	}
-	if got := backend.requests(); len(got) != 2 || got[0].body != "abc" || got[1].path != "/smuggled" {
+	if got := backend.requests(); len(got) != 3 || got[1].body != "abc" || got[2].path != "/smuggled" {
 		t.Errorf("the backend got %+v", got)
 	}
 }
@@ -202,6 +206,20 @@ func TestWithNoBackendTheAnswerIs503AtOnce(t *testing.T) {
 }
 
 // A backend that dies with the request in its hands: the repetition must be the same request to the other one, also for POST.
+// ?wait is 30 s at most, and the backend may take some seconds more to look for the order. This reads the file, because 30 s are too long for a test.
+func TestAnOrderMayBeWaitedForAsLongAsTheBackendAllows(t *testing.T) {
+	conf, err := os.ReadFile("snippets/server.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, everything, _ := strings.Cut(string(conf), "\nlocation / {")
+	_, after, _ := strings.Cut(everything, "proxy_read_timeout ")
+	value, _, _ := strings.Cut(after, ";")
+	if patience, err := time.ParseDuration(value); err != nil || patience < 36*time.Second {
+		t.Errorf("nginx waits %q for an order, %v", value, err)
+	}
+}
+
 func TestARepetitionKeepsTheRequestId(t *testing.T) {
 	first := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()

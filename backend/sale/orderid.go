@@ -25,7 +25,7 @@ func NewOrderID(t time.Time, sequence uint32) OrderID {
 func ParseOrderID(s string) (OrderID, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n <= 0 || strconv.FormatInt(n, 10) != s {
-		return 0, errors.New("order id must be a positive decimal number below 2^63")
+		return 0, errors.New("must be a positive decimal number below 2^63")
 	}
 	return OrderID(n), nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -241,31 +240,6 @@ func count(n *int64) string {
 		return "?"
 	}
 	return strconv.FormatInt(*n, 10)
-}
-
-func (p priceJSON) String() string {
-	return fmt.Sprintf("%d.%02d %s", p.Amount/100, p.Amount%100, p.Currency)
-}
-
-// parsePrice reads "19.99EUR", "19 EUR" or "0EUR" into the minor unit, taken as a hundredth.
-func parsePrice(s string) (priceJSON, error) {
-	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
-	if len(s) < 4 {
-		return priceJSON{}, bad
-	}
-	amount, currency := strings.TrimSpace(s[:len(s)-3]), s[len(s)-3:]
-	whole, cents, dot := strings.Cut(amount, ".")
-	if dot && len(cents) != 2 {
-		return priceJSON{}, bad
-	}
-	if !dot {
-		cents = "00"
-	}
-	n, err := strconv.ParseUint(whole+cents, 10, 53)
-	if err != nil || whole == "" {
-		return priceJSON{}, bad
-	}
-	return priceJSON{int64(n), currency}, nil
 }
 
 // parseWhen reads a time, or a duration from now.

@@ -233,7 +233,7 @@ func (p *program) printWelcome(cfg upConfig, at server, ownRedis, ownDatabase bo
 
 Buy one unit, and look at the order:
 
-  order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | tee -a /dev/stderr | grep -oE '[0-9]{17,}' | head -n 1); echo >&2
+  order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
 `, at.Public, demoSale, at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/text/currency"
+)
+
+// String writes 1999 of EUR as "19.99 EUR".
+func (p priceJSON) String() string {
+	decimals := decimalsOf(p.Currency)
+	digits := fmt.Sprintf("%0*d", decimals+1, p.Amount)
+	if decimals == 0 {
+		return digits + " " + p.Currency
+	}
+	point := len(digits) - decimals
+	return digits[:point] + "." + digits[point:] + " " + p.Currency
+}
+
+// parsePrice reads "19.99EUR", "19 EUR" or "5000JPY" into the currency's minor unit.
+func parsePrice(s string) (priceJSON, error) {
+	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
+	if len(s) < 4 {
+		return priceJSON{}, bad
+	}
+	code := s[len(s)-3:]
+	if _, err := currency.ParseISO(code); err != nil || code != strings.ToUpper(code) {
+		return priceJSON{}, fmt.Errorf("%q: %q is no currency of ISO 4217", s, code)
+	}
+	whole, fraction, point := strings.Cut(strings.TrimSpace(s[:len(s)-3]), ".")
+	decimals := decimalsOf(code)
+	if whole == "" || point && len(fraction) != decimals {
+		return priceJSON{}, fmt.Errorf("%w; %s has %d decimals", bad, code, decimals)
+	}
+	if !point {
+		fraction = strings.Repeat("0", decimals)
+	}
+	n, err := strconv.ParseUint(whole+fraction, 10, 53)
+	if err != nil {
+		return priceJSON{}, bad
+	}
+	return priceJSON{int64(n), code}, nil
+}
+
+// decimalsOf is how many digits of a currency are behind the point: two for euros, none for yen.
+func decimalsOf(code string) int {
+	unit, err := currency.ParseISO(code)
+	if err != nil {
+		return 2
+	}
+	decimals, _ := currency.Standard.Rounding(unit)
+	return decimals
+}
