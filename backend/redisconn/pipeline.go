@@ -20,7 +20,9 @@ type Pipeline struct {
 // NewPipeline makes a Pipeline over a client, which stays the caller's to close.
 func NewPipeline(client *redis.Client) (*Pipeline, error) {
 	o := redis.DefaultAutoPipelineOptions()
-	o.MaxBatchSize = 300
+	// Several small batches in flight: while Redis works on one, this process reads the answers of another. One large batch makes them
+	// take turns. Order between callers does not matter: each script call stands for itself.
+	o.MaxBatchSize, o.MaxConcurrentBatches, o.Unordered = 16, 4, true
 	o.MaxQueuedCommands = maxQueued
 	auto, err := client.AsyncAutoPipelineWithOptions(o)
 	if err != nil {

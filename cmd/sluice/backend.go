@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,9 @@ func (p *program) backendCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
+			if p.getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
+			}
 			b, err := newBackend(cfg, log, s, prometheus.NewRegistry())
 			if err != nil {
 				return err
@@ -100,6 +104,10 @@ func (cfg backendConfig) check() error {
 	}
 	return bad.err()
 }
+
+// gcPercent lets the heap grow to five times what is live before it is collected: a backend keeps little and makes much garbage, so collecting at the
+// default costs a tenth of its time and saves a few megabytes. GOGC in the environment wins.
+const gcPercent = 400
 
 // backend is the API, the operator's API and the loop that keeps Redis up to date.
 type backend struct {

@@ -32,8 +32,9 @@ if seen then
   return 'replayed ' .. got
 end
 
-local def = redis.call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version')
+local def = redis.call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
 local switch, opens_at, closes_at, per_buyer, version = def[1], tonumber(def[2]), tonumber(def[3]), tonumber(def[4]), def[5]
+local serial = (tonumber(def[6]) or 0) + 1
 local left = tonumber(redis.call('GET', stock) or '')
 if not switch or not left then
   return 'unknown_sale'
@@ -74,13 +75,13 @@ elseif left <= 0 then
 end
 
 places[nth] = id
-redis.call('LLEN', ready) -- fails before anything is written, should the key be of another type
 local token = redis.call('LLEN', wake)
-local serial = redis.call('HINCRBY', sale, 'accepted', 1)
+-- The first write is the one that may still fail, should the key be of another type or the memory full; the others then cannot.
+redis.call('LPUSH', ready, id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. string.format('%d', serial) .. ' ' .. buyer)
+redis.call('HSET', sale, 'accepted', string.format('%d', serial))
 redis.call('DECR', stock)
 redis.call('HSET', buyers, buyer, table.concat(places, ','))
 redis.call('SET', dedup, fingerprint .. ' ' .. id, 'NX', 'PX', dedup_ms)
-redis.call('LPUSH', ready, id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. string.format('%d', serial) .. ' ' .. buyer)
 if token == 0 then
   redis.call('LPUSH', wake, '1')
 end
