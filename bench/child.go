@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,6 @@ import (
 	"sluice/backend/redisconn"
 	"sluice/backend/sale"
 	"sluice/internal/token"
-	redisscript "sluice/lua/redis"
 )
 
 // secret signs the buyers' tokens.
@@ -126,9 +126,14 @@ func (c childConfig) serve() error {
 	return fmt.Errorf("no such child: %q", c.what)
 }
 
+// admitOne is an admission script for one purchase at a time, with the same reads, checks and effects as sluice's, which decides a group.
+//
+//go:embed admit_one.lua
+var admitOne string
+
 // bare is what a purchase costs at least: one handler, one script. It believes the Buyer header, limits nobody, and answers the script's words.
 func bare(client redis.Scripter) fiber.Handler {
-	script := redisscript.Load("admit")
+	script := redis.NewScript(admitOne)
 	lane := keyspace.Space{}.LaneOf(saleID)
 	ids := newIDs()
 	return func(f *fiber.Ctx) error {

@@ -96,8 +96,8 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := begin; i < min(begin+1000, n); i++ {
 				buyer := buyerName(i)
-				keys := []string{lane.Sale(saleID), lane.Stock(saleID), lane.Buyers(saleID), lane.Dedup(buyer, "r:"+buyer), lane.Ready(), lane.Wake()}
-				script.EvalSha(ctx, p, keys, ids.next().String(), saleID, buyer, "0123456789abcdef", 24*3600*1000)
+				keys := []string{lane.Sale(saleID), lane.Stock(saleID), lane.Buyers(saleID), lane.Ready(), lane.Wake(), lane.Dedup(buyer, "r:"+buyer)}
+				script.EvalSha(ctx, p, keys, saleID, ids.next().String(), buyer, "0123456789abcdef", 24*3600*1000)
 			}
 			return nil
 		})
@@ -105,7 +105,7 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 			return err
 		}
 		for _, a := range answers {
-			if text, _ := a.(*redis.Cmd).Text(); len(text) < 8 || text[:8] != "accepted" {
+			if text, _ := a.(*redis.Cmd).Text(); text != "accepted" {
 				return fmt.Errorf("not accepted: %s", text)
 			}
 		}

@@ -34,6 +34,7 @@ type Decision struct {
 	OpensAt    time.Time     // of NotOpen
 	RetryAfter time.Duration // of NotOpen: until it opens, by Redis's clock
 	Version    int64         // of NotOpen, SoldOut, SalePaused, SaleClosed: which version of the sale said so
+	Accepted   int64         // of the same four: how many orders the sale had accepted by then
 }
 
 // Admitter decides purchases. It is safe for concurrent use.
@@ -43,41 +44,41 @@ type Admitter struct {
 	ids    *Sequencer
 	script *redis.Script
 	keys   keyCache
+	groups groups
 }
+
+// decideTimeout bounds a group's stay in Redis, and before that the wait for its turn.
+const decideTimeout = time.Second
 
 // NewAdmitter makes an Admitter. The client may be an auto-pipelining one, and may repeat a command: the script is replay-safe.
 func NewAdmitter(client redis.Scripter, space keyspace.Space, ids *Sequencer) *Admitter {
-	return &Admitter{client: client, space: space, ids: ids, script: redisscript.Load("admit")}
+	a := &Admitter{client: client, space: space, ids: ids, script: redisscript.Load("admit")}
+	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string]*line{}}
+	return a
 }
 
-// Admit decides r. An error wraps sale.ErrUnavailable; the order may then have been accepted all the same, and the same request again finds it.
+// Admit decides r. Concurrent calls for one sale share round trips. An error wraps sale.ErrUnavailable; the order may then have been accepted
+// all the same, and the same request again finds it. It takes two seconds at most, or until ctx is done; the order may be accepted after that.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	id, err := a.ids.Next(ctx)
 	if err != nil {
 		return Decision{}, err
 	}
-	k := a.keys.of(a.space, r.SaleID)
-	answer, err := a.script.Run(ctx, a.client,
-		[]string{k.sale, k.stock, k.buyers, a.space.LaneOf(r.SaleID).Dedup(r.Buyer, r.Key), k.ready, k.wake},
-		id.String(), r.SaleID, r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1)).Text()
-	if err != nil {
-		return Decision{}, unavailable("admit", err)
-	}
-	d, err := parseDecision(answer)
+	d, err := a.groups.decide(ctx, r, id)
 	if err != nil {
 		return Decision{}, unavailable("admit", err)
 	}
 	return d, nil
 }
 
-func parseDecision(answer string) (Decision, error) {
+// parseDecision reads one line of the script's answer to a purchase with this order id.
+func parseDecision(answer string, id sale.OrderID) (Decision, error) {
 	word, rest, _ := strings.Cut(answer, " ")
 	var d Decision
 	var err error
 	switch word {
 	case "accepted":
-		d.Outcome = sale.Accepted
-		d.OrderID, err = sale.ParseOrderID(rest)
+		d.Outcome, d.OrderID = sale.Accepted, id
 	case "replayed":
 		d.Outcome = sale.Replayed
 		d.OrderID, err = sale.ParseOrderID(rest)
@@ -86,17 +87,17 @@ func parseDecision(answer string) (Decision, error) {
 		d.OrderID, err = sale.ParseOrderID(rest)
 	case "sold_out":
 		d.Outcome = sale.SoldOut
-		d.Version, err = strconv.ParseInt(rest, 10, 64)
+		err = numbers(rest, &d.Version, &d.Accepted)
 	case "paused":
 		d.Outcome = sale.SalePaused
-		d.Version, err = strconv.ParseInt(rest, 10, 64)
+		err = numbers(rest, &d.Version, &d.Accepted)
 	case "closed":
 		d.Outcome = sale.SaleClosed
-		d.Version, err = strconv.ParseInt(rest, 10, 64)
+		err = numbers(rest, &d.Version, &d.Accepted)
 	case "not_open":
 		var opens, now int64
 		d.Outcome = sale.NotOpen
-		_, err = fmt.Sscanf(rest, "%d %d %d", &opens, &now, &d.Version)
+		err = numbers(rest, &opens, &now, &d.Version, &d.Accepted)
 		d.OpensAt = time.UnixMilli(opens).UTC()
 		d.RetryAfter = time.Duration(opens-now) * time.Millisecond
 	case "key_reused":
@@ -107,6 +108,19 @@ func parseDecision(answer string) (Decision, error) {
 		err = fmt.Errorf("the script answered %q", answer)
 	}
 	return d, err
+}
+
+// numbers reads as many numbers as there are places for them, with a space between.
+func numbers(text string, to ...*int64) error {
+	for _, n := range to {
+		var word string
+		var err error
+		word, text, _ = strings.Cut(text, " ")
+		if *n, err = strconv.ParseInt(word, 10, 64); err != nil {
+			return fmt.Errorf("the script answered a number %q", word)
+		}
+	}
+	return nil
 }
 
 func unavailable(what string, err error) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
 
+	"sluice/backend/sale"
 	"sluice/internal/problem"
 )
 
@@ -21,7 +22,10 @@ func (p *public) buyer(c *fiber.Ctx) (string, error) {
 	if !ok {
 		return "", errUnauthorized
 	}
-	buyer, err := p.verified.buyer(raw)
+	buyer, err := p.cfg.Tokens.Verify(raw)
+	if err == nil {
+		err = sale.ValidateBuyer(buyer)
+	}
 	if err != nil {
 		if p.log.Enabled(context.Background(), slog.LevelDebug) {
 			p.log.Debug("token refused", "err", err)

@@ -107,7 +107,7 @@ func (o *operator) handle(method, path string, h operatorHandler) {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := detached(operatorTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
 		defer cancel()
 		return h(ctx, c, actor)
 	})

@@ -77,8 +77,7 @@ func (p *public) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
 		return sale.Order{}, sqlErr
 	}
 
-	ctx, cancel := detached(p.cfg.ReadTimeout)
-	defer cancel()
+	ctx := p.look.next()
 	dead, err := p.cfg.Dead.DeadLetter(ctx, id)
 	switch {
 	case err == nil && dead.Message.Buyer == buyer:
@@ -104,9 +103,7 @@ func (p *public) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
 }
 
 func (p *public) row(id sale.OrderID) (sale.Order, error) {
-	ctx, cancel := detached(p.cfg.ReadTimeout)
-	defer cancel()
-	return p.cfg.Orders.Order(ctx, id)
+	return p.cfg.Orders.Order(p.look.next(), id)
 }
 
 func unavailable(err error) bool {

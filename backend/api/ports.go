@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
@@ -37,9 +36,9 @@ type DeadLetters interface {
 	Stats(ctx context.Context) (queue.Stats, error)
 }
 
-// Verifier tells who a token belongs to, and until when (token.Key). The subject must not share memory with raw.
+// Verifier tells who a token belongs to (token.Key). The subject must not share memory with raw.
 type Verifier interface {
-	VerifyUntil(raw string) (subject string, expires time.Time, err error)
+	Verify(raw string) (subject string, err error)
 }
 
 // UserLimiter limits the purchase requests of one buyer (admission.UserLimiter).

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -51,9 +50,10 @@ const (
 
 type public struct {
 	*App
-	cfg      PublicConfig
-	verified *verified
-	backlog  *backlog
+	cfg     PublicConfig
+	backlog *backlog
+	admit   deadlines // of decisions
+	look    deadlines // of looks into a store
 }
 
 // NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
@@ -89,8 +89,8 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)
 	p := &public{
 		App: a, cfg: cfg,
-		verified: newVerified(cfg.Tokens, maxVerified, a.now),
-		backlog:  &backlog{queue: cfg.Dead, most: cfg.MaxQueued},
+		backlog: &backlog{queue: cfg.Dead, most: cfg.MaxQueued},
+		admit:   deadlines{timeout: cfg.AdmitTimeout}, look: deadlines{timeout: cfg.ReadTimeout},
 	}
 	a.health(cfg.Checks)
 	a.handle(fiber.MethodGet, "/v1/sales", p.listSales)
@@ -100,11 +100,6 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodGet, "/v1/orders/:order", p.showOrder)
 	a.finish()
 	return a, nil
-}
-
-// detached is a context for work that a client who hangs up must not stop half way, and that must not hang either.
-func detached(timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), timeout)
 }
 
 // unknownSale is the refusal for a sale that Redis does not hold: it does not exist, or Redis lost it and will get it back.
@@ -127,9 +122,7 @@ func saleParam(c *fiber.Ctx) (string, error) {
 }
 
 func (p *public) view(saleID string) (admission.View, error) {
-	ctx, cancel := detached(p.cfg.ReadTimeout)
-	defer cancel()
-	v, err := p.cfg.Stock.View(ctx, saleID)
+	v, err := p.cfg.Stock.View(p.look.next(), saleID)
 	if errors.Is(err, sale.ErrNotFound) {
 		return v, p.unknownSale(saleID)
 	}
@@ -149,9 +142,7 @@ func (p *public) showSale(c *fiber.Ctx) error {
 }
 
 func (p *public) listSales(c *fiber.Ctx) error {
-	ctx, cancel := detached(p.cfg.ReadTimeout)
-	defer cancel()
-	views, err := p.cfg.Stock.List(ctx)
+	views, err := p.cfg.Stock.List(p.look.next())
 	if err != nil {
 		return err
 	}

@@ -49,9 +49,7 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	if p.backlog.isFull(p.now()) {
 		return "backlog", errBacklog
 	}
-	ctx, cancel := detached(p.cfg.AdmitTimeout)
-	defer cancel()
-	d, err := p.cfg.Admitter.Admit(ctx, request)
+	d, err := p.cfg.Admitter.Admit(p.admit.next(), request)
 	if err != nil {
 		return "unavailable", err
 	}
@@ -163,17 +161,24 @@ func (p *public) answer(c *fiber.Ctx, saleID string, d admission.Decision) error
 		ttl = min(ttl, max(d.RetryAfter, 0))
 	}
 	if row.state != "" {
-		c.Context().Response.Header.Set("Sluice-Sale", saleHint(saleID, row.state, d.Version, ttl))
+		c.Context().Response.Header.Set("Sluice-Sale", saleHint(saleID, row.state, d, ttl))
 	}
 	return row.refusal
 }
 
 // saleHint is the header that tells an edge what it may answer for the sale itself, and for how long. Edges do not pass it on.
-func saleHint(saleID string, state sale.State, version int64, ttl time.Duration) string {
+//
+// holders counts the orders that the sale has accepted so far: whoever holds one must still be let through. opens, in milliseconds since 1970, is
+// when a scheduled sale begins.
+func saleHint(saleID string, state sale.State, d admission.Decision, ttl time.Duration) string {
 	b := make([]byte, 0, 128)
 	b = append(append(append(b, saleID...), ";state="...), state...)
-	b = strconv.AppendInt(append(b, ";version="...), version, 10)
+	b = strconv.AppendInt(append(b, ";version="...), d.Version, 10)
 	b = strconv.AppendInt(append(b, ";ttl="...), ttl.Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, ";holders="...), d.Accepted, 10)
+	if state == sale.StateScheduled {
+		b = strconv.AppendInt(append(b, ";opens="...), d.OpensAt.UnixMilli(), 10)
+	}
 	return string(b)
 }
 

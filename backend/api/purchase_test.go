@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,6 +39,7 @@ func TestPurchaseAcceptedGives202AndLocation(t *testing.T) {
 // Every outcome of a decision has its answer, and only refusals of the whole sale tell the edge so.
 func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 	opens := time.Date(2026, 11, 27, 10, 0, 0, 500e6, time.UTC)
+	opensMillis := strconv.FormatInt(opens.UnixMilli(), 10)
 	rows := []struct {
 		name     string
 		decision admission.Decision
@@ -50,13 +52,13 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 		{"key reused", admission.Decision{Outcome: sale.KeyReused}, 422, "idempotency-key-reused", map[string]string{"Sluice-Sale": ""}, nil},
 		{"already bought", admission.Decision{Outcome: sale.AlreadyBought, OrderID: orderID(9)}, 409, "already-bought",
 			map[string]string{"Sluice-Sale": ""}, map[string]string{"order_id": orderID(9).String()}},
-		{"sold out", admission.Decision{Outcome: sale.SoldOut, Version: 7}, 409, "sold-out", map[string]string{"Sluice-Sale": "drop;state=sold_out;version=7;ttl=1000"}, nil},
+		{"sold out", admission.Decision{Outcome: sale.SoldOut, Version: 7, Accepted: 1000}, 409, "sold-out", map[string]string{"Sluice-Sale": "drop;state=sold_out;version=7;ttl=1000;holders=1000"}, nil},
 		{"not open", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 89500 * time.Millisecond, Version: 2}, 409, "sale-not-open",
-			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=1000", "Retry-After": "90"}, map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"}},
+			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=1000;holders=0;opens=" + opensMillis, "Retry-After": "90"}, map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"}},
 		{"opens in a moment", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 120 * time.Millisecond, Version: 2}, 409, "sale-not-open",
-			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=120", "Retry-After": "1"}, nil},
-		{"paused", admission.Decision{Outcome: sale.SalePaused, Version: 4}, 409, "sale-paused", map[string]string{"Sluice-Sale": "drop;state=paused;version=4;ttl=1000"}, nil},
-		{"closed", admission.Decision{Outcome: sale.SaleClosed, Version: 5}, 409, "sale-closed", map[string]string{"Sluice-Sale": "drop;state=closed;version=5;ttl=1000"}, nil},
+			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=120;holders=0;opens=" + opensMillis, "Retry-After": "1"}, nil},
+		{"paused", admission.Decision{Outcome: sale.SalePaused, Version: 4}, 409, "sale-paused", map[string]string{"Sluice-Sale": "drop;state=paused;version=4;ttl=1000;holders=0"}, nil},
+		{"closed", admission.Decision{Outcome: sale.SaleClosed, Version: 5}, 409, "sale-closed", map[string]string{"Sluice-Sale": "drop;state=closed;version=5;ttl=1000;holders=0"}, nil},
 		{"unknown sale", admission.Decision{Outcome: sale.UnknownSale}, 404, "not-found", map[string]string{"Sluice-Sale": ""}, nil},
 		{"no outcome at all", admission.Decision{}, 500, "internal-error", nil, nil},
 	}

@@ -24,9 +24,7 @@ func (p *public) limit(buyer string) error {
 	if p.cfg.Limiter == nil {
 		return nil
 	}
-	ctx, cancel := detached(p.cfg.ReadTimeout)
-	defer cancel()
-	r, err := p.cfg.Limiter.Allow(ctx, buyer)
+	r, err := p.cfg.Limiter.Allow(p.look.next(), buyer)
 	switch {
 	case err != nil && p.cfg.LimiterFailOpen:
 		p.metrics.limiter.WithLabelValues("allowed").Inc()

@@ -1,88 +1,145 @@
--- admit: decide one purchase, and if a unit is taken, put the order on the queue in the same step.
+-- admit: decide a group of purchases from one sale, one after the other, and put the orders of those that get a unit on the queue in the
+-- same step. What all of them need is read and written once.
 --
--- Reads and decides first, writes last; a refusal writes nothing. Replay-safe: run twice with the same order id (a client
--- that retries after a lost reply), it answers "accepted" twice and takes one unit.
+-- Reads and decides first, writes last; a refusal writes nothing. Replay-safe: run twice with the same order ids (a client
+-- that retries after a lost reply), it answers "accepted" twice and takes the units once.
 --
 -- KEYS 1 sale      hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted
 --      2 stock     string  units left
 --      3 buyers    hash    buyer -> order ids by place, comma-separated; a place given back is empty
---      4 dedup     string  "<fingerprint> <order id>" of this buyer's request key
---      5 ready     list    queue, newest left
---      6 wake      list    at most one token
--- ARGV 1 order id (decimal; never a Lua number: it exceeds 2^53)
---      2 sale id
---      3 buyer
---      4 fingerprint of what is asked, no spaces
---      5 how long dedup is kept, ms
--- Answers one string, the outcome and what belongs to it:
---      "accepted <id>" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version>"
---      "sold_out <version>" "paused <version>" "closed <version>" "unknown_sale"
+--      4 ready     list    queue, newest left
+--      5 wake      list    at most one token
+--      6.. dedup   string  "<fingerprint> <order id>" of the request key of one purchase each
+-- ARGV 1 sale id
+--      then for each purchase four:
+--      order id (decimal; never a Lua number: it exceeds 2^53), buyer, fingerprint of what is asked (no spaces), how long dedup is kept (ms)
+-- Answers one string with a line for each purchase, the outcome and what belongs to it. <serial> is how many orders the sale has accepted:
+--      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
+--      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "unknown_sale"
 
-local sale, stock, buyers, dedup, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local id, sale_id, buyer, fingerprint, dedup_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local call, match, format, concat = redis.call, string.match, string.format, table.concat
+local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local sale_id = ARGV[1]
+local size = #KEYS - 5
 
-local seen = redis.call('GET', dedup)
-if seen then
-  local was, got = string.match(seen, '^(%S+) (%d+)$')
-  if got == id then
-    return 'accepted ' .. id
-  elseif was ~= fingerprint then
-    return 'key_reused'
-  end
-  return 'replayed ' .. got
-end
-
-local def = redis.call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
-local switch, opens_at, closes_at, per_buyer, version = def[1], tonumber(def[2]), tonumber(def[3]), tonumber(def[4]), def[5]
-local serial = (tonumber(def[6]) or 0) + 1
-local left = tonumber(redis.call('GET', stock) or '')
+-- What is there: of the sale, of each request key, of each buyer.
+local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
+local switch, per_buyer, version, serial = def[1], tonumber(def[4]), def[5], tonumber(def[6]) or 0
+local left = tonumber(call('GET', stock) or '')
 if not switch or not left then
-  return 'unknown_sale'
+  return string.rep('unknown_sale\n', size - 1) .. 'unknown_sale'
 end
+local names = {}
+for i = 1, size do
+  names[i] = ARGV[4 * i - 1]
+end
+local seen, held = call('MGET', unpack(KEYS, 6)), call('HMGET', buyers, unpack(names))
+if size > 1 then -- a request or a buyer may come twice in a group: the later one sees what the earlier one did
+  local by_key, by_buyer = {}, {}
+  for i = 1, size do
+    by_key[KEYS[5 + i]], by_buyer[names[i]] = seen[i], held[i]
+  end
+  seen, held = by_key, by_buyer
+else
+  seen, held = { [KEYS[6]] = seen[1] }, { [names[1]] = held[1] }
+end
+local token = call('LLEN', wake)
 
-local held = redis.call('HGET', buyers, buyer)
-local nth, count, latest, places = nil, 0, nil, {}
-if held then
-  for place in string.gmatch(held .. ',', '([^,]*),') do
-    places[#places + 1] = place
+-- closed_by says why nobody gets a unit, however many there are.
+local function closed_by()
+  if switch == 'closed' then
+    return 'closed'
+  end
+  local opens_at, closes_at = tonumber(def[2]), tonumber(def[3])
+  local time = call('TIME')
+  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  if closes_at > 0 and now >= closes_at then
+    return 'closed'
+  elseif switch == 'paused' then
+    return 'paused'
+  elseif now < opens_at then
+    return format('not_open %d %d', opens_at, now)
+  end
+end
+local closed = closed_by()
+
+-- place_for finds the order's place among those that its buyer holds: nth and the new text; nil and the latest order id, if all are taken;
+-- or 0, if the order itself is among them.
+local function place_for(id, text)
+  if not text then
+    return 1, id
+  end
+  local nth, count, latest, places, n = nil, 0, nil, {}, 0
+  for place in string.gmatch(text .. ',', '([^,]*),') do
+    n = n + 1
+    places[n] = place
     if place == id then
-      return 'accepted ' .. id
+      return 0
     elseif place == '' then
-      nth = nth or #places
+      nth = nth or n
     else
       count, latest = count + 1, place
     end
   end
-end
-nth = nth or #places + 1
-if count >= per_buyer then
-  return 'already_bought ' .. latest
-end
-
-if switch == 'closed' then
-  return 'closed ' .. version
-end
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-if closes_at > 0 and now >= closes_at then
-  return 'closed ' .. version
-elseif switch == 'paused' then
-  return 'paused ' .. version
-elseif now < opens_at then
-  return string.format('not_open %d %d %s', opens_at, now, version)
-elseif left <= 0 then
-  return 'sold_out ' .. version
+  if count >= per_buyer then
+    return nil, latest
+  end
+  nth = nth or n + 1
+  places[nth] = id
+  return nth, concat(places, ',')
 end
 
-places[nth] = id
-local token = redis.call('LLEN', wake)
--- The first write is the one that may still fail, should the key be of another type or the memory full; the others then cannot.
-redis.call('LPUSH', ready, id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. string.format('%d', serial) .. ' ' .. buyer)
-redis.call('HSET', sale, 'accepted', string.format('%d', serial))
-redis.call('DECR', stock)
-redis.call('HSET', buyers, buyer, table.concat(places, ','))
-redis.call('SET', dedup, fingerprint .. ' ' .. id, 'NX', 'PX', dedup_ms)
-if token == 0 then
-  redis.call('LPUSH', wake, '1')
+local answers, messages, winners, requests, n, w, r = {}, {}, {}, {}, 0, 0, 0
+for i = 1, size do
+  local at = 4 * i - 2
+  local id, buyer, fingerprint, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], KEYS[5 + i]
+  local answer
+  local before = seen[key]
+  if before then
+    local was, got = match(before, '^(%S+) (%d+)$')
+    if got == id then
+      answer = 'accepted'
+    elseif was ~= fingerprint then
+      answer = 'key_reused'
+    else
+      answer = 'replayed ' .. got
+    end
+  else
+    local nth, text = place_for(id, held[buyer])
+    if not nth then
+      answer = 'already_bought ' .. text
+    elseif nth == 0 then
+      answer = 'accepted'
+    elseif closed then
+      answer = format('%s %s %d', closed, version, serial)
+    elseif left <= 0 then
+      answer = format('sold_out %s %d', version, serial)
+    else
+      answer = 'accepted'
+      left, serial = left - 1, serial + 1
+      local value = fingerprint .. ' ' .. id
+      held[buyer], seen[key] = text, value
+      n = n + 1
+      messages[n] = id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. format('%d', serial) .. ' ' .. buyer
+      winners[w + 1], winners[w + 2] = buyer, text
+      requests[r + 1], requests[r + 2], requests[r + 3] = key, value, ARGV[at + 3]
+      w, r = w + 2, r + 3
+    end
+  end
+  answers[i] = answer
 end
-return 'accepted ' .. id
+
+if n > 0 then
+  -- The first write is the one that may still fail, should the key be of another type or the memory full; the others then cannot.
+  call('LPUSH', ready, unpack(messages))
+  call('HSET', sale, 'accepted', format('%d', serial))
+  call('DECRBY', stock, n)
+  call('HSET', buyers, unpack(winners))
+  for i = 1, r, 3 do
+    call('SET', requests[i], requests[i + 1], 'NX', 'PX', requests[i + 2])
+  end
+  if token == 0 then
+    call('LPUSH', wake, '1')
+  end
+end
+return concat(answers, '\n')

@@ -1,0 +1,174 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+const (
+	// groupSize bounds one run of the script: what Redis does for a group, it does for nobody else meanwhile.
+	groupSize = 64
+	// groupsInFlight is how many groups of one sale are under way at once: while Redis works on one, this process reads the answers of another.
+	groupsInFlight = 2
+	// maxWaiting bounds the requests that wait for a Redis that does not answer; one more fails at once.
+	maxWaiting = 20_000
+)
+
+var errCrowded = errors.New("too many requests wait for Redis")
+
+// groups lets concurrent requests for one sale share a run of the script. A request that comes alone goes at once; those that come while
+// groupsInFlight groups are under way wait and go together with the next. No goroutine is left behind when nobody asks.
+type groups struct {
+	run     func(ctx context.Context, saleID string, group []*waiter)
+	timeout time.Duration // of a group, and of the wait for its turn
+
+	mu      sync.Mutex
+	sales   map[string]*line // only those with requests
+	waiting int
+}
+
+// line is what waits for one sale.
+type line struct {
+	waiting []*waiter
+	flights int
+}
+
+// waiter is one request on its way; done gets one value when decision and err are there.
+type waiter struct {
+	request  Request
+	id       sale.OrderID
+	since    time.Time
+	decision Decision
+	err      error
+	done     chan struct{}
+}
+
+var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
+
+// decide waits for the decision on r.
+func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decision, error) {
+	w := waiters.Get().(*waiter)
+	w.request, w.id, w.since, w.decision, w.err = r, id, time.Now(), Decision{}, nil
+	if err := g.join(w); err != nil {
+		return Decision{}, err
+	}
+	select {
+	case <-w.done:
+		d, err := w.decision, w.err
+		waiters.Put(w)
+		return d, err
+	case <-ctx.Done():
+		return Decision{}, ctx.Err() // w still belongs to its group
+	}
+}
+
+func (g *groups) join(w *waiter) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.waiting >= maxWaiting {
+		return errCrowded
+	}
+	g.waiting++
+	l := g.sales[w.request.SaleID]
+	if l == nil {
+		l = &line{}
+		g.sales[w.request.SaleID] = l
+	}
+	l.waiting = append(l.waiting, w)
+	if l.flights < groupsInFlight {
+		l.flights++
+		go g.fly(w.request.SaleID, l)
+	}
+	return nil
+}
+
+// fly runs group after group until nobody waits any more.
+func (g *groups) fly(saleID string, l *line) {
+	var group []*waiter
+	for {
+		if group = g.next(saleID, l, group[:0]); len(group) == 0 {
+			return
+		}
+		g.fresh(saleID, group)
+		for _, w := range group {
+			w.done <- struct{}{}
+		}
+	}
+}
+
+// next takes those who are first in line. When there is nobody, this flight is over.
+func (g *groups) next(saleID string, l *line, group []*waiter) []*waiter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(l.waiting), groupSize)
+	if n == 0 {
+		if l.flights--; l.flights == 0 {
+			delete(g.sales, saleID)
+		}
+		return nil
+	}
+	group = append(group, l.waiting[:n]...)
+	rest := copy(l.waiting, l.waiting[n:])
+	clear(l.waiting[rest:])
+	l.waiting = l.waiting[:rest]
+	g.waiting -= n
+	return group
+}
+
+// fresh runs those of the group whose turn came in time. Nobody listens to the others any more, and they must not buy.
+func (g *groups) fresh(saleID string, group []*waiter) {
+	fresh := group
+	if late := time.Now().Add(-g.timeout); group[0].since.Before(late) {
+		fresh = nil
+		for _, w := range group {
+			if w.since.Before(late) {
+				w.err = fmt.Errorf("waited %v for its turn", g.timeout)
+			} else {
+				fresh = append(fresh, w)
+			}
+		}
+		if len(fresh) == 0 {
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
+	defer cancel()
+	g.run(ctx, saleID, fresh)
+}
+
+// runGroup asks Redis about a group of requests for one sale.
+func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter) {
+	k := a.keys.of(a.space, saleID)
+	lane := a.space.LaneOf(saleID)
+	keys := make([]string, 5, 5+len(group))
+	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
+	args := make([]any, 1, 1+4*len(group))
+	args[0] = saleID
+	for _, w := range group {
+		r := &w.request
+		keys = append(keys, lane.Dedup(r.Buyer, r.Key))
+		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
+	}
+	text, err := a.script.Run(ctx, a.client, keys, args...).Text()
+	rest := text
+	for i, w := range group {
+		if err != nil {
+			w.err = err
+			continue
+		}
+		answer, after, more := strings.Cut(rest, "\n")
+		if more != (i < len(group)-1) {
+			err = fmt.Errorf("the script answered %d purchases with %q", len(group), text)
+			w.err = err
+			continue
+		}
+		w.decision, w.err = parseDecision(answer, w.id)
+		rest = after
+	}
+}
