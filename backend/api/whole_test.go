@@ -142,7 +142,7 @@ func TestASaleFromCreationToClose(t *testing.T) {
 	}
 	sold := w.public.buy(t, "cid")
 	wantProblem(t, sold, 409, "sold-out")
-	if got := sold.header.Get("Sluice-Sale"); got != "drop;state=sold_out;version=1;ttl=1000;holders=1" {
+	if got := sold.header.Get("Sluice-Sale"); got != "drop;state=sold_out;version=1;ttl=1000;holders=2" {
 		t.Errorf("Sluice-Sale: %q", got)
 	}
 	for range 2 {
