@@ -28,6 +28,8 @@ type groups struct {
 	run     func(ctx context.Context, saleID string, group []*waiter)
 	timeout time.Duration // of a group, and of the wait for its turn
 
+	idle sync.Pool // of *waiter
+
 	mu      sync.Mutex
 	sales   map[string]*line // only those with requests
 	waiting int
@@ -49,11 +51,12 @@ type waiter struct {
 	done     chan struct{}
 }
 
-var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
-
 // decide waits for the decision on r.
 func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decision, error) {
-	w := waiters.Get().(*waiter)
+	w, _ := g.idle.Get().(*waiter)
+	if w == nil {
+		w = &waiter{done: make(chan struct{}, 1)}
+	}
 	w.request, w.id, w.since, w.decision, w.err = r, id, time.Now(), Decision{}, nil
 	if err := g.join(w); err != nil {
 		return Decision{}, err
@@ -61,7 +64,7 @@ func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decisi
 	select {
 	case <-w.done:
 		d, err := w.decision, w.err
-		waiters.Put(w)
+		g.idle.Put(w)
 		return d, err
 	case <-ctx.Done():
 		return Decision{}, ctx.Err() // w still belongs to its group

@@ -1,0 +1,159 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+)
+
+// modelSale says what a purchase gets, one at a time and with nothing but maps.
+type modelSale struct {
+	left, serial int64
+	perBuyer     int
+	sw           sale.Switch
+	byKey        map[string]modelRequest
+	byBuyer      map[string][]sale.OrderID
+	queue        []string
+}
+
+type modelRequest struct {
+	fingerprint string
+	id          sale.OrderID
+}
+
+func (m *modelSale) decide(r Request, id sale.OrderID) Decision {
+	key := r.Buyer + "\x00" + r.Key
+	if was, ok := m.byKey[key]; ok {
+		switch {
+		case was.id == id:
+			return Decision{Outcome: sale.Accepted, OrderID: id}
+		case was.fingerprint != r.Fingerprint:
+			return Decision{Outcome: sale.KeyReused}
+		}
+		return Decision{Outcome: sale.Replayed, OrderID: was.id}
+	}
+	held := m.byBuyer[r.Buyer]
+	for _, h := range held {
+		if h == id {
+			return Decision{Outcome: sale.Accepted, OrderID: id}
+		}
+	}
+	switch {
+	case len(held) >= m.perBuyer:
+		return Decision{Outcome: sale.AlreadyBought, OrderID: held[len(held)-1]}
+	case m.sw == sale.Closed:
+		return Decision{Outcome: sale.SaleClosed, Version: 1, Accepted: m.serial}
+	case m.sw == sale.Paused:
+		return Decision{Outcome: sale.SalePaused, Version: 1, Accepted: m.serial}
+	case m.left == 0:
+		return Decision{Outcome: sale.SoldOut, Version: 1, Accepted: m.serial}
+	}
+	m.left--
+	m.serial++
+	m.byKey[key] = modelRequest{r.Fingerprint, id}
+	m.byBuyer[r.Buyer] = append(held, id)
+	m.queue = append(m.queue, fmt.Sprintf("%d s %d %d %s", id, len(held)+1, m.serial, r.Buyer))
+	return Decision{Outcome: sale.Accepted, OrderID: id}
+}
+
+// Whatever is asked together, each request gets what it would get after the ones before it; and a group that is run twice, because its answer was
+// lost, is answered the same and takes no unit again.
+func TestGroupDecidesAsOneAfterTheOther(t *testing.T) {
+	onBoth(t, groupAgainstModel)
+}
+
+func groupAgainstModel(t *testing.T, c *redis.Client) {
+	ctx := context.Background()
+	rapid.Check(t, func(t *rapid.T) {
+		c.FlushAll(ctx)
+		m := &modelSale{
+			left: rapid.Int64Range(0, 8).Draw(t, "stock"), perBuyer: rapid.IntRange(1, 3).Draw(t, "per buyer"),
+			sw:    rapid.SampledFrom([]sale.Switch{sale.On, sale.On, sale.On, sale.Paused, sale.Closed}).Draw(t, "switch"),
+			byKey: map[string]modelRequest{}, byBuyer: map[string][]sale.OrderID{},
+		}
+		h := newHouse(c)
+		def := onSale("s", m.left, m.perBuyer)
+		def.Switch = m.sw
+		if err := h.Load(ctx, def, none); err != nil {
+			t.Fatal(err)
+		}
+		id := sale.OrderID(1 << 62)
+		for range rapid.IntRange(1, 4).Draw(t, "groups") {
+			var group []*waiter
+			var want []Decision
+			for range rapid.IntRange(1, 7).Draw(t, "requests") {
+				id++
+				q := Request{
+					SaleID: "s", KeyTTL: time.Minute,
+					Buyer:       rapid.SampledFrom([]string{"ann", "bob", "c d", "1,2"}).Draw(t, "buyer"),
+					Key:         rapid.SampledFrom([]string{"k1", "k2", "k3", "k4"}).Draw(t, "key"),
+					Fingerprint: rapid.SampledFrom([]string{"f", "f", "f", "g"}).Draw(t, "fingerprint"),
+				}
+				group = append(group, &waiter{request: q, id: id})
+				want = append(want, m.decide(q, id))
+			}
+			runs := rapid.SampledFrom([]int{1, 1, 2}).Draw(t, "runs")
+			for range runs {
+				h.runGroup(ctx, "s", group)
+			}
+			for i, w := range group {
+				if runs > 1 { // a refusal counts the acceptances of its own group, too, when that is run again
+					want[i].Accepted = w.decision.Accepted
+				}
+				if w.err != nil || w.decision != want[i] {
+					t.Fatalf("request %d, %+v: got %+v, %v, want %+v", i, w.request, w.decision, w.err, want[i])
+				}
+			}
+		}
+		m.compare(t, c)
+	})
+}
+
+func (m *modelSale) compare(t *rapid.T, c *redis.Client) {
+	ctx := context.Background()
+	queue := c.LRange(ctx, lane.Ready(), 0, -1).Val()
+	for i, j := 0, len(queue)-1; i < j; i, j = i+1, j-1 {
+		queue[i], queue[j] = queue[j], queue[i]
+	}
+	if got, want := strings.Join(queue, "\n"), strings.Join(m.queue, "\n"); got != want {
+		t.Fatalf("the queue holds\n%s\nwant\n%s", got, want)
+	}
+	if got := c.Get(ctx, lane.Stock("s")).Val(); got != fmt.Sprint(m.left) {
+		t.Fatalf("%s units left, want %d", got, m.left)
+	}
+	held := c.HGetAll(ctx, lane.Buyers("s")).Val()
+	var got, want []string
+	for buyer, places := range held {
+		got = append(got, buyer+"="+places)
+	}
+	for buyer, ids := range m.byBuyer {
+		places := make([]string, len(ids))
+		for i, id := range ids {
+			places[i] = id.String()
+		}
+		want = append(want, buyer+"="+strings.Join(places, ","))
+	}
+	sort.Strings(got)
+	sort.Strings(want)
+	if strings.Join(got, ";") != strings.Join(want, ";") {
+		t.Fatalf("buyers hold %v, want %v", got, want)
+	}
+	for key, q := range m.byKey {
+		buyer, k, _ := strings.Cut(key, "\x00")
+		if got, want := c.Get(ctx, keyspace.Lane(0).Dedup(buyer, k)).Val(), q.fingerprint+" "+q.id.String(); got != want {
+			t.Fatalf("the request key of %s is %q, want %q", buyer, got, want)
+		}
+	}
+	if n := c.LLen(ctx, lane.Wake()).Val(); n != int64(min(1, len(m.queue))) {
+		t.Fatalf("%d wake tokens after %d orders", n, len(m.queue))
+	}
+}
