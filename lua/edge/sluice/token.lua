@@ -2,29 +2,24 @@
 -- is checked first, over the raw bytes, and only a text that the secret has signed is read at all. Why a token was refused is for the
 -- log; clients are told nothing.
 
+local base64url = require "sluice.token.base64url"
 local ffi = require "ffi"
-local base64 = require "ngx.base64"
+local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
+local plain = require "sluice.token.plain"
 
-local C = ffi.C
-local decode_base64url, encode_base64url = base64.decode_base64url, base64.encode_base64url
 local find, sub, byte, lower = string.find, string.sub, string.byte, string.lower
-local crc32 = ngx.crc32_long
+local ffi_cast, ffi_string = ffi.cast, ffi.string
+local decode, encode = base64url.decode, base64url.encode
+local plain_claims = plain.claims
 local type = type
-
-ffi.cdef [[
-const void *sluice_EVP_sha256(void) __asm__("EVP_sha256");
-unsigned char *sluice_HMAC(const void *md, const void *key, int key_length, const char *data, size_t length,
-  unsigned char *out, unsigned int *out_length) __asm__("HMAC");
-int sluice_CRYPTO_memcmp(const void *a, const void *b, size_t length) __asm__("CRYPTO_memcmp");
-]]
 
 local SPACE = 32
 
 local MIN_SECRET = 32
 local MAX_TOKEN = 4096
 local MAX_SUBJECT = 255
-local MAC = 32
+local MAC_TEXT = 43 -- characters of an HMAC-SHA256
 
 -- Control characters in UTF-8: ASCII's, and U+0080 to U+009F.
 local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
@@ -32,67 +27,50 @@ local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
 -- Times are seconds since 1970. Beyond 2^53 neighbouring whole numbers run together, and some readers overflow.
 local MAX_TIME = 9007199254740992
 
--- Tokens remembered by one worker, each in the place of its checksum: a newer one takes an older one's place, and memory is bounded, at 3 MB or so
--- for tokens of the usual size.
+-- Tokens remembered by one worker, each in the place that its signature names: a newer one takes an older one's place, and memory is bounded, at
+-- 3 MB or so for tokens of the usual size.
 local PLACES = 8192
 local MAX_REMEMBERED = 1024 -- bytes of a token
 local known_raw, known_subject, known_expiry = {}, {}, {}
 
-local crypto -- what holds libcrypto's functions
-local sha256, secret
-local mac, mac_length = ffi.new("unsigned char[64]"), ffi.new("unsigned int[1]")
+-- First segments of good tokens, as they were sent. Issuers know a handful; the bound is for the one who makes up new ones.
+local MAX_HEADERS = 64
+local known_headers, headers = {}, 0
+
+local bytes_of = ffi.typeof("const unsigned char *")
+local bytes = ffi.new("unsigned char[?]", MAX_TOKEN) -- of the segment at hand
+local mac, mac_text = ffi.new("unsigned char[?]", hmac.BYTES), ffi.new("unsigned char[?]", MAC_TEXT + 1)
+
+local key -- HMAC context
 
 local _M = {}
 
--- nginx links libcrypto, so its functions are usually to be found in the process itself.
-local function libcrypto()
-  for _, name in ipairs { "", "libcrypto.so.3", "libcrypto.so.1.1", "crypto" } do
-    local ok, lib = pcall(function()
-      local l = name == "" and C or ffi.load(name)
-      return l.sluice_HMAC and l.sluice_EVP_sha256 and l.sluice_CRYPTO_memcmp and l
-    end)
-    if ok and lib then
-      return lib
-    end
+-- init(secret): call from init_by_lua. Errors when the secret is missing or too short.
+function _M.init(secret)
+  if type(secret) ~= "string" or #secret < MIN_SECRET then
+    error("SLUICE_TOKEN_SECRET must have at least " .. MIN_SECRET .. " bytes, and has " .. (secret and #secret or 0), 0)
   end
-  error("libcrypto was not found: this nginx is built without OpenSSL", 0)
+  key = hmac.new(secret)
 end
 
--- init(key): call from init_by_lua. Errors when the secret is missing or too short.
-function _M.init(key)
-  if type(key) ~= "string" or #key < MIN_SECRET then
-    error("SLUICE_TOKEN_SECRET must have at least " .. MIN_SECRET .. " bytes, and has " .. (key and #key or 0), 0)
-  end
-  crypto = libcrypto()
-  sha256 = crypto.sluice_EVP_sha256()
-  secret = key
-end
-
--- segment(text) -> bytes, or nil. Only the one canonical spelling is taken: with lenient decoding a token has many spellings.
-local function segment(text)
-  local bytes = decode_base64url(text)
-  if not bytes or encode_base64url(bytes) ~= text then
-    return nil
-  end
-  return bytes
-end
-
-local function signed(text, signature)
-  if #signature ~= MAC then
-    return false
-  end
-  if crypto.sluice_HMAC(sha256, secret, #secret, text, #text, mac, mac_length) == nil or mac_length[0] ~= MAC then
-    return false
-  end
-  return crypto.sluice_CRYPTO_memcmp(mac, signature, MAC) == 0
+-- signed(text, n, signature, length): compares the texts of the signatures and not their bytes: of several spellings only the canonical one is
+-- taken.
+local function signed(text, n, signature, length)
+  return length == MAC_TEXT and hmac.sum(key, text, n, mac) and encode(mac, hmac.BYTES, mac_text) == MAC_TEXT
+    and hmac.equal(mac_text, signature, MAC_TEXT)
 end
 
 local function is_time(t)
   return type(t) == "number" and t >= 0 and t < MAX_TIME
 end
 
-local function header_fault(text)
-  local header, err = json.object(text)
+-- header_fault(text, n) -> why the n characters of this first segment are refused, or nil
+local function header_fault(text, n)
+  local length = decode(text, n, bytes)
+  if not length then
+    return "not base64url"
+  end
+  local header, err = json.object(ffi_string(bytes, length))
   if not header then
     return err
   end
@@ -107,6 +85,40 @@ local function header_fault(text)
   end
 end
 
+local function remember_header(header)
+  if headers >= MAX_HEADERS then
+    known_headers, headers = {}, 0
+  end
+  known_headers[header], headers = true, headers + 1
+end
+
+-- claims_of(text, n) -> sub, exp, nbf; or nil, why
+local function claims_of(text, n)
+  local length = decode(text, n, bytes)
+  if not length then
+    return nil, "not base64url"
+  end
+  local subject, expiry, from = plain_claims(bytes, length)
+  if subject and subject ~= "" and #subject <= MAX_SUBJECT then
+    return subject, expiry, from
+  end
+  local claims, err = json.object(ffi_string(bytes, length))
+  if not claims then
+    return nil, "claims: " .. err
+  end
+  subject, expiry, from = claims.sub, claims.exp, claims.nbf
+  if not is_time(expiry) then
+    return nil, "exp"
+  end
+  if from ~= nil and not is_time(from) then
+    return nil, "nbf"
+  end
+  if type(subject) ~= "string" or subject == "" or #subject > MAX_SUBJECT or find(subject, CONTROL) or find(subject, CONTROL_C1) then
+    return nil, "sub"
+  end
+  return subject, expiry, from
+end
+
 -- check(raw, now) -> subject, expiry; or nil, why
 local function check(raw, now)
   if #raw > MAX_TOKEN then
@@ -117,42 +129,42 @@ local function check(raw, now)
   if not second or find(raw, ".", second + 1, true) then
     return nil, "not three segments"
   end
-  local signature = segment(sub(raw, second + 1))
-  if not signature or not signed(sub(raw, 1, second - 1), signature) then
+  local text = ffi_cast(bytes_of, raw)
+  if not signed(text, second - 1, text + second, #raw - second) then
     return nil, "signature"
   end
-  local header, payload = segment(sub(raw, 1, first - 1)), segment(sub(raw, first + 1, second - 1))
-  if not header or not payload then
-    return nil, "not base64url"
+  local header = sub(raw, 1, first - 1)
+  if not known_headers[header] then
+    local fault = header_fault(text, first - 1)
+    if fault then
+      return nil, "header: " .. fault
+    end
+    remember_header(header)
   end
-  local fault = header_fault(header)
-  if fault then
-    return nil, "header: " .. fault
-  end
-  local claims, err = json.object(payload)
-  if not claims then
-    return nil, "claims: " .. err
-  end
-  local expiry, from, subject = claims.exp, claims.nbf, claims.sub
-  if not is_time(expiry) then
-    return nil, "exp"
+  local subject, expiry, from = claims_of(text + first, second - first - 1)
+  if not subject then
+    return nil, expiry
   end
   if now >= expiry then
     return nil, "expired"
   end
-  if from ~= nil and (not is_time(from) or now < from) then
+  if from and now < from then
     return nil, "nbf"
   end
-  if type(subject) ~= "string" or subject == "" or #subject > MAX_SUBJECT or find(subject, CONTROL) or find(subject, CONTROL_C1) then
-    return nil, "sub"
-  end
   return subject, expiry
+end
+
+-- place_of(raw): the signature's last characters but two, which carry a few bits only, are as good as a checksum, and are there already
+local function place_of(raw)
+  local n = #raw
+  local a, b, c = byte(raw, n - 4, n - 2)
+  return c and (a * 4489 + b * 67 + c) % PLACES or 0
 end
 
 -- verify(raw, now) -> subject; or nil, why. now: seconds since 1970.
 -- A token that was good is remembered by its whole text and until it expires: buyers in a hurry come again and again.
 function _M.verify(raw, now)
-  local place = crc32(raw) % PLACES
+  local place = place_of(raw)
   if known_raw[place] == raw and now < known_expiry[place] then
     return known_subject[place]
   end
