@@ -95,7 +95,7 @@ func TestWhoWaitedTooLongDoesNotBuy(t *testing.T) {
 		}
 		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 2); errs <- err }()
 		synctest.Wait()
-		time.Sleep(g.timeout + time.Millisecond) // of the bubble's clock
+		<-time.After(g.timeout + time.Millisecond) // by the bubble's clock
 		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 3); errs <- err }()
 		synctest.Wait()
 		close(release)
