@@ -21,6 +21,8 @@ type Stock interface {
 	View(ctx context.Context, saleID string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
 	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
+	Accepted(ctx context.Context, saleID string) (int64, error)
+	Holders(ctx context.Context, saleID string, most int) (admission.Holders, error)
 }
 
 // Orders reads order rows (order.Store).

@@ -54,6 +54,7 @@ type public struct {
 	backlog *backlog
 	admit   deadlines // of decisions
 	look    deadlines // of looks into a store
+	lists   *holderLists
 }
 
 // NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
@@ -91,6 +92,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 		App: a, cfg: cfg,
 		backlog: &backlog{queue: cfg.Dead, most: cfg.MaxQueued},
 		admit:   deadlines{timeout: cfg.AdmitTimeout}, look: deadlines{timeout: cfg.ReadTimeout},
+		lists: newHolderLists(cfg.Stock, a.now),
 	}
 	a.health(cfg.Checks)
 	a.handle(fiber.MethodGet, "/v1/sales", p.listSales)
@@ -98,6 +100,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodPost, "/v1/sales/:sale/orders", p.purchase)
 	a.handle(fiber.MethodGet, "/v1/sales/:sale/events", p.events)
 	a.handle(fiber.MethodGet, "/v1/orders/:order", p.showOrder)
+	a.handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", p.holders)
 	a.finish()
 	return a, nil
 }

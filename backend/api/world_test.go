@@ -35,6 +35,9 @@ type world struct {
 	stats    queue.Stats
 	redisErr error
 	sqlErr   error
+	accepted int64
+	holders  []uint32
+	lists    int // calls of Holders
 	views    int // calls of View
 	statuses int // calls of Statuses
 	asked    int // most ids in one of them
@@ -108,6 +111,25 @@ func (w *world) FindOrder(_ context.Context, buyer string, id sale.OrderID) (sal
 		return o, nil
 	}
 	return sale.Order{}, fmt.Errorf("order: %w", sale.ErrNotFound)
+}
+
+func (w *world) Accepted(_ context.Context, id string) (int64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.sales[id]; !ok && w.redisErr == nil {
+		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
+	}
+	return w.accepted, w.redisErr
+}
+
+func (w *world) Holders(_ context.Context, id string, most int) (admission.Holders, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lists++
+	if len(w.holders) > most {
+		return admission.Holders{}, fmt.Errorf("%w: sale %s", admission.ErrManyHolders, id)
+	}
+	return admission.Holders{Accepted: w.accepted, Sums: w.holders}, w.redisErr
 }
 
 func (w *world) Order(_ context.Context, id sale.OrderID) (sale.Order, error) {

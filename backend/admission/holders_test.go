@@ -1,0 +1,108 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/sale"
+)
+
+func TestHoldersAreThoseWhoBought(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h := newHouse(c)
+		ctx := context.Background()
+		if _, err := h.Holders(ctx, "s", 10); !errors.Is(err, sale.ErrNotFound) {
+			t.Fatalf("holders of an unknown sale: %v", err)
+		}
+		h.put(t, onSale("s", 10, 2))
+		if got, err := h.Holders(ctx, "s", 10); err != nil || got.Accepted != 0 || len(got.Sums) != 0 {
+			t.Fatalf("before the first order: %+v, %v", got, err)
+		}
+		var want []uint32
+		for _, buyer := range []string{"ann", "bob", "Zoë ✓"} {
+			h.want(t, "s", buyer, "1", sale.Accepted)
+			want = append(want, crc32.ChecksumIEEE([]byte(buyer)))
+		}
+		h.want(t, "s", "ann", "2", sale.Accepted) // a second order, the same holder
+		slices.Sort(want)
+		got, err := h.Holders(ctx, "s", 3)
+		if err != nil || got.Accepted != 4 || !slices.Equal(got.Sums, want) {
+			t.Fatalf("%+v, %v; want %v after 4 orders", got, err, want)
+		}
+		if _, err := h.Holders(ctx, "s", 2); !errors.Is(err, ErrManyHolders) {
+			t.Errorf("three holders where two may be listed: %v", err)
+		}
+	})
+}
+
+// A list is made while others buy: it must hold everybody whose order it says it counted.
+func TestHoldersAreCompleteUpToTheirCount(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h := newHouse(c)
+		h.put(t, onSale("s", 1_000_000, 1))
+		var accepted atomic.Int64
+		var mu sync.Mutex
+		var order []string // buyers by serial, one buyer at a time
+		stop := make(chan struct{})
+		var buying sync.WaitGroup
+		buying.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				buyer := fmt.Sprint("buyer-", i)
+				mu.Lock()
+				order = append(order, buyer)
+				mu.Unlock()
+				if _, err := h.Admit(context.Background(), Request{SaleID: "s", Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f"}); err != nil {
+					t.Error(err)
+					return
+				}
+				accepted.Add(1)
+			}
+		})
+		var before int64
+		for range 30 {
+			before = accepted.Load()
+			got, err := h.Holders(context.Background(), "s", 1_000_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Accepted < before {
+				t.Fatalf("%d orders were accepted, and the list counts %d", before, got.Accepted)
+			}
+			if !slices.IsSorted(got.Sums) || len(slices.Compact(slices.Clone(got.Sums))) != len(got.Sums) {
+				t.Fatal("the list is not sorted, or holds a sum twice")
+			}
+			mu.Lock()
+			first := slices.Clone(order[:got.Accepted])
+			mu.Unlock()
+			for _, buyer := range first {
+				if _, found := slices.BinarySearch(got.Sums, crc32.ChecksumIEEE([]byte(buyer))); !found {
+					t.Fatalf("%s has one of the first %d orders and is not in the list", buyer, got.Accepted)
+				}
+			}
+		}
+		close(stop)
+		buying.Wait()
+	})
+}
+
+func TestHoldersSayWhenRedisIsDown(t *testing.T) {
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer c.Close()
+	if _, err := newHouse(c).Holders(context.Background(), "s", 10); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
