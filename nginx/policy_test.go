@@ -2,12 +2,15 @@ package nginx
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"sluice/gateway/policy"
 )
@@ -21,14 +24,16 @@ func parse(t *testing.T, server *luaServer, source string) string {
 	`)
 }
 
+// Whose words a mistake is told in: the Lua engines have words of their own for syntax and for what goes wrong in a run.
+var luasWords = regexp.MustCompile(`^(syntax error|Invalid token|unterminated|attempt to|cannot perform)`)
+
 // One policy, two engines: what the Go gateway refuses, nginx refuses, at the same line. In the same words too, where those words are ours.
 func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 	server := requireLua(t)
 	files, err := filepath.Glob("../gateway/policy/testdata/bad/*.lua")
-	if err != nil || len(files) < 40 {
+	if err != nil || len(files) < 60 {
 		t.Fatalf("found %d bad policies, %v", len(files), err)
 	}
-	ours := regexp.MustCompile(`^(a policy|name|rate|burst|delay|mode|key|match|method|path|rules?|a rule needs|a rule is|on_error|trusted_proxies) `)
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		if err != nil {
@@ -41,18 +46,17 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")
 		got := parse(t, server, string(source))
-		m := regexp.MustCompile(`^p\.lua:(\d+): (.+)$`).FindStringSubmatch(got)
+		m := regexp.MustCompile(`^p\.lua:(?:(\d+):)? (.+)$`).FindStringSubmatch(got)
 		if m == nil {
 			t.Errorf("%s: %q has no place", name, got)
 			continue
 		}
 		// Which line a loop is on when it has run for too long is the machine's affair; so is where an unfinished file stops to make sense.
 		line, _ := strconv.Atoi(m[1])
-		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "giant") && name != "unfinished" {
+		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") && name != "unfinished" {
 			t.Errorf("%s: line %d, and the gateway says line %d", name, line, mistakes[0].Line)
 		}
-		theirs, _, _ := strings.Cut(mistakes[0].What, ": did you mean")
-		if ours.MatchString(theirs) && !strings.Contains(theirs, "+Inf") && !strings.Contains(theirs, "NaN") && !strings.HasPrefix(m[2], theirs) {
+		if theirs := mistakes[0].What; !luasWords.MatchString(theirs) && m[2] != theirs {
 			t.Errorf("%s: %q, and the gateway says %q", name, m[2], theirs)
 		}
 	}
@@ -60,25 +64,103 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 
 func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 	server := requireLua(t)
-	for _, file := range []string{"../lua/policy.lua", "../gateway/policy/testdata/full.lua"} {
+	files, err := filepath.Glob("../gateway/policy/testdata/good/*.lua")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("found %d good policies, %v", len(files), err)
+	}
+	for _, file := range append(files, "../lua/policy.lua", "../gateway/policy/testdata/full.lua") {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if message := parse(t, server, string(source)); message != "" {
-			t.Errorf("%s is refused: %s", file, message)
-		}
-		if _, err := policy.Parse(file, source); err != nil {
-			t.Errorf("the gateway refuses %s: %v", file, err)
+		if theirs, ours := meaning(source), dump(t, server, string(source)); theirs != ours || strings.HasPrefix(ours, "bad") {
+			t.Errorf("%s means\n%s to nginx, and to the gateway\n%s", file, ours, theirs)
 		}
 	}
+}
+
+// Policies made of everything that tests have found to be read in two ways, put together at random: both edges take one or neither does, and
+// what both take means the same.
+func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
+	server := requireLua(t)
+	values := []string{`"ip"`, `'token'`, `"Ip"`, `"1r/s"`, `"20r/s"`, `"0.5r/h"`, `"0r/s"`, `"-1r/s"`, `"1e99r/s"`, `"60000000.000001r/m"`, `"999999999.999999r/h"`, `"10 per second"`,
+		"5", "0", "-0", "-1", "1e6", "1e6+1", "0x10", "0b11", "0x1p4", "40LL", "1.5", "0/0", "1/0", `"5"`, `"5"+0`, "2^3", "7%4", "1 .. 0", "nil", "true", "false", "{}", "{1}", "{ x = 1 }",
+		`"enforce"`, `"shadow"`, `"deny"`, `"allow"`, `"a"`, `"b"`, `"a b"`, `"\\97"`, `"\\x41"`, `"\\z a"`, `"\\q"`, `"\\300"`, `"ü"`, `""`, "[[a]]", "[==[\na]==]", `"a" --[[ x ]]`, "(\"a\")", "not nil", "#'abc'",
+		`{ method = "POST", path = "/v1/*/x" }`, `{ method = "post" }`, `{ path = "/a*" }`, `{ path = "/" }`, `{ path = "//" }`, `{ path = "/a/" }`, `{ path = "/%20" }`, `{ path = "/ü" }`, `{ path = "x" }`, `{ path = "/./a" }`, "{ method = 5 }",
+		`"10.0.0.0/8"`, `"10.0.0.0/08"`, `"::/0"`, `"::ffff:1.2.3.4/96"`, `"::ffff:1.2.3.4/95"`, `"1.2.3.4\\0"`, `"1.2.3"`, `"fe80::%1"`, `"1.2.3.4/33"`, `"0:0::0:0"`, `"00000::"`, "local", "goto", "f()", "rules", "...", "function() end"}
+	names := []string{"name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "brust", `["name"]`, "[1]", "[2]", "[1.5]", "goto", "ü", ""}
+	rapid.Check(t, func(r *rapid.T) {
+		pick := func(from []string) string { return rapid.SampledFrom(from).Draw(r, "part") }
+		fields := func(n int) string {
+			var b strings.Builder
+			for range rapid.IntRange(0, n).Draw(r, "fields") {
+				if name := pick(names); name != "" {
+					b.WriteString(name + " = ")
+				}
+				b.WriteString(pick(values) + pick([]string{",", ",", ",", ";", ",\n", ";;"}))
+			}
+			return b.String()
+		}
+		var rules strings.Builder
+		for i := range rapid.IntRange(0, 3).Draw(r, "rules") {
+			// Mostly right, or nothing would ever be taken.
+			fmt.Fprintf(&rules, "{ name = 'r%d', key = 'ip', rate = '1r/s', %s },\n", i, fields(2))
+		}
+		source := pick([]string{"", "", "", "\xef\xbb\xbf", "#!x\n", ";", "-- x\n", "local a = 1 ;\n", "do end ", "local function f() return 1 end "}) +
+			"return { rules = { " + rules.String() + pick([]string{"", "", "nil", "5"}) + " }, " + pick([]string{"", "", "trusted_proxies = { " + pick(values) + " },", fields(1)}) + "}" + pick([]string{"", "", ";", ";;", " ...", "\x00"})
+		theirs, ours := meaning([]byte(source)), dump(t, server, source)
+		if strings.HasPrefix(theirs, "bad") != strings.HasPrefix(ours, "bad") || !strings.HasPrefix(theirs, "bad") && theirs != ours {
+			r.Fatalf("%s\nmeans to nginx\n%s\nand to the gateway\n%s", source, ours, theirs)
+		}
+	})
+}
+
+// meaning is what the gateway makes of a policy, or "bad" and why.
+func meaning(source []byte) string {
+	p, err := policy.Parse("p.lua", source)
+	if err != nil {
+		return "bad " + err.Error()
+	}
+	var b strings.Builder
+	for _, n := range p.TrustedProxies {
+		fmt.Fprintf(&b, "%x/%d\n", n.Addr().AsSlice(), n.Bits())
+	}
+	for _, r := range p.Rules {
+		fmt.Fprintf(&b, "%s %s %.9g %d %s %s %v %v %v\n", r.Name, r.Key, r.Rate.PerSecond(), r.Burst, r.Match.Method, r.Match.Path, r.Delay,
+			r.Mode == policy.Shadow, r.OnError == policy.Allow || r.Mode == policy.Shadow)
+	}
+	return b.String()
+}
+
+// dump is the same of the nginx edge.
+func dump(t *testing.T, server *luaServer, source string) string {
+	t.Helper()
+	return server.run(t, `
+		local p, message = require("sluice.policy").parse("p.lua", `+luaString(source)+`)
+		if not p then return "bad " .. message end
+		local out = {}
+		local function add(...) out[#out + 1] = string.format(...) end
+		for _, n in ipairs(p.networks) do
+			-- The bits behind the prefix say nothing.
+			local hex = ""
+			for i = 1, #n.bytes do
+				local keep = math.max(0, math.min(8, n.bits - 8 * (i - 1)))
+				hex = hex .. ("%02x"):format(bit.band(n.bytes:byte(i), bit.band(0xff, bit.lshift(0xff, 8 - keep))))
+			end
+			add("%s/%d\n", hex, n.bits)
+		end
+		for _, r in ipairs(p.rules) do
+			add("%s %s %.9g %d %s %s %s %s %s\n", r.name, r.key, r.count / r.period * 1e6, r.burst, r.method or "", r.path or "", tostring(r.delay), tostring(r.shadow), tostring(r.lenient))
+		end
+		return table.concat(out)
+	`)
 }
 
 // What no policy of the gateway's tests has: ways out of the sandbox that LuaJIT has and gopher-lua has not, and odd ways to write a table.
 func TestPolicySandboxAndPlaces(t *testing.T) {
 	server := requireLua(t)
 	for _, c := range []struct{ name, source, want string }{
-		{"bytecode", "\x1bLJ\x02", "p.lua: compiled Lua: a policy is text"},
+		{"bytecode", "\x1bLJ\x02", "p.lua: compiled Lua: write the policy as text"},
 		{"string methods", `local s = ("x"):rep(10) return { rules = {} }`, "p.lua:1: attempt to index a string value"},
 		{"string library by its metatable", `return { rules = { { name = ("x").rep } } }`, "p.lua:1: attempt to index a string value"},
 		{"globals of the edge", `return { rules = ngx.shared }`, "p.lua:1: attempt to index global 'ngx'"},
@@ -86,8 +168,8 @@ func TestPolicySandboxAndPlaces(t *testing.T) {
 		{"too large", "return { rules = {} } --" + strings.Repeat("x", 70000), "p.lua: larger than 65536 bytes"},
 		{"a loop of nothing", "repeat until false", "p.lua:1: runs for more than 20000 steps"},
 		{"a loop of calls", "local function f() end for i = 1, 1e9 do f() end return { rules = {} }", "p.lua:1: runs for more than 20000 steps"},
-		{"memory", "local s = 'xxxxxxxxxxxxxxxx' for i = 1, 40 do s = s .. s end", "p.lua:1: uses more than 4 MiB"},
-		{"line breaks in a message", "return { rules = { { name = 'a\\nb', key = 'ip', rate = '1r/s' } } }", `p.lua:1: name "a\ b" must be`},
+		{"memory", "local s = 'xxxxxxxxxxxxxxxx' for i = 1, 40 do s = s .. s end", "p.lua:1: makes a string of more than 4096 bytes"},
+		{"line breaks in a message", "return { rules = { { name = 'a\\nb', key = 'ip', rate = '1r/s' } } }", `p.lua:1: name "a?b" must be`},
 		{"comments and strings that look like tables", "--[[ { name = 1 } ]]\n-- return { }\nlocal s = [[ return { \n ]]\nreturn {\n  rules = { -- {\n    { name = 'a}',\n      key = \"ip\", rate = '1r/s' },\n  },\n}",
 			`p.lua:7: name "a}" must be`},
 		{"fields in brackets", "return {\n  ['rules'] = {\n    {\n      ['name'] = 'a',\n      ['key'] = 'ip',\n      ['rate'] = '0r/s' } } }", "p.lua:6: rate"},
@@ -111,12 +193,12 @@ func TestRatesAreExactFractions(t *testing.T) {
 	for text, want := range map[string]string{
 		"20r/s": "1 50000", "3r/s": "3 1000000", "90r/m": "3 2000000", "1000000r/s": "1 1", "0.5r/h": "1 7200000000", "1.5r/s": "3 2000000", "20.0r/s": "1 50000",
 		"0.000001r/h": "1 3600000000000000", "333333.333333r/s": "1000000000 3000000001",
-		"0r/s": "rate", "0.0r/m": "rate", "1000001r/s": "rate", "1r/d": "rate", "r/s": "rate", "1.r/s": "rate", ".5r/s": "rate", "1e3r/s": "rate", "-1r/s": "rate", "1 r/s": "rate",
-		"1r/s ": "rate", "1.0000001r/s": "rate", "1234567890r/h": "rate", "": "rate",
+		"0r/s": "no", "0.0r/m": "no", "1000001r/s": "no", "1r/d": "no", "r/s": "no", "1.r/s": "no", ".5r/s": "no", "1e3r/s": "no", "-1r/s": "no", "1 r/s": "no",
+		"1r/s ": "no", "1.0000001r/s": "no", "1234567890r/h": "no", "": "no",
 	} {
 		got := server.run(t, `
 			local count, period = require("sluice.policy.rate").parse(`+luaString(text)+`)
-			return count and ("%.0f %.0f"):format(count, period) or period:match("%w+")
+			return count and ("%.0f %.0f"):format(count, period) or "no"
 		`)
 		if got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)

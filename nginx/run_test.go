@@ -64,7 +64,7 @@ func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
 	cfg := Config{Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Root: ".."}
 	bad := cfg
 	bad.Policy = "../gateway/policy/testdata/bad/rate_zero.lua"
-	if err := bad.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), `rate_zero.lua:3: rate "0r/s" must be more than zero`) {
+	if err := bad.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), `rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through`) {
 		t.Errorf("a bad policy: %v", err)
 	}
 	taken := cfg
@@ -86,7 +86,7 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	e.do("GET", "/")
 	e.writePolicy("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '1r/h', brust = 5 },\n  },\n}\n")
 	err := e.cfg.Reload(t.Context())
-	if want := fmt.Sprintf(`edge: %s:3: a rule has no field "brust": it has `, e.policy); !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), want) {
+	if want := fmt.Sprintf(`edge: %s:3: a rule has no field "brust": did you mean "burst"?`, e.policy); !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("reload: %v, want %s", err, want)
 	}
 	// A signal that skips the check must not do harm either: nginx itself refuses.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
@@ -24,16 +23,17 @@ func (r *reader) list(t *lua.LTable, where place, name string, most int) []lua.L
 	}
 	n := list.Len()
 	if n > most {
-		r.wrong(at, "%s has %d entries, and may have %d", name, n, most)
+		r.wrong(at, "%s has %d entries, and may have %d: take some out", name, n, most)
 		return nil
 	}
-	named := false
+	count, named := 0, false
 	list.ForEach(func(k, _ lua.LValue) {
+		count++
 		if i, ok := k.(lua.LNumber); !ok || float64(i) < 1 || float64(i) > float64(n) || float64(i) != math.Trunc(float64(i)) {
 			named = true
 		}
 	})
-	if named {
+	if named || count != n {
 		r.wrong(at, "%s must be a list without names or gaps: { {...}, {...} }", name)
 		return nil
 	}
@@ -50,7 +50,7 @@ func (r *reader) known(t *lua.LTable, where place, what string, names ...string)
 	t.ForEach(func(k, _ lua.LValue) {
 		s, ok := k.(lua.LString)
 		if !ok {
-			r.wrong(where, "%s has named fields only (%s), and not [%s]", what, strings.Join(names, ", "), k.String())
+			r.wrong(where, "%s has named fields only (%s), and not [%s]", what, strings.Join(names, ", "), describeKey(k))
 		} else if !slices.Contains(names, string(s)) {
 			unknown = append(unknown, string(s))
 		}
@@ -58,9 +58,9 @@ func (r *reader) known(t *lua.LTable, where place, what string, names ...string)
 	slices.Sort(unknown)
 	for _, name := range unknown {
 		if near := nearest(name, names); near != "" {
-			r.wrong(where.field(name), "%s has no field %q: did you mean %q?", what, name, near)
+			r.wrong(where.field(name), "%s has no field %s: did you mean %s?", what, quote(name), quote(near))
 		} else {
-			r.wrong(where.field(name), "%s has no field %q: it has %s", what, name, strings.Join(names, ", "))
+			r.wrong(where.field(name), "%s has no field %s: it has %s", what, quote(name), strings.Join(names, ", "))
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (r *reader) text(t *lua.LTable, where place, name, otherwise string) string
 		return otherwise
 	case lua.LString:
 		if v == "" {
-			r.wrong(where.field(name), "%s must not be empty", name)
+			r.wrong(where.field(name), "%s must not be empty: give it a value or leave it out", name)
 		}
 		return string(v)
 	default:
@@ -109,9 +109,9 @@ func (r *reader) choice(t *lua.LTable, where place, name, otherwise string, choi
 	if !slices.Contains(choices, string(s)) {
 		hint := ""
 		if near := nearest(string(s), choices); near != "" {
-			hint = fmt.Sprintf(": did you mean %q?", near)
+			hint = ": did you mean " + quote(near) + "?"
 		}
-		r.wrong(where.field(name), "%s must be %s, and is %q%s", name, quoted(choices), string(s), hint)
+		r.wrong(where.field(name), "%s must be %s, and is %s%s", name, quoted(choices), quote(string(s)), hint)
 	}
 	return string(s)
 }
@@ -119,9 +119,22 @@ func (r *reader) choice(t *lua.LTable, where place, name, otherwise string, choi
 func quoted(choices []string) string {
 	q := make([]string, len(choices))
 	for i, c := range choices {
-		q[i] = strconv.Quote(c)
+		q[i] = quote(c)
 	}
 	return strings.Join(q, " or ")
+}
+
+// quote is s as a message shows it: the nginx edge says the same bytes.
+func quote(s string) string {
+	if len(s) > 40 {
+		s = s[:40] + "..."
+	}
+	return `"` + strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s) + `"`
 }
 
 func describe(v lua.LValue) string {
@@ -129,16 +142,34 @@ func describe(v lua.LValue) string {
 	case *lua.LNilType:
 		return "nothing"
 	case lua.LNumber:
-		return "the number " + v.String()
+		return "the number " + number(float64(v))
 	case lua.LString:
-		s := string(v)
-		if len(s) > 40 {
-			s = s[:40] + "..."
-		}
-		return "the string " + strconv.Quote(s)
+		return "the string " + quote(string(v))
 	case lua.LBool:
 		return v.String()
 	default:
 		return "a " + v.Type().String()
 	}
+}
+
+// describeKey is the key of a table that should have been a name.
+func describeKey(k lua.LValue) string {
+	switch k := k.(type) {
+	case lua.LNumber:
+		return number(float64(k))
+	case lua.LBool:
+		return k.String()
+	}
+	return "a " + k.Type().String()
+}
+
+// number writes f as C's %.14g does, which is Lua's own form.
+func number(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 0):
+		return map[bool]string{true: "inf", false: "-inf"}[f > 0]
+	}
+	return fmt.Sprintf("%.14g", f)
 }

@@ -1,13 +1,15 @@
 package policy
 
-// nearest is the name that was most likely meant by a wrong one: at most two letters away, and not all of them. "" if there is none.
+import "math"
+
+// nearest is the name that was most likely meant by a wrong one: at most two letters away, or a fifth of a long one. "" if there is none.
 func nearest(wrong string, names []string) string {
-	best, bestDistance := "", 3
+	best, bestDistance := "", math.MaxInt
 	if len(wrong) > 32 {
 		return ""
 	}
 	for _, name := range names {
-		if d := distance(wrong, name); d < bestDistance && d < len(name) {
+		if d := distance(wrong, name); d < bestDistance && d <= max(2, len(name)/5) && d < len(name) {
 			best, bestDistance = name, d
 		}
 	}

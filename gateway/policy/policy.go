@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Bounds of a policy. They are far above what an edge needs and far below what could hurt it.
@@ -68,15 +67,6 @@ type Rule struct {
 	Mode    Mode
 	OnError OnError
 }
-
-// Rate is so many requests in a span of time.
-type Rate struct {
-	Requests float64
-	Per      time.Duration
-}
-
-// PerSecond is the rate in requests per second.
-func (r Rate) PerSecond() float64 { return r.Requests / r.Per.Seconds() }
 
 // Mistake is one thing that is wrong with a policy.
 type Mistake struct {

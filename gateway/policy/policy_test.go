@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,41 @@ func TestReadAcceptsTheShippedPolicy(t *testing.T) {
 	}
 	if len(p.Rules) == 0 {
 		t.Fatal("the shipped policy limits nothing")
+	}
+}
+
+// Every file of testdata/good is named for what is odd about it, and right.
+func TestReadAcceptsWhatIsOddAndRight(t *testing.T) {
+	files, _ := filepath.Glob("testdata/good/*.lua")
+	if len(files) < 12 {
+		t.Fatalf("only %d good policies found", len(files))
+	}
+	for _, file := range files {
+		if _, err := policy.Read(file); err != nil {
+			t.Errorf("%s is refused: %v", file, err)
+		}
+	}
+}
+
+// One step must not cost a gigabyte: gopher-lua makes a list as long as the highest index written to it.
+func TestParseAllowsNoHugeLists(t *testing.T) {
+	for _, source := range []string{
+		"local t = {}\nt[67108863] = 1\nreturn { rules = {} }",
+		"return {\n[60000000] = 1, rules = {} }",
+		"local t = {}\nfor i = 1, 6000 do local u = {} u[4095] = 1 t[i] = u end\nreturn { rules = {} }",
+		"local t = {}\nlocal function f() local k = 2^25 t[k], t.x = 1, 2 end f()\nreturn { rules = {} }",
+		"local t = {}\nif true then while true do repeat t[9e6] = 1 until true end end\nreturn { rules = {} }",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := policy.Parse("p.lua", []byte(source))
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.HasPrefix(err.Error(), "p.lua:2: the index ") {
+			t.Errorf("%s\nsays %v", source, err)
+		}
+		if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 128 {
+			t.Errorf("%s\ntook %d MB", source, used)
+		}
 	}
 }
 
@@ -91,14 +127,14 @@ func TestReadOfAMissingFileIsOneLine(t *testing.T) {
 
 func TestParseRefusesAPolicyThatIsTooLarge(t *testing.T) {
 	source := []byte("return { rules = {} }\n" + strings.Repeat("-", policy.MaxSize))
-	if _, err := policy.Parse("p.lua", source); err == nil || err.Error() != "p.lua: larger than 65536 bytes" {
+	if _, err := policy.Parse("p.lua", source); err == nil || err.Error() != "p.lua: larger than 65536 bytes: a policy is a few rules" {
 		t.Fatalf("says %v", err)
 	}
 }
 
 func TestParseRefusesBracketsWithoutEnd(t *testing.T) {
 	source := []byte("return\n" + strings.Repeat("{", 60_000))
-	if _, err := policy.Parse("p.lua", source); err == nil || err.Error() != "p.lua:2: more than 100 brackets within brackets" {
+	if _, err := policy.Parse("p.lua", source); err == nil || err.Error() != "p.lua:2: more than 100 brackets within brackets: is one not closed?" {
 		t.Fatalf("says %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func (r *reader) policy(t *lua.LTable, where place) *Policy {
 			continue
 		}
 		if first := seen[rule.Name]; first > 0 {
-			r.wrong(item.field("name"), "rule %d is named %q like rule %d: names must differ", i+1, rule.Name, first)
+			r.wrong(item.field("name"), "rule %d is named %s like rule %d: names must differ", i+1, quote(rule.Name), first)
 		} else if rule.Name != "" {
 			seen[rule.Name] = i + 1
 		}
@@ -61,14 +61,14 @@ func (r *reader) proxy(v lua.LValue, where place) (netip.Prefix, bool) {
 	if err != nil {
 		addr, err := netip.ParseAddr(string(s))
 		if err != nil || addr.Zone() != "" {
-			r.wrong(where, `trusted_proxies: %q is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, string(s))
+			r.wrong(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
 			return netip.Prefix{}, false
 		}
 		prefix = netip.PrefixFrom(addr, addr.BitLen())
 	}
 	if addr := prefix.Addr(); addr.Is4In6() {
 		if prefix.Bits() < 96 {
-			r.wrong(where, "trusted_proxies: %q is wider than all IPv4 addresses", string(s))
+			r.wrong(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
 			return netip.Prefix{}, false
 		}
 		prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
@@ -91,14 +91,15 @@ func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
 	rule := Rule{Name: r.text(t, where, "name", ""), Delay: r.flag(t, where, "delay")}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
-			r.wrong(where, "a rule needs a name")
+			r.wrong(where, "a rule needs a name: it is what logs and refusals call it")
 		}
 	} else if !ruleName.MatchString(rule.Name) {
-		r.wrong(where.field("name"), `name %q must be 1 to 32 letters, digits, "-" or "_"`, rule.Name)
+		r.wrong(where.field("name"), `name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`, quote(rule.Name))
 	}
 	rule.Key = Key(r.choice(t, where, "key", "", string(ByIP), string(ByToken)))
 	rule.Rate = r.rate(t, where)
 	rule.Burst = r.burst(t, where)
+	r.room(rule, where)
 	rule.Match = r.match(t, where)
 	rule.Mode = Mode(r.choice(t, where, "mode", string(Enforce), string(Enforce), string(Shadow)))
 	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
@@ -119,16 +120,16 @@ func (r *reader) rate(t *lua.LTable, where place) Rate {
 	}
 	m := rateForm.FindStringSubmatch(string(s))
 	if m == nil {
-		r.wrong(where2, `rate %q is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, string(s))
+		r.wrong(where2, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(string(s)))
 		return Rate{}
 	}
 	n, _ := strconv.ParseFloat(m[1], 64)
 	rate := Rate{Requests: n, Per: map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]}
 	switch {
 	case n == 0:
-		r.wrong(where2, "rate %q must be more than zero", string(s))
+		r.wrong(where2, `rate %s must be more than zero: "1r/h" lets next to nothing through`, quote(string(s)))
 	case rate.PerSecond() > MaxRate:
-		r.wrong(where2, "rate %q is more than %d requests a second", string(s), MaxRate)
+		r.wrong(where2, "rate %s is more than %d requests a second: leave the rule out to limit nothing", quote(string(s)), MaxRate)
 	}
 	return rate
 }
@@ -145,10 +146,21 @@ func (r *reader) burst(t *lua.LTable, where place) int {
 	}
 	f := float64(n)
 	if f != math.Trunc(f) || f < 0 || f > MaxBurst {
-		r.wrong(where.field("burst"), "burst must be a whole number from 0 to %d, and is %s", MaxBurst, n.String())
+		r.wrong(where.field("burst"), "burst must be a whole number from 0 to %d, and is %s", MaxBurst, number(f))
 		return 0
 	}
 	return int(f)
+}
+
+// room refuses a bucket whose state would not be a whole number any more in the arithmetic of the nginx edge: it would lose count.
+func (r *reader) room(rule Rule, where place) {
+	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
+		return
+	}
+	if _, period := rule.Rate.fraction(); float64(rule.Burst+1)*period > maxBacklog {
+		r.wrong(where, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.Burst,
+			math.Floor(float64(rule.Burst+1)/rule.Rate.PerSecond()/(365*24*3600)))
+	}
 }
 
 var methodForm = regexp.MustCompile(`^[A-Z]{1,20}$`)
@@ -167,11 +179,11 @@ func (r *reader) match(t *lua.LTable, where place) Match {
 	r.known(m, at, "match", "method", "path")
 	match := Match{Method: r.text(m, at, "method", ""), Path: r.text(m, at, "path", "")}
 	if match.Method != "" && !methodForm.MatchString(match.Method) {
-		r.wrong(at.field("method"), `method %q is not an HTTP method in capitals such as "POST"`, match.Method)
+		r.wrong(at.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
 	}
 	if match.Path != "" {
 		if what := badPattern(match.Path); what != "" {
-			r.wrong(at.field("path"), "path %q %s", match.Path, what)
+			r.wrong(at.field("path"), "path %s %s", quote(match.Path), what)
 		}
 	}
 	return match

@@ -19,6 +19,7 @@ const (
 	maxInstructions = 20_000
 	maxString       = 4 << 10 // bytes of any one string
 	maxSeconds      = 1
+	maxCalls        = 32  // calls within calls
 	maxDepth        = 100 // brackets within brackets: the parser and the compiler recurse
 )
 
@@ -28,15 +29,22 @@ func run(name string, source []byte) (table *lua.LTable, where place, mistakes M
 		return nil, place{}, Mistakes{{File: name, Line: line, What: oneLine(fmt.Sprintf(format, args...))}}
 	}
 	if len(source) > MaxSize {
-		return wrong(0, "larger than %d bytes", MaxSize)
+		return wrong(0, "larger than %d bytes: a policy is a few rules", MaxSize)
 	}
+	if len(source) > 0 && source[0] == '\x1b' {
+		return wrong(0, "compiled Lua: write the policy as text")
+	}
+	source = plainText(source)
 	if line := tooDeep(source); line > 0 {
-		return wrong(line, "more than %d brackets within brackets", maxDepth)
+		return wrong(line, "more than %d brackets within brackets: is one not closed?", maxDepth)
+	}
+	if line, what := foreign(source); line > 0 {
+		return wrong(line, "%s", what)
 	}
 	// The compiler reports some mistakes (too many locals, a break outside a loop) by panicking.
 	defer func() {
 		if r := recover(); r != nil {
-			table, where, mistakes = wrong(0, "cannot be compiled: %v", r)
+			table, where, mistakes = wrong(0, "cannot be compiled: %v: write it more simply", r)
 		}
 	}()
 	chunk, err := parse.Parse(bytes.NewReader(source), name)
@@ -48,16 +56,18 @@ func run(name string, source []byte) (table *lua.LTable, where place, mistakes M
 		}
 		return wrong(0, "%v", err)
 	}
+	checkIndices(chunk)
 	proto, err := lua.Compile(chunk, chunkName)
 	if err != nil {
 		line, what := position(err.Error())
 		return wrong(line, "%s", what)
 	}
-	state := lua.NewState(lua.Options{SkipOpenLibs: true, CallStackSize: 32, RegistrySize: 8 << 10})
+	state := lua.NewState(lua.Options{SkipOpenLibs: true, CallStackSize: maxCalls, RegistrySize: 8 << 10})
 	defer state.Close()
 	deadline, cancel := context.WithTimeout(context.Background(), maxSeconds*time.Second)
 	defer cancel()
 	state.SetContext(&meter{Context: deadline, state: state, left: maxInstructions})
+	countIndices(state)
 	state.Push(state.NewFunctionFromProto(proto))
 	if err := state.PCall(0, 1, nil); err != nil {
 		line, what := position(luaMessage(err))
@@ -67,7 +77,7 @@ func run(name string, source []byte) (table *lua.LTable, where place, mistakes M
 	result := state.Get(-1)
 	table, ok := result.(*lua.LTable)
 	if !ok {
-		return wrong(max(where.line, 1), "a policy returns a table, and this returns %s", describe(result))
+		return wrong(max(where.line, 1), "a policy returns a table, and this returns %s: end it with return { rules = { {...} } }", describe(result))
 	}
 	return table, where, nil
 }
@@ -91,7 +101,7 @@ func (m *meter) Done() <-chan struct{} {
 	}
 	for i := m.state.GetTop(); i > 0; i-- {
 		if s, ok := m.state.Get(i).(lua.LString); ok && len(s) > maxString {
-			m.err = fmt.Errorf("makes a string of more than %d bytes", maxString)
+			m.err = fmt.Errorf("makes a string of more than %d bytes: no field needs that", maxString)
 			return closed
 		}
 	}
@@ -108,7 +118,7 @@ func (m *meter) Err() error {
 // chunkName is what Lua calls the file in its own messages. It is ours, so that a file's name cannot be mistaken for a position.
 const chunkName = "policy"
 
-var positioned = regexp.MustCompile(`(?s)^` + chunkName + `:(\d+): ?(.*)$`)
+var positioned = regexp.MustCompile(`(?s)^(?:` + chunkName + `:(\d+): ?|compile error near line\((\d+)\) ` + chunkName + `: )(.*)$`)
 
 // position splits a message of Lua's into line and text.
 func position(message string) (line int, what string) {
@@ -116,9 +126,11 @@ func position(message string) (line int, what string) {
 	if m == nil {
 		return 0, message
 	}
-	line, _ = strconv.Atoi(m[1])
-	return line, m[2]
+	line, _ = strconv.Atoi(m[1] + m[2])
+	return line, m[3]
 }
+
+const noLibraries = ": a policy has no libraries, and can call only what it defines itself"
 
 // luaMessage is what Lua said, with a word about why there is no os, string or require.
 func luaMessage(err error) string {
@@ -127,8 +139,11 @@ func luaMessage(err error) string {
 		return err.Error()
 	}
 	message := api.Object.String()
+	if strings.Contains(message, "stack overflow") {
+		message += fmt.Sprintf(": calls within calls, more than %d deep", maxCalls)
+	}
 	if strings.Contains(message, "attempt to index a non-table") || strings.Contains(message, "attempt to call a non-function") {
-		message += " (a policy has no libraries: it can call nothing that it does not define)"
+		message += noLibraries
 	}
 	return message
 }
@@ -136,12 +151,12 @@ func luaMessage(err error) string {
 func syntaxMistake(err *parse.Error, source []byte) (line int, what string) {
 	what = strings.TrimSpace(err.Message)
 	if err.Pos.Line == parse.EOF {
-		return bytes.Count(source, []byte("\n")) + 1, what + " at the end of the file"
+		return bytes.Count(source, []byte("\n")) + 1, what + " at the end of the file: is a bracket or a quote not closed?"
 	}
 	if err.Token != "" {
-		what += " near " + strconv.Quote(err.Token)
+		what += " near " + quote(err.Token)
 	}
-	return err.Pos.Line, what
+	return err.Pos.Line, what + ": is a comma or a bracket missing before it?"
 }
 
 // tooDeep returns the line on which brackets are nested too deeply, else 0. It counts brackets in strings and comments too, which no sane policy

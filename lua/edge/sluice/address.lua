@@ -36,7 +36,7 @@ end
 
 -- parse(text) -> bytes, or nil
 function _M.parse(text)
-  if #text > 45 then
+  if #text > 45 or find(text, "\0", 1, true) then -- C would stop reading there
     return nil
   end
   if C.sluice_inet_pton(AF_INET, text, bytes_buf) == 1 then
@@ -57,6 +57,9 @@ end
 -- network(text) -> { bytes, bits } from a CIDR or a single address; or nil
 function _M.network(text)
   local host, length = match(text, "^([%x:.]+)/(%d%d?%d?)$")
+  if host and find(length, "^0%d") then
+    return nil
+  end
   local bytes = parse(host or text)
   if not bytes then
     return nil

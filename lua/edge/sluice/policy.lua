@@ -18,7 +18,8 @@ function _M.parse(name, source)
   end
   local line_of = place.lines(source)
   if type(t) ~= "table" then
-    return nil, one_line(("%s:%d: a policy returns a table, and this returns %s"):format(name, line_of(""), reader.say(t)))
+    local what = "a policy returns a table, and this returns " .. reader.say(t) .. ": end it with return { rules = { {...} } }"
+    return nil, one_line(("%s:%d: %s"):format(name, line_of(""), what))
   end
   local first, what
   local policy = reader.read(t, function(path, format, ...)

@@ -1,2 +1,2 @@
 -- nothing here
--- want 1: a policy returns a table, and this returns nothing
+-- want 1: a policy returns a table, and this returns nothing: end it with return { rules = { {...} } }

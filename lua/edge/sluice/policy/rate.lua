@@ -17,19 +17,19 @@ local function gcd(a, b)
   return a
 end
 
--- parse(text) -> count, period (us); or nil, why
+-- parse(text) -> count, period (us); or nil, what the rate is that it must not be
 function _M.parse(text)
   local whole, fraction, unit = text:match("^(%d+)(%.?%d*)r/([smh])$")
   if not whole or #whole > 9 or #fraction > 7 or fraction == "." then
-    return nil, ('rate "%s" is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h'):format(text)
+    return nil, 'is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h'
   end
   local scale = 10 ^ math.max(#fraction - 1, 0)
   local count, period = tonumber(whole) * scale + (tonumber(fraction:sub(2)) or 0), PERIODS[unit] * scale
   if count == 0 then
-    return nil, ('rate "%s" must be more than zero'):format(text)
+    return nil, 'must be more than zero: "1r/h" lets next to nothing through'
   end
   if count / period * PERIODS.s > MAX_PER_SECOND then
-    return nil, ('rate "%s" is more than %d requests a second'):format(text, MAX_PER_SECOND)
+    return nil, ("is more than %d requests a second: leave the rule out to limit nothing"):format(MAX_PER_SECOND)
   end
   local common = gcd(period, count)
   count, period = count / common, period / common

@@ -3,13 +3,20 @@
 
 local address = require "sluice.address"
 local glob = require "sluice.glob"
+local nearest = require "sluice.policy.nearest"
+local quote = require("sluice.policy.dialect").quote
 local rate = require "sluice.policy.rate"
 
 local MAX_RULES = 64 -- every request is looked at by every rule
 local MAX_PROXIES = 1024
 local MAX_BURST = 1000000
+local MAX_BACKLOG = 2 ^ 53 -- what is in a bucket is a whole number: see limit/gcra.lua
 
 local _M = {}
+
+local function number(value)
+  return value ~= value and "nan" or ("%.14g"):format(value)
+end
 
 -- say(value) -> words for a message
 local function say(value)
@@ -17,9 +24,9 @@ local function say(value)
   if kind == "nil" then
     return "nothing"
   elseif kind == "number" then
-    return ("the number %.14g"):format(value)
+    return "the number " .. number(value)
   elseif kind == "string" then
-    return ("the string %q"):format(#value > 40 and value:sub(1, 40) .. "..." or value)
+    return "the string " .. quote(value)
   elseif kind == "boolean" then
     return tostring(value)
   end
@@ -33,12 +40,20 @@ local function sorted(names)
   return names
 end
 
+-- say_key(key) -> words for the key of a table that should have been a name
+local function say_key(key)
+  if type(key) == "number" then
+    return number(key)
+  end
+  return type(key) == "boolean" and tostring(key) or "a " .. type(key)
+end
+
 -- known(t, what, names, at, wrong): complains about every field that is not one of names
 local function known(t, what, names, at, wrong)
   local odd = {}
   for field in pairs(t) do
     if type(field) ~= "string" then
-      wrong(at, "%s has named fields only (%s), and not [%s]", what, table.concat(names, ", "), tostring(field))
+      wrong(at, "%s has named fields only (%s), and not [%s]", what, table.concat(names, ", "), say_key(field))
     else
       local found = false
       for _, name in ipairs(names) do
@@ -50,7 +65,9 @@ local function known(t, what, names, at, wrong)
     end
   end
   for _, field in ipairs(sorted(odd)) do
-    wrong(at == "" and field or at .. "." .. field, "%s has no field %q: it has %s", what, field, table.concat(names, ", "))
+    local near = nearest(field, names)
+    wrong(at == "" and field or at .. "." .. field, "%s has no field %s: %s", what, quote(field),
+      near and 'did you mean "' .. near .. '"?' or "it has " .. table.concat(names, ", "))
   end
 end
 
@@ -64,7 +81,7 @@ local function list(value, name, most, wrong)
   end
   local n, count = #value, 0
   if n > most then
-    wrong(name, "%s has %d entries, and may have %d", name, n, most)
+    wrong(name, "%s has %d entries, and may have %d: take some out", name, n, most)
     return {}
   end
   for key in pairs(value) do
@@ -89,7 +106,7 @@ local function text(t, field, at, wrong)
   if type(value) ~= "string" then
     wrong(at .. "." .. field, "%s must be a string, and is %s", field, say(value))
   elseif value == "" then
-    wrong(at .. "." .. field, "%s must not be empty", field)
+    wrong(at .. "." .. field, "%s must not be empty: give it a value or leave it out", field)
   else
     return value
   end
@@ -106,7 +123,9 @@ local function choice(t, field, default, first, second, at, wrong)
   if type(value) ~= "string" then
     wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %s', field, first, second, say(value))
   elseif value ~= first and value ~= second then
-    wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %q', field, first, second, value)
+    local near = nearest(value, { first, second })
+    local hint = near and ': did you mean "' .. near .. '"?' or ""
+    wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %s%s', field, first, second, quote(value), hint)
   end
   return value
 end
@@ -121,7 +140,7 @@ local function set_rate(rule, t, at, wrong)
   end
   local count, period = rate.parse(value)
   if not count then
-    return wrong(at .. ".rate", "%s", period)
+    return wrong(at .. ".rate", "rate %s %s", quote(value), period)
   end
   rule.rate, rule.count, rule.period = value, count, period
 end
@@ -134,10 +153,18 @@ local function set_burst(rule, t, at, wrong)
     wrong(at .. ".burst", "burst must be a whole number, and is %s", say(value))
     value = 0
   elseif not (value >= 0 and value <= MAX_BURST and value % 1 == 0) then
-    wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %s", MAX_BURST, ("%.14g"):format(value))
+    wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %s", MAX_BURST, number(value))
     value = 0
   end
   rule.burst = value
+end
+
+-- A bucket whose state would not be a whole number any more would lose count.
+local function check_room(rule, at, wrong)
+  if rule.period and (rule.burst + 1) * rule.period > MAX_BACKLOG then
+    wrong(at, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.burst,
+      math.floor((rule.burst + 1) * rule.period / rule.count / (365 * 24 * 3600 * 1e6)))
+  end
 end
 
 local function set_match(rule, t, at, wrong)
@@ -152,13 +179,13 @@ local function set_match(rule, t, at, wrong)
   known(value, "match", { "method", "path" }, at, wrong)
   rule.method = text(value, "method", at, wrong)
   if rule.method and (#rule.method > 20 or not rule.method:find("^[A-Z]+$")) then
-    wrong(at .. ".method", 'method %q is not an HTTP method in capitals such as "POST"', rule.method)
+    wrong(at .. ".method", 'method %s is not an HTTP method in capitals such as "POST"', quote(rule.method))
   end
   local path = text(value, "path", at, wrong)
   if path then
     local why = glob.fault(path)
     if why then
-      wrong(at .. ".path", "path %q %s", path, why)
+      wrong(at .. ".path", "path %s %s", quote(path), why)
     end
     rule.path = path
   end
@@ -173,13 +200,14 @@ local function read_rule(t, at, wrong)
   known(t, "a rule", RULE, at, wrong)
   local rule = { name = text(t, "name", at, wrong) }
   if t.name == nil then
-    wrong(at, "a rule needs a name")
+    wrong(at, "a rule needs a name: it is what logs and refusals call it")
   elseif rule.name and (#rule.name > 32 or not rule.name:find("^%w[%w_-]*$")) then
-    wrong(at .. ".name", 'name %q must be 1 to 32 letters, digits, "-" or "_"', rule.name)
+    wrong(at .. ".name", 'name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit', quote(rule.name))
   end
   rule.key = choice(t, "key", nil, "ip", "token", at, wrong)
   set_rate(rule, t, at, wrong)
   set_burst(rule, t, at, wrong)
+  check_room(rule, at, wrong)
   set_match(rule, t, at, wrong)
   if t.delay ~= nil and type(t.delay) ~= "boolean" then
     wrong(at .. ".delay", "delay must be true or false, and is %s", say(t.delay))
@@ -216,7 +244,7 @@ function _M.read(t, report)
     if type(value) ~= "string" then
       wrong(at, 'trusted_proxies holds strings such as "10.0.0.0/8", and not %s', say(value))
     elseif not network then
-      wrong(at, 'trusted_proxies: %q is not a network such as "10.0.0.0/8" or "2001:db8::/32"', value)
+      wrong(at, 'trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"', quote(value))
     end
     policy.networks[i] = network
   end
@@ -229,7 +257,7 @@ function _M.read(t, report)
     local rule = read_rule(value, at, wrong)
     if rule and rule.name then
       if seen[rule.name] then
-        wrong(at .. ".name", "rule %d is named %q like rule %d: names must differ", i, rule.name, seen[rule.name])
+        wrong(at .. ".name", "rule %d is named %s like rule %d: names must differ", i, quote(rule.name), seen[rule.name])
       else
         seen[rule.name] = i
       end

@@ -1,14 +1,34 @@
 -- Runs the source of a policy: as Lua, but with nothing to call, few steps and little room, so that it can compute nothing but a table.
 
+local dialect = require "sluice.policy.dialect"
+
 local MAX_SIZE = 64 * 1024 -- bytes of source
 local MAX_STEPS = 20000    -- a policy with the most rules allowed takes some 2,000
 local MAX_ROOM = 4 * 1024  -- KiB of memory
+local MAX_STRING = 4 * 1024 -- bytes of any one string
+local MAX_CALLS = 32       -- calls within calls
+local MAX_DEPTH = 100      -- brackets within brackets
 
 local CHUNK = "=policy" -- what Lua calls the file in its messages: a real name could be mistaken for a position
 
 local _M = {}
 
+-- giant() -> whether a string in the registers of the policy's running function is too long: there it is before it can grow further
+local function giant()
+  local i = 1
+  while true do
+    local name, value = debug.getlocal(3, i)
+    if not name then
+      return false
+    elseif type(value) == "string" and #value > MAX_STRING then
+      return true
+    end
+    i = i + 1
+  end
+end
+
 local function limited(chunk)
+  local deepest = MAX_CALLS + 4 -- seen from the hook: itself, the policy's functions, pcall and what called it
   local steps, room = 0, collectgarbage("count") + MAX_ROOM
   -- Hooks do not fire in machine code.
   jit.off(chunk, true)
@@ -18,7 +38,11 @@ local function limited(chunk)
     if steps > MAX_STEPS then
       what = "runs for more than " .. MAX_STEPS .. " steps: is there an endless loop?"
     elseif collectgarbage("count") > room then
-      what = "uses more than " .. MAX_ROOM / 1024 .. " MiB"
+      what = "uses more than " .. MAX_ROOM / 1024 .. " MiB: no policy needs that"
+    elseif giant() then
+      what = "makes a string of more than " .. MAX_STRING .. " bytes: no field needs that"
+    elseif debug.getinfo(deepest, "l") then
+      what = "stack overflow: calls within calls, more than " .. MAX_CALLS .. " deep"
     end
     if what then
       debug.sethook() -- or the next step, outside of the policy, would be one too many as well
@@ -47,18 +71,29 @@ function _M.read(path)
   if not file then
     return nil, "cannot be read: " .. err:gsub("^.*: ", "")
   end
-  local source = file:read(MAX_SIZE + 1)
+  local source, why = file:read(MAX_SIZE + 1)
   file:close()
+  if why then -- a folder opens like a file
+    return nil, "cannot be read: " .. why
+  end
   return source or ""
 end
 
 -- run(source) -> true and what the chunk returned; or nil, why, line
 function _M.run(source)
   if #source > MAX_SIZE then
-    return nil, "larger than " .. MAX_SIZE .. " bytes"
+    return nil, "larger than " .. MAX_SIZE .. " bytes: a policy is a few rules"
   end
   if source:byte(1) == 27 then
-    return nil, "compiled Lua: a policy is text"
+    return nil, "compiled Lua: write the policy as text"
+  end
+  local deep = dialect.too_deep(source, MAX_DEPTH)
+  if deep then
+    return nil, "more than " .. MAX_DEPTH .. " brackets within brackets: is one not closed?", deep
+  end
+  local what, where = dialect.foreign(source)
+  if what then
+    return nil, what, where
   end
   local chunk, err = load(source, CHUNK, "t", {})
   if not chunk then
@@ -69,7 +104,7 @@ function _M.run(source)
   if not ok then
     local line, text = position(result)
     if text:find("^attempt to index") or text:find("^attempt to call") then
-      text = text .. " (a policy has no libraries: it can call nothing that it does not define)"
+      text = text .. ": a policy has no libraries, and can call only what it defines itself"
     end
     return nil, text, line
   end

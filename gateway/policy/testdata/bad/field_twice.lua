@@ -1,0 +1,8 @@
+return {
+  rules = {
+    { name = "ip", key = "ip", rate = "1r/s",
+      match = { path = "/x", method = "GET" },
+      burst = 5, ["rate"] = "2r/s" },
+  },
+}
+-- want 5: "rate" is there twice in one table: take one out

@@ -1,0 +1,6 @@
+return {
+  rules = {
+    { name = "ip", key = "ip", rate = "1r/s", burst = 40LL },
+  },
+}
+-- want 3: "40LL" is not a number that every edge reads: write it as 40 or 1.5

@@ -1,0 +1,3 @@
+;
+return { rules = {} }
+-- want 1: ";" with no statement before it: take it out

@@ -1,0 +1,1 @@
+﻿return { rules = { { name = "ip", key = "ip", rate = "1r/s" } } }

@@ -1,0 +1,2 @@
+-- Nothing is limited.
+return { rules = {} }

@@ -1,0 +1,5 @@
+return {
+  rules = {
+    { name = "ip", key = "ip", rate = "1r/s" },
+  },
+}

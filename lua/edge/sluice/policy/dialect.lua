@@ -1,0 +1,182 @@
+-- The Go gateway reads policies with a plain Lua 5.1, and LuaJIT knows a little more. What the two read differently would make one file two
+-- policies, so neither takes it. gateway/policy/dialect.go is the same in Go.
+
+local byte, find, match, sub = string.byte, string.find, string.match, string.sub
+
+local _M = {}
+
+-- What an empty statement would come after, which Lua 5.1 has not.
+local OPENS_BLOCK = { [""] = true, [";"] = true, ["do"] = true, ["then"] = true, ["else"] = true, ["repeat"] = true }
+
+-- quote(text) -> the text as a message shows it: the Go gateway says the same bytes
+function _M.quote(text)
+  if #text > 40 then
+    text = sub(text, 1, 40) .. "..."
+  end
+  return '"' .. text:gsub("[%z\1-\31\127]", "?") .. '"'
+end
+local quote = _M.quote
+
+local function long_string(source, at)
+  local equals = match(source, "^%[(=*)%[", at)
+  return equals and (select(2, find(source, "]" .. equals .. "]", at, true)) or #source)
+end
+
+local function number(source, at)
+  local stop = select(2, find(source, "^%.?%d", at))
+  if not stop then
+    return nil
+  end
+  while true do
+    local _, exponent = find(source, "^[eE][+-]%d", stop + 1)
+    local _, other = find(source, "^[%w_.]", stop + 1)
+    if not (exponent or other) then
+      return stop
+    end
+    stop = exponent or other
+  end
+end
+
+local function plain_number(text)
+  if match(text, "^0[xX]%x+$") then
+    return true
+  end
+  local mantissa = match(text, "^(.-)[eE][+-]?%d+$") or text
+  return match(mantissa, "^%d+%.?%d*$") or match(mantissa, "^%.%d+$")
+end
+
+-- short_string(source, at) -> its last byte; or that, and what is wrong with an escape in it
+local function short_string(source, at)
+  local mark, i = byte(source, at), at + 1
+  while i <= #source do
+    local c = byte(source, i)
+    if c == mark then
+      return i
+    elseif c == 10 then
+      return i - 1
+    elseif c == 92 then
+      i = i + 1
+      local digits = match(source, "^%d%d?%d?", i)
+      if i <= #source and (digits and tonumber(digits) > 255 or not digits and not find(source, "^[abfnrtv\\\"'\n\r]", i)) then
+        return i, quote("\\" .. (digits or sub(source, i, i))) .. " in a string is not read by every edge: write the character itself"
+      end
+      i = i + (digits and #digits - 1 or 0)
+    end
+    i = i + 1
+  end
+  return #source
+end
+
+local function line_of(source, at)
+  return select(2, sub(source, 1, at - 1):gsub("\n", "")) + 1
+end
+
+-- start(source) -> where the first token may be: LuaJIT passes over a byte order mark and a line for the shell
+local function start(source)
+  local at = match(source, "^\239\187\191()") or 1
+  if byte(source, at) == 35 then
+    return find(source, "\n", at, true) or #source + 1
+  end
+  return at
+end
+
+-- field_names() -> a function that watches the tokens of a source, and returns the name of a field that one table has twice: which of the two
+-- counts differs from engine to engine
+local OPEN = { ["("] = true, ["["] = true, ["function"] = true, ["if"] = true, ["do"] = true, ["repeat"] = true }
+local CLOSE = { ["}"] = true, [")"] = true, ["]"] = true, ["end"] = true, ["until"] = true }
+local SEPARATOR = { ["{"] = true, [","] = true, [";"] = true }
+
+local function field_names()
+  local open = {} -- of each bracket and block that is open: the fields so far where it is a table, else false
+  local before1, before2, before3, before4 = "", "", "", ""
+  return function(token)
+    if token == "{" then
+      open[#open + 1] = {}
+    elseif OPEN[token] then
+      open[#open + 1] = false
+    elseif CLOSE[token] then
+      open[#open] = nil
+    elseif token == "=" then
+      local name, mark = before1, before2
+      if name == "]" then
+        name, mark = match(before2, "^[\"']*(.-)[\"']*$"), before4
+      end
+      local fields = open[#open]
+      if fields and SEPARATOR[mark] then
+        if fields[name] then
+          return name
+        end
+        fields[name] = true
+      end
+    end
+    before1, before2, before3, before4 = token, before1, before2, before3
+  end
+end
+
+-- token(source, at) -> its last byte, whether it says anything; or that, false and what is wrong with it
+local function token(source, at, previous)
+  local c = byte(source, at)
+  if c <= 32 then
+    return at, false
+  elseif find(source, "^%-%-", at) then
+    return long_string(source, at + 2) or (find(source, "\n", at, true) or #source + 1) - 1, false
+  elseif c == 34 or c == 39 then
+    local stop, wrong = short_string(source, at)
+    return stop, not wrong, wrong
+  elseif long_string(source, at) then
+    return long_string(source, at), true
+  elseif number(source, at) then
+    local stop = number(source, at)
+    local text = sub(source, at, stop)
+    if not plain_number(text) then
+      return stop, false, quote(text) .. " is not a number that every edge reads: write it as 40 or 1.5"
+    end
+    return stop, true
+  elseif find(source, "^[%a_]", at) then
+    local stop = select(2, find(source, "^[%w_]+", at))
+    if sub(source, at, stop) == "goto" then
+      return stop, false, "goto is not read by every edge in the same way: use if, for or while"
+    end
+    return stop, true
+  elseif c >= 128 then
+    return at, false, "a letter that is not ASCII: it may be in strings and comments only"
+  elseif c == 59 and OPENS_BLOCK[previous] then
+    return at, false, '";" with no statement before it: take it out'
+  end
+  return find(source, "^[=~<>]=", at) and at + 1 or at, true
+end
+
+-- foreign(source) -> nil; or what is not Lua as every edge reads it, and its line. What is unfinished is the parser's to complain about.
+function _M.foreign(source)
+  local at, previous, twice = start(source), "", field_names()
+  while at <= #source do
+    local stop, says, wrong = token(source, at, previous)
+    if says then
+      previous = sub(source, at, stop)
+      local name = twice(previous)
+      wrong = name and quote(name) .. " is there twice in one table: take one out"
+    end
+    if wrong then
+      return wrong, line_of(source, at)
+    end
+    at = stop + 1
+  end
+end
+
+-- too_deep(source, most) -> the line where brackets are nested deeper than that, or nil. Those in strings and comments count, which no sane
+-- policy nests that deeply either.
+function _M.too_deep(source, most)
+  local depth = 0
+  for at, bracket in source:gmatch("()([][(){}])") do
+    if find(bracket, "[[({]") then
+      depth = depth + 1
+      if depth > most then
+        return line_of(source, at)
+      end
+    else
+      depth = depth - 1
+    end
+  end
+end
+
+return _M
