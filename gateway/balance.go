@@ -21,8 +21,9 @@ const maxUpstreams = 64
 
 var errNobody = errors.New("no backend may be tried")
 
-// forward passes the request to a backend, and to the next one when the first cannot be reached or breaks off. It fills the response.
-func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
+// forward passes the request to a backend, and to the next one when the first cannot be reached or breaks off. It fills the response, also when
+// it returns an error.
+func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) error {
 	x.repeatable = repeatable(ctx.Request.Header.Method(), x.path)
 	x.timeout = g.timeouts.other
 	if ctx.IsGet() || ctx.IsHead() {
@@ -31,12 +32,13 @@ func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 	x.compose(ctx)
 	err := g.try(ctx, x)
 	if err == nil {
-		return
+		return nil
 	}
 	x.reason = err.Error()
 	ctx.Response.Reset()
 	ctx.Response.Header.DisableNormalizing()
 	g.answerUnavailable(ctx)
+	return err
 }
 
 func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {

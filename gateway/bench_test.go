@@ -9,6 +9,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttputil"
+
+	"sluice/internal/problem"
 )
 
 const generous = `return { rules = {
@@ -18,15 +20,21 @@ const generous = `return { rules = {
 
 const exhausted = `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`
 
-// benchEdge is a gateway on a pipe in front of a fasthttp backend on another.
-func benchEdge(b *testing.B, source string) *fasthttputil.InmemoryListener {
-	b.Helper()
+// hello is a fasthttp backend on a pipe.
+func hello(b *testing.B) *fasthttputil.InmemoryListener {
 	behind := fasthttputil.NewInmemoryListener()
 	server := &fasthttp.Server{NoDefaultServerHeader: true, Handler: func(ctx *fasthttp.RequestCtx) {
 		ctx.SetContentType("application/json")
 		ctx.SetBodyString(`{"order_id":"1","sale_id":"42","status":"queued"}`)
 	}}
 	go func() { _ = server.Serve(behind) }()
+	b.Cleanup(func() { _ = behind.Close() })
+	return behind
+}
+
+// benchEdge is a gateway on a pipe in front of a backend on another.
+func benchEdge(b *testing.B, source string, behind *fasthttputil.InmemoryListener) *fasthttputil.InmemoryListener {
+	b.Helper()
 	g, err := New(Config{Upstreams: []string{"backend:80"}, PolicySource: []byte(source), Secret: secret})
 	if err != nil {
 		b.Fatal(err)
@@ -41,13 +49,16 @@ func benchEdge(b *testing.B, source string) *fasthttputil.InmemoryListener {
 		if err := <-done; err != nil {
 			b.Error(err)
 		}
-		_ = behind.Close()
 	})
 	return front
 }
 
 func benchmark(b *testing.B, source, request string, status int) {
-	front := benchEdge(b, source)
+	benchmarkOn(b, source, hello(b), request, status)
+}
+
+func benchmarkOn(b *testing.B, source string, behind *fasthttputil.InmemoryListener, request string, status int) {
+	front := benchEdge(b, source, behind)
 	c, err := front.Dial()
 	if err != nil {
 		b.Fatal(err)
@@ -98,6 +109,26 @@ func BenchmarkProxiedPurchase(b *testing.B) {
 
 func BenchmarkRefused(b *testing.B) {
 	benchmark(b, exhausted, "GET /v1/sales/42 HTTP/1.1\r\n"+browser+"\r\n", 429)
+}
+
+// A backend that is sold out, known to hold nobody's order: the second answer and all after it come from memory.
+func BenchmarkRepeatedRefusal(b *testing.B) {
+	behind := fasthttputil.NewInmemoryListener()
+	asked := 0
+	server := &fasthttp.Server{NoDefaultServerHeader: true, Handler: func(ctx *fasthttp.RequestCtx) {
+		asked++
+		ctx.Response.Header.Set("Sluice-Sale", "42;state=sold_out;version=1;ttl=1000;holders=0")
+		ctx.Response.Header.Set("Cache-Control", "no-store")
+		ctx.SetContentType(problem.ContentType)
+		ctx.SetStatusCode(409)
+		ctx.SetBody(problem.New(problem.SoldOut, "Everything is sold.").Body())
+	}}
+	go func() { _ = server.Serve(behind) }()
+	b.Cleanup(func() { _ = behind.Close() })
+	benchmarkOn(b, generous, behind, "POST /v1/sales/42/orders HTTP/1.1\r\n"+browser+bearerOf(b, "ann")+"\r\nContent-Length: 2\r\n\r\n{}", 409)
+	if asked > 3+b.N/100 {
+		b.Errorf("the backend was asked %d times for %d answers", asked, b.N)
+	}
 }
 
 func BenchmarkHealth(b *testing.B) {

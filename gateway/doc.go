@@ -6,6 +6,7 @@
 //	guard.go     the head is read strictly: what two parsers could understand differently never reaches a second one
 //	path.go      the path is decoded once, for matching only; odd paths are refused
 //	address.go   who asks: the peer, or what a trusted proxy says
+//	repeat.go    a sale that is sold out as a whole? then the answer is in memory, and neither limits nor backends are asked
 //	admit.go     per-IP rules, then the token, then rules per verified subject; all of them take the request, or none does
 //	forward.go   the head that the backend gets
 //	balance.go   which backend, and which next when it cannot be reached

@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"sluice/gateway/known"
 	"sluice/gateway/limit"
 )
 
@@ -32,6 +33,13 @@ type exchange struct {
 	repeatable bool
 	doomed     []byte // names of response headers to drop, each ending in a line feed
 
+	// for what is known of whole sales
+	sale    []byte        // of a purchase that it covers; in path
+	renews  *known.Record // the request goes to renew it
+	scratch []byte
+	sent    int64  // ms: when the backend was asked
+	told    []byte // its Sluice-Sale, if it said one
+
 	// for the log
 	logged    bool
 	buyer     string
@@ -47,7 +55,8 @@ func (x *exchange) reset() {
 	x.headers.reset()
 	clear(x.rules)
 	*x = exchange{gateway: x.gateway, headers: x.headers, path: x.path[:0], rules: x.rules[:0], asks: x.asks[:0], verdicts: x.verdicts[:0],
-		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], request: x.request[:0], doomed: x.doomed[:0]}
+		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], request: x.request[:0], doomed: x.doomed[:0],
+		scratch: x.scratch, told: x.told[:0]}
 }
 
 func (x *exchange) note(verdict string, r *rule, remaining int) {
@@ -92,6 +101,7 @@ func (x *exchange) send(ctx *fasthttp.RequestCtx, c *backendConn) error {
 	if err := c.SetDeadline(time.Now().Add(x.timeout)); err != nil {
 		return errBroken
 	}
+	x.sent = x.gateway.now()
 	if _, err := c.Write(x.request); err != nil {
 		return failure(err)
 	}
@@ -122,7 +132,8 @@ func (x *exchange) finish(u *upstream, c *backendConn, reuse bool) {
 func (x *exchange) filter(h *fasthttp.ResponseHeader) {
 	h.ResetConnectionClose()
 	h.SetProtocol(http11)
-	x.doomed = x.doomed[:0]
+	x.doomed, x.told = x.doomed[:0], x.told[:0]
+	twice := false
 	for name, value := range h.All() {
 		switch {
 		case foldedEqual(name, "connection"):
@@ -131,11 +142,17 @@ func (x *exchange) filter(h *fasthttp.ResponseHeader) {
 					x.doomed = append(append(x.doomed, option...), '\n')
 				}
 			}
+		case foldedEqual(name, "sluice-sale"):
+			twice = len(x.told) > 0
+			x.told = append(x.told, value...)
 		case hasFoldedPrefix(name, "sluice-"), ownOfConnection(name):
 		default:
 			continue
 		}
 		x.doomed = append(append(x.doomed, name...), '\n')
+	}
+	if twice {
+		x.told = x.told[:0]
 	}
 	for rest := x.doomed; len(rest) > 0; {
 		var name []byte

@@ -13,6 +13,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"sluice/gateway/known"
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 	"sluice/internal/token"
@@ -24,6 +25,7 @@ type Gateway struct {
 	log      *slog.Logger
 	clock    *clock
 	now      func() int64
+	wall     func() time.Time
 	random   func(n int) int
 	verifier *verifier
 	table    *limit.Table
@@ -32,6 +34,7 @@ type Gateway struct {
 	metrics  *metrics
 	access   *accessLog // may be nil
 	balancer balancer
+	sales    *known.Sales
 	streams  streams
 	timeouts struct{ get, other, silence time.Duration }
 
@@ -49,6 +52,7 @@ func New(config Config) (*Gateway, error) {
 	if g.now = config.Now; g.now == nil {
 		g.now = g.clock.now
 	}
+	g.wall = time.Now
 	g.timeouts.get, g.timeouts.other, g.timeouts.silence = config.GetTimeout, config.PostTimeout, config.SilenceTimeout
 	g.exchanges.New = func() any { return &exchange{gateway: g} }
 	var errs []error
@@ -86,6 +90,7 @@ func New(config Config) (*Gateway, error) {
 		return nil, errors.Join(errs...)
 	}
 	g.policy.Store(newSnapshot(p, nil, g.metrics))
+	g.sales = known.New(known.Config{Source: g.holders, Now: g.now, Log: g.log, Fetched: g.metrics.fetched})
 	return g, nil
 }
 
@@ -145,6 +150,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	stop()
 	running.Wait()
+	g.sales.Close()
 	for _, u := range g.balancer.upstreams {
 		u.close()
 	}
@@ -202,6 +208,8 @@ func (g *Gateway) runOnce() {
 	g.reload()
 	g.access.flush()
 	g.metrics.buckets.Set(float64(g.table.Sweep(g.now())))
+	g.sales.Sweep(g.now())
+	g.metrics.holders.Set(float64(g.sales.Sums()))
 	for _, u := range g.balancer.upstreams {
 		u.prune()
 	}

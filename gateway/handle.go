@@ -14,10 +14,14 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 			ctx.Response.Reset()
 			answer(ctx, fasthttp.StatusInternalServerError, bodyInternal)
 			ctx.SetConnectionClose()
+			x.renews = nil // how far it got, nobody knows
 		}
 		g.metrics.answered(ctx.Response.StatusCode())
 		if g.access != nil && x.logged {
 			g.access.add(ctx, x)
+		}
+		if x.renews != nil {
+			x.renews.Release()
 		}
 		x.reset()
 		g.exchanges.Put(x)
@@ -57,6 +61,9 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
 	x.logged = true
 	policy := g.policy.Load()
 	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
+	if policy.repeats && g.repeated(ctx, x) {
+		return
+	}
 	wait, ok := g.admit(ctx, policy, x)
 	if !ok {
 		return
@@ -64,7 +71,10 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
 	if wait > 0 {
 		g.hold(wait)
 	}
-	g.forward(ctx, x)
+	err := g.forward(ctx, x)
+	if len(x.sale) > 0 {
+		g.learn(ctx, x, err)
+	}
 	if len(x.quota) > 0 {
 		ctx.Response.Header.Add("RateLimit-Policy", asString(x.quotaPolicy))
 		ctx.Response.Header.Add("RateLimit", asString(x.quota))

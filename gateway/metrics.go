@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/gateway/known"
 )
 
 // metrics are what the edge counts. Labels come from the policy and the configuration, never from requests.
@@ -18,7 +20,11 @@ type metrics struct {
 	streams      prometheus.Gauge
 	reloads      *prometheus.CounterVec // by result: ok, error
 	upstream     *prometheus.CounterVec // by upstream and failure: dial, broken, timeout, garbled
+	repeated     *prometheus.CounterVec // by state of the sale: sold_out, scheduled, paused, closed
+	lists        *prometheus.CounterVec // by result: ok, error
+	holders      prometheus.Gauge
 	byClass      [6]prometheus.Counter
+	byState      map[known.State]prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -41,16 +47,24 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		buckets:      gauge("buckets", "Live buckets of all rules."),
 		streams:      gauge("streams", "Event streams that are open."),
 		reloads:      vector("policy_reloads_total", "Times that a changed policy was read.", "result"),
+		repeated:     vector("repeated_refusals_total", "Purchases answered from memory, by the state of their sale.", "state"),
+		lists:        vector("holder_lists_total", "Lists of a sale's holders that were fetched from a backend.", "result"),
+		holders:      gauge("holders", "Holders of orders in memory, of all sales, 4 bytes each."),
+		byState:      map[known.State]prometheus.Counter{},
 		upstream:     vector("upstream_failures_total", "Tries at a backend that failed.", "upstream", "failure"),
 	}
 	for class := 1; class <= 5; class++ {
 		m.byClass[class] = m.answers.WithLabelValues(string(rune('0'+class)) + "xx")
 	}
+	for _, state := range known.States {
+		m.byState[state] = m.repeated.WithLabelValues(string(state))
+	}
 	if registry == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.upstream} {
+	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.upstream,
+		m.repeated, m.lists, m.holders} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -60,4 +74,12 @@ func (m *metrics) answered(status int) {
 	if class := status / 100; class >= 1 && class <= 5 {
 		m.byClass[class].Inc()
 	}
+}
+
+func (m *metrics) fetched(ok bool) {
+	result := "ok"
+	if !ok {
+		result = "error"
+	}
+	m.lists.WithLabelValues(result).Inc()
 }

@@ -81,7 +81,7 @@ const (
 	hiddenPlace
 )
 
-// placeOf says whether a decoded path is the edge's own, or one that the public has no business with.
+// placeOf says whether a decoded path is the edge's own, or one that the public has no business with: those of operators, and what edges ask backends.
 func placeOf(path []byte) place {
 	if string(path) == "/healthz" {
 		return healthPlace
@@ -89,7 +89,7 @@ func placeOf(path []byte) place {
 	if hasFoldedPrefix(path, "/admin") {
 		return hiddenPlace
 	}
-	for _, hidden := range [...]string{"/metrics", "/debug"} {
+	for _, hidden := range [...]string{"/metrics", "/debug", "/.sluice"} {
 		if hasFoldedPrefix(path, hidden) && (len(path) == len(hidden) || path[len(hidden)] == '/') {
 			return hiddenPlace
 		}

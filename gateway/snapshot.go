@@ -15,6 +15,7 @@ import (
 // snapshot is a policy made ready for use. It never changes: a new policy is a new snapshot.
 type snapshot struct {
 	trusted []netip.Prefix
+	repeats bool // refusals of whole sales are answered from memory
 	ip      []*rule
 	token   []*rule
 }
@@ -31,7 +32,7 @@ type rule struct {
 
 // newSnapshot makes a policy ready. Rules that are as they were in old keep their buckets.
 func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
-	s := &snapshot{trusted: p.TrustedProxies}
+	s := &snapshot{trusted: p.TrustedProxies, repeats: !p.KeepAsking}
 	for _, r := range p.Rules {
 		made := newRule(r, old.find(r), m)
 		if r.Key == policy.ByIP {

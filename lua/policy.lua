@@ -10,6 +10,10 @@ return {
   -- Networks whose X-Forwarded-For is believed, as CIDRs: { "10.0.0.0/8", "2001:db8::/32" }. The default believes nobody.
   trusted_proxies = {},
 
+  -- While a whole sale is sold out, scheduled, paused or closed, purchases are refused from memory, before any limit, for a second at most after a
+  -- backend said so; who holds an order of the sale gets through. false: every purchase goes the normal way.
+  repeat_refusals = true,
+
   rules = {
     -- Every request. The key "ip" is the client address; IPv6 clients are counted by their /64.
     { name = "ip", key = "ip", rate = "20r/s", burst = 40 },

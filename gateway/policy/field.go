@@ -80,15 +80,15 @@ func (r *reader) text(t *lua.LTable, where place, name, otherwise string) string
 	}
 }
 
-func (r *reader) flag(t *lua.LTable, where place, name string) bool {
+func (r *reader) flag(t *lua.LTable, where place, name string, otherwise bool) bool {
 	switch v := t.RawGetString(name).(type) {
 	case *lua.LNilType:
-		return false
+		return otherwise
 	case lua.LBool:
 		return bool(v)
 	default:
 		r.wrong(where.field(name), "%s must be true or false, and is %s", name, describe(v))
-		return false
+		return otherwise
 	}
 }
 

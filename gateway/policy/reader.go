@@ -22,8 +22,8 @@ func (r *reader) wrong(where place, format string, args ...any) {
 }
 
 func (r *reader) policy(t *lua.LTable, where place) *Policy {
-	r.known(t, where, "a policy", "trusted_proxies", "rules")
-	p := &Policy{}
+	r.known(t, where, "a policy", "trusted_proxies", "rules", "repeat_refusals")
+	p := &Policy{KeepAsking: !r.flag(t, where, "repeat_refusals", true)}
 	at := where.field("trusted_proxies")
 	for i, v := range r.list(t, where, "trusted_proxies", MaxProxies) {
 		if prefix, ok := r.proxy(v, at.item(i+1)); ok {
@@ -88,7 +88,7 @@ func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
 		return Rule{}, false
 	}
 	r.known(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error")
-	rule := Rule{Name: r.text(t, where, "name", ""), Delay: r.flag(t, where, "delay")}
+	rule := Rule{Name: r.text(t, where, "name", ""), Delay: r.flag(t, where, "delay", false)}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
 			r.wrong(where, "a rule needs a name: it is what logs and refusals call it")

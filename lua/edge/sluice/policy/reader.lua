@@ -229,7 +229,7 @@ local function complete(rule)
 end
 
 -- read(t, report) -> policy, or nil when there are mistakes: report(path, format, ...) is called for each
--- A policy: networks, the trusted ones; rules, in the order of the file.
+-- A policy: networks, the trusted ones; rules, in the order of the file; repeats, whether refusals of whole sales are answered from memory.
 function _M.read(t, report)
   local policy = { networks = {}, rules = {} }
   local good = true
@@ -237,7 +237,11 @@ function _M.read(t, report)
     good = false
     report(...)
   end
-  known(t, "a policy", { "trusted_proxies", "rules" }, "", wrong)
+  known(t, "a policy", { "trusted_proxies", "rules", "repeat_refusals" }, "", wrong)
+  if t.repeat_refusals ~= nil and type(t.repeat_refusals) ~= "boolean" then
+    wrong("repeat_refusals", "repeat_refusals must be true or false, and is %s", say(t.repeat_refusals))
+  end
+  policy.repeats = t.repeat_refusals ~= false
   for i, value in ipairs(list(t.trusted_proxies, "trusted_proxies", MAX_PROXIES, wrong)) do
     local at = "trusted_proxies." .. i
     local network = type(value) == "string" and address.network(value)
