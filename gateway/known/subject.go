@@ -70,6 +70,9 @@ func subjectOf(claims []byte) (name []byte, plain bool) {
 		return nil, false
 	}
 	rest, ok := bytes.CutPrefix(skipSpace(claims[after:]), []byte{':'})
+	if !ok {
+		return nil, false
+	}
 	if rest, ok = bytes.CutPrefix(skipSpace(rest), []byte{'"'}); !ok {
 		return nil, false
 	}
