@@ -8,7 +8,7 @@ local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
 local plain = require "sluice.token.plain"
 
-local find, sub, byte, lower = string.find, string.sub, string.byte, string.lower
+local find, match, sub, byte, lower = string.find, string.match, string.sub, string.byte, string.lower
 local ffi_cast, ffi_string = ffi.cast, ffi.string
 local decode, encode = base64url.decode, base64url.encode
 local plain_claims = plain.claims
@@ -182,11 +182,10 @@ end
 function _M.from_headers(authorization, token)
   if authorization then
     if byte(authorization, 7) == SPACE and lower(sub(authorization, 1, 6)) == "bearer" then
-      local start = 8
-      while byte(authorization, start) == SPACE do
-        start = start + 1
+      if byte(authorization, 8) ~= SPACE then
+        return sub(authorization, 8)
       end
-      return sub(authorization, start)
+      return match(authorization, "^ *(.*)", 8)
     end
     return nil
   end
