@@ -22,7 +22,7 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	if len(x.rules) == 0 {
 		return 0, true
 	}
-	now := g.now()
+	now := g.instant()
 	if len(x.rules) > byIP {
 		if i := g.table.Peek(now, x.asks[:byIP], x.verdicts[:byIP]); i >= 0 {
 			g.refuse(ctx, x, i)

@@ -13,7 +13,9 @@ type clock struct {
 
 func newClock() *clock { return &clock{start: time.Now()} }
 
-func (c *clock) now() int64 { return int64(time.Since(c.start) / time.Millisecond) }
+func (c *clock) now() int64 { return c.elapsed().Milliseconds() }
+
+func (c *clock) elapsed() time.Duration { return time.Since(c.start) }
 
 // tick takes the time for coarse.
 func (c *clock) tick() { c.ticks.Store(c.now()) }

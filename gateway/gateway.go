@@ -24,7 +24,7 @@ type Gateway struct {
 	config   Config
 	log      *slog.Logger
 	clock    *clock
-	now      func() int64
+	elapsed  func() time.Duration
 	wall     func() time.Time
 	random   func(n int) int
 	verifier *verifier
@@ -49,8 +49,8 @@ func New(config Config) (*Gateway, error) {
 	config.defaults()
 	g := &Gateway{config: config, log: config.Logger, clock: newClock(), random: config.Random, table: limit.NewTable(config.Buckets),
 		draining: make(chan struct{})}
-	if g.now = config.Now; g.now == nil {
-		g.now = g.clock.now
+	if g.elapsed = config.Now; g.elapsed == nil {
+		g.elapsed = g.clock.elapsed
 	}
 	g.wall = time.Now
 	g.timeouts.get, g.timeouts.other, g.timeouts.silence = config.GetTimeout, config.PostTimeout, config.SilenceTimeout
@@ -207,13 +207,19 @@ func (g *Gateway) housekeep(ctx context.Context) {
 func (g *Gateway) runOnce() {
 	g.reload()
 	g.access.flush()
-	g.metrics.buckets.Set(float64(g.table.Sweep(g.now())))
+	g.metrics.buckets.Set(float64(g.table.Sweep(g.instant())))
 	g.sales.Sweep(g.now())
 	g.metrics.holders.Set(float64(g.sales.Sums()))
 	for _, u := range g.balancer.upstreams {
 		u.prune()
 	}
 }
+
+// now is the time in milliseconds, by the clock of the limits.
+func (g *Gateway) now() int64 { return g.elapsed().Milliseconds() }
+
+// instant is the same in the limits' own unit.
+func (g *Gateway) instant() limit.Instant { return limit.Instant(g.elapsed().Microseconds()) }
 
 // turnedAway is the whole answer to a connection for which there is no room.
 func turnedAway() []byte {

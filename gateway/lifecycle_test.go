@@ -35,28 +35,31 @@ func write(t *testing.T, path, source string, age time.Duration) {
 	}
 }
 
-func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfUnchangedRules(t *testing.T) {
+func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfRulesThatCountAsBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, `return { rules = {
 		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
 		{ name = "changed", key = "ip", rate = "1r/h", burst = 1, match = { path = "/changed" } },
+		{ name = "wider", key = "ip", rate = "1r/h", burst = 1, match = { path = "/wider" } },
 		{ name = "gone", key = "ip", rate = "1r/h", burst = 1, match = { path = "/gone" } },
 	} }`, time.Hour)
 	b := newBackend(t, nil)
 	e := serve(t, "", []string{b.address()}, func(c *Config) { c.PolicyPath = path })
-	for _, target := range []string{"/kept", "/changed", "/gone"} {
+	for _, target := range []string{"/kept", "/changed", "/wider", "/gone"} {
 		mustHave(t, e.ask(t, "GET", target, ""), 200)
 	}
 	write(t, path, `return { rules = {
 		{ name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } },
 		{ name = "changed", key = "ip", rate = "2r/h", burst = 1, match = { path = "/changed" } },
 		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
+		{ name = "wider", key = "ip", rate = "1r/h", burst = 2, delay = false, on_error = "allow", match = { path = "/wider" } },
 	} }`, time.Minute)
 	testenv.Eventually(t, 5*time.Second, "the policy is taken over", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
 	})
-	testenv.Eventually(t, 5*time.Second, "the buckets of the other rules are dropped", func() bool { return e.count(t, "sluice_edge_buckets") == 1 })
+	testenv.Eventually(t, 5*time.Second, "the buckets of the other rules are dropped", func() bool { return e.count(t, "sluice_edge_buckets") == 2 })
 	mustHave(t, e.ask(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
+	mustHave(t, e.ask(t, "GET", "/wider", ""), 200, "RateLimit", `"wider";r=1;t=3600`)
 	mustHave(t, e.ask(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
 	mustHave(t, e.ask(t, "GET", "/gone", ""), 200, "RateLimit", "")
 	mustHave(t, e.ask(t, "GET", "/new", ""), 200)

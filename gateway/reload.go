@@ -39,7 +39,7 @@ func (r *reloader) read() (*policy.Policy, error) {
 // changed says whether the file is not as it was when it was last read.
 func (r *reloader) changed() bool { return r.state() != r.seen }
 
-// reload takes over a policy that has changed. A bad one is logged once, and the old one stays. Rules that are as they were keep their buckets.
+// reload takes over a policy that has changed. A bad one is logged once, and the old one stays. Rules that count as they did keep their buckets.
 func (g *Gateway) reload() {
 	if g.reloader == nil || !g.reloader.changed() {
 		return

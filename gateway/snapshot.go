@@ -30,7 +30,7 @@ type rule struct {
 	allowed, denied, shadow, noRoom prometheus.Counter
 }
 
-// newSnapshot makes a policy ready. Rules that are as they were in old keep their buckets.
+// newSnapshot makes a policy ready. Rules that count as they did in old keep their buckets.
 func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
 	s := &snapshot{trusted: p.TrustedProxies, repeats: !p.KeepAsking}
 	for _, r := range p.Rules {
@@ -47,11 +47,12 @@ func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
 func newRule(r policy.Rule, before *rule, m *metrics) *rule {
 	made := &rule{Rule: r, allowed: m.requests.WithLabelValues(r.Name, "allow"), denied: m.requests.WithLabelValues(r.Name, "deny"),
 		shadow: m.requests.WithLabelValues(r.Name, "shadow"), noRoom: m.requests.WithLabelValues(r.Name, "error")}
+	count, period := r.Rate.Fraction()
+	bucket := limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay, Shadow: r.Mode == policy.Shadow, Lenient: r.OnError == policy.Allow}
 	if before != nil {
-		made.limit = before.limit
+		made.limit = limit.Heir(before.limit, bucket)
 	} else {
-		made.limit = limit.NewRule(limit.Rule{PerSecond: r.Rate.PerSecond(), Burst: r.Burst, Delay: r.Delay,
-			Shadow: r.Mode == policy.Shadow, Lenient: r.OnError == policy.Allow})
+		made.limit = limit.NewRule(bucket)
 	}
 	quota := r.Burst + 1
 	window := math.Ceil(float64(quota) / r.Rate.PerSecond())
@@ -62,13 +63,11 @@ func newRule(r policy.Rule, before *rule, m *metrics) *rule {
 	return made
 }
 
-// find is the rule of s that is the same as r, or nil. What a rule matches may change without a new start for its buckets.
+// find is the rule of s whose buckets r goes on with, or nil: the one of its name that counts the same at the same rate. A new burst, or anything
+// else that is new, is no new start, or whoever had used up his share would have it again with every change of the policy.
 func (s *snapshot) find(r policy.Rule) *rule {
-	r.Match = policy.Match{}
 	for _, had := range s.all() {
-		h := had.Rule
-		h.Match = policy.Match{}
-		if h == r {
+		if had.Name == r.Name && had.Key == r.Key && had.Rate == r.Rate && had.Mode == r.Mode {
 			return had
 		}
 	}

@@ -49,7 +49,7 @@ func serve(t testing.TB, source string, backends []string, change ...func(*Confi
 	e := &edge{registry: prometheus.NewRegistry(), log: &syncBuffer{}}
 	e.ms.Store(1_000_000)
 	config := Config{Upstreams: backends, PolicySource: []byte(source), Secret: secret, Registry: e.registry, Logger: slog.New(slog.NewTextHandler(e.log, nil)),
-		Now: e.ms.Load, Random: func(int) int { return 0 }, DrainTimeout: 5 * time.Second}
+		Now: func() time.Duration { return time.Duration(e.ms.Load()) * time.Millisecond }, Random: func(int) int { return 0 }, DrainTimeout: 5 * time.Second}
 	for _, c := range change {
 		c(&config)
 	}

@@ -1,36 +1,37 @@
 package limit
 
-import (
-	"math"
-	"time"
-
-	"golang.org/x/time/rate"
-)
-
 type name struct {
 	rule uint32
 	key  Key
 }
 
+// bucket holds what a key has used of a rule, as the instant at which it will be empty: empty whole microseconds and frac parts of one, where a rule of
+// Count requests in Period microseconds counts in parts of 1/Count. In that unit one request is exactly Period, whatever the rate, and nothing is ever rounded.
 type bucket struct {
-	name    name
-	rule    *Rule
-	limiter *rate.Limiter
-	due     int64 // ms; the bucket is not full before. It was true once and use only makes it later, so it need not follow each use
+	name  name
+	empty Instant
+	frac  int64
+	due   Instant // the bucket is not empty before. It was true once and use only makes it later, so it need not follow each use
 }
 
-// full is the instant, in ms, from which the bucket is full if nothing is taken from now on.
-func (b *bucket) full(now int64) int64 {
-	lack := float64(b.rule.Burst+1) - b.limiter.TokensAt(time.UnixMilli(now))
-	if lack <= 0 {
-		return now
+// backlog is what is in the bucket at an instant, in the unit above.
+func (b *bucket) backlog(r *Rule, now Instant) int64 {
+	if b.empty < now { // frac is less than a microsecond
+		return 0
 	}
-	// A millionth of a millisecond is the floats' own, and no reason to wait for another whole one.
-	ms := math.Ceil(lack/b.rule.PerSecond*1000 - 1e-6)
-	if ms > math.MaxInt64/2 {
-		return math.MaxInt64
+	return int64(b.empty-now)*r.Count + b.frac
+}
+
+func (b *bucket) set(r *Rule, now Instant, backlog int64) {
+	b.empty, b.frac = now+Instant(backlog/r.Count), backlog%r.Count
+}
+
+// over is the first whole instant at which the bucket is empty, if nothing is put in from now on.
+func (b *bucket) over() Instant {
+	if b.frac > 0 {
+		return b.empty + 1
 	}
-	return now + int64(ms)
+	return b.empty
 }
 
 // heap has the bucket that is due first at its root. (container/heap would box every bucket and call through an interface.)

@@ -2,57 +2,38 @@ package limit_test
 
 import (
 	"fmt"
-	"math"
+	"math/big"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
 
 	"sluice/gateway/limit"
+	"sluice/internal/edgetest"
 )
 
-// model is nginx's limit_req in milli-requests and milliseconds: e = max(0, excess - rate_m*ms/1000 + 1000), refused if e > burst*1000.
-// It keeps excess times 1000, so that the division is exact for rates in whole milli-requests a second.
-type model struct {
-	rateM, burst int64
-	excess, last map[int]int64
-	now          int64
-}
-
-func newModel(rateM, burst int64) *model {
-	return &model{rateM: rateM, burst: burst, excess: map[int]int64{}, last: map[int]int64{}}
-}
-
-// would returns the excess after a request at ms, and whether it passes.
-func (m *model) would(ms int64, key int) (int64, bool) {
-	m.now = max(m.now, ms)
-	last, known := m.last[key]
-	if !known {
-		return 0, true
-	}
-	e := max(0, m.excess[key]-m.rateM*(m.now-last)+1_000_000)
-	return e, e <= m.burst*1_000_000
-}
-
-func (m *model) take(key int, e int64) { m.excess[key], m.last[key] = e, m.now }
-
-// Random traces, random rules, several at once, clocks that jump back and forth, a table that is swept now and then: every verdict is the model's.
+// Random traces, random rules, several at once, clocks that jump back and forth, a table that is swept now and then: every verdict is the model's, to
+// the microsecond.
 func TestVerdictsAreTheModels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 4).Draw(t, "rules")
 		table, names := limit.NewTable(rapid.SampledFrom([]int{0, 64}).Draw(t, "capacity")), limit.NewNamer()
-		rules, models := make([]*limit.Rule, n), make([]*model, n)
+		rules, rates, buckets := make([]*limit.Rule, n), make([]*big.Rat, n), make([][3]edgetest.Bucket, n)
 		for i := range rules {
-			rateM := rapid.OneOf(rapid.Int64Range(1, 5000), rapid.Int64Range(1, 2_000_000), rapid.SampledFrom([]int64{1000, 3000, 7000, 20_000})).Draw(t, "rate")
-			burst := rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 1000)).Draw(t, "burst")
-			rules[i] = limit.NewRule(limit.Rule{PerSecond: float64(rateM) / 1000, Burst: int(burst), Shadow: rapid.IntRange(0, 3).Draw(t, "shadow") == 0})
-			models[i] = newModel(rateM, burst)
+			count := rapid.OneOf(rapid.Int64Range(1, 50), rapid.Int64Range(1, 1_000_000), rapid.SampledFrom([]int64{1, 10, 1000, 20_000})).Draw(t, "count")
+			period := rapid.SampledFrom([]int64{1e6, 60e6, 3600e6, 7e6, 1e9}).Draw(t, "period")
+			burst := rapid.OneOf(rapid.IntRange(0, 5), rapid.IntRange(0, 1000)).Draw(t, "burst")
+			rules[i] = limit.NewRule(limit.Rule{Count: count, Period: period, Burst: burst, Delay: rapid.Bool().Draw(t, "delay"), Shadow: rapid.IntRange(0, 3).Draw(t, "shadow") == 0})
+			rates[i] = big.NewRat(count, period)
 		}
-		now := int64(1_700_000_000_000)
-		for step := range rapid.IntRange(1, 300).Draw(t, "steps") {
-			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 3), rapid.Int64Range(0, 400), rapid.Int64Range(0, 100_000)).Draw(t, "dt")
-			at := now - rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 500)).Draw(t, "late")
+		now, latest := limit.Instant(1_700_000_000_000), limit.Instant(0)
+		for step := range rapid.IntRange(1, 200).Draw(t, "steps") {
+			now += limit.Instant(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 60), rapid.Int64Range(0, 400_000), rapid.Int64Range(0, 100_000_000)).Draw(t, "dt"))
+			late := now - limit.Instant(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 500_000)).Draw(t, "late"))
+			latest = max(latest, late)
 			var asks []limit.Ask
 			var keys, which []int
 			for i, r := range rules {
@@ -61,44 +42,69 @@ func TestVerdictsAreTheModels(t *testing.T) {
 					asks, keys, which = append(asks, limit.Ask{Rule: r, Key: names.Text(fmt.Sprint(key))}), append(keys, key), append(which, i)
 				}
 			}
-			// The model is told the clock of the whole table, the table keeps one per shard: let them agree by touching all keys' shards.
+			// The model has one clock, the table one per shard: let them agree by touching all keys' shards.
 			for key := range 3 {
-				table.Peek(at, []limit.Ask{{Rule: rules[0], Key: names.Text(fmt.Sprint(key))}}, make([]limit.Verdict, 1))
+				table.Peek(late, []limit.Ask{{Rule: rules[0], Key: names.Text(fmt.Sprint(key))}}, make([]limit.Verdict, 1))
 			}
-			for _, m := range models {
-				m.now = max(m.now, at)
-			}
-			want, excess, over := -1, make([]int64, len(asks)), make([]bool, len(asks))
-			for j := range asks {
-				e, ok := models[which[j]].would(at, keys[j])
+			want, excess, over := -1, make([]*big.Rat, len(asks)), make([]bool, len(asks))
+			for j, i := range which {
+				e, ok := buckets[i][keys[j]].Excess(rates[i], int64(rules[i].Burst), int64(latest))
 				excess[j], over[j] = e, !ok
-				if !ok && !rules[which[j]].Shadow {
+				if !ok && !rules[i].Shadow {
 					want = j
 					break
 				}
 			}
 			verdicts := make([]limit.Verdict, len(asks))
-			if got := table.Take(at, asks, verdicts); got != want {
+			if got := table.Take(late, asks, verdicts); got != want {
 				t.Fatalf("step %d: refused by %d, the model says %d", step, got, want)
 			}
-			if want >= 0 {
-				continue
-			}
-			for j := range asks {
-				m := models[which[j]]
-				if verdicts[j].Over != over[j] {
-					t.Fatalf("step %d: shadow over is %v, the model says %v", step, verdicts[j].Over, over[j])
+			for j, i := range which {
+				v, e, rate, burst := verdicts[j], excess[j], rates[i], int64(rules[i].Burst)
+				if v.Over != over[j] {
+					t.Fatalf("step %d: over is %v, the model says %v", step, v.Over, over[j])
 				}
 				if over[j] {
-					continue
+					if wait := edgetest.Ceil(edgetest.Wait(e, rate, burst)); v.Wait.Microseconds() != wait {
+						t.Fatalf("step %d: told to wait for %v, the model says %d us", step, v.Wait, wait)
+					}
+				} else {
+					left, next, held := edgetest.Remaining(e, burst), edgetest.Ceil(edgetest.Next(e, rate, burst)), int64(0)
+					if rules[i].Delay {
+						held = edgetest.Ceil(edgetest.Delay(e, rate))
+					}
+					if int64(v.Remaining) != left || v.Next.Microseconds() != next || v.Wait.Microseconds() != held {
+						t.Fatalf("step %d: %+v, the model says %d left, one more in %d us, held back %d us", step, v, left, next, held)
+					}
 				}
-				m.take(keys[j], excess[j])
-				if left := m.burst - int64(math.Ceil(float64(excess[j])/1e6)); int64(verdicts[j].Remaining) != left {
-					t.Fatalf("step %d: %d remain, the model says %d", step, verdicts[j].Remaining, left)
+				if j == want {
+					break
+				}
+			}
+			for j, i := range which {
+				if want < 0 && !over[j] {
+					buckets[i][keys[j]].Store(excess[j], int64(latest))
 				}
 			}
 			if rapid.IntRange(0, 20).Draw(t, "sweep") == 0 {
-				table.Sweep(at)
+				table.Sweep(late)
+			}
+		}
+	})
+}
+
+// What the Go world's own limiter says, where floating point and its tick of a nanosecond are exact enough: rates and instants in whole milliseconds.
+func TestVerdictsAreThoseOfTheStandardLimiter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count, burst := rapid.Int64Range(1, 5000).Draw(t, "count"), rapid.IntRange(0, 50).Draw(t, "burst")
+		table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: count, Period: second, Burst: burst})
+		theirs := rate.NewLimiter(rate.Limit(count), burst+1)
+		ms := t0
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			ms += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 3), rapid.Int64Range(0, 1000)).Draw(t, "dt")
+			ok, _ := take(table, ms, rule, limit.Key{})
+			if want := theirs.AllowN(time.UnixMilli(ms), 1); ok != want {
+				t.Fatalf("passes %v, and golang.org/x/time/rate says %v", ok, want)
 			}
 		}
 	})
@@ -112,7 +118,7 @@ func TestBoundHoldsUnderConcurrency(t *testing.T) {
 		burst     = 10
 		span      = 3000 // ms
 	)
-	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{PerSecond: perSecond, Burst: burst})
+	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: perSecond, Period: second, Burst: burst})
 	var clock, admitted atomic.Int64
 	clock.Store(t0)
 	var wg sync.WaitGroup
@@ -127,7 +133,7 @@ func TestBoundHoldsUnderConcurrency(t *testing.T) {
 				if i%4 == 0 && w == 0 {
 					clock.Add(1)
 				}
-				if table.Take(now-(i*int64(w))%7, asks, verdicts) < 0 {
+				if table.Take(at(now-(i*int64(w))%7), asks, verdicts) < 0 {
 					admitted.Add(1)
 				}
 			}
@@ -144,7 +150,7 @@ func TestBoundHoldsUnderConcurrency(t *testing.T) {
 func TestBoundHoldsWhileBucketsComeAndGo(t *testing.T) {
 	const keys, perSecond, burst, span = 600, 100, 3, 500
 	table, names := limit.NewTable(keys), limit.NewNamer()
-	a, b := limit.NewRule(limit.Rule{PerSecond: perSecond, Burst: burst}), limit.NewRule(limit.Rule{PerSecond: perSecond, Burst: burst})
+	a, b := limit.NewRule(limit.Rule{Count: perSecond, Period: second, Burst: burst}), limit.NewRule(limit.Rule{Count: perSecond, Period: second, Burst: burst})
 	var clock atomic.Int64
 	clock.Store(t0)
 	admitted := make([]atomic.Int64, keys)
@@ -159,11 +165,11 @@ func TestBoundHoldsWhileBucketsComeAndGo(t *testing.T) {
 				}
 				if i%50 == 0 {
 					clock.Add(1)
-					table.Sweep(now)
+					table.Sweep(at(now))
 				}
 				key := i % keys
 				asks[0], asks[1] = limit.Ask{Rule: a, Key: names.Text(fmt.Sprint(key))}, limit.Ask{Rule: b, Key: names.Text(fmt.Sprint(key, "b"))}
-				if table.Take(now, asks, verdicts) < 0 {
+				if table.Take(at(now), asks, verdicts) < 0 {
 					admitted[key].Add(1)
 				}
 			}

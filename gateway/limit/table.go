@@ -4,21 +4,20 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"sync"
-	"time"
 )
 
-// Table holds the buckets of any number of rules, in bounded memory. A bucket that has refilled says nothing that a new one would not, so it
-// is dropped when there is need of room, and by Sweep. A bucket that has not refilled is never dropped: with no room, new keys have no bucket
-// and their rule says what becomes of them. Safe for concurrent use.
+// Table holds the buckets of any number of rules, in bounded memory. An empty bucket says nothing that a new one would not, so it is dropped when
+// there is need of room, and by Sweep. A bucket that is not empty is never dropped: with no room, new keys have no bucket and their rule says
+// what becomes of them. Safe for concurrent use.
 type Table struct {
 	shards []shard // at most 64, so that a set of them is one word
 	seed   maphash.Seed
 	most   int // buckets of one shard
 }
 
-// About 250 bytes a bucket, all told.
+// About 140 bytes a bucket, all told.
 const (
-	// DefaultCapacity is for some 130,000 clients with live buckets at one time, in about 32 MB.
+	// DefaultCapacity is for some 130,000 clients with live buckets at one time, in about 18 MB.
 	DefaultCapacity = 1 << 17
 	leastShard      = 512
 	mostShards      = 64
@@ -40,13 +39,14 @@ func NewTable(capacity int) *Table {
 	return t
 }
 
-// Take asks every rule about one request at the instant ms, in milliseconds of a clock that all callers share, and fills verdicts, which must be as
-// long as asks. When no rule refuses, every rule that is not Over takes the request, and the answer is -1. Else nothing is taken from any
-// bucket, and the answer is the first ask that refuses; the verdicts after it are not filled.
+// Take asks every rule about one request at the instant now, and fills verdicts, which must be as long as asks. When no rule refuses, every rule
+// that is not Over takes the request, and the answer is -1. Else nothing is taken from any bucket, and the answer is the first ask that refuses;
+// the verdicts after it are not filled.
 //
-// Take is one step: no other call sees a part of it. Rules must differ within one call.
-func (t *Table) Take(ms int64, asks []Ask, verdicts []Verdict) (refused int) {
-	locked := t.lock(ms, asks)
+// Take is one step: no other call sees a part of it. Rules must differ within one call. Callers may come with their instants out of order: to a
+// bucket, time never runs backwards.
+func (t *Table) Take(now Instant, asks []Ask, verdicts []Verdict) (refused int) {
+	locked := t.lock(now, asks)
 	refused = t.judge(asks, verdicts)
 	if refused < 0 {
 		refused = t.admit(asks, verdicts)
@@ -56,8 +56,8 @@ func (t *Table) Take(ms int64, asks []Ask, verdicts []Verdict) (refused int) {
 }
 
 // Peek says what Take would, and takes nothing.
-func (t *Table) Peek(ms int64, asks []Ask, verdicts []Verdict) (refused int) {
-	locked := t.lock(ms, asks)
+func (t *Table) Peek(now Instant, asks []Ask, verdicts []Verdict) (refused int) {
+	locked := t.lock(now, asks)
 	refused = t.judge(asks, verdicts)
 	t.unlock(locked)
 	return refused
@@ -67,11 +67,11 @@ func (t *Table) judge(asks []Ask, verdicts []Verdict) (refused int) {
 	for i := range asks {
 		a := &asks[i]
 		a.found = t.shards[a.shard].buckets[a.name()]
-		tokens := float64(a.Rule.Burst + 1)
+		a.backlog = 0
 		if a.found != nil {
-			tokens = a.found.limiter.TokensAt(a.at)
+			a.backlog = a.found.backlog(a.Rule, a.now)
 		}
-		verdicts[i] = a.Rule.judge(tokens)
+		verdicts[i] = a.Rule.judge(a.backlog)
 		if verdicts[i].Over && !a.Rule.Shadow {
 			return i
 		}
@@ -86,7 +86,7 @@ func (t *Table) admit(asks []Ask, verdicts []Verdict) (refused int) {
 		if a.found != nil {
 			continue
 		}
-		if a.found = t.shards[a.shard].add(a.name(), a.Rule, t.most); a.found == nil {
+		if a.found = t.shards[a.shard].add(a.name(), t.most); a.found == nil {
 			verdicts[i] = Verdict{NoRoom: true}
 			if !a.Rule.Lenient && !a.Rule.Shadow {
 				return i
@@ -94,15 +94,15 @@ func (t *Table) admit(asks []Ask, verdicts []Verdict) (refused int) {
 		}
 	}
 	for i := range asks {
-		if b := asks[i].found; b != nil {
-			b.limiter.AllowN(asks[i].at, 1) // takes nothing where a shadow is over
+		if a := &asks[i]; a.found != nil && !verdicts[i].Over {
+			a.found.set(a.Rule, a.now, a.backlog+a.Rule.Period)
 		}
 	}
 	return -1
 }
 
 // lock locks the shards of asks, always in the same order, and sets their clocks.
-func (t *Table) lock(ms int64, asks []Ask) (locked uint64) {
+func (t *Table) lock(now Instant, asks []Ask) (locked uint64) {
 	for i := range asks {
 		asks[i].shard = int(maphash.Comparable(t.seed, asks[i].Key) & uint64(len(t.shards)-1))
 		locked |= 1 << asks[i].shard
@@ -110,7 +110,7 @@ func (t *Table) lock(ms int64, asks []Ask) (locked uint64) {
 	for rest := locked; rest != 0; rest &= rest - 1 {
 		s := &t.shards[bits.TrailingZeros64(rest)]
 		s.mu.Lock()
-		s.now = max(s.now, ms)
+		s.now = max(s.now, now)
 		// Before any bucket is looked up: one that was found must not be dropped for another. An emptier shard is left to Sweep.
 		if len(s.buckets) > t.most/2 {
 			for range len(asks) + 1 {
@@ -119,7 +119,7 @@ func (t *Table) lock(ms int64, asks []Ask) (locked uint64) {
 		}
 	}
 	for i := range asks {
-		asks[i].at = time.UnixMilli(t.shards[asks[i].shard].now)
+		asks[i].now = t.shards[asks[i].shard].now
 	}
 	return locked
 }
@@ -132,12 +132,12 @@ func (t *Table) unlock(locked uint64) {
 
 func (a *Ask) name() name { return name{rule: a.Rule.id, key: a.Key} }
 
-// Sweep drops the buckets that have refilled by the instant ms and returns how many are left.
-func (t *Table) Sweep(ms int64) (left int) {
+// Sweep drops the buckets that are empty by the instant now and returns how many are left.
+func (t *Table) Sweep(now Instant) (left int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		s.now = max(s.now, ms)
+		s.now = max(s.now, now)
 		for s.drop() {
 		}
 		left += len(s.buckets)
@@ -146,7 +146,7 @@ func (t *Table) Sweep(ms int64) (left int) {
 	return left
 }
 
-// Forget drops the buckets of a rule that is no longer in use.
+// Forget drops the buckets of a rule, and of its heirs.
 func (t *Table) Forget(r *Rule) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -159,29 +159,29 @@ func (t *Table) Forget(r *Rule) {
 // shard is a part of the table under one lock.
 type shard struct {
 	mu      sync.Mutex
-	now     int64 // the latest instant seen, ms
+	now     Instant // the latest seen
 	buckets map[name]*bucket
 	due     heap
 	_       [64]byte // neighbours' locks on other cache lines
 }
 
 // add makes a bucket that is not there yet, or returns nil when there is no room for it.
-func (s *shard) add(n name, r *Rule, most int) *bucket {
+func (s *shard) add(n name, most int) *bucket {
 	if len(s.buckets) >= most {
 		return nil
 	}
-	b := &bucket{name: n, rule: r, limiter: r.limiter(), due: s.now}
+	b := &bucket{name: n, empty: s.now, due: s.now}
 	s.buckets[n] = b
 	s.due.push(b)
 	return b
 }
 
-// drop drops one bucket that has refilled, or reports that there is none.
+// drop drops one bucket that is empty, or reports that there is none.
 func (s *shard) drop() bool {
 	for len(s.due) > 0 && s.due[0].due <= s.now {
 		b := s.due[0]
-		if full := b.full(s.now); full > s.now {
-			b.due = full
+		if over := b.over(); over > s.now {
+			b.due = over
 			s.due.down(0)
 			continue
 		}

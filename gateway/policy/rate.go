@@ -15,25 +15,26 @@ type Rate struct {
 func (r Rate) PerSecond() float64 { return r.Requests / r.Per.Seconds() }
 
 const (
-	maxBacklog = 1 << 53 // a bucket counts in whole numbers below this, see fraction
+	maxBacklog = 1 << 53 // a bucket counts in whole numbers below this, see Fraction
 	maxCount   = 1_000_000_000
 )
 
-// fraction is the rate as the nginx edge counts it, count requests in period microseconds in lowest terms: it keeps what is in a bucket as a
-// whole number of which one request is period. lua/edge/sluice/policy/rate.lua is the same computation.
-func (r Rate) fraction() (count, period float64) {
+// Fraction is the rate as the limiters of both edges count it: count requests in period microseconds, in lowest terms. They keep what is in a bucket
+// as a whole number of which one request is period. A rate of more than nine digits is rounded down, so that its bound holds.
+// lua/edge/sluice/policy/rate.lua is the same computation.
+func (r Rate) Fraction() (count, period int64) {
 	scale := 1.0
 	for f := r.Requests; scale < 1e6 && f*scale != math.Trunc(f*scale); {
 		scale *= 10
 	}
-	count, period = math.Round(r.Requests*scale), float64(r.Per.Microseconds())*scale
-	common := gcd(count, period)
-	count, period = count/common, period/common
-	if count > maxCount {
-		over := count / maxCount
-		count, period = math.Floor(count/over), math.Ceil(period/over)
+	n, d := math.Round(r.Requests*scale), float64(r.Per.Microseconds())*scale
+	common := gcd(n, d)
+	n, d = n/common, d/common
+	if n > maxCount {
+		over := n / maxCount
+		n, d = math.Floor(n/over), math.Ceil(d/over)
 	}
-	return count, period
+	return int64(n), int64(d)
 }
 
 func gcd(a, b float64) float64 {

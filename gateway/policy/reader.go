@@ -157,7 +157,7 @@ func (r *reader) room(rule Rule, where place) {
 	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
 		return
 	}
-	if _, period := rule.Rate.fraction(); float64(rule.Burst+1)*period > maxBacklog {
+	if _, period := rule.Rate.Fraction(); float64(rule.Burst+1)*float64(period) > maxBacklog {
 		r.wrong(where, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.Burst,
 			math.Floor(float64(rule.Burst+1)/rule.Rate.PerSecond()/(365*24*3600)))
 	}
