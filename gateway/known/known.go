@@ -12,13 +12,13 @@ import (
 
 // Bounds of the memory.
 const (
-	MaxHolders = 1 << 20 // of a sale, 4 bytes each; of a sale with more nothing is repeated
+	MaxHolders = 2 << 20 // of a sale: 8 MiB; of a sale with more nothing is repeated
 	MaxSums    = 8 << 20 // of all sales together: 32 MiB
 	MaxSales   = 1024
 )
 
 const (
-	fetchTimeout = 5 * time.Second
+	fetchTimeout = 20 * time.Second       // a backend takes some two for a million
 	fetchRetry   = 500 * time.Millisecond // after a failure
 	fetchTooMany = 30 * time.Second       // after a list for which there is no room
 	listAge      = 30 * time.Second       // a list that is older is fetched again, and used until the new one is there

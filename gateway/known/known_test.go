@@ -296,7 +296,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		body = binary.BigEndian.AppendUint32(body, uint32(i))
 	}
 	w.body = body
-	for i := range 10 {
+	for i := range MaxSums/MaxHolders + 2 {
 		id := fmt.Sprint("drop-", i)
 		w.header = fmt.Sprintf("%s;accepted=1;count=%d", id, MaxHolders)
 		w.Learn(w.ms.Load(), w.ms.Load(), id, Told{State: SoldOut, TTL: time.Second, Holders: 1}, Answer{})
