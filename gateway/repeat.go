@@ -69,7 +69,7 @@ func (g *Gateway) repeat(ctx *fasthttp.RequestCtx, x *exchange, record *known.Re
 func (g *Gateway) learn(ctx *fasthttp.RequestCtx, x *exchange, err error) {
 	status := ctx.Response.StatusCode()
 	switch {
-	case err != nil:
+	case err != nil: // it was 503
 	case status == fasthttp.StatusAccepted:
 		if len(ctx.Response.Header.Peek("Idempotency-Replayed")) == 0 {
 			g.sales.Accepted(g.now(), x.sale)
@@ -83,7 +83,7 @@ func (g *Gateway) learn(ctx *fasthttp.RequestCtx, x *exchange, err error) {
 	}
 	// Whoever went to renew and got no clear answer may have an order all the same: he keeps the turn, and with it passes. Nor is a backend in trouble
 	// asked again for the same record.
-	if x.renews != nil && (err != nil || status >= fasthttp.StatusInternalServerError) {
+	if status >= fasthttp.StatusInternalServerError {
 		x.renews = nil
 	}
 }

@@ -118,6 +118,23 @@ func TestFailedFetchIsTriedAgainHalfASecondLater(t *testing.T) {
 	w.want("dan", Repeat)
 }
 
+func TestCloseEndsAFetchThatHangs(t *testing.T) {
+	w := newWorld(t)
+	w.waiting = make(chan struct{})
+	w.Learn(w.ms.Load(), w.ms.Load(), "drop", Told{State: SoldOut, TTL: time.Second, Holders: 1}, Answer{})
+	closed := make(chan struct{})
+	go func() { w.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Second):
+		t.Fatal("Close waits for a backend that does not answer")
+	}
+	w.Learn(w.ms.Load(), w.ms.Load(), "other", Told{State: SoldOut, TTL: time.Second, Holders: 1}, Answer{})
+	if n := w.fetched(); n != 1 {
+		t.Errorf("after Close a list was asked for")
+	}
+}
+
 func TestListThatIsNotOneIsRefused(t *testing.T) {
 	good := "\x00\x00\x00\x01\x00\x00\x00\x02"
 	for what, list := range map[string]struct{ header, body string }{
