@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redisconn"
 	"sluice/backend/sale"
+	"sluice/internal/problem"
 	"sluice/internal/token"
 )
 
@@ -44,7 +47,7 @@ const buyerHeader = "Buyer"
 
 // childConfig says what a child process serves.
 type childConfig struct {
-	what    string // bare, shared, full or hello
+	what    string // bare, shared, full, hello or soldout
 	listen  string
 	redis   string // URL
 	data    string // a folder of its own
@@ -120,6 +123,8 @@ func (c childConfig) serve() error {
 		return serveFiber(ctx, ln, bare(pipeline))
 	case "hello":
 		return serveFiber(ctx, ln, func(f *fiber.Ctx) error { return f.SendString("hello") })
+	case "soldout":
+		return serveFiber(ctx, ln, soldOut)
 	case "full":
 		return c.full(ctx, ln)
 	}
@@ -146,6 +151,23 @@ func bare(client redis.Scripter) fiber.Handler {
 		}
 		return f.Status(fiber.StatusAccepted).SendString(answer)
 	}
+}
+
+// soldOut answers as a backend does whose sale is over, with a thousand holders of whom nobody in the load is one.
+func soldOut(f *fiber.Ctx) error {
+	const holders = 1000
+	if strings.HasSuffix(f.Path(), "/holders") {
+		list := make([]byte, 0, 4*holders)
+		for i := range uint32(holders) {
+			list = binary.BigEndian.AppendUint32(list, i)
+		}
+		f.Set("Sluice-Holders", fmt.Sprintf("%s;accepted=%d;count=%d", saleID, holders, holders))
+		return f.Type("application/octet-stream").Send(list)
+	}
+	f.Set("Sluice-Sale", fmt.Sprintf("%s;state=sold_out;version=1;ttl=1000;holders=%d", saleID, holders))
+	f.Set(fiber.HeaderCacheControl, "no-store")
+	f.Set(fiber.HeaderContentType, problem.ContentType)
+	return f.Status(fiber.StatusConflict).Send(problem.New(problem.SoldOut, "Everything is sold.").Body())
 }
 
 func serveFiber(ctx context.Context, ln net.Listener, h fiber.Handler) error {
