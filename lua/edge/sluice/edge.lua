@@ -37,6 +37,8 @@ end
 function _M.init_worker()
   -- Retry-After is jittered, and workers that drew the same numbers would take the jitter out again.
   math.randomseed(ngx.now() * 1000 + ngx.worker.pid() * 7919)
+  -- A worker holds a few megabytes, most of them tokens it remembers: to look through those more seldom costs little memory. Default: 200.
+  collectgarbage("setpause", 400)
   count.start(ngx.shared.sluice_counters)
 end
 

@@ -85,18 +85,31 @@ function _M.new(policy)
         candidates[#candidates + 1] = rule
       end
     end
-    plans[method] = node(candidates, 1, {}, {})
+    plans[method] = { root = node(candidates, 1, {}, {}), memo = {}, memos = 0 }
   end
   return plans
 end
 
+-- Paths whose plan is remembered, for each method: a sale has few, and whoever makes up others has them forgotten again and again.
+local MEMOS = 256
+
+local function learn(tree, path)
+  local plan = walk(tree.root, path)
+  if tree.memos >= MEMOS then
+    tree.memo, tree.memos = {}, 0
+  end
+  tree.memo[path], tree.memos = plan, tree.memos + 1
+  return plan
+end
+
 -- find(plans, method, path_of) -> plan; path_of() gives the path, decoded and without a query, and is called only when it matters
 function _M.find(plans, method, path_of)
-  local at = plans[method] or plans[""]
-  if at.regex then
-    return walk(at, path_of())
+  local tree = plans[method] or plans[""]
+  if not tree.root.regex then
+    return tree.root
   end
-  return at
+  local path = path_of()
+  return tree.memo[path] or learn(tree, path)
 end
 
 return _M
