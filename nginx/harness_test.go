@@ -67,6 +67,18 @@ type edge struct {
 // startEdge runs the working tree's edge with this policy in front of backends until the test ends. change may alter its configuration.
 func startEdge(t *testing.T, policy string, change func(*Config), backends ...string) *edge {
 	t.Helper()
+	return startEdgeThat(t, policy, change, func(address string) bool {
+		response, err := http.Get("http://" + address + "/healthz")
+		if err == nil {
+			response.Body.Close()
+		}
+		return err == nil && response.StatusCode == 200
+	}, backends...)
+}
+
+// startEdgeThat is startEdge for an edge that does not speak plain HTTP: answers says whether it is up.
+func startEdgeThat(t *testing.T, policy string, change func(*Config), answers func(address string) bool, backends ...string) *edge {
+	t.Helper()
 	requireBinary(t)
 	dir := t.TempDir()
 	e := &edge{t: t, log: &logBuffer{}, policy: filepath.Join(dir, "policy.lua")}
@@ -101,11 +113,7 @@ func startEdge(t *testing.T, policy string, change func(*Config), backends ...st
 			t.Fatalf("the edge did not start: %v", err)
 		default:
 		}
-		response, err := http.Get(e.url("/healthz"))
-		if err == nil {
-			response.Body.Close()
-		}
-		return err == nil && response.StatusCode == 200
+		return answers(e.cfg.Listen)
 	})
 	return e
 }

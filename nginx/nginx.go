@@ -20,6 +20,9 @@ import (
 // MinSecret is the least length of a token secret, in bytes.
 const MinSecret = 32
 
+// DefaultPerClient is how many requests of one client may be under way at once.
+const DefaultPerClient = 1000
+
 // ErrConfig is wrapped by every error that the operator can mend by changing flags, the policy or the configuration files. The message is
 // one line a mistake.
 var ErrConfig = errors.New("edge")
@@ -30,15 +33,21 @@ type Config struct {
 	Upstreams []string // backends: host:port or http://host:port
 	Secret    string   // verifies HS256 tokens; at least MinSecret bytes. It is passed in the environment and written nowhere
 
-	Status  string        // host:port of a listener for /metrics, which clients must not reach; "" is none
-	Policy  string        // policy file; "" is lua/policy.lua of Root
-	Workers int           // worker processes; 0 is one a CPU
-	Root    string        // folder with nginx/ and lua/, used in place, so that a reload takes its changes; "" is the embedded files
-	Prefix  string        // folder for generated files, logs and the pid; made when missing. "" is a temporary one, which Reload cannot find
-	Binary  string        // nginx or openresty; "" finds it
-	Log     io.Writer     // nginx's error log; nil is os.Stderr
-	Access  string        // access log file; "" is logs/access.log in Prefix, "off" is none
-	Grace   time.Duration // how long requests may take to finish when Run is stopped; 0 is 20 s
+	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
+	Policy  string // policy file; "" is lua/policy.lua of Root
+	Workers int    // worker processes; 0 is one a CPU
+
+	PerClient     int    // requests of one client that may be under way at once; 0 is DefaultPerClient
+	ProxyProtocol bool   // every connection begins with a PROXY header, believed where it comes from the policy's trusted_proxies
+	TLSCert       string // PEM file of a certificate and its chain: the listener speaks TLS, and HTTP/2 too
+	TLSKey        string // PEM file of its key
+
+	Root   string        // folder with nginx/ and lua/, used in place, so that a reload takes its changes; "" is the embedded files
+	Prefix string        // folder for generated files, logs and the pid; made when missing. "" is a temporary one, which Reload cannot find
+	Binary string        // nginx or openresty; "" finds it
+	Log    io.Writer     // nginx's error log; nil is os.Stderr
+	Access string        // access log file; "" is logs/access.log in Prefix, "off" is none
+	Grace  time.Duration // how long requests may take to finish when Run is stopped; 0 is 20 s
 }
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$`)
@@ -76,7 +85,13 @@ func (c Config) checked() (Config, error) {
 	if c.Workers < 0 || c.Workers > 1024 {
 		wrong("--workers must be between 0 and 1024, and is %d", c.Workers)
 	}
-	for _, path := range []*string{&c.Policy, &c.Root, &c.Prefix, &c.Access} {
+	if c.PerClient < 0 || c.PerClient > 65535 {
+		wrong("--per-client must be between 1 and 65535, and is %d", c.PerClient)
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		wrong("--tls-cert and --tls-key go together")
+	}
+	for _, path := range []*string{&c.Policy, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey} {
 		if *path == "" || path == &c.Access && *path == "off" {
 			continue
 		}
@@ -94,6 +109,9 @@ func (c Config) checked() (Config, error) {
 	}
 	if c.Access == "" {
 		c.Access = "logs/access.log"
+	}
+	if c.PerClient == 0 {
+		c.PerClient = DefaultPerClient
 	}
 	if c.Grace == 0 {
 		c.Grace = 20 * time.Second

@@ -132,6 +132,7 @@ func runtimeFiles(c Config) map[string]string {
 		fmt.Fprintf(&http, "    server %s max_fails=2 fail_timeout=1s;\n", upstream)
 	}
 	http.WriteString("    keepalive 128;\n    keepalive_requests 100000;\n    keepalive_timeout 30s;\n}\n")
+	fmt.Fprintf(&http, "limit_conn sluice_clients %d;\n", c.PerClient)
 	if c.Access == "off" {
 		http.WriteString("access_log off;\n")
 	} else {
@@ -140,9 +141,21 @@ func runtimeFiles(c Config) map[string]string {
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
 	}
-	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": "listen " + c.Listen + " backlog=4096;\n"}
+	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c)}
 	if c.Status != "" {
 		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"
 	}
 	return texts
+}
+
+// listener is runtime/listen.conf.
+func listener(c Config) string {
+	options := " backlog=4096"
+	if c.ProxyProtocol {
+		options += " proxy_protocol"
+	}
+	if c.TLSCert == "" {
+		return "listen " + c.Listen + options + ";\n"
+	}
+	return fmt.Sprintf("listen %s%s ssl http2;\nssl_certificate \"%s\";\nssl_certificate_key \"%s\";\ninclude snippets/tls.conf;\n", c.Listen, options, c.TLSCert, c.TLSKey)
 }

@@ -133,6 +133,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		{"space before the colon", "GET / HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n", 400},
 		{"a zero byte in a header", "GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400},
 		{"a bare CR in a header", "GET / HTTP/1.1\r\nHost: x\r\nX: a\rTransfer-Encoding: chunked\r\n\r\n", 400},
+		{"bare line feeds", "POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n", 400},
 		{"no request line", "hello\r\n\r\n", 400},
 		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
 		{"HTTP/3.0 in words", "GET / HTTP/3.0\r\nHost: x\r\n\r\n", 400},
@@ -161,14 +162,6 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	// HTTP/1.0 needs no host, and HTTP/1.1, which the backend is spoken to, does.
 	if got := e.raw("GET /readyz HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK") || backend.requests()[0].host != "localhost" {
 		t.Errorf("HTTP/1.0 without a host: %q", got)
-	}
-	// A bare line feed ends a line for nginx, as RFC 9112 allows. What it passes on is spelt anew, so nobody behind it can read it otherwise.
-	got := e.raw("POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n")
-	if n := strings.Count(got, "HTTP/1.1 200 OK"); n != 2 {
-		t.Errorf("two requests with bare line feeds: %d answers in %q", n, got)
-	}
-	if got := backend.requests(); len(got) != 3 || got[1].body != "abc" || got[2].path != "/smuggled" {
-		t.Errorf("the backend got %+v", got)
 	}
 }
 

@@ -32,6 +32,8 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 			if cfg.Workers < 0 {
 				bad.add("--workers must not be negative")
 			}
+			bad.checkTLS(cfg.TLSCert, cfg.TLSKey)
+			bad.checkPerClient(cfg.PerClient)
 			if err := bad.err(); err != nil {
 				return err
 			}
@@ -52,6 +54,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
 	p.str(f, &cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
 	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
+	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS and HTTP/2")
 	f.StringVar(&cfg.Root, "root", workingRoot(), "folder that holds nginx/ and lua/; empty: the built-in files")
 	f.StringVar(&cfg.Status, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")

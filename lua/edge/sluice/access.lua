@@ -1,4 +1,4 @@
--- The access phase: finds the client and the rules of a request, asks limit/req for a verdict, and alone carries it out: only this module
+-- The access phase: finds the rules of a request, asks limit/req for a verdict, and alone carries it out: only this module
 -- exits, sleeps, or touches variables. Headers and bodies are made of those variables in nginx/snippets: that is many times cheaper than
 -- setting headers from Lua, and a flood of refusals is when it counts.
 --
@@ -6,9 +6,10 @@
 -- per-token limits need the verified subject. Then all buckets take the request in one turn, or none does. A request with a bad token has
 -- still used up its address's quota.
 
-local address = require "sluice.address"
+local client = require "sluice.client"
 local count = require("sluice.count").add
 local gcra = require "sluice.limit.gcra"
+local head = require "sluice.head"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local req = require "sluice.limit.req"
@@ -18,7 +19,7 @@ local ngx = ngx
 local ngx_var, ngx_exit = ngx.var, ngx.exit
 local get_method = ngx.req.get_method
 
-local networks, plans
+local plans
 
 -- The buckets of the request at hand, one for each rule of its plan; of no use once this worker has yielded.
 local keys = {}
@@ -30,7 +31,8 @@ function _M.init(p)
   for _, rule in ipairs(p.rules) do
     quota.prepare(rule)
   end
-  networks, plans = p.networks, plan.new(p)
+  client.init(p.networks)
+  plans = plan.new(p)
 end
 
 local function log(verdict, rule, left)
@@ -84,19 +86,6 @@ end
 
 local function path_of()
   return ngx_var.uri
-end
-
--- client() -> the client's address as bytes
-local function client()
-  local peer = ngx_var.binary_remote_addr
-  if #networks == 0 then
-    return address.client(networks, peer)
-  end
-  local bytes = address.client(networks, peer, ngx_var.http_x_forwarded_for)
-  if bytes ~= peer then
-    ngx_var.sluice_client = address.format(bytes)
-  end
-  return bytes
 end
 
 local function buyer()
@@ -153,12 +142,15 @@ local function tell(chosen, n)
 end
 
 function _M.run()
+  if not head.clean() then
+    return ngx_exit(400)
+  end
   local chosen = plan.find(plans, get_method(), path_of)
   local n, ips, rules = chosen.n, chosen.ips, chosen.rules
   if n == 0 then
     return
   end
-  fill(rules, 1, ips, address.bucket(client()))
+  fill(rules, 1, ips, ngx_var.sluice_key)
   if n > ips then
     local ok, i, detail = req.peek(rules, keys, ips)
     if not ok then

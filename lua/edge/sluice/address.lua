@@ -119,6 +119,14 @@ local function last_untrusted(networks, peer, forwarded)
   return peer
 end
 
+-- relayed(networks, peer, named) -> bytes: the peer, or who a load balancer names in its PROXY header, if it is trusted. named: text, or nil
+function _M.relayed(networks, peer, named)
+  if not named or named == "" or not trusted(networks, unmapped(peer)) then
+    return peer
+  end
+  return parse(named) or peer
+end
+
 -- client(networks, peer, forwarded) -> bytes. peer: bytes as nginx has them; forwarded: the X-Forwarded-For header or nil.
 -- One hop without a space around it, which is nearly every header, is read without a loop: LuaJIT compiles that together with its caller.
 function _M.client(networks, peer, forwarded)

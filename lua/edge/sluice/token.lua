@@ -180,7 +180,7 @@ end
 
 -- from_headers(authorization, token) -> raw token, or nil. A Bearer token in Authorization wins over the header `token`.
 function _M.from_headers(authorization, token)
-  if authorization then
+  if authorization and authorization ~= "" then
     if byte(authorization, 7) == SPACE and lower(sub(authorization, 1, 6)) == "bearer" then
       if byte(authorization, 8) ~= SPACE then
         return sub(authorization, 8)

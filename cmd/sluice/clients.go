@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"sluice/nginx"
+)
+
+// clientFlags are what both edges may be told of their clients. spoken is what a certificate makes them speak.
+func clientFlags(f *pflag.FlagSet, perClient *int, proxyProtocol *bool, cert, key *string, spoken string) {
+	f.IntVar(perClient, "per-client", nginx.DefaultPerClient, "requests of one client that may be under way at once")
+	f.BoolVar(proxyProtocol, "proxy-protocol", false, "every connection begins with a PROXY header (v1 or v2), believed if it comes from the policy's trusted_proxies")
+	f.StringVar(cert, "tls-cert", "", "certificate with its chain, PEM: speak "+spoken)
+	f.StringVar(key, "tls-key", "", "its key, PEM")
+}
+
+func (m *mistakes) checkPerClient(n int) {
+	if n < 1 || n > 65535 {
+		m.add("--per-client must be between 1 and 65535")
+	}
+}
+
+func (m *mistakes) checkTLS(cert, key string) {
+	if (cert == "") != (key == "") {
+		m.add("--tls-cert and --tls-key go together")
+	}
+}

@@ -1,0 +1,184 @@
+package nginx
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {} }`
+
+const buying = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100, match = { method = "POST", path = "/v1/sales/*/orders" } } } }`
+
+// One client may have so many requests under way, a client behind a trusted proxy being its own.
+func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
+	release := make(chan struct{})
+	backend := startBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
+	e := startEdge(t, trustingLoopback, func(c *Config) { c.PerClient = 2; c.Workers = 2 }, backend.addr)
+	held := make(chan answer, 3)
+	hold := func(client string) { go func() { held <- e.do("GET", "/v1/orders/1", "X-Forwarded-For", client) }() }
+	hold("2001:db8::1")
+	hold("2001:db8::2")
+	hold("192.0.2.1")
+	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend", func() bool { return len(backend.requests()) == 3 })
+
+	got := e.do("POST", "/v1/sales/1/orders", "X-Forwarded-For", "2001:db8::3")
+	want := strings.Replace(problemBody(429, "concurrency"), "right now", "at once", 1)
+	if got.status != 429 || got.body != want || got.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("the third of one /64: %d %s, want 429 %s", got.status, got.body, want)
+	}
+	if after := got.header.Get("Retry-After"); after != "1" && after != "2" {
+		t.Errorf("Retry-After is %q", after)
+	}
+	if got := e.do("GET", "/healthz", "X-Forwarded-For", "2001:db8::3"); got.status != 200 {
+		t.Errorf("/healthz: %d", got.status)
+	}
+	close(release)
+	for range 3 {
+		if got := <-held; got.status != 200 {
+			t.Errorf("a request that was under way got %d", got.status)
+		}
+	}
+	if got := e.do("GET", "/", "X-Forwarded-For", "2001:db8::3"); got.status != 200 {
+		t.Errorf("afterwards: %d", got.status)
+	}
+	if entry := e.logged(1, 429)[0]; entry["verdict"] != "deny" || entry["rule"] != "concurrency" || entry["remaining"] != "0" || entry["client"] != "2001:db8::3" {
+		t.Errorf("the log says %v", entry)
+	}
+}
+
+// The file for containers must say what sluice edge says.
+func TestTheContainersBoundIsTheDefault(t *testing.T) {
+	text, err := os.ReadFile("runtime/http.conf")
+	if want := fmt.Sprintf("\nlimit_conn sluice_clients %d;", DefaultPerClient); err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("runtime/http.conf does not say %q, %v", want, err)
+	}
+}
+
+// certificate writes a self-signed certificate for 127.0.0.1.
+func certificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots = x509.NewCertPool()
+	roots.AddCert(parsed)
+	return cert, key, roots
+}
+
+func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
+	cert, key, roots := certificate(t)
+	backend := echo(t)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	e := startEdgeThat(t, buying, func(c *Config) { c.TLSCert, c.TLSKey = cert, key }, func(address string) bool {
+		response, err := client.Get("https://" + address + "/healthz")
+		if err == nil {
+			response.Body.Close()
+		}
+		return err == nil && response.StatusCode == 200
+	}, backend.addr)
+	for _, c := range []struct {
+		name   string
+		header http.Header
+		path   string
+		status int
+	}{
+		{"a purchase", http.Header{"Authorization": {signed(t, "bo")}, "Idempotency-Key": {`"a"`}}, "/v1/sales/1/orders", 200},
+		{"no token", nil, "/v1/sales/1/orders", 401},
+		{"two keys", http.Header{"Authorization": {signed(t, "bo")}, "Idempotency-Key": {"a", "b"}}, "/v1/sales/1/orders", 400},
+		{"an odd path", nil, "/v1//sales", 400},
+		{"a head of 15 KiB", http.Header{"Accept": {strings.Repeat("a", 7500)}, "Origin": {strings.Repeat("b", 7500)}}, "/", 200},
+		{"a head of 17 KiB", http.Header{"Accept": {strings.Repeat("a", 6000)}, "Origin": {strings.Repeat("b", 6000)}, "Range": {strings.Repeat("c", 6000)}}, "/", 431},
+	} {
+		request, err := http.NewRequest("POST", "https://"+e.cfg.Listen+c.path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header = c.header
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.ProtoMajor != 2 || response.StatusCode != c.status || c.status >= 400 && string(body) != problemBody(c.status, "") {
+			t.Errorf("%s: %s %d %s, want %d over HTTP/2", c.name, response.Proto, response.StatusCode, body, c.status)
+		}
+	}
+	if got := backend.requests(); len(got) != 2 || got[0].header.Get("X-Forwarded-Proto") != "https" || got[0].header.Get("Idempotency-Key") != `"a"` {
+		t.Errorf("the backend got %d requests, the first with %q", len(got), got[0].header)
+	}
+	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
+	if conn, err := old.DialContext(context.Background(), "tcp", e.cfg.Listen); err == nil {
+		conn.Close()
+		t.Error("TLS 1.1 is spoken")
+	}
+}
+
+// A client that sends its head or its body a byte at a time, or stops, is left without an answer when its time is over: nginx has no phase in which
+// it could give one.
+func TestSlowClientsAreLetGo(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, open, nil, backend.addr)
+	deadline := time.Now().Add(15 * time.Second)
+	for name, sent := range map[string]string{
+		"in the head": "GET / HTTP/1.1\r\nHost: x\r\nA: ",
+		"in the body": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", e.cfg.Listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(deadline)
+			_, _ = io.WriteString(conn, sent)
+			start := time.Now()
+			got, err := bufio.NewReader(conn).ReadString('\n')
+			if took := time.Since(start); got != "" || took < 4*time.Second || took > 8*time.Second {
+				t.Errorf("after %v: %q, %v; want the end after 5 s", took, got, err)
+			}
+		})
+	}
+}
