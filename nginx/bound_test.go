@@ -147,7 +147,7 @@ func TestTwoWorkersRacingForOneBucketKeepTheBound(t *testing.T) {
 func race(t *testing.T, rate string, burst int) (first, last, admitted float64) {
 	t.Helper()
 	out := requireLua(t).everywhere(t, fmt.Sprintf(`
-		local req, clock = require "sluice.limit.req", require "sluice.clock"
+		local req, clock = require "sluice.limit.rules", require "sluice.clock"
 		local count, period = require("sluice.policy.rate").parse(%q)
 		local rules = { { count = count, period = period, tolerance = %d * period } }
 		local keys = { %q }
@@ -181,7 +181,8 @@ func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
 	server, stop := startLua(t, "1m")
 	defer stop()
 	_, err := server.try(`
-		require("sluice.limit.lock").acquire()
+		local zone = require "sluice.limit.zone"
+		zone.enter(zone.open(ngx.shared.sluice_buckets))
 		local ffi = require "ffi"
 		ffi.cdef "int kill(int pid, int signal);"
 		ffi.C.kill(ngx.worker.pid(), 9)
@@ -193,7 +194,7 @@ func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
 	for range 4 { // both workers, the new one too
 		got := server.run(t, `
 			local rule = { count = 1, period = 1000000, tolerance = 1e9 }
-			local ok, i, err = require("sluice.limit.req").admit({ rule }, { "after a death" }, 1)
+			local ok, i, err = require("sluice.limit.rules").admit({ rule }, { "after a death" }, 1)
 			return tostring(ok) .. " " .. tostring(err)
 		`)
 		if got != "true nil" {
@@ -206,14 +207,15 @@ func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
 func TestAWorkerStuckUnderTheLockIsNotWaitedFor(t *testing.T) {
 	key := fmt.Sprintf("stuck %d", time.Now().UnixNano())
 	got := requireLua(t).everywhere(t, fmt.Sprintf(`
-		local req, lock, clock, test = require "sluice.limit.req", require "sluice.limit.lock", require "sluice.clock", ngx.shared.test
+		local req, zone, clock, test = require "sluice.limit.rules", require "sluice.limit.zone", require "sluice.clock", ngx.shared.test
+		local buckets = zone.open(ngx.shared.sluice_buckets)
 		local key = %q
 		local from = clock.now()
 		if ngx.worker.id() == 0 then
-			lock.acquire()
+			zone.enter(buckets)
 			test:set(key, "held")
 			while test:get(key) ~= "done" and clock.now() - from < 5000000 do end
-			lock.release()
+			zone.leave(buckets)
 			return "released"
 		end
 		while not test:get(key) do end

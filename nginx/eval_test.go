@@ -47,6 +47,11 @@ func requireLua(t *testing.T) *luaServer {
 
 // startLua starts a server of its own with a zone of this size for buckets, for tests that leave something behind.
 func startLua(t *testing.T, zone string) (*luaServer, func()) {
+	return startLuaWith(t, "eval.conf", "sluice_buckets 1m", "sluice_buckets "+zone)
+}
+
+// startLuaWith starts a server from a file of testdata, in which one text is replaced by another.
+func startLuaWith(t *testing.T, name, old, replacement string) (*luaServer, func()) {
 	t.Helper()
 	bin := requireBinary(t)
 	dir, err := os.MkdirTemp("", "sluice-lua-")
@@ -58,13 +63,13 @@ func startLua(t *testing.T, zone string) (*luaServer, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, err := os.ReadFile("testdata/eval.conf")
+	conf, err := os.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
 		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.Symlink(root+"/lua", dir+"/lua"),
-		os.WriteFile(dir+"/nginx/eval.conf", []byte(strings.Replace(string(conf), "sluice_buckets 1m", "sluice_buckets "+zone, 1)), 0o644),
+		os.WriteFile(dir+"/nginx/"+name, []byte(strings.Replace(string(conf), old, replacement, 1)), 0o644),
 		os.WriteFile(dir+"/nginx/runtime/listen.conf", fmt.Appendf(nil, "listen 127.0.0.1:%d;", port), 0o644),
 	} {
 		if err != nil {
@@ -72,7 +77,7 @@ func startLua(t *testing.T, zone string) (*luaServer, func()) {
 		}
 	}
 	log := &logBuffer{}
-	cmd := exec.Command(bin.path, bin.args(dir, "eval.conf", "daemon off")...)
+	cmd := exec.Command(bin.path, bin.args(dir, name, "daemon off")...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	ended := make(chan error, 1)

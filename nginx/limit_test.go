@@ -80,7 +80,7 @@ func TestAFullZoneLeavesNoHalfMadeDecision(t *testing.T) {
 	server, stop := startLua(t, "32k")
 	defer stop()
 	got := server.run(t, `
-		local req, zone = require "sluice.limit.req", ngx.shared.sluice_buckets
+		local req, zone = require "sluice.limit.rules", ngx.shared.sluice_buckets
 		local function rule(lenient) return { count = 1, period = 1e6, tolerance = 1e9, lenient = lenient, failed = "error test" } end
 		local function show(ok, i, err) return ("%s %s %s"):format(tostring(ok), tostring(i), tostring(err)) end
 		local strict, out = rule(), {}
@@ -118,7 +118,7 @@ func TestExpiredBucketsMakeRoom(t *testing.T) {
 	server, stop := startLua(t, "32k")
 	defer stop()
 	got := server.run(t, `
-		local req, zone = require "sluice.limit.req", ngx.shared.sluice_buckets
+		local req, zone = require "sluice.limit.rules", ngx.shared.sluice_buckets
 		local slow, fast = { count = 1, period = 3600e6, tolerance = 0, failed = "error test" }, { count = 1, period = 1, tolerance = 0, failed = "error test" }
 		assert(req.admit({ slow }, { "long" }, 1))
 		local n = 0
@@ -133,7 +133,7 @@ func TestExpiredBucketsMakeRoom(t *testing.T) {
 
 func TestIdleBucketsExpire(t *testing.T) {
 	got := requireLua(t).run(t, `
-		local req = require "sluice.limit.req"
+		local req = require "sluice.limit.rules"
 		local rule = { count = 1, period = 60e6, tolerance = 60e6 * 9 }
 		local key = "idle" .. ngx.now()
 		for _ = 1, 3 do assert(req.admit({ rule }, { key }, 1)) end

@@ -1,4 +1,4 @@
--- The access phase: finds the rules of a request, asks limit/req for a verdict, and alone carries it out: only this module
+-- The access phase: finds the rules of a request, asks limit/rules for a verdict, and alone carries it out: only this module
 -- exits, sleeps, or touches variables. Headers and bodies are made of those variables in nginx/snippets: that is many times cheaper than
 -- setting headers from Lua, and a flood of refusals is when it counts.
 --
@@ -10,9 +10,9 @@ local client = require "sluice.client"
 local count = require("sluice.count").add
 local gcra = require "sluice.limit.gcra"
 local head = require "sluice.head"
+local limiter = require "sluice.limit.rules"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
-local req = require "sluice.limit.req"
 local token = require "sluice.token"
 
 local ngx = ngx
@@ -66,7 +66,7 @@ local function unavailable(rule, why)
   return ngx_exit(503)
 end
 
--- refused(ok, rule, detail): carries out what limit/req returned, when that was not true
+-- refused(ok, rule, detail): carries out what limit/rules returned, when that was not true
 local function refused(ok, rule, detail)
   if ok == nil then
     return unavailable(rule, detail)
@@ -100,9 +100,9 @@ end
 local limits, tightest, least, delay
 
 local function tell_one(i, rule)
-  local backlog = req.backlog[i]
+  local backlog = limiter.backlog[i]
   if rule.shadow then
-    if req.over[i] then
+    if limiter.over[i] then
       count(rule.denied)
       ngx_var.sluice_shadow = rule.name
     else
@@ -152,7 +152,7 @@ function _M.run()
   end
   fill(rules, 1, ips, ngx_var.sluice_key)
   if n > ips then
-    local ok, i, detail = req.peek(rules, keys, ips)
+    local ok, i, detail = limiter.peek(rules, keys, ips)
     if not ok then
       return refused(ok, rules[i], detail)
     end
@@ -161,7 +161,7 @@ function _M.run()
       ngx_var.sluice_buyer = subject
       fill(rules, ips + 1, n, subject)
     elseif chosen.enforced_token then
-      ok, i, detail = req.admit(rules, keys, ips)
+      ok, i, detail = limiter.admit(rules, keys, ips)
       if not ok then
         return refused(ok, rules[i], detail)
       end
@@ -173,7 +173,7 @@ function _M.run()
       end
     end
   end
-  local ok, i, detail = req.admit(rules, keys, n)
+  local ok, i, detail = limiter.admit(rules, keys, n)
   if not ok then
     return refused(ok, rules[i], detail)
   end

@@ -3,9 +3,8 @@
 
 local access = require "sluice.access"
 local count = require "sluice.count"
-local lock = require "sluice.limit.lock"
 local policy = require "sluice.policy"
-local req = require "sluice.limit.req"
+local rules = require "sluice.limit.rules"
 local token = require "sluice.token"
 require "sluice.status"
 
@@ -29,8 +28,7 @@ function _M.init()
   -- The way of a request through the edge is longer than what LuaJIT compiles in one piece by default (15, 4000, 500, 500).
   jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
   local p = _M.check()
-  lock.init(ngx.shared.sluice_state)
-  req.init(ngx.shared.sluice_buckets, ngx.shared.sluice_state)
+  rules.init(ngx.shared.sluice_buckets)
   access.init(p)
 end
 

@@ -29,7 +29,7 @@ function _M.prepare(rule)
   end
 end
 
--- limit(rule, backlog) -> one member of the field RateLimit, and how many requests are left. backlog: see limit/req.lua
+-- limit(rule, backlog) -> one member of the field RateLimit, and how many requests are left. backlog: see limit/rules.lua
 function _M.limit(rule, backlog)
   local left, wait = remaining(rule, backlog)
   return rule.quota_memo[left] or ('"%s";r=%d;t=%.0f'):format(rule.name, left, seconds(wait)), left

@@ -11,8 +11,18 @@ local floor = math.floor
 
 local _M = {}
 
--- decide(rule, now, tat, frac) -> allowed, backlog
--- backlog: what is in the bucket, in the unit above: after this request when it is allowed, without it when it is not.
+-- judge(rule, backlog) -> allowed, backlog
+-- backlog: what is in the bucket now, in the unit above; and what it holds after this request when it is allowed, without it when it is not.
+local function judge(rule, backlog)
+  if backlog > rule.tolerance then
+    return false, backlog
+  end
+  return true, backlog + rule.period
+end
+
+_M.judge = judge
+
+-- decide(rule, now, tat, frac) -> allowed, backlog: the same from a state
 function _M.decide(rule, now, tat, frac)
   local backlog = 0
   if tat then
@@ -21,10 +31,7 @@ function _M.decide(rule, now, tat, frac)
       backlog = 0
     end
   end
-  if backlog > rule.tolerance then
-    return false, backlog
-  end
-  return true, backlog + rule.period
+  return judge(rule, backlog)
 end
 
 -- state(rule, now, backlog) -> tat, frac: what to store after an allowed request

@@ -1,20 +1,24 @@
--- One lock for all workers: a robust, process-shared mutex of the C library, in a page of memory that the master maps before it forks.
--- It never yields, costs about 40 ns when nobody waits, and the kernel hands it on when a worker dies while holding it. A lock made
--- of ngx.shared.DICT:add with a time to live has neither quality: its timeout is judged by each worker's cached wall clock, and a
--- worker that is stopped for longer than that wakes up inside somebody else's turn. docs/adr has the comparison.
+-- One lock for all workers: a robust, process-shared mutex of the C library. It never yields, costs some tens of nanoseconds when nobody
+-- waits, and the kernel hands it on when a worker dies while holding it. A lock made of ngx.shared.DICT:add with a time to live has neither
+-- quality: its timeout is judged by each worker's cached wall clock, and a worker that is stopped for longer than that wakes up inside somebody
+-- else's turn. docs/adr has the comparison.
 --
--- The page outlives a reload, as the zones do: its address is kept in the zone `sluice_state`, and every worker of every generation
--- is a child of the one master that mapped it.
+-- The mutex lies in the memory of the zone that it guards, in a slab of its own, so it comes and goes with what it guards: over a reload
+-- both stay, and a zone of another size is another zone with another lock. Where it lies is an entry of the zone.
 
 local ffi = require "ffi"
 local clock = require "sluice.clock"
 
 local C = ffi.C
 local cast = ffi.cast
+local now_us = clock.now
 local tonumber = tonumber
 
-ffi.cdef [[
-void *sluice_mmap(void *at, size_t length, int protection, int flags, int fd, long offset) __asm__("mmap");
+ffi.cdef([[
+typedef struct { char mutex[64]; double swept; } sluice_lock_t;
+void *sluice_shdict_zone(void *udata) __asm__("ngx_]] .. ngx.config.subsystem .. [[_lua_ffi_shdict_udata_to_zone");
+void *sluice_slab_alloc(void *pool, size_t size) __asm__("ngx_slab_alloc");
+void sluice_slab_free(void *pool, void *p) __asm__("ngx_slab_free");
 int sluice_mutexattr_init(void *attr) __asm__("pthread_mutexattr_init");
 int sluice_mutexattr_setpshared(void *attr, int shared) __asm__("pthread_mutexattr_setpshared");
 int sluice_mutexattr_setrobust(void *attr, int robust) __asm__("pthread_mutexattr_setrobust");
@@ -23,11 +27,10 @@ int sluice_mutex_trylock(void *mutex) __asm__("pthread_mutex_trylock");
 int sluice_mutex_timedlock(void *mutex, const long *deadline) __asm__("pthread_mutex_timedlock");
 int sluice_mutex_consistent(void *mutex) __asm__("pthread_mutex_consistent");
 int sluice_mutex_unlock(void *mutex) __asm__("pthread_mutex_unlock");
-]]
+]])
 
-local PAGE = 4096
-local PROT_READ_WRITE = 3
-local MAP_SHARED_ANONYMOUS = 0x21
+local KEY = "sluice: lock"
+local SIZE = ffi.sizeof("sluice_lock_t")
 local SHARED, ROBUST = 1, 1
 local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
 
@@ -38,80 +41,157 @@ local SPINS = 200
 local WAIT = 200000 -- us
 local REST = 1000000 -- us
 
-local mutex -- void *
-local resting_until = 0 -- us, by clock.now()
+-- Whoever empties the zone (flush_all) takes the entry away, and a worker that starts then makes another lock. So each looks this often, in
+-- microseconds, whether the entry still names the lock it has.
+local LOOK_EVERY = 1000000
+
 local deadline = ffi.new("long[2]")
 
 local _M = {}
 
-local function map()
-  local page = C.sluice_mmap(nil, PAGE, PROT_READ_WRITE, MAP_SHARED_ANONYMOUS, -1, 0)
-  if page == cast("void *", -1) then
-    return nil, "mmap failed"
+-- memory(dict) -> pool, first, last: the slab pool of the dict and the addresses it spans
+local function memory(dict)
+  local zone = cast("void **", C.sluice_shdict_zone(dict[1]))
+  -- ngx_shm_zone_t begins with a pointer and an ngx_shm_t, which begins with address and size.
+  local first, size = tonumber(cast("uintptr_t", zone[1])), tonumber(cast("uintptr_t", zone[2]))
+  if size ~= dict:capacity() then
+    error("the shared memory of this nginx is laid out in a way that is not known here", 0)
   end
+  return zone[1], first, first + size
+end
+
+local function at(dict, address)
+  local _, first, last = memory(dict)
+  if type(address) ~= "number" or address < first or address > last - SIZE then
+    return nil, ('shdict abused by other users: the entry "%s" is not ours'):format(KEY)
+  end
+  return cast("sluice_lock_t *", address)
+end
+
+-- make(dict) -> address of a new lock
+local function make(dict)
   local attr = ffi.new("char[256]") -- larger than any pthread_mutexattr_t
+  local pool = memory(dict)
+  local p = C.sluice_slab_alloc(pool, SIZE)
+  if p == nil then
+    return nil, "no memory"
+  end
+  ffi.fill(p, SIZE)
   if C.sluice_mutexattr_init(attr) ~= 0
     or C.sluice_mutexattr_setpshared(attr, SHARED) ~= 0
     or C.sluice_mutexattr_setrobust(attr, ROBUST) ~= 0
-    or C.sluice_mutex_init(page, attr) ~= 0
+    or C.sluice_mutex_init(p, attr) ~= 0
   then
+    C.sluice_slab_free(pool, p)
     return nil, "this system has no robust mutex that processes can share"
   end
-  return page
+  return tonumber(cast("uintptr_t", p))
 end
 
--- init(state): call from init_by_lua, which the master runs before it forks. Errors when there can be no lock.
-function _M.init(state)
-  if jit.os ~= "Linux" then
-    error("the edge's lock is written for Linux, not for " .. jit.os, 0)
+-- find(dict) -> the address in the entry, made if need be
+local function find(dict)
+  local address = dict:get(KEY)
+  if address then
+    return address
   end
-  local address = state:get("lock")
+  local err
+  address, err = make(dict)
   if not address then
-    local page, err = map()
-    if not page then
-      error("the edge's lock: " .. err, 0)
-    end
-    address = tonumber(cast("uintptr_t", page))
-    local ok, why = state:safe_set("lock", address)
-    if not ok then
-      error("the edge's lock: zone sluice_state: " .. why, 0)
-    end
+    return nil, err
   end
-  mutex = cast("void *", address)
+  local ok
+  ok, err = dict:safe_add(KEY, address)
+  if ok then
+    return address
+  end
+  C.sluice_slab_free(memory(dict), cast("void *", address))
+  if err == "exists" then -- another worker was faster
+    return dict:get(KEY)
+  end
+  return nil, err
 end
 
--- wait() -> the result of the last try
-local function wait()
+-- of(dict) -> the lock of a shared dict, the same for all workers; or nil, err. It may be called in any phase, by the master too.
+function _M.of(dict)
+  if jit.os ~= "Linux" then
+    return nil, "the lock is written for Linux, not for " .. jit.os
+  end
+  local done, address, err = pcall(find, dict)
+  if not done then
+    return nil, tostring(address)
+  end
+  if not address then
+    return nil, err
+  end
+  local p
+  p, err = at(dict, address)
+  if not p then
+    return nil, err
+  end
+  return { dict = dict, address = address, p = p, look_at = 0, resting_until = 0 }
+end
+
+-- wait(lock) -> the result of the last try
+local function wait(lock)
   local rc = EBUSY
   for _ = 1, SPINS do
-    rc = C.sluice_mutex_trylock(mutex)
+    rc = C.sluice_mutex_trylock(lock.p)
     if rc ~= EBUSY then
       break
     end
   end
-  if rc == EBUSY and clock.now() >= resting_until then
+  if rc == EBUSY and now_us() >= lock.resting_until then
     clock.deadline(WAIT, deadline)
-    rc = C.sluice_mutex_timedlock(mutex, deadline)
+    rc = C.sluice_mutex_timedlock(lock.p, deadline)
     if rc == ETIMEDOUT then
-      resting_until = clock.now() + REST
+      lock.resting_until = now_us() + REST
     end
   end
   return rc
 end
 
--- acquire() -> true, or nil and why: another worker has held the lock for too long
-function _M.acquire()
-  local rc = C.sluice_mutex_trylock(mutex)
-  if rc == EBUSY then
-    rc = wait()
+local acquire
+
+-- look(lock, now) -> now, or what acquire says of the lock that has taken the place of this one. Call it under the lock.
+local function look(lock, now)
+  lock.look_at = now + LOOK_EVERY
+  local address = lock.dict:get(KEY)
+  if address == lock.address then
+    return now
   end
-  if rc == 0 then
-    return true
+  if not address then -- should there be no room for the entry, the next look finds some
+    local _, err = lock.dict:safe_add(KEY, lock.address)
+    if err ~= "exists" then
+      return now
+    end
+    address = lock.dict:get(KEY)
+  end
+  local p, err = at(lock.dict, address)
+  C.sluice_mutex_unlock(lock.p)
+  if not p then
+    return nil, err
+  end
+  lock.address, lock.p = address, p
+  return acquire(lock)
+end
+
+-- acquire(lock) -> the time (clock.now) at which the turn begins; or nil and why: another worker has held the lock for too long
+function acquire(lock)
+  local rc = C.sluice_mutex_trylock(lock.p)
+  if rc == EBUSY then
+    rc = wait(lock)
   end
   if rc == EOWNERDEAD then
     -- Its owner died in its turn. A bucket is one entry of the zone and is written by one call, so there is nothing to repair.
-    C.sluice_mutex_consistent(mutex)
-    return true
+    C.sluice_mutex_consistent(lock.p)
+    rc = 0
+  end
+  if rc == 0 then
+    local now = now_us()
+    if now < lock.look_at then
+      return now
+    end
+    return look(lock, now)
   end
   if rc == ETIMEDOUT or rc == EBUSY then
     return nil, "another worker holds the lock"
@@ -119,8 +199,20 @@ function _M.acquire()
   return nil, "the lock failed with error " .. rc
 end
 
-function _M.release()
-  C.sluice_mutex_unlock(mutex)
+_M.acquire = acquire
+
+function _M.release(lock)
+  C.sluice_mutex_unlock(lock.p)
+end
+
+-- may_sweep(lock, now, every) -> true, at most once in so many microseconds for all workers together. Call it under the lock.
+function _M.may_sweep(lock, now, every)
+  local p = lock.p
+  if p.swept ~= 0 and now < p.swept + every then
+    return false
+  end
+  p.swept = now
+  return true
 end
 
 return _M

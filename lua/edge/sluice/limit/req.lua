@@ -1,223 +1,172 @@
--- Admits or refuses one request under several rules at once, exactly, for all workers together. It decides and returns: it never
--- sleeps, exits or touches a header.
+-- Limits the rate of requests per key, exactly, for all workers together: any interval of length L admits at most rate*L + burst + 1.
 --
--- The caller passes parallel arrays: rules (see policy.lua), keys (which bucket of each rule), and how many. They may be reused from
--- call to call, as the results are: nothing here yields, and no table is made for a request.
+-- It has the interface of OpenResty's resty.limit.req and can take its place, also under resty.limit.traffic. It needs this folder on
+-- lua_package_path, a shared dict and Linux, and nothing else of sluice: no configuration, no policy, no line in init_by_lua. What differs is in
+-- docs/edge-bound.md: idle keys expire; a full dict refuses a new key and pushes out no other; the dict has one entry more, "sluice: lock".
 --
--- All buckets are read, judged and written in one turn under one lock, so a refusal by any rule takes nothing from the others.
--- Only the safe_ forms write the zone: a live bucket is never pushed out by a new one. When there is no room the new one is not
--- admitted, unless its rule says on_error = "allow".
+-- Several limits on one request are better asked together, see limit/rules.lua: there a refusal by one takes nothing from the others.
 
+local ffi = require "ffi"
 local clock = require "sluice.clock"
+local fraction = require "sluice.limit.fraction"
 local gcra = require "sluice.limit.gcra"
-local lock = require "sluice.limit.lock"
+local zone = require "sluice.limit.zone"
 
-local decide, state_of, wait_of, empty_in = gcra.decide, gcra.state, gcra.wait, gcra.empty_in
-local count = require("sluice.count").add
-local acquire, release = lock.acquire, lock.release
+local ngx_shared = ngx.shared
+local assert, error, pcall, setmetatable, type = assert, error, pcall, setmetatable, type
+local cast, to_string = ffi.cast, ffi.string
+local ceil, max = math.ceil, math.max
+local empty_in, excess_of, judge = gcra.empty_in, gcra.excess, gcra.judge
+local enter, leave, put = zone.enter, zone.leave, zone.put
 local now_us = clock.now
-local pcall = pcall
 
--- An idle bucket expires this long after it is empty, in seconds. Zones judge a time to live by each worker's cached clock, which is as
--- old as that worker's turn of the event loop: the margin is far above any such turn.
-local MARGIN = 5
+-- What an entry of the dict holds: how much was in the bucket at an instant, in gcra's unit, and the period that makes this a number of requests.
+-- An object's rate may change from call to call, and requests are what is kept then.
+local record = ffi.new("struct { double last, backlog, period; }")
+local RECORD = ffi.typeof("const struct { double last, backlog, period; } *")
+local SIZE = ffi.sizeof(record)
 
--- The zone is swept of expired buckets when it is full, but at most this often, in seconds: a sweep walks the zone under its lock.
-local SWEEP_EVERY = 1
+local zones = {} -- by name of the dict
 
-local buckets, state -- zones
+local _M = {}
+local mt = { __index = _M }
 
--- Per rule of the latest call, in the caller's order.
--- backlog: what its bucket holds now (gcra's unit), or false where the rule was passed over because its bucket could not be used.
--- over: true where a shadow rule would have refused.
-local backlog, over = {}, {}
-
--- What was there before this turn, for taking its writes back.
-local old_tat, old_frac = {}, {}
-
-local _M = { backlog = backlog, over = over }
-
-function _M.init(bucket_zone, state_zone)
-  buckets, state = bucket_zone, state_zone
-end
-
--- read(i, key) -> tat, frac (tat is nil for an empty bucket); or nil, nil, err
-local function read(i, key)
-  local tat, frac = buckets:get(key)
-  if tat == nil then
-    old_tat[i], old_frac[i] = nil, 0
-    return nil, 0, frac
-  end
-  frac = frac or 0
-  old_tat[i], old_frac[i] = tat, frac
-  return tat, frac
-end
-
--- sweep() -> true when it may have made room
-local function sweep()
-  if not state:safe_add("swept", true, SWEEP_EVERY) then
-    return false
-  end
-  buckets:flush_expired()
-  return true
-end
-
-local function put(key, tat, frac, ttl)
-  local ok, err = buckets:safe_set(key, tat, ttl, frac)
-  if not ok and err == "no memory" and sweep() then
-    ok, err = buckets:safe_set(key, tat, ttl, frac)
-  end
-  return ok, err
-end
-
--- take_back(keys, n, now): undoes what this turn has written in the first n buckets
-local function take_back(keys, n, now)
-  for i = 1, n do
-    if backlog[i] and not over[i] then
-      local tat = old_tat[i]
-      if tat then
-        local left = (tat - now) / 1000000
-        buckets:safe_set(keys[i], tat, (left > 0 and left or 0) + MARGIN, old_frac[i])
-      else
-        buckets:delete(keys[i])
-      end
+-- new(dict_name, rate, burst) -> object; or nil, err. rate is above 0, in requests per second; burst is how many above it are still admitted.
+function _M.new(dict_name, rate, burst)
+  local opened = zones[dict_name]
+  if not opened then
+    local dict = ngx_shared[dict_name]
+    if not dict then
+      return nil, "shared dict not found"
     end
-  end
-end
-
--- write_one(i, rule, key, now) -> true, or nil, err where the rule may not be passed over
-local function write_one(i, rule, key, now)
-  local b = backlog[i]
-  if not b or over[i] then
-    return true
-  end
-  local tat, frac = state_of(rule, now, b)
-  local ok, err = put(key, tat, frac, empty_in(rule, b) / 1000000 + MARGIN)
-  if ok then
-    return true
-  end
-  count(rule.failed)
-  backlog[i] = false
-  if rule.lenient then
-    return true
-  end
-  return nil, err
-end
-
--- judge_one(i, rule, key, now) -> true; false, wait; nil, err
-local function judge_one(i, rule, key, now)
-  local tat, frac, err = read(i, key)
-  over[i] = false
-  if err then
-    count(rule.failed)
-    backlog[i] = false
-    if rule.lenient then
-      return true
+    local err
+    opened, err = zone.open(dict)
+    if not opened then
+      return nil, err
     end
-    return nil, err
+    zones[dict_name] = opened
   end
-  local allowed, b = decide(rule, now, tat, frac)
-  backlog[i] = b
+  assert(rate > 0 and burst >= 0)
+  local self = setmetatable({ zone = opened, burst = burst }, mt)
+  self:set_rate(rate)
+  return self
+end
+
+-- set_rate(rate): from the next call on
+function _M.set_rate(self, rate)
+  assert(rate > 0)
+  self.count, self.period = fraction.of(rate)
+  self.tolerance = self.burst * self.period
+end
+
+-- set_burst(burst): from the next call on
+function _M.set_burst(self, burst)
+  self.burst = burst
+  self.tolerance = burst * self.period
+end
+
+-- read(self, key, now) -> backlog, whether it was written at another rate; or nil, err. The backlog of a key that is not there is 0, nil.
+local function read(self, key, now)
+  local v, err = self.zone.dict:get(key)
+  if v == nil then
+    if type(err) == "string" then
+      return nil, err
+    end
+    return 0
+  end
+  if type(v) ~= "string" or #v ~= SIZE then
+    return nil, "shdict abused by other users"
+  end
+  local r = cast(RECORD, v)
+  local backlog, period, changed = r.backlog, r.period, false
+  if period ~= self.period then
+    backlog, changed = ceil(backlog * (self.period / period)), true
+  end
+  return max(backlog - (now - r.last) * self.count, 0), changed
+end
+
+local function write(self, key, now, backlog)
+  record.last, record.backlog, record.period = now, backlog, self.period
+  return put(self.zone, now, key, to_string(record, SIZE), empty_in(self, backlog), 0)
+end
+
+-- answer(self, backlog) -> delay (s), excess (requests)
+local function answer(self, backlog)
+  return excess_of(self, backlog) / 1000000, (backlog - self.period) / self.period
+end
+
+local function look(self, key, now)
+  local backlog, changed = read(self, key, now)
+  if not backlog then
+    return nil, changed
+  end
+  local allowed
+  allowed, backlog = judge(self, backlog)
   if not allowed then
-    if not rule.shadow then
-      return false, wait_of(rule, b)
-    end
-    over[i] = true
+    return nil, "rejected"
   end
-  return true
+  return answer(self, backlog)
 end
 
--- Nearly every request has one rule or two, and these are written out below: LuaJIT gives up on loops that run once or twice, and would
--- interpret what it could compile.
-
--- judge(rules, keys, n, now) -> true; false, i, wait; nil, i, err
-local function judge(rules, keys, n, now)
-  local ok, detail = judge_one(1, rules[1], keys[1], now)
-  if not ok then
-    return ok, 1, detail
+local function take(self, key, now)
+  local backlog, changed = read(self, key, now)
+  if not backlog then
+    return nil, changed
   end
-  if n == 1 then
-    return true
-  end
-  ok, detail = judge_one(2, rules[2], keys[2], now)
-  if not ok then
-    return ok, 2, detail
-  end
-  for i = 3, n do
-    ok, detail = judge_one(i, rules[i], keys[i], now)
+  local allowed
+  allowed, backlog = judge(self, backlog)
+  if allowed then
+    local ok, err = write(self, key, now, backlog)
     if not ok then
-      return ok, i, detail
+      return nil, err
     end
+    return answer(self, backlog)
   end
-  return true
+  if changed then
+    write(self, key, now, backlog) -- or it might expire when it would have been empty at the rate before
+  end
+  return nil, "rejected"
 end
 
--- write(rules, keys, n, now) -> true; nil, i, err
-local function write(rules, keys, n, now)
-  local ok, err = write_one(1, rules[1], keys[1], now)
-  if not ok then
-    return nil, 1, err
+local function give_back(self, key, now)
+  local backlog, changed = read(self, key, now)
+  if not backlog then
+    return nil, changed
   end
-  if n == 1 then
-    return true
+  if changed == nil then
+    return nil, "not found"
   end
-  ok, err = write_one(2, rules[2], keys[2], now)
-  if not ok then
-    take_back(keys, 1, now)
-    return nil, 2, err
-  end
-  for i = 3, n do
-    ok, err = write_one(i, rules[i], keys[i], now)
-    if not ok then
-      take_back(keys, i - 1, now)
-      return nil, i, err
-    end
-  end
-  return true
+  return write(self, key, now, max(backlog - self.period, 0))
 end
 
-local function turn(rules, keys, n)
-  local now = now_us()
-  local ok, i, detail = judge(rules, keys, n, now)
-  if ok then
-    return write(rules, keys, n, now)
-  end
-  return ok, i, detail
-end
-
--- peek(rules, keys, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds; or nil, i, err
--- Takes nothing and takes no lock: good for turning a flood away before anything dear is done for it. A `true` promises nothing.
-function _M.peek(rules, keys, n)
-  if n == 0 then
-    return true
-  end
-  return judge(rules, keys, n, now_us())
-end
-
--- admit(rules, keys, n) -> true; or false, i, wait as for peek; or nil, i, err: the bucket of rule i could not be used and the rule says deny
--- After true, every bucket has taken the request, except where `backlog` or `over` say otherwise. After anything else, none has.
-function _M.admit(rules, keys, n)
-  if n == 0 then
-    return true
-  end
-  local held, why = acquire()
-  if not held then
-    for i = 1, n do
-      over[i], backlog[i] = false, false
-      count(rules[i].failed)
-      if not rules[i].lenient then
-        return nil, i, why
-      end
-    end
-    return true
+-- alone(f, self, key) -> what f(self, key, now) returns, with the zone to itself
+local function alone(f, self, key)
+  local now, why = enter(self.zone)
+  if not now then
+    return nil, why
   end
   -- A protected call, because an error that left the lock behind would stop every worker.
-  local done, ok, i, detail = pcall(turn, rules, keys, n)
-  release()
-  if done then
-    return ok, i, detail
+  local done, a, b = pcall(f, self, key, now)
+  leave(self.zone)
+  if not done then
+    error(a, 0)
   end
-  error(ok, 0)
+  return a, b
+end
+
+-- incoming(key, commit) -> delay, excess: the request may pass, after `delay` seconds if it is to keep to the rate, being the `excess`-th above it;
+-- or nil, "rejected"; or nil, err: the bucket could not be used. Nothing is taken unless commit is true. It never sleeps: the caller does.
+function _M.incoming(self, key, commit)
+  if not commit then
+    return look(self, key, now_us())
+  end
+  return alone(take, self, key)
+end
+
+-- uncommit(key) -> true; or nil, err. Gives back what the latest incoming(key, true) has taken; call it at once or not at all.
+function _M.uncommit(self, key)
+  assert(key)
+  return alone(give_back, self, key)
 end
 
 return _M

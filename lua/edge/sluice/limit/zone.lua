@@ -1,0 +1,46 @@
+-- A shared dict that holds buckets, with the lock around it and the care for its room. Buckets that are over expire; when there is no room all the
+-- same, a new bucket is refused: only the safe_ forms write, so a live bucket is never pushed out by another one.
+
+local lock = require "sluice.limit.lock"
+
+local acquire, release, may_sweep = lock.acquire, lock.release, lock.may_sweep
+
+-- An idle bucket expires this long after it is empty, in seconds. Zones judge a time to live by each worker's cached clock, which is as
+-- old as that worker's turn of the event loop: the margin is far above any such turn.
+local MARGIN = 5
+
+-- The zone is swept of expired buckets when it is full, but at most this often, in microseconds: a sweep walks the zone under its lock.
+local SWEEP_EVERY = 1000000
+
+local _M = {}
+
+-- open(dict) -> zone; or nil, err. Zones of one dict, in whatever worker, have one lock.
+function _M.open(dict)
+  local held, err = lock.of(dict)
+  if not held then
+    return nil, err
+  end
+  return { dict = dict, lock = held }
+end
+
+-- enter(zone) -> now (us): the caller has the zone for itself until leave, and must not yield; or nil, why
+function _M.enter(zone)
+  return acquire(zone.lock)
+end
+
+function _M.leave(zone)
+  release(zone.lock)
+end
+
+-- put(zone, now, key, value, us, flags) -> ok, err: writes a bucket that is empty in so many microseconds. Call it between enter and leave.
+function _M.put(zone, now, key, value, us, flags)
+  local dict, ttl = zone.dict, us / 1000000 + MARGIN
+  local ok, err = dict:safe_set(key, value, ttl, flags)
+  if not ok and err == "no memory" and may_sweep(zone.lock, now, SWEEP_EVERY) then
+    dict:flush_expired()
+    ok, err = dict:safe_set(key, value, ttl, flags)
+  end
+  return ok, err
+end
+
+return _M
