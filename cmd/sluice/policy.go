@@ -8,10 +8,12 @@ import (
 	"sluice/gateway/policy"
 )
 
+const defaultPolicy = "lua/policy.lua"
+
 func (p *program) policyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "Check an edge policy",
+		Short: "Check an edge policy, or try it on recorded traffic",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(&cobra.Command{
@@ -22,7 +24,7 @@ func (p *program) policyCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			file := p.getenv(envPolicy)
 			if file == "" {
-				file = "lua/policy.lua"
+				file = defaultPolicy
 			}
 			if len(args) == 1 {
 				file = args[0]
@@ -35,5 +37,6 @@ func (p *program) policyCommand() *cobra.Command {
 			return nil
 		},
 	})
+	c.AddCommand(p.replayCommand())
 	return c
 }
