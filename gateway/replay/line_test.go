@@ -52,7 +52,7 @@ func TestParseUnderstandsEveryLog(t *testing.T) {
 	} {
 		var p Parser
 		var l Line
-		got := ""
+		var got string
 		if err := p.Parse([]byte(c.line), &l); err != nil {
 			got = err.Error()
 		} else {

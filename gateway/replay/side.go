@@ -64,12 +64,13 @@ func newSide(p *policy.Policy, capacity int) *side {
 }
 
 func limiterOf(r policy.Rule) *limit.Rule {
-	return limit.NewRule(limit.Rule{PerSecond: r.Rate.PerSecond(), Burst: r.Burst, Delay: r.Delay,
+	count, period := r.Rate.Fraction()
+	return limit.NewRule(limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay,
 		Shadow: r.Mode == policy.Shadow, Lenient: r.OnError == policy.Allow})
 }
 
 // instant is a time of the log as the limiter counts it.
-func instant(ms int64) int64 { return ms }
+func instant(ms int64) limit.Instant { return limit.Instant(ms * 1000) }
 
 // drop makes room of the buckets that have refilled.
 func (s *side) drop(ms int64) {
