@@ -1,11 +1,7 @@
 // Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints ratios: absolute numbers
 // of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
 //
-<<<<<<< HEAD
 //	go run . speed  [--only purchase,edge,limits,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
-=======
-//	go run . speed  [--only purchase,edge,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
->>>>>>> 5e4694b (bench: the Go gateway next to Caddy, net/http, fasthttp and nginx)
 //	go run . memory [--buyers n] [--json]
 package main
 
@@ -22,11 +18,7 @@ import (
 	"time"
 )
 
-<<<<<<< HEAD
 const usage = `usage: bench speed  [--only purchase,edge,limits,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
-=======
-const usage = `usage: bench speed  [--only purchase,edge,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
->>>>>>> 5e4694b (bench: the Go gateway next to Caddy, net/http, fasthttp and nginx)
        bench memory [--buyers n] [--json]
 `
 
@@ -37,11 +29,7 @@ var contests = []struct {
 }{
 	{"purchase", purchase},
 	{"edge", edge},
-<<<<<<< HEAD
 	{"limits", limits},
-=======
-	{"gateway", gateways},
->>>>>>> 5e4694b (bench: the Go gateway next to Caddy, net/http, fasthttp and nginx)
 	{"orders", orders},
 	{"queue", drain},
 }
@@ -105,11 +93,7 @@ func (e usageError) Error() string { return string(e) }
 
 func speed(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("speed", flag.ContinueOnError)
-<<<<<<< HEAD
 	only := flags.String("only", "", "comma-separated: purchase, edge, limits, orders, queue (default: all)")
-=======
-	only := flags.String("only", "", "comma-separated: purchase, edge, gateway, orders, queue (default: all)")
->>>>>>> 5e4694b (bench: the Go gateway next to Caddy, net/http, fasthttp and nginx)
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
 	asJSON := flags.Bool("json", false, "print JSON instead of a table")

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config is what a Gateway is made of. Upstreams, Secret and one of the policies are needed; everything else has a default.
+// Config is what a Gateway is made of. Upstreams, one of the policies, and Secret, TokenKeys or both are needed; everything else has a default.
 type Config struct {
 	Listen    string   // host:port for Run
 	Upstreams []string // backends: host:port or http://host:port, at most 64
@@ -17,7 +17,8 @@ type Config struct {
 	PolicyPath   string // the policy file; it is read again when it changes
 	PolicySource []byte // the policy itself, where there is no file
 
-	Secret string // the tokens are signed with it; 32 bytes at least
+	Secret    string // HS256 tokens without a kid are signed with it; 32 bytes at least
+	TokenKeys string // a JWK Set file of the keys that other tokens are signed with; it is read again when it changes
 
 	Logger    *slog.Logger          // default: none
 	AccessLog io.Writer             // gets one JSON object a request, as the nginx edge writes it, about once a second; default: none

@@ -56,11 +56,13 @@ func New(config Config) (*Gateway, error) {
 	g.timeouts.get, g.timeouts.other, g.timeouts.silence = config.GetTimeout, config.PostTimeout, config.SilenceTimeout
 	g.exchanges.New = func() any { return &exchange{gateway: g} }
 	var errs []error
-	key, err := token.NewKey(config.Secret)
+	keys, err := token.Open(config.TokenKeys, config.Secret)
 	if err != nil {
 		errs = append(errs, err)
+	} else if private := keys.Set().Private(); len(private) > 0 {
+		g.log.Warn("the file of token keys holds private parts, which no edge needs", "keys", private)
 	}
-	g.verifier = newVerifier(key, limit.NewNamer())
+	g.verifier = newVerifier(keys, limit.NewNamer())
 	if g.metrics, err = newMetrics(config.Registry); err != nil {
 		errs = append(errs, fmt.Errorf("gateway: metrics: %w", err))
 	}
@@ -203,9 +205,10 @@ func (g *Gateway) housekeep(ctx context.Context) {
 	}
 }
 
-// runOnce does what is due once a second: a changed policy is taken over, the log written, and buckets and connections that are of no more use dropped.
+// runOnce does what is due once a second: a changed policy and changed keys are taken over, the log written, and buckets and connections that are of no more use dropped.
 func (g *Gateway) runOnce() {
 	g.reload()
+	g.reloadKeys()
 	g.access.flush()
 	g.metrics.buckets.Set(float64(g.table.Sweep(g.instant())))
 	g.sales.Sweep(g.now())

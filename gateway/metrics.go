@@ -19,6 +19,7 @@ type metrics struct {
 	buckets      prometheus.Gauge
 	streams      prometheus.Gauge
 	reloads      *prometheus.CounterVec // by result: ok, error
+	keyReloads   *prometheus.CounterVec // likewise, of token keys
 	upstream     *prometheus.CounterVec // by upstream and failure: dial, broken, timeout, garbled
 	repeated     *prometheus.CounterVec // by state of the sale: sold_out, scheduled, paused, closed
 	lists        *prometheus.CounterVec // by result: ok, error
@@ -47,6 +48,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		buckets:      gauge("buckets", "Live buckets of all rules."),
 		streams:      gauge("streams", "Event streams that are open."),
 		reloads:      vector("policy_reloads_total", "Times that a changed policy was read.", "result"),
+		keyReloads:   vector("token_key_reloads_total", "Times that a changed file of token keys was read.", "result"),
 		repeated:     vector("repeated_refusals_total", "Purchases answered from memory, by the state of their sale.", "state"),
 		lists:        vector("holder_lists_total", "Lists of a sale's holders that were fetched from a backend.", "result"),
 		holders:      gauge("holders", "Holders of orders in memory, of all sales, 4 bytes each."),
@@ -63,7 +65,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.upstream,
+	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.keyReloads, m.upstream,
 		m.repeated, m.lists, m.holders} {
 		errs = append(errs, registry.Register(c))
 	}

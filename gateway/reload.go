@@ -59,3 +59,15 @@ func (g *Gateway) reload() {
 	g.metrics.reloads.WithLabelValues("ok").Inc()
 	g.log.Info("the policy has changed", "rules", len(p.Rules))
 }
+
+// reloadKeys takes over a file of token keys that has changed. A bad one is logged once, and the old keys stay.
+func (g *Gateway) reloadKeys() {
+	switch changed, err := g.verifier.keys.Reload(); {
+	case err != nil:
+		g.metrics.keyReloads.WithLabelValues("error").Inc()
+		g.log.Error("the token keys have mistakes, those before them stay", "err", err)
+	case changed:
+		g.metrics.keyReloads.WithLabelValues("ok").Inc()
+		g.log.Info("the token keys have changed", "keys", g.verifier.keys.Set().Names())
+	}
+}

@@ -27,11 +27,12 @@ const DefaultPerClient = 1000
 // one line a mistake.
 var ErrConfig = errors.New("edge")
 
-// Config says how one edge runs. Listen, Upstreams and Secret are required.
+// Config says how one edge runs. Listen, Upstreams and one of Secret and TokenKeys are required.
 type Config struct {
 	Listen    string   // host:port; an empty host is every IPv4 address
 	Upstreams []string // backends: host:port or http://host:port
-	Secret    string   // verifies HS256 tokens; at least MinSecret bytes. It is passed in the environment and written nowhere
+	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. It is passed in the environment and written nowhere
+	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
 
 	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
 	Policy  string // policy file; "" is lua/policy.lua of Root
@@ -76,7 +77,7 @@ func (c Config) checked() (Config, error) {
 		}
 	}
 	c.Upstreams = upstreams
-	if len(c.Secret) < MinSecret {
+	if len(c.Secret) < MinSecret && (c.TokenKeys == "" || c.Secret != "") {
 		wrong("the token secret must have at least %d bytes, and has %d", MinSecret, len(c.Secret))
 	}
 	if strings.ContainsRune(c.Secret, 0) {
@@ -91,7 +92,7 @@ func (c Config) checked() (Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		wrong("--tls-cert and --tls-key go together")
 	}
-	for _, path := range []*string{&c.Policy, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey} {
+	for _, path := range []*string{&c.Policy, &c.TokenKeys, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey} {
 		if *path == "" || path == &c.Access && *path == "off" {
 			continue
 		}

@@ -115,6 +115,16 @@ func (p *prefix) source(text string) string {
 	return text
 }
 
+// keysLine names the file of keys in runtime/main.conf.
+const keysLine = "env \"SLUICE_TOKEN_KEYS=%s\";\n"
+
+// hasKeys tells whether the edge in this prefix was started with a file of keys.
+func (p *prefix) hasKeys() bool {
+	main, err := os.ReadFile(filepath.Join(p.dir, "nginx/runtime/main.conf"))
+	start, _, _ := strings.Cut(keysLine, "%s")
+	return err == nil && strings.Contains(string(main), start)
+}
+
 // runtimeFiles are the files of nginx/runtime by name: what the ones in this folder say for a container, from c. Relative names are
 // relative to the prefix.
 func runtimeFiles(c Config) map[string]string {
@@ -125,6 +135,9 @@ func runtimeFiles(c Config) map[string]string {
 	main := "worker_processes " + workers + ";\npid logs/nginx.pid;\nerror_log stderr warn;\nenv SLUICE_TOKEN_SECRET;\n"
 	if c.Policy != "" {
 		main += fmt.Sprintf("env \"SLUICE_POLICY=%s\";\n", c.Policy)
+	}
+	if c.TokenKeys != "" {
+		main += fmt.Sprintf(keysLine, c.TokenKeys)
 	}
 	var http strings.Builder
 	http.WriteString("upstream sluice_backend {\n")

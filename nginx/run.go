@@ -92,12 +92,12 @@ func (c Config) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p := &prefix{dir: dir}
 	secret := c.Secret
-	if secret == "" {
-		// The master keeps the one it was started with; the check only wants to see some secret.
+	if secret == "" && !p.hasKeys() {
+		// The master keeps the one it was started with; the check only wants to see some secret. With a file of keys there need be none.
 		secret = strings.Repeat("-", MinSecret)
 	}
-	p := &prefix{dir: dir}
 	if lua, err := os.Readlink(filepath.Join(dir, "lua")); err == nil {
 		p.root = filepath.Dir(lua)
 	}
@@ -168,7 +168,8 @@ func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 	return nil
 }
 
-// environment is this process's own, with the secret, and without a policy path: that one is in runtime/main.conf, where a reload finds it.
+// environment is this process's own, with the secret, and without the paths of the policy and the keys: those are in runtime/main.conf, where a reload
+// finds them.
 func environment(secret string) []string {
 	var env []string
 	for _, pair := range os.Environ() {

@@ -25,10 +25,14 @@ import (
 // reconcileEvery is how often each backend brings Redis up to date with SQL. It bounds how long a change stays unseen whose author died half way.
 const reconcileEvery = 2 * time.Second
 
+// keysEvery is how often a file of token keys is looked at, as the gateway looks at its policy.
+const keysEvery = time.Second
+
 type backendConfig struct {
 	listen, admin                     string
 	redisURL, limitRedisURL, database string
 	secret, adminToken, userRate      string
+	tokenKeys                         string
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -36,8 +40,8 @@ func (p *program) backendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backend",
 		Short: "Run the API and the operator's API",
-		Long: `Decide purchases. Run two or more behind an edge. Needs ` + envSecret + ` (at least 32 bytes, the same everywhere) and
-` + envAdminToken + `. With ` + envLimitRedis + ` the per-user limit (` + envUserRate + `) counts over all backends; without it, each counts for itself.`,
+		Long: `Decide purchases. Run two or more behind an edge. Needs ` + envSecret + ` (at least 32 bytes, the same everywhere),
+--token-keys or both, and ` + envAdminToken + `. With ` + envLimitRedis + ` the per-user limit (` + envUserRate + `) counts over all backends; without it, each counts for itself.`,
 		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
@@ -75,6 +79,7 @@ func (p *program) backendCommand() *cobra.Command {
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port; keep it private")
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	return c
 }
 
@@ -82,7 +87,7 @@ func (cfg backendConfig) check() error {
 	var bad mistakes
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
-	bad.checkSecret(cfg.secret)
+	bad.checkTokens(cfg.secret, cfg.tokenKeys)
 	if cfg.adminToken == "" {
 		bad.add("%s is not set: it guards the operator's API", envAdminToken)
 	}
@@ -115,16 +120,22 @@ type backend struct {
 	desk             *desk.Desk
 	stock            *admission.Stock
 	registry         *prometheus.Registry
+	keys             *token.File
+	log              *slog.Logger
 	closers          []func()
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
 	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space)}
 	b.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), api.NewQueueCollector(s.queue))
-	key, err := token.NewKey(cfg.secret)
+	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
 	if err != nil {
 		return nil, usage("%w", err)
 	}
+	if private := keys.Set().Private(); len(private) > 0 {
+		log.Warn("the file of token keys holds private parts, which no backend needs", "keys", private)
+	}
+	b.keys, b.log = keys, log
 	limiter, err := b.userLimiter(cfg)
 	if err != nil {
 		return nil, err
@@ -134,7 +145,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	b.public, err = api.NewPublic(api.PublicConfig{
 		Admitter: admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now)),
-		Stock:    b.stock, Orders: s.orders, Dead: s.queue, Tokens: key, Limiter: limiter,
+		Stock:    b.stock, Orders: s.orders, Dead: s.queue, Tokens: keys, Limiter: limiter,
 		Known: b.desk.Known, Checks: checks, Metrics: metrics, Log: log,
 	})
 	if err != nil {
@@ -167,6 +178,25 @@ func (b *backend) userLimiter(cfg backendConfig) (*admission.UserLimiter, error)
 	return admission.NewUserLimiter(rate, pipe)
 }
 
+// followKeys takes over a file of token keys that has changed. A bad one is logged once, and the old keys stay.
+func (b *backend) followKeys(ctx context.Context) error {
+	t := time.NewTicker(keysEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		switch changed, err := b.keys.Reload(); {
+		case err != nil:
+			b.log.Error("the token keys have mistakes, those before them stay", "err", err)
+		case changed:
+			b.log.Info("the token keys have changed", "keys", b.keys.Set().Names())
+		}
+	}
+}
+
 // run serves until ctx ends and open requests are answered.
 func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	defer func() {
@@ -178,5 +208,6 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g.Go(func() error { return api.Serve(ctx, b.public, public) })
 	g.Go(func() error { return api.Serve(ctx, b.operator, admin) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
+	g.Go(func() error { return b.followKeys(ctx) })
 	return g.Wait()
 }

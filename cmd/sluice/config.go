@@ -21,6 +21,7 @@ const (
 	envRedis      = "SLUICE_REDIS_URL"
 	envLimitRedis = "SLUICE_LIMIT_REDIS_URL"
 	envDatabase   = "SLUICE_DATABASE_URL"
+	envKeys       = "SLUICE_TOKEN_KEYS"
 	envPolicy     = "SLUICE_POLICY"
 	envData       = "SLUICE_DATA"
 	envUserRate   = "SLUICE_USER_RATE"
@@ -80,6 +81,22 @@ func (m *mistakes) checkSecret(secret string) {
 		m.add("%s has %d bytes: it must hold at least %d", envSecret, len(secret), token.MinSecret)
 	}
 }
+
+// checkTokens wants a secret, a good file of keys, or both.
+func (m *mistakes) checkTokens(secret, keys string) {
+	switch {
+	case keys == "" && secret == "":
+		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name a file of keys", envSecret, token.MinSecret)
+	case secret != "" && len(secret) < token.MinSecret:
+		m.checkSecret(secret)
+	case keys != "":
+		if _, err := token.Open(keys, secret); err != nil {
+			m.add("--token-keys: %v", err)
+		}
+	}
+}
+
+const keysHelp = "JWK Set file of the keys that tokens are verified with, beside the secret or instead of it"
 
 func (m *mistakes) checkRedis(name, raw string) {
 	u, err := url.Parse(raw)

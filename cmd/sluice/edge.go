@@ -28,7 +28,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 			var bad mistakes
 			bad.checkListen("listen", cfg.Listen)
 			bad.checkUpstreams(cfg.Upstreams)
-			bad.checkSecret(p.getenv(envSecret))
+			bad.checkTokens(p.getenv(envSecret), cfg.TokenKeys)
 			if cfg.Workers < 0 {
 				bad.add("--workers must not be negative")
 			}
@@ -53,6 +53,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
 	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
 	p.str(f, &cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
+	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; a reload reads it again")
 	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS and HTTP/2")
 	f.StringVar(&cfg.Root, "root", workingRoot(), "folder that holds nginx/ and lua/; empty: the built-in files")
@@ -74,7 +75,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	}
 	c.AddCommand(&cobra.Command{
 		Use:   "reload",
-		Short: "Make the running edge take a changed policy or configuration; a bad one is refused and the old one stays",
+		Short: "Make the running edge take a changed policy, token keys or configuration; a bad one is refused and the old one stays",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return edgeError(nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}.Reload(cmd.Context()))
 		},

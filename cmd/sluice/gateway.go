@@ -29,7 +29,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 			bad.checkListen("listen", cfg.Listen)
 			bad.checkUpstreams(cfg.Upstreams)
 			cfg.Secret = p.getenv(envSecret)
-			bad.checkSecret(cfg.Secret)
+			bad.checkTokens(cfg.Secret, cfg.TokenKeys)
 			if err := bad.err(); err != nil {
 				return err
 			}
@@ -60,6 +60,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
 	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
 	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
+	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	f.StringVar(&metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	return c
 }

@@ -45,9 +45,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err == nil {
 		return exitOK
 	}
-	if !errors.Is(err, errReported) {
-		fmt.Fprintln(stderr, "sluice: "+oneLine(err))
-	}
+	fmt.Fprintln(stderr, "sluice: "+oneLine(err))
 	var u usageError
 	if errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command") {
 		return exitUsage
@@ -67,9 +65,6 @@ type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
-
-// errReported is a mistake of which everything has been said.
-var errReported error = usageError{errors.New("see above")}
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
@@ -98,7 +93,7 @@ in one atomic step, and turns every accepted order into a row of the database, w
 	})
 	root.AddCommand(
 		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
-		p.tokenCommand(), p.saleCommand(), p.deadCommand(), p.policyCommand(), p.healthCommand(),
+		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.deadCommand(), p.policyCommand(), p.healthCommand(),
 	)
 	for _, c := range root.Commands() {
 		wrapArgs(c)

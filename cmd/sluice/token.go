@@ -13,15 +13,17 @@ import (
 )
 
 func (p *program) tokenCommand() *cobra.Command {
-	var user, data string
+	var user, data, kid, keys string
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use:   "token --user U",
 		Short: "Print a signed token for a buyer",
-		Long: `Print a JWT (HS256) that names a buyer, signed with ` + envSecret + ` or, where that is not set, with the secret
-that "sluice up" keeps in its data folder.`,
+		Long: `Print a JWT that names a buyer. With --kid it is signed with that key of the file that --token-keys names, which must hold its private
+part. Without, it is signed with ` + envSecret + `, else with the only key of that file that can sign, else with the secret that "sluice up" keeps
+in its data folder.`,
 		Example: `  sluice token --user ann
-  curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123`,
+  curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
+  sluice token --user ann --token-keys private.json --kid 2026-11`,
 		RunE: func(*cobra.Command, []string) error {
 			var bad mistakes
 			if err := sale.ValidateBuyer(user); err != nil {
@@ -30,20 +32,14 @@ that "sluice up" keeps in its data folder.`,
 			if ttl <= 0 {
 				bad.add("--ttl must be positive")
 			}
-			secret, err := p.secretOf(dataDir(data))
+			signer, err := p.signer(data, keys, kid)
 			if err != nil {
 				bad.add("%v", err)
-			} else {
-				bad.checkSecret(secret)
 			}
 			if err := bad.err(); err != nil {
 				return err
 			}
-			key, err := token.NewKey(secret)
-			if err != nil {
-				return usage("%w", err)
-			}
-			signed, err := key.Sign(user, ttl)
+			signed, err := signer.Sign(user, ttl)
 			if err != nil {
 				return err
 			}
@@ -53,8 +49,43 @@ that "sluice up" keeps in its data folder.`,
 	}
 	c.Flags().StringVar(&user, "user", "", "the buyer, the token's sub")
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is valid")
+	p.str(c.Flags(), &keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
+	c.Flags().StringVar(&kid, "kid", "", "which key of that file signs")
 	p.str(c.Flags(), &data, "data", envData, defaultData, "data folder of sluice up")
 	return c
+}
+
+// signer finds what signs: see the command's help.
+func (p *program) signer(data, keys, kid string) (*token.Signer, error) {
+	secret := p.getenv(envSecret)
+	switch {
+	case kid != "" && keys == "":
+		return nil, errors.New("--kid names a key of a file: give that one with --token-keys")
+	case keys != "" && (kid != "" || secret == ""):
+		text, err := token.ReadFile(keys)
+		if err != nil {
+			return nil, fmt.Errorf("--token-keys: %w", err)
+		}
+		signer, err := token.NewSigner(text, kid)
+		if err != nil {
+			return nil, fmt.Errorf("--token-keys: %s: %w", keys, err)
+		}
+		return signer, nil
+	}
+	secret, err := p.secretOf(dataDir(data))
+	if err != nil {
+		return nil, err
+	}
+	var bad mistakes
+	bad.checkSecret(secret)
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	key, err := token.NewKey(secret)
+	if err != nil {
+		return nil, err
+	}
+	return key.Signer, nil
 }
 
 // secretOf is the token secret from the environment, else from the data folder; empty when neither has one.

@@ -10,75 +10,86 @@ import (
 
 const plainHead = `{"alg":"HS256","typ":"JWT"}`
 
-// agree checks that the quick way and the parser say the same about a token, and tells whether the quick way has judged it.
-func agree(t rapid.TB, k *Key, raw string) (judged bool) {
+// agree checks that the quick way and the strict one say the same of a token, and tells whether its claims are plain.
+func agree(t rapid.TB, k *Key, raw string) (isPlain bool) {
 	t.Helper()
-	if strings.Count(raw, ".") != 2 {
+	for range 2 { // the second time its header may be known
+		sub, expires, err := k.verify(raw, true)
+		wantSub, wantExpires, wantErr := k.verify(raw, false)
+		if (err == nil) != (wantErr == nil) || sub != wantSub || !expires.Equal(wantExpires) {
+			t.Fatalf("%s: quickly %q until %v, %v; strictly %q until %v, %v", raw, sub, expires, err, wantSub, wantExpires, wantErr)
+		}
+	}
+	parts := strings.Split(raw, ".")
+	if len(parts) != 3 {
 		return false
 	}
-	sub, expires, good, judged := k.plain(raw)
-	if !judged {
+	text, err := decodeStrictly(nil, parts[1])
+	if err != nil {
 		return false
 	}
-	wantSub, wantExpires, err := k.parse(raw)
-	if good != (err == nil) || sub != wantSub || !expires.Equal(wantExpires) {
-		t.Fatalf("%s: quickly %q until %v, good %v; the parser says %q until %v, %v", raw, sub, expires, good, wantSub, wantExpires, err)
+	c, isPlain := plainClaims(text)
+	if isPlain {
+		if strictly, err := strictClaims(text); err != nil || c != strictly {
+			t.Fatalf("%s: plainly %+v, strictly %+v, %v", text, c, strictly, err)
+		}
 	}
-	return true
+	return isPlain
 }
 
-func TestPlainJudgesWhatSignMakes(t *testing.T) {
+func TestPlainReadsWhatSignMakes(t *testing.T) {
 	k := key(t, noon)
 	raw, err := k.Sign("ann", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sub, expires, good, judged := k.plain(raw); !judged || !good || sub != "ann" || !expires.Equal(noon.Add(time.Minute)) {
-		t.Errorf("%q until %v, good %v, judged %v", sub, expires, good, judged)
+	if !agree(t, k, raw) {
+		t.Errorf("%s is not plain", raw)
 	}
-	forged := raw[:len(raw)-2] + "AA"
-	if _, _, good, judged := k.plain(forged); !judged || good {
-		t.Errorf("another signature: good %v, judged %v", good, judged)
+	if _, isKnown := (*k.headers.Load())[raw[:strings.IndexByte(raw, '.')]]; !isKnown {
+		t.Error("its header is not remembered")
 	}
+	agree(t, k, raw[:len(raw)-2]+"AA")
 }
 
-func TestPlainLeavesWhatIsNotPlainToTheParser(t *testing.T) {
-	k := key(t, noon)
+func TestPlainLeavesTheRestToTheStrictReader(t *testing.T) {
 	const exp = `"exp":1798761600`
 	for _, claims := range []string{
 		``, `{`, `{}`, `[]`, `{"sub":"ann"}`, `{` + exp + `}`, `{"sub":"",` + exp + `}`, `{"sub":"ann",` + exp + `}x`, `{"sub":"ann",` + exp + `,}`,
-		`{"sub":"ann","exp":1}`, `{"sub":"ann","exp":01798761600}`, `{"sub":"ann","exp":179876160000}`, `{"sub":"ann","exp":1798761600.5}`,
-		`{"sub":"ann","exp":"1798761600"}`, `{"sub":"ann","exp":-1}`, `{"sub":"ann","exp":}`, `{"sub":"ann","exp":`, `{"sub":"ann","exp"`, `{"sub":`,
-		`{"sub":"ann",` + exp + `,"nbf":1798761600}`, `{"sub":"ann","sub":"eve",` + exp + `}`, `{"sub":"ann",` + exp + `,"exp":1}`, `{"Sub":"ann",` + exp + `}`,
+		`{"sub":"ann","exp":01798761600}`, `{"sub":"ann","exp":179876160000}`, `{"sub":"ann","exp":1798761600.5}`, `{"sub":"ann","exp":+1}`, `{"sub":"ann",` + exp,
+		`{"sub":"ann","exp":"1798761600"}`, `{"sub":"ann","exp":-1}`, `{"sub":"ann","exp":}`, `{"sub":"ann","exp":`, `{"sub":"ann","exp"`, `{"sub":`, `{"sub"`, `{"`,
+		`{"sub":"ann","sub":"eve",` + exp + `}`, `{"sub":"ann",` + exp + `,"exp":1}`, `{"Sub":"ann",` + exp + `}`, `{"sub":7,` + exp + `}`,
 		`{ "sub":"ann",` + exp + `}`, `{"sub":"an\u006e",` + exp + `}`, `{"sub":"änn",` + exp + `}`, "{\"sub\":\"a\x00\"," + exp + `}`, `{"sub":null,` + exp + `}`,
-		`{"sub":"ann",` + exp + `,"aud":"shop"}`, `{"sub":"ann",` + exp + `,"iat":null}`, `{"sub":"ann"` + exp + `}`, `{"sub":"ann";` + exp + `}`,
+		`{"sub":"ann",` + exp + `,"aud":["shop"]}`, `{"sub":"ann",` + exp + `,"iat":null}`, `{"sub":"ann"` + exp + `}`, `{"sub":"ann";` + exp + `}`,
+		`{"sub":"ann",` + exp + `,"a":1,"a":1}`, `{"sub":"ann",` + exp + `,"":1,"":"x"}`, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"sub":"ann",` + exp + `}`,
+		`{"sub":"` + strings.Repeat("a", MaxSubject+1) + `",` + exp + `}`,
 	} {
-		if _, _, _, judged := k.plain(segments(plainHead, claims)); judged {
-			t.Errorf("claims %q were judged", claims)
+		if c, isPlain := plainClaims([]byte(claims)); isPlain {
+			t.Errorf("%q was read: %+v", claims, c)
 		}
 	}
-	for _, head := range []string{`{"typ":"JWT","alg":"HS256"}`, `{"alg":"HS256"}`, `{"alg":"none","typ":"JWT"}`, `{"alg":"HS256","typ":"JWT","crit":["exp"]}`} {
-		if _, _, _, judged := k.plain(segments(head, `{"sub":"ann",`+exp+`}`)); judged {
-			t.Errorf("header %q was judged", head)
+	for _, claims := range []string{`{"sub":"ann",` + exp + `}`, `{` + exp + `,"iat":0,"nbf":99999999999,"sub":"a b~"}`, `{"iss":"a","":1,"A":"","aud":"b","jti":7,"sub":"ann",` + exp + `}`} {
+		if _, isPlain := plainClaims([]byte(claims)); !isPlain {
+			t.Errorf("%q was not read", claims)
 		}
 	}
 }
 
-func TestPlainAgreesWithTheParser(t *testing.T) {
+func TestPlainAgreesWithTheStrictReader(t *testing.T) {
 	k := key(t, noon)
 	at := noon.Unix()
 	var quick int
 	rapid.Check(t, func(t *rapid.T) {
 		members := map[string][]string{
-			"sub": {`"ann"`, `"an n"`, `""`, `"a\"b"`, `"ä"`, `7`},
+			"sub": {`"ann"`, `"an n"`, `"bob"`, `""`, `"a\"b"`, `"ä"`, `7`},
 			"exp": {`1798761600`, `0`, `1e12`, `99999999999`},
 			"nbf": {`0`, `1798761600`, `1`},
 			"iat": {`0`, `1798761600`, `1`},
-			"jti": {`"x"`},
+			"jti": {`"x"`, `1`, `""`},
+			"aud": {`"x"`, `[]`, `true`},
 		}
 		var claims []string
-		for range rapid.IntRange(0, 5).Draw(t, "members") {
-			name := rapid.SampledFrom([]string{"sub", "exp", "sub", "exp", "nbf", "iat", "jti"}).Draw(t, "name")
+		for _, name := range rapid.Permutation([]string{"sub", "exp", "nbf", "iat", "jti", "aud", "sub"}).Draw(t, "names")[:rapid.IntRange(2, 7).Draw(t, "members")] {
 			claims = append(claims, `"`+name+`":`+rapid.SampledFrom(members[name]).Draw(t, "value"))
 		}
 		raw := segments(plainHead, "{"+strings.Join(claims, ",")+"}")
@@ -100,11 +111,11 @@ func TestPlainAgreesWithTheParser(t *testing.T) {
 			limits := map[string]string{"exp": "1798761600", "nbf": "0"}
 			limits[claim] = "1767268800" // noon
 			raw := segments(plainHead, `{"sub":"ann","`+claim+`":`+limits[claim]+`,"`+other+`":`+limits[other]+`}`)
-			sub, _, err := now.VerifyUntil(raw)
-			wantSub, _, wantErr := now.parse(raw)
-			if sub != wantSub || (err == nil) != (wantErr == nil) {
-				t.Errorf("%s, %d s after: %q, %v; the parser says %q, %v", claim, s, sub, err, wantSub, wantErr)
+			_, err := now.Verify(raw)
+			if good := s < 0 == (claim == "exp"); good != (err == nil) {
+				t.Errorf("%s, %d s after: %v", claim, s, err)
 			}
+			agree(t, now, raw)
 		}
 	}
 }
@@ -122,20 +133,17 @@ func BenchmarkVerify(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Run("plain", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := k.Verify(raw); err != nil {
-				b.Fatal(err)
+	for _, c := range []struct {
+		name    string
+		quickly bool
+	}{{"plain", true}, {"strict", false}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := k.verify(raw, c.quickly); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-	})
-	b.Run("parser", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, _, err := k.parse(raw); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+		})
+	}
 }

@@ -5,26 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
+	"strconv"
 	"unicode/utf8"
 )
 
 // maxDepth is how deep a header or claims may nest, as in lua/edge/sluice/json.lua.
 const maxDepth = 8
 
-var errStrict = errors.New("what two readers could understand differently")
+var errStrict = errors.New("not a JSON object, or one that two readers could understand differently")
 
 // readObject reads a JSON object the way the Lua edge does. encoding/json alone would take "SUB" for "sub", let the last of two equal names win,
-// and mend bytes that are not UTF-8: then the edge would limit one buyer, and the backend sell to another.
+// and mend bytes that are not UTF-8 and surrogates without their other half: then the edge would limit one buyer, and the backend sell to another.
 func readObject(text []byte) (map[string]any, error) {
-	if !utf8.Valid(text) {
+	if !utf8.Valid(text) || !surrogatesPaired(text) {
 		return nil, errStrict
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	v, err := readValue(d, 1)
 	if err != nil {
-		return nil, err
+		return nil, errStrict
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errStrict
@@ -53,13 +53,16 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 		return nil, errStrict
 	}
 	if t == json.Delim('[') {
+		list := []any{}
 		for d.More() {
-			if _, err := readValue(d, depth+1); err != nil {
+			v, err := readValue(d, depth+1)
+			if err != nil {
 				return nil, err
 			}
+			list = append(list, v)
 		}
 		_, err = d.Token()
-		return []any{}, err // no claim that is read is a list
+		return list, err
 	}
 	object := map[string]any{}
 	for d.More() {
@@ -79,63 +82,35 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 	return object, err
 }
 
-// checkHeader wants what the Lua edge wants of a header; the parser has seen to alg.
-func checkHeader(text []byte) error {
-	header, err := readObject(text)
-	if err != nil {
-		return err
-	}
-	for _, name := range [...]string{"crit", "enc"} {
-		if _, has := header[name]; has {
-			return errors.New(name + " is not supported")
+// surrogatesPaired tells whether each \u escape of half a character is followed by the other half. JSON has backslashes in strings only, so it need
+// not know where those are.
+func surrogatesPaired(text []byte) bool {
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		code, ok := escapedUnit(text[i:])
+		switch {
+		case !ok:
+			i++ // another escape, or none: the reader will see
+		case code < 0xD800 || code > 0xDFFF:
+			i += 5
+		default:
+			low, ok := escapedUnit(text[min(i+6, len(text)):])
+			if code >= 0xDC00 || !ok || low < 0xDC00 || low > 0xDFFF {
+				return false
+			}
+			i += 11
 		}
 	}
-	if typ, has := header["typ"]; has {
-		if s, ok := typ.(string); !ok || !strings.EqualFold(s, "jwt") {
-			return errors.New("typ is not JWT")
-		}
-	}
-	return nil
+	return true
 }
 
-// never is where the times end, as in lua/edge/sluice/token.lua: beyond 2^53 neighbouring whole numbers run together.
-const never = 1 << 53
-
-// timeOf is a time in seconds, which is a number and nothing else; nil if it is absent.
-func timeOf(object map[string]any, name string) (*float64, error) {
-	v, has := object[name]
-	if !has {
-		return nil, nil
+// escapedUnit is the UTF-16 unit of a \u escape at the start of text.
+func escapedUnit(text []byte) (code uint64, ok bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
 	}
-	number, ok := v.(json.Number)
-	if !ok {
-		return nil, errors.New(name + " is not a number")
-	}
-	seconds, err := number.Float64()
-	if err != nil || seconds < 0 || seconds >= never {
-		return nil, errors.New(name + " is out of range")
-	}
-	return &seconds, nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (c *claims) UnmarshalJSON(text []byte) error {
-	object, err := readObject(text)
-	if err != nil {
-		return err
-	}
-	subject, ok := object["sub"].(string)
-	if !ok || strings.ContainsRune(subject, utf8.RuneError) { // a surrogate without its other half becomes one: many names would be the same
-		return errors.New("sub is not text")
-	}
-	c.Subject = subject
-	for _, t := range [...]struct {
-		name string
-		to   **float64
-	}{{"exp", &c.ExpiresAt}, {"nbf", &c.NotBefore}, {"iat", &c.IssuedAt}} {
-		if *t.to, err = timeOf(object, t.name); err != nil {
-			return err
-		}
-	}
-	return nil
+	code, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return code, err == nil
 }

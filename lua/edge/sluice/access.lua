@@ -93,7 +93,7 @@ local function buyer()
   if not raw then
     return nil, "no token"
   end
-  return token.verify(raw, ngx.time())
+  return token.verify(raw, ngx.now())
 end
 
 -- What tell_one gathers over the rules of a request.

@@ -12,7 +12,7 @@ local _M = {}
 
 -- check() -> policy: the parts of init that nginx/check.conf can do without shared memory. Errors with one line that says what is wrong.
 function _M.check()
-  token.init(os.getenv("SLUICE_TOKEN_SECRET"))
+  token.init(os.getenv("SLUICE_TOKEN_SECRET"), os.getenv("SLUICE_TOKEN_KEYS"))
   local path = os.getenv("SLUICE_POLICY")
   if not path or path == "" then
     path = ngx.config.prefix() .. "lua/policy.lua"

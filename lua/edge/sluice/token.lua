@@ -1,12 +1,14 @@
--- Verifies the HS256 JWTs that name a buyer. Nothing a client sends chooses how it is checked: the algorithm is pinned, the signature
--- is checked first, over the raw bytes, and only a text that the secret has signed is read at all. Why a token was refused is for the
--- log; clients are told nothing.
+-- Verifies the JWTs that name a buyer. Nothing a client sends chooses how it is checked: kid and alg together name one of our keys, or none, and
+-- each key has one algorithm. No claim is read that is not signed. Why a token was refused is for the log; clients are told nothing.
+-- internal/token says the same of every token.
 
 local base64url = require "sluice.token.base64url"
 local ffi = require "ffi"
 local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
+local keys = require "sluice.token.keys"
 local plain = require "sluice.token.plain"
+local public = require "sluice.token.public"
 
 local find, match, sub, byte, lower = string.find, string.match, string.sub, string.byte, string.lower
 local ffi_cast, ffi_string = ffi.cast, ffi.string
@@ -16,10 +18,12 @@ local type = type
 
 local SPACE = 32
 
-local MIN_SECRET = 32
 local MAX_TOKEN = 4096
 local MAX_SUBJECT = 255
 local MAC_TEXT = 43 -- characters of an HMAC-SHA256
+
+-- Members of a header that would change how a token is read, or that bring a key along.
+local REFUSED = { "crit", "enc", "jwk", "jku", "x5c", "x5u" }
 
 -- Control characters in UTF-8: ASCII's, and U+0080 to U+009F.
 local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
@@ -33,7 +37,7 @@ local PLACES = 8192
 local MAX_REMEMBERED = 1024 -- bytes of a token
 local known_raw, known_subject, known_expiry = {}, {}, {}
 
--- First segments of good tokens, as they were sent. Issuers know a handful; the bound is for the one who makes up new ones.
+-- The key that a good token's first segment, as it was sent, has named. Issuers know a handful; the bound is for the one who makes up new ones.
 local MAX_HEADERS = 64
 local known_headers, headers = {}, 0
 
@@ -41,55 +45,91 @@ local bytes_of = ffi.typeof("const unsigned char *")
 local bytes = ffi.new("unsigned char[?]", MAX_TOKEN) -- of the segment at hand
 local mac, mac_text = ffi.new("unsigned char[?]", hmac.BYTES), ffi.new("unsigned char[?]", MAC_TEXT + 1)
 
-local key -- HMAC context
+local set -- keys by alg and kid
 
 local _M = {}
 
--- init(secret): call from init_by_lua. Errors when the secret is missing or too short.
-function _M.init(secret)
-  if type(secret) ~= "string" or #secret < MIN_SECRET then
-    error("SLUICE_TOKEN_SECRET must have at least " .. MIN_SECRET .. " bytes, and has " .. (secret and #secret or 0), 0)
-  end
-  key = hmac.new(secret)
+-- use(by) -> the set before it. by: a set of keys.lua. What was remembered is forgotten.
+function _M.use(by)
+  local before = set
+  set = by
+  known_raw, known_subject, known_expiry = {}, {}, {}
+  known_headers, headers = {}, 0
+  return before
 end
 
--- signed(text, n, signature, length): compares the texts of the signatures and not their bytes: of several spellings only the canonical one is
--- taken.
-local function signed(text, n, signature, length)
-  return length == MAC_TEXT and hmac.sum(key, text, n, mac) and encode(mac, hmac.BYTES, mac_text) == MAC_TEXT
-    and hmac.equal(mac_text, signature, MAC_TEXT)
+-- init(secret, path): call from init_by_lua. One of the two may be missing. Errors with one line that says what is wrong.
+function _M.init(secret, path)
+  local list, err
+  if path and path ~= "" then
+    list, err = keys.read(path)
+    if not list then
+      error(err, 0)
+    end
+    for _, key in ipairs(list) do
+      if key.private then
+        ngx.log(ngx.WARN, path, ": key ", key.place, " holds a private part, which no edge needs")
+      end
+    end
+  end
+  local by
+  by, err = keys.set(secret, list)
+  _M.use(by or error(err, 0))
+end
+
+-- signed(key, text, n, signature, length). Of the HMAC it compares the texts and not the bytes: of several spellings only the canonical one is taken.
+local function signed(key, text, n, signature, length)
+  local ctx = key.hmac
+  if ctx then
+    return length == MAC_TEXT and hmac.sum(ctx, text, n, mac) and encode(mac, hmac.BYTES, mac_text) == MAC_TEXT
+      and hmac.equal(mac_text, signature, MAC_TEXT)
+  end
+  local bytes_long = decode(signature, length, bytes)
+  return bytes_long and public.verify(key, text, n, bytes, bytes_long)
 end
 
 local function is_time(t)
   return type(t) == "number" and t >= 0 and t < MAX_TIME
 end
 
--- header_fault(text, n) -> why the n characters of this first segment are refused, or nil
-local function header_fault(text, n)
+-- key_for(text, n) -> the key that the n characters of this first segment name; or nil, why there is none
+local function key_for(text, n)
   local length = decode(text, n, bytes)
   if not length then
-    return "not base64url"
+    return nil, "not base64url"
   end
   local header, err = json.object(ffi_string(bytes, length))
   if not header then
-    return err
+    return nil, err
   end
-  if header.alg ~= "HS256" then
-    return "alg"
+  for i = 1, #REFUSED do
+    if header[REFUSED[i]] ~= nil then
+      return nil, REFUSED[i]
+    end
   end
-  if header.crit ~= nil or header.enc ~= nil then
-    return "crit or enc"
+  local alg, kid, typ = header.alg, header.kid, header.typ
+  if typ ~= nil and (type(typ) ~= "string" or lower(typ) ~= "jwt") then
+    return nil, "typ"
   end
-  if header.typ ~= nil and (type(header.typ) ~= "string" or lower(header.typ) ~= "jwt") then
-    return "typ"
+  if kid ~= nil and not keys.valid_kid(kid) then
+    return nil, "kid"
   end
+  local of_alg = type(alg) == "string" and set[alg]
+  if not of_alg then
+    return nil, "alg"
+  end
+  local key = of_alg[kid or ""]
+  if not key then
+    return nil, "no key of this kid and alg"
+  end
+  return key
 end
 
-local function remember_header(header)
+local function remember_header(header, key)
   if headers >= MAX_HEADERS then
     known_headers, headers = {}, 0
   end
-  known_headers[header], headers = true, headers + 1
+  known_headers[header], headers = key, headers + 1
 end
 
 -- claims_of(text, n) -> sub, exp, nbf; or nil, why
@@ -109,6 +149,9 @@ local function claims_of(text, n)
   subject, expiry, from = claims.sub, claims.exp, claims.nbf
   if not is_time(expiry) then
     return nil, "exp"
+  end
+  if claims.iat ~= nil and not is_time(claims.iat) then
+    return nil, "iat"
   end
   if from ~= nil and not is_time(from) then
     return nil, "nbf"
@@ -130,16 +173,21 @@ local function check(raw, now)
     return nil, "not three segments"
   end
   local text = ffi_cast(bytes_of, raw)
-  if not signed(text, second - 1, text + second, #raw - second) then
-    return nil, "signature"
-  end
   local header = sub(raw, 1, first - 1)
-  if not known_headers[header] then
-    local fault = header_fault(text, first - 1)
-    if fault then
+  local key = known_headers[header]
+  local known = key
+  if not known then
+    local fault
+    key, fault = key_for(text, first - 1)
+    if not key then
       return nil, "header: " .. fault
     end
-    remember_header(header)
+  end
+  if not signed(key, text, second - 1, text + second, #raw - second) then
+    return nil, "signature"
+  end
+  if not known then
+    remember_header(header, key)
   end
   local subject, expiry, from = claims_of(text + first, second - first - 1)
   if not subject then

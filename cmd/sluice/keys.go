@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/token"
+)
+
+func (p *program) keysCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "keys",
+		Short: "Make the keys that tokens are signed and verified with, as JWK Sets",
+		Example: `  (umask 077; sluice keys new --kid 2026-11 > private.json)
+  sluice keys public private.json > keys.json
+  sluice token --user ann --token-keys private.json --kid 2026-11
+  sluice edge --token-keys keys.json --upstream http://10.0.0.1:8080`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(p.keysNewCommand(), p.keysPublicCommand())
+	return c
+}
+
+func (p *program) keysNewCommand() *cobra.Command {
+	var alg, kid string
+	c := &cobra.Command{
+		Use:   "new --kid NAME",
+		Short: "Print a new key with its private part, as a JWK Set of one",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if kid == "" {
+				return usageError{errors.New("--kid is missing: it names the key in tokens and files, and must be new")}
+			}
+			text, err := token.Generate(alg, kid)
+			if err != nil {
+				return usageError{err}
+			}
+			_, err = p.out.Write(text)
+			return err
+		},
+	}
+	c.Flags().StringVar(&alg, "alg", token.EdDSA, "EdDSA (Ed25519), RS256 or HS256 (a secret, which has no public part)")
+	c.Flags().StringVar(&kid, "kid", "", "the key's name, say the month it is made in")
+	return c
+}
+
+func (p *program) keysPublicCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "public FILE...",
+		Short: "Print the public parts of all keys of these files, as one JWK Set for edges and backends",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, files []string) error {
+			var sets [][]byte
+			for _, file := range files {
+				text, err := token.ReadFile(file)
+				if err != nil {
+					return usageError{err}
+				}
+				if _, err := token.Public(text); err != nil {
+					return usage("%s: %w", file, err)
+				}
+				sets = append(sets, text)
+			}
+			text, err := token.Public(sets...)
+			if err != nil {
+				return usageError{err}
+			}
+			_, err = p.out.Write(text)
+			return err
+		},
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+	"sluice/internal/token"
+)
+
+const testSecret = "a secret of the test, of 32 bytes at least"
+
+// call runs the program with an environment of env alone, given as NAME=value.
+func call(t *testing.T, args string, env ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	getenv := func(name string) string {
+		for _, pair := range env {
+			if n, value, _ := strings.Cut(pair, "="); n == name {
+				return value
+			}
+		}
+		return ""
+	}
+	var out, errOut bytes.Buffer
+	code = run(t.Context(), strings.Fields(args), getenv, &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestKeysAndTokensGoTogether(t *testing.T) {
+	none := "--data " + t.TempDir()
+	for _, alg := range []string{token.EdDSA, token.RS256} {
+		code, private, stderr := call(t, "keys new --kid k1 --alg "+alg)
+		if code != 0 {
+			t.Fatalf("%s: exit %d, %s", alg, code, stderr)
+		}
+		path := file(t, private)
+		code, public, stderr := call(t, "keys public "+path)
+		if code != 0 || strings.Contains(public, `"d"`) {
+			t.Fatalf("%s: exit %d, %s%s", alg, code, stderr, public)
+		}
+		keys, err := token.Open(file(t, public), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, how := range []string{"--token-keys " + path + " --kid k1", "--token-keys " + path} {
+			code, raw, stderr := call(t, "token --user ann "+how+" "+none)
+			if sub, err := keys.Verify(strings.TrimSpace(raw)); code != 0 || sub != "ann" {
+				t.Errorf("%s, %s: exit %d, %s; %q, %v", alg, how, code, stderr, sub, err)
+			}
+		}
+		if code, _, stderr := call(t, "token --user ann --token-keys "+file(t, public)+" --kid k1"); code != exitUsage || !strings.Contains(stderr, "no private part") {
+			t.Errorf("a public key signs: exit %d, %s", code, stderr)
+		}
+	}
+	// A secret signs as it always has, also beside a file of keys, unless a kid is named.
+	_, hs, _ := call(t, "keys new --kid k2 --alg HS256")
+	key, err := token.NewKey(testSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, raw, _ := call(t, "token --user ann", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+file(t, hs))
+	if sub, err := key.Verify(strings.TrimSpace(raw)); sub != "ann" {
+		t.Errorf("beside a file: %q, %v", sub, err)
+	}
+	_, raw, _ = call(t, "token --user ann --kid k2", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+file(t, hs))
+	keys, err := token.Open(file(t, hs), testSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sub, err := keys.Verify(strings.TrimSpace(raw)); sub != "ann" {
+		t.Errorf("with a kid: %q, %v", sub, err)
+	}
+	if _, err := key.Verify(strings.TrimSpace(raw)); err == nil {
+		t.Error("the kid was not used")
+	}
+}
+
+// Every mistake is one line and exit 2, before anything is started.
+func TestKeysThatCannotBeUsed(t *testing.T) {
+	bad := file(t, `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`)
+	const n = "n must be base64url of an odd number of 2048 to 8192 bits"
+	backend := "backend --redis redis://127.0.0.1:1/0 --database sqlite:none.db"
+	for _, c := range []struct {
+		args, want string
+		env        []string
+	}{
+		{"gateway --upstream http://127.0.0.1:1 --token-keys " + bad, n, nil},
+		{"gateway --upstream http://127.0.0.1:1", n, []string{"SLUICE_TOKEN_KEYS=" + bad}},
+		{"gateway --upstream http://127.0.0.1:1", "SLUICE_TOKEN_SECRET is not set", nil},
+		{"gateway --upstream http://127.0.0.1:1 --token-keys none.json", "no such file", nil},
+		{"edge --upstream http://127.0.0.1:1 --token-keys " + bad, n, nil},
+		{"edge --upstream http://127.0.0.1:1", "SLUICE_TOKEN_SECRET is not set", nil},
+		{backend + " --token-keys " + bad, n, []string{"SLUICE_ADMIN_TOKEN=x"}},
+		{backend, "SLUICE_TOKEN_SECRET is not set", []string{"SLUICE_ADMIN_TOKEN=x"}},
+		{backend + " --token-keys " + bad, "has 5 bytes", []string{"SLUICE_ADMIN_TOKEN=x", "SLUICE_TOKEN_SECRET=short"}},
+		{"token --user ann --token-keys " + bad, n, nil},
+		{"token --user ann --kid x", "--token-keys", []string{"SLUICE_TOKEN_SECRET=" + testSecret}},
+		{"keys new", "--kid is missing", nil},
+		{"keys new --kid x --alg ES256", "alg must be", nil},
+		{"keys public " + bad, n, nil},
+		{"keys public none.json", "no such file", nil},
+	} {
+		code, _, stderr := call(t, c.args, c.env...)
+		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit %d, %s; want %s", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+func TestTheBackendFollowsItsKeys(t *testing.T) {
+	_, first, _ := call(t, "keys new --kid k1 --alg HS256")
+	_, second, _ := call(t, "keys new --kid k2 --alg HS256")
+	path := file(t, first)
+	keys, err := token.Open(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	var log bytes.Buffer
+	b := &backend{keys: keys, log: slog.New(slog.NewTextHandler(&log, nil))}
+	go func() { done <- b.followKeys(ctx) }()
+	raw := func(private string) string {
+		_, raw, _ := call(t, "token --user ann --token-keys "+file(t, private))
+		return strings.TrimSpace(raw)
+	}
+	old, next := raw(first), raw(second)
+	if err := errors.Join(os.WriteFile(path+".new", []byte(second), 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 5*time.Second, "the new key is known", func() bool { _, err := keys.Verify(next); return err == nil })
+	if _, err := keys.Verify(old); err == nil {
+		t.Error("the old key is still believed")
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "HS256 k2") {
+		t.Errorf("the log says %s", log.String())
+	}
+}

@@ -1,0 +1,102 @@
+package token
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+)
+
+// member is a JWK as it is written: in this order, without what its kind has not.
+type member struct {
+	Kty string `json:"kty"`
+	Crv string `json:"crv,omitempty"`
+	Kid string `json:"kid,omitempty"`
+	Alg string `json:"alg"`
+	Use string `json:"use"`
+	K   string `json:"k,omitempty"`
+	X   string `json:"x,omitempty"`
+	N   string `json:"n,omitempty"`
+	E   string `json:"e,omitempty"`
+	D   string `json:"d,omitempty"`
+	P   string `json:"p,omitempty"`
+	Q   string `json:"q,omitempty"`
+	DP  string `json:"dp,omitempty"`
+	DQ  string `json:"dq,omitempty"`
+	QI  string `json:"qi,omitempty"`
+}
+
+// rsaBits is the size of the RSA keys that are made: the least that is taken, because a verifier's cost grows with the square.
+const rsaBits = minRSA
+
+func encoded(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// Generate makes a key for this algorithm and writes it as a JWK Set, private part included.
+func Generate(alg, kid string) ([]byte, error) {
+	if !validKid(kid) {
+		return nil, fmt.Errorf("the kid must have 1 to %d bytes and no control characters", maxKid)
+	}
+	m := member{Kid: kid, Alg: alg, Use: "sig"}
+	switch alg {
+	case HS256:
+		secret := make([]byte, MinSecret)
+		_, _ = rand.Read(secret) // it never fails
+		m.Kty, m.K = "oct", encoded(secret)
+	case EdDSA:
+		public, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			return nil, err
+		}
+		m.Kty, m.Crv, m.X, m.D = "OKP", "Ed25519", encoded(public), encoded(private.Seed())
+	case RS256:
+		key, err := rsa.GenerateKey(rand.Reader, rsaBits)
+		if err != nil {
+			return nil, err
+		}
+		key.Precompute()
+		m.Kty, m.N, m.E = "RSA", encoded(key.N.Bytes()), encoded(big.NewInt(int64(key.E)).Bytes())
+		m.D, m.P, m.Q = encoded(key.D.Bytes()), encoded(key.Primes[0].Bytes()), encoded(key.Primes[1].Bytes())
+		m.DP, m.DQ, m.QI = encoded(key.Precomputed.Dp.Bytes()), encoded(key.Precomputed.Dq.Bytes()), encoded(key.Precomputed.Qinv.Bytes())
+	default:
+		return nil, fmt.Errorf("alg must be %s, %s or %s", EdDSA, HS256, RS256)
+	}
+	return write([]member{m})
+}
+
+// Public joins JWK Sets into one that holds what verifiers need, and nothing that signs. Secrets (oct) are both at once, so they are an error.
+func Public(sets ...[]byte) ([]byte, error) {
+	var members []member
+	for _, text := range sets {
+		keys, err := parseOneOrMore(text)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range keys {
+			m := member{Kid: k.kid, Alg: k.alg, Use: "sig"}
+			switch public := k.public.(type) {
+			case ed25519.PublicKey:
+				m.Kty, m.Crv, m.X = "OKP", "Ed25519", encoded(public)
+			case *rsa.PublicKey:
+				m.Kty, m.N, m.E = "RSA", encoded(public.N.Bytes()), encoded(big.NewInt(int64(public.E)).Bytes())
+			default:
+				return nil, errors.New("a secret has no public part: " + k.String())
+			}
+			members = append(members, m)
+		}
+	}
+	text, err := write(members)
+	if err != nil {
+		return nil, err
+	}
+	_, err = parseKeys(text) // together they may break a rule that each of them keeps
+	return text, err
+}
+
+func write(members []member) ([]byte, error) {
+	text, err := json.MarshalIndent(map[string][]member{"keys": members}, "", "  ")
+	return append(text, '\n'), err
+}

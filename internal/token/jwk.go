@@ -1,0 +1,191 @@
+package token
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// Bounds of a file of keys.
+const (
+	maxFile = 256 << 10 // bytes
+	maxKeys = 100
+
+	maxSecret = 1024 // bytes
+	minRSA    = 2048 // bits
+	maxRSA    = 8192
+	minE      = 65537 // as FIPS 186-5 asks
+	maxE      = 1<<31 - 1
+)
+
+// jwk is one key for signatures out of a JWK Set (RFC 7517).
+type jwk struct {
+	name
+	public any            // []byte, ed25519.PublicKey or *rsa.PublicKey
+	object map[string]any // all of its members
+}
+
+// hasPrivate tells whether a key holds more than verifiers of its kind need.
+func (k *jwk) hasPrivate() bool { return k.alg != HS256 && k.object["d"] != nil }
+
+// parseKeys reads a JWK Set. The first thing that is wrong with it is the error, in the words of lua/edge/sluice/token/keys.lua, and it quotes nothing.
+// Keys for encryption are passed over.
+func parseKeys(text []byte) ([]*jwk, error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("longer than %d bytes", maxFile)
+	}
+	set, err := readObject(text)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := set["keys"].([]any)
+	if !ok || len(list) == 0 {
+		return nil, errors.New(`"keys" must be a list of one key at least`)
+	}
+	if len(list) > maxKeys {
+		return nil, fmt.Errorf("more than %d keys", maxKeys)
+	}
+	var keys []*jwk
+	var places []int
+	for i, v := range list {
+		k, err := parseKey(v)
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", i+1, err)
+		}
+		if k == nil {
+			continue
+		}
+		if k.kid != "" && slices.ContainsFunc(keys, func(had *jwk) bool { return had.kid == k.kid }) {
+			return nil, fmt.Errorf("key %d: its kid is used twice", i+1)
+		}
+		keys, places = append(keys, k), append(places, i+1)
+	}
+	for i, k := range keys {
+		if k.kid == "" && slices.ContainsFunc(keys, func(other *jwk) bool { return other != k && other.alg == k.alg }) {
+			return nil, fmt.Errorf("key %d: needs a kid, because it is not the only one for %s", places[i], k.alg)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("no key for signatures")
+	}
+	return keys, nil
+}
+
+// parseKey is nil for a key that is not for signatures.
+func parseKey(v any) (*jwk, error) {
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("not an object")
+	}
+	switch use, has := object["use"]; {
+	case use == "enc":
+		return nil, nil
+	case has && use != "sig":
+		return nil, errors.New("use must be sig or enc")
+	}
+	if ops, has := object["key_ops"]; has {
+		list, ok := ops.([]any)
+		if !ok {
+			return nil, errors.New("key_ops must be a list")
+		}
+		if !slices.Contains(list, "verify") && !slices.Contains(list, "sign") {
+			return nil, nil
+		}
+	}
+	k := &jwk{object: object}
+	var err error
+	switch object["kty"] {
+	case "oct":
+		k.alg = HS256
+		k.public, err = k.secret()
+	case "OKP":
+		k.alg = EdDSA
+		k.public, err = k.ed25519()
+	case "RSA":
+		k.alg = RS256
+		k.public, err = k.rsa()
+	default:
+		err = errors.New("kty must be oct, OKP or RSA")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if alg, has := object["alg"]; has && alg != k.alg {
+		return nil, fmt.Errorf("alg must be %s, as its kty says", k.alg)
+	}
+	if kid, has := object["kid"]; has {
+		if k.kid, ok = kid.(string); !ok || !validKid(k.kid) {
+			return nil, fmt.Errorf("kid must be text of 1 to %d bytes without control characters", maxKid)
+		}
+	}
+	return k, nil
+}
+
+// bytes is a member in base64url; nil if it is anything else.
+func (k *jwk) bytes(member string) []byte {
+	text, ok := k.object[member].(string)
+	if !ok || text == "" {
+		return nil
+	}
+	b, err := decodeStrictly(nil, text)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func (k *jwk) secret() (any, error) {
+	b := k.bytes("k")
+	if len(b) < MinSecret || len(b) > maxSecret {
+		return nil, fmt.Errorf("k must be base64url of %d to %d bytes", MinSecret, maxSecret)
+	}
+	return b, nil
+}
+
+func (k *jwk) ed25519() (any, error) {
+	if k.object["crv"] != "Ed25519" {
+		return nil, errors.New("crv must be Ed25519")
+	}
+	b := k.bytes("x")
+	if len(b) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("x must be base64url of %d bytes", ed25519.PublicKeySize)
+	}
+	if weak(b) {
+		return nil, errors.New("x is a point for which anybody can sign")
+	}
+	return ed25519.PublicKey(b), nil
+}
+
+func (k *jwk) rsa() (any, error) {
+	n, e := new(big.Int).SetBytes(k.bytes("n")), new(big.Int).SetBytes(k.bytes("e"))
+	if bits := n.BitLen(); bits < minRSA || bits > maxRSA || n.Bit(0) == 0 {
+		return nil, fmt.Errorf("n must be base64url of an odd number of %d to %d bits", minRSA, maxRSA)
+	}
+	if e.Cmp(big.NewInt(minE)) < 0 || e.Cmp(big.NewInt(maxE)) > 0 || e.Bit(0) == 0 {
+		return nil, fmt.Errorf("e must be base64url of an odd number from %d to %d", minE, maxE)
+	}
+	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
+}
+
+// smallOrder are the encodings of the points of small order, but for the top bit: 0, 1, the two of order 8, p-1, p and p+1. A signature that every
+// text has is easily found for such a key, and one of all zeros is quickly written as an example.
+var smallOrder = strings.Fields(`
+	0000000000000000000000000000000000000000000000000000000000000000
+	0100000000000000000000000000000000000000000000000000000000000000
+	26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05
+	c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a
+	ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f
+	edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f
+	eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f`)
+
+func weak(x []byte) bool {
+	x = bytes.Clone(x)
+	x[31] &= 0x7f
+	return slices.Contains(smallOrder, hex.EncodeToString(x))
+}

@@ -1,0 +1,202 @@
+package token
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+)
+
+// Set verifies with one or more keys. It is safe for concurrent use and does not change; the zero value is not usable.
+type Set struct {
+	keys    map[name]*verifyKey
+	private []string
+	now     func() time.Time
+
+	// First segments of good tokens, as they were sent, with the key that each has named. Issuers know a handful.
+	learning sync.Mutex
+	headers  atomic.Pointer[map[string]*verifyKey]
+}
+
+// name is what a header has to say to be checked by a key. A key without a kid has kid "".
+type name struct{ alg, kid string }
+
+func (n name) String() string { return strings.TrimSpace(n.alg + " " + n.kid) }
+
+// maxHeaders bounds Set.headers, for the issuer who makes up new ones.
+const maxHeaders = 64
+
+// newSet makes a set of keys and, unless it is empty, the secret, which is the HS256 key without a name.
+func newSet(secret string, keys []*jwk, now func() time.Time) (*Set, error) {
+	s := &Set{keys: map[name]*verifyKey{}, now: now}
+	s.headers.Store(&map[string]*verifyKey{})
+	for _, k := range keys {
+		s.keys[k.name] = newVerifyKey(k.name, k.public)
+		if k.hasPrivate() {
+			s.private = append(s.private, k.String())
+		}
+	}
+	if secret == "" && len(keys) > 0 {
+		return s, nil
+	}
+	if err := checkSecret(secret); err != nil {
+		return nil, err
+	}
+	anonymous := name{alg: HS256}
+	if s.keys[anonymous] != nil {
+		return nil, errors.New("the token secret and a key without a kid are both for " + HS256 + ": give the key a kid")
+	}
+	s.keys[anonymous] = newVerifyKey(anonymous, []byte(secret))
+	return s, nil
+}
+
+// Names are the keys' algorithms and kids, sorted, for a log.
+func (s *Set) Names() []string {
+	names := make([]string, 0, len(s.keys))
+	for n := range s.keys {
+		names = append(names, n.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Private names the keys that came with a private part, which verifiers need not have and should not.
+func (s *Set) Private() []string { return s.private }
+
+// Verify returns the verified subject.
+func (s *Set) Verify(raw string) (sub string, err error) {
+	sub, _, err = s.VerifyUntil(raw)
+	return sub, err
+}
+
+// VerifyUntil returns the verified subject and when the token expires, for callers that remember what they have verified. Neither shares memory
+// with raw.
+func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
+	if sub, expires, err = s.verify(raw, true); err != nil {
+		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return sub, expires, nil
+}
+
+// verify takes what it has seen before and what is plain the quick way, if it may. The other way gives the same results.
+func (s *Set) verify(raw string, quickly bool) (string, time.Time, error) {
+	first, last := strings.IndexByte(raw, '.'), strings.LastIndexByte(raw, '.')
+	if len(raw) > MaxLen || first < 0 || first == last || strings.IndexByte(raw[first+1:last], '.') >= 0 {
+		return "", time.Time{}, fmt.Errorf("not three segments of at most %d bytes", MaxLen)
+	}
+	header := raw[:first]
+	key := (*s.headers.Load())[header]
+	known := quickly && key != nil
+	if !known {
+		var err error
+		if key, err = s.keyFor(header); err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	desk := key.desks.Get().(*desk)
+	defer key.desks.Put(desk)
+	if !key.signed(desk, raw[:last], raw[last+1:]) {
+		return "", time.Time{}, errors.New("the signature is not ours")
+	}
+	if !known {
+		s.learn(header, key)
+	}
+	c, err := desk.claims(raw[first+1:last], quickly)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	now := float64(s.now().UnixMicro()) / 1e6
+	if now >= c.expires {
+		return "", time.Time{}, errors.New("expired")
+	}
+	if now < c.notBefore {
+		return "", time.Time{}, errors.New("not valid yet")
+	}
+	return c.subject, date(c.expires), nil
+}
+
+// keyFor reads a header and finds the key that it names.
+func (s *Set) keyFor(segment string) (*verifyKey, error) {
+	text, err := decodeStrictly(nil, segment)
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	n, err := readHeader(text)
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	key := s.keys[n]
+	if key == nil {
+		return nil, errors.New("there is no key of this kid and alg")
+	}
+	return key, nil
+}
+
+func (s *Set) learn(header string, key *verifyKey) {
+	s.learning.Lock()
+	defer s.learning.Unlock()
+	known := *s.headers.Load()
+	if known[header] != nil {
+		return
+	}
+	next := make(map[string]*verifyKey, len(known)+1)
+	if len(known) < maxHeaders {
+		for h, k := range known {
+			next[h] = k
+		}
+	}
+	next[strings.Clone(header)] = key
+	s.headers.Store(&next)
+}
+
+var strict = base64.RawURLEncoding.Strict()
+
+// decodeStrictly appends what the only canonical spelling says. The library's strict decoder still skips line breaks.
+func decodeStrictly(to []byte, segment string) ([]byte, error) {
+	to, err := strict.AppendDecode(to, []byte(segment))
+	if err != nil || strings.ContainsAny(segment, "\r\n") {
+		return nil, errors.New("not base64url")
+	}
+	return to, nil
+}
+
+// readHeader wants what the Lua edge wants of a header.
+func readHeader(text []byte) (name, error) {
+	header, err := readObject(text)
+	if err != nil {
+		return name{}, err
+	}
+	for _, unknown := range [...]string{"crit", "enc", "jwk", "jku", "x5c", "x5u"} { // it would change how a token is read, or brings a key along
+		if _, has := header[unknown]; has {
+			return name{}, errors.New(unknown + " is refused")
+		}
+	}
+	if typ, has := header["typ"]; has {
+		if s, ok := typ.(string); !ok || !strings.EqualFold(s, "jwt") {
+			return name{}, errors.New("typ is not JWT")
+		}
+	}
+	alg, ok := header["alg"].(string)
+	if !ok {
+		return name{}, errors.New("alg is not text")
+	}
+	kid := ""
+	if v, has := header["kid"]; has {
+		if kid, ok = v.(string); !ok || !validKid(kid) {
+			return name{}, errors.New("kid is not text of 1 to 255 bytes")
+		}
+	}
+	return name{alg: alg, kid: kid}, nil
+}
+
+// maxKid is the longest name of a key, in bytes.
+const maxKid = 255
+
+func validKid(kid string) bool {
+	return kid != "" && len(kid) <= maxKid && strings.IndexFunc(kid, unicode.IsControl) < 0
+}

@@ -1,0 +1,305 @@
+package token_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+)
+
+func open(t testing.TB, path, secret string) *token.File {
+	t.Helper()
+	f, err := token.Open(path, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestVerifierSaysOfEachTokenWhatItShould(t *testing.T) {
+	w := tokentest.New()
+	keys := open(t, w.File(t), w.Secret)
+	for _, c := range w.Cases() {
+		for range 2 { // the second time its header may be remembered
+			sub, err := keys.Verify(c.Token)
+			if sub != c.Subject || (err == nil) != (c.Subject != "") || err != nil && !errors.Is(err, token.ErrInvalid) {
+				t.Errorf("%s: %q, %v; want %q", c.Name, sub, err, c.Subject)
+			}
+		}
+	}
+}
+
+// The library reads more leniently in many places and must not be stricter in any.
+func TestWhatIsTakenTheLibraryTakesToo(t *testing.T) {
+	w := tokentest.New()
+	for _, c := range w.Cases() {
+		if c.Subject == "" || strings.Contains(c.Name, "cty") {
+			continue
+		}
+		_, err := jwt.Parse(c.Token, func(t *jwt.Token) (any, error) {
+			kid, _ := t.Header["kid"].(string)
+			switch t.Method.Alg() {
+			case token.EdDSA:
+				return w.Ed25519.Public(), nil
+			case token.RS256:
+				return &w.RSA.PublicKey, nil
+			}
+			if secret := w.Secrets[kid]; secret != nil {
+				return secret, nil
+			}
+			return []byte(w.Secret), nil
+		}, jwt.WithStrictDecoding())
+		if err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
+}
+
+// Nothing of a token may be in what is said about it.
+func TestErrorsQuoteNothing(t *testing.T) {
+	w := tokentest.New()
+	keys := open(t, w.File(t), w.Secret)
+	const mark = "sesame"
+	for _, raw := range []string{
+		mark, mark + ".x.y", tokentest.Segments(`{"alg":"`+mark+`"}`, "") + ".", tokentest.Segments(`{"alg":"HS256","kid":"`+mark+`"}`, "") + ".",
+		tokentest.HS(tokentest.Segments(`{"alg":"HS256"}`, `{"sub":"`+mark+`\n","exp":4102444800}`), []byte(w.Secret)),
+		tokentest.HS(tokentest.Segments(`{"alg":"HS256"}`, mark), []byte(w.Secret)),
+	} {
+		if _, err := keys.Verify(raw); err == nil || strings.Contains(err.Error(), mark) {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}
+
+func TestHeadersThatIssuersMakeUpAreNotKeptForEver(t *testing.T) {
+	w := tokentest.New()
+	keys := open(t, "", w.Secret)
+	for i := range 200 {
+		raw := tokentest.HS(tokentest.Segments(`{"alg":"HS256","n":`+strings.Repeat("1", i+1)+`}`, `{"sub":"ann","exp":4102444800}`), []byte(w.Secret))
+		if _, err := keys.Verify(raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := keys.Set().Remembered(); n < 1 || n > 64 {
+		t.Errorf("%d headers are remembered", n)
+	}
+}
+
+// The files of testdata are named for what is in them. The nginx edge is tried with the same ones.
+func TestFilesOfKeys(t *testing.T) {
+	for _, folder := range []string{"good", "bad"} {
+		files, err := filepath.Glob("testdata/keys/" + folder + "/*.json")
+		if err != nil || len(files) < 5 {
+			t.Fatalf("%d files, %v", len(files), err)
+		}
+		for _, file := range files {
+			_, err := token.Open(file, "")
+			if (err == nil) != (folder == "good") || err != nil && (!strings.HasPrefix(err.Error(), file+": ") || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	w := tokentest.New()
+	kidless := filepath.Join("testdata", "keys", "good", "one-without-a-kid.json")
+	for name, c := range map[string]struct{ path, secret, want string }{
+		"nothing":                   {"", "", "at least 32 bytes, and has 0"},
+		"a short secret":            {"", strings.Repeat("x", 31), "at least 32 bytes, and has 31"},
+		"a short secret and keys":   {w.File(t), "short", "at least 32 bytes, and has 5"},
+		"no file":                   {filepath.Join(t.TempDir(), "none.json"), "", "no such file"},
+		"a folder":                  {t.TempDir(), "", "is a directory"},
+		"a secret and its like":     {kidless, w.Secret, "give the key a kid"},
+		"longer than a file may be": {fileOf(t, `{"keys":[`+strings.Repeat(" ", 1<<18)+`]}`), "", "longer than 262144 bytes"},
+		"too many keys":             {fileOf(t, `{"keys":[{}`+strings.Repeat(",{}", 100)+`]}`), "", "more than 100 keys"},
+	} {
+		if _, err := token.Open(c.path, c.secret); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+func fileOf(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	replace(t, path, text)
+	return path
+}
+
+// replace puts a file in the place of another, as an operator should.
+func replace(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The steps of a rotation, as docs tell them: there is no moment at which a buyer's token is refused, and after the last one the old key is worth nothing.
+func TestRotation(t *testing.T) {
+	before, after := generate(t, token.HS256, "before"), generate(t, token.EdDSA, "after")
+	old, next := sign(t, before), sign(t, after)
+	public, err := token.Public(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fileOf(t, string(before))
+	keys := open(t, path, "")
+	say := func(want string) {
+		t.Helper()
+		var got []string
+		for _, raw := range []string{old, next} {
+			sub, err := keys.Verify(raw)
+			if err != nil {
+				sub = "-"
+			}
+			got = append(got, sub)
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Fatalf("%s, want %s", s, want)
+		}
+	}
+	step := func(text string, wantChanged bool, wantErr string) {
+		t.Helper()
+		replace(t, path, text)
+		changed, err := keys.Reload()
+		if changed != wantChanged || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+			t.Fatalf("changed %v, %v", changed, err)
+		}
+	}
+	say("ann -")
+	both := strings.TrimSpace(string(before))
+	both = strings.TrimSuffix(both, "]\n}") + "," + strings.TrimPrefix(strings.TrimSpace(string(public)), "{\n  \"keys\": [")
+	step(both, true, "")
+	say("ann ann")
+	step("{", false, "not a JSON object")
+	say("ann ann")
+	if changed, err := keys.Reload(); changed || err != nil {
+		t.Fatalf("a bad file is told of twice: %v, %v", changed, err)
+	}
+	step(string(public), true, "")
+	say("- ann")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := keys.Reload(); changed || err == nil {
+		t.Fatalf("the file is gone: %v, %v", changed, err)
+	}
+	say("- ann")
+	step(both, true, "")
+	say("ann ann")
+}
+
+func generate(t testing.TB, alg, kid string) []byte {
+	t.Helper()
+	text, err := token.Generate(alg, kid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func sign(t testing.TB, private []byte) string {
+	t.Helper()
+	signer, err := token.NewSigner(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := signer.Sign("ann", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestPublicHoldsNothingThatSigns(t *testing.T) {
+	ed, rs, hs := generate(t, token.EdDSA, "ed"), generate(t, token.RS256, "rs"), generate(t, token.HS256, "hs")
+	public, err := token.Public(ed, rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, member := range []string{`"d"`, `"p"`, `"q"`, `"dp"`, `"dq"`, `"qi"`, `"k"`} {
+		if bytes.Contains(public, []byte(member)) {
+			t.Errorf("%s in %s", member, public)
+		}
+	}
+	keys := open(t, fileOf(t, string(public)), "")
+	if got := keys.Set().Names(); !slices.Equal(got, []string{"EdDSA ed", "RS256 rs"}) || len(keys.Set().Private()) != 0 {
+		t.Errorf("%v, private %v", got, keys.Set().Private())
+	}
+	for _, private := range [][]byte{ed, rs} {
+		if sub, err := keys.Verify(sign(t, private)); sub != "ann" {
+			t.Errorf("%q, %v", sub, err)
+		}
+		if got := open(t, fileOf(t, string(private)), "").Set().Private(); len(got) != 1 {
+			t.Errorf("private keys: %v", got)
+		}
+	}
+	if _, err := token.Public(ed, hs); err == nil {
+		t.Error("a secret was made public")
+	}
+	if _, err := token.Public(ed, ed); err == nil {
+		t.Error("two keys have one kid")
+	}
+	if _, err := token.NewSigner(public, "ed"); err == nil {
+		t.Error("a public key signs")
+	}
+}
+
+func TestSignerRefuses(t *testing.T) {
+	ed, other, rs := string(generate(t, token.EdDSA, "ed")), string(generate(t, token.EdDSA, "ed")), string(generate(t, token.RS256, "rs"))
+	member := func(set, name string) string {
+		_, rest, _ := strings.Cut(set, `"`+name+`": "`)
+		value, _, _ := strings.Cut(rest, `"`)
+		return value
+	}
+	hs := generate(t, token.HS256, "a")
+	two := strings.Replace(string(hs), `"keys": [`, `"keys": [{"kty":"oct","kid":"b","k":"`+strings.Repeat("A", 43)+`"},`, 1)
+	for name, c := range map[string]struct{ text, kid, want string }{
+		"no such kid":          {ed, "EDDSA", "no key with the kid"},
+		"two that can sign":    {two, "", "say which"},
+		"another's d":          {strings.Replace(ed, member(ed, "d"), member(other, "d"), 1), "ed", "do not belong together"},
+		"d of 31 bytes":        {strings.Replace(ed, member(ed, "d"), strings.Repeat("A", 42), 1), "ed", "32 bytes"},
+		"an RSA key with no p": {strings.Replace(rs, `"p"`, `"P"`, 1), "rs", "d, p and q"},
+		"another's RSA d":      {strings.Replace(rs, member(rs, "d"), strings.Repeat("A", 42)+"E", 1), "rs", "d, p and q"},
+		"not JSON":             {"-----BEGIN PRIVATE KEY-----", "", "not a JSON object"},
+	} {
+		if _, err := token.NewSigner([]byte(c.text), c.kid); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	alone := `{"kty":"oct","kid":"x","k":"` + member(string(hs), "k") + `"}`
+	if _, err := token.NewSigner([]byte(alone), "x"); err != nil {
+		t.Errorf("a key by itself: %v", err)
+	}
+}
+
+func FuzzVerifyNamesABuyerOrNobody(f *testing.F) {
+	w := tokentest.New()
+	keys := open(f, w.File(f), w.Secret)
+	for _, c := range w.Cases() {
+		f.Add(c.Token)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		sub, err := keys.Verify(raw)
+		if (err == nil) != (sub != "") || len(sub) > token.MaxSubject {
+			t.Fatalf("%q, %v", sub, err)
+		}
+		// A fuzzer knows no key: what it changes in a good token must break it.
+		if err == nil && !slices.ContainsFunc(w.Cases(), func(c tokentest.Case) bool { return c.Token == raw && c.Subject == sub }) {
+			t.Fatalf("a forgery: %s is %q", raw, sub)
+		}
+	})
+}

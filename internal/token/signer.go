@@ -1,0 +1,102 @@
+package token
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Signer makes tokens with one key. It is safe for concurrent use; the zero value is not usable.
+type Signer struct {
+	name    name
+	private any // what the signing method wants
+	now     func() time.Time
+}
+
+// Sign makes a token for the buyer sub that is valid for ttl from now.
+func (s *Signer) Sign(sub string, ttl time.Duration) (string, error) {
+	now := s.now()
+	t := jwt.NewWithClaims(jwt.GetSigningMethod(s.name.alg), jwt.RegisteredClaims{
+		Subject: sub, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
+	})
+	if s.name.kid != "" {
+		t.Header["kid"] = s.name.kid
+	}
+	return t.SignedString(s.private)
+}
+
+// NewSigner finds the key called kid in a JWK Set, or in a single JWK, and wants its private part. With an empty kid it takes the only key that can
+// sign.
+func NewSigner(text []byte, kid string) (*Signer, error) {
+	keys, err := parseOneOrMore(text)
+	if err != nil {
+		return nil, err
+	}
+	var found *jwk
+	for _, k := range keys {
+		switch {
+		case kid != "" && k.kid != kid, kid == "" && k.alg != HS256 && !k.hasPrivate():
+		case found != nil:
+			return nil, errors.New("more than one key can sign: say which by its kid")
+		default:
+			found = k
+		}
+	}
+	switch {
+	case found == nil && kid != "":
+		return nil, fmt.Errorf("there is no key with the kid %q", kid)
+	case found == nil:
+		return nil, errors.New("no key has the private part that signing needs")
+	}
+	private, err := found.private()
+	if err != nil {
+		return nil, fmt.Errorf("the key with the kid %q: %w", found.kid, err)
+	}
+	return &Signer{name: found.name, private: private, now: time.Now}, nil
+}
+
+// parseOneOrMore takes a key by itself for a set of one.
+func parseOneOrMore(text []byte) ([]*jwk, error) {
+	if object, err := readObject(text); err == nil && object["kty"] != nil && object["keys"] == nil {
+		text = []byte(`{"keys":[` + string(bytes.TrimSpace(text)) + `]}`)
+	}
+	return parseKeys(text)
+}
+
+// private is what signing needs, checked against the public part.
+func (k *jwk) private() (any, error) {
+	if k.alg == HS256 {
+		return k.public, nil
+	}
+	if !k.hasPrivate() {
+		return nil, errors.New("it has no private part, which signing needs")
+	}
+	if public, ok := k.public.(ed25519.PublicKey); ok {
+		seed := k.bytes("d")
+		if len(seed) != ed25519.SeedSize {
+			return nil, fmt.Errorf("d must be base64url of %d bytes", ed25519.SeedSize)
+		}
+		private := ed25519.NewKeyFromSeed(seed)
+		if !public.Equal(private.Public()) {
+			return nil, errors.New("d and x do not belong together")
+		}
+		return private, nil
+	}
+	var numbers [3]*big.Int
+	for i, member := range strings.Fields("d p q") {
+		numbers[i] = new(big.Int).SetBytes(k.bytes(member))
+	}
+	private := &rsa.PrivateKey{PublicKey: *k.public.(*rsa.PublicKey), D: numbers[0], Primes: numbers[1:]}
+	if err := private.Validate(); err != nil {
+		return nil, errors.New("d, p and q must be there, and belong to n and e")
+	}
+	private.Precompute()
+	return private, nil
+}

@@ -1,0 +1,209 @@
+package nginx
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+)
+
+// verified runs tokens through the edge's verifier with a world's keys, and returns each one's subject, or "-".
+func verified(t rapid.TB, server *luaServer, w *tokentest.World, now int64, tokens []string) []string {
+	t.Helper()
+	out, err := server.try(fmt.Sprintf(`
+		local keys, token = require "sluice.token.keys", require "sluice.token"
+		local before = token.use(assert(keys.set(%s, assert(keys.parse(%s)))))
+		local out, tokens = {}, %s
+		for round = 1, 2 do -- the second time its header, or all of it, may be remembered
+			for i, raw in ipairs(tokens) do
+				local ok, sub, why = pcall(token.verify, raw, %d)
+				if not ok then sub, why = "error", sub end
+				if round == 1 then
+					out[i] = sub or "-"
+				elseif out[i] ~= (sub or "-") then
+					out[i] = out[i] .. ", then " .. (sub or "-")
+				end
+			end
+		end
+		token.use(before)
+		return table.concat(out, "\n")`, luaString(w.Secret), luaString(string(w.Keys)), list(tokens), now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(out, "\n")
+}
+
+func TestTheEdgesVerifierSaysOfEachTokenWhatItShould(t *testing.T) {
+	w := tokentest.New()
+	cases := w.Cases()
+	var tokens []string
+	for _, c := range cases {
+		tokens = append(tokens, c.Token)
+	}
+	for i, got := range verified(t, requireLua(t), w, time.Now().Unix(), tokens) {
+		want := cases[i].Subject
+		if want == "" {
+			want = "-"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", cases[i].Name, got, want)
+		}
+	}
+}
+
+// The same tokens through the whole edge: what is refused is answered with a 401 that quotes nothing, and no backend sees it.
+func TestTheEdgeTakesTokensOfAllKeysAndNoOthers(t *testing.T) {
+	w := tokentest.New()
+	backend := echo(t)
+	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100000 } } }`,
+		func(c *Config) { c.Secret, c.TokenKeys = w.Secret, w.File(t) }, backend.addr)
+	passed := 0
+	for _, c := range w.Cases() {
+		if !c.InHeader() {
+			continue
+		}
+		got := e.do("GET", "/", "Authorization", "Bearer "+c.Token)
+		if c.Subject != "" {
+			passed++
+			if got.status != 200 {
+				t.Errorf("%s: status %d", c.Name, got.status)
+			}
+			continue
+		}
+		if len(c.Token) > 8000 && got.status == 431 {
+			continue // no header is as long as this
+		}
+		if got.status != 401 || got.body != problemBody(401, "") || got.header.Get("WWW-Authenticate") != `Bearer error="invalid_token"` {
+			t.Errorf("%s: status %d, %v, %s", c.Name, got.status, got.header, got.body)
+		}
+	}
+	if n := len(backend.requests()); n != passed {
+		t.Errorf("%d requests reached the backend, want %d", n, passed)
+	}
+}
+
+// The edge and the gateway must name the same buyer, whatever the token, or one would limit ann while the other sells to bob.
+func TestGoAndLuaNeverDisagree(t *testing.T) {
+	w, server := tokentest.New(), requireLua(t)
+	at := time.Unix(1800000000, 0)
+	keys, err := token.OpenAt(w.File(t), w.Secret, func() time.Time { return at })
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := rapid.Custom(func(r *rapid.T) string { return anyToken(r, w) })
+	good := 0
+	rapid.Check(t, func(r *rapid.T) {
+		tokens := rapid.SliceOfN(one, 20, 60).Draw(r, "tokens")
+		for i, got := range verified(r, server, w, at.Unix(), tokens) {
+			want, err := keys.Verify(tokens[i])
+			if err != nil {
+				want = "-"
+			} else {
+				good++
+			}
+			if got != want {
+				r.Fatalf("%q: the edge says %q, Go says %q, %v", tokens[i], got, want, err)
+			}
+		}
+	})
+	if good == 0 {
+		t.Error("no good token was drawn")
+	}
+}
+
+// anyToken is a token that is well signed more often than not; its header and claims are good, odd or bad.
+func anyToken(r *rapid.T, w *tokentest.World) string {
+	member := func(name string, values ...string) string {
+		return name + ":" + rapid.SampledFrom(values).Draw(r, name)
+	}
+	odd := func(one, other string) string {
+		if rapid.IntRange(0, 9).Draw(r, "odd") == 0 {
+			return other
+		}
+		return one
+	}
+	pair := rapid.SampledFrom([][2]string{
+		{"HS256", ""}, {"HS256", tokentest.First}, {"HS256", tokentest.Second}, {"EdDSA", tokentest.Edward}, {"RS256", tokentest.Rivest},
+	}).Draw(r, "key")
+	alg, kid := odd(pair[0], rapid.SampledFrom([]string{"none", "HS256", "RS256", "EdDSA", "hs256"}).Draw(r, "other alg")), odd(pair[1], rapid.SampledFrom([]string{tokentest.First, tokentest.Rivest, "x", `\u0000`}).Draw(r, "other kid"))
+	header := []string{`"alg":"` + alg + `"`}
+	if kid != "" {
+		header = append(header, `"kid":"`+kid+`"`)
+	}
+	header = append(header, rapid.SliceOfN(rapid.SampledFrom([]string{`"typ":"JWT"`, `"typ":"jwt"`, `"typ":"JWT"`, `"x5t":"a"`, `"typ":"JWS"`, `"crit":[]`, `"jwk":{}`, `"Alg":"none"`, `"a":1e999`, `"b":{"a":1}`}), 0, 2).Draw(r, "more of the header")...)
+	times := []string{"1800000000", "1799999999", "1800000001", "4102444800", "4102444800", "4102444800", "4102444800.5", "41e8", "1800000000.0004", "0", "-1", "-0", `"1"`, "null", "9007199254740991", "9007199254740992", "1e400", "01", "99999999999", "123456789012"}
+	early := []string{"0", "1", "1799999999", "1800000000", "1800000000.5", "1800000001", "1e9", `"1"`, "null", "-1", "-0.0", "9007199254740992"}
+	claims := []string{
+		member(`"sub"`, `"ann"`, `"ann"`, `"ann"`, `"bob b"`, `"cy\u00e9"`, `"cyé"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ufffd"`, `"a\u0000"`, `"a\u0085"`, "\"a\u0085\"", "\"a\x7f\"", "\"\xff\"", `""`, `5`, `null`, `"\/"`, `"`+strings.Repeat("a", 255)+`"`, `"`+strings.Repeat("a", 256)+`"`),
+		member(`"exp"`, times...),
+	}
+	more := rapid.SampledFrom([]string{`"nbf"`, `"iat"`, `"sub"`, `"exp"`, `"Sub"`, `"\u0073ub"`, `"jti"`, `"aud"`, `""`})
+	for range rapid.IntRange(0, 4).Draw(r, "more") {
+		name := more.Draw(r, "name")
+		values := append(early, `"x"`, `["x",1]`, `{"a":1,"a":2}`, `{"a":{"b":[]}}`, `[[[[[[[[]]]]]]]]`, `"\ud800"`, "true", "7", "7", "1e5", `"a\"b"`)
+		if name == `"nbf"` || name == `"iat"` {
+			values = early
+		}
+		claims = append(claims, member(name, values...))
+	}
+	if rapid.Bool().Draw(r, "shuffle") {
+		claims = rapid.Permutation(claims).Draw(r, "order")
+	}
+	comma := odd(",", rapid.SampledFrom([]string{" , ", ",\n", ",,", ";", "\v,"}).Draw(r, "comma"))
+	text := tokentest.Segments("{"+strings.Join(header, comma)+"}", odd("", " ")+"{"+strings.Join(claims, comma)+"}"+odd("", "x"))
+	if rapid.IntRange(0, 9).Draw(r, "bend") == 0 { // and sign what is bent
+		i := rapid.IntRange(0, len(text)-1).Draw(r, "at")
+		text = text[:i] + rapid.SampledFrom([]string{"", "A", "=", "-", "_", "+", ".", " ", "\n", "\x00", "é"}).Draw(r, "with") + text[i+1:]
+	}
+	raw := w.Sign(pair[0], pair[1], text)
+	if rapid.IntRange(0, 9).Draw(r, "spoil") == 0 {
+		i := rapid.IntRange(0, len(raw)-1).Draw(r, "at")
+		raw = raw[:i] + rapid.SampledFrom([]string{"", "A", "B", "=", ".", "\n"}).Draw(r, "with") + raw[i+1:]
+	}
+	return raw
+}
+
+// The edge takes the same files of keys as internal/token does, and says of the bad ones the same.
+func TestTheEdgeReadsFilesOfKeysAsGoDoes(t *testing.T) {
+	files, err := filepath.Glob("../internal/token/testdata/keys/*/*.json")
+	if err != nil || len(files) < 50 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	var texts []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(text))
+	}
+	out := requireLua(t).run(t, `
+		local keys, out = require "sluice.token.keys", {}
+		for i, text in ipairs `+list(texts)+` do
+			local _, ok, list, err = nil, pcall(keys.parse, text)
+			local said = {}
+			for j, key in ipairs(ok and list or {}) do said[j] = (key.alg .. " " .. key.kid):gsub("%s+$", "") end
+			table.sort(said)
+			out[i] = not ok and list or err or table.concat(said, ", ")
+		end
+		return table.concat(out, "\n")`)
+	for i, got := range strings.Split(out, "\n") {
+		keys, err := token.Open(files[i], "")
+		var want string
+		if err != nil {
+			want = strings.TrimPrefix(err.Error(), files[i]+": ")
+		} else {
+			want = strings.Join(keys.Set().Names(), ", ")
+		}
+		if got != want {
+			t.Errorf("%s: the edge says %q, Go says %q", files[i], got, want)
+		}
+	}
+}
