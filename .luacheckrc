@@ -8,6 +8,7 @@ files["lua/policy.lua"] = { std = "none" }
 
 -- The edge runs in OpenResty's LuaJIT.
 files["lua/edge"] = { std = "ngx_lua" }
+files["nginx/testdata"] = { std = "ngx_lua" }
 
 -- Scripts that run inside Redis.
 files["lua/redis"] = { read_globals = { "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit" } }

@@ -37,6 +37,9 @@ k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fail
 rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
 	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./internal/e2e
 
+edge-corpus: install ## a million generated decisions through both edges and the model: no difference
+	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
+
 bench: install-bench ## speed, as ratios against named baselines in one interleaved run
 	cd bench && $(GO) run . speed
 
@@ -51,4 +54,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush bench memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-corpus bench memory fuzz smoke spike soak

@@ -98,6 +98,9 @@ func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, i int) {
 // tell counts the verdicts on a request that passes, and writes down its quota for the answer.
 func (g *Gateway) tell(x *exchange) (wait time.Duration) {
 	least := -1
+	if len(x.rules) > 0 {
+		x.note("allow", nil, 0)
+	}
 	for i, r := range x.rules {
 		v := x.verdicts[i]
 		switch {

@@ -68,7 +68,7 @@ func startLuaWith(t *testing.T, name, old, replacement string) (*luaServer, func
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.Symlink(root+"/lua", dir+"/lua"),
+		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.Symlink(root+"/lua", dir+"/lua"), os.Symlink(root+"/nginx/testdata", dir+"/testdata"),
 		os.WriteFile(dir+"/nginx/"+name, []byte(strings.Replace(string(conf), old, replacement, 1)), 0o644),
 		os.WriteFile(dir+"/nginx/runtime/listen.conf", fmt.Appendf(nil, "listen 127.0.0.1:%d;", port), 0o644),
 	} {
