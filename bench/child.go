@@ -42,16 +42,21 @@ func newKey() (*token.Key, error) { return token.NewKey(secret) }
 // userRate is the backend's default.
 const userRate = admission.DefaultUserRate
 
+// helloBody is what the backend behind a mere proxy says.
+const helloBody = "hello"
+
 // buyerHeader names the buyer to the bare handlers, which know no tokens.
 const buyerHeader = "Buyer"
 
 // childConfig says what a child process serves.
 type childConfig struct {
-	what    string // bare, shared, full, hello or soldout
-	listen  string
-	redis   string // URL
-	data    string // a folder of its own
-	profile string // file for a CPU profile
+	what     string // bare, shared, full, hello, soldout, gateway, standard or fast
+	listen   string
+	redis    string // URL
+	data     string // a folder of its own
+	profile  string // file for a CPU profile
+	upstream string // address, of a proxy
+	policy   string // file, of the gateway
 }
 
 // startChild runs this program again as a server of its own, so that a baseline has a process to itself as sluice has.
@@ -60,7 +65,8 @@ func (s *stage) startChild(c childConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.start("", nil, self, "child", "--listen", c.listen, "--redis", c.redis, "--data", s.TempDir(), "--profile", c.profile, c.what)
+	p, err := s.start("", nil, self, "child", "--listen", c.listen, "--redis", c.redis, "--data", s.TempDir(), "--profile", c.profile,
+		"--upstream", c.upstream, "--policy", c.policy, c.what)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +81,8 @@ func child(args []string) int {
 	flags.StringVar(&c.redis, "redis", "", "URL")
 	flags.StringVar(&c.data, "data", "", "folder")
 	flags.StringVar(&c.profile, "profile", "", "file")
+	flags.StringVar(&c.upstream, "upstream", "", "address")
+	flags.StringVar(&c.policy, "policy", "", "file")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -122,9 +130,15 @@ func (c childConfig) serve() error {
 		}
 		return serveFiber(ctx, ln, bare(pipeline))
 	case "hello":
-		return serveFiber(ctx, ln, func(f *fiber.Ctx) error { return f.SendString("hello") })
+		return serveFiber(ctx, ln, func(f *fiber.Ctx) error { return f.SendString(helloBody) })
 	case "soldout":
 		return serveFiber(ctx, ln, soldOut)
+	case "gateway":
+		return edgeHere(ctx, ln, c)
+	case "standard":
+		return standard(ctx, ln, c.upstream)
+	case "fast":
+		return fast(ctx, ln, c.upstream)
 	case "full":
 		return c.full(ctx, ln)
 	}

@@ -45,7 +45,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(stderr, "sluice: "+oneLine(err))
+	if !errors.Is(err, errReported) {
+		fmt.Fprintln(stderr, "sluice: "+oneLine(err))
+	}
 	var u usageError
 	if errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command") {
 		return exitUsage
@@ -65,6 +67,9 @@ type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
+
+// errReported is a mistake of which everything has been said.
+var errReported error = usageError{errors.New("see above")}
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 

@@ -2,38 +2,109 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"sluice/gateway/limit"
 	"sluice/gateway/policy"
+)
+
+const (
+	defaultPolicy = "lua/policy.lua"
+	defaultZone   = "64m" // of sluice_buckets in nginx/conf.d/20-lua.conf
+	defaultKeys   = 20_000
 )
 
 func (p *program) policyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "Check an edge policy",
+		Short: "Check an edge policy, or try it on recorded traffic",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(&cobra.Command{
-		Use:     "check [FILE]",
-		Short:   "Check a policy; exit 2 and file:line if it is bad",
-		Example: "  sluice policy check lua/policy.lua",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	c.AddCommand(p.checkCommand(), p.replayCommand())
+	return c
+}
+
+func (p *program) checkCommand() *cobra.Command {
+	expect := policy.Expect{Buckets: limit.DefaultCapacity}
+	var zone string
+	var strict bool
+	c := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a policy; exit 2 and a line for each mistake if it is bad",
+		Long: `Check a policy as both edges read it. Each mistake is one line, FILE:LINE: what, and what to do about it, and the exit code is 2. A warning is about what is
+allowed and most likely not meant: a rule that can never refuse, a burst that is too small for the clock, too little room for the expected clients. FILE is lua/policy.lua
+by default.`,
+		Example: `  sluice policy check
+  sluice policy check new.lua --strict                     warnings fail too: for continuous integration
+  sluice policy check new.lua --keys 400000 --zone 256m    is there room for so many clients at one time?`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			if expect.Zone, err = parseSize(zone); err != nil {
+				return usage("--zone %w", err)
+			}
+			if expect.Keys < 0 {
+				return usage("--keys must not be negative")
+			}
 			file := p.getenv(envPolicy)
 			if file == "" {
-				file = "lua/policy.lua"
+				file = defaultPolicy
 			}
 			if len(args) == 1 {
 				file = args[0]
 			}
-			read, err := policy.Read(file)
+			read, warnings, err := policy.Inspect(file, expect)
 			if err != nil {
-				return usageError{err}
+				fmt.Fprintln(p.errOut, err)
+				return errReported
 			}
-			fmt.Fprintf(p.out, "%s is sound: %d rules\n", file, len(read.Rules))
+			for _, w := range warnings {
+				w.What = "warning: " + w.What
+				fmt.Fprintln(p.errOut, w)
+			}
+			if strict && len(warnings) > 0 {
+				return errReported
+			}
+			fmt.Fprintf(p.out, "%s is sound: %s", file, counted(len(read.Rules), "rule"))
+			if len(warnings) > 0 {
+				fmt.Fprintf(p.out, ", %s", counted(len(warnings), "warning"))
+			}
+			fmt.Fprintln(p.out)
 			return nil
 		},
-	})
+	}
+	f := c.Flags()
+	f.IntVar(&expect.Keys, "keys", defaultKeys, "clients, and as many buyers, within the time a bucket takes to come back; 0: do not ask about room")
+	f.StringVar(&zone, "zone", defaultZone, "size of the nginx edge's zone sluice_buckets")
+	f.BoolVar(&strict, "strict", false, "warnings are mistakes")
 	return c
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// parseSize reads a size as nginx writes it: 64m, 512k, or bytes.
+func parseSize(text string) (int64, error) {
+	digits, unit := text, int64(1)
+	if n := len(text); n > 0 {
+		switch text[n-1] {
+		case 'k', 'K':
+			digits, unit = text[:n-1], 1<<10
+		case 'm', 'M':
+			digits, unit = text[:n-1], 1<<20
+		case 'g', 'G':
+			digits, unit = text[:n-1], 1<<30
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || n > (1<<50)/unit || strings.HasPrefix(digits, "+") {
+		return 0, fmt.Errorf("%q: want a size such as 64m or 512k", text)
+	}
+	return n * unit, nil
 }

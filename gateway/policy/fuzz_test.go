@@ -13,8 +13,8 @@ import (
 // Whatever a policy file holds, reading it ends soon, and ends in a policy within its bounds or in mistakes of one line each.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.lua")
-	bad, _ := filepath.Glob("testdata/bad/*.lua")
-	for _, file := range append(files, bad...) {
+	more, _ := filepath.Glob("testdata/*/*.lua")
+	for _, file := range append(files, more...) {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)

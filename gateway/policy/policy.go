@@ -111,17 +111,29 @@ func Check(path string) error {
 
 // Parse reads and validates a policy; name stands for the file in what it says about mistakes. Its error is a Mistakes.
 func Parse(name string, source []byte) (*Policy, error) {
-	table, where, mistakes := run(name, source)
+	p, _, err := parseSource(name, source)
+	return p, err
+}
+
+// written is where the parts of a policy are in its file, and what it took to run it.
+type written struct {
+	proxies, rules int   // lines
+	rule           []int // lines, of each rule
+	steps          int
+}
+
+func parseSource(name string, source []byte) (*Policy, written, error) {
+	table, where, steps, mistakes := run(name, source)
 	if len(mistakes) > 0 {
-		return nil, mistakes
+		return nil, written{}, mistakes
 	}
-	r := reader{file: name}
+	r := reader{file: name, written: written{steps: steps}}
 	p := r.policy(table, where)
 	if len(r.mistakes) > 0 {
 		slices.SortStableFunc(r.mistakes, func(a, b Mistake) int { return a.Line - b.Line })
-		return nil, r.mistakes
+		return nil, written{}, r.mistakes
 	}
-	return p, nil
+	return p, r.written, nil
 }
 
 // load reads one byte more than a policy may have, so that Parse can tell a policy that is too large from one that just fits.

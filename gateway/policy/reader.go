@@ -15,6 +15,7 @@ import (
 type reader struct {
 	file     string
 	mistakes Mistakes
+	written  written
 }
 
 func (r *reader) wrong(where place, format string, args ...any) {
@@ -25,6 +26,7 @@ func (r *reader) policy(t *lua.LTable, where place) *Policy {
 	r.known(t, where, "a policy", "trusted_proxies", "rules", "repeat_refusals")
 	p := &Policy{KeepAsking: !r.flag(t, where, "repeat_refusals", true)}
 	at := where.field("trusted_proxies")
+	r.written.proxies = at.line
 	for i, v := range r.list(t, where, "trusted_proxies", MaxProxies) {
 		if prefix, ok := r.proxy(v, at.item(i+1)); ok {
 			p.TrustedProxies = append(p.TrustedProxies, prefix)
@@ -34,6 +36,7 @@ func (r *reader) policy(t *lua.LTable, where place) *Policy {
 		r.wrong(where, "rules is missing: write rules = {} to limit nothing")
 	}
 	at = where.field("rules")
+	r.written.rules = at.line
 	seen := map[string]int{}
 	for i, v := range r.list(t, where, "rules", MaxRules) {
 		item := at.item(i + 1)
@@ -47,6 +50,7 @@ func (r *reader) policy(t *lua.LTable, where place) *Policy {
 			seen[rule.Name] = i + 1
 		}
 		p.Rules = append(p.Rules, rule)
+		r.written.rule = append(r.written.rule, max(item.line, 1))
 	}
 	return p
 }

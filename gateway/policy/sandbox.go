@@ -23,10 +23,10 @@ const (
 	maxDepth        = 100 // brackets within brackets: the parser and the compiler recurse
 )
 
-// run executes a policy and returns its table, and where in the source the parts of the table are written.
-func run(name string, source []byte) (table *lua.LTable, where place, mistakes Mistakes) {
-	wrong := func(line int, format string, args ...any) (*lua.LTable, place, Mistakes) {
-		return nil, place{}, Mistakes{{File: name, Line: line, What: oneLine(fmt.Sprintf(format, args...))}}
+// run executes a policy and returns its table, where in the source the parts of the table are written, and how many steps it took.
+func run(name string, source []byte) (table *lua.LTable, where place, steps int, mistakes Mistakes) {
+	wrong := func(line int, format string, args ...any) (*lua.LTable, place, int, Mistakes) {
+		return nil, place{}, 0, Mistakes{{File: name, Line: line, What: oneLine(fmt.Sprintf(format, args...))}}
 	}
 	if len(source) > MaxSize {
 		return wrong(0, "larger than %d bytes: a policy is a few rules", MaxSize)
@@ -44,7 +44,7 @@ func run(name string, source []byte) (table *lua.LTable, where place, mistakes M
 	// The compiler reports some mistakes (too many locals, a break outside a loop) by panicking.
 	defer func() {
 		if r := recover(); r != nil {
-			table, where, mistakes = wrong(0, "cannot be compiled: %v: write it more simply", r)
+			table, where, steps, mistakes = wrong(0, "cannot be compiled: %v: write it more simply", r)
 		}
 	}()
 	chunk, err := parse.Parse(bytes.NewReader(source), name)
@@ -66,7 +66,8 @@ func run(name string, source []byte) (table *lua.LTable, where place, mistakes M
 	defer state.Close()
 	deadline, cancel := context.WithTimeout(context.Background(), maxSeconds*time.Second)
 	defer cancel()
-	state.SetContext(&meter{Context: deadline, state: state, left: maxInstructions})
+	meter := &meter{Context: deadline, state: state, left: maxInstructions}
+	state.SetContext(meter)
 	countIndices(state)
 	state.Push(state.NewFunctionFromProto(proto))
 	if err := state.PCall(0, 1, nil); err != nil {
@@ -79,7 +80,7 @@ func run(name string, source []byte) (table *lua.LTable, where place, mistakes M
 	if !ok {
 		return wrong(max(where.line, 1), "a policy returns a table, and this returns %s: end it with return { rules = { {...} } }", describe(result))
 	}
-	return table, where, nil
+	return table, where, maxInstructions - meter.left, nil
 }
 
 // meter is a context that runs out after so many instructions: gopher-lua asks Done before each. It also looks at the frame's registers,

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// call runs the program with arguments, in an environment that has nothing.
+func invoke(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), args, func(string) string { return "" }, &o, &e)
+	return code, o.String(), e.String()
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPolicyCheckSaysEachMistakeInALineOfItsOwn(t *testing.T) {
+	bad := write(t, "bad.lua", "return {\n rules = {\n  { name = 'a', key = 'ip', rate = '0r/s' },\n  { name = 'a', key = 'ip', rate = '1r/s', brust = 2 },\n },\n}")
+	code, out, errOut := invoke(t, "policy", "check", bad)
+	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through` + "\n" +
+		bad + `:4: a rule has no field "brust": did you mean "burst"?` + "\n" + bad + `:4: rule 2 is named "a" like rule 1: names must differ` + "\n"
+	if code != exitUsage || out != "" || errOut != want {
+		t.Errorf("exit %d, said %q and %q, want\n%s", code, out, errOut, want)
+	}
+}
+
+func TestPolicyCheckFailsForWarningsOnlyWhenItIsStrict(t *testing.T) {
+	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
+	code, out, errOut := invoke(t, "policy", "check", odd)
+	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" || !strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true and no burst`) {
+		t.Errorf("exit %d, said %q and %q", code, out, errOut)
+	}
+	if code, out, _ := invoke(t, "policy", "check", "--strict", odd); code != exitUsage || out != "" {
+		t.Errorf("strict: exit %d, said %q", code, out)
+	}
+	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--strict"); code != exitOK || errOut != "" {
+		t.Errorf("the shipped policy: exit %d, %s", code, errOut)
+	}
+	for _, args := range [][]string{{"--zone", "0"}, {"--zone", "64x"}, {"--zone", ""}, {"--keys", "-1"}, {"--keys", "x"}, {"no.lua"}, {"a", "b"}} {
+		if code, _, errOut := invoke(t, append([]string{"policy", "check"}, args...)...); code != exitUsage || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%v: exit %d, %q", args, code, errOut)
+		}
+	}
+}
+
+// What the check takes for the size of the zone is what nginx is told.
+func TestPolicyCheckKnowsTheZone(t *testing.T) {
+	conf, err := os.ReadFile("../../nginx/conf.d/20-lua.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
+		t.Errorf("sluice_buckets has not %s", defaultZone)
+	}
+	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone", "128m"); code != exitOK || !strings.Contains(errOut, "the nginx edge's zone has 128 MB and needs 246") {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+}
+
+func TestPolicyReplayPrintsAReport(t *testing.T) {
+	var log strings.Builder
+	for i := range 10 {
+		fmt.Fprintf(&log, `{"time":1795255200.%03d,"client":"192.0.2.%d","method":"GET","path":"/","status":200,"verdict":"allow","seconds":0,"upstream":"b"}`+"\n", i, i%2)
+	}
+	file := write(t, "access.log", log.String())
+	strict, loose := write(t, "new.lua", `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`), write(t, "old.lua", `return { rules = {} }`)
+	code, out, errOut := invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose)
+	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" refuses 6 of 10 requests (60%)") || !strings.Contains(out, "ip 192.0.2.0 ") {
+		t.Errorf("exit %d, %s, said\n%s", code, errOut, out)
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("a report that goes to no terminal has colours")
+	}
+	code, out, _ = invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose, "--json")
+	var report struct {
+		Policy     struct{ Refused int }
+		Against    struct{ Refused int }
+		Difference struct {
+			OnlyNew int `json:"only_new"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != exitOK || report.Policy.Refused != 6 || report.Against.Refused != 0 || report.Difference.OnlyNew != 6 {
+		t.Errorf("exit %d, %v, %+v", code, err, report)
+	}
+}
+
+func TestPolicyReplayRefusesWhatMakesNoSense(t *testing.T) {
+	policy, log := write(t, "p.lua", "return { rules = {} }"), write(t, "access.log", "nonsense\n")
+	for _, args := range [][]string{{}, {"nowhere.log"}, {t.TempDir()}, {log}, {log, "--policy", "nowhere.lua"}, {log, "--against", log}, {log, "--window", "0s"}, {log, "--top", "0"}, {log, "--buckets", "-1"}} {
+		if !strings.Contains(strings.Join(args, " "), "--policy") {
+			args = append(args, "--policy", policy)
+		}
+		code, out, errOut := invoke(t, append([]string{"policy", "replay"}, args...)...)
+		if code != exitUsage || out != "" || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%v: exit %d, %q, %q", args, code, out, errOut)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"sluice/gateway/policy"
+	"sluice/gateway/replay"
+)
+
+func (p *program) replayCommand() *cobra.Command {
+	var cfg replay.Config
+	var file, against string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "replay ACCESS_LOG...",
+		Short: "Put recorded traffic through a policy: who would be refused",
+		Long: `Put the requests of access logs through a policy, with the gateway's own limiter and the log's time for its clock, and say who would be
+refused: by rule, by key, per second. With --against, also what changes from another policy. Nothing is sent anywhere.
+
+It reads the JSON logs of both edges and nginx's combined format, as text or gzipped; "-" is standard input. Several logs are put together by time, so
+rotated ones may be named in any order. The combined format has no buyers, so rules with key = "token" cannot be put to it; of a JSON log they see the
+requests whose token an edge had verified. Lines that cannot be read are counted and passed over.`,
+		Example: `  sluice policy replay /var/log/nginx/access.log --policy new.lua --against lua/policy.lua
+  zcat access.log.*.gz | sluice policy replay - --policy new.lua --json | jq .policy.rules
+  sluice policy replay .sluice-edge/logs/access.log        with lua/policy.lua`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			cfg.NewName, cfg.OldName = file, against
+			if cfg.New, err = policy.Read(file); err != nil {
+				return usageError{err}
+			}
+			if against != "" {
+				if cfg.Old, err = policy.Read(against); err != nil {
+					return usageError{err}
+				}
+			}
+			if cfg.Window <= 0 || cfg.Buckets <= 0 || cfg.Top <= 0 {
+				return usage("--window, --buckets and --top must be above zero")
+			}
+			logs, err := openLogs(args)
+			defer logs.close()
+			if err != nil {
+				return err
+			}
+			bar := p.progress(logs.size)
+			cfg.Inputs = logs.inputs(bar)
+			report, err := replay.Run(cmd.Context(), cfg)
+			_ = bar.Finish()
+			switch {
+			case errors.Is(err, replay.ErrNothing):
+				return usageError{err}
+			case errors.Is(err, context.Canceled):
+				return errors.New("interrupted")
+			case err != nil:
+				return err
+			}
+			if asJSON {
+				out := json.NewEncoder(p.out)
+				out.SetIndent("", "  ")
+				return out.Encode(report)
+			}
+			report.WriteText(p.out)
+			return nil
+		},
+	}
+	f := c.Flags()
+	p.str(f, &file, "policy", envPolicy, defaultPolicy, "policy to try")
+	f.StringVar(&against, "against", "", "policy to compare it with: the one that is in force, say")
+	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	f.IntVar(&cfg.Top, "top", 10, "so many of the keys with the most refusals")
+	f.DurationVar(&cfg.Window, "window", replay.DefaultWindow, "how far to put lines in order: logs are written when requests end, and are judged by when they came")
+	f.IntVar(&cfg.Buckets, "buckets", replay.DefaultBuckets, "live buckets there is room for")
+	return c
+}
+
+// accessLogs are the files that were named.
+type accessLogs struct {
+	files []*os.File
+	names []string
+	size  int64 // of all of them; -1 when it is not known
+}
+
+func openLogs(names []string) (*accessLogs, error) {
+	logs := &accessLogs{}
+	for _, name := range names {
+		f := os.Stdin
+		if name == "-" {
+			name = "stdin"
+		} else {
+			var err error
+			if f, err = os.Open(name); err != nil {
+				return logs, usageError{err}
+			}
+		}
+		logs.files, logs.names = append(logs.files, f), append(logs.names, name)
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+			return logs, err
+		case info.IsDir():
+			return logs, usage("%s is a folder: name the logs in it", name)
+		case !info.Mode().IsRegular() || logs.size < 0:
+			logs.size = -1
+		default:
+			logs.size += info.Size()
+		}
+	}
+	return logs, nil
+}
+
+func (l *accessLogs) close() {
+	for _, f := range l.files {
+		_ = f.Close()
+	}
+}
+
+// inputs are the logs, with their bytes counted as they are read.
+func (l *accessLogs) inputs(bar *progressbar.ProgressBar) []replay.Input {
+	inputs := make([]replay.Input, len(l.files))
+	for i, f := range l.files {
+		inputs[i] = replay.Input{Name: l.names[i], Reader: io.TeeReader(f, bar)}
+	}
+	return inputs
+}
+
+// progress is a bar of bytes on standard error; where that is no terminal, a silent one.
+func (p *program) progress(size int64) *progressbar.ProgressBar {
+	f, ok := p.errOut.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return progressbar.DefaultBytesSilent(size)
+	}
+	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(f), progressbar.OptionShowBytes(true), progressbar.OptionSetDescription("replaying"),
+		progressbar.OptionEnableColorCodes(p.getenv("NO_COLOR") == ""), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionFullWidth(), progressbar.OptionSetRenderBlankState(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
+}

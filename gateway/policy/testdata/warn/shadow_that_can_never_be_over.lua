@@ -1,0 +1,7 @@
+return {
+  rules = {
+    { name = "ip", key = "ip", rate = "20r/s", burst = 40 },
+    { name = "trial", key = "ip", rate = "30r/s", burst = 60, mode = "shadow" },
+  },
+}
+-- want 4: rule "trial" never refuses anything: rule "ip" looks at all of its requests and is as strict; take it out, or make it stricter

@@ -1,0 +1,7 @@
+return {
+  rules = {
+    { name = "pages", key = "ip", rate = "5r/s", match = { method = "GET" } },
+    { name = "orders", key = "token", rate = "1r/s", match = { path = "/v1/sales/*/orders" } },
+  },
+}
+-- want 4: rule "orders" has no rule with key = "ip" before it: a flood of made-up tokens costs a signature each; add one that covers the same requests

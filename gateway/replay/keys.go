@@ -1,0 +1,145 @@
+package replay
+
+import (
+	"cmp"
+	"hash/maphash"
+	"net/netip"
+	"slices"
+)
+
+// keyName is an address, or the /64 it is in, or a buyer.
+type keyName struct {
+	address netip.Addr // the zero Addr for a buyer
+	buyer   string
+}
+
+func addressName(a netip.Addr) keyName {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		prefix, _ := a.Prefix(64)
+		return keyName{address: prefix.Addr()}
+	}
+	return keyName{address: a}
+}
+
+func (k keyName) String() string {
+	switch {
+	case !k.address.IsValid():
+		return k.buyer
+	case k.address.Is6():
+		return netip.PrefixFrom(k.address, 64).String()
+	}
+	return k.address.String()
+}
+
+type keyCounts struct {
+	requests uint32
+	refused  [2]uint32 // by each side
+	only     [2]uint32 // by this side, and not by the other
+	rule     [2]*rule  // that refused it last
+}
+
+// keyTable counts by key, in bounded memory. Once it is full it goes on with a sample: the keys whose hash is below a limit that is halved
+// each time, of which it knows everything, and besides them those with the most refusals so far, of which it may have missed something.
+type keyTable struct {
+	most int
+	keys map[keyName]*keyCounts
+	seed maphash.Seed
+	bits int // the sample is the keys whose hash begins with so many zeros
+}
+
+func newKeyTable(most int) *keyTable {
+	return &keyTable{most: most, keys: map[keyName]*keyCounts{}, seed: maphash.MakeSeed()}
+}
+
+func (t *keyTable) sampled(k keyName) bool {
+	return t.bits == 0 || maphash.Comparable(t.seed, k)>>(64-t.bits) == 0
+}
+
+// of returns the counts of a key, to be added to before the next call.
+func (t *keyTable) of(k keyName) *keyCounts {
+	c := t.keys[k]
+	if c == nil {
+		if len(t.keys) >= t.most {
+			t.shrink()
+		}
+		c = &keyCounts{}
+		t.keys[k] = c
+	}
+	return c
+}
+
+// shrink makes half of the room free, at least.
+func (t *keyTable) shrink() {
+	type worst struct {
+		key     keyName
+		refused uint32
+	}
+	var rest []worst
+	for {
+		inSample := 0
+		rest = rest[:0]
+		for k, c := range t.keys {
+			if t.sampled(k) {
+				inSample++
+			} else {
+				rest = append(rest, worst{k, c.refused[0] + c.refused[1]})
+			}
+		}
+		if inSample <= t.most/4 {
+			break
+		}
+		t.bits++
+	}
+	slices.SortFunc(rest, func(a, b worst) int { return cmp.Compare(b.refused, a.refused) })
+	for i, w := range rest {
+		if i >= t.most/4 || w.refused == 0 {
+			delete(t.keys, w.key)
+		}
+	}
+}
+
+// tops returns the n keys with the most of what count says, and nothing of those with none.
+func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []keyName {
+	var names []keyName
+	order := func(a, b keyName) int {
+		return cmp.Or(cmp.Compare(count(t.keys[b]), count(t.keys[a])), cmp.Compare(a.String(), b.String()))
+	}
+	for k, c := range t.keys {
+		if count(c) == 0 {
+			continue
+		}
+		names = append(names, k)
+		if len(names) >= 4*n+1000 {
+			slices.SortFunc(names, order)
+			names = names[:n]
+		}
+	}
+	slices.SortFunc(names, order)
+	return names[:min(n, len(names))]
+}
+
+// shares returns how many keys there are, how many of them side has refused anything, and the percentiles of the refused share of a
+// key's requests. Where the table had to sample, the numbers are worked out from the sample.
+func (t *keyTable) shares(side int) KeyShares {
+	var shares []float64
+	hit := 0
+	for k, c := range t.keys {
+		if !t.sampled(k) {
+			continue
+		}
+		share := float64(c.refused[side]) / float64(c.requests)
+		if share > 0 {
+			hit++
+		}
+		shares = append(shares, share)
+	}
+	slices.Sort(shares)
+	at := func(p float64) float64 {
+		if len(shares) == 0 {
+			return 0
+		}
+		return shares[min(int(p*float64(len(shares))), len(shares)-1)]
+	}
+	return KeyShares{Keys: len(shares) << t.bits, Refused: hit << t.bits, Sampled: t.bits > 0, P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+}

@@ -1,0 +1,313 @@
+package replay
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"sluice/gateway/policy"
+)
+
+func parsePolicy(t rapid.TB, source string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse("policy.lua", []byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// request is one line of a JSON log.
+type request struct {
+	at, took      int64 // ms
+	client, buyer string
+	method, path  string
+	verdict       string
+}
+
+func (r request) line() string {
+	return fmt.Sprintf(`{"time":%.3f,"client":%q,"buyer":%q,"method":%q,"path":%q,"status":200,"verdict":%q,"seconds":%.3f,"upstream":"b"}`+"\n",
+		float64(r.at+r.took)/1000, r.client, r.buyer, r.method, r.path, r.verdict, float64(r.took)/1000)
+}
+
+// logOf is the log that an edge writes of requests: as they end.
+func logOf(requests []request) string {
+	ended := slices.Clone(requests)
+	slices.SortStableFunc(ended, func(a, b request) int { return int(a.at + a.took - b.at - b.took) })
+	var b strings.Builder
+	for _, r := range ended {
+		b.WriteString(r.line())
+	}
+	return b.String()
+}
+
+func run(t rapid.TB, c Config, logs ...string) *Report {
+	t.Helper()
+	for i, log := range logs {
+		c.Inputs = append(c.Inputs, Input{fmt.Sprint("log", i), strings.NewReader(log)})
+	}
+	c.NewName, c.OldName = "new.lua", "old.lua"
+	r, err := Run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+const t0 = 1795255200000
+
+// Against a model of nginx's limit_req: each address and each buyer has its bucket, a request that one rule refuses takes nothing from the other.
+func TestReplayRefusesWhomTheRulesRefuse(t *testing.T) {
+	p := parsePolicy(t, `return { rules = {
+		{ name = "ip", key = "ip", rate = "2r/s", burst = 3 },
+		{ name = "token", key = "token", rate = "1r/s", burst = 1, match = { method = "POST" } },
+	} }`)
+	rapid.Check(t, func(t *rapid.T) {
+		var requests []request
+		now := int64(t0)
+		for range rapid.IntRange(1, 120).Draw(t, "requests") {
+			now += rapid.SampledFrom([]int64{1, 50, 250, 1000}).Draw(t, "gap") // never at one time: such ties are settled by the log's order
+			requests = append(requests, request{at: now, took: rapid.Int64Range(0, 3000).Draw(t, "took"), client: fmt.Sprint("10.0.0.", rapid.IntRange(1, 2).Draw(t, "client")),
+				buyer: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "buyer"), method: rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method"), path: "/x", verdict: "allow"})
+		}
+		excess, last := map[string]float64{}, map[string]int64{}
+		would := func(key string, rate, burst float64, at int64) (float64, bool) {
+			e := 0.0
+			if l, known := last[key]; known {
+				e = max(0, excess[key]-rate*float64(at-l)/1000+1)
+			}
+			return e, e <= burst+1e-9
+		}
+		var byIP, byToken, pass int64
+		for _, r := range requests {
+			ip, ok := would(r.client, 2, 3, r.at)
+			if !ok {
+				byIP++
+				continue
+			}
+			if r.method == "POST" {
+				e, ok := would(r.buyer, 1, 1, r.at)
+				if !ok {
+					byToken++
+					continue
+				}
+				excess[r.buyer], last[r.buyer] = e, r.at
+			}
+			excess[r.client], last[r.client] = ip, r.at
+			pass++
+		}
+		// In two logs, as of two edges, and named the wrong way round.
+		half := len(requests) / 2
+		got := run(t, Config{New: p}, logOf(requests[half:]), logOf(requests[:half]))
+		if got.Policy.Rules[0].Refused != byIP || got.Policy.Rules[1].Refused != byToken || got.Policy.Passed != pass || got.Policy.Refused != byIP+byToken {
+			t.Fatalf("passed %d, refused %d and %d; want %d, %d and %d", got.Policy.Passed, got.Policy.Rules[0].Refused, got.Policy.Rules[1].Refused, pass, byIP, byToken)
+		}
+		if got.Requests != int64(len(requests)) || got.From.UnixMilli() != requests[0].at || got.To.UnixMilli() != now || got.Late != 0 {
+			t.Fatalf("%d requests from %v to %v, %d late", got.Requests, got.From, got.To, got.Late)
+		}
+	})
+}
+
+func TestReplayTellsPoliciesApart(t *testing.T) {
+	strict := parsePolicy(t, `return { rules = { { name = "orders", key = "ip", rate = "1r/h", burst = 1, match = { path = "/orders" } } } }`)
+	loose := parsePolicy(t, `return { rules = { { name = "pages", key = "ip", rate = "1r/h", match = { path = "/page" } } } }`)
+	var requests []request
+	for i, path := range []string{"/orders", "/page", "/orders", "/page", "/orders", "/page", "/orders", "/other"} {
+		requests = append(requests, request{at: t0 + int64(i), client: "2001:db8::" + fmt.Sprint(i), method: "GET", path: path, verdict: "allow"})
+	}
+	got := run(t, Config{New: strict, Old: loose}, logOf(requests))
+	want := Difference{BothPass: 4, OnlyNew: 2, OnlyOld: 2, OnlyNewRule: map[string]int64{"orders": 2}, OnlyOldRule: map[string]int64{"pages": 2},
+		OnlyNewTop: []TopKey{{"ip", "2001:db8::/64", 8, 2, 0.25, "orders"}}, OnlyOldTop: []TopKey{{"ip", "2001:db8::/64", 8, 2, 0.25, "pages"}}}
+	if !reflect.DeepEqual(*got.Difference, want) {
+		t.Errorf("the difference is\n%+v, want\n%+v", *got.Difference, want)
+	}
+	var text bytes.Buffer
+	got.WriteText(&text)
+	for _, line := range []string{"new.lua refuses 2 of 8 requests (25%)", "refused only by new.lua  2  orders 2", "ip 2001:db8::/64         2        8         25%    pages"} {
+		if !strings.Contains(text.String(), line) {
+			t.Errorf("the text does not say %q:\n%s", line, text.String())
+		}
+	}
+}
+
+// What a log does not say is not made up.
+func TestReplayKnowsWhatALogCannotTell(t *testing.T) {
+	p := parsePolicy(t, `return { rules = {
+		{ name = "ip", key = "ip", rate = "1r/h", burst = 100 },
+		{ name = "trial", key = "ip", rate = "1r/h", mode = "shadow" },
+		{ name = "token", key = "token", rate = "1r/h", match = { path = "/orders" } },
+		{ name = "slow", key = "ip", rate = "1r/s", burst = 9, delay = true, match = { path = "/slow" } },
+	} }`)
+	log := logOf([]request{
+		{at: t0, client: "::1", buyer: "ann", path: "/orders", verdict: "allow"},
+		{at: t0 + 1, client: "::1", buyer: "ann", path: "/orders", verdict: "deny"}, // refused again
+		{at: t0 + 2, client: "::1", path: "/orders", verdict: "unauthorized"},       // 401 again
+		{at: t0 + 3, client: "::1", path: "/orders", verdict: "deny"},               // by address, at the time: nobody knows whose it was
+		{at: t0 + 4, client: "::1", path: "/orders", verdict: "sold_out"},
+		{at: t0 + 5, client: "::1", path: "/slow", verdict: "allow"},
+		{at: t0 + 6, client: "::1", path: "/slow", verdict: "allow"},
+	}) + `{"time":1795255200,"client":"::1","method":"GET","path":"","status":400,"verdict":""}` + "\n"
+	got := run(t, Config{New: p}, log)
+	if got.Lines != 8 || got.Requests != 6 || got.NotAsked != 1 || got.Repeated != 1 || got.RefusedBefore != 2 || got.Unauthorized != 1 {
+		t.Errorf("counted %+v", got)
+	}
+	if s := got.Policy; s.Passed != 4 || s.Refused != 1 || s.Unauthorized != 1 {
+		t.Errorf("passed %d, refused %d, unauthorized %d; want 4, 1 and 1", s.Passed, s.Refused, s.Unauthorized)
+	}
+	for _, want := range []RuleCounts{
+		{Name: "ip", Key: "ip", Mode: "enforce", Covered: 6, Passed: 5},
+		{Name: "trial", Key: "ip", Mode: "shadow", Covered: 6, Passed: 1, ShadowRefused: 4},
+		{Name: "token", Key: "token", Mode: "enforce", Covered: 4, Passed: 1, Refused: 1, NoBuyer: 1},
+		{Name: "slow", Key: "ip", Mode: "enforce", Covered: 2, Passed: 2, Delayed: 1, LongestDelay: 0.999},
+	} {
+		i := slices.IndexFunc(got.Policy.Rules, func(r RuleCounts) bool { return r.Name == want.Name })
+		have := got.Policy.Rules[i]
+		if math.Abs(have.LongestDelay-want.LongestDelay) < 1e-6 {
+			have.LongestDelay = want.LongestDelay
+		}
+		if have != want {
+			t.Errorf("%s did\n%+v, want\n%+v", want.Name, have, want)
+		}
+	}
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "1 requests are covered by a rule with key") {
+		t.Errorf("notes: %q", got.Notes)
+	}
+}
+
+// A burst that is only there because the log knows whole seconds is not a burst; and no buyer is known there.
+func TestReplayOfACombinedLog(t *testing.T) {
+	p := parsePolicy(t, `return { rules = { { name = "ip", key = "ip", rate = "10r/s", burst = 0 }, { name = "token", key = "token", rate = "1r/h" } } }`)
+	var log strings.Builder
+	for second := range 3 {
+		for range 10 {
+			fmt.Fprintf(&log, "192.0.2.1 - - [21/Nov/2026:10:00:%02d +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"x\"\n", second)
+		}
+	}
+	got := run(t, Config{New: p}, log.String())
+	if got.Policy.Refused != 0 || got.WholeSeconds != 30 || got.Policy.Rules[1].NoBuyer != 30 || len(got.Notes) != 2 {
+		t.Errorf("refused %d, %d in whole seconds, notes %q", got.Policy.Refused, got.WholeSeconds, got.Notes)
+	}
+	if got.PerSecond != (Percentiles{10, 10, 10, 10}) {
+		t.Errorf("requests a second: %+v", got.PerSecond)
+	}
+}
+
+func TestReplayPassesOverLinesThatCannotBeRead(t *testing.T) {
+	p := parsePolicy(t, `return { rules = {} }`)
+	good := request{at: t0, client: "::1", path: "/"}.line()
+	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + strings.Repeat("x", 3*maxLine) + "\n" + good + strings.Repeat("bad\n", 10) + strings.TrimSuffix(good, "\n")
+	got := run(t, Config{New: p}, log)
+	if got.Lines != 17 || got.BadLines != 13 || got.Requests != 4 || len(got.Bad) != badShown {
+		t.Fatalf("%d lines, %d bad, %d requests, %d shown", got.Lines, got.BadLines, got.Requests, len(got.Bad))
+	}
+	for i, want := range []Bad{{"log0", 3, errFormat.Error(), "nonsense"}, {"log0", 4, errFormat.Error(), "?[31m{"}, {"log0", 6, errLong.Error(), ""}} {
+		if b := got.Bad[i]; b.File != want.File || b.Line != want.Line || b.Why != want.Why || want.Text != "" && b.Text != want.Text {
+			t.Errorf("bad line %d is %+v, want %+v", i, b, want)
+		}
+	}
+	_, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"x.log", strings.NewReader("\nno\nnone\n")}}})
+	if want := "not an access log: none of 2 lines can be read; x.log:2: " + errFormat.Error(); !errors.Is(err, ErrNothing) || err.Error() != want {
+		t.Errorf("a log of nothing but bad lines: %v, want %s", err, want)
+	}
+	if got := run(t, Config{New: p}, ""); got.Lines != 0 || len(got.Notes) != 1 {
+		t.Errorf("an empty log: %+v", got)
+	}
+}
+
+func TestReplayReadsGzipAndWhatIsThereOfABrokenLog(t *testing.T) {
+	p := parsePolicy(t, `return { rules = {} }`)
+	var requests []request
+	for i := range int64(5000) {
+		requests = append(requests, request{at: t0 + i*i%7919, client: "::1", path: "/"})
+	}
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = io.WriteString(z, logOf(requests))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, Config{New: p}, zipped.String()); got.Requests != 5000 || len(got.Notes) != 0 {
+		t.Errorf("gzipped: %d requests, notes %q", got.Requests, got.Notes)
+	}
+	got := run(t, Config{New: p}, zipped.String()[:zipped.Len()/2])
+	if got.Requests < 1000 || got.Requests >= 5000 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "log0 breaks off (unexpected EOF)") {
+		t.Errorf("half of it: %d requests, notes %q", got.Requests, got.Notes)
+	}
+	one := iotest.OneByteReader(strings.NewReader(logOf(requests)))
+	if r, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"slow", one}}}); err != nil || r.Requests != 5000 {
+		t.Errorf("byte by byte: %v", err)
+	}
+}
+
+func TestReplayEndsWhenItIsTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	line := request{at: t0, client: "::1", path: "/"}.line()
+	endless := readerFunc(func(b []byte) (int, error) { return copy(b, line), nil })
+	done := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, Config{New: parsePolicy(t, `return { rules = {} }`), Inputs: []Input{{"endless", endless}}})
+		done <- err
+	}()
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run does not return")
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// More live buckets than there is room for is told apart from a refusal.
+func TestReplayTellsWhenThereIsNoRoom(t *testing.T) {
+	p := parsePolicy(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`)
+	var requests []request
+	for i := range int64(2000) {
+		requests = append(requests, request{at: t0 + i, client: fmt.Sprintf("10.0.%d.%d", i/250, i%250), path: "/"})
+	}
+	got := run(t, Config{New: p, Buckets: 1000, Keys: 500}, logOf(requests))
+	if s := got.Policy; s.NoRoom < 900 || s.Refused != 0 || s.Passed+s.NoRoom != 2000 || s.Rules[0].NoRoom != s.NoRoom || len(got.Notes) != 2 {
+		t.Errorf("passed %d, refused %d, no room for %d, notes %q", s.Passed, s.Refused, s.NoRoom, got.Notes)
+	}
+}
+
+// The order in which the keys of a report come is always the same, or two runs could not be compared.
+func TestReplayOfTheSameLogIsTheSameReport(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("..", "..", "lua", "policy.lua"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := parsePolicy(t, string(source))
+	var requests []request
+	for i := range int64(3000) {
+		requests = append(requests, request{at: t0 + i, took: i * 37 % 900, client: fmt.Sprint("10.0.0.", i%20), buyer: fmt.Sprint("buyer", i%7), method: "POST", path: "/v1/sales/x/orders"})
+	}
+	first := run(t, Config{New: p, Old: p}, logOf(requests))
+	if first.Policy.Refused == 0 || first.Difference.OnlyNew != 0 || first.Difference.OnlyOld != 0 || first.Difference.BothRefuse != first.Policy.Refused {
+		t.Errorf("a policy against itself: %+v", first.Difference)
+	}
+	for range 3 {
+		if again := run(t, Config{New: p, Old: p}, logOf(requests)); !reflect.DeepEqual(again, first) {
+			t.Fatalf("a second run says\n%+v, the first\n%+v", again, first)
+		}
+	}
+}

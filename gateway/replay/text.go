@@ -1,0 +1,115 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) {
+	fmt.Fprintf(w, "%d lines, %d requests", r.Lines, r.Requests)
+	if r.From != nil {
+		fmt.Fprintf(w, " from %s to %s (%v)", stamp(*r.From), stamp(*r.To), r.To.Sub(*r.From).Round(time.Second))
+	}
+	fmt.Fprintln(w)
+	if r.NotAsked+r.Repeated > 0 {
+		fmt.Fprintf(w, "left out: %d that the edge answered by itself, %d refusals of a sale repeated from memory\n", r.NotAsked, r.Repeated)
+	}
+	fmt.Fprintf(w, "%d lines were out of order, %d of them by more than the window\n", r.OutOfOrder, r.Late)
+	fmt.Fprintf(w, "at the time: %d refused, %d with a bad token\n", r.RefusedBefore, r.Unauthorized)
+	if r.BadLines > 0 {
+		fmt.Fprintf(w, "%d lines cannot be read:\n", r.BadLines)
+		for _, b := range r.Bad {
+			fmt.Fprintf(w, "  %s:%d: %s: %s\n", b.File, b.Line, b.Why, b.Text)
+		}
+	}
+	r.writeSide(w, &r.Policy)
+	if r.Against != nil {
+		r.writeSide(w, r.Against)
+		r.Difference.write(w, r.Policy.File, r.Against.File)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "\nnote: %s\n", n)
+	}
+}
+
+func (r *Report) writeSide(w io.Writer, s *SideReport) {
+	fmt.Fprintf(w, "\n%s refuses %d of %d requests (%s)", s.File, s.Refused, r.Requests, percent(s.RefusedShare))
+	if s.NoRoom > 0 {
+		fmt.Fprintf(w, ", and has no room for %d", s.NoRoom)
+	}
+	fmt.Fprintln(w)
+	table(w, func(row func(...any)) {
+		row("  rule", "key", "mode", "covers", "passes", "refuses", "would refuse", "delays", "longest", "no buyer", "no room")
+		for _, c := range s.Rules {
+			row("  "+c.Name, c.Key, c.Mode, c.Covered, c.Passed, c.Refused, c.ShadowRefused, c.Delayed, fmt.Sprintf("%.3gs", c.LongestDelay), c.NoBuyer, c.NoRoom)
+		}
+	})
+	table(w, func(row func(...any)) {
+		row("", "p50", "p90", "p99", "max")
+		row("  requests/s", r.PerSecond.P50, r.PerSecond.P90, r.PerSecond.P99, r.PerSecond.Max)
+		row("  refused/s", s.RefusedPerSecond.P50, s.RefusedPerSecond.P90, s.RefusedPerSecond.P99, s.RefusedPerSecond.Max)
+		for _, k := range []struct {
+			name string
+			KeyShares
+		}{{"addresses", s.Addresses}, {"buyers", s.Buyers}} {
+			if k.Keys > 0 {
+				row(fmt.Sprintf("  refused share of %d %s (%d hit)", k.Keys, k.name, k.Refused), percent(k.P50), percent(k.P90), percent(k.P99), percent(k.Max))
+			}
+		}
+	})
+	writeTop(w, "most refused", s.Top)
+}
+
+func (d *Difference) write(w io.Writer, newName, oldName string) {
+	fmt.Fprintf(w, "\n%s against %s\n", newName, oldName)
+	table(w, func(row func(...any)) {
+		row("  both pass", d.BothPass, "")
+		row("  both refuse", d.BothRefuse, "")
+		row("  refused only by "+newName, d.OnlyNew, byRule(d.OnlyNewRule))
+		row("  refused only by "+oldName, d.OnlyOld, byRule(d.OnlyOldRule))
+	})
+	writeTop(w, "refused only by "+newName, d.OnlyNewTop)
+	writeTop(w, "refused only by "+oldName, d.OnlyOldTop)
+}
+
+func writeTop(w io.Writer, title string, top []TopKey) {
+	if len(top) == 0 {
+		return
+	}
+	table(w, func(row func(...any)) {
+		row("  "+title, "refused", "requests", "share", "rule")
+		for _, k := range top {
+			row("  "+k.Kind+" "+excerpt([]byte(k.Key)), k.Refused, k.Requests, percent(k.Share), k.Rule)
+		}
+	})
+}
+
+func table(w io.Writer, fill func(row func(...any))) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fill(func(cells ...any) {
+		texts := make([]string, len(cells))
+		for i, c := range cells {
+			texts[i] = fmt.Sprint(c)
+		}
+		fmt.Fprintln(t, strings.Join(texts, "\t"))
+	})
+	t.Flush()
+}
+
+func byRule(counts map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.3g%%", share*100) }
+
+func stamp(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
