@@ -15,10 +15,12 @@ import (
 
 // Census is where every order of one sale is in Redis, at one instant.
 type Census struct {
-	Loaded   bool // Redis holds the sale; if not, the three numbers are 0
+	Loaded   bool // Redis holds the sale; if not, the numbers are 0
 	Stock    int64
 	Left     int64
 	Accepted int64
+	Returned int64          // number of the last unit of a cancelled order that was taken back
+	Given    []sale.OrderID // orders whose unit was taken back, and whose rows may not know yet
 	Ready    []keyspace.Message
 	Delayed  []keyspace.Message
 	Leased   []keyspace.Message
@@ -52,7 +54,7 @@ func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
 		if err != nil {
 			return Census{}, unavailable("census of "+id, err)
 		}
-		keys := []string{lane.Sale(id), lane.Stock(id), lane.Ready(), lane.Delayed(), lane.DeadLetters(), lane.Leases()}
+		keys := []string{lane.Sale(id), lane.Stock(id), lane.Ready(), lane.Delayed(), lane.DeadLetters(), lane.Leases(), lane.Returns(id)}
 		for _, b := range batches {
 			keys = append(keys, lane.Batch(b))
 		}
@@ -88,6 +90,22 @@ func parseCensus(f []string) (Census, error) {
 		}
 	}
 	for i := 3; i < len(f); i += 2 {
+		switch f[i] {
+		case "n":
+			n, err := strconv.ParseInt(f[i+1], 10, 64)
+			if err != nil {
+				return c, fmt.Errorf("field %d is %q", i+1, f[i+1])
+			}
+			c.Returned = n
+			continue
+		case "b":
+			id, err := sale.ParseOrderID(f[i+1])
+			if err != nil {
+				return c, fmt.Errorf("field %d is %q", i+1, f[i+1])
+			}
+			c.Given = append(c.Given, id)
+			continue
+		}
 		m, err := keyspace.DecodeMessage(f[i+1])
 		if err != nil {
 			continue // not an order of ours: the worker buries it

@@ -10,7 +10,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Load makes a sale known to Redis: a new one, or one that Redis lost. orders yields every order of the sale that holds a unit in SQL.
+// Load makes a sale known to Redis: a new one, or one that Redis lost. orders yields every order of the sale that holds a unit in SQL, and after them the
+// cancelled ones whose rows do not know that their unit is back: it is, since what is left is counted anew without them.
 // Orders still in the queue are counted too, each once. A sale that Redis holds is left alone, so Load may run twice, or in two processes at once.
 // Errors wrap sale.ErrUnavailable, or are those of orders.
 //
@@ -30,14 +31,19 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(
 	var newest sale.OrderID
 	seen := map[sale.OrderID]bool{}
 	buyers := map[string]string{}
+	var given []any
 	add := func(o sale.Order) {
 		if seen[o.ID] {
 			return
 		}
 		seen[o.ID] = true
-		held++
-		accepted = max(accepted, o.Serial)
 		newest = max(newest, o.ID)
+		accepted = max(accepted, o.Serial)
+		if o.Status == sale.StatusCancelled {
+			given = append(given, o.ID.String())
+			return
+		}
+		held++
 		buyers[o.Buyer] = withPlace(buyers[o.Buyer], o.ID.String(), o.Nth)
 	}
 	if err := orders(func(o sale.Order) error { add(o); return nil }); err != nil {
@@ -54,8 +60,9 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(
 			return err
 		}
 	}
-	keys := []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales(), lane.Buyers(def.ID)}
-	answer, err := s.load.Run(ctx, s.client, keys, append(definition(def), def.Stock-held, accepted, def.ID, len(buyers))...).Text()
+	keys := []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales(), lane.Buyers(def.ID), lane.Returns(def.ID)}
+	args := append(definition(def), def.Stock-held, accepted, def.ID, len(buyers))
+	answer, err := s.load.Run(ctx, s.client, keys, append(args, given...)...).Text()
 	if err == nil && answer == "lost" {
 		err = errors.New("its buyers vanished meanwhile: Redis was emptied")
 	}

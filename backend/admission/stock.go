@@ -33,6 +33,7 @@ type Stock struct {
 	load   *redis.Script
 	view   *redis.Script
 	census *redis.Script
+	give   *redis.Script
 }
 
 // NewStock makes a Stock.
@@ -40,6 +41,7 @@ func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 	return &Stock{
 		client: client, space: space,
 		sync: redisscript.Load("sync"), load: redisscript.Load("load"), view: redisscript.Load("view"), census: redisscript.Load("census"),
+		give: redisscript.Load("give_back"),
 	}
 }
 

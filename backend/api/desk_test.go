@@ -115,4 +115,4 @@ func (s *site) operate(method, path, body string, headers ...string) answer {
 	return s.ask(method, path, body, append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
 }
 
-const deskJSONWanted = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null,"switch":"on","sold":57,"accepted":58,"version":3,"applied":true}`
+const deskJSONWanted = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"0s","switch":"on","sold":57,"accepted":58,"version":3,"applied":true}`

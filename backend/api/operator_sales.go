@@ -24,6 +24,7 @@ type deskBody struct {
 	State    sale.State  `json:"state"`
 	OpensAt  time.Time   `json:"opens_at"`
 	ClosesAt *time.Time  `json:"closes_at"`
+	Hold     string      `json:"hold"` // how long an order may stay unpaid, as 1h30m; 0s: for ever
 	Switch   sale.Switch `json:"switch"`
 	Sold     int64       `json:"sold"`     // its orders that are rows
 	Accepted *int64      `json:"accepted"` // orders ever accepted; null as left
@@ -33,7 +34,7 @@ type deskBody struct {
 
 func deskJSON(v desk.View) deskBody {
 	b := deskBody{
-		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt.UTC(),
+		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt.UTC(), Hold: durationText(v.Hold),
 		Switch: v.Switch, Sold: v.Sold, Version: v.Version,
 	}
 	if !v.ClosesAt.IsZero() {
@@ -68,7 +69,8 @@ func readSale(c *fiber.Ctx) (sale.Sale, error) {
 	_, hasID := body.fields["id"]
 	_, hasPrice := body.fields["price"]
 	s := sale.Sale{
-		ID: body.text("id"), Title: body.text("title"), PerBuyer: 1, OpensAt: body.instant("opens_at"), ClosesAt: body.instant("closes_at"), Switch: sale.On,
+		ID: body.text("id"), Title: body.text("title"), PerBuyer: 1, OpensAt: body.instant("opens_at"), ClosesAt: body.instant("closes_at"), Hold: body.duration("hold"),
+		Switch: sale.On,
 	}
 	s.Stock, _ = body.integer("stock")
 	if n, ok := body.integer("per_buyer"); ok {

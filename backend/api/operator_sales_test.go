@@ -25,11 +25,11 @@ func TestCreateSalePassesOnEveryField(t *testing.T) {
 	if got := d.was(); got != want {
 		t.Errorf("asked %s\nwant  %s", got, want)
 	}
-	a = s.operate("POST", "/admin/v1/sales", `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z","closes_at":null}`)
-	if a.status != 201 || a.header.Get("Location") != "/admin/v1/sales/chosen" {
+	a = s.operate("POST", "/admin/v1/sales", `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"90m"}`)
+	if a.status != 201 || a.header.Get("Location") != "/admin/v1/sales/chosen" || a.field(t, "hold") != "1h30m" {
 		t.Errorf("without id, per_buyer and end: %d %s", a.status, a.body)
 	}
-	if got := d.was(); !strings.Contains(got, "PerBuyer:1 ") || !strings.HasPrefix(got, "operator creates") {
+	if got := d.was(); !strings.Contains(got, "PerBuyer:1 ") || !strings.Contains(got, "Hold:1h30m0s") || !strings.HasPrefix(got, "operator creates") {
 		t.Errorf("asked %s", got)
 	}
 }
@@ -81,6 +81,11 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 		"per_buyer null":         {change{"per_buyer": "null"}, "per_buyer"},
 		"closes before it opens": {change{"closes_at": `"2026-11-27T09:59:59Z"`}, "closes_at"},
 		"closes as it opens":     {change{"closes_at": `"2026-11-27T10:00:00Z"`}, "closes_at"},
+		"hold without a unit":    {change{"hold": `"15"`}, "hold"},
+		"hold as a number":       {change{"hold": "900"}, "hold"},
+		"hold too short":         {change{"hold": `"999ms"`}, "hold"},
+		"hold too long":          {change{"hold": `"721h"`}, "hold"},
+		"hold below a ms":        {change{"hold": `"1.0000001s"`}, "hold"},
 		"closes in year 1":       {change{"closes_at": `"0001-01-01T00:00:00Z"`}, "closes_at"},
 		"opens in 1969":          {change{"opens_at": `"1969-12-31T23:59:59Z"`}, "opens_at"},
 		"opens at no time":       {change{"opens_at": `"tomorrow"`}, "opens_at"},

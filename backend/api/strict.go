@@ -188,6 +188,32 @@ func (o *object) instant(name string) time.Time {
 	return t
 }
 
+// duration takes a length of time such as 15m or 1h30m; an absent one, and null, is 0.
+func (o *object) duration(name string) time.Duration {
+	v, present := o.take(name)
+	if !present || v == nil {
+		return 0
+	}
+	s, _ := v.(string)
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		o.mistake(name, "must be a length of time such as 15m or 1h30m")
+	}
+	return d
+}
+
+// durationText writes a length of time as object.duration reads it, without the zeros that time.Duration has at its end.
+func durationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
 // child takes an object; an absent one is empty. Its mistakes are noted in o.
 func (o *object) child(name string) *object {
 	c := &object{path: o.path + name + ".", bad: o.bad}

@@ -94,8 +94,8 @@ func (d *Desk) Retry(ctx context.Context, actor string, id sale.OrderID) error {
 // Cancelled is how a dead order was settled.
 type Cancelled struct {
 	Order sale.Order
-	// WasRow tells that the order had become a row before it died. Then it is sold and stays so, only the dead letter is removed. Otherwise the unit is
-	// back on sale and the buyer may buy again.
+	// WasRow tells that the order had become a row before it died. Then it stays what it is, as its status says, and only the dead letter is removed.
+	// Otherwise the unit is back on sale and the buyer may buy again.
 	WasRow bool
 }
 
@@ -137,7 +137,9 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 	o := letter.Message
 	o.Status = sale.StatusCancelled
 	if wasRow {
-		o.Status = sale.StatusCreated
+		if o, err = d.store.Order(ctx, id); err != nil {
+			return Cancelled{}, err
+		}
 	}
 	return Cancelled{Order: o, WasRow: wasRow}, nil
 }

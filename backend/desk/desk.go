@@ -33,10 +33,20 @@ type Orders interface {
 	Record(ctx context.Context, action, target, detail string) error
 }
 
+// OrderBook is what operators read and decide about orders that are rows, and about payments (order.Store).
+type OrderBook interface {
+	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
+	Rows(ctx context.Context, q order.RowQuery) ([]order.Row, error)
+	Callbacks(ctx context.Context, q order.CallbackQuery) ([]order.Callback, error)
+	SettleRefund(ctx context.Context, number int64, actor, note string) (order.Callback, error)
+}
+
 // Store is SQL (order.Store).
 type Store interface {
 	Sales
 	Orders
+	CancelledOrders
+	OrderBook
 }
 
 // Stock is the sales in Redis (admission.Stock).
@@ -45,6 +55,12 @@ type Stock interface {
 	List(ctx context.Context) ([]admission.View, error)
 	Sync(ctx context.Context, s sale.Sale) error
 	Load(ctx context.Context, s sale.Sale, orders func(yield func(sale.Order) error) error) error
+}
+
+// Live is what Redis holds of sales (admission.Stock).
+type Live interface {
+	Stock
+	Units
 }
 
 // Letters are the dead orders of one lane (queue.List).
@@ -70,21 +86,25 @@ type Lane interface {
 // Desk is safe for concurrent use, by any number of processes.
 type Desk struct {
 	store Store
-	stock Stock
+	stock Live
 	lanes []Lane
 	space keyspace.Space
 	log   *slog.Logger
+	count *Counters
 	known known
 }
 
 // New makes a Desk. lanes are the queues of all lanes, in the order of their numbers. The logger is told when Redis cannot be brought up to date, and
 // when it can again; nil is slog.Default().
-func New(store Store, stock Stock, lanes []Lane, log *slog.Logger) *Desk {
+func New(store Store, stock Live, lanes []Lane, log *slog.Logger) *Desk {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Desk{store: store, stock: stock, lanes: lanes, space: keyspace.Space{Lanes: len(lanes)}, log: log}
+	return &Desk{store: store, stock: stock, lanes: lanes, space: keyspace.Space{Lanes: len(lanes)}, log: log, count: NewCounters(nil)}
 }
+
+// CountWith makes the desk count with c, which others may share. Call it before anything else.
+func (d *Desk) CountWith(c *Counters) { d.count = c }
 
 // PendingError says that a change is stored in SQL and not yet in Redis, where it takes effect: the reconcile loop applies it as soon as Redis
 // answers. It wraps sale.ErrUnavailable. Doing the same again is harmless, except for a restock without a request key.

@@ -62,6 +62,7 @@ func TestCreateAgainAnswersTheSameSaleOnly(t *testing.T) {
 		"price":     func(s *sale.Sale) { s.Price.Amount++ },
 		"stock":     func(s *sale.Sale) { s.Stock++ },
 		"per buyer": func(s *sale.Sale) { s.PerBuyer++ },
+		"hold":      func(s *sale.Sale) { s.Hold = time.Hour },
 		"opens at":  func(s *sale.Sale) { s.OpensAt = s.OpensAt.Add(time.Millisecond) },
 		"closes at": func(s *sale.Sale) { s.ClosesAt = time.Time{} },
 	} {

@@ -27,6 +27,7 @@ type world struct {
 	t      *testing.T
 	ctx    context.Context
 	redis  *testenv.Redis
+	url    string // of the database
 	store  *order.Store
 	stock  *admission.Stock
 	queues []*queue.List
@@ -44,9 +45,10 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Lanes: lanes}
+	databaseURL := ordertest.SQLite(t)
 	w := &world{
-		t: t, ctx: context.Background(), redis: r, faults: &faults{},
-		store: ordertest.Open(t, ordertest.SQLite(t)),
+		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL,
+		store: ordertest.Open(t, databaseURL),
 		stock: admission.NewStock(client, space),
 		admit: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)),
 	}
@@ -105,7 +107,7 @@ func (w *world) view(saleID string) admission.View {
 // wantBooks checks the units left in Redis and the orders in SQL.
 func (w *world) wantBooks(saleID string, left, sold int64) {
 	w.t.Helper()
-	c, err := w.store.Count(w.ctx, saleID, 1<<62, nil)
+	c, err := w.store.Count(w.ctx, saleID, order.Always, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -194,6 +196,32 @@ func (s faultyStore) CancelDead(ctx context.Context, o sale.Order, actor, reason
 	return was, s.f.call("CancelDead", func() error { was, err = s.Store.CancelDead(ctx, o, actor, reason); return err })
 }
 
+func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.Order, err error) {
+	err = s.f.call("CancelOverdue", func() error { got, err = s.Store.CancelOverdue(ctx, limit); return err })
+	if err != nil {
+		got = nil // the answer is lost
+	}
+	return got, err
+}
+
+func (s faultyStore) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error) {
+	return o, changed, s.f.call("CancelOrder", func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err })
+}
+
+func (s faultyStore) Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) (got []sale.Order, err error) {
+	err = s.f.call("Returning", func() error { got, err = s.Store.Returning(ctx, after, age, limit); return err })
+	return got, err
+}
+
+func (s faultyStore) MarkReturned(ctx context.Context, returns []order.Return) error {
+	return s.f.call("MarkReturned", func() error { return s.Store.MarkReturned(ctx, returns) })
+}
+
+func (s faultyStore) Returned(ctx context.Context, ids []sale.OrderID) (got []sale.OrderID, err error) {
+	err = s.f.call("Returned", func() error { got, err = s.Store.Returned(ctx, ids); return err })
+	return got, err
+}
+
 func (s faultyStore) Record(ctx context.Context, action, target, detail string) error {
 	return s.f.call("Record", func() error { return s.Store.Record(ctx, action, target, detail) })
 }
@@ -213,6 +241,20 @@ func (s faultyStock) Sync(ctx context.Context, n sale.Sale) error {
 
 func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
 	return s.f.call("Load", func() error { return s.Stock.Load(ctx, n, orders) })
+}
+
+func (s faultyStock) GiveBack(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
+	err = s.f.call("GiveBack", func() error { numbers, err = s.Stock.GiveBack(ctx, saleID, orders); return err })
+	return numbers, err
+}
+
+func (s faultyStock) Given(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
+	err = s.f.call("Given", func() error { ids, err = s.Stock.Given(ctx, saleID); return err })
+	return ids, err
+}
+
+func (s faultyStock) Forget(ctx context.Context, saleID string, ids []sale.OrderID) error {
+	return s.f.call("Forget", func() error { return s.Stock.Forget(ctx, saleID, ids) })
 }
 
 type faultyLane struct {

@@ -76,14 +76,17 @@ func (l Lane) Wake() string { return l.key("wake") }
 // Sales (set) holds the ids of the sales loaded in this lane.
 func (l Lane) Sales() string { return l.key("sales") }
 
-// Sale (hash) holds a sale's definition and its count of acceptances.
+// Sale (hash) holds a sale's definition, its count of acceptances, and the number of the last unit taken back.
 func (l Lane) Sale(id string) string { return l.key("sale:" + id) }
 
 // Stock (string) is the number of units left.
 func (l Lane) Stock(id string) string { return l.key("sale:" + id + ":stock") }
 
-// Buyers (hash) maps a buyer to the order ids held, comma-separated by place; a place given back is empty.
+// Buyers (hash) maps a buyer to the order ids held, comma-separated by place; a place given back is empty. A buyer stays in it who holds nothing any more.
 func (l Lane) Buyers(id string) string { return l.key("sale:" + id + ":buyers") }
+
+// Returns (hash) maps the id of a cancelled order whose unit was taken back to the number of that return, until its row has it too.
+func (l Lane) Returns(id string) string { return l.key("sale:" + id + ":returns") }
 
 // Dedup (string, SET NX PX) maps one request of a buyer to what it asked for and the order it got. Buyer and request key come
 // from outside, so the Redis key holds 128 bits of their SHA-256: bounded, and no two pairs run together.

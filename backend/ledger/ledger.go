@@ -13,7 +13,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Report is the count of one sale in units, each order counted once: an order that is a row counts as ordered wherever else it still is.
+// Report is the count of one sale in units, each order counted once: an order that is a row counts as ordered wherever else it still is. A cancelled row
+// counts as ordered until its unit is back in Redis, and from then on the unit is left.
 type Report struct {
 	SaleID      string   `json:"sale_id"`
 	Stock       int64    `json:"stock"`
@@ -23,7 +24,8 @@ type Report struct {
 	Leased      int64    `json:"leased"`
 	Ordered     int64    `json:"ordered"`
 	Dead        int64    `json:"dead"`
-	Balanced    bool     `json:"balanced"` // Stock is the sum of the others, and Differences is empty
+	Returning   int64    `json:"returning"` // of the ordered: cancelled, and the unit is on its way back
+	Balanced    bool     `json:"balanced"`  // Stock is the sum of left to dead, and Differences is empty
 	Differences []string `json:"differences,omitempty"`
 }
 
@@ -33,7 +35,7 @@ type stock interface {
 }
 
 type rows interface {
-	Count(ctx context.Context, saleID string, maxSerial int64, among []sale.OrderID) (order.Count, error)
+	Count(ctx context.Context, saleID string, at order.Instant, among []sale.OrderID) (order.Count, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
 }
 
@@ -49,7 +51,8 @@ func New(stock stock, rows rows) *Ledger { return &Ledger{stock, rows} }
 // Audit counts one sale. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
 //
 // Redis is read first, at one instant, and SQL after it. An order leaves Redis only when it is a row, so each order of that instant is
-// found in one of them; orders accepted after it have a higher serial and are not counted. Then Redis is asked again how far it has come: a row with
+// found in one of them; orders accepted after it have a higher serial and are not counted. A unit that was given back after it has a higher number than the
+// last return of that instant, and is counted where it was then: with the orders. Then Redis is asked again how far it has come: a row with
 // a serial beyond that was never accepted by this Redis, which has lost what it knew.
 func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
 	census, err := l.stock.TakeCensus(ctx, saleID)
@@ -84,7 +87,7 @@ func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
 		}
 	}
 
-	count, err := l.rows.Count(ctx, saleID, census.Accepted, ids)
+	count, err := l.rows.Count(ctx, saleID, order.Instant{Accepted: census.Accepted, Returned: census.Returned, Given: census.Given}, ids)
 	if err != nil {
 		return Report{}, fmt.Errorf("ledger: %w", err)
 	}
@@ -99,9 +102,10 @@ func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
 		r.Differences = append(r.Differences, fmt.Sprintf(
 			"SQL has an order with serial %d, and Redis has accepted %d: Redis has lost orders that are rows", count.Last, later.Accepted))
 	}
-	r.Ordered = count.Rows
+	r.Returning = count.Returning
+	r.Ordered = count.Rows + count.Returning
 	for _, id := range count.Among {
-		delete(at, id) // committed, and not acknowledged yet
+		delete(at, id) // committed, and not acknowledged yet; perhaps cancelled since
 	}
 	for _, p := range places {
 		for _, o := range p.orders {

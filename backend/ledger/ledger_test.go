@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -65,7 +66,7 @@ func open(t *testing.T, stock int64) *shop {
 
 func (s *shop) buy(buyer string) {
 	s.t.Helper()
-	_, err := s.admit.Admit(s.t.Context(), admission.Request{SaleID: "s", Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
+	_, err := s.admit.Admit(s.t.Context(), admission.Request{SaleID: "s", Buyer: buyer, Key: rand.Text(), KeyTTL: time.Minute, Fingerprint: "f"})
 	if err != nil {
 		s.t.Error(err)
 	}

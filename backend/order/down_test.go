@@ -28,20 +28,29 @@ const (
 func everyCall(s *order.Store) map[string]func(context.Context) error {
 	dead := ordertest.Order("s", "dead")
 	return map[string]func(context.Context) error{
-		"Ping":       s.Ping,
-		"Write":      func(ctx context.Context) error { return s.Write(ctx, ordertest.Orders("s", 2)) },
-		"CreateSale": func(ctx context.Context) error { _, err := s.CreateSale(ctx, ordertest.Sale("new", 1)); return err },
-		"Sale":       func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
-		"Sales":      func(ctx context.Context) error { _, err := s.Sales(ctx); return err },
-		"SetSwitch":  func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
-		"Restock":    func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
-		"Order":      func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
-		"Statuses":   func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
-		"OrdersOf":   func(ctx context.Context) error { return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil }) },
-		"Count":      func(ctx context.Context) error { _, err := s.Count(ctx, "s", 1, nil); return err },
-		"CancelDead": func(ctx context.Context) error { _, err := s.CancelDead(ctx, dead, "desk", "test"); return err },
-		"Record":     func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
-		"Log":        func(ctx context.Context) error { _, err := s.Log(ctx, 1); return err },
+		"Ping":          s.Ping,
+		"Write":         func(ctx context.Context) error { return s.Write(ctx, ordertest.Orders("s", 2)) },
+		"CreateSale":    func(ctx context.Context) error { _, err := s.CreateSale(ctx, ordertest.Sale("new", 1)); return err },
+		"Sale":          func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
+		"Sales":         func(ctx context.Context) error { _, err := s.Sales(ctx); return err },
+		"SetSwitch":     func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
+		"Restock":       func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
+		"Order":         func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
+		"Statuses":      func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
+		"OrdersOf":      func(ctx context.Context) error { return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil }) },
+		"Count":         func(ctx context.Context) error { _, err := s.Count(ctx, "s", order.Always, nil); return err },
+		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID, "desk", "test"); return err },
+		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
+		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },
+		"MarkReturned":  func(ctx context.Context) error { return s.MarkReturned(ctx, []order.Return{{ID: 1, Number: 1}}) },
+		"Returned":      func(ctx context.Context) error { _, err := s.Returned(ctx, []sale.OrderID{1}); return err },
+		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, ordertest.Payment(dead, "ref")); return err },
+		"Rows":          func(ctx context.Context) error { _, err := s.Rows(ctx, order.RowQuery{}); return err },
+		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, order.CallbackQuery{}); return err },
+		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "desk", ""); return err },
+		"CancelDead":    func(ctx context.Context) error { _, err := s.CancelDead(ctx, dead, "desk", "test"); return err },
+		"Record":        func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
+		"Log":           func(ctx context.Context) error { _, err := s.Log(ctx, 1); return err },
 	}
 }
 
@@ -226,7 +235,7 @@ func create(t *testing.T, s *order.Store, id string, stock int64) {
 
 func wantCount(t *testing.T, s *order.Store, id string, n int64) {
 	t.Helper()
-	c, err := s.Count(context.Background(), id, 1<<62, nil)
+	c, err := s.Count(context.Background(), id, order.Always, nil)
 	if err != nil || c.Rows != n || c.Sold != n {
 		t.Fatalf("%d rows, %d sold, %v; want %d", c.Rows, c.Sold, err, n)
 	}

@@ -41,8 +41,14 @@ type row interface{ Scan(into ...any) error }
 // dialect holds the few words of SQL that differ.
 type dialect struct {
 	forUpdate string // locks the rows of a SELECT
+	skip      string // the same, and leaves out rows that somebody else has locked
+	now       string // the database's clock, as its tables hold times
+	pairs     string // reads a JSON array of pairs of integers, with %s for its placeholder, as rows of a and b
+	before    string // the instant so many milliseconds before now, with %s for their placeholder
 	in        string // what to write after a column, with %s for the placeholder of a []int64
 }
+
+func (d dialect) ago(placeholder string) string { return fmt.Sprintf(d.before, placeholder) }
 
 func (d dialect) among(placeholder string) string { return fmt.Sprintf(d.in, placeholder) }
 

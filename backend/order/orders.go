@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"sluice/backend/sale"
 )
 
-const orderColumns = "id, sale_id, buyer, nth, serial, status"
+const orderColumns = "id, sale_id, buyer, nth, serial, status, due_at"
 
 func scanOrder(r row) (sale.Order, error) {
 	var o sale.Order
 	var id int64
-	if err := r.Scan(&id, &o.SaleID, &o.Buyer, &o.Nth, &o.Serial, &o.Status); err != nil {
+	var due instant
+	if err := r.Scan(&id, &o.SaleID, &o.Buyer, &o.Nth, &o.Serial, &o.Status, &due); err != nil {
 		return sale.Order{}, err
 	}
-	o.ID = sale.OrderID(id)
+	o.ID, o.DueAt = sale.OrderID(id), due.Time
 	return o, nil
 }
 
@@ -71,7 +73,8 @@ func numbers(ids []sale.OrderID) []int64 {
 // page is how many orders OrdersOf reads at a time.
 const page = 5000
 
-// OrdersOf calls yield for every order of a sale that is not cancelled, by serial. It reads in pages, so a sale of millions needs little memory and no
+// OrdersOf calls yield for every order of a sale that holds a unit, by serial, and then for each cancelled one whose unit is on its way back: those come
+// with the status cancelled, and hold none any more; an order that is cancelled meanwhile may come twice. It reads in pages, so a sale of millions needs little memory and no
 // transaction stays open; each page has the store's timeout, and orders that are written meanwhile may be seen or not. An error of yield ends it and
 // is returned as it is. An unknown sale has no orders.
 func (s *Store) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
@@ -87,7 +90,7 @@ func (s *Store) OrdersOf(ctx context.Context, saleID string, yield func(sale.Ord
 			}
 		}
 		if len(orders) < page {
-			return nil
+			return s.returningOf(ctx, saleID, yield) // after the others: none is missed that is cancelled meanwhile
 		}
 		last = orders[len(orders)-1]
 	}
@@ -106,17 +109,28 @@ func (s *Store) ordersAfter(ctx context.Context, saleID string, last sale.Order)
 	return orders, err
 }
 
-// Count is what the audit of a sale needs from SQL, all of one instant.
-type Count struct {
-	Stock int64          // units in all
-	Sold  int64          // orders counted in the sale; equal to the rows of any serial that are not cancelled
-	Rows  int64          // orders up to the serial asked for, cancelled ones left out
-	Last  int64          // the highest serial of any order that is not cancelled; 0 when there is none
-	Among []sale.OrderID // which of the orders asked for are rows of the sale, cancelled ones left out; in no order
+// Instant is how far Redis had come with a sale when it was counted there.
+type Instant struct {
+	Accepted int64          // orders accepted
+	Returned int64          // the number of the last unit that it took back
+	Given    []sale.OrderID // orders whose unit it has taken back, and whose rows may not know yet
 }
 
-// Count counts the rows of a sale with a serial up to maxSerial. It returns sale.ErrNotFound for an unknown sale.
-func (s *Store) Count(ctx context.Context, saleID string, maxSerial int64, among []sale.OrderID) (Count, error) {
+// Always is the instant after all others.
+var Always = Instant{Accepted: math.MaxInt64, Returned: math.MaxInt64}
+
+// Count is what the audit of a sale needs from SQL, all of one instant.
+type Count struct {
+	Stock     int64          // units in all
+	Sold      int64          // orders counted in the sale; equal to the rows of any serial that are not cancelled
+	Rows      int64          // orders accepted up to the instant asked for, cancelled ones left out
+	Returning int64          // cancelled ones among these whose unit was not back in Redis at that instant
+	Last      int64          // the highest serial of any order that is not cancelled; 0 when there is none
+	Among     []sale.OrderID // which of the orders asked for are rows, and no dead ones that were cancelled; in no order
+}
+
+// Count counts the rows of a sale as of an instant of Redis that has passed. It returns sale.ErrNotFound for an unknown sale.
+func (s *Store) Count(ctx context.Context, saleID string, at Instant, among []sale.OrderID) (Count, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var c Count
@@ -125,7 +139,13 @@ func (s *Store) Count(ctx context.Context, saleID string, maxSerial int64, among
 			return err
 		}
 		const rows = "SELECT count(*) FROM orders WHERE sale_id = $1 AND serial <= $2 AND status <> 'cancelled'"
-		if err := one(ctx, db, []any{&c.Rows}, rows, saleID, maxSerial); err != nil {
+		if err := one(ctx, db, []any{&c.Rows}, rows, saleID, at.Accepted); err != nil {
+			return err
+		}
+		in := s.engine.dialect().among
+		returning := `SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled' AND serial <= $2
+			AND (returned > $3 OR returned IS NULL AND NOT id ` + in("$4") + ")"
+		if err := one(ctx, db, []any{&c.Returning}, returning, saleID, at.Accepted, at.Returned, numbers(at.Given)); err != nil {
 			return err
 		}
 		const last = "SELECT coalesce(max(serial), 0) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'"
@@ -137,7 +157,7 @@ func (s *Store) Count(ctx context.Context, saleID string, maxSerial int64, among
 			err := r.Scan(&id)
 			c.Among = append(c.Among, sale.OrderID(id))
 			return err
-		}, "SELECT id FROM orders WHERE sale_id = $1 AND status <> 'cancelled' AND id "+s.engine.dialect().among("$2"), saleID, numbers(among))
+		}, "SELECT id FROM orders WHERE sale_id = $1 AND (status <> 'cancelled' OR returned IS NULL OR returned >= 0) AND id "+in("$2"), saleID, numbers(among))
 	})
 	if errors.Is(err, errNoRow) {
 		err = sale.ErrNotFound
@@ -151,7 +171,8 @@ func (s *Store) Count(ctx context.Context, saleID string, maxSerial int64, among
 // CancelDead settles that an order which died in the queue will never be sold: it becomes a row with the status cancelled, which holds no unit, and a
 // late Write of it does nothing. Actor and reason are kept with the row and in the desk log. It may be repeated.
 //
-// wasRow tells that the order had become a row after all: nothing is changed, it keeps its unit, and nothing may be given back.
+// wasRow tells that the order had become a row after all: nothing is changed, and nothing may be given back with the dead letter. The row keeps its unit or,
+// cancelled since, gives it back itself.
 func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error) {
 	if err := valid(o); err != nil {
 		return false, fmt.Errorf("order: cancel: %w", err)
@@ -167,17 +188,22 @@ func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason stri
 		}
 		detail := "sale " + o.SaleID + ": " + reason
 		if n == 0 {
-			var found sale.Order
-			if err := db.query(ctx, func(r row) (err error) {
-				found, err = scanOrder(r)
+			found, err := readOrder(ctx, db, o.ID, "")
+			if err != nil {
 				return err
-			}, "SELECT "+orderColumns+" FROM orders WHERE id = $1", int64(o.ID)); err != nil {
+			}
+			var diedInQueue bool
+			const died = "SELECT coalesce(returned, 0) = -1 FROM orders WHERE id = $1"
+			if err := one(ctx, db, []any{&diedInQueue}, died, int64(o.ID)); err != nil {
 				return err
 			}
 			switch {
 			case !same(found, o): // the id is another order's, so this one is no row
 				detail = "its id is another order's; " + detail
+			case found.Status == sale.StatusCancelled && diedInQueue:
+				return nil
 			case found.Status == sale.StatusCancelled:
+				wasRow = true
 				return nil
 			default:
 				wasRow = true

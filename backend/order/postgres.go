@@ -73,9 +73,12 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 // arrays), then, because locked needs all of counted, sales ascending. A sale without the units breaks sales_not_oversold, and one that does not
 // exist is missing from updated.
 const insertNew = `
-WITH fresh AS (
-    INSERT INTO orders (id, sale_id, buyer, nth, serial)
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[])
+WITH holds AS MATERIALIZED (
+    SELECT id, now() + hold_ms * interval '1 millisecond' AS due_at FROM sales WHERE id = ANY ($2) AND hold_ms > 0
+), fresh AS (
+    INSERT INTO orders (id, sale_id, buyer, nth, serial, due_at)
+    SELECT o.*, (SELECT due_at FROM holds WHERE holds.id = o.sale_id)
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[]) AS o (id, sale_id, buyer, nth, serial)
     RETURNING sale_id
 ), counted AS (
     SELECT sale_id, count(*) AS n FROM fresh GROUP BY sale_id
@@ -134,7 +137,14 @@ func (p *postgres) within(ctx context.Context, m mode, do func(conn) error) erro
 
 func (p *postgres) direct() conn { return postgresConn{p.pool} }
 
-func (p *postgres) dialect() dialect { return dialect{forUpdate: " FOR UPDATE", in: "= ANY(%s)"} }
+func (p *postgres) dialect() dialect {
+	return dialect{
+		forUpdate: " FOR UPDATE", skip: " FOR UPDATE SKIP LOCKED", now: "now()",
+		before: "now() - %s * interval '1 millisecond'",
+		in:     "= ANY(%s)",
+		pairs:  "SELECT (pair->>0)::bigint AS a, (pair->>1)::bigint AS b FROM jsonb_array_elements(%s::jsonb) AS list (pair)",
+	}
+}
 
 func (p *postgres) close() error {
 	p.pool.Close()

@@ -9,12 +9,14 @@ import (
 	"sluice/backend/sale"
 )
 
-const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, version, sold"
+const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, version, hold_ms, sold"
 
 func scanSale(r row) (s sale.Sale, sold int64, err error) {
 	var opens, closes instant
-	err = r.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes, &s.Switch, &s.Version, &sold)
+	var hold int64
+	err = r.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes, &s.Switch, &s.Version, &hold, &sold)
 	s.OpensAt, s.ClosesAt = opens.Time, closes.Time
+	s.Hold = time.Duration(hold) * time.Millisecond
 	return s, sold, err
 }
 
@@ -30,9 +32,9 @@ func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 		return sale.Sale{}, fmt.Errorf("order: create sale: %w", err)
 	}
 	err := s.change(ctx, func(ctx context.Context, db conn) error {
-		created, err := db.exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, version)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1) ON CONFLICT (id) DO NOTHING`,
-			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt, orNull(n.ClosesAt), string(n.Switch))
+		created, err := db.exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, hold_ms, version)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1) ON CONFLICT (id) DO NOTHING`,
+			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt, orNull(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds())
 		if err != nil {
 			return err
 		}

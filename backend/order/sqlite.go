@@ -55,7 +55,7 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 	if err := migrateSQLite(ctx, e.writer); err != nil {
 		return nil, fmt.Errorf("migrate: %w", unavailable(err))
 	}
-	if e.order, err = e.writer.PrepareContext(ctx, `INSERT INTO orders (id, sale_id, buyer, nth, serial) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`); err != nil {
+	if e.order, err = e.writer.PrepareContext(ctx, insertOrder); err != nil {
 		return nil, unavailable(err)
 	}
 	if e.sold, err = e.writer.PrepareContext(ctx, `UPDATE sales SET sold = sold + $2 WHERE id = $1`); err != nil {
@@ -63,6 +63,12 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 	}
 	return e, nil
 }
+
+const insertOrder = `INSERT INTO orders (id, sale_id, buyer, nth, serial, due_at)
+	VALUES ($1, $2, $3, $4, $5, (SELECT ` + sqliteNow + ` + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
+
+// sqliteNow is milliseconds since 1970.
+const sqliteNow = "CAST(unixepoch('subsec') * 1000 AS integer)"
 
 // sqlitePath reads sqlite:///abs/path.db, sqlite:/abs/path.db and sqlite:rel/path.db, with %XX for special characters.
 func sqlitePath(databaseURL string) (string, error) {
@@ -176,7 +182,13 @@ func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) 
 
 func (e *sqliteEngine) direct() conn { return sqliteConn{e.readers} }
 
-func (e *sqliteEngine) dialect() dialect { return dialect{in: "IN (SELECT value FROM json_each(%s))"} }
+func (e *sqliteEngine) dialect() dialect {
+	return dialect{
+		now: sqliteNow, before: sqliteNow + " - %s",
+		in:    "IN (SELECT value FROM json_each(%s))",
+		pairs: "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
+	}
+}
 
 func (e *sqliteEngine) close() error { return errors.Join(e.readers.Close(), e.writer.Close()) }
 

@@ -102,6 +102,9 @@ func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
 			if got := client.HGet(ctx, lane.Buyers("drop"), "bob").Val(); got != c.wantBuyers {
 				t.Errorf("bob's places are %q, want %q", got, c.wantBuyers)
 			}
+			if c.buyers != "" && !client.HExists(ctx, lane.Buyers("drop"), "bob").Val() {
+				t.Error("bob is gone from the buyers: an edge would not let a repetition of his request through")
+			}
 			if c.buyers != "" && client.HGet(ctx, lane.Buyers("drop"), "eve").Val() != id {
 				t.Error("another buyer's place was touched")
 			}

@@ -25,6 +25,7 @@ type Order struct {
 	Nth    int   // which of the buyer's per_buyer places in this sale it takes, from 1
 	Serial int64 // its place in the sale's row of acceptances, from 1; never given twice within a sale
 	Status Status
+	DueAt  time.Time // when it is cancelled unless it is paid; zero: never, or it is not a row yet
 }
 
 // CreatedAt is when the order was accepted, to the second; it is read from the order id.

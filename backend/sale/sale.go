@@ -20,6 +20,12 @@ const (
 	MaxBuyerLen = 255
 )
 
+// Limits of a sale's Hold. Below the shortest nobody can pay; above the longest a unit would be held for longer than any sale lasts.
+const (
+	MinHold = time.Second
+	MaxHold = 30 * 24 * time.Hour
+)
+
 // Switch is what the operator has set a sale to. It is not what a buyer sees: that is State.
 type Switch string
 
@@ -57,8 +63,11 @@ type Sale struct {
 	PerBuyer int       // units one buyer may hold at a time
 	OpensAt  time.Time // millisecond precision
 	ClosesAt time.Time // millisecond precision; zero: the sale has no end
-	Switch   Switch
-	Version  int64 // counts the changes of this sale, from 1; stores apply only what is newer
+	// Hold is how long an order that is a row may stay unpaid before it is cancelled and its unit sold again; 0: for ever. Whole milliseconds. It never
+	// changes, and Redis does not know it.
+	Hold    time.Duration
+	Switch  Switch
+	Version int64 // counts the changes of this sale, from 1; stores apply only what is newer
 }
 
 // StateAt tells what a buyer sees at the time now with left units left.
@@ -110,6 +119,12 @@ func (s Sale) Validate() error {
 	}
 	if !s.ClosesAt.IsZero() && !s.ClosesAt.After(s.OpensAt) {
 		bad.Add("closes_at", "must be after opens_at")
+	}
+	switch {
+	case s.Hold != 0 && (s.Hold < MinHold || s.Hold > MaxHold):
+		bad.Add("hold", "must be 0, or between 1s and 720h (30 days)")
+	case s.Hold%time.Millisecond != 0:
+		bad.Add("hold", "must be whole milliseconds")
 	}
 	if len(bad.Fields) > 0 {
 		return &bad

@@ -29,12 +29,22 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 		"per_buyer":      func(s *Sale) { s.PerBuyer = 11 },
 		"opens_at":       func(s *Sale) { s.OpensAt = time.Time{} },
 		"closes_at":      func(s *Sale) { s.ClosesAt = s.OpensAt },
+		"hold":           func(s *Sale) { s.Hold = time.Second - time.Millisecond },
 	} {
 		s := valid()
 		spoil(&s)
 		var bad *InvalidError
 		if !errors.As(s.Validate(), &bad) || len(bad.Fields) != 1 || bad.Fields[0].Field != field {
 			t.Errorf("with a bad %s: %v", field, s.Validate())
+		}
+	}
+	for hold, ok := range map[time.Duration]bool{
+		0: true, MinHold: true, 15 * time.Minute: true, MaxHold: true, -time.Minute: false, time.Millisecond: false, MaxHold + 1: false, time.Minute + 1: false,
+	} {
+		s := valid()
+		s.Hold = hold
+		if err := s.Validate(); (err == nil) != ok {
+			t.Errorf("a hold of %s: %v", hold, err)
 		}
 	}
 	var all *InvalidError

@@ -110,14 +110,18 @@ func (cfg backendConfig) check() error {
 	return bad.err()
 }
 
+// returnEvery is how often each backend looks for orders that were not paid in time. It bounds how late their units are sold again.
+const returnEvery = time.Second
+
 // gcPercent lets the heap grow to five times what is live before it is collected: a backend keeps little and makes much garbage, so collecting at the
 // default costs a tenth of its time and saves a few megabytes. GOGC in the environment wins.
 const gcPercent = 400
 
-// backend is the API, the operator's API and the loop that keeps Redis up to date.
+// backend is the API, the operator's API, and the loops that keep Redis up to date and cancel what is not paid in time.
 type backend struct {
 	public, operator *api.App
 	desk             *desk.Desk
+	returner         *desk.Returner
 	stock            *admission.Stock
 	registry         *prometheus.Registry
 	keys             *token.File
@@ -140,7 +144,10 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if err != nil {
 		return nil, err
 	}
+	counters := desk.NewCounters(b.registry)
 	b.desk = desk.New(s.orders, b.stock, []desk.Lane{s.queue}, log)
+	b.desk.CountWith(counters)
+	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
 	metrics := api.NewMetrics(b.registry)
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	b.public, err = api.NewPublic(api.PublicConfig{
@@ -209,5 +216,6 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g.Go(func() error { return api.Serve(ctx, b.operator, admin) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })
+	g.Go(func() error { return b.returner.Run(ctx, returnEvery) })
 	return g.Wait()
 }

@@ -24,6 +24,7 @@ type saleJSON struct {
 	State    string     `json:"state,omitempty"`
 	OpensAt  time.Time  `json:"opens_at"`
 	ClosesAt *time.Time `json:"closes_at,omitempty"`
+	Hold     string     `json:"hold,omitempty"`
 	Version  int64      `json:"version,omitempty"`
 }
 
@@ -51,11 +52,13 @@ func (p *program) saleCommand() *cobra.Command {
 func (o *operator) saleCreate() *cobra.Command {
 	var s saleJSON
 	var price, opens, closes string
+	var hold time.Duration
 	c := &cobra.Command{
 		Use:   "create --title T --stock N --price 19.99EUR",
 		Short: "Create a sale and make it ready in Redis",
 		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
-  sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h`,
+  sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
+  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     who has not paid after a quarter of an hour loses it`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var bad mistakes
 			var err error
@@ -72,6 +75,9 @@ func (o *operator) saleCreate() *cobra.Command {
 					bad.add("--closes: %v", err)
 				}
 				s.ClosesAt = &at
+			}
+			if hold != 0 {
+				s.Hold = hold.String()
 			}
 			if err := bad.err(); err != nil {
 				return err
@@ -90,6 +96,7 @@ func (o *operator) saleCreate() *cobra.Command {
 	f.Int64Var(&s.PerBuyer, "per-buyer", 1, "units one buyer may hold")
 	f.StringVar(&price, "price", "", "amount and currency, such as 19.99EUR")
 	f.StringVar(&opens, "opens", "0s", "when it opens: RFC 3339, or how long from now")
+	f.DurationVar(&hold, "hold", 0, "how long an order may stay unpaid before it is cancelled and its unit sold again, such as 15m (default: for ever)")
 	f.StringVar(&closes, "closes", "", "when it closes: RFC 3339, or how long from now (default: never)")
 	return c
 }
@@ -229,6 +236,9 @@ func printSale(w io.Writer, s saleJSON) {
 		fmt.Fprintf(t, "sold\t%d\n", *s.Sold)
 	}
 	fmt.Fprintf(t, "per buyer\t%d\nopens\t%s\n", s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))
+	if s.Hold != "" && s.Hold != "0s" {
+		fmt.Fprintf(t, "hold\t%s\n", s.Hold)
+	}
 	if s.ClosesAt != nil {
 		fmt.Fprintf(t, "closes\t%s\n", s.ClosesAt.UTC().Format(time.RFC3339))
 	}

@@ -2,17 +2,18 @@
 --
 -- Reads only. It walks the whole lane, so it costs time in proportion to the depth of the queue.
 --
--- KEYS 1 sale  2 stock  3 ready  4 delayed  5 dead:letters  6 leases  7.. the batch of every lease
+-- KEYS 1 sale  2 stock  3 ready  4 delayed  5 dead:letters  6 leases  7 returns  8.. the batch of every lease
 -- ARGV 1 sale id  2 what the key of every batch begins with
 -- Answers a flat array: "stale" alone when there is a lease whose batch was not declared; else stock in all, left,
 -- acceptances (empty when Redis does not hold the sale), then in turn a letter and a message: r ready, w delayed,
--- l leased, d dead.
+-- l leased, d dead. Among them n and the number of the last unit taken back, and b and the id of each order whose unit was taken
+-- back and whose row may not know yet.
 
-local sale, stock, ready, delayed, letters, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local sale, stock, ready, delayed, letters, leases, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local sale_id, prefix = ARGV[1], ARGV[2]
 
 local declared = {}
-for i = 7, #KEYS do
+for i = 8, #KEYS do
   declared[KEYS[i]] = true
 end
 for _, batch in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
@@ -21,13 +22,20 @@ for _, batch in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
   end
 end
 
-local f = redis.call('HMGET', sale, 'stock', 'accepted')
+local f = redis.call('HMGET', sale, 'stock', 'accepted', 'returned')
 local answer = { f[1] or '', redis.call('GET', stock) or '', f[2] or '' }
 local n = #answer
+local function put(letter, text)
+  answer[n + 1], answer[n + 2] = letter, text
+  n = n + 2
+end
+put('n', f[3] or '0')
+for _, id in ipairs(redis.call('HKEYS', returns)) do
+  put('b', id)
+end
 local function add(letter, message)
   if string.match(message, '^%d+ (%S+) ') == sale_id then
-    answer[n + 1], answer[n + 2] = letter, message
-    n = n + 2
+    put(letter, message)
   end
 end
 local function add_list(letter, key)
@@ -48,7 +56,7 @@ add_list('r', ready)
 for _, message in ipairs(redis.call('ZRANGE', delayed, 0, -1)) do
   add('w', message)
 end
-for i = 7, #KEYS do
+for i = 8, #KEYS do
   add_list('l', KEYS[i])
 end
 local dead = redis.call('HGETALL', letters)

@@ -1,4 +1,5 @@
--- dead_finish_cancel: remove a dead order whose cancelling was begun; give its unit and its buyer's place back if asked to.
+-- dead_finish_cancel: remove a dead order whose cancelling was begun; give its unit and its buyer's place back if asked to. An order that is
+-- a row gives them back through give_back.
 --
 -- Exactly once, because the dead letter guards it. Where Redis does not hold the sale's stock there is nothing to give back
 -- to: the stock will be counted from SQL, where this order is cancelled.
@@ -24,19 +25,12 @@ if cjson.decode(text).state ~= 'cancelling' then
 end
 redis.call('ZCARD', dead) -- fails before anything is written, should the key be of another type
 
-local loaded, places, held = false, nil, false
+local loaded, places, held = false, nil, 0
 if give_back then
   loaded = tonumber(redis.call('GET', stock) or '') ~= nil
   local ids = redis.call('HGET', buyers, buyer)
   if ids then
-    places = {}
-    for place in string.gmatch(ids .. ',', '([^,]*),') do
-      if place == id then
-        place = ''
-      end
-      held = held or place ~= ''
-      places[#places + 1] = place
-    end
+    places, held = string.gsub(',' .. ids .. ',', ',' .. id .. ',', ',,', 1)
   end
 end
 
@@ -45,9 +39,8 @@ redis.call('HDEL', letters, id)
 if loaded then
   redis.call('INCR', stock)
 end
-if held then
-  redis.call('HSET', buyers, buyer, table.concat(places, ','))
-elseif places then
-  redis.call('HDEL', buyers, buyer)
+if held > 0 then -- the buyer stays, as in give_back
+  places = string.gsub(string.sub(places, 2, -2), '^,+$', '')
+  redis.call('HSET', buyers, buyer, places)
 end
 return 1

@@ -6,20 +6,30 @@
 --      2 stock     string  units left
 --      3 sales     set     ids of the sales in this lane
 --      4 buyers    hash    buyer -> order ids by place
+--      5 returns   hash    order id -> number of its return, until SQL knows it
 -- ARGV 1 version   2 switch   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock in all   7 title
 --      8 price amount   9 currency   10 units left   11 acceptances so far   12 sale id
 --      13 how many buyers were put in place
+--      14.. ids of cancelled orders whose unit is counted in the units left, and whose rows do not know that yet
 -- Answers "loaded" or "present"; "lost" when Redis was emptied while the buyers were put in place, and nothing is changed.
 
-local sale, stock, sales, buyers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sale, stock, sales, buyers, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if redis.call('EXISTS', sale) == 1 and redis.call('EXISTS', stock) == 1 then
   return 'present'
 end
 if redis.call('HLEN', buyers) < tonumber(ARGV[13]) then
   return 'lost'
 end
+-- Returns are numbered on from here. The clock in microseconds is above every number that a Redis lost before this one has given: rows keep
+-- those, and the audit compares them.
+local time = redis.call('TIME')
+local returned = string.format('%d', tonumber(time[1]) * 1000000 + tonumber(time[2]))
+redis.call('DEL', returns)
 redis.call('HSET', sale, 'version', ARGV[1], 'switch', ARGV[2], 'opens_at', ARGV[3], 'closes_at', ARGV[4], 'per_buyer', ARGV[5],
-  'stock', ARGV[6], 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9], 'accepted', ARGV[11])
+  'stock', ARGV[6], 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9], 'accepted', ARGV[11], 'returned', returned)
 redis.call('SET', stock, ARGV[10])
 redis.call('SADD', sales, ARGV[12])
+for i = 14, #ARGV do
+  redis.call('HSET', returns, ARGV[i], returned)
+end
 return 'loaded'

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -16,8 +18,10 @@ import (
 
 // world is what the store should hold: a few sales and every order row.
 type world struct {
-	sales map[string]*sale.Sale
-	rows  map[sale.OrderID]sale.Order
+	sales   map[string]*sale.Sale
+	rows    map[sale.OrderID]sale.Order
+	paidBy  map[sale.OrderID]string
+	returns map[sale.OrderID]bool // of those cancelled as rows: whether the unit is marked as returned
 }
 
 func (w *world) sold(saleID string) (n int64) {
@@ -42,7 +46,7 @@ func same(a, b sale.Order) bool { return a.SaleID == b.SaleID && a.Buyer == b.Bu
 
 // write tells whether the batch is accepted, and applies it if so.
 func (w *world) write(batch []sale.Order) bool {
-	next := &world{sales: w.sales, rows: maps.Clone(w.rows)}
+	next := &world{sales: w.sales, rows: maps.Clone(w.rows)} // the rest is not looked at
 	for _, o := range batch {
 		if next.sales[o.SaleID] == nil {
 			return false
@@ -73,10 +77,12 @@ func model(t *testing.T, e *env) {
 	var runs atomic.Int64
 	rapid.Check(t, func(r *rapid.T) {
 		run := runs.Add(1) // rapid repeats: each run has sales and ids of its own
-		w := &world{sales: map[string]*sale.Sale{}, rows: map[sale.OrderID]sale.Order{}}
+		w := &world{
+			sales: map[string]*sale.Sale{}, rows: map[sale.OrderID]sale.Order{}, paidBy: map[sale.OrderID]string{}, returns: map[sale.OrderID]bool{},
+		}
 		names := []string{fmt.Sprintf("a%d", run), fmt.Sprintf("b%d", run)}
 		for _, name := range names {
-			s, err := e.CreateSale(e.ctx, Sale(name, rapid.Int64Range(1, 6).Draw(r, "stock")))
+			s, err := e.CreateSale(e.ctx, WithHold(name, rapid.Int64Range(1, 6).Draw(r, "stock"), time.Hour))
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -104,12 +110,93 @@ func model(t *testing.T, e *env) {
 				o := anOrder.Draw(r, "order")
 				wasRow, err := e.CancelDead(e.ctx, o, "desk", "model")
 				row, known := w.rows[o.ID]
-				if want := known && row.Status != sale.StatusCancelled; err != nil || wasRow != want {
+				_, asRow := w.returns[o.ID]
+				if want := known && (row.Status != sale.StatusCancelled || asRow); err != nil || wasRow != want {
 					r.Fatalf("wasRow=%v, %v; want %v", wasRow, err, want)
 				}
 				if !known {
 					o.Status = sale.StatusCancelled
 					w.rows[o.ID] = o
+				}
+			},
+			"cancel row": func(r *rapid.T) {
+				o := anOrder.Draw(r, "order")
+				got, changed, err := e.CancelOrder(e.ctx, o.ID, "desk", "model")
+				switch row, known := w.rows[o.ID]; {
+				case !known:
+					if !errors.Is(err, sale.ErrNotFound) {
+						r.Fatalf("no row: %v", err)
+					}
+				case row.Status == sale.StatusPaid:
+					if !errors.Is(err, sale.ErrConflict) {
+						r.Fatalf("paid: %v", err)
+					}
+				case err != nil || got.Status != sale.StatusCancelled || changed != (row.Status == sale.StatusCreated):
+					r.Fatalf("%+v, %v, %v; it was %s", got, changed, err, row.Status)
+				case changed:
+					w.cancel(o.ID)
+				}
+			},
+			"overdue": func(r *rapid.T) {
+				due := rapid.SliceOfN(anOrder, 1, 3).Draw(r, "due")
+				Elapse(t, e.url, due...)
+				want := map[sale.OrderID]bool{}
+				for _, o := range due {
+					if w.rows[o.ID].Status == sale.StatusCreated {
+						want[o.ID] = true
+					}
+				}
+				got, err := e.CancelOverdue(e.ctx, 10)
+				if err != nil || len(got) != len(want) {
+					r.Fatalf("%v, %v; want %v", got, err, want)
+				}
+				for _, o := range got {
+					if !want[o.ID] {
+						r.Fatalf("order %s was not due", o.ID)
+					}
+					w.cancel(o.ID)
+				}
+			},
+			"pay": func(r *rapid.T) {
+				o := anOrder.Draw(r, "order")
+				reference := rapid.SampledFrom([]string{"one", "two"}).Draw(r, "reference")
+				p := Payment(o, reference)
+				wrong := rapid.IntRange(0, 4).Draw(r, "wrong") == 0
+				if wrong {
+					p.Price.Amount++
+				}
+				row, known := w.rows[o.ID]
+				want := order.SettledPaid
+				switch {
+				case row.Status == sale.StatusCancelled:
+					want = order.SettledCancelled
+				case wrong:
+					want = order.SettledMismatch
+				case row.Status == sale.StatusPaid && w.paidBy[o.ID] != reference:
+					want = order.SettledTwice
+				}
+				got, replayed, err := e.Pay(e.ctx, p)
+				if !known {
+					if !errors.Is(err, sale.ErrNotFound) {
+						r.Fatalf("no row: %v", err)
+					}
+					return
+				}
+				if err != nil || got != want || replayed {
+					r.Fatalf("%s, %v, %v; want %s", got, replayed, err, want)
+				}
+				if want == order.SettledPaid {
+					row.Status = sale.StatusPaid
+					w.rows[o.ID], w.paidBy[o.ID] = row, reference
+				}
+			},
+			"return": func(r *rapid.T) {
+				o := anOrder.Draw(r, "order")
+				if err := e.MarkReturned(e.ctx, []order.Return{{ID: o.ID, Number: 1}}); err != nil {
+					r.Fatal(err)
+				}
+				if _, asRow := w.returns[o.ID]; asRow {
+					w.returns[o.ID] = true
 				}
 			},
 			"restock": func(r *rapid.T) {
@@ -148,10 +235,17 @@ func model(t *testing.T, e *env) {
 			},
 		}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
-			steps[rapid.SampledFrom([]string{"write", "write", "write", "cancel", "restock", "switch"}).Draw(r, "step")](r)
+			steps[rapid.SampledFrom([]string{"write", "write", "write", "cancel", "restock", "switch", "cancel row", "overdue", "pay", "pay", "return"}).Draw(r, "step")](r)
 		}
 		w.check(r, e)
 	})
+}
+
+func (w *world) cancel(id sale.OrderID) {
+	row := w.rows[id]
+	row.Status = sale.StatusCancelled
+	w.rows[id] = row
+	w.returns[id] = false
 }
 
 func (w *world) check(r *rapid.T, e *env) {
@@ -166,18 +260,26 @@ func (w *world) check(r *rapid.T, e *env) {
 		}
 	}
 	for id, s := range w.sales {
-		c, err := e.Count(e.ctx, id, 12, ids)
-		rows, among := int64(0), 0
+		c, err := e.Count(e.ctx, id, order.Instant{Accepted: 12, Returned: math.MaxInt64}, ids)
+		rows, among, returning := int64(0), 0, int64(0)
 		for _, o := range w.rows {
-			if o.SaleID == id && o.Status != sale.StatusCancelled {
+			back, asRow := w.returns[o.ID]
+			switch {
+			case o.SaleID != id:
+			case o.Status != sale.StatusCancelled:
 				among++
 				if o.Serial <= 12 {
 					rows++
 				}
+			case asRow:
+				among++
+				if !back && o.Serial <= 12 {
+					returning++
+				}
 			}
 		}
-		if err != nil || c.Sold != w.sold(id) || c.Stock != s.Stock || c.Rows != rows || len(c.Among) != among {
-			r.Fatalf("%+v, %v; want sold %d, stock %d, rows %d, among %d", c, err, w.sold(id), s.Stock, rows, among)
+		if err != nil || c.Sold != w.sold(id) || c.Stock != s.Stock || c.Rows != rows || c.Returning != returning || len(c.Among) != among {
+			r.Fatalf("%+v, %v; want sold %d, stock %d, rows %d, returning %d, among %d", c, err, w.sold(id), s.Stock, rows, returning, among)
 		}
 	}
 }

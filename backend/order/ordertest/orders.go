@@ -152,7 +152,7 @@ func count(t *testing.T, e *env) {
 	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := e.Count(e.ctx, "s", 3, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})
+	c, err := e.Count(e.ctx, "s", order.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})
 	if err != nil || c.Rows != 3 || c.Sold != 5 || c.Stock != 10 {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -160,7 +160,7 @@ func count(t *testing.T, e *env) {
 	if !slices.Equal(c.Among, []sale.OrderID{batch[0].ID, batch[4].ID}) {
 		t.Fatalf("among %v", c.Among)
 	}
-	if _, err := e.Count(e.ctx, "nobody", 1, nil); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := e.Count(e.ctx, "nobody", order.Always, nil); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("unknown sale: %v", err)
 	}
 
@@ -180,7 +180,7 @@ func count(t *testing.T, e *env) {
 		done <- nil
 	}()
 	for {
-		if c, err := e.Count(e.ctx, "other", 1<<62, nil); err != nil || c.Rows != c.Sold {
+		if c, err := e.Count(e.ctx, "other", order.Always, nil); err != nil || c.Rows != c.Sold {
 			t.Fatalf("%d rows, %d sold, %v", c.Rows, c.Sold, err)
 		}
 		select {
