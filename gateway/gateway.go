@@ -100,7 +100,8 @@ func (g *Gateway) readPolicy() (*policy.Policy, error) {
 	switch {
 	case g.config.PolicyPath != "":
 		g.reloader = newReloader(g.config.PolicyPath)
-		return g.reloader.read()
+		p, _, err := g.reloader.read()
+		return p, err
 	case len(g.config.PolicySource) > 0:
 		return policy.Parse("policy.lua", g.config.PolicySource)
 	}

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,93 +20,6 @@ import (
 	"sluice/gateway/policy"
 	"sluice/internal/testenv"
 )
-
-// write replaces the policy file, and makes sure that it looks changed however coarse the file system's clock is.
-func write(t *testing.T, path, source string, age time.Duration) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	when := time.Now().Add(-age)
-	if err := os.Chtimes(path, when, when); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfRulesThatCountAsBefore(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "policy.lua")
-	write(t, path, `return { rules = {
-		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
-		{ name = "changed", key = "ip", rate = "1r/h", burst = 1, match = { path = "/changed" } },
-		{ name = "wider", key = "ip", rate = "1r/h", burst = 1, match = { path = "/wider" } },
-		{ name = "gone", key = "ip", rate = "1r/h", burst = 1, match = { path = "/gone" } },
-	} }`, time.Hour)
-	b := newBackend(t, nil)
-	e := serve(t, "", []string{b.address()}, func(c *Config) { c.PolicyPath = path })
-	for _, target := range []string{"/kept", "/changed", "/wider", "/gone"} {
-		mustHave(t, e.ask(t, "GET", target, ""), 200)
-	}
-	write(t, path, `return { rules = {
-		{ name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } },
-		{ name = "changed", key = "ip", rate = "2r/h", burst = 1, match = { path = "/changed" } },
-		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
-		{ name = "wider", key = "ip", rate = "1r/h", burst = 2, delay = false, on_error = "allow", match = { path = "/wider" } },
-	} }`, time.Minute)
-	testenv.Eventually(t, 5*time.Second, "the policy is taken over", func() bool {
-		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
-	})
-	testenv.Eventually(t, 5*time.Second, "the buckets of the other rules are dropped", func() bool { return e.count(t, "sluice_edge_buckets") == 2 })
-	mustHave(t, e.ask(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
-	mustHave(t, e.ask(t, "GET", "/wider", ""), 200, "RateLimit", `"wider";r=1;t=3600`)
-	mustHave(t, e.ask(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
-	mustHave(t, e.ask(t, "GET", "/gone", ""), 200, "RateLimit", "")
-	mustHave(t, e.ask(t, "GET", "/new", ""), 200)
-	mustHave(t, e.ask(t, "GET", "/new", ""), 429)
-}
-
-func TestBadPolicyIsLoggedOnceAndTheOldOneStays(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "policy.lua")
-	write(t, path, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, time.Hour)
-	g, log := reloading(t, path)
-	before := g.policy.Load()
-	write(t, path, "return { rules = {\n{ name = \"ip\", key = \"ip\", rate = \"0r/h\" },\n{ name = \"ip\", key = \"ip\", rate = \"1r/h\" } } }", time.Minute)
-	for range 3 {
-		g.runOnce()
-	}
-	if g.policy.Load() != before {
-		t.Error("a bad policy was taken over")
-	}
-	said := log.String()
-	if n := strings.Count(said, "the one before it stays"); n != 1 {
-		t.Errorf("it was logged %d times, want once: %s", n, said)
-	}
-	mustContain(t, "the log", said, path+`:2: rate \"0r/h\" must be more than zero`)
-	mustContain(t, "the log", said, `; `+path+`:3: rule 2 is named`)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	g.runOnce()
-	g.runOnce()
-	if g.policy.Load() != before || strings.Count(log.String(), "the one before it stays") != 2 {
-		t.Errorf("a policy that is gone: %s", log.String())
-	}
-	write(t, path, `return { rules = {} }`, time.Second)
-	g.runOnce()
-	if g.policy.Load() == before {
-		t.Error("a good policy after a bad one was not taken over")
-	}
-}
-
-// reloading is a gateway that serves nothing, for calls of runOnce.
-func reloading(t *testing.T, path string) (*Gateway, *syncBuffer) {
-	t.Helper()
-	log := &syncBuffer{}
-	g, err := New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, log
-}
 
 func TestNewReportsAllMistakesTogether(t *testing.T) {
 	registry := prometheus.NewRegistry()

@@ -1,50 +1,50 @@
 package gateway
 
 import (
-	"os"
 	"strings"
-	"time"
 
 	"sluice/gateway/policy"
 )
 
-// reloader knows which state of the policy file was read last. It is used by one goroutine at a time.
+// reloader knows what the policy file said when it was read last. It is used by one goroutine at a time.
+//
+// It compares the text and not the file's time or size: a file that was put in place with its old time, or written twice within the file system's
+// tick, has changed all the same. A policy is small.
 type reloader struct {
-	path string
-	seen fileState
-}
-
-type fileState struct {
-	modified time.Time
-	size     int64
-	missing  bool
+	path   string
+	begun  bool // it was read before
+	source string
+	failed string // why it could not be read
 }
 
 func newReloader(path string) *reloader { return &reloader{path: path} }
 
-func (r *reloader) state() fileState {
-	info, err := os.Stat(r.path)
+// read reads the file, and says whether it has changed since the last time.
+func (r *reloader) read() (p *policy.Policy, changed bool, err error) {
+	source, err := policy.Source(r.path)
+	failed := ""
 	if err != nil {
-		return fileState{missing: true}
+		failed = err.Error()
 	}
-	return fileState{modified: info.ModTime(), size: info.Size()}
+	if r.begun && failed == r.failed && (failed != "" || string(source) == r.source) {
+		return nil, false, err
+	}
+	r.begun, r.source, r.failed = true, string(source), failed
+	if err == nil {
+		p, err = policy.Parse(r.path, source)
+	}
+	return p, true, err
 }
-
-// read reads the file. What it looked like is taken down before, so that a write in between is seen as a change.
-func (r *reloader) read() (*policy.Policy, error) {
-	r.seen = r.state()
-	return policy.Read(r.path)
-}
-
-// changed says whether the file is not as it was when it was last read.
-func (r *reloader) changed() bool { return r.state() != r.seen }
 
 // reload takes over a policy that has changed. A bad one is logged once, and the old one stays. Rules that count as they did keep their buckets.
 func (g *Gateway) reload() {
-	if g.reloader == nil || !g.reloader.changed() {
+	if g.reloader == nil {
 		return
 	}
-	p, err := g.reloader.read()
+	p, changed, err := g.reloader.read()
+	if !changed {
+		return
+	}
 	if err != nil {
 		g.metrics.reloads.WithLabelValues("error").Inc()
 		g.log.Error("the policy has mistakes, the one before it stays", "err", strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -103,6 +103,69 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	}
 }
 
+// Whatever is put in the policy's place, reload refuses it in one line and soon, and the edge keeps the policy that it has.
+func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
+	e.do("GET", "/")
+	master, err := running(e.cfg.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		put  func() error
+		want string
+	}{
+		{"a pipe that nobody writes to", func() error { return syscall.Mkfifo(e.policy, 0o600) }, ":1: a policy returns a table, and this returns nothing: "},
+		{"a folder", func() error { return os.Mkdir(e.policy, 0o700) }, ": cannot be read: Is a directory"},
+		{"nothing", func() error { return os.Symlink("nowhere", e.policy) }, ": cannot be read: No such file or directory"},
+		{"a link to itself", func() error { return os.Symlink(e.policy, e.policy) }, ": cannot be read: Too many levels of symbolic links"},
+		{"an endless file", func() error { return os.Symlink("/dev/zero", e.policy) }, ": larger than 65536 bytes: "},
+		{"an empty file", func() error { return os.WriteFile(e.policy, nil, 0o600) }, ":1: a policy returns a table, and this returns nothing: "},
+		{"the first half of a policy", func() error { return os.WriteFile(e.policy, []byte("return { rules = { { name"), 0o600) }, ":1: "},
+		{"compiled Lua", func() error { return os.WriteFile(e.policy, []byte("\x1bLJ\x02"), 0o600) }, ": compiled Lua: write the policy as text"},
+		{"an endless loop", func() error { return os.WriteFile(e.policy, []byte("while true do end"), 0o600) }, ":1: runs for more than 20000 steps: "},
+		{"endless memory", func() error {
+			return os.WriteFile(e.policy, []byte("local t = {} for i = 1, 1e9 do t[i] = {} end"), 0o600)
+		}, ":1: "},
+		{"a way out", func() error { return os.WriteFile(e.policy, []byte(`os.execute("true") return { rules = {} }`), 0o600) }, ":1: attempt to index global 'os'"},
+	} {
+		if err := os.Remove(e.policy); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.put(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := e.cfg.Reload(ctx)
+		cancel()
+		if !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), "edge: "+e.policy+c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+		if err := master.Signal(syscall.SIGHUP); err != nil { // past the check
+			t.Fatal(err)
+		}
+	}
+	testenv.Eventually(t, 10*time.Second, "nginx itself has refused the last of them", func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") })
+	if got := e.do("GET", "/").status; got != 429 {
+		t.Errorf("after all that: %d, want 429", got)
+	}
+	e.writeOver(`return { rules = {} }`)
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 5*time.Second, "a good policy is taken over", func() bool { return e.do("GET", "/").status == 200 })
+}
+
+// writeOver puts a policy in the place of whatever is there.
+func (e *edge) writeOver(policy string) {
+	e.t.Helper()
+	if err := os.RemoveAll(e.policy); err != nil {
+		e.t.Fatal(err)
+	}
+	e.writePolicy(policy)
+}
+
 func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
 	root := workingCopy(t)
 	e := startEdge(t, open, func(c *Config) { c.Root = root })

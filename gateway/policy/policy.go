@@ -96,9 +96,9 @@ func (ms Mistakes) Error() string {
 
 // Read reads and validates the policy file at path. What is wrong with its content is a Mistakes.
 func Read(path string) (*Policy, error) {
-	source, err := load(path)
+	source, err := Source(path)
 	if err != nil {
-		return nil, Mistakes{{File: path, What: "cannot be read: " + reason(err)}}
+		return nil, err
 	}
 	return Parse(path, source)
 }
@@ -136,14 +136,37 @@ func parseSource(name string, source []byte) (*Policy, written, error) {
 	return p, r.written, nil
 }
 
+// Source is the text of the policy file at path, for Parse. Its error is a Mistakes. Only a regular file is read: another process can keep whoever opens
+// a pipe waiting for ever.
+func Source(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, unreadable(path, reason(err))
+	case info.IsDir():
+		return nil, unreadable(path, "it is a folder")
+	case !info.Mode().IsRegular():
+		return nil, unreadable(path, "it is not a regular file")
+	}
+	return load(path)
+}
+
 // load reads one byte more than a policy may have, so that Parse can tell a policy that is too large from one that just fits.
 func load(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(path, reason(err))
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, MaxSize+1))
+	source, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil {
+		return nil, unreadable(path, reason(err))
+	}
+	return source, nil
+}
+
+func unreadable(path, why string) error {
+	return Mistakes{{File: path, What: "cannot be read: " + why}}
 }
 
 // reason is an error of the file system without the path, which the mistake names already.

@@ -15,11 +15,11 @@ type Expect struct {
 	Buckets int   // live buckets of the Go gateway
 }
 
-// Inspect reads the policy file at path. Besides what is wrong with it, a Mistakes, it returns what is allowed and most likely not meant.
+// Inspect reads the policy file at path, which may be a pipe. Besides what is wrong with it, a Mistakes, it returns what is allowed and most likely not meant.
 func Inspect(path string, e Expect) (*Policy, Mistakes, error) {
 	source, err := load(path)
 	if err != nil {
-		return nil, nil, Mistakes{{File: path, What: "cannot be read: " + reason(err)}}
+		return nil, nil, err
 	}
 	p, w, err := parseSource(path, source)
 	if err != nil {

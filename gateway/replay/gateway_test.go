@@ -1,0 +1,105 @@
+package replay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/gateway"
+	"sluice/gateway/policy"
+	"sluice/gateway/replay"
+	"sluice/internal/token"
+)
+
+const secret = "a gateway's secret for tests, 32 bytes or more"
+
+// The gateway's own log, replayed through its own policy, says what the gateway did.
+func TestReplayOfTheGatewaysLogSaysWhatTheGatewayDid(t *testing.T) {
+	source := []byte(`return { rules = {
+		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 30 },
+		{ name = "pages", key = "ip",    rate = "1r/h", burst = 4, match = { path = "/v1/*" } },
+		{ name = "token", key = "token", rate = "1r/h", burst = 1, match = { method = "POST" } },
+	} }`)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	defer backend.Close()
+	var log safeBuffer
+	g, err := gateway.New(gateway.Config{Upstreams: []string{backend.Listener.Addr().String()}, PolicySource: source, Secret: secret, AccessLog: &log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(ctx, ln) }()
+	key, err := token.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	did := map[int]int64{}
+	for i := range 60 {
+		method, path := "GET", "/v1/sales?x=%31"
+		if i%3 > 0 {
+			method, path = "POST", "/orders/"
+		}
+		request, _ := http.NewRequest(method, "http://"+ln.Addr().String()+path, nil)
+		if i%3 == 1 {
+			raw, err := key.Sign(fmt.Sprint("buyer \"", i%4, "\" ü"), time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Authorization", "Bearer "+raw)
+		}
+		response, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		did[response.StatusCode]++
+	}
+	cancel() // which writes the rest of the log
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if did[200] == 0 || did[401] == 0 || did[429] == 0 {
+		t.Fatalf("the traffic has not every verdict: %v", did)
+	}
+	p, err := policy.Parse("policy.lua", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := replay.Run(t.Context(), replay.Config{New: p, Inputs: []replay.Input{{Name: "log", Reader: strings.NewReader(log.String())}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := got.Policy; got.BadLines != 0 || s.Passed != did[200] || s.Refused != did[429] || s.Unauthorized != did[401] || got.RefusedBefore != did[429] {
+		t.Errorf("the replay lets %d pass, refuses %d and %d for their token, %d bad lines; the gateway answered %v", s.Passed, s.Refused, s.Unauthorized, got.BadLines, did)
+	}
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
