@@ -206,7 +206,8 @@ func (g *Gateway) housekeep(ctx context.Context) {
 	}
 }
 
-// runOnce does what is due once a second: a changed policy and changed keys are taken over, the log written, and buckets and connections that are of no more use dropped.
+// runOnce does what is due once a second: a changed policy and changed keys are taken over, the log written, and buckets and connections that are of no
+// more use dropped.
 func (g *Gateway) runOnce() {
 	g.reload()
 	g.reloadKeys()

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func requireLua(t *testing.T) *luaServer {
+func requireLua(t testing.TB) *luaServer {
 	t.Helper()
 	sharedLua.Lock()
 	defer sharedLua.Unlock()
@@ -46,12 +46,12 @@ func requireLua(t *testing.T) *luaServer {
 }
 
 // startLua starts a server of its own with a zone of this size for buckets, for tests that leave something behind.
-func startLua(t *testing.T, zone string) (*luaServer, func()) {
+func startLua(t testing.TB, zone string) (*luaServer, func()) {
 	return startLuaWith(t, "eval.conf", "sluice_buckets 1m", "sluice_buckets "+zone)
 }
 
 // startLuaWith starts a server from a file of testdata, in which one text is replaced by another.
-func startLuaWith(t *testing.T, name, old, replacement string) (*luaServer, func()) {
+func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func()) {
 	t.Helper()
 	bin := requireBinary(t)
 	dir, err := os.MkdirTemp("", "sluice-lua-")

@@ -28,7 +28,7 @@ const open = `return { rules = {} }`
 // testBinary finds the nginx that the tests run, once.
 var testBinary = sync.OnceValues(func() (binary, error) { return findBinary(context.Background(), "") })
 
-func requireBinary(t *testing.T) binary {
+func requireBinary(t testing.TB) binary {
 	t.Helper()
 	bin, err := testBinary()
 	if err != nil {

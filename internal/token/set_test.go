@@ -303,3 +303,57 @@ func FuzzVerifyNamesABuyerOrNobody(f *testing.F) {
 		}
 	})
 }
+
+// What is remembered of a public key's tokens is compared with the whole token, and is believed no longer than the token itself.
+func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
+	w := tokentest.New()
+	now := time.Unix(1800000000, 0)
+	keys, err := token.OpenAt(w.File(t), "", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := w.Ed(tokentest.Segments(`{"alg":"EdDSA","kid":"`+tokentest.Edward+`"}`, `{"sub":"ann","exp":1800000010}`))
+	for i, c := range []struct {
+		at   time.Duration
+		raw  string
+		want string
+	}{
+		{0, raw, "ann"}, {0, raw, "ann"}, {9 * time.Second, raw, "ann"}, {0, raw[:len(raw)-4] + "AAAA", ""}, {0, raw + "A", ""}, {10 * time.Second, raw, ""}, {time.Hour, raw, ""}, {0, raw, "ann"},
+	} {
+		now = time.Unix(1800000000, 0).Add(c.at)
+		if sub, err := keys.Verify(c.raw); sub != c.want {
+			t.Errorf("%d: %q, %v; want %q", i, sub, err, c.want)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = keys.Verify(raw) }); n > 0 {
+		t.Errorf("a remembered token takes %v allocations: it was verified anew", n)
+	}
+}
+
+func FuzzFilesOfKeysAreReadOrRefused(f *testing.F) {
+	files, err := filepath.Glob("testdata/keys/*/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := fileOf(t, string(text))
+		keys, err := token.Open(path, "")
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %q", err)
+			}
+			return
+		}
+		if len(keys.Set().Names()) == 0 {
+			t.Error("a set of nothing")
+		}
+		_, _ = token.NewSigner(text, "")
+	})
+}
