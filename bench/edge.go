@@ -54,6 +54,7 @@ type house struct {
 	bin    string
 	env    []string
 	edge   string // addresses
+	status string
 	admin  string
 	client *redis.Client
 	wrk    *wrk
@@ -68,7 +69,7 @@ type house struct {
 const edgeWorkers = "2"
 
 func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
-	h := &house{stage: s, cfg: cfg, edge: s.address(), admin: s.address(), dir: s.TempDir(), nginx: testenv.Find(s, "nginx", "nginx-light"), rate: 20_000}
+	h := &house{stage: s, cfg: cfg, edge: s.address(), status: s.address(), admin: s.address(), dir: s.TempDir(), nginx: testenv.Find(s, "nginx", "nginx-light"), rate: 20_000}
 	var err error
 	if h.wrk, err = s.wrk(); err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.start(where, h.env, h.bin, "edge", "--listen", h.edge, "--upstream", "http://"+backend, "--workers", edgeWorkers, "--nginx", h.nginx,
+	e, err := s.start(where, h.env, h.bin, "edge", "--listen", h.edge, "--upstream", "http://"+backend, "--workers", edgeWorkers, "--nginx", h.nginx, "--metrics", h.status,
 		"--policy", filepath.Join(where, "loadtest", "policy.lua"), "--prefix", filepath.Join(s.TempDir(), "edge"))
 	if err != nil {
 		return nil, err
@@ -165,16 +166,16 @@ func (h *house) sell(ctx context.Context, n, oneIn int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	after, err := h.judged(ctx)
+	sum, err := h.judgedSince(ctx, before, got.answers)
 	if err != nil {
 		return 0, err
 	}
-	accepted, soldOut := after["accepted"]-before["accepted"], after["sold_out"]-before["sold_out"]
-	fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v; accepted %d, sold out %d, queued at the end %d\n",
-		costs, got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond), accepted, soldOut, backlog)
+	accepted, soldOut := sum.accepted, sum.soldOut+sum.repeated
+	fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v; accepted %d, sold out %d (by the edge alone %d), queued at the end %d\n",
+		costs, got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond), accepted, soldOut, sum.repeated, backlog)
 	switch {
 	case accepted+soldOut < got.answers || accepted+soldOut > got.answers+connections:
-		return 0, fmt.Errorf("%d answers, but %d accepted and %d sold out: %v", got.answers, accepted, soldOut, after)
+		return 0, fmt.Errorf("%d answers, but %d accepted and %d sold out", got.answers, accepted, soldOut)
 	case oneIn > 1 && got.answers > int64(stock) && accepted != int64(stock), oneIn == 1 && soldOut > 0:
 		return 0, fmt.Errorf("%d units: %d accepted, %d sold out", stock, accepted, soldOut)
 	}
@@ -230,9 +231,36 @@ func (h *house) settle(ctx context.Context) (backlog int64, err error) {
 	}
 }
 
-// judged reads from the backend's metrics how many purchases had which outcome so far.
-func (h *house) judged(ctx context.Context) (map[string]int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.admin+"/metrics", nil)
+// outcomes are how many purchases had which outcome: what the backend decided, and what the edge said without asking it.
+type outcomes struct{ accepted, soldOut, repeated int64 }
+
+// judged reads the outcomes so far from the metrics of both.
+func (h *house) judged(ctx context.Context) (outcomes, error) {
+	backend, err := counters(ctx, h.admin, "sluice_api_purchase_total{outcome=")
+	if err != nil {
+		return outcomes{}, err
+	}
+	edge, err := counters(ctx, h.status, "sluice_edge_repeated_refusals_total{state=")
+	return outcomes{backend["accepted"], backend["sold_out"], edge["sold_out"]}, err
+}
+
+// judgedSince waits until every answer is counted: the edge's workers hand over their counts every second.
+func (h *house) judgedSince(ctx context.Context, before outcomes, answers int64) (outcomes, error) {
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		now, err := h.judged(ctx)
+		if err != nil {
+			return now, err
+		}
+		since := outcomes{now.accepted - before.accepted, now.soldOut - before.soldOut, now.repeated - before.repeated}
+		if since.accepted+since.soldOut+since.repeated >= answers || time.Now().After(deadline) {
+			return since, nil
+		}
+	}
+}
+
+// counters reads the counters whose line begins with the prefix, by the value of their one label.
+func counters(ctx context.Context, addr, prefix string) (map[string]int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +273,7 @@ func (h *house) judged(ctx context.Context) (map[string]int64, error) {
 	counts := map[string]int64{}
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
-		rest, found := strings.CutPrefix(lines.Text(), `sluice_api_purchase_total{outcome="`)
+		rest, found := strings.CutPrefix(lines.Text(), prefix+`"`)
 		name, value, cut := strings.Cut(rest, `"} `)
 		if !found || !cut {
 			continue
