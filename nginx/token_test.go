@@ -56,7 +56,8 @@ func TestTheEdgeTakesGoodTokensFromEitherHeader(t *testing.T) {
 func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 	good := hs256(plainHeader, `{"sub":"ann","exp":2000000000}`)
 	got := requireLua(t).run(t, `
-		local verify = require("sluice.token").verify
+		local token = require "sluice.token"
+		local verify = token.verify
 		local raw, out = `+luaString(good)+`, {}
 		local function try(...) out[#out + 1] = table.concat({ tostring((verify(...))), select(2, verify(...)) }, " ") end
 		try(raw, 1999999998)
@@ -64,9 +65,18 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 		try(raw, 2000000000)
 		try(raw .. "x", 1999999999)
 		try(raw:sub(1, -2), 1999999999)
+		local header = "Bearer " .. raw
+		verify(raw, 1999999998, header)
+		local function recall(...) out[#out + 1] = tostring(token.recall(...)) end
+		recall(header, 1999999999)
+		recall(header, 2000000000)
+		recall(header .. "x", 1999999999)
+		verify(raw, 1999999998) -- in the header token
+		recall(raw, 1999999999)
+		recall(nil, 1999999999)
 		return table.concat(out, "; ")
 	`)
-	if want := "ann; ann; nil expired; nil signature; nil signature"; got != want {
+	if want := "ann; ann; nil expired; nil signature; nil signature; ann; nil; nil; nil; nil"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -88,12 +88,13 @@ local function path_of()
   return ngx_var.uri
 end
 
-local function buyer()
-  local raw = token.from_headers(ngx_var.http_authorization, ngx_var.http_token)
+-- buyer(authorization) -> the subject of the request's token; or nil, why
+local function buyer(authorization)
+  local raw = token.from_headers(authorization, ngx_var.http_token)
   if not raw then
     return nil, "no token"
   end
-  return token.verify(raw, ngx.now())
+  return token.verify(raw, ngx.now(), authorization ~= "" and authorization or nil)
 end
 
 -- What tell_one gathers over the rules of a request.
@@ -152,11 +153,16 @@ function _M.run()
   end
   fill(rules, 1, ips, ngx_var.sluice_key)
   if n > ips then
-    local ok, i, detail = limiter.peek(rules, keys, ips)
-    if not ok then
-      return refused(ok, rules[i], detail)
+    local authorization = ngx_var.http_authorization
+    local subject, why = token.recall(authorization, ngx.now())
+    local ok, i, detail
+    if not subject then -- there is a signature to check: not for an address that is over its limit
+      ok, i, detail = limiter.peek(rules, keys, ips)
+      if not ok then
+        return refused(ok, rules[i], detail)
+      end
+      subject, why = buyer(authorization)
     end
-    local subject, why = buyer()
     if subject then
       ngx_var.sluice_buyer = subject
       fill(rules, ips + 1, n, subject)

@@ -35,7 +35,7 @@ local MAX_TIME = 9007199254740992
 -- 3 MB or so for tokens of the usual size.
 local PLACES = 8192
 local MAX_REMEMBERED = 1024 -- bytes of a token
-local known_raw, known_subject, known_expiry = {}, {}, {}
+local known_text, known_subject, known_expiry = {}, {}, {}
 
 -- The key that a good token's first segment, as it was sent, has named. Issuers know a handful; the bound is for the one who makes up new ones.
 local MAX_HEADERS = 64
@@ -53,7 +53,7 @@ local _M = {}
 function _M.use(by)
   local before = set
   set = by
-  known_raw, known_subject, known_expiry = {}, {}, {}
+  known_text, known_subject, known_expiry = {}, {}, {}
   known_headers, headers = {}, 0
   return before
 end
@@ -203,25 +203,41 @@ local function check(raw, now)
 end
 
 -- place_of(raw): the signature's last characters but two, which carry a few bits only, are as good as a checksum, and are there already
-local function place_of(raw)
-  local n = #raw
-  local a, b, c = byte(raw, n - 4, n - 2)
+local function place_of(text)
+  local n = #text
+  local a, b, c = byte(text, n - 4, n - 2)
   return c and (a * 4489 + b * 67 + c) % PLACES or 0
 end
 
--- verify(raw, now) -> subject; or nil, why. now: seconds since 1970.
--- A token that was good is remembered by its whole text and until it expires: buyers in a hurry come again and again.
-function _M.verify(raw, now)
-  local place = place_of(raw)
-  if known_raw[place] == raw and now < known_expiry[place] then
+-- remembered(text, now) -> subject, or nil. A token that was good is remembered by the whole text it came in, and until it expires: buyers in a hurry
+-- come again and again.
+local function remembered(text, now)
+  local place = place_of(text)
+  if known_text[place] == text and now < known_expiry[place] then
     return known_subject[place]
+  end
+end
+
+-- recall(authorization, now) -> the subject of the token in this header, if it is remembered; costs next to nothing. What came in the header `token` has
+-- no space in it, and is not taken for a Bearer token.
+function _M.recall(authorization, now)
+  return authorization and byte(authorization, 7) == SPACE and remembered(authorization, now) or nil
+end
+
+-- verify(raw, now, authorization) -> subject; or nil, why. now: seconds since 1970; authorization: the header that raw came in, if it was that one
+function _M.verify(raw, now, authorization)
+  local text = authorization or raw
+  local known = remembered(text, now)
+  if known then
+    return known
   end
   local subject, expiry = check(raw, now)
   if not subject then
     return nil, expiry
   end
-  if #raw <= MAX_REMEMBERED then
-    known_raw[place], known_subject[place], known_expiry[place] = raw, subject, expiry
+  if #text <= MAX_REMEMBERED then
+    local place = place_of(text)
+    known_text[place], known_subject[place], known_expiry[place] = text, subject, expiry
   end
   return subject
 end
