@@ -218,8 +218,8 @@ local function remembered(text, now)
   end
 end
 
--- recall(authorization, now) -> the subject of the token in this header, if it is remembered; costs next to nothing. What came in the header `token` has
--- no space in it, and is not taken for a Bearer token.
+-- recall(authorization, now) -> the subject of the token in this header, if it is remembered; costs next to nothing. What came in the header
+-- `token` has no space in it, and is not taken for a Bearer token.
 function _M.recall(authorization, now)
   return authorization and byte(authorization, 7) == SPACE and remembered(authorization, now) or nil
 end
