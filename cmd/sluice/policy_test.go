@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// call runs the program with arguments, in an environment that has nothing.
+// invoke runs the program with arguments, in an environment that has nothing.
 func invoke(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var o, e bytes.Buffer

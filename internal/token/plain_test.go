@@ -88,17 +88,23 @@ func TestPlainAgreesWithTheStrictReader(t *testing.T) {
 			"jti": {`"x"`, `1`, `""`},
 			"aud": {`"x"`, `[]`, `true`},
 		}
-		var claims []string
-		for _, name := range rapid.Permutation([]string{"sub", "exp", "nbf", "iat", "jti", "aud", "sub"}).Draw(t, "names")[:rapid.IntRange(2, 7).Draw(t, "members")] {
-			claims = append(claims, `"`+name+`":`+rapid.SampledFrom(members[name]).Draw(t, "value"))
-		}
-		raw := segments(plainHead, "{"+strings.Join(claims, ",")+"}")
-		if rapid.IntRange(0, 3).Draw(t, "spoil") == 0 {
-			i := rapid.IntRange(0, len(raw)-1).Draw(t, "at")
-			raw = raw[:i] + rapid.SampledFrom([]string{"A", "B", "-", "=", ".", "é"}).Draw(t, "with") + raw[i+1:]
-		}
-		if agree(t, k, raw) {
-			quick++
+		for range 20 {
+			names := rapid.Permutation([]string{"sub", "exp", "nbf", "iat", "jti", "aud"}).Draw(t, "names")[:rapid.IntRange(2, 6).Draw(t, "members")]
+			if rapid.IntRange(0, 3).Draw(t, "twice") == 0 {
+				names = append(names, rapid.SampledFrom(names).Draw(t, "which"))
+			}
+			var claims []string
+			for _, name := range names {
+				claims = append(claims, `"`+name+`":`+rapid.SampledFrom(members[name]).Draw(t, "value"))
+			}
+			raw := segments(plainHead, "{"+strings.Join(claims, ",")+"}")
+			if rapid.IntRange(0, 3).Draw(t, "spoil") == 0 {
+				i := rapid.IntRange(0, len(raw)-1).Draw(t, "at")
+				raw = raw[:i] + rapid.SampledFrom([]string{"A", "B", "-", "=", ".", "é"}).Draw(t, "with") + raw[i+1:]
+			}
+			if agree(t, k, raw) {
+				quick++
+			}
 		}
 	})
 	if quick == 0 {
