@@ -98,7 +98,7 @@ func (x *exchange) over(ctx *fasthttp.RequestCtx, u *upstream, c *backendConn) e
 
 // send writes the request and reads the head of the answer.
 func (x *exchange) send(ctx *fasthttp.RequestCtx, c *backendConn) error {
-	if err := c.SetDeadline(time.Now().Add(x.timeout)); err != nil {
+	if err := c.allow(x.gateway.clock, x.timeout); err != nil {
 		return errBroken
 	}
 	x.sent = x.gateway.now()

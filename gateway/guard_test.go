@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"io"
 	"net/http"
 	"strings"
@@ -388,4 +389,25 @@ func FuzzGuardAgreesWithAStrictReader(f *testing.F) {
 			again.start()
 		}
 	})
+}
+
+// Eight bytes at once must never pass what one by one would not, and should pass what browsers send.
+func TestEightBytesAtOnceAreAsStrictAsOneByOne(t *testing.T) {
+	var text [8]byte
+	for place := range text {
+		for c := range 256 {
+			for _, other := range []byte{' ', 'a', '~', 0x80, 0xff, 0, '\t', 0x1f, 0x7f} {
+				for i := range text {
+					text[i] = other
+				}
+				text[place] = byte(c)
+				good := isText[other] && isText[c]
+				if got := allText(binary.LittleEndian.Uint64(text[:])); got && !good {
+					t.Fatalf("%q passes", text)
+				} else if !got && good && c != '\t' && other != '\t' {
+					t.Fatalf("%q does not pass", text)
+				}
+			}
+		}
+	}
 }

@@ -75,6 +75,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	if s.left == 0 {
 		return 0, io.EOF
 	}
+	s.conn.until = 0
 	if err := s.conn.SetReadDeadline(time.Now().Add(s.patience)); err != nil {
 		return 0, s.why(err)
 	}

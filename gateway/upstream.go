@@ -38,6 +38,7 @@ type backendConn struct {
 	net.Conn
 	reader *bufio.Reader
 	since  int64 // ms: when it became idle
+	until  int64 // ms: the deadline that is set; 0: none that is known
 }
 
 const (
@@ -101,6 +102,17 @@ func (u *upstream) connect(ctx context.Context) (*backendConn, error) {
 		return nil, err
 	}
 	return &backendConn{Conn: c, reader: bufio.NewReaderSize(c, readerSize)}, nil
+}
+
+// allow gives the backend d for a request, and an eighth more at most, so that the deadline need not be set for each.
+func (c *backendConn) allow(clock *clock, d time.Duration) error {
+	ms := d.Milliseconds()
+	least := clock.now() + ms
+	if c.until >= least && c.until <= least+ms/8 {
+		return nil
+	}
+	c.until = least + ms/8
+	return c.SetDeadline(clock.at(c.until))
 }
 
 // put keeps a connection for the next request.
