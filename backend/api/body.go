@@ -51,10 +51,16 @@ type orderBody struct {
 	SaleID    string      `json:"sale_id"`
 	Status    sale.Status `json:"status"`
 	CreatedAt time.Time   `json:"created_at"`
+	PayBy     *time.Time  `json:"pay_by,omitempty"` // of a created order that is cancelled unless it is paid by then
 }
 
 func orderJSON(o sale.Order) orderBody {
-	return orderBody{OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt()}
+	b := orderBody{OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt()}
+	if o.Status == sale.StatusCreated && !o.DueAt.IsZero() {
+		due := o.DueAt.UTC()
+		b.PayBy = &due
+	}
+	return b
 }
 
 // sendJSON answers with v. Titles keep their <, > and & as they are: the answer is JSON, never HTML.

@@ -16,6 +16,7 @@ type Metrics struct {
 	limiter   *prometheus.CounterVec
 	streams   prometheus.Gauge
 	waiting   prometheus.Gauge
+	callbacks *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
@@ -37,8 +38,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final."}),
 	}
+	m.callbacks = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
+	}, []string{"result"})
 	if reg != nil {
-		reg.MustRegister(m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.waiting)
+		reg.MustRegister(m.callbacks, m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.waiting)
 	}
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"sluice/backend/admission"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -46,6 +47,16 @@ type Verifier interface {
 // UserLimiter limits the purchase requests of one buyer (admission.UserLimiter).
 type UserLimiter interface {
 	Allow(ctx context.Context, buyer string) (admission.LimitResult, error)
+}
+
+// Callbacks tells whether a callback comes from the payment provider (payment.Verifier).
+type Callbacks interface {
+	Verify(id, timestamp, signature string, body []byte) error
+}
+
+// Payments settles callbacks of the payment provider (order.Store). Errors: sale.ErrNotFound for an order that is no row, order.ErrCallbackReused.
+type Payments interface {
+	Pay(ctx context.Context, p order.Payment) (settled order.Settlement, replayed bool, err error)
 }
 
 // Check is one thing without which this process cannot serve.

@@ -24,6 +24,8 @@ type PublicConfig struct {
 	LimiterFailOpen bool                     // lets purchases pass while the limiter cannot judge; otherwise they get 503
 	Known           func(saleID string) bool // tells of sales that SQL has, for when Redis lost one; nil: no such sales
 	Checks          []Check                  // what /readyz asks
+	Callbacks       Callbacks                // nil: payment callbacks are not set up, and get 503
+	Payments        Payments                 // required with Callbacks
 
 	AdmitTimeout time.Duration // bound of one decision, whether or not the client still listens; 0: 2 s
 	ReadTimeout  time.Duration // bound of one look into a store; 0: 1 s
@@ -62,6 +64,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	missing := errors.Join(
 		required("PublicConfig.Admitter", cfg.Admitter != nil), required("PublicConfig.Stock", cfg.Stock != nil),
 		required("PublicConfig.Orders", cfg.Orders != nil), required("PublicConfig.Dead", cfg.Dead != nil), required("PublicConfig.Tokens", cfg.Tokens != nil),
+		required("PublicConfig.Payments", cfg.Payments != nil || cfg.Callbacks == nil),
 	)
 	if missing != nil {
 		return nil, missing
@@ -100,6 +103,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodPost, "/v1/sales/:sale/orders", p.purchase)
 	a.handle(fiber.MethodGet, "/v1/sales/:sale/events", p.events)
 	a.handle(fiber.MethodGet, "/v1/orders/:order", p.showOrder)
+	a.handle(fiber.MethodPost, "/v1/payments", p.payment)
 	a.handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", p.holders)
 	a.finish()
 	return a, nil

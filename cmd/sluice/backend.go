@@ -17,6 +17,7 @@ import (
 	"sluice/backend/api"
 	"sluice/backend/desk"
 	"sluice/backend/ledger"
+	"sluice/backend/payment"
 	"sluice/backend/queue"
 	"sluice/backend/redisconn"
 	"sluice/internal/token"
@@ -33,6 +34,7 @@ type backendConfig struct {
 	redisURL, limitRedisURL, database string
 	secret, adminToken, userRate      string
 	tokenKeys                         string
+	paymentSecret                     string
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -46,6 +48,7 @@ func (p *program) backendCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
 			cfg.limitRedisURL, cfg.userRate = p.getenv(envLimitRedis), p.getenv(envUserRate)
+			cfg.paymentSecret = p.getenv(envPayment)
 			if err := cfg.check(); err != nil {
 				return err
 			}
@@ -102,6 +105,11 @@ func (cfg backendConfig) check() error {
 	if cfg.database == "" {
 		bad.add("no database: set %s or --database", envDatabase)
 	}
+	if cfg.paymentSecret != "" {
+		if _, err := payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
+			bad.add("%s: %v", envPayment, err)
+		}
+	}
 	if cfg.userRate != "" {
 		if _, err := admission.NewUserLimiter(cfg.userRate, nil); err != nil {
 			bad.add("%s: %v", envUserRate, err)
@@ -150,10 +158,16 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
 	metrics := api.NewMetrics(b.registry)
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
+	var callbacks api.Callbacks // without a secret there are none
+	if cfg.paymentSecret != "" {
+		if callbacks, err = payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
+			return nil, usage("%s: %w", envPayment, err)
+		}
+	}
 	b.public, err = api.NewPublic(api.PublicConfig{
 		Admitter: admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now)),
 		Stock:    b.stock, Orders: s.orders, Dead: s.queue, Tokens: keys, Limiter: limiter,
-		Known: b.desk.Known, Checks: checks, Metrics: metrics, Log: log,
+		Callbacks: callbacks, Payments: s.orders, Known: b.desk.Known, Checks: checks, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err

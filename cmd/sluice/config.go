@@ -27,6 +27,7 @@ const (
 	envUserRate   = "SLUICE_USER_RATE"
 	envUpstream   = "SLUICE_UPSTREAM"
 	envServer     = "SLUICE_SERVER"
+	envPayment    = "SLUICE_PAYMENT_SECRET"
 )
 
 const (

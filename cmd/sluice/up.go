@@ -167,6 +167,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 
 func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
 	cfg.userRate, cfg.limitRedisURL = p.getenv(envUserRate), p.getenv(envLimitRedis)
+	cfg.paymentSecret = p.getenv(envPayment)
 	for _, s := range []struct {
 		to        *string
 		env, file string

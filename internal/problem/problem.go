@@ -32,6 +32,9 @@ const (
 	RateLimited          Code = "quota-exceeded"
 	Unavailable          Code = "temporarily-unavailable"
 	Internal             Code = "internal-error"
+	OrderCancelled       Code = "order-cancelled"
+	AlreadyPaid          Code = "already-paid"
+	PaymentMismatch      Code = "payment-mismatch"
 )
 
 type info struct {
@@ -57,6 +60,9 @@ var table = map[Code]info{
 	RateLimited:          {429, "Too many requests"},
 	Unavailable:          {503, "Temporarily unavailable"},
 	Internal:             {500, "Internal error"},
+	OrderCancelled:       {409, "Order cancelled"},
+	AlreadyPaid:          {409, "Already paid"},
+	PaymentMismatch:      {409, "Payment mismatch"},
 }
 
 // FieldError says what is wrong with one field of a request.

@@ -1,0 +1,277 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sluice/backend/order"
+	"sluice/backend/payment"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+var paymentSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("p", 32)))
+
+// till settles callbacks as told, and remembers what it was asked.
+type till struct {
+	mu       sync.Mutex
+	asked    []order.Payment
+	settled  order.Settlement
+	replayed bool
+	err      error
+}
+
+func (l *till) Pay(_ context.Context, p order.Payment) (order.Settlement, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, p)
+	return l.settled, l.replayed, l.err
+}
+
+func (l *till) do(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// was is what was asked since the last call.
+func (l *till) was() []order.Payment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asked := l.asked
+	l.asked = nil
+	return asked
+}
+
+func (w *world) serveTill(t testing.TB, l *till) *site {
+	t.Helper()
+	cfg := w.config(t)
+	verifier, err := payment.NewVerifier(paymentSecret, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Callbacks, cfg.Payments = verifier, l
+	a, err := NewPublic(cfg)
+	return serve(t, a, err)
+}
+
+// signed are the headers of a callback.
+func signed(t testing.TB, id string, at time.Time, body string) []string {
+	t.Helper()
+	hook, err := standardwebhooks.NewWebhook(paymentSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := hook.Sign(id, at, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"Webhook-Id: " + id, "Webhook-Timestamp: " + strconv.FormatInt(at.Unix(), 10), "Webhook-Signature: " + signature, "Content-Type: application/json"}
+}
+
+func (s *site) callback(id, body string) answer {
+	s.t.Helper()
+	return s.ask("POST", "/v1/payments", body, signed(s.t, id, time.Now(), body)...)
+}
+
+func paid(id sale.OrderID) string {
+	return fmt.Sprintf(`{"type":"payment.succeeded","timestamp":"2026-11-27T10:01:00Z","data":{"order_id":"%s","amount":1999,"currency":"EUR","reference":"pi_1","customer":{"name":"Ann"}}}`, id)
+}
+
+func TestPaymentIsSettledAndAnswered(t *testing.T) {
+	l := &till{}
+	s := newWorld().serveTill(t, l)
+	for _, c := range []struct {
+		settled order.Settlement
+		status  int
+		want    string // the result, or the code
+	}{
+		{order.SettledPaid, 200, "paid"},
+		{order.SettledFailed, 200, "noted"},
+		{order.SettledCancelled, 409, "order-cancelled"},
+		{order.SettledMismatch, 409, "payment-mismatch"},
+		{order.SettledTwice, 409, "already-paid"},
+	} {
+		var first answer
+		for _, replayed := range []bool{false, true} {
+			l.do(func() { l.settled, l.replayed = c.settled, replayed })
+			a := s.callback("msg_1", paid(orderID(1)))
+			if c.status == 200 {
+				if a.status != 200 || a.field(t, "result") != c.want {
+					t.Errorf("%s: %d %s", c.settled, a.status, a.body)
+				}
+			} else {
+				wantProblem(t, a, c.status, c.want)
+			}
+			if a.field(t, "order_id") != orderID(1).String() {
+				t.Errorf("%s: %s does not name the order", c.settled, a.body)
+			}
+			if got := a.header.Get("Idempotency-Replayed"); got != map[bool]string{true: "true"}[replayed] {
+				t.Errorf("%s, replayed %v: Idempotency-Replayed %q", c.settled, replayed, got)
+			}
+			if !replayed {
+				first = a
+			} else if a.body != first.body || a.status != first.status {
+				t.Errorf("%s: again %d %s, first %d %s", c.settled, a.status, a.body, first.status, first.body)
+			}
+		}
+	}
+	asked := l.was()
+	want := order.Payment{CallbackID: "msg_1", OrderID: orderID(1), Event: order.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
+	want.Digest = asked[0].Digest
+	if asked[0] != want || len(want.Digest) != 64 {
+		t.Errorf("asked %+v, want %+v", asked[0], want)
+	}
+	s.callback("msg_2", `{"type":"payment.failed","data":{"order_id":"7"}}`)
+	if got := l.was()[0]; got.Event != order.EventFailed || got.OrderID != 7 || got.Digest == want.Digest {
+		t.Errorf("asked %+v", got)
+	}
+	l.do(func() { l.err = fmt.Errorf("pay: %w", order.ErrCallbackReused) })
+	wantProblem(t, s.callback("msg_1", paid(orderID(1))), 422, "idempotency-key-reused")
+	l.do(func() { l.err = errRedisDown })
+	wantProblem(t, s.callback("msg_1", paid(orderID(1))), 503, "temporarily-unavailable")
+}
+
+func TestPaymentNeedsAGoodSignature(t *testing.T) {
+	l := &till{settled: order.SettledPaid}
+	s := newWorld().serveTill(t, l)
+	body := paid(orderID(1))
+	good := signed(t, "msg_1", time.Now(), body)
+	replace := func(i int, with ...string) []string {
+		return append(append(append([]string{}, good[:i]...), with...), good[i+1:]...)
+	}
+	for name, c := range map[string]struct {
+		headers []string
+		body    string
+	}{
+		"no headers":        {good[3:], body},
+		"no id":             {replace(0), body},
+		"two ids":           {replace(0, good[0], good[0]), body},
+		"two seconds":       {replace(1, good[1], good[1]), body},
+		"two signatures":    {replace(2, good[2], good[2]), body},
+		"another text":      {good, strings.Replace(body, "1999", "1", 1)},
+		"a buyer's token":   {[]string{"Authorization: " + bearerOf(t, "ann"), good[3]}, body},
+		"signed long ago":   {signed(t, "msg_1", time.Now().Add(-payment.Tolerance-time.Minute), body), body},
+		"signed in advance": {signed(t, "msg_1", time.Now().Add(payment.Tolerance+time.Minute), body), body},
+		"no text":           {good, ""},
+	} {
+		a := s.ask("POST", "/v1/payments", c.body, c.headers...)
+		wantProblem(t, a, 401, "unauthorized")
+		if a.header.Get("WWW-Authenticate") != "Webhook" {
+			t.Errorf("%s: WWW-Authenticate %q", name, a.header.Get("WWW-Authenticate"))
+		}
+	}
+	if asked := l.was(); len(asked) != 0 {
+		t.Errorf("asked %+v", asked)
+	}
+	if a := s.ask("GET", "/v1/payments", "", good...); a.status != 405 {
+		t.Errorf("GET: %d", a.status)
+	}
+}
+
+func TestPaymentWithoutASecretSaysSo(t *testing.T) {
+	s := newWorld().serve(t)
+	a := s.callback("msg_1", paid(orderID(1)))
+	wantProblem(t, a, 503, "temporarily-unavailable")
+	if !strings.Contains(a.body, "not set up") || a.header.Get("Retry-After") != "300" {
+		t.Errorf("%s, Retry-After %q", a.body, a.header.Get("Retry-After"))
+	}
+	cfg := newWorld().config(t)
+	cfg.Callbacks, _ = payment.NewVerifier(paymentSecret, time.Now)
+	if _, err := NewPublic(cfg); err == nil {
+		t.Error("callbacks are verified and nobody settles them")
+	}
+}
+
+func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
+	l := &till{settled: order.SettledPaid}
+	s := newWorld().serveTill(t, l)
+	for body, want := range map[string]string{
+		`{"type":"payment.succeeded","data":{}}`:                                                                             "data.order_id data.amount data.currency data.reference",
+		`{"type":"payment.succeeded","data":{"order_id":7,"amount":"1","currency":"eur","reference":5}}`:                     "data.order_id data.amount data.currency data.reference",
+		`{"type":"payment.succeeded","data":{"order_id":"07","amount":1.5,"currency":"EUR","reference":"a\u0000b"}}`:         "data.order_id data.amount data.reference",
+		`{"type":"payment.succeeded","data":[]}`:                                                                             "data",
+		`{"type":"payment.succeeded"}`:                                                                                       "data.order_id",
+		`{"type":"payment.failed","data":{"order_id":"7","currency":"euro","reference":"` + strings.Repeat("x", 256) + `"}}`: "data.currency data.reference",
+		`{"type":"payment.failed","data":{"order_id":"7","order_id":"8"}}`:                                                   "body",
+		`{"type":5,"data":{}}`:           "type",
+		`{"data":{}}`:                    "type",
+		`[]`:                             "body",
+		`{"type":"payment.succeeded"} x`: "body",
+	} {
+		a := s.callback("msg_1", body)
+		wantProblem(t, a, 400, "bad-request")
+		for field := range strings.FieldsSeq(want) {
+			if !strings.Contains(a.body, `"field":"`+field+`"`) {
+				t.Errorf("%s: %s is not named in %s", body, field, a.body)
+			}
+		}
+	}
+	body := paid(orderID(1))
+	headers := signed(t, "msg_1", time.Now(), body)
+	headers[3] = "Content-Type: text/plain"
+	wantProblem(t, s.ask("POST", "/v1/payments", body, headers...), 400, "bad-request")
+	if asked := l.was(); len(asked) != 0 {
+		t.Errorf("asked %+v", asked)
+	}
+	if a := s.callback("msg_1", `{"type":"customer.created","data":{"id":"c_1"}}`); a.status != 200 || a.field(t, "result") != "ignored" {
+		t.Errorf("another type: %d %s", a.status, a.body)
+	}
+}
+
+// A callback can be faster than the worker. Only when nothing is on its way to the database does an unknown order not exist.
+func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    func(w *world)
+		status int
+	}{
+		"nothing anywhere":      {func(*world) {}, 404},
+		"something is ready":    {func(w *world) { w.stats.Ready = 1 }, 503},
+		"something is delayed":  {func(w *world) { w.stats.Delayed = 1 }, 503},
+		"something is leased":   {func(w *world) { w.stats.Leased = 1 }, 503},
+		"it is dead":            {func(w *world) { w.dead[orderID(1)] = queue.DeadLetter{Message: bought(1, "ann", sale.StatusQueued)} }, 503},
+		"another is dead":       {func(w *world) { w.dead[orderID(2)] = queue.DeadLetter{Message: bought(2, "ann", sale.StatusQueued)} }, 404},
+		"it has just become so": {func(w *world) { w.rows[orderID(1)] = bought(1, "ann", sale.StatusCreated) }, 503},
+		"Redis is down":         {func(w *world) { w.redisErr = errRedisDown }, 503},
+		"SQL went down":         {func(w *world) { w.sqlErr = errRedisDown }, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			c.set(w)
+			l := &till{err: fmt.Errorf("pay: %w", sale.ErrNotFound)}
+			a := w.serveTill(t, l).callback("msg_1", paid(orderID(1)))
+			if c.status == 404 {
+				wantProblem(t, a, 404, "not-found")
+				return
+			}
+			wantProblem(t, a, 503, "temporarily-unavailable")
+			if a.header.Get("Retry-After") == "" {
+				t.Error("it does not say when to come again")
+			}
+		})
+	}
+}
+
+func TestOrderTellsWhenItMustBePaid(t *testing.T) {
+	w := newWorld()
+	due := time.Date(2026, 11, 27, 10, 15, 7, 5e8, time.UTC)
+	for n, status := range map[uint32]sale.Status{1: sale.StatusCreated, 2: sale.StatusPaid, 3: sale.StatusCancelled} {
+		o := bought(n, "ann", status)
+		o.DueAt = due
+		w.rows[o.ID] = o
+	}
+	s := w.serve(t)
+	for n, want := range map[uint32]string{1: "2026-11-27T10:15:07.5Z", 2: "", 3: ""} {
+		if a := s.order("ann", orderID(n), "?wait=1s"); a.status != 200 || a.field(t, "pay_by") != want {
+			t.Errorf("order %d: %d %s, want pay_by %q", n, a.status, a.body, want)
+		}
+	}
+}
