@@ -12,6 +12,7 @@ import (
 
 	"sluice/backend/desk"
 	"sluice/backend/ledger"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -28,6 +29,9 @@ type deskWorld struct {
 	dead   []queue.DeadLetter
 	next   string
 	stats  queue.Stats
+
+	rows      []order.Row
+	callbacks []order.Callback
 }
 
 func newDeskWorld() *deskWorld {
@@ -89,6 +93,29 @@ func (d *deskWorld) Cancel(_ context.Context, actor string, id sale.OrderID, rea
 		o.Status = sale.StatusCreated
 	}
 	return desk.Cancelled{Order: o, WasRow: d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+}
+func (d *deskWorld) Order(_ context.Context, id sale.OrderID) (desk.OrderView, error) {
+	return d.order(id), d.ask("order %s", id)
+}
+func (d *deskWorld) Orders(_ context.Context, q order.RowQuery) ([]order.Row, error) {
+	return d.rows, d.ask("orders %+v", q)
+}
+func (d *deskWorld) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (desk.OrderView, error) {
+	return d.order(id), d.ask("%s cancels row %s because %q", actor, id, reason)
+}
+func (d *deskWorld) Callbacks(_ context.Context, q order.CallbackQuery) ([]order.Callback, error) {
+	return d.callbacks, d.ask("callbacks %+v", q)
+}
+func (d *deskWorld) SettleRefund(_ context.Context, actor string, number int64, note string) (order.Callback, error) {
+	c := order.Callback{Number: number, SaleID: "drop", At: orderID(1).Time(), Settlement: order.SettledTwice, Refund: true, SettledBy: actor, SettledAt: orderID(2).Time()}
+	c.OrderID, c.Event = orderID(1), order.EventSucceeded
+	return c, d.ask("%s settles %d: %s", actor, number, note)
+}
+
+// order is a cancelled row with the callbacks that the desk knows.
+func (d *deskWorld) order(id sale.OrderID) desk.OrderView {
+	row := order.Row{Order: bought(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
+	return desk.OrderView{Row: row, Callbacks: d.callbacks}
 }
 func (d *deskWorld) Drop(_ context.Context, actor, key string) error {
 	return d.ask("%s drops %s", actor, key)

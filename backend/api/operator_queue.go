@@ -3,11 +3,8 @@ package api
 import (
 	"context"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -95,28 +92,10 @@ func (o *operator) listDead(ctx context.Context, c *fiber.Ctx, _ string) error {
 	return sendJSON(c, fiber.StatusOK, body)
 }
 
-const maxDeadPage = 1000
-
 func deadQuery(c *fiber.Ctx) (queue.DeadQuery, error) {
-	args := c.Context().QueryArgs()
-	var bad sale.InvalidError
-	q := queue.DeadQuery{SaleID: string(args.Peek("sale")), After: string(args.Peek("after"))}
-	if args.Has("sale") {
-		if err := sale.ValidateID(q.SaleID); err != nil {
-			bad.Add("sale", err.Error())
-		}
-	}
-	if args.Has("limit") {
-		n, err := strconv.Atoi(string(args.Peek("limit")))
-		if err != nil || n < 1 || n > maxDeadPage {
-			bad.Add("limit", "must be between 1 and "+strconv.Itoa(maxDeadPage))
-		}
-		q.Limit = n
-	}
-	if len(bad.Fields) > 0 {
-		return q, &bad
-	}
-	return q, nil
+	q := newQuery(c)
+	wanted := queue.DeadQuery{SaleID: q.sale(), After: q.text("after"), Limit: q.limit()}
+	return wanted, q.err()
 }
 
 func (o *operator) retryDead(ctx context.Context, c *fiber.Ctx, actor string) error {
@@ -154,10 +133,7 @@ func (o *operator) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) e
 	if err != nil {
 		return err
 	}
-	reason := body.text("reason")
-	if len(reason) > maxReason || !utf8.ValidString(reason) || strings.IndexFunc(reason, unicode.IsControl) >= 0 {
-		body.mistake("reason", "must be at most "+strconv.Itoa(maxReason)+" bytes of text without control characters")
-	}
+	reason := body.remark("reason")
 	body.unknown()
 	if err := body.err(); err != nil {
 		return err

@@ -53,7 +53,7 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		{"POST", "/admin/v1/sales/drop/close", "", "operator closes drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `operator adds 1000000000 to drop, key ""`, deskJSONWanted},
 		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"balanced":true}`},
-		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:0 After:}", `{"dead":[]}`},
+		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:100 After:}", `{"dead":[]}`},
 		{"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", "dead {SaleID:drop Limit:7 After:0~5-x}", `{"dead":[]}`},
 		{"POST", "/admin/v1/dead/" + id + "/retry", "", "operator retries " + id, `{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`},
 		{"POST", "/admin/v1/dead/" + id + "/cancel", "", `operator cancels ` + id + ` because ""`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},

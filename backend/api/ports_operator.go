@@ -5,6 +5,7 @@ import (
 
 	"sluice/backend/desk"
 	"sluice/backend/ledger"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -35,9 +36,19 @@ type DeadDesk interface {
 	Drop(ctx context.Context, actor, key string) error
 }
 
+// OrderDesk shows and cancels orders that are rows, and keeps the book of payments.
+type OrderDesk interface {
+	Order(ctx context.Context, id sale.OrderID) (desk.OrderView, error)
+	Orders(ctx context.Context, q order.RowQuery) ([]order.Row, error)
+	CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (desk.OrderView, error)
+	Callbacks(ctx context.Context, q order.CallbackQuery) ([]order.Callback, error)
+	SettleRefund(ctx context.Context, actor string, number int64, note string) (order.Callback, error)
+}
+
 // Desk is everything an operator does.
 type Desk interface {
 	SaleDesk
+	OrderDesk
 	SwitchDesk
 	DeadDesk
 }

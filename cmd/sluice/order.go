@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type rowJSON struct {
+	OrderID     string        `json:"order_id"`
+	SaleID      string        `json:"sale_id"`
+	Buyer       string        `json:"buyer"`
+	Status      string        `json:"status"`
+	CreatedAt   time.Time     `json:"created_at"`
+	UpdatedAt   time.Time     `json:"updated_at"`
+	PayBy       *time.Time    `json:"pay_by"`
+	Reference   string        `json:"reference"`
+	CancelledBy string        `json:"cancelled_by"`
+	Reason      string        `json:"reason"`
+	Returning   bool          `json:"returning"`
+	Payments    []paymentJSON `json:"payments"`
+}
+
+func (p *program) orderCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "order",
+		Short: "Look at orders that are in the database; cancel unpaid ones",
+		Long: `An order that is in the database is created, paid or cancelled. Cancelling puts its unit back on sale and frees the buyer. Orders
+that could not be written are dead: see "sluice dead".`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o := p.operatorFlags(c)
+	c.AddCommand(o.orderList(), o.orderShow(), o.orderCancel())
+	return c
+}
+
+// pageFlags are the flags of a list.
+type pageFlags struct {
+	sale, after string
+	limit       int
+}
+
+func (f *pageFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.sale, "sale", "", "only of this sale")
+	c.Flags().StringVar(&f.after, "after", "", "where the page before ended")
+	c.Flags().IntVar(&f.limit, "limit", 100, "how many at most")
+}
+
+// query is the query of a list; more holds names and values in turn. What is empty is left out.
+func (f *pageFlags) query(more ...string) string {
+	q := url.Values{"limit": {strconv.Itoa(f.limit)}}
+	pairs := append([]string{"sale", f.sale, "after", f.after}, more...)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q.Encode()
+}
+
+func (o *operator) orderList() *cobra.Command {
+	var page pageFlags
+	var status string
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List orders, the oldest first",
+		Example: `  sluice order list --sale shoe --status cancelled`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var raw json.RawMessage
+			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/orders?"+page.query("status", status), nil, &raw); err != nil {
+				return err
+			}
+			var answer struct {
+				Orders []rowJSON `json:"orders"`
+				Next   string    `json:"next"`
+			}
+			if err := json.Unmarshal(raw, &answer); err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED")
+				for _, r := range answer.Orders {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.OrderID, r.SaleID, r.Buyer, r.Status, stamp(&r.CreatedAt), stamp(r.PayBy), r.why())
+				}
+				t.Flush()
+				more(w, answer.Next)
+			})
+		},
+	}
+	page.add(c)
+	c.Flags().StringVar(&status, "status", "", "only created, paid or cancelled ones")
+	return c
+}
+
+func (r rowJSON) why() string {
+	if r.CancelledBy == "" {
+		return ""
+	}
+	why := r.CancelledBy + ": " + r.Reason
+	if r.Returning {
+		why += " (its unit is on its way back)"
+	}
+	return why
+}
+
+func stamp(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+func more(w io.Writer, next string) {
+	if next != "" {
+		fmt.Fprintf(w, "more: --after %s\n", next)
+	}
+}
+
+func orderPath(id string) string { return "/admin/v1/orders/" + url.PathEscape(id) }
+
+func (o *operator) orderShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ORDER",
+		Short: "Show one order and what the payment provider said of it",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var raw json.RawMessage
+			if err := o.call(cmd.Context(), http.MethodGet, orderPath(args[0]), nil, &raw); err != nil {
+				return err
+			}
+			var r rowJSON
+			if err := json.Unmarshal(raw, &r); err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) { printOrder(w, r) })
+		},
+	}
+}
+
+func printOrder(w io.Writer, r rowJSON) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range [][2]string{
+		{"order", r.OrderID}, {"sale", r.SaleID}, {"buyer", r.Buyer}, {"status", r.Status}, {"created", stamp(&r.CreatedAt)}, {"changed", stamp(&r.UpdatedAt)},
+		{"pay by", stamp(r.PayBy)}, {"payment", r.Reference}, {"cancelled", r.why()},
+	} {
+		if line[1] != "" {
+			fmt.Fprintf(t, "%s\t%s\n", line[0], line[1])
+		}
+	}
+	t.Flush()
+	if len(r.Payments) > 0 {
+		fmt.Fprintln(w)
+		printPayments(w, r.Payments)
+	}
+}
+
+func (o *operator) orderCancel() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use:     "cancel ORDER...",
+		Short:   "Cancel unpaid orders: the unit goes back on sale and the buyer is free",
+		Example: `  sluice order cancel 923417600000000123 --reason "asked for it"`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, id := range args {
+				var r rowJSON
+				if err := o.call(cmd.Context(), http.MethodPost, orderPath(id)+"/cancel", map[string]string{"reason": reason}, &r); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+				switch {
+				case o.json:
+				case r.Returning:
+					fmt.Fprintf(o.p.out, "%s is cancelled; its unit goes back on sale as soon as Redis answers\n", id)
+				default:
+					fmt.Fprintf(o.p.out, "%s is cancelled\n", id)
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why; it is kept with the order")
+	return c
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type paymentJSON struct {
+	Payment   string     `json:"payment"`
+	At        time.Time  `json:"at"`
+	OrderID   string     `json:"order_id"`
+	SaleID    string     `json:"sale_id"`
+	Event     string     `json:"event"`
+	Price     priceJSON  `json:"price"`
+	Reference string     `json:"reference"`
+	Outcome   string     `json:"outcome"`
+	Refund    bool       `json:"refund"`
+	SettledAt *time.Time `json:"settled_at"`
+	SettledBy string     `json:"settled_by"`
+	Note      string     `json:"note"`
+}
+
+// todo says whether somebody has to give money back.
+func (p paymentJSON) todo() string {
+	switch {
+	case !p.Refund:
+		return ""
+	case p.SettledAt == nil:
+		return "give it back"
+	}
+	return "given back by " + p.SettledBy + ": " + p.Note
+}
+
+func (p *program) paymentCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "payment",
+		Short: "Look at what the payment provider said; settle money that must go back",
+		Long: `Every callback of the payment provider is kept with what came of it. Money that no order took (the order was cancelled, the price was
+wrong, another payment had paid) is listed until somebody has given it back and says so.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o := p.operatorFlags(c)
+	c.AddCommand(o.paymentList(), o.paymentSettle())
+	return c
+}
+
+func (o *operator) paymentList() *cobra.Command {
+	var page pageFlags
+	var all bool
+	var orderID string
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List payments whose money must go back, the oldest first",
+		Example: `  sluice payment list                   what has to be given back
+  sluice payment list --all --sale shoe`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			refund := "open"
+			if all {
+				refund = ""
+			}
+			var raw json.RawMessage
+			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/payments?"+page.query("refund", refund, "order", orderID), nil, &raw); err != nil {
+				return err
+			}
+			var answer struct {
+				Payments []paymentJSON `json:"payments"`
+				Next     string        `json:"next"`
+			}
+			if err := json.Unmarshal(raw, &answer); err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				printPayments(w, answer.Payments)
+				more(w, answer.Next)
+			})
+		},
+	}
+	page.add(c)
+	c.Flags().BoolVar(&all, "all", false, "those that were taken or given back, too")
+	c.Flags().StringVar(&orderID, "order", "", "only of this order")
+	return c
+}
+
+func printPayments(w io.Writer, payments []paymentJSON) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO")
+	for _, p := range payments {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, p.Price, p.Reference, p.Outcome, p.todo())
+	}
+	t.Flush()
+}
+
+func (o *operator) paymentSettle() *cobra.Command {
+	var note string
+	c := &cobra.Command{
+		Use:     "settle PAYMENT...",
+		Short:   "Say that the money of payments was given back",
+		Example: `  sluice payment settle 17 --note "refund re_1 at the provider"`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, number := range args {
+				if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/payments/"+url.PathEscape(number)+"/settle", map[string]string{"note": note}, nil); err != nil {
+					return fmt.Errorf("%s: %w", number, err)
+				}
+				if !o.json {
+					fmt.Fprintf(o.p.out, "%s is settled\n", number)
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&note, "note", "", "how; it is kept with the payment")
+	return c
+}
