@@ -27,8 +27,8 @@ type paymentJSON struct {
 	Note      string     `json:"note"`
 }
 
-// todo says whether somebody has to give money back.
-func (p paymentJSON) todo() string {
+// left says whether somebody has to give money back.
+func (p paymentJSON) left() string {
 	switch {
 	case !p.Refund:
 		return ""
@@ -92,7 +92,7 @@ func printPayments(w io.Writer, payments []paymentJSON) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO")
 	for _, p := range payments {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, p.Price, p.Reference, p.Outcome, p.todo())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, p.Price, p.Reference, p.Outcome, p.left())
 	}
 	t.Flush()
 }
