@@ -40,8 +40,11 @@ rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both 
 edge-corpus: install ## a million generated decisions through both edges and the model: no difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
-bench: install-bench ## speed, as ratios against named baselines in one interleaved run
-	cd bench && $(GO) run . speed
+bench: install-bench ## speed of the whole path, as ratios against named baselines in one interleaved run
+	cd bench && $(GO) run . speed --only purchase,edge,orders,queue
+
+bench-edge: install-bench ## speed of both edges: limits and refusals in nginx, the Go gateway next to Caddy and others
+	cd bench && $(GO) run . speed --only limits,gateway
 
 memory: install-bench ## Redis bytes per accepted buyer and per queued order, at a million of each
 	cd bench && $(GO) run . memory
@@ -54,4 +57,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-corpus bench memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-corpus bench bench-edge memory fuzz smoke spike soak
