@@ -149,7 +149,9 @@ func (e *edge) send(method, path, body string, headers ...string) answer {
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	response, err := http.DefaultTransport.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		e.t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -208,6 +210,7 @@ type seen struct {
 // backendServer is a backend of the test's own.
 type backendServer struct {
 	addr string
+	stop func()
 	mu   sync.Mutex
 	got  []seen
 }
@@ -234,7 +237,7 @@ func startBackend(t *testing.T, answer http.HandlerFunc) *backendServer {
 		answer(w, r)
 	}))
 	t.Cleanup(server.Close)
-	b.addr = server.Listener.Addr().String()
+	b.addr, b.stop = server.Listener.Addr().String(), server.Close
 	return b
 }
 

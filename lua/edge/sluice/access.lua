@@ -11,6 +11,7 @@ local count = require("sluice.count").add
 local gcra = require "sluice.limit.gcra"
 local head = require "sluice.head"
 local limiter = require "sluice.limit.rules"
+local known = require "sluice.known"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local token = require "sluice.token"
@@ -20,6 +21,9 @@ local ngx_var, ngx_exit = ngx.var, ngx.exit
 local get_method = ngx.req.get_method
 
 local plans
+
+-- The turn of the request at hand, see known.lua; of no use once this worker has yielded.
+local turn
 
 -- The buckets of the request at hand, one for each rule of its plan; of no use once this worker has yielded.
 local keys = {}
@@ -44,6 +48,7 @@ local function log(verdict, rule, left)
 end
 
 local function unauthorized(why)
+  known.leave(turn)
   count("unauthorized")
   log("unauthorized")
   ngx_var.sluice_reason = why
@@ -51,6 +56,7 @@ local function unauthorized(why)
 end
 
 local function exceeded(rule, wait)
+  known.leave(turn)
   count(rule.denied)
   log("deny", rule, 0)
   ngx_var.sluice_retry_after = quota.retry_after(wait)
@@ -61,6 +67,7 @@ end
 
 -- The bucket cannot be used and the rule says deny. That is our fault and not the client's, hence not 429.
 local function unavailable(rule, why)
+  known.leave(turn)
   log("error", rule, 0)
   ngx_var.sluice_reason = why
   return ngx_exit(503)
@@ -146,6 +153,7 @@ function _M.run()
   if not head.clean() then
     return ngx_exit(400)
   end
+  turn = known.enter()
   local chosen = plan.find(plans, get_method(), path_of)
   local n, ips, rules = chosen.n, chosen.ips, chosen.rules
   if n == 0 then
@@ -186,6 +194,7 @@ function _M.run()
   local us = tell(chosen, n)
   if us > 0 then
     ngx.sleep(us / 1000000)
+    known.held()
   end
 end
 

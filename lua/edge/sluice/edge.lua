@@ -3,6 +3,7 @@
 
 local access = require "sluice.access"
 local count = require "sluice.count"
+local known = require "sluice.known"
 local policy = require "sluice.policy"
 local rules = require "sluice.limit.rules"
 local token = require "sluice.token"
@@ -30,6 +31,7 @@ function _M.init()
   local p = _M.check()
   rules.init(ngx.shared.sluice_buckets)
   access.init(p)
+  known.init(ngx.shared.sluice_sales, p.repeats)
 end
 
 function _M.init_worker()

@@ -1,5 +1,7 @@
 -- What an operator may know of the edge, in Prometheus' text format. The names are those of the Go gateway.
 
+local holders = require "sluice.known.holders"
+
 local ngx = ngx
 
 local _M = {}
@@ -10,6 +12,21 @@ end
 
 local function head(out, name, kind, help)
   out[#out + 1] = ("# HELP sluice_edge_%s %s\n# TYPE sluice_edge_%s %s\n"):format(name, help, name, kind)
+end
+
+local STATES = { "sold_out", "scheduled", "paused", "closed" }
+
+local function repeated(out, counters)
+  head(out, "repeated_refusals_total", "counter", "Purchases answered from memory, by the state of their sale.")
+  for _, state in ipairs(STATES) do
+    line(out, "repeated_refusals_total", ('{state="%s"}'):format(state), counters:get("repeated/" .. state) or 0)
+  end
+  head(out, "holder_lists_total", "counter", "Lists of a sale's holders that were fetched from a backend.")
+  for _, result in ipairs { "ok", "error" } do
+    line(out, "holder_lists_total", ('{result="%s"}'):format(result), counters:get("list/" .. result) or 0)
+  end
+  head(out, "holders", "gauge", "Holders of orders in memory, of all sales, 4 bytes each.")
+  line(out, "holders", "", holders.total())
 end
 
 -- text(buckets, counters, connections) -> the metrics. buckets, counters: the zones; connections: a number, or nil where nginx does not count them.
@@ -25,6 +42,7 @@ function _M.text(buckets, counters, connections)
   end
   head(out, "unauthorized_total", "counter", "Requests refused because their token was missing or no good.")
   line(out, "unauthorized_total", "", counters:get("unauthorized") or 0)
+  repeated(out, counters)
   head(out, "bucket_memory_bytes", "gauge", "Size of the zone that holds the buckets.")
   line(out, "bucket_memory_bytes", "", buckets:capacity())
   head(out, "bucket_memory_free_bytes", "gauge", "Whole pages of that zone that are free. With none left, new clients are soon refused.")

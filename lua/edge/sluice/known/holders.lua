@@ -1,0 +1,212 @@
+-- Lists of who may hold an order of a sale: CRC-32 sums of buyers, four bytes each, as backends give them. A refusal that counts n acceptances may be
+-- repeated to others than holders once there is a list that is complete for n.
+--
+-- A list is kept once in the zone, and once in each worker that has needed it: a lookup copies nothing. That is four bytes a holder for the zone and
+-- for every worker; a million holders in a zone and four workers take 20 MB.
+
+local bit = require "bit"
+local clock = require "sluice.clock"
+local count = require("sluice.count").add
+local ffi = require "ffi"
+local told = require "sluice.known.told"
+
+local cast = ffi.cast
+local bxor, rshift = bit.bxor, bit.rshift
+local match = string.match
+local pairs, tonumber = pairs, tonumber
+local now_us = clock.now
+
+local MOST = 1048576 -- holders of one sale
+local SIZE = 4 -- bytes of a sum
+
+-- us. Should a sale's count ever fall (its Redis was lost) and come to the old number again, a list would be of another past: none is used for
+-- longer than this. It is fetched anew some time before.
+local AGE, OLD = 300000000, 240000000
+
+-- Seconds. A fetch ends before FETCHING does; after one that failed there is none for RETRY, or for LONG where the next would fail as well.
+local FETCHING, RETRY, LONG, SWEPT_AFTER = 45, 0.5, 10, 300
+
+local sums_of = ffi.typeof("const uint32_t *")
+-- Sums are compared as signed numbers, with the first bit turned round.
+local TOP = bit.tobit(0x80000000)
+local network = ffi.abi("le") and bit.bswap or bit.tobit
+
+local zone
+local lists = {} -- id -> list; only of sales whose lists are in the zone
+
+local _M = {}
+
+function _M.init(sales)
+  zone = sales
+end
+
+local function list_of(bytes, accepted, fetched, meta)
+  return { bytes = bytes, sums = cast(sums_of, bytes), n = #bytes / SIZE, accepted = accepted, fetched = fetched, meta = meta }
+end
+
+-- hold(id, list): makes it the worker's own, and lets those go that nobody has asked for
+local function hold(id, list)
+  for other, old in pairs(lists) do
+    if list.fetched - old.fetched >= AGE then
+      lists[other] = nil
+    end
+  end
+  lists[id] = list
+end
+
+-- kept(id) -> list, or nil. The worker's own copy, brought up to date.
+local function kept(id)
+  local meta = zone:get("list " .. id)
+  local list = lists[id]
+  if not meta then
+    lists[id] = nil
+    return nil
+  end
+  if list and list.meta == meta then
+    return list
+  end
+  local bytes = zone:get("sums " .. id)
+  local fetched, accepted, n = match(meta, "^(%d+) (%d+) (%d+)$")
+  if not bytes or #bytes ~= tonumber(n) * SIZE then -- it is just being replaced
+    return nil
+  end
+  list = list_of(bytes, tonumber(accepted), tonumber(fetched), meta)
+  hold(id, list)
+  return list
+end
+
+-- A refusal that was asked for after the list, and that counts fewer acceptances: the count went back, and the list is of another past.
+local function fits(list, record, now)
+  return list.accepted >= record.holders and (list.accepted == record.holders or record.sent <= list.fetched) and now - list.fetched < AGE
+end
+
+-- find(record, now) -> the list that the record may be repeated with, or nil; and whether one is to be fetched
+function _M.find(record, now)
+  local list = kept(record.id)
+  if list and fits(list, record, now) then
+    return list, now - list.fetched >= OLD
+  end
+  return nil, true
+end
+
+-- has(list, sum) -> whether the sum is in it; 20 steps for a million
+function _M.has(list, sum)
+  local sums, low, high = list.sums, 0, list.n
+  local want = bxor(sum, TOP)
+  while low < high do
+    local middle = rshift(low + high, 1)
+    local at = bxor(network(sums[middle]), TOP)
+    if at == want then
+      return true
+    elseif at < want then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return false
+end
+
+-- begin(id) -> true for the one who shall fetch the list; he calls fetch
+function _M.begin(id)
+  return zone:safe_add("fetch " .. id, true, FETCHING) == true
+end
+
+local function ascending(list)
+  local sums, last = list.sums, nil
+  for i = 0, list.n - 1 do
+    local at = bxor(network(sums[i]), TOP)
+    if last and at <= last then
+      return false
+    end
+    last = at
+  end
+  return true
+end
+
+-- length(id, header) -> accepted, n; or nil, why, true where it is of no use to ask again soon
+local function length(id, header)
+  local accepted, n = told.holders(header, id)
+  if not accepted then
+    return nil, "its header cannot be read"
+  elseif n > MOST then
+    return nil, "it has more than " .. MOST .. " holders", true
+  end
+  return accepted, n
+end
+
+-- get(id, ask) -> list; or nil, why, hopeless
+local function get(id, ask)
+  local header, body = ask(id, true)
+  if not header then
+    return nil, body
+  end
+  local accepted, n, hopeless = length(id, header)
+  if not accepted then
+    return nil, n, hopeless
+  end
+  header, body = ask(id, false)
+  if not header then
+    return nil, body
+  end
+  accepted, n, hopeless = length(id, header)
+  if not accepted then
+    return nil, n, hopeless
+  elseif #body ~= n * SIZE then
+    return nil, "it is cut off"
+  end
+  local fetched = now_us()
+  local list = list_of(body, accepted, fetched, ("%.0f %.0f %d"):format(fetched, accepted, n))
+  if not ascending(list) then
+    return nil, "it is not in order"
+  end
+  return list
+end
+
+-- keep(id, list) -> true; or nil, why, hopeless. The order of the writes is what `kept` relies on.
+local function keep(id, list)
+  zone:delete("list " .. id)
+  zone:delete("sums " .. id)
+  local ok, why = zone:safe_set("sums " .. id, list.bytes, SWEPT_AFTER)
+  if ok then
+    ok, why = zone:safe_set("list " .. id, list.meta, SWEPT_AFTER)
+  end
+  if not ok then
+    return nil, "zone sluice_sales: " .. why, true
+  end
+  hold(id, list)
+  return true
+end
+
+-- fetch(id, ask) -> true; or nil, why. Only after begin(id).
+-- ask(id, head) -> header, body; or nil, why: asks a backend for the list; with `head` for its header only, which says how long it is before memory
+-- is taken for it
+function _M.fetch(id, ask)
+  local ok
+  local list, why, hopeless = get(id, ask)
+  if list then
+    ok, why, hopeless = keep(id, list)
+  end
+  if not ok then
+    count("list/error")
+    zone:safe_set("fetch " .. id, true, hopeless and LONG or RETRY)
+    return nil, why
+  end
+  count("list/ok")
+  zone:delete("fetch " .. id)
+  return true
+end
+
+-- total() -> holders in all lists of the zone
+function _M.total()
+  local n = 0
+  for _, name in ipairs(zone:get_keys(0)) do
+    local meta = match(name, "^list ") and zone:get(name)
+    if meta then
+      n = n + tonumber(match(meta, "%d+$"))
+    end
+  end
+  return n
+end
+
+return _M

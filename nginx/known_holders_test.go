@@ -1,0 +1,294 @@
+package nginx
+
+import (
+	"fmt"
+	"hash/crc32"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"sluice/internal/testenv"
+	"sluice/internal/token"
+)
+
+const million = 1_000_000
+
+// A sale of a million holders: each of them is let through, and others are told.
+func TestAMillionHolders(t *testing.T) {
+	all := make([]string, million)
+	for i := range all {
+		all[i] = "holder-" + strconv.Itoa(i)
+	}
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = fmt.Sprintf("drop;state=sold_out;version=7;ttl=1000;holders=%d", million)
+		s.hold(all...)
+		s.accepted = million
+	})
+	held := map[uint32]bool{}
+	for _, sum := range s.holders {
+		held[sum] = true
+	}
+	before := resident(t, s.edge)
+	begin := time.Now()
+	s.learned(t)
+	fetched := time.Since(begin)
+	for i := range 300 {
+		name := all[i*3331]
+		if a, told := s.fromMemory(func() answer { return s.buy(t, name) }); told {
+			t.Fatalf("%s holds an order and is told from memory: %d", name, a.status)
+		}
+	}
+	let := 0
+	for i := range 300 {
+		name := "nobody-" + strconv.Itoa(i)
+		if held[crc32.ChecksumIEEE([]byte(name))] { // one in 4295
+			let++
+			continue
+		}
+		s.learned(t)
+		if _, told := s.fromMemory(func() answer { return s.buy(t, name) }); !told {
+			let++
+		}
+	}
+	if let > 10 { // some renew
+		t.Errorf("%d of 300 who hold nothing were let through", let)
+	}
+	if n := s.lists(); n != 1 {
+		t.Errorf("the list was fetched %d times", n)
+	}
+	t.Logf("learned in %s; the workers' memory grew from %d to %d KB", fetched, before, resident(t, s.edge))
+}
+
+// resident is the memory of the edge's workers, in KB. What they share is counted in each.
+func resident(t *testing.T, e *edge) (kb int) {
+	t.Helper()
+	master, err := running(e.cfg.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range strings.Fields(string(children)) {
+		text, _ := os.ReadFile("/proc/" + pid + "/status")
+		_, rest, _ := strings.Cut(string(text), "VmRSS:")
+		var n int
+		_, _ = fmt.Sscan(rest, &n)
+		kb += n
+	}
+	return kb
+}
+
+// Without the list, or with one that is not whole, nobody is told anything from memory, and backends are not pestered for it.
+func TestWithoutAWholeListNothingIsRepeated(t *testing.T) {
+	right := func(s *madeShop) { s.noList, s.listHead, s.listBody = false, "", nil }
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=3"
+		s.hold("ann", "bob", "cid")
+	})
+	good := listOf(s.holders)
+	for name, spoil := range map[string]func(*madeShop){
+		"no answer":          func(s *madeShop) { s.noList = true },
+		"no header":          func(s *madeShop) { s.listHead = "nonsense" },
+		"another sale":       func(s *madeShop) { s.listHead = "drop2;accepted=3;count=3" },
+		"too short a body":   func(s *madeShop) { s.listBody = good[:8] },
+		"too long a body":    func(s *madeShop) { s.listBody = append(append([]byte{}, good...), 0) },
+		"not in order":       func(s *madeShop) { s.listBody = append(append([]byte{}, good[4:]...), good[:4]...) },
+		"one twice":          func(s *madeShop) { s.listBody = append(append([]byte{}, good[:8]...), good[4:8]...) },
+		"of an earlier time": func(s *madeShop) { s.accepted = 2 },
+	} {
+		s.set(func() { right(s); s.accepted = 3; spoil(s) })
+		asked, begin := s.count("HEAD", "/holders"), time.Now()
+		for time.Since(begin) < 700*time.Millisecond {
+			if _, told := s.fromMemory(func() answer { return s.buy(t, "dan") }); told {
+				t.Fatalf("%s: told from memory", name)
+			}
+		}
+		if n := s.count("HEAD", "/holders") - asked; name != "of an earlier time" && (n < 1 || n > 3) {
+			t.Errorf("%s: %d fetches in 0.7 s, want one per half second", name, n)
+		}
+	}
+	s.set(func() { right(s); s.accepted = 3 })
+	s.learned(t)
+	if _, told := s.fromMemory(func() answer { return s.buy(t, "cid") }); told {
+		t.Error("a holder is told from memory")
+	}
+}
+
+// The bound on a list is looked at before it is taken in.
+func TestAListThatIsTooLongIsNotFetched(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=3"
+		s.listHead = "drop;accepted=3;count=1048577"
+	})
+	for range 50 {
+		if _, told := s.fromMemory(func() answer { return s.buy(t, "dan") }); told {
+			t.Fatal("told from memory")
+		}
+	}
+	if n := s.lists(); n != 0 {
+		t.Errorf("the list was fetched %d times", n)
+	}
+}
+
+// More orders than the list is complete for: nothing is repeated until there is a newer one, which the newcomers are in.
+func TestMoreOrdersNeedANewerList(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
+		s.hold("ann")
+	})
+	s.learned(t)
+	s.set(func() { s.hold("ann", "bob"); s.header = "drop;state=sold_out;version=8;ttl=1000;holders=2" })
+	testenv.Eventually(t, 3*time.Second, "the edge has heard of the second order", func() bool { s.buy(t, "dan"); return s.lists() == 2 })
+	s.learned(t)
+	for range 20 {
+		if _, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); told {
+			t.Fatal("the buyer of the second order is told from memory")
+		}
+	}
+	// A count that goes back: Redis was emptied, and the sale begun anew. The list is of another past.
+	s.set(func() { s.hold("eve"); s.header = "drop;state=sold_out;version=1;ttl=1000;holders=1" })
+	testenv.Eventually(t, 3*time.Second, "the edge has heard of it", func() bool { s.buy(t, "dan"); return s.lists() == 3 })
+	s.learned(t)
+	if _, told := s.fromMemory(func() answer { return s.buy(t, "eve") }); told {
+		t.Error("the buyer of the new sale is told from memory")
+	}
+}
+
+// While one fetches a list others do not wait, and do not fetch it as well.
+func TestOneRequestFetchesTheList(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
+		s.hold("ann")
+	})
+	done := make(chan struct{}, 16)
+	for range 16 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for range 20 {
+				s.buy(t, "dan")
+			}
+		}()
+	}
+	for range 16 {
+		<-done
+	}
+	if n := s.lists(); n != 1 {
+		t.Errorf("%d fetches", n)
+	}
+}
+
+// The reader of unverified names never finds a name other than the one that a verifier would find; at most it says that it cannot tell.
+func TestTheUnverifiedNameIsTheVerifiedOne(t *testing.T) {
+	server := requireLua(t)
+	key, err := token.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spaces := rapid.StringMatching(`[ \t\r\n]{0,2}`)
+	name := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9._@-]{1,20}`), rapid.SampledFrom([]string{"sub", "Zoë", "ann", "s", "日本", "a b"}))
+	plainOnes := 0
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(s string) string {
+			if rapid.IntRange(0, 9).Draw(t, "escape") > 0 {
+				return `"` + s + `"`
+			}
+			return fmt.Sprintf(`"\u%04x%s"`, []rune(s)[0], string([]rune(s)[1:]))
+		}
+		var members []string
+		for range rapid.IntRange(0, 3).Draw(t, "others") {
+			members = append(members, text(rapid.SampledFrom([]string{"x", "Sub", "subs", "iss", "SUB", "aud"}).Draw(t, "name"))+
+				spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+rapid.SampledFrom([]string{`"sub"`, `5`, `{"sub":"eve"}`, `["sub"]`, `"x"`}).Draw(t, "value"))
+		}
+		members = append(members, text("sub")+spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+text(name.Draw(t, "sub")), text("exp")+":"+year2100)
+		members = rapid.Permutation(members).Draw(t, "order")
+		raw := hs256(plainHeader, "{"+strings.Join(members, spaces.Draw(t, "s")+",")+"}")
+		got, err := server.try(`return require("sluice.known.subject").sum(` + luaString(raw) + `)`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		subject, err := key.Verify(raw)
+		if err != nil {
+			return // whatever it is taken for
+		}
+		if got == "nil" {
+			return
+		}
+		plainOnes++
+		if got != fmt.Sprint(crc32.ChecksumIEEE([]byte(subject))) {
+			t.Fatalf("%v: the verifier says %q, and the edge takes the sum for %s", members, subject, got)
+		}
+	})
+	if plainOnes == 0 {
+		t.Error("no name was ever found: this shows nothing")
+	}
+}
+
+// The lookup agrees with a plain search, at the ends of the range too.
+func TestHoldersAreFound(t *testing.T) {
+	server := requireLua(t)
+	for _, list := range [][]uint32{{}, {0}, {0xffffffff}, {0, 0xffffffff}, {1, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe}, sums("a", "b", "c", "d", "e", "f", "g")} {
+		out := server.run(t, `
+			local holders = require "sluice.known.holders"
+			local zone = ngx.shared.test
+			holders.init(zone)
+			local id = "s`+fmt.Sprint(time.Now().UnixNano())+`"
+			local body = `+luaString(string(listOf(list)))+`
+			local ok, why = holders.fetch(id, function(_, head) return id .. ";accepted=5;count=" .. #body / 4, not head and body end)
+			if not ok then return why end
+			local list = holders.find({ id = id, holders = 5, sent = 0 }, require("sluice.clock").now())
+			local found = {}
+			for _, sum in ipairs { 0, 1, 2, 0x7ffffffe, 0x7fffffff, 0x80000000, 0x80000001, 0x80000002, 0xfffffffe, 0xffffffff,`+joined(sums("a", "b", "c", "d", "e", "f", "g", "h"))+` } do
+				if holders.has(list, sum) then found[#found + 1] = ("%.0f"):format(sum) end
+			end
+			return table.concat(found, ",")
+		`)
+		if want := joined(list); out != want {
+			t.Errorf("%v: found %s", list, out)
+		}
+	}
+}
+
+// Which list goes with which refusal. Times are in seconds from when the list was fetched.
+func TestAListFitsARefusal(t *testing.T) {
+	server := requireLua(t)
+	for _, c := range []struct {
+		name          string
+		holders, sent int // of the refusal; the list is complete for 5
+		now           int
+		want          string // whether there is a list, and whether one is to be fetched
+	}{
+		{"as many orders", 5, 1, 1, "true false"},
+		{"fewer, at an earlier time", 4, -1, 1, "true false"},
+		{"fewer, at a later time: the count went back", 4, 1, 1, "false true"},
+		{"more", 6, -1, 1, "false true"},
+		{"more, at a later time", 6, 1, 1, "false true"},
+		{"the list grows old", 5, 239, 240, "true true"},
+		{"the list is too old", 5, 299, 300, "false true"},
+	} {
+		got := server.run(t, fmt.Sprintf(`
+			local holders = require "sluice.known.holders"
+			holders.init(ngx.shared.test)
+			holders.fetch("fit", function() return "fit;accepted=5;count=0", "" end)
+			local fetched = require("sluice.clock").now()
+			local list, stale = holders.find({ id = "fit", holders = %d, sent = fetched + %d * 1000000 }, fetched + %d * 1000000)
+			return tostring(list ~= nil) .. " " .. tostring(stale)
+		`, c.holders, c.sent, c.now))
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func joined(list []uint32) string {
+	texts := make([]string, len(list))
+	for i, sum := range list {
+		texts[i] = fmt.Sprint(sum)
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,235 @@
+package nginx
+
+import (
+	bigendian "encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/api"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+	"sluice/internal/token"
+)
+
+const buying = "/v1/sales/drop/orders"
+
+// shop is a backend behind an edge, which counts what reaches it.
+type shop struct {
+	*backendServer
+	edge *edge
+}
+
+func (s *shop) purchases() int { return s.count("POST", "/orders") }
+func (s *shop) lists() int     { return s.count("GET", "/holders") }
+
+func (s *shop) count(method, end string) (n int) {
+	for _, r := range s.requests() {
+		path, _, _ := strings.Cut(r.path, "?")
+		if r.method == method && strings.HasSuffix(path, end) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *shop) buy(t *testing.T, buyer string) answer {
+	t.Helper()
+	return s.edge.do("POST", buying, "Authorization", signed(t, buyer))
+}
+
+// fromMemory asks, and returns the answer and whether no backend was asked for it.
+func (s *shop) fromMemory(ask func() answer) (answer, bool) {
+	before := s.purchases()
+	a := ask()
+	return a, s.purchases() == before
+}
+
+// learned asks as a stranger until the edge answers from memory.
+func (s *shop) learned(t *testing.T) answer {
+	t.Helper()
+	var a answer
+	testenv.Eventually(t, 5*time.Second, "the edge answers from memory", func() bool {
+		var told bool
+		a, told = s.fromMemory(func() answer { return s.buy(t, "stranger") })
+		return told
+	})
+	return a
+}
+
+// realShop is the real backend over an embedded Redis and SQLite, with one sale.
+type realShop struct {
+	*shop
+	stock *admission.Stock
+	def   sale.Sale
+}
+
+func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	store, err := order.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	tokens, err := token.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space := keyspace.Space{}
+	s := &realShop{stock: admission.NewStock(client, space), def: def}
+	app, err := api.NewPublic(api.PublicConfig{
+		Admitter: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)), Stock: s.stock, Orders: store,
+		Dead: api.Lanes{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- api.Serve(t.Context(), app, listener) }()
+	t.Cleanup(func() { <-done })
+	recorder := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listener.Addr().String()})
+	backend := startBackend(t, recorder.ServeHTTP)
+	s.shop = &shop{backend, startEdge(t, policy, nil, backend.addr)}
+	if err := s.stock.Load(t.Context(), def, func(func(sale.Order) error) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// change gives the sale its next version.
+func (s *realShop) change(t *testing.T, change func(*sale.Sale)) {
+	t.Helper()
+	s.def.Version++
+	change(&s.def)
+	if err := s.stock.Sync(t.Context(), s.def); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drop(stock int64) sale.Sale {
+	return sale.Sale{
+		ID: "drop", Title: "Thing", Price: sale.Price{Amount: 100, Currency: "EUR"}, Stock: stock, PerBuyer: 1,
+		OpensAt: time.Now().Add(-time.Hour).Truncate(time.Millisecond), Switch: sale.On, Version: 1,
+	}
+}
+
+// madeShop is a backend that says what a test wants. Its fields are guarded by mu.
+type madeShop struct {
+	*shop
+	mu       sync.Mutex
+	header   string        // Sluice-Sale of its refusals; "" accepts
+	replayed bool          // what it accepts it has accepted before
+	took     time.Duration // how long it takes to answer a purchase
+	status   int           // of a refusal; 0 is 409
+	holders  []uint32
+	listHead string // of the list; "" is the right one
+	listBody []byte // nil is the right one
+	noList   bool
+	accepted int         // of the list
+	arrived  []time.Time // purchases
+}
+
+func startMadeShop(t *testing.T, policy string, set func(*madeShop)) *madeShop {
+	t.Helper()
+	s := &madeShop{header: "drop;state=sold_out;version=7;ttl=1000;holders=0"}
+	if set != nil {
+		set(s)
+	}
+	backend := startBackend(t, s.answer)
+	s.shop = &shop{backend, startEdge(t, policy, nil, backend.addr)}
+	return s
+}
+
+func (s *madeShop) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *madeShop) answer(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	header, replayed, took, status := s.header, s.replayed, s.took, s.status
+	s.mu.Unlock()
+	if strings.HasSuffix(r.URL.Path, "/holders") {
+		s.list(w, r)
+		return
+	}
+	s.set(func() { s.arrived = append(s.arrived, time.Now()) })
+	if took > 0 {
+		<-time.After(took)
+	}
+	switch {
+	case header == "":
+		if replayed {
+			w.Header().Set("Idempotency-Replayed", "true")
+		}
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		w.Header().Set("Sluice-Sale", header)
+		w.WriteHeader(max(status, http.StatusConflict))
+	}
+}
+
+func (s *madeShop) list(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noList || r.URL.Path != "/.sluice/sales/drop/holders" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	head, body := s.listHead, s.listBody
+	if head == "" {
+		head = fmt.Sprintf("drop;accepted=%d;count=%d", s.accepted, len(s.holders))
+	}
+	if body == nil {
+		body = listOf(s.holders)
+	}
+	w.Header().Set("Sluice-Holders", head)
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	_, _ = w.Write(body)
+}
+
+// hold makes these buyers the holders, and the list complete for so many orders.
+func (s *madeShop) hold(buyers ...string) {
+	s.holders, s.accepted = sums(buyers...), len(buyers)
+}
+
+func sums(buyers ...string) []uint32 {
+	list := make([]uint32, len(buyers))
+	for i, buyer := range buyers {
+		list[i] = crc32.ChecksumIEEE([]byte(buyer))
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func listOf(sums []uint32) []byte {
+	body := make([]byte, 0, 4*len(sums))
+	for _, sum := range sums {
+		body = bigendian.BigEndian.AppendUint32(body, sum)
+	}
+	return body
+}

@@ -1,0 +1,552 @@
+package nginx
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+// What the backend says and what the edge repeats must be the same to the last byte: both through the edge, one after the other.
+func TestARefusalFromMemoryIsThatOfTheBackend(t *testing.T) {
+	limited := `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0, mode = "shadow" } } }`
+	for state, prepare := range map[string]func(*testing.T, *realShop){
+		"sold_out": func(t *testing.T, s *realShop) {
+			for _, buyer := range []string{"ann", "bob"} {
+				if a := s.buy(t, buyer); a.status != 202 {
+					t.Fatalf("%s: %d %s", buyer, a.status, a.body)
+				}
+			}
+		},
+		"paused": func(t *testing.T, s *realShop) {
+			s.buy(t, "ann")
+			s.change(t, func(d *sale.Sale) { d.Switch = sale.Paused })
+		},
+		"closed":    func(t *testing.T, s *realShop) { s.change(t, func(d *sale.Sale) { d.Switch = sale.Closed }) },
+		"scheduled": func(t *testing.T, s *realShop) { s.change(t, func(d *sale.Sale) { d.OpensAt = soon() }) },
+	} {
+		t.Run(state, func(t *testing.T) {
+			s := startRealShop(t, limited, drop(2))
+			prepare(t, s)
+			first, told := s.fromMemory(func() answer { return s.buy(t, "stranger") })
+			if told || first.status != 409 {
+				t.Fatalf("the first refusal: from memory: %v, %d %s", told, first.status, first.body)
+			}
+			second := s.learned(t)
+			if second.status != first.status || second.body != first.body {
+				t.Errorf("from memory: %d %s, want %d %s", second.status, second.body, first.status, first.body)
+			}
+			if a, b := first.header.Get("X-Request-Id"), second.header.Get("X-Request-Id"); a == b || len(b) != 32 {
+				t.Errorf("X-Request-Id %q, then %q: each answer has its own", a, b)
+			}
+			if state == "scheduled" && second.header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+			if want, got := steady(first.header), steady(second.header); !maps.EqualFunc(want, got, slices.Equal) {
+				t.Errorf("from memory: %v, want %v", got, want)
+			}
+			var logged bool
+			for _, entry := range s.edge.logged(2, 409) {
+				logged = logged || entry["verdict"] == state && entry["upstream"] == "" && entry["rule"] == ""
+			}
+			if !logged {
+				t.Errorf("no entry of the access log has the verdict %s", state)
+			}
+		})
+	}
+}
+
+// soon is far enough away that the whole seconds until then do not change while a test looks.
+func soon() time.Time {
+	return time.Now().Add(time.Hour + 700*time.Millisecond).Truncate(10 * time.Millisecond)
+}
+
+// steady are the headers that do not differ from answer to answer. A quota is told only where one was asked.
+func steady(h http.Header) http.Header {
+	h = h.Clone()
+	for _, name := range []string{"Date", "X-Request-Id", "Ratelimit", "Ratelimit-Policy"} {
+		h.Del(name)
+	}
+	return h
+}
+
+// Whoever holds an order finds it, while everybody else is told "sold out" from memory.
+func TestAHolderFindsHisOrderWhileOthersAreTold(t *testing.T) {
+	s := startRealShop(t, open, drop(2))
+	bought := s.edge.do("POST", buying, "Authorization", signed(t, "ann"), "Idempotency-Key", `"click"`)
+	if bought.status != 202 || s.buy(t, "Zoë").status != 202 {
+		t.Fatalf("buying: %d %s", bought.status, bought.body)
+	}
+	s.learned(t)
+	escaped := hs256(plainHeader, `{"sub":"\u0061nn","exp":`+year2100+`}`)
+	spaced := hs256(plainHeader, "{ \"exp\" : "+year2100+" , \"sub\"\t:\n\"ann\" }")
+	for name, headers := range map[string][]string{
+		"the same request": {"Authorization", signed(t, "ann"), "Idempotency-Key", `"click"`},
+		"without a key":    {"Authorization", signed(t, "ann")},
+		"another token":    {"Authorization", "bEaReR  " + hs256(plainHeader, `{"exp":`+year2100+`,"sub":"ann","x":1}`)},
+		"a header token":   {"Token", hs256(plainHeader, `{"sub":"ann","exp":`+year2100+`}`)},
+		"escapes":          {"Authorization", "Bearer " + escaped},
+		"white space":      {"Authorization", "Bearer " + spaced},
+		"not ASCII":        {"Authorization", "Bearer " + hs256(plainHeader, `{"sub":"Zoë","exp":`+year2100+`}`)},
+	} {
+		s.learned(t)
+		a, told := s.fromMemory(func() answer { return s.edge.do("POST", buying, headers...) })
+		replay := strings.Contains(name, "same")
+		if told || replay && (a.status != 202 || a.body != bought.body) || !replay && (a.status != 409 || !strings.Contains(a.body, `"already-bought"`)) {
+			t.Errorf("%s: from memory: %v, %d %s", name, told, a.status, a.body)
+		}
+		if other, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); other.status != 409 || !strings.Contains(other.body, `"sold-out"`) || !told && s.purchases() > 100 {
+			t.Errorf("another buyer meanwhile: %d %s", other.status, other.body)
+		}
+	}
+}
+
+// What no verifier would take for a token holds nothing; what only a verifier can read goes to one.
+func TestWhoIsToldWithoutALookAtTheSignature(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
+		s.hold("ann")
+	})
+	part := b64.EncodeToString
+	raw := func(claims string) string { return part([]byte(plainHeader)) + "." + part([]byte(claims)) + ".sig" }
+	for _, c := range []struct {
+		name    string
+		headers []string
+		told    bool
+	}{
+		{"no token", nil, true},
+		{"an empty token", []string{"Token", ""}, true},
+		{"another scheme", []string{"Authorization", "Basic YW5uOmFubg=="}, true},
+		{"another scheme and a token", []string{"Authorization", "Basic YW5uOmFubg==", "Token", raw(`{"sub":"ann"}`)}, true},
+		{"a word", []string{"Authorization", "Bearer nonsense"}, true},
+		{"two segments", []string{"Authorization", "Bearer a.b"}, true},
+		{"four segments", []string{"Authorization", "Bearer " + raw(`{"sub":"ann"}`) + ".x"}, true},
+		{"not base64url", []string{"Authorization", "Bearer a.b+c=.d"}, true},
+		{"longer than any token", []string{"Authorization", "Bearer " + raw(`{"sub":"ann","x":"`+strings.Repeat("a", 4000)+`"}`)}, true},
+		{"another buyer", []string{"Authorization", "Bearer " + raw(`{"sub":"bob"}`)}, true},
+		{"another buyer in the header token", []string{"Token", raw(`{"sub":"bob"}`)}, true},
+		{"bearer wins", []string{"Authorization", "Bearer " + raw(`{"sub":"bob"}`), "Token", raw(`{"sub":"ann"}`)}, true},
+		{"a holder's name", []string{"Authorization", "Bearer " + raw(`{"sub":"ann"}`)}, false},
+		{"a holder's name in the header token", []string{"Token", raw(`{"sub":"ann"}`)}, false},
+		{"two names", []string{"Authorization", "Bearer " + raw(`{"sub":"bob","sub":"eve"}`)}, false},
+		{"two names, one in capitals", []string{"Authorization", "Bearer " + raw(`{"sub":"bob","SuB":"eve"}`)}, false},
+		{"no name", []string{"Authorization", "Bearer " + raw(`{"exp":1}`)}, false},
+		{"no claims", []string{"Authorization", "Bearer a..b"}, false},
+		{"an escape somewhere", []string{"Authorization", "Bearer " + raw(`{"sub":"bob","x":"\n"}`)}, false},
+		{"a number", []string{"Authorization", "Bearer " + raw(`{"sub":5}`)}, false},
+		{"a name as a value", []string{"Authorization", "Bearer " + raw(`{"x":"sub"}`)}, false},
+		{"an unfinished name", []string{"Authorization", "Bearer " + raw(`{"sub":"bob`)}, false},
+		{"nothing after the name", []string{"Authorization", "Bearer " + raw(`{"sub"`)}, false},
+	} {
+		s.learned(t)
+		if _, told := s.fromMemory(func() answer { return s.edge.do("POST", buying, c.headers...) }); told != c.told {
+			t.Errorf("%s: told from memory: %v, want %v", c.name, told, c.told)
+		}
+	}
+}
+
+// Memory is for purchases alone, in the one spelling that backends take for one.
+func TestOnlyPurchasesAreAnsweredFromMemory(t *testing.T) {
+	s := startMadeShop(t, open, nil)
+	for _, c := range []struct {
+		method, path, body string
+		told               bool
+	}{
+		{"POST", buying, "", true},
+		{"POST", buying, "{}", true},
+		{"POST", buying + "?x=1", "", true},
+		{"POST", buying + "?", "", true},
+		{"GET", buying, "", false},
+		{"HEAD", buying, "", false},
+		{"PUT", buying, "", false},
+		{"DELETE", buying, "", false},
+		{"POST", buying + "/", "", false},
+		{"POST", "/v1/sales/DROP/orders", "", false},
+		{"POST", "/V1/sales/drop/orders", "", false},
+		{"POST", "/v1/sales/dro%70/orders", "", false},
+		{"POST", "/v1/sales/drop2/orders", "", false},
+		{"POST", "/v1/sales/drop", "", false},
+		{"POST", buying, strings.Repeat("x", 17000), false}, // 413, as ever
+	} {
+		s.learned(t)
+		a, told := s.fromMemory(func() answer { return s.edge.send(c.method, c.path, c.body) })
+		told = told && strings.Contains(a.body, `"sold-out"`)
+		if told != c.told {
+			t.Errorf("%s %s: told from memory: %v, want %v: %d %s", c.method, c.path, told, c.told, a.status, a.body)
+		}
+		if len(c.body) > 16384 && a.status != 413 {
+			t.Errorf("a body of %d bytes: %d", len(c.body), a.status)
+		}
+	}
+}
+
+// A restock, a resume and an opening show within a second, under a flood of people who all want to know.
+func TestAChangeShowsWithinASecond(t *testing.T) {
+	for name, c := range map[string]struct{ before, after func(*sale.Sale) }{
+		"restock": {func(*sale.Sale) {}, func(d *sale.Sale) { d.Stock += 5 }},
+		"resume":  {func(d *sale.Sale) { d.Switch = sale.Paused }, func(d *sale.Sale) { d.Switch, d.Stock = sale.On, 5 }},
+		"opening": {func(d *sale.Sale) { d.OpensAt = time.Now().Add(2500 * time.Millisecond); d.Stock = 5 }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startRealShop(t, open, drop(1))
+			if a := s.buy(t, "ann"); a.status != 202 {
+				t.Fatal(a.body)
+			}
+			s.change(t, c.before)
+			s.learned(t)
+			var sold, told atomic.Int64
+			var first atomic.Int64
+			stop := make(chan struct{})
+			var flood sync.WaitGroup
+			for sender := range 4 {
+				flood.Go(func() {
+					for n := 0; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						switch a := s.buy(t, fmt.Sprint("buyer-", sender, "-", n)); a.status {
+						case 202:
+							first.CompareAndSwap(0, time.Now().UnixNano())
+							sold.Add(1)
+						case 409:
+							told.Add(1)
+						default:
+							t.Errorf("status %d", a.status)
+						}
+					}
+				})
+			}
+			changed := s.def.OpensAt
+			if c.after != nil {
+				<-time.After(1200 * time.Millisecond) // the flood has been told what is known, renewed at least once
+				s.change(t, c.after)
+				changed = time.Now()
+			}
+			testenv.Eventually(t, 10*time.Second, "somebody buys", func() bool { return sold.Load() > 0 })
+			close(stop)
+			flood.Wait()
+			late := time.Unix(0, first.Load()).Sub(changed)
+			t.Logf("%d told, the first bought %s after the change", told.Load(), late)
+			if late > time.Second+50*time.Millisecond || late < -5*time.Millisecond {
+				t.Errorf("the first bought %s after the change, want within a second", late)
+			}
+			if asked := s.purchases(); int64(asked) > told.Load()/2 {
+				t.Errorf("%d requests reached the backend, and %d were refused: the flood was not held off", asked, told.Load())
+			}
+		})
+	}
+}
+
+// Knowledge ends its time to live after the request that brought it was sent, however late the answer came, and a second after it at most.
+func TestKnowledgeNeverOutlivesItsTime(t *testing.T) {
+	for _, c := range []struct {
+		ttl  string
+		took time.Duration
+		most time.Duration
+	}{{"300", 0, 300 * time.Millisecond}, {"600", 400 * time.Millisecond, 600 * time.Millisecond}, {"999999", 0, time.Second}} {
+		t.Run(c.ttl, func(t *testing.T) {
+			s := startMadeShop(t, open, func(s *madeShop) {
+				s.header, s.took = "drop;state=sold_out;version=7;ttl="+c.ttl+";holders=0", c.took
+			})
+			s.buy(t, "ann")
+			s.set(func() { s.header, s.took = "", 0 })
+			sent := s.arrived[0] // it was sent before
+			var last time.Duration
+			told := 0
+			for time.Since(sent) < c.most+300*time.Millisecond {
+				asked := time.Since(sent)
+				if a := s.edge.do("POST", buying); a.status == 409 { // without a token nobody renews
+					last = asked
+					told++
+				}
+			}
+			if told == 0 || last > c.most {
+				t.Errorf("%d answers from memory, the last asked for %s after the backend was, want some and none after %s", told, last, c.most)
+			}
+			if last < c.most-100*time.Millisecond {
+				t.Errorf("the last answer from memory came %s after the backend was asked: memory ends early", last)
+			}
+		})
+	}
+}
+
+func TestWithTheBackendGoneMemoryLastsItsTimeAndThen503(t *testing.T) {
+	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Sluice-Sale", "drop;state=closed;version=7;ttl=1000;holders=0")
+		w.WriteHeader(409)
+	})
+	e := startEdge(t, open, nil, backend.addr)
+	sent := time.Now()
+	e.do("POST", buying)
+	backend.stop()
+	var last time.Duration
+	testenv.Eventually(t, 5*time.Second, "503", func() bool {
+		asked := time.Since(sent)
+		a := e.do("POST", buying, "Authorization", signed(t, "ann"))
+		if a.status == 409 {
+			last = asked
+		} else if a.status != 503 || a.body != problemBody(503, "") {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return a.status == 503 && asked > time.Second
+	})
+	if last < 700*time.Millisecond || last > time.Second {
+		t.Errorf("the last refusal came %s after the first request, want up to a second", last)
+	}
+}
+
+// In the last fifth of its time one request at a time asks again, and nobody waits for it: a slow backend sees one.
+func TestOneRequestAtATimeAsksAgain(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) { s.took = 50 * time.Millisecond })
+	s.learned(t)
+	begun, before := time.Now(), s.purchases()
+	var told atomic.Int64
+	var flood sync.WaitGroup
+	bearer := signed(t, "ann")
+	for range 8 {
+		flood.Go(func() {
+			for time.Since(begun) < 3*time.Second {
+				if a := s.edge.do("POST", buying, "Authorization", bearer); a.status != 409 {
+					t.Errorf("status %d", a.status)
+				}
+				told.Add(1)
+			}
+		})
+	}
+	flood.Wait()
+	asked := s.purchases() - before
+	t.Logf("%d answers in 3 s, %d of them by the backend", told.Load(), asked)
+	if asked < 2 || asked > 16 {
+		t.Errorf("the backend was asked %d times in 3 s, want about once per four fifths of a second", asked)
+	}
+}
+
+// Who cannot renew must not keep others from it: without a valid token no request reaches the backend.
+func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
+	s := startMadeShop(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, nil)
+	s.learned(t)
+	begun, before := time.Now(), s.purchases()
+	forged := "Bearer " + forge(plainHeader, `{"sub":"ann","exp":`+year2100+`}`, "not the secret, but long enough too", sha256.New)
+	good := signed(t, "ann")
+	statuses := map[int]int{}
+	for n := 0; time.Since(begun) < 3*time.Second; n++ {
+		bearer := forged
+		if n%10 == 0 {
+			bearer = good
+		}
+		statuses[s.edge.do("POST", buying, "Authorization", bearer).status]++
+	}
+	asked, inTime := s.purchases()-before, 0
+	for i := 1; i < len(s.arrived); i++ {
+		if s.arrived[i].Sub(s.arrived[i-1]) < time.Second {
+			inTime++
+		}
+	}
+	t.Logf("%v, %d of them by the backend", statuses, asked)
+	if inTime == 0 {
+		t.Error("nobody renewed what was known before it ended: those with forged tokens kept the turn")
+	}
+	if asked < 2 || asked > 16 || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
+		t.Errorf("the backend was asked %d times in 3 s, and the answers were %v", asked, statuses)
+	}
+}
+
+// A sale that is refused as a whole takes nothing from any quota, and is told also to those who have none left.
+func TestARefusalFromMemoryAsksNoLimit(t *testing.T) {
+	s := startMadeShop(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil)
+	s.buy(t, "ann")
+	for range 5 {
+		if a := s.edge.do("POST", buying); a.status != 409 || a.header.Get("RateLimit") != "" {
+			t.Errorf("%d, RateLimit %q", a.status, a.header.Get("RateLimit"))
+		}
+	}
+	if got := statuses(s.edge.do("GET", "/x"), s.edge.do("GET", "/x")); got != "409 429" {
+		t.Errorf("the quota afterwards: %s, want one left", got)
+	}
+}
+
+func TestThePolicyCanForbidToRepeat(t *testing.T) {
+	s := startMadeShop(t, `return { rules = {}, repeat_refusals = false }`, nil)
+	for n := 1; n <= 5; n++ {
+		if a := s.buy(t, "ann"); a.status != 409 || s.purchases() != n {
+			t.Fatalf("purchase %d: %d, %d of them reached the backend", n, a.status, s.purchases())
+		}
+	}
+}
+
+// A header that is not whole, is of another sale, or comes with another answer says nothing; nor does what clients say.
+func TestWhatIsNotToldIsNotRepeated(t *testing.T) {
+	s := startMadeShop(t, open, nil)
+	for _, header := range []string{
+		"drop2;state=sold_out;version=7;ttl=1000;holders=0", "drop", "drop;", "drop;state=sold_out", "drop;state=open;version=7;ttl=1000;holders=0",
+		"drop;version=7;ttl=1000;holders=0", "drop;state=sold_out;ttl=1000;holders=0", "drop;state=sold_out;version=7;holders=0", "drop;state=sold_out;version=7;ttl=1000",
+		"drop;state=sold_out;version=7;ttl=0;holders=0", "drop;state=sold_out;version=7;ttl=-5;holders=0", "drop;state=sold_out;version=7;ttl=1e3;holders=0",
+		"drop;state=sold_out;version=7;ttl=1000;holders=", "drop;state=sold_out;version=7;ttl=1000;holders=0;", "drop;state=sold_out;version=7;ttl=1000;holders=0;;x=1",
+		"drop;state=sold_out;version=7;ttl=1000;holders=0x1", "drop;state=sold_out;state=paused;version=7;ttl=1000;holders=0", "drop;state=scheduled;version=7;ttl=1000;holders=0",
+		"drop; state=sold_out;version=7;ttl=1000;holders=0", "drop;state=sold_out;version=7;ttl=1000;holders=9999999999999999", "drop,drop;state=sold_out;version=7;ttl=1000;holders=0",
+	} {
+		s.set(func() { s.header = header })
+		s.buy(t, "ann")
+		if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); told {
+			t.Fatalf("%q is believed", header)
+		}
+	}
+	whole := "drop;state=sold_out;version=7;ttl=1000;holders=0"
+	for _, status := range []int{429, 503} {
+		s.set(func() { s.header, s.status = whole, status })
+		s.buy(t, "ann")
+		if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); told {
+			t.Fatalf("a header with status %d is believed", status)
+		}
+	}
+	s.set(func() { s.header, s.status = "", 0 })
+	forged := []string{"Sluice-Sale", whole, "Sluice-Holders", "drop;accepted=9;count=0", "Authorization", signed(t, "ann")}
+	for range 2 {
+		if a := s.edge.do("POST", buying, forged...); a.status != 202 {
+			t.Fatalf("a client's own Sluice-Sale: %d %s", a.status, a.body)
+		}
+	}
+	s.set(func() { s.header = whole + ";later=x" })
+	for range 20 {
+		a := s.buy(t, "ann")
+		for name := range a.header {
+			if strings.HasPrefix(name, "Sluice-") {
+				t.Errorf("the client sees %s", name)
+			}
+		}
+	}
+	if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); !told {
+		t.Error("a field of tomorrow makes a header unreadable")
+	}
+}
+
+func TestClientsReachNothingBetweenEdgeAndBackend(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, open, nil, backend.addr)
+	for _, path := range []string{"/.sluice/sales/drop/holders", "/.sluice/sales/", "/.sluice/", "/.sluice", "/.SLUICE/sales/drop/holders", "/%2esluice/sales/drop/holders",
+		"/.sluic%65/sales/drop/holders", "/.sluice%2fsales/drop/holders", "/./.sluice/sales/drop/holders", "/x/../.sluice/sales/drop/holders", "/x/%2e%2e/.sluice/sales/x",
+		"/.sluice/sales/../x", "/.sluice/bad-request", "/.sluice?x", "/.sluice/x?y"} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			got := e.raw(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			if !strings.HasPrefix(got, "HTTP/1.1 404 ") || method != "HEAD" && !strings.HasSuffix(got, problemBody(404, "")) {
+				t.Errorf("%s %s: %.60q", method, path, got)
+			}
+		}
+	}
+	if n := len(backend.requests()); n != 0 {
+		t.Errorf("%d requests reached the backend", n)
+	}
+}
+
+// An order that passes through here ends what is known: its buyer is in no list yet.
+func TestAnAcceptedOrderEndsWhatIsKnown(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) {
+		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
+		s.hold("ann")
+	})
+	accept := func(replayed bool) {
+		t.Helper()
+		s.learned(t)
+		s.set(func() { s.header, s.replayed = "", replayed })
+		if a := s.buy(t, "ann"); a.status != 202 {
+			t.Fatal(a.status)
+		}
+	}
+	accept(true)
+	if _, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); !told {
+		t.Error("a replay, which is no new order, ends what is known")
+	}
+	s.set(func() { s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1" })
+	accept(false)
+	if a, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); told || a.status != 202 {
+		t.Errorf("after a new order: from memory: %v, %d", told, a.status)
+	}
+	// A refusal that was under way at that time may be older than the order.
+	s.set(func() { s.header, s.took = "drop;state=sold_out;version=7;ttl=1000;holders=1", 300*time.Millisecond })
+	late := make(chan answer)
+	before := s.purchases()
+	go func() { late <- s.buy(t, "bob") }()
+	testenv.Eventually(t, 2*time.Second, "the late one is under way", func() bool { return s.purchases() > before })
+	s.set(func() { s.header, s.took = "", 0 })
+	s.buy(t, "cid")
+	if a := <-late; a.status != 409 {
+		t.Fatal(a.status)
+	}
+	if _, told := s.fromMemory(func() answer { return s.buy(t, "cid") }); told {
+		t.Error("a refusal that was under way while an order was accepted is repeated")
+	}
+}
+
+// The body of a request that is answered from memory must not be read as the next request.
+func TestABodyThatNobodyReadsIsNotTheNextRequest(t *testing.T) {
+	s := startMadeShop(t, open, nil)
+	s.learned(t)
+	before := s.purchases()
+	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+	post := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", buying, len(inner), inner)
+	chunked := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", buying, len(inner), inner)
+	got := s.edge.raw(post + chunked + post + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	reader := bufio.NewReader(strings.NewReader(got))
+	for i, want := range []int{409, 409, 409, 200} {
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v in %q", i, err, got)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		if response.StatusCode != want {
+			t.Errorf("answer %d: %d, want %d", i, response.StatusCode, want)
+		}
+	}
+	if n := s.purchases() - before; n != 0 {
+		t.Errorf("%d purchases reached the backend", n)
+	}
+	for _, r := range s.requests() {
+		if r.path == "/smuggled" {
+			t.Error("a body was read as a request")
+		}
+	}
+}
+
+func TestRefusalsFromMemoryAreCounted(t *testing.T) {
+	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	s := &madeShop{header: "drop;state=paused;version=7;ttl=1000;holders=2"}
+	s.hold("ann", "bob")
+	backend := startBackend(t, s.answer)
+	s.shop = &shop{backend, startEdge(t, `return { `+trusting+` rules = {} }`, func(c *Config) { c.Status = status }, backend.addr)}
+	s.learned(t)
+	s.edge.do("POST", buying, from("192.0.2.7")...)
+	want := []string{`repeated_refusals_total{state="paused"} 2`, `repeated_refusals_total{state="sold_out"} 0`, `holder_lists_total{result="ok"} 1`, "holders 2"}
+	testenv.Eventually(t, 10*time.Second, "the metrics count what was told", func() bool {
+		response, err := http.Get("http://" + status + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		for _, line := range want {
+			if !strings.Contains(string(text), "\nsluice_edge_"+line+"\n") {
+				return false
+			}
+		}
+		return !strings.Contains(string(text), "sluice_edge_requests_total{")
+	})
+	for _, entry := range s.edge.logged(2, 409) {
+		if entry["client"] == "192.0.2.7" && entry["verdict"] == "paused" {
+			return
+		}
+	}
+	t.Error("the access log does not have the client that a trusted proxy named")
+}
