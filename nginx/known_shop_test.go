@@ -29,7 +29,7 @@ import (
 	"sluice/internal/token"
 )
 
-const buying = "/v1/sales/drop/orders"
+const dropOrders = "/v1/sales/drop/orders"
 
 // shop is a backend behind an edge, which counts what reaches it.
 type shop struct {
@@ -52,7 +52,7 @@ func (s *shop) count(method, end string) (n int) {
 
 func (s *shop) buy(t *testing.T, buyer string) answer {
 	t.Helper()
-	return s.edge.do("POST", buying, "Authorization", signed(t, buyer))
+	return s.edge.do("POST", dropOrders, "Authorization", signed(t, buyer))
 }
 
 // fromMemory asks, and returns the answer and whether no backend was asked for it.

@@ -84,7 +84,7 @@ func steady(h http.Header) http.Header {
 // Whoever holds an order finds it, while everybody else is told "sold out" from memory.
 func TestAHolderFindsHisOrderWhileOthersAreTold(t *testing.T) {
 	s := startRealShop(t, open, drop(2))
-	bought := s.edge.do("POST", buying, "Authorization", signed(t, "ann"), "Idempotency-Key", `"click"`)
+	bought := s.edge.do("POST", dropOrders, "Authorization", signed(t, "ann"), "Idempotency-Key", `"click"`)
 	if bought.status != 202 || s.buy(t, "Zoë").status != 202 {
 		t.Fatalf("buying: %d %s", bought.status, bought.body)
 	}
@@ -101,7 +101,7 @@ func TestAHolderFindsHisOrderWhileOthersAreTold(t *testing.T) {
 		"not ASCII":        {"Authorization", "Bearer " + hs256(plainHeader, `{"sub":"Zoë","exp":`+year2100+`}`)},
 	} {
 		s.learned(t)
-		a, told := s.fromMemory(func() answer { return s.edge.do("POST", buying, headers...) })
+		a, told := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, headers...) })
 		replay := strings.Contains(name, "same")
 		if told || replay && (a.status != 202 || a.body != bought.body) || !replay && (a.status != 409 || !strings.Contains(a.body, `"already-bought"`)) {
 			t.Errorf("%s: from memory: %v, %d %s", name, told, a.status, a.body)
@@ -150,7 +150,7 @@ func TestWhoIsToldWithoutALookAtTheSignature(t *testing.T) {
 		{"nothing after the name", []string{"Authorization", "Bearer " + raw(`{"sub"`)}, false},
 	} {
 		s.learned(t)
-		if _, told := s.fromMemory(func() answer { return s.edge.do("POST", buying, c.headers...) }); told != c.told {
+		if _, told := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, c.headers...) }); told != c.told {
 			t.Errorf("%s: told from memory: %v, want %v", c.name, told, c.told)
 		}
 	}
@@ -163,21 +163,21 @@ func TestOnlyPurchasesAreAnsweredFromMemory(t *testing.T) {
 		method, path, body string
 		told               bool
 	}{
-		{"POST", buying, "", true},
-		{"POST", buying, "{}", true},
-		{"POST", buying + "?x=1", "", true},
-		{"POST", buying + "?", "", true},
-		{"GET", buying, "", false},
-		{"HEAD", buying, "", false},
-		{"PUT", buying, "", false},
-		{"DELETE", buying, "", false},
-		{"POST", buying + "/", "", false},
+		{"POST", dropOrders, "", true},
+		{"POST", dropOrders, "{}", true},
+		{"POST", dropOrders + "?x=1", "", true},
+		{"POST", dropOrders + "?", "", true},
+		{"GET", dropOrders, "", false},
+		{"HEAD", dropOrders, "", false},
+		{"PUT", dropOrders, "", false},
+		{"DELETE", dropOrders, "", false},
+		{"POST", dropOrders + "/", "", false},
 		{"POST", "/v1/sales/DROP/orders", "", false},
 		{"POST", "/V1/sales/drop/orders", "", false},
 		{"POST", "/v1/sales/dro%70/orders", "", false},
 		{"POST", "/v1/sales/drop2/orders", "", false},
 		{"POST", "/v1/sales/drop", "", false},
-		{"POST", buying, strings.Repeat("x", 17000), false}, // 413, as ever
+		{"POST", dropOrders, strings.Repeat("x", 17000), false}, // 413, as ever
 	} {
 		s.learned(t)
 		a, told := s.fromMemory(func() answer { return s.edge.send(c.method, c.path, c.body) })
@@ -187,6 +187,30 @@ func TestOnlyPurchasesAreAnsweredFromMemory(t *testing.T) {
 		}
 		if len(c.body) > 16384 && a.status != 413 {
 			t.Errorf("a body of %d bytes: %d", len(c.body), a.status)
+		}
+	}
+}
+
+// A request that the edge refuses for how it is written is refused so at all times.
+func TestABadlyWrittenPurchaseIsNotAnsweredFromMemory(t *testing.T) {
+	s := startMadeShop(t, open, nil)
+	for _, c := range []struct {
+		name, request string
+		status        int
+	}{
+		{"a good one", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 409},
+		{"HTTP/1.0", "POST " + dropOrders + " HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 409},
+		{"two spaces", "POST  " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 400},
+		{"an absolute target", "POST http://x" + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 400},
+		{"a bare line feed", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\nContent-Length: 0\r\n\r\n", 400},
+		{"two tokens", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: a\r\nToken: b\r\nContent-Length: 0\r\n\r\n", 400},
+		{"a control character", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\x01b\r\nContent-Length: 0\r\n\r\n", 400},
+		{"a header line of 9000 bytes", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431},
+		{"two lengths", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", 400},
+	} {
+		s.learned(t)
+		if got := s.edge.raw(c.request); !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
+			t.Errorf("%s: %.60q, want %d", c.name, got, c.status)
 		}
 	}
 }
@@ -268,7 +292,7 @@ func TestKnowledgeNeverOutlivesItsTime(t *testing.T) {
 			told := 0
 			for time.Since(sent) < c.most+300*time.Millisecond {
 				asked := time.Since(sent)
-				if a := s.edge.do("POST", buying); a.status == 409 { // without a token nobody renews
+				if a := s.edge.do("POST", dropOrders); a.status == 409 { // without a token nobody renews
 					last = asked
 					told++
 				}
@@ -290,12 +314,12 @@ func TestWithTheBackendGoneMemoryLastsItsTimeAndThen503(t *testing.T) {
 	})
 	e := startEdge(t, open, nil, backend.addr)
 	sent := time.Now()
-	e.do("POST", buying)
+	e.do("POST", dropOrders)
 	backend.stop()
 	var last time.Duration
 	testenv.Eventually(t, 5*time.Second, "503", func() bool {
 		asked := time.Since(sent)
-		a := e.do("POST", buying, "Authorization", signed(t, "ann"))
+		a := e.do("POST", dropOrders, "Authorization", signed(t, "ann"))
 		if a.status == 409 {
 			last = asked
 		} else if a.status != 503 || a.body != problemBody(503, "") {
@@ -319,7 +343,7 @@ func TestOneRequestAtATimeAsksAgain(t *testing.T) {
 	for range 8 {
 		flood.Go(func() {
 			for time.Since(begun) < 3*time.Second {
-				if a := s.edge.do("POST", buying, "Authorization", bearer); a.status != 409 {
+				if a := s.edge.do("POST", dropOrders, "Authorization", bearer); a.status != 409 {
 					t.Errorf("status %d", a.status)
 				}
 				told.Add(1)
@@ -347,7 +371,7 @@ func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
 		if n%10 == 0 {
 			bearer = good
 		}
-		statuses[s.edge.do("POST", buying, "Authorization", bearer).status]++
+		statuses[s.edge.do("POST", dropOrders, "Authorization", bearer).status]++
 	}
 	asked, inTime := s.purchases()-before, 0
 	for i := 1; i < len(s.arrived); i++ {
@@ -356,8 +380,8 @@ func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
 		}
 	}
 	t.Logf("%v, %d of them by the backend", statuses, asked)
-	if inTime == 0 {
-		t.Error("nobody renewed what was known before it ended: those with forged tokens kept the turn")
+	if 2*inTime < len(s.arrived)-1 {
+		t.Error("hardly anybody renewed what was known before it ended: those with forged tokens kept the turn")
 	}
 	if asked < 2 || asked > 16 || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
 		t.Errorf("the backend was asked %d times in 3 s, and the answers were %v", asked, statuses)
@@ -369,7 +393,7 @@ func TestARefusalFromMemoryAsksNoLimit(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil)
 	s.buy(t, "ann")
 	for range 5 {
-		if a := s.edge.do("POST", buying); a.status != 409 || a.header.Get("RateLimit") != "" {
+		if a := s.edge.do("POST", dropOrders); a.status != 409 || a.header.Get("RateLimit") != "" {
 			t.Errorf("%d, RateLimit %q", a.status, a.header.Get("RateLimit"))
 		}
 	}
@@ -415,7 +439,7 @@ func TestWhatIsNotToldIsNotRepeated(t *testing.T) {
 	s.set(func() { s.header, s.status = "", 0 })
 	forged := []string{"Sluice-Sale", whole, "Sluice-Holders", "drop;accepted=9;count=0", "Authorization", signed(t, "ann")}
 	for range 2 {
-		if a := s.edge.do("POST", buying, forged...); a.status != 202 {
+		if a := s.edge.do("POST", dropOrders, forged...); a.status != 202 {
 			t.Fatalf("a client's own Sluice-Sale: %d %s", a.status, a.body)
 		}
 	}
@@ -496,8 +520,8 @@ func TestABodyThatNobodyReadsIsNotTheNextRequest(t *testing.T) {
 	s.learned(t)
 	before := s.purchases()
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
-	post := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", buying, len(inner), inner)
-	chunked := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", buying, len(inner), inner)
+	post := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", dropOrders, len(inner), inner)
+	chunked := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", dropOrders, len(inner), inner)
 	got := s.edge.raw(post + chunked + post + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	reader := bufio.NewReader(strings.NewReader(got))
 	for i, want := range []int{409, 409, 409, 200} {
@@ -527,7 +551,7 @@ func TestRefusalsFromMemoryAreCounted(t *testing.T) {
 	backend := startBackend(t, s.answer)
 	s.shop = &shop{backend, startEdge(t, `return { `+trusting+` rules = {} }`, func(c *Config) { c.Status = status }, backend.addr)}
 	s.learned(t)
-	s.edge.do("POST", buying, from("192.0.2.7")...)
+	s.edge.do("POST", dropOrders, from("192.0.2.7")...)
 	want := []string{`repeated_refusals_total{state="paused"} 2`, `repeated_refusals_total{state="sold_out"} 0`, `holder_lists_total{result="ok"} 1`, "holders 2"}
 	testenv.Eventually(t, 10*time.Second, "the metrics count what was told", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")

@@ -132,9 +132,9 @@ function _M.judge()
   return record.state
 end
 
--- ask(id, head): see holders.lua
-local function ask(id, head)
-  local answer = ngx.location.capture("/.sluice/sales/" .. id .. "/holders", { method = head and ngx.HTTP_HEAD or ngx.HTTP_GET })
+-- ask(id, short): see holders.lua
+local function ask(id, short)
+  local answer = ngx.location.capture("/.sluice/sales/" .. id .. "/holders", { method = short and ngx.HTTP_HEAD or ngx.HTTP_GET })
   if answer.status ~= 200 then
     return nil, "a backend answers " .. answer.status
   end

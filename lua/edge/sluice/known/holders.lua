@@ -179,7 +179,7 @@ local function keep(id, list)
 end
 
 -- fetch(id, ask) -> true; or nil, why. Only after begin(id).
--- ask(id, head) -> header, body; or nil, why: asks a backend for the list; with `head` for its header only, which says how long it is before memory
+-- ask(id, short) -> header, body; or nil, why: asks a backend for the list; with `short` for its header only, which says how long it is before memory
 -- is taken for it
 function _M.fetch(id, ask)
   local ok
