@@ -2,7 +2,7 @@ package nginx
 
 import (
 	"bufio"
-	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"maps"
@@ -16,6 +16,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/internal/testenv"
+	"sluice/internal/token/tokentest"
 )
 
 // What the backend says and what the edge repeats must be the same to the last byte: both through the edge, one after the other.
@@ -118,7 +119,7 @@ func TestWhoIsToldWithoutALookAtTheSignature(t *testing.T) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
 	})
-	part := b64.EncodeToString
+	part := base64.RawURLEncoding.EncodeToString
 	raw := func(claims string) string { return part([]byte(plainHeader)) + "." + part([]byte(claims)) + ".sig" }
 	for _, c := range []struct {
 		name    string
@@ -363,7 +364,7 @@ func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, nil)
 	s.learned(t)
 	begun, before := time.Now(), s.purchases()
-	forged := "Bearer " + forge(plainHeader, `{"sub":"ann","exp":`+year2100+`}`, "not the secret, but long enough too", sha256.New)
+	forged := "Bearer " + tokentest.HS(tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`), []byte("not the edge's secret, but as long as one"))
 	good := signed(t, "ann")
 	statuses := map[int]int{}
 	for n := 0; time.Since(begun) < 3*time.Second; n++ {
