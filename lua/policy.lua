@@ -1,5 +1,6 @@
--- The edge policy: the one file most people edit. nginx (lua/edge) and the Go gateway read this same file.
---   sluice edge -t              refuses a mistake with the file, the line and what is wrong
+-- The edge policy: the one file most people edit. nginx (lua/edge) and the Go gateway read this same file. docs/edge.md says all about it.
+--   sluice policy check         names each mistake with its line and what to do, and warns of what is most likely not meant
+--   sluice policy replay LOG    says who would have been refused
 --   sluice edge reload          takes a change with no restart; buckets whose name and rate are unchanged keep their state
 --
 -- A rule gives every key (a client address, or the verified subject of a token) a bucket. It refills at `rate` ("20r/s", "90r/m")

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +21,7 @@ import (
 
 func (p *program) gatewayCommand() *cobra.Command {
 	var cfg gateway.Config
-	var metrics string
+	var metrics, access string
 	c := &cobra.Command{
 		Use:     "gateway",
 		Short:   "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
@@ -41,6 +43,14 @@ func (p *program) gatewayCommand() *cobra.Command {
 			log := p.logger()
 			registry := prometheus.NewRegistry()
 			cfg.Logger, cfg.Registry = log, registry
+			if access != "" {
+				log, err := p.openAccessLog(access)
+				if err != nil {
+					return usage("--access-log: %w", err)
+				}
+				defer log.Close()
+				cfg.AccessLog = log
+			}
 			g, err := gateway.New(cfg)
 			if err != nil {
 				return usageError{err}
@@ -61,8 +71,20 @@ func (p *program) gatewayCommand() *cobra.Command {
 	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
 	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
+	f.StringVar(&access, "access-log", "", `where to write a JSON object for each request, as the nginx edge does; "-" is standard output (default: nowhere)`)
 	f.StringVar(&metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	return c
+}
+
+// openAccessLog opens a file to be written on at its end.
+func (p *program) openAccessLog(path string) (io.WriteCloser, error) {
+	if path == "-" {
+		return struct {
+			io.Writer
+			io.Closer
+		}{p.out, io.NopCloser(nil)}, nil
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
 }
 
 // serveMetrics answers GET /metrics until ctx ends; with an empty address it does nothing.

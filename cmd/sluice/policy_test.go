@@ -2,12 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"sluice/internal/testenv"
 )
 
 // invoke runs the program with arguments, in an environment that has nothing.
@@ -107,5 +114,46 @@ func TestPolicyReplayRefusesWhatMakesNoSense(t *testing.T) {
 		if code != exitUsage || out != "" || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, errOut)
 		}
+	}
+}
+
+// What the gateway logs, replay reads.
+func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer backend.Close()
+	policy, log := write(t, "p.lua", `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`), filepath.Join(t.TempDir(), "access.log")
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	getenv := func(name string) string {
+		return map[string]string{"SLUICE_TOKEN_SECRET": strings.Repeat("s", 32)}[name]
+	}
+	args := []string{"gateway", "--listen", address, "--upstream", backend.URL, "--policy", policy, "--access-log"}
+	var errOut bytes.Buffer
+	if code := run(t.Context(), append(args, t.TempDir()), getenv, io.Discard, &errOut); code != exitUsage || !strings.HasPrefix(errOut.String(), "sluice: --access-log: ") {
+		t.Errorf("a folder as the log: exit %d, %s", code, errOut.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, 1)
+	go func() { done <- run(ctx, append(args, log), getenv, io.Discard, io.Discard) }()
+	testenv.Eventually(t, 10*time.Second, "the gateway answers", func() bool {
+		response, err := http.Get("http://" + address + "/healthz")
+		if err == nil {
+			response.Body.Close()
+		}
+		return err == nil
+	})
+	for range 3 {
+		response, err := http.Get("http://" + address + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	}
+	cancel()
+	if code := <-done; code != exitOK {
+		t.Errorf("the gateway ended with %d", code)
+	}
+	code, out, errText := invoke(t, "policy", "replay", log, "--policy", policy)
+	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") || !strings.Contains(out, "at the time: 2 refused") || !strings.Contains(out, policy+" refuses 2 of 3 requests") {
+		t.Errorf("exit %d, %s, said\n%s", code, errText, out)
 	}
 }
