@@ -121,9 +121,14 @@ function _M.judge()
   if not sound() then
     return now
   end
-  if now >= record.renew and sum ~= false and records.turn(path) then
-    turn = path
-    return -now
+  if now >= record.renew and sum ~= false then
+    local whose = records.turn(path, sum or 0)
+    if whose == true then
+      turn = path
+      return -now
+    elseif whose == sum then -- the same buyer again, who may have got an order without an answer
+      return now
+    end
   end
   count(COUNTED[record.state])
   if record.state == "scheduled" then

@@ -96,9 +96,11 @@ function _M.accepted(path, now)
   put(path, now, 0, "open", 0, 0, 0)
 end
 
--- turn(path) -> true for the one who shall ask again; he gives the turn back when he has an answer
-function _M.turn(path)
-  return zone:safe_add("turn " .. path, true, TURN) == true
+-- turn(path, sum) -> true for the one who shall ask again, or the sum of the one who has the turn; he gives it back when he has an answer. sum is 0
+-- for one whose name is not plain to see.
+function _M.turn(path, sum)
+  local key = "turn " .. path
+  return zone:safe_add(key, sum, TURN) or zone:get(key)
 end
 
 function _M.give_back(path)
