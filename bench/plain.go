@@ -52,10 +52,10 @@ func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
 	return g.Serve(ctx, ln)
 }
 
-// ended is the error of a server that was not told to stop.
+// ended is the error of a server, unless it was told to stop.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
