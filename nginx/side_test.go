@@ -1,0 +1,284 @@
+package nginx
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/edgetest"
+	"sluice/internal/testenv"
+)
+
+// decision is one line of bound.conf's log.
+type decision struct {
+	allowed bool
+	at      int64 // us
+	worker  int
+}
+
+// boundServer is the edge with nothing behind it: testdata/bound.conf.
+type boundServer struct {
+	t       *testing.T
+	dir     string
+	address string
+	stop    func() // ends it and waits until the log is complete
+	reload  func()
+}
+
+func startBoundServer(t *testing.T, workers int, rate float64, burst int) *boundServer {
+	t.Helper()
+	bin := requireBinary(t)
+	scratch := t.TempDir()
+	policy := filepath.Join(scratch, "policy.lua")
+	text := fmt.Sprintf(`return { rules = { { name = "hot", key = "ip", rate = "%gr/s", burst = %d } } }`, rate, burst)
+	if err := os.WriteFile(policy, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := &boundServer{t: t, dir: filepath.Join(scratch, "edge"), address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))}
+	cfg, err := Config{Listen: s.address, Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Policy: policy, Workers: workers, Access: "off"}.checked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := openPrefix(s.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.close()
+	if err := p.fill(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{"testdata/bound.conf": "nginx/bound.conf", "testdata/bound.lua": "lua/edge/bound.lua"} {
+		source, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, to), source, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// bound.conf has a log of its own.
+	rewrite(t, s.dir+"/nginx/runtime/http.conf", "access_log off;", "")
+	log := &logBuffer{}
+	cmd := exec.Command(bin.path, bin.args(s.dir, "bound.conf", "daemon off")...)
+	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	ended := make(chan error, 1)
+	if err := startBound(cmd, ended); err != nil {
+		t.Fatal(err)
+	}
+	s.stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGQUIT)
+		<-ended
+		if strings.Contains(log.String(), "[error]") || strings.Contains(log.String(), "[emerg]") || t.Failed() {
+			t.Errorf("nginx said:\n%s", log)
+		}
+	})
+	t.Cleanup(s.stop)
+	s.reload = func() { _ = cmd.Process.Signal(syscall.SIGHUP) }
+	testenv.Eventually(t, 10*time.Second, "nginx answers", func() bool { return s.get("/has-resty") != "" })
+	return s
+}
+
+func (s *boundServer) get(path string) string {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + s.address + path)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	out, _ := io.ReadAll(response.Body)
+	return string(out)
+}
+
+// flood sends requests for so long, from as many connections, each as fast as it is answered. Nobody counts the answers: the log has what was decided.
+func (s *boundServer) flood(path string, length time.Duration) {
+	if wrk, err := exec.LookPath("wrk"); err == nil && length >= time.Second {
+		seconds := strconv.Itoa(int(length / time.Second))
+		if out, err := exec.Command(wrk, "-t1", "-c48", "-d"+seconds+"s", "http://"+s.address+path).CombinedOutput(); err != nil {
+			s.t.Fatalf("wrk: %v\n%s", err, out)
+		}
+		return
+	}
+	end := time.Now().Add(length)
+	var clients sync.WaitGroup
+	for range 24 {
+		clients.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for time.Now().Before(end) {
+				if response, err := client.Get("http://" + s.address + path); err == nil {
+					_, _ = io.Copy(io.Discard, response.Body)
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// decisions are those that the log has since the last call, in the order in which they were made.
+func (s *boundServer) decisions() []decision {
+	s.t.Helper()
+	file, err := os.Open(filepath.Join(s.dir, "logs/bound.log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer file.Close()
+	var all []decision
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		verdict, rest, _ := strings.Cut(lines.Text(), " ")
+		at, worker, _ := strings.Cut(rest, " ")
+		if verdict == "" {
+			continue // the client was gone before it was asked for anything
+		}
+		d := decision{allowed: verdict == "allow"}
+		d.at, _ = strconv.ParseInt(at, 10, 64)
+		d.worker, _ = strconv.Atoi(worker)
+		if verdict != "allow" && verdict != "deny" {
+			s.t.Fatalf("the log says %q", lines.Text())
+		}
+		all = append(all, d)
+	}
+	// Of several at one instant, those that pass came first.
+	slices.SortStableFunc(all, func(a, b decision) int {
+		if a.at != b.at || a.allowed == b.allowed {
+			return cmp.Compare(a.at, b.at)
+		}
+		return map[bool]int{true: -1, false: 1}[a.allowed]
+	})
+	return all
+}
+
+// judged is what a run came to.
+type judged struct {
+	admitted, asked int
+	seconds         float64
+	bound           float64 // for the whole run
+	fullest         float64 // of all intervals, how much of its burst + 1 the fullest has taken: above 1 the bound is broken
+	workers         int
+}
+
+// judge works out what a run came to, by the times of its decisions.
+func judge(all []decision, rate float64, burst int) judged {
+	j := judged{asked: len(all)}
+	first, last := all[0].at, all[len(all)-1].at
+	j.seconds = float64(last-first) / 1e6
+	j.bound = float64(int64(rate*j.seconds)) + float64(burst) + 1
+	workers := map[int]bool{}
+	lowest := 0.0 // of n - rate*t over the admitted, n counted from before the one at t
+	for _, d := range all {
+		if !d.allowed {
+			continue
+		}
+		workers[d.worker] = true
+		level := float64(j.admitted) - rate*float64(d.at-first)/1e6
+		if j.admitted == 0 || level < lowest {
+			lowest = level
+		}
+		j.admitted++
+		j.fullest = max(j.fullest, (level+1-lowest)/float64(burst+1))
+	}
+	j.workers = len(workers)
+	return j
+}
+
+// asModelled says where the model would have decided otherwise.
+func asModelled(all []decision, rate int64, burst int) error {
+	var b edgetest.Bucket
+	perMicro := big.NewRat(rate, 1e6)
+	for i, d := range all {
+		e, passes := b.Excess(perMicro, int64(burst), d.at)
+		if passes != d.allowed {
+			return fmt.Errorf("decision %d of %d, at %d us: the edge admits %v, and the model %v", i+1, len(all), d.at, d.allowed, passes)
+		}
+		if passes {
+			b.Store(e, d.at)
+		}
+	}
+	return nil
+}
+
+// The bound as a table: one hot key, far more load than the rate, several workers, a reload half-way. Every decision is the model's, so every interval
+// of the run keeps the bound. `make edge-bound` does all of it for 10 s each, and puts resty.limit.req beside it where that is installed.
+func TestTheBoundSideBySide(t *testing.T) {
+	length := 500 * time.Millisecond
+	if text := os.Getenv("SLUICE_BOUND_SECONDS"); text != "" {
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		length = time.Duration(seconds * float64(time.Second))
+	}
+	for _, workers := range []int{2, 4} {
+		for _, rate := range []int64{10, 1000, 20000} {
+			for _, burst := range []int{0, 10, 1000} {
+				if quick := workers == 2 && (rate == 1000 && burst == 10 || rate == 20000); length < time.Second && !quick {
+					continue
+				}
+				t.Run(fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst), func(t *testing.T) { sideBySide(t, workers, rate, burst, length) })
+			}
+		}
+	}
+}
+
+func sideBySide(t *testing.T, workers int, rate int64, burst int, length time.Duration) {
+	paths := []string{"/edge"}
+	if length >= time.Second {
+		paths = append(paths, "/alone")
+	}
+	for i := 0; i < len(paths); i++ {
+		s := startBoundServer(t, workers, float64(rate), burst)
+		if i == 0 && length >= time.Second && s.get("/has-resty") == "true" {
+			paths = append(paths, "/resty")
+		}
+		path := paths[i]
+		half := time.AfterFunc(length/2, s.reload)
+		began := time.Now()
+		s.flood(fmt.Sprintf("%s?rate=%d&burst=%d", path, rate, burst), length)
+		took := time.Since(began)
+		half.Stop()
+		s.stop()
+		all := s.decisions()
+		if len(all) == 0 {
+			t.Fatalf("%s: nothing was decided", path)
+		}
+		if path == "/resty" {
+			admitted := 0
+			for _, d := range all {
+				if d.allowed {
+					admitted++
+				}
+			}
+			bound := float64(rate)*took.Seconds() + float64(burst) + 1
+			t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f asked per s", path, admitted, bound, float64(admitted)/bound, float64(len(all))/took.Seconds())
+			continue
+		}
+		j := judge(all, float64(rate), burst)
+		t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f asked per s, fullest interval %.3f, %d workers", path, j.admitted, j.bound,
+			float64(j.admitted)/j.bound, float64(j.asked)/j.seconds, j.fullest, j.workers)
+		if float64(j.admitted) > j.bound || j.fullest > 1+1e-9 {
+			t.Errorf("%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)", path, j.admitted, j.bound, j.fullest)
+		}
+		// A share that nobody asks for in time is lost to whoever keeps the bound. With room for 50 ms, no pause of the machine is that long.
+		if length >= 5*time.Second && int64(burst) >= rate/20 && burst > 0 && float64(j.admitted) < 0.98*j.bound {
+			t.Errorf("%s: %d admitted, less than 0.98 of the bound of %.0f", path, j.admitted, j.bound)
+		}
+		if err := asModelled(all, rate, burst); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
