@@ -37,6 +37,12 @@ k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fail
 rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
 	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./internal/e2e
 
+edge-bound: install install-bench ## one hot key, 2 and 4 workers, rates and bursts for 10 s each, a reload half-way: admitted beside the bound (10 minutes)
+	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TheBoundSideBySide' ./nginx
+
+edge-memory: install ## how many buckets a zone of 100 MB holds, and the bytes of one in both edges
+	SLUICE_ZONE=100m $(GO) test -count=1 -v -timeout 10m -run 'WhatAZoneHolds|ABucketTakes' ./nginx ./gateway/limit
+
 edge-corpus: install ## a million generated decisions through both edges and the model: no difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
@@ -57,4 +63,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-corpus bench bench-edge memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus bench bench-edge memory fuzz smoke spike soak

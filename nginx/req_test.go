@@ -108,6 +108,22 @@ func TestTheLimiterAloneAnswersAsRestyLimitReqDoes(t *testing.T) {
 	}
 }
 
+// The documentation names the files that the module needs.
+func TestTheLimiterAloneLoadsWhatItSays(t *testing.T) {
+	got := startAlone(t).run(t, `
+		require "sluice.limit.req"
+		local names = {}
+		for name in pairs(package.loaded) do
+			if name:find("^sluice") then names[#names + 1] = name end
+		end
+		table.sort(names)
+		return table.concat(names, " ")
+	`)
+	if want := "sluice.clock sluice.limit.fraction sluice.limit.gcra sluice.limit.lock sluice.limit.req sluice.limit.zone"; got != want {
+		t.Errorf("it loads %s, want %s", got, want)
+	}
+}
+
 // resty.limit.traffic asks every limiter without committing, commits one after the other, and takes back what was committed when one refuses.
 func TestTheLimiterAloneCanBeCombined(t *testing.T) {
 	got := startAlone(t).run(t, `

@@ -174,12 +174,12 @@ func TestIPv6ClientsAreCountedByTheir64(t *testing.T) {
 
 // A zone that has no room: new clients are refused or let through as their rule says, and those that are counted stay counted.
 func TestAFullZoneDeniesNewClientsAndKeepsTheOldBuckets(t *testing.T) {
-	root := workingCopy(t)
+	root, status := workingCopy(t), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	rewrite(t, root+"/nginx/conf.d/20-lua.conf", "sluice_buckets 64m", "sluice_buckets 32k")
 	e := startEdge(t, `return { `+trusting+` rules = {
 		{ name = "strict",  key = "ip", rate = "1r/h", burst = 1, match = { path = "/strict" } },
 		{ name = "lenient", key = "ip", rate = "1r/h", burst = 1, match = { path = "/lenient" }, on_error = "allow" },
-	} }`, func(c *Config) { c.Root = root })
+	} }`, func(c *Config) { c.Root, c.Status = root, status })
 	if got := statuses(e.do("GET", "/strict", from("192.0.2.1")...), e.do("GET", "/strict", from("192.0.2.1")...)); got != "200 200" {
 		t.Fatalf("the first client: %s", got)
 	}
@@ -202,6 +202,15 @@ func TestAFullZoneDeniesNewClientsAndKeepsTheOldBuckets(t *testing.T) {
 	if entry := e.logged(1, 503)[0]; entry["verdict"] != "error" || entry["rule"] != "strict" || entry["reason"] != "no memory" {
 		t.Errorf("logged %v", entry)
 	}
+	testenv.Eventually(t, 5*time.Second, "both rules are counted for want of room", func() bool {
+		response, err := http.Get("http://" + status + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return strings.Contains(string(text), `requests_total{rule="strict",verdict="error"} 1`) && strings.Contains(string(text), `requests_total{rule="lenient",verdict="error"} 1`)
+	})
 }
 
 func TestAReloadKeepsBucketsAndTakesTheNewPolicy(t *testing.T) {
