@@ -180,7 +180,7 @@ func judge(all []decision, rate float64, burst int) judged {
 	j.seconds = float64(last-first) / 1e6
 	j.bound = float64(int64(rate*j.seconds)) + float64(burst) + 1
 	workers := map[int]bool{}
-	lowest := 0.0 // of n - rate*t over the admitted, n counted from before the one at t
+	lowest := 0.0                                   // of n - rate*t over the admitted, n counted from before the one at t
 	empty, before := float64(first), float64(first) // when the bucket is empty; the request before
 	for _, d := range all {
 		at := float64(d.at)
