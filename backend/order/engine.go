@@ -12,8 +12,9 @@ import (
 
 // engine is what PostgreSQL and SQLite do differently. The errors of an engine are classified: they wrap ErrRejected or sale.ErrUnavailable.
 type engine interface {
-	// insert writes the orders (valid, distinct, sorted by id) that are not rows yet and counts them in their sales, in one transaction.
-	insert(ctx context.Context, orders []sale.Order) (inserted int, err error)
+	// insert writes the orders (valid, distinct, sorted by id) that are not rows yet and counts them in their sales, in one transaction. It returns
+	// ErrStale when generation is neither 0 nor the present one.
+	insert(ctx context.Context, generation int64, orders []sale.Order) (inserted int, err error)
 	// within runs do in one transaction: one that writes, or a snapshot. An error of do undoes it and is returned as it is.
 	within(ctx context.Context, mode mode, do func(conn) error) error
 	// direct runs single statements that read.

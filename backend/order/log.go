@@ -2,9 +2,12 @@ package order
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"sluice/backend/sale"
 )
 
 type actorKey struct{}
@@ -19,6 +22,39 @@ func actorOf(ctx context.Context) string {
 		return actor
 	}
 	return "unknown"
+}
+
+type reasonKey struct{}
+
+// WithReason says why the changes made with this context are made; the desk log keeps it.
+func WithReason(ctx context.Context, reason string) context.Context {
+	return context.WithValue(ctx, reasonKey{}, reason)
+}
+
+// because is the reason of the context, to be written behind a detail.
+func because(ctx context.Context) string {
+	if reason, ok := ctx.Value(reasonKey{}).(string); ok && reason != "" {
+		return ": " + reason
+	}
+	return ""
+}
+
+// LastLog returns the last line of the desk log about a target with one of two actions, or sale.ErrNotFound.
+func (s *Store) LastLog(ctx context.Context, target, action, or string) (LogEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var e LogEntry
+	var at instant
+	err := one(ctx, s.engine.direct(), []any{&at, &e.Actor, &e.Action, &e.Target, &e.Detail},
+		"SELECT at, actor, action, target, detail FROM desk_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
+	if errors.Is(err, errNoRow) {
+		err = sale.ErrNotFound
+	}
+	if err != nil {
+		return LogEntry{}, fmt.Errorf("order: log of %s: %w", target, err)
+	}
+	e.At = at.Time
+	return e, nil
 }
 
 // LogEntry is one line of the desk log: who did what to which sale or order.

@@ -72,13 +72,18 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 // Locks are taken in one order by every batch, so two batches cannot wait for each other in a circle: order ids ascending (unnest keeps the order of the
 // arrays), then, because locked needs all of counted, sales ascending. A sale without the units breaks sales_not_oversold, and one that does not
 // exist is missing from updated.
+//
+// The generation is locked first, for sharing: it does not change until the batch is committed. A batch of another generation inserts nothing.
 const insertNew = `
-WITH holds AS MATERIALIZED (
+WITH present AS (
+    SELECT n FROM counters WHERE name = 'generation' FOR SHARE
+), holds AS MATERIALIZED (
     SELECT id, now() + hold_ms * interval '1 millisecond' AS due_at FROM sales WHERE id = ANY ($2) AND hold_ms > 0
 ), fresh AS (
     INSERT INTO orders (id, sale_id, buyer, nth, serial, due_at)
     SELECT o.*, (SELECT due_at FROM holds WHERE holds.id = o.sale_id)
     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[]) AS o (id, sale_id, buyer, nth, serial)
+    WHERE $6::bigint = 0 OR $6::bigint = (SELECT n FROM present)
     RETURNING sale_id
 ), counted AS (
     SELECT sale_id, count(*) AS n FROM fresh GROUP BY sale_id
@@ -87,14 +92,16 @@ WITH holds AS MATERIALIZED (
 ), updated AS (
     UPDATE sales SET sold = sales.sold + locked.n FROM locked WHERE locked.id = sales.id RETURNING sales.id
 )
-SELECT CASE WHEN (SELECT count(*) FROM updated) < (SELECT count(*) FROM counted)
+SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> (SELECT n FROM present)
+    THEN -1
+    WHEN (SELECT count(*) FROM updated) < (SELECT count(*) FROM counted)
     THEN sluice_reject('an order names an unknown sale')
     ELSE (SELECT coalesce(sum(n), 0)::bigint FROM counted) END`
 
 // insertMissing leaves alone what is a row.
 var insertMissing = strings.Replace(insertNew, "RETURNING sale_id", "ON CONFLICT (id) DO NOTHING RETURNING sale_id", 1)
 
-func (p *postgres) insert(ctx context.Context, orders []sale.Order) (inserted int, err error) {
+func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.Order) (inserted int, err error) {
 	n := len(orders)
 	ids, serials := make([]int64, n), make([]int64, n)
 	sales, buyers := make([]string, n), make([]string, n)
@@ -104,12 +111,15 @@ func (p *postgres) insert(ctx context.Context, orders []sale.Order) (inserted in
 	}
 	// ON CONFLICT makes an insert a quarter dearer (each row is confirmed by a record of its own in the log), and nearly all batches are new. One that is not
 	// fails, is undone, and is written again with care; the server logs a duplicate key then.
-	err = p.pool.QueryRow(ctx, insertNew, ids, sales, buyers, nths, serials).Scan(&inserted)
+	err = p.pool.QueryRow(ctx, insertNew, ids, sales, buyers, nths, serials, generation).Scan(&inserted)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == uniqueViolation {
-		err = p.pool.QueryRow(ctx, insertMissing, ids, sales, buyers, nths, serials).Scan(&inserted)
+		err = p.pool.QueryRow(ctx, insertMissing, ids, sales, buyers, nths, serials, generation).Scan(&inserted)
 	}
 	if err != nil {
 		return 0, classifyPostgres(err)
+	}
+	if inserted < 0 {
+		return 0, ErrStale
 	}
 	return inserted, nil
 }

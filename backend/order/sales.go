@@ -110,7 +110,7 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 		}
 		now.Switch = to
 		now.Version++
-		return record(ctx, db, actorOf(ctx), "sale."+switchAction[to], id, fmt.Sprintf("version %d", now.Version))
+		return record(ctx, db, actorOf(ctx), "sale."+switchAction[to], id, fmt.Sprintf("version %d", now.Version)+because(ctx))
 	})
 	if err != nil {
 		return sale.Sale{}, fmt.Errorf("order: set sale %s to %s: %w", id, to, err)

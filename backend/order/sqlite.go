@@ -114,7 +114,7 @@ func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	return sql.OpenDB(connector)
 }
 
-func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, error) {
+func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sale.Order) (int, error) {
 	tx, err := e.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, classifySQLite(err)
@@ -128,6 +128,15 @@ func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, er
 			err = ctx.Err()
 		}
 		return 0, classifySQLite(err)
+	}
+	if generation != 0 {
+		var present int64
+		if err := tx.QueryRowContext(steady, "SELECT n FROM counters WHERE name = 'generation'").Scan(&present); err != nil {
+			return fail(err)
+		}
+		if present != generation {
+			return 0, ErrStale
+		}
 	}
 	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
 	defer order.Close()

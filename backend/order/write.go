@@ -13,7 +13,7 @@ import (
 // Write stores accepted orders as rows with the status created, in one transaction, and counts them in their sales. An order that is a row already, cancelled
 // or not, is left alone and not counted again: the same batch may be written any number of times, by several workers at once.
 //
-// With ErrRejected some order of the batch is at fault, and nothing was written; to find which, write the halves. There is one exception: when an order's
+// With ErrStale (see AtGeneration) nothing was written. With ErrRejected some order of the batch is at fault, and nothing was written; to find which, write the halves. There is one exception: when an order's
 // id belongs to a row of other content, the rest of the batch may have been written.
 func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 	batch, err := prepare(orders)
@@ -25,7 +25,7 @@ func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	inserted, err := s.engine.insert(ctx, batch)
+	inserted, err := s.engine.insert(ctx, generationOf(ctx), batch)
 	if err == nil && inserted < len(batch) {
 		err = s.compare(ctx, batch)
 	}

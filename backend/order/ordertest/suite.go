@@ -37,6 +37,11 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 		{"WriteNeverOversellsConcurrently", writeRace},
 		{"WriteCancelledAtAnyInstantIsAllOrNothing", writeInterrupted},
 
+		{"WriteOfAnOlderGenerationIsRefused", writeStale},
+		{"GenerationIsABarrier", generationIsABarrier},
+		{"JournalsAreHeardOf", journals},
+		{"WhySaleIsPaused", pauseReason},
+
 		{"CancelDead", cancelDead},
 		{"CancelDeadFreesThePlace", cancelDeadFreesPlace},
 		{"CancelDeadAgainstWriteHasOneWinner", cancelDeadRace},
