@@ -45,7 +45,19 @@ type Admitter struct {
 	script *redis.Script
 	keys   keyCache
 	groups groups
+	record Recorder
 }
+
+// Recorder writes down accepted orders before their buyers are told, should Redis lose them (rebuild.Keeper).
+type Recorder interface {
+	// Generation is asked before Redis is.
+	Generation() int64
+	// Record is told what was accepted then. When it fails, the orders are accepted all the same.
+	Record(generation int64, orders []sale.Order)
+}
+
+// RecordTo makes the Admitter write down what it accepts. It must be called before the first Admit.
+func (a *Admitter) RecordTo(r Recorder) { a.record = r }
 
 // decideTimeout bounds a group's stay in Redis, and before that the wait for its turn.
 const decideTimeout = time.Second

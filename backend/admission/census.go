@@ -2,8 +2,11 @@ package admission
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,9 +28,10 @@ type Census struct {
 	Delayed  []keyspace.Message
 	Leased   []keyspace.Message
 	Dead     []keyspace.Message
+	Unbacked []keyspace.Message // dead letters that hold no unit
 }
 
-// InFlight calls yield for every order in the census.
+// InFlight calls yield for every order in the census that holds a unit.
 func (c *Census) InFlight(yield func(keyspace.Message)) {
 	for _, place := range [][]keyspace.Message{c.Ready, c.Delayed, c.Leased, c.Dead} {
 		for _, m := range place {
@@ -36,91 +40,236 @@ func (c *Census) InFlight(yield func(keyspace.Message)) {
 	}
 }
 
-// censusTimeout bounds one census. A client that gives up earlier and asks again holds Redis up twice, and learns nothing.
-const censusTimeout = 20 * time.Second
-
-// TakeCensus counts the orders of one sale. It reads the lane's whole queue in one script, which holds Redis up by roughly a second per million
-// queued orders, and so it waits longer for its answer than other calls do. An error wraps sale.ErrUnavailable.
+// TakeCensus counts the orders of one sale; see TakeCensuses.
 func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
+	all, err := s.TakeCensuses(ctx, s.space.LaneOf(id), []string{id})
+	if err != nil {
+		return Census{}, err
+	}
+	return *all[id], nil
+}
+
+const (
+	censusTimeout = 20 * time.Second
+	copiesLast    = time.Minute // longer than a census may take: one that dies leaves nothing behind
+	censusChunk   = 2000        // messages read at once: about a millisecond of Redis's time
+)
+
+// TakeCensuses counts the orders of several sales of one lane, all at the same instant. Redis copies the lane's queue at that instant, which holds it up by some
+// 40 ms per million queued orders and takes their memory once more; the copies are then read in small pieces, and removed. An error wraps sale.ErrUnavailable.
+func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
 	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
 	defer cancel()
-	var client redis.Scripter = s.client
+	var patient redis.Scripter = s.client
 	if c, ok := s.client.(*redis.Client); ok {
-		client = c.WithTimeout(censusTimeout) // shares c's connections, not its read timeout
+		patient = c.WithTimeout(censusTimeout) // shares c's connections, not its read timeout
 	}
-	lane := s.space.LaneOf(id)
 	for range 20 { // a batch that is leased in between makes the script answer "stale"
 		batches, err := s.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
 		if err != nil {
-			return Census{}, unavailable("census of "+id, err)
+			return nil, unavailable("census", err)
 		}
-		keys := []string{lane.Sale(id), lane.Stock(id), lane.Ready(), lane.Delayed(), lane.DeadLetters(), lane.Leases(), lane.Returns(id)}
-		for _, b := range batches {
-			keys = append(keys, lane.Batch(b))
-		}
-		f, err := s.census.Run(ctx, client, keys, id, lane.BatchPrefix()).StringSlice()
+		shot := newSnapshot(lane, len(batches), len(ids))
+		f, err := s.snapshot.Run(ctx, patient, shot.keys(batches, ids), lane.BatchPrefix(), copiesLast.Milliseconds(), len(batches)).StringSlice()
 		if err != nil {
-			return Census{}, unavailable("census of "+id, err)
+			return nil, unavailable("census", err)
 		}
 		if len(f) == 1 {
 			continue
 		}
-		c, err := parseCensus(f)
-		if err != nil {
-			return Census{}, unavailable("census of "+id, err)
+		censuses, err := parseCounts(ids, f)
+		if err == nil {
+			err = shot.read(ctx, s.client, func(place place, m keyspace.Message) {
+				if c := censuses[m.SaleID]; c != nil {
+					c.add(place, m)
+				}
+			})
 		}
-		return c, nil
+		if err == nil {
+			err = shot.readReturns(ctx, s.client, ids, censuses)
+		}
+		shot.remove(ctx, s.client)
+		if err != nil {
+			return nil, unavailable("census", err)
+		}
+		return censuses, nil
 	}
-	return Census{}, unavailable("census of "+id, errors.New("the queue moves too fast; try again"))
+	return nil, unavailable("census", errors.New("the queue moves too fast; try again"))
 }
 
-func parseCensus(f []string) (Census, error) {
-	var c Census
-	if len(f) < 3 || len(f)%2 == 0 {
-		return c, fmt.Errorf("the script answered %d fields", len(f))
+func parseCounts(ids, f []string) (map[string]*Census, error) {
+	if len(f) != 4*len(ids) {
+		return nil, fmt.Errorf("the script answered %d fields about %d sales", len(f), len(ids))
 	}
-	if f[0] != "" && f[1] != "" {
+	censuses := make(map[string]*Census, len(ids))
+	for i, id := range ids {
+		c := &Census{}
+		censuses[id] = c
+		fields := f[4*i : 4*i+4]
+		if fields[0] == "" || fields[1] == "" {
+			continue
+		}
 		c.Loaded = true
-		for i, to := range []*int64{&c.Stock, &c.Left, &c.Accepted} {
-			n, err := strconv.ParseInt(f[i], 10, 64)
+		for j, to := range []*int64{&c.Stock, &c.Left, &c.Accepted, &c.Returned} {
+			n, err := strconv.ParseInt(fields[j], 10, 64)
 			if err != nil {
-				return c, fmt.Errorf("field %d is %q", i, f[i])
+				return nil, fmt.Errorf("field %d of sale %s is %q", j, id, fields[j])
 			}
 			*to = n
 		}
 	}
-	for i := 3; i < len(f); i += 2 {
-		switch f[i] {
-		case "n":
-			n, err := strconv.ParseInt(f[i+1], 10, 64)
-			if err != nil {
-				return c, fmt.Errorf("field %d is %q", i+1, f[i+1])
-			}
-			c.Returned = n
-			continue
-		case "b":
-			id, err := sale.ParseOrderID(f[i+1])
-			if err != nil {
-				return c, fmt.Errorf("field %d is %q", i+1, f[i+1])
-			}
-			c.Given = append(c.Given, id)
-			continue
-		}
-		m, err := keyspace.DecodeMessage(f[i+1])
-		if err != nil {
-			continue // not an order of ours: the worker buries it
-		}
-		switch f[i] {
-		case "r":
-			c.Ready = append(c.Ready, m)
-		case "w":
-			c.Delayed = append(c.Delayed, m)
-		case "l":
-			c.Leased = append(c.Leased, m)
-		case "d":
-			m.Status = sale.StatusDead
-			c.Dead = append(c.Dead, m)
+	return censuses, nil
+}
+
+// place is where a message is.
+type place int
+
+const (
+	ready place = iota
+	delayed
+	leased
+	dead
+	unbacked
+)
+
+func (c *Census) add(p place, m keyspace.Message) {
+	switch p {
+	case ready:
+		c.Ready = append(c.Ready, m)
+	case delayed:
+		c.Delayed = append(c.Delayed, m)
+	case leased:
+		c.Leased = append(c.Leased, m)
+	case dead:
+		m.Status = sale.StatusDead
+		c.Dead = append(c.Dead, m)
+	case unbacked:
+		m.Status = sale.StatusDead
+		c.Unbacked = append(c.Unbacked, m)
+	}
+}
+
+// snapshot names the copies of a lane's queue at one instant.
+type snapshot struct {
+	lane                    keyspace.Lane
+	ready, delayed, letters string
+	batches, returns        []string
+}
+
+func newSnapshot(lane keyspace.Lane, batches, sales int) *snapshot {
+	name := rand.Text()
+	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), letters: lane.Copy(name, "letters")}
+	for i := range batches {
+		s.batches = append(s.batches, lane.Copy(name, "batch"+strconv.Itoa(i)))
+	}
+	for i := range sales {
+		s.returns = append(s.returns, lane.Copy(name, "returns"+strconv.Itoa(i)))
+	}
+	return s
+}
+
+func (s *snapshot) keys(batches, sales []string) []string {
+	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.letters}
+	for i, b := range batches {
+		keys = append(keys, s.lane.Batch(b), s.batches[i])
+	}
+	for i, id := range sales {
+		keys = append(keys, s.lane.Sale(id), s.lane.Stock(id), s.lane.Returns(id), s.returns[i])
+	}
+	return keys
+}
+
+// read calls each for every message, in pieces. Texts that are no messages are left to the worker, which buries them.
+func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, each func(place, keyspace.Message)) error {
+	list := func(p place, key string) error {
+		return pages(func(from, to int64) ([]string, error) { return client.LRange(ctx, key, from, to).Result() }, p, each)
+	}
+	if err := list(ready, s.ready); err != nil {
+		return err
+	}
+	if err := pages(func(from, to int64) ([]string, error) { return client.ZRange(ctx, s.delayed, from, to).Result() }, delayed, each); err != nil {
+		return err
+	}
+	for _, key := range s.batches {
+		if err := list(leased, key); err != nil {
+			return err
 		}
 	}
-	return c, nil
+	seen := map[sale.OrderID]bool{}
+	return ScanLetters(ctx, client, s.letters, func(m keyspace.Message, backed, _ bool) {
+		if seen[m.ID] {
+			return
+		}
+		seen[m.ID] = true
+		if backed {
+			each(dead, m)
+		} else {
+			each(unbacked, m)
+		}
+	})
+}
+
+func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient, ids []string, censuses map[string]*Census) error {
+	for i, saleID := range ids {
+		for cursor := uint64(0); ; {
+			fields, next, err := client.HScan(ctx, s.returns[i], cursor, "", censusChunk).Result()
+			if err != nil {
+				return err
+			}
+			for at := 0; at < len(fields); at += 2 {
+				if id, err := sale.ParseOrderID(fields[at]); err == nil {
+					censuses[saleID].Given = append(censuses[saleID].Given, id)
+				}
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
+	ctx = context.WithoutCancel(ctx)
+	_ = client.Unlink(ctx, slices.Concat([]string{s.ready, s.delayed, s.letters}, s.batches, s.returns)...).Err() // else they expire
+}
+
+func pages(read func(from, to int64) ([]string, error), p place, each func(place, keyspace.Message)) error {
+	for from := int64(0); ; from += censusChunk {
+		texts, err := read(from, from+censusChunk-1)
+		if err != nil {
+			return err
+		}
+		for _, text := range texts {
+			if m, err := keyspace.DecodeMessage(text); err == nil {
+				each(p, m)
+			}
+		}
+		if len(texts) < censusChunk {
+			return nil
+		}
+	}
+}
+
+// ScanLetters calls each for every dead letter of an order in the hash key; backed tells whether it holds a unit, cancelling whether somebody has begun to
+// cancel it. A letter can come twice; one that comes or goes meanwhile may be missed.
+func ScanLetters(ctx context.Context, client redis.UniversalClient, key string, each func(m keyspace.Message, backed, cancelling bool)) error {
+	for cursor := uint64(0); ; {
+		fields, next, err := client.HScan(ctx, key, cursor, "", censusChunk).Result()
+		if err != nil {
+			return err
+		}
+		for i := 1; i < len(fields); i += 2 {
+			var letter struct{ State, Message, Unit string }
+			if json.Unmarshal([]byte(fields[i]), &letter) != nil {
+				continue
+			}
+			if m, err := keyspace.DecodeMessage(letter.Message); err == nil {
+				each(m, letter.Unit != "none", letter.State == "cancelling")
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
 }

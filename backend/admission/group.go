@@ -158,6 +158,10 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 		keys = append(keys, lane.Dedup(r.Buyer, r.Key))
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
+	var generation int64
+	if a.record != nil {
+		generation = a.record.Generation()
+	}
 	text, err := a.script.Run(ctx, a.client, keys, args...).Text()
 	rest := text
 	for i, w := range group {
@@ -173,5 +177,22 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 		}
 		w.decision, w.err = parseDecision(answer, w.id)
 		rest = after
+	}
+	a.writeDown(saleID, generation, group)
+}
+
+// writeDown records what a group has bought, all of it at once.
+func (a *Admitter) writeDown(saleID string, generation int64, group []*waiter) {
+	if a.record == nil {
+		return
+	}
+	var accepted []sale.Order
+	for _, w := range group {
+		if w.err == nil && w.decision.Outcome == sale.Accepted {
+			accepted = append(accepted, sale.Order{ID: w.id, SaleID: saleID, Buyer: w.request.Buyer})
+		}
+	}
+	if len(accepted) > 0 {
+		a.record.Record(generation, accepted)
 	}
 }

@@ -60,11 +60,14 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(
 			return err
 		}
 	}
-	keys := []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales(), lane.Buyers(def.ID), lane.Returns(def.ID)}
-	args := append(definition(def), def.Stock-held, accepted, def.ID, len(buyers))
+	keys := []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales(), lane.Buyers(def.ID), lane.Returns(def.ID), lane.Epoch()}
+	args := append(definition(def), def.Stock-held, accepted, def.ID, len(buyers), s.onlyVerified)
 	answer, err := s.load.Run(ctx, s.client, keys, append(args, given...)...).Text()
-	if err == nil && answer == "lost" {
+	switch {
+	case err == nil && answer == "lost":
 		err = errors.New("its buyers vanished meanwhile: Redis was emptied")
+	case err == nil && answer == "unverified":
+		err = errors.New("the data in Redis is not verified")
 	}
 	if err != nil {
 		return unavailable("load "+def.ID, err)

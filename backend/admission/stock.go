@@ -27,20 +27,27 @@ type View struct {
 
 // Stock keeps the sales that Admit reads. SQL is the truth about them; Redis is made from it. It is safe for concurrent use.
 type Stock struct {
-	client redis.UniversalClient
-	space  keyspace.Space
-	sync   *redis.Script
-	load   *redis.Script
-	view   *redis.Script
-	census *redis.Script
-	give   *redis.Script
+	client       redis.UniversalClient
+	space        keyspace.Space
+	sync         *redis.Script
+	load         *redis.Script
+	view         *redis.Script
+	snapshot     *redis.Script
+	give         *redis.Script
+	onlyVerified int
+}
+
+// OnlyVerified makes Load refuse a Redis that no rebuild has verified. Without it, as in tests of parts, any will do.
+func (s *Stock) OnlyVerified() *Stock {
+	s.onlyVerified = 1
+	return s
 }
 
 // NewStock makes a Stock.
 func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 	return &Stock{
 		client: client, space: space,
-		sync: redisscript.Load("sync"), load: redisscript.Load("load"), view: redisscript.Load("view"), census: redisscript.Load("census"),
+		sync: redisscript.Load("sync"), load: redisscript.Load("load"), view: redisscript.Load("view"), snapshot: redisscript.Load("snapshot"),
 		give: redisscript.Load("give_back"),
 	}
 }

@@ -73,6 +73,22 @@ func (l Lane) DeadLetters() string { return l.key("dead:letters") }
 // Wake (list) holds at most one token, on which idle workers block.
 func (l Lane) Wake() string { return l.key("wake") }
 
+// Epoch (hash) says which Redis this is: run_id of the server whose data was verified, the generation it was verified as, the fence of the last rebuild
+// that began, and rebuilding while one is under way. A Redis that comes back with other data has another run_id, or none here.
+func (l Lane) Epoch() string { return l.key("epoch") }
+
+// RebuildLock (string) is held by the process that rebuilds this lane.
+func (l Lane) RebuildLock() string { return l.key("rebuild:lock") }
+
+// RebuildReady (list) is the queue as a rebuild puts it together, before it takes the place of Ready.
+func (l Lane) RebuildReady() string { return l.key("rebuild:ready") }
+
+// AuditLock (string) is held by the process whose turn it is to audit the sales of this lane.
+func (l Lane) AuditLock() string { return l.key("audit:lock") }
+
+// Copy is where a part of the lane is copied to, to be read in peace. It expires.
+func (l Lane) Copy(snapshot, part string) string { return l.key("copy:" + snapshot + ":" + part) }
+
 // Sales (set) holds the ids of the sales loaded in this lane.
 func (l Lane) Sales() string { return l.key("sales") }
 

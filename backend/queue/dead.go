@@ -135,18 +135,30 @@ func notDead(id sale.OrderID) error {
 	return fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 }
 
-// RetryDead puts a dead order back at the front of the queue as if it had never failed. It returns sale.ErrNotFound, or
-// sale.ErrConflict while somebody cancels it.
+// RetryDead puts a dead order back at the front of the queue as if it had never failed; an unbacked one takes a unit and a place first. It returns
+// sale.ErrNotFound, or sale.ErrConflict while somebody cancels it or when there is no unit or place for it.
 func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
+	letter, err := l.DeadLetter(ctx, id)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Ready(), l.lane.Wake(), l.lane.Attempts(), l.lane.Crashes()}
+	saleID := letter.Message.SaleID
+	keys := []string{
+		l.lane.Dead(), l.lane.DeadLetters(), l.lane.Ready(), l.lane.Wake(), l.lane.Attempts(), l.lane.Crashes(), l.lane.Epoch(),
+		l.lane.Sale(saleID), l.lane.Stock(saleID), l.lane.Buyers(saleID),
+	}
 	n, err := l.deadRetry.Run(ctx, l.client, keys, id.String()).Int()
 	switch {
 	case err != nil:
 		return wrap("retry", err)
 	case n == 0:
 		return notDead(id)
+	case n == -2:
+		return fmt.Errorf("there is no unit left for order %s; restock its sale first: %w", id, sale.ErrConflict)
+	case n == -3:
+		return fmt.Errorf("the buyer of order %s holds other orders in its place: %w", id, sale.ErrConflict)
 	case n < 0:
 		return fmt.Errorf("dead letter %s is being cancelled: %w", id, sale.ErrConflict)
 	}
@@ -158,7 +170,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	text, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.lane.DeadLetters()}, id.String()).Text()
+	text, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.lane.DeadLetters(), l.lane.Epoch()}, id.String()).Text()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
@@ -178,7 +190,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool)
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	saleID := letter.Message.SaleID
-	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID)}
+	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.Epoch()}
 	back := 0
 	if giveBack {
 		back = 1

@@ -39,5 +39,5 @@ func unavailable(err error) bool {
 			return true
 		}
 	}
-	return redis.HasErrorPrefix(err, "BUSY") || redis.HasErrorPrefix(err, "MISCONF")
+	return redis.HasErrorPrefix(err, "BUSY") || redis.HasErrorPrefix(err, "HELD") || redis.HasErrorPrefix(err, "MISCONF")
 }

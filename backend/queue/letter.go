@@ -21,6 +21,7 @@ type letterJSON struct {
 	History string `json:"history"` // lines of: ms, tab, reason
 	Crashes string `json:"crashes"`
 	Died    string `json:"died"` // ms
+	Unit    string `json:"unit"` // none: see DeadLetter.Unbacked; empty: one
 }
 
 // decodeLetter never fails: what cannot be read is shown as it is, because a letter that nobody can see is a lost order.
@@ -31,7 +32,7 @@ func decodeLetter(key, text string) DeadLetter {
 	}
 	d := DeadLetter{
 		Key: key, Raw: j.Raw, Reason: j.Reason, History: decodeHistory(j.History),
-		DiedAt: decodeMillis(j.Died), Cancelling: j.State == "cancelling",
+		DiedAt: decodeMillis(j.Died), Cancelling: j.State == "cancelling", Unbacked: j.Unit == "none",
 	}
 	d.Crashes, _ = strconv.Atoi(j.Crashes)
 	m, err := keyspace.DecodeMessage(j.Message)

@@ -68,7 +68,7 @@ func (l *List) Push(ctx context.Context, messages ...Message) error {
 func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.push.Run(ctx, l.client, []string{l.lane.Ready(), l.lane.Wake()}, texts...).Err()
+	return l.push.Run(ctx, l.client, []string{l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}, texts...).Err()
 }
 
 // Wait blocks until there may be something to take (true), or until timeout has passed (false). From half a second on, timeout is rounded up to

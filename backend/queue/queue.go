@@ -61,7 +61,7 @@ type Attempt struct {
 	Reason string
 }
 
-// DeadLetter is a message that failed too often. It still holds its unit of the sale's stock.
+// DeadLetter is a message that failed too often. It still holds its unit of the sale's stock, unless it is unbacked.
 type DeadLetter struct {
 	Key        string  // its name in the queue: the order id, or raw:<hash> for a text that is no message
 	Message    Message // zero when Raw is set
@@ -71,6 +71,7 @@ type DeadLetter struct {
 	Crashes    int       // how often its lease ran out
 	DiedAt     time.Time // millisecond precision, UTC
 	Cancelling bool      // somebody has begun to cancel it; it cannot be retried any more
+	Unbacked   bool      // it holds no unit and no place: Redis had lost the order, and others had them when it was found again
 }
 
 // DeadQuery asks for one page of dead letters, the longest dead first.

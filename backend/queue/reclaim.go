@@ -31,7 +31,7 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 func (l *List) promoteDue(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.promote.Run(ctx, l.client, []string{l.lane.Delayed(), l.lane.Ready(), l.lane.Wake()}, MaxBatch).Err()
+	return l.promote.Run(ctx, l.client, []string{l.lane.Delayed(), l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}, MaxBatch).Err()
 }
 
 func (l *List) expiredLeases(ctx context.Context, limit int) ([]string, error) {
@@ -46,7 +46,7 @@ func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	defer cancel()
 	keys := []string{
 		l.lane.Leases(), l.lane.Batch(id), l.lane.Ready(), l.lane.Wake(),
-		l.lane.Attempts(), l.lane.Crashes(), l.lane.Dead(), l.lane.DeadLetters(),
+		l.lane.Attempts(), l.lane.Crashes(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(),
 	}
 	return l.reclaim.Run(ctx, l.client, keys, id, l.cfg.MaxCrashes).Int()
 }

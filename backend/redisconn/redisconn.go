@@ -18,9 +18,22 @@ const (
 	IOTimeout   = time.Second
 )
 
+// Option changes how Open opens a client.
+type Option func(*redis.Options)
+
+// OnConnect is asked about every new connection; an error closes it and is the answer to the command that needed it.
+func OnConnect(check func(ctx context.Context, cn *redis.Conn) error) Option {
+	return func(o *redis.Options) { o.OnConnect = check }
+}
+
+// Patient waits longer for each answer, for work that may take Redis a while.
+func Patient(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = patience, patience }
+
+const patience = 20 * time.Second
+
 // Open makes a client from a URL: redis://[user:password@]host:port/db, or rediss:// for TLS. It does not connect yet. The error never shows a
 // password. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
-func Open(url string) (*redis.Client, error) {
+func Open(url string, options ...Option) (*redis.Client, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("bad Redis URL: want redis://[user:password@]host:port/db")
@@ -32,6 +45,9 @@ func Open(url string) (*redis.Client, error) {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = 1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	for _, option := range options {
+		option(o)
+	}
 	return redis.NewClient(o), nil
 }
 

@@ -10,6 +10,7 @@
 --      5 delayed   zset  messages by due time, ms
 --      6 dead      zset  dead order ids by time of death, ms
 --      7 letters   hash  order id -> why it died, JSON
+--      8 epoch     hash  rebuilding: the lane is held
 -- ARGV 1 batch id
 --      2 failures after which a message dies
 --      3 backoff after the first failure, ms; it doubles with every further one
@@ -17,9 +18,12 @@
 --      then for each failed message: order id, "1" if it must die now, millionths of the backoff to wait, reason in one line
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
-local leases, batch, attempts, crashes, delayed, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local leases, batch, attempts, crashes, delayed, dead, letters, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local id, max_attempts, base, cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 if not redis.call('ZSCORE', leases, id) then
   return 0
 end

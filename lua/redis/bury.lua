@@ -6,14 +6,18 @@
 --      2 batch    list  the batch
 --      3 dead     zset  dead order ids by time of death, ms
 --      4 letters  hash  order id -> why it died, JSON
+--      5 epoch    hash  rebuilding: the lane is held
 -- ARGV 1 batch id
 --      2 reason
 --      then for each text: the text, and the same in base64 (JSON cannot hold every byte)
 -- Answers the number of messages that the batch still holds, or -1: it is not leased any more, and nothing was changed.
 
-local leases, batch, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local leases, batch, dead, letters, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, reason = ARGV[1], ARGV[2]
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 if not redis.call('ZSCORE', leases, id) then
   return -1
 end

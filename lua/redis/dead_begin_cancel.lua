@@ -1,12 +1,16 @@
 -- dead_begin_cancel: mark a dead order as being cancelled; from then on it cannot be retried. Done twice, it answers twice.
 --
 -- KEYS 1 letters  hash  order id -> why it died, JSON
+--      2 epoch    hash  rebuilding: the lane is held
 -- ARGV 1 order id
 -- Answers the letter, or an empty string: there is none.
 
-local letters = KEYS[1]
+local letters, epoch = KEYS[1], KEYS[2]
 local id = ARGV[1]
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 local text = redis.call('HGET', letters, id)
 if not text then
   return ''

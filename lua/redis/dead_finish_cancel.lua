@@ -8,21 +8,27 @@
 --      2 letters  hash    order id -> why it died, JSON
 --      3 stock    string  units left of the sale
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
+--      5 epoch    hash    rebuilding: the lane is held
 -- ARGV 1 order id
 --      2 buyer
 --      3 "1": give the unit and the place back
 -- Answers 1, 0: there is no such dead letter, or -1: its cancelling was never begun.
 
-local dead, letters, stock, buyers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local dead, letters, stock, buyers, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 local text = redis.call('HGET', letters, id)
 if not text then
   return 0
 end
-if cjson.decode(text).state ~= 'cancelling' then
+local letter = cjson.decode(text)
+if letter.state ~= 'cancelling' then
   return -1
 end
+give_back = give_back and letter.unit ~= 'none' -- see adopt.lua
 redis.call('ZCARD', dead) -- fails before anything is written, should the key be of another type
 
 local loaded, places, held = false, nil, 0

@@ -1,17 +1,25 @@
--- dead_retry: put a dead order back at the front of the queue, with its failures and crashes forgotten.
+-- dead_retry: put a dead order back at the front of the queue, with its failures and crashes forgotten. One that holds no unit takes one first.
 --
--- KEYS 1 dead      zset  dead order ids by time of death, ms
---      2 letters   hash  order id -> why it died, JSON
---      3 ready     list  newest left; its front is its right end
---      4 wake      list  at most one token
---      5 attempts  hash  order id -> failures
---      6 crashes   hash  order id -> leases that ran out
+-- KEYS 1 dead      zset    dead order ids by time of death, ms
+--      2 letters   hash    order id -> why it died, JSON
+--      3 ready     list    newest left; its front is its right end
+--      4 wake      list    at most one token
+--      5 attempts  hash    order id -> failures
+--      6 crashes   hash    order id -> leases that ran out
+--      7 epoch     hash    rebuilding: the lane is held
+--      8 sale      hash    the order's sale: per_buyer, accepted
+--      9 stock     string  units left
+--     10 buyers    hash    buyer -> order ids by place, comma-separated
 -- ARGV 1 order id
--- Answers 1, 0: there is no such dead letter, or -1: it is being cancelled.
+-- Answers 1, 0: there is no such dead letter, -1: it is being cancelled, -2: there is no unit for it, or -3: its buyer has no place for it.
 
-local dead, letters, ready, wake, attempts, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local dead, letters, ready, wake, attempts, crashes, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local sale, stock, buyers = KEYS[8], KEYS[9], KEYS[10]
 local id = ARGV[1]
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 local text = redis.call('HGET', letters, id)
 if not text then
   return 0
@@ -26,11 +34,47 @@ redis.call('HLEN', attempts)
 redis.call('HLEN', crashes)
 local token = redis.call('LLEN', wake)
 
+local message = letter.message
+local buyer, places, serial
+if letter.unit == 'none' then
+  local def = redis.call('HMGET', sale, 'per_buyer', 'accepted')
+  local left = tonumber(redis.call('GET', stock) or '') or 0
+  if not def[1] or not def[2] or left < 1 then
+    return -2
+  end
+  local sale_id
+  sale_id, buyer = string.match(message, '^%d+ (%S+) %d+ %d+ (.+)$')
+  local held = redis.call('HGET', buyers, buyer) or ''
+  local nth, count, n = nil, 0, 0
+  places = {}
+  for place in string.gmatch(held .. ',', '([^,]*),') do
+    n = n + 1
+    places[n] = place
+    if place ~= '' then
+      count = count + 1
+    else
+      nth = nth or n
+    end
+  end
+  if count >= tonumber(def[1]) then
+    return -3
+  end
+  nth = nth or n + 1
+  places[nth] = id
+  serial = string.format('%d', tonumber(def[2]) + 1)
+  message = id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. serial .. ' ' .. buyer
+end
+
 redis.call('ZREM', dead, id)
 redis.call('HDEL', letters, id)
 redis.call('HDEL', attempts, id)
 redis.call('HDEL', crashes, id)
-redis.call('RPUSH', ready, letter.message)
+if places then
+  redis.call('HSET', sale, 'accepted', serial)
+  redis.call('DECR', stock)
+  redis.call('HSET', buyers, buyer, table.concat(places, ','))
+end
+redis.call('RPUSH', ready, message)
 if token == 0 then
   redis.call('LPUSH', wake, '1')
 end

@@ -11,14 +11,18 @@
 --      6 crashes   hash  order id -> leases that ran out
 --      7 dead      zset  dead order ids by time of death, ms
 --      8 letters   hash  order id -> why it died, JSON
+--      9 epoch     hash  rebuilding: the lane is held
 -- ARGV 1 batch id
 --      2 crashes from which on a message travels alone
 -- Answers the number of messages taken back, dead ones included, or -1: the lease has not run out, or there is none.
 
 local leases, batch, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local attempts, crashes, dead, letters = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local attempts, crashes, dead, letters, epoch = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local id, max_crashes = ARGV[1], tonumber(ARGV[2])
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local deadline = redis.call('ZSCORE', leases, id)

@@ -4,12 +4,16 @@
 --      2 batch   list  the batch, oldest left
 --      3 ready   list  newest left; the messages go back to its front, which is its right end
 --      4 wake    list  at most one token
+--      5 epoch   hash  rebuilding: the lane is held
 -- ARGV 1 batch id
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
-local leases, batch, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local leases, batch, ready, wake, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[1]
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 if not redis.call('ZSCORE', leases, id) then
   return 0
 end

@@ -12,6 +12,7 @@
 --      6 previous  list  the batch to acknowledge (the new batch again when there is none)
 --      7 attempts  hash  order id -> failures
 --      8 crashes   hash  order id -> leases that ran out
+--      9 epoch     hash  rebuilding: the lane is held
 -- ARGV 1 most messages to take, 1 to 1000
 --      2 how long the lease lasts, ms
 --      3 id of the new batch
@@ -20,9 +21,12 @@
 -- Answers the messages, oldest first, and last "ok", or "lost": the batch to acknowledge was not leased any more.
 
 local ready, delayed, leases, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local batch, previous, attempts, crashes = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local batch, previous, attempts, crashes, epoch = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local max, lease_ms, id, previous_id, max_crashes = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
+if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+  return redis.error_reply('HELD this lane is being rebuilt')
+end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 

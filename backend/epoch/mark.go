@@ -1,0 +1,95 @@
+package epoch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+)
+
+// Mark is what a lane of Redis says about itself. The zero value is an empty Redis.
+type Mark struct {
+	RunID      string // of the server whose data was verified; empty: none
+	Generation int64  // what it was verified as
+	Fence      int64  // of the last rebuild that has begun
+	Rebuilding bool   // one is under way, or was given up
+	Swapped    int64  // fence of the last rebuild that has put the sales and the queue in place
+}
+
+func parseMark(fields map[string]string) Mark {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(fields[name], 10, 64) // a number that is not there, or none, is 0: not verified
+		return n
+	}
+	return Mark{RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"), Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped")}
+}
+
+// Identify names the process that answers. Two that hold different data never have one name.
+type Identify func(ctx context.Context, c redis.Cmdable) (string, error)
+
+// RunID is the name that a Redis server gives itself when it starts.
+func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
+	info, err := c.Info(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
+		if id, found := strings.CutPrefix(lines.Text(), "run_id:"); found && id != "" {
+			return id, nil
+		}
+	}
+	return "", errors.New("the server does not tell its run_id (INFO server), by which its data is known")
+}
+
+// Fixed names a Redis that lives and dies with this process, and so is empty whenever it is another one.
+func Fixed(name string) Identify {
+	return func(context.Context, redis.Cmdable) (string, error) { return name, nil }
+}
+
+// sight is one look at a server: who it is, and what each lane says.
+type sight struct {
+	runID string
+	marks []Mark
+}
+
+func look(ctx context.Context, c redis.Cmdable, identify Identify, space keyspace.Space) (sight, error) {
+	id, err := identify(ctx, c)
+	if err != nil {
+		return sight{}, err
+	}
+	s := sight{runID: id}
+	for _, lane := range space.All() {
+		fields, err := c.HGetAll(ctx, lane.Epoch()).Result()
+		if err != nil {
+			return sight{}, err
+		}
+		s.marks = append(s.marks, parseMark(fields))
+	}
+	return s, nil
+}
+
+// verified tells whether every lane was verified on this very server, as one generation, and not before the generation least; or why not.
+func (s sight) verified(least int64) (generation int64, why string) {
+	generation = s.marks[0].Generation
+	for _, m := range s.marks {
+		switch {
+		case m.Rebuilding:
+			return 0, "it is being rebuilt"
+		case m == Mark{}:
+			return 0, "it is new or was emptied"
+		case m.RunID != s.runID:
+			return 0, "it has started again or is another server"
+		case m.Generation != generation:
+			return 0, "its lanes were verified at different times"
+		case m.Generation < least:
+			return 0, fmt.Sprintf("its data is of generation %d, and there was a generation %d", m.Generation, least)
+		}
+	}
+	return generation, ""
+}

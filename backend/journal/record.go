@@ -1,0 +1,94 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"io"
+	"strconv"
+	"strings"
+
+	"sluice/backend/sale"
+)
+
+// A record is one line, so that a reader finds its way again behind a broken one:
+//
+//	<CRC-32C of the rest, 8 hex digits> <order id> <sale id> <buyer>
+//
+// No field holds a line feed; the buyer comes last because it may hold spaces.
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// maxLine is longer than any record.
+const maxLine = 8 + 1 + 19 + 1 + sale.MaxIDLen + 1 + sale.MaxBuyerLen + 1
+
+func appendRecord(b []byte, o sale.Order) []byte {
+	start := len(b)
+	b = append(b, "00000000 "...)
+	b = strconv.AppendInt(b, int64(o.ID), 10)
+	b = append(append(b, ' '), o.SaleID...)
+	b = append(append(b, ' '), o.Buyer...)
+	sum := crc32.Checksum(b[start+9:], castagnoli)
+	hex.Encode(b[start:start+8], []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+	return append(b, '\n')
+}
+
+var errRecord = errors.New("journal: not a record")
+
+// parseRecord reads a line without its line feed. What it accepts is what appendRecord writes.
+func parseRecord(line []byte) (sale.Order, error) {
+	if len(line) < 10 || line[8] != ' ' {
+		return sale.Order{}, errRecord
+	}
+	var sum [4]byte
+	if _, err := hex.Decode(sum[:], line[:8]); err != nil || bytes.ContainsAny(line[:8], "ABCDEF") {
+		return sale.Order{}, errRecord
+	}
+	rest := line[9:]
+	if crc32.Checksum(rest, castagnoli) != uint32(sum[0])<<24|uint32(sum[1])<<16|uint32(sum[2])<<8|uint32(sum[3]) {
+		return sale.Order{}, errRecord
+	}
+	id, rest2, _ := strings.Cut(string(rest), " ")
+	saleID, buyer, found := strings.Cut(rest2, " ")
+	n, err := sale.ParseOrderID(id)
+	if err != nil || !found || sale.ValidateID(saleID) != nil || sale.ValidateBuyer(buyer) != nil {
+		return sale.Order{}, errRecord
+	}
+	return sale.Order{ID: n, SaleID: saleID, Buyer: buyer, Nth: 1, Status: sale.StatusQueued}, nil
+}
+
+// read calls each for every sound record, and counts the lines that are none: a torn end, or a disk's fault. Only an error of reading ends it early.
+func read(from io.Reader, each func(sale.Order)) (broken int, err error) {
+	lines := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := lines.ReadSlice('\n')
+		complete := err == nil
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull): // no record is that long
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = lines.ReadSlice('\n')
+			}
+			broken++
+			if err == nil {
+				continue
+			}
+			line = nil
+		case complete:
+			if o, perr := parseRecord(line[:len(line)-1]); perr == nil {
+				each(o)
+			} else {
+				broken++
+			}
+			continue
+		}
+		if len(line) > 0 {
+			broken++ // without its line feed a record is not whole
+		}
+		if errors.Is(err, io.EOF) {
+			return broken, nil
+		}
+		return broken, err
+	}
+}

@@ -1,0 +1,201 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+)
+
+const (
+	readChunk  = 5000 // messages or rows read at once
+	writeChunk = 500  // pairs or messages written by one run of a script: about a millisecond of Redis's time
+	inFlight   = 20   // runs of a script that share a round trip
+)
+
+// kept are the messages of one lane that this rebuild has nothing to say about: of other sales, and texts that are no messages.
+type kept map[keyspace.Lane][]string
+
+// readQueues reads what the lanes hold. They stand still: see the scripts' check of rebuilding.
+func (j *job) readQueues(ctx context.Context) error {
+	j.kept, j.batches = kept{}, map[keyspace.Lane][]string{}
+	for _, lane := range j.space.All() {
+		if err := j.readQueue(ctx, lane); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *job) readQueue(ctx context.Context, lane keyspace.Lane) error {
+	leases, err := j.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
+	if err != nil {
+		return unavailable(err)
+	}
+	list := func(key string) func(from, to int64) *redis.StringSliceCmd {
+		return func(from, to int64) *redis.StringSliceCmd { return j.client.LRange(ctx, key, from, to) }
+	}
+	for _, id := range leases { // the oldest messages, those of a batch the oldest first
+		j.batches[lane] = append(j.batches[lane], lane.Batch(id))
+		if err := j.each(lane, list(lane.Batch(id))); err != nil {
+			return err
+		}
+	}
+	if err := j.each(lane, func(from, to int64) *redis.StringSliceCmd { return j.client.ZRange(ctx, lane.Delayed(), from, to) }); err != nil {
+		return err
+	}
+	// ready holds the newest left: from the right end on, each piece turned round
+	if err := j.each(lane, func(from, to int64) *redis.StringSliceCmd {
+		part := j.client.LRange(ctx, lane.Ready(), -to-1, -from-1)
+		if part.Err() == nil {
+			slices.Reverse(part.Val())
+		}
+		return part
+	}); err != nil {
+		return err
+	}
+	err = admission.ScanLetters(ctx, j.client, lane.DeadLetters(), func(m sale.Order, backed, _ bool) {
+		a := j.byID[m.SaleID]
+		if a == nil {
+			return
+		}
+		if _, twice := a.dead[m.ID]; !twice {
+			a.dead[m.ID] = !backed
+			a.letters = append(a.letters, letter{m, backed})
+		}
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+func (j *job) each(lane keyspace.Lane, read func(from, to int64) *redis.StringSliceCmd) error {
+	for from := int64(0); ; from += readChunk {
+		texts, err := read(from, from+readChunk-1).Result()
+		if err != nil {
+			return unavailable(err)
+		}
+		for _, text := range texts {
+			m, err := keyspace.DecodeMessage(text)
+			if a := j.byID[m.SaleID]; err == nil && a != nil {
+				a.queue = append(a.queue, m)
+			} else {
+				j.kept[lane] = append(j.kept[lane], text)
+			}
+		}
+		j.status.done(len(texts))
+		if len(texts) < readChunk {
+			return nil
+		}
+	}
+}
+
+// swapQueues puts the queue of each lane together anew and lets it take the place of the old one. No batch is leased any more: who holds one can neither acknowledge nor
+// write it.
+func (j *job) swapQueues(ctx context.Context) error {
+	for _, lane := range j.space.All() {
+		texts := j.kept[lane]
+		for _, a := range j.sales {
+			if a.lane != lane {
+				continue
+			}
+			for _, m := range a.queue {
+				texts = append(texts, keyspace.EncodeMessage(m))
+			}
+			for _, m := range a.requeued {
+				texts = append(texts, keyspace.EncodeMessage(m))
+			}
+		}
+		j.status.total(len(texts))
+		w := j.writer(ctx, "push", []string{lane.Epoch(), lane.RebuildReady()}, 1)
+		for _, text := range texts {
+			if err := w.add(text); err != nil {
+				return err
+			}
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		keys := []string{lane.Epoch(), lane.RebuildReady(), lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake()}
+		if err := j.call(ctx, "swap", append(keys, j.batches[lane]...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writer collects the arguments of a script and runs it for a chunk at a time, several in one round trip.
+type writer struct {
+	job    *job
+	ctx    context.Context
+	script string
+	keys   []string
+	size   int // arguments that belong together
+	args   []any
+	runs   [][]any
+}
+
+func (j *job) writer(ctx context.Context, script string, keys []string, size int) *writer {
+	return &writer{job: j, ctx: ctx, script: script, keys: keys, size: size}
+}
+
+func (w *writer) add(args ...any) error {
+	if w.args == nil {
+		w.args = append(make([]any, 0, 1+writeChunk*w.size), w.job.fence)
+	}
+	if w.args = append(w.args, args...); len(w.args) < 1+writeChunk*w.size {
+		return nil
+	}
+	w.runs, w.args = append(w.runs, w.args), nil
+	if len(w.runs) < inFlight {
+		return nil
+	}
+	return w.send()
+}
+
+func (w *writer) flush() error {
+	if w.args != nil {
+		w.runs, w.args = append(w.runs, w.args), nil
+	}
+	if len(w.runs) == 0 {
+		return nil
+	}
+	return w.send()
+}
+
+// send runs the script for what is collected. Doing so twice would push messages twice, but never after an error: the rebuild ends then, and the next one begins with an
+// empty list.
+func (w *writer) send() error {
+	script := w.job.scripts[w.script]
+	if err := script.Load(w.ctx, w.job.client).Err(); err != nil {
+		return unavailable(err)
+	}
+	answers := make([]*redis.Cmd, len(w.runs))
+	pairs := 0
+	_, err := w.job.client.Pipelined(w.ctx, func(p redis.Pipeliner) error {
+		for i, args := range w.runs {
+			answers[i] = script.EvalSha(w.ctx, p, w.keys, args...)
+			pairs += (len(args) - 1) / w.size
+		}
+		return nil
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	for _, answer := range answers {
+		if text, _ := answer.Text(); text == "fenced" {
+			return errFenced
+		}
+	}
+	w.runs = w.runs[:0]
+	w.job.status.done(pairs)
+	return nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }

@@ -1,0 +1,322 @@
+// Package rebuild makes Redis from what is certain: the orders in SQL, the messages that Redis still holds, and the backends' journals. It runs when Redis has
+// come back without a proof that it lost nothing, and when an operator asks. It knows every unit's place before it lets a sale be bought
+// again, and whatever dies on the way, it begins anew and does no harm.
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/keyspace"
+	"sluice/backend/ledger"
+	"sluice/backend/order"
+	"sluice/backend/redisconn"
+	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
+)
+
+// ErrBusy says that another process rebuilds already.
+var ErrBusy = errors.New("a rebuild is under way")
+
+// Store is what a rebuild reads in SQL, and how it fences off those who write (order.Store).
+type Store interface {
+	Standings(ctx context.Context) ([]order.Standing, error)
+	Generations
+	Rows
+}
+
+// Generations number the rebuilds.
+type Generations interface {
+	NextFence(ctx context.Context) (int64, error)
+	BeginGeneration(ctx context.Context, fence int64) error
+	Journals(ctx context.Context) ([]order.Journal, error)
+}
+
+// Rows are the orders in SQL.
+type Rows interface {
+	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
+	Count(ctx context.Context, saleID string, at order.Instant, among []sale.OrderID) (order.Count, error)
+	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
+}
+
+// Pinner opens connections to the server that answers now, and to no other (epoch.Guard).
+type Pinner interface {
+	Pin(ctx context.Context) (client *redis.Client, runID string, err error)
+}
+
+// Config tunes a Rebuilder. Zero fields take the defaults named here.
+type Config struct {
+	// Pause pauses a sale that does not balance; required.
+	Pause func(ctx context.Context, saleID, reason string) error
+	// JournalWait bounds the wait for the journals of other backends that are alive; 5 s.
+	JournalWait time.Duration
+	// Step, if set, is told the name of each step before it is taken; an error ends the rebuild there. For tests.
+	Step func(name string) error
+	Log  *slog.Logger // slog.Default()
+}
+
+// alive is how long ago a journal's backend must have been heard of for the rebuild to wait for it.
+const alive = 6 * time.Second
+
+// lockLasts is how long a rebuild whose process died keeps the next one waiting.
+const lockLasts = 5 * time.Second
+
+// Rebuilder rebuilds. It is safe for concurrent use, by any number of processes.
+type Rebuilder struct {
+	pin     Pinner
+	store   Store
+	space   keyspace.Space
+	cfg     Config
+	scripts map[string]*redis.Script
+	status  status
+}
+
+// New makes a Rebuilder.
+func New(pin Pinner, store Store, space keyspace.Space, cfg Config) *Rebuilder {
+	if cfg.JournalWait <= 0 {
+		cfg.JournalWait = 5 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Step == nil {
+		cfg.Step = func(string) error { return nil }
+	}
+	r := &Rebuilder{pin: pin, store: store, space: space, cfg: cfg, scripts: map[string]*redis.Script{}}
+	for _, name := range []string{"begin", "hold", "places", "letters", "push", "swap", "sale", "open", "stamp"} {
+		r.scripts[name] = redisscript.Load("rebuild_" + name)
+	}
+	return r
+}
+
+// Run rebuilds these sales, or all when there are none given; all is what an unverified Redis needs. It returns ErrBusy when another process is at it, or an
+// error that wraps sale.ErrUnavailable; Redis then stays unverified until a rebuild succeeds.
+func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
+	client, runID, err := r.pin.Pin(ctx)
+	if err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	defer client.Close()
+	lock, err := redisconn.Acquire(ctx, client, r.space.All()[0].RebuildLock(), lockLasts)
+	switch {
+	case err != nil:
+		return fmt.Errorf("rebuild: %w: %w", sale.ErrUnavailable, err)
+	case lock == nil:
+		return ErrBusy
+	}
+	ctx, release := lock.Keep(ctx)
+	defer release()
+
+	fence, err := r.store.NextFence(ctx)
+	if err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	r.status.begin(fence)
+	j := &job{Rebuilder: r, client: client, runID: runID, fence: fence, stock: admission.NewStock(client, r.space)}
+	err = j.run(ctx, only)
+	r.status.end(err)
+	if err != nil {
+		return fmt.Errorf("rebuild %d: %w", fence, err)
+	}
+	return nil
+}
+
+// job is one rebuild under way.
+type job struct {
+	*Rebuilder
+	client *redis.Client // talks to one server only
+	runID  string
+	fence  int64
+	stock  *admission.Stock
+	sales  []*account
+	byID   map[string]*account
+
+	kept    kept
+	batches map[keyspace.Lane][]string
+}
+
+func (j *job) run(ctx context.Context, only []string) error {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"begin", j.begin},
+		{"fence", func(ctx context.Context) error { return j.store.BeginGeneration(ctx, j.fence) }},
+		{"hold", func(ctx context.Context) error { return j.hold(ctx, only) }},
+		{"queue", j.readQueues},
+		{"count", j.countSales},
+		{"letters", j.writeLetters},
+		{"sales", j.writeSales},
+		{"numbers", j.skipNumbers},
+		{"swap", j.swapQueues},
+		{"journals", j.awaitJournals},
+		{"audit", j.auditSales},
+		{"open", j.openSales},
+		{"stamp", j.stamp},
+	}
+	for _, s := range steps {
+		if err := j.cfg.Step(s.name); err != nil {
+			return err
+		}
+		j.status.step(s.name)
+		if err := s.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// call runs a script of the rebuild. Every one of them is refused when another rebuild has begun.
+func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
+	answer, err := j.scripts[script].Run(ctx, j.client, keys, append([]any{j.fence}, args...)...).Text()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
+	case answer == "fenced":
+		return errFenced
+	case answer != "ok":
+		return fmt.Errorf("the script answered %q", answer)
+	}
+	return nil
+}
+
+func (j *job) begin(ctx context.Context) error {
+	for _, lane := range j.space.All() {
+		if err := j.call(ctx, "begin", []string{lane.Epoch(), lane.RebuildReady()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold finds out what is to be rebuilt and takes it off the market.
+func (j *job) hold(ctx context.Context, only []string) error {
+	standings, err := j.store.Standings(ctx)
+	if err != nil {
+		return err
+	}
+	j.byID = map[string]*account{}
+	for _, s := range standings {
+		if len(only) > 0 && !slices.Contains(only, s.ID) {
+			continue
+		}
+		a := newAccount(s.Sale, s.Sold, j.space.LaneOf(s.ID))
+		j.sales, j.byID[s.ID] = append(j.sales, a), a
+	}
+	for _, lane := range j.space.All() {
+		keys := []string{lane.Epoch()}
+		for _, a := range j.sales {
+			if a.lane == lane {
+				keys = append(keys, lane.Sale(a.def.ID))
+			}
+		}
+		if err := j.call(ctx, "hold", keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipNumbers keeps order numbers from being given twice.
+func (j *job) skipNumbers(ctx context.Context) error {
+	var newest sale.OrderID
+	for _, a := range j.sales {
+		newest = max(newest, a.newest)
+	}
+	return admission.NewSequencer(j.client, j.space, nil).Skip(ctx, newest.Sequence())
+}
+
+// awaitJournals gives the backends that are alive the time to bring what they have accepted, and Redis has lost.
+func (j *job) awaitJournals(ctx context.Context) error {
+	deadline := time.Now().Add(j.cfg.JournalWait)
+	for {
+		journals, err := j.store.Journals(ctx)
+		if err != nil {
+			return err
+		}
+		waiting := slices.DeleteFunc(journals, func(o order.Journal) bool { return o.Adopted >= j.fence || o.Silent > alive })
+		if len(waiting) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			j.cfg.Log.Warn("rebuild: not all journals were brought in time; theirs will be adopted later", "journals", len(waiting))
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// auditSales proves the count of every sale while nothing moves. One that does not balance is paused.
+func (j *job) auditSales(ctx context.Context) error {
+	books := ledger.New(j.stock, j.store)
+	j.status.total(len(j.sales))
+	ids := map[keyspace.Lane][]string{}
+	for _, a := range j.sales {
+		ids[a.lane] = append(ids[a.lane], a.def.ID)
+	}
+	reports := map[keyspace.Lane]map[string]ledger.Report{}
+	for lane := range ids {
+		var err error
+		if reports[lane], err = books.AuditLane(ctx, lane, ids[lane]); err != nil {
+			return err
+		}
+	}
+	for _, a := range j.sales {
+		report := reports[a.lane][a.def.ID]
+		a.report = report
+		j.status.done(1)
+		if report.Balanced {
+			continue
+		}
+		a.why = "it does not balance after a rebuild of Redis: " + strings.Join(report.Differences, "; ")
+		j.cfg.Log.Error("rebuild: a sale does not balance", "sale", a.def.ID, "differences", report.Differences, "orders", report.Orders)
+		if a.def.Switch != sale.On {
+			continue
+		}
+		if err := j.cfg.Pause(ctx, a.def.ID, a.why); err != nil && !errors.Is(err, sale.ErrConflict) {
+			return err
+		}
+		a.def.Switch = sale.Paused
+	}
+	return nil
+}
+
+// openSales gives back version and switch. The version is the one whose stock was counted: a later one is applied by the reconcile loop.
+func (j *job) openSales(ctx context.Context) error {
+	for _, a := range j.sales {
+		if err := j.call(ctx, "open", []string{a.lane.Epoch(), a.lane.Sale(a.def.ID)}, a.def.Version, string(a.def.Switch)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *job) stamp(ctx context.Context) error {
+	for _, lane := range j.space.All() {
+		if err := j.call(ctx, "stamp", []string{lane.Epoch()}, j.runID); err != nil {
+			return err
+		}
+	}
+	var found []any
+	for _, a := range j.sales {
+		j.status.sale(a)
+		if a.changed() {
+			found = append(found, slog.Group(a.def.ID, "requeued", len(a.requeued), "unbacked", len(a.unbacked), "places", a.mended))
+		}
+	}
+	j.cfg.Log.Info("rebuild: Redis is verified", append([]any{"generation", j.fence, "sales", len(j.sales)}, found...)...)
+	return nil
+}

@@ -1,0 +1,64 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redisscript "sluice/lua/redis"
+)
+
+// Lock keeps several processes from doing the same work at once. It is a courtesy and no fence: a holder that is paused past its time does not know that it is
+// held by another, and what it does must be refused by other means.
+type Lock struct {
+	client redis.UniversalClient
+	key    string
+	token  string
+	lasts  time.Duration
+	renew  *redis.Script
+}
+
+// Acquire takes the lock named key for a while, if nobody holds it; else the Lock is nil.
+func Acquire(ctx context.Context, client redis.UniversalClient, key string, lasts time.Duration) (*Lock, error) {
+	l := &Lock{client: client, key: key, token: rand.Text(), lasts: lasts, renew: redisscript.Load("renew")}
+	ok, err := client.SetNX(ctx, key, l.token, lasts).Result()
+	if err != nil || !ok {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Keep renews the lock until ctx ends or it is lost, which cancels the context it returns; release gives it back.
+func (l *Lock) Keep(ctx context.Context) (held context.Context, release func()) {
+	held, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(l.lasts / 3)
+		defer tick.Stop()
+		for until := time.Now().Add(l.lasts); ; {
+			select {
+			case <-held.Done():
+				return
+			case <-tick.C:
+			}
+			n, err := l.renew.Run(held, l.client, []string{l.key}, l.token, l.lasts.Milliseconds()).Int()
+			switch {
+			case err == nil && n == 1:
+				until = time.Now().Add(l.lasts)
+			case err == nil || time.Now().After(until):
+				cancel()
+				return
+			}
+		}
+	}()
+	return held, func() {
+		cancel()
+		<-done
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = l.renew.Run(ctx, l.client, []string{l.key}, l.token, 0).Err() // else it runs out
+	}
+}

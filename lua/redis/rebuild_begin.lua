@@ -1,0 +1,17 @@
+-- rebuild_begin: hold a lane for the rebuild that has this fence. Its queue stands still from here on, and no new connection is trusted.
+--
+-- KEYS 1 epoch  hash  fence, rebuilding, run_id
+--      2 ready  list  what an earlier rebuild has left unfinished
+-- ARGV 1 fence
+-- Answers "ok", or "fenced": a later rebuild has begun.
+
+local epoch, unfinished = KEYS[1], KEYS[2]
+local fence = ARGV[1]
+
+if (tonumber(redis.call('HGET', epoch, 'fence') or '') or 0) > tonumber(fence) then
+  return 'fenced'
+end
+redis.call('HSET', epoch, 'fence', fence, 'rebuilding', fence)
+redis.call('HDEL', epoch, 'run_id')
+redis.call('UNLINK', unfinished)
+return 'ok'

@@ -1,0 +1,12 @@
+-- rebuild_open: let a sale that was rebuilt be bought again, as far as its switch and its window allow.
+--
+-- KEYS 1 epoch  hash  fence
+--      2 sale   hash
+-- ARGV 1 fence   2 version   3 switch
+-- Answers "ok", or "fenced", as rebuild_hold.
+
+if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
+  return 'fenced'
+end
+redis.call('HSET', KEYS[2], 'version', ARGV[2], 'switch', ARGV[3])
+return 'ok'
