@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"sluice/backend/order"
 	"sluice/backend/queue"
 )
 
@@ -18,6 +19,8 @@ type loop struct {
 	next      string // id of the batch to take; kept as long as it is not certain whether it was taken
 	uncertain bool   // a take as next failed, and may have been carried out all the same
 	ack       string // a batch that is written and not acknowledged yet
+
+	generation int64 // of the Redis that the batch in hand was taken from; 0: any
 }
 
 func (l *loop) run() {
@@ -45,6 +48,9 @@ func (l *loop) run() {
 // take acknowledges what was written and leases the next batch. After an error it asks for the same batch again: should the
 // first call have been carried out, its messages come now, and not when their lease has run out.
 func (l *loop) take() (queue.Batch, error) {
+	if l.cfg.Source != nil {
+		l.generation = l.cfg.Source.Generation() // before the call: an older one is refused, a newer one would lie
+	}
 	batch, lost, err := l.queue.TakeAs(l.calls, l.next, l.cfg.Batch, l.ack)
 	if err != nil {
 		l.uncertain = true
@@ -75,6 +81,8 @@ func (l *loop) work(b queue.Batch) {
 	failures, err := l.write(ctx, b.Messages)
 	release()
 	switch {
+	case errors.Is(err, order.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
+		l.handBack(b, err)
 	case errors.Is(err, errLost):
 		l.leaseLost(b.ID)
 	case err != nil:
@@ -106,6 +114,35 @@ func (l *loop) fail(id string, failures []queue.Failure) {
 		}
 		pause.wait(l.stopping, l.cfg.MaxBackoff)
 	}
+}
+
+// rebuilt tells whether Redis was rebuilt since the batch in hand was taken.
+func (l *loop) rebuilt() bool {
+	return l.cfg.Source != nil && l.cfg.Source.Generation() != l.generation
+}
+
+// handBack gives up a batch that was taken from a Redis which was rebuilt since. That Redis may have lost these orders, and then nobody else has them: so it is told of
+// them, for as long as it takes. What it knows already is left alone.
+func (l *loop) handBack(b queue.Batch, why error) {
+	l.cfg.Log.Warn("worker: Redis was rebuilt; its batch goes back", "batch", b.ID, "orders", len(b.Messages), "why", why)
+	var pause backoff
+	for {
+		err := l.cfg.Source.HandBack(l.calls, b.Messages)
+		if err == nil {
+			break
+		}
+		l.queueFailed("hand back", err)
+		if l.hard.Err() != nil {
+			ids := make([]string, len(b.Messages))
+			for i, m := range b.Messages {
+				ids[i] = m.ID.String()
+			}
+			l.cfg.Log.Error("worker: ends with orders that Redis may have lost", "orders", ids)
+			return
+		}
+		pause.wait(l.hard, l.cfg.MaxBackoff)
+	}
+	l.release(b.ID) // should its lease have outlived the rebuild
 }
 
 func (l *loop) release(id string) {

@@ -41,6 +41,14 @@ type Store interface {
 	Write(ctx context.Context, orders []sale.Order) error
 }
 
+// Source tells which Redis batches are taken from, should it lose data and be rebuilt (epoch.Guard and rebuild.Adopter).
+type Source interface {
+	// Generation is that of the Redis that answers the next call, or an older one.
+	Generation() int64
+	// HandBack makes sure that each of the orders is a row, or known to the Redis that answers now. It may be repeated.
+	HandBack(ctx context.Context, orders []sale.Order) error
+}
+
 // Config tunes a Worker. Zero fields take the defaults named here.
 type Config struct {
 	Concurrency  int           // batches written at once; 2
@@ -50,6 +58,7 @@ type Config struct {
 	MaxBackoff   time.Duration // longest pause while a store is down; 2 s
 	DrainTimeout time.Duration // how long a write may go on after Run was told to stop; 10 s
 	Metrics      Metrics       // nil: nothing is counted
+	Source       Source        // which Redis batches come from; nil: always the same
 	Log          *slog.Logger  // slog.Default()
 }
 

@@ -47,7 +47,7 @@ func (l *loop) failure(o sale.Order, err error) queue.Failure {
 }
 
 func isFault(err error) bool {
-	return !errors.Is(err, errLost) && !errors.Is(err, errDrained) && !errors.Is(err, errStopping)
+	return !errors.Is(err, order.ErrStale) && !errors.Is(err, errLost) && !errors.Is(err, errDrained) && !errors.Is(err, errStopping)
 }
 
 // persist writes the orders as they are, for as long as it takes: while the store is unavailable it pauses and tries again, and
@@ -90,5 +90,5 @@ func (l *loop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 			err = fmt.Errorf("the order store panicked: %v", p)
 		}
 	}()
-	return l.store.Write(ctx, orders)
+	return l.store.Write(order.AtGeneration(ctx, l.generation), orders)
 }

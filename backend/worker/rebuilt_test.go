@@ -1,0 +1,114 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	orders_ "sluice/backend/order"
+	"sluice/backend/sale"
+	"sluice/backend/worker"
+)
+
+// fakeSource is a Redis that is rebuilt when the test says so.
+type fakeSource struct {
+	mu         sync.Mutex
+	generation int64
+	errs       []error // for one HandBack each
+	back       []sale.OrderID
+}
+
+func (s *fakeSource) Generation() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation
+}
+
+func (s *fakeSource) rebuild() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.generation++
+}
+
+func (s *fakeSource) HandBack(_ context.Context, orders []sale.Order) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.errs) > 0 {
+		err := s.errs[0]
+		s.errs = s.errs[1:]
+		return err
+	}
+	for _, o := range orders {
+		s.back = append(s.back, o.ID)
+	}
+	return nil
+}
+
+func (s *fakeSource) wantBack(t *testing.T, n int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.back) != n {
+		t.Errorf("%d orders were handed back, want %d", len(s.back), n)
+	}
+}
+
+// The store refuses a batch that was taken before Redis was rebuilt; Redis is told of its orders until it has heard, and nothing fails.
+func TestBatchFromARebuiltRedisIsHandedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, source := newQueue(orders(3)), &fakeSource{generation: 1, errs: []error{errDown, errDown}}
+		store := &ledger{refuse: func([]sale.Order) error { return fmt.Errorf("no: %w", orders_.ErrStale) }}
+		stop := start(t, q, store, worker.Config{Source: source})
+		<-q.emptied
+		stop()
+		source.wantBack(t, 3)
+		q.wantDiary(t, "take 3", "release")
+		if store.writes != 1 {
+			t.Errorf("%d writes", store.writes)
+		}
+	})
+}
+
+// A lease that is lost because Redis was rebuilt is nobody else's: the orders in hand may be the last copy.
+func TestLeaseLostToARebuildIsHandedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
+		q.extend = func(int) (bool, error) { source.rebuild(); return true, nil }
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }), worker.Config{Source: source})
+		<-q.emptied
+		stop()
+		source.wantBack(t, 3)
+	})
+}
+
+// Without a rebuild a lost lease means that another worker has the batch.
+func TestLeaseLostWithoutARebuildIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
+		q.extend = func(int) (bool, error) { return true, nil }
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }), worker.Config{Source: source})
+		<-q.emptied
+		stop()
+		source.wantBack(t, 0)
+	})
+}
+
+func TestOrdersThatCannotBeHandedBackEndWithTheDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := make([]error, 100_000)
+		for i := range errs {
+			errs[i] = errDown
+		}
+		q, source := newQueue(orders(3)), &fakeSource{generation: 1, errs: errs}
+		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return orders_.ErrStale }}, worker.Config{Source: source, DrainTimeout: 6 * time.Second})
+		time.Sleep(time.Minute)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("stopping took %v", took)
+		}
+	})
+}
