@@ -127,7 +127,7 @@ func (d *deskWorld) Stats(context.Context) (queue.Stats, error) { return d.stats
 
 func (d *deskWorld) config() OperatorConfig {
 	return OperatorConfig{
-		Desk: d, Ledger: d, Queue: d, Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
+		Desk: d, Ledger: d, Queue: d, Rebuild: &fakeRebuild{}, Pace: fakePace{}, Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
 	}
 }
 

@@ -23,6 +23,8 @@ type OperatorConfig struct {
 	Desk     Desk
 	Ledger   Auditor
 	Queue    QueueStats
+	Rebuild  Rebuilder
+	Pace     Pace
 	Token    string // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
 
@@ -56,7 +58,8 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	missing := errors.Join(
 		required("OperatorConfig.Desk", cfg.Desk != nil), required("OperatorConfig.Ledger", cfg.Ledger != nil),
 		required("OperatorConfig.Queue", cfg.Queue != nil), required("OperatorConfig.Token", cfg.Token != ""),
-		required("OperatorConfig.Gatherer", cfg.Gatherer != nil),
+		required("OperatorConfig.Gatherer", cfg.Gatherer != nil), required("OperatorConfig.Rebuild", cfg.Rebuild != nil),
+		required("OperatorConfig.Pace", cfg.Pace != nil),
 	)
 	if missing != nil {
 		return nil, missing
@@ -83,6 +86,8 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodPost, "/admin/v1/orders/:order/cancel", o.cancelOrderRow)
 	o.handle(fiber.MethodGet, "/admin/v1/payments", o.listPayments)
 	o.handle(fiber.MethodPost, "/admin/v1/payments/:payment/settle", o.settlePayment)
+	o.handle(fiber.MethodPost, "/admin/v1/rebuild", o.startRebuild)
+	o.handle(fiber.MethodGet, "/admin/v1/rebuild", o.showRebuild)
 	o.handle(fiber.MethodGet, "/admin/v1/queue", o.queue)
 	o.handle(fiber.MethodGet, "/admin/v1/dead", o.listDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)

@@ -22,6 +22,7 @@ type queueBody struct {
 	OldestAgeSeconds  float64  `json:"oldest_age_seconds"`
 	AcceptedPerSecond *float64 `json:"accepted_per_second"` // null until somebody has asked twice within a minute
 	OrderedPerSecond  *float64 `json:"ordered_per_second"`
+	DrainSeconds      *float64 `json:"drain_seconds"` // every order accepted by now is in SQL within; null: not known, or nothing leaves the queue
 }
 
 func (o *operator) queue(ctx context.Context, c *fiber.Ctx, _ string) error {
@@ -32,11 +33,21 @@ func (o *operator) queue(ctx context.Context, c *fiber.Ctx, _ string) error {
 	body := queueBody{
 		Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead, OldestAgeSeconds: s.OldestAge.Seconds(),
 	}
+	body.DrainSeconds = drain(o.cfg.Pace)
 	// With SQL down the depths are what matters most, so they come without the rates.
 	if views, err := o.cfg.Desk.List(ctx); err == nil {
 		body.AcceptedPerSecond, body.OrderedPerSecond = o.rates.since(views)
 	}
 	return sendJSON(c, fiber.StatusOK, body)
+}
+
+func drain(p Pace) *float64 {
+	d, ok := p.Within()
+	if !ok {
+		return nil
+	}
+	seconds := d.Seconds()
+	return &seconds
 }
 
 // deadBody is a dead letter. order_id, sale_id and buyer are empty for a text that is no message, which raw then shows.
@@ -52,6 +63,7 @@ type deadBody struct {
 	Crashes    int           `json:"crashes"`
 	DiedAt     time.Time     `json:"died_at"`
 	Cancelling bool          `json:"cancelling"`
+	Unbacked   bool          `json:"unbacked"` // it holds no unit: Redis had lost the order, and its unit was sold again
 }
 
 type attemptBody struct {
@@ -62,7 +74,7 @@ type attemptBody struct {
 func deadJSON(d queue.DeadLetter) deadBody {
 	b := deadBody{
 		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, Attempts: len(d.History), History: make([]attemptBody, len(d.History)),
-		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling,
+		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling, Unbacked: d.Unbacked,
 	}
 	if d.Message.ID != 0 {
 		b.OrderID, b.SaleID, b.Buyer = d.Message.ID.String(), d.Message.SaleID, d.Message.Buyer

@@ -29,13 +29,16 @@ type deskBody struct {
 	Sold     int64       `json:"sold"`     // its orders that are rows
 	Accepted *int64      `json:"accepted"` // orders ever accepted; null as left
 	Version  int64       `json:"version"`
-	Applied  bool        `json:"applied"` // Redis holds this version
+	Applied  bool        `json:"applied"`             // Redis holds this version
+	Paused   string      `json:"paused_by,omitempty"` // who paused it, and why
+	// DrainSeconds: every order accepted by now is in SQL within; null: not known, or nothing leaves the queue.
+	DrainSeconds *float64 `json:"drain_seconds,omitempty"`
 }
 
 func deskJSON(v desk.View) deskBody {
 	b := deskBody{
 		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt.UTC(), Hold: durationText(v.Hold),
-		Switch: v.Switch, Sold: v.Sold, Version: v.Version,
+		Switch: v.Switch, Sold: v.Sold, Version: v.Version, Paused: v.Paused,
 	}
 	if !v.ClosesAt.IsZero() {
 		closes := v.ClosesAt.UTC()
@@ -140,7 +143,9 @@ func (o *operator) showSale(ctx context.Context, c *fiber.Ctx, _ string) error {
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, fiber.StatusOK, deskJSON(v))
+	body := deskJSON(v)
+	body.DrainSeconds = drain(o.cfg.Pace)
+	return sendJSON(c, fiber.StatusOK, body)
 }
 
 // turn answers pause, resume and close, which have no body.

@@ -47,12 +47,12 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 	id := orderID(5).String()
 	for _, row := range []struct{ method, path, body, asked, answer string }{
 		{"GET", "/admin/v1/sales", "", "list", `{"sales":[` + deskJSONWanted + `]}`},
-		{"GET", "/admin/v1/sales/drop", "", "show drop", deskJSONWanted},
+		{"GET", "/admin/v1/sales/drop", "", "show drop", strings.TrimSuffix(deskJSONWanted, "}") + `,"drain_seconds":3}`},
 		{"POST", "/admin/v1/sales/drop/pause", "", "operator pauses drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/resume", "{}", "operator resumes drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/close", "", "operator closes drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `operator adds 1000000000 to drop, key ""`, deskJSONWanted},
-		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"balanced":true}`},
+		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`},
 		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:100 After:}", `{"dead":[]}`},
 		{"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", "dead {SaleID:drop Limit:7 After:0~5-x}", `{"dead":[]}`},
 		{"POST", "/admin/v1/dead/" + id + "/retry", "", "operator retries " + id, `{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`},
@@ -182,8 +182,8 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 	d.next = "0~17-raw:ab12"
 	a := d.serve(t).operate("GET", "/admin/v1/dead", "")
 	id := orderID(5).String()
-	want := `{"dead":[{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","reason":"rejected","attempts":1,"history":[{"at":"2026-11-27T10:00:09.005Z","reason":"deadlock"}],"crashes":2,"died_at":"2026-11-27T10:00:09.005Z","cancelling":true},` +
-		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false}],"next":"0~17-raw:ab12"}` + "\n"
+	want := `{"dead":[{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","reason":"rejected","attempts":1,"history":[{"at":"2026-11-27T10:00:09.005Z","reason":"deadlock"}],"crashes":2,"died_at":"2026-11-27T10:00:09.005Z","cancelling":true,"unbacked":false},` +
+		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"unbacked":false}],"next":"0~17-raw:ab12"}` + "\n"
 	if a.body != want {
 		t.Errorf("%s\nwant %s", a.body, want)
 	}

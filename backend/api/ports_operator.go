@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"sluice/backend/desk"
 	"sluice/backend/ledger"
@@ -61,4 +62,9 @@ type Auditor interface {
 // QueueStats counts the queue.
 type QueueStats interface {
 	Stats(ctx context.Context) (queue.Stats, error)
+}
+
+// Pace tells how long the queue needs to drain (queue.Meter).
+type Pace interface {
+	Within() (d time.Duration, ok bool)
 }

@@ -19,14 +19,14 @@ func TestQueueShowsDepthsAndRates(t *testing.T) {
 	app, err := NewOperator(cfg)
 	s := serve(t, app, err)
 	depths := `{"ready":1,"delayed":2,"leased":3,"leases":4,"dead":5,"oldest_age_seconds":90,`
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":null,"ordered_per_second":null}`+"\n" {
+	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":null,"ordered_per_second":null,"drain_seconds":3}`+"\n" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	now = now.Add(10 * time.Second)
 	live := *d.view.Live
 	live.Accepted += 50
 	d.view.Live, d.view.Sold = &live, d.view.Sold+20
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":5,"ordered_per_second":2}`+"\n" {
+	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":5,"ordered_per_second":2,"drain_seconds":3}`+"\n" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -31,6 +31,7 @@ type Orders interface {
 	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
 	CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error)
 	Record(ctx context.Context, action, target, detail string) error
+	LastLog(ctx context.Context, target, action, or string) (order.LogEntry, error)
 }
 
 // OrderBook is what operators read and decide about orders that are rows, and about payments (order.Store).

@@ -22,6 +22,8 @@ type View struct {
 	// Live is the sale as Redis holds it, with the units left; nil while Redis does not hold it or does not answer. A lower version than the sale's
 	// says that the last change has not taken effect yet.
 	Live *admission.View
+	// Paused is who paused the sale and why; empty while it is not paused, and in a list.
+	Paused string
 }
 
 // Create stores a sale and loads it into Redis. Without an id it gets a short random one; per_buyer 0 means 1; the switch is on. To create the very same
@@ -107,10 +109,27 @@ func (d *Desk) Show(ctx context.Context, id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
+	v := view(found, sold, nil)
 	if live, err := d.stock.View(ctx, id); err == nil {
-		return view(found, sold, &live), nil
+		v = view(found, sold, &live)
 	}
-	return view(found, sold, nil), nil
+	if found.Switch == sale.Paused {
+		v.Paused = d.pausedBy(ctx, id)
+	}
+	return v, nil
+}
+
+// pausedBy reads the desk log, which is worth no error.
+func (d *Desk) pausedBy(ctx context.Context, id string) string {
+	last, err := d.store.LastLog(ctx, id, "sale.pause", "sale.resume")
+	if err != nil || last.Action != "sale.pause" {
+		return ""
+	}
+	_, why, _ := strings.Cut(last.Detail, ": ")
+	if why == "" {
+		return last.Actor
+	}
+	return last.Actor + ": " + why
 }
 
 // List looks at every sale, the oldest first. Errors as of Show.

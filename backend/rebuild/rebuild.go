@@ -98,7 +98,7 @@ func New(pin Pinner, store Store, space keyspace.Space, cfg Config) *Rebuilder {
 	return r
 }
 
-// Run rebuilds these sales, or all when there are none given; all is what an unverified Redis needs. It returns ErrBusy when another process is at it, or an
+// Run rebuilds these sales, or all when there are none given or the data in Redis is not verified. It returns ErrBusy when another process is at it, or an
 // error that wraps sale.ErrUnavailable; Redis then stays unverified until a rebuild succeeds.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	client, runID, err := r.pin.Pin(ctx)
@@ -149,7 +149,7 @@ func (j *job) run(ctx context.Context, only []string) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"begin", j.begin},
+		{"begin", func(ctx context.Context) error { return j.begin(ctx, &only) }},
 		{"fence", func(ctx context.Context) error { return j.store.BeginGeneration(ctx, j.fence) }},
 		{"hold", func(ctx context.Context) error { return j.hold(ctx, only) }},
 		{"queue", j.readQueues},
@@ -183,20 +183,34 @@ func (j *job) call(ctx context.Context, script string, keys []string, args ...an
 		return fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	case answer == "fenced":
 		return errFenced
+	case answer == "unverified":
+		return errNotVerified
 	case answer != "ok":
 		return fmt.Errorf("the script answered %q", answer)
 	}
 	return nil
 }
 
-func (j *job) begin(ctx context.Context) error {
+// begin holds every lane. Where something is not verified, the rest of it is not either, and all is rebuilt.
+func (j *job) begin(ctx context.Context, only *[]string) error {
 	for _, lane := range j.space.All() {
-		if err := j.call(ctx, "begin", []string{lane.Epoch(), lane.RebuildReady()}); err != nil {
+		verified := ""
+		if len(*only) > 0 {
+			verified = j.runID
+		}
+		err := j.call(ctx, "begin", []string{lane.Epoch(), lane.RebuildReady()}, verified)
+		if errors.Is(err, errNotVerified) {
+			*only = nil
+			err = j.call(ctx, "begin", []string{lane.Epoch(), lane.RebuildReady()}, "")
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+var errNotVerified = errors.New("the data is not verified")
 
 // hold finds out what is to be rebuilt and takes it off the market.
 func (j *job) hold(ctx context.Context, only []string) error {

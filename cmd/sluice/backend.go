@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,9 +17,12 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/api"
 	"sluice/backend/desk"
+	"sluice/backend/epoch"
 	"sluice/backend/ledger"
+	"sluice/backend/order"
 	"sluice/backend/payment"
 	"sluice/backend/queue"
+	"sluice/backend/rebuild"
 	"sluice/backend/redisconn"
 	"sluice/internal/token"
 )
@@ -35,6 +39,7 @@ type backendConfig struct {
 	secret, adminToken, userRate      string
 	tokenKeys                         string
 	paymentSecret                     string
+	journal                           journalConfig
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -53,7 +58,7 @@ func (p *program) backendCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, queue.Config{})
+			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, nil, queue.Config{})
 			if err != nil {
 				return err
 			}
@@ -82,6 +87,8 @@ func (p *program) backendCommand() *cobra.Command {
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port; keep it private")
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	p.str(f, &cfg.journal.dir, "journal", envJournal, "", "folder of this backend's own in which accepted orders are written down until they are rows (default: nowhere)")
+	p.journalFlags(f, &cfg.journal)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	return c
 }
@@ -91,6 +98,7 @@ func (cfg backendConfig) check() error {
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
 	bad.checkTokens(cfg.secret, cfg.tokenKeys)
+	bad.checkJournal(cfg.journal)
 	if cfg.adminToken == "" {
 		bad.add("%s is not set: it guards the operator's API", envAdminToken)
 	}
@@ -134,12 +142,17 @@ type backend struct {
 	registry         *prometheus.Registry
 	keys             *token.File
 	log              *slog.Logger
+	stores           *stores
+	rebuilder        *rebuild.Rebuilder
+	keeper           *rebuild.Keeper // nil: no journal
+	auditor          *ledger.Auditor
+	meter            *queue.Meter
 	closers          []func()
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
-	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space)}
-	b.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), api.NewQueueCollector(s.queue))
+	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meter: &queue.Meter{}}
+	b.registry.MustRegister(guardCollector(s.guard), drainCollector(b.meter), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), api.NewQueueCollector(s.queue))
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
 	if err != nil {
 		return nil, usage("%w", err)
@@ -157,6 +170,20 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b.desk.CountWith(counters)
 	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
 	metrics := api.NewMetrics(b.registry)
+	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
+	keeper, closeJournal, err := s.openJournal(cfg.journal, log)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, closeJournal)
+	if keeper != nil {
+		b.keeper = keeper
+		admitter.RecordTo(keeper)
+	}
+	books := ledger.New(b.stock, s.orders)
+	b.auditor = ledger.NewAuditor(books, s.orders, s.space, ledger.AuditorConfig{
+		Turn: s.auditTurn, Pause: b.pause, Metrics: ledger.NewMetrics(b.registry), Log: log,
+	})
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	var callbacks api.Callbacks // without a secret there are none
 	if cfg.paymentSecret != "" {
@@ -165,18 +192,23 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		}
 	}
 	b.public, err = api.NewPublic(api.PublicConfig{
-		Admitter: admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now)),
-		Stock:    b.stock, Orders: s.orders, Dead: s.queue, Tokens: keys, Limiter: limiter,
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.queue, Tokens: keys, Limiter: limiter,
 		Callbacks: callbacks, Payments: s.orders, Known: b.desk.Known, Checks: checks, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
-		Desk: b.desk, Ledger: ledger.New(b.stock, s.orders), Queue: s.queue, Token: cfg.adminToken,
+		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meter, Queue: s.queue, Token: cfg.adminToken,
 		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err
+}
+
+// pause pauses a sale on behalf of the audit.
+func (b *backend) pause(ctx context.Context, saleID, reason string) error {
+	_, err := b.desk.Pause(order.WithReason(ctx, reason), "audit", saleID)
+	return err
 }
 
 func (b *backend) userLimiter(cfg backendConfig) (*admission.UserLimiter, error) {
@@ -218,6 +250,39 @@ func (b *backend) followKeys(ctx context.Context) error {
 	}
 }
 
+// verify makes sure that Redis may be trusted, before anything else is done with it.
+func (b *backend) verify(ctx context.Context) error {
+	if err := b.stores.guard.Look(ctx, b.stores.orders); err != nil {
+		return err
+	}
+	if _, ok := b.stores.guard.Verified(); ok {
+		return nil
+	}
+	if b.keeper != nil { // the rebuild waits for its journal
+		keeping, stop := context.WithCancel(ctx)
+		var kept errgroup.Group
+		kept.Go(func() error { return b.keeper.Run(keeping) })
+		defer func() { stop(); _ = kept.Wait() }()
+	}
+	for {
+		err := b.rebuilder.Run(ctx)
+		if err != nil && !errors.Is(err, rebuild.ErrBusy) {
+			return err
+		}
+		if err := b.stores.guard.Look(ctx, b.stores.orders); err != nil {
+			return err
+		}
+		if _, ok := b.stores.guard.Verified(); ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(epoch.Heartbeat):
+		}
+	}
+}
+
 // run serves until ctx ends and open requests are answered.
 func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	defer func() {
@@ -228,6 +293,12 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return api.Serve(ctx, b.public, public) })
 	g.Go(func() error { return api.Serve(ctx, b.operator, admin) })
+	g.Go(func() error { return b.stores.guardBackend(ctx, b.log, b.rebuilder) })
+	if b.keeper != nil {
+		g.Go(func() error { return b.keeper.Run(ctx) })
+	}
+	g.Go(func() error { return b.auditor.Run(ctx) })
+	g.Go(func() error { return b.measure(ctx) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })
 	g.Go(func() error { return b.returner.Run(ctx, returnEvery) })

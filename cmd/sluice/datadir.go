@@ -22,6 +22,7 @@ const (
 	serverFile      = "server.json" // where the process listens that uses this folder
 	databaseFile    = "orders.db"
 	lockFile        = "lock"
+	journalFolder   = "journal"
 )
 
 // server is where a running `sluice up` listens.

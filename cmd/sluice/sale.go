@@ -26,6 +26,8 @@ type saleJSON struct {
 	ClosesAt *time.Time `json:"closes_at,omitempty"`
 	Hold     string     `json:"hold,omitempty"`
 	Version  int64      `json:"version,omitempty"`
+	Paused   string     `json:"paused_by,omitempty"`
+	Drain    *float64   `json:"drain_seconds,omitempty"`
 }
 
 type priceJSON struct {
@@ -41,7 +43,7 @@ func (p *program) saleCommand() *cobra.Command {
 	}
 	o := p.operatorFlags(c)
 	c.AddCommand(
-		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRestock(),
+		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(),
 		o.saleSwitch("pause", "Stop accepting orders until resume"),
 		o.saleSwitch("resume", "Accept orders again"),
 		o.saleSwitch("close", "End the sale for good"),
@@ -197,8 +199,16 @@ func (o *operator) saleAudit() *cobra.Command {
 				Leased      int64    `json:"leased"`
 				Ordered     int64    `json:"ordered"`
 				Dead        int64    `json:"dead"`
+				Returning   int64    `json:"returning"`
+				Unbacked    int64    `json:"unbacked"`
 				Balanced    bool     `json:"balanced"`
 				Differences []string `json:"differences,omitempty"`
+				Orders      []struct {
+					OrderID string `json:"order_id"`
+					Buyer   string `json:"buyer"`
+					Found   string `json:"found"`
+					Missing string `json:"missing"`
+				} `json:"orders,omitempty"`
 			}
 			if err := o.call(cmd.Context(), http.MethodGet, salePath(args[0])+"/audit", nil, &r); err != nil {
 				return err
@@ -215,8 +225,14 @@ func (o *operator) saleAudit() *cobra.Command {
 				if r.Balanced {
 					fmt.Fprintln(w, "balanced")
 				}
+				if r.Unbacked > 0 {
+					fmt.Fprintf(w, "besides, %d dead orders hold no unit: Redis had lost them, and their units were sold again\n", r.Unbacked)
+				}
 				for _, d := range r.Differences {
 					fmt.Fprintln(w, d)
+				}
+				for _, d := range r.Orders {
+					fmt.Fprintf(w, "order %s of %q: %s, and %s\n", d.OrderID, d.Buyer, d.Found, d.Missing)
 				}
 			})
 			if err == nil && !r.Balanced {
@@ -241,6 +257,12 @@ func printSale(w io.Writer, s saleJSON) {
 	}
 	if s.ClosesAt != nil {
 		fmt.Fprintf(t, "closes\t%s\n", s.ClosesAt.UTC().Format(time.RFC3339))
+	}
+	if s.Paused != "" {
+		fmt.Fprintf(t, "paused by\t%s\n", s.Paused)
+	}
+	if s.Drain != nil {
+		fmt.Fprintf(t, "in SQL within\t%s\n", (time.Duration(*s.Drain*1000) * time.Millisecond).Round(10*time.Millisecond))
 	}
 	t.Flush()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/epoch"
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
 	"sluice/backend/queue"
@@ -18,7 +19,8 @@ import (
 
 // stores are the open connections of one process.
 type stores struct {
-	redis  *redis.Client
+	guard  *epoch.Guard
+	redis  *redis.Client // guarded
 	pipe   *redisconn.Pipeline
 	orders *order.Store
 	space  keyspace.Space
@@ -26,17 +28,18 @@ type stores struct {
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
-func openStores(ctx context.Context, log *slog.Logger, redisURL, databaseURL string, queueConfig queue.Config) (*stores, error) {
+func openStores(ctx context.Context, log *slog.Logger, redisURL, databaseURL string, identify epoch.Identify, queueConfig queue.Config) (*stores, error) {
 	s := &stores{}
 	var err error
-	if s.redis, err = redisconn.Open(redisURL); err != nil {
+	if s.guard, err = epoch.Open(redisURL, s.space, identify, log); err != nil {
 		return nil, usage("--redis: %w", err)
 	}
+	s.redis = s.guard.Client()
 	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
 		return nil, err
 	}
 	if s.orders, err = openDatabase(ctx, log, databaseURL); err != nil {
-		s.redis.Close()
+		_ = s.guard.Close()
 		return nil, err
 	}
 	s.queue = queue.NewList(s.redis, keyspace.Lane(0), queueConfig)
@@ -65,7 +68,7 @@ func openDatabase(ctx context.Context, log *slog.Logger, url string) (*order.Sto
 }
 
 func (s *stores) close() {
-	_ = s.redis.Close()
+	_ = s.guard.Close()
 	_ = s.orders.Close()
 }
 
@@ -76,11 +79,18 @@ func (s *stores) pingRedis(ctx context.Context) error {
 	return nil
 }
 
-// openQueue opens the queue alone.
-func openQueue(redisURL string) (*queue.List, func(), error) {
-	client, err := redisconn.Open(redisURL)
+// openQueue opens the queue alone. Nobody rebuilds here, and without SQL Redis itself says whether it was verified.
+func openQueue(ctx context.Context, redisURL string, log *slog.Logger) (*queue.List, func(), error) {
+	guard, err := epoch.Open(redisURL, keyspace.Space{}, nil, log)
 	if err != nil {
 		return nil, nil, usage("--redis: %w", err)
 	}
-	return queue.NewList(client, keyspace.Lane(0), queue.Config{}), func() { _ = client.Close() }, nil
+	ctx, stop := context.WithCancel(ctx)
+	go func() { _ = guard.Run(ctx, noSQL{}, nil) }()
+	return queue.NewList(guard.Client(), keyspace.Lane(0), queue.Config{}), func() { stop(); _ = guard.Close() }, nil
 }
+
+// noSQL knows no generation.
+type noSQL struct{}
+
+func (noSQL) Generation(context.Context) (int64, error) { return 0, nil }

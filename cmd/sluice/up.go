@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"sluice/backend/epoch"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
@@ -43,6 +44,7 @@ the database are kept in the data folder, where "sluice token", "sale" and "dead
 	f := c.Flags()
 	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where buyers are answered, host:port")
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port")
+	p.journalFlags(f, &cfg.journal)
 	p.str(f, &cfg.data, "data", envData, defaultData, "folder for secrets and the database")
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db")
 	p.str(f, &cfg.database, "database", envDatabase, "", "a real database instead of SQLite in the data folder, postgres://... or sqlite:...")
@@ -79,6 +81,11 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 	ownRedis, ownDatabase := cfg.embedded()
+	cfg.journal.dir = data.path(journalFolder)
+	var identify epoch.Identify
+	if ownRedis {
+		identify = epoch.Fixed("embedded") // it has no run_id, and is empty whenever it starts
+	}
 	if ownDatabase {
 		cfg.database = "sqlite:" + data.path(databaseFile)
 	}
@@ -94,18 +101,21 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	log := p.logger()
 	registry := prometheus.NewRegistry()
 	counters := worker.NewCounters(registry)
-	s, err := openStores(ctx, log, cfg.redisURL, cfg.database, queue.Config{Reclaimed: counters.Reclaimed})
+	s, err := openStores(ctx, log, cfg.redisURL, cfg.database, identify, queue.Config{Reclaimed: counters.Reclaimed})
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	if ownRedis {
-		if _, err := restoreUndelivered(ctx, data, s.orders, s.queue.Push); err != nil {
+		if _, err := restoreUndelivered(ctx, data, s.orders, queue.NewList(s.guard.Raw(), 0, queue.Config{}).Push); err != nil {
 			return err
 		}
 	}
 	b, err := newBackend(cfg.backendConfig, log, s, registry)
 	if err != nil {
+		return err
+	}
+	if err := b.verify(ctx); err != nil {
 		return err
 	}
 	if err := b.desk.RunOnce(ctx); err != nil {

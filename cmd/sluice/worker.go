@@ -60,13 +60,14 @@ SIGTERM finishes what is leased and exits 0.`,
 			log := p.logger()
 			registry := prometheus.NewRegistry()
 			counters := worker.NewCounters(registry)
-			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, queue.Config{Reclaimed: counters.Reclaimed})
+			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, nil, queue.Config{Reclaimed: counters.Reclaimed})
 			if err != nil {
 				return err
 			}
 			defer s.close()
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
+			g.Go(func() error { return s.guardWorker(ctx) })
 			g.Go(func() error { return runWorker(ctx, log, s, cfg, counters) })
 			log.Info("worker is up", "concurrency", cfg.concurrency, "batch", cfg.batch)
 			return g.Wait()
@@ -93,7 +94,7 @@ func (p *program) watcherCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			q, closeRedis, err := openQueue(cfg.redisURL)
+			q, closeRedis, err := openQueue(cmd.Context(), cfg.redisURL, log)
 			if err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func (p *program) watcherCommand() *cobra.Command {
 func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
 	g, ctx := errgroup.WithContext(ctx)
 	w := worker.New(s.queue, s.orders, worker.Config{
-		Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Log: log,
+		Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log,
 	})
 	g.Go(func() error { return w.Run(ctx) })
 	if !cfg.noWatcher {

@@ -1,0 +1,154 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// Sales lists the sales in SQL (order.Store).
+type Sales interface {
+	Standings(ctx context.Context) ([]order.Standing, error)
+}
+
+// AuditorConfig tunes an Auditor. Zero fields take the defaults named here.
+type AuditorConfig struct {
+	// Turn tells whether it is this process's turn to audit a lane; each is audited by one at a time. Required.
+	Turn func(ctx context.Context, lane keyspace.Lane) bool
+	// Pause pauses a sale that does not balance; required.
+	Pause func(ctx context.Context, saleID, reason string) error
+	// Every is how often turns are asked for; 5 s.
+	Every time.Duration
+	// Again is how long to wait before a sale that does not balance is counted once more; 3 s.
+	Again   time.Duration
+	Metrics *Metrics     // nil: nothing is counted
+	Log     *slog.Logger // slog.Default()
+}
+
+// Auditor audits every sale that is not closed, again and again, in any number of processes. A sale that does not balance twice is paused: something sells
+// units that are not there, or has lost some, and a person must look.
+type Auditor struct {
+	ledger *Ledger
+	sales  Sales
+	space  keyspace.Space
+	cfg    AuditorConfig
+}
+
+// NewAuditor makes an Auditor.
+func NewAuditor(l *Ledger, sales Sales, space keyspace.Space, cfg AuditorConfig) *Auditor {
+	if cfg.Every <= 0 {
+		cfg.Every = 5 * time.Second
+	}
+	if cfg.Again <= 0 {
+		cfg.Again = 3 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	return &Auditor{ledger: l, sales: sales, space: space, cfg: cfg}
+}
+
+// resting is how many times as long as an audit took the next one waits at least: a long queue is not audited all the time.
+const resting = 20
+
+// Run audits until ctx ends; it returns nil. What cannot be counted now is counted later: whoever runs the stores is told by other means.
+func (a *Auditor) Run(ctx context.Context) error {
+	wait := a.cfg.Every
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		began := time.Now()
+		if err := a.RunOnce(ctx); err != nil && ctx.Err() == nil {
+			a.cfg.Log.Debug("audit: not done", "err", err)
+		}
+		wait = max(a.cfg.Every, resting*time.Since(began))
+	}
+}
+
+// RunOnce audits the lanes whose turn it is. An error wraps sale.ErrUnavailable.
+func (a *Auditor) RunOnce(ctx context.Context) error {
+	standings, err := a.sales.Standings(ctx)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	for _, lane := range a.space.All() {
+		switches := map[string]sale.Switch{}
+		var ids []string
+		for _, s := range standings {
+			if s.Switch != sale.Closed && a.space.LaneOf(s.ID) == lane {
+				ids, switches[s.ID] = append(ids, s.ID), s.Switch
+			}
+		}
+		if len(ids) == 0 || !a.cfg.Turn(ctx, lane) {
+			continue
+		}
+		if err := a.auditLane(ctx, lane, ids, switches); err != nil {
+			a.cfg.Metrics.failed()
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Auditor) auditLane(ctx context.Context, lane keyspace.Lane, ids []string, switches map[string]sale.Switch) error {
+	began := time.Now()
+	reports, err := a.ledger.AuditLane(ctx, lane, ids)
+	if err != nil {
+		return err
+	}
+	a.cfg.Metrics.took(time.Since(began))
+	var doubtful []string
+	for id, r := range reports {
+		if r.Balanced {
+			a.cfg.Metrics.audited(r)
+		} else {
+			doubtful = append(doubtful, id)
+		}
+	}
+	if len(doubtful) == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(a.cfg.Again):
+	}
+	if reports, err = a.ledger.AuditLane(ctx, lane, doubtful); err != nil {
+		return err
+	}
+	for _, id := range doubtful {
+		r := reports[id]
+		a.cfg.Metrics.audited(r)
+		if r.Balanced {
+			continue
+		}
+		orders, err := a.ledger.Explain(ctx, id)
+		if err != nil {
+			a.cfg.Log.Warn("audit: which orders are at fault could not be found out", "sale", id, "err", err)
+		}
+		why := "the audit does not balance: " + strings.Join(r.Differences, "; ")
+		for _, o := range orders[:min(len(orders), 3)] {
+			why += "; " + o.String()
+		}
+		a.cfg.Log.Error("audit: a sale does not balance", "sale", id, "differences", r.Differences, "orders", orders)
+		if switches[id] != sale.On {
+			continue
+		}
+		if err := a.cfg.Pause(ctx, id, why); err != nil {
+			a.cfg.Log.Error("audit: a sale that does not balance could not be paused", "sale", id, "err", err)
+		}
+	}
+	return nil
+}

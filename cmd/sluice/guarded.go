@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/backend/epoch"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/rebuild"
+	"sluice/backend/redisconn"
+	"sluice/backend/sale"
+)
+
+// rebuilder makes the Rebuilder of this process.
+func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
+	return rebuild.New(s.guard, s.orders, s.space, rebuild.Config{
+		Log: log,
+		Pause: func(ctx context.Context, saleID, reason string) error {
+			_, err := s.orders.SetSwitch(order.WithReason(order.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
+			return err
+		},
+	})
+}
+
+// guardBackend watches Redis, and rebuilds it when its data is not verified.
+func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
+	failing := false
+	return s.guard.Run(ctx, s.orders, func(ctx context.Context) {
+		err := r.Run(ctx)
+		switch {
+		case err == nil:
+			failing = false
+		case errors.Is(err, rebuild.ErrBusy) || ctx.Err() != nil:
+		case !failing:
+			failing = true
+			log.Error("Redis cannot be verified; trying again", "err", err)
+		}
+	})
+}
+
+// guardWorker watches Redis, and leaves the rebuild to the backends.
+func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.orders, nil) }
+
+// source is worker.Source.
+type source struct {
+	guard   *epoch.Guard
+	adopter *rebuild.Adopter
+}
+
+func (s *stores) source() source {
+	return source{s.guard, rebuild.NewAdopter(s.guard.Raw(), s.space, s.orders)}
+}
+
+func (s source) Generation() int64 { return s.guard.Generation() }
+
+func (s source) HandBack(ctx context.Context, orders []sale.Order) error {
+	fence, err := s.guard.Adoptable(ctx)
+	if err == nil && fence == 0 {
+		err = epoch.ErrUnverified
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.adopter.Adopt(ctx, fence, orders)
+	return err
+}
+
+// guardCollector tells Prometheus whether Redis is trusted.
+func guardCollector(g *epoch.Guard) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_redis_verified", Help: "Whether the data in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
+	}, func() float64 {
+		if _, ok := g.Verified(); ok {
+			return 1
+		}
+		return 0
+	})
+}
+
+// auditEvery is how often each sale is audited, by whichever backend is first.
+const auditEvery = 30 * time.Second
+
+// auditTurn tells whether it is this process's turn to audit a lane. A turn is never given back: it is over when the next one is due.
+func (s *stores) auditTurn(ctx context.Context, lane keyspace.Lane) bool {
+	lock, err := redisconn.Acquire(ctx, s.redis, lane.AuditLock(), auditEvery*9/10)
+	return err == nil && lock != nil
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/pflag"
+
+	"sluice/backend/journal"
+	"sluice/backend/rebuild"
+)
+
+const (
+	envJournal     = "SLUICE_JOURNAL"
+	envJournalSync = "SLUICE_JOURNAL_SYNC"
+)
+
+// journalConfig says where a backend writes down what it accepts.
+type journalConfig struct{ dir, sync string }
+
+func (p *program) journalFlags(f *pflag.FlagSet, cfg *journalConfig) {
+	p.str(f, &cfg.sync, "journal-sync", envJournalSync, string(journal.Second), "when the journal is forced to disk: always (before each answer) or second")
+}
+
+func (m *mistakes) checkJournal(cfg journalConfig) {
+	if s := journal.Sync(cfg.sync); s != "" && s != journal.Always && s != journal.Second {
+		m.add("--journal-sync %q: want always or second", cfg.sync)
+	}
+}
+
+// openJournal opens the journal and what keeps it; nil without a folder.
+func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.Keeper, func(), error) {
+	if cfg.dir == "" {
+		log.Info("no journal: should Redis lose data, accepted orders that are not rows yet are lost with it (--journal DIR keeps them)")
+		return nil, func() {}, nil
+	}
+	j, err := journal.Open(cfg.dir, journal.Config{Sync: journal.Sync(cfg.sync), Log: log})
+	if err != nil {
+		return nil, nil, usage("--journal: %w", err)
+	}
+	return rebuild.NewKeeper(j, s.guard, s.source().adopter, s.orders, log), func() { _ = j.Close() }, nil
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/backend/rebuild"
+)
+
+// progressEvery is how often a rebuild is asked how far it is.
+const progressEvery = 500 * time.Millisecond
+
+func (o *operator) saleRebuild() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "rebuild [SALE | --all]",
+		Short: "Make a sale in Redis anew from SQL, the queue and the journals; exit 1 if it does not balance then",
+		Long: `Count a sale anew from what is certain: the orders in SQL, the messages that Redis holds, and the backends' journals. Backends do this by
+themselves when Redis has restarted, failed over or was emptied; by hand it mends a sale whose audit does not balance. Nothing can be bought
+from any sale while it lasts, seconds for each million of orders.`,
+		Example: `  sluice sale rebuild shoe
+  sluice sale rebuild --all`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]string{}
+			switch {
+			case len(args) == 1 && !all:
+				body["sale"] = args[0]
+			case len(args) == 0 && all:
+			default:
+				return usage("name one sale, or --all")
+			}
+			var s rebuild.Status
+			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/rebuild", body, &s); err != nil {
+				return err
+			}
+			started, last := s.Fence, ""
+			for s.Running && s.Fence == started {
+				if line := progress(s); line != last && !o.json {
+					fmt.Fprintln(o.p.errOut, line)
+					last = line
+				}
+				select {
+				case <-cmd.Context().Done():
+					return errors.New("the rebuild goes on without you")
+				case <-time.After(progressEvery):
+				}
+				if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/rebuild", nil, &s); err != nil {
+					return err
+				}
+			}
+			if s.Fence != started {
+				return fmt.Errorf("another rebuild, number %d, was faster; see GET /admin/v1/rebuild", s.Fence)
+			}
+			return o.rebuilt(s)
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "every sale")
+	return c
+}
+
+// progress is one line for people.
+func progress(s rebuild.Status) string {
+	switch {
+	case s.Total > 0:
+		return fmt.Sprintf("%-9s %d of %d", s.Step, min(s.Done, s.Total), s.Total)
+	case s.Done > 0:
+		return fmt.Sprintf("%-9s %d", s.Step, s.Done)
+	}
+	return s.Step
+}
+
+func (o *operator) rebuilt(s rebuild.Status) error {
+	if s.Error != "" {
+		return errors.New(s.Error)
+	}
+	var bad []string
+	err := o.show(s, func(w io.Writer) {
+		for _, sale := range s.Sales {
+			fmt.Fprintf(w, "%s: %d orders, %d left; %d queued again, %d without a unit, %d buyers mended\n",
+				sale.SaleID, sale.Orders, sale.Left, sale.Requeued, sale.Unbacked, sale.Mended)
+		}
+	})
+	for _, sale := range s.Sales {
+		if !sale.Balanced {
+			bad = append(bad, sale.SaleID+": "+sale.Why)
+		}
+	}
+	if err == nil && len(bad) > 0 {
+		err = errors.New(strings.Join(bad, "; "))
+	}
+	return err
+}
