@@ -21,9 +21,6 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maxLine is longer than any record.
-const maxLine = 8 + 1 + 19 + 1 + sale.MaxIDLen + 1 + sale.MaxBuyerLen + 1
-
 func appendRecord(b []byte, o sale.Order) []byte {
 	start := len(b)
 	b = append(b, "00000000 "...)
