@@ -67,7 +67,8 @@ local fake = setmetatable({
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },
   ["sluice.limit.lock"] = {
-    of = function() return {} end, acquire = function() return now end, release = function() end, may_sweep = function() return true end,
+    of = function() return {} end, acquire = function() return now end, release = function() end, sweep_at = function() return 0 end,
+    set_sweep_at = function() end,
   },
   -- How a head was written is no matter of a trace.
   ["sluice.head"] = { judge = function() end, clean = function() return true end },

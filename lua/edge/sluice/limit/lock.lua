@@ -15,7 +15,7 @@ local now_us = clock.now
 local tonumber = tonumber
 
 ffi.cdef([[
-typedef struct { char mutex[64]; double swept; } sluice_lock_t;
+typedef struct { char mutex[64]; double sweep_at; } sluice_lock_t;
 void *sluice_shdict_zone(void *udata) __asm__("ngx_]] .. ngx.config.subsystem .. [[_lua_ffi_shdict_udata_to_zone");
 void *sluice_slab_alloc(void *pool, size_t size) __asm__("ngx_slab_alloc");
 void sluice_slab_free(void *pool, void *p) __asm__("ngx_slab_free");
@@ -205,14 +205,14 @@ function _M.release(lock)
   C.sluice_mutex_unlock(lock.p)
 end
 
--- may_sweep(lock, now, every) -> true, at most once in so many microseconds for all workers together. Call it under the lock.
-function _M.may_sweep(lock, now, every)
-  local p = lock.p
-  if p.swept ~= 0 and now < p.swept + every then
-    return false
-  end
-  p.swept = now
-  return true
+-- sweep_at(lock) -> the time from which on some worker may sweep the zone again; 0 at first. set_sweep_at(lock, time) says when that is. Call
+-- them under the lock.
+function _M.sweep_at(lock)
+  return lock.p.sweep_at
+end
+
+function _M.set_sweep_at(lock, time)
+  lock.p.sweep_at = time
 end
 
 return _M
