@@ -6,6 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -117,4 +120,36 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("accepted id %q, second %q, signature %q", id, timestamp, signature)
 		}
 	})
+}
+
+// The callback in the documentation is one that we accept, byte for byte, and its recipe names the same parts.
+func TestTheDocumentedCallbackIsGenuine(t *testing.T) {
+	text, err := os.ReadFile("../../docs/orders.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(pattern string) string {
+		t.Helper()
+		found := regexp.MustCompile(`(?m)^`+pattern+`$`).FindAllStringSubmatch(string(text), -1)
+		if len(found) != 1 {
+			t.Fatalf("%d lines look like %s", len(found), pattern)
+		}
+		return found[0][1]
+	}
+	id, timestamp, signature := part("webhook-id: (.+)"), part("webhook-timestamp: (.+)"), part("webhook-signature: (.+)")
+	body := part(`(\{"type":.+\})`)
+	sent, err := strconv.ParseInt(timestamp, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := NewVerifier(part("secret=(.+)"), func() time.Time { return time.Unix(sent, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Verify(id, timestamp, signature, []byte(body)); err != nil {
+		t.Error(err)
+	}
+	if part("id=(.+)") != id || part("timestamp=(.+)") != timestamp || part("body='(.+)'") != body {
+		t.Error("the recipe signs something else")
+	}
 }

@@ -29,6 +29,8 @@ var (
 const (
 	tokenSecret = "e2e-token-secret-0123456789abcdefghijklmnop"
 	adminToken  = "e2e-admin-token-0123456789abcdefghijklmnop"
+
+	paymentSecret = "whsec_ZTJlLXBheW1lbnQtc2VjcmV0LTAxMjM0NTY3ODlhYg=="
 )
 
 func TestMain(m *testing.M) {
@@ -179,6 +181,7 @@ func startStack(t testing.TB, s shape) *stack {
 	}
 	env := []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
+		"SLUICE_PAYMENT_SECRET=whsec_YW5vdGhlciBzZWNyZXQsIG5ldmVyIHVzZWQgaGVyZQ== " + paymentSecret,
 		"SLUICE_REDIS_URL=" + st.redis.URL, "SLUICE_DATABASE_URL=" + st.pg.URL,
 	}
 	var upstreams []string
@@ -311,9 +314,9 @@ func (s *stack) createSale(id string, stock int) {
 }
 
 type audit struct {
-	Stock, Left, Ready, Delayed, Leased, Ordered, Dead int64
-	Balanced                                           bool
-	Differences                                        []string
+	Stock, Left, Ready, Delayed, Leased, Ordered, Dead, Returning int64
+	Balanced                                                      bool
+	Differences                                                   []string
 }
 
 func (s *stack) audit(saleID string) audit {
