@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"sluice/backend/order"
 )
 
 // Whatever the strict reader accepts, every other reader understands, and in the same way.
@@ -92,6 +95,26 @@ func FuzzNamed(f *testing.F) {
 		want := found && strings.EqualFold(name, "content-length") && len(name) == len("content-length")
 		if got := named([]byte(line), "content-length"); got != want {
 			t.Fatalf("named(%q) = %v", line, got)
+		}
+	})
+}
+
+// A callback's text comes from outside, signed or not: what is taken of it can be stored, and nothing panics.
+func FuzzReadPayment(f *testing.F) {
+	f.Add([]byte(paid(orderID(1))))
+	f.Add([]byte(`{"type":"payment.failed","data":{"order_id":"7"}}`))
+	f.Add([]byte(`{"type":"payment.succeeded","data":{"order_id":"7","amount":-1,"currency":"EUR","reference":"\u0000"}}`))
+	f.Add([]byte(`{"type":"other"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		p, err := readPayment([]byte("application/json"), body)
+		if err != nil || p == nil {
+			return
+		}
+		if p.OrderID <= 0 || len(p.Digest) != 64 || p.Event == order.EventSucceeded && (p.Reference == "" || !currencyCode(p.Price.Currency)) {
+			t.Errorf("%q is read as %+v", body, p)
+		}
+		if strings.ContainsRune(p.Reference, 0) || !utf8.ValidString(p.Reference) || len(p.Reference) > 255 {
+			t.Errorf("reference %q cannot be stored", p.Reference)
 		}
 	})
 }

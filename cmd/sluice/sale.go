@@ -222,6 +222,9 @@ func (o *operator) saleAudit() *cobra.Command {
 					fmt.Fprintf(t, "%s\t%d\t\n", row.name, row.n)
 				}
 				t.Flush()
+				if r.Returning > 0 {
+					fmt.Fprintf(w, "%d of the ordered are cancelled, and their units on the way back\n", r.Returning)
+				}
 				if r.Balanced {
 					fmt.Fprintln(w, "balanced")
 				}

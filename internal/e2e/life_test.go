@@ -170,6 +170,13 @@ func TestOperatorCancelsAnOrder(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	env := []string{"SLUICE_SERVER=" + s.admin, "SLUICE_ADMIN_TOKEN=" + adminToken, "HOME=" + t.TempDir()}
+	out, errOut, code := sluiceRun(t, env, "sale", "create", "--id", "h", "--title", "Held", "--stock", "1", "--price", "1EUR", "--hold", "90m")
+	if code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "hold 1h30m") {
+		t.Errorf("exit %d %s%s", code, out, errOut)
+	}
+	if _, errOut, code := sluiceRun(t, env, "sale", "create", "--title", "Held", "--stock", "1", "--price", "1EUR", "--hold", "1ms"); code != 2 || !strings.Contains(errOut, "hold") {
+		t.Errorf("a hold of a millisecond: exit %d %s", code, errOut)
+	}
 	for range 2 {
 		if out, errOut, code := sluiceRun(t, env, "order", "cancel", ann, "--reason", "asked for it"); code != 0 || !strings.Contains(out, "is cancelled") {
 			t.Fatalf("exit %d %s%s", code, out, errOut)
@@ -181,7 +188,7 @@ func TestOperatorCancelsAnOrder(t *testing.T) {
 	if _, errOut, code := sluiceRun(t, env, "order", "cancel", "77"); code != 1 || !strings.Contains(errOut, "queued") {
 		t.Errorf("no row: exit %d %s", code, errOut)
 	}
-	out, _, code := sluiceRun(t, env, "order", "list", "--sale", "s", "--status", "cancelled")
+	out, _, code = sluiceRun(t, env, "order", "list", "--sale", "s", "--status", "cancelled")
 	if code != 0 || !strings.Contains(out, ann) || strings.Contains(out, bob) || !strings.Contains(out, "asked for it") {
 		t.Errorf("exit %d, list %s", code, out)
 	}
