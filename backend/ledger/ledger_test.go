@@ -156,9 +156,13 @@ func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 		workers.Go(func() error { return worker.New(s.queue, s.store, worker.Config{Batch: 20}).Run(ctx) })
 	}
 	var buyers errgroup.Group
+	audited := make(chan struct{}, 8) // buyers pause until an audit has passed, so that a slow machine audits the sale and not its end
 	for b := range 8 {
 		buyers.Go(func() error {
 			for i := range 300 {
+				if i%30 == 29 {
+					<-audited
+				}
 				s.buy(fmt.Sprintf("b%d-%d", b, i))
 			}
 			return nil
@@ -174,6 +178,12 @@ func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 		default:
 		}
 		r := s.audit()
+		for range cap(audited) {
+			select {
+			case audited <- struct{}{}:
+			default:
+			}
+		}
 		if !r.Balanced {
 			t.Fatalf("audit %d: %+v", audits, r)
 		}
