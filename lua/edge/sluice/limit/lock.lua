@@ -35,11 +35,12 @@ local SHARED, ROBUST = 1, 1
 local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
 
 -- A turn under the lock is a microsecond of work, so a short spin nearly always sees it end. After that the waiter sleeps, for at most WAIT:
--- on a machine that is overloaded, a holder may well be off its processor for some tens of milliseconds. One that takes longer is stopped.
--- A worker serves thousands of connections that must not stand still with it, so after such a wait it only spins, for as long as REST.
+-- on a machine that is overloaded, a holder may well be off its processor for a tenth of a second. One that takes longer
+-- is stopped. A worker serves thousands of connections that must not stand still with it, so after such a wait it only spins, until it has
+-- had a turn again or REST has passed.
 local SPINS = 200
-local WAIT = 200000 -- us
-local REST = 1000000 -- us
+local WAIT = 500000 -- us
+local REST = 5000000 -- us
 
 -- Whoever empties the zone (flush_all) takes the entry away, and a worker that starts then makes another lock. So each looks this often, in
 -- microseconds, whether the entry still names the lock it has.
@@ -187,6 +188,7 @@ function acquire(lock)
     rc = 0
   end
   if rc == 0 then
+    lock.resting_until = 0
     local now = now_us()
     if now < lock.look_at then
       return now
