@@ -148,8 +148,9 @@ type madeShop struct {
 	listHead string // of the list; "" is the right one
 	listBody []byte // nil is the right one
 	noList   bool
-	accepted int         // of the list
-	arrived  []time.Time // purchases
+	listTook time.Duration // how long it takes to answer for the list
+	accepted int           // of the list
+	arrived  []time.Time   // purchases
 }
 
 func startMadeShop(t *testing.T, policy string, set func(*madeShop)) *madeShop {
@@ -171,9 +172,12 @@ func (s *madeShop) set(change func()) {
 
 func (s *madeShop) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	header, replayed, took, status := s.header, s.replayed, s.took, s.status
+	header, replayed, took, status, listTook := s.header, s.replayed, s.took, s.status, s.listTook
 	s.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/holders") {
+		if listTook > 0 {
+			<-time.After(listTook)
+		}
 		s.list(w, r)
 		return
 	}

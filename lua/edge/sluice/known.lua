@@ -31,7 +31,7 @@ local COUNTED = { sold_out = "repeated/sold_out", scheduled = "repeated/schedule
 
 local on = false
 
--- What judge leaves for the access phase. wanted: the id of a sale whose list this worker is to fetch. turn: the path whose turn to ask again the
+-- What judge leaves for the access phase. wanted: the record whose sale's list this worker is to fetch. turn: the path whose turn to ask again the
 -- request at hand has.
 local wanted, turn
 
@@ -104,7 +104,7 @@ function _M.judge()
     local stale
     list, stale = holders.find(record, now)
     if stale and not wanted and holders.begin(record.id) then
-      wanted = record.id
+      wanted = record
       return now
     end
     if not list then
@@ -156,12 +156,12 @@ end
 
 -- enter() -> the turn of the request at hand, for leave; or nil. Call first in the access phase. One request at a time waits here for a list.
 function _M.enter()
-  local mine, id = turn, wanted
+  local mine, record = turn, wanted
   turn, wanted = nil, nil
-  if id then
-    local ok, why = holders.fetch(id, ask)
+  if record then
+    local ok, why = holders.fetch(record.id, record.holders, ask)
     if not ok then
-      ngx.log(ngx.WARN, "the holders of sale ", id, " are not known, and its refusals are not repeated: ", why)
+      ngx.log(ngx.WARN, "the holders of sale ", record.id, " are not known, and its refusals are not repeated: ", why)
     end
     _M.held()
   end

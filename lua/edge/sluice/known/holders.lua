@@ -178,10 +178,11 @@ local function keep(id, list)
   return true
 end
 
--- fetch(id, ask) -> true; or nil, why. Only after begin(id).
+-- fetch(id, least, ask) -> true; or nil, why. Only after begin(id). A list that is complete for fewer acceptances than `least` is kept as well, and
+-- the next is fetched no sooner than after a failure: a backend that knows no more will not know it at once.
 -- ask(id, short) -> header, body; or nil, why: asks a backend for the list; with `short` for its header only, which says how long it is before memory
 -- is taken for it
-function _M.fetch(id, ask)
+function _M.fetch(id, least, ask)
   local ok
   local list, why, hopeless = get(id, ask)
   if list then
@@ -193,7 +194,11 @@ function _M.fetch(id, ask)
     return nil, why
   end
   count("list/ok")
-  zone:delete("fetch " .. id)
+  if list.accepted < least then
+    zone:safe_set("fetch " .. id, true, RETRY)
+  else
+    zone:delete("fetch " .. id)
+  end
   return true
 end
 
