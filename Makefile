@@ -27,6 +27,7 @@ lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 # -short keeps a unit run under twenty seconds; the packages' longer proofs run with it off in `make e2e`.
 unit: ## unit tests under -race
 	$(GO) test -race -short -timeout 5m $$($(GO) list ./... | grep -v /internal/e2e)
+	$(GO) test -timeout 5m ./internal/sim
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -timeout 15m ./internal/e2e
@@ -46,6 +47,9 @@ edge-memory: install ## how many buckets a zone of 100 MB holds, and the bytes o
 edge-corpus: install ## a million generated decisions through both edges and the model: no difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
+sim: ## 10,000 seeds of whole sales with faults at every call (SEEDS=n FROM=n); SEED=n plays one again and prints every step
+	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+
 bench: install-bench ## speed of the whole path, as ratios against named baselines in one interleaved run
 	cd bench && $(GO) run . speed --only purchase,edge,orders,queue
 
@@ -63,4 +67,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus bench bench-edge memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim bench bench-edge memory fuzz smoke spike soak

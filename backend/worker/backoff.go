@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -14,10 +13,10 @@ type backoff struct {
 func (b *backoff) reset() { b.n = 0 }
 
 // wait returns early when ctx is done.
-func (b *backoff) wait(ctx context.Context, longest time.Duration) {
-	bound := min(50*time.Millisecond<<min(b.n, 20), longest)
+func (b *backoff) wait(ctx context.Context, c *Config) {
+	bound := min(50*time.Millisecond<<min(b.n, 20), c.MaxBackoff)
 	b.n++
-	pause := time.NewTimer(time.Millisecond + rand.N(bound))
+	pause := time.NewTimer(time.Millisecond + time.Duration(c.Jitter()*float64(bound)))
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

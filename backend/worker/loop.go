@@ -24,21 +24,21 @@ type loop struct {
 }
 
 func (l *loop) run() {
-	l.next = queue.NewBatchID()
+	l.next = l.cfg.BatchID()
 	var pause backoff
 	for l.stopping.Err() == nil {
 		batch, err := l.take()
 		switch {
 		case err != nil:
 			l.queueFailed("take", err)
-			pause.wait(l.stopping, l.cfg.MaxBackoff)
+			pause.wait(l.stopping, &l.cfg)
 		case len(batch.Messages) > 0:
 			pause.reset()
 			l.work(batch)
 		default:
 			if _, err := l.queue.Wait(l.calls, l.cfg.Idle); err != nil {
 				l.queueFailed("wait", err)
-				pause.wait(l.stopping, l.cfg.MaxBackoff)
+				pause.wait(l.stopping, &l.cfg)
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func (l *loop) take() (queue.Batch, error) {
 	if lost && !l.uncertain { // else the first call has acknowledged it
 		l.leaseLost(l.ack)
 	}
-	l.next, l.uncertain, l.ack = queue.NewBatchID(), false, ""
+	l.next, l.uncertain, l.ack = l.cfg.BatchID(), false, ""
 	return batch, nil
 }
 
@@ -112,7 +112,7 @@ func (l *loop) fail(id string, failures []queue.Failure) {
 			l.release(id)
 			return
 		}
-		pause.wait(l.stopping, l.cfg.MaxBackoff)
+		pause.wait(l.stopping, &l.cfg)
 	}
 }
 
@@ -140,7 +140,7 @@ func (l *loop) handBack(b queue.Batch, why error) {
 			l.cfg.Log.Error("worker: ends with orders that Redis may have lost", "orders", ids)
 			return
 		}
-		pause.wait(l.hard, l.cfg.MaxBackoff)
+		pause.wait(l.hard, &l.cfg)
 	}
 	l.release(b.ID) // should its lease have outlived the rebuild
 }

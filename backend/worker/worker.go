@@ -7,6 +7,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -51,15 +52,17 @@ type Source interface {
 
 // Config tunes a Worker. Zero fields take the defaults named here.
 type Config struct {
-	Concurrency  int           // batches written at once; 2
-	Batch        int           // orders in a batch at most; 500
-	Idle         time.Duration // longest wait for news when the queue is empty; 1 s
-	WriteTimeout time.Duration // bound of one write, beyond what the store itself keeps to; 30 s
-	MaxBackoff   time.Duration // longest pause while a store is down; 2 s
-	DrainTimeout time.Duration // how long a write may go on after Run was told to stop; 10 s
-	Metrics      Metrics       // nil: nothing is counted
-	Source       Source        // which Redis batches come from; nil: always the same
-	Log          *slog.Logger  // slog.Default()
+	Concurrency  int            // batches written at once; 2
+	Batch        int            // orders in a batch at most; 500
+	Idle         time.Duration  // longest wait for news when the queue is empty; 1 s
+	WriteTimeout time.Duration  // bound of one write, beyond what the store itself keeps to; 30 s
+	MaxBackoff   time.Duration  // longest pause while a store is down; 2 s
+	DrainTimeout time.Duration  // how long a write may go on after Run was told to stop; 10 s
+	Jitter       func() float64 // share of the longest pause that is waited, in [0,1); uniformly random ("full jitter")
+	BatchID      func() string  // makes the ids of batches, no two alike in all processes; queue.NewBatchID
+	Metrics      Metrics        // nil: nothing is counted
+	Source       Source         // which Redis batches come from; nil: always the same
+	Log          *slog.Logger   // slog.Default()
 }
 
 func (c Config) withDefaults() Config {
@@ -78,6 +81,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Batch <= 0 {
 		c.Batch = 500
+	}
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+	if c.BatchID == nil {
+		c.BatchID = queue.NewBatchID
 	}
 	if c.Metrics == nil {
 		c.Metrics = uncounted{}

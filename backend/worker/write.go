@@ -76,7 +76,7 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 		if l.stopping.Err() != nil {
 			return errStopping
 		}
-		pause.wait(l.stopping, l.cfg.MaxBackoff)
+		pause.wait(l.stopping, &l.cfg)
 	}
 }
 

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/sale"
+)
+
+// fate is what becomes of one call to a store.
+type fate int
+
+// The fates. Each but the first is counted as a fault.
+const (
+	fine      fate = iota
+	before         // it fails, and has had no effect
+	after          // its reply is lost
+	twice          // it is carried out twice: the client sent it again
+	late           // its caller gives up, and then it is carried out all the same
+	dieBefore      // the process stops for good in front of it
+	dieAfter       // the process stops for good behind it
+	gone           // the process had stopped before
+	fates
+)
+
+var fateNames = [fates]string{"", "fails before", "reply lost", "carried out twice", "carried out late", "process dies before", "process dies after", "gone"}
+
+var (
+	errCut  = fmt.Errorf("the wire was cut: %w", sale.ErrUnavailable)
+	errGone = errors.New("this process is dead")
+)
+
+// process is one run of one program. When it dies it never has an effect again: each of its calls fails, and its goroutines find their way out.
+type process struct {
+	w      *world
+	name   string
+	ctx    context.Context
+	cancel context.CancelFunc
+	client *redis.Client
+	rnd    *rand.Rand
+	frozen time.Time // it is not let on before
+	dead   bool
+	ended  bool // its goroutine has returned
+	batch  int
+}
+
+// call is a process in front of a call, waiting to be let on.
+type call struct {
+	p    *process
+	what string
+	fate chan fate
+}
+
+// do waits for its turn and makes a call as the seed decides. again carries the call out when its caller is gone.
+func (p *process) do(what string, run, again func() error) error {
+	f := p.ask(what)
+	w := p.w
+	switch f {
+	case gone, dieBefore:
+		return errGone
+	case before:
+		return errCut
+	case late:
+		w.delay(what, again)
+		return errCut
+	}
+	w.mini.SetTime(time.Now())
+	w.dirty.Store(true)
+	err := run()
+	switch f {
+	case twice:
+		if err == nil {
+			err = run()
+		}
+	case after:
+		return errCut
+	case dieAfter:
+		w.kill(p)
+		return errGone
+	}
+	return err
+}
+
+func (p *process) ask(what string) fate {
+	c := &call{p: p, what: what, fate: make(chan fate, 1)}
+	p.w.mu.Lock()
+	if p.dead {
+		p.w.mu.Unlock()
+		return gone
+	}
+	p.w.pending = append(p.w.pending, c)
+	p.w.mu.Unlock()
+	return <-c.fate
+}
+
+// sleep returns early when ctx or the process ends. Odd nanoseconds keep two sleepers from waking at one instant, whose order no seed would decide.
+func (p *process) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d + time.Duration(p.rnd.IntN(1_000_000)))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-p.ctx.Done():
+	case <-t.C:
+	}
+}
+
+// within is a random time below d.
+func (p *process) within(d time.Duration) time.Duration { return time.Duration(p.rnd.Int64N(int64(d))) }
+
+func (p *process) alive() bool { return p.ctx.Err() == nil }
+
+// batchID names batches after their process, so that a trace can be read.
+func (p *process) batchID() string {
+	p.batch++
+	return fmt.Sprintf("%s-%d", p.name, p.batch)
+}

@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	redisscript "sluice/lua/redis"
+)
+
+// scripts are the names of all scripts that the simulated processes run.
+var scripts = []string{
+	"ack", "admit", "adopt", "bury", "dead_begin_cancel", "dead_finish_cancel", "dead_retry", "expired", "extend", "give_back", "load", "promote",
+	"push", "reclaim", "release", "renew", "snapshot", "sync", "take", "view",
+}
+
+// openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their names.
+func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error) {
+	mini = miniredis.NewMiniRedis()
+	first, err := mini.Dial() // starts it
+	if err != nil {
+		return nil, nil, err
+	}
+	first.Close()
+	client := connect(mini)
+	defer client.Close()
+	names = map[string]string{}
+	for _, name := range scripts {
+		script := redisscript.Load(name)
+		if err := script.Load(context.Background(), client).Err(); err != nil {
+			return nil, nil, fmt.Errorf("%s.lua: %w", name, err)
+		}
+		names[script.Hash()] = name
+	}
+	return mini, names, nil
+}
+
+// connect makes a client whose calls run at once, in the goroutine of their caller: no socket, no goroutine and no order that the seed has not chosen.
+func connect(mini *miniredis.Miniredis) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			c := &wire{server: mini.Server()}
+			c.peer = server.NewPeer(bufio.NewWriter(&c.replies))
+			return c, nil
+		},
+		Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 64,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// wire is a connection that hands each whole command to the server as it is written.
+type wire struct {
+	server  *server.Server
+	peer    *server.Peer
+	asked   bytes.Buffer
+	replies bytes.Buffer
+}
+
+func (c *wire) Write(b []byte) (int, error) {
+	c.asked.Write(b)
+	for {
+		args, size, err := readCommand(c.asked.Bytes())
+		if err != nil {
+			return 0, err
+		}
+		if size == 0 {
+			return len(b), nil
+		}
+		c.asked.Next(size)
+		c.server.Dispatch(c.peer, args)
+		c.peer.Flush()
+	}
+}
+
+// readCommand reads one command, an array of bulk strings; size 0 when it is not whole yet.
+func readCommand(b []byte) (args []string, size int, err error) {
+	n, at, err := readCount(b, 0, '*')
+	if err != nil || at == 0 {
+		return nil, 0, err
+	}
+	for range n {
+		size, begin, err := readCount(b, at, '$')
+		if err != nil || begin == 0 || len(b) < begin+size+2 {
+			return nil, 0, err
+		}
+		args = append(args, string(b[begin:begin+size]))
+		at = begin + size + 2
+	}
+	return args, at, nil
+}
+
+func readCount(b []byte, at int, kind byte) (n, after int, err error) {
+	end := bytes.IndexByte(b[at:], '\n')
+	if end < 0 {
+		return 0, 0, nil
+	}
+	line := strings.TrimSuffix(string(b[at:at+end]), "\r")
+	if line == "" || line[0] != kind {
+		return 0, 0, fmt.Errorf("sim: a command begins with %q", line)
+	}
+	n, err = strconv.Atoi(line[1:])
+	return n, at + end + 1, err
+}
+
+func (c *wire) Read(b []byte) (int, error) {
+	if c.replies.Len() == 0 {
+		return 0, io.EOF
+	}
+	return c.replies.Read(b)
+}
+
+func (c *wire) Close() error                     { return nil }
+func (c *wire) LocalAddr() net.Addr              { return &net.UnixAddr{} }
+func (c *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
+func (c *wire) SetDeadline(time.Time) error      { return nil }
+func (c *wire) SetReadDeadline(time.Time) error  { return nil }
+func (c *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// faultyRedis stands between a process's client and Redis.
+type faultyRedis struct {
+	p *process
+}
+
+func (h faultyRedis) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "hello" || cmd.Name() == "client" {
+			return next(ctx, cmd)
+		}
+		if strings.EqualFold(cmd.Name(), "blpop") {
+			return h.wait(ctx, cmd)
+		}
+		args := cmd.Args()
+		what, watch := h.p.w.describe(args)
+		err := h.p.do(what,
+			func() error { return watch(func() error { return next(ctx, cmd) }) },
+			func() error {
+				return watch(func() error { return h.p.w.redis.Do(context.Background(), args...).Err() })
+			})
+		if err != nil {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// ProcessPipelineHook lets a pipeline fail as a whole, or be cut off after its first half.
+func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if name := cmds[0].Name(); name == "hello" || name == "client" {
+			return next(ctx, cmds)
+		}
+		all := func() error { return next(ctx, cmds) }
+		err := h.p.do("pipeline "+cmds[0].Name(), all, func() error {
+			for _, cmd := range cmds[:len(cmds)/2] {
+				_ = h.p.w.redis.Do(context.Background(), cmd.Args()...).Err()
+			}
+			return nil
+		})
+		if errors.Is(err, errGone) || errors.Is(err, errCut) {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+// wait is BLPOP without blocking the one server that all processes share: it looks, sleeps, and looks again.
+func (h faultyRedis) wait(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	key := fmt.Sprint(args[1])
+	seconds, err := strconv.ParseFloat(fmt.Sprint(args[2]), 64)
+	if err != nil {
+		return err
+	}
+	found := false
+	look := func() error {
+		_, err := h.p.w.mini.Lpop(key)
+		found = found || err == nil
+		return nil
+	}
+	for turn := range 2 {
+		if err := h.p.do("wait", look, look); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		if found {
+			return nil
+		}
+		if turn == 0 {
+			h.p.sleep(ctx, time.Duration(seconds*float64(time.Second)))
+		}
+	}
+	cmd.SetErr(redis.Nil)
+	return redis.Nil
+}

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"flag"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "play this seed alone and print its trace")
+	seedsFlag = flag.Int("seeds", 0, "how many seeds to play; 0: a few hundred, or fewer with -short")
+	fromFlag  = flag.Uint64("from", 1, "the first seed")
+)
+
+func newBench(t *testing.T) *Bench {
+	t.Helper()
+	folder := t.TempDir()
+	if shm, err := os.MkdirTemp("/dev/shm", "sluice-sim"); err == nil { // a commit waits for the disk, and here that proves nothing
+		folder = shm
+		t.Cleanup(func() { os.RemoveAll(shm) })
+	}
+	b, err := NewBench(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func play(t *testing.T, b *Bench, seed uint64, limit int) (r Result) {
+	t.Helper()
+	var err error
+	synctest.Test(t, func(*testing.T) { r, err = b.Run(seed, limit) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// shrink finds how few steps under faults still break something; the trace of that run is the shorter one to read.
+func shrink(t *testing.T, b *Bench, seed uint64, r Result) Result {
+	t.Helper()
+	limit := r.Steps
+	for step := limit / 2; step > 0; {
+		if limit-step > 0 {
+			if shorter := play(t, b, seed, limit-step); shorter.Violation != "" && shorter.Steps < r.Steps {
+				limit, r = limit-step, shorter
+				continue
+			}
+		}
+		step /= 2
+	}
+	return r
+}
+
+func TestSimulation(t *testing.T) {
+	b := newBench(t)
+	if *seedFlag != 0 {
+		r := play(t, b, *seedFlag, 0)
+		t.Logf("\n%s", strings.Join(r.Trace, "\n"))
+		if r.Violation != "" {
+			t.Errorf("seed %d: %s", *seedFlag, r.Violation)
+		}
+		return
+	}
+	seeds := *seedsFlag
+	if seeds == 0 {
+		seeds = 200
+		if testing.Short() {
+			seeds = 10 // under the race detector a seed takes seconds; `make unit` plays the others without it
+		}
+	}
+	start := time.Now()
+	var mu sync.Mutex
+	var sum Result
+	shards := min(runtime.GOMAXPROCS(0), seeds)
+	t.Run("seeds", func(t *testing.T) {
+		for shard := range shards {
+			t.Run(strconv.Itoa(shard), func(t *testing.T) {
+				t.Parallel()
+				r := playShard(t, *fromFlag+uint64(shard), (seeds-shard+shards-1)/shards, uint64(shards))
+				mu.Lock()
+				defer mu.Unlock()
+				sum.Add(r)
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	var text strings.Builder
+	sum.Describe(&text)
+	t.Logf("%d seeds in %s: %s", seeds, time.Since(start).Truncate(time.Millisecond), text.String())
+	for f := before; f < gone; f++ {
+		if seeds >= 20 && sum.Faults[f] == 0 {
+			t.Errorf("no call ever met the fate %q", fateNames[f])
+		}
+	}
+	if seeds >= 20 && (sum.Rows == 0 || sum.Accepted == 0 || sum.Dead == 0 || sum.Freezes == 0) {
+		t.Errorf("hardly anything happened: %+v", sum)
+	}
+}
+
+// playShard plays count seeds, every step-th from the first on.
+func playShard(t *testing.T, first uint64, count int, step uint64) (sum Result) {
+	b := newBench(t)
+	told, start := time.Now(), time.Now()
+	for i := range count {
+		seed := first + uint64(i)*step
+		r := play(t, b, seed, 0)
+		sum.Add(r)
+		if r.Violation != "" {
+			r = shrink(t, b, seed, r)
+			t.Fatalf("seed %d: %s\n%s\nagain: make sim SEED=%d", seed, r.Violation, strings.Join(r.Trace, "\n"), seed)
+		}
+		if testing.Verbose() && time.Since(told) > 15*time.Second {
+			told = time.Now()
+			t.Logf("%d of %d seeds, %d steps, %s", i+1, count, sum.Steps, time.Since(start).Truncate(time.Second))
+		}
+	}
+	return sum
+}
+
+// A failure that cannot be played again cannot be understood.
+func TestSameSeedSameRun(t *testing.T) {
+	b := newBench(t)
+	most := uint64(8)
+	if testing.Short() {
+		most = 2
+	}
+	for seed := uint64(1); seed <= most; seed++ {
+		first, second := play(t, b, seed, 0), play(t, b, seed, 0)
+		if !slices.Equal(first.Trace, second.Trace) {
+			for i := range first.Trace {
+				if i >= len(second.Trace) || first.Trace[i] != second.Trace[i] {
+					t.Fatalf("seed %d differs at line %d:\n%s\n%s", seed, i, first.Trace[i], strings.Join(second.Trace[min(i, len(second.Trace)-1):min(i+1, len(second.Trace))], ""))
+				}
+			}
+			t.Fatalf("seed %d: the second run goes on after the first", seed)
+		}
+	}
+}
