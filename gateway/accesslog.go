@@ -3,6 +3,7 @@ package gateway
 import (
 	"io"
 	"log/slog"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// accessLog gathers one line for each request that the policy looked at and writes them together. The fields are those of the nginx edge's log
-// (nginx/conf.d/30-log.conf). A nil log does nothing.
+// accessLog gathers one line for each request and writes them together. The fields are those of the nginx edge's log (nginx/conf.d/30-log.conf). A nil
+// log does nothing.
 type accessLog struct {
 	to  io.Writer
 	log *slog.Logger
@@ -24,16 +25,60 @@ type accessLog struct {
 
 const accessLogSize = 64 << 10 // bytes that are gathered before they are written early
 
+// add writes down a request whose answer is complete.
 func (l *accessLog) add(ctx *fasthttp.RequestCtx, x *exchange) {
-	now := time.Now()
+	sent := sizeOf(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := append(l.lines, `{"time":`...)
-	b = strconv.AppendFloat(b, float64(now.UnixMilli())/1000, 'f', 3, 64)
+	now := time.Now()
+	l.end(appendEntry(appendTime(l.lines, now), ctx, x), since(ctx, now), sent)
+}
+
+// later takes down a request whose answer is still on its way. The function it returns writes it down, with the bytes of the body that were sent.
+func (l *accessLog) later(ctx *fasthttp.RequestCtx, x *exchange) func(body int64) {
+	head, entry, start := int64(len(ctx.Response.Header.Header())), appendEntry(nil, ctx, x), ctx.Time()
+	return func(body int64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		now := time.Now()
+		l.end(append(appendTime(l.lines, now), entry...), now.Sub(start), head+body)
+	}
+}
+
+// since is how long a request took; nothing where fasthttp did not get as far as to look at its clock.
+func since(ctx *fasthttp.RequestCtx, now time.Time) time.Duration {
+	if ctx.Time().IsZero() {
+		return 0
+	}
+	return now.Sub(ctx.Time())
+}
+
+// sizeOf is how many bytes the answer has.
+func sizeOf(ctx *fasthttp.RequestCtx) int64 {
+	resp := &ctx.Response
+	if resp.SkipBody || ctx.IsHead() {
+		return int64(len(resp.Header.Header()))
+	}
+	body := len(resp.Body())
+	if !bodyless(resp.StatusCode()) {
+		resp.Header.SetContentLength(body)
+	}
+	return int64(len(resp.Header.Header()) + body)
+}
+
+func appendTime(b []byte, now time.Time) []byte {
+	return strconv.AppendFloat(append(b, `{"time":`...), float64(now.UnixMilli())/1000, 'f', 3, 64)
+}
+
+// appendEntry appends what is known before the answer is sent.
+func appendEntry(b []byte, ctx *fasthttp.RequestCtx, x *exchange) []byte {
 	b = append(b, `,"client":"`...)
 	b = x.client.AppendTo(b)
 	b = appendText(append(b, `","buyer":"`...), x.buyer)
-	b = appendText(append(b, `","method":"`...), asString(ctx.Method()))
+	b = append(b, `","method":"`...)
+	if !x.unread {
+		b = appendText(b, asString(ctx.Method()))
+	}
 	b = appendText(append(b, `","path":"`...), asString(x.path))
 	b = strconv.AppendInt(append(b, `","status":`...), int64(ctx.Response.StatusCode()), 10)
 	b = append(append(b, `,"verdict":"`...), x.verdict...)
@@ -47,10 +92,24 @@ func (l *accessLog) add(ctx *fasthttp.RequestCtx, x *exchange) {
 	b = append(append(b, `","shadow":"`...), x.shadow...)
 	b = appendText(append(b, `","reason":"`...), x.reason)
 	b = append(append(b, `","request_id":"`...), x.id[:]...)
-	b = strconv.AppendFloat(append(b, `","seconds":`...), now.Sub(ctx.Time()).Seconds(), 'f', 3, 64)
-	b = append(append(b, `,"upstream":"`...), x.upstream...)
-	b = appendText(append(b, `","agent":"`...), asString(ctx.UserAgent()))
-	l.lines = append(b, "\"}\n"...)
+	b = append(append(b, `","upstream":"`...), x.upstream...)
+	b = append(append(b, `","upstream_status":"`...), x.upstreamStatus...)
+	b = append(append(b, `","upstream_seconds":"`...), x.upstreamSeconds...)
+	b = append(append(b, `","worker":`...), worker...)
+	b = append(b, `,"agent":"`...)
+	if !x.unread {
+		b = appendText(b, asString(ctx.UserAgent()))
+	}
+	return append(b, '"')
+}
+
+var worker = strconv.Itoa(os.Getpid())
+
+// end finishes the last line of b, which becomes the lines.
+func (l *accessLog) end(b []byte, took time.Duration, sent int64) {
+	b = strconv.AppendInt(append(b, `,"bytes":`...), sent, 10)
+	b = strconv.AppendFloat(append(b, `,"seconds":`...), took.Seconds(), 'f', 3, 64)
+	l.lines = append(b, "}\n"...)
 	if len(l.lines) > accessLogSize {
 		l.write()
 	}

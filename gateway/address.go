@@ -12,6 +12,15 @@ const (
 	maxHops      = 16
 )
 
+// relayed is the address at the other end of a connection, or whom a load balancer names there in its PROXY header, if it is trusted. named may be the
+// zero Addr.
+func relayed(trusted []netip.Prefix, peer, named netip.Addr) netip.Addr {
+	if named.IsValid() && contains(trusted, peer) {
+		return named
+	}
+	return peer
+}
+
 // clientOf is the address that a request counts for: the peer's, unless the peer is a trusted proxy. Then it is the right-most hop of
 // X-Forwarded-For that is not trusted itself; if all are, the left-most. A header that does not parse says nothing, and the peer counts.
 func clientOf(trusted []netip.Prefix, peer netip.Addr, forwarded []byte) netip.Addr {

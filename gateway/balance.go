@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -53,8 +54,9 @@ func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
 				continue
 			}
 			tried |= 1 << n
-			x.upstream = u.name
+			start := time.Now()
 			err := x.ask(ctx, u)
+			x.tell(ctx, u, err, time.Since(start))
 			u.leave(err)
 			if err == nil {
 				return nil
@@ -65,6 +67,26 @@ func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
 		}
 	}
 	return last
+}
+
+// tell takes down one try for the log.
+func (x *exchange) tell(ctx *fasthttp.RequestCtx, u *upstream, err error, took time.Duration) {
+	if x.gateway.access == nil {
+		return
+	}
+	if len(x.upstream) > 0 {
+		x.upstream, x.upstreamStatus, x.upstreamSeconds = append(x.upstream, ", "...), append(x.upstreamStatus, ", "...), append(x.upstreamSeconds, ", "...)
+	}
+	status := ctx.Response.StatusCode()
+	switch {
+	case errors.Is(err, errTimeout):
+		status = fasthttp.StatusGatewayTimeout
+	case err != nil:
+		status = fasthttp.StatusBadGateway
+	}
+	x.upstream = append(x.upstream, u.name...)
+	x.upstreamStatus = strconv.AppendInt(x.upstreamStatus, int64(status), 10)
+	x.upstreamSeconds = strconv.AppendFloat(x.upstreamSeconds, took.Seconds(), 'f', 3, 64)
 }
 
 // again says whether another backend may be asked after err. A request that never left may always be sent again.

@@ -24,6 +24,11 @@ type Config struct {
 	AccessLog io.Writer             // gets one JSON object a request, as the nginx edge writes it, about once a second; default: none
 	Registry  prometheus.Registerer // default: none
 
+	PerClient     int    // requests of one client that may be under way at once; default DefaultPerClient
+	ProxyProtocol bool   // every connection begins with a PROXY header, believed where it comes from the policy's trusted_proxies
+	TLSCert       string // PEM file of a certificate and its chain, and
+	TLSKey        string // of its key: connections are HTTP/1.1 over TLS. Read again when they change
+
 	Buckets  int // live buckets of all rules together; default limit.DefaultCapacity
 	MaxConns int // client connections, some 20 KB each; default 8192
 
@@ -49,6 +54,9 @@ func (c *Config) defaults() {
 			*d = otherwise
 		}
 	}
+	if c.PerClient <= 0 || c.PerClient > 65535 {
+		c.PerClient = DefaultPerClient
+	}
 	if c.MaxConns <= 0 {
 		c.MaxConns = 8 << 10
 	}
@@ -59,6 +67,9 @@ func (c *Config) defaults() {
 		c.Random = rand.IntN
 	}
 }
+
+// DefaultPerClient is how many requests of one client may be under way at once, as at the nginx edge.
+const DefaultPerClient = 1000
 
 // MaxBody is the largest request body that passes, in bytes.
 const MaxBody = 16 << 10

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 )
 
 // listener hands out guarded connections, at most so many at a time.
@@ -19,7 +22,9 @@ type listener struct {
 	limits  connLimits
 	log     *slog.Logger
 	metrics *metrics
-	refusal []byte // a whole response, for connections that are turned away for want of room
+	refusal []byte      // a whole response, for connections that are turned away for want of room
+	proxied bool        // connections begin with a PROXY header
+	tls     *tls.Config // may be nil
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
@@ -64,6 +69,13 @@ func passing(err error) bool {
 
 func (l *listener) guard(c net.Conn) *conn {
 	g := &conn{Conn: c, peer: peerOf(c.RemoteAddr()), listener: l, fresh: true}
+	if l.proxied {
+		g.header = proxyproto.NewConn(c, proxyproto.WithPolicy(proxyproto.REQUIRE))
+		g.Conn = g.header
+	}
+	if l.tls != nil {
+		g.Conn = tls.Server(g.Conn, l.tls)
+	}
 	l.mu.Lock()
 	room := len(l.open) < l.limits.most
 	if room {
@@ -100,11 +112,13 @@ func (l *listener) closeAll() int {
 type conn struct {
 	net.Conn
 	peer     netip.Addr
+	header   *proxyproto.Conn // below Conn, if connections begin with a PROXY header
 	listener *listener
 	guard    guard
 	sent     bool // the fault has been passed on
 	fresh    bool // nothing has been read yet
 	hurried  bool // the deadline for this request is set
+	mute     bool // the client's time is over, and it gets no answer
 
 	readBy, writeBy int64 // the deadlines that are set, in ms of the clock
 	linger          atomic.Bool
@@ -153,17 +167,34 @@ func (c *conn) poisoned(p []byte) (int, error) {
 	return copy(p, poison), nil
 }
 
-// late turns the end of a client's time within a request into a fault, which is answered; between requests it just ends the connection.
+// late is what an error on the connection means. Between requests it just ends the connection, also for want of a PROXY header or of TLS. A client whose
+// time is over within a request is left without an answer: nginx can give none, and the two edges are to be told apart by nothing.
 func (c *conn) late(err error) error {
-	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() {
-		return err
-	}
 	if c.guard.idle() {
 		return io.EOF
 	}
-	c.guard.fault, c.sent = requestSlow, true
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		c.guard.fault, c.sent, c.mute = requestSlow, true, true
+	}
 	return err
+}
+
+// named is whom the PROXY header names; the zero Addr where there is none, or where it names nobody. Call it after the first read.
+func (c *conn) named() (a netip.Addr) {
+	if c.header == nil {
+		return a
+	}
+	h := c.header.ProxyHeader()
+	if h == nil || h.Command.IsLocal() {
+		return a
+	}
+	tcp, ok := h.SourceAddr.(*net.TCPAddr)
+	if !ok {
+		return a
+	}
+	a, _ = netip.AddrFromSlice(tcp.IP)
+	return a.Unmap()
 }
 
 // allow lets the client wait before its next request: for d at least, and a quarter more at most, so that the deadline need not be set for each.
@@ -186,6 +217,9 @@ func (c *conn) hurry() {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
+	if c.mute {
+		return len(p), nil
+	}
 	d := c.listener.limits.write.Milliseconds()
 	if least := c.listener.clock.coarse() + d; c.writeBy < least {
 		c.writeBy = least + d/4
@@ -213,12 +247,20 @@ func (c *conn) Close() error {
 	delete(c.listener.open, c)
 	c.listener.mu.Unlock()
 	c.listener.metrics.connections.Dec()
-	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.linger.Load() {
-		_ = tcp.CloseWrite()
-		_ = tcp.SetReadDeadline(time.Now().Add(lingerFor))
-		_, _ = io.CopyN(io.Discard, tcp, lingerMost)
+	if c.linger.Load() && !c.mute {
+		c.drain()
 	}
 	return c.Conn.Close()
+}
+
+func (c *conn) drain() {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok { // TCP, or TLS
+		_ = half.CloseWrite()
+	} else if tcp, ok := c.header.TCPConn(); ok {
+		_ = tcp.CloseWrite()
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerFor))
+	_, _ = io.CopyN(io.Discard, c.Conn, lingerMost)
 }
 
 const (

@@ -48,7 +48,14 @@ type exchange struct {
 	remaining int
 	shadow    string
 	reason    string
-	upstream  string
+	unread    bool // there is no request to tell of
+
+	// of each backend that was asked, with commas between
+	upstream, upstreamStatus, upstreamSeconds []byte
+
+	key       limit.Key // what the client counts as
+	entered   bool      // it is in the crowd
+	streaming *stream   // the body of the answer, if it is passed on as it comes
 }
 
 func (x *exchange) reset() {
@@ -56,7 +63,7 @@ func (x *exchange) reset() {
 	clear(x.rules)
 	*x = exchange{gateway: x.gateway, headers: x.headers, path: x.path[:0], rules: x.rules[:0], asks: x.asks[:0], verdicts: x.verdicts[:0],
 		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], request: x.request[:0], doomed: x.doomed[:0],
-		scratch: x.scratch, told: x.told[:0]}
+		scratch: x.scratch, told: x.told[:0], upstream: x.upstream[:0], upstreamStatus: x.upstreamStatus[:0], upstreamSeconds: x.upstreamSeconds[:0]}
 }
 
 func (x *exchange) note(verdict string, r *rule, remaining int) {
@@ -145,7 +152,7 @@ func (x *exchange) filter(h *fasthttp.ResponseHeader) {
 		case foldedEqual(name, "sluice-sale"):
 			twice = len(x.told) > 0
 			x.told = append(x.told, value...)
-		case hasFoldedPrefix(name, "sluice-"), ownOfConnection(name):
+		case hasFoldedPrefix(name, "sluice-"), hasFoldedPrefix(name, "x-accel-"), ownOfConnection(name):
 		default:
 			continue
 		}

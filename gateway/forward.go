@@ -34,7 +34,11 @@ func (x *exchange) compose(ctx *fasthttp.RequestCtx) {
 	b = x.client.AppendTo(b)
 	b = append(b, "\r\nX-Forwarded-For: "...)
 	b = x.client.AppendTo(b)
-	b = append(b, "\r\nX-Forwarded-Proto: http\r\n"...)
+	b = append(b, "\r\nX-Forwarded-Proto: http"...)
+	if x.gateway.certificate != nil {
+		b = append(b, 's')
+	}
+	b = append(b, "\r\n"...)
 	if len(body) > 0 || !(h.IsGet() || h.IsHead()) {
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, int64(len(body)), 10)

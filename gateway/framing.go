@@ -25,11 +25,13 @@ func (g *guard) inValue(c byte) {
 	case (c < ' ' && c != '\t') || c == 0x7f:
 		g.fault = badHead
 	case g.field == otherField:
+	case c == '\t': // nginx takes it for a part of the value
+		g.fault = badHead
 	case g.field == hostField:
 		// One host, and nothing that a reader could take for more of a URI.
 		if c == '/' || c == '\\' || c == '@' || c == '?' || c == '#' || c == ',' || c == '"' || c == '<' || c == '>' || c > '~' {
 			g.fault = badHead
-		} else if c != ' ' && c != '\t' {
+		} else if c != ' ' {
 			if g.column > 0 { // a space within
 				g.fault = badHead
 			}
@@ -37,7 +39,7 @@ func (g *guard) inValue(c byte) {
 		} else if g.filled > 0 {
 			g.column = 1
 		}
-	case c == ' ' || c == '\t':
+	case c == ' ':
 		if g.filled > 0 {
 			g.column = 1
 		}

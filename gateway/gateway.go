@@ -21,22 +21,24 @@ import (
 
 // Gateway is the edge. Safe for concurrent use; make it with New.
 type Gateway struct {
-	config   Config
-	log      *slog.Logger
-	clock    *clock
-	elapsed  func() time.Duration
-	wall     func() time.Time
-	random   func(n int) int
-	verifier *verifier
-	table    *limit.Table
-	policy   atomic.Pointer[snapshot]
-	reloader *reloader
-	metrics  *metrics
-	access   *accessLog // may be nil
-	balancer balancer
-	sales    *known.Sales
-	streams  streams
-	timeouts struct{ get, other, silence time.Duration }
+	config      Config
+	log         *slog.Logger
+	clock       *clock
+	elapsed     func() time.Duration
+	wall        func() time.Time
+	random      func(n int) int
+	verifier    *verifier
+	table       *limit.Table
+	policy      atomic.Pointer[snapshot]
+	reloader    *reloader
+	metrics     *metrics
+	access      *accessLog // may be nil
+	crowd       *crowd
+	certificate *certificate // may be nil
+	balancer    balancer
+	sales       *known.Sales
+	streams     streams
+	timeouts    struct{ get, other, silence time.Duration }
 
 	exchanges sync.Pool
 	draining  chan struct{}
@@ -65,6 +67,10 @@ func New(config Config) (*Gateway, error) {
 	g.verifier = newVerifier(keys, limit.NewNamer())
 	if g.metrics, err = newMetrics(config.Registry); err != nil {
 		errs = append(errs, fmt.Errorf("gateway: metrics: %w", err))
+	}
+	g.crowd = newCrowd(config.PerClient)
+	if g.certificate, err = readCertificate(config.TLSCert, config.TLSKey); err != nil {
+		errs = append(errs, err)
 	}
 	if config.AccessLog != nil {
 		g.access = &accessLog{to: config.AccessLog, log: g.log}
@@ -124,7 +130,11 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		return errors.New("gateway: Serve was called before")
 	}
 	guarded := &listener{Listener: ln, clock: g.clock, log: g.log, open: map[*conn]struct{}{}, metrics: g.metrics, refusal: turnedAway(),
-		limits: connLimits{most: g.config.MaxConns, head: g.config.RequestTimeout, idle: g.config.IdleTimeout, write: g.config.WriteTimeout}}
+		proxied: g.config.ProxyProtocol,
+		limits:  connLimits{most: g.config.MaxConns, head: g.config.RequestTimeout, idle: g.config.IdleTimeout, write: g.config.WriteTimeout}}
+	if g.certificate != nil {
+		guarded.tls = g.certificate.config()
+	}
 	server := &fasthttp.Server{
 		Handler: g.Handler, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,
 		ReadBufferSize: maxHead + 512, MaxRequestBodySize: MaxBody,
@@ -211,6 +221,7 @@ func (g *Gateway) housekeep(ctx context.Context) {
 func (g *Gateway) runOnce() {
 	g.reload()
 	g.reloadKeys()
+	g.renew()
 	g.access.flush()
 	g.metrics.buckets.Set(float64(g.table.Sweep(g.instant())))
 	g.sales.Sweep(g.now())

@@ -10,6 +10,7 @@ type guard struct {
 	state  guardState
 	fault  fault
 	size   int // bytes of this head
+	line   int // bytes of this line
 	lines  int // header lines of this head
 	column int // bytes of the element that is being read
 	spaces int // in the request line
@@ -29,7 +30,7 @@ const (
 	noFault     fault = iota
 	badHead           // 400
 	headTooBig        // 431
-	requestSlow       // 408
+	requestSlow       // no answer
 )
 
 type guardState uint8
@@ -60,6 +61,7 @@ const (
 // Bounds of a head.
 const (
 	maxHead  = 16 << 10 // bytes, from the method to the blank line
+	maxLine  = 8 << 10  // bytes of a line, with its end
 	maxLines = 100      // header lines
 )
 
@@ -92,7 +94,8 @@ func (g *guard) scan(p []byte) int {
 			i += n
 			continue
 		}
-		if g.size++; g.size > maxHead {
+		g.size++
+		if g.line++; g.size > maxHead || g.line > maxLine {
 			g.fault = headTooBig
 		} else {
 			g.step(p[i])
@@ -107,7 +110,7 @@ func (g *guard) scan(p []byte) int {
 
 // skim takes the bytes at the beginning of p that change nothing: the inside of a name, a value or a target. Most of a head is that.
 func (g *guard) skim(p []byte) (n int) {
-	p = p[:min(len(p), maxHead-g.size)]
+	p = p[:min(len(p), maxHead-g.size, maxLine-g.line)]
 	switch {
 	case g.state == inName:
 		for n < len(p) && isToken[p[n]] {
@@ -130,6 +133,7 @@ func (g *guard) skim(p []byte) (n int) {
 		}
 	}
 	g.size += n
+	g.line += n
 	return n
 }
 
@@ -146,7 +150,7 @@ func (g *guard) step(c byte) {
 		switch {
 		case c == '\r':
 			g.state = beforeRequestLF
-		case isToken[c]:
+		case isMethod(c):
 			g.state = inRequestLine
 		default:
 			g.fault = badHead
@@ -200,7 +204,7 @@ func (g *guard) expect(c, want byte, next guardState) {
 	if c != want {
 		g.fault = badHead
 	}
-	g.state = next
+	g.state, g.line = next, 0
 }
 
 // requestLine takes "METHOD /target HTTP/1.x", with one space in both places. The target begins with a slash: the other forms are for proxies
@@ -210,7 +214,7 @@ func (g *guard) requestLine(c byte) {
 	case 0:
 		if c == ' ' {
 			g.spaces, g.column = 1, 0
-		} else if !isToken[c] {
+		} else if !isMethod(c) {
 			g.fault = badHead
 		}
 	case 1:
@@ -238,7 +242,10 @@ func (g *guard) requestLine(c byte) {
 	}
 }
 
-// isToken has the bytes of methods and header names (RFC 9110, section 5.6.2).
+// isMethod is stricter than RFC 9110: nobody has made a method of other letters, and nginx takes none.
+func isMethod(c byte) bool { return 'A' <= c && c <= 'Z' || c == '_' || c == '-' }
+
+// isToken has the bytes of header names (RFC 9110, section 5.6.2).
 var isToken = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'

@@ -74,6 +74,10 @@ var hostile = map[string]string{
 	"host with a path":              "GET / HTTP/1.1\r\nHost: x/y\r\n\r\n",
 	"host with a user":              "GET / HTTP/1.1\r\nHost: u@x\r\n\r\n",
 	"host with a space":             "GET / HTTP/1.1\r\nHost: x y\r\n\r\n",
+	"tab before the host":           "GET / HTTP/1.1\r\nHost:\tx\r\n\r\n",
+	"tab before a length":           "POST / HTTP/1.1\r\nHost: x\r\nContent-Length:\t3\r\n\r\nabc",
+	"tab before an encoding":        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\tchunked\r\n\r\n0\r\n\r\n",
+	"small method":                  "get / HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
 func TestHostileHeadsAreRefused(t *testing.T) {
@@ -123,7 +127,7 @@ func TestHostileHeadAfterAGoodRequestIsRefused(t *testing.T) {
 func TestGuardSeesTheSameHoweverItsInputIsCut(t *testing.T) {
 	good := []string{
 		"GET /a?b=c HTTP/1.1\r\nHost: x\r\nAccept:  a b \r\n\r\n",
-		"\r\n\r\nPOST /a HTTP/1.1\r\nHost: x\r\nContent-Length: \t 3 \r\n\r\nabcGET / HTTP/1.0\r\n\r\n",
+		"\r\n\r\nPOST /a HTTP/1.1\r\nHost: x\r\nContent-Length:   3 \r\n\r\nabcGET / HTTP/1.0\r\n\r\n",
 		"POST /a HTTP/1.1\r\nHost: [::1]:80\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n",
 		"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nHost:\r\n\r\n",
 	}
@@ -167,7 +171,7 @@ func TestHeadsOfUnusualFormThatAreGoodPass(t *testing.T) {
 	for name, raw := range map[string]string{
 		"blank line first":          "\r\nGET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 		"no space after the colon":  "GET /x HTTP/1.1\r\nHost:x\r\nConnection:close\r\n\r\n",
-		"tabs around a value":       "GET /x HTTP/1.1\r\nHost:\tx\t\r\nConnection:\tclose\t\r\n\r\n",
+		"tabs around a value":       "GET /x HTTP/1.1\r\nHost: x\r\nConnection:\tclose\t\r\n\r\n",
 		"empty value":               "GET /x HTTP/1.1\r\nHost: x\r\nA:\r\nConnection: close\r\n\r\n",
 		"small letters":             "GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
 		"HTTP/1.0 without host":     "GET /x HTTP/1.0\r\n\r\n",
@@ -183,7 +187,7 @@ func TestHeadOfMoreThan16KiBIsRefused(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
 	head := func(size int) string {
-		start, end := "GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: ", "\r\n\r\n"
+		start, end := "GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: "+strings.Repeat("b", 8000)+"\r\nA: "+strings.Repeat("c", 8000)+"\r\nA: ", "\r\n\r\n"
 		return start + strings.Repeat("a", size-len(start)-len(end)) + end
 	}
 	if answers := e.raw(t, head(maxHead)); len(answers) != 1 || answers[0].status != 200 {
@@ -192,6 +196,7 @@ func TestHeadOfMoreThan16KiBIsRefused(t *testing.T) {
 	for name, raw := range map[string]string{
 		"one byte more": head(maxHead + 1),
 		"a megabyte":    head(1 << 20),
+		"a line":        "GET /x HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", maxLine-len("A: \r\n")+1) + "\r\n\r\n",
 		"a long line":   "GET /" + strings.Repeat("a", 1<<17),
 		"many lines":    "GET /x HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", maxLines) + "\r\n",
 	} {
@@ -292,22 +297,19 @@ func TestExpectContinueIsAnsweredByTheEdge(t *testing.T) {
 	}
 }
 
-func TestSlowClientsAreToldSo(t *testing.T) {
+func TestSlowClientsAreLetGoWithoutAWord(t *testing.T) {
 	b := newBackend(t, nil)
-	e := serve(t, open, []string{b.address()}, func(c *Config) { c.RequestTimeout = 100 * time.Millisecond })
+	log := &syncBuffer{}
+	e := serve(t, open, []string{b.address()}, func(c *Config) { c.RequestTimeout, c.AccessLog = 100*time.Millisecond, log })
 	for name, raw := range map[string]string{
-		"in the head": "GET /x HTTP/1.1\r\nHos",
-		"in the body": "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na",
-		"in a chunk":  "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na",
+		"in the head":    "GET /x HTTP/1.1\r\nHos",
+		"in the body":    "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na",
+		"in a chunk":     "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na",
+		"from the start": "",
 	} {
-		answers := e.raw(t, raw)
-		if len(answers) != 1 || answers[0].status != 408 {
-			t.Errorf("%s: %+v, want one 408", name, answers)
+		if answers := e.raw(t, raw); len(answers) != 0 {
+			t.Errorf("%s: %+v, want no answer", name, answers)
 		}
-	}
-	// Whoever has said nothing is told nothing.
-	if answers := e.raw(t, ""); len(answers) != 0 {
-		t.Errorf("a silent client got %+v", answers)
 	}
 	// A byte now and then does not help.
 	c := e.connect(t)
@@ -321,11 +323,15 @@ func TestSlowClientsAreToldSo(t *testing.T) {
 		}
 	}()
 	start := time.Now()
-	if got := readOne(t, bufio.NewReader(c), ""); got.status != 408 {
-		t.Errorf("a trickle got %+v, want a 408", got)
+	if got, err := io.ReadAll(c); len(got) > 0 {
+		t.Errorf("a trickle got %q, %v, want no answer", got, err)
 	}
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("a trickle was listened to for %v", d)
+	}
+	e.access.flush()
+	if n := strings.Count(log.String(), `"status":408,`); n != 4 {
+		t.Errorf("%d are logged with 408, want 4:\n%s", n, log)
 	}
 }
 

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/limit"
 )
 
 // Handler answers one request. It relies on the connection being one that Serve accepted, which has refused what is malformed; elsewhere, as
@@ -14,12 +16,11 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 			ctx.Response.Reset()
 			answer(ctx, fasthttp.StatusInternalServerError, bodyInternal)
 			ctx.SetConnectionClose()
-			x.renews = nil // how far it got, nobody knows
+			x.renews = nil    // how far it got, nobody knows
+			x.streaming = nil // Reset has closed it
 		}
 		g.metrics.answered(ctx.Response.StatusCode())
-		if g.access != nil && x.logged {
-			g.access.add(ctx, x)
-		}
+		g.finish(ctx, x)
 		if x.renews != nil {
 			x.renews.Release()
 		}
@@ -34,7 +35,8 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 		x.client = peerOf(ctx.RemoteAddr())
 	}
 	x.newID()
-	g.handle(ctx, x)
+	x.logged = true
+	g.handle(ctx, x, client)
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.id[:])
 	// fasthttp knows "close" only where it stands alone.
 	if x.headers.last || guarded && client.guard.state == unframed {
@@ -42,7 +44,34 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
+// finish is for when the answer is known: now, or for a stream, when that has ended.
+func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
+	var note func(int64)
+	switch {
+	case g.access == nil || !x.logged:
+	case x.streaming == nil:
+		g.access.add(ctx, x)
+	default:
+		note = g.access.later(ctx, x)
+	}
+	switch {
+	case x.streaming == nil && x.entered:
+		g.crowd.leave(x.key)
+	case x.streaming != nil:
+		key, entered := x.key, x.entered
+		x.streaming.after = func(sent int64) {
+			if entered {
+				g.crowd.leave(key)
+			}
+			if note != nil {
+				note(sent)
+			}
+		}
+	}
+}
+
+// handle finds the answer. client is nil where the connection is none of Serve's.
+func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *conn) {
 	var ok bool
 	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
 	if !ok || !x.headers.read(ctx.Request.Header.RawHeaders()) {
@@ -50,17 +79,31 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange) {
 		answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 		return
 	}
+	if ctx.IsConnect() || ctx.IsTrace() {
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed(x.path))
+		answer(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		return
+	}
+	policy := g.policy.Load()
+	if client != nil {
+		x.client = relayed(policy.trusted, x.client, client.named())
+	}
+	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
 	switch placeOf(x.path) {
 	case healthPlace:
+		x.logged = false
 		g.answerHealth(ctx)
 		return
 	case hiddenPlace:
 		answer(ctx, fasthttp.StatusNotFound, bodyNotFound)
 		return
 	}
-	x.logged = true
-	policy := g.policy.Load()
-	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
+	key := limit.Address(x.client)
+	if !g.crowd.enter(key) {
+		g.answerCrowded(ctx, x)
+		return
+	}
+	x.entered, x.key = true, key
 	if policy.repeats && g.repeated(ctx, x) {
 		return
 	}

@@ -13,7 +13,7 @@ type fate uint8
 
 const (
 	pass       fate = iota
-	drop            // the connection's own, or the edge's to say
+	drop            // stays here
 	otherToken      // the other way to send a token: passes where there is no Authorization
 )
 
@@ -25,23 +25,27 @@ func (h *header) value() []byte {
 type headers struct {
 	lines         []header
 	forwarded     []byte // X-Forwarded-For, joined with commas
-	options       [8][]byte
-	numOptions    int
+	hops          int    // lines of it
 	authorization []byte
 	token         []byte
-	authorized    bool // there is an Authorization
-	tokened       bool // there is a header token
-	host          bool
-	last          bool // the client wants the connection closed
+
+	authorizations int
+	seen           uint32 // of those that pass once
+	state          int    // index of the tracestate, or -1
+	authorized     bool   // there is an Authorization, and it says something
+	tokened        bool   // there is a header token
+	traced         bool   // there is a good traceparent
+	host           bool
+	last           bool // the client wants the connection closed
 }
 
 func (hs *headers) reset() {
-	*hs = headers{lines: hs.lines[:0], forwarded: hs.forwarded[:0]}
+	*hs = headers{lines: hs.lines[:0], forwarded: hs.forwarded[:0], state: -1}
 }
 
-// read takes in the lines of a head that a guard has passed. It refuses one with two tokens of a kind, and one that names too many headers in
-// Connection: each of them is looked for in all others.
+// read takes in the lines of a head that a guard has passed. It refuses one with two tokens of a kind or two idempotency keys.
 func (hs *headers) read(raw []byte) bool {
+	hs.state = -1
 	for len(raw) > 2 {
 		end := bytes.IndexByte(raw, '\n') + 1
 		colon := bytes.IndexByte(raw[:end], ':')
@@ -54,70 +58,125 @@ func (hs *headers) read(raw []byte) bool {
 			return false
 		}
 	}
-	if hs.numOptions > 0 {
-		hs.dropNamed()
+	if hs.state >= 0 && hs.traced && len(hs.lines[hs.state].value()) > 0 {
+		hs.lines[hs.state].fate = pass
 	}
 	return true
 }
 
-// judge decides what becomes of one line. The names are grouped by length, which tells nearly all others apart at once.
+// judge decides what becomes of one line. Only what is named here passes to a backend, and of several lines of one name the first: that keeps hop-by-hop
+// headers, forged addresses and the names that edge and backend use between them from passing, whatever they are called tomorrow. The nginx edge names
+// the same (nginx/snippets/proxy.conf). Names are grouped by length, which tells nearly all others apart at once.
 func (hs *headers) judge(h *header) bool {
+	h.fate = drop
 	name := h.line[:h.name]
 	switch len(name) {
-	case len("te"):
-		h.dropIf(foldedEqual(name, "te"))
 	case len("host"):
-		hs.host = hs.host || foldedEqual(name, "host")
+		if foldedEqual(name, "host") && len(h.value()) > 0 {
+			h.fate, hs.host = pass, true
+		}
 	case len("token"):
 		if foldedEqual(name, "token") {
-			if hs.tokened {
+			if hs.tokened { // which of them another reader would take is anybody's guess
 				return false
 			}
-			h.fate, hs.tokened, hs.token = otherToken, true, h.value()
+			hs.tokened = true
+			if hs.token = h.value(); len(hs.token) > 0 {
+				h.fate = otherToken
+			}
+		} else {
+			hs.passFirst(h, "range", rangeHeader)
 		}
-	case len("expect"): // the body has been read
-		h.dropIf(foldedEqual(name, "expect"))
-	case len("upgrade"):
-		h.dropIf(foldedEqual(name, "upgrade") || foldedEqual(name, "trailer"))
-	case len("forwarded"), len("connection"):
+	case len("accept"):
+		hs.passFirst(h, "accept", acceptHeader)
+		hs.passFirst(h, "origin", originHeader)
+	case len("connection"):
 		if foldedEqual(name, "connection") {
-			h.fate = drop
-			return hs.connection(h.value())
+			hs.connection(h.value())
 		}
-		h.dropIf(foldedEqual(name, "forwarded") || foldedEqual(name, "keep-alive") || foldedEqual(name, "x-real-ip"))
-	case len("x-request-id"):
-		h.dropIf(foldedEqual(name, "x-request-id"))
+		hs.passFirst(h, "user-agent", agentHeader)
+		if foldedEqual(name, "tracestate") && hs.state < 0 {
+			hs.state = len(hs.lines) - 1 // passes if its traceparent does
+		}
+	case len("traceparent"):
+		if hs.passFirst(h, "traceparent", parentHeader); h.fate == pass {
+			hs.traced = isTraceParent(h.value())
+			h.dropIf(!hs.traced)
+		}
+	case len("content-type"):
+		hs.passFirst(h, "content-type", typeHeader)
 	case len("authorization"):
 		if foldedEqual(name, "authorization") {
-			if hs.authorized { // which of them another reader would take is anybody's guess
+			if hs.authorizations++; hs.authorizations > 1 {
 				return false
 			}
-			hs.authorized, hs.authorization = true, h.value()
+			if hs.authorization = h.value(); len(hs.authorization) > 0 {
+				h.fate, hs.authorized = pass, true
+			}
+			return true
 		}
-	case len("content-length"):
-		h.dropIf(foldedEqual(name, "content-length") || foldedEqual(name, "http2-settings"))
-	case len("x-forwarded-for"):
-		if foldedEqual(name, "x-forwarded-for") {
-			if len(hs.forwarded) > 0 {
-				hs.forwarded = append(hs.forwarded, ',')
+		hs.passFirst(h, "if-none-match", matchHeader)
+		hs.passFirst(h, "last-event-id", eventHeader)
+	case len("idempotency-key"):
+		switch {
+		case foldedEqual(name, "idempotency-key"):
+			if hs.seen&keyHeader != 0 {
+				return false
+			}
+			h.fate = pass
+			hs.seen |= keyHeader
+			if len(h.value()) == 0 {
+				h.line = emptyKey
+			}
+		case foldedEqual(name, "x-forwarded-for"):
+			if hs.hops++; hs.hops > 1 {
+				hs.forwarded = append(hs.forwarded, ", "...)
 			}
 			hs.forwarded = append(hs.forwarded, h.value()...)
+		default:
+			hs.passFirst(h, "accept-encoding", encodingHeader)
+			hs.passFirst(h, "accept-language", languageHeader)
 		}
-	case len("proxy-connection"):
-		h.dropIf(foldedEqual(name, "proxy-connection"))
-	case len("transfer-encoding"):
-		h.dropIf(foldedEqual(name, "transfer-encoding"))
-	case len("proxy-authorization"):
-		h.dropIf(foldedEqual(name, "proxy-authorization"))
-	}
-	// The first letter first: most names begin with another one.
-	switch name[0] | 0x20 {
-	case 's':
-		h.dropIf(hasFoldedPrefix(name, "sluice-"))
-	case 'x':
-		h.dropIf(hasFoldedPrefix(name, "x-forwarded-"))
+	case len("if-modified-since"):
+		hs.passFirst(h, "if-modified-since", sinceHeader)
+	case len("access-control-request-method"):
+		hs.passFirst(h, "access-control-request-method", corsMethodHeader)
+	case len("access-control-request-headers"):
+		hs.passFirst(h, "access-control-request-headers", corsHeadersHeader)
 	}
 	return true
+}
+
+// Headers that pass once.
+const (
+	rangeHeader = 1 << iota
+	acceptHeader
+	originHeader
+	agentHeader
+	parentHeader
+	typeHeader
+	matchHeader
+	eventHeader
+	keyHeader
+	encodingHeader
+	languageHeader
+	sinceHeader
+	corsMethodHeader
+	corsHeadersHeader
+)
+
+// emptyKey is what the nginx edge, which cannot pass on a header without a value, makes of one: the backend answers both alike.
+var emptyKey = []byte("Idempotency-Key: \"\"\r\n")
+
+// passFirst lets a line of this name pass if it is the first and says something.
+func (hs *headers) passFirst(h *header, name string, mark uint32) {
+	if !foldedEqual(h.line[:h.name], name) {
+		return
+	}
+	if hs.seen&mark == 0 && len(h.value()) > 0 {
+		h.fate = pass
+	}
+	hs.seen |= mark
 }
 
 func (h *header) dropIf(yes bool) {
@@ -126,36 +185,33 @@ func (h *header) dropIf(yes bool) {
 	}
 }
 
-// connection takes in the options of a Connection header: the names of headers that are for this connection only.
-func (hs *headers) connection(value []byte) bool {
+// connection takes in the options of a Connection header. What else they may name does not pass anyway.
+func (hs *headers) connection(value []byte) {
 	for len(value) > 0 {
 		var option []byte
 		option, value, _ = bytes.Cut(value, []byte{','})
-		option = bytes.Trim(option, " \t")
-		switch {
-		case len(option) == 0, foldedEqual(option, "keep-alive"):
-		case foldedEqual(option, "close"):
+		if foldedEqual(bytes.Trim(option, " \t"), "close") {
 			hs.last = true
-		case hs.numOptions == len(hs.options):
+		}
+	}
+}
+
+// isTraceParent tells a well-formed parent of a trace (W3C Trace Context): version, trace, span and flags in small hexadecimal digits, none of the
+// first three void.
+func isTraceParent(v []byte) bool {
+	const form = "00-00000000000000000000000000000000-0000000000000000-00"
+	if len(v) != len(form) || string(v[:2]) == "ff" || isZeros(v[3:35]) || isZeros(v[36:52]) {
+		return false
+	}
+	for i, c := range v {
+		if form[i] == '-' && c != '-' || form[i] == '0' && !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
 			return false
-		default:
-			hs.options[hs.numOptions] = option
-			hs.numOptions++
 		}
 	}
 	return true
 }
 
-func (hs *headers) dropNamed() {
-	for i := range hs.lines {
-		h := &hs.lines[i]
-		for _, option := range hs.options[:hs.numOptions] {
-			if name := h.line[:h.name]; bytes.EqualFold(name, option) && !foldedEqual(name, "host") {
-				h.fate = drop
-			}
-		}
-	}
-}
+func isZeros(digits []byte) bool { return len(bytes.Trim(digits, "0")) == 0 }
 
 // raw is the token that the request is judged by, or nothing: a Bearer token in Authorization, or else, where there is no Authorization, the
 // header token.

@@ -25,6 +25,7 @@ type metrics struct {
 	lists        *prometheus.CounterVec // by result: ok, error
 	holders      prometheus.Gauge
 	byClass      [6]prometheus.Counter
+	crowded      prometheus.Counter // of requests: refused because too many of their client were under way
 	byState      map[known.State]prometheus.Counter
 }
 
@@ -55,6 +56,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		byState:      map[known.State]prometheus.Counter{},
 		upstream:     vector("upstream_failures_total", "Tries at a backend that failed.", "upstream", "failure"),
 	}
+	m.crowded = m.requests.WithLabelValues("concurrency", "deny")
 	for class := 1; class <= 5; class++ {
 		m.byClass[class] = m.answers.WithLabelValues(string(rune('0'+class)) + "xx")
 	}

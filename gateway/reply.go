@@ -16,7 +16,6 @@ var (
 	bodyUnauthorized = problem.New(problem.Unauthorized, "A valid token is needed.").Body()
 	bodyNotFound     = problem.New(problem.NotFound, "There is nothing here.").Body()
 	bodyNotAllowed   = problem.New(problem.MethodNotAllowed, "This method is not allowed here.").Body()
-	bodySlow         = problem.New(problem.RequestTimeout, "The request took too long to arrive.").Body()
 	bodyTooLarge     = problem.New(problem.BodyTooLarge, "The request body is too large.").Body()
 	bodyHeadTooLarge = problem.New(problem.HeaderTooLarge, "The request line and headers are too large.").Body()
 	bodyInternal     = problem.New(problem.Internal, "Something went wrong here.").Body()
@@ -68,15 +67,17 @@ func (g *Gateway) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	g.metrics.malformed.Inc()
 	ctx.Response.Reset()
 	ctx.Response.Header.DisableNormalizing()
+	x := exchange{gateway: g, unread: true}
+	x.newID()
 	reason := noFault
 	if c, ok := ctx.Conn().(*conn); ok {
-		reason = c.guard.fault
+		x.client, reason = c.peer, c.guard.fault
 		c.linger.Store(true)
 	}
 	var small *fasthttp.ErrSmallBuffer
 	switch {
-	case reason == requestSlow:
-		answer(ctx, fasthttp.StatusRequestTimeout, bodySlow)
+	case reason == requestSlow: // for the log alone: the connection passes on no answer
+		ctx.Response.SetStatusCode(fasthttp.StatusRequestTimeout)
 	case reason == headTooBig || errors.As(err, &small):
 		answer(ctx, fasthttp.StatusRequestHeaderFieldsTooLarge, bodyHeadTooLarge)
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
@@ -84,8 +85,18 @@ func (g *Gateway) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	default:
 		answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	}
-	var x exchange
-	x.newID()
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.id[:])
+	ctx.SetConnectionClose()
 	g.metrics.answered(ctx.Response.StatusCode())
+	if g.access != nil {
+		g.access.add(ctx, &x)
+	}
+}
+
+// allowed is what may be done where the edge itself says that a method may not.
+func allowed(path []byte) string {
+	if placeOf(path) == healthPlace {
+		return "GET, HEAD"
+	}
+	return "GET, HEAD, POST"
 }

@@ -19,6 +19,8 @@ type stream struct {
 	patience time.Duration // the longest silence of the backend
 	reuse    bool
 	onClose  func()
+	sent     int64            // bytes passed on
+	after    func(sent int64) // what is to be done when it has ended; may be nil
 	closed   bool
 	ended    atomic.Bool // by the edge
 }
@@ -45,6 +47,7 @@ func (x *exchange) stream(ctx *fasthttp.RequestCtx, u *upstream, c *backendConn,
 			client.watch(s.end)
 		}
 	}
+	x.streaming = s
 	ctx.Response.ImmediateHeaderFlush = true
 	ctx.Response.SetBodyStream(s, max(length, -1))
 	return nil
@@ -83,6 +86,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := s.body.Read(p)
+	s.sent += int64(n)
 	if s.left > 0 {
 		s.left -= int64(n)
 		if err == io.EOF && s.left > 0 {
@@ -114,6 +118,9 @@ func (s *stream) Close() error {
 	s.closed = true
 	if s.onClose != nil {
 		s.onClose()
+	}
+	if s.after != nil {
+		s.after(s.sent)
 	}
 	if s.reuse && s.left == 0 && s.conn.reader.Buffered() == 0 {
 		s.upstream.put(s.conn)

@@ -32,6 +32,8 @@ func (p *program) gatewayCommand() *cobra.Command {
 			bad.checkUpstreams(cfg.Upstreams)
 			cfg.Secret = p.getenv(envSecret)
 			bad.checkTokens(cfg.Secret, cfg.TokenKeys)
+			bad.checkTLS(cfg.TLSCert, cfg.TLSKey)
+			bad.checkPerClient(cfg.PerClient)
 			if err := bad.err(); err != nil {
 				return err
 			}
@@ -72,6 +74,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	f.StringVar(&access, "access-log", "", `where to write a JSON object for each request, as the nginx edge does; "-" is standard output (default: nowhere)`)
+	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
 	f.StringVar(&metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	return c
 }

@@ -20,6 +20,9 @@ func Address(a netip.Addr) Key {
 	return k
 }
 
+// Spread is a number that differs between keys, for spreading them. Addresses of neighbours have neighbouring numbers.
+func (k Key) Spread() uint64 { return k.hi ^ k.hi>>32 ^ k.lo }
+
 // Namer makes keys of texts. Keys of one Namer are only equal to its own. Safe for concurrent use.
 type Namer struct{ hi, lo maphash.Seed }
 

@@ -1,0 +1,252 @@
+package gateway
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/gateway/limit"
+	"sluice/internal/testenv"
+)
+
+const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {} }`
+
+func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
+	release := make(chan struct{})
+	b := newBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
+	log := &syncBuffer{}
+	e := serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 2, log })
+	var held sync.WaitGroup
+	for _, client := range []string{"2001:db8::1", "2001:db8::2", "192.0.2.1"} {
+		held.Go(func() {
+			if got := e.ask(t, "GET", "/v1/orders/1", "", "X-Forwarded-For: "+client); got.status != 200 {
+				t.Errorf("a request that was under way got %d", got.status)
+			}
+		})
+	}
+	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend", func() bool { return len(b.requests()) == 3 })
+	got := e.ask(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3")
+	mustHave(t, got, 429, "Retry-After", "1", "Cache-Control", "no-store", "Content-Type", "application/problem+json")
+	mustContain(t, "the refusal", got.body, `"violated-policies":["concurrency"]`)
+	if got := e.ask(t, "GET", "/healthz", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
+		t.Errorf("/healthz: %d", got.status)
+	}
+	close(release)
+	held.Wait()
+	if got := e.ask(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
+		t.Errorf("afterwards: %d", got.status)
+	}
+	if n := e.count(t, "sluice_edge_requests_total", "rule", "concurrency", "verdict", "deny"); n != 1 {
+		t.Errorf("%v refusals were counted, want 1", n)
+	}
+	e.access.flush()
+	mustContain(t, "the log", log.String(), `"status":429,"verdict":"deny","rule":"concurrency","remaining":"0"`)
+}
+
+// A stream is under way until it has ended, and is logged then.
+func TestAStreamCountsUntilItHasEnded(t *testing.T) {
+	release := make(chan struct{})
+	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: 5\n\n")
+		w.(http.Flusher).Flush()
+		<-release
+	})
+	log := &syncBuffer{}
+	e := serve(t, open, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 1, log })
+	c := e.connect(t)
+	defer c.Close()
+	_, _ = io.WriteString(c, "GET /v1/sales/1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := e.ask(t, "GET", "/x", ""); got.status != 429 {
+		t.Errorf("beside a stream: %d, want 429", got.status)
+	}
+	e.access.flush()
+	if strings.Contains(log.String(), "/events") {
+		t.Errorf("a stream is logged before its end: %s", log)
+	}
+	close(release)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	testenv.Eventually(t, 5*time.Second, "there is room again", func() bool { return e.crowd.enter(limit.Address(peerOf(c.LocalAddr()))) })
+	testenv.Eventually(t, 5*time.Second, "the stream is logged", func() bool {
+		e.access.flush()
+		return strings.Contains(log.String(), "/events")
+	})
+}
+
+func TestCrowdForgetsWhoHasLeft(t *testing.T) {
+	c := newCrowd(2)
+	key := limit.Address(peerOf(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}))
+	if !c.enter(key) || !c.enter(key) || c.enter(key) {
+		t.Fatal("two may be under way, and no more")
+	}
+	c.leave(key)
+	if !c.enter(key) {
+		t.Fatal("one has left, and none may follow")
+	}
+	c.leave(key)
+	c.leave(key)
+	for i := range c.shards {
+		if n := len(c.shards[i].under); n > 0 {
+			t.Errorf("%d clients are remembered", n)
+		}
+	}
+}
+
+// certificateFiles writes a self-signed certificate for 127.0.0.1.
+func certificateFiles(t *testing.T, cert, key string, serial int64) *x509.CertPool {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return pool
+}
+
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	roots := certificateFiles(t, cert, key, 1)
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()}, func(c *Config) { c.TLSCert, c.TLSKey = cert, key })
+	get := func(roots *x509.CertPool) (*http.Response, error) {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+		resp, err := client.Get("https://" + e.address + "/x")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return resp, err
+	}
+	resp, err := get(roots)
+	if err != nil || resp.StatusCode != 200 || resp.Proto != "HTTP/1.1" {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	if got := b.last(t).header.Get("X-Forwarded-Proto"); got != "https" {
+		t.Errorf("the backend was told %q", got)
+	}
+	// What is refused is refused over TLS too, and the client hears why.
+	c, err := tls.Dial("tcp", e.address, &tls.Config{RootCAs: roots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\nHost: x\n\n")
+	if got := readOne(t, bufio.NewReader(c), ""); got.status != 400 {
+		t.Errorf("bare line feeds: %d", got.status)
+	}
+	c.Close()
+	// Whoever speaks something else is left.
+	plain := e.connect(t)
+	defer plain.Close()
+	_, _ = io.WriteString(plain, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got, _ := io.ReadAll(plain); strings.HasPrefix(string(got), "HTTP/1.1 200") {
+		t.Errorf("plain HTTP got %q", got)
+	}
+
+	// A bad renewal changes nothing, a good one does.
+	if err := os.WriteFile(key, []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.runOnce()
+	if _, err := get(roots); err != nil {
+		t.Errorf("after a bad renewal: %v", err)
+	}
+	mustContain(t, "the log", e.log.String(), "the one before it stays")
+	renewed := certificateFiles(t, cert, key, 2)
+	e.runOnce()
+	if _, err := get(renewed); err != nil {
+		t.Errorf("after a renewal: %v", err)
+	}
+}
+
+func TestCertificateMustBeWhole(t *testing.T) {
+	for _, c := range []Config{{TLSCert: "/nowhere/cert.pem", TLSKey: "/nowhere/key.pem"}, {TLSCert: "x"}, {TLSKey: "x"}} {
+		c.Upstreams, c.Secret, c.PolicySource = []string{"127.0.0.1:1"}, secret, []byte(open)
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("%q, %q: %v", c.TLSCert, c.TLSKey, err)
+		}
+	}
+}
+
+// A client that sends its PROXY header and nothing else, or none at all, gets no answer.
+func TestAConnectionWithoutItsProxyHeaderIsClosed(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.ProxyProtocol, c.RequestTimeout = true, 200*time.Millisecond })
+	for _, raw := range []string{"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY TCP4 192.0.2.1", "PROXY NONSENSE\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		if answers := e.raw(t, raw); len(answers) != 0 {
+			t.Errorf("%q: %+v", raw, answers)
+		}
+	}
+	if n := len(b.requests()); n > 0 {
+		t.Fatalf("%d requests reached the backend", n)
+	}
+	for i, raw := range []string{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY UNKNOWN\r\n"} {
+		answers := e.raw(t, raw+"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if want := []string{"192.0.2.1", "127.0.0.1"}[i]; len(answers) != 1 || b.last(t).header.Get("X-Real-Ip") != want {
+			t.Errorf("%q: %+v, the backend was told %v, want %s", raw, answers, b.last(t).header, want)
+		}
+	}
+}
+
+// A whole answer's bytes are counted as they are on the wire.
+func TestTheLogCountsTheBytesOfAnAnswer(t *testing.T) {
+	b := newBackend(t, nil)
+	log := &syncBuffer{}
+	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.AccessLog = log })
+	for _, raw := range []string{"GET /x HTTP/1.1", "HEAD /x HTTP/1.1", "GET /admin HTTP/1.1", "GET /x HTTP/1.0", "nonsense"} {
+		c := e.connect(t)
+		_, _ = io.WriteString(c, raw+"\r\nHost: x\r\nConnection: close\r\n\r\n")
+		wire, err := io.ReadAll(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		var last string
+		testenv.Eventually(t, 5*time.Second, "it is logged", func() bool {
+			e.access.flush()
+			last = log.String()
+			return strings.Count(last, "\n") > 0
+		})
+		lines := strings.Split(strings.TrimSpace(last), "\n")
+		if want := fmt.Sprintf(`"bytes":%d,`, len(wire)); !strings.Contains(lines[len(lines)-1], want) {
+			t.Errorf("%s: want %s in %s\n%s", raw, want, lines[len(lines)-1], wire)
+		}
+	}
+}
