@@ -3,8 +3,10 @@ package gateway
 import (
 	"crypto/tls"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // certificate is the edge's own, read again when its files change. HTTP/1.1 is spoken over it; HTTP/2 is the nginx edge's.
@@ -37,7 +39,21 @@ func (c *certificate) read() error {
 }
 
 func (c *certificate) state() [2]fileState {
-	return [2]fileState{newReloader(c.certPath).state(), newReloader(c.keyPath).state()}
+	return [2]fileState{stateOf(c.certPath), stateOf(c.keyPath)}
+}
+
+type fileState struct {
+	modified time.Time
+	size     int64
+}
+
+// stateOf is the zero fileState where there is no file.
+func stateOf(path string) fileState {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileState{}
+	}
+	return fileState{info.ModTime(), info.Size()}
 }
 
 // config is for tls.Server.

@@ -115,10 +115,11 @@ type conn struct {
 	header   *proxyproto.Conn // below Conn, if connections begin with a PROXY header
 	listener *listener
 	guard    guard
-	sent     bool // the fault has been passed on
-	fresh    bool // nothing has been read yet
-	hurried  bool // the deadline for this request is set
-	mute     bool // the client's time is over, and it gets no answer
+	sent     bool   // the fault has been passed on
+	fresh    bool   // nothing has been read yet
+	kept     []byte // of the next request, seen by the guard and not yet passed on
+	hurried  bool   // the deadline for this request is set
+	mute     bool   // the client's time is over, and it gets no answer
 
 	readBy, writeBy int64 // the deadlines that are set, in ms of the clock
 	linger          atomic.Bool
@@ -138,7 +139,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	default:
 		c.allow(c.listener.limits.idle)
 	}
-	for n := 0; ; {
+	ended := c.guard.ended
+	n := copy(p, c.kept)
+	if c.kept = c.kept[n:]; len(c.kept) > 0 || n > 0 && !c.guard.inHead() {
+		return n, nil
+	}
+	for {
 		m, err := c.Conn.Read(p[n:])
 		c.fresh = false
 		good := n + c.guard.scan(p[n:n+m])
@@ -151,6 +157,12 @@ func (c *conn) Read(p []byte) (int, error) {
 			return c.poisoned(p)
 		case err != nil:
 			return n, c.late(err)
+		case c.guard.ended != ended && c.guard.since > 0:
+			// The beginning of the next request must not hold up the answer to the one before it, and fasthttp sends none while there is more to read.
+			n -= c.guard.since
+			c.kept = append(c.kept[:0], p[n:n+c.guard.since]...)
+			c.hurried = false
+			return n, nil
 		case !c.guard.inHead() || c.guard.idle() || n == len(p):
 			return n, nil
 		}

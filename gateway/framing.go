@@ -28,16 +28,15 @@ func (g *guard) inValue(c byte) {
 	case c == '\t': // nginx takes it for a part of the value
 		g.fault = badHead
 	case g.field == hostField:
-		// One host, and nothing that a reader could take for more of a URI.
-		if c == '/' || c == '\\' || c == '@' || c == '?' || c == '#' || c == ',' || c == '"' || c == '<' || c == '>' || c > '~' {
-			g.fault = badHead
-		} else if c != ' ' {
-			if g.column > 0 { // a space within
-				g.fault = badHead
+		switch {
+		case c == ' ':
+			if g.filled > 0 {
+				g.column = 1
 			}
+		case g.column > 0 || !g.inHost(c): // a space within
+			g.fault = badHead
+		default:
 			g.filled++
-		} else if g.filled > 0 {
-			g.column = 1
 		}
 	case c == ' ':
 		if g.filled > 0 {
@@ -51,10 +50,51 @@ func (g *guard) inValue(c byte) {
 	}
 }
 
+// The parts of a host. Of its value, the guard keeps the byte before and the part.
+const (
+	hostName = iota
+	hostLiteral
+	hostLiteralEnd
+	hostPort
+)
+
+// inHost says whether a host may go on with c: a name or an address in brackets, and perhaps a port. There is nothing in it that a reader could take
+// for more of a URI, and no dots in a row, which nginx does not take.
+func (g *guard) inHost(c byte) bool {
+	before := g.value[0]
+	g.value[0] = c
+	switch g.value[1] {
+	case hostName:
+		switch {
+		case c == ':':
+			g.value[1] = hostPort
+			return g.filled > 1 || g.filled == 1 && before != '.'
+		case c == '[':
+			g.value[1] = hostLiteral
+			return g.filled == 0
+		}
+		return isHostName(c) && !(c == '.' && before == '.')
+	case hostLiteral:
+		if c == ']' {
+			g.value[1] = hostLiteralEnd
+			return g.filled > 1
+		}
+		return unhex[c] < 16 || c == ':' || c == '.' && before != '.'
+	case hostLiteralEnd:
+		g.value[1] = hostPort
+		return c == ':'
+	}
+	return '0' <= c && c <= '9'
+}
+
+func isHostName(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_'
+}
+
 func (g *guard) endOfField() {
 	switch g.field {
 	case hostField:
-		if g.host {
+		if g.host || g.filled == 0 && !g.old || g.filled == 1 && g.value[0] == '.' || g.value[1] == hostLiteral {
 			g.fault = badHead
 		}
 		g.host = true

@@ -21,7 +21,9 @@ type guard struct {
 
 	old, host, length, chunked bool
 
-	left int64 // bytes of the body still to come
+	ended uint  // requests that have ended
+	since int   // bytes of this request so far
+	left  int64 // bytes of the body still to come
 }
 
 type fault uint8
@@ -67,7 +69,7 @@ const (
 
 // start makes the guard ready for a head.
 func (g *guard) start() {
-	*g = guard{fault: g.fault}
+	*g = guard{fault: g.fault, ended: g.ended + 1}
 }
 
 // idle is true between requests.
@@ -81,10 +83,12 @@ func (g *guard) scan(p []byte) int {
 	for i := 0; i < len(p); {
 		switch g.state {
 		case unframed:
+			g.since += len(p) - i
 			return len(p)
 		case inBody:
 			n := min(g.left, int64(len(p)-i))
 			i += int(n)
+			g.since += int(n)
 			if g.left -= n; g.left == 0 {
 				g.start()
 			}
@@ -92,9 +96,11 @@ func (g *guard) scan(p []byte) int {
 		}
 		if n := g.skim(p[i:]); n > 0 {
 			i += n
+			g.since += n
 			continue
 		}
 		g.size++
+		g.since++
 		if g.line++; g.size > maxHead || g.line > maxLine {
 			g.fault = headTooBig
 		} else {
@@ -178,7 +184,7 @@ func (g *guard) step(c byte) {
 		switch {
 		case c == ':':
 			g.field = g.named()
-			g.filled, g.state = 0, inValue
+			g.filled, g.value[0], g.value[1], g.state = 0, 0, 0, inValue
 			g.column = 0
 		case !isToken[c]: // a space before the colon
 			g.fault = badHead

@@ -129,7 +129,7 @@ func TestGuardSeesTheSameHoweverItsInputIsCut(t *testing.T) {
 		"GET /a?b=c HTTP/1.1\r\nHost: x\r\nAccept:  a b \r\n\r\n",
 		"\r\n\r\nPOST /a HTTP/1.1\r\nHost: x\r\nContent-Length:   3 \r\n\r\nabcGET / HTTP/1.0\r\n\r\n",
 		"POST /a HTTP/1.1\r\nHost: [::1]:80\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n",
-		"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nHost:\r\n\r\n",
+		"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nHost: [::1]\r\n\r\n",
 	}
 	check := func(raw string, want fault) {
 		t.Helper()
@@ -274,6 +274,21 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 	if got != "/1/2/3/4" {
 		t.Errorf("answered %q, want /1/2/3/4", got)
+	}
+}
+
+// Some clients send a line end too many, and nobody need have sent the next request whole to get the answer to this one.
+func TestTheBeginningOfTheNextRequestDoesNotHoldUpThisOne(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()}, func(c *Config) { c.RequestTimeout = time.Minute })
+	for _, more := range []string{"\r\n", "\r", "G", "GET /y HTTP/1.1\r\nHo", "POST /y HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na"} {
+		c := e.connect(t)
+		_, _ = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"+more)
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if got := readOne(t, bufio.NewReader(c), "POST"); got.status != 200 {
+			t.Errorf("with %q behind it: %+v", more, got)
+		}
+		c.Close()
 	}
 }
 

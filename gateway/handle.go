@@ -77,6 +77,7 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *conn) {
 	if !ok || !x.headers.read(ctx.Request.Header.RawHeaders()) {
 		g.metrics.malformed.Inc()
 		answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+		ctx.SetConnectionClose()
 		return
 	}
 	if ctx.IsConnect() || ctx.IsTrace() {
@@ -89,7 +90,12 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *conn) {
 		x.client = relayed(policy.trusted, x.client, client.named())
 	}
 	x.client = clientOf(policy.trusted, x.client, x.headers.forwarded)
-	switch placeOf(x.path) {
+	place := placeOf(x.path)
+	if place != elsewhere && client != nil && client.guard.state == unframed { // nothing there has a body
+		answer(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+		return
+	}
+	switch place {
 	case healthPlace:
 		x.logged = false
 		g.answerHealth(ctx)

@@ -26,6 +26,12 @@ var (
 func answer(ctx *fasthttp.RequestCtx, status int, body []byte) {
 	h := &ctx.Response.Header
 	ctx.Response.SetStatusCode(status)
+	switch status { // in the words of nginx
+	case fasthttp.StatusMethodNotAllowed:
+		h.SetStatusMessage([]byte("Not Allowed"))
+	case fasthttp.StatusServiceUnavailable:
+		h.SetStatusMessage([]byte("Service Temporarily Unavailable"))
+	}
 	h.SetContentType(problem.ContentType)
 	h.Set(fasthttp.HeaderCacheControl, "no-store")
 	ctx.Response.SetBodyRaw(body)

@@ -31,7 +31,7 @@ func TestTheBackendSeesOnlyWhatTheEdgePassesOn(t *testing.T) {
 		"Idempotency-Key", `"abc"`, "Authorization", "Bearer x.y.z", "Content-Type", "application/json", "Te", "trailers", "Connection", "X-Real-IP, close",
 		"Upgrade", "h2c", "Proxy-Connection", "keep-alive", "Expect-Ct", "x", "Cookie", "a=b", "Last-Event-ID", "7", "Accept-Language", "de")
 	r := backend.requests()[0]
-	if r.method != "POST" || r.path != "/v1/sales/1/orders?a=1&b=%2F" || r.body != `{"a":1}` || r.host != "127.0.0.1" {
+	if r.method != "POST" || r.path != "/v1/sales/1/orders?a=1&b=%2F" || r.body != `{"a":1}` || r.host != e.cfg.Listen {
 		t.Errorf("the backend got %s %s at %s: %s", r.method, r.path, r.host, r.body)
 	}
 	id := r.header.Get("X-Request-Id")

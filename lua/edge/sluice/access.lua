@@ -150,8 +150,12 @@ local function tell(chosen, n)
 end
 
 function _M.run()
-  if not head.clean() then
+  local clean, chunked = head.clean()
+  if not clean then
     return ngx_exit(400)
+  end
+  if chunked and not ngx.req.is_internal() then -- not sent there yet
+    return ngx.exec("@chunked")
   end
   turn = known.enter()
   local chosen = plan.find(plans, get_method(), path_of)

@@ -51,7 +51,12 @@ local parse = _M.parse
 -- format(bytes) -> text
 function _M.format(bytes)
   C.sluice_inet_ntop(#bytes == 4 and AF_INET or AF_INET6, bytes, text_buf, 64)
-  return ffi_string(text_buf)
+  local text = ffi_string(text_buf)
+  if #bytes == 16 and find(text, ".", 1, true) then -- "::192.0.2.1", which the Go gateway writes as RFC 5952 has it
+    local a, b, c, d = byte(bytes, 13, 16)
+    return ("::%x:%x"):format(a * 256 + b, c * 256 + d)
+  end
+  return text
 end
 
 -- network(text) -> { bytes, bits } from a CIDR or a single address; or nil

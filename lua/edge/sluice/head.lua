@@ -85,9 +85,10 @@ local function plain(n, request, length)
   return at - first + #request + 4 == length
 end
 
--- spelled() -> whether every line ends in CRLF, looked up in the head's text. ngx_lua puts a line feed in the place of a space that ended a value.
+-- spelled() -> whether every line ends in CRLF, looked up in the head's text. ngx_lua puts a line feed in the place of the first
+-- space behind a value.
 local function spelled()
-  local text = gsub(raw_header(), "([^\r])\n\r\n", "%1\r\n")
+  local text = gsub(raw_header(), "([^\r])\n *\r\n", "%1\r\n")
   return sub(text, -4) == "\r\n\r\n" and not find(text, "[^\r]\n")
 end
 
@@ -122,10 +123,6 @@ function _M.judge()
   if framed and not (n > 0 and plain(n, request, length)) and not spelled() then
     return "400"
   end
-  if seen >= ENCODED then
-    -- Where chunks end is nginx's word alone: it reads nothing of the connection after them.
-    ngx.header["Connection"] = "close"
-  end
 end
 
 -- printable(p, len) -> whether no byte of a value is a control character but a tab; four at a time, because this looks at all that a client sends
@@ -149,15 +146,31 @@ local function printable(p, len)
   return not find(ffi_string(p, len), "[%z\1-\8\10-\31\127]")
 end
 
--- clean() -> whether the values hold no control characters
+-- The bytes of a header's name (RFC 9110, section 5.6.2).
+local TOKEN = ffi.new("uint8_t[256]")
+for c in ("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"):gmatch(".") do
+  TOKEN[byte(c)] = 1
+end
+
+local function named(p, len)
+  local all = 1
+  for i = 0, len - 1 do
+    all = band(all, TOKEN[p[i]])
+  end
+  return all == 1
+end
+
+-- clean() -> whether names are made of letters that names may have, and values of no control characters; and whether the body comes in chunks
 function _M.clean()
+  local chunked = false
   for i = 0, (gather() or 0) - 1 do
-    local value = lines[i].value
-    if not printable(value.data, tonumber(value.len)) then
+    local key, value = lines[i].key, lines[i].value
+    if not named(key.data, tonumber(key.len)) or not printable(value.data, tonumber(value.len)) then
       return false
     end
+    chunked = chunked or single(key) == ENCODED
   end
-  return true
+  return true, chunked
 end
 
 return _M

@@ -1,0 +1,223 @@
+package edges
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/gateway"
+	"sluice/nginx"
+)
+
+// Both clients and buckets are told apart by the address that a trusted proxy names, so that each case has its own.
+const shop = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
+	{ name = "ip", key = "ip", rate = "100r/s", burst = 50 },
+	{ name = "slow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/slow" } },
+	{ name = "token", key = "token", rate = "10r/m", burst = 1, match = { method = "POST", path = "/v1/sales/*/orders" } },
+} }`
+
+// play answers as its path says.
+func play(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/v1/sales/1/orders":
+		h.Set("Location", "/v1/orders/123")
+		h.Set("X-Request-Id", "the backend's")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, `{"order_id":"123","sale_id":"1","status":"queued"}`)
+	case "/v1/sales/2/orders":
+		h.Set("Content-Type", "application/problem+json")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Sluice-Sale", "2;state=sold_out;version=1;ttl=1000;holders=5")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"type":"about:blank","title":"Sold out","status":409,"code":"sold-out"}`)
+	case "/v1/orders/none":
+		w.WriteHeader(http.StatusNotFound)
+	case "/nothing":
+		w.WriteHeader(http.StatusNoContent)
+	case "/same":
+		h.Set("ETag", `"a"`)
+		w.WriteHeader(http.StatusNotModified)
+	case "/much":
+		_, _ = io.WriteString(w, strings.Repeat("x", 200_000))
+	case "/limited":
+		h.Set("RateLimit", `"user";r=0;t=1`)
+		h.Set("RateLimit-Policy", `"user";q=10;w=1`)
+		w.WriteHeader(http.StatusTooManyRequests)
+	case "/headers":
+		for name, value := range map[string]string{"ETag": `W/"x"`, "Last-Modified": "Sat, 01 Nov 2025 00:00:00 GMT", "Cache-Control": "max-age=1", "Vary": "Accept", "Content-Encoding": "br",
+			"X-Accel-Redirect": "/admin", "X-Accel-Buffering": "no", "X-Accel-Expires": "60", "Location": "http://sluice_backend/x", "Www-Authenticate": "Bearer", "Sluice-Sale": "x",
+			"X-Frame-Options": "DENY", "Link": "</a>; rel=b", "Refresh": "5; url=http://sluice_backend/"} {
+			h.Set(name, value)
+		}
+		h.Add("Set-Cookie", "a=b")
+		h.Add("Set-Cookie", "c=d")
+	case "/untyped":
+		h["Content-Type"] = nil
+		_, _ = io.WriteString(w, "x")
+	case "/broken":
+		panic(http.ErrAbortHandler)
+	default:
+		_, _ = io.WriteString(w, `{"ok":true}`)
+	}
+}
+
+// exchange is one connection's worth of requests.
+type exchange struct {
+	name, raw string
+	methods   []string
+	codes     string // what both must answer; "" is whatever
+}
+
+// compare runs the same bytes through both edges and compares what client and backend get to see.
+func compare(t *testing.T, both []*edge, x exchange) {
+	t.Helper()
+	var first heard
+	var behind string
+	for i, e := range both {
+		got := e.ask(t, x.raw, x.methods...)
+		var requests []string
+		for _, s := range e.backend.take() {
+			requests = append(requests, s.String())
+		}
+		if codes := strings.Trim(fmt.Sprint(got.codes), "[]"); x.codes != "" && codes != x.codes {
+			t.Errorf("%s: %s answered %s, want %s", x.name, e.name, codes, x.codes)
+		}
+		if i == 0 {
+			first, behind = got, strings.Join(requests, "\n\n")
+			continue
+		}
+		if a, b := strings.Join(first.answers, "\n\n"), strings.Join(got.answers, "\n\n"); a != b {
+			t.Errorf("%s: the client hears from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(a), e.name, short(b))
+		}
+		if b := strings.Join(requests, "\n\n"); behind != b {
+			t.Errorf("%s: the backend is asked by %s\n%s\n\nand by %s\n%s", x.name, both[0].name, short(behind), e.name, short(b))
+		}
+		// What a Connection header made by chance says, they may read differently.
+		if first.closed != got.closed && (x.codes != "" || slices.Max(append(got.codes, 0)) >= 400) {
+			t.Errorf("%s: %s closed the connection: %v, %s: %v", x.name, both[0].name, first.closed, e.name, got.closed)
+		}
+	}
+}
+
+func short(s string) string {
+	if len(s) > 2000 {
+		return s[:2000] + "..."
+	}
+	return s
+}
+
+// client makes cases that do not share buckets.
+type clients struct{ n int }
+
+func (c *clients) next() string {
+	c.n++
+	return fmt.Sprintf("X-Forwarded-For: 198.51.%d.%d", c.n/250, c.n%250+1)
+}
+
+func request(method, target string, lines ...string) string {
+	return method + " " + target + " HTTP/1.1\r\nHost: shop.example:8080\r\n" + strings.Join(append(lines, "\r\n"), "\r\n")
+}
+
+func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
+	both := startBoth(t, options{policy: shop}, play)
+	var c clients
+	const last = "Connection: close"
+	for _, x := range []exchange{
+		{name: "a page", raw: request("GET", "/", c.next(), last), codes: "200"},
+		{name: "a query", raw: request("GET", "/v1/sales?a=b%20c&d=%2F..", c.next(), last), codes: "200"},
+		{name: "a purchase", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a1"), `Idempotency-Key: "k"`, "Content-Length: 2", last) + "{}", codes: "202"},
+		{name: "without a body", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a2"), "Content-Length: 0", last), codes: "202"},
+		{name: "without a length", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a3"), last), codes: "202"},
+		{name: "in the other header", raw: request("POST", "/v1/sales/1/orders", c.next(), "Token:"+strings.TrimPrefix(bearer(t, "a4"), "Authorization: Bearer"), last), codes: "202"},
+		{name: "an empty Authorization beside it", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization:", "Token:"+strings.TrimPrefix(bearer(t, "a5"), "Authorization: Bearer"), last), codes: "202"},
+		{name: "an Authorization of another scheme beside it", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization: Basic eA==", "Token:"+strings.TrimPrefix(bearer(t, "a6"), "Authorization: Bearer"), last), codes: "401"},
+		{name: "sold out", raw: request("POST", "/v1/sales/2/orders", c.next(), bearer(t, "a7"), last), codes: "409"},
+		{name: "a chunked body", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a8"), "Transfer-Encoding: chunked") + "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n" + request("GET", "/next"), codes: "202"},
+		{name: "two tries of one buyer", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9")) + request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9")) +
+			request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9"), last), codes: "202 202 429"},
+		{name: "a second one of a slow rule", raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1") + request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", last), codes: "200 429"},
+		{name: "HEAD of a refusal", raw: request("HEAD", "/slow", "X-Forwarded-For: 192.0.2.1", last), methods: []string{"HEAD"}, codes: "429"},
+		{name: "no token", raw: request("POST", "/v1/sales/1/orders", c.next(), last), codes: "401"},
+		{name: "a bad token", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization: Bearer x.y.z", last), codes: "401"},
+		{name: "health", raw: request("GET", "/healthz", last), codes: "200"},
+		{name: "HEAD of health", raw: request("HEAD", "/healthz", last), methods: []string{"HEAD"}, codes: "200"},
+		{name: "POST to health", raw: request("POST", "/healthz", last), codes: "405"},
+		{name: "hidden", raw: request("GET", "/admin/v1/sales") + request("GET", "/Metrics") + request("GET", "/debug/pprof/") + request("GET", "/%61dmin", last), codes: "404 404 404 404"},
+		{name: "between edge and backend", raw: request("GET", "/.sluice/sales/1/holders") + request("GET", "/.sluice/bad-request", last), codes: "404 404"},
+		{name: "TRACE", raw: request("TRACE", "/", last), codes: "405"},
+		{name: "CONNECT", raw: request("CONNECT", "/", last), codes: "405"},
+		{name: "other methods", raw: request("OPTIONS", "/v1/sales", c.next(), "Origin: http://a", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization") +
+			request("DELETE", "/v1/sales/1", c.next()) + request("BREW", "/", c.next(), last), codes: "200 200 200"},
+		{name: "HEAD", raw: request("HEAD", "/v1/sales", c.next(), last), methods: []string{"HEAD"}, codes: "200"},
+		{name: "nothing", raw: request("GET", "/nothing", c.next(), last), codes: "204"},
+		{name: "not modified", raw: request("GET", "/same", c.next(), `If-None-Match: "a"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "304"},
+		{name: "not modified, and the backend does not say so", raw: request("GET", "/headers", c.next(), `If-None-Match: W/"x"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "200"},
+		{name: "a range", raw: request("GET", "/much", c.next(), "Range: bytes=0-9", last), codes: "200"},
+		{name: "not found there", raw: request("GET", "/v1/orders/none", c.next(), last), codes: "404"},
+		{name: "limited there", raw: request("GET", "/limited", c.next(), last), codes: "429"},
+		{name: "much", raw: request("GET", "/much", c.next(), last), codes: "200"},
+		{name: "headers", raw: request("GET", "/headers", c.next(), last), codes: "200"},
+		{name: "no type", raw: request("GET", "/untyped", c.next(), last), codes: "200"},
+		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503"},
+		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n\r\n", codes: "200"},
+		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n\r\n", codes: "200"},
+		{name: "an empty host", raw: "GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n", codes: "400"},
+		{name: "chunks where nothing has a body", raw: request("POST", "/healthz", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400"},
+		{name: "chunks where there is nothing", raw: request("POST", "/admin", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400"},
+		{name: "blank lines first", raw: "\r\n\r\n" + request("GET", "/", c.next(), last), codes: "200"},
+		{name: "white space at the ends of values", raw: request("GET", "/", c.next()+"  ", "Accept:   a/b  ", "Accept-Language: \tde\t", last+" "), codes: "200"},
+		{name: "an empty idempotency key", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b1"), "Idempotency-Key:", last), codes: "202"},
+		{name: "an idempotency key of white space", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b2"), "Idempotency-Key:   ", last), codes: "202"},
+		{name: "two idempotency keys", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b3"), "Idempotency-Key: a", "idempotency-key: a", last), codes: "400"},
+		{name: "two empty idempotency keys", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b4"), "Idempotency-Key:", "Idempotency-Key:", last), codes: "400"},
+		{name: "two tokens", raw: request("GET", "/", c.next(), "Token: a", "TOKEN: a", last), codes: "400"},
+		{name: "two Authorizations", raw: request("GET", "/", c.next(), bearer(t, "b5"), bearer(t, "b5"), last), codes: "400"},
+		{name: "two Authorizations, one empty", raw: request("GET", "/", c.next(), "Authorization:", bearer(t, "b6"), last), codes: "400"},
+		{name: "everything a client may say", raw: request("GET", "/", c.next(), bearer(t, "c1"), "Accept: a", "Accept: b", "Accept-Encoding: gzip", "Accept-Language: de", "If-None-Match: x",
+			"If-Modified-Since: y", "Range: z", "Last-Event-ID: 7", "Content-Type: a/b", "Origin: http://a", "User-Agent: u", "Tracestate: a=b",
+			"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", last), codes: "200"},
+		{name: "everything it may not", raw: request("GET", "/", c.next(), "X-Request-Id: 0123456789abcdef0123456789abcdef", "X-Real-IP: 1.2.3.4", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1",
+			"Forwarded: for=1.2.3.4", "Sluice-Sale: 1", "sluice-x: 1", "Sluice_Sale: 1", "Sluice.Sale: 1", "Cookie: a=b", "Via: x", "Te: trailers", "Trailer: x", "Upgrade: h2c", "HTTP2-Settings: x", "Keep-Alive: x",
+			"Proxy-Connection: x", "Proxy-Authorization: x", "X-Original-URL: /admin", "X-Rewrite-URL: /admin", "X-HTTP-Method-Override: DELETE", "X_Forwarded_For: 1.2.3.4", "Expect: 100-continue",
+			"tracestate: a=b", "traceparent: 00-00000000000000000000000000000000-00f067aa0ba902b7-01", last)},
+		{name: "Connection names what the edge says", raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, X-Request-Id, Host, Authorization"), codes: "200"},
+		{name: "empty headers", raw: request("GET", "/", c.next(), "Accept:", "Origin: ", "Token:", "User-Agent:", last), codes: "200"},
+	} {
+		compare(t, both, x)
+	}
+}
+
+func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
+	if gateway.DefaultPerClient != nginx.DefaultPerClient {
+		t.Errorf("by default it is %d at the gateway and %d at nginx", gateway.DefaultPerClient, nginx.DefaultPerClient)
+	}
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 8)
+	both := startBoth(t, options{policy: shop, perClient: 2}, func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
+	held := make(chan heard, 4)
+	for _, e := range both {
+		for range 2 {
+			go func() {
+				held <- e.ask(t, request("GET", "/v1/orders/1", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
+			}()
+		}
+		<-arrived
+		<-arrived
+	}
+	for _, e := range both {
+		e.backend.take()
+	}
+	compare(t, both, exchange{name: "one too many", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
+	close(release)
+	for range 4 {
+		<-held
+	}
+}
