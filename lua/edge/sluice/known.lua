@@ -61,7 +61,11 @@ local function sound()
   if length and #length > 4 and tonumber(length) > MAX_BODY then
     return false
   end
-  return client.enter() == "" and head.clean()
+  if client.enter() ~= "" then
+    return false
+  end
+  local clean, chunked = head.clean()
+  return clean and not chunked
 end
 
 -- may_hold(list, sum): sum is as in subject.lua; no list means that nobody holds anything
