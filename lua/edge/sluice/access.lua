@@ -9,7 +9,6 @@
 local client = require "sluice.client"
 local count = require("sluice.count").add
 local gcra = require "sluice.limit.gcra"
-local head = require "sluice.head"
 local limiter = require "sluice.limit.rules"
 local known = require "sluice.known"
 local plan = require "sluice.plan"
@@ -150,11 +149,7 @@ local function tell(chosen, n)
 end
 
 function _M.run()
-  local clean, chunked = head.clean()
-  if not clean then
-    return ngx_exit(400)
-  end
-  if chunked and not ngx.req.is_internal() then -- not sent there yet
+  if ngx_var.http_transfer_encoding and not ngx.req.is_internal() then -- not sent there yet
     return ngx.exec("@chunked")
   end
   turn = known.enter()

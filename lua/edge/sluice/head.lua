@@ -13,19 +13,32 @@ local C = ffi.C
 local ngx = ngx
 local ngx_var, raw_header = ngx.var, ngx.req.raw_header
 local get_request = base.get_request
-local band, bnot, bor, bxor = bit.band, bit.bnot, bit.bor, bit.bxor
+local band, bor = bit.band, bit.bor
 local byte, find, gsub, lower, sub = string.byte, string.find, string.gsub, string.lower, string.sub
-local cast, ffi_string = ffi.cast, ffi.string
+local ffi_string = ffi.string
 
 -- Bounds of a head; the Go gateway has the same (gateway/guard.go), and nginx keeps to 8 KiB a line by itself.
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
 local MAX_LINES = 100
 
-local WORDS = ffi.typeof("const uint32_t *")
-
 -- The lines of the head at hand; of no use once this worker has yielded.
 local lines = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", MAX_LINES)
 local truncated = ffi.new("int[1]")
+
+-- The bytes of a header's name (RFC 9110, section 5.6.2), and those that no value may hold: control characters but a tab. nginx ends both with a zero
+-- byte, in HTTP/2 too, so the C library can look through them, twenty times faster than a loop here.
+local NAME = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+local CONTROL = "\127"
+for c = 1, 31 do
+  if c ~= 9 then
+    CONTROL = CONTROL .. string.char(c)
+  end
+end
+
+ffi.cdef [[
+size_t sluice_name_length(const unsigned char *text, const char *of) __asm__("strspn");
+size_t sluice_value_length(const unsigned char *text, const char *of) __asm__("strcspn");
+]]
 
 local _M = {}
 
@@ -92,7 +105,8 @@ local function spelled()
   return sub(text, -4) == "\r\n\r\n" and not find(text, "[^\r]\n")
 end
 
--- judge() -> "400", "431", or nil: the head is well written. Call it before the request's body is read.
+-- judge() -> "400", "431", or nil: the head is well written, and has no control characters. Call it before the request's body is read, and not from
+-- what LuaJIT shall compile in one piece: it has a loop.
 function _M.judge()
   local n = gather()
   if not n then
@@ -107,8 +121,11 @@ function _M.judge()
   local seen = 0
   for i = 0, n - 1 do
     local line = lines[i]
-    local key = line.key
-    if framed and line.value.data == key.data + key.len then -- no colon
+    local key, value = line.key, line.value
+    if framed and value.data == key.data + key.len then -- no colon
+      return "400"
+    end
+    if C.sluice_name_length(key.data, NAME) ~= key.len or C.sluice_value_length(value.data, CONTROL) ~= value.len then
       return "400"
     end
     local mark = single(key)
@@ -116,61 +133,13 @@ function _M.judge()
       return "400"
     end
     seen = seen + mark
-    if mark == KEYED and line.value.len == 0 then
+    if mark == KEYED and value.len == 0 then
       ngx_var.sluice_idempotency_key = '""'
     end
   end
   if framed and not (n > 0 and plain(n, request, length)) and not spelled() then
     return "400"
   end
-end
-
--- printable(p, len) -> whether no byte of a value is a control character but a tab; four at a time, because this looks at all that a client sends
--- (see "determine if a word has a byte less than n" in the collections of bit tricks)
-local function printable(p, len)
-  local rest = len % 4
-  local words = cast(WORDS, p)
-  local high = 0
-  for i = 0, (len - rest) / 4 - 1 do
-    local w = words[i]
-    local d = bxor(w, 0x7f7f7f7f)
-    high = bor(high, band(w - 0x20202020, bnot(w)), band(d - 0x01010101, bnot(d)))
-  end
-  local odd = band(high, 0x80808080) ~= 0
-  for i = len - rest, len - 1 do
-    odd = odd or p[i] < 32 or p[i] == 127
-  end
-  if not odd then
-    return true
-  end
-  return not find(ffi_string(p, len), "[%z\1-\8\10-\31\127]")
-end
-
--- The bytes of a header's name (RFC 9110, section 5.6.2).
-local TOKEN = ffi.new("uint8_t[256]")
-for c in ("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"):gmatch(".") do
-  TOKEN[byte(c)] = 1
-end
-
-local function named(p, len)
-  local all = 1
-  for i = 0, len - 1 do
-    all = band(all, TOKEN[p[i]])
-  end
-  return all == 1
-end
-
--- clean() -> whether names are made of letters that names may have, and values of no control characters; and whether the body comes in chunks
-function _M.clean()
-  local chunked = false
-  for i = 0, (gather() or 0) - 1 do
-    local key, value = lines[i].key, lines[i].value
-    if not named(key.data, tonumber(key.len)) or not printable(value.data, tonumber(value.len)) then
-      return false
-    end
-    chunked = chunked or single(key) == ENCODED
-  end
-  return true, chunked
 end
 
 return _M

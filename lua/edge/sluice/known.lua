@@ -7,7 +7,6 @@
 local client = require "sluice.client"
 local clock = require "sluice.clock"
 local count = require("sluice.count").add
-local head = require "sluice.head"
 local holders = require "sluice.known.holders"
 local records = require "sluice.known.record"
 local subject = require "sluice.known.subject"
@@ -61,11 +60,7 @@ local function sound()
   if length and #length > 4 and tonumber(length) > MAX_BODY then
     return false
   end
-  if client.enter() ~= "" then
-    return false
-  end
-  local clean, chunked = head.clean()
-  return clean and not chunked
+  return client.enter() == "" and not ngx_var.http_transfer_encoding
 end
 
 -- may_hold(list, sum): sum is as in subject.lua; no list means that nobody holds anything
