@@ -95,6 +95,7 @@ func (hs *headers) judge(h *header) bool {
 			hs.connection(h.value())
 		}
 		hs.passFirst(h, "user-agent", agentHeader)
+		hs.passFirst(h, "webhook-id", webhookIDHeader)
 		if foldedEqual(name, "tracestate") && hs.state < 0 {
 			hs.state = len(hs.lines) - 1 // passes if its traceparent does
 		}
@@ -139,6 +140,8 @@ func (hs *headers) judge(h *header) bool {
 		}
 	case len("if-modified-since"):
 		hs.passFirst(h, "if-modified-since", sinceHeader)
+		hs.passFirst(h, "webhook-timestamp", webhookTimeHeader)
+		hs.passFirst(h, "webhook-signature", webhookSignatureHeader)
 	case len("access-control-request-method"):
 		hs.passFirst(h, "access-control-request-method", corsMethodHeader)
 	case len("access-control-request-headers"):
@@ -163,6 +166,9 @@ const (
 	sinceHeader
 	corsMethodHeader
 	corsHeadersHeader
+	webhookIDHeader
+	webhookTimeHeader
+	webhookSignatureHeader
 )
 
 // emptyKey is what the nginx edge, which cannot pass on a header without a value, makes of one: the backend answers both alike.
