@@ -50,6 +50,9 @@ edge-corpus: install ## a million generated decisions through both edges and the
 sim: ## 10,000 seeds of whole sales with faults at every call (SEEDS=n FROM=n); SEED=n plays one again and prints every step
 	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
 
+mutants: ## break the scripts, the worker and the tables in each known way: the simulation or a conformance test must notice
+	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./internal/sim -mutants
+
 bench: install-bench ## speed of the whole path, as ratios against named baselines in one interleaved run
 	cd bench && $(GO) run . speed --only purchase,edge,orders,queue
 
@@ -67,4 +70,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim bench bench-edge memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim mutants bench bench-edge memory fuzz smoke spike soak

@@ -14,9 +14,10 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("seed", 0, "play this seed alone and print its trace")
-	seedsFlag = flag.Int("seeds", 0, "how many seeds to play; 0: a few hundred, or fewer with -short")
-	fromFlag  = flag.Uint64("from", 1, "the first seed")
+	seedFlag   = flag.Uint64("seed", 0, "play this seed alone and print its trace")
+	seedsFlag  = flag.Int("seeds", 0, "how many seeds to play; 0: a few hundred, or fewer with -short")
+	shrinkFlag = flag.Bool("shrink", true, "look for a shorter run that breaks too")
+	fromFlag   = flag.Uint64("from", 1, "the first seed")
 )
 
 func newBench(t *testing.T) *Bench {
@@ -117,7 +118,9 @@ func playShard(t *testing.T, first uint64, count int, step uint64) (sum Result) 
 		r := play(t, b, seed, 0)
 		sum.Add(r)
 		if r.Violation != "" {
-			r = shrink(t, b, seed, r)
+			if *shrinkFlag {
+				r = shrink(t, b, seed, r)
+			}
 			t.Fatalf("seed %d: %s\n%s\nagain: make sim SEED=%d", seed, r.Violation, strings.Join(r.Trace, "\n"), seed)
 		}
 		if testing.Verbose() && time.Since(told) > 15*time.Second {
