@@ -70,7 +70,8 @@ func NewAdmitter(client redis.Scripter, space keyspace.Space, ids *Sequencer) *A
 }
 
 // Admit decides r. Concurrent calls for one sale share round trips. An error wraps sale.ErrUnavailable; the order may then have been accepted
-// all the same, and the same request again finds it. It takes two seconds at most, or until ctx is done; the order may be accepted after that.
+// all the same, and the same request again finds it. It takes three seconds at most (for an order number, for its turn, for the decision), or until ctx is
+// done; the order may be accepted after that.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	id, err := a.ids.Next(ctx)
 	if err != nil {

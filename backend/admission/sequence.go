@@ -38,13 +38,23 @@ func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Ti
 	return &Sequencer{client: client, key: space.Sequence(), now: now, next: 1}
 }
 
-// Next makes an id. An error wraps sale.ErrUnavailable.
+// leaseTimeout bounds a lease, whoever waits for it.
+const leaseTimeout = time.Second
+
+// Next makes an id. When the numbers have run out it waits for more until ctx is done. An error wraps sale.ErrUnavailable.
 func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
 	for {
 		if id, ok := s.take(); ok {
 			return id, nil
 		}
-		if _, err, _ := s.lease.Do("", func() (any, error) { return nil, s.refill(ctx) }); err != nil {
+		var err error
+		select {
+		case r := <-s.lease.DoChan("", func() (any, error) { return nil, s.refill(ctx) }):
+			err = r.Err
+		case <-ctx.Done(): // the others wait on
+			err = ctx.Err()
+		}
+		if err != nil {
 			return 0, unavailable("lease order numbers", err)
 		}
 	}
@@ -71,7 +81,9 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	if !empty {
 		return nil
 	}
-	end, err := s.client.IncrBy(context.WithoutCancel(ctx), s.key, Block).Result()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	end, err := s.client.IncrBy(ctx, s.key, Block).Result()
 	if err != nil {
 		return err
 	}

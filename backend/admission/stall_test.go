@@ -1,0 +1,51 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/redisconn"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+// A Redis that is there and says nothing: whoever asks hears "unavailable" when he no longer wants to wait, also where order numbers have run out.
+func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
+	r := testenv.StartRedis(t)
+	client, err := redisconn.Open("redis://" + r.Client().Options().Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	space := keyspace.Space{}
+	if err := NewStock(client, space).Load(t.Context(), onSale("shoe", 10, 1), none); err != nil {
+		t.Fatal(err)
+	}
+	admit := func(a *Admitter, wait time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		_, err := a.Admit(ctx, Request{SaleID: "shoe", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
+		return err
+	}
+	newcomer := func() *Admitter { return NewAdmitter(client, space, NewSequencer(client, space, time.Now)) }
+	numbered := newcomer()
+	if _, err := numbered.ids.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Pause()
+	defer r.Resume()
+	for name, a := range map[string]*Admitter{"with order numbers in hand": numbered, "without": newcomer()} {
+		begin := time.Now()
+		err := admit(a, 200*time.Millisecond)
+		if took := time.Since(begin); !errors.Is(err, sale.ErrUnavailable) || took > 700*time.Millisecond {
+			t.Errorf("%s: %v after %s, want unavailable after 200ms", name, err, took)
+		}
+	}
+	r.Resume()
+	for _, a := range []*Admitter{numbered, newcomer()} {
+		testenv.Eventually(t, 5*time.Second, "purchases go on", func() bool { return admit(a, time.Second) == nil })
+	}
+}
