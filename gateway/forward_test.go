@@ -1,12 +1,17 @@
 package gateway
 
 import (
+	"bufio"
+	"bytes"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/valyala/fasthttp"
 )
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
@@ -236,4 +241,46 @@ func TestAnswerUntilTheEndOfTheConnectionIsPassedOn(t *testing.T) {
 	if got.body != "as long as it lasts" {
 		t.Errorf("the body is %q", got.body)
 	}
+}
+
+// Whatever a head holds that the guard lets pass, the backend gets no header but those that it knows, each once, and what the edge says of the client as
+// the edge says it.
+func FuzzOnlyNamedHeadersPass(f *testing.F) {
+	for _, lines := range []string{"Host: x\r\n", "Host: x\r\nX-Real-IP: 1.2.3.4\r\nx-request-id: a\r\n", "Authorization: a\r\nToken: b\r\n", "Connection: close, x\r\nSluice-Sale: a\r\n",
+		"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\ntracestate: a\r\n", "Accept: a\r\naccept: b\r\nIdempotency-Key:\r\n", "Content-Length: 0\r\nWebhook-Id: x\r\n"} {
+		f.Add([]byte(lines))
+	}
+	known := map[string]bool{}
+	for name := range strings.FieldsSeq("Host X-Request-Id X-Real-Ip X-Forwarded-For X-Forwarded-Proto Content-Length Authorization Token Idempotency-Key Accept Accept-Encoding Accept-Language " +
+		"If-None-Match If-Modified-Since Range Last-Event-Id Content-Type Origin Access-Control-Request-Method Access-Control-Request-Headers User-Agent Traceparent Tracestate " +
+		"Webhook-Id Webhook-Timestamp Webhook-Signature") {
+		known[name] = true
+	}
+	g := &Gateway{}
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		raw := append(append([]byte("GET / HTTP/1.1\r\n"), lines...), "\r\n"...)
+		var check guard
+		if check.scan(raw); check.fault != noFault || check.ended != 1 || check.since > 0 {
+			return // refused, or more than one request
+		}
+		x := &exchange{gateway: g, client: netip.MustParseAddr("192.0.2.7")}
+		x.newID()
+		ctx := &fasthttp.RequestCtx{}
+		if err := ctx.Request.Header.Read(bufio.NewReader(bytes.NewReader(raw))); err != nil || !x.headers.read(ctx.Request.Header.RawHeaders()) {
+			return
+		}
+		x.compose(ctx)
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(x.request)))
+		if err != nil {
+			t.Fatalf("%q becomes %q, which is no request: %v", lines, x.request, err)
+		}
+		for name, values := range r.Header {
+			if !known[name] || len(values) != 1 {
+				t.Fatalf("%q: the backend gets %s: %q", lines, name, values)
+			}
+		}
+		if r.Header.Get("X-Real-Ip") != "192.0.2.7" || r.Header.Get("X-Forwarded-For") != "192.0.2.7" || r.Header.Get("X-Request-Id") != string(x.id[:]) || r.Header.Get("Authorization") != "" && r.Header.Get("Token") != "" {
+			t.Fatalf("%q becomes %q", lines, x.request)
+		}
+	})
 }

@@ -1,6 +1,13 @@
 package nginx
 
-import "testing"
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
 
 func TestWhoeverIsNotTrustedIsHisPeerAddress(t *testing.T) {
 	backend := echo(t)
@@ -90,6 +97,49 @@ func TestAddressArithmetic(t *testing.T) {
 	for _, bad := range []string{"", "10.0.0.0/33", "2001:db8::/129", "10.0.0.0/-1", "10.0.0.0/", "/8", "10.0.0/8", "10.0.0.0/8 ", "::ffff:10.0.0.0/90", "10.0.0.0/1e1", "a/8"} {
 		if got := server.run(t, `return tostring(require("sluice.address").network(`+luaString(bad)+`))`); got != "nil" {
 			t.Errorf("%q is taken for a network", bad)
+		}
+	}
+}
+
+// Both edges must take the same texts for the same addresses. The Go gateway reads them with net/netip (gateway/address.go), this edge with libc.
+func TestAddressesAreThoseOfNetip(t *testing.T) {
+	server := requireLua(t)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	pieces := []string{"", "0", "1", "9", "f", "F", ".", ":", "::", "00", "255", "256", "ffff", "10000", "%", "[", "]", "/", " ", "x", "-", "+", "\x00", "\t", "192.0.2.1", "2001:db8", "::ffff:"}
+	texts := []string{"::", "::1", "::ffff:192.0.2.1", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:192.0.2.1", "1::8", "fe80::1%eth0", strings.Repeat("0", 46)}
+	for range 4000 {
+		text := texts[random.IntN(8)]
+		if random.IntN(4) == 0 {
+			text = fmt.Sprintf("%d.%d.%d.%d", random.IntN(300), random.IntN(300), random.IntN(300), random.IntN(300))
+		}
+		for range random.IntN(4) {
+			at := random.IntN(len(text) + 1)
+			text = text[:at] + pieces[random.IntN(len(pieces))] + text[min(len(text), at+random.IntN(2)):]
+		}
+		texts = append(texts, text)
+	}
+	for len(texts) > 0 {
+		batch := texts[:min(500, len(texts))]
+		texts = texts[len(batch):]
+		var code strings.Builder
+		code.WriteString("local address, out = require 'sluice.address', {}\nfor _, text in ipairs {")
+		for _, text := range batch {
+			code.WriteString(luaString(text) + ",")
+		}
+		code.WriteString("} do local bytes = address.parse(text) out[#out + 1] = bytes and address.format(bytes) or 'none' end return table.concat(out, '\\n')")
+		got := strings.Split(server.run(t, code.String()), "\n")
+		if len(got) != len(batch) {
+			t.Fatalf("%d answers, want %d", len(got), len(batch))
+		}
+		for i, text := range batch {
+			want := "none"
+			if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && len(text) <= 45 {
+				want = a.Unmap().String()
+			}
+			if got[i] != want {
+				t.Errorf("%q is %s, and for netip %s (seed %d)", text, got[i], want, seed)
+			}
 		}
 	}
 }
