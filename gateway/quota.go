@@ -1,12 +1,19 @@
 package gateway
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
 
 // The header fields that tell a client its quota (draft-ietf-httpapi-ratelimit-headers-11). The draft may still rename its parameters: they are
-// spelled here and nowhere else, but for q and w in newRule.
+// spelled here and nowhere else.
+
+// policyMember is a rule's member of the RateLimit-Policy field: quota requests at once, and as many again after perSecond has given them back.
+func policyMember(name string, quota int, perSecond float64) string {
+	window := max(math.Ceil(float64(quota)/perSecond), 1)
+	return strconv.Quote(name) + ";q=" + strconv.Itoa(quota) + ";w=" + strconv.FormatFloat(window, 'f', 0, 64)
+}
 
 func appendMember(dst []byte, member string) []byte {
 	if len(dst) > 0 {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"math"
 	"net/netip"
 	"strconv"
 
@@ -54,9 +53,7 @@ func newRule(r policy.Rule, before *rule, m *metrics) *rule {
 	} else {
 		made.limit = limit.NewRule(bucket)
 	}
-	quota := r.Burst + 1
-	window := math.Ceil(float64(quota) / r.Rate.PerSecond())
-	made.policyField = strconv.Quote(r.Name) + ";q=" + strconv.Itoa(quota) + ";w=" + strconv.FormatFloat(max(window, 1), 'f', 0, 64)
+	made.policyField = policyMember(r.Name, r.Burst+1, r.Rate.PerSecond())
 	d := problem.New(problem.RateLimited, "Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.")
 	d.ViolatedPolicies = []string{r.Name}
 	made.refusal = d.Body()

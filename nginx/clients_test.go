@@ -148,6 +148,9 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 	if got := backend.requests(); len(got) != 2 || got[0].header.Get("X-Forwarded-Proto") != "https" || got[0].header.Get("Idempotency-Key") != `"a"` {
 		t.Errorf("the backend got %d requests, the first with %q", len(got), got[0].header)
 	}
+	if got := e.raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.HasSuffix(got, problemBody(400, "")) {
+		t.Errorf("plain HTTP got %q", got)
+	}
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
 	if conn, err := old.DialContext(context.Background(), "tcp", e.cfg.Listen); err == nil {
 		conn.Close()

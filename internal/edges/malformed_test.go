@@ -198,3 +198,40 @@ func TestTheEdgesAgreeOnHeadsMadeByChance(t *testing.T) {
 		}
 	}
 }
+
+// What the two read differently in the frame of a chunk, see docs/trust.md, must do no harm: whatever they take for the body's end, nothing behind it is
+// read, and the backend sees one request at the most.
+func TestNothingBehindAChunkedBodyIsRead(t *testing.T) {
+	for _, e := range startBoth(t, options{policy: limitless}, play) {
+		for _, chunks := range []string{
+			"3\r\nabc\r\n0\r\n\r\n",
+			"3;x\nabc\r\n0\r\n\r\n",
+			"3;x=\"\n\"\r\nabc\r\n0\r\n\r\n",
+			"2;\nxx\r\n2d\r\n0\r\n\r\n",
+			"3\nabc\n0\n\n",
+			"3\rabc\r0\r\r",
+			"3 \r\nabc\r\n0\r\n\r\n",
+			"\t3\r\nabc\r\n0\r\n\r\n",
+			"0x3\r\nabc\r\n0\r\n\r\n",
+			"03\r\nabc\r\n00\r\n\r\n",
+			"3\r\nabc0\r\n\r\n",
+			"3\r\nabcXX0\r\n\r\n",
+			"0\r\nContent-Length: 9\r\n\r\n",
+			"0\r\nA: b\nC: d\r\n\r\n",
+			"0\n\n",
+			"0\r\n",
+		} {
+			h := e.ask(t, post("Transfer-Encoding: chunked")+chunks+smuggled+smuggled)
+			got := e.backend.take()
+			if len(h.codes) > 1 || !h.closed {
+				t.Errorf("%q: %s answered %v, connection closed: %v; want one answer at the most, and the end", chunks, e.name, h.codes, h.closed)
+			}
+			if len(got) > 1 || len(got) == 1 && got[0].target != "/v1/sales/1/orders" {
+				t.Errorf("%q: the backend of %s got %d requests, the last %s", chunks, e.name, len(got), got[len(got)-1])
+			}
+			if len(h.codes) == 1 && h.codes[0] != 202 && h.codes[0] != 400 {
+				t.Errorf("%q: %s answered %d", chunks, e.name, h.codes[0])
+			}
+		}
+	}
+}
