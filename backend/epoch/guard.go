@@ -50,6 +50,9 @@ type Guard struct {
 
 	mu  sync.Mutex
 	why string // it is shut
+
+	sure    sync.Mutex
+	started time.Time // of the last look that Sure took; guarded by sure
 }
 
 // Open makes a Guard. It does not connect yet. identify nil is RunID.
@@ -97,6 +100,22 @@ func (g *Guard) Verified() (why string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.why, false
+}
+
+// Sure is Verified as of a look that begins after the call. Those who ask at the same time share one. It is for what Redis does not hold: that may be missing, or
+// Redis may have been emptied since the last heartbeat.
+func (g *Guard) Sure(ctx context.Context, sql Generations) bool {
+	asked := time.Now()
+	g.sure.Lock()
+	defer g.sure.Unlock()
+	if !g.started.After(asked) {
+		g.started = time.Now()
+		if err := g.Look(ctx, sql); err != nil {
+			return false
+		}
+	}
+	_, ok := g.Verified()
+	return ok
 }
 
 // onConnect lets a new connection live if its server's data was verified.

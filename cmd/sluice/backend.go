@@ -193,7 +193,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	b.public, err = api.NewPublic(api.PublicConfig{
 		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.queue, Tokens: keys, Limiter: limiter,
-		Callbacks: callbacks, Payments: s.orders, Known: b.desk.Known, Checks: checks, Metrics: metrics, Log: log,
+		Callbacks: callbacks, Payments: s.orders, Known: b.known, Checks: checks, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -203,6 +203,11 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err
+}
+
+// known tells whether a sale that Redis does not hold may exist all the same: SQL has it, or Redis is about to be rebuilt.
+func (b *backend) known(saleID string) bool {
+	return b.desk.Known(saleID) || !b.stores.guard.Sure(context.Background(), b.stores.orders)
 }
 
 // pause pauses a sale on behalf of the audit.

@@ -158,6 +158,7 @@ type stack struct {
 	base     string // of the edge
 	admin    string // of the first backend's operator API
 	admins   []string
+	bases    []string // of the backends
 	key      *token.Key
 }
 
@@ -165,7 +166,10 @@ type shape struct {
 	edge     string // "edge" (nginx), "gateway", or "" for none: base is then the first backend
 	backends int
 	workers  int
-	policy   string // path; "" is the repository's lua/policy.lua
+	policy   string         // path; "" is the repository's lua/policy.lua
+	journal  bool           // each backend keeps one
+	redis    *testenv.Redis // nil: one of its own
+	redisURL string         // where processes find Redis; "" is where it is
 }
 
 func startStack(t testing.TB, s shape) *stack {
@@ -174,20 +178,27 @@ func startStack(t testing.TB, s shape) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &stack{
-		t: t, key: key,
-		redis: testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec"),
-		pg:    testenv.StartPostgres(t),
+	st := &stack{t: t, key: key, redis: s.redis, pg: testenv.StartPostgres(t)}
+	if st.redis == nil {
+		st.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	}
+	if s.redisURL == "" {
+		s.redisURL = st.redis.URL
 	}
 	env := []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
 		"SLUICE_PAYMENT_SECRET=whsec_YW5vdGhlciBzZWNyZXQsIG5ldmVyIHVzZWQgaGVyZQ== " + paymentSecret,
-		"SLUICE_REDIS_URL=" + st.redis.URL, "SLUICE_DATABASE_URL=" + st.pg.URL,
+		"SLUICE_REDIS_URL=" + s.redisURL, "SLUICE_DATABASE_URL=" + st.pg.URL,
 	}
 	var upstreams []string
 	for range s.backends {
 		listen, admin := addr(t), addr(t)
-		st.backends = append(st.backends, launch(t, env, "backend", "--listen", listen, "--admin", admin))
+		args := []string{"backend", "--listen", listen, "--admin", admin}
+		if s.journal {
+			args = append(args, "--journal", t.TempDir())
+		}
+		st.backends = append(st.backends, launch(t, env, args...))
+		st.bases = append(st.bases, "http://"+listen)
 		st.admins = append(st.admins, "http://"+admin)
 		upstreams = append(upstreams, "--upstream", "http://"+listen)
 		st.base = "http://" + listen
@@ -314,9 +325,9 @@ func (s *stack) createSale(id string, stock int) {
 }
 
 type audit struct {
-	Stock, Left, Ready, Delayed, Leased, Ordered, Dead, Returning int64
-	Balanced                                                      bool
-	Differences                                                   []string
+	Stock, Left, Ready, Delayed, Leased, Ordered, Dead, Returning, Unbacked int64
+	Balanced                                                                bool
+	Differences                                                             []string
 }
 
 func (s *stack) audit(saleID string) audit {
