@@ -1,0 +1,120 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/ledger"
+	"sluice/backend/sale"
+)
+
+func (s *shop) auditor(cfg ledger.AuditorConfig) *ledger.Auditor {
+	cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Turn == nil {
+		cfg.Turn = func(context.Context, keyspace.Lane) bool { return true }
+	}
+	return ledger.NewAuditor(s.ledger, s.store, keyspace.Space{}, cfg)
+}
+
+func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
+	s := open(t, 20)
+	s.buy("ann")
+	registry := prometheus.NewRegistry()
+	paused := map[string]string{}
+	a := s.auditor(ledger.AuditorConfig{
+		Again: time.Millisecond, Metrics: ledger.NewMetrics(registry),
+		Pause: func(_ context.Context, id, why string) error { paused[id] = why; return nil },
+	})
+	if err := a.RunOnce(t.Context()); err != nil || len(paused) > 0 {
+		t.Fatalf("a sale that balances: %v, paused %v", err, paused)
+	}
+	stolen, err := keyspace.DecodeMessage(s.redis.RPop(t.Context(), keyspace.Lane(0).Ready()).Val())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.RunOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if why := paused["s"]; !strings.Contains(why, "adds up to 19") || !strings.Contains(why, stolen.ID.String()) {
+		t.Errorf("paused because of %q", why)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("the metrics are badly named: %v %v", problems, err)
+	}
+	for _, labels := range []string{`sluice_ledger_audits_total{result="unbalanced"} 1`, `sluice_ledger_balanced{sale="s"} 0`} {
+		if got := gathered(t, registry); !strings.Contains(got, labels) {
+			t.Errorf("the metrics lack %s:\n%s", labels, got)
+		}
+	}
+}
+
+func gathered(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := ""
+			for _, l := range m.GetLabel() {
+				labels += fmt.Sprintf("{%s=%q}", l.GetName(), l.GetValue())
+			}
+			fmt.Fprintf(&text, "%s%s %v\n", f.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	return text.String()
+}
+
+// What is mended before the second look was on its way, and no reason to stop a sale.
+func TestAuditorForgivesWhatPasses(t *testing.T) {
+	s := open(t, 20)
+	s.redis.Decr(t.Context(), keyspace.Lane(0).Stock("s"))
+	a := s.auditor(ledger.AuditorConfig{Again: 300 * time.Millisecond, Pause: func(context.Context, string, string) error { t.Error("paused"); return nil }})
+	time.AfterFunc(100*time.Millisecond, func() { s.redis.Incr(context.Background(), keyspace.Lane(0).Stock("s")) })
+	if err := a.RunOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAuditorWaitsForItsTurnAndLeavesTheClosedAlone(t *testing.T) {
+	s := open(t, 20)
+	s.redis.Decr(t.Context(), keyspace.Lane(0).Stock("s"))
+	turn, pauses := false, 0
+	a := s.auditor(ledger.AuditorConfig{
+		Again: time.Millisecond, Turn: func(context.Context, keyspace.Lane) bool { return turn },
+		Pause: func(context.Context, string, string) error { pauses++; return nil },
+	})
+	for want, prepare := range []func(){
+		func() {},
+		func() { turn = true },
+		func() { _, _ = s.store.SetSwitch(t.Context(), "s", sale.Paused) }, // already
+		func() { _, _ = s.store.SetSwitch(t.Context(), "s", sale.Closed) },
+	} {
+		prepare()
+		if err := a.RunOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if pauses != min(want, 1) {
+			t.Errorf("step %d: %d pauses", want, pauses)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := a.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := a.RunOnce(ctx); err == nil || errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("with nobody to ask: %v", err)
+	}
+}
