@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
 	"sluice/backend/keyspace"
@@ -32,17 +33,9 @@ func (j *job) count(ctx context.Context, a *account) error {
 		return unavailable(err)
 	}
 	a.accepted = accepted
-	n := 0
-	if err := j.store.OrdersOf(ctx, a.def.ID, func(o sale.Order) error {
-		a.row(o)
-		if n++; n%readChunk == 0 {
-			j.status.done(readChunk)
-		}
-		return nil
-	}); err != nil {
+	if err := j.rows(ctx, a.def.ID, func(o sale.Order) { a.row(o) }); err != nil {
 		return err
 	}
-	j.status.done(n % readChunk)
 	if err := j.countLetters(ctx, a); err != nil {
 		return err
 	}
@@ -50,6 +43,42 @@ func (j *job) count(ctx context.Context, a *account) error {
 		return err
 	}
 	return j.countPlaces(ctx, a)
+}
+
+// rows calls each for the orders of a sale in SQL, and reads on meanwhile.
+func (j *job) rows(ctx context.Context, saleID string, each func(sale.Order)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	parts := make(chan []sale.Order, 2)
+	g.Go(func() error {
+		defer close(parts)
+		part := make([]sale.Order, 0, readChunk)
+		send := func() error {
+			select {
+			case parts <- part:
+				part = make([]sale.Order, 0, readChunk)
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		err := j.store.OrdersOf(ctx, saleID, func(o sale.Order) error {
+			if part = append(part, o); len(part) < readChunk {
+				return nil
+			}
+			return send()
+		})
+		if err != nil {
+			return err
+		}
+		return send()
+	})
+	for part := range parts {
+		for _, o := range part {
+			each(o)
+		}
+		j.status.done(len(part))
+	}
+	return g.Wait()
 }
 
 // countLetters: a letter whose order is a row holds nothing, and one whose order was cancelled is settled.
