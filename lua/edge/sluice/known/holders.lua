@@ -1,8 +1,9 @@
 -- Lists of who may hold an order of a sale: CRC-32 sums of buyers, four bytes each, as backends give them. A refusal that counts n acceptances may be
 -- repeated to others than holders once there is a list that is complete for n.
 --
--- A list is kept once in the zone, and once in each worker that has needed it: a lookup copies nothing. That is four bytes a holder for the zone and
--- for every worker; a million holders in a zone and four workers take 20 MB.
+-- A list is kept once in the zone, and once in each worker that has needed it: a lookup copies nothing. Beside it a worker has a table of bits, a bit
+-- for the upper bits of each sum: most who hold nothing find theirs unset, without a loop (see token/plain.lua). That is four bytes a holder in the
+-- zone and six to eight in every worker: a million holders in a zone and four workers take 28 MB.
 
 local bit = require "bit"
 local clock = require "sluice.clock"
@@ -11,7 +12,7 @@ local ffi = require "ffi"
 local told = require "sluice.known.told"
 
 local cast = ffi.cast
-local bxor, rshift = bit.bxor, bit.rshift
+local band, bor, bxor, lshift, rshift = bit.band, bit.bor, bit.bxor, bit.lshift, bit.rshift
 local match = string.match
 local pairs, tonumber = pairs, tonumber
 local now_us = clock.now
@@ -44,6 +45,21 @@ local function list_of(bytes, accepted, fetched, meta)
   return { bytes = bytes, sums = cast(sums_of, bytes), n = #bytes / SIZE, accepted = accepted, fetched = fetched, meta = meta }
 end
 
+-- mark(list): makes its table of bits, 16 to 32 for each holder and 64 Ki at least: one in 16 of those who hold nothing finds a bit set, at most
+local function mark(list)
+  local width = 16
+  while lshift(1, width) < 16 * list.n do
+    width = width + 1
+  end
+  local bits, sums, down = ffi.new("uint8_t[?]", lshift(1, width - 3)), list.sums, 32 - width
+  for i = 0, list.n - 1 do
+    local at = rshift(network(sums[i]), down)
+    local byte = rshift(at, 3)
+    bits[byte] = bor(bits[byte], lshift(1, band(at, 7)))
+  end
+  list.bits, list.down = bits, down
+end
+
 -- hold(id, list): makes it the worker's own, and lets those go that nobody has asked for
 local function hold(id, list)
   for other, old in pairs(lists) do
@@ -51,6 +67,7 @@ local function hold(id, list)
       lists[other] = nil
     end
   end
+  mark(list)
   lists[id] = list
 end
 
@@ -89,8 +106,8 @@ function _M.find(record, now)
   return nil, true
 end
 
--- has(list, sum) -> whether the sum is in it; 20 steps for a million
-function _M.has(list, sum)
+-- search(list, sum): 20 steps for a million
+local function search(list, sum)
   local sums, low, high = list.sums, 0, list.n
   local want = bxor(sum, TOP)
   while low < high do
@@ -105,6 +122,15 @@ function _M.has(list, sum)
     end
   end
   return false
+end
+
+-- has(list, sum) -> whether the sum is in it
+function _M.has(list, sum)
+  local at = rshift(sum, list.down)
+  if band(list.bits[rshift(at, 3)], lshift(1, band(at, 7))) == 0 then
+    return false
+  end
+  return search(list, sum)
 end
 
 -- begin(id) -> true for the one who shall fetch the list; he calls fetch
