@@ -8,6 +8,7 @@ local client = require "sluice.client"
 local clock = require "sluice.clock"
 local count = require("sluice.count").add
 local holders = require "sluice.known.holders"
+local plain_head = require("sluice.known.head").plain
 local records = require "sluice.known.record"
 local subject = require "sluice.known.subject"
 local token = require "sluice.token"
@@ -45,20 +46,24 @@ end
 
 local AROUND = #"POST " + #" HTTP/1.1" -- what the request line has besides its target
 
--- spelt(path) -> whether the client has spelt it so, and the rest of the request line in the plainest way; a query makes no difference
-local function spelt(path)
+-- spelt(path, request) -> whether the client has spelt the path so, and the rest of the request line in the plainest way; a query makes no difference
+local function spelt(path, request)
   local target = ngx_var.request_uri
   if target ~= path and (not target or sub(target, 1, #path + 1) ~= path .. "?") then
     return false
   end
-  return #ngx_var.request == #target + AROUND
+  return #request == #target + AROUND
 end
 
--- sound() -> whether the request is one that nginx would not refuse further on: then it shall. Notes the client's address for the log.
-local function sound()
+-- sound(request) -> whether the request is one that nginx would not refuse further on: then it shall. Notes the client's address for the log.
+local function sound(request)
   local length = ngx_var.content_length
   if length and #length > 4 and tonumber(length) > MAX_BODY then
     return false
+  end
+  if plain_head(request) then
+    client.note()
+    return true
   end
   return client.enter() == "" and not ngx_var.http_transfer_encoding
 end
@@ -72,7 +77,8 @@ local function may_hold(list, sum)
 end
 
 local function sum_of_token()
-  local raw = token.from_headers(ngx_var.http_authorization, ngx_var.http_token)
+  local authorization = ngx_var.http_authorization
+  local raw = token.from_headers(authorization, not authorization and ngx_var.http_token or nil)
   if not raw then
     return false
   end
@@ -95,8 +101,12 @@ function _M.judge()
   local path = ngx_var.uri
   local record = on and records.find(path)
   local now = now_us()
-  if not record or now >= record.ends or not spelt(path) then
+  if not record or now >= record.ends then
     return on and now or NOTHING
+  end
+  local request = ngx_var.request
+  if request ~= record.line and not spelt(path, request) then
+    return now
   end
   local list
   if record.holders > 0 then
@@ -117,7 +127,7 @@ function _M.judge()
       return now
     end
   end
-  if not sound() then
+  if not sound(request) then
     return now
   end
   if now >= record.renew and sum ~= false then

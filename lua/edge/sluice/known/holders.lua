@@ -71,7 +71,7 @@ local function hold(id, list)
   lists[id] = list
 end
 
--- kept(id) -> list, or nil. The worker's own copy, brought up to date.
+-- kept(id) -> list, or nil: the worker's own copy, brought up to date
 local function kept(id)
   local meta = zone:get("list " .. id)
   local list = lists[id]
@@ -99,11 +99,14 @@ end
 
 -- find(record, now) -> the list that the record may be repeated with, or nil; and whether one is to be fetched
 function _M.find(record, now)
-  local list = kept(record.id)
-  if list and fits(list, record, now) then
-    return list, now - list.fetched >= OLD
+  local list = lists[record.id]
+  if not list or now - list.fetched >= OLD or not fits(list, record, now) then -- another worker may have fetched a newer one
+    list = kept(record.id)
+    if not list or not fits(list, record, now) then
+      return nil, true
+    end
   end
-  return nil, true
+  return list, now - list.fetched >= OLD
 end
 
 -- search(list, sum): 20 steps for a million

@@ -49,7 +49,7 @@ local function parse(path, text)
     reads = reads + 1
   end
   local record = {
-    text = text, id = _M.id(path), path = path, state = state, sent = sent, renew = sent + RENEW * ttl, ends = sent + ttl,
+    text = text, id = _M.id(path), line = "POST " .. path .. " HTTP/1.1", state = state, sent = sent, renew = sent + RENEW * ttl, ends = sent + ttl,
     holders = tonumber(holders), opens = tonumber(opens), opens_at = instant(tonumber(opens)), wait = tonumber(wait),
   }
   read[path] = record
@@ -57,7 +57,8 @@ local function parse(path, text)
 end
 
 -- find(path) -> record, or nil: nothing is known. Whether it is still good depends on the time:
---   id, path         of the sale
+--   id               of the sale
+--   line             the request line of a purchase, as nearly everybody writes it
 --   state            sold_out, scheduled, paused, closed; or "open" with `ends` in the past
 --   sent             us: when the request that brought it was about to be sent
 --   renew, ends      us: from when on it is to be renewed, and when it must not be repeated any more
