@@ -204,6 +204,7 @@ func TestABadlyWrittenPurchaseIsNotAnsweredFromMemory(t *testing.T) {
 		{"two spaces", "POST  " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 400},
 		{"an absolute target", "POST http://x" + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 400},
 		{"a bare line feed", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\nContent-Length: 0\r\n\r\n", 400},
+		{"a bare line feed, made up for by a space", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\nX:  y\r\nContent-Length: 0\r\n\r\n", 400},
 		{"two tokens", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: a\r\nToken: b\r\nContent-Length: 0\r\n\r\n", 400},
 		{"many lines", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 20) + "Content-Length: 0\r\nConnection: close\r\n\r\n", 409},
 		{"a dozen lines", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 9) + "Content-Length: 0\r\nConnection: close\r\n\r\n", 409},
