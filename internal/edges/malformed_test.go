@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 )
 
 const getHead = "GET / HTTP/1.1\r\nHost: x\r\n"
@@ -185,7 +184,7 @@ func TestTheEdgesAgreeOnHeadsMadeByChance(t *testing.T) {
 	if testing.Short() {
 		tries = 300
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed := uint64(20260101) // the same in every run; another one is for whoever looks for more
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's chance
 	for range tries {
 		raw := breakHead(random)
