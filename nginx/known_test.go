@@ -213,6 +213,7 @@ func TestABadlyWrittenPurchaseIsNotAnsweredFromMemory(t *testing.T) {
 		{"a line without a colon", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nabc\r\nContent-Length: 0\r\n\r\n", 400},
 		{"two keys", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nidempotency-key: a\r\nContent-Length: 0\r\n\r\n", 400},
 		{"two authorizations", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAUTHORIZATION: b\r\nContent-Length: 0\r\n\r\n", 400},
+		{"an odd name", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX(y): a\r\nContent-Length: 0\r\n\r\n", 400},
 		{"a rubout", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\x7fb\r\nContent-Length: 0\r\n\r\n", 400},
 		{"a tab in a value", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\tb\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 409},
 		{"a control character", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\x01b\r\nContent-Length: 0\r\n\r\n", 400},

@@ -67,7 +67,7 @@ local function line(i, at, seen)
   return value.data + size + 2, seen
 end
 
--- plain(request) -> true: head.judge() would find nothing; or nil: they must be asked. request: the request line
+-- plain(request) -> true: head.judge() would find nothing; or nil: it must be asked. request: the request line
 function _M.plain(request)
   if byte(request, -3) ~= 49 then -- HTTP/2 has no lines
     return nil
