@@ -393,6 +393,57 @@ func TestRebuildForgetsWhatWasCancelled(t *testing.T) {
 	w.want("s", 3, 0, 2, 0, 0)
 }
 
+// A unit on its way back, after its order was cancelled in SQL, comes back once, wherever Redis was lost.
+func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
+	for name, given := range map[string]bool{"lost before it was given back": false, "lost after it": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 5, 1)
+			for _, buyer := range []string{"ann", "bob", "cid"} {
+				w.buy("s", buyer)
+			}
+			id := w.take("s", 1).Messages[0].ID
+			w.drain()
+			older := w.copyOf()
+			if err := w.store.Write(w.ctx, []sale.Order{{ID: id, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			b, _, err := w.store.CancelOrder(w.ctx, id, "test", "no")
+			if err != nil {
+				t.Fatal(err)
+			}
+			giveBack := func(marked bool) {
+				numbers, err := w.stock.GiveBack(w.ctx, "s", []sale.Order{b})
+				if err != nil || len(numbers) != 1 {
+					t.Fatal(numbers, err)
+				}
+				if !marked {
+					return
+				}
+				if err := w.store.MarkReturned(w.ctx, []order.Return{{ID: id, Number: numbers[0]}}); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.stock.Forget(w.ctx, "s", []sale.OrderID{id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if given {
+				giveBack(false) // and the mark in SQL comes too late
+			}
+			w.put(older)
+			w.run()
+			w.want("s", 3, 0, 2, 0, 0)
+			giveBack(true)
+			w.want("s", 3, 0, 2, 0, 0)
+			w.run()
+			w.want("s", 3, 0, 2, 0, 0)
+			w.buy("s", "ann")
+			w.drain()
+			w.want("s", 2, 0, 3, 0, 0)
+		})
+	}
+}
+
 // SQL loses a commit after the acknowledgement: Redis knows the order by its buyer's place only.
 func TestRebuildQueuesPlacesWithoutRows(t *testing.T) {
 	w := newWorld(t)
