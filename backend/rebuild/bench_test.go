@@ -45,7 +45,7 @@ func BenchmarkRebuild(b *testing.B) {
 			}
 			b.Cleanup(func() { _ = store.Close() })
 			s := ordertest.Sale("s", int64(size.rows+size.queued+1000))
-			if s, err = store.CreateSale(ctx, s); err != nil {
+			if _, err = store.CreateSale(ctx, s); err != nil {
 				b.Fatal(err)
 			}
 			db, err := pgx.Connect(ctx, pg.URL)

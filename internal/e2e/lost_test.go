@@ -190,7 +190,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 	testenv.Eventually(t, 10*time.Second, "a replica that follows", func() bool {
 		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
-	if err := replica.Client().SlaveOf(t.Context(), "no", "one").Err(); err != nil { // cut off from here on, as by a network
+	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil { // cut off from here on, as by a network
 		t.Fatal(err)
 	}
 	buyers.await(6000)

@@ -184,7 +184,7 @@ func TestTheEdgesAgreeOnHeadsMadeByChance(t *testing.T) {
 	if testing.Short() {
 		tries = 300
 	}
-	seed := uint64(20260101) // the same in every run; another one is for whoever looks for more
+	seed := uint64(20260101)                 // the same in every run; another one is for whoever looks for more
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's chance
 	for range tries {
 		raw := breakHead(random)
