@@ -35,7 +35,7 @@ func (p *program) upCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Run everything in one process, with a demo sale; nothing else is needed",
 		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and create a demo sale. Secrets and
-the database are kept in the data folder, where "sluice token", "sale" and "dead" find them.`,
+the database are kept in the data folder, where "sluice token", "sale" and "dead" find them, and so is a journal of accepted orders: kill -9 loses none.`,
 		Example: `  sluice up
   sluice up --listen :8080 --data /var/lib/sluice
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
@@ -250,9 +250,9 @@ Buy one unit, and look at the order:
 `, at.Public, demoSale, at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
 	switch {
 	case ownRedis && ownDatabase:
-		fmt.Fprintln(p.out, "The embedded stores do not promise what real ones do: kill -9 loses accepted orders that are not rows yet, and there is one machine only.")
+		fmt.Fprintln(p.out, "The embedded stores do not promise what real ones do: a loss of power may cost the orders of the last second, and there is one machine only.")
 	case ownRedis:
-		fmt.Fprintln(p.out, "The embedded Redis does not promise what a real one does: kill -9 loses accepted orders that are not rows yet.")
+		fmt.Fprintln(p.out, "The embedded Redis does not promise what a real one does: a loss of power may cost the orders of the last second.")
 	case ownDatabase:
 		fmt.Fprintln(p.out, "The embedded SQLite is for one machine only.")
 	}

@@ -2,16 +2,19 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"sluice/internal/testenv"
+	"sluice/internal/token"
 )
 
 type upProcess struct {
@@ -81,6 +84,71 @@ func TestUpSellsAndRemembers(t *testing.T) {
 		}
 		left--
 		again.end(how)
+	}
+}
+
+// Killed while everybody buys, it has every order that a buyer was told of when it starts again: its Redis is gone, its journal is not.
+func TestUpKilledLosesNoOrder(t *testing.T) {
+	data := t.TempDir()
+	u := startUp(t, data)
+	if _, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "rush", "--title", "Rush", "--stock", "20000", "--price", "1EUR", "--data", data); code != 0 {
+		t.Fatal(errOut)
+	}
+	secret, err := os.ReadFile(filepath.Join(data, "token.secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := token.NewKey(strings.TrimSpace(string(secret)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]string{} // order -> buyer's token
+	var mu sync.Mutex
+	var hands sync.WaitGroup
+	for hand := range 8 {
+		hands.Go(func() {
+			for i := 0; ; i++ {
+				bearer, err := key.Sign(fmt.Sprintf("b%d-%d", hand, i), time.Hour)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				a, err := try("POST", u.base+"/v1/sales/rush/orders", bearer, "", "X-Forwarded-For", fmt.Sprintf("10.%d.0.1", hand))
+				if err != nil {
+					return // it is dead
+				}
+				if a.Status == 202 {
+					mu.Lock()
+					told[a.OrderID] = bearer
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	count := func() int { mu.Lock(); defer mu.Unlock(); return len(told) }
+	testenv.Eventually(t, 30*time.Second, "some orders", func() bool { return count() >= 40 })
+	u.end(syscall.SIGKILL)
+	hands.Wait()
+
+	again := startUp(t, data)
+	for order, bearer := range told {
+		o := do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
+		if o.State != "created" {
+			t.Errorf("order %s after kill -9: %d %s", order, o.Status, o.Body)
+		}
+	}
+	if stdout, errOut, code := sluiceRun(t, nil, "sale", "audit", "rush", "--data", data); code != 0 {
+		t.Errorf("audit: exit %d, %s%s", code, stdout, errOut)
+	}
+	out, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "rush", "--data", data)
+	if code != 0 || !strings.Contains(out, "rush: ") || !strings.Contains(out, "0 without a unit") {
+		t.Errorf("rebuild: exit %d, %s%s", code, out, errOut)
+	}
+	if _, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--data", data); code != 2 || !strings.Contains(errOut, "--all") {
+		t.Errorf("rebuild of nothing: exit %d, %s", code, errOut)
+	}
+	if out, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--all", "--data", data); code != 0 || !strings.Contains(out, "demo: ") {
+		t.Errorf("rebuild of all: exit %d, %s%s", code, out, errOut)
 	}
 }
 
