@@ -31,6 +31,8 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	b := newBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
 	log := &syncBuffer{}
 	e := serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 2, log })
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a failed test must leave no request behind
 	var held sync.WaitGroup
 	for _, client := range []string{"2001:db8::1", "2001:db8::2", "192.0.2.1"} {
 		held.Go(func() {
@@ -46,7 +48,7 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	if got := e.ask(t, "GET", "/healthz", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
 		t.Errorf("/healthz: %d", got.status)
 	}
-	close(release)
+	free()
 	held.Wait()
 	if got := e.ask(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
@@ -69,6 +71,8 @@ func TestAStreamCountsUntilItHasEnded(t *testing.T) {
 	})
 	log := &syncBuffer{}
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 1, log })
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a failed test must leave no request behind
 	c := e.connect(t)
 	defer c.Close()
 	_, _ = io.WriteString(c, "GET /v1/sales/1/events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -83,7 +87,7 @@ func TestAStreamCountsUntilItHasEnded(t *testing.T) {
 	if strings.Contains(log.String(), "/events") {
 		t.Errorf("a stream is logged before its end: %s", log)
 	}
-	close(release)
+	free()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	testenv.Eventually(t, 5*time.Second, "there is room again", func() bool { return e.crowd.enter(limit.Address(peerOf(c.LocalAddr()))) })
 	testenv.Eventually(t, 5*time.Second, "the stream is logged", func() bool {

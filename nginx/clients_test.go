@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	release := make(chan struct{})
 	backend := startBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
 	e := startEdge(t, trustingLoopback, func(c *Config) { c.PerClient = 2; c.Workers = 2 }, backend.addr)
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a failed test must leave no request behind
 	held := make(chan answer, 3)
 	hold := func(client string) { go func() { held <- e.do("GET", "/v1/orders/1", "X-Forwarded-For", client) }() }
 	hold("2001:db8::1")
@@ -50,7 +53,7 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	if got := e.do("GET", "/healthz", "X-Forwarded-For", "2001:db8::3"); got.status != 200 {
 		t.Errorf("/healthz: %d", got.status)
 	}
-	close(release)
+	free()
 	for range 3 {
 		if got := <-held; got.status != 200 {
 			t.Errorf("a request that was under way got %d", got.status)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"sluice/gateway"
@@ -245,6 +246,8 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 		arrived <- struct{}{}
 		<-release
 	})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a failed test must leave no request behind
 	held := make(chan heard, 4)
 	for _, e := range both {
 		for range 2 {
@@ -259,7 +262,7 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 		e.backend.take()
 	}
 	compare(t, both, exchange{name: "one too many", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
-	close(release)
+	free()
 	for range 4 {
 		<-held
 	}
