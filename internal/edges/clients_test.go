@@ -98,7 +98,8 @@ func TestWhoeverIsNotTrustedIsHisPeer(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		told(t, e, "X-Forwarded-For", request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), "127.0.0.1")
 	}
-	for _, e := range startBoth(t, options{policy: limitless, proxyProtocol: true}, play) {
+	const others = `return { trusted_proxies = { "10.0.0.0/8" }, rules = {} }`
+	for _, e := range append(startBoth(t, options{policy: limitless, proxyProtocol: true}, play), startBoth(t, options{policy: others, proxyProtocol: true}, play)...) {
 		told(t, e, "PROXY", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+request("GET", "/", "X-Forwarded-For: 192.0.2.3", "Connection: close"), "127.0.0.1")
 	}
 }
