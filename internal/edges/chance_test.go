@@ -7,7 +7,7 @@ import (
 )
 
 // What nginx cannot tell from CRLF once it has read a head, see lua/edge/sluice/head.lua.
-var ambiguous = regexp.MustCompile(` \n|\r\r\n`)
+var ambiguous = regexp.MustCompile(`^\r| \n|\r\r\n`)
 
 // breakHead makes a request that ends its connection, and changes it in up to three places.
 func breakHead(random *rand.Rand) string {

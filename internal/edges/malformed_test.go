@@ -3,6 +3,7 @@ package edges
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -177,18 +178,21 @@ func TestTheEdgesTakeWhatIsJustSmallEnough(t *testing.T) {
 	}
 }
 
+// nginx finds the word close anywhere in Connection, also where it is no list of words any more; docs/trust.md says so.
+var (
+	brokenClose = regexp.MustCompile(`(?i)\r\nconnection[^\r\n]*close`)
+	plainClose  = regexp.MustCompile(`(?i)\r\nconnection: close\r\n`)
+)
+
 // Heads put together and broken by chance: the two need not be right, but they must be of one mind. What is in brackets, nginx reads less closely.
 func TestTheEdgesAgreeOnHeadsMadeByChance(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
-	tries := 2000
-	if testing.Short() {
-		tries = 300
-	}
+	const tries = 300
 	seed := uint64(20260101)                 // the same in every run; another one is for whoever looks for more
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's chance
 	for range tries {
 		raw := breakHead(random)
-		if ambiguous.MatchString(raw) || strings.ContainsAny(strings.Replace(raw, "Host: [::1]:80\r\n", "", 1), "[]") {
+		if ambiguous.MatchString(raw) || brokenClose.MatchString(raw) && !plainClose.MatchString(raw) || strings.ContainsAny(strings.Replace(raw, "Host: [::1]:80\r\n", "", 1), "[]") {
 			continue
 		}
 		compare(t, both, exchange{name: fmt.Sprintf("%q", raw), raw: raw + request("GET", "/last", "Connection: close")})
