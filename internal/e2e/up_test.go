@@ -133,6 +133,12 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	again := startUp(t, data)
 	for order, bearer := range told {
 		o := do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
+		testenv.Eventually(t, 30*time.Second, "a turn within the limit by address", func() bool {
+			if o.Status == 429 {
+				o = do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
+			}
+			return o.Status != 429
+		})
 		if o.State != "created" {
 			t.Errorf("order %s after kill -9: %d %s", order, o.Status, o.Body)
 		}
