@@ -5,6 +5,8 @@
 return {
   trusted_proxies = { "127.0.0.0/8", "::1" },
 
+  repeat_refusals = true,
+
   rules = {
     { name = "ip", key = "ip", rate = "20r/s", burst = 40 },
 
