@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -16,9 +20,16 @@ type workerConfig struct {
 	redisURL, database string
 	concurrency        int
 	batch              int
+	lease              time.Duration
 	noWatcher          bool
 	metrics            string
 }
+
+// A lease below a second would run out while one call to Redis waits; one above an hour would keep orders of a dead worker for as long.
+const (
+	minLease = time.Second
+	maxLease = time.Hour
+)
 
 func (p *program) workerFlags(c *cobra.Command, cfg *workerConfig) {
 	f := c.Flags()
@@ -42,6 +53,9 @@ func (cfg workerConfig) check(needDatabase bool) error {
 	if needDatabase && (cfg.batch < 1 || cfg.batch > queue.MaxBatch) {
 		bad.add("--batch must be between 1 and %d", queue.MaxBatch)
 	}
+	if needDatabase && (cfg.lease < minLease || cfg.lease > maxLease) {
+		bad.add("--lease must be between %s and %s", minLease, maxLease)
+	}
 	return bad.err()
 }
 
@@ -60,7 +74,7 @@ SIGTERM finishes what is leased and exits 0.`,
 			log := p.logger()
 			registry := prometheus.NewRegistry()
 			counters := worker.NewCounters(registry)
-			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, nil, queue.Config{Reclaimed: counters.Reclaimed})
+			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, nil, queue.Config{Lease: cfg.lease, Reclaimed: counters.Reclaimed})
 			if err != nil {
 				return err
 			}
@@ -78,6 +92,7 @@ SIGTERM finishes what is leased and exits 0.`,
 	f := c.Flags()
 	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches written at once")
 	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
+	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "how long a batch whose worker is gone stays with it; a living worker renews it")
 	f.StringVar(&cfg.metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	f.BoolVar(&cfg.noWatcher, "no-watcher", false, "do not run a watcher beside the worker")
 	return c
@@ -111,11 +126,23 @@ func (p *program) watcherCommand() *cobra.Command {
 func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
 	g, ctx := errgroup.WithContext(ctx)
 	w := worker.New(s.queue, s.orders, worker.Config{
-		Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log,
+		Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs(),
 	})
 	g.Go(func() error { return w.Run(ctx) })
 	if !cfg.noWatcher {
 		g.Go(func() error { return queue.NewWatcher(s.queue, queue.WatcherConfig{Log: log}).Run(ctx) })
 	}
 	return g.Wait()
+}
+
+// batchIDs makes ids that begin with the host and the process, so that a lease in Redis says whose it is.
+func batchIDs() func() string {
+	host, _ := os.Hostname()
+	owner := fmt.Sprintf("%s-%d-", strings.Map(func(r rune) rune {
+		if r == '{' || r == '}' || r <= ' ' || r > '~' { // braces are hash tags of keys
+			return '_'
+		}
+		return r
+	}, host), os.Getpid())
+	return func() string { return owner + queue.NewBatchID() }
 }
