@@ -137,8 +137,8 @@ func TestRedisComesBackOlder(t *testing.T) {
 		"undisturbed":      func(*stack) {},
 		"rebuilder killed": func(s *stack) { s.backends[0].crash() },
 		"rebuilder paused": func(s *stack) {
-			_ = s.backends[0].cmd.Process.Signal(syscall.SIGSTOP)
-			time.AfterFunc(7*time.Second, func() { _ = s.backends[0].cmd.Process.Signal(syscall.SIGCONT) }) // longer than its lock lasts
+			s.backends[0].Signal(syscall.SIGSTOP)
+			time.AfterFunc(7*time.Second, func() { s.backends[0].Signal(syscall.SIGCONT) }) // longer than its lock lasts
 		},
 		"worker killed": func(s *stack) { s.workers[0].crash() },
 	} {

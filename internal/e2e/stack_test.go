@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,11 +38,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	root, _ = filepath.Abs("../..")
-	binary = filepath.Join(dir, "sluice")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/sluice")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	if binary, err = testenv.BuildSluice(root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := testenv.Main(m)
@@ -52,84 +48,17 @@ func TestMain(m *testing.M) {
 }
 
 // process is one running sluice.
-type process struct {
-	t    testing.TB
-	args []string
-	env  []string
-	dir  string
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
-	out  bytes.Buffer
-}
+type process struct{ *testenv.Program }
 
 // launch starts `sluice args...` with nothing in its environment but env, and stops it when the test ends.
 func launch(t testing.TB, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, args: args, dir: t.TempDir(), env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)}
-	p.start()
-	t.Cleanup(func() {
-		p.end(syscall.SIGKILL)
-		if t.Failed() {
-			t.Logf("--- sluice %s\n%s", strings.Join(args, " "), p.output())
-		}
-	})
-	return p
+	return &process{testenv.Launch(t, binary, env, args...)}
 }
 
-func (p *process) start() {
-	p.t.Helper()
-	cmd := exec.Command(binary, p.args...)
-	cmd.Env, cmd.Dir = p.env, p.dir
-	cmd.Stdout, cmd.Stderr = p, p
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // one signal for nginx and its workers
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.mu.Lock()
-	p.cmd, p.done = cmd, make(chan struct{})
-	p.mu.Unlock()
-	go func(done chan struct{}) { _ = cmd.Wait(); close(done) }(p.done)
-}
-
-// Write collects what the process prints.
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(b)
-}
-
-func (p *process) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
-}
-
-// end sends sig to the process (SIGKILL: to its children too), waits for it, and returns its exit code.
-func (p *process) end(sig syscall.Signal) int {
-	select {
-	case <-p.done:
-		return p.cmd.ProcessState.ExitCode()
-	default:
-	}
-	if sig == syscall.SIGKILL {
-		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
-	} else {
-		_ = p.cmd.Process.Signal(sig)
-	}
-	select {
-	case <-p.done:
-	case <-time.After(40 * time.Second):
-		p.t.Errorf("sluice %s does not end on %s", strings.Join(p.args, " "), sig)
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-		<-p.done
-	}
-	return p.cmd.ProcessState.ExitCode()
-}
-
-// crash kills it at once and starts it again.
-func (p *process) crash() { p.end(syscall.SIGKILL); p.start() }
+func (p *process) output() string             { return p.Output() }
+func (p *process) end(sig syscall.Signal) int { return p.End(sig) }
+func (p *process) crash()                     { p.Crash() }
 
 func sluiceRun(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()

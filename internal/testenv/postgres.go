@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -85,6 +86,20 @@ func (p *Postgres) Stop() { p.proc.end(syscall.SIGINT) }
 
 // Kill ends the server at once, as a crash would: it recovers from its log at the next Start.
 func (p *Postgres) Kill() { p.proc.end(syscall.SIGQUIT) }
+
+// Crash ends the server and all its processes with SIGKILL, in no order.
+func (p *Postgres) Crash() {
+	pid := p.proc.cmd.Process.Pid
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts no more
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for child := range strings.FieldsSeq(string(list)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	<-p.proc.done
+}
 
 func newPostgres(args ...string) (*Postgres, error) {
 	const where = "/usr/lib/postgresql/*/bin/"

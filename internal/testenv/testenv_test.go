@@ -28,6 +28,8 @@ func TestPostgresSharedAndOwn(t *testing.T) {
 	own := StartPostgres(t)
 	own.Kill()
 	own.Start()
+	own.Crash()
+	own.Start()
 	for _, url := range []string{SharedPostgres(t).URL, SharedPostgres(t).URL, own.URL} {
 		conn, err := pgx.Connect(context.Background(), url)
 		if err != nil {

@@ -1,0 +1,126 @@
+package testenv
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Program is a program under test, such as sluice: a process that a test starts, signals, kills and starts again. Output is safe for concurrent use;
+// the other methods are not.
+type Program struct {
+	t           TB
+	binary, dir string
+	env, args   []string
+	cmd         *exec.Cmd
+	done        chan struct{}
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+// BuildSluice builds the command of the repository at root into the folder dir, and returns the binary's path.
+func BuildSluice(root, dir string) (binary string, err error) {
+	binary = dir + "/sluice"
+	build := exec.Command("go", "build", "-o", binary, "./cmd/sluice")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", &buildError{err, out}
+	}
+	return binary, nil
+}
+
+type buildError struct {
+	err error
+	out []byte
+}
+
+func (e *buildError) Error() string { return "go build: " + e.err.Error() + "\n" + string(e.out) }
+func (e *buildError) Unwrap() error { return e.err }
+
+// Launch starts `binary args...` in a folder of its own, with nothing in its environment but PATH, HOME and env, and kills it when the test ends. What it has printed is
+// shown if the test has failed.
+func Launch(t TB, binary string, env []string, args ...string) *Program {
+	t.Helper()
+	p := &Program{t: t, binary: binary, args: args, dir: t.TempDir()}
+	p.env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
+	p.Start()
+	t.Cleanup(func() {
+		p.End(syscall.SIGKILL)
+		if test, ok := t.(interface {
+			Failed() bool
+			Logf(format string, args ...any)
+		}); ok && test.Failed() {
+			test.Logf("--- %s\n%s", strings.Join(args, " "), p.Output())
+		}
+	})
+	return p
+}
+
+// Start starts it, again after End.
+func (p *Program) Start() {
+	p.t.Helper()
+	cmd := exec.Command(p.binary, p.args...)
+	cmd.Env, cmd.Dir = p.env, p.dir
+	cmd.Stdout, cmd.Stderr = (*collector)(p), (*collector)(p)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // one signal for nginx and its workers
+	if err := cmd.Start(); err != nil {
+		p.t.Fatalf("testenv: %v", err)
+	}
+	p.cmd, p.done = cmd, make(chan struct{})
+	go func(done chan struct{}) { _ = cmd.Wait(); close(done) }(p.done)
+}
+
+// collector keeps what a Program prints.
+type collector Program
+
+func (c *collector) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Write(b)
+}
+
+// Output is what it has printed so far, on both streams.
+func (p *Program) Output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// Pid is the id of the process that was started last.
+func (p *Program) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process that was started last has ended.
+func (p *Program) Done() <-chan struct{} { return p.done }
+
+// Signal sends sig and does not wait.
+func (p *Program) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+
+// End sends sig to the process (SIGKILL: to its children too), waits for it, and returns its exit code. One that has not ended after 40 seconds is killed; its
+// code is then -1.
+func (p *Program) End(sig syscall.Signal) int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+	}
+	if sig == syscall.SIGKILL {
+		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
+	} else {
+		p.Signal(sig)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(40 * time.Second):
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Crash kills it at once and starts it again.
+func (p *Program) Crash() { p.End(syscall.SIGKILL); p.Start() }
