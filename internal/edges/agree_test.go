@@ -75,6 +75,7 @@ type exchange struct {
 	name, raw string
 	methods   []string
 	codes     string // what both must answer; "" is whatever
+	again     bool   // the backend may hear the request twice: a kept connection that dies without an answer may have been dead before
 }
 
 // compare runs the same bytes through both edges and compares what client and backend get to see.
@@ -85,7 +86,10 @@ func compare(t *testing.T, both []*edge, x exchange) {
 	for i, e := range both {
 		got := e.ask(t, x.raw, x.methods...)
 		var requests []string
-		for _, s := range e.backend.take() {
+		for n, s := range e.backend.take() {
+			if x.again && n == 1 && s.String() == requests[0] {
+				continue
+			}
 			requests = append(requests, s.String())
 		}
 		if codes := strings.Trim(fmt.Sprint(got.codes), "[]"); x.codes != "" && codes != x.codes {
@@ -167,7 +171,7 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 		{name: "much", raw: request("GET", "/much", c.next(), last), codes: "200"},
 		{name: "headers", raw: request("GET", "/headers", c.next(), last), codes: "200"},
 		{name: "no type", raw: request("GET", "/untyped", c.next(), last), codes: "200"},
-		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503"},
+		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503", again: true},
 		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n\r\n", codes: "200"},
 		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n\r\n", codes: "200"},
 		{name: "an empty host", raw: "GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n", codes: "400"},
