@@ -52,7 +52,8 @@ type Admitter struct {
 type Recorder interface {
 	// Generation is asked before Redis is.
 	Generation() int64
-	// Record is told what was accepted then. When it fails, the orders are accepted all the same.
+	// Record is told what was accepted then or, by a repetition, before; the same order comes as often as it is asked for. When it fails, the orders are
+	// accepted all the same.
 	Record(generation int64, orders []sale.Order)
 }
 

@@ -16,8 +16,11 @@ const (
 	groupSize = 64
 	// groupsInFlight is how many groups of one sale are under way at once: while Redis works on one, this process reads the answers of another.
 	groupsInFlight = 2
-	// maxWaiting bounds the requests that wait for a Redis that does not answer; one more fails at once.
+	// maxWaiting bounds the requests that wait for a Redis that does not answer. Beyond it, one more fails at once unless its sale has less than its share
+	// of the places, which is the same for all sales that somebody waits for: a hot sale fills what is free, and takes nothing from the others.
 	maxWaiting = 20_000
+	// mostWaiting is the end: that many wait only when many sales are hot one after the other.
+	mostWaiting = 2 * maxWaiting
 )
 
 var errCrowded = errors.New("too many requests wait for Redis")
@@ -74,11 +77,11 @@ func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decisi
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.waiting >= maxWaiting {
+	l := g.sales[w.request.SaleID]
+	if g.crowded(l) {
 		return errCrowded
 	}
 	g.waiting++
-	l := g.sales[w.request.SaleID]
 	if l == nil {
 		l = &line{}
 		g.sales[w.request.SaleID] = l
@@ -89,6 +92,17 @@ func (g *groups) join(w *waiter) error {
 		go g.fly(w.request.SaleID, l)
 	}
 	return nil
+}
+
+// crowded tells whether there is no place in a line; nil is that of a sale for which nobody waits yet. mu is held.
+func (g *groups) crowded(l *line) bool {
+	if g.waiting < maxWaiting {
+		return false
+	}
+	if l == nil {
+		return g.waiting >= mostWaiting
+	}
+	return g.waiting >= mostWaiting || len(l.waiting) >= maxWaiting/len(g.sales)
 }
 
 // fly runs group after group until nobody waits any more.
@@ -181,15 +195,16 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 	a.writeDown(saleID, generation, group)
 }
 
-// writeDown records what a group has bought, all of it at once.
+// writeDown records the orders that a group is told of with a 202, all at once. Also those of repetitions: who accepted them may have died before it could
+// write them down. One that has become a row since, paid or cancelled, is recorded for nothing: a row wins over every journal.
 func (a *Admitter) writeDown(saleID string, generation int64, group []*waiter) {
 	if a.record == nil {
 		return
 	}
 	var accepted []sale.Order
 	for _, w := range group {
-		if w.err == nil && w.decision.Outcome == sale.Accepted {
-			accepted = append(accepted, sale.Order{ID: w.id, SaleID: saleID, Buyer: w.request.Buyer})
+		if w.err == nil && (w.decision.Outcome == sale.Accepted || w.decision.Outcome == sale.Replayed) {
+			accepted = append(accepted, sale.Order{ID: w.decision.OrderID, SaleID: saleID, Buyer: w.request.Buyer})
 		}
 	}
 	if len(accepted) > 0 {

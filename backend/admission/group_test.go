@@ -131,25 +131,46 @@ func TestCallerWhoGivesUpLeavesTheOthersAlone(t *testing.T) {
 	})
 }
 
-func TestCrowdIsBounded(t *testing.T) {
+// A hot sale fills what is free, and takes no place from the others: each sale that somebody waits for has its share.
+func TestCrowdIsBoundedBySale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		_, g := newFake(release)
 		var wg sync.WaitGroup
-		for range groupsInFlight {
-			wg.Go(func() { _, _ = g.decide(context.Background(), Request{SaleID: "a"}, 1) })
+		ask := func(saleID string, n int) {
+			for range n {
+				wg.Go(func() { _, _ = g.decide(context.Background(), Request{SaleID: saleID}, 1) })
+			}
 			synctest.Wait()
 		}
-		for range maxWaiting {
-			wg.Go(func() { _, _ = g.decide(context.Background(), Request{SaleID: "a"}, 1) })
+		refused := func(saleID string) {
+			t.Helper()
+			if _, err := g.decide(context.Background(), Request{SaleID: saleID}, 1); !errors.Is(err, errCrowded) {
+				t.Errorf("one more of sale %s than may wait: %v", saleID, err)
+			}
 		}
-		synctest.Wait()
-		if _, err := g.decide(context.Background(), Request{SaleID: "b"}, 1); !errors.Is(err, errCrowded) {
-			t.Errorf("one more than may wait: %v", err)
+		fill := func(saleID string, n int) {
+			for range groupsInFlight { // these are under way, and do not wait
+				ask(saleID, 1)
+			}
+			ask(saleID, n)
+			if got := len(g.sales[saleID].waiting); got != n {
+				t.Errorf("%d wait for sale %s, want %d", got, saleID, n)
+			}
 		}
+		fill("hot", maxWaiting)
+		refused("hot")
+		fill("warm", maxWaiting/2)
+		refused("warm")
+		refused("hot")
+		fill("cool", maxWaiting/3)
+		refused("cool")
+		fill("late", mostWaiting-g.waiting)
+		refused("late")
+		refused("new")
 		close(release)
 		wg.Wait()
-		if _, err := g.decide(context.Background(), Request{SaleID: "b"}, 1); err != nil {
+		if _, err := g.decide(context.Background(), Request{SaleID: "new"}, 1); err != nil {
 			t.Errorf("after the crowd: %v", err)
 		}
 	})

@@ -41,9 +41,10 @@ type Keeper struct {
 	store   KeeperStore
 	log     *slog.Logger
 
-	late atomic.Bool // an order was written down after the journal was brought to a Redis that may not have it
-	beat time.Time
-	trim time.Time
+	written recent      // orders of the last while
+	late    atomic.Bool // an order was written down after the journal was brought to a Redis that may not have it
+	beat    time.Time
+	trim    time.Time
 }
 
 // NewKeeper makes a Keeper.
@@ -59,7 +60,12 @@ func (k *Keeper) Generation() int64 { return k.guard.Generation() }
 
 // Record is admission.Recorder's. Should Redis have been rebuilt between the acceptance and now, the journal is brought once more.
 func (k *Keeper) Record(generation int64, orders []sale.Order) {
-	_ = k.journal.Append(orders...) // it has told the log
+	if orders = k.written.without(orders); len(orders) == 0 {
+		return
+	}
+	if k.journal.Append(orders...) == nil { // else it has told the log, and a repetition is written down again
+		k.written.add(orders)
+	}
 	if k.journal.Adopted() > generation {
 		k.late.Store(true)
 	}

@@ -709,6 +709,44 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w.want("bad", 5, 0, 0, 0, 0)
 }
 
+// A backend died between the acceptance and its journal; the buyer asked another one, and was promised the order. That one writes it down, once, and
+// also an order that was cancelled since: its row keeps it from coming back.
+func TestRepetitionIsWrittenDown(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 2)
+	first := admission.NewAdmitter(w.raw(), space, admission.NewSequencer(w.raw(), space, time.Now)) // keeps no journal
+	ask := func(a *admission.Admitter, key string) admission.Decision {
+		t.Helper()
+		d, err := a.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	cancelled := ask(first, "k1")
+	if err := w.store.Write(w.ctx, w.take("s", 1).Messages); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.store.CancelOrder(w.ctx, cancelled.OrderID, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	waiting := ask(first, "k2")
+	for range 3 {
+		for key, was := range map[string]admission.Decision{"k1": cancelled, "k2": waiting} {
+			if d := ask(w.admit, key); d.Outcome != sale.Replayed || d.OrderID != was.OrderID {
+				t.Fatalf("%s is repeated: %v %s", key, d.Outcome, d.OrderID)
+			}
+		}
+	}
+	lines := 0
+	if _, err := w.journal.Orders(func(sale.Order) { lines++ }); err != nil || lines != 2 {
+		t.Errorf("%d lines in the journal, want one for each order; %v", lines, err)
+	}
+	w.raw().FlushAll(w.ctx)
+	w.run()
+	w.want("s", 4, 1, 0, 0, 0)
+}
+
 // A process that was elsewhere while Redis was rebuilt writes nothing that the rebuild has not counted.
 func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
 	w := newWorld(t)
