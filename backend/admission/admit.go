@@ -46,7 +46,11 @@ type Admitter struct {
 	keys   keyCache
 	groups groups
 	record Recorder
+	bound  int64
 }
+
+// DefaultMaxReady is how many accepted orders may wait in one lane where nothing else is said. A message takes about 150 bytes of Redis.
+const DefaultMaxReady = 1_000_000
 
 // Recorder writes down accepted orders before their buyers are told, should Redis lose them (rebuild.Keeper).
 type Recorder interface {
@@ -60,12 +64,16 @@ type Recorder interface {
 // RecordTo makes the Admitter write down what it accepts. It must be called before the first Admit.
 func (a *Admitter) RecordTo(r Recorder) { a.record = r }
 
+// MaxReady bounds the messages that nobody has taken, in each lane: with so many, a purchase that would get a unit is QueueFull. Orders that come back to the queue
+// may exceed it. It must be called before the first Admit; without it the bound is DefaultMaxReady.
+func (a *Admitter) MaxReady(n int64) { a.bound = n }
+
 // decideTimeout bounds a group's stay in Redis, and before that the wait for its turn.
 const decideTimeout = time.Second
 
 // NewAdmitter makes an Admitter. The client may be an auto-pipelining one, and may repeat a command: the script is replay-safe.
 func NewAdmitter(client redis.Scripter, space keyspace.Space, ids *Sequencer) *Admitter {
-	a := &Admitter{client: client, space: space, ids: ids, script: redisscript.Load("admit")}
+	a := &Admitter{client: client, space: space, ids: ids, script: redisscript.Load("admit"), bound: DefaultMaxReady}
 	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string]*line{}}
 	return a
 }
@@ -118,6 +126,8 @@ func parseDecision(answer string, id sale.OrderID) (Decision, error) {
 		d.Outcome = sale.KeyReused
 	case "unknown_sale":
 		d.Outcome = sale.UnknownSale
+	case "queue_full":
+		d.Outcome = sale.QueueFull
 	default:
 		err = fmt.Errorf("the script answered %q", answer)
 	}

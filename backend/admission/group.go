@@ -165,13 +165,14 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 	lane := a.space.LaneOf(saleID)
 	keys := make([]string, 5, 5+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
-	args := make([]any, 1, 1+4*len(group))
+	args := make([]any, 1, 2+4*len(group))
 	args[0] = saleID
 	for _, w := range group {
 		r := &w.request
 		keys = append(keys, lane.Dedup(r.Buyer, r.Key))
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
+	args = append(args, a.bound)
 	var generation int64
 	if a.record != nil {
 		generation = a.record.Generation()

@@ -19,6 +19,7 @@ import (
 type modelSale struct {
 	left, serial int64
 	perBuyer     int
+	room         int // messages that may be ready; nobody takes any here
 	sw           sale.Switch
 	byKey        map[string]modelRequest
 	byBuyer      map[string][]sale.OrderID
@@ -56,6 +57,8 @@ func (m *modelSale) decide(r Request, id sale.OrderID) Decision {
 		return Decision{Outcome: sale.SalePaused, Version: 1, Accepted: m.serial}
 	case m.left == 0:
 		return Decision{Outcome: sale.SoldOut, Version: 1, Accepted: m.serial}
+	case len(m.queue) >= m.room:
+		return Decision{Outcome: sale.QueueFull}
 	}
 	m.left--
 	m.serial++
@@ -77,10 +80,12 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 		c.FlushAll(ctx)
 		m := &modelSale{
 			left: rapid.Int64Range(0, 8).Draw(t, "stock"), perBuyer: rapid.IntRange(1, 3).Draw(t, "per buyer"),
+			room:  rapid.SampledFrom([]int{100, 100, 6, 2, 1}).Draw(t, "room"),
 			sw:    rapid.SampledFrom([]sale.Switch{sale.On, sale.On, sale.On, sale.Paused, sale.Closed}).Draw(t, "switch"),
 			byKey: map[string]modelRequest{}, byBuyer: map[string][]sale.OrderID{},
 		}
 		h := newHouse(c)
+		h.MaxReady(int64(m.room))
 		def := onSale("s", m.left, m.perBuyer)
 		def.Switch = m.sw
 		if err := h.Load(ctx, def, none); err != nil {

@@ -29,6 +29,7 @@ type deskWorld struct {
 	dead   []queue.DeadLetter
 	next   string
 	stats  queue.Stats
+	second queue.Stats // of another lane
 
 	rows      []order.Row
 	callbacks []order.Callback
@@ -123,7 +124,9 @@ func (d *deskWorld) Drop(_ context.Context, actor, key string) error {
 func (d *deskWorld) Audit(_ context.Context, id string) (ledger.Report, error) {
 	return ledger.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
 }
-func (d *deskWorld) Stats(context.Context) (queue.Stats, error) { return d.stats, d.ask("stats") }
+func (d *deskWorld) ByLane(context.Context) ([]queue.Stats, error) {
+	return []queue.Stats{d.stats, d.second}, d.ask("stats")
+}
 
 func (d *deskWorld) config() OperatorConfig {
 	return OperatorConfig{

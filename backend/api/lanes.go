@@ -22,14 +22,27 @@ func (l Lanes) DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLette
 	return queue.DeadLetter{}, fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 }
 
-// Stats adds the lanes up, one after the other; the oldest age is that of the worst.
-func (l Lanes) Stats(ctx context.Context) (queue.Stats, error) {
-	var sum queue.Stats
-	for _, lane := range l {
-		s, err := lane.Stats(ctx)
-		if err != nil {
-			return queue.Stats{}, err
+// ByLane counts the lanes one after the other.
+func (l Lanes) ByLane(ctx context.Context) ([]queue.Stats, error) {
+	all := make([]queue.Stats, len(l))
+	for i, lane := range l {
+		var err error
+		if all[i], err = lane.Stats(ctx); err != nil {
+			return nil, err
 		}
+	}
+	return all, nil
+}
+
+// Stats adds the lanes up; the oldest age is that of the worst.
+func (l Lanes) Stats(ctx context.Context) (queue.Stats, error) {
+	all, err := l.ByLane(ctx)
+	return sumOf(all), err
+}
+
+func sumOf(lanes []queue.Stats) queue.Stats {
+	var sum queue.Stats
+	for _, s := range lanes {
 		sum.Ready += s.Ready
 		sum.Delayed += s.Delayed
 		sum.Leased += s.Leased
@@ -37,5 +50,5 @@ func (l Lanes) Stats(ctx context.Context) (queue.Stats, error) {
 		sum.Dead += s.Dead
 		sum.OldestAge = max(sum.OldestAge, s.OldestAge)
 	}
-	return sum, nil
+	return sum
 }

@@ -25,6 +25,7 @@ type OperatorConfig struct {
 	Queue    QueueStats
 	Rebuild  Rebuilder
 	Pace     Pace
+	MaxReady int64  // of each lane, to be shown
 	Token    string // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
 

@@ -2,38 +2,61 @@ package api
 
 import (
 	"context"
-	"net/url"
-	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/queue"
-	"sluice/backend/sale"
 )
 
-// queueBody is the whole queue at one instant.
+// queueBody is the whole queue, and each of its lanes.
 type queueBody struct {
-	Ready             int64    `json:"ready"`
-	Delayed           int64    `json:"delayed"`
-	Leased            int64    `json:"leased"`
-	Leases            int64    `json:"leases"`
-	Dead              int64    `json:"dead"`
-	OldestAgeSeconds  float64  `json:"oldest_age_seconds"`
-	AcceptedPerSecond *float64 `json:"accepted_per_second"` // null until somebody has asked twice within a minute
-	OrderedPerSecond  *float64 `json:"ordered_per_second"`
-	DrainSeconds      *float64 `json:"drain_seconds"` // every order accepted by now is in SQL within; null: not known, or nothing leaves the queue
+	countsBody
+	AcceptedPerSecond *float64   `json:"accepted_per_second"` // null until somebody has asked twice within a minute
+	OrderedPerSecond  *float64   `json:"ordered_per_second"`
+	DrainSeconds      *float64   `json:"drain_seconds"` // every order accepted by now is in SQL within; null: not known, or nothing leaves the queue
+	MaxReady          int64      `json:"max_ready"`     // of one lane: with so many ready, purchases of its sales are answered 503
+	Lanes             []laneBody `json:"lanes"`
+}
+
+type countsBody struct {
+	Ready            int64   `json:"ready"`
+	Delayed          int64   `json:"delayed"`
+	Leased           int64   `json:"leased"`
+	Leases           int64   `json:"leases"`
+	Dead             int64   `json:"dead"`
+	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
+}
+
+// laneBody is one lane at one instant.
+type laneBody struct {
+	Lane int `json:"lane"`
+	countsBody
+	DrainedPerSecond *float64 `json:"drained_per_second"` // null: not known
+	DrainSeconds     *float64 `json:"drain_seconds"`
+}
+
+func countsOf(s queue.Stats) countsBody {
+	return countsBody{Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead, OldestAgeSeconds: s.OldestAge.Seconds()}
 }
 
 func (o *operator) queue(ctx context.Context, c *fiber.Ctx, _ string) error {
-	s, err := o.cfg.Queue.Stats(ctx)
+	lanes, err := o.cfg.Queue.ByLane(ctx)
 	if err != nil {
 		return err
 	}
-	body := queueBody{
-		Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead, OldestAgeSeconds: s.OldestAge.Seconds(),
+	body := queueBody{countsBody: countsOf(sumOf(lanes)), DrainSeconds: drain(o.cfg.Pace), MaxReady: o.cfg.MaxReady, Lanes: make([]laneBody, len(lanes))}
+	for i, s := range lanes {
+		lane := laneBody{Lane: i, countsBody: countsOf(s)}
+		pace := o.cfg.Pace.Lane(i)
+		if pace.Known {
+			lane.DrainedPerSecond = &pace.PerSecond
+		}
+		if pace.Drains {
+			within := pace.Within.Seconds()
+			lane.DrainSeconds = &within
+		}
+		body.Lanes[i] = lane
 	}
-	body.DrainSeconds = drain(o.cfg.Pace)
 	// With SQL down the depths are what matters most, so they come without the rates.
 	if views, err := o.cfg.Desk.List(ctx); err == nil {
 		body.AcceptedPerSecond, body.OrderedPerSecond = o.rates.since(views)
@@ -48,132 +71,4 @@ func drain(p Pace) *float64 {
 	}
 	seconds := d.Seconds()
 	return &seconds
-}
-
-// deadBody is a dead letter. order_id, sale_id and buyer are empty for a text that is no message, which raw then shows.
-type deadBody struct {
-	Key        string        `json:"key"` // what retry and cancel take: the order id, or raw:... for a text that is no message
-	OrderID    string        `json:"order_id,omitempty"`
-	SaleID     string        `json:"sale_id,omitempty"`
-	Buyer      string        `json:"buyer,omitempty"`
-	Raw        string        `json:"raw,omitempty"`
-	Reason     string        `json:"reason"`
-	Attempts   int           `json:"attempts"` // the length of history
-	History    []attemptBody `json:"history"`
-	Crashes    int           `json:"crashes"`
-	DiedAt     time.Time     `json:"died_at"`
-	Cancelling bool          `json:"cancelling"`
-	Unbacked   bool          `json:"unbacked"` // it holds no unit: Redis had lost the order, and its unit was sold again
-}
-
-type attemptBody struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"`
-}
-
-func deadJSON(d queue.DeadLetter) deadBody {
-	b := deadBody{
-		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, Attempts: len(d.History), History: make([]attemptBody, len(d.History)),
-		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling, Unbacked: d.Unbacked,
-	}
-	if d.Message.ID != 0 {
-		b.OrderID, b.SaleID, b.Buyer = d.Message.ID.String(), d.Message.SaleID, d.Message.Buyer
-	}
-	for i, a := range d.History {
-		b.History[i] = attemptBody{a.At.UTC(), a.Reason}
-	}
-	return b
-}
-
-func (o *operator) listDead(ctx context.Context, c *fiber.Ctx, _ string) error {
-	q, err := deadQuery(c)
-	if err != nil {
-		return err
-	}
-	page, next, err := o.cfg.Desk.Dead(ctx, q)
-	if err != nil {
-		return err
-	}
-	body := struct {
-		Dead []deadBody `json:"dead"`
-		Next string     `json:"next,omitempty"` // the after of the next page
-	}{make([]deadBody, len(page)), next}
-	for i, d := range page {
-		body.Dead[i] = deadJSON(d)
-	}
-	return sendJSON(c, fiber.StatusOK, body)
-}
-
-func deadQuery(c *fiber.Ctx) (queue.DeadQuery, error) {
-	q := newQuery(c)
-	wanted := queue.DeadQuery{SaleID: q.sale(), After: q.text("after"), Limit: q.limit()}
-	return wanted, q.err()
-}
-
-func (o *operator) retryDead(ctx context.Context, c *fiber.Ctx, actor string) error {
-	id, err := orderParam(c)
-	if err != nil {
-		return err
-	}
-	body, err := readBody(c)
-	if err != nil {
-		return err
-	}
-	body.unknown()
-	if err := body.err(); err != nil {
-		return err
-	}
-	if err := o.cfg.Desk.Retry(ctx, actor, id); err != nil {
-		return err
-	}
-	return sendJSON(c, fiber.StatusOK, settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)})
-}
-
-// settledBody says what has become of a dead letter.
-type settledBody struct {
-	Key       string `json:"key"`
-	OrderID   string `json:"order_id,omitempty"`
-	SaleID    string `json:"sale_id,omitempty"`
-	Status    string `json:"status"`
-	GivenBack bool   `json:"given_back"` // its unit is on sale again
-}
-
-const maxReason = 200
-
-func (o *operator) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) error {
-	body, err := readBody(c)
-	if err != nil {
-		return err
-	}
-	reason := body.remark("reason")
-	body.unknown()
-	if err := body.err(); err != nil {
-		return err
-	}
-	if key, ok := rawKey(c.Params("order")); ok {
-		if err := o.cfg.Desk.Drop(ctx, actor, key); err != nil {
-			return err
-		}
-		return sendJSON(c, fiber.StatusOK, settledBody{Key: key, Status: "dropped"})
-	}
-	id, err := orderParam(c)
-	if err != nil {
-		return err
-	}
-	done, err := o.cfg.Desk.Cancel(ctx, actor, id, reason)
-	if err != nil {
-		return err
-	}
-	return sendJSON(c, fiber.StatusOK, settledBody{
-		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: !done.WasRow,
-	})
-}
-
-// rawKey recognises the key of a text that is no message. Some clients escape its colon.
-func rawKey(param string) (key string, ok bool) {
-	key, err := url.PathUnescape(param)
-	if err != nil || len(key) > 100 || !strings.HasPrefix(key, "raw:") {
-		return "", false
-	}
-	return strings.Clone(key), true
 }

@@ -59,12 +59,13 @@ type Auditor interface {
 	Audit(ctx context.Context, saleID string) (ledger.Report, error)
 }
 
-// QueueStats counts the queue.
+// QueueStats counts the queue of each lane (Lanes).
 type QueueStats interface {
-	Stats(ctx context.Context) (queue.Stats, error)
+	ByLane(ctx context.Context) ([]queue.Stats, error)
 }
 
-// Pace tells how long the queue needs to drain (queue.Meter).
+// Pace tells how long the queue needs to drain (queue.Meters).
 type Pace interface {
 	Within() (d time.Duration, ok bool)
+	Lane(lane int) queue.Pace
 }

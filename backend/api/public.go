@@ -27,12 +27,12 @@ type PublicConfig struct {
 	Callbacks       Callbacks                // nil: payment callbacks are not set up, and get 503
 	Payments        Payments                 // required with Callbacks
 
-	AdmitTimeout time.Duration // bound of one decision, whether or not the client still listens; 0: 2 s
-	ReadTimeout  time.Duration // bound of one look into a store; 0: 1 s
-	MaxQueued    int64         // queued orders beyond which purchases get 503; 0: DefaultMaxQueued
-	MaxStreams   int           // open event streams; 0: 10,000
-	MaxWaiting   int           // requests held back by ?wait; 0: 10,000
-	Drain        time.Duration // 0: DefaultDrain
+	AdmitTimeout time.Duration                     // bound of one decision, whether or not the client still listens; 0: 2 s
+	ReadTimeout  time.Duration                     // bound of one look into a store; 0: 1 s
+	Away         func(saleID string) time.Duration // how long buyers who find the queue full are kept away, at least; nil: 5 s
+	MaxStreams   int                               // open event streams; 0: 10,000
+	MaxWaiting   int                               // requests held back by ?wait; 0: 10,000
+	Drain        time.Duration                     // 0: DefaultDrain
 
 	Metrics *Metrics         // nil: not exported
 	Log     *slog.Logger     // nil: slog.Default
@@ -52,11 +52,10 @@ const (
 
 type public struct {
 	*App
-	cfg     PublicConfig
-	backlog *backlog
-	admit   deadlines // of decisions
-	look    deadlines // of looks into a store
-	lists   *holderLists
+	cfg   PublicConfig
+	admit deadlines // of decisions
+	look  deadlines // of looks into a store
+	lists *holderLists
 }
 
 // NewPublic makes the application that stands behind an edge. The error names every required field that is missing.
@@ -81,11 +80,9 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	if cfg.MaxWaiting <= 0 {
 		cfg.MaxWaiting = defaultMaxWaiting
 	}
-
-	if cfg.MaxQueued <= 0 {
-		cfg.MaxQueued = DefaultMaxQueued
+	if cfg.Away == nil {
+		cfg.Away = func(string) time.Duration { return 5 * time.Second }
 	}
-
 	cfg.Stock = &sharedLooks{Stock: cfg.Stock}
 
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
@@ -93,8 +90,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)
 	p := &public{
 		App: a, cfg: cfg,
-		backlog: &backlog{queue: cfg.Dead, most: cfg.MaxQueued},
-		admit:   deadlines{timeout: cfg.AdmitTimeout}, look: deadlines{timeout: cfg.ReadTimeout},
+		admit: deadlines{timeout: cfg.AdmitTimeout}, look: deadlines{timeout: cfg.ReadTimeout},
 		lists: newHolderLists(cfg.Stock, a.now),
 	}
 	a.health(cfg.Checks)

@@ -46,17 +46,12 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	if err != nil {
 		return "bad_request", err
 	}
-	if p.backlog.isFull(p.now()) {
-		return "backlog", errBacklog
-	}
 	d, err := p.cfg.Admitter.Admit(p.admit.next(), request)
 	if err != nil {
 		return "unavailable", err
 	}
 	return d.Outcome.String(), p.answer(c, saleID, d)
 }
-
-var errBacklog = refusalOf(problem.Unavailable, "More orders wait than may. Please try again.")
 
 // purchaseRequest reads the headers and the body of a purchase. All strings are copies: the Redis client may hold them for longer
 // than the request lives.
@@ -123,6 +118,8 @@ var outcomes = map[sale.Outcome]struct {
 	sale.SaleClosed:    {refusalOf(problem.SaleClosed, "The sale is closed."), sale.StateClosed},
 }
 
+var errQueueFull = refusalOf(problem.Unavailable, "More orders wait to be written than may. Please try again.")
+
 const (
 	boughtDetail  = "You have bought as much as one buyer may."
 	notOpenDetail = "The sale has not begun."
@@ -143,6 +140,8 @@ func (p *public) answer(c *fiber.Ctx, saleID string, d admission.Decision) error
 		return nil
 	case sale.UnknownSale:
 		return p.unknownSale(saleID)
+	case sale.QueueFull:
+		return errQueueFull.with(header{fiber.HeaderRetryAfter, p.retryAfter(p.cfg.Away(saleID))})
 	}
 	row, ok := outcomes[d.Outcome]
 	if !ok {

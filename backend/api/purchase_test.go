@@ -8,14 +8,11 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"sluice/backend/admission"
-	"sluice/backend/queue"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
 )
 
 func TestPurchaseAcceptedGives202AndLocation(t *testing.T) {
@@ -315,42 +312,21 @@ func fixed(d admission.Decision) admitFunc {
 	return func(context.Context, admission.Request) (admission.Decision, error) { return d, nil }
 }
 
-func TestFullQueueRefusesPurchasesUntilItDrains(t *testing.T) {
+func TestFullQueueSaysWhenToComeBack(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.MaxQueued = 10
-	now := atomic.Int64{}
-	cfg.Now = func() time.Time { return time.Unix(now.Add(1), 0) } // each purchase a second later
+	cfg.Admitter = fixed(admission.Decision{Outcome: sale.QueueFull})
+	cfg.Away = func(saleID string) time.Duration {
+		if saleID != "drop" {
+			t.Errorf("asked about sale %q", saleID)
+		}
+		return 40 * time.Second
+	}
+	cfg.Jitter = func() float64 { return 0 }
 	app, err := NewPublic(cfg)
-	s := serve(t, app, err)
-	buys := func(status int) func() bool { return func() bool { return s.buy(t, "ann").status == status } }
-	w.do(func() { w.stats = queue.Stats{Ready: 5, Delayed: 3, Leased: 2} })
-	testenv.Eventually(t, 5*time.Second, "a full queue refuses", buys(503))
-	a := s.buy(t, "ann")
+	a := serve(t, app, err).buy(t, "ann")
 	wantProblem(t, a, 503, "temporarily-unavailable")
-	if a.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
-	}
-	w.do(func() { w.redisErr = errRedisDown })
-	wantProblem(t, s.buy(t, "ann"), 503, "temporarily-unavailable")
-	w.do(func() { w.redisErr = nil; w.stats = queue.Stats{Ready: 5, Delayed: 3, Leased: 1, Dead: 100} })
-	testenv.Eventually(t, 5*time.Second, "a queue with room accepts", buys(202))
-}
-
-func TestBacklogLooksOnceASecond(t *testing.T) {
-	looks := make(chan struct{}, 100)
-	b := &backlog{most: 1, queue: statsFunc(func() (queue.Stats, error) { looks <- struct{}{}; return queue.Stats{Ready: 1}, nil })}
-	now := time.Unix(1000, 0)
-	for range 1000 {
-		b.isFull(now)
-		now = now.Add(time.Millisecond)
-	}
-	testenv.Eventually(t, 5*time.Second, "it looks", b.full.Load)
-	if n := len(looks); n != 1 {
-		t.Errorf("%d looks within a second", n)
+	if got := a.header.Get("Retry-After"); got != "40" {
+		t.Errorf("Retry-After: %q", got)
 	}
 }
-
-type statsFunc func() (queue.Stats, error)
-
-func (f statsFunc) Stats(context.Context) (queue.Stats, error) { return f() }

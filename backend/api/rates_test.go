@@ -13,20 +13,25 @@ import (
 func TestQueueShowsDepthsAndRates(t *testing.T) {
 	d := newDeskWorld()
 	d.stats = queue.Stats{Ready: 1, Delayed: 2, Leased: 3, Leases: 4, Dead: 5, OldestAge: 90 * time.Second}
+	d.second = queue.Stats{Ready: 10, Dead: 1, OldestAge: 100 * time.Second}
 	cfg := d.config()
+	cfg.MaxReady = 500
 	now := time.Unix(1000, 0)
 	cfg.Now = func() time.Time { return now }
 	app, err := NewOperator(cfg)
 	s := serve(t, app, err)
-	depths := `{"ready":1,"delayed":2,"leased":3,"leases":4,"dead":5,"oldest_age_seconds":90,`
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":null,"ordered_per_second":null,"drain_seconds":3}`+"\n" {
+	depths := `{"ready":11,"delayed":2,"leased":3,"leases":4,"dead":6,"oldest_age_seconds":100,`
+	lanes := `"drain_seconds":3,"max_ready":500,"lanes":[` +
+		`{"lane":0,"ready":1,"delayed":2,"leased":3,"leases":4,"dead":5,"oldest_age_seconds":90,"drained_per_second":7,"drain_seconds":3},` +
+		`{"lane":1,"ready":10,"delayed":0,"leased":0,"leases":0,"dead":1,"oldest_age_seconds":100,"drained_per_second":null,"drain_seconds":null}]}` + "\n"
+	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":null,"ordered_per_second":null,`+lanes {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	now = now.Add(10 * time.Second)
 	live := *d.view.Live
 	live.Accepted += 50
 	d.view.Live, d.view.Sold = &live, d.view.Sold+20
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":5,"ordered_per_second":2,"drain_seconds":3}`+"\n" {
+	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":5,"ordered_per_second":2,`+lanes {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

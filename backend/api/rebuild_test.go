@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/queue"
 	"sluice/backend/rebuild"
 	"sluice/internal/testenv"
 )
@@ -44,10 +45,17 @@ func (f *fakeRebuild) Status() rebuild.Status {
 	return f.status
 }
 
-// fakePace is a queue that drains in three seconds.
+// fakePace is a queue whose first lane drains in three seconds; of the others nothing is known.
 type fakePace struct{}
 
 func (fakePace) Within() (time.Duration, bool) { return 3 * time.Second, true }
+
+func (fakePace) Lane(i int) queue.Pace {
+	if i > 0 {
+		return queue.Pace{}
+	}
+	return queue.Pace{Known: true, PerSecond: 7, Drains: true, Within: 3 * time.Second}
+}
 
 func TestRebuildIsStartedOnceAndFollowed(t *testing.T) {
 	d := newDeskWorld()

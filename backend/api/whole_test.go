@@ -56,7 +56,7 @@ func serveWhole(t *testing.T) *whole {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(NewQueueCollector(list))
+	registry.MustRegister(NewQueueCollector(Lanes{list}, make(queue.Meters, 1), 100))
 	metrics := NewMetrics(registry)
 	public, err := NewPublic(PublicConfig{
 		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: store, Dead: Lanes{list},
@@ -64,7 +64,7 @@ func serveWhole(t *testing.T) *whole {
 	})
 	w := &whole{redis: server, store: store, list: list, public: serve(t, public, err)}
 	operator, err := NewOperator(OperatorConfig{
-		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: &queue.Meter{}, Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
+		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
 	})
 	w.operator = serve(t, operator, err)
 	return w
@@ -171,7 +171,7 @@ func TestASaleFromCreationToClose(t *testing.T) {
 	metrics := w.operator.ask("GET", "/metrics", "")
 	for _, line := range []string{
 		`sluice_api_purchase_total{outcome="accepted"} 3`, `sluice_api_purchase_total{outcome="replayed"} 1`, `sluice_api_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
-		`sluice_queue_messages{place="ready"} 0`, "sluice_queue_up 1",
+		`sluice_queue_messages{lane="0",place="ready"} 0`, "sluice_queue_up 1",
 	} {
 		if !strings.Contains(metrics.body, line+"\n") {
 			t.Errorf("/metrics lacks %s", line)

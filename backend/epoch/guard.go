@@ -55,8 +55,8 @@ type Guard struct {
 	started time.Time // of the last look that Sure took; guarded by sure
 }
 
-// Open makes a Guard. It does not connect yet. identify nil is RunID.
-func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger) (*Guard, error) {
+// Open makes a Guard. It does not connect yet. identify nil is RunID; the options are those of the guarded client.
+func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger, options ...redisconn.Option) (*Guard, error) {
 	if identify == nil {
 		identify = RunID
 	}
@@ -68,7 +68,7 @@ func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger)
 	if g.raw, err = redisconn.Open(url); err != nil {
 		return nil, err
 	}
-	if g.client, err = redisconn.Open(url, redisconn.OnConnect(g.onConnect)); err != nil {
+	if g.client, err = redisconn.Open(url, append(options, redisconn.OnConnect(g.onConnect))...); err != nil {
 		return nil, err
 	}
 	g.client.AddHook(gate{g})

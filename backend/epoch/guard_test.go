@@ -274,3 +274,30 @@ func TestServerWithoutRunIDIsAnError(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 }
+
+// A process that was told of other lanes looks for sales where they are not.
+func TestLanesMustBeThoseOfRedis(t *testing.T) {
+	r := testenv.StartRedis(t)
+	g := open(t, r.URL, nil) // one lane
+	ctx := t.Context()
+	check := func(lanes int) error { return epoch.CheckLanes(ctx, g.Raw(), keyspace.Space{Lanes: lanes}) }
+	if err := check(3); err != nil {
+		t.Errorf("a Redis that says nothing: %v", err)
+	}
+	stamp(t, g, 1)
+	mark(t, g, "lanes", 3)
+	wantRefused(t, g, "told of one lane, where there are three")
+	var wrong *epoch.LanesError
+	if err := check(2); !errors.As(err, &wrong) || wrong.Redis != 3 || wrong.Here != 2 {
+		t.Errorf("told of two lanes, where there are three: %v", err)
+	}
+	if err := check(3); err != nil {
+		t.Errorf("told of three lanes, where there are three: %v", err)
+	}
+	mark(t, g, "lanes", 1)
+	wantPassed(t, open(t, r.URL, nil), "told of the lane that there is")
+	r.Stop()
+	if err := check(1); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("nobody answers: %v", err)
+	}
+}

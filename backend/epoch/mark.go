@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/keyspace"
+	"sluice/backend/sale"
 )
 
 // Mark is what a lane of Redis says about itself. The zero value is an empty Redis.
@@ -20,6 +21,7 @@ type Mark struct {
 	Fence      int64  // of the last rebuild that has begun
 	Rebuilding bool   // one is under way, or was given up
 	Swapped    int64  // fence of the last rebuild that has put the sales and the queue in place
+	Lanes      int64  // how many lanes there are; 0: nobody has said so
 }
 
 func parseMark(fields map[string]string) Mark {
@@ -27,7 +29,7 @@ func parseMark(fields map[string]string) Mark {
 		n, _ := strconv.ParseInt(fields[name], 10, 64) // a number that is not there, or none, is 0: not verified
 		return n
 	}
-	return Mark{RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"), Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped")}
+	return Mark{RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"), Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"), Lanes: number("lanes")}
 }
 
 // Identify names the process that answers. Two that hold different data never have one name.
@@ -79,6 +81,8 @@ func (s sight) verified(least int64) (generation int64, why string) {
 	generation = s.marks[0].Generation
 	for _, m := range s.marks {
 		switch {
+		case m.Lanes != 0 && m.Lanes != int64(len(s.marks)):
+			return 0, (&LanesError{Redis: m.Lanes, Here: len(s.marks)}).Error()
 		case m.Rebuilding:
 			return 0, "it is being rebuilt"
 		case m == Mark{}:
@@ -92,4 +96,28 @@ func (s sight) verified(least int64) (generation int64, why string) {
 		}
 	}
 	return generation, ""
+}
+
+// LanesError says that Redis holds its orders in another number of lanes than this process was told.
+type LanesError struct {
+	Redis int64
+	Here  int
+}
+
+func (e *LanesError) Error() string {
+	return fmt.Sprintf("Redis holds its orders in %d lanes, and this process was told %d (--lanes)", e.Redis, e.Here)
+}
+
+// CheckLanes returns a *LanesError if Redis says that there are other lanes than those of the space. Nothing is certain when it says nothing. Any other error
+// is that of Redis.
+func CheckLanes(ctx context.Context, c redis.Cmdable, space keyspace.Space) error {
+	lanes := space.All()
+	fields, err := c.HGetAll(ctx, lanes[0].Epoch()).Result()
+	if err != nil {
+		return fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+	}
+	if m := parseMark(fields); m.Lanes != 0 && m.Lanes != int64(len(lanes)) {
+		return &LanesError{Redis: m.Lanes, Here: len(lanes)}
+	}
+	return nil
 }

@@ -50,6 +50,7 @@ func everyCall(s *order.Store) map[string]func(context.Context) error {
 		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "desk", ""); return err },
 		"CancelDead":    func(ctx context.Context) error { _, err := s.CancelDead(ctx, dead, "desk", "test"); return err },
 		"Record":        func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
+		"ClaimLanes":    func(ctx context.Context) error { _, err := s.ClaimLanes(ctx, 1); return err },
 		"Log":           func(ctx context.Context) error { _, err := s.Log(ctx, 1); return err },
 	}
 }

@@ -46,6 +46,26 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 // stalled is a rate at which a queue is not drained.
 const stalled = 0.01
 
+// Pace is how fast a queue drains.
+type Pace struct {
+	Known     bool          // whether PerSecond is
+	PerSecond float64       // orders that leave the queue
+	Drains    bool          // whether Within is known: the queue is empty, or something leaves it
+	Within    time.Duration // every order accepted by now has left the queue
+}
+
+// Pace tells all that the meter knows.
+func (m *Meter) Pace() Pace {
+	var p Pace
+	p.Within, _, p.Drains = m.Drain()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.Known = m.known; m.known {
+		p.PerSecond = max(m.rate, 0)
+	}
+	return p
+}
+
 // Within is how long the queue needs at its present pace; ok is false when that is not known, or when nothing leaves it.
 func (m *Meter) Within() (d time.Duration, ok bool) {
 	d, _, ok = m.Drain()
@@ -65,4 +85,33 @@ func (m *Meter) Drain() (d time.Duration, known, ok bool) {
 		return 0, m.known, false
 	}
 	return time.Duration(float64(m.waiting) / m.rate * float64(time.Second)), true, true
+}
+
+// Meters are the meters of all lanes.
+type Meters []Meter
+
+// Within is how long the slowest lane needs; ok is false when one is not known, or does not drain.
+func (m Meters) Within() (d time.Duration, ok bool) {
+	ok = len(m) > 0
+	for i := range m {
+		lane, drains := m[i].Within()
+		d, ok = max(d, lane), ok && drains
+	}
+	return d, ok
+}
+
+// Lane tells the pace of one lane.
+func (m Meters) Lane(i int) Pace { return m[i].Pace() }
+
+// Away is how long to keep buyers away that find the lane full: until a tenth of it has drained, within two seconds and a minute.
+func (m Meters) Away(i int) time.Duration {
+	const least, most = 2 * time.Second, time.Minute
+	d, known, drains := m[i].Drain()
+	switch {
+	case drains:
+		return min(max(d/10, least), most)
+	case known:
+		return most
+	}
+	return 5 * time.Second
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
+	"sluice/backend/epoch"
 	"sluice/backend/keyspace"
 	"sluice/backend/ledger"
 	"sluice/backend/order"
@@ -106,6 +107,9 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	defer client.Close()
+	if err := epoch.CheckLanes(ctx, client, r.space); err != nil { // what the other lanes hold would be forgotten
+		return fmt.Errorf("rebuild: %w", err)
+	}
 	lock, err := redisconn.Acquire(ctx, client, r.space.All()[0].RebuildLock(), lockLasts)
 	switch {
 	case err != nil:
@@ -320,7 +324,7 @@ func (j *job) openSales(ctx context.Context) error {
 
 func (j *job) stamp(ctx context.Context) error {
 	for _, lane := range j.space.All() {
-		if err := j.call(ctx, "stamp", []string{lane.Epoch()}, j.runID); err != nil {
+		if err := j.call(ctx, "stamp", []string{lane.Epoch()}, j.runID, len(j.space.All())); err != nil {
 			return err
 		}
 	}

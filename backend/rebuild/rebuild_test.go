@@ -747,6 +747,21 @@ func TestRepetitionIsWrittenDown(t *testing.T) {
 	w.want("s", 4, 1, 0, 0, 0)
 }
 
+// A process that was told of other lanes would forget what is in those it does not know.
+func TestRebuildLeavesOtherLanesAlone(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	before := w.copyOf()
+	stranger := rebuild.New(w.guard, w.store, keyspace.Space{Lanes: lanes + 1}, rebuild.Config{Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+	var wrong *epoch.LanesError
+	if err := stranger.Run(w.ctx); !errors.As(err, &wrong) {
+		t.Errorf("a rebuild that was told of %d lanes where there are %d: %v", lanes+1, lanes, err)
+	}
+	if !maps.Equal(before, w.copyOf()) {
+		t.Error("it has changed something")
+	}
+}
+
 // A process that was elsewhere while Redis was rebuilt writes nothing that the rebuild has not counted.
 func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
 	w := newWorld(t)

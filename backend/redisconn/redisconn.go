@@ -4,8 +4,10 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,13 +33,27 @@ func Patient(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = patience, patie
 
 const patience = 20 * time.Second
 
-// Open makes a client from a URL: redis://[user:password@]host:port/db, or rediss:// for TLS. It does not connect yet. The error never shows a
-// password. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
+// Blocking leaves room in the pool for so many calls that wait in Redis.
+func Blocking(n int) Option {
+	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
+}
+
+// Open makes a client from a URL: redis://[user:password@]host:port/db, or rediss:// for TLS; or of the Sentinels that know the master: see openSentinel. It does not
+// connect yet. The error never shows a password. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
 func Open(url string, options ...Option) (*redis.Client, error) {
+	if behindSentinel(url) {
+		return openSentinel(url, options)
+	}
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("bad Redis URL: want redis://[user:password@]host:port/db")
+		return nil, errors.New("bad Redis URL: want redis://[user:password@]host:port/db")
 	}
+	limit(o, options)
+	return redis.NewClient(o), nil
+}
+
+// limit sets the time limits, and then what the options say.
+func limit(o *redis.Options, options []Option) {
 	o.DialTimeout = DialTimeout
 	o.DialerRetries = 1
 	o.ReadTimeout, o.WriteTimeout = IOTimeout, IOTimeout
@@ -48,7 +64,6 @@ func Open(url string, options ...Option) (*redis.Client, error) {
 	for _, option := range options {
 		option(o)
 	}
-	return redis.NewClient(o), nil
 }
 
 // Quiet sends what the Redis client library logs (each failed dial, under load thousands) to debug level.

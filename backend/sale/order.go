@@ -46,9 +46,10 @@ const (
 	SalePaused
 	SaleClosed
 	UnknownSale // Redis does not hold this sale
+	QueueFull   // more accepted orders wait for the database than may; nothing is decided about the sale
 )
 
-var outcomeNames = [...]string{"", "accepted", "replayed", "key_reused", "already_bought", "sold_out", "not_open", "paused", "closed", "unknown_sale"}
+var outcomeNames = [...]string{"", "accepted", "replayed", "key_reused", "already_bought", "sold_out", "not_open", "paused", "closed", "unknown_sale", "queue_full"}
 
 // String is the outcome's name in metrics, logs and Redis scripts.
 func (o Outcome) String() string {

@@ -34,12 +34,14 @@ const reconcileEvery = 2 * time.Second
 const keysEvery = time.Second
 
 type backendConfig struct {
-	listen, admin                     string
-	redisURL, limitRedisURL, database string
-	secret, adminToken, userRate      string
-	tokenKeys                         string
-	paymentSecret                     string
-	journal                           journalConfig
+	storesConfig
+	listen, admin                string
+	limitRedisURL                string
+	secret, adminToken, userRate string
+	tokenKeys                    string
+	paymentSecret                string
+	journal                      journalConfig
+	maxReady                     int
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -58,7 +60,7 @@ func (p *program) backendCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, nil, queue.Config{})
+			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
 			if err != nil {
 				return err
 			}
@@ -85,8 +87,9 @@ func (p *program) backendCommand() *cobra.Command {
 	f := c.Flags()
 	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where to listen, host:port")
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port; keep it private")
-	p.str(f, &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	p.queueFlags(f, &cfg)
 	p.str(f, &cfg.journal.dir, "journal", envJournal, "", "folder of this backend's own in which accepted orders are written down until they are rows (default: nowhere)")
 	p.journalFlags(f, &cfg.journal)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
@@ -99,6 +102,10 @@ func (cfg backendConfig) check() error {
 	bad.checkListen("admin", cfg.admin)
 	bad.checkTokens(cfg.secret, cfg.tokenKeys)
 	bad.checkJournal(cfg.journal)
+	bad.checkLanes(cfg.lanes)
+	if cfg.maxReady < 1 {
+		bad.add("--max-ready must be at least 1")
+	}
 	if cfg.adminToken == "" {
 		bad.add("%s is not set: it guards the operator's API", envAdminToken)
 	}
@@ -146,13 +153,14 @@ type backend struct {
 	rebuilder        *rebuild.Rebuilder
 	keeper           *rebuild.Keeper // nil: no journal
 	auditor          *ledger.Auditor
-	meter            *queue.Meter
+	meters           queue.Meters // by lane
 	closers          []func()
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
-	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meter: &queue.Meter{}}
-	b.registry.MustRegister(guardCollector(s.guard), drainCollector(b.meter), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), api.NewQueueCollector(s.queue))
+	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues))}
+	b.registry.MustRegister(guardCollector(s.guard), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
 	if err != nil {
 		return nil, usage("%w", err)
@@ -166,11 +174,12 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		return nil, err
 	}
 	counters := desk.NewCounters(b.registry)
-	b.desk = desk.New(s.orders, b.stock, []desk.Lane{s.queue}, log)
+	b.desk = desk.New(s.orders, b.stock, s.deskLanes(), log)
 	b.desk.CountWith(counters)
 	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
 	metrics := api.NewMetrics(b.registry)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
+	admitter.MaxReady(int64(cfg.maxReady))
 	keeper, closeJournal, err := s.openJournal(cfg.journal, log)
 	if err != nil {
 		return nil, err
@@ -192,14 +201,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		}
 	}
 	b.public, err = api.NewPublic(api.PublicConfig{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.queue, Tokens: keys, Limiter: limiter,
-		Callbacks: callbacks, Payments: s.orders, Known: b.known, Checks: checks, Metrics: metrics, Log: log,
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Limiter: limiter,
+		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
-		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meter, Queue: s.queue, Token: cfg.adminToken,
+		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Token: cfg.adminToken,
 		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err
@@ -208,6 +217,11 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 // known tells whether a sale that Redis does not hold may exist all the same: SQL has it, or Redis is about to be rebuilt.
 func (b *backend) known(saleID string) bool {
 	return b.desk.Known(saleID) || !b.stores.guard.Sure(context.Background(), b.stores.orders)
+}
+
+// away is how long buyers are kept away from a sale whose queue is full.
+func (b *backend) away(saleID string) time.Duration {
+	return b.meters.Away(int(b.stores.space.LaneOf(saleID)))
 }
 
 // pause pauses a sale on behalf of the audit.

@@ -30,6 +30,8 @@ const (
 	envPayment    = "SLUICE_PAYMENT_SECRET"
 )
 
+const redisHelp = "Redis of the stock and the queue, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME"
+
 const (
 	defaultListen = "127.0.0.1:8080"
 	defaultAdmin  = "127.0.0.1:8081"

@@ -62,7 +62,7 @@ func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, ord
 
 // restoreUndelivered queues what saveUndelivered wrote down, except what is a row by now. It must run before sales are loaded,
 // so that these orders are counted.
-func restoreUndelivered(ctx context.Context, d dataDir, orders *order.Store, push func(context.Context, ...keyspace.Message) error) (int, error) {
+func restoreUndelivered(ctx context.Context, d dataDir, orders *order.Store, push func(context.Context, keyspace.Message) error) (int, error) {
 	text, err := os.ReadFile(d.path(undeliveredFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

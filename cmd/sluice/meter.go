@@ -2,18 +2,13 @@ package main
 
 import (
 	"context"
-	"math"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-
-	"sluice/backend/queue"
 )
 
 // meterEvery is how often the queue's pace is looked at.
 const meterEvery = 2 * time.Second
 
-// measure keeps the meter of the queue's pace until ctx ends.
+// measure keeps the meters of the queue's pace until ctx ends.
 func (b *backend) measure(ctx context.Context) error {
 	tick := time.NewTicker(meterEvery)
 	defer tick.Stop()
@@ -27,7 +22,7 @@ func (b *backend) measure(ctx context.Context) error {
 	}
 }
 
-// measureOnce leaves the meter as it is when Redis does not answer.
+// measureOnce leaves the meters as they are when Redis does not answer.
 func (b *backend) measureOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, meterEvery)
 	defer cancel()
@@ -35,30 +30,15 @@ func (b *backend) measureOnce(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	stats, err := b.stores.queue.Stats(ctx)
+	lanes, err := b.stores.lanes().ByLane(ctx)
 	if err != nil {
 		return
 	}
-	var accepted int64
+	accepted := make([]int64, len(lanes))
 	for _, v := range views {
-		accepted += v.Accepted
+		accepted[b.stores.space.LaneOf(v.ID)] += v.Accepted
 	}
-	b.meter.Sample(time.Now(), accepted, stats)
-}
-
-// drainCollector tells Prometheus within how long every accepted order is in SQL.
-func drainCollector(m *queue.Meter) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sluice_queue_drain_seconds",
-		Help: "Every order accepted by now is in SQL within so many seconds at the present pace; +Inf when nothing leaves the queue, NaN while the pace is not known.",
-	}, func() float64 {
-		d, known, ok := m.Drain()
-		switch {
-		case ok:
-			return d.Seconds()
-		case known:
-			return math.Inf(1)
-		}
-		return math.NaN()
-	})
+	for i := range lanes {
+		b.meters[i].Sample(time.Now(), accepted[i], lanes[i])
+	}
 }

@@ -265,7 +265,7 @@ func printSale(w io.Writer, s saleJSON) {
 		fmt.Fprintf(t, "paused by\t%s\n", s.Paused)
 	}
 	if s.Drain != nil {
-		fmt.Fprintf(t, "in SQL within\t%s\n", (time.Duration(*s.Drain*1000) * time.Millisecond).Round(10*time.Millisecond))
+		fmt.Fprintf(t, "in SQL within\t%s\n", span(s.Drain))
 	}
 	t.Flush()
 }

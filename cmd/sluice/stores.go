@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/api"
+	"sluice/backend/desk"
 	"sluice/backend/epoch"
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
@@ -24,26 +26,70 @@ type stores struct {
 	pipe   *redisconn.Pipeline
 	orders *order.Store
 	space  keyspace.Space
-	queue  *queue.List
+	queues []*queue.List // by lane
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
-func openStores(ctx context.Context, log *slog.Logger, redisURL, databaseURL string, identify epoch.Identify, queueConfig queue.Config) (*stores, error) {
-	s := &stores{}
+func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identify epoch.Identify, queueConfig queue.Config) (*stores, error) {
+	s := &stores{space: keyspace.Space{Lanes: cfg.lanes}}
 	var err error
-	if s.guard, err = epoch.Open(redisURL, s.space, identify, log); err != nil {
+	if s.guard, err = epoch.Open(cfg.redisURL, s.space, identify, log, redisconn.Blocking(cfg.blocking)); err != nil {
 		return nil, usage("--redis: %w", err)
 	}
 	s.redis = s.guard.Client()
 	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
 		return nil, err
 	}
-	if s.orders, err = openDatabase(ctx, log, databaseURL); err != nil {
+	if s.orders, err = openDatabase(ctx, log, cfg.database); err != nil {
 		_ = s.guard.Close()
 		return nil, err
 	}
-	s.queue = queue.NewList(s.redis, keyspace.Lane(0), queueConfig)
+	if err := s.claimLanes(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.queues = openQueues(s.redis, s.space, queueConfig)
 	return s, nil
+}
+
+func openQueues(client *redis.Client, space keyspace.Space, cfg queue.Config) []*queue.List {
+	queues := make([]*queue.List, len(space.All()))
+	for i, lane := range space.All() {
+		queues[i] = queue.NewList(client, lane, cfg)
+	}
+	return queues
+}
+
+// claimLanes makes sure that all processes agree: a sale is looked for in the lane that its name and the number of lanes say.
+func (s *stores) claimLanes(ctx context.Context) error {
+	want := len(s.space.All())
+	have, err := s.orders.ClaimLanes(ctx, want)
+	if err == nil && have != want {
+		return usage("--lanes is %d, and the orders of this database are kept in %d lanes: every process must say the same (to change it: docs/operations.md)", want, have)
+	}
+	return err
+}
+
+// pushRaw queues an order in a Redis that is not verified yet.
+func (s *stores) pushRaw(ctx context.Context, m keyspace.Message) error {
+	return queue.NewList(s.guard.Raw(), s.space.LaneOf(m.SaleID), queue.Config{}).Push(ctx, m)
+}
+
+func (s *stores) deskLanes() []desk.Lane {
+	lanes := make([]desk.Lane, len(s.queues))
+	for i, q := range s.queues {
+		lanes[i] = q
+	}
+	return lanes
+}
+
+// lanes are the queues as the API wants them.
+func (s *stores) lanes() api.Lanes {
+	lanes := make(api.Lanes, len(s.queues))
+	for i, q := range s.queues {
+		lanes[i] = q
+	}
+	return lanes
 }
 
 func openDatabase(ctx context.Context, log *slog.Logger, url string) (*order.Store, error) {
@@ -79,15 +125,21 @@ func (s *stores) pingRedis(ctx context.Context) error {
 	return nil
 }
 
-// openQueue opens the queue alone. Nobody rebuilds here, and without SQL Redis itself says whether it was verified.
-func openQueue(ctx context.Context, redisURL string, log *slog.Logger) (*queue.List, func(), error) {
-	guard, err := epoch.Open(redisURL, keyspace.Space{}, nil, log)
+// openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many lanes it has.
+func openQueueAlone(ctx context.Context, redisURL string, lanes int, log *slog.Logger) ([]*queue.List, func(), error) {
+	space := keyspace.Space{Lanes: lanes}
+	guard, err := epoch.Open(redisURL, space, nil, log)
 	if err != nil {
 		return nil, nil, usage("--redis: %w", err)
 	}
+	var wrong *epoch.LanesError
+	if err := epoch.CheckLanes(ctx, guard.Raw(), space); errors.As(err, &wrong) { // one that does not answer is waited for, and not trusted before it says the same
+		_ = guard.Close()
+		return nil, nil, usage("%w", wrong)
+	}
 	ctx, stop := context.WithCancel(ctx)
 	go func() { _ = guard.Run(ctx, noSQL{}, nil) }()
-	return queue.NewList(guard.Client(), keyspace.Lane(0), queue.Config{}), func() { stop(); _ = guard.Close() }, nil
+	return openQueues(guard.Client(), space, queue.Config{}), func() { stop(); _ = guard.Close() }, nil
 }
 
 // noSQL knows no generation.

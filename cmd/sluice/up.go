@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"sluice/backend/api"
 	"sluice/backend/epoch"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -46,8 +47,9 @@ the database are kept in the data folder, where "sluice token", "sale" and "dead
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port")
 	p.journalFlags(f, &cfg.journal)
 	p.str(f, &cfg.data, "data", envData, defaultData, "folder for secrets and the database")
-	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db")
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME")
 	p.str(f, &cfg.database, "database", envDatabase, "", "a real database instead of SQLite in the data folder, postgres://... or sqlite:...")
+	p.queueFlags(f, &cfg.backendConfig)
 	p.str(f, &cfg.policy, "policy", envPolicy, "", "edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
 	return c
 }
@@ -98,16 +100,18 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		cfg.redisURL = url
 	}
 
+	w := workerConfig{concurrency: 2, batch: 500}
+	cfg.blocking = cfg.lanes * w.concurrency
 	log := p.logger()
 	registry := prometheus.NewRegistry()
 	counters := worker.NewCounters(registry)
-	s, err := openStores(ctx, log, cfg.redisURL, cfg.database, identify, queue.Config{Reclaimed: counters.Reclaimed})
+	s, err := openStores(ctx, log, cfg.storesConfig, identify, queue.Config{Reclaimed: counters.Reclaimed})
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	if ownRedis {
-		if _, err := restoreUndelivered(ctx, data, s.orders, queue.NewList(s.guard.Raw(), 0, queue.Config{}).Push); err != nil {
+		if _, err := restoreUndelivered(ctx, data, s.orders, s.pushRaw); err != nil {
 			return err
 		}
 	}
@@ -152,13 +156,12 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 
-	w := workerConfig{concurrency: 2, batch: 500}
 	err = runStages(ctx,
 		stage{"worker", func(ctx context.Context) error {
 			work, stop := context.WithCancel(context.WithoutCancel(ctx))
 			defer stop()
 			if ownRedis { // what it holds is gone with the process
-				context.AfterFunc(ctx, func() { awaitIdle(work, log, s.queue); stop() })
+				context.AfterFunc(ctx, func() { awaitIdle(work, log, s.lanes()); stop() })
 			} else {
 				context.AfterFunc(ctx, stop)
 			}
@@ -260,7 +263,7 @@ Buy one unit, and look at the order:
 }
 
 // awaitIdle waits until the queue is empty, at most ten seconds.
-func awaitIdle(ctx context.Context, log *slog.Logger, q *queue.List) {
+func awaitIdle(ctx context.Context, log *slog.Logger, q api.Lanes) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {

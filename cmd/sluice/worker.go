@@ -17,12 +17,12 @@ import (
 )
 
 type workerConfig struct {
-	redisURL, database string
-	concurrency        int
-	batch              int
-	lease              time.Duration
-	noWatcher          bool
-	metrics            string
+	storesConfig
+	concurrency int // of each lane
+	batch       int
+	lease       time.Duration
+	noWatcher   bool
+	metrics     string
 }
 
 // A lease below a second would run out while one call to Redis waits; one above an hour would keep orders of a dead worker for as long.
@@ -33,8 +33,9 @@ const (
 
 func (p *program) workerFlags(c *cobra.Command, cfg *workerConfig) {
 	f := c.Flags()
-	p.str(f, &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	p.lanesFlag(f, &cfg.lanes)
 }
 
 func (cfg workerConfig) check(needDatabase bool) error {
@@ -44,11 +45,14 @@ func (cfg workerConfig) check(needDatabase bool) error {
 	} else {
 		bad.checkRedis("--redis", cfg.redisURL)
 	}
+	bad.checkLanes(cfg.lanes)
 	if needDatabase && cfg.database == "" {
 		bad.add("no database: set %s or --database", envDatabase)
 	}
 	if needDatabase && (cfg.concurrency < 1 || cfg.concurrency > 64) {
 		bad.add("--concurrency must be between 1 and 64")
+	} else if cfg.lanes*cfg.concurrency > 256 {
+		bad.add("--concurrency %d in each of %d lanes is more than 256 in all", cfg.concurrency, cfg.lanes)
 	}
 	if needDatabase && (cfg.batch < 1 || cfg.batch > queue.MaxBatch) {
 		bad.add("--batch must be between 1 and %d", queue.MaxBatch)
@@ -74,7 +78,8 @@ SIGTERM finishes what is leased and exits 0.`,
 			log := p.logger()
 			registry := prometheus.NewRegistry()
 			counters := worker.NewCounters(registry)
-			s, err := openStores(cmd.Context(), log, cfg.redisURL, cfg.database, nil, queue.Config{Lease: cfg.lease, Reclaimed: counters.Reclaimed})
+			cfg.blocking = cfg.lanes * cfg.concurrency
+			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{Lease: cfg.lease, Reclaimed: counters.Reclaimed})
 			if err != nil {
 				return err
 			}
@@ -84,13 +89,13 @@ SIGTERM finishes what is leased and exits 0.`,
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })
 			g.Go(func() error { return runWorker(ctx, log, s, cfg, counters) })
-			log.Info("worker is up", "concurrency", cfg.concurrency, "batch", cfg.batch)
+			log.Info("worker is up", "lanes", cfg.lanes, "concurrency", cfg.concurrency, "batch", cfg.batch)
 			return g.Wait()
 		},
 	}
 	p.workerFlags(c, &cfg)
 	f := c.Flags()
-	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches written at once")
+	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each lane written at once")
 	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
 	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "how long a batch whose worker is gone stays with it; a living worker renews it")
 	f.StringVar(&cfg.metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
@@ -110,27 +115,39 @@ func (p *program) watcherCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			q, closeRedis, err := openQueue(cmd.Context(), cfg.redisURL, log)
+			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.lanes, log)
 			if err != nil {
 				return err
 			}
 			defer closeRedis()
-			return queue.NewWatcher(q, queue.WatcherConfig{Log: log}).Run(cmd.Context())
+			return runWatchers(cmd.Context(), log, queues)
 		},
 	}
-	p.str(c.Flags(), &cfg.redisURL, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db")
+	p.str(c.Flags(), &cfg.redisURL, "redis", envRedis, "", redisHelp)
+	p.lanesFlag(c.Flags(), &cfg.lanes)
 	return c
 }
 
-// runWorker runs until ctx ends, and then until what is leased is finished.
+// runWatchers runs one in each lane, until ctx ends.
+func runWatchers(ctx context.Context, log *slog.Logger, queues []*queue.List) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, q := range queues {
+		g.Go(func() error { return queue.NewWatcher(q, queue.WatcherConfig{Log: log}).Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// runWorker runs one in each lane, so that no lane waits for another, until ctx ends, and then until what is leased is finished.
 func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
 	g, ctx := errgroup.WithContext(ctx)
-	w := worker.New(s.queue, s.orders, worker.Config{
-		Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs(),
-	})
-	g.Go(func() error { return w.Run(ctx) })
+	for _, q := range s.queues {
+		w := worker.New(q, s.orders, worker.Config{
+			Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs(),
+		})
+		g.Go(func() error { return w.Run(ctx) })
+	}
 	if !cfg.noWatcher {
-		g.Go(func() error { return queue.NewWatcher(s.queue, queue.WatcherConfig{Log: log}).Run(ctx) })
+		g.Go(func() error { return runWatchers(ctx, log, s.queues) })
 	}
 	return g.Wait()
 }

@@ -89,6 +89,7 @@ type stack struct {
 	admins   []string
 	bases    []string // of the backends
 	key      *token.Key
+	env      []string // of its processes
 }
 
 type shape struct {
@@ -97,6 +98,7 @@ type shape struct {
 	workers  int
 	policy   string         // path; "" is the repository's lua/policy.lua
 	journal  bool           // each backend keeps one
+	env      []string       // more of it
 	redis    *testenv.Redis // nil: one of its own
 	redisURL string         // where processes find Redis; "" is where it is
 }
@@ -119,6 +121,8 @@ func startStack(t testing.TB, s shape) *stack {
 		"SLUICE_PAYMENT_SECRET=whsec_YW5vdGhlciBzZWNyZXQsIG5ldmVyIHVzZWQgaGVyZQ== " + paymentSecret,
 		"SLUICE_REDIS_URL=" + s.redisURL, "SLUICE_DATABASE_URL=" + st.pg.URL,
 	}
+	env = append(env, s.env...)
+	st.env = env
 	var upstreams []string
 	for range s.backends {
 		listen, admin := addr(t), addr(t)

@@ -13,9 +13,10 @@
 -- ARGV 1 sale id
 --      then for each purchase four:
 --      order id (decimal; never a Lua number: it exceeds 2^53), buyer, fingerprint of what is asked (no spaces), how long dedup is kept (ms)
+--      last, if it is bounded: how many messages ready may hold; with so many in it, nobody gets a unit
 -- Answers one string with a line for each purchase, the outcome and what belongs to it. <serial> is how many orders the sale has accepted:
 --      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
---      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "unknown_sale"
+--      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "queue_full" "unknown_sale"
 
 local call, match, format, concat = redis.call, string.match, string.format, table.concat
 local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -44,6 +45,7 @@ else
   seen, held = { [KEYS[6]] = seen[1] }, { [names[1]] = held[1] }
 end
 local token = call('LLEN', wake)
+local room = (tonumber(ARGV[4 * size + 2] or '') or math.huge) - call('LLEN', ready)
 
 -- closed_by says why nobody gets a unit, however many there are.
 local function closed_by()
@@ -114,9 +116,11 @@ for i = 1, size do
       answer = format('%s %s %d', closed, version, serial)
     elseif left <= 0 then
       answer = format('sold_out %s %d', version, serial)
+    elseif room <= 0 then
+      answer = 'queue_full'
     else
       answer = 'accepted'
-      left, serial = left - 1, serial + 1
+      left, serial, room = left - 1, serial + 1, room - 1
       local value = fingerprint .. ' ' .. id
       held[buyer], seen[key] = text, value
       n = n + 1

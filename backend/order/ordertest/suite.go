@@ -39,6 +39,8 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 
 		{"WriteOfAnOlderGenerationIsRefused", writeStale},
 		{"GenerationIsABarrier", generationIsABarrier},
+		{"LanesAreClaimedOnce", lanesAreClaimedOnce},
+		{"LanesOfAnOlderDatabase", lanesOfAnOlderDatabase},
 		{"JournalsAreHeardOf", journals},
 		{"WhySaleIsPaused", pauseReason},
 

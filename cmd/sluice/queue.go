@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type queueCounts struct {
+	Ready   int64   `json:"ready"`
+	Delayed int64   `json:"delayed"`
+	Leased  int64   `json:"leased"`
+	Leases  int64   `json:"leases"`
+	Dead    int64   `json:"dead"`
+	Oldest  float64 `json:"oldest_age_seconds"`
+}
+
+type queueJSON struct {
+	queueCounts
+	Drain    *float64 `json:"drain_seconds"`
+	MaxReady int64    `json:"max_ready"`
+	Lanes    []struct {
+		Lane int `json:"lane"`
+		queueCounts
+		Drained *float64 `json:"drained_per_second"`
+		Drain   *float64 `json:"drain_seconds"`
+	} `json:"lanes"`
+}
+
+func (p *program) queueCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "queue",
+		Short: "Show how many accepted orders wait, and within how long they are in SQL",
+		Long: `Show each lane of the queue: what waits and where, how fast it drains, and within how long every order that is accepted by now is in the
+database. A lane that holds as many ready orders as it may accepts no more: purchases of its sales get 503 until it has drained.`,
+		Example: `  sluice queue
+  sluice queue --json`,
+	}
+	o := p.operatorFlags(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var raw json.RawMessage
+		if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/queue", nil, &raw); err != nil {
+			return err
+		}
+		var q queueJSON
+		if err := json.Unmarshal(raw, &q); err != nil {
+			return err
+		}
+		return o.show(raw, func(w io.Writer) { printQueue(w, q) })
+	}
+	return c
+}
+
+func printQueue(w io.Writer, q queueJSON) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "LANE\tREADY\tDELAYED\tLEASED\tLEASES\tDEAD\tOLDEST\tDRAINED/S\tIN SQL WITHIN")
+	row := func(name string, c queueCounts, drained string, drain *float64) {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", name, c.Ready, c.Delayed, c.Leased, c.Leases, c.Dead, span(&c.Oldest), drained, span(drain))
+	}
+	for _, l := range q.Lanes {
+		drained := "?"
+		if l.Drained != nil {
+			drained = fmt.Sprintf("%.0f", *l.Drained)
+		}
+		row(fmt.Sprint(l.Lane), l.queueCounts, drained, l.Drain)
+	}
+	if len(q.Lanes) > 1 {
+		row("all", q.queueCounts, "", q.Drain)
+	}
+	t.Flush()
+	fmt.Fprintf(w, "a lane with %d ready orders accepts no more\n", q.MaxReady)
+}
+
+// span prints seconds; nil is not known.
+func span(seconds *float64) string {
+	if seconds == nil {
+		return "?"
+	}
+	return (time.Duration(*seconds*1000) * time.Millisecond).Round(10 * time.Millisecond).String()
+}
