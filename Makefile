@@ -31,6 +31,7 @@ unit: ## unit tests under -race
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -timeout 15m ./internal/e2e
+	cd internal/chaos && $(GO) test -count=1 -timeout 5m .
 
 k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
 	cd loadtest && $(GO) test -timeout 10m ./...
@@ -49,6 +50,9 @@ edge-corpus: install ## a million generated decisions through both edges and the
 
 sim: ## 10,000 seeds of whole sales with faults at every call (SEEDS=n FROM=n); SEED=n plays one again and prints every step
 	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+
+chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m)
+	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) -svg $(CURDIR)/docs/chaos.svg
 
 mutants: ## break the scripts, the worker and the tables in each known way: the simulation or a conformance test must notice
 	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./internal/sim -mutants
@@ -70,4 +74,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim mutants bench bench-edge memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge memory fuzz smoke spike soak

@@ -1,0 +1,144 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// crowd are the buyers. They come at a fixed rate, whatever the shop does; each asks until it has an answer that says yes or no, loses patience or the sale ends.
+type crowd struct {
+	stage   *stage
+	history *History
+	rate    int // new buyers a second
+	random  *rand.Rand
+	places  chan struct{} // bounds the buyers who wait at one time
+
+	mu   sync.Mutex
+	open []string // sales
+}
+
+const (
+	patience   = 20 * time.Second
+	mostAtOnce = 600
+)
+
+func newCrowd(s *stage, h *History, seed uint64, rate int) *crowd {
+	return &crowd{stage: s, history: h, rate: rate, random: rand.New(rand.NewPCG(seed, 1)), places: make(chan struct{}, mostAtOnce)}
+}
+
+// offers sets the sales that new buyers choose from.
+func (c *crowd) offers(sales ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = sales
+}
+
+// run lets buyers come until ctx ends, and returns when all of them have gone.
+func (c *crowd) run(ctx context.Context) {
+	tick := time.NewTicker(time.Second / time.Duration(c.rate))
+	defer tick.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		open := c.open
+		c.mu.Unlock()
+		if len(open) == 0 {
+			continue
+		}
+		b := &buyer{
+			crowd: c, at: n, place: Place{open[c.random.IntN(len(open))], fmt.Sprint("b", n)},
+			random: rand.New(rand.NewPCG(c.random.Uint64(), 0)),
+		}
+		if b.random.IntN(300) == 0 {
+			b.place.Buyer = oddPrefix + b.place.Buyer
+		}
+		select {
+		case c.places <- struct{}{}:
+		default: // too many wait already
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-c.places }()
+			b.buy(ctx)
+		})
+	}
+}
+
+type buyer struct {
+	crowd  *crowd
+	place  Place
+	at     int // the backend that is asked next
+	random *rand.Rand
+	token  string
+}
+
+func (b *buyer) buy(ctx context.Context) {
+	var err error
+	if b.token, err = b.crowd.stage.key.Sign(b.place.Buyer, time.Hour); err != nil {
+		return
+	}
+	switch b.random.IntN(10) {
+	case 0: // clicks twice, and the clicks come to different backends
+		var both sync.WaitGroup
+		twin := *b
+		twin.at, twin.random = b.at+1, rand.New(rand.NewPCG(b.random.Uint64(), 0))
+		both.Go(func() { twin.insist(ctx, "first") })
+		b.insist(ctx, "first")
+		both.Wait()
+	case 1: // hangs up before the answer comes, and asks again
+		short, cancel := context.WithTimeout(ctx, time.Duration(b.random.IntN(20))*time.Millisecond)
+		b.ask(short, "first")
+		cancel()
+		b.insist(ctx, "first")
+	case 2: // wants a second one
+		b.insist(ctx, "first")
+		b.insist(ctx, "second")
+	case 3: // asks again much later
+		b.insist(ctx, "first")
+		b.rest(ctx, 5*time.Second)
+		b.insist(ctx, "first")
+	default:
+		b.insist(ctx, "first")
+	}
+}
+
+// insist asks until there is an answer.
+func (b *buyer) insist(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		a := b.ask(ctx, key)
+		if a.status != 0 && a.status != 503 && a.Code != "sale-paused" {
+			return
+		}
+		b.at++
+		b.rest(ctx, 400*time.Millisecond)
+	}
+}
+
+func (b *buyer) ask(ctx context.Context, key string) answer {
+	backends := b.crowd.stage.backends
+	b.crowd.history.asks(b.place)
+	a := call(ctx, "POST", backends[b.at%len(backends)].base+"/v1/sales/"+b.place.Sale+"/orders", b.token, "", key)
+	b.crowd.history.answered(Request{b.place, key}, a)
+	return a
+}
+
+// rest waits up to a bound, or until ctx ends.
+func (b *buyer) rest(ctx context.Context, bound time.Duration) {
+	t := time.NewTimer(time.Duration(b.random.Int64N(int64(bound))))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Verdict is what a comparison of the books with the history found.
+type Verdict struct {
+	Lost       []string // a buyer was told of an order that is neither a row nor a dead letter, or is somebody else's
+	Uncalled   []string // a row or a dead letter that nobody asked for and nothing records
+	Twice      []string // a buyer with more than a sale allows
+	Units      []string // units that do not add up
+	Unfinished []string // what is left in the queue, or on its way back
+	Contrary   []string // all else: answers, audits and books that contradict each other
+}
+
+// Violations are all of them.
+func (v Verdict) Violations() []string {
+	return slices.Concat(v.Lost, v.Uncalled, v.Twice, v.Units, v.Unfinished, v.Contrary)
+}
+
+// Check compares what the stores say with what buyers and the operator were told. It asks nobody.
+func Check(h *History, b *Books) Verdict {
+	var v Verdict
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v.Contrary = append(v.Contrary, h.Wrong...)
+
+	rows, letters := map[string]Row{}, map[string]Letter{}
+	live, dead := map[string]int64{}, map[string]int64{} // units by sale
+	held := map[Place][]string{}
+	for _, r := range b.Rows {
+		if _, again := rows[r.ID]; again {
+			v.Twice = append(v.Twice, "order "+r.ID+" is two rows")
+		}
+		rows[r.ID] = r
+		switch {
+		case !r.Cancelled:
+			live[r.Place.Sale]++
+			held[r.Place] = append(held[r.Place], r.ID)
+		case !h.Cancel[r.ID]:
+			v.Contrary = append(v.Contrary, "order "+r.ID+" is cancelled, and nobody asked for it")
+		}
+		if r.Returning {
+			v.Unfinished = append(v.Unfinished, "the unit of order "+r.ID+" is not back")
+		}
+	}
+	for _, l := range b.Letters {
+		letters[l.ID] = l
+		if r, both := rows[l.ID]; both && !r.Cancelled {
+			continue // counted as a row
+		}
+		held[l.Place] = append(held[l.Place], l.ID)
+		if l.Unbacked {
+			v.Units = append(v.Units, "order "+l.ID+" of "+l.Place.Buyer+" was accepted and has no unit")
+			continue
+		}
+		dead[l.Place.Sale]++
+	}
+
+	for id, p := range h.Told {
+		r, isRow := rows[id]
+		l, isDead := letters[id]
+		switch {
+		case !isRow && !isDead:
+			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was told to %s, and is gone", id, p.Sale, p.Buyer))
+		case isRow && r.Place != p || isDead && l.Place != p:
+			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was told to %s, and is somebody else's", id, p.Sale, p.Buyer))
+		}
+	}
+	called := func(what, id string, p Place, cancelled bool) {
+		_, told := h.Told[id]
+		_, written := b.Journal[id]
+		recorded := told || written || slices.Contains(b.Holders[p], id) || cancelled && h.Cancel[id] // a cancelled one is held by nobody any more
+		if h.Asked[p] == 0 || !recorded {
+			v.Uncalled = append(v.Uncalled, fmt.Sprintf("%s %s of %s in %s: asked %d times, recorded: %t", what, id, p.Buyer, p.Sale, h.Asked[p], recorded))
+		}
+	}
+	for id, r := range rows {
+		called("row", id, r.Place, r.Cancelled)
+	}
+	for id, l := range letters {
+		called("dead letter", id, l.Place, false)
+	}
+	for p, ids := range held {
+		if o := h.Sales[p.Sale]; o == nil || len(ids) > o.PerBuyer {
+			v.Twice = append(v.Twice, fmt.Sprintf("%s holds the orders %v of %s", p.Buyer, ids, p.Sale))
+		}
+	}
+	for p, ids := range b.Holders {
+		for _, id := range ids {
+			if !slices.Contains(held[p], id) {
+				v.Contrary = append(v.Contrary, fmt.Sprintf("Redis says that %s holds order %s of %s, which is neither a row nor dead", p.Buyer, id, p.Sale))
+			}
+		}
+	}
+
+	for id, o := range h.Sales {
+		s, ok := b.Sales[id]
+		if sold := live[id]; !ok || s.Stock != o.Stock || s.Sold != sold || s.Left < 0 || s.Stock != s.Left+sold+dead[id] {
+			v.Units = append(v.Units, fmt.Sprintf("%s: the operator gave %d units, SQL says stock %d and sold %d, Redis says left %d; there are %d rows and %d dead orders",
+				id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id]))
+		}
+		if !b.Audits[id] {
+			v.Contrary = append(v.Contrary, id+": the program's audit does not balance")
+		}
+	}
+	for _, text := range b.Queue {
+		v.Unfinished = append(v.Unfinished, "still in the queue: "+text)
+	}
+	for _, line := range b.Paused {
+		v.Contrary = append(v.Contrary, "paused by itself: "+line)
+	}
+	return v
+}

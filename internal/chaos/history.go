@@ -1,0 +1,117 @@
+package chaos
+
+import "sync"
+
+// History is what buyers and the operator have asked for and were told. It is safe for concurrent use.
+type History struct {
+	mu sync.Mutex
+
+	Sales  map[string]*Offer
+	Asked  map[Place]int      // purchases that were sent
+	Told   map[string]Place   // order id of a 202, or of an answer "already bought" -> whose
+	Keys   map[Request]string // 202 -> order id
+	Cancel map[string]bool    // order ids that the operator has asked to cancel, with or without an answer
+	Wrong  []string           // answers that contradict earlier ones
+
+	Accepted, Replayed, Refused, Unavailable, Unanswered int // answers
+}
+
+// Offer is a sale as the operator made it.
+type Offer struct {
+	Stock    int64 // with what was added
+	PerBuyer int
+}
+
+// Place is one buyer in one sale.
+type Place struct{ Sale, Buyer string }
+
+// Request is one request key of a buyer.
+type Request struct {
+	Place
+
+	Key string
+}
+
+// NewHistory makes an empty one.
+func NewHistory() *History {
+	return &History{
+		Sales: map[string]*Offer{}, Asked: map[Place]int{}, Told: map[string]Place{}, Keys: map[Request]string{}, Cancel: map[string]bool{},
+	}
+}
+
+func (h *History) offer(saleID string, o Offer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Sales[saleID] = &o
+}
+
+func (h *History) restocked(saleID string, n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Sales[saleID].Stock += n
+}
+
+func (h *History) asks(p Place) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Asked[p]++
+}
+
+func (h *History) cancels(orderID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Cancel[orderID] = true
+}
+
+// answered notes an answer to a purchase.
+func (h *History) answered(r Request, a answer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case a.status == 202:
+		h.Accepted++
+		if a.replayed {
+			h.Replayed++
+		}
+		if before, ok := h.Keys[r]; ok && before != a.OrderID {
+			h.Wrong = append(h.Wrong, r.Sale+": "+r.Buyer+" asked twice with one key, and got the orders "+before+" and "+a.OrderID)
+		}
+		h.Keys[r] = a.OrderID
+		h.tell(a.OrderID, r.Place)
+	case a.Code == "already-bought":
+		h.Refused++
+		h.tell(a.OrderID, r.Place)
+	case a.status == 503:
+		h.Unavailable++
+	case a.status == 0:
+		h.Unanswered++
+	default:
+		h.Refused++
+	}
+}
+
+func (h *History) tell(orderID string, p Place) {
+	if before, ok := h.Told[orderID]; ok && before != p {
+		h.Wrong = append(h.Wrong, "order "+orderID+" was told to "+before.Buyer+" and to "+p.Buyer)
+	}
+	h.Told[orderID] = p
+}
+
+// orders is how many orders buyers have been told of.
+func (h *History) orders() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.Told)
+}
+
+// some returns an order that a buyer was told of, and was not cancelled.
+func (h *History) some() (orderID string, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id := range h.Told { // in Go's own random order
+		if !h.Cancel[id] {
+			return id, true
+		}
+	}
+	return "", false
+}
