@@ -147,7 +147,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	for {
 		m, err := c.Conn.Read(p[n:])
 		c.fresh = false
-		good := n + c.guard.scan(p[n:n+m])
+		m, good := c.guard.take(p[n : n+m])
+		good += n
 		n += m
 		switch {
 		case c.guard.fault != noFault:
@@ -157,7 +158,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			return c.poisoned(p)
 		case err != nil:
 			return n, c.late(err)
-		case c.guard.ended != ended && c.guard.since > 0:
+		case c.guard.ended != ended && !c.guard.idle():
 			// The beginning of the next request must not hold up the answer to the one before it, and fasthttp sends none while there is more to read.
 			n -= c.guard.since
 			c.kept = append(c.kept[:0], p[n:n+c.guard.since]...)

@@ -94,7 +94,7 @@ func isHostName(c byte) bool {
 func (g *guard) endOfField() {
 	switch g.field {
 	case hostField:
-		if g.host || g.filled == 0 && !g.old || g.filled == 1 && g.value[0] == '.' || g.value[1] == hostLiteral {
+		if g.host || g.filled == 0 || g.filled == 1 && g.value[0] == '.' || g.value[1] == hostLiteral {
 			g.fault = badHead
 		}
 		g.host = true

@@ -136,7 +136,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		guarded.tls = g.certificate.config()
 	}
 	server := &fasthttp.Server{
-		Handler: g.Handler, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,
+		Handler: g.Handler, HeaderReceived: received, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,
 		ReadBufferSize: maxHead + 512, MaxRequestBodySize: MaxBody,
 		Concurrency:           2 * g.config.MaxConns, // the listener has the say; connections that linger are no longer among those it counts
 		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,

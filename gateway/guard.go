@@ -1,6 +1,9 @@
 package gateway
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // guard reads along with a connection and stops it at the first byte of a request head that a careful reader would not write. fasthttp
 // forgives some of what is refused here (bare line feeds, folded lines, Content-Length next to Transfer-Encoding), and so do backends, each in its
@@ -20,6 +23,7 @@ type guard struct {
 	field  field
 
 	old, host, length, chunked bool
+	begun                      bool // the client has sent something, be it a blank line
 
 	ended uint  // requests that have ended
 	since int   // bytes of this request so far
@@ -38,8 +42,7 @@ const (
 type guardState uint8
 
 const (
-	beforeRequest guardState = iota // blank lines are skipped here, as RFC 9112 asks
-	beforeRequestLF
+	beforeRequest guardState = iota
 	inRequestLine
 	requestLineLF
 	fieldStart
@@ -73,15 +76,36 @@ func (g *guard) start() {
 }
 
 // idle is true between requests.
-func (g *guard) idle() bool { return g.state == beforeRequest && g.size == 0 }
+func (g *guard) idle() bool { return g.state == beforeRequest && !g.begun }
 
 // inHead is true while a head is unfinished.
 func (g *guard) inHead() bool { return g.state < inBody }
 
-// scan reads p and returns how much of it may be passed on: all of it, or what comes before the first fault.
+// take reads p, and takes out of it the carriage returns and line feeds in front of a request line: RFC 9112 asks to pass over blank lines, and nginx
+// passes over both wherever they stand there. left is what p still has, and good how much of that may be passed on: all of it, or what comes before
+// the first fault.
+func (g *guard) take(p []byte) (left, good int) {
+	for {
+		good += g.scan(p[good:])
+		rest := p[good:]
+		blank := len(rest) - len(bytes.TrimLeft(rest, "\r\n"))
+		if g.fault != noFault || blank == 0 {
+			return len(p), good
+		}
+		g.begun = true
+		p = p[:good+copy(rest, rest[blank:])]
+	}
+}
+
+// scan reads p up to its end, to the first fault, or to a blank line in front of a request.
 func (g *guard) scan(p []byte) int {
 	for i := 0; i < len(p); {
 		switch g.state {
+		case beforeRequest:
+			if p[i] == '\r' || p[i] == '\n' {
+				return i
+			}
+			g.begun = true
 		case unframed:
 			g.since += len(p) - i
 			return len(p)
@@ -153,16 +177,9 @@ func allText(w uint64) bool {
 func (g *guard) step(c byte) {
 	switch g.state {
 	case beforeRequest:
-		switch {
-		case c == '\r':
-			g.state = beforeRequestLF
-		case isMethod(c):
-			g.state = inRequestLine
-		default:
+		if g.state = inRequestLine; !isMethod(c) {
 			g.fault = badHead
 		}
-	case beforeRequestLF:
-		g.expect(c, '\n', beforeRequest)
 	case inRequestLine:
 		g.requestLine(c)
 	case requestLineLF:

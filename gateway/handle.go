@@ -38,10 +38,23 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	x.logged = true
 	g.handle(ctx, x, client)
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.id[:])
-	// fasthttp knows "close" only where it stands alone.
 	if x.headers.last || guarded && client.guard.state == unframed {
 		ctx.SetConnectionClose()
 	}
+}
+
+// received corrects what fasthttp makes of a head. Whether a connection is closed, headers.connection says: what nginx finds in a Connection header,
+// fasthttp may not. A client of HTTP/1.0 can do nothing with an interim answer, and others may ask for it in letters of any case.
+func received(h *fasthttp.RequestHeader) (none fasthttp.RequestConfig) {
+	h.ResetConnectionClose()
+	switch expected := h.Peek(fasthttp.HeaderExpect); {
+	case len(expected) == 0:
+	case !h.IsHTTP11():
+		h.Del(fasthttp.HeaderExpect)
+	case foldedEqual(expected, "100-continue"):
+		h.Set(fasthttp.HeaderExpect, "100-continue")
+	}
+	return none
 }
 
 // finish is for when the answer is known: now, or for a stream, when that has ended.
@@ -73,6 +86,7 @@ func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
 // handle finds the answer. client is nil where the connection is none of Serve's.
 func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *conn) {
 	var ok bool
+	x.headers.last = !ctx.Request.Header.IsHTTP11()
 	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
 	if !ok || !x.headers.read(ctx.Request.Header.RawHeaders()) {
 		g.metrics.malformed.Inc()

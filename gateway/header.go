@@ -1,6 +1,9 @@
 package gateway
 
-import "bytes"
+import (
+	"bytes"
+	"net/netip"
+)
 
 // header is one line of a request head: where it is, and what becomes of it.
 type header struct {
@@ -17,8 +20,9 @@ const (
 	otherToken      // the other way to send a token: passes where there is no Authorization
 )
 
+// value is without the spaces around it. A tab is a part of it, as it is for nginx.
 func (h *header) value() []byte {
-	return bytes.Trim(h.line[h.name+1:len(h.line)-2], " \t")
+	return bytes.Trim(h.line[h.name+1:len(h.line)-2], " ")
 }
 
 // headers are the lines of a head, and what the edge wants to know of them.
@@ -30,20 +34,21 @@ type headers struct {
 	token         []byte
 
 	authorizations int
-	seen           uint32 // of those that pass once
+	seen           uint32 // of those that pass once, or may be there once
 	state          int    // index of the tracestate, or -1
 	authorized     bool   // there is an Authorization, and it says something
 	tokened        bool   // there is a header token
 	traced         bool   // there is a good traceparent
 	host           bool
-	last           bool // the client wants the connection closed
+	last           bool // the client wants the connection closed: by its last Connection that says close or keep-alive
 }
 
 func (hs *headers) reset() {
 	*hs = headers{lines: hs.lines[:0], forwarded: hs.forwarded[:0], state: -1}
 }
 
-// read takes in the lines of a head that a guard has passed. It refuses one with two tokens of a kind or two idempotency keys.
+// read takes in the lines of a head that a guard has passed. It refuses one with two tokens of a kind, two idempotency keys, or two of what
+// nginx takes once.
 func (hs *headers) read(raw []byte) bool {
 	hs.state = -1
 	for len(raw) > 2 {
@@ -73,8 +78,15 @@ func (hs *headers) judge(h *header) bool {
 	switch len(name) {
 	case len("host"):
 		if foldedEqual(name, "host") && len(h.value()) > 0 {
+			if h.value()[0] == '[' && !isBracketed(h.value()) {
+				return false
+			}
 			h.fate, hs.host = pass, true
 		}
+	case len("if-match"):
+		return hs.once(name, "if-match", ifMatchHeader) && hs.once(name, "if-range", ifRangeHeader)
+	case len("if-unmodified-since"):
+		return hs.once(name, "if-unmodified-since", unmodifiedHeader)
 	case len("token"):
 		if foldedEqual(name, "token") {
 			if hs.tokened { // which of them another reader would take is anybody's guess
@@ -90,6 +102,7 @@ func (hs *headers) judge(h *header) bool {
 	case len("accept"):
 		hs.passFirst(h, "accept", acceptHeader)
 		hs.passFirst(h, "origin", originHeader)
+		return hs.once(name, "expect", expectHeader)
 	case len("connection"):
 		if foldedEqual(name, "connection") {
 			hs.connection(h.value())
@@ -116,6 +129,9 @@ func (hs *headers) judge(h *header) bool {
 			}
 			return true
 		}
+		if !hs.once(name, "if-none-match", noMatchHeader) || !hs.once(name, "content-range", contentRangeHeader) {
+			return false
+		}
 		hs.passFirst(h, "if-none-match", matchHeader)
 		hs.passFirst(h, "last-event-id", eventHeader)
 	case len("idempotency-key"):
@@ -139,6 +155,9 @@ func (hs *headers) judge(h *header) bool {
 			hs.passFirst(h, "accept-language", languageHeader)
 		}
 	case len("if-modified-since"):
+		if !hs.once(name, "if-modified-since", modifiedHeader) {
+			return false
+		}
 		hs.passFirst(h, "if-modified-since", sinceHeader)
 		hs.passFirst(h, "webhook-timestamp", webhookTimeHeader)
 		hs.passFirst(h, "webhook-signature", webhookSignatureHeader)
@@ -150,7 +169,17 @@ func (hs *headers) judge(h *header) bool {
 	return true
 }
 
-// Headers that pass once.
+// once says whether a line of another name, or the first of this one, is at hand. nginx refuses two of a kind.
+func (hs *headers) once(name []byte, of string, mark uint32) bool {
+	if !foldedEqual(name, of) {
+		return true
+	}
+	first := hs.seen&mark == 0
+	hs.seen |= mark
+	return first
+}
+
+// Headers of which one passes, or one may be there.
 const (
 	rangeHeader = 1 << iota
 	acceptHeader
@@ -169,10 +198,24 @@ const (
 	webhookIDHeader
 	webhookTimeHeader
 	webhookSignatureHeader
+	expectHeader
+	ifMatchHeader
+	ifRangeHeader
+	unmodifiedHeader
+	noMatchHeader
+	contentRangeHeader
+	modifiedHeader
 )
 
 // emptyKey is what the nginx edge, which cannot pass on a header without a value, makes of one: the backend answers both alike.
 var emptyKey = []byte("Idempotency-Key: \"\"\r\n")
+
+// isBracketed tells an IPv6 address in brackets, and perhaps a port, from other things that have only the letters of one.
+func isBracketed(host []byte) bool {
+	inside, _, found := bytes.Cut(host[1:], []byte{']'})
+	a, err := netip.ParseAddr(asString(inside))
+	return found && err == nil && a.Is6() && a.Zone() == ""
+}
 
 // passFirst lets a line of this name pass if it is the first and says something.
 func (hs *headers) passFirst(h *header, name string, mark uint32) {
@@ -191,15 +234,23 @@ func (h *header) dropIf(yes bool) {
 	}
 }
 
-// connection takes in the options of a Connection header. What else they may name does not pass anyway.
+// connection takes in a Connection header as nginx does, which looks for the words anywhere in it. What else it may name does not pass anyway.
 func (hs *headers) connection(value []byte) {
-	for len(value) > 0 {
-		var option []byte
-		option, value, _ = bytes.Cut(value, []byte{','})
-		if foldedEqual(bytes.Trim(option, " \t"), "close") {
-			hs.last = true
+	switch {
+	case containsFolded(value, "close"):
+		hs.last = true
+	case containsFolded(value, "keep-alive"):
+		hs.last = false
+	}
+}
+
+func containsFolded(s []byte, word string) bool {
+	for ; len(s) >= len(word); s = s[1:] {
+		if hasFoldedPrefix(s, word) {
+			return true
 		}
 	}
+	return false
 }
 
 // isTraceParent tells a well-formed parent of a trace (W3C Trace Context): version, trace, span and flags in small hexadecimal digits, none of the

@@ -204,6 +204,7 @@ type heard struct {
 	codes   []int
 	headers []http.Header
 	closed  bool // the edge closed the connection
+	interim int  // answers "100 Continue", which an edge may leave out
 }
 
 // The headers that belong to a connection or to the program at its other end, and not to the answer.
@@ -222,14 +223,14 @@ func (e *edge) ask(t *testing.T, raw string, methods ...string) heard {
 	_, _ = io.WriteString(c, raw) // the edge may close before it has all
 	var h heard
 	r := bufio.NewReader(c)
-	for i := 0; ; i++ {
+	for {
 		if _, err := r.Peek(1); err != nil {
 			var timeout net.Error
 			h.closed = !errors.As(err, &timeout) || !timeout.Timeout()
 			return h
 		}
 		method := http.MethodGet
-		if i < len(methods) {
+		if i := len(h.answers); i < len(methods) {
 			method = methods[i]
 		}
 		resp, err := http.ReadResponse(r, &http.Request{Method: method})
@@ -237,6 +238,10 @@ func (e *edge) ask(t *testing.T, raw string, methods ...string) heard {
 			rest, _ := io.ReadAll(r)
 			h.answers = append(h.answers, fmt.Sprintf("not HTTP: %v %q", err, rest))
 			return h
+		}
+		if resp.StatusCode == http.StatusContinue {
+			h.interim++
+			continue
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {

@@ -7,6 +7,7 @@
 local ffi = require "ffi"
 local bit = require "bit"
 local base = require "resty.core.base"
+local address = require("sluice.address").parse
 require "resty.core.request" -- declares the functions of C below
 
 local C = ffi.C
@@ -14,12 +15,14 @@ local ngx = ngx
 local ngx_var, raw_header = ngx.var, ngx.req.raw_header
 local get_request = base.get_request
 local band, bor = bit.band, bit.bor
-local byte, find, gsub, lower, sub = string.byte, string.find, string.gsub, string.lower, string.sub
+local byte, find, gsub, lower, match, sub = string.byte, string.find, string.gsub, string.lower, string.match, string.sub
 local ffi_string = ffi.string
 
 -- Bounds of a head; the Go gateway has the same (gateway/guard.go), and nginx keeps to 8 KiB a line by itself.
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
 local MAX_LINES = 100
+
+local BRACKET = byte("[")
 
 -- The lines of the head at hand; of no use once this worker has yielded.
 local lines = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", MAX_LINES)
@@ -74,6 +77,15 @@ local function single(key)
   return 0
 end
 
+-- bracketed(key, value) -> whether a value that begins with a bracket is no Host, or one that holds an IPv6 address
+local function bracketed(key, value)
+  if lower(ffi_string(key.data, key.len)) ~= "host" then
+    return true
+  end
+  local inside = match(ffi_string(value.data, value.len), "^%[([^%]]*:[^%]]*)%]")
+  return inside and address(inside) ~= nil
+end
+
 -- unpacked(n, request) -> bytes that a head of HTTP/2 would have in HTTP/1: how well it was compressed must not matter
 local function unpacked(n, request)
   local length = #request + 4
@@ -126,6 +138,9 @@ function _M.judge()
       return "400"
     end
     if C.sluice_name_length(key.data, NAME) ~= key.len or C.sluice_value_length(value.data, CONTROL) ~= value.len then
+      return "400"
+    end
+    if key.len == 4 and value.data[0] == BRACKET and not bracketed(key, value) then
       return "400"
     end
     local mark = single(key)
