@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -21,36 +20,14 @@ func startAlone(t *testing.T) *luaServer {
 // What users of resty.limit.req have in their access phase, with nothing changed but the name of the module.
 func TestTheLimiterAloneTakesThePlaceOfRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
-	url := "http://" + server.address + "/limited"
-	var mu sync.Mutex
-	statuses := map[int]int{}
-	start := time.Now()
-	var clients sync.WaitGroup
-	for range 8 {
-		clients.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			for time.Since(start) < time.Second {
-				response, err := client.Get(url)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				response.Body.Close()
-				mu.Lock()
-				statuses[response.StatusCode]++
-				mu.Unlock()
-			}
-		})
+	tries, length := flood(t, "http://"+server.address+"/limited", http.StatusServiceUnavailable, 8, time.Second, false, func() {})
+	allowed, denied, bound := count(tries, admitted), count(tries, refused), 200*length.Seconds()+101
+	t.Logf("%d admitted, %d refused; the bound is %.0f", allowed, denied, bound)
+	if float64(allowed) > bound || denied == 0 {
+		t.Errorf("%d were admitted and %d refused, want at most %.0f and the others", allowed, denied, bound)
 	}
-	clients.Wait()
-	bound := 200*time.Since(start).Seconds() + 101
-	t.Logf("%v; the bound is %.0f", statuses, bound)
-	if n := float64(statuses[200]); n > bound || n < 0.4*bound { // how near depends on how many requests arrive
-		t.Errorf("%.0f were admitted, want at most %.0f and most of that", n, bound)
-	}
-	if len(statuses) != 2 || statuses[503] == 0 {
-		t.Errorf("statuses %v, want 200 and 503 only", statuses)
+	if bad, found := unjust(tries, 200, 100); found {
+		t.Errorf("%d were admitted, and refused was one, after %v, for which there was room", allowed, bad.from)
 	}
 }
 

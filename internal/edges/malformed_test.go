@@ -55,6 +55,8 @@ var malformed = []struct {
 	{"bare LF at the end", getHead + "Accept: a\r\n\n", 400},
 	{"bare LF, twice at the end", getHead + "Accept: a\n\n", 400},
 	{"bare LF after two spaces", getHead + "Accept: a  \nOrigin: b\r\n\r\n", 400},
+	{"bare LF at the end, made up for by a space", getHead + "Accept: a \r\n\n", 400},
+	{"bare LF at the end, made up for by a space behind nothing", getHead + "Accept:  \r\n\n", 400},
 	{"bare LF hides a header", getHead + "X: a\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
 	{"bare LF without headers", "GET / HTTP/1.0\n\n", 400},
 	{"bare LF in HTTP/1.0", "GET / HTTP/1.0\r\n\n", 400},

@@ -107,7 +107,9 @@ local function plain(n, request, length)
     end
     at = line.value.data + line.value.len + 2
   end
-  return at - first + #request + 4 == length
+  -- The last one must end there too, or its space makes up for a carriage return that the blank line lacks.
+  local last = lines[n - 1].value
+  return last.data[last.len + 1] == 10 and at - first + #request + 4 == length
 end
 
 -- spelled() -> whether every line ends in CRLF, looked up in the head's text. ngx_lua puts a line feed in the place of the first
