@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,13 +43,14 @@ func (p *program) gatewayCommand() *cobra.Command {
 			log := p.logger()
 			registry := prometheus.NewRegistry()
 			cfg.Logger, cfg.Registry = log, registry
+			follow := func(context.Context) error { return nil }
 			if access != "" {
-				log, err := p.openAccessLog(access)
+				to, tend, done, err := p.openAccessLog(access, log)
 				if err != nil {
-					return usage("--access-log: %w", err)
+					return err
 				}
-				defer log.Close()
-				cfg.AccessLog = log
+				defer done()
+				cfg.AccessLog, follow = to, tend
 			}
 			g, err := gateway.New(cfg)
 			if err != nil {
@@ -64,6 +63,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 			log.Info("gateway is up", "listen", ln.Addr().String())
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { return g.Serve(ctx, ln) })
+			group.Go(func() error { return follow(ctx) })
 			group.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
 			return group.Wait()
 		},
@@ -73,21 +73,10 @@ func (p *program) gatewayCommand() *cobra.Command {
 	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
 	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
-	f.StringVar(&access, "access-log", "", `where to write a JSON object for each request, as the nginx edge does; "-" is standard output (default: nowhere)`)
+	f.StringVar(&access, "access-log", "", `where to write a JSON object for each request, as the nginx edge does; "-" is standard output (default: nowhere); SIGUSR1 and SIGHUP open the file anew`)
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
 	f.StringVar(&metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	return c
-}
-
-// openAccessLog opens a file to be written on at its end.
-func (p *program) openAccessLog(path string) (io.WriteCloser, error) {
-	if path == "-" {
-		return struct {
-			io.Writer
-			io.Closer
-		}{p.out, io.NopCloser(nil)}, nil
-	}
-	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
 }
 
 // serveMetrics answers GET /metrics until ctx ends; with an empty address it does nothing.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,19 +142,41 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 		}
 		return err == nil
 	})
-	for range 3 {
+	for i := range 3 {
 		response, err := http.Get("http://" + address + "/")
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
+		if i == 0 {
+			rotate(t, log)
+		}
 	}
 	cancel()
 	if code := <-done; code != exitOK {
 		t.Errorf("the gateway ended with %d", code)
 	}
-	code, out, errText := invoke(t, "policy", "replay", log, "--policy", policy)
+	code, out, errText := invoke(t, "policy", "replay", log+".1", log, "--policy", policy)
 	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") || !strings.Contains(out, "at the time: 2 refused") || !strings.Contains(out, policy+" refuses 2 of 3 requests") {
 		t.Errorf("exit %d, %s, said\n%s", code, errText, out)
 	}
+}
+
+// rotate moves the log of the gateway in this process away when it has a line, and has it opened anew.
+func rotate(t *testing.T, log string) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, "a request is logged", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && len(text) > 0
+	})
+	if err := os.Rename(log, log+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 10*time.Second, "the log is opened anew", func() bool {
+		_, err := os.Stat(log)
+		return err == nil
+	})
 }

@@ -21,7 +21,8 @@ const (
 	fetchTimeout = 20 * time.Second       // a backend takes some two for a million
 	fetchRetry   = 500 * time.Millisecond // after a failure
 	fetchTooMany = 30 * time.Second       // after a list for which there is no room
-	listAge      = 30 * time.Second       // a list that is older is fetched again, and used until the new one is there
+	listAge      = 4 * time.Minute        // a list that is older is fetched again, and used until the new one is there, or until
+	listEnd      = 5 * time.Minute        // it is this old: should a count fall and come to the old number again, it is of another past
 	forgetAfter  = time.Minute            // what is known of a sale of which nothing more is heard
 )
 

@@ -280,6 +280,25 @@ func TestOldListIsRenewedWhileItIsUsed(t *testing.T) {
 	}
 }
 
+// Redis lost who holds, and sold as many again to others, while no list could be fetched: nothing shows that but time.
+func TestOldListIsNotUsedForEver(t *testing.T) {
+	w := newWorld(t)
+	w.holds(1, "ann")
+	w.refused(SoldOut, 7, 1)
+	w.fails()
+	for range int(listEnd / (10 * time.Second)) {
+		w.want("dan", Repeat)
+		w.pass(10 * time.Second)
+		w.refused(SoldOut, 7, 1)
+	}
+	w.want("dan", Pass)
+	w.holds(1, "cid")
+	w.pass(fetchRetry)
+	w.refused(SoldOut, 7, 1)
+	w.want("cid", Pass)
+	w.want("dan", Repeat)
+}
+
 func TestAMillionHolders(t *testing.T) {
 	const n = 1_000_000
 	names := make([]string, n)

@@ -54,7 +54,7 @@ func (s *sale) publish(now int64) (fetch bool) {
 		s.use.Store(nil)
 		return false
 	}
-	if r.Holders > 0 && (s.list == nil || s.list.accepted < r.Holders) {
+	if r.Holders > 0 && (s.list == nil || s.list.accepted < r.Holders || now-s.list.fetched >= listEnd.Milliseconds()) {
 		s.use.Store(nil)
 		return s.begin(now)
 	}

@@ -99,6 +99,8 @@ func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
 		}
 	} else if !ruleName.MatchString(rule.Name) {
 		r.wrong(where.field("name"), `name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`, quote(rule.Name))
+	} else if rule.Name == crowdName {
+		r.wrong(where.field("name"), `name %s is what the edge calls its own bound on requests at once: choose another`, quote(rule.Name))
 	}
 	rule.Key = Key(r.choice(t, where, "key", "", string(ByIP), string(ByToken)))
 	rule.Rate = r.rate(t, where)
@@ -109,6 +111,9 @@ func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
 	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
 	return rule, true
 }
+
+// crowdName stands in logs, metrics and refusals for the bound on a client's requests at once, which is no rule of a policy.
+const crowdName = "concurrency"
 
 func (r *reader) rate(t *lua.LTable, where place) Rate {
 	where2 := where.field("rate")
