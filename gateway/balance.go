@@ -56,9 +56,11 @@ func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
 			tried |= 1 << n
 			start := time.Now()
 			err := x.ask(ctx, u)
-			x.tell(ctx, u, err, time.Since(start))
+			took := time.Since(start)
+			x.tell(ctx, u, err, took)
 			u.leave(err)
 			if err == nil {
+				u.seconds.Observe(took.Seconds())
 				return nil
 			}
 			if last = err; !again(err, x.repeatable) {

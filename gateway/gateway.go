@@ -68,6 +68,7 @@ func New(config Config) (*Gateway, error) {
 	if g.metrics, err = newMetrics(config.Registry); err != nil {
 		errs = append(errs, fmt.Errorf("gateway: metrics: %w", err))
 	}
+	g.metrics.room.Set(float64(g.table.Capacity()))
 	g.crowd = newCrowd(config.PerClient)
 	if g.certificate, err = readCertificate(config.TLSCert, config.TLSKey); err != nil {
 		errs = append(errs, err)
@@ -88,6 +89,7 @@ func New(config Config) (*Gateway, error) {
 			errs = append(errs, err)
 			continue
 		}
+		u.seconds = g.metrics.seconds.WithLabelValues(u.name)
 		g.balancer.upstreams = append(g.balancer.upstreams, u)
 	}
 	p, err := g.readPolicy()

@@ -21,6 +21,8 @@ type metrics struct {
 	reloads      *prometheus.CounterVec // by result: ok, error
 	keyReloads   *prometheus.CounterVec // likewise, of token keys
 	upstream     *prometheus.CounterVec // by upstream and failure: dial, broken, timeout, garbled
+	seconds      *prometheus.HistogramVec
+	room         prometheus.Gauge
 	repeated     *prometheus.CounterVec // by state of the sale: sold_out, scheduled, paused, closed
 	lists        *prometheus.CounterVec // by result: ok, error
 	holders      prometheus.Gauge
@@ -55,6 +57,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		holders:      gauge("holders", "Holders of orders in memory, of all sales, 4 bytes each."),
 		byState:      map[known.State]prometheus.Counter{},
 		upstream:     vector("upstream_failures_total", "Tries at a backend that failed.", "upstream", "failure"),
+		room:         gauge("bucket_capacity", "Live buckets there is room for. With none left, new clients are refused."),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sluice_edge_upstream_seconds", Help: "Time until a backend began to answer.",
+			Buckets: prometheus.DefBuckets}, []string{"upstream"}),
 	}
 	m.crowded = m.requests.WithLabelValues("concurrency", "deny")
 	for class := 1; class <= 5; class++ {
@@ -68,7 +73,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.keyReloads, m.upstream,
-		m.repeated, m.lists, m.holders} {
+		m.repeated, m.lists, m.holders, m.seconds, m.room} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)

@@ -31,6 +31,7 @@ type upstream struct {
 	retryAt  atomic.Int64 // ms; a suspect is left alone until then
 	probing  atomic.Bool  // somebody is finding out whether a suspect is back
 	failures *prometheus.CounterVec
+	seconds  prometheus.Observer // of tries that were answered
 }
 
 // backendConn is a connection to a backend. One request at a time.

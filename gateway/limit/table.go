@@ -39,6 +39,9 @@ func NewTable(capacity int) *Table {
 	return t
 }
 
+// Capacity is how many live buckets there is room for, about.
+func (t *Table) Capacity() int { return t.most * len(t.shards) }
+
 // Take asks every rule about one request at the instant now, and fills verdicts, which must be as long as asks. When no rule refuses, every rule
 // that is not Over takes the request, and the answer is -1. Else nothing is taken from any bucket, and the answer is the first ask that refuses;
 // the verdicts after it are not filled.

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"sluice/gateway"
 	"sluice/internal/testenv"
 	"sluice/internal/token"
@@ -89,6 +92,7 @@ type edge struct {
 	name, address string
 	backend       *backend
 	log           func() string // the access log so far
+	metrics       func() string // as Prometheus gets them
 }
 
 // options are the same for both edges.
@@ -114,7 +118,9 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	b := startBackend(t, answer)
 	e := &edge{name: "nginx", address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), backend: b}
 	said := &bytes.Buffer{}
-	cfg := nginx.Config{Listen: e.address, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, Policy: policy, Workers: 2, Root: "../..",
+	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
+	cfg := nginx.Config{Listen: e.address, Status: status, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, Policy: policy, Workers: 2, Root: "../..",
 		Prefix: filepath.Join(dir, "edge"), Log: said, Grace: 2 * time.Second, ProxyProtocol: o.proxyProtocol, PerClient: o.perClient}
 	e.log = func() string {
 		text, _ := os.ReadFile(filepath.Join(cfg.Prefix, "logs/access.log"))
@@ -144,7 +150,8 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(gateway.Config{Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, PolicySource: []byte(o.policy), AccessLog: file,
+	registry := prometheus.NewRegistry()
+	g, err := gateway.New(gateway.Config{Registry: registry, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, PolicySource: []byte(o.policy), AccessLog: file,
 		ProxyProtocol: o.proxyProtocol, PerClient: o.perClient, DrainTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -164,12 +171,29 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		_ = file.Close()
 	})
 	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b}
+	status := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	t.Cleanup(status.Close)
+	e.metrics = func() string { return page(t, status.URL) }
 	e.log = func() string {
 		text, _ := os.ReadFile(path)
 		return string(text)
 	}
 	e.wait(t, done, o)
 	return e
+}
+
+func page(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, resp.Status, err)
+	}
+	return string(text)
 }
 
 // wait returns when the edge answers. That it accepts connections is no sign: nginx does so while it tests its configuration.

@@ -9,9 +9,9 @@ local counts = {}
 
 local _M = {}
 
--- add(name): one more
-function _M.add(name)
-  counts[name] = (counts[name] or 0) + 1
+-- add(name, n): n more, or one
+function _M.add(name, n)
+  counts[name] = (counts[name] or 0) + (n or 1)
 end
 
 -- flush(zone): hands over what has been counted since

@@ -1,5 +1,6 @@
 -- What an operator may know of the edge, in Prometheus' text format. The names are those of the Go gateway.
 
+local bounds = require("sluice.upstream").BOUNDS
 local holders = require "sluice.known.holders"
 
 local ngx = ngx
@@ -29,6 +30,30 @@ local function repeated(out, counters)
   line(out, "holders", "", holders.total())
 end
 
+-- times(out, names, counters): the histogram of each backend that has answered, and how tries at them failed
+local function times(out, names, counters)
+  head(out, "upstream_seconds", "histogram", "Time until a backend began to answer.")
+  for _, name in ipairs(names) do
+    local backend = name:match("^upstream_ms/(.+)$")
+    if backend then
+      local so_far = 0
+      for i = 1, #bounds + 1 do
+        so_far = so_far + (counters:get(("upstream/%d/%s"):format(i, backend)) or 0)
+        line(out, "upstream_seconds_bucket", ('{upstream="%s",le="%s"}'):format(backend, bounds[i] or "+Inf"), so_far)
+      end
+      out[#out + 1] = ('sluice_edge_upstream_seconds_sum{upstream="%s"} %.3f\n'):format(backend, counters:get(name) / 1000)
+      line(out, "upstream_seconds_count", ('{upstream="%s"}'):format(backend), so_far)
+    end
+  end
+  head(out, "upstream_failures_total", "counter", "Tries at a backend that failed.")
+  for _, name in ipairs(names) do
+    local failure, backend = name:match("^failure/(%a+)/(.+)$")
+    if failure then
+      line(out, "upstream_failures_total", ('{failure="%s",upstream="%s"}'):format(failure, backend), counters:get(name) or 0)
+    end
+  end
+end
+
 -- text(buckets, counters, connections) -> the metrics. buckets, counters: the zones; connections: a number, or nil where nginx does not count them.
 function _M.text(buckets, counters, connections)
   local out, names = {}, counters:get_keys(0)
@@ -42,7 +67,10 @@ function _M.text(buckets, counters, connections)
   end
   head(out, "unauthorized_total", "counter", "Requests refused because their token was missing or no good.")
   line(out, "unauthorized_total", "", counters:get("unauthorized") or 0)
+  head(out, "malformed_total", "counter", "Requests refused because they could not be read, or not in one way only.")
+  line(out, "malformed_total", "", counters:get("malformed") or 0)
   repeated(out, counters)
+  times(out, names, counters)
   head(out, "bucket_memory_bytes", "gauge", "Size of the zone that holds the buckets.")
   line(out, "bucket_memory_bytes", "", buckets:capacity())
   head(out, "bucket_memory_free_bytes", "gauge", "Whole pages of that zone that are free. With none left, new clients are soon refused.")

@@ -1,0 +1,64 @@
+-- How long backends take to begin an answer, and how tries at them fail: for the metrics. In the log phase, when nginx knows.
+
+local add = require("sluice.count").add
+
+local ngx_var = ngx.var
+local find, gmatch = string.find, string.gmatch
+local ipairs, tonumber = ipairs, tonumber
+
+-- Seconds: the upper ends of the histogram's buckets, those of the Go gateway.
+local BOUNDS = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 }
+
+-- names of counters by backend: a few, for nginx knows only those of its configuration
+local names = {}
+
+local _M = { BOUNDS = BOUNDS }
+
+local function names_of(backend)
+  local of = names[backend]
+  if not of then
+    of = { sum = "upstream_ms/" .. backend }
+    for _, failure in ipairs { "dial", "timeout", "broken" } do
+      of[failure] = ("failure/%s/%s"):format(failure, backend)
+    end
+    for i = 1, #BOUNDS + 1 do
+      of[i] = ("upstream/%d/%s"):format(i, backend)
+    end
+    names[backend] = of
+  end
+  return of
+end
+
+-- one(backend, began, status, connected): one try, as nginx writes of it: seconds, or "-" where it never came to that
+local function one(backend, began, status, connected)
+  local of, seconds = names_of(backend), tonumber(began)
+  if seconds then
+    local i = 1
+    while i <= #BOUNDS and seconds > BOUNDS[i] do
+      i = i + 1
+    end
+    add(of[i])
+    add(of.sum, seconds * 1000)
+  elseif status == "504" or status == "502" then -- not 499: the client has left
+    add(connected == "-" and of.dial or status == "504" and of.timeout or of.broken)
+  end
+end
+
+-- note(): call it for a request that went to a backend
+function _M.note()
+  local backends = ngx_var.upstream_addr
+  if not backends or backends == "" then
+    return
+  end
+  local began, status, connected = ngx_var.upstream_header_time, ngx_var.upstream_status, ngx_var.upstream_connect_time
+  if not find(backends, ",", 1, true) then
+    return one(backends, began, status, connected)
+  end
+  local each = "[^, ]+"
+  local next_began, next_status, next_connected = gmatch(began, each), gmatch(status, each), gmatch(connected, each)
+  for backend in gmatch(backends, each) do
+    one(backend, next_began(), next_status(), next_connected())
+  end
+end
+
+return _M
