@@ -119,7 +119,7 @@ type conn struct {
 	fresh    bool   // nothing has been read yet
 	kept     []byte // of the next request, seen by the guard and not yet passed on
 	hurried  bool   // the deadline for this request is set
-	mute     bool   // the client's time is over, and it gets no answer
+	mute     bool   // the client gets no answer: its time is over, or it has left
 
 	readBy, writeBy int64 // the deadlines that are set, in ms of the clock
 	linger          atomic.Bool
@@ -181,14 +181,15 @@ func (c *conn) poisoned(p []byte) (int, error) {
 }
 
 // late is what an error on the connection means. Between requests it just ends the connection, also for want of a PROXY header or of TLS. A client whose
-// time is over within a request is left without an answer: nginx can give none, and the two edges are to be told apart by nothing.
+// time is over within a request, or that leaves it half, gets no answer: nginx can give none, and the two edges are to be told apart by nothing.
 func (c *conn) late(err error) error {
 	if c.guard.idle() {
 		return io.EOF
 	}
+	c.mute = true
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		c.guard.fault, c.sent, c.mute = requestSlow, true, true
+		c.guard.fault, c.sent = requestSlow, true
 	}
 	return err
 }

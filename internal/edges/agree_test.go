@@ -173,8 +173,9 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503", again: true},
 		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n\r\n", codes: "200"},
 		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n\r\n", codes: "200"},
-		{name: "HTTP/1.0 that stays", raw: "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\nConnection: close, keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n", codes: "200 200"},
-		{name: "the last Connection counts", raw: "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n" + request("GET", "/", "Connection: keep-alive", "Connection: xCLOSE", "Connection: te") + request("GET", "/"), codes: "200 200"},
+		{name: "HTTP/1.0 that stays", raw: "GET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: close, keep-alive\r\n\r\n" + request("GET", "/"), codes: "200 200"},
+		{name: "the last Connection counts", raw: request("GET", "/", c.next(), "Connection: close", "Connection: keep-alive") + request("GET", "/", c.next(), "Connection: keep-alive", "Connection: xCLOSE", "Connection: te") +
+			request("GET", "/"), codes: "200 200"},
 		{name: "an empty host", raw: "GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n", codes: "400"},
 		{name: "chunks where nothing has a body", raw: request("POST", "/healthz", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400"},
 		{name: "chunks where there is nothing", raw: request("POST", "/admin", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400"},

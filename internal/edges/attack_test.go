@@ -1,0 +1,198 @@
+package edges
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// smuggledForms end before they say they do for one reader or another. Whoever reads on gets a request out of what was somebody's body.
+var smuggledForms = []string{
+	post("Content-Length: 0", "Transfer-Encoding:chunked") + "0\r\n\r\n",
+	post("Transfer-Encoding: chunked", "Content-Length: 0") + "0\r\n\r\n",
+	post("Transfer-Encoding: chunked", "Content-Length:") + "0\r\n\r\n",
+	post("Content-Length: 5\r\nTransfer-Encoding\t: chunked") + "0\r\n\r\n",
+	post("Content-Length: 5", "Transfer_Encoding: chunked", "Transfer-Encoding: chunked") + "0\r\n\r\n",
+	post("Content-Length: 5", " Transfer-Encoding: chunked") + "0\r\n\r\n",
+	post("X: a\x00\r\nTransfer-Encoding: chunked") + "0\r\n\r\n",
+	post("Transfer-Encoding: chunked;q=1") + "0\r\n\r\n",
+	post("Transfer-Encoding: chunked, identity") + "0\r\n\r\n",
+	post("Transfer-Encoding: ,chunked") + "0\r\n\r\n",
+	post("Transfer-Encoding: \xa0chunked") + "0\r\n\r\n",
+	post("Transfer-Encoding: chunked\xa0") + "0\r\n\r\n",
+	post("Transfer-Encoding: chunked\t") + "0\r\n\r\n",
+	post("Content-Length: 3\x0b") + "abc",
+	post("Content-Length: \xc2\xb3") + "abc",
+	post("Content-Length: 3_0") + "abc",
+	post("Content-Length: 3;4") + "abc",
+	post("Content-Length: 3\r\n\tX: y") + "abc",
+	post("Content-Length : 0", "Content-Length: 3") + "abc",
+	post("Content-Length: 3", "content-length: 03") + "abc",
+	"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
+	"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding:\r\n\r\n0\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: x\r\nHost : y\r\n\r\n",
+	"GET /\r\nHost: x HTTP/1.1\r\n\r\n",
+	"GET / HTTP/1.1\x00\r\nHost: x\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: x@evil\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: x:80:80\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: x, y\r\n\r\n",
+	"GET //evil/x HTTP/1.1\r\nHost: x\r\n\r\n",
+	"GET /\\evil HTTP/1.1\r\nHost: x\r\n\r\n",
+	"GET /v1/sales/1/orders%3f HTTP/1.1\r\nHost: x\r\nX: a\r\n Y: b\r\n\r\n",
+	"GET /%0d%0aX:%20y HTTP/1.1\r\nHost: x\r\n\r\n",
+	"GET /.%2e/admin HTTP/1.1\r\nHost: x\r\n\r\n",
+	"GET /admin/../v1 HTTP/1.1\r\nHost: x\r\n\r\n",
+	"GET /./admin HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+func TestNothingIsSmuggled(t *testing.T) {
+	both := startBoth(t, options{policy: limitless}, play)
+	for _, raw := range smuggledForms {
+		compare(t, both, exchange{name: fmt.Sprintf("%q", raw), raw: raw + smuggled, codes: "400"})
+		compare(t, both, exchange{name: fmt.Sprintf("%q, behind a body", raw), raw: post("Content-Length: 2") + "{}" + raw + smuggled, codes: "202 400"})
+	}
+	for _, e := range both {
+		if got := e.backend.take(); len(got) > 0 {
+			t.Errorf("the backend of %s got %s", e.name, got[0])
+		}
+	}
+}
+
+// Many requests in one go are answered each, in their order; what one of them has for a body is no request.
+func TestPipelinedRequestsAreAnsweredInTheirOrder(t *testing.T) {
+	both := startBoth(t, options{policy: limitless}, play)
+	var raw, codes strings.Builder
+	for i := range 60 {
+		switch i % 4 {
+		case 0:
+			raw.WriteString(request("GET", fmt.Sprintf("/%d", i)))
+			codes.WriteString("200 ")
+		case 1:
+			raw.WriteString(post(fmt.Sprintf("Content-Length: %d", len(smuggled))) + smuggled)
+			codes.WriteString("202 ")
+		case 2:
+			raw.WriteString(request("GET", "/admin"))
+			codes.WriteString("404 ")
+		default:
+			raw.WriteString("\r\n" + request("GET", "/v1/orders/none"))
+			codes.WriteString("404 ")
+		}
+	}
+	raw.WriteString(request("GET", "/last", "Connection: close") + smuggled)
+	compare(t, both, exchange{name: "sixty and one", raw: raw.String(), codes: codes.String() + "200"})
+}
+
+// A thousand hops, in one line or in as many as a head may have, are the peer's word at most.
+func TestAThousandHopsAreNobodysAddress(t *testing.T) {
+	for _, e := range startBoth(t, options{policy: trusting}, play) {
+		for name, chain := range map[string]string{
+			"untrusted": "X-Forwarded-For: " + repeat("1.1.1.1", 1000),
+			"trusted":   "X-Forwarded-For: " + repeat("10.1.1.1", 900),
+			"empty":     "X-Forwarded-For: " + strings.Repeat(",", 8000),
+			"lines":     strings.TrimSuffix(strings.Repeat("X-Forwarded-For: "+repeat("10.1.1.1", 12)+"\r\n", 90), "\r\n"),
+			"zones":     "X-Forwarded-For: 192.0.2.1, fe80::1%" + strings.Repeat("e", 900),
+		} {
+			told(t, e, name, request("GET", "/", "Connection: close", chain), "127.0.0.1")
+		}
+	}
+}
+
+// slowly sends the pieces a while apart, and returns all that came back and how long it took.
+func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard string, took time.Duration) {
+	t.Helper()
+	c, err := net.Dial("tcp", e.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	start := time.Now()
+	_ = c.SetDeadline(start.Add(30 * time.Second))
+	tick := time.NewTicker(apart)
+	defer tick.Stop()
+	go func() {
+		for _, piece := range pieces {
+			if _, err := io.WriteString(c, piece); err != nil {
+				return
+			}
+			<-tick.C
+		}
+	}()
+	got, _ := io.ReadAll(c)
+	return string(got), time.Since(start)
+}
+
+// Whoever takes too long over a head, or stops within a body, is left without a word by both.
+func TestTheSlowAreLeftWithoutAWord(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes the five seconds that a client has")
+	}
+	type result struct {
+		name, heard string
+		took        time.Duration
+	}
+	results := make(chan result)
+	n := 0
+	for _, e := range startBoth(t, options{policy: limitless}, play) {
+		for name, pieces := range map[string][]string{
+			"a head, half":    {"GET / HTTP/1.1\r\nHost: x\r\n"},
+			"a head, trickle": append([]string{"GET / HTTP/1.1\r\nHost: x\r\nA: "}, strings.Split(strings.Repeat("a", 100), "")...),
+			"blank lines":     strings.SplitAfter(strings.Repeat("\r\n", 100), "\n"),
+			"a body, half":    {post("Content-Length: 3") + "a"},
+			"chunks, half":    {post("Transfer-Encoding: chunked") + "3\r\na"},
+		} {
+			n++
+			go func() {
+				heard, took := slowly(t, e, 100*time.Millisecond, pieces...)
+				results <- result{e.name + ": " + name, heard, took}
+			}()
+		}
+	}
+	for range n {
+		r := <-results
+		if r.heard != "" || r.took < 4*time.Second || r.took > 20*time.Second {
+			t.Errorf("%s: heard %q after %v, want nothing, after five seconds", r.name, short(r.heard), r.took)
+		}
+	}
+}
+
+// A client that has sent all it has to say and shuts its side must do no harm: whoever hears an answer hears the whole of it, and nobody hangs.
+func TestHalfClosedConnectionsEnd(t *testing.T) {
+	for _, e := range startBoth(t, options{policy: limitless}, play) {
+		for name, raw := range map[string]string{
+			"a request":   request("GET", "/much"),
+			"a purchase":  post("Content-Length: 2") + "{}",
+			"half a head": "GET / HTTP/1.1\r\nHo",
+			"half a body": post("Content-Length: 3") + "a",
+			"half chunks": post("Transfer-Encoding: chunked") + "3\r\na",
+			"nothing":     "",
+		} {
+			c, err := net.Dial("tcp", e.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_, _ = io.WriteString(c, raw)
+			_ = c.(*net.TCPConn).CloseWrite()
+			got, err := io.ReadAll(c)
+			c.Close()
+			if err != nil && !strings.Contains(err.Error(), "reset") {
+				t.Errorf("%s: %s: %v", e.name, name, err)
+			}
+			if (name == "nothing" || name[:4] == "half") && len(got) > 0 {
+				t.Errorf("%s: %s: %q", e.name, name, got)
+			}
+			// nginx takes such a client for one that has left.
+			if name == "a request" && e.name == "gateway" && len(got) < 200_000 {
+				t.Errorf("%s: %s: %d bytes, want all of the answer", e.name, name, len(got))
+			}
+		}
+		for _, s := range e.backend.take() {
+			if s.method == "POST" && s.body != "{}" {
+				t.Errorf("the backend of %s got %s", e.name, s)
+			}
+		}
+	}
+}
