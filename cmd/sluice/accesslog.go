@@ -44,10 +44,10 @@ func (l *accessFile) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-func (l *accessFile) Close() error {
+func (l *accessFile) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.file.Close()
+	_ = l.file.Close() // O_APPEND: what was written is written
 }
 
 // followSignals opens the log anew on the signals by which nginx is told so, SIGUSR1 and SIGHUP, until ctx ends.
@@ -68,13 +68,13 @@ func (l *accessFile) followSignals(ctx context.Context, log *slog.Logger) error 
 }
 
 // openAccessLog opens what --access-log names: a file, which follow tends to, or "-" for standard output.
-func (p *program) openAccessLog(path string, log *slog.Logger) (to io.Writer, follow func(context.Context) error, done func() error, err error) {
+func (p *program) openAccessLog(path string, log *slog.Logger) (to io.Writer, follow func(context.Context) error, done func(), err error) {
 	if path == "-" {
-		return p.out, func(context.Context) error { return nil }, func() error { return nil }, nil
+		return p.out, func(context.Context) error { return nil }, func() {}, nil
 	}
 	file, err := openAccessFile(path)
 	if err != nil {
 		return nil, nil, nil, usage("--access-log: %w", err)
 	}
-	return file, func(ctx context.Context) error { return file.followSignals(ctx, log) }, file.Close, nil
+	return file, func(ctx context.Context) error { return file.followSignals(ctx, log) }, file.close, nil
 }
