@@ -63,6 +63,9 @@ bench: install-bench ## speed of the whole path, as ratios against named baselin
 bench-edge: install-bench ## speed of both edges: limits and refusals in nginx, the Go gateway next to Caddy and others
 	cd bench && $(GO) run . speed --only limits,gateway
 
+bench-queue: install ## the queue alone next to raw streams, rmq and asynq, with each appendfsync; an idle and a deep queue (ten minutes)
+	cd bench && $(GO) run . queue
+
 memory: install-bench ## Redis bytes per accepted buyer and per queued order, at a million of each
 	cd bench && $(GO) run . memory
 
@@ -74,4 +77,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge bench-queue memory fuzz smoke spike soak

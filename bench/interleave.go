@@ -29,6 +29,8 @@ type contest struct {
 	unit        string // of what a contestant does in a second
 	contestants []contestant
 	ratios      []ratio
+	cost        func() float64 // of one thing in the last run, in microseconds of costOf; nil: not known
+	costOf      string
 }
 
 // result is a ratio as measured.
@@ -46,11 +48,14 @@ type result struct {
 	Goal         float64 `json:"goal,omitempty"`
 	Rounds       int     `json:"rounds"`
 	MissedBy     float64 `json:"missed_by_percent,omitempty"`
+	CostOf       string  `json:"cost_of,omitempty"`
+	OursCost     float64 `json:"ours_cost_us,omitempty"`     // median, of one thing
+	BaselineCost float64 `json:"baseline_cost_us,omitempty"` // median, of one thing
 }
 
 // hold runs one round that does not count and then the given number that do.
 func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
-	measured := map[string][]float64{}
+	measured, costs := map[string][]float64{}, map[string][]float64{}
 	for round := range rounds + 1 {
 		turn := slices.Clone(c.contestants)
 		if round%2 == 1 {
@@ -64,18 +69,25 @@ func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", who.name, err)
 			}
-			label := fmt.Sprintf("round %d", round)
+			label, cost, spent := fmt.Sprintf("round %d", round), 0.0, ""
+			if c.cost != nil {
+				cost = c.cost()
+				spent = fmt.Sprintf("  %.2f us of %s", cost, c.costOf)
+			}
 			if round == 0 {
 				label = "warm-up"
 			} else {
 				measured[who.name] = append(measured[who.name], perSecond)
+				costs[who.name] = append(costs[who.name], cost)
 			}
-			fmt.Fprintf(os.Stderr, "%-9s %-8s %-36s %12s %s/s\n", c.name, label, who.name, number(perSecond), c.unit)
+			fmt.Fprintf(os.Stderr, "%-9s %-8s %-36s %12s %s/s%s\n", c.name, label, who.name, number(perSecond), c.unit, spent)
 		}
 	}
 	var results []result
 	for _, r := range c.ratios {
-		results = append(results, r.of(c.unit, measured[r.ours], measured[r.baseline]))
+		res := r.of(c.unit, measured[r.ours], measured[r.baseline])
+		res.CostOf, res.OursCost, res.BaselineCost = c.costOf, median(costs[r.ours]), median(costs[r.baseline])
+		results = append(results, res)
 	}
 	return results, nil
 }
@@ -122,14 +134,18 @@ func median(of []float64) float64 {
 
 func printTable(w io.Writer, results []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "name\tours\tbaseline\tratio\tspread\ttarget\t")
+	fmt.Fprintln(t, "name\tours\tbaseline\tratio\tspread\ttarget\t\tcost of one\t")
 	for _, r := range results {
 		target := "-"
 		if r.Target > 0 {
 			target = fmt.Sprintf(">= %g", r.Target)
 		}
-		fmt.Fprintf(t, "%s\t%s %s/s\t%s %s/s\t%.2f\t%.2f..%.2f\t%s\t%s\n",
-			r.Name, number(r.Ours), r.Unit, number(r.Baseline), r.Unit, r.Ratio, r.Lowest, r.Highest, target, r.verdict())
+		cost := ""
+		if r.CostOf != "" {
+			cost = fmt.Sprintf("%s: %.2f us and %.2f us", r.CostOf, r.OursCost, r.BaselineCost)
+		}
+		fmt.Fprintf(t, "%s\t%s %s/s\t%s %s/s\t%.2f\t%.2f..%.2f\t%s\t%s\t%s\n",
+			r.Name, number(r.Ours), r.Unit, number(r.Baseline), r.Unit, r.Ratio, r.Lowest, r.Highest, target, r.verdict(), cost)
 	}
 	t.Flush()
 }

@@ -2,6 +2,7 @@
 // of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
 //
 //	go run . speed  [--only purchase,edge,limits,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+//	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . memory [--buyers n] [--json]
 package main
 
@@ -13,12 +14,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
 
 const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+       bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench memory [--buyers n] [--json]
 `
 
@@ -65,6 +66,8 @@ func run(args []string) int {
 	switch args[0] {
 	case "speed":
 		err = speed(ctx, s, args[1:])
+	case "queue":
+		err = queues(ctx, s, args[1:])
 	case "memory":
 		err = memory(ctx, s, args[1:])
 	default:
@@ -139,16 +142,7 @@ func choose(only string) ([]string, error) {
 	for _, c := range contests {
 		all = append(all, c.name)
 	}
-	if only == "" {
-		return all, nil
-	}
-	wanted := strings.Split(only, ",")
-	for _, w := range wanted {
-		if !slices.Contains(all, w) {
-			return nil, usageError(fmt.Sprintf("--only %q: want some of %s", w, strings.Join(all, ",")))
-		}
-	}
-	return wanted, nil
+	return among("--only", only, all)
 }
 
 func errOf(flagErr error) error {

@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/keyspace"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
-	"sluice/backend/sale"
-	"sluice/internal/testenv"
 )
 
 const (
@@ -24,39 +19,28 @@ const (
 	perStream = 100
 )
 
+const (
+	list500    = "list, batches of 500"
+	list100    = "list, batches of 100"
+	rawStreams = "raw streams, COUNT 100"
+)
+
 // drain compares how fast the queue is emptied by workers that do nothing with the messages: the leased list, and raw Redis streams with a consumer
 // group, whose consumers read 100 messages, acknowledge and delete them.
 func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
-	server := testenv.StartRedis(s)
-	client, err := redisconn.Open(server.URL)
+	d, err := newDrains(s, queued)
 	if err != nil {
 		return nil, err
 	}
-	s.Cleanup(func() { _ = client.Close() })
-	messages := make([]string, queued)
-	for i, o := range newOrders(newIDs(), 0, queued) {
-		messages[i] = keyspace.EncodeMessage(o)
-	}
-	d := &drains{client: client, plain: server.Client(), messages: messages}
 	c := contest{
-		name: "queue", unit: "messages",
-		contestants: []contestant{
-			{"list, batches of 500", d.list(perTake)},
-			{"raw streams, COUNT 100", d.stream},
-			{"list, batches of 100", d.list(perStream)},
-		},
+		name: "queue", unit: "messages", cost: d.cost, costOf: "Redis",
+		contestants: []contestant{{list500, d.list(perTake)}, {rawStreams, d.stream}, {list100, d.list(perStream)}},
 		ratios: []ratio{
-			{"queue", "list, batches of 500", "raw streams, COUNT 100", 2, 0},
-			{"queue, batches of 100 on both sides", "list, batches of 100", "raw streams, COUNT 100", 0, 0},
+			{"queue", list500, rawStreams, 2, 0},
+			{"queue, batches of 100 on both sides", list100, rawStreams, 0, 0},
 		},
 	}
 	return c.hold(ctx, cfg.rounds)
-}
-
-type drains struct {
-	client   *redis.Client // as sluice opens it
-	plain    *redis.Client // as the library's defaults have it
-	messages []string
 }
 
 // list empties a queue of one lane.
@@ -67,7 +51,7 @@ func (d *drains) list(batch int) func(context.Context) (float64, error) {
 			return 0, err
 		}
 		q := queue.NewList(d.client, lane, queue.Config{})
-		return d.empty(ctx, func(ctx context.Context, handle func([]sale.Order)) error {
+		return d.empty(ctx, func(ctx context.Context, handle func(n int)) error {
 			for ack := ""; ; {
 				b, lost, err := q.Take(ctx, batch, ack)
 				if err != nil {
@@ -79,7 +63,7 @@ func (d *drains) list(batch int) func(context.Context) (float64, error) {
 				if len(b.Messages) == 0 {
 					return nil
 				}
-				handle(b.Messages)
+				handle(len(b.Messages))
 				ack = b.ID
 			}
 		})
@@ -98,10 +82,9 @@ func (d *drains) stream(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	var consumers atomic.Int64
-	return d.empty(ctx, func(ctx context.Context, handle func([]sale.Order)) error {
+	return d.empty(ctx, func(ctx context.Context, handle func(n int)) error {
 		name := fmt.Sprint("consumer", consumers.Add(1))
 		done := make([]string, 0, perStream)
-		none := make([]sale.Order, perStream)
 		for {
 			got, err := d.plain.XReadGroup(ctx, &redis.XReadGroupArgs{
 				Group: group, Consumer: name, Streams: []string{key, ">"}, Count: perStream, Block: -1,
@@ -116,7 +99,7 @@ func (d *drains) stream(ctx context.Context) (float64, error) {
 			for _, m := range got[0].Messages {
 				done = append(done, m.ID)
 			}
-			handle(none[:len(done)])
+			handle(len(done))
 			if _, err := d.plain.Pipelined(ctx, func(p redis.Pipeliner) error {
 				p.XAck(ctx, key, group, done...)
 				p.XDel(ctx, key, done...)
@@ -126,41 +109,4 @@ func (d *drains) stream(ctx context.Context) (float64, error) {
 			}
 		}
 	})
-}
-
-func (d *drains) fill(ctx context.Context, push func(redis.Pipeliner, string)) error {
-	if err := d.client.FlushAll(ctx).Err(); err != nil {
-		return err
-	}
-	for begin := 0; begin < len(d.messages); begin += 1000 {
-		if _, err := d.plain.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, m := range d.messages[begin:min(begin+1000, len(d.messages))] {
-				push(p, m)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// empty runs the takers until nothing is left, and checks that every message was handled once.
-func (d *drains) empty(ctx context.Context, take func(context.Context, func([]sale.Order)) error) (float64, error) {
-	var handled atomic.Int64
-	var all sync.WaitGroup
-	errs := make([]error, takers)
-	begin := time.Now()
-	for i := range takers {
-		all.Go(func() { errs[i] = take(ctx, func(m []sale.Order) { handled.Add(int64(len(m))) }) })
-	}
-	all.Wait()
-	took := time.Since(begin)
-	if err := errors.Join(errs...); err != nil {
-		return 0, err
-	}
-	if n := handled.Load(); n != int64(len(d.messages)) {
-		return 0, fmt.Errorf("%d messages handled, of %d", n, len(d.messages))
-	}
-	return float64(len(d.messages)) / took.Seconds(), nil
 }

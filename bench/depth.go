@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/queue"
+	redisscript "sluice/lua/redis"
+)
+
+const (
+	shallow = 10 // messages in the shallow queue, and in every batch of both
+	deep    = 1_000_000
+	turns   = 3000 // batches of each queue in a round
+)
+
+// depthResult compares taking a batch and acknowledging the one before it in a queue that holds 10 messages and in one that holds a million.
+type depthResult struct {
+	Batch   int       `json:"batch"`
+	Deep    int       `json:"deep_messages"`
+	Shallow []float64 `json:"shallow_us"`         // median round trip, by round
+	Deeper  []float64 `json:"deep_us"`            // the same
+	Ratio   []float64 `json:"deep_to_shallow"`    // of the round trips
+	RedisS  []float64 `json:"shallow_redis_us"`   // time in Redis by its own count, mean
+	RedisD  []float64 `json:"deep_redis_us"`      // the same
+	RatioR  []float64 `json:"deep_to_shallow_in"` // of the time in Redis
+}
+
+// depth holds both queues in one Redis. They take turns, batch by batch.
+func depth(ctx context.Context, s *stage, rounds int) (depthResult, error) {
+	d, err := newDrains(s, shallow)
+	if err != nil {
+		return depthResult{}, err
+	}
+	q := [2]*deepQueue{newDeepQueue(d, 0), newDeepQueue(d, 1)}
+	if err := q[1].fill(ctx, deep); err != nil {
+		return depthResult{}, err
+	}
+	r := depthResult{Batch: shallow, Deep: deep}
+	for round := range rounds + 1 {
+		trips, inside, err := depthRound(ctx, d.client, q)
+		if err != nil {
+			return depthResult{}, err
+		}
+		fmt.Fprintf(os.Stderr, "%-9s round %d  take+ack of %d: %.1f us with %d in the queue, %.1f us with %s; in Redis %.2f us and %.2f us\n",
+			"depth", round, shallow, trips[0], shallow, trips[1], number(deep), inside[0], inside[1])
+		if round == 0 {
+			continue
+		}
+		r.Shallow, r.Deeper, r.Ratio = append(r.Shallow, trips[0]), append(r.Deeper, trips[1]), append(r.Ratio, trips[1]/trips[0])
+		r.RedisS, r.RedisD, r.RatioR = append(r.RedisS, inside[0]), append(r.RedisD, inside[1]), append(r.RatioR, inside[1]/inside[0])
+	}
+	return r, nil
+}
+
+// depthRound returns, for each queue, the median round trip of a take, and the mean time that Redis says it has spent in it. Redis counts its commands
+// by name only, so that every piece of the shallow queue's work is followed by an equal one of the deep queue's, and the counts are read between them.
+func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (trips, inside [2]float64, err error) {
+	const pieces = 30
+	var each [2][]float64
+	for piece := range pieces {
+		for k := range q {
+			i := (k + piece) % 2
+			if err := client.ConfigResetStat(ctx).Err(); err != nil {
+				return trips, inside, err
+			}
+			for range turns / pieces {
+				took, err := q[i].turn(ctx)
+				if err != nil {
+					return trips, inside, err
+				}
+				each[i] = append(each[i], took.Seconds()*1e6)
+			}
+			spent, err := evalTime(ctx, client)
+			if err != nil {
+				return trips, inside, err
+			}
+			inside[i] += spent / pieces
+		}
+	}
+	for i := range each {
+		slices.Sort(each[i])
+		trips[i] = quantile(each[i], 0.5)
+	}
+	return trips, inside, nil
+}
+
+var evalStat = regexp.MustCompile(`(?m)^cmdstat_evalsha:.*usec_per_call=([0-9.]+)`)
+
+// evalTime is Redis's mean time in a script since its counts were reset, in microseconds. Messages are pushed without a script.
+func evalTime(ctx context.Context, client *redis.Client) (float64, error) {
+	info, err := client.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return 0, err
+	}
+	m := evalStat.FindStringSubmatch(info)
+	if m == nil {
+		return 0, fmt.Errorf("no script was counted:\n%s", info)
+	}
+	return strconv.ParseFloat(m[1], 64)
+}
+
+type deepQueue struct {
+	*drains
+	lane keyspace.Lane
+	list *queue.List
+	ack  string
+}
+
+func newDeepQueue(d *drains, lane keyspace.Lane) *deepQueue {
+	return &deepQueue{drains: d, lane: lane, list: queue.NewList(d.client, lane, queue.Config{})}
+}
+
+func (q *deepQueue) fill(ctx context.Context, n int) error {
+	args := make([]any, 1000)
+	for begin := 0; begin < n; begin += len(args) {
+		for i := range args {
+			args[i] = q.messages[i%len(q.messages)]
+		}
+		if err := q.client.LPush(ctx, q.lane.Ready(), args...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn pushes a batch, so that the queue is as deep as before, and times a take of one. Both queues have their token, or one of them would be woken
+// every time and the other never.
+func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
+	args := make([]any, len(q.messages))
+	for i, m := range q.messages {
+		args[i] = m
+	}
+	if err := q.client.LPush(ctx, q.lane.Ready(), args...).Err(); err != nil {
+		return 0, err
+	}
+	if q.ack == "" {
+		if err := q.client.LPush(ctx, q.lane.Wake(), "1").Err(); err != nil {
+			return 0, err
+		}
+		if err := redisscript.Load("take").Load(ctx, q.client).Err(); err != nil {
+			return 0, err
+		}
+	}
+	begin := time.Now()
+	b, lost, err := q.list.Take(ctx, shallow, q.ack)
+	took := time.Since(begin)
+	if err != nil || lost || len(b.Messages) != shallow {
+		return 0, fmt.Errorf("took %d messages, lost %v: %w", len(b.Messages), lost, err)
+	}
+	q.ack = b.ID
+	return took, nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/redisconn"
+	"sluice/internal/testenv"
+)
+
+// drains holds what all ways to empty a queue share. One of them runs at a time.
+type drains struct {
+	addr     string
+	client   *redis.Client // as sluice opens it
+	plain    *redis.Client // as the library's defaults have it
+	messages []string
+	spent    float64 // microseconds of Redis's processor time for one message of the last run
+}
+
+func newDrains(s *stage, n int, redisArgs ...string) (*drains, error) {
+	server := testenv.StartRedis(s, redisArgs...)
+	client, err := redisconn.Open(server.URL)
+	if err != nil {
+		return nil, err
+	}
+	s.Cleanup(func() { _ = client.Close() })
+	d := &drains{addr: server.Addr, client: client, plain: server.Client(), messages: make([]string, n)}
+	for i, o := range newOrders(newIDs(), 0, n) {
+		d.messages[i] = keyspace.EncodeMessage(o)
+	}
+	return d, nil
+}
+
+func (d *drains) cost() float64 { return d.spent }
+
+// fill empties Redis and pushes all messages, a thousand in a round trip.
+func (d *drains) fill(ctx context.Context, push func(redis.Pipeliner, string)) error {
+	if err := d.client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	for begin := 0; begin < len(d.messages); begin += 1000 {
+		if _, err := d.plain.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, m := range d.messages[begin:min(begin+1000, len(d.messages))] {
+				push(p, m)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure times work, which handles n messages, and takes down what each of them has cost Redis.
+func (d *drains) measure(ctx context.Context, n int, work func() error) (perSecond float64, err error) {
+	before, err := redisCPU(ctx, d.plain)
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	if err := work(); err != nil {
+		return 0, err
+	}
+	took := time.Since(begin)
+	after, err := redisCPU(ctx, d.plain)
+	d.spent = (after - before) * 1e6 / float64(n)
+	return float64(n) / took.Seconds(), err
+}
+
+// empty runs the takers until nothing is left, and checks that every message was handled once.
+func (d *drains) empty(ctx context.Context, take func(context.Context, func(n int)) error) (float64, error) {
+	var handled atomic.Int64
+	return d.measure(ctx, len(d.messages), func() error {
+		var all sync.WaitGroup
+		errs := make([]error, takers)
+		for i := range takers {
+			all.Go(func() { errs[i] = take(ctx, func(n int) { handled.Add(int64(n)) }) })
+		}
+		all.Wait()
+		if n := handled.Load(); errors.Join(errs...) == nil && n != int64(len(d.messages)) {
+			return fmt.Errorf("%d messages handled, of %d", n, len(d.messages))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// redisCPU is the processor time that a Redis has used so far, in seconds.
+func redisCPU(ctx context.Context, client *redis.Client) (float64, error) {
+	info, err := client.InfoMap(ctx, "cpu").Result()
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, field := range []string{"used_cpu_sys", "used_cpu_user"} {
+		v, err := strconv.ParseFloat(info["CPU"][field], 64)
+		if err != nil {
+			return 0, fmt.Errorf("INFO cpu: %s: %w", field, err)
+		}
+		sum += v
+	}
+	return sum, nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/adjust/rmq/v5"
+	"github.com/hibiken/asynq"
+)
+
+// Messages in a full queue of a peer: as many as keep it busy for a second or more.
+const (
+	queuedRMQ   = 20_000
+	queuedAsynq = 8_000
+)
+
+// drainLimit is when a peer that does not finish is given up.
+const drainLimit = time.Minute
+
+// rmqSetting is how many connections share the work, and how many messages each of them fetches ahead of its four consumers of batches of 100.
+type rmqSetting struct {
+	connections int
+	prefetch    int64
+}
+
+func (r rmqSetting) String() string {
+	return fmt.Sprintf("rmq, %d connections, prefetch %d", r.connections, r.prefetch)
+}
+
+var rmqSettings = []rmqSetting{{1, 2000}, {4, 2000}, {8, 200}, {16, 200}, {16, 2000}, {32, 200}}
+
+// rmq empties a queue of adjust/rmq.
+func (d *drains) rmq(c rmqSetting, n int) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) {
+		if err := d.client.FlushAll(ctx).Err(); err != nil {
+			return 0, err
+		}
+		var queues []rmq.Queue
+		for range c.connections {
+			conn, err := rmq.OpenConnectionWithRedisClient("bench", d.plain, nil)
+			if err != nil {
+				return 0, err
+			}
+			q, err := conn.OpenQueue("orders")
+			if err != nil {
+				return 0, err
+			}
+			queues = append(queues, q)
+		}
+		for begin := 0; begin < n; begin += 1000 {
+			if err := queues[0].Publish(d.messages[begin:min(begin+1000, n)]...); err != nil {
+				return 0, err
+			}
+		}
+		defer func() {
+			for _, q := range queues {
+				<-q.StopConsuming()
+			}
+		}()
+		return d.measure(ctx, n, func() error {
+			t := newTally(n)
+			for _, q := range queues {
+				if err := q.StartConsuming(c.prefetch, time.Millisecond); err != nil {
+					return err
+				}
+				for range takers {
+					if _, err := q.AddBatchConsumerFunc("bench", 100, time.Millisecond, func(batch rmq.Deliveries) {
+						if failed := batch.Ack(); len(failed) > 0 {
+							t.fail(fmt.Errorf("ack: %v", failed))
+							return
+						}
+						t.add(len(batch))
+					}); err != nil {
+						return err
+					}
+				}
+			}
+			return t.wait(ctx)
+		})
+	}
+}
+
+// asynqSetting is how many servers share the work, and how many tasks each of them works on at once.
+type asynqSetting struct{ servers, concurrency int }
+
+func (a asynqSetting) String() string {
+	return fmt.Sprintf("asynq, %d servers, concurrency %d", a.servers, a.concurrency)
+}
+
+var asynqSettings = []asynqSetting{{1, 10}, {1, 100}, {4, 10}, {8, 10}, {16, 10}, {32, 10}}
+
+// newAsynq makes a server that looks for tasks again so long after it has found none.
+func newAsynq(addr string, concurrency int, check time.Duration) *asynq.Server {
+	return asynq.NewServer(asynq.RedisClientOpt{Addr: addr, PoolSize: concurrency + 10},
+		asynq.Config{Concurrency: concurrency, TaskCheckInterval: check, LogLevel: asynq.FatalLevel})
+}
+
+// asynq empties a queue of hibiken/asynq.
+func (d *drains) asynq(c asynqSetting, n int) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) {
+		if err := d.client.FlushAll(ctx).Err(); err != nil {
+			return 0, err
+		}
+		if err := enqueue(d.addr, d.messages[:n]); err != nil {
+			return 0, err
+		}
+		t := newTally(n)
+		handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { t.add(1); return nil })
+		var servers []*asynq.Server
+		for range c.servers {
+			servers = append(servers, newAsynq(d.addr, c.concurrency, time.Millisecond))
+		}
+		defer func() {
+			var all sync.WaitGroup
+			for _, server := range servers {
+				all.Go(server.Shutdown)
+			}
+			all.Wait()
+		}()
+		return d.measure(ctx, n, func() error {
+			for _, server := range servers {
+				if err := server.Start(handler); err != nil {
+					return err
+				}
+			}
+			return t.wait(ctx)
+		})
+	}
+}
+
+// enqueue hands all messages to asynq, eight at a time.
+func enqueue(addr string, messages []string) error {
+	const hands = 8
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
+	defer client.Close()
+	var all sync.WaitGroup
+	errs := make([]error, hands)
+	for h := range hands {
+		all.Go(func() {
+			for i := h; i < len(messages) && errs[h] == nil; i += hands {
+				_, errs[h] = client.Enqueue(asynq.NewTask("order", []byte(messages[i])))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// fastest runs every setting once and names the one that drains most.
+func fastest[S fmt.Stringer](ctx context.Context, settings []S, run func(S) func(context.Context) (float64, error)) (best S, err error) {
+	most := 0.0
+	for _, c := range settings {
+		perSecond, err := run(c)(ctx)
+		if err != nil {
+			return best, fmt.Errorf("%s: %w", c, err)
+		}
+		fmt.Fprintf(os.Stderr, "%-9s %-8s %-36s %12s messages/s\n", "settings", "", c, number(perSecond))
+		if perSecond > most {
+			most, best = perSecond, c
+		}
+	}
+	return best, nil
+}
+
+// tally counts what was handled until all of it was. It is safe for concurrent use.
+type tally struct {
+	left atomic.Int64
+	done chan struct{}
+	err  chan error
+}
+
+func newTally(n int) *tally {
+	t := &tally{done: make(chan struct{}), err: make(chan error, 1)}
+	t.left.Store(int64(n))
+	return t
+}
+
+func (t *tally) add(n int) {
+	if t.left.Add(-int64(n)) == 0 {
+		close(t.done)
+	}
+}
+
+func (t *tally) fail(err error) {
+	select {
+	case t.err <- err:
+	default:
+	}
+}
+
+// wait returns when everything is handled, or with what went wrong.
+func (t *tally) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	select {
+	case <-t.done:
+		return nil
+	case err := <-t.err:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%d messages are left: %w", t.left.Load(), ctx.Err())
+	}
+}

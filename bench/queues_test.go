@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAmongNamesWhatIsUnknown(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	for given, want := range map[string][]string{"": all, "b": {"b"}, "c,a": {"c", "a"}} {
+		if got, err := among("--only", given, all); err != nil || !slices.Equal(got, want) {
+			t.Errorf("among %q: %v, %v", given, got, err)
+		}
+	}
+	var wrong usageError
+	if _, err := among("--only", "a,d", all); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "a,b,c") {
+		t.Errorf("an unknown part: %v", err)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var hundred []float64
+	for i := range 100 {
+		hundred = append(hundred, float64(i+1))
+	}
+	if p50, p99, all := quantile(hundred, 0.5), quantile(hundred, 0.99), quantile(hundred, 1); p50 != 51 || p99 != 100 || all != 100 {
+		t.Errorf("p50 %v, p99 %v, last %v", p50, p99, all)
+	}
+	if got := quantile([]float64{7}, 0.99); got != 7 {
+		t.Errorf("of one: %v", got)
+	}
+}
+
+func TestRowsVerdictNeedsBothQuantiles(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		p50, p99 []float64
+		want     string
+	}{
+		{oursName, nil, nil, ""},
+		{"raw streams", []float64{0.1}, []float64{0.1}, "for orientation"},
+		{asynqAsItIs, []float64{0.1, 0.1, 9}, []float64{0.2, 0.1, 0.2}, "reached"},
+		{asynqAsItIs, []float64{0.1}, []float64{0.21}, "missed"},
+		{asynqAsItIs, []float64{0.3}, []float64{0.1}, "missed"},
+	} {
+		r := rowsResult{Name: c.name, Share50: c.p50, Share99: c.p99}
+		if got := r.verdict(); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s, %v and %v: %q", c.name, c.p50, c.p99, got)
+		}
+	}
+}
