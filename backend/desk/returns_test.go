@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -299,4 +300,54 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 	if err != nil || len(rest) != 1 || rest[0].CancelledBy != "hold" || rest[0].Returning {
 		t.Fatalf("%+v, %v", rest, err)
 	}
+}
+
+// A payment and an operator's cancel come at the same instant: one of them wins, the other is told so, and unit and money go one way each.
+func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
+	const rounds = 30
+	w := newWorld(t)
+	plain := New(w.store, w.stock, []Lane{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	var names []string
+	for i := range rounds {
+		names = append(names, fmt.Sprint("buyer ", i))
+	}
+	rows := w.sellHeld("s", rounds, names...)
+	left, sold, refunds := int64(0), int64(rounds), 0
+	for i, o := range rows {
+		var wg sync.WaitGroup
+		var settled order.Settlement
+		var cancelErr error
+		start := make(chan struct{})
+		wg.Go(func() {
+			<-start
+			var err error
+			if settled, _, err = w.store.Pay(w.ctx, ordertest.Payment(o, "ref")); err != nil {
+				t.Errorf("pay: %v", err)
+			}
+		})
+		wg.Go(func() {
+			<-start
+			_, cancelErr = plain.CancelOrder(w.ctx, "eve", o.ID, "wrong size")
+		})
+		close(start)
+		wg.Wait()
+		got, err := w.store.Order(w.ctx, o.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case got.Status == sale.StatusPaid && settled == order.SettledPaid && errors.Is(cancelErr, sale.ErrConflict):
+		case got.Status == sale.StatusCancelled && settled == order.SettledCancelled && cancelErr == nil:
+			left, sold, refunds = left+1, sold-1, refunds+1
+		default:
+			t.Fatalf("order %d is %s; the payment was told %s, the operator %v", i, got.Status, settled, cancelErr)
+		}
+		w.wantBooks("s", left, sold)
+	}
+	w.wantBalanced("s")
+	open, err := w.store.Callbacks(w.ctx, order.CallbackQuery{OpenRefunds: true, Limit: rounds})
+	if err != nil || len(open) != refunds {
+		t.Errorf("%d refunds for %d payments that came too late, %v", len(open), refunds, err)
+	}
+	t.Logf("%d payments won, %d cancels", rounds-refunds, refunds)
 }

@@ -39,5 +39,13 @@ func unavailable(err error) bool {
 			return true
 		}
 	}
-	return redis.HasErrorPrefix(err, "BUSY") || redis.HasErrorPrefix(err, "HELD") || redis.HasErrorPrefix(err, "MISCONF")
+	for _, prefix := range []string{
+		"BUSY", "HELD", "MISCONF",
+		"UNBLOCKED", // whoever waited on a master that has become a replica
+	} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
 }

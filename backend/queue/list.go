@@ -24,7 +24,7 @@ type List struct {
 	cfg    Config
 
 	push, take, ack, release, extend, bury       *redis.Script
-	expired, reclaim, promote                    *redis.Script
+	expired, rewind, reclaim, promote            *redis.Script
 	deadRetry, deadBeginCancel, deadFinishCancel *redis.Script
 }
 
@@ -34,7 +34,7 @@ func NewList(client redis.UniversalClient, lane keyspace.Lane, cfg Config) *List
 	return &List{
 		client: client, lane: lane, cfg: cfg.withDefaults(),
 		push: load("push"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend"), bury: load("bury"),
-		expired: load("expired"), reclaim: load("reclaim"), promote: load("promote"),
+		expired: load("expired"), rewind: load("rewind"), reclaim: load("reclaim"), promote: load("promote"),
 		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
 	}
 }

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,6 +132,36 @@ func TestDropRawRemovesRubbishOnly(t *testing.T) {
 			t.Errorf("drop %s again: %v", d.Key, err)
 		}
 	}
+}
+
+// Ten megabytes that are no message: they are kept as they are, and the orders around them flow.
+func TestHugeTextIsBuriedWithItsBytes(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, e engine) {
+		lane := keyspace.Lane(0)
+		l := queue.NewList(e.client, lane, queue.Config{CallTimeout: time.Minute})
+		huge := strings.Repeat("\xfe12 \x00", 10<<20/5)
+		first, last := message(1), message(2)
+		if err := l.Push(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.client.LPush(t.Context(), lane.Ready(), huge).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Push(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		b := take(t, l, 10, "")
+		if !slices.Equal(b.Messages, []queue.Message{first, last}) {
+			t.Errorf("took %d messages beside it", len(b.Messages))
+		}
+		page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})
+		if err != nil || len(page) != 1 || string(page[0].Raw) != huge {
+			t.Fatalf("%d letters, %v", len(page), err)
+		}
+		if err := l.DropRaw(t.Context(), page[0].Key); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestUnreadableLetterIsStillSeen(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,6 +72,26 @@ func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 	}
 }
 
+// A master that becomes a replica sends away who waits on it; that is a failover, and no fault of the call.
+func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
+	server := testenv.StartRedis(t)
+	admin := server.Client()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	defer client.Close()
+	l := queue.NewList(client, 0, queue.Config{})
+	waited := make(chan error, 1)
+	go func() { _, err := l.Wait(t.Context(), time.Minute); waited <- err }()
+	testenv.Eventually(t, 10*time.Second, "somebody waits", func() bool {
+		return strings.Contains(admin.Info(t.Context(), "clients").Val(), "blocked_clients:1")
+	})
+	if err := admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("wait: %v", err)
+	}
+}
+
 func TestWaitMayOutlastTheClientsReadTimeout(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: testenv.StartRedis(t).Addr, ReadTimeout: 500 * time.Millisecond, MaxRetries: -1})
 	defer client.Close()
@@ -107,7 +128,16 @@ func TestFullRedisStillDrains(t *testing.T) {
 			if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 				t.Fatal(err)
 			}
+			if name == "take" { // and what is no message is buried
+				client.ConfigSet(t.Context(), "maxmemory", "0")
+				client.ZRem(t.Context(), lane.Delayed(), keyspace.EncodeMessage(message(60)))
+				client.RPush(t.Context(), lane.Ready(), "rubbish")
+				client.ConfigSet(t.Context(), "maxmemory", "1")
+			}
 			err := operations(l, "held")[name](t)
+			if n := client.HLen(t.Context(), lane.DeadLetters()).Val(); name == "take" && n != 3 {
+				t.Errorf("%d dead letters, want the rubbish beside the two from before", n)
+			}
 			if refused := errors.Is(err, sale.ErrUnavailable); refused != (name == "push") || err != nil && !refused {
 				t.Errorf("with a full memory: %v", err)
 			}

@@ -7,11 +7,17 @@ import (
 // Reclaim takes back at most limit leases that have run out, and answers how many it did. Their messages go to the front of the
 // queue with one more crash counted, or die of it. Delayed messages whose time has come (at most MaxBatch of them) become
 // ready as well. Any number of callers may do this at once.
+//
+// Redis's clock may be wrong and be set right. Set ahead, leases run out early, which costs a crash each and nothing else. Set back, they would last for as long as
+// the clock was wrong: those that lie further ahead than twice the longest there is are counted from now.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	if err := l.promoteDue(ctx); err != nil {
 		return 0, wrap("promote", err)
 	}
-	ids, err := l.expiredLeases(ctx, limit)
+	ids, ahead, err := l.expiredLeases(ctx, limit)
+	if err == nil && ahead {
+		err = l.rewindClock(ctx)
+	}
 	if err != nil {
 		return 0, wrap("reclaim", err)
 	}
@@ -34,10 +40,31 @@ func (l *List) promoteDue(ctx context.Context) error {
 	return l.promote.Run(ctx, l.client, []string{l.lane.Delayed(), l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}, MaxBatch).Err()
 }
 
-func (l *List) expiredLeases(ctx context.Context, limit int) ([]string, error) {
+// tooFar bounds how far ahead a deadline and a due time can lie, in ms: twice what this process would set, so that one whose leases
+// are somewhat longer keeps them.
+func (l *List) tooFar() (lease, delay int64) {
+	return 2 * l.cfg.Lease.Milliseconds(), 2 * l.cfg.BackoffCap.Milliseconds()
+}
+
+// expiredLeases also tells whether the clock was set back.
+func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahead bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.expired.Run(ctx, l.client, []string{l.lane.Leases()}, max(limit, 1)).StringSlice()
+	lease, delay := l.tooFar()
+	answer, err := l.expired.Run(ctx, l.client, []string{l.lane.Leases(), l.lane.Delayed()}, max(limit, 1), lease, delay).StringSlice()
+	if err != nil {
+		return nil, false, err
+	}
+	last := len(answer) - 1
+	return answer[:last], answer[last] == "ahead", nil
+}
+
+func (l *List) rewindClock(ctx context.Context) error {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	lease, delay := l.tooFar()
+	return l.rewind.Run(ctx, l.client, []string{l.lane.Leases(), l.lane.Delayed(), l.lane.Epoch()},
+		lease, delay, l.cfg.Lease.Milliseconds(), l.cfg.BackoffCap.Milliseconds(), MaxBatch).Err()
 }
 
 // reclaimOne answers how many messages came back, or -1 when the lease has not run out after all.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/keyspace"
@@ -38,10 +39,35 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 	}
 }
 
+// engine is one kind of Redis.
+type engine struct {
+	client *redis.Client
+	dump   func() map[string]string // everything it holds
+}
+
+// onEachRedis runs a test on a real Redis and on the embedded one, with a client that waits for as long as a busy machine takes.
+func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
+	connect := func(t *testing.T, addr string) *redis.Client {
+		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	t.Run("redis", func(t *testing.T) {
+		client := connect(t, testenv.StartRedis(t).Addr)
+		test(t, engine{client, func() map[string]string { return dump(t, client) }})
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		m := miniredis.RunT(t)
+		test(t, engine{connect(t, m.Addr()), func() map[string]string { return map[string]string{"all": m.Dump()} }})
+	})
+}
+
 // TestScriptsThatFailChangeNothing gives one key after the other a wrong type: a script that has begun to write when it finds
 // out would lose messages, because Redis does not roll back.
-func TestScriptsThatFailChangeNothing(t *testing.T) {
-	client := testenv.StartRedis(t).Client()
+func TestScriptsThatFailChangeNothing(t *testing.T) { onEachRedis(t, scriptsThatFail) }
+
+func scriptsThatFail(t *testing.T, e engine) {
+	client := e.client
 	ctx := t.Context()
 	lane := keyspace.Lane(7)
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
@@ -63,14 +89,15 @@ func TestScriptsThatFailChangeNothing(t *testing.T) {
 				if name == "die" {
 					client.RPop(ctx, lane.Batch("held"))
 				}
-				client.ZAdd(ctx, lane.Delayed(), redis.Z{Score: 1e15, Member: keyspace.EncodeMessage(message(60))})
+				soon := float64(time.Now().Add(time.Minute).UnixMilli())
+				client.ZAdd(ctx, lane.Delayed(), redis.Z{Score: soon, Member: keyspace.EncodeMessage(message(60))})
 			case "promote":
 				client.Del(ctx, lane.Leases())
 			}
 			if err := client.Set(ctx, key, "of another type", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			before := dump(t, client)
+			before := e.dump()
 			err := operations(l, "held")[name](t)
 			if err == nil {
 				continue // it does not look at this key
@@ -79,7 +106,7 @@ func TestScriptsThatFailChangeNothing(t *testing.T) {
 			if errors.Is(err, sale.ErrUnavailable) {
 				t.Errorf("%s with a wrong %s: a retry will not help, yet the error is %v", name, key, err)
 			}
-			if after := dump(t, client); !maps.Equal(before, after) {
+			if after := e.dump(); !maps.Equal(before, after) {
 				t.Errorf("%s with a wrong %s failed half way: %v", name, key, err)
 			}
 		}
@@ -87,6 +114,28 @@ func TestScriptsThatFailChangeNothing(t *testing.T) {
 	if failed < 40 {
 		t.Errorf("only %d calls failed: the test no longer tests anything", failed)
 	}
+}
+
+// TestForgottenScriptsAreSentAgain: an operator's SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
+func TestForgottenScriptsAreSentAgain(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, e engine) {
+		lane := keyspace.Lane(7)
+		l := queue.NewList(e.client, lane, queue.Config{MaxCrashes: 1})
+		for name := range operations(nil, "") {
+			e.client.FlushAll(t.Context())
+			prepare(t, e.client, l, lane)
+			if err := e.client.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			before := e.dump()
+			if err := operations(l, "held")[name](t); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if maps.Equal(before, e.dump()) {
+				t.Errorf("%s changed nothing", name)
+			}
+		}
+	})
 }
 
 // prepare fills every key of a lane: a lease that has run out, a delayed message that is due, ready ones, dead ones.
@@ -128,7 +177,7 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 // TestScriptsDeclareEveryKey reads the scripts: the first argument of every command must be a name that comes from KEYS.
 func TestScriptsDeclareEveryKey(t *testing.T) {
 	scripts := []string{
-		"push", "take", "ack", "release", "extend", "expired", "reclaim", "promote", "bury",
+		"push", "take", "ack", "release", "extend", "expired", "rewind", "reclaim", "promote", "bury",
 		"dead_retry", "dead_begin_cancel", "dead_finish_cancel",
 	}
 	call := regexp.MustCompile(`redis\.call\('(\w+)'(?:, ([\w.\[\]]+))?`)

@@ -99,14 +99,20 @@ func newWorlds(t *testing.T) func() world {
 		n++
 		w := world{T: t, client: client, lane: keyspace.Lane(n), store: store, saleID: fmt.Sprintf("drop-%d", n)}
 		w.list = queue.NewList(client, w.lane, queue.Config{Lease: time.Hour, MaxCrashes: 3})
-		_, err := store.CreateSale(t.Context(), sale.Sale{
-			ID: w.saleID, Title: "A drop", Price: sale.Price{Amount: 100, Currency: "EUR"}, Stock: 1000, PerBuyer: 1,
-			OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.create()
 		return w
+	}
+}
+
+// create makes the sale in the world's store.
+func (w world) create() {
+	w.Helper()
+	_, err := w.store.CreateSale(w.Context(), sale.Sale{
+		ID: w.saleID, Title: "A drop", Price: sale.Price{Amount: 100, Currency: "EUR"}, Stock: 1000, PerBuyer: 1,
+		OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
+	})
+	if err != nil {
+		w.Fatal(err)
 	}
 }
 

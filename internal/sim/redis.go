@@ -23,7 +23,7 @@ import (
 // scripts are the names of all scripts that the simulated processes run.
 var scripts = []string{
 	"ack", "admit", "adopt", "bury", "dead_begin_cancel", "dead_finish_cancel", "dead_retry", "expired", "extend", "give_back", "load", "promote",
-	"push", "reclaim", "release", "renew", "snapshot", "sync", "take", "view",
+	"push", "reclaim", "release", "renew", "rewind", "snapshot", "sync", "take", "view",
 }
 
 // openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their names.

@@ -9,7 +9,7 @@
 --      4 crashes   hash  order id -> leases that ran out
 --      5 delayed   zset  messages by due time, ms
 --      6 dead      zset  dead order ids by time of death, ms
---      7 letters   hash  order id -> why it died, JSON
+--      7 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
 --      8 epoch     hash  rebuilding: the lane is held
 -- ARGV 1 batch id
 --      2 failures after which a message dies
@@ -40,6 +40,23 @@ for i = 5, #ARGV, 4 do
   failure[ARGV[i]] = { permanent = ARGV[i + 1] == '1', jitter = tonumber(ARGV[i + 2]) / 1000000, reason = ARGV[i + 3] }
 end
 
+-- Letters go by order id. Should two orders bear one id, the second is kept beside the first, and never over it.
+local function who(message)
+  local head, buyer = string.match(message, '^(%d+ %S+ %d+) %d+ (.*)$')
+  return head and head .. ' ' .. buyer
+end
+local held = {}
+local function letter_key(order, message)
+  local other = held[order]
+  if other == nil then
+    local text = redis.call('HGET', letters, order)
+    local readable, letter = pcall(cjson.decode, text or '{}')
+    other = text and (readable and type(letter) == 'table' and type(letter.message) == 'string' and who(letter.message) or '') or who(message)
+    held[order] = other
+  end
+  return other == who(message) and order or 'raw:' .. redis.sha1hex(message)
+end
+
 local done, delays, deaths = {}, {}, {}
 if #ARGV > 4 or troubled > 0 then
   for _, message in ipairs(redis.call('LRANGE', batch, 0, -1)) do
@@ -52,7 +69,7 @@ if #ARGV > 4 or troubled > 0 then
       local _, count = string.gsub(history, '\n', '')
       if f.permanent or count >= max_attempts then
         deaths[#deaths + 1] = {
-          order = order,
+          order = letter_key(order, message),
           letter = cjson.encode({
             state = 'dead', message = message, reason = f.reason, history = history,
             crashes = redis.call('HGET', crashes, order) or '0', died = string.format('%d', now),

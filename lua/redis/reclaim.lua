@@ -10,7 +10,7 @@
 --      5 attempts  hash  order id -> failures
 --      6 crashes   hash  order id -> leases that ran out
 --      7 dead      zset  dead order ids by time of death, ms
---      8 letters   hash  order id -> why it died, JSON
+--      8 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
 --      9 epoch     hash  rebuilding: the lane is held
 -- ARGV 1 batch id
 --      2 crashes from which on a message travels alone
@@ -42,7 +42,11 @@ for i = #messages, 1, -1 do
   orders[#orders + 1] = string.match(messages[i], '^(%d+) ')
 end
 
-local letter
+local function who(message)
+  local head, buyer = string.match(message, '^(%d+ %S+ %d+) %d+ (.*)$')
+  return head and head .. ' ' .. buyer
+end
+local letter, key
 if #messages == 1 and #orders == 1 then
   local count = tonumber(redis.call('HGET', crashes, orders[1]) or '') or 0
   if count >= max_crashes then
@@ -51,14 +55,18 @@ if #messages == 1 and #orders == 1 then
       history = redis.call('HGET', attempts, orders[1]) or '', crashes = string.format('%d', count + 1),
       died = string.format('%d', now),
     })
+    local text = redis.call('HGET', letters, orders[1]) -- see ack.lua: two orders of one id
+    local readable, other = pcall(cjson.decode, text or '{}')
+    local same = not text or readable and type(other) == 'table' and type(other.message) == 'string' and who(other.message) == who(messages[1])
+    key = same and orders[1] or 'raw:' .. redis.sha1hex(messages[1])
   end
 end
 
 redis.call('ZREM', leases, id)
 redis.call('DEL', batch)
 if letter then
-  redis.call('ZADD', dead, now, orders[1])
-  redis.call('HSET', letters, orders[1], letter)
+  redis.call('ZADD', dead, now, key)
+  redis.call('HSET', letters, key, letter)
   redis.call('HDEL', attempts, orders[1])
   redis.call('HDEL', crashes, orders[1])
   return 1

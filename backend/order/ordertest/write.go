@@ -133,6 +133,12 @@ func writeForeignOrderID(t *testing.T, e *env) {
 		theirs := mine
 		change(&theirs)
 		e.wantRejected(t, "an id that is taken", theirs)
+		e.wantRejected(t, "an id that is taken, in a batch with its owner", Order("s", "dan"), mine, theirs)
+		want := mine
+		want.Status = sale.StatusCreated
+		if got, err := e.Order(e.ctx, mine.ID); err != nil || got != want {
+			t.Fatalf("the row is %+v now, %v; want %+v", got, err, want)
+		}
 	}
 	two := Order("s", "cid")
 	twin := two

@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,7 @@ var failureTests = []test{
 		h.ack(b.ID, queue.Failure{ID: order(2).ID, Reason: "not in this batch", Permanent: true})
 		h.takeExactly(1, order(2))
 	}},
+	{"OrdersOfOneIDAreAllKept", ordersOfOneID},
 	{"ReasonIsOneShortLine", func(t *testing.T, f Factory) {
 		h := open(t, f, queue.Config{})
 		h.push(orders(1, 2)...)
@@ -137,5 +139,48 @@ func delay(h h, n int) {
 		h.push(order(i))
 		h.ack(h.take(1, "").ID, failures("no", order(i))...)
 		h.Advance(time.Second)
+	}
+}
+
+// Order ids are unique. Should they not be, every order that dies is kept, whether by failing or by crashing, at once or one after the other.
+func ordersOfOneID(t *testing.T, f Factory) {
+	h := open(t, f, queue.Config{MaxCrashes: 1})
+	named := func(buyer string) queue.Message {
+		m := order(1)
+		m.Buyer = buyer
+		return m
+	}
+	all := []queue.Message{named("ann"), named("bob"), named("cid"), named("dan")}
+	h.push(all[:2]...)
+	b := h.take(2, "")
+	h.ack(b.ID, queue.Failure{ID: order(1).ID, Reason: "belongs to another order", Permanent: true})
+	h.push(all[2])
+	b = h.take(1, "")
+	h.ack(b.ID, queue.Failure{ID: order(1).ID, Reason: "belongs to another order", Permanent: true})
+	h.push(all[3])
+	for range 2 {
+		h.takeExactly(1, all[3])
+		h.Advance(lease)
+		h.reclaim(1)
+	}
+	again := all[0] // the same order once more, with the serial that a rebuild gave it
+	again.Serial = 77
+	h.push(again)
+	b = h.take(1, "")
+	h.ack(b.ID, queue.Failure{ID: order(1).ID, Reason: "belongs to another order", Permanent: true})
+
+	page, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{})
+	if err != nil || len(page) != len(all) {
+		t.Fatalf("%d letters of %d orders: %+v, %v", len(page), len(all), page, err)
+	}
+	for _, m := range all {
+		if !slices.ContainsFunc(page, func(d queue.DeadLetter) bool {
+			return d.Message.Buyer == m.Buyer && d.Message.ID == m.ID && d.Reason != ""
+		}) {
+			t.Errorf("the order of %s is lost: %+v", m.Buyer, page)
+		}
+	}
+	if d := h.dead(order(1)); d.Message.Buyer != "ann" {
+		t.Errorf("under the id there is now the letter of %s", d.Message.Buyer)
 	}
 }

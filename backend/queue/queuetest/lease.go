@@ -3,6 +3,7 @@ package queuetest
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"sluice/backend/queue"
@@ -160,18 +161,22 @@ func rubbish(t *testing.T, f Factory) {
 	if h.PushRaw == nil {
 		return // the driver holds typed messages only
 	}
-	texts := []string{"", "hello", "\xff\x00\n", "12 drop", "-7 drop 1 1 bob", "99999999999999999999 drop 1 1 bob", "hello"}
-	for _, text := range texts[:4] {
+	texts := []string{
+		"", "hello", "\xff\x00\n", "12 drop", `{"id": 12, "sale"`, `{"v":2,"id":"12","sale":"drop"}`, "v2 12 drop 1 1 bob", "null",
+		"-7 drop 1 1 bob", "99999999999999999999 drop 1 1 bob", "12 drop 1 x bob", "12 drop 0 1 bob", "12 drop 1 1 ", strings.Repeat("\xfe12 ", 25_000), "hello",
+	}
+	const alone = 8
+	for _, text := range texts[:alone] {
 		h.PushRaw(text)
 	}
 	h.takeExactly(2) // nothing but rubbish, however often it looks
-	h.wantStats(queue.Stats{Dead: 4})
+	h.wantStats(queue.Stats{Dead: alone})
 	h.push(order(1))
-	for _, text := range texts[4:] {
+	for _, text := range texts[alone:] {
 		h.PushRaw(text)
 	}
 	h.push(order(2))
-	b := h.takeExactly(10, orders(1, 2)...)
+	b := h.takeExactly(20, orders(1, 2)...)
 	if held := h.Batch(b.ID); len(held) != 2 {
 		t.Fatalf("the batch holds %q", held)
 	}
@@ -186,11 +191,11 @@ func rubbish(t *testing.T, f Factory) {
 	}
 	for _, d := range page {
 		if !want[string(d.Raw)] || d.Reason == "" || d.DiedAt.IsZero() {
-			t.Errorf("unexpected letter %+v", d)
+			t.Errorf("unexpected letter %s of %d bytes, %q, %s", d.Key, len(d.Raw), d.Reason, d.DiedAt)
 		}
 		delete(want, string(d.Raw))
 	}
 	if len(want) > 0 {
-		t.Errorf("these texts are lost: %q", slices.Collect(maps.Keys(want)))
+		t.Errorf("%d texts are lost, one of them %.40q", len(want), slices.Collect(maps.Keys(want))[0])
 	}
 }

@@ -175,4 +175,42 @@ var reclaimTests = []test{
 			t.Errorf("a letter that does not exist: %v", err)
 		}
 	}},
+	{"ClockSetAheadCostsACrashAndNothingElse", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{})
+		h.push(orders(1, 2)...)
+		owner := h.take(2, "")
+		h.Advance(lease + time.Hour) // its worker is alive
+		h.reclaim(1)
+		h.takeExactly(2, orders(1, 2)...)
+		if lost, err := h.Queue.Extend(t.Context(), owner.ID); err != nil || !lost {
+			t.Errorf("the owner from before: lost=%v, %v", lost, err)
+		}
+		h.wantStats(queue.Stats{Leased: 2, Leases: 1})
+	}},
+	{"ClockSetBackHoldsNobodyUpForLong", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{Lease: time.Minute, BackoffBase: time.Minute, BackoffCap: time.Minute})
+		h.push(orders(1, 4)...)
+		h.take(2, "") // crashes
+		b := h.takeExactly(2, orders(3, 4)...)
+		h.ack(b.ID, failures("no", order(3))...)
+		h.Advance(-time.Hour)
+		h.reclaim(0) // somebody looks
+		h.Advance(59 * time.Second)
+		h.reclaim(0)
+		h.wantStats(queue.Stats{Delayed: 1, Leased: 2, Leases: 1})
+		h.Advance(time.Second)
+		h.reclaim(1)
+		h.takeExactly(9, append(orders(1, 2), order(3))...)
+	}},
+	{"ClockSetBackALittleTouchesNothing", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{Lease: time.Minute, BackoffBase: time.Minute, BackoffCap: time.Minute})
+		h.push(order(1))
+		h.take(1, "")
+		h.Advance(-30 * time.Second)
+		h.reclaim(0)
+		h.Advance(89 * time.Second)
+		h.reclaim(0)
+		h.Advance(2 * time.Second)
+		h.reclaim(1)
+	}},
 }

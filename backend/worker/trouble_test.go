@@ -1,0 +1,255 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	orderstore "sluice/backend/order"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/backend/worker"
+	"sluice/internal/testenv"
+)
+
+// run starts a worker over the world's queue and a store, and returns what it counts. It is stopped when the test ends, or earlier.
+func (w world) run(store worker.Store) (m *trouble, stop func()) {
+	w.Helper()
+	m = &trouble{}
+	cfg := config(m)
+	cfg.Concurrency = 2
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = worker.New(w.list, store, cfg).Run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	w.Cleanup(stop)
+	return m, stop
+}
+
+// trouble counts what goes wrong with the queue.
+type trouble struct{ calls, lost atomic.Int64 }
+
+func (*trouble) BatchWritten(int, time.Duration) {}
+func (m *trouble) LeaseLost()                    { m.lost.Add(1) }
+func (m *trouble) Failed(kind string) {
+	if kind == worker.KindQueue {
+		m.calls.Add(1)
+	}
+}
+
+func (w world) awaitRows(n int64) {
+	w.Helper()
+	testenv.Eventually(w, 60*time.Second, fmt.Sprint(n, " rows and an empty queue"), func() bool {
+		s, err := w.list.Stats(w.Context())
+		return err == nil && w.sold() == n && s == queue.Stats{}
+	})
+}
+
+// pushGood puts good orders on the queue.
+func (w world) pushGood(from, to int) {
+	w.Helper()
+	for i := from; i <= to; i++ {
+		o := order(i)
+		o.SaleID = w.saleID
+		if err := w.list.Push(w.Context(), o); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// Somebody has written over the queue's key. The worker waits until it is put right, and then goes on.
+func TestWorkerOutlivesAKeyOfTheWrongType(t *testing.T) {
+	w := newWorlds(t)()
+	w.client.Set(t.Context(), w.lane.Ready(), "not a list", 0)
+	m, _ := w.run(w.store)
+	testenv.Eventually(t, 20*time.Second, "the worker has failed a few times", func() bool { return m.calls.Load() >= 3 })
+	w.client.Del(t.Context(), w.lane.Ready())
+	w.pushGood(1, 20)
+	w.awaitRows(20)
+}
+
+// gate is a store that stops at its nth write until it is opened.
+type gate struct {
+	worker.Store
+	nth    int64
+	writes atomic.Int64
+	at     chan struct{} // closed when a write stands before the gate
+	open   chan struct{}
+}
+
+func newGate(store worker.Store, nth int64) *gate {
+	return &gate{Store: store, nth: nth, at: make(chan struct{}), open: make(chan struct{})}
+}
+
+func (g *gate) Write(ctx context.Context, orders []sale.Order) error {
+	if n := g.writes.Add(1); n >= g.nth {
+		if n == g.nth {
+			close(g.at)
+		}
+		select {
+		case <-g.open:
+		case <-ctx.Done():
+		}
+	}
+	return g.Store.Write(ctx, orders)
+}
+
+// The master fails over to its replica while batches are leased, and comes back as a replica that only reads; later it is the master again, with what it
+// has had from the other. Nothing is lost, nothing dies, and no attempt is counted.
+func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
+	const n = 100
+	w := newWorlds(t)()
+	addr := w.client.Options().Addr
+	host, port, _ := strings.Cut(addr, ":")
+	other := testenv.StartRedis(t, "--replicaof", host, port).Client()
+	w.pushGood(1, n)
+	g := newGate(w.store, 3)
+	m, _ := w.run(g)
+	<-g.at
+	testenv.Eventually(t, 30*time.Second, "the replica has everything", func() bool {
+		got, err := w.client.Wait(t.Context(), 1, time.Second).Result()
+		return err == nil && got == 1
+	})
+	do := func(c *redis.Client, args ...any) {
+		t.Helper()
+		if err := c.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(other, "REPLICAOF", "NO", "ONE")
+	otherHost, otherPort, _ := strings.Cut(other.Options().Addr, ":")
+	do(w.client, "REPLICAOF", otherHost, otherPort)
+	close(g.open)
+	testenv.Eventually(t, 30*time.Second, "the worker is refused", func() bool { return m.calls.Load() >= 3 })
+	testenv.Eventually(t, 30*time.Second, "the old master is a replica", func() bool {
+		return strings.Contains(w.client.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	if sold := w.sold(); sold >= n {
+		t.Fatalf("all %d orders are rows already: the failover came too late to test anything", sold)
+	}
+	do(w.client, "REPLICAOF", "NO", "ONE")
+	w.awaitRows(n)
+	for _, key := range []string{w.lane.Attempts(), w.lane.Crashes(), w.lane.DeadLetters()} {
+		if held := w.client.HGetAll(t.Context(), key).Val(); len(held) > 0 {
+			t.Errorf("%s holds %v", key, held)
+		}
+	}
+}
+
+// extended is a queue that tells of every lease that was extended.
+type extended struct {
+	*queue.List
+	each func()
+}
+
+func (e extended) Extend(ctx context.Context, id string) (bool, error) {
+	lost, err := e.List.Extend(ctx, id)
+	if err == nil && !lost {
+		e.each()
+	}
+	return lost, err
+}
+
+// A batch takes eight times as long as its lease. Redis's clock moves only when the lease has been extended, so that no slow machine can lose it.
+func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
+	const lease, times = 300 * time.Millisecond, 8
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	now := time.Now()
+	m.SetTime(now)
+	list := queue.NewList(client, 0, queue.Config{Lease: lease})
+	if err := list.Push(t.Context(), orders(3)...); err != nil {
+		t.Fatal(err)
+	}
+	renewals := make(chan struct{}, 1)
+	var count, writes atomic.Int64
+	q := extended{list, func() {
+		now = now.Add(lease - time.Millisecond)
+		m.SetTime(now)
+		if n, err := list.Reclaim(t.Context(), 10); n != 0 || err != nil {
+			t.Errorf("after %d renewals a watcher took %d leases, %v", count.Load(), n, err)
+		}
+		if count.Add(1) == times {
+			close(renewals)
+		}
+	}}
+	counts := &trouble{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = worker.New(q, storeFunc(func(ctx context.Context, _ []sale.Order) error {
+			writes.Add(1)
+			select {
+			case <-renewals:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}), config(counts)).Run(ctx)
+	}()
+	testenv.Eventually(t, 30*time.Second, "the batch is written and acknowledged", func() bool {
+		s, err := list.Stats(t.Context())
+		return err == nil && writes.Load() > 0 && s == queue.Stats{}
+	})
+	cancel()
+	<-done
+	if writes.Load() != 1 || counts.lost.Load() != 0 || count.Load() < times {
+		t.Errorf("%d writes, %d lost leases, %d renewals", writes.Load(), counts.lost.Load(), count.Load())
+	}
+}
+
+// The id of an order that is a row comes again with another buyer. The row stays as it is, the newcomer is a dead letter that says why, and its neighbours become rows.
+func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
+	for name, databaseURL := range map[string]string{
+		"sqlite": "sqlite://" + filepath.Join(t.TempDir(), "orders.db"), "postgres": testenv.SharedPostgres(t).URL,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorlds(t)()
+			store, err := orderstore.Open(t.Context(), databaseURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = store.Close() })
+			w.store = store
+			w.create()
+			mine := order(1)
+			mine.SaleID = w.saleID
+			if err := store.Write(t.Context(), []sale.Order{mine}); err != nil {
+				t.Fatal(err)
+			}
+			theirs := mine
+			theirs.Buyer, theirs.Serial = "eve", 99
+			if err := w.list.Push(t.Context(), theirs); err != nil {
+				t.Fatal(err)
+			}
+			w.pushGood(2, 5)
+			_, stop := w.run(store)
+			testenv.Eventually(t, 30*time.Second, "all is settled", func() bool {
+				s, err := w.list.Stats(t.Context())
+				return err == nil && s.Ready+s.Delayed+s.Leased == 0 && s.Dead == 1 && w.sold() == 5
+			})
+			stop()
+			letter, err := w.list.DeadLetter(t.Context(), mine.ID)
+			if err != nil || letter.Message.Buyer != "eve" || !strings.Contains(letter.Reason, "belongs to ") {
+				t.Errorf("the letter is %+v, %v", letter, err)
+			}
+			if got, err := store.Order(t.Context(), mine.ID); err != nil || got.Buyer != mine.Buyer || got.Serial != mine.Serial {
+				t.Errorf("the row is %+v, %v", got, err)
+			}
+			if _, err := store.Order(t.Context(), order(5).ID); errors.Is(err, sale.ErrNotFound) {
+				t.Errorf("a neighbour is missing: %v", err)
+			}
+		})
+	}
+}
