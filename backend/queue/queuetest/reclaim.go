@@ -188,29 +188,35 @@ var reclaimTests = []test{
 		h.wantStats(queue.Stats{Leased: 2, Leases: 1})
 	}},
 	{"ClockSetBackHoldsNobodyUpForLong", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{Lease: time.Minute, BackoffBase: time.Minute, BackoffCap: time.Minute})
-		h.push(orders(1, 4)...)
+		h := open(t, f, queue.Config{BackoffBase: lease, BackoffCap: lease})
+		h.push(orders(1, 5)...)
 		h.take(2, "") // crashes
 		b := h.takeExactly(2, orders(3, 4)...)
 		h.ack(b.ID, failures("no", order(3))...)
-		h.Advance(-time.Hour)
-		h.reclaim(0) // somebody looks
-		h.Advance(59 * time.Second)
+		h.Advance(-9 * lease)
+		h.takeExactly(1, order(5)) // crashes too
+		h.Advance(lease / 2)
+		h.reclaim(0) // somebody looks: what was leased before counts from now, what was leased after keeps its time
+		h.Advance(lease/2 - 5*time.Minute)
 		h.reclaim(0)
-		h.wantStats(queue.Stats{Delayed: 1, Leased: 2, Leases: 1})
-		h.Advance(time.Second)
+		h.Advance(5 * time.Minute)
 		h.reclaim(1)
-		h.takeExactly(9, append(orders(1, 2), order(3))...)
+		h.wantStats(queue.Stats{Ready: 1, Delayed: 1, Leased: 2, Leases: 1})
+		h.Advance(lease/2 - 5*time.Minute)
+		h.reclaim(0)
+		h.Advance(5 * time.Minute)
+		h.reclaim(1)
+		h.wantStats(queue.Stats{Ready: 4})
 	}},
 	{"ClockSetBackALittleTouchesNothing", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{Lease: time.Minute, BackoffBase: time.Minute, BackoffCap: time.Minute})
+		h := open(t, f, queue.Config{})
 		h.push(order(1))
 		h.take(1, "")
-		h.Advance(-30 * time.Second)
+		h.Advance(-lease / 2)
 		h.reclaim(0)
-		h.Advance(89 * time.Second)
+		h.Advance(lease*3/2 - 5*time.Minute)
 		h.reclaim(0)
-		h.Advance(2 * time.Second)
+		h.Advance(5 * time.Minute)
 		h.reclaim(1)
 	}},
 }
