@@ -31,6 +31,8 @@ type deskWorld struct {
 	stats  queue.Stats
 	second queue.Stats // of another lane
 
+	settled []desk.Settled
+
 	rows      []order.Row
 	callbacks []order.Callback
 }
@@ -94,6 +96,9 @@ func (d *deskWorld) Cancel(_ context.Context, actor string, id sale.OrderID, rea
 		o.Status = sale.StatusCreated
 	}
 	return desk.Cancelled{Order: o, WasRow: d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+}
+func (d *deskWorld) Settle(_ context.Context, actor string, s desk.Settlement) ([]desk.Settled, string, error) {
+	return d.settled, d.next, d.ask("%s settles %+v", actor, s)
 }
 func (d *deskWorld) Order(_ context.Context, id sale.OrderID) (desk.OrderView, error) {
 	return d.order(id), d.ask("order %s", id)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
+	"sluice/backend/desk"
 	"sluice/backend/sale"
 )
 
@@ -91,6 +92,8 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodGet, "/admin/v1/rebuild", o.showRebuild)
 	o.handle(fiber.MethodGet, "/admin/v1/queue", o.queue)
 	o.handle(fiber.MethodGet, "/admin/v1/dead", o.listDead)
+	o.handle(fiber.MethodPost, "/admin/v1/dead/retry", o.settleDead(desk.RetryDead))
+	o.handle(fiber.MethodPost, "/admin/v1/dead/cancel", o.settleDead(desk.CancelDead))
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
 	a.finish()

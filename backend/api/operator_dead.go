@@ -8,6 +8,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -18,6 +20,7 @@ type deadBody struct {
 	OrderID    string        `json:"order_id,omitempty"`
 	SaleID     string        `json:"sale_id,omitempty"`
 	Buyer      string        `json:"buyer,omitempty"`
+	Message    string        `json:"message,omitempty"` // as it travels: order id, sale, place of the buyer, serial, buyer
 	Raw        string        `json:"raw,omitempty"`
 	Reason     string        `json:"reason"`
 	Attempts   int           `json:"attempts"` // the length of history
@@ -25,6 +28,7 @@ type deadBody struct {
 	Crashes    int           `json:"crashes"`
 	DiedAt     time.Time     `json:"died_at"`
 	Cancelling bool          `json:"cancelling"`
+	Units      int           `json:"units"`    // of the stock that it still holds
 	Unbacked   bool          `json:"unbacked"` // it holds no unit: Redis had lost the order, and its unit was sold again
 }
 
@@ -40,6 +44,10 @@ func deadJSON(d queue.DeadLetter) deadBody {
 	}
 	if d.Message.ID != 0 {
 		b.OrderID, b.SaleID, b.Buyer = d.Message.ID.String(), d.Message.SaleID, d.Message.Buyer
+		b.Message = keyspace.EncodeMessage(d.Message)
+		if !d.Unbacked {
+			b.Units = 1
+		}
 	}
 	for i, a := range d.History {
 		b.History[i] = attemptBody{a.At.UTC(), a.Reason}
@@ -77,15 +85,11 @@ func (o *operator) retryDead(ctx context.Context, c *fiber.Ctx, actor string) er
 	if err != nil {
 		return err
 	}
-	body, err := readBody(c)
+	reason, err := remark(c, "reason")
 	if err != nil {
 		return err
 	}
-	body.unknown()
-	if err := body.err(); err != nil {
-		return err
-	}
-	if err := o.cfg.Desk.Retry(ctx, actor, id); err != nil {
+	if err := o.cfg.Desk.Retry(order.WithReason(ctx, reason), actor, id); err != nil {
 		return err
 	}
 	return sendJSON(c, fiber.StatusOK, settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)})
@@ -103,17 +107,12 @@ type settledBody struct {
 const maxReason = 200
 
 func (o *operator) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) error {
-	body, err := readBody(c)
+	reason, err := remark(c, "reason")
 	if err != nil {
 		return err
 	}
-	reason := body.remark("reason")
-	body.unknown()
-	if err := body.err(); err != nil {
-		return err
-	}
 	if key, ok := rawKey(c.Params("order")); ok {
-		if err := o.cfg.Desk.Drop(ctx, actor, key); err != nil {
+		if err := o.cfg.Desk.Drop(order.WithReason(ctx, reason), actor, key); err != nil {
 			return err
 		}
 		return sendJSON(c, fiber.StatusOK, settledBody{Key: key, Status: "dropped"})

@@ -182,8 +182,8 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 	d.next = "0~17-raw:ab12"
 	a := d.serve(t).operate("GET", "/admin/v1/dead", "")
 	id := orderID(5).String()
-	want := `{"dead":[{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","reason":"rejected","attempts":1,"history":[{"at":"2026-11-27T10:00:09.005Z","reason":"deadlock"}],"crashes":2,"died_at":"2026-11-27T10:00:09.005Z","cancelling":true,"unbacked":false},` +
-		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"unbacked":false}],"next":"0~17-raw:ab12"}` + "\n"
+	want := `{"dead":[{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","message":"` + id + ` drop 1 5 ann","reason":"rejected","attempts":1,"history":[{"at":"2026-11-27T10:00:09.005Z","reason":"deadlock"}],"crashes":2,"died_at":"2026-11-27T10:00:09.005Z","cancelling":true,"units":1,"unbacked":false},` +
+		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"units":0,"unbacked":false}],"next":"0~17-raw:ab12"}` + "\n"
 	if a.body != want {
 		t.Errorf("%s\nwant %s", a.body, want)
 	}

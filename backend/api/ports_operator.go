@@ -35,6 +35,7 @@ type DeadDesk interface {
 	Retry(ctx context.Context, actor string, id sale.OrderID) error
 	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (desk.Cancelled, error)
 	Drop(ctx context.Context, actor, key string) error
+	Settle(ctx context.Context, actor string, s desk.Settlement) (done []desk.Settled, next string, err error)
 }
 
 // OrderDesk shows and cancels orders that are rows, and keeps the book of payments.

@@ -161,6 +161,16 @@ func (o *object) integer(name string) (n int64, ok bool) {
 	return n, err == nil
 }
 
+// flag takes true or false; an absent one is false.
+func (o *object) flag(name string) bool {
+	v, present := o.take(name)
+	yes, ok := v.(bool)
+	if present && !ok {
+		o.mistake(name, "must be true or false")
+	}
+	return yes
+}
+
 // Times outside these years are taken for mistakes: order ids begin at sale.Epoch, and RFC 3339 ends with 9999.
 var latest = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 

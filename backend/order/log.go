@@ -70,7 +70,7 @@ type LogEntry struct {
 // what an operator does elsewhere.
 func (s *Store) Record(ctx context.Context, action, target, detail string) error {
 	err := s.change(ctx, func(ctx context.Context, db conn) error {
-		return record(ctx, db, actorOf(ctx), action, target, detail)
+		return record(ctx, db, actorOf(ctx), action, target, detail+because(ctx))
 	})
 	if err != nil {
 		return fmt.Errorf("order: record %s: %w", action, err)

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +21,7 @@ type deadJSON struct {
 	Crashes    int       `json:"crashes"`
 	DiedAt     time.Time `json:"died_at"`
 	Cancelling bool      `json:"cancelling"`
+	Units      int       `json:"units"`
 }
 
 func (p *program) deadCommand() *cobra.Command {
@@ -30,7 +29,7 @@ func (p *program) deadCommand() *cobra.Command {
 		Use:   "dead",
 		Short: "Look at orders that failed too often; retry or cancel them",
 		Long: `A dead order was accepted, could not be written, and still holds its unit. Retry puts it back on the queue; cancel gives the
-unit back to the sale and frees the buyer.`,
+unit back to the sale and frees the buyer. Both name single orders, or many by a filter; who did it and why is kept.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
@@ -39,87 +38,187 @@ unit back to the sale and frees the buyer.`,
 }
 
 func (o *operator) deadList() *cobra.Command {
-	var saleID, after string
-	var limit int
+	var page pageFlags
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List dead orders, the oldest first",
+		Short: "List dead orders, the oldest first; --json shows the history and the message of each",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
-			if saleID != "" {
-				q.Set("sale", saleID)
-			}
-			if after != "" {
-				q.Set("after", after)
-			}
-			var page json.RawMessage
-			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/dead?"+q.Encode(), nil, &page); err != nil {
-				return err
-			}
 			var answer struct {
 				Dead []deadJSON `json:"dead"`
 				Next string     `json:"next"`
 			}
-			if err := json.Unmarshal(page, &answer); err != nil {
+			raw, err := o.get(cmd.Context(), "/admin/v1/dead?"+page.query(), &answer)
+			if err != nil {
 				return err
 			}
-			return o.show(page, func(w io.Writer) {
-				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tREASON")
-				for _, d := range answer.Dead {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.Key, d.SaleID, d.Buyer, d.DiedAt.UTC().Format(time.RFC3339), d.Attempts, d.Crashes, d.Reason)
-				}
-				t.Flush()
-				if answer.Next != "" {
-					fmt.Fprintf(w, "more: --after %s\n", answer.Next)
-				}
+			return o.show(raw, func(w io.Writer) {
+				table(w, "ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(t io.Writer) {
+					for _, d := range answer.Dead {
+						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", d.Key, d.SaleID, d.Buyer, stamp(&d.DiedAt), d.Attempts, d.Crashes, d.Units, d.why())
+					}
+				})
+				more(w, answer.Next)
 			})
 		},
 	}
-	c.Flags().StringVar(&saleID, "sale", "", "only of this sale")
-	c.Flags().StringVar(&after, "after", "", "where the page before ended")
-	c.Flags().IntVar(&limit, "limit", 100, "how many at most")
+	page.add(c)
 	return c
+}
+
+func (d deadJSON) why() string {
+	if d.Cancelling {
+		return d.Reason + " (somebody has begun to cancel it: cancel finishes it)"
+	}
+	return d.Reason
+}
+
+// deadFilter names many dead orders.
+type deadFilter struct {
+	Sale       string     `json:"sale,omitempty"`
+	Because    string     `json:"because,omitempty"`
+	DiedAfter  *time.Time `json:"died_after,omitempty"`
+	DiedBefore *time.Time `json:"died_before,omitempty"`
+	All        bool       `json:"all,omitempty"`
+	DryRun     bool       `json:"dry_run,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+	After      string     `json:"after,omitempty"`
+
+	after, before string // as the flags give them
+}
+
+func (f *deadFilter) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.Reason, "reason", "", "why you do it; it is kept in the desk log")
+	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
+	flags.StringVar(&f.Because, "because", "", "all that died for a reason with this text in it")
+	flags.StringVar(&f.after, "died-after", "", "all that died since: RFC 3339, or how long ago, such as 2h")
+	flags.StringVar(&f.before, "died-before", "", "all that died before: RFC 3339, or how long ago (default: now)")
+	flags.BoolVar(&f.All, "all", false, "all there are")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "only tell which they are")
+}
+
+// read makes times of the flags.
+func (f *deadFilter) read(now time.Time) error {
+	var bad mistakes
+	for _, when := range []struct {
+		flag, text string
+		to         **time.Time
+	}{{"died-after", f.after, &f.DiedAfter}, {"died-before", f.before, &f.DiedBefore}} {
+		if when.text == "" {
+			continue
+		}
+		text := when.text
+		if _, err := time.ParseDuration(text); err == nil {
+			text = "-" + text
+		}
+		at, err := parseWhen(text, now)
+		if err != nil {
+			bad.add("--%s: %v", when.flag, err)
+		}
+		*when.to = &at
+	}
+	return bad.err()
+}
+
+func (f *deadFilter) names() bool {
+	return f.All || f.Sale != "" || f.Because != "" || f.DiedAfter != nil || f.DiedBefore != nil
 }
 
 func (o *operator) deadRetry() *cobra.Command {
-	return &cobra.Command{
-		Use:   "retry ORDER...",
+	return o.deadSettle(&cobra.Command{
+		Use:   "retry [ORDER... | --sale S | --because TEXT | --all]",
 		Short: "Put dead orders back on the queue",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, id := range args {
-				if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/dead/"+url.PathEscape(id)+"/retry", struct{}{}, nil); err != nil {
-					return fmt.Errorf("%s: %w", id, err)
-				}
-				if !o.json {
-					fmt.Fprintf(o.p.out, "%s is back on the queue\n", id)
-				}
-			}
-			return nil
-		},
-	}
+		Example: `  sluice dead retry 923417600000000123
+  sluice dead retry --because deadlock --dry-run       which orders those are
+  sluice dead retry --because deadlock --reason "the database is mended"`,
+	}, "retry", "is back on the queue")
 }
 
 func (o *operator) deadCancel() *cobra.Command {
-	var reason string
-	c := &cobra.Command{
-		Use:     "cancel ORDER...",
-		Short:   "Cancel dead orders: the unit goes back on sale and the buyer is free",
-		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, id := range args {
-				if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/dead/"+url.PathEscape(id)+"/cancel", map[string]string{"reason": reason}, nil); err != nil {
-					return fmt.Errorf("%s: %w", id, err)
-				}
-				if !o.json {
-					fmt.Fprintf(o.p.out, "%s is cancelled\n", id)
-				}
-			}
-			return nil
-		},
+	return o.deadSettle(&cobra.Command{
+		Use:   "cancel [ORDER... | --sale S | --because TEXT | --all]",
+		Short: "Cancel dead orders: the unit goes back on sale and the buyer is free",
+		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
+  sluice dead cancel --sale shoe --died-after 2h --reason "test orders"`,
+	}, "cancel", "is cancelled")
+}
+
+func (o *operator) deadSettle(c *cobra.Command, verb, done string) *cobra.Command {
+	var f deadFilter
+	f.add(c)
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := f.read(time.Now()); err != nil {
+			return err
+		}
+		switch {
+		case f.names() == (len(args) > 0):
+			return usage("name single orders, or say which with --sale, --because, --died-after, --died-before or --all")
+		case len(args) > 0 && f.DryRun:
+			return usage("--dry-run goes with a filter")
+		case len(args) == 0:
+			return o.settleMany(cmd.Context(), verb, f)
+		}
+		return o.each(args, func(id string) (string, error) {
+			path := "/admin/v1/dead/" + url.PathEscape(id) + "/" + verb
+			return done, o.call(cmd.Context(), http.MethodPost, path, map[string]string{"reason": f.Reason}, nil)
+		})
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why; it is kept with the order")
 	return c
+}
+
+type settledPage struct {
+	DryRun bool `json:"dry_run"`
+	Done   int  `json:"done"`
+	Failed int  `json:"failed"`
+	Orders []struct {
+		OrderID string `json:"order_id"`
+		SaleID  string `json:"sale_id"`
+		Buyer   string `json:"buyer"`
+		Because string `json:"because"`
+		Status  string `json:"status"`
+		Error   string `json:"error,omitempty"`
+	} `json:"orders"`
+	Next string `json:"next,omitempty"`
+}
+
+// settleMany settles page after page. What dies again meanwhile is left alone, or a retry would go round for ever.
+func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) error {
+	if f.DiedBefore == nil {
+		now := time.Now().UTC()
+		f.DiedBefore = &now
+	}
+	all := settledPage{DryRun: f.DryRun}
+	var stopped error
+	for {
+		var page settledPage
+		if stopped = o.call(ctx, http.MethodPost, "/admin/v1/dead/"+verb, f, &page); stopped != nil {
+			break
+		}
+		all.Done, all.Failed, all.Orders = all.Done+page.Done, all.Failed+page.Failed, append(all.Orders, page.Orders...)
+		if f.After = page.Next; f.After == "" {
+			break
+		}
+	}
+	err := o.show(all, func(w io.Writer) {
+		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tDIED BECAUSE\t", func(t io.Writer) {
+			for _, d := range all.Orders {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.Status, d.Because, d.Error)
+			}
+		})
+		if f.DryRun {
+			fmt.Fprintf(w, "%d orders; without --dry-run: %s\n", all.Done, verb)
+		} else {
+			fmt.Fprintf(w, "%d settled, %d not\n", all.Done, all.Failed)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case stopped != nil:
+		return fmt.Errorf("stopped, and may be repeated: %w", stopped)
+	case all.Failed > 0:
+		return fmt.Errorf("%d orders could not be settled", all.Failed)
+	}
+	return nil
 }

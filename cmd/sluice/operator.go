@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -135,6 +136,36 @@ func refusal(status int, body []byte) error {
 		return usage("%s", text)
 	}
 	return errors.New(text)
+}
+
+// get asks for an answer that is shown as it came, and decodes it into out as well.
+func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawMessage, err error) {
+	if err := o.call(ctx, http.MethodGet, path, nil, &raw); err != nil {
+		return nil, err
+	}
+	return raw, json.Unmarshal(raw, out)
+}
+
+// each does the same with several things, one after the other, and says what became of each. It ends with the first that fails.
+func (o *operator) each(names []string, do func(name string) (became string, err error)) error {
+	for _, name := range names {
+		became, err := do(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if !o.json {
+			fmt.Fprintf(o.p.out, "%s %s\n", name, became)
+		}
+	}
+	return nil
+}
+
+// table prints rows whose cells have tabs between them.
+func table(w io.Writer, head string, rows func(t io.Writer)) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, head)
+	rows(t)
+	t.Flush()
 }
 
 // show prints v as JSON with --json, else as people read it.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,24 +72,20 @@ func (o *operator) orderList() *cobra.Command {
 		Short:   "List orders, the oldest first",
 		Example: `  sluice order list --sale shoe --status cancelled`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var raw json.RawMessage
-			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/orders?"+page.query("status", status), nil, &raw); err != nil {
-				return err
-			}
 			var answer struct {
 				Orders []rowJSON `json:"orders"`
 				Next   string    `json:"next"`
 			}
-			if err := json.Unmarshal(raw, &answer); err != nil {
+			raw, err := o.get(cmd.Context(), "/admin/v1/orders?"+page.query("status", status), &answer)
+			if err != nil {
 				return err
 			}
 			return o.show(raw, func(w io.Writer) {
-				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED")
-				for _, r := range answer.Orders {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.OrderID, r.SaleID, r.Buyer, r.Status, stamp(&r.CreatedAt), stamp(r.PayBy), r.why())
-				}
-				t.Flush()
+				table(w, "ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED", func(t io.Writer) {
+					for _, r := range answer.Orders {
+						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.OrderID, r.SaleID, r.Buyer, r.Status, stamp(&r.CreatedAt), stamp(r.PayBy), r.why())
+					}
+				})
 				more(w, answer.Next)
 			})
 		},
@@ -132,12 +127,9 @@ func (o *operator) orderShow() *cobra.Command {
 		Short: "Show one order and what the payment provider said of it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var raw json.RawMessage
-			if err := o.call(cmd.Context(), http.MethodGet, orderPath(args[0]), nil, &raw); err != nil {
-				return err
-			}
 			var r rowJSON
-			if err := json.Unmarshal(raw, &r); err != nil {
+			raw, err := o.get(cmd.Context(), orderPath(args[0]), &r)
+			if err != nil {
 				return err
 			}
 			return o.show(raw, func(w io.Writer) { printOrder(w, r) })
@@ -170,20 +162,14 @@ func (o *operator) orderCancel() *cobra.Command {
 		Example: `  sluice order cancel 923417600000000123 --reason "asked for it"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, id := range args {
+			return o.each(args, func(id string) (string, error) {
 				var r rowJSON
-				if err := o.call(cmd.Context(), http.MethodPost, orderPath(id)+"/cancel", map[string]string{"reason": reason}, &r); err != nil {
-					return fmt.Errorf("%s: %w", id, err)
+				err := o.call(cmd.Context(), http.MethodPost, orderPath(id)+"/cancel", map[string]string{"reason": reason}, &r)
+				if r.Returning {
+					return "is cancelled; its unit goes back on sale as soon as Redis answers", err
 				}
-				switch {
-				case o.json:
-				case r.Returning:
-					fmt.Fprintf(o.p.out, "%s is cancelled; its unit goes back on sale as soon as Redis answers\n", id)
-				default:
-					fmt.Fprintf(o.p.out, "%s is cancelled\n", id)
-				}
-			}
-			return nil
+				return "is cancelled", err
+			})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why; it is kept with the order")

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,15 +63,12 @@ func (o *operator) paymentList() *cobra.Command {
 			if all {
 				refund = ""
 			}
-			var raw json.RawMessage
-			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/payments?"+page.query("refund", refund, "order", orderID), nil, &raw); err != nil {
-				return err
-			}
 			var answer struct {
 				Payments []paymentJSON `json:"payments"`
 				Next     string        `json:"next"`
 			}
-			if err := json.Unmarshal(raw, &answer); err != nil {
+			raw, err := o.get(cmd.Context(), "/admin/v1/payments?"+page.query("refund", refund, "order", orderID), &answer)
+			if err != nil {
 				return err
 			}
 			return o.show(raw, func(w io.Writer) {
@@ -89,12 +84,11 @@ func (o *operator) paymentList() *cobra.Command {
 }
 
 func printPayments(w io.Writer, payments []paymentJSON) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO")
-	for _, p := range payments {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, p.Price, p.Reference, p.Outcome, p.left())
-	}
-	t.Flush()
+	table(w, "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO", func(t io.Writer) {
+		for _, p := range payments {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, p.Price, p.Reference, p.Outcome, p.left())
+		}
+	})
 }
 
 func (o *operator) paymentSettle() *cobra.Command {
@@ -105,15 +99,10 @@ func (o *operator) paymentSettle() *cobra.Command {
 		Example: `  sluice payment settle 17 --note "refund re_1 at the provider"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, number := range args {
-				if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/payments/"+url.PathEscape(number)+"/settle", map[string]string{"note": note}, nil); err != nil {
-					return fmt.Errorf("%s: %w", number, err)
-				}
-				if !o.json {
-					fmt.Fprintf(o.p.out, "%s is settled\n", number)
-				}
-			}
-			return nil
+			return o.each(args, func(number string) (string, error) {
+				path := "/admin/v1/payments/" + url.PathEscape(number) + "/settle"
+				return "is settled", o.call(cmd.Context(), http.MethodPost, path, map[string]string{"note": note}, nil)
+			})
 		},
 	}
 	c.Flags().StringVar(&note, "note", "", "how; it is kept with the payment")

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"text/tabwriter"
 	"time"
 
@@ -43,12 +41,9 @@ database. A lane that holds as many ready orders as it may accepts no more: purc
 	}
 	o := p.operatorFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var raw json.RawMessage
-		if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/queue", nil, &raw); err != nil {
-			return err
-		}
 		var q queueJSON
-		if err := json.Unmarshal(raw, &q); err != nil {
+		raw, err := o.get(cmd.Context(), "/admin/v1/queue", &q)
+		if err != nil {
 			return err
 		}
 		return o.show(raw, func(w io.Writer) { printQueue(w, q) })

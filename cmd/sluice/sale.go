@@ -115,12 +115,11 @@ func (o *operator) saleList() *cobra.Command {
 				return err
 			}
 			return o.show(answer, func(w io.Writer) {
-				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE")
-				for _, s := range answer.Sales {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, count(s.Left), s.Stock, s.OpensAt.UTC().Format(time.RFC3339), s.Title)
-				}
-				t.Flush()
+				table(w, "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE", func(t io.Writer) {
+					for _, s := range answer.Sales {
+						fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, count(s.Left), s.Stock, stamp(&s.OpensAt), s.Title)
+					}
+				})
 			})
 		},
 	}

@@ -178,6 +178,75 @@ func TestStockRedisIsDurable(t *testing.T) {
 	}
 }
 
+// Each backend keeps its journal where it outlives the container, and where nobody else keeps one.
+func TestJournalsAreKeptApart(t *testing.T) {
+	p, seen := project(t), map[string]string{}
+	for _, name := range []string{"backend-1", "backend-2"} {
+		s := p.Services[name]
+		dir := s.Environment["SLUICE_JOURNAL"]
+		if dir == nil || *dir == "" {
+			t.Errorf("%s keeps no journal", name)
+			continue
+		}
+		i := slices.IndexFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool { return strings.HasPrefix(*dir, v.Target+"/") })
+		if i < 0 || s.Volumes[i].Type != types.VolumeTypeVolume || s.Volumes[i].Source == "" || s.Volumes[i].ReadOnly {
+			t.Errorf("%s does not keep %s in a named volume: %v", name, *dir, s.Volumes)
+			continue
+		}
+		if other := seen[s.Volumes[i].Source]; other != "" {
+			t.Errorf("%s shares its journal with %s", name, other)
+		}
+		seen[s.Volumes[i].Source] = name
+		// A new volume belongs to root, unless the image has the folder.
+		if !strings.Contains(read(t, "Dockerfile"), "--chown=10001:10001 /out/data "+s.Volumes[i].Target+"\n") {
+			t.Errorf("the image has no %s of its user", s.Volumes[i].Target)
+		}
+	}
+}
+
+// A file of token keys reaches everybody who checks tokens, when there is one.
+func TestTokenKeysReachWhoChecksTokens(t *testing.T) {
+	with := maps.Clone(secrets)
+	with["SLUICE_TOKEN_KEYS"] = "./token-keys.json"
+	for what, env := range map[string]map[string]string{"": secrets, "/run/secrets/token-keys": with} {
+		p, err := loader.LoadWithContext(context.Background(), details(t, env))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := "/dev/null"
+		if what != "" {
+			file = filepath.Join(root(t), "token-keys.json")
+		}
+		if got := p.Secrets["token-keys"].File; got != file {
+			t.Errorf("the keys come from %s, want %s", got, file)
+		}
+		for _, name := range []string{"edge", "backend-1", "backend-2"} {
+			s := p.Services[name]
+			if got := s.Environment["SLUICE_TOKEN_KEYS"]; got == nil || *got != what {
+				t.Errorf("%s looks for keys in %v, want %q", name, got, what)
+			}
+			if len(s.Secrets) != 1 || s.Secrets[0].Source != "token-keys" {
+				t.Errorf("%s is given the secrets %v", name, s.Secrets)
+			}
+		}
+	}
+}
+
+// Processes that were told of different lanes do not start.
+func TestEverybodyKnowsTheSameLanes(t *testing.T) {
+	env := maps.Clone(secrets)
+	env["SLUICE_LANES"] = "3"
+	p, err := loader.LoadWithContext(context.Background(), details(t, env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"backend-1", "backend-2", "worker"} {
+		if got := p.Services[name].Environment["SLUICE_LANES"]; got == nil || *got != "3" {
+			t.Errorf("%s: %v lanes", name, got)
+		}
+	}
+}
+
 func TestOnlyTheEdgeIsPublic(t *testing.T) {
 	p := project(t)
 	for name, s := range p.Services {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,10 +72,18 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	if o := do(t, "GET", s.base+"/v1/orders/"+ids["ann"]+"?wait=10s", s.token("ann"), ""); o.State != "created" {
 		t.Errorf("after the retry: %s", o.Body)
 	}
-	for i := range 2 { // again changes nothing
-		if a := s.operator("POST", "/admin/v1/dead/"+ids["bob"]+"/cancel", `{"reason":"bought elsewhere"}`); a.Status/100 != 2 {
-			t.Errorf("cancel %d: %d %s", i+1, a.Status, a.Body)
+	env := []string{"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_SERVER=" + s.admin}
+	for _, row := range []struct{ flag, says string }{{"--dry-run", "1 orders;"}, {"--reason=bought elsewhere", "1 settled, 0 not"}, {"--reason=again", "0 settled, 0 not"}} {
+		out, errOut, code := sluiceRun(t, env, "dead", "cancel", "--sale", "s", "--died-after", "1h", row.flag)
+		if code != 0 || !strings.Contains(out, row.says) {
+			t.Errorf("dead cancel %s: exit %d\n%s%s", row.flag, code, out, errOut)
 		}
+	}
+	if _, errOut, code := sluiceRun(t, env, "dead", "cancel"); code != 2 {
+		t.Errorf("dead cancel of nothing in particular: exit %d, %s", code, errOut)
+	}
+	if a := s.operator("POST", "/admin/v1/dead/"+ids["bob"]+"/cancel", ""); a.Status/100 != 2 { // again changes nothing
+		t.Errorf("cancel again: %d %s", a.Status, a.Body)
 	}
 	if o := do(t, "GET", s.base+"/v1/orders/"+ids["bob"], s.token("bob"), ""); o.State != "cancelled" {
 		t.Errorf("after the cancel: %s", o.Body)

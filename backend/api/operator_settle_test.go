@@ -1,0 +1,50 @@
+package api
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"sluice/backend/desk"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+func TestManyDeadOrdersAreSettled(t *testing.T) {
+	d := newDeskWorld()
+	letter := queue.DeadLetter{Message: bought(5, "ann", sale.StatusQueued), Reason: "deadlock"}
+	d.settled = []desk.Settled{
+		{Letter: letter, Status: sale.StatusQueued}, {Letter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
+		{Letter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
+	}
+	d.next = "1~"
+	s := d.serve(t)
+	a := s.operate("POST", "/admin/v1/dead/retry", `{"sale":"drop","because":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`, "X-Actor: zoe")
+	one := `{"order_id":"` + orderID(5).String() + `","sale_id":"drop","buyer":"ann","because":"deadlock","status":"`
+	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued"},` + one + `dead","error":"it is being cancelled: not possible in this state"},` +
+		one + `dead","error":"somebody else has settled it"}],"next":"1~"}` + "\n"
+	if a.status != 200 || a.body != want {
+		t.Errorf("%d %s\nwant %s", a.status, a.body, want)
+	}
+	asked := desk.Settlement{
+		Verb: desk.RetryDead, Reason: "mended", Limit: 7, After: "0~5-x",
+		Filter: desk.DeadFilter{SaleID: "drop", Because: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
+	}
+	if got := d.was(); got != fmt.Sprintf("zoe settles %+v", asked) {
+		t.Errorf("asked the desk: %s", got)
+	}
+	d.settled, d.next = nil, ""
+	if a := s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`); a.body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if got := d.was(); got != fmt.Sprintf("operator settles %+v", desk.Settlement{Verb: desk.CancelDead, DryRun: true, Limit: 100}) {
+		t.Errorf("asked the desk: %s", got)
+	}
+	for _, body := range []string{``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`, `{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`} {
+		if a := s.operate("POST", "/admin/v1/dead/cancel", body); a.status != 400 || d.was() != "" {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+	d.err = sale.ErrUnavailable
+	wantProblem(t, s.operate("POST", "/admin/v1/dead/retry", `{"all":true}`), 503, "temporarily-unavailable")
+}
