@@ -24,13 +24,13 @@ test: install lint unit e2e k6 ## everything: lint, unit tests under -race, end-
 lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 	@bash .ci/lint
 
-# -short keeps a unit run under twenty seconds; the packages' longer proofs run with it off in `make e2e`.
+# -short gives the longest proofs of ledger and rebuild fewer rounds under the race detector; `make e2e` runs them in full.
 unit: ## unit tests under -race
 	$(GO) test -race -short -timeout 5m $$($(GO) list ./... | grep -v /internal/e2e)
 	$(GO) test -timeout 5m ./internal/sim
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
-	$(GO) test -count=1 -timeout 15m ./internal/e2e
+	$(GO) test -count=1 -timeout 15m ./internal/e2e ./backend/ledger ./backend/rebuild
 	cd internal/chaos && $(GO) test -count=1 -timeout 5m .
 
 k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
