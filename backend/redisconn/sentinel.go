@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"context"
 	"errors"
 	"net/url"
 
@@ -30,6 +31,23 @@ func openSentinel(raw string, options []Option) (*redis.Client, error) {
 	limit(&o, options)
 	f.DialTimeout, f.DialerRetries, f.ReadTimeout, f.WriteTimeout, f.PoolTimeout = o.DialTimeout, o.DialerRetries, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout
 	f.ContextTimeoutEnabled, f.MaxRetries = o.ContextTimeoutEnabled, o.MaxRetries
-	f.PoolSize, f.OnConnect = o.PoolSize, o.OnConnect
+	f.PoolSize = o.PoolSize
+	if o.OnConnect != nil {
+		f.OnConnect = ofRedis(o.OnConnect)
+	}
 	return redis.NewFailoverClient(f), nil
+}
+
+// ofRedis asks about connections to Redis alone: the library asks about those to Sentinels, too.
+func ofRedis(check func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, cn *redis.Conn) error {
+		role, err := cn.Do(ctx, "ROLE").Slice()
+		if err != nil {
+			return err
+		}
+		if len(role) > 0 && role[0] == "sentinel" {
+			return nil
+		}
+		return check(ctx, cn)
+	}
 }
