@@ -34,7 +34,9 @@ func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	}
 	c := contest{
 		name: "queue", unit: "messages", cost: d.cost, costOf: "Redis",
-		contestants: []contestant{{list500, d.list(perTake)}, {rawStreams, d.stream}, {list100, d.list(perStream)}},
+		contestants: []contestant{
+			{list500, d.list(listSetting{takers, perTake})}, {rawStreams, d.stream(streamSetting(takers))}, {list100, d.list(listSetting{takers, perStream})},
+		},
 		ratios: []ratio{
 			{"queue", list500, rawStreams, 2, 0},
 			{"queue, batches of 100 on both sides", list100, rawStreams, 0, 0},
@@ -43,17 +45,24 @@ func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	return c.hold(ctx, cfg.rounds)
 }
 
+// listSetting is how many takers share the work, and how many messages they take at once.
+type listSetting struct{ takers, batch int }
+
+func (l listSetting) String() string {
+	return fmt.Sprintf("list, %d takers, batches of %d", l.takers, l.batch)
+}
+
 // list empties a queue of one lane.
-func (d *drains) list(batch int) func(context.Context) (float64, error) {
+func (d *drains) list(c listSetting) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		lane := keyspace.Lane(0)
 		if err := d.fill(ctx, func(p redis.Pipeliner, m string) { p.LPush(ctx, lane.Ready(), m) }); err != nil {
 			return 0, err
 		}
 		q := queue.NewList(d.client, lane, queue.Config{})
-		return d.empty(ctx, func(ctx context.Context, handle func(n int)) error {
+		return d.empty(ctx, c.takers, func(ctx context.Context, handle func(n int)) error {
 			for ack := ""; ; {
-				b, lost, err := q.Take(ctx, batch, ack)
+				b, lost, err := q.Take(ctx, c.batch, ack)
 				if err != nil {
 					return err
 				}
@@ -70,8 +79,19 @@ func (d *drains) list(batch int) func(context.Context) (float64, error) {
 	}
 }
 
+// streamSetting is how many consumers share the work.
+type streamSetting int
+
+func (c streamSetting) String() string {
+	return fmt.Sprintf("raw streams, %d consumers, COUNT 100", int(c))
+}
+
 // stream empties a stream of the same messages.
-func (d *drains) stream(ctx context.Context) (float64, error) {
+func (d *drains) stream(c streamSetting) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) { return d.emptyStream(ctx, int(c)) }
+}
+
+func (d *drains) emptyStream(ctx context.Context, takers int) (float64, error) {
 	const key, group = "stream", "workers"
 	if err := d.fill(ctx, func(p redis.Pipeliner, m string) {
 		p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{"m", m}})
@@ -82,7 +102,7 @@ func (d *drains) stream(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	var consumers atomic.Int64
-	return d.empty(ctx, func(ctx context.Context, handle func(n int)) error {
+	return d.empty(ctx, takers, func(ctx context.Context, handle func(n int)) error {
 		name := fmt.Sprint("consumer", consumers.Add(1))
 		done := make([]string, 0, perStream)
 		for {

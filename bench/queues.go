@@ -112,9 +112,17 @@ func fsyncArgs(mode string) []string {
 }
 
 // drainPeers compares how fast a full queue is emptied by workers that do nothing with the messages: our list, raw streams, and two
-// libraries in the setting that proves the fastest here.
+// libraries, each in the setting that proves the fastest here.
 func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) ([]result, error) {
 	d, err := newDrains(s, queued, fsyncArgs(fsync)...)
+	if err != nil {
+		return nil, err
+	}
+	byList, err := fastest(ctx, listSettings, d.list)
+	if err != nil {
+		return nil, err
+	}
+	byStream, err := fastest(ctx, streamSettings, d.stream)
 	if err != nil {
 		return nil, err
 	}
@@ -126,22 +134,29 @@ func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) ([]resu
 	if err != nil {
 		return nil, err
 	}
-	rmqName, asynqName := byRMQ.String(), byAsynq.String()
+	hundreds := listSetting{int(byStream), perStream}
+	ours, stream, small, rmqName, asynqName := byList.String(), byStream.String(), hundreds.String(), byRMQ.String(), byAsynq.String()
 	c := contest{
 		name: "drain", unit: "messages", cost: d.cost, costOf: "Redis",
 		contestants: []contestant{
-			{list500, d.list(perTake)}, {rawStreams, d.stream}, {list100, d.list(perStream)},
+			{ours, d.list(byList)}, {stream, d.stream(byStream)}, {small, d.list(hundreds)},
 			{rmqName, d.rmq(byRMQ, queuedRMQ)}, {asynqName, d.asynq(byAsynq, queuedAsynq)},
 		},
 		ratios: []ratio{
-			{"to streams", list500, rawStreams, 2, 0},
-			{"to streams, 100 on both sides", list100, rawStreams, 0, 0},
-			{"to rmq", list500, rmqName, 20, 0},
-			{"to asynq", list500, asynqName, 60, 0},
+			{"to streams", ours, stream, 2, 0},
+			{"to streams, 100 on both sides", small, stream, 0, 0},
+			{"to rmq", ours, rmqName, 20, 0},
+			{"to asynq", ours, asynqName, 60, 0},
 		},
 	}
 	return c.hold(ctx, rounds)
 }
+
+// What the sides may choose from.
+var (
+	listSettings   = []listSetting{{4, 500}, {4, 1000}, {16, 500}, {16, 1000}}
+	streamSettings = []streamSetting{4, 16}
+)
 
 // among reads a comma-separated choice; an empty one means all.
 func among(name, given string, all []string) ([]string, error) {
