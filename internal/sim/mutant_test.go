@@ -8,15 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
 var mutantsFlag = flag.Bool("mutants", false, "break the product in each known way, and see that something notices")
-
-// simulation is this package's own test, with seeds enough for every mutant below.
-var simulation = proof{"./internal/sim", "TestSimulation", []string{"-args", "-seeds", "150", "-shrink=false"}}
 
 // proof is a test that must fail when the product is broken.
 type proof struct {
@@ -31,32 +29,26 @@ func (p proof) String() string {
 	return p.run + " in " + p.pkg
 }
 
-// mutants are one small edit each of one file, and who must find it.
-var mutants = []struct {
-	name, file, old, new string
-	by                   proof
-}{
-	{"admit: the stock is not taken from", "lua/redis/admit.lua", "call('DECRBY', stock, n)", "call('DECRBY', stock, 0)", simulation},
-	{"admit: sells when nothing is left", "lua/redis/admit.lua", "elseif left <= 0 then", "elseif left <= -1 then", simulation},
-	{"admit: the request key is not looked at", "lua/redis/admit.lua", "if before then", "if before and before == '' then", simulation},
-	{"ack: no fence", "lua/redis/ack.lua", "if not redis.call('ZSCORE', leases, id) then", "if false then",
-		proof{"./backend/queue", "TestListOnMiniredis", nil}},
-}
-
+// Each mutant is built once, and tested until the first failure. Two at a time, since the building leaves a processor idle.
 func TestMutantsAreFound(t *testing.T) {
-	if !*mutantsFlag {
-		t.Skip("make mutants")
+	if testing.Short() {
+		t.Skip("it builds the product again")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mutants {
+	play := fast
+	if *mutantsFlag {
+		play = append(slices.Clone(fast), mutants...)
+	}
+	for _, m := range play {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			start := time.Now()
-			out, err := runMutated(t, root, m.file, m.old, m.new, m.by)
+			out, err := runMutated(t, root, m)
 			if err == nil {
-				t.Fatalf("%s did not notice", m.by)
+				t.Fatalf("%s did not notice:\n%s", m.by, out)
 			}
 			// A mutant that does not build or cannot be run has been found by nobody.
 			if !strings.Contains(out, "--- FAIL") {
@@ -67,19 +59,19 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-func runMutated(t *testing.T, root, file, before, after string, by proof) (out string, err error) {
+func runMutated(t *testing.T, root string, m mutant) (out string, err error) {
 	t.Helper()
-	source := filepath.Join(root, file)
+	source := filepath.Join(root, m.file)
 	text, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), before); n != 1 {
-		t.Fatalf("%s has %d times %q: the mutant must be written anew", file, n, before)
+	if n := strings.Count(string(text), m.old); n != 1 {
+		t.Fatalf("%s has %d times %q: the mutant must be written anew", m.file, n, m.old)
 	}
 	folder := t.TempDir()
-	mutated, overlay := filepath.Join(folder, filepath.Base(file)), filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(mutated, []byte(strings.Replace(string(text), before, after, 1)), 0o600); err != nil {
+	mutated, overlay := filepath.Join(folder, filepath.Base(m.file)), filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := json.Marshal(map[string]map[string]string{"Replace": {source: mutated}})
@@ -91,7 +83,10 @@ func runMutated(t *testing.T, root, file, before, after string, by proof) (out s
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	args := append([]string{"test", "-count=1", "-overlay", overlay, "-run", by.run, by.pkg}, by.args...)
+	args := []string{"test", "-count=1", "-failfast", "-overlay", overlay, "-run", m.by.run, m.by.pkg}
+	if len(m.by.args) > 0 {
+		args = append(append(args, "-args"), m.by.args...)
+	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	text, err = cmd.CombinedOutput()

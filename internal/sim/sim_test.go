@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,12 +82,13 @@ func TestSimulation(t *testing.T) {
 	start := time.Now()
 	var mu sync.Mutex
 	var sum Result
+	var failed atomic.Bool
 	shards := min(runtime.GOMAXPROCS(0), seeds)
 	t.Run("seeds", func(t *testing.T) {
 		for shard := range shards {
 			t.Run(strconv.Itoa(shard), func(t *testing.T) {
 				t.Parallel()
-				r := playShard(t, *fromFlag+uint64(shard), (seeds-shard+shards-1)/shards, uint64(shards))
+				r := playShard(t, *fromFlag+uint64(shard), (seeds-shard+shards-1)/shards, uint64(shards), &failed)
 				mu.Lock()
 				defer mu.Unlock()
 				sum.Add(r)
@@ -110,14 +112,18 @@ func TestSimulation(t *testing.T) {
 }
 
 // playShard plays count seeds, every step-th from the first on.
-func playShard(t *testing.T, first uint64, count int, step uint64) (sum Result) {
+func playShard(t *testing.T, first uint64, count int, step uint64, failed *atomic.Bool) (sum Result) {
 	b := newBench(t)
 	told, start := time.Now(), time.Now()
 	for i := range count {
+		if failed.Load() { // one failure is enough to look at
+			return sum
+		}
 		seed := first + uint64(i)*step
 		r := play(t, b, seed, 0)
 		sum.Add(r)
 		if r.Violation != "" {
+			failed.Store(true)
 			if *shrinkFlag {
 				r = shrink(t, b, seed, r)
 			}

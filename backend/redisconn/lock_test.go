@@ -1,0 +1,72 @@
+package redisconn_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"sluice/backend/redisconn"
+)
+
+// A holder that was paused past its time must not keep the next one's lock for itself, or take it away.
+func TestLockOfAnotherIsLeftAlone(t *testing.T) {
+	mini := miniredis.RunT(t)
+	client, err := redisconn.Open("redis://" + mini.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const key, lasts = "lock", 300 * time.Millisecond
+	first, err := redisconn.Acquire(t.Context(), client, key, lasts)
+	if err != nil || first == nil {
+		t.Fatalf("the first: %v, %v", first, err)
+	}
+	if l, err := redisconn.Acquire(t.Context(), client, key, time.Minute); l != nil || err != nil {
+		t.Fatalf("held, and given again: %v, %v", l, err)
+	}
+	mini.FastForward(2 * lasts) // keys expire by this alone
+	if second, err := redisconn.Acquire(t.Context(), client, key, time.Minute); err != nil || second == nil {
+		t.Fatalf("run out, and not given: %v, %v", second, err)
+	}
+	token, err := mini.Get(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	held, release := first.Keep(t.Context())
+	select {
+	case <-held.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the first was not told that it has lost the lock")
+	}
+	release()
+	if got, err := mini.Get(key); got != token || mini.TTL(key) != time.Minute {
+		t.Errorf("the second's lock is %q for %v, %v", got, mini.TTL(key), err)
+	}
+}
+
+func TestLockIsKeptAndGivenBack(t *testing.T) {
+	mini := miniredis.RunT(t)
+	client, err := redisconn.Open("redis://" + mini.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const key, lasts = "lock", time.Second
+	lock, err := redisconn.Acquire(t.Context(), client, key, lasts)
+	if err != nil || lock == nil {
+		t.Fatalf("%v, %v", lock, err)
+	}
+	mini.FastForward(lasts / 2)
+	held, release := lock.Keep(t.Context())
+	for deadline := time.Now().Add(20 * time.Second); mini.TTL(key) < lasts; time.Sleep(time.Millisecond) {
+		if held.Err() != nil || time.Now().After(deadline) {
+			t.Fatalf("not renewed: %v left, %v", mini.TTL(key), held.Err())
+		}
+	}
+	release()
+	if mini.Exists(key) {
+		t.Error("not given back")
+	}
+}

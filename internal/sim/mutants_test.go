@@ -1,0 +1,66 @@
+package sim
+
+// simulation is this package's own test, with seeds enough for every mutant that it has to find.
+var simulation = proof{"./internal/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false"}}
+
+// mutant is one small edit of one file, and who must find it.
+type mutant struct {
+	name, file, old, new string
+	by                   proof
+}
+
+func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
+func storeTest(run string) proof     { return proof{"./backend/order", "TestSQLiteStore/" + run, nil} }
+func rebuildTest(run string) proof   { return proof{"./backend/rebuild", run, nil} }
+func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
+
+const (
+	sqliteTables = "backend/order/migrations/sqlite/00001_sales_and_orders.sql"
+	notLeased    = "if not redis.call('ZSCORE', leases, id) then"
+	notFenced    = "if redis.call('HGET', epoch, 'fence') ~= ARGV[1] then"
+	held         = "if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then"
+)
+
+// fast are played with every run of this package's tests, so that the machinery below cannot rot.
+var fast = []mutant{
+	{"ack: no fence", "lua/redis/ack.lua", notLeased, "if false then", queueTest("lease/AckTwiceAnswersLost")},
+	{"admit: the stock is not taken from", "lua/redis/admit.lua", "call('DECRBY', stock, n)", "call('DECRBY', stock, 0)", simulation},
+}
+
+var mutants = []mutant{
+	{"admit: sells when nothing is left", "lua/redis/admit.lua", "elseif left <= 0 then", "elseif left <= -1 then", simulation},
+	{"admit: the same order again takes a second unit", "lua/redis/admit.lua", "if place == id then", "if place == '' and place == id then",
+		admissionTest("TestAdmitReplayedScriptTakesOneUnit/miniredis")},
+	{"admit: the request key is not looked at", "lua/redis/admit.lua", "if before then", "if before and before == '' then", simulation},
+	{"admit: one buyer buys twice within a group", "lua/redis/admit.lua", "held[buyer], seen[key] = text, value", "seen[key] = value",
+		admissionTest("TestGroupDecidesAsOneAfterTheOther")},
+	{"take: a replay is not recognised", "lua/redis/take.lua", "if redis.call('ZSCORE', leases, id) then\n  local again", "if false then\n  local again", simulation},
+	{"take: leases out of a lane that is rebuilt", "lua/redis/take.lua", held, "if false then", rebuildTest("TestLaneStandsStillWhileItIsRebuilt")},
+	{"extend: no fence", "lua/redis/extend.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
+	{"release: no fence", "lua/redis/release.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
+	{"reclaim: no second look at the deadline", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "", simulation},
+	{"reclaim: a batch is dropped", "lua/redis/reclaim.lua", "redis.call('RPUSH', ready, unpack(front))", "", simulation},
+	{"reclaim: nobody does", "backend/queue/reclaim.go", "for _, id := range ids {", "for _, id := range ids[:0] {", simulation},
+	{"watcher: never looks", "backend/queue/watcher.go", "n, err := w.queue.Reclaim(ctx, w.cfg.Limit)", "n, err := 0, error(nil)",
+		proof{"./backend/queue", "TestWatcherRoundGoesOnUntilNothingIsLeft", nil}},
+	{"give back: not once", "lua/redis/give_back.lua", "if found > 0 then", "if found >= 0 then", simulation},
+	{"finish cancel: the unit goes back and the place does not", "lua/redis/dead_finish_cancel.lua", "if held > 0 then", "if held > 1 then", simulation},
+	{"worker: what fails within a batch is dropped", "backend/worker/write.go", "return append(first, second...), err", "return nil, err", simulation},
+	{"worker: acknowledges what was not written", "backend/worker/write.go", "\tcase !isFault(err):\n\t\treturn nil, err\n", "\tcase !isFault(err):\n\t\treturn nil, nil\n", simulation},
+	{"worker: does not keep its lease", "backend/worker/loop.go", "lost, err := l.queue.Extend(l.calls, id)", "lost, err := false, error(nil)",
+		proof{"./backend/worker", "TestSlowWriteKeepsItsLease", nil}},
+	{"SQL: no unique order id", sqliteTables, "CREATE TABLE orders (\n    id           integer PRIMARY KEY NOT NULL,", "CREATE TABLE orders (\n    id           integer NOT NULL,",
+		storeTest("WriteTwiceCountsOnce")},
+	{"SQL: no unique place", sqliteTables, "CREATE UNIQUE INDEX orders_place", "CREATE INDEX orders_place", storeTest("WriteRefusesSecondOrderForOnePlace")},
+	{"SQL: oversells", sqliteTables, "CHECK (0 <= sold AND sold <= stock)", "CHECK (0 <= sold)", storeTest("WriteRefusesMoreThanTheStock")},
+	{"SQL: no fence between generations", "backend/order/sqlite.go", "if present != generation {", "if present != generation && false {",
+		storeTest("WriteOfAnOlderGenerationIsRefused")},
+	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
+	{"rebuild: no lock", "backend/redisconn/lock.go", "if err != nil || !ok {", "if err != nil {", rebuildTest("TestOneRebuildAtATime")},
+	{"rebuild: anybody renews the lock", "lua/redis/renew.lua", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then",
+		proof{"./backend/redisconn", "TestLock", nil}},
+	{"epoch: a Redis that started again is trusted", "backend/epoch/mark.go", "case m.RunID != s.runID:", "case m.RunID != s.runID && false:",
+		proof{"./backend/epoch", "TestConnectionToUnverifiedDataIsRefused", nil}},
+	{"epoch: a connection is made to any Redis", "backend/epoch/guard.go", "if why != \"\" {\n\t\tg.close(why)\n\t\treturn ErrUnverified", "if why != \"\" && false {\n\t\tg.close(why)\n\t\treturn ErrUnverified",
+		proof{"./backend/epoch", "TestConnectionToUnverifiedDataIsRefused", nil}},
+}
