@@ -76,7 +76,7 @@ type Journal struct {
 func (s *Store) BeatJournal(ctx context.Context, id string, adopted int64) error {
 	err := s.change(ctx, func(ctx context.Context, db conn) error {
 		now := s.engine.dialect().now
-		_, err := db.exec(ctx, "INSERT INTO journals (id, adopted) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", adopted = $2", id, adopted)
+		_, err := db.exec(ctx, "INSERT INTO journals (id, adopted, seen_at) VALUES ($1, $2, "+now+") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", adopted = $2", id, adopted)
 		return err
 	})
 	if err != nil {

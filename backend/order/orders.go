@@ -180,8 +180,8 @@ func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason stri
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	err = s.engine.within(ctx, writing, func(db conn) error {
-		n, err := db.exec(ctx, `INSERT INTO orders (id, sale_id, buyer, nth, serial, status, cancelled_by, note)
-			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7) ON CONFLICT (id) DO NOTHING`,
+		n, err := db.exec(ctx, `INSERT INTO orders (id, sale_id, buyer, nth, serial, status, cancelled_by, note, updated_at)
+			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, `+s.engine.dialect().now+`) ON CONFLICT (id) DO NOTHING`,
 			int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, storable(actor), storable(reason))
 		if err != nil {
 			return err

@@ -32,8 +32,8 @@ func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 		return sale.Sale{}, fmt.Errorf("order: create sale: %w", err)
 	}
 	err := s.change(ctx, func(ctx context.Context, db conn) error {
-		created, err := db.exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, hold_ms, version)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1) ON CONFLICT (id) DO NOTHING`,
+		created, err := db.exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, hold_ms, version, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, `+s.engine.dialect().now+`) ON CONFLICT (id) DO NOTHING`,
 			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt, orNull(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds())
 		if err != nil {
 			return err

@@ -65,10 +65,10 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 }
 
 const insertOrder = `INSERT INTO orders (id, sale_id, buyer, nth, serial, due_at)
-	VALUES ($1, $2, $3, $4, $5, (SELECT ` + sqliteNow + ` + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
+	VALUES ($1, $2, $3, $4, $5, (SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
 
-// sqliteNow is milliseconds since 1970.
-const sqliteNow = "CAST(unixepoch('subsec') * 1000 AS integer)"
+// sqliteNow is milliseconds since 1970 by Go's clock. SQLite reads the clock of this machine itself; but a test that turns Go's must turn both.
+func sqliteNow() int64 { return time.Now().UnixMilli() }
 
 // sqlitePath reads sqlite:///abs/path.db, sqlite:/abs/path.db and sqlite:rel/path.db, with %XX for special characters.
 func sqlitePath(databaseURL string) (string, error) {
@@ -141,9 +141,9 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
 	defer order.Close()
 	defer sold.Close()
-	inserted, counted := 0, map[string]int{}
+	inserted, counted, now := 0, map[string]int{}, sqliteNow()
 	for _, o := range orders {
-		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial)
+		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, now)
 		if err != nil {
 			return fail(err)
 		}
@@ -192,8 +192,9 @@ func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) 
 func (e *sqliteEngine) direct() conn { return sqliteConn{e.readers} }
 
 func (e *sqliteEngine) dialect() dialect {
+	now := strconv.FormatInt(sqliteNow(), 10)
 	return dialect{
-		now: sqliteNow, before: sqliteNow + " - %s",
+		now: now, before: now + " - %s",
 		in:    "IN (SELECT value FROM json_each(%s))",
 		pairs: "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
 	}
