@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type Guard struct {
 	client   *redis.Client // guarded
 	raw      *redis.Client
 	log      *slog.Logger
+	options  []redisconn.Option
 
 	shut       atomic.Bool
 	generation atomic.Int64 // of the last look that found it verified; 0: none yet
@@ -55,7 +57,7 @@ type Guard struct {
 	started time.Time // of the last look that Sure took; guarded by sure
 }
 
-// Open makes a Guard. It does not connect yet. identify nil is RunID; the options are those of the guarded client.
+// Open makes a Guard. It does not connect yet. identify nil is RunID. The options are for all of its clients.
 func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger, options ...redisconn.Option) (*Guard, error) {
 	if identify == nil {
 		identify = RunID
@@ -63,12 +65,12 @@ func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger,
 	if log == nil {
 		log = slog.Default()
 	}
-	g := &Guard{url: url, space: space, identify: identify, log: log, looked: make(chan struct{}, 1)}
+	g := &Guard{url: url, space: space, identify: identify, log: log, options: slices.Clip(options), looked: make(chan struct{}, 1)}
 	var err error
-	if g.raw, err = redisconn.Open(url); err != nil {
+	if g.raw, err = redisconn.Open(url, g.options...); err != nil {
 		return nil, err
 	}
-	if g.client, err = redisconn.Open(url, append(options, redisconn.OnConnect(g.onConnect))...); err != nil {
+	if g.client, err = redisconn.Open(url, append(g.options, redisconn.OnConnect(g.onConnect))...); err != nil {
 		return nil, err
 	}
 	g.client.AddHook(gate{g})
@@ -224,13 +226,13 @@ func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, er
 	if runID, err = g.identify(ctx, g.raw); err != nil {
 		return nil, "", fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
 	}
-	client, err = redisconn.Open(g.url, redisconn.Patient, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+	client, err = redisconn.Open(g.url, append(g.options, redisconn.Patient, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
 		id, err := g.identify(ctx, cn)
 		if err == nil && id != runID {
 			err = ErrUnverified
 		}
 		return err
-	}))
+	}))...)
 	return client, runID, err
 }
 

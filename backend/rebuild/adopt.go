@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -65,8 +66,8 @@ func (a *Adopter) Adopt(ctx context.Context, fence int64, orders []sale.Order) (
 				bySale[o.SaleID] = append(bySale[o.SaleID], o)
 			}
 		}
-		for saleID, lost := range bySale {
-			for chunk := range slices.Chunk(lost, adoptChunk) {
+		for _, saleID := range slices.Sorted(maps.Keys(bySale)) {
+			for chunk := range slices.Chunk(bySale[saleID], adoptChunk) {
 				if err := a.adopt(ctx, fence, saleID, chunk, &done); err != nil {
 					return done, fmt.Errorf("adopt: %w", err)
 				}
