@@ -122,12 +122,43 @@ func (j *job) swapQueues(ctx context.Context) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		keys := []string{lane.Epoch(), lane.RebuildReady(), lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake()}
-		if err := j.call(ctx, "swap", append(keys, j.batches[lane]...)); err != nil {
+		forget, err := j.settled(ctx, lane, texts)
+		if err != nil {
+			return err
+		}
+		keys := []string{lane.Epoch(), lane.RebuildReady(), lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes()}
+		if err := j.call(ctx, "swap", append(keys, j.batches[lane]...), forget...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settled are the orders that had failures or crashes and are not among these messages: what is remembered of them would cost every acknowledgement a look.
+func (j *job) settled(ctx context.Context, lane keyspace.Lane, texts []string) ([]any, error) {
+	troubled := map[string]bool{}
+	for _, key := range []string{lane.Attempts(), lane.Crashes()} {
+		ids, err := j.client.HKeys(ctx, key).Result()
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, id := range ids {
+			troubled[id] = true
+		}
+	}
+	if len(troubled) == 0 {
+		return nil, nil
+	}
+	for _, text := range texts {
+		if m, err := keyspace.DecodeMessage(text); err == nil {
+			delete(troubled, m.ID.String())
+		}
+	}
+	forget := make([]any, 0, len(troubled))
+	for id := range troubled {
+		forget = append(forget, id)
+	}
+	return forget, nil
 }
 
 // writer collects the arguments of a script and runs it for a chunk at a time, several in one round trip.

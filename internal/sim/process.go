@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/epoch"
+	"sluice/backend/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -42,23 +45,25 @@ type process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	client *redis.Client
+	guard  *epoch.Guard // nil where Redis is taken at its word
+	loops  sync.WaitGroup
 	rnd    *rand.Rand
 	frozen time.Time // it is not let on before
 	dead   bool
 	ended  bool // its goroutine has returned
-	batch  int
 }
 
 // call is a process in front of a call, waiting to be let on.
 type call struct {
 	p    *process
 	what string
+	look bool // it changes nothing, is no step and has no faults
 	fate chan fate
 }
 
 // do waits for its turn and makes a call as the seed decides. again carries the call out when its caller is gone.
 func (p *process) do(what string, run, again func() error) error {
-	f := p.ask(what)
+	f := p.ask(what, false)
 	w := p.w
 	switch f {
 	case gone, dieBefore:
@@ -70,13 +75,12 @@ func (p *process) do(what string, run, again func() error) error {
 		return errCut
 	}
 	w.mini.SetTime(time.Now())
-	w.dirty.Store(true)
 	err := run()
+	if f == twice && err == nil {
+		err = run()
+	}
+	w.dirty.Store(true) // last: a call that makes its connection first waits for another turn
 	switch f {
-	case twice:
-		if err == nil {
-			err = run()
-		}
 	case after:
 		return errCut
 	case dieAfter:
@@ -86,8 +90,16 @@ func (p *process) do(what string, run, again func() error) error {
 	return err
 }
 
-func (p *process) ask(what string) fate {
-	c := &call{p: p, what: what, fate: make(chan fate, 1)}
+// look waits for its turn too, but nothing happens to it unless the process is dead.
+func (p *process) look(run func() error) error {
+	if p.ask("look", true) == gone {
+		return errGone
+	}
+	return run()
+}
+
+func (p *process) ask(what string, look bool) fate {
+	c := &call{p: p, what: what, look: look, fate: make(chan fate, 1)}
 	p.w.mu.Lock()
 	if p.dead {
 		p.w.mu.Unlock()
@@ -98,9 +110,12 @@ func (p *process) ask(what string) fate {
 	return <-c.fate
 }
 
-// sleep returns early when ctx or the process ends. Odd nanoseconds keep two sleepers from waking at one instant, whose order no seed would decide.
-func (p *process) sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d + time.Duration(p.rnd.IntN(1_000_000)))
+// sleep returns early when ctx or the process ends.
+func (p *process) sleep(ctx context.Context, d time.Duration) { p.rest(ctx, d, p.rnd) }
+
+// rest adds odd nanoseconds, which keep two sleepers from waking at one instant, whose order no seed would decide.
+func (p *process) rest(ctx context.Context, d time.Duration, rnd *rand.Rand) {
+	t := time.NewTimer(d + time.Duration(rnd.IntN(1_000_000)))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -109,13 +124,29 @@ func (p *process) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// fork makes a source of chance for another goroutine of the process. Only its main one may call it.
+func (p *process) fork() *rand.Rand { return rand.New(rand.NewPCG(p.rnd.Uint64(), 0)) }
+
+// every runs do again and again in a goroutine of its own, for as long as the process lives.
+func (p *process) every(d time.Duration, do func()) {
+	rnd := p.fork()
+	p.loops.Go(func() {
+		for p.rest(p.ctx, time.Duration(rnd.Int64N(int64(d))), rnd); p.alive(); p.rest(p.ctx, d, rnd) {
+			do()
+		}
+	})
+}
+
 // within is a random time below d.
 func (p *process) within(d time.Duration) time.Duration { return time.Duration(p.rnd.Int64N(int64(d))) }
 
 func (p *process) alive() bool { return p.ctx.Err() == nil }
 
-// batchID names batches after their process, so that a trace can be read.
-func (p *process) batchID() string {
-	p.batch++
-	return fmt.Sprintf("%s-%d", p.name, p.batch)
+// batchIDs names batches after their process, so that a trace can be read.
+func (p *process) batchIDs(lane keyspace.Lane) func() string {
+	n := 0
+	return func() string {
+		n++
+		return fmt.Sprintf("%s-%d-%d", p.name, lane, n)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -23,7 +24,8 @@ import (
 // scripts are the names of all scripts that the simulated processes run.
 var scripts = []string{
 	"ack", "admit", "adopt", "bury", "dead_begin_cancel", "dead_finish_cancel", "dead_retry", "expired", "extend", "give_back", "load", "promote",
-	"push", "reclaim", "release", "renew", "rewind", "snapshot", "sync", "take", "view",
+	"push", "rebuild_begin", "rebuild_hold", "rebuild_letters", "rebuild_open", "rebuild_places", "rebuild_push", "rebuild_sale", "rebuild_stamp",
+	"rebuild_swap", "reclaim", "release", "renew", "rewind", "snapshot", "sync", "take", "view",
 }
 
 // openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their names.
@@ -47,28 +49,40 @@ func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error)
 	return mini, names, nil
 }
 
-// connect makes a client whose calls run at once, in the goroutine of their caller: no socket, no goroutine and no order that the seed has not chosen.
-func connect(mini *miniredis.Miniredis) *redis.Client {
-	return redis.NewClient(&redis.Options{
+// connect makes a client without faults.
+func connect(mini *miniredis.Miniredis) *redis.Client { return redis.NewClient(options(mini, nil)) }
+
+// options make a client whose calls run at once, in the goroutine of their caller: no socket, no goroutine and no order that the seed has not chosen. Its
+// connections are cut when servers, if it is given, counts on.
+func options(mini *miniredis.Miniredis, servers *atomic.Int64) *redis.Options {
+	if servers == nil {
+		servers = &atomic.Int64{}
+	}
+	return &redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			c := &wire{server: mini.Server()}
+			c := &wire{server: mini.Server(), servers: servers, made: servers.Load()}
 			c.peer = server.NewPeer(bufio.NewWriter(&c.replies))
 			return c, nil
 		},
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 64,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
 }
 
 // wire is a connection that hands each whole command to the server as it is written.
 type wire struct {
 	server  *server.Server
+	servers *atomic.Int64
+	made    int64 // servers, when it was made
 	peer    *server.Peer
 	asked   bytes.Buffer
 	replies bytes.Buffer
 }
 
 func (c *wire) Write(b []byte) (int, error) {
+	if c.servers.Load() != c.made {
+		return 0, io.ErrClosedPipe
+	}
 	c.asked.Write(b)
 	for {
 		args, size, err := readCommand(c.asked.Bytes())
@@ -144,6 +158,9 @@ func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return h.wait(ctx, cmd)
 		}
 		args := cmd.Args()
+		if isLook(cmd) {
+			return h.p.look(func() error { return next(ctx, cmd) })
+		}
 		what, watch := h.p.w.describe(args)
 		err := h.p.do(what,
 			func() error { return watch(func() error { return next(ctx, cmd) }) },
@@ -157,6 +174,12 @@ func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// isLook tells whether a command only asks who answers: guards do so all the time, and their fears are those of the other calls.
+func isLook(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	return cmd.Name() == "get" && args[1] == serverKey || cmd.Name() == "hgetall" && strings.HasSuffix(fmt.Sprint(args[1]), ":epoch")
+}
+
 // ProcessPipelineHook lets a pipeline fail as a whole, or be cut off after its first half.
 func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
@@ -164,7 +187,8 @@ func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 			return next(ctx, cmds)
 		}
 		all := func() error { return next(ctx, cmds) }
-		err := h.p.do("pipeline "+cmds[0].Name(), all, func() error {
+		what, _ := h.p.w.describe(cmds[0].Args())
+		err := h.p.do("pipeline "+what, all, func() error {
 			for _, cmd := range cmds[:len(cmds)/2] {
 				_ = h.p.w.redis.Do(context.Background(), cmd.Args()...).Err()
 			}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,16 +16,19 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"sluice/backend/journal"
+	"sluice/backend/keyspace"
 	"sluice/backend/order"
 	"sluice/backend/sale"
 )
 
 // Bench holds the stores that runs use one after the other: to make them anew takes longer than a run.
 type Bench struct {
-	mini  *miniredis.Miniredis
-	names map[string]string
-	store *order.Store
-	books *books
+	mini   *miniredis.Miniredis
+	names  map[string]string
+	store  *order.Store
+	books  *books
+	folder string
 }
 
 // NewBench makes the stores in a folder.
@@ -42,7 +46,7 @@ func NewBench(folder string) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{mini, names, store, books}, nil
+	return &Bench{mini, names, store, books, folder}, nil
 }
 
 // Close gives the stores back.
@@ -58,7 +62,9 @@ func (b *Bench) Close() error {
 type Result struct {
 	Steps, Accepted, Rows, Dead int
 	Faults                      [fates]int
-	Freezes, Starts             int
+	Calamities                  [calamities]int
+	Freezes, Starts, Groups     int
+	Payments                    int
 	Took                        time.Duration // by the fake clock
 	Violation                   string        // empty: all is well
 	Trace                       []string      // every step, one line each
@@ -70,15 +76,22 @@ func (r *Result) Add(o Result) {
 	for i := range r.Faults {
 		r.Faults[i] += o.Faults[i]
 	}
+	for i := range r.Calamities {
+		r.Calamities[i] += o.Calamities[i]
+	}
 	r.Freezes, r.Starts, r.Took = r.Freezes+o.Freezes, r.Starts+o.Starts, r.Took+o.Took
+	r.Groups, r.Payments = r.Groups+o.Groups, r.Payments+o.Payments
 }
 
 // Describe writes the numbers of one or many runs.
 func (r *Result) Describe(to io.Writer) {
-	fmt.Fprintf(to, "%d steps, %s of simulated time, %d answers with an order, %d rows, %d dead letters at the end\n",
-		r.Steps, r.Took.Truncate(time.Second), r.Accepted, r.Rows, r.Dead)
+	fmt.Fprintf(to, "%d steps, %s of simulated time, %d answers with an order, %d groups of purchases, %d payments; %d rows, %d dead letters at the end\n",
+		r.Steps, r.Took.Truncate(time.Second), r.Accepted, r.Groups, r.Payments, r.Rows, r.Dead)
 	for f := before; f < gone; f++ {
 		fmt.Fprintf(to, "%9d %s\n", r.Faults[f], fateNames[f])
+	}
+	for c := range calamities {
+		fmt.Fprintf(to, "%9d Redis starts again %s\n", r.Calamities[c], calamityNames[c])
 	}
 	fmt.Fprintf(to, "%9d process freezes\n%9d processes started\n", r.Freezes, r.Starts)
 }
@@ -92,9 +105,9 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	time.Sleep(time.Until(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))) // order ids begin in 2020; a bubble begins in 2000
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		plan: planOf(rnd), mini: b.mini, store: b.store, books: b.books, names: b.names, rnd: rnd, clocks: time.Now(),
+		plan: planOf(rnd), mini: b.mini, store: b.store, books: b.books, folder: filepath.Join(b.folder, "journals"), names: b.names, rnd: rnd, clocks: time.Now(),
 		redis: connect(b.mini), log: slog.New(slog.DiscardHandler), troubles: map[string]*troublemaker{},
-		seen: map[string]sale.OrderID{}, promised: map[sale.OrderID]string{}, rows: map[sale.OrderID]row{},
+		settled: map[string]order.Settlement{}, journals: map[string]*journal.Journal{}, seen: map[string]sale.OrderID{}, promised: map[sale.OrderID]string{}, rows: map[sale.OrderID]row{},
 	}
 	defer w.redis.Close()
 	w.touched.Store(true)
@@ -102,17 +115,26 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	if limit > 0 {
 		w.Steps = min(w.Steps, limit)
 	}
+	w.space = keyspace.Space{Lanes: w.Lanes}
+	if w.Guarded {
+		if err := os.RemoveAll(w.folder); err != nil {
+			return Result{}, err
+		}
+	}
+	w.startRedis()
 	w.mini.SetTime(time.Now())
 	w.tell(fmt.Sprintf("seed %d: %+v", seed, w.plan))
 	w.cast()
 	w.play()
 	w.end()
+	w.result.Groups, w.result.Payments = int(w.groups.Load()), len(w.settled)
 	w.result.Violation, w.result.Trace, w.result.Took = w.first, w.trace, time.Since(w.clocks)
 	return w.result, nil
 }
 
 func (w *world) play() {
 	for w.result.Steps < w.Steps && w.look() {
+		w.strike()
 		w.chores()
 		w.step()
 	}
@@ -134,7 +156,10 @@ func (w *world) play() {
 		}
 	}
 	// A lease, the longest wait of each attempt, and a few turns of each loop: then there must be nothing left to do.
-	const rest = 3*lease + 3*backoffCap + 10*time.Second
+	rest := 3*lease + 3*backoffCap + 10*time.Second
+	if w.Guarded { // and a lock that a dead process holds, the wait for journals, twice what is known of a dead journal
+		rest += 30 * time.Second
+	}
 	for until := time.Now().Add(rest); w.look(); {
 		w.chores()
 		w.step()
@@ -149,7 +174,7 @@ func (w *world) play() {
 		w.violate("not at rest %s after the last fault", rest)
 		return
 	}
-	w.settled()
+	w.checkRest()
 }
 
 // end stops everything, so that no goroutine outlives the run.
@@ -169,7 +194,7 @@ func (w *world) end() {
 	}
 	for _, r := range w.roles {
 		if r.now != nil {
-			r.now.client.Close()
+			r.now.close()
 		}
 	}
 }
@@ -219,7 +244,7 @@ func (w *world) chores() {
 		case time.Now().Before(r.start):
 			continue
 		default:
-			r.now.client.Close()
+			r.now.close()
 		}
 		w.launch(r)
 		r.start = time.Time{}
@@ -236,8 +261,12 @@ func (w *world) step() {
 		w.pass(len(ready) == 0)
 		return
 	}
-	w.result.Steps++
 	c := ready[w.rnd.IntN(len(ready))]
+	if c.look {
+		w.letOn(c, fine)
+		return
+	}
+	w.result.Steps++
 	if !w.calm && w.rnd.Float64() < w.Freezes {
 		d := lease/2 + time.Duration(w.rnd.Int64N(int64(2*lease)))
 		c.p.frozen = time.Now().Add(d)
@@ -248,6 +277,10 @@ func (w *world) step() {
 	f := w.choose()
 	w.result.Faults[f]++
 	w.tell(strings.TrimRight(fmt.Sprintf("%s  %s  %s", c.p.name, c.what, strings.ToUpper(fateNames[f])), " "))
+	w.letOn(c, f)
+}
+
+func (w *world) letOn(c *call, f fate) {
 	w.mu.Lock()
 	w.pending = slices.DeleteFunc(w.pending, func(o *call) bool { return o == c })
 	w.mu.Unlock()
@@ -263,6 +296,8 @@ func (w *world) choose() fate {
 		return fine
 	case x < w.Deaths:
 		return dieBefore + fate(w.rnd.IntN(2))
+	case x < w.Deaths+w.Faults && w.Gentle:
+		return after + fate(w.rnd.IntN(2))
 	case x < w.Deaths+w.Faults:
 		return before + fate(w.rnd.IntN(4))
 	}
@@ -276,4 +311,5 @@ func (w *world) pass(nothing bool) {
 		d = time.Duration(w.rnd.Int64N(int64(400 * time.Millisecond)))
 	}
 	time.Sleep(d)
+	w.mini.FastForward(d) // keys expire by this alone
 }

@@ -23,16 +23,16 @@ func (s faultyStore) call(what string, do func(ctx context.Context) error) error
 }
 
 // Write refuses and fails for the orders of troublesome buyers, as the database would for bad ones; what it does refuse by itself is a violation.
-func (s faultyStore) Write(_ context.Context, orders []sale.Order) error {
+func (s faultyStore) Write(c context.Context, orders []sale.Order) error {
 	batch := slices.Clone(orders)
 	w := s.p.w
 	refuse, err := w.trouble(s.p, batch)
 	if refuse {
 		return s.p.do(fmt.Sprintf("sql write %s", ids(batch)), func() error { return err }, func() error { return nil })
 	}
-	return s.call(fmt.Sprintf("sql write %s", ids(batch)), func(ctx context.Context) error {
+	return s.call(fmt.Sprintf("sql write %s", ids(batch)), func(context.Context) error {
 		w.touched.Store(true)
-		err := s.Store.Write(ctx, batch)
+		err := s.Store.Write(context.WithoutCancel(c), batch) // it says of which generation the orders are
 		if errors.Is(err, order.ErrRejected) {
 			w.violate("SQL had to refuse what Redis had accepted: %v", err)
 		}
@@ -117,13 +117,29 @@ func (s faultyStore) CancelOrder(_ context.Context, id sale.OrderID, actor, reas
 	return o, changed, err
 }
 
-func (s faultyStore) CancelOverdue(context.Context, int) ([]sale.Order, error) {
-	return nil, nil // no sale here has a payment window: SQLite would count it by its own clock
+func (s faultyStore) CancelOverdue(_ context.Context, limit int) (got []sale.Order, err error) {
+	err = s.call("sql cancel overdue", func(ctx context.Context) (err error) {
+		s.p.w.touched.Store(true)
+		got, err = s.Store.CancelOverdue(ctx, limit)
+		return err
+	})
+	return got, err
 }
 
-// Returning has no regard for the age, which SQLite would count by its own clock: all cancelled orders are old enough.
-func (s faultyStore) Returning(_ context.Context, after sale.OrderID, _ time.Duration, limit int) (got []sale.Order, err error) {
-	err = s.call("sql returning", func(ctx context.Context) (err error) { got, err = s.Store.Returning(ctx, after, 0, limit); return err })
+func (s faultyStore) Pay(_ context.Context, p order.Payment) (settled order.Settlement, err error) {
+	err = s.call(fmt.Sprintf("sql pay %s %s", short(p.OrderID), p.CallbackID), func(ctx context.Context) (err error) {
+		s.p.w.touched.Store(true)
+		settled, _, err = s.Store.Pay(ctx, p)
+		return err
+	})
+	return settled, err
+}
+
+func (s faultyStore) Returning(_ context.Context, after sale.OrderID, age time.Duration, limit int) (got []sale.Order, err error) {
+	err = s.call("sql returning", func(ctx context.Context) (err error) {
+		got, err = s.Store.Returning(ctx, after, age, limit)
+		return err
+	})
 	return got, err
 }
 
@@ -149,4 +165,9 @@ func (s faultyStore) Record(c context.Context, action, target, detail string) er
 	return s.call("sql record "+action, func(context.Context) error {
 		return s.Store.Record(context.WithoutCancel(c), action, target, detail)
 	})
+}
+
+func (s faultyStore) Statuses(_ context.Context, of []sale.OrderID) (got map[sale.OrderID]sale.Status, err error) {
+	err = s.call("sql statuses", func(ctx context.Context) (err error) { got, err = s.Store.Statuses(ctx, of); return err })
+	return got, err
 }

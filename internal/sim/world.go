@@ -14,36 +14,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/journal"
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
-
-// plan is what a seed makes of a run.
-type plan struct {
-	Stock, PerBuyer, Buyers, Workers, Batch int
-	Faults, Deaths                          float64 // share of calls
-	Freezes                                 float64 // share of steps
-	MaxAttempts, MaxCrashes                 int
-	Steps                                   int // with faults; then the system is left to come to rest
-}
-
-const (
-	saleID = "s"
-	lease  = 4 * time.Second
-	// backoffCap is the longest wait of a failed message.
-	backoffCap = 2 * time.Second
-)
-
-func planOf(rnd *rand.Rand) plan {
-	pick := func(from, to int) int { return from + rnd.IntN(to-from+1) }
-	return plan{
-		Stock: pick(1, 6), PerBuyer: pick(1, 2), Buyers: pick(3, 8), Workers: pick(2, 3), Batch: pick(1, 5),
-		Faults: []float64{0, 0.05, 0.15, 0.3}[rnd.IntN(4)], Deaths: []float64{0, 0.01, 0.04}[rnd.IntN(3)], Freezes: []float64{0, 0.01}[rnd.IntN(2)],
-		MaxAttempts: pick(1, 3), MaxCrashes: pick(1, 2), Steps: pick(80, 260),
-	}
-}
 
 // world is one run: the two stores, the processes, and the books of an observer who sees everything.
 type world struct {
@@ -52,7 +28,8 @@ type world struct {
 	redis  *redis.Client // without faults
 	store  *order.Store
 	books  *books
-	lane   keyspace.Lane
+	space  keyspace.Space
+	folder string            // of the journals
 	names  map[string]string // of scripts, by digest
 	rnd    *rand.Rand        // the scheduler's; each process has its own
 	roles  []*role
@@ -71,9 +48,15 @@ type world struct {
 	trace    []string
 	result   Result
 	troubles map[string]*troublemaker
-	seen     map[string]sale.OrderID // buyer and request key -> the order they got
-	promised map[sale.OrderID]string // every order that somebody was told of -> buyer
+	seen     map[string]sale.OrderID     // buyer and request key -> the order they got
+	settled  map[string]order.Settlement // callback of the payment provider -> its answer
+	journals map[string]*journal.Journal // by backend
+	servers  atomic.Int64                // how often Redis was started
+	memory   memory                      // what an older Redis will come back with
+	lossy    bool                        // Redis has come back without all it had
+	promised map[sale.OrderID]string     // every order that somebody was told of -> buyer
 	rows     map[sale.OrderID]row
+	groups   atomic.Int64 // purchases that were decided together with others
 }
 
 type lateCall struct {
@@ -128,12 +111,13 @@ func (w *world) launch(r *role) {
 	if r.runs > 1 {
 		name = fmt.Sprintf("%s.%d", r.name, r.runs)
 	}
-	p := &process{w: w, name: name, client: connect(w.mini), rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 0))}
+	p := &process{w: w, name: name, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 0))}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.client.AddHook(faultyRedis{p})
+	w.open(p)
 	r.now = p
 	go func() {
 		r.main(p)
+		p.loops.Wait()
 		w.mu.Lock()
 		p.ended = true
 		w.mu.Unlock()
@@ -191,21 +175,32 @@ func (w *world) describe(args []any) (what string, watch func(func() error) erro
 		for i := 1; i+3 < len(argv); i += 4 {
 			what += fmt.Sprintf(" %v:%s", argv[i+1], shortText(fmt.Sprint(argv[i])))
 		}
+		if len(argv) > 5 {
+			w.groups.Add(1)
+		}
 	case "dead_retry", "dead_begin_cancel", "dead_finish_cancel":
 		what += " " + shortText(fmt.Sprint(argv[0]))
 	}
 	if script != "reclaim" {
 		return what, unwatched
 	}
-	return what, func(do func() error) error { return w.watchReclaim(fmt.Sprint(argv[0]), do) }
+	leases := fmt.Sprint(args[3])
+	return what, func(do func() error) error { return w.watchReclaim(leases, fmt.Sprint(argv[0]), do) }
 }
 
-// watchReclaim sees to it that nobody takes back a lease that has not run out.
-func (w *world) watchReclaim(batch string, do func() error) error {
-	deadline, leased := w.zset(w.lane.Leases())[batch]
+// watchReclaim sees to it that nobody takes back a lease that has not run out, and that none runs out for no reason.
+func (w *world) watchReclaim(leases, batch string, do func() error) error {
+	deadline, leased := w.zset(leases)[batch]
 	err := do()
-	if _, still := w.zset(w.lane.Leases())[batch]; leased && !still && int64(deadline) > time.Now().UnixMilli() {
-		w.violate("batch %s was reclaimed %d ms before its lease ran out", batch, int64(deadline)-time.Now().UnixMilli())
+	if _, still := w.zset(leases)[batch]; !leased || still {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	switch {
+	case int64(deadline) > now:
+		w.violate("batch %s was reclaimed %d ms before its lease ran out", batch, int64(deadline)-now)
+	case w.Gentle:
+		w.violate("batch %s ran out of its lease, and nobody has died or stood still", batch)
 	}
 	return err
 }
@@ -231,40 +226,7 @@ func ids(orders []sale.Order) string {
 	return b.String()
 }
 
-// troublemaker is a buyer whose orders cannot be written, for a while or until somebody mends it.
-type troublemaker struct {
-	kind string // refused, failing or deadly
-	left int
-}
-
-// trouble tells whether a write fails because of the orders in it.
-func (w *world) trouble(p *process, batch []sale.Order) (bool, error) {
-	w.mu.Lock()
-	var worst *troublemaker
-	for _, o := range batch {
-		if t := w.troubles[o.Buyer]; t != nil && t.left > 0 {
-			worst = t
-			break
-		}
-	}
-	if worst == nil {
-		w.mu.Unlock()
-		return false, nil
-	}
-	worst.left--
-	w.mu.Unlock()
-	switch worst.kind {
-	case "refused":
-		return true, fmt.Errorf("%w: a bad order", order.ErrRejected)
-	case "deadly":
-		w.note("%s  the order kills its worker", p.name)
-		w.kill(p)
-		return true, errGone
-	}
-	return true, fmt.Errorf("an odd order")
-}
-
-// sorted returns the pending calls of processes that are not frozen, in an order that does not depend on which goroutine came first.
+// eligible returns the pending calls of processes that are not frozen, in an order that does not depend on which goroutine came first.
 func (w *world) eligible() []*call {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+)
+
+// spot is where an order is in the queue.
+type spot struct {
+	place, saleID string
+	unit          bool // it holds one: all but dead letters of orders for which a rebuild had none
+}
+
+func (w *world) list(key string) []string {
+	all, err := w.mini.List(key)
+	if err != nil {
+		return nil // there is none
+	}
+	return all
+}
+
+func (w *world) zset(key string) map[string]float64 {
+	all, err := w.mini.SortedSet(key)
+	if err != nil {
+		return nil // there is none
+	}
+	return all
+}
+
+func (w *world) hash(key string) map[string]string {
+	fields, err := w.mini.HKeys(key)
+	if err != nil {
+		return nil // there is none
+	}
+	all := make(map[string]string, len(fields))
+	for _, f := range fields {
+		all[f] = w.mini.HGet(key, f)
+	}
+	return all
+}
+
+// queued is where each order of a lane's queue is; an order in two places is a violation.
+func (w *world) queued(lane keyspace.Lane, at map[sale.OrderID]spot) {
+	put := func(place, text string) {
+		m, err := keyspace.DecodeMessage(text)
+		if err != nil {
+			w.violate("%s holds %q, which is no message", place, text)
+			return
+		}
+		if other := at[m.ID].place; other != "" {
+			w.violate("order %s is in %s and in %s", short(m.ID), other, place)
+		}
+		at[m.ID] = spot{place, m.SaleID, true}
+	}
+	for _, text := range w.list(lane.Ready()) {
+		put("ready", text)
+	}
+	for text := range w.zset(lane.Delayed()) {
+		put("delayed", text)
+	}
+	leases := w.zset(lane.Leases())
+	batches := 0
+	for id := range leases {
+		texts := w.list(lane.Batch(id))
+		if len(texts) > 0 {
+			batches++
+		}
+		for _, text := range texts {
+			put("batch "+id, text)
+		}
+	}
+	for _, key := range w.mini.Keys() {
+		if strings.HasPrefix(key, lane.BatchPrefix()) {
+			batches--
+		}
+	}
+	if batches != 0 {
+		w.violate("there are batches without a lease")
+	}
+	letters := w.hash(lane.DeadLetters())
+	for id, letter := range letters {
+		l := struct{ Unit, Message string }{}
+		err := json.Unmarshal([]byte(letter), &l)
+		m, merr := keyspace.DecodeMessage(l.Message)
+		if err = errors.Join(err, merr); err != nil || m.ID.String() != id {
+			w.violate("dead letter %q: %s", id, letter)
+			continue
+		}
+		if other := at[m.ID].place; other != "" {
+			w.violate("order %s is in %s and dead", short(m.ID), other)
+		}
+		at[m.ID] = spot{"dead", m.SaleID, l.Unit != "none"}
+	}
+	if len(w.zset(lane.Dead())) != len(letters) {
+		w.violate("the dead and their letters differ")
+	}
+}
