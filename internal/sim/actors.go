@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,9 @@ func (w *world) runBackend(b *backend) func(*process) {
 			p.sleep(p.ctx, 100*time.Millisecond)
 		}
 		admit := admission.NewAdmitter(p.client, w.space, ids)
+		if w.MaxReady > 0 {
+			admit.MaxReady(w.MaxReady)
+		}
 		if w.Guarded {
 			keeper, closeIt, err := w.keeper(p, b.name)
 			if err != nil {
@@ -80,9 +84,14 @@ func (w *world) isCalm() bool {
 	return w.calm
 }
 
-// runWorker works off all lanes, each by a loop of its own.
+// runWorker works off all lanes, each by a loop of its own, until it is told to stop.
 func (w *world) runWorker(p *process) {
 	w.watchRedis(p, nil)
+	working, stop := context.WithCancel(p.ctx)
+	w.mu.Lock()
+	p.stop = stop
+	w.mu.Unlock()
+	var lanes sync.WaitGroup
 	for _, lane := range w.space.All() {
 		rnd := p.fork()
 		cfg := worker.Config{
@@ -93,9 +102,10 @@ func (w *world) runWorker(p *process) {
 			cfg.Source = w.source(p)
 		}
 		work := worker.New(queue.NewList(p.client, lane, w.queueConfig(p)), faultyStore{w.store, p}, cfg)
-		p.loops.Go(func() { _ = work.Run(p.ctx) }) // always nil
+		lanes.Go(func() { _ = work.Run(working) }) // always nil
 	}
-	<-p.ctx.Done()
+	lanes.Wait()
+	p.cancel()
 }
 
 func (w *world) runWatcher(p *process) {

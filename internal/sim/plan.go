@@ -11,8 +11,9 @@ type plan struct {
 	Lanes                   int
 	Buyers, Workers, Batch  int
 	Rush                    time.Duration // the buyers come within this time
+	MaxReady                int64         // of each lane; 0: many
 	Faults, Deaths          float64       // share of calls
-	Freezes                 float64       // share of steps
+	Freezes, Stops          float64       // share of steps
 	MaxAttempts, MaxCrashes int
 	Steps                   int // with faults; then the system is left to come to rest
 	// Gentle: replies are lost and calls are carried out twice, and nothing worse. Then nobody may lose a lease.
@@ -40,8 +41,11 @@ func planOf(rnd *rand.Rand) plan {
 	p := plan{
 		Lanes: 1, Buyers: pick(3, 8), Workers: pick(2, 3), Batch: pick(1, 5),
 		Rush:   []time.Duration{5 * time.Second, 2 * time.Second, 100 * time.Millisecond}[rnd.IntN(3)],
-		Faults: []float64{0, 0.05, 0.15, 0.3}[rnd.IntN(4)], Deaths: []float64{0, 0.01, 0.04}[rnd.IntN(3)], Freezes: []float64{0, 0.01}[rnd.IntN(2)],
+		Faults: []float64{0, 0.05, 0.15, 0.3}[rnd.IntN(4)], Deaths: []float64{0, 0.01, 0.04}[rnd.IntN(3)], Freezes: []float64{0, 0.01}[rnd.IntN(2)], Stops: []float64{0, 0.01}[rnd.IntN(2)],
 		MaxAttempts: pick(1, 3), MaxCrashes: pick(1, 2), Steps: pick(80, 260),
+	}
+	if rnd.IntN(4) == 0 {
+		p.MaxReady = int64(pick(1, 3))
 	}
 	shops := []int{1, 1, 1, 2, 3}[rnd.IntN(5)]
 	if shops > 1 {

@@ -49,6 +49,7 @@ type process struct {
 	loops  sync.WaitGroup
 	rnd    *rand.Rand
 	frozen time.Time // it is not let on before
+	stop   func()    // tells it to end in good order; nil: it knows no such thing
 	dead   bool
 	ended  bool // its goroutine has returned
 }

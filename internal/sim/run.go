@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
@@ -56,44 +55,6 @@ func (b *Bench) Close() error {
 		return err
 	}
 	return b.store.Close()
-}
-
-// Result says what one run was made of, and what was wrong.
-type Result struct {
-	Steps, Accepted, Rows, Dead int
-	Faults                      [fates]int
-	Calamities                  [calamities]int
-	Freezes, Starts, Groups     int
-	Payments                    int
-	Took                        time.Duration // by the fake clock
-	Violation                   string        // empty: all is well
-	Trace                       []string      // every step, one line each
-}
-
-// Add adds the numbers of another run.
-func (r *Result) Add(o Result) {
-	r.Steps, r.Accepted, r.Rows, r.Dead = r.Steps+o.Steps, r.Accepted+o.Accepted, r.Rows+o.Rows, r.Dead+o.Dead
-	for i := range r.Faults {
-		r.Faults[i] += o.Faults[i]
-	}
-	for i := range r.Calamities {
-		r.Calamities[i] += o.Calamities[i]
-	}
-	r.Freezes, r.Starts, r.Took = r.Freezes+o.Freezes, r.Starts+o.Starts, r.Took+o.Took
-	r.Groups, r.Payments = r.Groups+o.Groups, r.Payments+o.Payments
-}
-
-// Describe writes the numbers of one or many runs.
-func (r *Result) Describe(to io.Writer) {
-	fmt.Fprintf(to, "%d steps, %s of simulated time, %d answers with an order, %d groups of purchases, %d payments; %d rows, %d dead letters at the end\n",
-		r.Steps, r.Took.Truncate(time.Second), r.Accepted, r.Groups, r.Payments, r.Rows, r.Dead)
-	for f := before; f < gone; f++ {
-		fmt.Fprintf(to, "%9d %s\n", r.Faults[f], fateNames[f])
-	}
-	for c := range calamities {
-		fmt.Fprintf(to, "%9d Redis starts again %s\n", r.Calamities[c], calamityNames[c])
-	}
-	fmt.Fprintf(to, "%9d process freezes\n%9d processes started\n", r.Freezes, r.Starts)
 }
 
 // Run plays one seed with at most limit steps under faults (0: as many as the seed wants). It must be called in a bubble of testing/synctest.
@@ -274,10 +235,27 @@ func (w *world) step() {
 		w.tell(fmt.Sprintf("%s  freezes for %s in front of %s", c.p.name, d, c.what))
 		return
 	}
+	if !w.calm && w.rnd.Float64() < w.Stops && w.stop(c.p) {
+		return
+	}
 	f := w.choose()
 	w.result.Faults[f]++
 	w.tell(strings.TrimRight(fmt.Sprintf("%s  %s  %s", c.p.name, c.what, strings.ToUpper(fateNames[f])), " "))
 	w.letOn(c, f)
+}
+
+// stop tells a process to end in good order, if it can.
+func (w *world) stop(p *process) bool {
+	w.mu.Lock()
+	stop := p.stop
+	w.mu.Unlock()
+	if stop == nil || p.ctx.Err() != nil {
+		return false
+	}
+	w.result.Stops++
+	w.tell(p.name + "  is told to stop")
+	stop()
+	return true
 }
 
 func (w *world) letOn(c *call, f fate) {

@@ -175,7 +175,7 @@ func (w *world) describe(args []any) (what string, watch func(func() error) erro
 		for i := 1; i+3 < len(argv); i += 4 {
 			what += fmt.Sprintf(" %v:%s", argv[i+1], shortText(fmt.Sprint(argv[i])))
 		}
-		if len(argv) > 5 {
+		if len(argv) > 6 {
 			w.groups.Add(1)
 		}
 	case "dead_retry", "dead_begin_cancel", "dead_finish_cancel":
