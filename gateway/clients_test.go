@@ -2,15 +2,10 @@ package gateway
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -115,40 +110,10 @@ func TestCrowdForgetsWhoHasLeft(t *testing.T) {
 	}
 }
 
-// certificateFiles writes a self-signed certificate for 127.0.0.1.
-func certificateFiles(t *testing.T, cert, key string, serial int64) *x509.CertPool {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return pool
-}
-
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	roots := certificateFiles(t, cert, key, 1)
+	roots := testenv.Certificate(t, cert, key, 1)
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.TLSCert, c.TLSKey = cert, key })
 	get := func(roots *x509.CertPool) (*http.Response, error) {
@@ -193,7 +158,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("after a bad renewal: %v", err)
 	}
 	mustContain(t, "the log", e.log.String(), "the one before it stays")
-	renewed := certificateFiles(t, cert, key, 2)
+	renewed := testenv.Certificate(t, cert, key, 2)
 	e.runOnce()
 	if _, err := get(renewed); err != nil {
 		t.Errorf("after a renewal: %v", err)
