@@ -36,9 +36,9 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{rules, e.measure(e.conf.Rules, e.buyers, http.StatusOK)},
 			{empty, e.measure(e.conf.Empty, e.buyers, http.StatusOK)},
 			{fresh, e.measure(e.conf.Rules, "", http.StatusOK)},
-			{rejected, e.measure(e.conf.Rejected, e.flood, http.StatusTooManyRequests)},
+			{rejected, e.measure(e.conf.Edge, e.flood, http.StatusTooManyRequests)},
 			{plain, e.measure(e.conf.Static, e.flood, http.StatusTooManyRequests)},
-			{gone, e.measure(e.conf.SoldOut, e.buyers, http.StatusConflict)},
+			{gone, e.measure(e.conf.Edge, e.buyers, http.StatusConflict)},
 			{constant, e.measure(e.conf.Constant, e.buyers, http.StatusConflict)},
 		},
 		ratios: []ratio{
@@ -57,7 +57,7 @@ const limitsPolicy = `return {
   rules = {
     { name = "ip", key = "ip", rate = "100000r/s", burst = 100000, match = { path = "/v1/sales/*/orders" } },
     { name = "token", key = "token", rate = "100000r/s", burst = 100000, match = { method = "POST", path = "/v1/sales/*/orders" } },
-    { name = "never", key = "ip", rate = "1r/m", burst = 0, match = { path = "/flood" } },
+    { name = "never", key = "ip", rate = "1r/m", burst = 0, match = { path = "/v1/sales/flood/orders" } },
   },
 }
 `
@@ -79,10 +79,10 @@ type edges struct {
 }
 
 type limitsConfig struct {
-	Modules                                           []string
-	Root, Backend                                     string
-	Empty, Rules, Static, Rejected, SoldOut, Constant string // addresses
-	Limited, Gone                                     string // bodies
+	Modules                              []string
+	Root, Backend                        string
+	Empty, Rules, Static, Edge, Constant string // addresses
+	Limited, Gone                        string // bodies
 }
 
 // known is how many buyers come again and again: more than a burst, fewer than what an edge remembers of tokens.
@@ -100,7 +100,7 @@ func newEdges(ctx context.Context, s *stage, cfg settings) (*edges, error) {
 	limited := problem.New(problem.RateLimited, `Too many requests: the policy "never" allows no more right now.`)
 	limited.ViolatedPolicies = []string{"never"}
 	e.conf = limitsConfig{
-		Backend: s.address(), Empty: s.address(), Rules: s.address(), Static: s.address(), Rejected: s.address(), SoldOut: s.address(), Constant: s.address(),
+		Backend: s.address(), Empty: s.address(), Rules: s.address(), Static: s.address(), Edge: s.address(), Constant: s.address(),
 		Limited: quoted(limited.Body()), Gone: quoted(problem.New(problem.SoldOut, "Everything is sold.").Body()),
 	}
 	if _, err := s.startChild(childConfig{what: "soldout", listen: e.conf.Backend}); err != nil {
@@ -112,9 +112,7 @@ func newEdges(ctx context.Context, s *stage, cfg settings) (*edges, error) {
 	e.buyers, e.flood = filepath.Join(e.dir, "buyers"), filepath.Join(e.dir, "flood")
 	return e, errors.Join(
 		writeRequests(e.buyers, known, e.purchase),
-		writeRequests(e.flood, known, func(b []byte, i int) []byte {
-			return fmt.Appendf(b, "GET /flood HTTP/1.1\r\nHost: bench\r\nX-Forwarded-For: 10.0.%d.%d\r\n\r\n", byte(i>>8), byte(i))
-		}),
+		writeRequests(e.flood, known, func(b []byte, i int) []byte { return e.order(b, "flood", i) }),
 	)
 }
 
@@ -163,13 +161,15 @@ func exists(path string) bool {
 }
 
 // purchase is the request of one buyer from an address of its own.
-func (e *edges) purchase(b []byte, i int) []byte {
+func (e *edges) purchase(b []byte, i int) []byte { return e.order(b, saleID, i) }
+
+func (e *edges) order(b []byte, sale string, i int) []byte {
 	raw, err := e.key.Sign(buyerName(i), time.Hour)
 	if err != nil {
 		panic(err) // HS256 cannot fail
 	}
 	b = fmt.Appendf(b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\nX-Forwarded-For: 10.%d.%d.%d\r\nAuthorization: Bearer ",
-		saleID, byte(i>>16), byte(i>>8), byte(i))
+		sale, byte(i>>16), byte(i>>8), byte(i))
 	return append(append(b, raw...), "\r\n\r\n"...)
 }
 

@@ -8,12 +8,20 @@ local ngx = ngx
 
 local _M = {}
 
--- note_time(f): lets f, or the function in it that enters the zone, write down the time of its turn
+-- note_time(f): lets f, or the function in it that enters the zone or reads the clock, write down the time of its turn
 local function note_time(f)
   for i = 1, 20 do
     local name, value = debug.getupvalue(f, i)
-    if name == "alone" then
+    if name == "alone" or name == "refuses_one" then
       return note_time(value)
+    end
+    if name == "now_us" then
+      debug.setupvalue(f, i, function()
+        local now = value()
+        ngx.var.decided = ("%.0f"):format(now)
+        return now
+      end)
+      return
     end
     if name == "enter" then
       debug.setupvalue(f, i, function(zone)
@@ -28,6 +36,7 @@ local function note_time(f)
 end
 
 note_time(rules.admit)
+note_time(rules.refuses)
 note_time(req.incoming)
 
 function _M.edge()

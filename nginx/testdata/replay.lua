@@ -124,8 +124,12 @@ function _M.run(source, tokens, requests)
     outcome = { method = method, status = 200, delay = 0 }
     var.binary_remote_addr = peer:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
     var.uri, var.http_x_forwarded_for, var.http_authorization, var.http_token = path, text(forwarded), token(text(authorization)), token(text(other))
-    client.enter()
-    access.run()
+    var.sluice_key = client.decide()
+    if access.over(path, var.sluice_key) then -- as snippets/refuse.conf has it
+      var.sluice_verdict, var.sluice_remaining, outcome.status = "deny", 0, 429
+    else
+      access.run()
+    end
     local verdict = var.sluice_verdict or ""
     out[#out + 1] = table.concat({ verdict, var.sluice_rule or "", var.sluice_remaining or 0, verdict == "deny" and var.sluice_retry_after or 0,
       ("%.0f"):format(math.ceil(outcome.delay * (1 - 1e-15))), var.sluice_shadow or "", var.sluice_quota or "", outcome.status }, "\t")

@@ -1,5 +1,5 @@
 -- The access phase: finds the rules of a request, asks limit/rules for a verdict, and alone carries it out: only this module
--- exits, sleeps, or touches variables. Headers and bodies are made of those variables in nginx/snippets: that is many times cheaper than
+-- exits, sleeps, or says a verdict, in variables. Headers and bodies are made of those in nginx/snippets: that is many times cheaper than
 -- setting headers from Lua, and a flood of refusals is when it counts.
 --
 -- The order is by cost. The per-IP limits come before any signature is checked, so a flood of made-up tokens is turned away cheaply; the
@@ -54,13 +54,17 @@ local function unauthorized(why)
   return ngx_exit(401)
 end
 
-local function exceeded(rule, wait)
-  known.leave(turn)
+local function tell_exceeded(rule, wait)
   count(rule.denied)
-  log("deny", rule, 0)
   ngx_var.sluice_retry_after = quota.retry_after(wait)
   ngx_var.sluice_quota_policy = rule.quota_policy
   ngx_var.sluice_quota = quota.exceeded(rule, wait)
+end
+
+local function exceeded(rule, wait)
+  known.leave(turn)
+  tell_exceeded(rule, wait)
+  log("deny", rule, 0)
   return ngx_exit(429)
 end
 
@@ -92,6 +96,54 @@ end
 
 local function path_of()
   return ngx_var.uri
+end
+
+-- The path of the request that `over` looks at.
+local asked
+local function path_asked()
+  return asked
+end
+
+-- subject_of(head) -> the buyer, if the request's token is remembered; or nil
+local function subject_of(head)
+  if not head then
+    return token.recall(ngx_var.http_authorization, ngx.now())
+  elseif head.authorization ~= nil then
+    return token.recall_at(head.authorization, head.authorization_length, ngx.now())
+  end
+end
+
+-- over(path, key, head) -> true: a limit refuses the request, and the variables say so to snippets/refuse.conf; or false: run must be asked. For the
+-- rewrite phase, where a refusal costs a fraction of what it costs in the access phase. path: decoded, without a query; key: what counts as one
+-- client; head: see head/plain.lua, or nil
+function _M.over(path, key, head)
+  asked = path
+  local chosen = plan.find(plans, get_method(), path_asked)
+  local n, ips, rules = chosen.n, chosen.ips, chosen.rules
+  if n == 0 then
+    return false
+  end
+  fill(rules, 1, ips, key)
+  local subject
+  if n > ips then
+    subject = subject_of(head)
+    if subject then
+      fill(rules, ips + 1, n, subject)
+    else
+      n = ips
+    end
+  end
+  local i, wait = limiter.refuses(rules, keys, n)
+  if not i then
+    return false
+  end
+  local rule = rules[i]
+  if subject then
+    ngx_var.sluice_buyer = subject
+  end
+  ngx_var.sluice_rule = rule.name
+  tell_exceeded(rule, wait)
+  return true
 end
 
 -- buyer(authorization) -> the subject of the request's token; or nil, why

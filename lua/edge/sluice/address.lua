@@ -13,6 +13,7 @@ local ffi_string = ffi.string
 
 ffi.cdef [[
 int sluice_inet_pton(int family, const char *text, void *out) __asm__("inet_pton");
+int sluice_inet_pton_at(int family, const unsigned char *text, void *out) __asm__("inet_pton");
 const char *sluice_inet_ntop(int family, const void *bytes, char *out, unsigned int size) __asm__("inet_ntop");
 ]]
 
@@ -47,6 +48,18 @@ function _M.parse(text)
   end
 end
 local parse = _M.parse
+
+-- ipv4_at(text, n) -> bytes, or nil: the same of n bytes of memory with a zero byte behind them, for IPv4 only
+function _M.ipv4_at(text, n)
+  if n <= 15 and C.sluice_inet_pton_at(AF_INET, text, bytes_buf) == 1 then
+    return ffi_string(bytes_buf, 4)
+  end
+end
+
+-- text_at(text, n) -> the same memory as a string
+function _M.text_at(text, n)
+  return ffi_string(text, n)
+end
 
 -- format(bytes) -> text
 function _M.format(bytes)
@@ -102,6 +115,11 @@ local function trusted(networks, bytes)
     end
   end
   return false
+end
+
+-- trusted(networks, peer) -> whether the peer, bytes as nginx has them, is a trusted proxy
+function _M.trusted(networks, peer)
+  return trusted(networks, unmapped(peer))
 end
 
 -- last_untrusted(networks, peer, forwarded) -> bytes: walks the hops from the right.

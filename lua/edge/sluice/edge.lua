@@ -7,6 +7,7 @@ local known = require "sluice.known"
 local policy = require "sluice.policy"
 local rules = require "sluice.limit.rules"
 local token = require "sluice.token"
+require "sluice.rewrite"
 require "sluice.status"
 
 local _M = {}

@@ -1,18 +1,20 @@
 -- Answers for a sale that refuses everybody (sold out, not open yet, paused, closed) from memory: before any limit, token or backend is asked. What
 -- it may say a backend has said within the last second, and whoever may hold an order of the sale is let through to it.
 --
--- A request meets this module three times. judge() runs before nginx looks for a location, without a coroutine, and says what snippets/repeat.conf
+-- A request meets this module three times. judge() runs before nginx looks for a location, without a coroutine, and says what snippets/refuse.conf
 -- answers. fetch() is for the access phase, where it may wait. learn() sees the backend's answer. Only this module of the folder touches variables.
 
-local client = require "sluice.client"
+local bit = require "bit"
 local clock = require "sluice.clock"
 local count = require("sluice.count").add
 local holders = require "sluice.known.holders"
-local plain_head = require("sluice.known.head").plain
 local records = require "sluice.known.record"
 local subject = require "sluice.known.subject"
 local token = require "sluice.token"
 local told = require "sluice.known.told"
+
+local band = bit.band
+local TOKEN = require("sluice.head.plain").TOKEN
 
 local ngx = ngx
 local ngx_var = ngx.var
@@ -24,8 +26,6 @@ local tonumber = tonumber
 -- What judge answers for a request that is none of its business. One that is let through gets the time, in microseconds: learn must know when it was
 -- sent, at the earliest. The time is negative for the one whose turn it is to ask again.
 local NOTHING = ""
-
-local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
 
 local COUNTED = { sold_out = "repeated/sold_out", scheduled = "repeated/scheduled", paused = "repeated/paused", closed = "repeated/closed" }
 
@@ -55,19 +55,6 @@ local function spelt(path, request)
   return #request == #target + AROUND
 end
 
--- sound(request) -> whether the request is one that nginx would not refuse further on: then it shall. Notes the client's address for the log.
-local function sound(request)
-  local length = ngx_var.content_length
-  if length and #length > 4 and tonumber(length) > MAX_BODY then
-    return false
-  end
-  if plain_head(request) then
-    client.note()
-    return true
-  end
-  return client.enter() == "" and not ngx_var.http_transfer_encoding
-end
-
 -- may_hold(list, sum): sum is as in subject.lua; no list means that nobody holds anything
 local function may_hold(list, sum)
   if sum == false or not list then
@@ -76,7 +63,13 @@ local function may_hold(list, sum)
   return sum == nil or holders.has(list, sum)
 end
 
-local function sum_of_token()
+-- sum_of_token(head): head is as head/plain.lua has it, or nil
+local function sum_of_token(head)
+  if head and head.authorization ~= nil then
+    return subject.sum_of(head.authorization, head.authorization_length)
+  elseif head and band(head.names, TOKEN) == 0 then
+    return false
+  end
   local authorization = ngx_var.http_authorization
   local raw = token.from_headers(authorization, not authorization and ngx_var.http_token or nil)
   if not raw then
@@ -89,23 +82,31 @@ end
 -- edge's clock may count down.
 local function opening(record)
   ngx_var.sluice_opens_at = record.opens_at
-  ngx_var.sluice_opens_in = max(1, record.wait - 1, min(record.wait, ceil(record.opens / 1000 - ngx.now())))
+  ngx_var.sluice_retry_after = max(1, record.wait - 1, min(record.wait, ceil(record.opens / 1000 - ngx.now())))
 end
 
--- judge() -> the state that is to be told; or NOTHING, or the time
-function _M.judge()
-  if turn then -- whoever had it went no further than this
+-- begin(): another request is at hand. Call it before judge.
+function _M.begin()
+  if turn then -- whoever had it went no further than the rewrite phase
     records.give_back(turn)
     turn = nil
   end
-  local path = ngx_var.uri
+end
+
+-- is_state(judged) -> whether this answer of judge is a state
+function _M.is_state(judged)
+  return COUNTED[judged] ~= nil
+end
+
+-- judge(path, request, head, sound) -> the state that is to be told; or NOTHING, or the time. path: decoded, without a query; request: the request
+-- line; head: as head/plain.lua has it, or nil; sound: whether nginx would not refuse the request further on: then it shall.
+function _M.judge(path, request, head, sound)
   local record = on and records.find(path)
   local now = now_us()
   if not record or now >= record.ends then
     return on and now or NOTHING
   end
-  local request = ngx_var.request
-  if request ~= record.line and not spelt(path, request) then
+  if not sound or request ~= record.line and not spelt(path, request) then
     return now
   end
   local list
@@ -122,13 +123,10 @@ function _M.judge()
   end
   local sum
   if list or now >= record.renew then
-    sum = sum_of_token()
+    sum = sum_of_token(head)
     if may_hold(list, sum) then
       return now
     end
-  end
-  if not sound(request) then
-    return now
   end
   if now >= record.renew and sum ~= false then
     local whose = records.turn(path, sum or 0)
