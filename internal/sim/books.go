@@ -17,6 +17,7 @@ import (
 type row struct {
 	buyer, saleID, status string
 	due                   int64 // ms; 0: never
+	died                  bool  // it is cancelled because it died in the queue: its letter, as long as there is one, has the unit
 }
 
 func (r row) cancelled() bool { return r.status == "cancelled" }
@@ -73,10 +74,10 @@ func (b *books) each(query string, scan func(*sql.Rows) error) error {
 
 func (b *books) rows() (map[sale.OrderID]row, error) {
 	rows := map[sale.OrderID]row{}
-	return rows, b.each("SELECT id, buyer, sale_id, status, coalesce(due_at, 0) FROM orders", func(found *sql.Rows) error {
+	return rows, b.each("SELECT id, buyer, sale_id, status, coalesce(due_at, 0), status = 'cancelled' AND coalesce(returned, 0) = -1 FROM orders", func(found *sql.Rows) error {
 		var id int64
 		var r row
-		err := found.Scan(&id, &r.buyer, &r.saleID, &r.status, &r.due)
+		err := found.Scan(&id, &r.buyer, &r.saleID, &r.status, &r.due, &r.died)
 		rows[sale.OrderID(id)] = r
 		return err
 	})

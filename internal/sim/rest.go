@@ -90,7 +90,7 @@ func (w *world) deadRows() map[keyspace.Lane]int64 {
 		at := map[sale.OrderID]spot{}
 		w.queued(lane, at)
 		for id, s := range at {
-			if _, isRow := w.rows[id]; isRow && s.place == "dead" {
+			if r, isRow := w.rows[id]; isRow && !r.died && s.place == "dead" {
 				dead[lane]++
 			}
 		}

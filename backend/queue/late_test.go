@@ -1,0 +1,75 @@
+package queue_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/queue"
+	redisscript "sluice/lua/redis"
+)
+
+// A watcher looks, and takes back in a second step: a worker that was late may have extended its lease between the two.
+func TestLeaseExtendedBehindTheWatchersBackIsLeftAlone(t *testing.T) {
+	mini := miniredis.RunT(t)
+	now := time.Now()
+	mini.SetTime(now)
+	client := func() *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	l := queue.NewList(client(), keyspace.Lane(0), queue.Config{Lease: time.Second})
+	push(t, l, 2)
+	b := take(t, l, 2, "")
+	if n, err := l.Reclaim(t.Context(), 10); n != 0 || err != nil { // from here on Redis knows the scripts, which are run by their digests
+		t.Fatalf("reclaimed %d live leases, %v", n, err)
+	}
+	now = now.Add(2 * time.Second)
+	mini.SetTime(now)
+
+	looked := 0
+	watching := client()
+	watching.AddHook(afterScript{redisscript.Load("expired").Hash(), func() {
+		looked++
+		if lost, err := l.Extend(t.Context(), b.ID); err != nil || lost {
+			t.Errorf("extend: lost=%v, %v", lost, err)
+		}
+	}})
+	n, err := queue.NewList(watching, keyspace.Lane(0), queue.Config{Lease: time.Second}).Reclaim(t.Context(), 10)
+	if err != nil || n != 0 || looked != 1 {
+		t.Errorf("reclaimed %d leases that run, looked %d times, %v", n, looked, err)
+	}
+	if lost, err := l.Ack(t.Context(), b.ID); err != nil || lost {
+		t.Errorf("the worker lost its batch: lost=%v, %v", lost, err)
+	}
+}
+
+// afterScript calls then each time the script has been run.
+type afterScript struct {
+	sha  string
+	then func()
+}
+
+func (afterScript) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (h afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == h.sha {
+			h.then()
+		}
+		return err
+	}
+}
+
+func (afterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
