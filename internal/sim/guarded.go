@@ -71,7 +71,7 @@ type pinner struct{ p *process }
 func (s pinner) Pin(ctx context.Context) (*redis.Client, string, error) {
 	client, id, err := s.p.guard.Pin(ctx)
 	if err == nil {
-		client.AddHook(faultyRedis{s.p})
+		client.AddHook(faultyRedis(s))
 	}
 	return client, id, err
 }
