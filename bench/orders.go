@@ -73,7 +73,7 @@ func newWriters(ctx context.Context, s *stage, url string, cfg settings) (*write
 
 // fresh empties the tables and waits until the server has written everything down, so that nobody pays for the one before.
 func (w *writers) fresh(ctx context.Context) error {
-	for _, sql := range []string{"TRUNCATE orders, copied", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT"} {
+	for _, sql := range []string{"TRUNCATE orders, copied, outbox", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT"} {
 		if _, err := w.db.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}

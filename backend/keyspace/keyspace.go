@@ -38,6 +38,15 @@ func (s Space) All() []Lane {
 // Sequence (string) counts the order sequence numbers that were leased out in blocks; one for all lanes.
 func (Space) Sequence() string { return "sluice:{seq}:order" }
 
+// Events (stream) holds the changes of orders for the groups that read them, one for all lanes; its ids are the changes' positions in SQL, "<position>-0".
+func (Space) Events() string { return "sluice:{events}:stream" }
+
+// EventWake (list) holds at most one token, on which an idle relay of events blocks.
+func (Space) EventWake() string { return "sluice:{events}:wake" }
+
+// EventRelay (string) is held by the process whose turn it is to relay events.
+func (Space) EventRelay() string { return "sluice:{events}:relay" }
+
 // Lane is one shard of the keyspace.
 type Lane int
 

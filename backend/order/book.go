@@ -50,10 +50,12 @@ func (f *filter) add(condition string, arg any) {
 	f.conditions = append(f.conditions, strings.Replace(condition, "?", "$"+strconv.Itoa(len(f.args)), 1))
 }
 
+func (f *filter) where() string { return strings.Join(f.conditions, " AND ") }
+
 // page ends a query: the conditions, the order and the limit.
 func (f *filter) page(limit int) string {
 	f.args = append(f.args, pageOf(limit))
-	return " WHERE " + strings.Join(f.conditions, " AND ") + " ORDER BY id LIMIT $" + strconv.Itoa(len(f.args))
+	return " WHERE " + f.where() + " ORDER BY id LIMIT $" + strconv.Itoa(len(f.args))
 }
 
 // Rows returns one page of rows, by order id.

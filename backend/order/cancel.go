@@ -55,6 +55,9 @@ func (s *Store) cancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 	if err != nil {
 		return nil, err
 	}
+	if len(cancelled) > 0 {
+		s.tell()
+	}
 	return cancelled, nil
 }
 
@@ -76,6 +79,9 @@ func (s *Store) cancelCreated(ctx context.Context, db conn, orders []sale.Order,
 	}
 	if n != int64(len(ids)) { // they were locked: cannot be
 		return unavailable(fmt.Errorf("%d of %d orders could be cancelled", n, len(ids)))
+	}
+	if err := s.note(ctx, db, kindCancelled, ids...); err != nil {
+		return err
 	}
 	sales := make([]string, 0, len(units))
 	for id := range units {
@@ -114,6 +120,9 @@ func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason 
 	})
 	if err != nil {
 		return sale.Order{}, false, fmt.Errorf("order: cancel order %s: %w", id, err)
+	}
+	if changed {
+		s.tell()
 	}
 	return o, changed, nil
 }

@@ -46,6 +46,10 @@ type dialect struct {
 	now       string // the database's clock, as its tables hold times
 	pairs     string // reads a JSON array of pairs of integers, with %s for its placeholder, as rows of a and b
 	before    string // the instant so many milliseconds before now, with %s for their placeholder
+	count     string // how many orders a row of the outbox has
+	items     string // the orders of the row part of the outbox, to be joined with it: item.value is the order id
+	nth       string // the place of an item in its row, from 1
+	credits   string // reads a JSON array of lines of the ledger of points, sorted by its key
 	in        string // what to write after a column, with %s for the placeholder of a []int64
 }
 

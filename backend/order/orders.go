@@ -187,7 +187,11 @@ func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason stri
 			return err
 		}
 		detail := "sale " + o.SaleID + ": " + reason
-		if n == 0 {
+		if n == 1 {
+			if err := s.note(ctx, db, kindCancelled, o.ID); err != nil {
+				return err
+			}
+		} else {
 			found, err := readOrder(ctx, db, o.ID, "")
 			if err != nil {
 				return err
@@ -215,5 +219,6 @@ func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason stri
 	if err != nil {
 		return false, fmt.Errorf("order: cancel order %s: %w", o.ID, err)
 	}
+	s.tell()
 	return wasRow, nil
 }

@@ -70,6 +70,9 @@ func (s *Store) Pay(ctx context.Context, p Payment) (settled Settlement, replaye
 	if err != nil {
 		return "", false, fmt.Errorf("order: pay order %s: %w", p.OrderID, err)
 	}
+	if settled == SettledPaid && !replayed {
+		s.tell()
+	}
 	return settled, replayed, nil
 }
 
@@ -99,6 +102,9 @@ func (s *Store) settle(ctx context.Context, db conn, p Payment) (settled Settlem
 		}
 		if n != 1 { // it was locked: cannot be
 			return "", false, errRaced
+		}
+		if err := s.note(ctx, db, kindPaid, o.ID); err != nil {
+			return "", false, err
 		}
 	}
 	return settled, false, s.keep(ctx, db, p, o, settled)

@@ -84,7 +84,9 @@ WITH present AS (
     SELECT o.*, (SELECT due_at FROM holds WHERE holds.id = o.sale_id)
     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[]) AS o (id, sale_id, buyer, nth, serial)
     WHERE $6::bigint = 0 OR $6::bigint = (SELECT n FROM present)
-    RETURNING sale_id
+    RETURNING id, sale_id
+), noted AS (
+    INSERT INTO outbox (kind, orders) SELECT 1, array_agg(id ORDER BY id) FROM fresh HAVING count(*) > 0
 ), counted AS (
     SELECT sale_id, count(*) AS n FROM fresh GROUP BY sale_id
 ), locked AS (
@@ -99,7 +101,7 @@ SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> (SELECT n FROM present)
     ELSE (SELECT coalesce(sum(n), 0)::bigint FROM counted) END`
 
 // insertMissing leaves alone what is a row.
-var insertMissing = strings.Replace(insertNew, "RETURNING sale_id", "ON CONFLICT (id) DO NOTHING RETURNING sale_id", 1)
+var insertMissing = strings.Replace(insertNew, "RETURNING id, sale_id", "ON CONFLICT (id) DO NOTHING RETURNING id, sale_id", 1)
 
 func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.Order) (inserted int, err error) {
 	n := len(orders)
@@ -152,7 +154,9 @@ func (p *postgres) dialect() dialect {
 		forUpdate: " FOR UPDATE", skip: " FOR UPDATE SKIP LOCKED", now: "now()",
 		before: "now() - %s * interval '1 millisecond'",
 		in:     "= ANY(%s)",
-		pairs:  "SELECT (pair->>0)::bigint AS a, (pair->>1)::bigint AS b FROM jsonb_array_elements(%s::jsonb) AS list (pair)",
+		count:  "cardinality(orders)", items: "unnest(part.orders) WITH ORDINALITY AS item (value, key)", nth: "item.key",
+		credits: "SELECT o, k, b, p FROM jsonb_to_recordset($1::jsonb) AS line (o bigint, k smallint, b text, p bigint) ORDER BY o, k",
+		pairs:   "SELECT (pair->>0)::bigint AS a, (pair->>1)::bigint AS b FROM jsonb_array_elements(%s::jsonb) AS list (pair)",
 	}
 }
 

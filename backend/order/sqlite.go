@@ -141,14 +141,15 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
 	defer order.Close()
 	defer sold.Close()
-	inserted, counted, now := 0, map[string]int{}, sqliteNow()
+	counted, now := map[string]int{}, sqliteNow()
+	var fresh []int64
 	for _, o := range orders {
 		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, now)
 		if err != nil {
 			return fail(err)
 		}
 		if n, _ := result.RowsAffected(); n == 1 {
-			inserted++
+			fresh = append(fresh, int64(o.ID))
 			counted[o.SaleID]++
 		}
 	}
@@ -161,13 +162,16 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 			return 0, rejected("", "an order names an unknown sale")
 		}
 	}
-	if inserted == 0 {
+	if len(fresh) == 0 {
 		return 0, nil
+	}
+	if _, err := tx.ExecContext(steady, "INSERT INTO outbox (kind, orders, at) VALUES (1, $1, $2)", sqliteArgs([]any{fresh, now})...); err != nil {
+		return fail(err)
 	}
 	if err := tx.Commit(); err != nil {
 		return fail(err)
 	}
-	return inserted, nil
+	return len(fresh), nil
 }
 
 func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) error {
@@ -196,7 +200,9 @@ func (e *sqliteEngine) dialect() dialect {
 	return dialect{
 		now: now, before: now + " - %s",
 		in:    "IN (SELECT value FROM json_each(%s))",
-		pairs: "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
+		count: "json_array_length(orders)", items: "json_each(part.orders) AS item", nth: "item.key + 1",
+		credits: "SELECT value->>'o', value->>'k', value->>'b', value->>'p' FROM json_each($1) WHERE true ORDER BY 1, 2",
+		pairs:   "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
 	}
 }
 

@@ -30,6 +30,7 @@ const DefaultTimeout = 5 * time.Second
 type Store struct {
 	engine  engine
 	timeout time.Duration
+	changed func() // see OnChange; may be nil
 }
 
 // Option changes how Open opens a store.

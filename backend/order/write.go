@@ -26,6 +26,9 @@ func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	inserted, err := s.engine.insert(ctx, generationOf(ctx), batch)
+	if inserted > 0 {
+		s.tell()
+	}
 	if err == nil && inserted < len(batch) {
 		err = s.compare(ctx, batch)
 	}

@@ -64,6 +64,14 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 		{"PayAgainstCancelHasOneWinner", payRace},
 		{"SettleRefund", settleRefund},
 
+		{"ChangesOfEveryKindAreToldOnce", changesOfEveryKind},
+		{"ChangesAreKeptUntilForgotten", changesAreKept},
+		{"ChangesHaveOnePositionUnderRaces", changesRace},
+		{"ChangesWakeWhoeverTellsThem", changesWake},
+		{"EventGroups", eventGroups},
+		{"EventLetters", eventLetters},
+		{"PointsAreCreditedOnce", points},
+
 		{"OpenedByTwoAtOnce", openTwice},
 		{"KeptWhenReopened", reopen},
 		{"AgreesWithModel", model},

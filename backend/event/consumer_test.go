@@ -1,0 +1,445 @@
+package event_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/event"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+// idle is short enough to be waited for, and long enough for a busy machine to renew in time: where a test depends on that, it says so.
+const idle = 150 * time.Millisecond
+
+func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
+	on(t, func(w *world) {
+		w.start(w.relay(event.RelayConfig{}).Run)
+		one, two, other := newSink(), newSink(), newSink()
+		slow := func(event.Event) error { time.Sleep(200 * time.Microsecond); return nil } // so that one does not take all
+		one.fail, two.fail = slow, slow
+		cfg := event.Config{Batch: 10, Idle: time.Minute} // nothing is taken for left behind
+		w.start(w.consumer(w.client(), "shared", one, cfg).Run)
+		w.start(w.consumer(w.client(), "shared", two, cfg).Run)
+		w.start(w.consumer(w.client(), "alone", other, cfg).Run)
+		orders := w.buy(400)
+		w.cancel(orders[:20]...)
+		want := slices.Concat(created(orders), cancelled(orders[:20]))
+		testenv.Eventually(w, patience, "the group of one has all", func() bool { return other.has(want) })
+		w.settled("shared")
+		both := 0
+		for _, id := range want {
+			if n := one.count(id) + two.count(id); n != 1 {
+				w.Fatalf("%s was handled %d times", id, n)
+			}
+			if one.count(id) > 0 {
+				both++
+			}
+		}
+		if both == 0 || both == len(want) || len(other.twice()) > 0 {
+			w.Errorf("one instance handled %d of %d; twice %v", both, len(want), other.twice())
+		}
+	})
+}
+
+// An instance is killed at every one of its calls, before and after it; another one does the rest.
+func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
+	on(t, func(w *world) {
+		w.start(w.relay(event.RelayConfig{}).Run)
+		var want []string
+		all := newSink()
+		w.start(w.consumer(w.client(), "g", all, event.Config{Batch: 5, Idle: idle}).Run)
+		for nth := 1; nth <= 8; nth++ {
+			for _, before := range []bool{true, false} {
+				ctx, kill := context.WithCancel(w.Context())
+				m := &mortal{nth: nth, before: before, kill: kill}
+				client := w.client()
+				client.AddHook(m)
+				c, err := event.New(client, space, mortalStore{w.store, m}, "g", event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
+					if m.gone() {
+						return errKilled // a dead process does nothing any more
+					}
+					return all.Handle(ctx, events)
+				}), event.Config{Batch: 5, Idle: idle, Log: quiet})
+				if err != nil {
+					w.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); _ = c.Run(ctx) }()
+				orders := w.buy(20)
+				want = append(want, created(orders)...)
+				testenv.Eventually(w, patience, fmt.Sprintf("all is handled though an instance died at its call %d", nth), func() bool { return all.has(want) })
+				kill()
+				<-done
+			}
+		}
+		w.settled("g")
+	})
+}
+
+func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
+	on(t, func(w *world) {
+		ctx := order.WithActor(w.Context(), "eve")
+		w.start(w.relay(event.RelayConfig{}).Run)
+		var broken atomic.Bool
+		broken.Store(true)
+		orders := w.buy(30)
+		bad := map[string]error{
+			created(orders)[3]:  errors.New("no\nsuch street"),
+			created(orders)[17]: fmt.Errorf("no such country: %w", event.ErrPermanent),
+		}
+		var mu sync.Mutex
+		deliveries := map[string][]int64{}
+		s := newSink()
+		s.fail = func(e event.Event) error {
+			if err := bad[e.ID]; err != nil && broken.Load() {
+				mu.Lock()
+				deliveries[e.ID] = append(deliveries[e.ID], e.Deliveries)
+				mu.Unlock()
+				return err
+			}
+			return nil
+		}
+		cfg := event.Config{Batch: 10, Idle: idle, Backoff: 10 * time.Millisecond, MaxDeliveries: 3}
+		w.start(w.consumer(w.client(), "g", s, cfg).Run)
+		letters := func() []order.Letter {
+			l, err := w.store.Letters(ctx, order.LetterQuery{Group: "g"})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return l
+		}
+		testenv.Eventually(w, patience, "two are dead", func() bool { return len(letters()) == 2 })
+		testenv.Eventually(w, patience, "the others are handled", func() bool {
+			return s.has(slices.DeleteFunc(created(orders), func(id string) bool { return bad[id] != nil }))
+		})
+		w.settled("g")
+		for _, l := range letters() {
+			want, reason := int64(3), "no such street"
+			if errors.Is(bad[l.EventID], event.ErrPermanent) {
+				want, reason = 1, "no such country: will never work"
+			}
+			if l.Deliveries != want || l.Reason != reason {
+				w.Errorf("%+v, want %d deliveries and %q", l, want, reason)
+			}
+		}
+		mu.Lock()
+		if got := slices.Compact(deliveries[created(orders)[3]]); !slices.Equal(got, []int64{1, 2, 3}) {
+			w.Errorf("delivered as %v", got)
+		}
+		mu.Unlock()
+		// Retried while nothing has changed, it is dead again; then it works.
+		if err := w.store.RetryLetter(ctx, "g", created(orders)[3]); err != nil {
+			w.Fatal(err)
+		}
+		testenv.Eventually(w, patience, "it has failed again", func() bool {
+			l, _ := w.store.Letters(ctx, order.LetterQuery{Group: "g", EventID: created(orders)[3]})
+			return len(l) == 1 && !l[0].Retrying && l[0].Deliveries == 4
+		})
+		broken.Store(false)
+		if err := w.store.RetryLetter(ctx, "g", created(orders)[3]); err != nil {
+			w.Fatal(err)
+		}
+		testenv.Eventually(w, patience, "it is handled", func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 })
+		if err := w.store.DropLetter(ctx, "g", created(orders)[17]); err != nil || len(letters()) != 0 {
+			w.Errorf("dropped: %v", err)
+		}
+		w.settled("g")
+	})
+}
+
+// One event kills every process that touches it. The others of its batch survive, and in the end it is dead.
+func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
+	on(t, func(w *world) {
+		w.drain(w.relay(event.RelayConfig{}))
+		orders := w.buy(12)
+		killer := created(orders)[5]
+		w.drain(w.relay(event.RelayConfig{}))
+		all := newSink()
+		deaths := 0
+		for deaths < 20 {
+			ctx, kill := context.WithCancel(w.Context())
+			m := &mortal{kill: kill}
+			client := w.client()
+			client.AddHook(m)
+			c, err := event.New(client, space, mortalStore{w.store, m}, "g", event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
+				if m.gone() {
+					return errKilled
+				}
+				for _, e := range events {
+					if e.ID == killer {
+						m.mu.Lock()
+						m.dead = true
+						m.mu.Unlock()
+						kill()
+						return errKilled
+					}
+				}
+				return all.Handle(ctx, events)
+			}), event.Config{Concurrency: 1, Batch: 10, Idle: idle, MaxDeliveries: 4, Log: quiet})
+			if err != nil {
+				w.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); _ = c.Run(ctx) }()
+			dead := func() bool { n, err := w.store.CountLetters(w.Context()); return err == nil && n["g"] == 1 }
+			testenv.Eventually(w, patience, "it dies or is done", func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) })
+			if !m.gone() {
+				kill()
+				<-done
+				break
+			}
+			deaths++
+			<-done
+		}
+		if deaths != 4 {
+			w.Errorf("it killed %d consumers, want 4", deaths)
+		}
+		w.settled("g")
+		l, err := w.store.Letters(w.Context(), order.LetterQuery{Group: "g"})
+		if err != nil || len(l) != 1 || l[0].EventID != killer || l[0].Reason != "4 consumers died or hung over it" {
+			w.Errorf("%+v, %v", l, err)
+		}
+	})
+}
+
+func without(ids []string, id string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(s string) bool { return s == id })
+}
+
+func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
+	on(t, func(w *world) {
+		one := w.buy(1)
+		w.drain(w.relay(event.RelayConfig{}))
+		for i, values := range []any{
+			map[string]any{"event": `{"v":2,"id":"7.created","type":"order.created"}`}, map[string]any{"event": "rubbish"},
+			map[string]any{"event": `{"v":1,"id":"8.paid","order_id":"x"}`}, map[string]any{"other": "x"},
+		} {
+			id := fmt.Sprintf("%d-0", i+2)
+			if err := w.raw.XAdd(w.Context(), &redis.XAddArgs{Stream: space.Events(), ID: id, Values: values}).Err(); err != nil {
+				w.Fatal(err)
+			}
+		}
+		orders := append(one, w.buy(10)...)
+		w.drain(w.relay(event.RelayConfig{}))
+		s := newSink()
+		w.start(w.consumer(w.client(), "g", s, event.Config{Idle: time.Minute}).Run)
+		testenv.Eventually(w, patience, "the rest flows", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		l, err := w.store.Letters(w.Context(), order.LetterQuery{Group: "g"})
+		got := map[string]string{}
+		for _, l := range l {
+			got[l.EventID] = l.Reason
+		}
+		for id, part := range map[string]string{"7.created": "version 2 is unknown", "stream-3-0": "is no event", "8.paid": "names no order", "stream-5-0": "is no event"} {
+			if !strings.Contains(got[id], part) {
+				w.Errorf("%s: %q", id, got[id])
+			}
+		}
+		if err != nil || len(l) != 4 {
+			w.Errorf("%+v, %v", l, err)
+		}
+	})
+}
+
+// A store that is down is nobody's fault: no delivery is counted, and nobody else takes the events.
+func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
+	on(t, func(w *world) {
+		orders := w.buy(10)
+		w.start(w.relay(event.RelayConfig{}).Run)
+		var down atomic.Bool
+		var refused atomic.Int64
+		down.Store(true)
+		s := newSink()
+		s.fail = func(event.Event) error {
+			if down.Load() {
+				refused.Add(1)
+				return fmt.Errorf("points: %w", sale.ErrUnavailable)
+			}
+			return nil
+		}
+		w.start(w.consumer(w.client(), "g", s, event.Config{MaxDeliveries: 1, Idle: time.Minute}).Run)
+		testenv.Eventually(w, patience, "it has tried three times", func() bool { return refused.Load() >= 3 })
+		down.Store(false)
+		testenv.Eventually(w, patience, "all are handled", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		for id, n := range s.most {
+			if n != 1 {
+				w.Errorf("%s was delivered %d times", id, n)
+			}
+		}
+	})
+}
+
+// A handler that takes longer than Idle keeps its events.
+func TestLongHandlerKeepsItsEvents(t *testing.T) {
+	on(t, func(w *world) {
+		const long = 2 * time.Second // renewed every half of that at the latest, on a busy machine too
+		orders := w.buy(3)
+		w.drain(w.relay(event.RelayConfig{}))
+		s := newSink()
+		begun, end := make(chan struct{}, 100), make(chan struct{})
+		h := event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
+			begun <- struct{}{}
+			<-end
+			return s.Handle(ctx, events)
+		})
+		cfg := event.Config{Idle: long, Concurrency: 1}
+		w.start(w.consumer(w.client(), "g", h, cfg).Run)
+		<-begun
+		w.start(w.consumer(w.client(), "g", h, cfg).Run)
+		deadline := time.After(2 * long)
+		select {
+		case <-begun:
+			w.Error("another instance took what is being handled")
+		case <-deadline:
+		}
+		close(end)
+		testenv.Eventually(w, patience, "they are handled", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		if len(s.twice()) > 0 {
+			w.Errorf("handled twice: %v", s.twice())
+		}
+	})
+}
+
+func TestGroupBeginsWhereItIsTold(t *testing.T) {
+	on(t, func(w *world) {
+		s, late := newSink(), newSink()
+		w.start(w.consumer(w.client(), "early", s, event.Config{FromNow: true}).Run) // there is no stream yet
+		testenv.Eventually(w, patience, "the group is there", func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
+		first := w.buy(5)
+		w.start(w.relay(event.RelayConfig{}).Run)
+		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
+		w.start(w.consumer(w.client(), "late", late, event.Config{FromNow: true}).Run)
+		testenv.Eventually(w, patience, "the late group is there", func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
+		second := w.buy(5)
+		testenv.Eventually(w, patience, "the late group has what is new", func() bool { return late.has(created(second)) })
+		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(slices.Concat(first, second))) })
+	})
+}
+
+func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
+	on(t, func(w *world) {
+		orders := w.buy(40)
+		w.drain(w.relay(event.RelayConfig{}))
+		s := newSink()
+		begun, end := make(chan struct{}, 100), make(chan struct{})
+		c := w.consumer(w.client(), "g", event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
+			begun <- struct{}{}
+			<-end
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return s.Handle(ctx, events)
+		}), event.Config{Batch: 10, Concurrency: 1, Idle: time.Hour})
+		ctx, cancel := context.WithCancel(w.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		<-begun
+		cancel()
+		close(end)
+		if err := <-done; err != nil {
+			w.Fatal(err)
+		}
+		if n := len(s.counts); n != 10 {
+			w.Errorf("%d were finished, want the 10 that were begun", n)
+		}
+		stubborn := w.consumer(w.client(), "g", event.HandlerFunc(func(ctx context.Context, _ []event.Event) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}), event.Config{Batch: 10, Concurrency: 1, Idle: time.Hour, Drain: 50 * time.Millisecond})
+		ctx, cancel = context.WithCancel(w.Context())
+		go func() { done <- stubborn.Run(ctx) }()
+		<-begun
+		cancel()
+		if err := <-done; err != nil {
+			w.Fatal(err)
+		}
+		w.start(w.consumer(w.client(), "g", s, event.Config{Batch: 10, Idle: time.Hour}).Run)
+		testenv.Eventually(w, patience, "the others have what it let go", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		if len(s.twice()) > 0 {
+			w.Errorf("handled twice: %v", s.twice())
+		}
+	})
+}
+
+func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
+	on(t, func(w *world) {
+		r := w.relay(event.RelayConfig{})
+		w.start(r.Run)
+		s := newSink()
+		w.start(w.consumer(w.client(), "g", s, event.Config{Idle: idle}).Run)
+		var want []string
+		for range 3 {
+			want = append(want, created(w.buy(50))...)
+			if err := w.raw.FlushAll(w.Context()).Err(); err != nil {
+				w.Fatal(err)
+			}
+			want = append(want, created(w.buy(50))...)
+		}
+		testenv.Eventually(w, patience, "all is handled", func() bool { return s.has(want) })
+	})
+}
+
+func TestRemovedGroupEndsItsConsumers(t *testing.T) {
+	on(t, func(w *world) {
+		w.buy(5)
+		w.drain(w.relay(event.RelayConfig{}))
+		s := newSink()
+		done := make(chan error, 1)
+		go func() { done <- w.consumer(w.client(), "g", s, event.Config{}).Run(w.Context()) }()
+		w.settled("g")
+		if err := event.Remove(w.Context(), w.raw, space, w.store, "g"); err != nil {
+			w.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, event.ErrRemoved) {
+			w.Errorf("it ended with %v", err)
+		}
+		if err := event.Remove(w.Context(), w.raw, space, w.store, "g"); !errors.Is(err, sale.ErrNotFound) {
+			w.Errorf("removed twice: %v", err)
+		}
+		if err := w.raw.XGroupCreate(w.Context(), space.Events(), "by-hand", "0").Err(); err != nil {
+			w.Fatal(err)
+		}
+		if err := event.Remove(w.Context(), w.raw, space, w.store, "by-hand"); err != nil {
+			w.Errorf("a group that Redis alone knows: %v", err)
+		}
+	})
+}
+
+func TestGroupNames(t *testing.T) {
+	for _, bad := range []string{"", "a b", "a{b}", "{a}", "A", "1a", "-a", "a/b", "ä", "a\n", "a" + strings.Repeat("b", 64)} {
+		var invalid *sale.InvalidError
+		if _, err := event.New(nil, space, nil, bad, nil, event.Config{}); !errors.As(err, &invalid) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for _, good := range []string{"points", "a", "web-hooks-2", "a" + strings.Repeat("b", 63)} {
+		if _, err := event.New(nil, space, nil, good, nil, event.Config{}); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+func TestEventSurvivesItsBody(t *testing.T) {
+	e := event.Event{
+		ID: "9.cancelled", Type: event.Cancelled, OrderID: 9, SaleID: "s", Buyer: "Zoë \"x\"\n<&>", Nth: 2, Price: sale.Price{Amount: 5, Currency: "EUR"},
+		Was: sale.StatusQueued, At: time.UnixMilli(1_700_000_000_123).UTC(),
+	}
+	if got, err := event.Decode(e.Encode()); err != nil || got != e {
+		t.Errorf("%+v, %v; want %+v", got, err, e)
+	}
+}

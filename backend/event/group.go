@@ -1,0 +1,74 @@
+package event
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// MaxGroupName is the most characters of a group's name.
+const MaxGroupName = 64
+
+// ValidateGroup checks the name of a group: it is part of URLs and commands, so it is small letters, digits and -, and begins with a letter. The error is a *sale.InvalidError.
+func ValidateGroup(name string) error {
+	ok := name != "" && len(name) <= MaxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+	if ok {
+		return nil
+	}
+	bad := &sale.InvalidError{}
+	bad.Add("group", fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", MaxGroupName))
+	return bad
+}
+
+// Registry is what groups need of SQL (order.Store).
+type Registry interface {
+	AddGroup(ctx context.Context, name string, fromNow bool) (order.Group, error)
+	Group(ctx context.Context, name string) (order.Group, error)
+	RemoveGroup(ctx context.Context, name string) error
+}
+
+// join makes a registered group known to Redis, with the stream, should either be missing.
+func join(ctx context.Context, client redis.UniversalClient, space keyspace.Space, g order.Group) error {
+	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
+	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
+		return wrap("make group "+g.Name, err)
+	}
+	return nil
+}
+
+func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
+
+func positionOf(id string) int64 {
+	var n int64
+	_, _ = fmt.Sscanf(id, "%d-", &n) // 0 for what somebody else has put there
+	return n
+}
+
+// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no more. A consumer of it that still runs
+// ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for a bad name.
+func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, registry Registry, name string) error {
+	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
+	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
+		return wrap("remove group "+name, err)
+	}
+	err = registry.RemoveGroup(ctx, name)
+	if err != nil && n == 1 && isNotFound(err) {
+		return nil // Redis alone knew it
+	}
+	if err != nil {
+		return err
+	}
+	// The relay may have made it again between the two.
+	err = client.XGroupDestroy(ctx, space.Events(), name).Err()
+	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
+		return wrap("remove group "+name, err)
+	}
+	return nil
+}

@@ -1,0 +1,383 @@
+package ordertest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// allChanges reads the outbox as a relay does, in parts of limit, and checks that positions follow each other.
+func (e *env) allChanges(t *testing.T, after int64, limit int) []order.Change {
+	t.Helper()
+	var all []order.Change
+	for {
+		part, err := e.Changes(e.ctx, after, limit)
+		if err != nil || len(part) > limit {
+			t.Fatalf("%d changes, %v; want at most %d", len(part), err, limit)
+		}
+		if len(part) == 0 {
+			return all
+		}
+		for _, c := range part {
+			if c.Position != after+1 {
+				t.Fatalf("position %d follows %d", c.Position, after)
+			}
+			after = c.Position
+		}
+		all = append(all, part...)
+	}
+}
+
+func told(changes []order.Change) []string {
+	names := make([]string, len(changes))
+	for i, c := range changes {
+		names[i] = fmt.Sprintf("%s was %s now %s", c.OrderID, c.Was, c.Status)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func changesOfEveryKind(t *testing.T, e *env) {
+	e.createHold(t, "h", 100)
+	orders := Orders("h", 7)
+	dead := Order("h", "dead")
+	e.write(t, orders[:4]...)
+	e.write(t, orders[:4]...) // again: nothing new
+	e.write(t, orders[2:]...) // overlapping
+	e.pay(t, orders[0], "p1")
+	e.pay(t, orders[0], "p1") // again
+	for range 2 {
+		if _, _, err := e.CancelOrder(e.ctx, orders[1].ID, "eve", ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.CancelDead(e.ctx, dead, "eve", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if wasRow, err := e.CancelDead(e.ctx, orders[2], "eve", ""); err != nil || !wasRow { // it is a row, so nothing is cancelled
+		t.Fatal(wasRow, err)
+	}
+	Elapse(t, e.url, orders[3], orders[4])
+	if got, err := e.CancelOverdue(e.ctx, 100); err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	e.write(t, dead, orders[1]) // too late
+	var bad []sale.Order
+	for range 200 {
+		bad = append(bad, Order("h", "greedy"))
+	}
+	if err := e.Write(e.ctx, bad); !errors.Is(err, order.ErrRejected) {
+		t.Fatalf("a batch that cannot be: %v", err)
+	}
+
+	var want []string
+	for _, o := range orders {
+		want = append(want, fmt.Sprintf("%s was queued now created", o.ID))
+	}
+	want = append(want, fmt.Sprintf("%s was created now paid", orders[0].ID), fmt.Sprintf("%s was queued now cancelled", dead.ID))
+	for _, o := range []sale.Order{orders[1], orders[3], orders[4]} {
+		want = append(want, fmt.Sprintf("%s was created now cancelled", o.ID))
+	}
+	slices.Sort(want)
+	got := e.allChanges(t, 0, 3)
+	if !slices.Equal(told(got), want) {
+		t.Fatalf("told\n%s\nwant\n%s", strings.Join(told(got), "\n"), strings.Join(want, "\n"))
+	}
+	last := map[sale.OrderID]sale.Status{}
+	for _, c := range got {
+		if was := last[c.OrderID]; was != "" && was != c.Was || was == "" && c.Was != sale.StatusQueued {
+			t.Errorf("order %s: was %s, is told of as %s", c.OrderID, was, c.Was)
+		}
+		last[c.OrderID] = c.Status
+		if c.SaleID != "h" || c.Buyer == "" || c.Nth != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) || time.Since(c.At).Abs() > time.Minute {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func changesAreKept(t *testing.T, e *env) {
+	e.create(t, "s", 100)
+	e.write(t, Orders("s", 5)...)
+	first := e.allChanges(t, 0, 100)
+	e.write(t, Orders("s", 5)...)
+	all := e.allChanges(t, 0, 100)
+	if len(all) != 10 || !slices.Equal(all[:5], first) {
+		t.Fatalf("read again: %v; was %v", all, first)
+	}
+	if got := e.allChanges(t, 3, 100); !slices.Equal(got, all[3:]) {
+		t.Errorf("behind 3: %v", got)
+	}
+	if age, err := e.Untold(e.ctx, 9); err != nil || age < 0 || age > time.Minute {
+		t.Errorf("oldest behind 9: %s, %v", age, err)
+	}
+	for range 2 {
+		if err := e.ForgetChanges(e.ctx, 7); err != nil { // half of the second transaction: all of it stays
+			t.Fatal(err)
+		}
+		if got := e.allChanges(t, 5, 100); !slices.Equal(got, all[5:]) {
+			t.Errorf("behind 5: %v", got)
+		}
+		if got, err := e.Changes(e.ctx, 0, 100); err != nil || !slices.Equal(got, all[5:]) {
+			t.Errorf("forgotten ones are told: %v, %v", got, err)
+		}
+	}
+	if err := e.ForgetChanges(e.ctx, 10); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.Changes(e.ctx, 0, 100); err != nil || len(got) != 0 {
+		t.Errorf("all forgotten: %v, %v", got, err)
+	}
+	if age, err := e.Untold(e.ctx, 0); err != nil || age != 0 {
+		t.Errorf("oldest of none: %s, %v", age, err)
+	}
+	e.write(t, Order("s", "next"))
+	if got := e.allChanges(t, 10, 100); len(got) != 1 {
+		t.Errorf("positions begin anew: %v", got)
+	}
+	e.write(t, Order("s", "later"))
+	if got := e.allChanges(t, 500, 100); len(got) != 1 { // Redis has seen a database that is gone
+		t.Errorf("behind 500: %v", got)
+	}
+}
+
+// Readers who race give every change one position, and two changes of an order theirs in the order in which they were made, whatever commits meanwhile.
+func changesRace(t *testing.T, e *env) {
+	const writers, rounds = 4, 12
+	e.create(t, "s", writers*rounds*3)
+	var mu sync.Mutex
+	seen := map[int64]order.Change{}
+	stop := make(chan struct{})
+	var readers, wg sync.WaitGroup
+	read := func() {
+		for after := int64(0); ; {
+			part, err := e.Changes(e.ctx, after, 5)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			for _, c := range part {
+				if was, ok := seen[c.Position]; ok && (was.OrderID != c.OrderID || was.Status != c.Status) {
+					t.Errorf("position %d is told as %v and as %v", c.Position, was, c)
+				}
+				seen[c.Position] = c
+				after = c.Position
+			}
+			mu.Unlock()
+			if len(part) == 0 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}
+	}
+	for range 3 {
+		readers.Go(read)
+	}
+	for range writers {
+		wg.Go(func() {
+			for range rounds {
+				batch := Orders("s", 3)
+				if err := e.Write(e.ctx, batch); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, _, err := e.CancelOrder(e.ctx, batch[0].ID, "eve", ""); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	readers.Wait()
+	if len(seen) != writers*rounds*4 {
+		t.Fatalf("%d changes, want %d", len(seen), writers*rounds*4)
+	}
+	created := map[sale.OrderID]bool{}
+	for n := int64(1); n <= int64(len(seen)); n++ {
+		c, ok := seen[n]
+		if !ok {
+			t.Fatalf("nothing has position %d", n)
+		}
+		if c.Status == sale.StatusCancelled && !created[c.OrderID] {
+			t.Errorf("order %s is told to be cancelled before it is created", c.OrderID)
+		}
+		if c.Status == sale.StatusCreated {
+			if created[c.OrderID] {
+				t.Errorf("order %s is created twice", c.OrderID)
+			}
+			created[c.OrderID] = true
+		}
+	}
+}
+
+func changesWake(t *testing.T, e *env) {
+	var woken int
+	e.Store = Open(t, e.url, order.OnChange(func() { woken++ }))
+	e.createHold(t, "h", 100)
+	o, p, q := Order("h", "ann"), Order("h", "bob"), Order("h", "eve")
+	for i, c := range []struct {
+		do   func()
+		want int
+	}{
+		{func() { e.write(t, o, p, q) }, 1},
+		{func() { e.write(t, o) }, 1},
+		{func() { e.pay(t, o, "r") }, 2},
+		{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID, "x", "") }, 3},
+		{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID, "x", "") }, 3},
+		{func() { _, _ = e.CancelOverdue(e.ctx, 10) }, 3},
+		{func() { Elapse(t, e.url, q); _, _ = e.CancelOverdue(e.ctx, 10) }, 4},
+		{func() { _, _ = e.CancelDead(e.ctx, Order("h", "dead"), "x", "") }, 5},
+	} {
+		if c.do(); woken != c.want {
+			t.Errorf("after step %d: woken %d times, want %d", i+1, woken, c.want)
+		}
+	}
+}
+
+func eventGroups(t *testing.T, e *env) {
+	e.create(t, "s", 100)
+	e.write(t, Orders("s", 3)...)
+	e.allChanges(t, 0, 10)
+	for range 2 {
+		if g, err := e.AddGroup(e.ctx, "all", false); err != nil || g.Start != 0 || g.Name != "all" || time.Since(g.Created).Abs() > time.Minute {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		if g, err := e.AddGroup(e.ctx, "new", true); err != nil || g.Start != 3 {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		e.write(t, Orders("s", 3)...)
+		e.allChanges(t, 3, 10)
+	}
+	if g, err := e.Groups(e.ctx); err != nil || len(g) != 2 || g[0].Name != "all" || g[1].Start != 3 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	if _, err := e.Group(e.ctx, "none"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("no group: %v", err)
+	}
+	if err := e.Bury(e.ctx, order.Letter{Group: "new", EventID: "1.paid", Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.RemoveGroup(order.WithActor(e.ctx, "eve"), "new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.RemoveGroup(e.ctx, "new"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	if n, err := e.CountLetters(e.ctx); err != nil || len(n) != 0 {
+		t.Errorf("letters of a removed group: %v, %v", n, err)
+	}
+	if log, err := e.Log(e.ctx, 1); err != nil || log[0].Actor != "eve" || log[0].Action != "group.remove" || log[0].Target != "new" {
+		t.Errorf("log %+v, %v", log, err)
+	}
+}
+
+func eventLetters(t *testing.T, e *env) {
+	ctx := order.WithReason(order.WithActor(e.ctx, "eve"), "mended")
+	bury := func(group, id string, position int64, reason string, deliveries int64) {
+		t.Helper()
+		if err := e.Bury(e.ctx, order.Letter{Group: group, EventID: id, Position: position, Body: "{\x00\xff}", Reason: reason, Deliveries: deliveries}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		bury("g", fmt.Sprintf("%d.paid", i), int64(10-i), "first", 5)
+		bury("other", fmt.Sprintf("%d.paid", i), 1, "first", 5)
+	}
+	bury("g", "1.paid", 9, "second", 2)
+	page, err := e.Letters(e.ctx, order.LetterQuery{Group: "g", After: "0.paid", Limit: 2})
+	if err != nil || len(page) != 2 || page[0].EventID != "1.paid" || page[0].Reason != "second" || page[0].Deliveries != 5 || page[0].Position != 9 ||
+		page[1].EventID != "2.paid" || page[0].Body != "{\uFFFD}" || time.Since(page[0].DiedAt).Abs() > time.Minute {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	lease := func(want ...string) {
+		t.Helper()
+		got, err := e.LeaseRetries(e.ctx, "g", time.Minute, 2)
+		var ids []string
+		for _, l := range got {
+			ids = append(ids, l.EventID)
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Fatalf("leased %v, %v; want %v", ids, err, want)
+		}
+	}
+	lease()
+	for _, id := range []string{"1.paid", "2.paid", "4.paid", "4.paid"} {
+		if err := e.RetryLetter(ctx, "g", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease("4.paid", "2.paid") // by position
+	lease("1.paid")
+	lease()
+	if err := e.DropLetter(ctx, "g", "4.paid"); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("dropped while it runs: %v", err)
+	}
+	bury("g", "4.paid", 6, "still", 6)
+	if err := e.DropLetter(ctx, "g", "4.paid"); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"drop": e.DropLetter(ctx, "g", "4.paid"), "retry": e.RetryLetter(ctx, "g", "4.paid"), "retry of a stranger's": e.RetryLetter(ctx, "none", "1.paid"),
+	} {
+		if !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for range 2 {
+		if err := e.Unbury(e.ctx, "g", "2.paid"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := e.CountLetters(e.ctx); err != nil || n["g"] != 3 || n["other"] != 5 {
+		t.Errorf("%v, %v", n, err)
+	}
+	log, err := e.Log(e.ctx, 10)
+	var lines []string
+	for _, l := range log {
+		lines = append(lines, l.Actor+" "+l.Action+" "+l.Target+" "+l.Detail)
+	}
+	if want := []string{"eve event.drop 4.paid group g: mended", "eve event.retry 4.paid group g: mended"}; err != nil || len(lines) != 4 || !slices.Equal(lines[:2], want) {
+		t.Errorf("log %q, %v", lines, err)
+	}
+}
+
+func points(t *testing.T, e *env) {
+	var credits []order.Credit
+	for i := range 20 {
+		buyer := []string{"ann", "bo\"b", "Zoë"}[i%3]
+		credits = append(credits, order.Credit{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCreated, Buyer: buyer, Points: 19})
+		if i%4 == 0 {
+			credits = append([]order.Credit{{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCancelled, Buyer: buyer, Points: -19}}, credits...)
+		}
+	}
+	var wg sync.WaitGroup
+	for w := range 3 {
+		wg.Go(func() {
+			for i := 0; i < len(credits); i += 3 + w {
+				if err := e.CreditPoints(e.ctx, credits[i:min(i+7, len(credits))]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := e.CreditPoints(e.ctx, []order.Credit{{OrderID: 1 << 60, Status: sale.StatusCreated, Buyer: "ann", Points: 1000}}); err != nil {
+		t.Fatal(err)
+	}
+	for buyer, want := range map[string]int64{"ann": 5 * 19, "bo\"b": 5 * 19, "Zoë": 5 * 19, "nobody": 0} {
+		if got, err := e.Points(e.ctx, buyer); err != nil || got != want {
+			t.Errorf("%s has %d points, %v; want %d", buyer, got, err, want)
+		}
+	}
+}
