@@ -183,10 +183,21 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 			g, err = c.store.Group(ctx, c.group)
 		}
 		if isNotFound(err) {
-			return fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
+			err = fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
 		}
 		if err == nil {
 			err = join(ctx, c.client, c.space, g)
+		}
+		if err == nil && !first {
+			if _, gone := c.store.Group(ctx, c.group); isNotFound(gone) { // removed in between
+				_, err = destroy(ctx, c.client, c.space, c.group)
+				if err == nil {
+					err = fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
+				}
+			}
+		}
+		if errors.Is(err, ErrRemoved) {
+			return err
 		}
 		if err == nil {
 			retry.reset(c.cfg.Log, "the group is there")

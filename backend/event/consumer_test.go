@@ -70,7 +70,7 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 						return errKilled // a dead process does nothing any more
 					}
 					return all.Handle(ctx, events)
-				}), event.Config{Batch: 5, Idle: idle, Log: quiet})
+				}), event.Config{Batch: 5, Idle: idle, Drain: time.Millisecond, Log: quiet})
 				if err != nil {
 					w.Fatal(err)
 				}
@@ -186,7 +186,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 					}
 				}
 				return all.Handle(ctx, events)
-			}), event.Config{Concurrency: 1, Batch: 10, Idle: idle, MaxDeliveries: 4, Log: quiet})
+			}), event.Config{Concurrency: 1, Batch: 10, Idle: idle, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet})
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -284,7 +284,7 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 // A handler that takes longer than Idle keeps its events.
 func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	on(t, func(w *world) {
-		const long = 2 * time.Second // renewed every half of that at the latest, on a busy machine too
+		const long = time.Second // renewed after a quarter
 		orders := w.buy(3)
 		w.drain(w.relay(event.RelayConfig{}))
 		s := newSink()

@@ -43,6 +43,15 @@ func join(ctx context.Context, client redis.UniversalClient, space keyspace.Spac
 	return nil
 }
 
+// destroy makes Redis forget a group, and tells whether it knew it.
+func destroy(ctx context.Context, client redis.UniversalClient, space keyspace.Space, name string) (known bool, err error) {
+	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
+	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
+		return false, wrap("remove group "+name, err)
+	}
+	return n == 1, nil
+}
+
 func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
 
 func positionOf(id string) int64 {
@@ -54,21 +63,17 @@ func positionOf(id string) int64 {
 // Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no more. A consumer of it that still runs
 // ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for a bad name.
 func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, registry Registry, name string) error {
-	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
-	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
-		return wrap("remove group "+name, err)
+	known, err := destroy(ctx, client, space, name)
+	if err != nil {
+		return err
 	}
 	err = registry.RemoveGroup(ctx, name)
-	if err != nil && n == 1 && isNotFound(err) {
+	if known && isNotFound(err) {
 		return nil // Redis alone knew it
 	}
 	if err != nil {
 		return err
 	}
-	// The relay may have made it again between the two.
-	err = client.XGroupDestroy(ctx, space.Events(), name).Err()
-	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
-		return wrap("remove group "+name, err)
-	}
-	return nil
+	_, err = destroy(ctx, client, space, name) // made again between the two; whoever makes it later finds out by itself
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -209,13 +210,31 @@ func (r *Relay) Trim(ctx context.Context) error {
 	}
 	done, _ := answer[0].(int64)
 	r.entries, _ = answer[1].(int64)
-	for _, name := range answer[2:] {
-		r.cfg.Log.Warn("Redis did not know a group of events; it is there again, and sees again what not every group had acknowledged", "group", name)
+	if missing := answer[2:]; len(missing) > 0 {
+		return r.mended(ctx, missing)
 	}
 	if err := r.outbox.ForgetChanges(ctx, done); err != nil {
 		return err
 	}
 	r.done = done
+	return nil
+}
+
+// mended looks again at groups that Redis did not know: one that was removed in the same instant goes again, and the others are told of. What is to be dropped
+// waits for the next time.
+func (r *Relay) mended(ctx context.Context, names []any) error {
+	groups, err := r.outbox.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		name, _ := n.(string)
+		if slices.ContainsFunc(groups, func(g order.Group) bool { return g.Name == name }) {
+			r.cfg.Log.Info("a group of events is made in Redis; if it was there before, it sees again what not every group had acknowledged", "group", name)
+		} else if _, err := destroy(ctx, r.client, r.space, name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -42,8 +42,9 @@ type world struct {
 // on runs a test on the embedded Redis and on a real one.
 func on(t *testing.T, test func(w *world)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { test(newWorld(t, "redis://"+miniredis.RunT(t).Addr())) })
-	t.Run("redis", func(t *testing.T) { test(newWorld(t, testenv.StartRedis(t).URL)) })
+	t.Parallel()
+	t.Run("miniredis", func(t *testing.T) { t.Parallel(); test(newWorld(t, "redis://"+miniredis.RunT(t).Addr())) })
+	t.Run("redis", func(t *testing.T) { t.Parallel(); test(newWorld(t, testenv.StartRedis(t).URL)) })
 }
 
 func newWorld(t *testing.T, redisURL string) *world {
