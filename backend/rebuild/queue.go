@@ -114,6 +114,7 @@ func (j *job) swapQueues(ctx context.Context) error {
 		}
 		j.status.total(len(texts))
 		w := j.writer(ctx, "push", []string{lane.Epoch(), lane.RebuildReady()}, 1)
+		w.number = true
 		for _, text := range texts {
 			if err := w.add(text); err != nil {
 				return err
@@ -168,6 +169,8 @@ type writer struct {
 	script string
 	keys   []string
 	size   int // arguments that belong together
+	before int // of them, how many were added by the runs before; told to the scripts that are numbered
+	number bool
 	args   []any
 	runs   [][]any
 }
@@ -178,9 +181,13 @@ func (j *job) writer(ctx context.Context, script string, keys []string, size int
 
 func (w *writer) add(args ...any) error {
 	if w.args == nil {
-		w.args = append(make([]any, 0, 1+writeChunk*w.size), w.job.fence)
+		w.args = append(make([]any, 0, 2+writeChunk*w.size), w.job.fence)
+		if w.number {
+			w.args = append(w.args, w.before)
+		}
 	}
-	if w.args = append(w.args, args...); len(w.args) < 1+writeChunk*w.size {
+	w.before++
+	if w.args = append(w.args, args...); w.before%writeChunk != 0 {
 		return nil
 	}
 	w.runs, w.args = append(w.runs, w.args), nil
@@ -188,6 +195,14 @@ func (w *writer) add(args ...any) error {
 		return nil
 	}
 	return w.send()
+}
+
+// head is how many arguments precede the first pair.
+func (w *writer) head() int {
+	if w.number {
+		return 2
+	}
+	return 1
 }
 
 func (w *writer) flush() error {
@@ -200,7 +215,7 @@ func (w *writer) flush() error {
 	return w.send()
 }
 
-// send runs the script for what is collected. Doing so twice would push messages twice, but never after an error: the rebuild ends then, and the next one begins with an
+// send runs the script for what is collected. A client may send that twice: see rebuild_push.lua. After an error the rebuild ends, and the next one begins with an
 // empty list.
 func (w *writer) send() error {
 	script := w.job.scripts[w.script]
@@ -212,7 +227,7 @@ func (w *writer) send() error {
 	_, err := w.job.client.Pipelined(w.ctx, func(p redis.Pipeliner) error {
 		for i, args := range w.runs {
 			answers[i] = script.EvalSha(w.ctx, p, w.keys, args...)
-			pairs += (len(args) - 1) / w.size
+			pairs += (len(args) - w.head()) / w.size
 		}
 		return nil
 	})

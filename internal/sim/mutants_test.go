@@ -57,6 +57,8 @@ var mutants = []mutant{
 	{"SQL: no fence between generations", "backend/order/sqlite.go", "if present != generation {", "if present != generation && false {",
 		storeTest("WriteOfAnOlderGenerationIsRefused")},
 	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
+	{"rebuild: messages that are sent twice are there twice", "lua/redis/rebuild_push.lua", "elseif there > before then", "elseif false then",
+		rebuildTest("TestMessagesThatAreSentTwiceAreQueuedOnce")},
 	{"rebuild: no lock", "backend/redisconn/lock.go", "if err != nil || !ok {", "if err != nil || !ok && false {", rebuildTest("TestOneRebuildAtATime")},
 	{"rebuild: anybody renews the lock", "lua/redis/renew.lua", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then",
 		proof{"./backend/redisconn", "TestLock", nil}},
