@@ -176,7 +176,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) join(ctx context.Context, first bool) error {
 	var retry backoff
 	for ctx.Err() == nil {
-		g, err := order.Group{}, error(nil)
+		var g order.Group
+		var err error
 		if first {
 			g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)
 		} else {

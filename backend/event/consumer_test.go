@@ -26,8 +26,12 @@ func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
 	on(t, func(w *world) {
 		w.start(w.relay(event.RelayConfig{}).Run)
 		one, two, other := newSink(), newSink(), newSink()
-		slow := func(event.Event) error { time.Sleep(200 * time.Microsecond); return nil } // so that one does not take all
-		one.fail, two.fail = slow, slow
+		var begun sync.WaitGroup // neither goes on before the other has an event: one does not take all
+		begun.Add(2)
+		for _, s := range []*sink{one, two} {
+			first := sync.OnceFunc(func() { begun.Done(); begun.Wait() })
+			s.fail = func(event.Event) error { first(); return nil }
+		}
 		cfg := event.Config{Batch: 10, Idle: time.Minute} // nothing is taken for left behind
 		w.start(w.consumer(w.client(), "shared", one, cfg).Run)
 		w.start(w.consumer(w.client(), "shared", two, cfg).Run)

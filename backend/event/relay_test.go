@@ -273,9 +273,11 @@ func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
 		w.wantStream(created(orders))
 		stop()
 		go func() { // a relay that rests ends when it wakes
-			for w.Context().Err() == nil {
+			for range time.Tick(10 * time.Millisecond) {
+				if w.Context().Err() != nil {
+					return
+				}
 				wake.Wake()
-				time.Sleep(10 * time.Millisecond)
 			}
 		}()
 		running.Wait()
