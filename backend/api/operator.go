@@ -26,6 +26,7 @@ type OperatorConfig struct {
 	Queue    QueueStats
 	Rebuild  Rebuilder
 	Pace     Pace
+	Events   EventDesk
 	MaxReady int64  // of each lane, to be shown
 	Token    string // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
@@ -61,7 +62,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 		required("OperatorConfig.Desk", cfg.Desk != nil), required("OperatorConfig.Ledger", cfg.Ledger != nil),
 		required("OperatorConfig.Queue", cfg.Queue != nil), required("OperatorConfig.Token", cfg.Token != ""),
 		required("OperatorConfig.Gatherer", cfg.Gatherer != nil), required("OperatorConfig.Rebuild", cfg.Rebuild != nil),
-		required("OperatorConfig.Pace", cfg.Pace != nil),
+		required("OperatorConfig.Pace", cfg.Pace != nil), required("OperatorConfig.Events", cfg.Events != nil),
 	)
 	if missing != nil {
 		return nil, missing
@@ -96,6 +97,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodPost, "/admin/v1/dead/cancel", o.settleDead(desk.CancelDead))
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
+	o.groups()
 	a.finish()
 	return a, nil
 }

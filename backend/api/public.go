@@ -26,6 +26,7 @@ type PublicConfig struct {
 	Checks          []Check                  // what /readyz asks
 	Callbacks       Callbacks                // nil: payment callbacks are not set up, and get 503
 	Payments        Payments                 // required with Callbacks
+	Points          Points                   // nil: nobody credits points here, and who asks gets 503
 
 	AdmitTimeout time.Duration                     // bound of one decision, whether or not the client still listens; 0: 2 s
 	ReadTimeout  time.Duration                     // bound of one look into a store; 0: 1 s
@@ -99,6 +100,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodPost, "/v1/sales/:sale/orders", p.purchase)
 	a.handle(fiber.MethodGet, "/v1/sales/:sale/events", p.events)
 	a.handle(fiber.MethodGet, "/v1/orders/:order", p.showOrder)
+	a.handle(fiber.MethodGet, "/v1/me/points", p.points)
 	a.handle(fiber.MethodPost, "/v1/payments", p.payment)
 	a.handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", p.holders)
 	a.finish()

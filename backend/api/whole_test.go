@@ -59,12 +59,12 @@ func serveWhole(t *testing.T) *whole {
 	registry.MustRegister(NewQueueCollector(Lanes{list}, make(queue.Meters, 1), 100))
 	metrics := NewMetrics(registry)
 	public, err := NewPublic(PublicConfig{
-		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: store, Dead: Lanes{list},
+		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: store, Points: store, Dead: Lanes{list},
 		Tokens: key(t), Limiter: limiter, Known: office.Known, Metrics: metrics, Log: quiet(),
 	})
 	w := &whole{redis: server, store: store, list: list, public: serve(t, public, err)}
 	operator, err := NewOperator(OperatorConfig{
-		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
+		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Events: &fakeEvents{}, Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
 	})
 	w.operator = serve(t, operator, err)
 	return w

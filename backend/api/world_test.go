@@ -213,7 +213,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (w *world) config(t testing.TB) PublicConfig {
 	return PublicConfig{
-		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Limiter: w,
+		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w,
 		Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
 	}
 }

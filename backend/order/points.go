@@ -11,9 +11,9 @@ import (
 // Credit is one line of the ledger of points.
 type Credit struct {
 	OrderID sale.OrderID
-	Status  sale.Status // created credits, cancelled takes back
+	Status  sale.Status // created credits; cancelled takes back whatever the order is or will be credited
 	Buyer   string
-	Points  int64 // negative where they are taken back
+	Points  int64 // of a created order
 }
 
 // CreditPoints writes lines of the ledger, in one transaction. A line whose order and status are there already changes nothing, whatever it says, so every event may come
@@ -27,11 +27,10 @@ func (s *Store) CreditPoints(ctx context.Context, credits []Credit) error {
 	}
 	lines := make([]line, len(credits))
 	for i, c := range credits {
-		kind := kindCreated
+		lines[i] = line{int64(c.OrderID), kindCreated, storable(c.Buyer), c.Points}
 		if c.Status == sale.StatusCancelled {
-			kind = kindCancelled
+			lines[i].Kind, lines[i].Points = kindCancelled, 0
 		}
-		lines[i] = line{int64(c.OrderID), kind, storable(c.Buyer), c.Points}
 	}
 	list, err := json.Marshal(lines)
 	if err == nil {
@@ -46,12 +45,13 @@ func (s *Store) CreditPoints(ctx context.Context, credits []Credit) error {
 	return nil
 }
 
-// Points is how many points a buyer has. While an order's events are on their way in the wrong order it may be below zero for a moment.
+// Points is how many points a buyer has: those of the orders that are not cancelled.
 func (s *Store) Points(ctx context.Context, buyer string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var n int64
-	if err := one(ctx, s.engine.direct(), []any{&n}, "SELECT CAST(coalesce(sum(points), 0) AS bigint) FROM points WHERE buyer = $1", buyer); err != nil {
+	if err := one(ctx, s.engine.direct(), []any{&n}, `SELECT CAST(coalesce(sum(points), 0) AS bigint) FROM points AS credit WHERE buyer = $1 AND kind = 1
+		AND NOT EXISTS (SELECT 1 FROM points AS back WHERE back.order_id = credit.order_id AND back.kind = 3)`, buyer); err != nil {
 		return 0, fmt.Errorf("order: points: %w", err)
 	}
 	return n, nil

@@ -18,6 +18,7 @@ import (
 	"sluice/backend/api"
 	"sluice/backend/desk"
 	"sluice/backend/epoch"
+	"sluice/backend/event"
 	"sluice/backend/ledger"
 	"sluice/backend/order"
 	"sluice/backend/payment"
@@ -154,6 +155,8 @@ type backend struct {
 	keeper           *rebuild.Keeper // nil: no journal
 	auditor          *ledger.Auditor
 	meters           queue.Meters // by lane
+	relay            *event.Relay
+	events           *event.Counters
 	closers          []func()
 }
 
@@ -161,6 +164,10 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues))}
 	b.registry.MustRegister(guardCollector(s.guard), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
+	eventDesk := event.NewDesk(s.redis, s.space, s.orders)
+	b.events = event.NewCounters(b.registry)
+	b.registry.MustRegister(event.NewCollector(eventDesk))
+	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed})
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
 	if err != nil {
 		return nil, usage("%w", err)
@@ -201,14 +208,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		}
 	}
 	b.public, err = api.NewPublic(api.PublicConfig{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Limiter: limiter,
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter,
 		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
-		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Token: cfg.adminToken,
+		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Token: cfg.adminToken,
 		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err
@@ -317,6 +324,7 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 		g.Go(func() error { return b.keeper.Run(ctx) })
 	}
 	g.Go(func() error { return b.auditor.Run(ctx) })
+	g.Go(func() error { return b.relay.Run(ctx) })
 	g.Go(func() error { return b.measure(ctx) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })

@@ -29,10 +29,11 @@ func (p *program) deadCommand() *cobra.Command {
 		Use:   "dead",
 		Short: "Look at orders that failed too often; retry or cancel them",
 		Long: `A dead order was accepted, could not be written, and still holds its unit. Retry puts it back on the queue; cancel gives the
-unit back to the sale and frees the buyer. Both name single orders, or many by a filter; who did it and why is kept.`,
+unit back to the sale and frees the buyer. With --group, retry has an event run again for that group, and cancel drops it. Both name single orders, or many by a filter; who did it and why is kept.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
+	c.PersistentFlags().StringVar(&o.group, "group", "", "the dead events of a group, instead of dead orders; see sluice group")
 	c.AddCommand(o.deadList(), o.deadRetry(), o.deadCancel())
 	return c
 }
@@ -43,6 +44,9 @@ func (o *operator) deadList() *cobra.Command {
 		Use:   "list",
 		Short: "List dead orders, the oldest first; --json shows the history and the message of each",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.group != "" {
+				return o.listLetters(cmd.Context(), o.group, page.query())
+			}
 			var answer struct {
 				Dead []deadJSON `json:"dead"`
 				Next string     `json:"next"`
@@ -152,6 +156,10 @@ func (o *operator) deadSettle(c *cobra.Command, verb, done string) *cobra.Comman
 			return err
 		}
 		switch {
+		case o.group != "" && (f.Sale != "" || f.Because != "" || f.DiedAfter != nil || f.DiedBefore != nil || f.DryRun || f.All == (len(args) > 0)):
+			return usage("with --group, name single events, or all with --all")
+		case o.group != "":
+			return o.settleLetters(cmd.Context(), o.group, verb, f.Reason, args, f.All)
 		case f.names() == (len(args) > 0):
 			return usage("name single orders, or say which with --sale, --because, --died-after, --died-before or --all")
 		case len(args) > 0 && f.DryRun:

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // operator calls the operator's API of a running sluice.
@@ -24,16 +25,20 @@ type operator struct {
 	server, data string
 	json         bool
 	base, token  string
+	group        string // of sluice dead
 }
 
 // operatorFlags adds the flags that all operator commands share.
 func (p *program) operatorFlags(c *cobra.Command) *operator {
 	o := &operator{p: p}
-	f := c.PersistentFlags()
-	p.str(f, &o.server, "server", envServer, "", "URL of the operator's API (default: what the data folder says)")
-	p.str(f, &o.data, "data", envData, defaultData, "data folder of sluice up")
-	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
+	o.flags(c.PersistentFlags())
 	return o
+}
+
+func (o *operator) flags(f *pflag.FlagSet) {
+	o.p.str(f, &o.server, "server", envServer, "", "URL of the operator's API (default: what the data folder says)")
+	o.p.str(f, &o.data, "data", envData, defaultData, "data folder of sluice up")
+	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 }
 
 // resolve finds out where to call and with what token.

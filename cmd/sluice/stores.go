@@ -12,6 +12,7 @@ import (
 	"sluice/backend/api"
 	"sluice/backend/desk"
 	"sluice/backend/epoch"
+	"sluice/backend/event"
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
 	"sluice/backend/queue"
@@ -27,6 +28,7 @@ type stores struct {
 	orders *order.Store
 	space  keyspace.Space
 	queues []*queue.List // by lane
+	stop   context.CancelFunc
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
@@ -40,10 +42,14 @@ func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identif
 	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
 		return nil, err
 	}
-	if s.orders, err = openDatabase(ctx, log, cfg.database); err != nil {
+	waker := event.NewWaker(s.redis, s.space)
+	if s.orders, err = openDatabase(ctx, log, cfg.database, order.OnChange(waker.Wake)); err != nil {
 		_ = s.guard.Close()
 		return nil, err
 	}
+	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
+	s.stop = stop
+	go func() { _ = waker.Run(waking) }()
 	if err := s.claimLanes(ctx); err != nil {
 		s.close()
 		return nil, err
@@ -92,9 +98,9 @@ func (s *stores) lanes() api.Lanes {
 	return lanes
 }
 
-func openDatabase(ctx context.Context, log *slog.Logger, url string) (*order.Store, error) {
+func openDatabase(ctx context.Context, log *slog.Logger, url string, options ...order.Option) (*order.Store, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		store, err := order.Open(ctx, url)
+		store, err := order.Open(ctx, url, options...)
 		var badURL *order.URLError
 		switch {
 		case err == nil:
@@ -114,6 +120,7 @@ func openDatabase(ctx context.Context, log *slog.Logger, url string) (*order.Sto
 }
 
 func (s *stores) close() {
+	s.stop()
 	_ = s.guard.Close()
 	_ = s.orders.Close()
 }

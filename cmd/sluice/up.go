@@ -24,6 +24,7 @@ import (
 
 type upConfig struct {
 	backendConfig
+	groupConfig
 	data, policy string
 }
 
@@ -46,6 +47,7 @@ the database are kept in the data folder, where "sluice token", "sale" and "dead
 	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where buyers are answered, host:port")
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port")
 	p.journalFlags(f, &cfg.journal)
+	p.groupFlags(f, &cfg.groupConfig)
 	p.str(f, &cfg.data, "data", envData, defaultData, "folder for secrets and the database")
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME")
 	p.str(f, &cfg.database, "database", envDatabase, "", "a real database instead of SQLite in the data folder, postgres://... or sqlite:...")
@@ -58,6 +60,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	var bad mistakes
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
+	bad.checkGroups(cfg.groupConfig)
 	if cfg.redisURL != "" {
 		bad.checkRedis("--redis", cfg.redisURL)
 	}
@@ -101,7 +104,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 
 	w := workerConfig{concurrency: 2, batch: 500}
-	cfg.blocking = cfg.lanes * w.concurrency
+	cfg.blocking = cfg.lanes*w.concurrency + groupBlocking
 	log := p.logger()
 	registry := prometheus.NewRegistry()
 	counters := worker.NewCounters(registry)
@@ -167,6 +170,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 			}
 			return runWorker(work, log, s, w, counters)
 		}},
+		stage{"points", func(ctx context.Context) error { return runPoints(ctx, log, s, cfg.groupConfig, b.events) }},
 		stage{"backend", func(ctx context.Context) error { return b.run(ctx, behind, admin) }},
 		stage{"gateway", func(ctx context.Context) error { return edge.Serve(ctx, front) }},
 	)

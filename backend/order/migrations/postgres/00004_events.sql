@@ -38,7 +38,7 @@ CREATE TABLE event_dead (
 );
 CREATE INDEX event_dead_retry ON event_dead (group_name, position) WHERE retry = 1;
 
--- What an order was credited, and what was taken back with it. Once per order and kind, in whatever order the events come.
+-- What an order was credited (kind 1), and that it is taken back (kind 3): once each, in whatever order the events come. An order that has both counts nothing.
 CREATE TABLE points (
     order_id bigint NOT NULL,
     kind     smallint NOT NULL CHECK (kind IN (1, 3)), -- as in outbox

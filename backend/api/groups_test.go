@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/event"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+)
+
+// fakeEvents knows one group with two dead letters, and says what it was asked for.
+type fakeEvents struct {
+	asked string
+	err   error
+}
+
+func (f *fakeEvents) Status(context.Context) (event.Status, error) {
+	return event.Status{Stream: 9, Untold: 2 * time.Second, Groups: []event.GroupStatus{
+		{Name: "points", Known: true, Lag: 1, Pending: 2, Consumers: 3, Oldest: 4 * time.Second, Dead: 5},
+	}}, f.err
+}
+
+func (f *fakeEvents) Letters(_ context.Context, q order.LetterQuery) ([]order.Letter, error) {
+	f.asked = fmt.Sprintf("%s %s %d", q.Group, q.After, q.Limit)
+	if err := event.ValidateGroup(q.Group); err != nil {
+		return nil, err
+	}
+	letters := []order.Letter{
+		{Group: q.Group, EventID: "7.created", Position: 3, Body: "{}", Reason: "no", Deliveries: 5, DiedAt: time.Unix(1700000000, 0).UTC()},
+		{Group: q.Group, EventID: "8.created", Retrying: true},
+	}
+	return letters[:min(q.Limit, 2)], f.err
+}
+
+func (f *fakeEvents) did(what, actor, group, id, reason string) error {
+	f.asked = strings.Join([]string{what, actor, group, id, reason}, "|")
+	return f.err
+}
+
+func (f *fakeEvents) Retry(_ context.Context, actor, group, id, reason string) error {
+	return f.did("retry", actor, group, id, reason)
+}
+
+func (f *fakeEvents) Drop(_ context.Context, actor, group, id, reason string) error {
+	return f.did("drop", actor, group, id, reason)
+}
+
+func (f *fakeEvents) Remove(_ context.Context, actor, group, reason string) error {
+	return f.did("remove", actor, group, "", reason)
+}
+
+func TestGroupsAndTheirDeadLetters(t *testing.T) {
+	f := &fakeEvents{}
+	cfg := newDeskWorld().config()
+	cfg.Events = f
+	a, err := NewOperator(cfg)
+	s := serve(t, a, err)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		asked, part        string
+	}{
+		{"GET", "/admin/v1/groups", "", 200, "", `{"stream_entries":9,"untold_seconds":2,"groups":[{"name":"points","known":true,"lag":1,"pending":2,"consumers":3,"oldest_age_seconds":4,"dead":5}]}`},
+		{"GET", "/admin/v1/groups/points/dead?limit=1&after=6.paid", "", 200, "points 6.paid 1", `"died_at":"2023-11-14T22:13:20Z","retrying":false}],"next":"7.created"}`},
+		{"GET", "/admin/v1/groups/points/dead", "", 200, "points  100", `"retrying":true}]}`},
+		{"GET", "/admin/v1/groups/a%20b/dead", "", 400, "a b  100", `must be 1 to 64 small letters`},
+		{"GET", "/admin/v1/groups/points/dead?limit=0", "", 400, "", `limit`},
+		{"POST", "/admin/v1/groups/points/dead/7.created/retry", `{"reason":"mended"}`, 200, "retry|operator|points|7.created|mended", `"status":"retrying"`},
+		{"POST", "/admin/v1/groups/points/dead/stream-7-0/cancel", "", 200, "drop|operator|points|stream-7-0|", `"status":"dropped"`},
+		{"POST", "/admin/v1/groups/by%7Bhand%7D/remove", `{"reason":"x"}`, 200, "remove|operator|by{hand}||x", `"status":"removed"`},
+		{"POST", "/admin/v1/groups/points/remove", `{"other":1}`, 400, "", `other`},
+	} {
+		f.asked = ""
+		got := s.operate(c.method, c.path, c.body)
+		if got.status != c.status || f.asked != c.asked || !strings.Contains(got.body, c.part) {
+			t.Errorf("%s %s: %d %s; asked %q, want %d, %q, %s", c.method, c.path, got.status, got.body, f.asked, c.status, c.asked, c.part)
+		}
+	}
+	for err, status := range map[error]int{sale.ErrNotFound: 404, sale.ErrConflict: 409, sale.ErrUnavailable: 503} {
+		f.err = err
+		if got := s.operate(http.MethodPost, "/admin/v1/groups/points/dead/7.created/cancel", ""); got.status != status {
+			t.Errorf("%v: %d %s", err, got.status, got.body)
+		}
+	}
+	if got := s.ask("GET", "/admin/v1/groups", ""); got.status != 401 {
+		t.Errorf("without a token: %d", got.status)
+	}
+}
+
+type fakePoints struct{ err error }
+
+func (f fakePoints) Points(_ context.Context, buyer string) (int64, error) {
+	return int64(len(buyer)), f.err
+}
+
+func TestPointsAreTheBuyersOwn(t *testing.T) {
+	w := newWorld()
+	for _, c := range []struct {
+		err    error
+		status int
+		body   string
+	}{{nil, 200, `{"points":3}`}, {sale.ErrUnavailable, 503, ""}, {errors.New("odd"), 500, ""}} {
+		cfg := w.config(t)
+		cfg.Points = fakePoints{c.err}
+		a, err := NewPublic(cfg)
+		s := serve(t, a, err)
+		if got := s.ask("GET", "/v1/me/points", "", "Authorization: "+bearerOf(t, "ann")); got.status != c.status || !strings.Contains(got.body, c.body) {
+			t.Errorf("%v: %d %s", c.err, got.status, got.body)
+		}
+		if got := s.ask("GET", "/v1/me/points", ""); got.status != 401 {
+			t.Errorf("without a token: %d", got.status)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/event"
+	"sluice/backend/points"
+	"sluice/backend/queue"
+)
+
+const envPoints = "SLUICE_POINTS"
+
+// groupConfig is what the groups of this program need to know.
+type groupConfig struct{ points string }
+
+func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
+	p.str(f, &cfg.points, "points", envPoints, points.DefaultRule, "points credited for an order: so many for each full so many cents of its price")
+}
+
+func (m *mistakes) checkGroups(cfg groupConfig) {
+	if _, err := points.ParseRule(cfg.points); err != nil {
+		m.add("--points: %v", err)
+	}
+}
+
+// runPoints runs one instance of the group that credits points, until ctx ends.
+func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig, counters *event.Counters) error {
+	rule, err := points.ParseRule(cfg.points)
+	if err != nil {
+		return usage("--points: %w", err)
+	}
+	c, err := event.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), event.Config{Batch: 500, Metrics: counters, Log: log})
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// groupBlocking is how many calls of one group wait in Redis.
+const groupBlocking = 3
+
+func (p *program) groupCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "group",
+		Short: "Look at the groups that read the events of orders; run one, or remove one",
+		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot handle are its dead letters: see sluice dead --group.
+A group that nobody runs holds up the stream, and events wait in the database; remove it when it is not wanted any more.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o := &operator{p: p}
+	list, remove := o.groupList(), o.groupRemove()
+	for _, sub := range []*cobra.Command{list, remove} {
+		o.flags(sub.Flags())
+	}
+	c.AddCommand(list, remove, p.groupRun())
+	return c
+}
+
+func (p *program) groupRun() *cobra.Command {
+	var cfg struct {
+		storesConfig
+		groupConfig
+		metrics string
+	}
+	c := &cobra.Command{
+		Use:   "run points",
+		Short: "Run one instance of a group; any number may run, on any machines",
+		Long: `Run one instance of a group of this program. Instances share the group's events; what one leaves behind that is killed goes to the others after half a
+minute. SIGTERM finishes what is being handled and exits 0. Groups: points (credits buyers).`,
+		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var bad mistakes
+			if args[0] != points.Group {
+				bad.add("there is no group %q here: want %s", args[0], points.Group)
+			}
+			if cfg.redisURL == "" {
+				bad.add("no Redis: set %s or --redis", envRedis)
+			} else {
+				bad.checkRedis("--redis", cfg.redisURL)
+			}
+			if cfg.database == "" {
+				bad.add("no database: set %s or --database", envDatabase)
+			}
+			bad.checkLanes(cfg.lanes)
+			bad.checkGroups(cfg.groupConfig)
+			if err := bad.err(); err != nil {
+				return err
+			}
+			log := p.logger()
+			registry := prometheus.NewRegistry()
+			counters := event.NewCounters(registry)
+			cfg.blocking = groupBlocking
+			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			g, ctx := errgroup.WithContext(cmd.Context())
+			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
+			g.Go(func() error { return s.guardWorker(ctx) })
+			g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
+			log.Info("the group is up", "group", args[0])
+			return g.Wait()
+		},
+	}
+	f := c.Flags()
+	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
+	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	p.lanesFlag(f, &cfg.lanes)
+	p.groupFlags(f, &cfg.groupConfig)
+	f.StringVar(&cfg.metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
+	return c
+}
+
+func (o *operator) groupList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the groups, and how far each has come",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var answer struct {
+				Stream int64   `json:"stream_entries"`
+				Untold float64 `json:"untold_seconds"`
+				Groups []struct {
+					Name      string  `json:"name"`
+					Known     bool    `json:"known"`
+					Lag       int64   `json:"lag"`
+					Pending   int64   `json:"pending"`
+					Consumers int64   `json:"consumers"`
+					Oldest    float64 `json:"oldest_age_seconds"`
+					Dead      int64   `json:"dead"`
+				} `json:"groups"`
+			}
+			raw, err := o.get(cmd.Context(), "/admin/v1/groups", &answer)
+			if err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				table(w, "GROUP\tLAG\tPENDING\tCONSUMERS\tOLDEST\tDEAD\t", func(t io.Writer) {
+					for _, g := range answer.Groups {
+						remark := ""
+						if !g.Known {
+							remark = "made by hand"
+						}
+						fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%d\t%s\n", g.Name, g.Lag, g.Pending, g.Consumers, span(&g.Oldest), g.Dead, remark)
+					}
+				})
+				fmt.Fprintf(w, "%d events in the stream; the oldest that is not in it yet is %s old\n", answer.Stream, span(&answer.Untold))
+			})
+		},
+	}
+}
+
+func (o *operator) groupRemove() *cobra.Command {
+	var why string
+	c := &cobra.Command{
+		Use:     "remove GROUP...",
+		Short:   "Forget groups, with their dead letters and all that they have not acknowledged",
+		Example: `  sluice group remove old-push --reason "replaced"`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.each(args, func(name string) (string, error) {
+				return "is removed", o.call(cmd.Context(), http.MethodPost, "/admin/v1/groups/"+url.PathEscape(name)+"/remove", map[string]string{"reason": why}, nil)
+			})
+		},
+	}
+	c.Flags().StringVar(&why, "reason", "", "why you do it; it is kept in the desk log")
+	return c
+}
+
+// listLetters is sluice dead --group NAME list.
+func (o *operator) listLetters(ctx context.Context, group, query string) error {
+	var answer struct {
+		Dead []struct {
+			Event      string    `json:"event"`
+			Reason     string    `json:"reason"`
+			Deliveries int64     `json:"deliveries"`
+			DiedAt     time.Time `json:"died_at"`
+			Retrying   bool      `json:"retrying"`
+		} `json:"dead"`
+		Next string `json:"next"`
+	}
+	raw, err := o.get(ctx, "/admin/v1/groups/"+url.PathEscape(group)+"/dead?"+query, &answer)
+	if err != nil {
+		return err
+	}
+	return o.show(raw, func(w io.Writer) {
+		table(w, "EVENT\tDIED\tDELIVERIES\tREASON", func(t io.Writer) {
+			for _, d := range answer.Dead {
+				reason := d.Reason
+				if d.Retrying {
+					reason += " (is to be run again)"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", d.Event, stamp(&d.DiedAt), d.Deliveries, reason)
+			}
+		})
+		more(w, answer.Next)
+	})
+}
+
+// settleLetters is sluice dead --group NAME retry or cancel, of single events or of all.
+func (o *operator) settleLetters(ctx context.Context, group, verb, why string, ids []string, all bool) error {
+	path := "/admin/v1/groups/" + url.PathEscape(group) + "/dead"
+	became := map[string]string{"retry": "is run again", "cancel": "is dropped"}[verb]
+	settle := func(ids []string) error {
+		return o.each(ids, func(id string) (string, error) {
+			return became, o.call(ctx, http.MethodPost, path+"/"+url.PathEscape(id)+"/"+verb, map[string]string{"reason": why}, nil)
+		})
+	}
+	if !all {
+		return settle(ids)
+	}
+	for after := ""; ; {
+		var page struct {
+			Dead []struct {
+				Event string `json:"event"`
+			} `json:"dead"`
+			Next string `json:"next"`
+		}
+		if err := o.call(ctx, http.MethodGet, path+"?"+url.Values{"after": {after}, "limit": {"1000"}}.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for _, d := range page.Dead {
+			if err := settle([]string{d.Event}); err != nil {
+				return err
+			}
+		}
+		if after = page.Next; after == "" {
+			return nil
+		}
+	}
+}
