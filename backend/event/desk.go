@@ -16,12 +16,17 @@ import (
 // Book is what a Desk needs of SQL (order.Store).
 type Book interface {
 	Registry
+	Letters
 	Groups(ctx context.Context) ([]order.Group, error)
+	Untold(ctx context.Context, after int64) (time.Duration, error)
+}
+
+// Letters are the dead letters of groups.
+type Letters interface {
 	CountLetters(ctx context.Context) (map[string]int64, error)
 	Letters(ctx context.Context, q order.LetterQuery) ([]order.Letter, error)
 	RetryLetter(ctx context.Context, group, eventID string) error
 	DropLetter(ctx context.Context, group, eventID string) error
-	Untold(ctx context.Context, after int64) (time.Duration, error)
 }
 
 // Desk shows the groups to people, and does what they decide. It is safe for concurrent use.

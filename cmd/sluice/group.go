@@ -34,13 +34,16 @@ func (m *mistakes) checkGroups(cfg groupConfig) {
 	}
 }
 
+// pointsIdle is soon, because the group only writes to SQL, and that takes no second.
+const pointsIdle = 10 * time.Second
+
 // runPoints runs one instance of the group that credits points, until ctx ends.
 func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig, counters *event.Counters) error {
 	rule, err := points.ParseRule(cfg.points)
 	if err != nil {
 		return usage("--points: %w", err)
 	}
-	c, err := event.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), event.Config{Batch: 500, Metrics: counters, Log: log})
+	c, err := event.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Log: log})
 	if err != nil {
 		return err
 	}
@@ -76,8 +79,8 @@ func (p *program) groupRun() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run points",
 		Short: "Run one instance of a group; any number may run, on any machines",
-		Long: `Run one instance of a group of this program. Instances share the group's events; what one leaves behind that is killed goes to the others after half a
-minute. SIGTERM finishes what is being handled and exits 0. Groups: points (credits buyers).`,
+		Long: `Run one instance of a group of this program. Instances share the group's events; what one leaves behind that is killed goes to the others after ten
+seconds. SIGTERM finishes what is being handled and exits 0. Groups: points (credits buyers).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
