@@ -180,8 +180,10 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 				slices.Reverse(ids) // the oldest is acknowledged last
 				for i, id := range ids {
 					if group == "slow" && i == len(ids)-1 { // what is pending is not trimmed, though all behind it is done
-						if _, err := r.RunOnce(w.Context()); err != nil {
-							w.Fatal(err)
+						for range 2 { // SQL forgets first, Redis the next time
+							if err := r.Trim(w.Context()); err != nil {
+								w.Fatal(err)
+							}
 						}
 						if found, err := w.raw.XRange(w.Context(), space.Events(), id, id).Result(); err != nil || len(found) != 1 {
 							w.Fatalf("%s is pending and was trimmed: %v, %v", id, found, err)
