@@ -146,7 +146,9 @@ func (s *boundServer) decisions() []decision {
 			continue // the client was gone before it was asked for anything
 		}
 		d := decision{allowed: verdict == "allow"}
-		d.at, _ = strconv.ParseInt(at, 10, 64)
+		if d.at, err = strconv.ParseInt(at, 10, 64); err != nil {
+			s.t.Fatalf("a decision of which nobody wrote down the time: %q", lines.Text())
+		}
 		d.worker, _ = strconv.Atoi(worker)
 		if verdict != "allow" && verdict != "deny" {
 			s.t.Fatalf("the log says %q", lines.Text())

@@ -8,36 +8,29 @@ local ngx = ngx
 
 local _M = {}
 
--- note_time(f): lets f, or the function in it that enters the zone or reads the clock, write down the time of its turn
-local function note_time(f)
+-- note_time(f, by): lets f, or the function in it that decides, write down the time of its turn. by: what tells it, `enter` of a zone or the
+-- clock itself
+local function note_time(f, by)
   for i = 1, 20 do
     local name, value = debug.getupvalue(f, i)
     if name == "alone" or name == "refuses_one" then
-      return note_time(value)
+      return note_time(value, by)
     end
-    if name == "now_us" then
-      debug.setupvalue(f, i, function()
-        local now = value()
-        ngx.var.decided = ("%.0f"):format(now)
-        return now
-      end)
-      return
-    end
-    if name == "enter" then
-      debug.setupvalue(f, i, function(zone)
-        local now, why = value(zone)
+    if name == by then
+      debug.setupvalue(f, i, function(...)
+        local now, why = value(...)
         ngx.var.decided = ("%.0f"):format(now or 0)
         return now, why
       end)
       return
     end
   end
-  error("the limiter does not enter a zone")
+  error("the limiter has no " .. by)
 end
 
-note_time(rules.admit)
-note_time(rules.refuses)
-note_time(req.incoming)
+note_time(rules.admit, "enter")
+note_time(rules.refuses, "now_us")
+note_time(req.incoming, "enter")
 
 function _M.edge()
   access.run()
