@@ -30,7 +30,7 @@ const (
 	writing
 )
 
-// conn runs statements, with $1, $2, ... for their arguments in both engines. A time.Time and a []int64 may be arguments.
+// conn runs statements, with $1, $2, ... for their arguments in both engines. A time.Time, a []int64 and a []string may be arguments.
 type conn interface {
 	exec(ctx context.Context, sql string, args ...any) (rows int64, err error)
 	// query calls each for every row; an error of each ends it and is returned as it is.
@@ -50,7 +50,8 @@ type dialect struct {
 	items     string // the orders of the row part of the outbox, to be joined with it: item.value is the order id
 	nth       string // the place of an item in its row, from 1
 	credits   string // reads a JSON array of lines of the ledger of points, sorted by its key
-	in        string // what to write after a column, with %s for the placeholder of a []int64
+	pushes    string // reads a JSON array of lines of push_deliveries, with %s for its placeholder
+	in        string // what to write after a column, with %s for the placeholder of a []int64 or a []string
 }
 
 func (d dialect) ago(placeholder string) string { return fmt.Sprintf(d.before, placeholder) }

@@ -23,17 +23,19 @@ type Letter struct {
 
 // Bury keeps an event that a group could not handle. An event that is there already, from an earlier attempt, gets the new reason, and is no longer retried.
 func (s *Store) Bury(ctx context.Context, l Letter) error {
-	err := s.change(ctx, func(ctx context.Context, db conn) error {
-		_, err := db.exec(ctx, `INSERT INTO event_dead (group_name, event_id, position, body, reason, deliveries) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (group_name, event_id) DO UPDATE SET reason = excluded.reason, retry = 0, leased_until = NULL,
-				deliveries = CASE WHEN event_dead.deliveries < excluded.deliveries THEN excluded.deliveries ELSE event_dead.deliveries END`,
-			l.Group, storable(l.EventID), l.Position, storable(l.Body), storable(l.Reason), l.Deliveries)
-		return err
-	})
+	err := s.change(ctx, func(ctx context.Context, db conn) error { return bury(ctx, db, l) })
 	if err != nil {
 		return fmt.Errorf("order: bury event %s of group %s: %w", l.EventID, l.Group, err)
 	}
 	return nil
+}
+
+func bury(ctx context.Context, db conn, l Letter) error {
+	_, err := db.exec(ctx, `INSERT INTO event_dead (group_name, event_id, position, body, reason, deliveries) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (group_name, event_id) DO UPDATE SET reason = excluded.reason, retry = 0, leased_until = NULL,
+			deliveries = CASE WHEN event_dead.deliveries < excluded.deliveries THEN excluded.deliveries ELSE event_dead.deliveries END`,
+		l.Group, storable(l.EventID), l.Position, storable(l.Body), storable(l.Reason), l.Deliveries)
+	return err
 }
 
 // Unbury drops a letter whose event was handled after all. To do it again changes nothing.

@@ -156,6 +156,7 @@ func (p *postgres) dialect() dialect {
 		in:     "= ANY(%s)",
 		count:  "cardinality(orders)", items: "unnest(part.orders) WITH ORDINALITY AS item (value, key)", nth: "item.key",
 		credits: "SELECT o, k, b, p FROM jsonb_to_recordset($1::jsonb) AS line (o bigint, k smallint, b text, p bigint) ORDER BY o, k",
+		pushes:  "SELECT e, c, t, b FROM jsonb_to_recordset(%s::jsonb) AS list (e text, c text, t bigint, b text) ORDER BY e, c, t",
 		pairs:   "SELECT (pair->>0)::bigint AS a, (pair->>1)::bigint AS b FROM jsonb_array_elements(%s::jsonb) AS list (pair)",
 	}
 }

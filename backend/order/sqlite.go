@@ -202,6 +202,7 @@ func (e *sqliteEngine) dialect() dialect {
 		in:    "IN (SELECT value FROM json_each(%s))",
 		count: "json_array_length(orders)", items: "json_each(part.orders) AS item", nth: "item.key + 1",
 		credits: "SELECT value->>'o', value->>'k', value->>'b', value->>'p' FROM json_each($1) WHERE true ORDER BY 1, 2",
+		pushes:  "SELECT value->>'e' AS e, value->>'c' AS c, value->>'t' AS t, value->>'b' AS b FROM json_each(%s)",
 		pairs:   "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
 	}
 }
@@ -251,8 +252,8 @@ func sqliteArgs(args []any) []any {
 		switch v := arg.(type) {
 		case time.Time:
 			out[i] = v.UnixMilli()
-		case []int64:
-			b, _ := json.Marshal(v) // integers cannot fail
+		case []int64, []string:
+			b, _ := json.Marshal(v) // neither can fail
 			out[i] = string(b)
 		default:
 			out[i] = arg

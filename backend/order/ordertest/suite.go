@@ -72,6 +72,13 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 		{"EventLetters", eventLetters},
 		{"PointsAreCreditedOnce", points},
 
+		{"PushSubscriptionsAreBounded", pushSubscriptions},
+		{"PushSubscriptionGoesWithItsBrowser", pushSubscriptionMoves},
+		{"PushIsQueuedOnceAndLeasedByOne", pushQueue},
+		{"PushLeaseIsAFence", pushFence},
+		{"PushIsPrunedWhenSettled", pushPrune},
+		{"OrdersOfABuyer", ordersOfBuyer},
+
 		{"OpenedByTwoAtOnce", openTwice},
 		{"KeptWhenReopened", reopen},
 		{"AgreesWithModel", model},
