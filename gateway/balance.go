@@ -54,9 +54,9 @@ func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
 				continue
 			}
 			tried |= 1 << n
-			start := time.Now()
-			err := x.ask(ctx, u)
-			took := time.Since(start)
+			start := g.clock.elapsed()
+			err := x.ask(ctx, u, start)
+			took := g.clock.elapsed() - start
 			x.tell(ctx, u, err, took)
 			u.leave(err)
 			if err == nil {
@@ -109,10 +109,10 @@ func repeatable(method, path []byte) bool {
 }
 
 // ask sends the request to one backend. A pooled connection may have died since its last use, which says nothing about the backend: then a new one
-// is made.
-func (x *exchange) ask(ctx *fasthttp.RequestCtx, u *upstream) error {
+// is made. now is the time of the clock.
+func (x *exchange) ask(ctx *fasthttp.RequestCtx, u *upstream, now time.Duration) error {
 	if c := u.pooled(); c != nil {
-		err := x.over(ctx, u, c)
+		err := x.over(ctx, u, c, now)
 		if !errors.Is(err, errBroken) || !x.repeatable {
 			return err
 		}
@@ -122,7 +122,7 @@ func (x *exchange) ask(ctx *fasthttp.RequestCtx, u *upstream) error {
 	if err != nil {
 		return errDial
 	}
-	return x.over(ctx, u, c)
+	return x.over(ctx, u, c, u.clock.elapsed())
 }
 
 // hold waits out a delay, or less when the edge is about to stop.

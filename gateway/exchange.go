@@ -77,8 +77,8 @@ const (
 
 // over sends the request over one connection and fills the response. The connection goes back to its pool, is closed, or belongs to the response's
 // stream.
-func (x *exchange) over(ctx *fasthttp.RequestCtx, u *upstream, c *backendConn) error {
-	err := x.send(ctx, c)
+func (x *exchange) over(ctx *fasthttp.RequestCtx, u *upstream, c *backendConn, now time.Duration) error {
+	err := x.send(ctx, c, now)
 	if err != nil {
 		_ = c.Close()
 		return err
@@ -104,11 +104,13 @@ func (x *exchange) over(ctx *fasthttp.RequestCtx, u *upstream, c *backendConn) e
 }
 
 // send writes the request and reads the head of the answer.
-func (x *exchange) send(ctx *fasthttp.RequestCtx, c *backendConn) error {
-	if err := c.allow(x.gateway.clock, x.timeout); err != nil {
+func (x *exchange) send(ctx *fasthttp.RequestCtx, c *backendConn, now time.Duration) error {
+	if err := c.allow(x.gateway.clock, now, x.timeout); err != nil {
 		return errBroken
 	}
-	x.sent = x.gateway.now()
+	if len(x.sale) > 0 {
+		x.sent = x.gateway.now()
+	}
 	if _, err := c.Write(x.request); err != nil {
 		return failure(err)
 	}

@@ -105,10 +105,10 @@ func (u *upstream) connect(ctx context.Context) (*backendConn, error) {
 	return &backendConn{Conn: c, reader: bufio.NewReaderSize(c, readerSize)}, nil
 }
 
-// allow gives the backend d for a request, and an eighth more at most, so that the deadline need not be set for each.
-func (c *backendConn) allow(clock *clock, d time.Duration) error {
+// allow gives the backend d for a request from now on, and an eighth more at most, so that the deadline need not be set for each.
+func (c *backendConn) allow(clock *clock, now, d time.Duration) error {
 	ms := d.Milliseconds()
-	least := clock.now() + ms
+	least := now.Milliseconds() + ms
 	if c.until >= least && c.until <= least+ms/8 {
 		return nil
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"hash/maphash"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -11,14 +12,21 @@ import (
 )
 
 // verifier verifies tokens and remembers those that were good, because in a flood the same buyers come again and again, and a look costs a
-// twentieth of a signature. It has one place for each hash: a newer token takes the place of an older one, and memory is bounded. What is
-// remembered is compared with the whole token, and no longer believed than the token itself, nor than the keys that it was verified with.
+// twentieth of a signature. It has a few places for each hash: when they are taken a newer token takes that of an older one, and memory is bounded. What
+// is remembered is compared with the whole token, and no longer believed than the token itself, nor than the keys that it was verified with.
 type verifier struct {
-	keys   *token.File
-	names  limit.Namer
-	seed   maphash.Seed
-	places []atomic.Pointer[verified]
-	now    func() time.Time
+	keys  *token.File
+	names limit.Namer
+	seed  maphash.Seed
+	sets  []placeSet
+	now   func() time.Time
+}
+
+// placeSet has the places of the hashes that end alike. It is one cache line, so that finding a token among those of 100,000 others reads little memory
+// besides the token's own.
+type placeSet [placesOfSet]struct {
+	hash  atomic.Uint64 // a hint: what the token is compared with decides
+	token atomic.Pointer[verified]
 }
 
 type verified struct {
@@ -30,34 +38,55 @@ type verified struct {
 }
 
 const (
-	rememberedTokens = 1 << 14 // a power of two; some 10 MB of tokens of the usual size
-	rememberedSize   = 1 << 10 // bytes of a token: longer ones are verified each time
+	placesOfSet    = 4
+	placeSets      = limit.DefaultCapacity / placesOfSet // a power of two: for as many buyers as there is room for buckets; some 50 MB when all are in use
+	rememberedSize = 1 << 10                             // bytes of a token: longer ones are verified each time
 )
 
 var errNoToken = errors.New("no token")
 
 func newVerifier(keys *token.File, names limit.Namer) *verifier {
-	return &verifier{keys: keys, names: names, seed: maphash.MakeSeed(), places: make([]atomic.Pointer[verified], rememberedTokens), now: time.Now}
+	return &verifier{keys: keys, names: names, seed: maphash.MakeSeed(), sets: make([]placeSet, placeSets), now: time.Now}
 }
 
 // verify returns what is known of a token that is good. raw is not kept.
-func (v *verifier) verify(raw []byte) (verified, error) {
+func (v *verifier) verify(raw []byte) (*verified, error) {
 	if len(raw) == 0 {
-		return verified{}, errNoToken
+		return nil, errNoToken
 	}
-	keys := v.keys.Set()
-	place := &v.places[maphash.Bytes(v.seed, raw)&(rememberedTokens-1)]
-	if known := place.Load(); known != nil && known.raw == string(raw) && known.by == keys && v.now().Before(known.expires) {
-		return *known, nil
+	keys, hash := v.keys.Set(), maphash.Bytes(v.seed, raw)
+	set := &v.sets[hash&(placeSets-1)]
+	for i := range set {
+		if set[i].hash.Load() != hash {
+			continue
+		}
+		if known := set[i].token.Load(); known != nil && known.raw == string(raw) && known.by == keys && v.now().Before(known.expires) {
+			return known, nil
+		}
 	}
 	subject, expires, err := keys.VerifyUntil(asString(raw))
 	if err != nil {
-		return verified{}, err
+		return nil, err
 	}
 	good := &verified{subject: subject, key: v.names.Text(subject), expires: expires, by: keys}
 	if len(raw) <= rememberedSize {
 		good.raw = string(raw)
-		place.Store(good)
+		set.keep(hash, good)
 	}
-	return *good, nil
+	return good, nil
+}
+
+// keep puts a token in its own place, in a free one, or in that of any other.
+func (s *placeSet) keep(hash uint64, good *verified) {
+	chosen := rand.IntN(placesOfSet)
+	for i := range s {
+		if had := s[i].hash.Load(); had == hash {
+			chosen = i
+			break
+		} else if had == 0 {
+			chosen = i
+		}
+	}
+	s[chosen].token.Store(good)
+	s[chosen].hash.Store(hash)
 }

@@ -11,7 +11,6 @@ type bucket struct {
 	name  name
 	empty Instant
 	frac  int64
-	due   Instant // the bucket is not empty before. It was true once and use only makes it later, so it need not follow each use
 }
 
 // backlog is what is in the bucket at an instant, in the unit above.
@@ -32,45 +31,4 @@ func (b *bucket) over() Instant {
 		return b.empty + 1
 	}
 	return b.empty
-}
-
-// heap has the bucket that is due first at its root. (container/heap would box every bucket and call through an interface.)
-type heap []*bucket
-
-func (h *heap) push(b *bucket) {
-	*h = append(*h, b)
-	s := *h
-	for i := len(s) - 1; i > 0; {
-		up := (i - 1) / 2
-		if s[up].due <= s[i].due {
-			return
-		}
-		s[up], s[i] = s[i], s[up]
-		i = up
-	}
-}
-
-func (h *heap) pop() {
-	s := *h
-	last := len(s) - 1
-	s[0], s[last] = s[last], nil
-	*h = s[:last]
-	h.down(0)
-}
-
-func (h heap) down(i int) {
-	for {
-		least := 2*i + 1
-		if least >= len(h) {
-			return
-		}
-		if right := least + 1; right < len(h) && h[right].due < h[least].due {
-			least = right
-		}
-		if h[i].due <= h[least].due {
-			return
-		}
-		h[i], h[least] = h[least], h[i]
-		i = least
-	}
 }

@@ -34,7 +34,7 @@ func NewTable(capacity int) *Table {
 	}
 	t := &Table{shards: make([]shard, n), seed: maphash.MakeSeed(), most: (capacity + n - 1) / n}
 	for i := range t.shards {
-		t.shards[i].buckets = map[name]*bucket{}
+		t.shards[i].buckets = map[name]place{}
 	}
 	return t
 }
@@ -69,7 +69,7 @@ func (t *Table) Peek(now Instant, asks []Ask, verdicts []Verdict) (refused int) 
 func (t *Table) judge(asks []Ask, verdicts []Verdict) (refused int) {
 	for i := range asks {
 		a := &asks[i]
-		a.found = t.shards[a.shard].buckets[a.name()]
+		a.found = t.shards[a.shard].find(a.name())
 		a.backlog = 0
 		if a.found != nil {
 			a.backlog = a.found.backlog(a.Rule, a.now)
@@ -163,9 +163,18 @@ func (t *Table) Forget(r *Rule) {
 type shard struct {
 	mu      sync.Mutex
 	now     Instant // the latest seen
-	buckets map[name]*bucket
+	buckets map[name]place
+	slab    slab
 	due     heap
 	_       [64]byte // neighbours' locks on other cache lines
+}
+
+// find is the bucket of a name, or nil.
+func (s *shard) find(n name) *bucket {
+	if p, ok := s.buckets[n]; ok {
+		return s.slab.at(p)
+	}
+	return nil
 }
 
 // add makes a bucket that is not there yet, or returns nil when there is no room for it.
@@ -173,38 +182,45 @@ func (s *shard) add(n name, most int) *bucket {
 	if len(s.buckets) >= most {
 		return nil
 	}
-	b := &bucket{name: n, empty: s.now, due: s.now}
-	s.buckets[n] = b
-	s.due.push(b)
+	p := s.slab.take()
+	b := s.slab.at(p)
+	*b = bucket{name: n, empty: s.now}
+	s.buckets[n] = p
+	s.due.push(due{at: s.now, bucket: p})
 	return b
 }
 
 // drop drops one bucket that is empty, or reports that there is none.
 func (s *shard) drop() bool {
-	for len(s.due) > 0 && s.due[0].due <= s.now {
-		b := s.due[0]
+	for len(s.due) > 0 && s.due[0].at <= s.now {
+		p := s.due[0].bucket
+		b := s.slab.at(p)
 		if over := b.over(); over > s.now {
-			b.due = over
+			s.due[0].at = over
 			s.due.down(0)
 			continue
 		}
 		s.due.pop()
-		delete(s.buckets, b.name)
+		s.remove(p)
 		return true
 	}
 	return false
 }
 
+func (s *shard) remove(p place) {
+	delete(s.buckets, s.slab.at(p).name)
+	s.slab.give(p)
+}
+
 func (s *shard) forget(rule uint32) {
 	kept := s.due[:0]
-	for _, b := range s.due {
-		if b.name.rule == rule {
-			delete(s.buckets, b.name)
+	for _, d := range s.due {
+		if s.slab.at(d.bucket).name.rule == rule {
+			s.remove(d.bucket)
 		} else {
-			kept = append(kept, b)
+			kept = append(kept, d)
 		}
 	}
-	clear(s.due[len(kept):])
 	s.due = kept
 	for i := len(s.due)/2 - 1; i >= 0; i-- {
 		s.due.down(i)
