@@ -163,7 +163,7 @@ func (e *edge) buy(t testing.TB, name string) answered {
 // learned asks until the edge answers from memory, with a buyer who holds nothing.
 func (e *edge) learned(t testing.TB, s *shopkeeper) {
 	t.Helper()
-	testenv.Eventually(t, 5*time.Second, "the edge answers from memory", func() bool {
+	testenv.Eventually(t, time.Minute, "the edge answers from memory", func() bool {
 		before := s.purchases()
 		e.buy(t, "first")
 		return s.purchases() == before
