@@ -41,17 +41,19 @@ type row interface{ Scan(into ...any) error }
 
 // dialect holds the few words of SQL that differ.
 type dialect struct {
-	forUpdate string // locks the rows of a SELECT
-	skip      string // the same, and leaves out rows that somebody else has locked
-	now       string // the database's clock, as its tables hold times
-	pairs     string // reads a JSON array of pairs of integers, with %s for its placeholder, as rows of a and b
-	before    string // the instant so many milliseconds before now, with %s for their placeholder
-	count     string // how many orders a row of the outbox has
-	items     string // the orders of the row part of the outbox, to be joined with it: item.value is the order id
-	nth       string // the place of an item in its row, from 1
-	credits   string // reads a JSON array of lines of the ledger of points, sorted by its key
-	pushes    string // reads a JSON array of lines of push_deliveries, with %s for its placeholder
-	in        string // what to write after a column, with %s for the placeholder of a []int64 or a []string
+	forUpdate  string // locks the rows of a SELECT
+	skip       string // the same, and leaves out rows that somebody else has locked
+	now        string // the database's clock, as its tables hold times
+	pairs      string // reads a JSON array of pairs of integers, with %s for its placeholder, as rows of a and b
+	before     string // the instant so many milliseconds before now, with %s for their placeholder
+	count      string // how many orders a row of the outbox has
+	items      string // the orders of the row part of the outbox, to be joined with it: item.value is the order id
+	nth        string // the place of an item in its row, from 1
+	credits    string // reads a JSON array of lines of the ledger of points, sorted by its key
+	pushes     string // reads a JSON array of lines of push_deliveries, with %s for its placeholder
+	deliveries string // reads a JSON array of new lines of webhook_deliveries, from $1
+	results    string // reads a JSON array of what became of deliveries, from $1
+	in         string // what to write after a column, with %s for the placeholder of a []int64 or a []string
 }
 
 func (d dialect) ago(placeholder string) string { return fmt.Sprintf(d.before, placeholder) }

@@ -155,9 +155,11 @@ func (p *postgres) dialect() dialect {
 		before: "now() - %s * interval '1 millisecond'",
 		in:     "= ANY(%s)",
 		count:  "cardinality(orders)", items: "unnest(part.orders) WITH ORDINALITY AS item (value, key)", nth: "item.key",
-		credits: "SELECT o, k, b, p FROM jsonb_to_recordset($1::jsonb) AS line (o bigint, k smallint, b text, p bigint) ORDER BY o, k",
-		pushes:  "SELECT e, c, t, b FROM jsonb_to_recordset(%s::jsonb) AS list (e text, c text, t bigint, b text) ORDER BY e, c, t",
-		pairs:   "SELECT (pair->>0)::bigint AS a, (pair->>1)::bigint AS b FROM jsonb_array_elements(%s::jsonb) AS list (pair)",
+		credits:    "SELECT o, k, b, p FROM jsonb_to_recordset($1::jsonb) AS line (o bigint, k smallint, b text, p bigint) ORDER BY o, k",
+		pushes:     "SELECT e, c, t, b FROM jsonb_to_recordset(%s::jsonb) AS list (e text, c text, t bigint, b text) ORDER BY e, c, t",
+		deliveries: "SELECT i, e, p, l, t, b FROM jsonb_to_recordset($1::jsonb) AS list (i text, e text, p bigint, l bigint, t text, b text)",
+		results:    "SELECT n, f, s, a, w, ms, c, e, b FROM jsonb_to_recordset($1::jsonb) AS list (n bigint, f bigint, s smallint, a integer, w bigint, ms bigint, c integer, e text, b text)",
+		pairs:      "SELECT (pair->>0)::bigint AS a, (pair->>1)::bigint AS b FROM jsonb_array_elements(%s::jsonb) AS list (pair)",
 	}
 }
 

@@ -201,9 +201,11 @@ func (e *sqliteEngine) dialect() dialect {
 		now: now, before: now + " - %s",
 		in:    "IN (SELECT value FROM json_each(%s))",
 		count: "json_array_length(orders)", items: "json_each(part.orders) AS item", nth: "item.key + 1",
-		credits: "SELECT value->>'o', value->>'k', value->>'b', value->>'p' FROM json_each($1) WHERE true ORDER BY 1, 2",
-		pushes:  "SELECT value->>'e' AS e, value->>'c' AS c, value->>'t' AS t, value->>'b' AS b FROM json_each(%s)",
-		pairs:   "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
+		credits:    "SELECT value->>'o', value->>'k', value->>'b', value->>'p' FROM json_each($1) WHERE true ORDER BY 1, 2",
+		pushes:     "SELECT value->>'e' AS e, value->>'c' AS c, value->>'t' AS t, value->>'b' AS b FROM json_each(%s)",
+		deliveries: "SELECT value->>'i' AS i, value->>'e' AS e, value->>'p' AS p, value->>'l' AS l, value->>'t' AS t, value->>'b' AS b FROM json_each($1)",
+		results:    "SELECT value->>'n' AS n, value->>'f' AS f, value->>'s' AS s, value->>'a' AS a, value->>'w' AS w, value->>'ms' AS ms, value->>'c' AS c, value->>'e' AS e, value->>'b' AS b FROM json_each($1)",
+		pairs:      "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
 	}
 }
 

@@ -79,6 +79,15 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 		{"PushIsPrunedWhenSettled", pushPrune},
 		{"OrdersOfABuyer", ordersOfBuyer},
 
+		{"WebhookEndpoints", webhookEndpoints},
+		{"WebhookDeliveriesGoInTheOrderOfTheirLanes", webhookLanes},
+		{"WebhookDeliveriesInStrictOrder", webhookStrict},
+		{"WebhookLeasesRunOutAndAreFenced", webhookLeases},
+		{"WebhookEndpointThatFails", webhookFailing},
+		{"WebhookDeliveriesAreSentAgain", webhookRedelivered},
+		{"WebhookLogIsPruned", webhookPrune},
+		{"WebhookSendersRace", webhookRace},
+
 		{"OpenedByTwoAtOnce", openTwice},
 		{"KeptWhenReopened", reopen},
 		{"AgreesWithModel", model},
