@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
@@ -23,6 +24,24 @@ func (p *public) buyer(c *fiber.Ctx) (string, error) {
 		return "", errUnauthorized
 	}
 	buyer, err := p.cfg.Tokens.Verify(raw)
+	if err := p.judged(buyer, err); err != nil {
+		return "", err
+	}
+	return buyer, nil
+}
+
+// buyerUntil is buyer, and when the token expires.
+func (p *public) buyerUntil(c *fiber.Ctx) (buyer string, expires time.Time, err error) {
+	raw, ok := credential(c)
+	if !ok {
+		return "", time.Time{}, errUnauthorized
+	}
+	buyer, expires, err = p.cfg.Tokens.VerifyUntil(raw)
+	return buyer, expires, p.judged(buyer, err)
+}
+
+// judged is errUnauthorized unless the token was good and its subject is a buyer.
+func (p *public) judged(buyer string, err error) error {
 	if err == nil {
 		err = sale.ValidateBuyer(buyer)
 	}
@@ -30,9 +49,9 @@ func (p *public) buyer(c *fiber.Ctx) (string, error) {
 		if p.log.Enabled(context.Background(), slog.LevelDebug) {
 			p.log.Debug("token refused", "err", err)
 		}
-		return "", errUnauthorized
+		return errUnauthorized
 	}
-	return buyer, nil
+	return nil
 }
 
 // credential finds the token: Authorization: Bearer, or without any Authorization the header "token". More than one of either is refused,

@@ -117,6 +117,9 @@ func (a *App) documented(t testing.TB, method, path string, got answer) {
 		}
 		return
 	}
+	if has, _ := d.at("paths", route, strings.ToLower(method), "responses", status, "content"); has == nil && got.status == 204 && got.body == "" {
+		return
+	}
 	schema, where := d.at("paths", route, strings.ToLower(method), "responses", status, "content", media, "schema")
 	switch {
 	case schema == nil:

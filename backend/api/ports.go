@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/event"
 	"sluice/backend/order"
+	"sluice/backend/push"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -42,6 +45,7 @@ type DeadLetters interface {
 // Verifier tells who a token belongs to (token.Key). The subject must not share memory with raw.
 type Verifier interface {
 	Verify(raw string) (subject string, err error)
+	VerifyUntil(raw string) (subject string, expires time.Time, err error)
 }
 
 // UserLimiter limits the purchase requests of one buyer (admission.UserLimiter).
@@ -57,6 +61,23 @@ type Callbacks interface {
 // Payments settles callbacks of the payment provider (order.Store). Errors: sale.ErrNotFound for an order that is no row, order.ErrCallbackReused.
 type Payments interface {
 	Pay(ctx context.Context, p order.Payment) (settled order.Settlement, replayed bool, err error)
+}
+
+// Live tells open pages of their buyers' orders (push.Live).
+type Live interface {
+	Open(ctx context.Context, buyer, after string) (p *push.Page, missed []event.Event, known bool, err error)
+}
+
+// BuyerOrders finds a buyer's newest orders that are rows, the oldest first (order.Store).
+type BuyerOrders interface {
+	OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]sale.Order, error)
+}
+
+// Subscriptions keeps the browsers in which buyers want to be told (order.Store).
+type Subscriptions interface {
+	Subscribe(ctx context.Context, p order.PushSubscription, most int) (order.PushSubscription, error)
+	Subscriptions(ctx context.Context, buyer string) ([]order.PushSubscription, error)
+	Unsubscribe(ctx context.Context, buyer string, id int64) error
 }
 
 // Check is one thing without which this process cannot serve.

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -27,6 +28,12 @@ type PublicConfig struct {
 	Callbacks       Callbacks                // nil: payment callbacks are not set up, and get 503
 	Payments        Payments                 // required with Callbacks
 	Points          Points                   // nil: nobody credits points here, and who asks gets 503
+
+	Live          Live                               // nil: nobody tells open pages here, and they get 503
+	BuyerOrders   BuyerOrders                        // required with Live
+	Subscriptions Subscriptions                      // nil: Web Push is not set up, and who asks gets 503
+	PushKey       string                             // the public key that browsers subscribe with; required with Subscriptions
+	CheckPushURL  func(raw string) (*url.URL, error) // judges the endpoints that browsers name; required with Subscriptions
 
 	AdmitTimeout time.Duration                     // bound of one decision, whether or not the client still listens; 0: 2 s
 	ReadTimeout  time.Duration                     // bound of one look into a store; 0: 1 s
@@ -65,6 +72,8 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 		required("PublicConfig.Admitter", cfg.Admitter != nil), required("PublicConfig.Stock", cfg.Stock != nil),
 		required("PublicConfig.Orders", cfg.Orders != nil), required("PublicConfig.Dead", cfg.Dead != nil), required("PublicConfig.Tokens", cfg.Tokens != nil),
 		required("PublicConfig.Payments", cfg.Payments != nil || cfg.Callbacks == nil),
+		required("PublicConfig.BuyerOrders", cfg.BuyerOrders != nil || cfg.Live == nil),
+		required("PublicConfig.PushKey and CheckPushURL", cfg.PushKey != "" && cfg.CheckPushURL != nil || cfg.Subscriptions == nil),
 	)
 	if missing != nil {
 		return nil, missing
@@ -100,7 +109,13 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodPost, "/v1/sales/:sale/orders", p.purchase)
 	a.handle(fiber.MethodGet, "/v1/sales/:sale/events", p.events)
 	a.handle(fiber.MethodGet, "/v1/orders/:order", p.showOrder)
+	a.handle(fiber.MethodGet, "/v1/orders/:order/events", p.orderEvents)
 	a.handle(fiber.MethodGet, "/v1/me/points", p.points)
+	a.handle(fiber.MethodGet, "/v1/me/events", p.myEvents)
+	a.handle(fiber.MethodGet, "/v1/push/key", p.pushKey)
+	a.handle(fiber.MethodGet, "/v1/me/push/subscriptions", p.subscriptions)
+	a.handle(fiber.MethodPost, "/v1/me/push/subscriptions", p.subscribe)
+	a.handle(fiber.MethodDelete, "/v1/me/push/subscriptions/:subscription", p.unsubscribe)
 	a.handle(fiber.MethodPost, "/v1/payments", p.payment)
 	a.handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", p.holders)
 	a.finish()

@@ -27,7 +27,7 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 	for _, d := range all {
 		var err error
 		d.event, err = Decode(d.body)
-		d.event.Position, d.event.Deliveries = positionOf(d.id), d.deliveries
+		d.event.Position, d.event.Deliveries = PositionOf(d.id), d.deliveries
 		switch {
 		case err != nil:
 			c.bury(ctx, d, err)
@@ -130,7 +130,7 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 
 // bury makes a dead letter of an event, and acknowledges it. Should it die between the two, the letter is written again, and is the same.
 func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
-	l := order.Letter{Group: c.group, EventID: d.event.ID, Position: positionOf(d.id), Body: d.body, Reason: reason(why), Deliveries: d.deliveries}
+	l := order.Letter{Group: c.group, EventID: d.event.ID, Position: PositionOf(d.id), Body: d.body, Reason: reason(why), Deliveries: d.deliveries}
 	if l.EventID == "" {
 		l.EventID = "stream-" + d.id
 	}

@@ -76,7 +76,7 @@ func (d *Desk) Status(ctx context.Context) (Status, error) {
 	}
 	last := int64(0)
 	if len(newest) > 0 {
-		last = positionOf(newest[0].ID)
+		last = PositionOf(newest[0].ID)
 	}
 	if s.Untold, err = d.book.Untold(ctx, last); err != nil {
 		return Status{}, err
@@ -89,7 +89,7 @@ func (d *Desk) Status(ctx context.Context) (Status, error) {
 		return Status{}, wrap("status", err)
 	}
 	for _, g := range inRedis {
-		found := GroupStatus{Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: max(last-positionOf(g.LastDeliveredID), 0)}
+		found := GroupStatus{Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: max(last-PositionOf(g.LastDeliveredID), 0)}
 		if found.Oldest, err = d.oldest(ctx, g); err != nil {
 			return Status{}, err
 		}

@@ -54,9 +54,10 @@ func destroy(ctx context.Context, client redis.UniversalClient, space keyspace.S
 
 func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
 
-func positionOf(id string) int64 {
+// PositionOf is the position of the entry of the stream with this id; 0 for one that somebody else has put there.
+func PositionOf(id string) int64 {
 	var n int64
-	_, _ = fmt.Sscanf(id, "%d-", &n) // 0 for what somebody else has put there
+	_, _ = fmt.Sscanf(id, "%d-", &n)
 	return n
 }
 

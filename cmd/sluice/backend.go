@@ -22,6 +22,7 @@ import (
 	"sluice/backend/ledger"
 	"sluice/backend/order"
 	"sluice/backend/payment"
+	"sluice/backend/push"
 	"sluice/backend/queue"
 	"sluice/backend/rebuild"
 	"sluice/backend/redisconn"
@@ -43,6 +44,7 @@ type backendConfig struct {
 	paymentSecret                string
 	journal                      journalConfig
 	maxReady                     int
+	webPush                      webPushConfig
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -56,7 +58,8 @@ func (p *program) backendCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
 			cfg.limitRedisURL, cfg.userRate = p.getenv(envLimitRedis), p.getenv(envUserRate)
-			cfg.paymentSecret = p.getenv(envPayment)
+			cfg.paymentSecret, cfg.webPush = p.getenv(envPayment), p.webPushEnv()
+			cfg.blocking = pushBlocking
 			if err := cfg.check(); err != nil {
 				return err
 			}
@@ -104,6 +107,7 @@ func (cfg backendConfig) check() error {
 	bad.checkTokens(cfg.secret, cfg.tokenKeys)
 	bad.checkJournal(cfg.journal)
 	bad.checkLanes(cfg.lanes)
+	bad.checkWebPush(cfg.webPush)
 	if cfg.maxReady < 1 {
 		bad.add("--max-ready must be at least 1")
 	}
@@ -156,6 +160,7 @@ type backend struct {
 	auditor          *ledger.Auditor
 	meters           queue.Meters // by lane
 	relay            *event.Relay
+	live             *push.Live
 	events           *event.Counters
 	closers          []func()
 }
@@ -207,11 +212,15 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 			return nil, usage("%s: %w", envPayment, err)
 		}
 	}
-	b.public, err = api.NewPublic(api.PublicConfig{
+	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Registerer: b.registry, Log: log})
+	public := api.PublicConfig{
 		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter,
 		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Log: log,
-	})
-	if err != nil {
+	}
+	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
+		return nil, err
+	}
+	if b.public, err = api.NewPublic(public); err != nil {
 		return nil, err
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
@@ -325,6 +334,7 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	}
 	g.Go(func() error { return b.auditor.Run(ctx) })
 	g.Go(func() error { return b.relay.Run(ctx) })
+	g.Go(func() error { return b.live.Run(ctx) })
 	g.Go(func() error { return b.measure(ctx) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })

@@ -20,6 +20,7 @@ const (
 	tokenSecretFile = "token.secret"
 	adminTokenFile  = "admin.token"
 	serverFile      = "server.json" // where the process listens that uses this folder
+	vapidFile       = "vapid.key"
 	databaseFile    = "orders.db"
 	lockFile        = "lock"
 	journalFolder   = "journal"

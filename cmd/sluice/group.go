@@ -16,22 +16,28 @@ import (
 
 	"sluice/backend/event"
 	"sluice/backend/points"
+	"sluice/backend/push"
 	"sluice/backend/queue"
 )
 
 const envPoints = "SLUICE_POINTS"
 
 // groupConfig is what the groups of this program need to know.
-type groupConfig struct{ points string }
+type groupConfig struct {
+	points string
+	push   pushConfig
+}
 
 func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
 	p.str(f, &cfg.points, "points", envPoints, points.DefaultRule, "points credited for an order: so many for each full so many cents of its price")
+	p.pushFlags(f, &cfg.push)
 }
 
 func (m *mistakes) checkGroups(cfg groupConfig) {
 	if _, err := points.ParseRule(cfg.points); err != nil {
 		m.add("--points: %v", err)
 	}
+	m.checkPush(cfg.push)
 }
 
 // pointsIdle is soon, because the group only writes to SQL, and that takes no second.
@@ -66,7 +72,7 @@ A group that nobody runs holds up the stream, and events wait in the database; r
 	for _, sub := range []*cobra.Command{list, remove} {
 		o.flags(sub.Flags())
 	}
-	c.AddCommand(list, remove, p.groupRun())
+	c.AddCommand(list, remove, p.groupRun(), p.groupVAPID())
 	return c
 }
 
@@ -77,17 +83,21 @@ func (p *program) groupRun() *cobra.Command {
 		metrics string
 	}
 	c := &cobra.Command{
-		Use:   "run points",
+		Use:   "run points|push",
 		Short: "Run one instance of a group; any number may run, on any machines",
 		Long: `Run one instance of a group of this program. Instances share the group's events; what one leaves behind that is killed goes to the others after ten
-seconds. SIGTERM finishes what is being handled and exits 0. Groups: points (credits buyers).`,
-		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100`,
-		Args:    cobra.ExactArgs(1),
+seconds. SIGTERM finishes what is being handled and exits 0.
+
+Groups: points (credits buyers); push (tells buyers by the adapters of --push and, with ` + envVAPID + `, in their browsers).`,
+		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
+  sluice group run push --push 'smtp://shop:secret@mail.example.com:587?from=shop@example.com&to={buyer}' --push-contact mailto:shop@example.com`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad mistakes
-			if args[0] != points.Group {
-				bad.add("there is no group %q here: want %s", args[0], points.Group)
+			if args[0] != points.Group && args[0] != push.Group {
+				bad.add("there is no group %q here: want %s or %s", args[0], points.Group, push.Group)
 			}
+			cfg.push.webPushConfig = p.webPushEnv()
 			if cfg.redisURL == "" {
 				bad.add("no Redis: set %s or --redis", envRedis)
 			} else {
@@ -113,7 +123,12 @@ seconds. SIGTERM finishes what is being handled and exits 0. Groups: points (cre
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })
-			g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
+			switch args[0] {
+			case points.Group:
+				g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
+			case push.Group:
+				g.Go(func() error { return runPush(ctx, log, s, cfg.push, counters, registry) })
+			}
 			log.Info("the group is up", "group", args[0])
 			return g.Wait()
 		},

@@ -60,6 +60,11 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	var bad mistakes
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
+	cfg.webPush = p.webPushEnv()
+	cfg.push.webPushConfig = cfg.webPush
+	if cfg.push.contact == "" {
+		cfg.push.contact = unknownContact
+	}
 	bad.checkGroups(cfg.groupConfig)
 	if cfg.redisURL != "" {
 		bad.checkRedis("--redis", cfg.redisURL)
@@ -104,7 +109,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 
 	w := workerConfig{concurrency: 2, batch: 500}
-	cfg.blocking = cfg.lanes*w.concurrency + groupBlocking
+	cfg.blocking = cfg.lanes*w.concurrency + 2*groupBlocking + pushBlocking
 	log := p.logger()
 	registry := prometheus.NewRegistry()
 	counters := worker.NewCounters(registry)
@@ -171,6 +176,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 			return runWorker(work, log, s, w, counters)
 		}},
 		stage{"points", func(ctx context.Context) error { return runPoints(ctx, log, s, cfg.groupConfig, b.events) }},
+		stage{"push", func(ctx context.Context) error { return runPush(ctx, log, s, cfg.push, b.events, registry) }},
 		stage{"backend", func(ctx context.Context) error { return b.run(ctx, behind, admin) }},
 		stage{"gateway", func(ctx context.Context) error { return edge.Serve(ctx, front) }},
 	)
@@ -182,7 +188,17 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	return err
 }
 
+// unknownContact is whom push services may write to when nobody was named. Some of them want one that exists.
+const unknownContact = "mailto:nobody@example.com"
+
 func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
+	if cfg.webPush.vapid == "" {
+		key, err := data.vapid()
+		if err != nil {
+			return fmt.Errorf("data folder: %w", err)
+		}
+		cfg.webPush.vapid, cfg.push.vapid = key, key
+	}
 	cfg.userRate, cfg.limitRedisURL = p.getenv(envUserRate), p.getenv(envLimitRedis)
 	cfg.paymentSecret = p.getenv(envPayment)
 	for _, s := range []struct {

@@ -94,3 +94,8 @@ func (f *File) Set() *Set { return f.set.Load() }
 
 // Verify is Set.Verify with the keys of now.
 func (f *File) Verify(raw string) (sub string, err error) { return f.Set().Verify(raw) }
+
+// VerifyUntil is Set.VerifyUntil with the keys of now.
+func (f *File) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
+	return f.Set().VerifyUntil(raw)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/mail"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/api"
+	"sluice/backend/event"
+	"sluice/backend/push"
+	"sluice/internal/outbound"
+)
+
+const (
+	envPush             = "SLUICE_PUSH"
+	envPushContact      = "SLUICE_PUSH_CONTACT"
+	envPushAllowPrivate = "SLUICE_PUSH_ALLOW_PRIVATE"
+	envVAPID            = "SLUICE_VAPID_KEY"
+)
+
+// pushBlocking is how many calls of a backend wait in Redis for what open pages are told.
+const pushBlocking = 1
+
+// pushConfig is what buyers are told with.
+type pushConfig struct {
+	adapters, contact string
+	webPushConfig
+}
+
+// webPushConfig is what backends must know of Web Push too. They come from the environment: one is a secret, and the other must be the same in every process.
+type webPushConfig struct {
+	vapid        string // no Web Push without it
+	allowPrivate string
+}
+
+func (p *program) pushFlags(f *pflag.FlagSet, cfg *pushConfig) {
+	p.str(f, &cfg.adapters, "push", envPush, "log", "adapters that tell buyers of their orders, separated by commas: log, smtp://user:password@host:587?from=A&to={buyer}, ntfy://host/topic")
+	p.str(f, &cfg.contact, "push-contact", envPushContact, "", "whom push services may write to, mailto:... or https://...")
+}
+
+func (p *program) webPushEnv() webPushConfig {
+	return webPushConfig{vapid: p.getenv(envVAPID), allowPrivate: p.getenv(envPushAllowPrivate)}
+}
+
+func (m *mistakes) checkWebPush(cfg webPushConfig) {
+	if cfg.vapid != "" {
+		if _, err := push.ParseKey(cfg.vapid); err != nil {
+			m.add("%s: %v", envVAPID, err)
+		}
+	}
+	if _, err := cfg.client(); err != nil {
+		m.add("%s: %v", envPushAllowPrivate, err)
+	}
+}
+
+func (m *mistakes) checkPush(cfg pushConfig) {
+	if _, err := push.ParseAdapters(cfg.adapters, slog.Default()); err != nil {
+		m.add("--push: %v", err)
+	}
+	m.checkWebPush(cfg.webPushConfig)
+	if cfg.contact != "" || cfg.vapid != "" {
+		if err := checkContact(cfg.contact); err != nil {
+			m.add("--push-contact: %v", err)
+		}
+	}
+}
+
+// checkContact wants what push services accept: some refuse every message with another one.
+func checkContact(contact string) error {
+	address, isMail := strings.CutPrefix(contact, "mailto:")
+	if isMail {
+		if a, err := mail.ParseAddress(address); err == nil && a.Name == "" && a.Address == address {
+			return nil
+		}
+	} else if u, err := url.Parse(contact); err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil {
+		return nil
+	}
+	return errors.New("want whom push services may write to, mailto:shop@example.com or https://shop.example.com/")
+}
+
+func (cfg webPushConfig) client() (*outbound.Client, error) {
+	var list []string
+	for item := range strings.SplitSeq(cfg.allowPrivate, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	networks, err := outbound.ParseNetworks(list)
+	if err != nil {
+		return nil, err
+	}
+	return outbound.New(outbound.Config{AllowPrivate: networks, MaxBody: 4 << 10}), nil
+}
+
+// serve adds to the public API what tells buyers.
+func (cfg webPushConfig) serve(public *api.PublicConfig, s *stores, live *push.Live) error {
+	public.Live, public.BuyerOrders = live, s.orders
+	if cfg.vapid == "" {
+		return nil
+	}
+	key, err := push.ParseKey(cfg.vapid)
+	if err != nil {
+		return usage("%s: %w", envVAPID, err)
+	}
+	client, err := cfg.client()
+	if err != nil {
+		return usage("%s: %w", envPushAllowPrivate, err)
+	}
+	public.Subscriptions, public.PushKey, public.CheckPushURL = s.orders, key.Public(), client.CheckURL
+	return nil
+}
+
+// runPush runs one instance of the group that tells buyers, until ctx ends.
+func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, counters *event.Counters, registry prometheus.Registerer) error {
+	adapters, err := push.ParseAdapters(cfg.adapters, log)
+	if err != nil {
+		return usage("--push: %w", err)
+	}
+	config := push.Config{Adapters: adapters, Metrics: push.NewCounters(registry), Log: log}
+	registry.MustRegister(push.NewCollector(s.orders))
+	if cfg.vapid != "" {
+		key, err := push.ParseKey(cfg.vapid)
+		if err != nil {
+			return usage("%s: %w", envVAPID, err)
+		}
+		client, err := cfg.client()
+		if err != nil {
+			return usage("%s: %w", envPushAllowPrivate, err)
+		}
+		config.Web = &push.WebConfig{Key: key, Contact: cfg.contact, Client: client}
+	} else {
+		log.Info("no browser is told of orders while no page is open: " + envVAPID + " is not set")
+	}
+	service := push.New(s.orders, s.orders, config)
+	c, err := event.New(s.redis, s.space, s.orders, push.Group, service, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Log: log})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.Run(ctx) })
+	g.Go(func() error { return service.Run(ctx) })
+	return g.Wait()
+}
+
+// vapid reads the key for Web Push, and makes it when it is not there yet.
+func (d dataDir) vapid() (string, error) {
+	s, err := d.read(vapidFile)
+	if !errors.Is(err, os.ErrNotExist) {
+		return s, err
+	}
+	key, err := push.NewKey()
+	if err != nil {
+		return "", err
+	}
+	return key.Private(), d.write(vapidFile, []byte(key.Private()+"\n"))
+}
+
+func (p *program) groupVAPID() *cobra.Command {
+	return &cobra.Command{
+		Use:   "vapid",
+		Short: "Make a key pair for Web Push",
+		Long: `Make a key pair by which push services know this shop (VAPID). Give the private key to every backend and every instance of the group push as ` + envVAPID + `,
+and keep it: with another one, every browser has to subscribe again. Browsers read the public key from GET /v1/push/key.`,
+		RunE: func(*cobra.Command, []string) error {
+			key, err := push.NewKey()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(p.out, "%s=%s\npublic key: %s\n", envVAPID, key.Private(), key.Public())
+			return nil
+		},
+	}
+}
