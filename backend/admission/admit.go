@@ -39,14 +39,15 @@ type Decision struct {
 
 // Admitter decides purchases. It is safe for concurrent use.
 type Admitter struct {
-	client redis.Scripter
-	space  keyspace.Space
-	ids    *Sequencer
-	script *redis.Script
-	keys   keyCache
-	groups groups
-	record Recorder
-	bound  int64
+	client   redis.Scripter
+	space    keyspace.Space
+	ids      *Sequencer
+	script   *redis.Script
+	keys     keyCache
+	groups   groups
+	record   Recorder
+	bound    int64
+	replicas replicas
 }
 
 // DefaultMaxReady is how many accepted orders may wait in one lane where nothing else is said. A message takes about 150 bytes of Redis.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/sale"
 )
 
@@ -159,8 +161,22 @@ func (g *groups) fresh(saleID string, group []*waiter) {
 	g.run(ctx, saleID, fresh)
 }
 
-// runGroup asks Redis about a group of requests for one sale.
+// runGroup decides a group of requests for one sale, and sees to it that the orders are kept as the answers promise.
 func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter) {
+	var generation int64
+	if a.record != nil {
+		generation = a.record.Generation()
+	}
+	if a.replicas.count > 0 {
+		a.askAndWait(ctx, saleID, group)
+	} else {
+		a.ask(ctx, a.client, saleID, group)
+	}
+	a.writeDown(saleID, generation, group)
+}
+
+// ask asks Redis about a group.
+func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
 	k := a.keys.of(a.space, saleID)
 	lane := a.space.LaneOf(saleID)
 	keys := make([]string, 5, 5+len(group))
@@ -173,11 +189,7 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
 	args = append(args, a.bound)
-	var generation int64
-	if a.record != nil {
-		generation = a.record.Generation()
-	}
-	text, err := a.script.Run(ctx, a.client, keys, args...).Text()
+	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	rest := text
 	for i, w := range group {
 		if err != nil {
@@ -193,7 +205,6 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 		w.decision, w.err = parseDecision(answer, w.id)
 		rest = after
 	}
-	a.writeDown(saleID, generation, group)
 }
 
 // writeDown records the orders that a group is told of with a 202, all at once. Also those of repetitions: who accepted them may have died before it could

@@ -95,6 +95,9 @@ func (l Lane) RebuildReady() string { return l.key("rebuild:ready") }
 // AuditLock (string) is held by the process whose turn it is to audit the sales of this lane.
 func (l Lane) AuditLock() string { return l.key("audit:lock") }
 
+// Replicated (string) is written for no other reason than to be replicated: whoever has it, has what came before it.
+func (l Lane) Replicated() string { return l.key("replicated") }
+
 // Copy is where a part of the lane is copied to, to be read in peace. It expires.
 func (l Lane) Copy(snapshot, part string) string { return l.key("copy:" + snapshot + ":" + part) }
 

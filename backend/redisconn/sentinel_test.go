@@ -23,7 +23,7 @@ func TestSentinelTellsWhoTheMasterIs(t *testing.T) {
 	ctx := t.Context()
 	master := testenv.StartRedis(t)
 	host, port, _ := strings.Cut(master.Addr, ":")
-	replica := testenv.StartRedis(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
+	replica := testenv.StartRedis(t, "--replicaof", host+" "+port)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	text := "sentinel monitor shop " + host + " " + port + " 1\nsentinel down-after-milliseconds shop 500\nsentinel failover-timeout shop 2000\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

@@ -43,7 +43,7 @@ type backendConfig struct {
 	tokenKeys                    string
 	paymentSecret                string
 	journal                      journalConfig
-	maxReady                     int
+	maxReady, redisWait          int
 	webPush                      webPushConfig
 }
 
@@ -111,6 +111,7 @@ func (cfg backendConfig) check() error {
 	if cfg.maxReady < 1 {
 		bad.add("--max-ready must be at least 1")
 	}
+	bad.checkWait(cfg.redisWait, cfg.redisURL == embeddedURL)
 	if cfg.adminToken == "" {
 		bad.add("%s is not set: it guards the operator's API", envAdminToken)
 	}
@@ -192,6 +193,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	metrics := api.NewMetrics(b.registry)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
 	admitter.MaxReady(int64(cfg.maxReady))
+	admitter.AwaitReplicas(s.redis, cfg.redisWait)
 	keeper, closeJournal, err := s.openJournal(cfg.journal, log)
 	if err != nil {
 		return nil, err

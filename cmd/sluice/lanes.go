@@ -12,6 +12,7 @@ import (
 const (
 	envLanes    = "SLUICE_LANES"
 	envMaxReady = "SLUICE_MAX_READY"
+	envWait     = "SLUICE_REDIS_WAIT"
 )
 
 // maxLanes bounds the lanes: each costs every worker a few waiting connections, and every look at the queue a round trip.
@@ -34,7 +35,22 @@ func (p *program) queueFlags(f *pflag.FlagSet, cfg *backendConfig) {
 	p.lanesFlag(f, &cfg.lanes)
 	p.number(f, &cfg.maxReady, "max-ready", envMaxReady, admission.DefaultMaxReady,
 		"orders that may wait in one lane; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
+	p.number(f, &cfg.redisWait, "redis-wait", envWait, 0,
+		"replicas of Redis that must have an order before its buyer is told 202; with too few for half a second it is a 503, and asking again finds the order")
 }
+
+// checkWait wants a Redis that can have so many replicas.
+func (m *mistakes) checkWait(n int, embedded bool) {
+	switch {
+	case n < 0 || n > maxReplicas:
+		m.add("--redis-wait must be between 0 and %d", maxReplicas)
+	case n > 0 && embedded:
+		m.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", n)
+	}
+}
+
+// maxReplicas is more than anybody waits for. A mistyped number would refuse every purchase.
+const maxReplicas = 16
 
 func (m *mistakes) checkLanes(n int) {
 	if n < 1 || n > maxLanes {
@@ -42,12 +58,12 @@ func (m *mistakes) checkLanes(n int) {
 	}
 }
 
-// number adds a flag of a number whose default comes from the environment. A bad number in there is 0, which no check lets pass.
+// number adds a flag of a number whose default comes from the environment. A bad number in there is -1, which no check lets pass.
 func (p *program) number(f *pflag.FlagSet, to *int, name, env string, def int, help string) {
 	if v := p.getenv(env); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil {
-			n = 0
+			n = -1
 		}
 		def = n
 	}

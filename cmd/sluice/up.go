@@ -216,11 +216,14 @@ func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
 	return cfg.check2()
 }
 
+// embeddedURL stands for the Redis that up brings itself.
+const embeddedURL = "redis://embedded"
+
 // check2 is check without the stores that up brings itself.
 func (cfg upConfig) check2() error {
 	c := cfg.backendConfig
 	if c.redisURL == "" {
-		c.redisURL = "redis://embedded"
+		c.redisURL = embeddedURL
 	}
 	if c.database == "" {
 		c.database = "embedded"

@@ -38,6 +38,7 @@ func StartRedis(t TB, args ...string) *Redis {
 	r.args = append([]string{
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", r.Dir,
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
+		"--repl-diskless-sync-delay", "0", // a replica gets its data at once, and not when more might have come
 	}, args...)
 	r.Start()
 	t.Cleanup(r.Kill)
