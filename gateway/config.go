@@ -41,6 +41,8 @@ type Config struct {
 	SilenceTimeout time.Duration // between two parts of a streamed answer; default 60 s, four times the backend's heartbeat
 	DrainTimeout   time.Duration // for requests to finish after Serve was told to stop; default 15 s
 
+	Signals bool // listen to a backend for changes of sales, so that what is known of them is forgotten at once; without, it is within a second
+
 	Random func(n int) int      // a number from 0 to n-1, for the jitter of Retry-After; default math/rand/v2
 	Now    func() time.Duration // since whenever, and never backwards, for the limits; default the machine's monotonic clock
 }

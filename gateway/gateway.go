@@ -148,6 +148,9 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	g.clock.tick()
 	running.Go(func() { g.tick(loops) })
 	running.Go(func() { g.housekeep(loops) })
+	if g.config.Signals {
+		running.Go(func() { g.listen(loops) })
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(guarded) }()
 	g.log.Info("the edge listens", "address", ln.Addr().String())

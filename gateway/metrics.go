@@ -26,6 +26,8 @@ type metrics struct {
 	repeated     *prometheus.CounterVec // by state of the sale: sold_out, scheduled, paused, closed
 	lists        *prometheus.CounterVec // by result: ok, error
 	holders      prometheus.Gauge
+	signals      prometheus.Counter
+	listening    prometheus.Gauge
 	byClass      [6]prometheus.Counter
 	crowded      prometheus.Counter // of requests: refused because too many of their client were under way
 	byState      map[known.State]prometheus.Counter
@@ -55,6 +57,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		repeated:     vector("repeated_refusals_total", "Purchases answered from memory, by the state of their sale.", "state"),
 		lists:        vector("holder_lists_total", "Lists of a sale's holders that were fetched from a backend.", "result"),
 		holders:      gauge("holders", "Holders of orders in memory, of all sales, 4 bytes each."),
+		signals:      counter("signals_total", "Changes of sales that a backend has told of."),
+		listening:    gauge("signals_up", "Whether a backend tells of changes of sales at once; if not, they show within a second."),
 		byState:      map[known.State]prometheus.Counter{},
 		upstream:     vector("upstream_failures_total", "Tries at a backend that failed.", "upstream", "failure"),
 		room:         gauge("bucket_capacity", "Live buckets there is room for. With none left, new clients are refused."),
@@ -73,7 +77,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.keyReloads, m.upstream,
-		m.repeated, m.lists, m.holders, m.seconds, m.room} {
+		m.repeated, m.lists, m.holders, m.signals, m.listening, m.seconds, m.room} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -181,14 +182,18 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 	lane := a.space.LaneOf(saleID)
 	keys := make([]string, 5, 5+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
-	args := make([]any, 1, 2+4*len(group))
+	args := make([]any, 1, 3+4*len(group))
 	args[0] = saleID
 	for _, w := range group {
 		r := &w.request
 		keys = append(keys, lane.Dedup(r.Buyer, r.Key))
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
-	args = append(args, a.bound)
+	now, tell := time.Now().UnixMilli(), 0
+	if now-k.told.Load() >= tellEvery.Milliseconds() {
+		tell = 1
+	}
+	args = append(args, a.bound, tell)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	rest := text
 	for i, w := range group {
@@ -205,7 +210,13 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 		w.decision, w.err = parseDecision(answer, w.id)
 		rest = after
 	}
+	if tell == 1 && slices.ContainsFunc(group, func(w *waiter) bool { return w.err == nil && w.decision.Outcome == sale.Accepted }) {
+		k.told.Store(now)
+	}
 }
+
+// tellEvery bounds how often one process has the units left of a sale signalled while it sells.
+const tellEvery = 250 * time.Millisecond
 
 // writeDown records the orders that a group is told of with a 202, all at once. Also those of repetitions: who accepted them may have died before it could
 // write them down. One that has become a row since, paid or cancelled, is recorded for nothing: a row wins over every journal.

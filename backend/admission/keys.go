@@ -9,7 +9,11 @@ import (
 )
 
 // saleKeys are the names of the keys that every purchase from one sale touches.
-type saleKeys struct{ saleID, sale, stock, buyers, ready, wake string }
+type saleKeys struct {
+	saleID, sale, stock, buyers, ready, wake string
+
+	told atomic.Int64 // when a signal last said how many units are left, in ms since 1970
+}
 
 // keyCache keeps the names of a few sales, since putting them together takes longer than all else that Admit does before it asks Redis. Its size is
 // fixed: the sale's id comes from outside, and whoever asks for sales that do not exist displaces a name and no more. The zero value is empty.

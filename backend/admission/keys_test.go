@@ -14,9 +14,10 @@ func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
 		for i := range 10 * len(c) {
 			id := fmt.Sprintf("sale-%d", i)
 			lane := space.LaneOf(id)
-			want := saleKeys{id, lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Ready(), lane.Wake()}
-			if got := c.of(space, id); *got != want {
-				t.Fatalf("got %+v, want %+v", *got, want)
+			want := [...]string{id, lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Ready(), lane.Wake()}
+			k := c.of(space, id)
+			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake}; got != want {
+				t.Fatalf("got %v, want %v", got, want)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -26,6 +27,8 @@ type App struct {
 	outages seldom
 	room    *waitingRoom // of the public application
 	streams *feeds       // of the public application
+
+	listening atomic.Int64 // edges that listen to signals
 
 	unmatched, malformed *routeCount // requests that reached no route, and those that were not HTTP
 

@@ -108,7 +108,7 @@ func (s *stream) flush(w *bufio.Writer) error {
 // streamConfig lifts the server's write timeout from event streams, which set their own with every event.
 func streamConfig(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'})
-	if h.IsGet() && bytes.HasSuffix(path, []byte("/events")) {
+	if h.IsGet() && (bytes.HasSuffix(path, []byte("/events")) || string(path) == signalsPath) {
 		return fasthttp.RequestConfig{WriteTimeout: 24 * time.Hour}
 	}
 	return fasthttp.RequestConfig{}

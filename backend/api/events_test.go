@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/backend/signal"
 	"sluice/internal/testenv"
 )
 
@@ -91,7 +92,7 @@ func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
 
 func TestFeedEndsWithItsLastStream(t *testing.T) {
 	w := newWorld()
-	feeds := newFeeds(w, 2, make(chan struct{}))
+	feeds := newFeeds(w, &signal.Hub{}, 2, make(chan struct{}))
 	v := w.sales["drop"]
 	a, ok1 := feeds.subscribe(v)
 	b, ok2 := feeds.subscribe(v)

@@ -6,12 +6,15 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/sale"
+	"sluice/backend/signal"
 )
 
-// feeds watches sales for the event streams: one loop per sale and process looks once a second and tells every stream, and it runs
-// only while somebody listens.
+// feeds watches sales for the event streams: one loop per sale and process looks once a second, when a signal says that the sale has changed, and when it opens,
+// and tells every stream. It runs only while somebody listens.
 type feeds struct {
-	stock    Stock
+	stock    Stock // looks by itself: a look that somebody else has begun may be older than a signal
+	signals  Signals
 	max      int
 	interval time.Duration
 	stopping <-chan struct{}
@@ -35,10 +38,12 @@ type feed struct {
 const (
 	feedInterval = time.Second
 	feedTimeout  = time.Second
+	// feedGap bounds what signals can make a process look: twenty times a second for each sale that somebody watches.
+	feedGap = 50 * time.Millisecond
 )
 
-func newFeeds(stock Stock, most int, stopping <-chan struct{}) *feeds {
-	return &feeds{stock: stock, max: most, interval: feedInterval, stopping: stopping, bySale: map[string]*feed{}}
+func newFeeds(stock Stock, signals Signals, most int, stopping <-chan struct{}) *feeds {
+	return &feeds{stock: stock, signals: signals, max: most, interval: feedInterval, stopping: stopping, bySale: map[string]*feed{}}
 }
 
 // subscribe joins the feed of the sale, which was just seen as v. ok is false when this process has enough streams. Every successful
@@ -54,7 +59,7 @@ func (s *feeds) subscribe(v admission.View) (f *feed, ok bool) {
 	if f == nil {
 		f = &feed{saleID: v.ID, end: make(chan struct{}), latest: v, changed: make(chan struct{})}
 		s.bySale[v.ID] = f
-		go s.run(f)
+		go s.run(f, s.signals.Listen(v.ID))
 	}
 	f.streams++
 	return f, true
@@ -70,19 +75,48 @@ func (s *feeds) unsubscribe(f *feed) {
 	}
 }
 
-func (s *feeds) run(f *feed) {
+func (s *feeds) run(f *feed, changes *signal.Listener) {
+	defer changes.Close()
 	tick := time.NewTicker(s.interval)
 	defer tick.Stop()
+	opening := time.NewTimer(f.opensIn())
+	defer opening.Stop()
 	for {
+		var gap <-chan time.Time
 		select {
+		case <-changes.Wake():
+			changes.Take() // what it says may be out of date, or made up
+			gap = time.After(feedGap)
+		case <-opening.C:
+			gap = time.After(feedGap) // a clock that is ahead of Redis's looks again
 		case <-tick.C:
-			s.look(f)
+		case <-f.end:
+			return
+		case <-s.stopping:
+			return
+		}
+		s.look(f)
+		opening.Reset(f.opensIn())
+		if gap == nil {
+			continue
+		}
+		select {
+		case <-gap:
 		case <-f.end:
 			return
 		case <-s.stopping:
 			return
 		}
 	}
+}
+
+// opensIn is how long it takes, by this machine's clock, until the sale opens; a long time when it is not waiting for that, or should have opened long ago.
+func (f *feed) opensIn() time.Duration {
+	v, _ := f.current()
+	if in := time.Until(v.OpensAt); v.State == sale.StateScheduled && in > -feedInterval {
+		return max(in, 0)
+	}
+	return 24 * time.Hour
 }
 
 // look asks once. While the store is down, or has lost the sale, the streams keep what they know.

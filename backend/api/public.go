@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/backend/signal"
 	"sluice/internal/problem"
 )
 
@@ -28,6 +29,7 @@ type PublicConfig struct {
 	Callbacks       Callbacks                // nil: payment callbacks are not set up, and get 503
 	Payments        Payments                 // required with Callbacks
 	Points          Points                   // nil: nobody credits points here, and who asks gets 503
+	Signals         Signals                  // nil: event streams are told within a second, and edges by what is said to purchases
 
 	Live          Live                               // nil: nobody tells open pages here, and they get 503
 	BuyerOrders   BuyerOrders                        // required with Live
@@ -93,11 +95,15 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	if cfg.Away == nil {
 		cfg.Away = func(string) time.Duration { return 5 * time.Second }
 	}
+	if cfg.Signals == nil {
+		cfg.Signals = &signal.Hub{}
+	}
+	fresh := cfg.Stock
 	cfg.Stock = &sharedLooks{Stock: cfg.Stock}
 
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
 	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
-	a.streams = newFeeds(cfg.Stock, cfg.MaxStreams, a.stopping)
+	a.streams = newFeeds(fresh, cfg.Signals, cfg.MaxStreams, a.stopping)
 	p := &public{
 		App: a, cfg: cfg,
 		admit: deadlines{timeout: cfg.AdmitTimeout}, look: deadlines{timeout: cfg.ReadTimeout},
@@ -118,6 +124,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodDelete, "/v1/me/push/subscriptions/:subscription", p.unsubscribe)
 	a.handle(fiber.MethodPost, "/v1/payments", p.payment)
 	a.handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", p.holders)
+	a.handle(fiber.MethodGet, signalsPath, p.signals)
 	a.finish()
 	return a, nil
 }

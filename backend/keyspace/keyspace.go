@@ -101,6 +101,9 @@ func (l Lane) Replicated() string { return l.key("replicated") }
 // Copy is where a part of the lane is copied to, to be read in peace. It expires.
 func (l Lane) Copy(snapshot, part string) string { return l.key("copy:" + snapshot + ":" + part) }
 
+// Signals (channel) tells whoever listens that something about a sale has changed. Nothing relies on it; scripts derive its name from that of a key of the lane.
+func (l Lane) Signals() string { return l.key("signals") }
+
 // Sales (set) holds the ids of the sales loaded in this lane.
 func (l Lane) Sales() string { return l.key("sales") }
 

@@ -26,6 +26,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/rebuild"
 	"sluice/backend/redisconn"
+	"sluice/backend/signal"
 	"sluice/internal/token"
 )
 
@@ -162,6 +163,7 @@ type backend struct {
 	meters           queue.Meters // by lane
 	relay            *event.Relay
 	live             *push.Live
+	signals          *signal.Receiver
 	events           *event.Counters
 	closers          []func()
 }
@@ -174,6 +176,8 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b.events = event.NewCounters(b.registry)
 	b.registry.MustRegister(event.NewCollector(eventDesk))
 	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed})
+	hub := &signal.Hub{}
+	b.signals = signal.NewReceiver(s.guard.Raw(), s.space, hub, signal.NewMetrics(b.registry), log)
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
 	if err != nil {
 		return nil, usage("%w", err)
@@ -216,7 +220,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Registerer: b.registry, Log: log})
 	public := api.PublicConfig{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter,
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub,
 		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Log: log,
 	}
 	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
@@ -337,6 +341,7 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g.Go(func() error { return b.auditor.Run(ctx) })
 	g.Go(func() error { return b.relay.Run(ctx) })
 	g.Go(func() error { return b.live.Run(ctx) })
+	g.Go(func() error { return b.signals.Run(ctx) })
 	g.Go(func() error { return b.measure(ctx) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })

@@ -42,7 +42,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 			}
 			log := p.logger()
 			registry := prometheus.NewRegistry()
-			cfg.Logger, cfg.Registry = log, registry
+			cfg.Logger, cfg.Registry, cfg.Signals = log, registry, true
 			follow := func(context.Context) error { return nil }
 			if access != "" {
 				to, tend, done, err := p.openAccessLog(access, log)

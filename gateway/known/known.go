@@ -121,6 +121,13 @@ func (k *Sales) Accepted(now int64, id []byte) {
 	}
 }
 
+// Changed takes down that a backend has heard of a change of the sale: what is known of it is out of date, and so is what was asked before now.
+func (k *Sales) Changed(now int64, id []byte) {
+	if s := (*k.sales.Load())[string(id)]; s != nil {
+		s.sold(now)
+	}
+}
+
 // of is what is known of a sale, from now on if nothing is; nil when there are too many.
 func (k *Sales) of(now int64, id string) *sale {
 	if s := (*k.sales.Load())[id]; s != nil {

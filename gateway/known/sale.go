@@ -76,7 +76,7 @@ func (s *sale) begin(now int64) bool {
 	return true
 }
 
-// sold takes down that an order was accepted: nothing that was learned before is of use.
+// sold takes down that an order was accepted, or that the sale has changed: nothing that was learned before is of use.
 func (s *sale) sold(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,11 @@ import (
 )
 
 // While a sale refuses as a whole, the edge answers by itself; holders get through, and every change shows within a second.
-func TestSoldOutAtNginx(t *testing.T)      { soldOut(t, "edge") }
-func TestSoldOutAtTheGateway(t *testing.T) { soldOut(t, "gateway") }
+func TestSoldOutAtNginx(t *testing.T)      { soldOut(t, shape{edge: "edge"}) }
+func TestSoldOutAtTheGateway(t *testing.T) { soldOut(t, shape{edge: "gateway"}) }
+
+// Every signal is lost: nobody may publish, and nobody may listen.
+func TestSoldOutWithoutSignals(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
 
 // roomy limits nobody here, but shows by its headers that a request was counted: what comes from memory has none.
 const roomy = `return { rules = {
@@ -26,12 +29,13 @@ const roomy = `return { rules = {
 // soon is how long a change may take to show: the second that an answer may be repeated, and some for a busy machine.
 const soon = 1500 * time.Millisecond
 
-func soldOut(t *testing.T, edge string) {
+func soldOut(t *testing.T, on shape) {
 	policy := filepath.Join(t.TempDir(), "policy.lua")
 	if err := os.WriteFile(policy, []byte(roomy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := startStack(t, shape{edge: edge, backends: 2, workers: 1, policy: policy})
+	on.backends, on.workers, on.policy = 2, 1, policy
+	s := startStack(t, on)
 	s.createSale("drop", 3)
 	orders := map[string]string{}
 	for _, name := range []string{"ann", "bob", "cid"} {

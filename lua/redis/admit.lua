@@ -13,7 +13,8 @@
 -- ARGV 1 sale id
 --      then for each purchase four:
 --      order id (decimal; never a Lua number: it exceeds 2^53), buyer, fingerprint of what is asked (no spaces), how long dedup is kept (ms)
---      last, if it is bounded: how many messages ready may hold; with so many in it, nobody gets a unit
+--      then, if it is bounded: how many messages ready may hold; with so many in it, nobody gets a unit
+--      last: "1" if a signal may say how many units are left; that the last one is sold is always signalled (see signal.Type)
 -- Answers one string with a line for each purchase, the outcome and what belongs to it. <serial> is how many orders the sale has accepted:
 --      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
 --      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "queue_full" "unknown_sale"
@@ -144,6 +145,10 @@ if n > 0 then
   end
   if token == 0 then
     call('LPUSH', wake, '1')
+  end
+  if left == 0 or ARGV[4 * size + 3] == '1' then
+    redis.pcall('PUBLISH', string.match(sale, '^(.-)sale:') .. 'signals',
+      format('{"v":1,"type":"%s","sale":"%s","left":%d,"version":%s}', left == 0 and 'sold_out' or 'left', sale_id, left, version))
   end
 end
 return concat(answers, '\n')

@@ -42,8 +42,9 @@ end
 
 redis.call('ZREM', dead, id)
 redis.call('HDEL', letters, id)
-if loaded then
-  redis.call('INCR', stock)
+if loaded and redis.call('INCR', stock) == 1 then
+  local prefix, sale_id = string.match(stock, '^(.-)sale:(.*):stock$')
+  redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"restocked","sale":"%s","left":1}', sale_id))
 end
 if held > 0 then -- the buyer stays, as in give_back
   places = string.gsub(string.sub(places, 2, -2), '^,+$', '')

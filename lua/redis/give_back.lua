@@ -57,6 +57,11 @@ end
 if units > 0 then
   call('HSET', returns, unpack(back))
   call('HSET', sale, 'returned', format('%d', returned))
-  call('INCRBY', stock, format('%d', units))
+  local left = call('INCRBY', stock, format('%d', units))
+  if left == units then -- it was sold out
+    local prefix, sale_id = string.match(sale, '^(.-)sale:(.*)$')
+    redis.pcall('PUBLISH', prefix .. 'signals',
+      format('{"v":1,"type":"restocked","sale":"%s","left":%.0f,"version":%s}', sale_id, left, call('HGET', sale, 'version')))
+  end
 end
 return answers

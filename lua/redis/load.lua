@@ -38,4 +38,6 @@ redis.call('SADD', sales, ARGV[12])
 for i = 15, #ARGV do
   redis.call('HSET', returns, ARGV[i], returned)
 end
+redis.pcall('PUBLISH', string.match(sale, '^(.-)sale:') .. 'signals',
+  string.format('{"v":1,"type":"opened","sale":"%s","left":%s,"version":%s}', ARGV[12], ARGV[10], ARGV[1]))
 return 'loaded'

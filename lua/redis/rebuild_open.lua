@@ -9,4 +9,6 @@ if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
   return 'fenced'
 end
 redis.call('HSET', KEYS[2], 'version', ARGV[2], 'switch', ARGV[3])
+local prefix, sale_id = string.match(KEYS[2], '^(.-)sale:(.*)$')
+redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"opened","sale":"%s","version":%s}', sale_id, ARGV[2]))
 return 'ok'

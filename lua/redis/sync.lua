@@ -1,7 +1,7 @@
 -- sync: bring a sale that Redis holds up to a newer definition from SQL.
 --
 -- Units left move by the difference of the stock in all, so a restock while the sale runs neither loses nor makes a unit.
--- Replay-safe: a version that is not newer changes nothing.
+-- Replay-safe: a version that is not newer changes nothing. What has changed is signalled.
 --
 -- KEYS 1 sale      hash
 --      2 stock     string  units left
@@ -10,7 +10,7 @@
 -- Answers "applied", "current" or "not_loaded".
 
 local sale, stock = KEYS[1], KEYS[2]
-local have = redis.call('HMGET', sale, 'version', 'stock')
+local have = redis.call('HMGET', sale, 'version', 'stock', 'switch')
 if not have[1] or redis.call('EXISTS', stock) == 0 then
   return 'not_loaded'
 end
@@ -20,5 +20,11 @@ end
 local more = tonumber(ARGV[6]) - tonumber(have[2])
 redis.call('HSET', sale, 'version', ARGV[1], 'switch', ARGV[2], 'opens_at', ARGV[3], 'closes_at', ARGV[4], 'per_buyer', ARGV[5],
   'stock', ARGV[6], 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9])
-redis.call('INCRBY', stock, string.format('%d', more))
+local left = redis.call('INCRBY', stock, string.format('%d', more))
+local what = more ~= 0 and 'restocked' or 'changed'
+if ARGV[2] ~= have[3] then
+  what = ({ paused = 'paused', closed = 'closed' })[ARGV[2]] or 'opened'
+end
+local prefix, id = string.match(sale, '^(.-)sale:(.*)$')
+redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"%s","sale":"%s","left":%.0f,"version":%s}', what, id, left, ARGV[1]))
 return 'applied'

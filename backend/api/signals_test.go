@@ -1,0 +1,162 @@
+package api
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/signal"
+	"sluice/internal/testenv"
+)
+
+// signalled is a site that hears of changes and would find out by itself within an hour.
+func signalled(t *testing.T, w *world) (*site, *signal.Hub) {
+	hub := &signal.Hub{}
+	cfg := w.config(t)
+	cfg.Signals = hub
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	s.app.streams.interval = time.Hour
+	return s, hub
+}
+
+func (w *world) set(left int64, state sale.State) {
+	w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
+}
+
+func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
+	w := newWorld()
+	s, hub := signalled(t, w)
+	next, hangUp := s.listen("drop")
+	next()
+	next()
+	for i, c := range []struct {
+		kind  signal.Type
+		left  int64
+		state sale.State
+		want  string
+	}{
+		{signal.Left, 41, sale.StateOpen, `left {"left":41}`},
+		{signal.SoldOut, 0, sale.StateSoldOut, `state {"state":"sold_out"}left {"left":0}`},
+		{signal.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5}`},
+	} {
+		w.set(c.left, c.state)
+		hub.Tell(signal.Signal{Type: c.kind, SaleID: "other"})
+		hub.Tell(signal.Signal{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
+		got := next()
+		if i > 0 {
+			got += next()
+		}
+		if got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	hangUp()
+}
+
+func TestSignalsCostABoundedNumberOfLooks(t *testing.T) {
+	w := newWorld()
+	s, hub := signalled(t, w)
+	next, _ := s.listen("drop")
+	next()
+	next()
+	var before, after int
+	w.do(func() { before = w.views })
+	start := time.Now()
+	for time.Since(start) < 4*feedGap {
+		hub.Tell(signal.Signal{Type: signal.Left, SaleID: "drop"})
+	}
+	w.do(func() { after = w.views })
+	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks < 1 || looks > most {
+		t.Errorf("%d looks, want 1 to %d", looks, most)
+	}
+}
+
+func TestStreamsAreToldOfAnOpeningWithoutASignal(t *testing.T) {
+	w := newWorld()
+	s, _ := signalled(t, w)
+	opens := time.Now().Add(300 * time.Millisecond)
+	w.do(func() {
+		v := w.sales["drop"]
+		v.State, v.OpensAt = sale.StateScheduled, opens
+		w.sales["drop"] = v
+	})
+	next, _ := s.listen("drop")
+	if got := next(); got != `state {"state":"scheduled"}` {
+		t.Fatal(got)
+	}
+	next()
+	late := time.AfterFunc(time.Until(opens)+30*time.Millisecond, func() { w.set(42, sale.StateOpen) }) // Redis's clock is behind
+	defer late.Stop()
+	if got := next(); got != `state {"state":"open"}` {
+		t.Error(got)
+	}
+}
+
+// edges opens the stream of an edge; next returns its next line that is not empty.
+func (s *site) edge() (next func() string, hangUp func()) {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.addr + signalsPath)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		s.t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	s.t.Cleanup(func() { resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	return func() string {
+		for lines.Scan() {
+			if lines.Text() != "" {
+				return lines.Text()
+			}
+		}
+		return "end"
+	}, func() { resp.Body.Close() }
+}
+
+func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
+	w := newWorld()
+	s, hub := signalled(t, w)
+	next, hangUp := s.edge()
+	if got := next(); got != ":" {
+		t.Fatalf("it begins with %q, so that an edge knows that it is listened to", got)
+	}
+	hub.Tell(signal.Signal{Type: signal.Left, SaleID: "drop", Left: 3})
+	hub.Tell(signal.Signal{Type: signal.Restocked, SaleID: "drop", Left: 3})
+	if got := next() + " " + next(); got != `event: restocked data: {"v":1,"sale":"drop"}` {
+		t.Error(got)
+	}
+	hangUp()
+	testenv.Eventually(t, 20*time.Second, "the stream of an edge that is gone ends", func() bool {
+		hub.Tell(signal.Signal{Type: signal.Paused, SaleID: "drop"})
+		return s.app.listening.Load() == 0
+	})
+	next, _ = s.edge()
+	next()
+	s.app.stop()
+	if got := next(); got != "end" && !strings.HasPrefix(got, ":") {
+		t.Errorf("after the drain has begun an edge hears %q", got)
+	}
+}
+
+func TestEdgesThatListenAreBounded(t *testing.T) {
+	w := newWorld()
+	s, _ := signalled(t, w)
+	for range maxSignalStreams {
+		next, _ := s.edge()
+		next()
+	}
+	resp, err := http.Get("http://" + s.addr + signalsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 503 {
+		t.Error(fmt.Sprint("one edge too many gets ", resp.StatusCode))
+	}
+}
