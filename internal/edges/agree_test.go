@@ -171,8 +171,8 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 		{name: "headers", raw: request("GET", "/headers", c.next(), last), codes: "200"},
 		{name: "no type", raw: request("GET", "/untyped", c.next(), last), codes: "200"},
 		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503", again: true},
-		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n\r\n", codes: "200"},
-		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n\r\n", codes: "200"},
+		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n" + c.next() + "\r\n\r\n", codes: "200"},
+		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n" + c.next() + "\r\n\r\n", codes: "200"},
 		{name: "HTTP/1.0 that stays", raw: "GET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: close, keep-alive\r\n\r\n" + request("GET", "/"), codes: "200 200"},
 		{name: "the last Connection counts", raw: request("GET", "/", c.next(), "Connection: close", "Connection: keep-alive") + request("GET", "/", c.next(), "Connection: keep-alive", "Connection: xCLOSE", "Connection: te") +
 			request("GET", "/"), codes: "200 200"},
@@ -249,7 +249,33 @@ func TestTheEdgesPassTheSameHeaders(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		lines = append(lines, name+": a "+name)
 	}
-	compare(t, startBoth(t, options{policy: limitless}, play), exchange{name: "all headers", raw: strings.Join(lines, "\r\n") + "\r\n\r\n", codes: "200"})
+	both := startBoth(t, options{policy: limitless}, play)
+	compare(t, both, exchange{name: "all headers", raw: strings.Join(lines, "\r\n") + "\r\n\r\n", codes: "200"})
+
+	// And what they make of several lines of it. Neither takes an underscore for a hyphen, as nginx would.
+	const parent, other = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"
+	many := strings.Split(strings.Repeat("X-Any: x\n", 11)+"X-Any: x", "\n")
+	for _, name := range append(slices.Sorted(maps.Keys(names)), "traceparent", "authorization", "content-length", "transfer-encoding") {
+		a, b := "a", "b"
+		if name == "traceparent" {
+			a, b = parent, other
+		}
+		alias := strings.ReplaceAll(name, "-", "_")
+		for _, lines := range [][]string{
+			{name + ": " + a, strings.ToUpper(name) + ": " + b},
+			{name + ": " + a, name + ": " + b, name + ": " + a},
+			{name + ":", name + ": " + b},
+			{alias + ": " + a},
+			{alias + ": " + a, name + ": " + b},
+			{name + ": " + a, strings.ToUpper(alias) + ": " + b, alias + ": " + a},
+			append([]string{name + ": " + a, alias + ": " + a, name + ": " + b}, many...),
+		} {
+			if name != "traceparent" {
+				lines = append(lines, "traceparent: "+parent)
+			}
+			compare(t, both, exchange{name: fmt.Sprintf("%.3q", lines), raw: request("GET", "/", append(lines, "Connection: close")...)})
+		}
+	}
 }
 
 func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {

@@ -53,7 +53,7 @@ func breakHead(random *rand.Rand) string {
 		"Connection: close",
 	}
 	for range random.IntN(4) {
-		lines = append(lines, pick("Accept", "accept-language", "User-Agent", "Origin", "X-Any", "X_Any", "Cookie", "Range", "Traceparent", "Content-Type", "Token", "Idempotency-Key", "Connection",
+		lines = append(lines, pick("Accept", "accept-language", "User-Agent", "Origin", "X-Any", "X_Any", "Accept_Language", "idempotency_key", "Cookie", "Range", "Traceparent", "Content-Type", "Token", "Idempotency-Key", "Connection",
 			"Expect", "X-Forwarded-For", "If-None-Match", "If-Modified-Since", "If-Range", "If-Match", "If-Unmodified-Since", "Content-Range", "Authorization", "Upgrade", "TE", "Via", "Keep-Alive", "Referer")+
 			":"+pick(" ", "", "  ", "\t")+pick("a", "a b", `"c"`, "", "d,e", "\xc3\xa9", "a:b", "close", "keep-alive", "100-continue", "192.0.2.1", "Bearer a"))
 	}

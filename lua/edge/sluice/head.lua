@@ -8,12 +8,14 @@ local ffi = require "ffi"
 local bit = require "bit"
 local base = require "resty.core.base"
 local address = require("sluice.address").parse
+local plain_head = require "sluice.head.plain"
 require "resty.core.request" -- declares the functions of C below
 
 local C = ffi.C
 local ngx = ngx
 local ngx_var, raw_header = ngx.var, ngx.req.raw_header
 local get_request = base.get_request
+local clear_header, set_header = ngx.req.clear_header, ngx.req.set_header
 local band, bor = bit.band, bit.bor
 local byte, find, gsub, lower, match, sub = string.byte, string.find, string.gsub, string.lower, string.match, string.sub
 local ffi_string = ffi.string
@@ -58,24 +60,8 @@ local function gather()
   return n
 end
 
--- Headers that must not come twice, by their length: which of two another reader would take is anybody's guess. The first letter, in lower case,
--- tells nearly all others of that length apart. Each has a bit.
-local KEYED, ENCODED = 4, 8
-local SINGLE = {
-  [5] = { byte("t"), "token", 1 },
-  [13] = { byte("a"), "authorization", 2 },
-  [15] = { byte("i"), "idempotency-key", KEYED },
-  [17] = { byte("t"), "transfer-encoding", ENCODED },
-}
-
--- single(key) -> the bit of a name in SINGLE, or 0
-local function single(key)
-  local known = SINGLE[tonumber(key.len)]
-  if known and bor(key.data[0], 0x20) == known[1] and lower(ffi_string(key.data, key.len)) == known[2] then
-    return known[3]
-  end
-  return 0
-end
+local mark_at, MARKS = plain_head.mark_at, plain_head.MARKS
+local KEYED, ONCE, NOTED = plain_head.KEYED, plain_head.ONCE, plain_head.NOTED -- which of two in ONCE another reader would take is anybody's guess
 
 -- bracketed(key, value) -> whether a value that begins with a bracket is no Host, or one that holds an IPv6 address
 local function bracketed(key, value)
@@ -119,7 +105,46 @@ local function spelled()
   return sub(text, -4) == "\r\n\r\n" and not find(text, "[^\r]\n")
 end
 
--- judge() -> "400", "431", or nil: the head is well written, and has no control characters. Call it before the request's body is read, and not from
+-- alias(key) -> whether nginx would take the line for one that passes, or that the edge reads, because it takes underscores for hyphens
+local function alias(key)
+  return MARKS[gsub(lower(ffi_string(key.data, key.len)), "_", "-")] ~= nil
+end
+
+-- drop_aliases(n): such lines go. The Go gateway does not know them either.
+local function drop_aliases(n)
+  for i = 0, n - 1 do
+    local key = lines[i].key
+    if not mark_at(key.data, tonumber(key.len)) and alias(key) then
+      clear_header(ffi_string(key.data, key.len))
+    end
+  end
+end
+
+-- keep_first(n): of several lines of one name that passes to a backend, the first stays. From 1.23 on nginx would pass on all of them, with commas
+-- between.
+local function keep_first(n)
+  local seen, twice = 0, 0
+  for i = 0, n - 1 do
+    local mark = mark_at(lines[i].key.data, tonumber(lines[i].key.len)) or 0
+    if mark > NOTED then
+      twice = bor(twice, band(seen, mark))
+      seen = bor(seen, mark)
+    end
+  end
+  for i = 0, n - 1 do
+    local key, value = lines[i].key, lines[i].value
+    local mark = mark_at(key.data, tonumber(key.len)) or 0
+    if band(twice, mark) ~= 0 then
+      twice = twice - mark
+      local name = ffi_string(key.data, key.len)
+      clear_header(name) -- to set it would leave some of the others there
+      set_header(name, ffi_string(value.data, value.len))
+    end
+  end
+end
+
+-- judge() -> "400", "431", or nil: the head is well written, and has no control characters; each header that passes is in it once. Call it before
+-- the request's body is read, and not from
 -- what LuaJIT shall compile in one piece: it has a loop.
 function _M.judge()
   local n = gather()
@@ -132,30 +157,45 @@ function _M.judge()
   if length > MAX_HEAD then
     return "431"
   end
-  local seen = 0
+  local seen, several, underscores = 0, false, false
   for i = 0, n - 1 do
     local line = lines[i]
     local key, value = line.key, line.value
     if framed and value.data == key.data + key.len then -- no colon
       return "400"
     end
-    if C.sluice_name_length(key.data, NAME) ~= key.len or C.sluice_value_length(value.data, CONTROL) ~= value.len then
+    local mark = mark_at(key.data, tonumber(key.len))
+    if not mark then
+      if C.sluice_name_length(key.data, NAME) ~= key.len then
+        return "400"
+      end
+      mark, underscores = 0, true
+    end
+    if C.sluice_value_length(value.data, CONTROL) ~= value.len then
       return "400"
     end
     if key.len == 4 and value.data[0] == BRACKET and not bracketed(key, value) then
       return "400"
     end
-    local mark = single(key)
     if band(seen, mark) ~= 0 then
-      return "400"
+      if band(mark, ONCE) ~= 0 then
+        return "400"
+      end
+      several = true
     end
-    seen = seen + mark
+    seen = bor(seen, mark)
     if mark == KEYED and value.len == 0 then
       ngx_var.sluice_idempotency_key = '""'
     end
   end
   if framed and not (n > 0 and plain(n, request, length)) and not spelled() then
     return "400"
+  end
+  if underscores then
+    drop_aliases(n)
+  end
+  if several then
+    keep_first(n)
   end
 end
 

@@ -1,5 +1,6 @@
 -- Tells of most heads that they are well written, for a fifth of what head.lua takes: of those with a dozen lines at most, each written "name: value"
--- with one space and CRLF, and none that may come once only twice. All others are left to head.lua. It has no loop, see token/plain.lua.
+-- with one space and CRLF, and none twice of those that pass to a backend or that may come once only. All others are left to head.lua. It has no
+-- loop, see token/plain.lua.
 --
 -- Along the way it notes where the lines are that the edge reads. Who works on them in place makes no Lua string of them: to make one that is
 -- new with every request costs more than to read it.
@@ -12,7 +13,7 @@ require "resty.core.request" -- declares the functions of C below
 local C = ffi.C
 local ngx_var = ngx.var
 local get_request = base.get_request
-local band, bor = bit.band, bit.bor
+local band, bor, bxor = bit.band, bit.bor, bit.bxor
 local byte, char = string.byte, string.char
 local tonumber = tonumber
 
@@ -33,8 +34,8 @@ local LINE_FEED, BRACKET = 10, 91
 local MAX_HEAD = 16384 -- bytes, see head.lua
 local MOST = 12 -- lines
 
--- The bytes of a header's name (RFC 9110, section 5.6.2).
-local NAME = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+-- The bytes of a header's name (RFC 9110, section 5.6.2), but for the underscore: nginx takes it for a hyphen, and so head.lua looks closer.
+local NAME = "!#$%&'*+-.^`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 -- What no value may hold. A zero byte ends it for the C library as well.
 local controls = { "\127" }
@@ -47,25 +48,36 @@ local CONTROLS = table.concat(controls)
 
 -- Each name that matters has a bit. None of them may come twice: head.lua looks closer then. What says how the body is framed in chunks is always
 -- left to it.
-local TOKEN, AUTHORIZATION, KEYED, FORWARDED, LENGTH, HOST, NEVER = 1, 2, 4, 8, 16, 32, 64
+local TOKEN, AUTHORIZATION, KEYED, FORWARDED, LENGTH, HOST, CHUNKED = 1, 2, 4, 8, 16, 32, 64
 local MARKS = {
   token = TOKEN, authorization = AUTHORIZATION, ["idempotency-key"] = KEYED, ["x-forwarded-for"] = FORWARDED,
-  ["content-length"] = LENGTH, host = HOST, ["transfer-encoding"] = NEVER,
+  ["content-length"] = LENGTH, host = HOST, ["transfer-encoding"] = CHUNKED,
   -- That one of these is well written is seen at once as well.
-  ["user-agent"] = 0, accept = 0, ["accept-encoding"] = 0, connection = 0, ["content-type"] = 0, origin = 0, cookie = 0,
+  connection = 0, cookie = 0,
 }
+local NOTED = 127 -- all the bits above
 
--- Where a name of MARKS is kept: its length and its first letter tell it from all others of them.
+-- The other headers that pass to a backend, see snippets/proxy.conf: of several lines of one name the first.
+local PASSING = {
+  "accept", "accept-encoding", "accept-language", "if-none-match", "if-modified-since", "range", "last-event-id", "content-type", "origin",
+  "access-control-request-method", "access-control-request-headers", "user-agent", "traceparent", "tracestate",
+  "webhook-id", "webhook-timestamp", "webhook-signature",
+}
+for i, name in ipairs(PASSING) do
+  MARKS[name] = (NOTED + 1) * 2 ^ (i - 1)
+end
+
+-- Where a name of MARKS is kept: its length and its first and last letters tell it from all others of them.
 local MAX_NAME = 32
-local function place_of(length, letter)
-  return length * 32 + band(letter, 31)
+local function place_of(length, first, last)
+  return length * 32 + band(bxor(first, last), 31)
 end
 local text_of, mark_of = {}, {}
 for place = 0, MAX_NAME * 32 - 1 do
   text_of[place], mark_of[place] = false, 0
 end
 for name, mark in pairs(MARKS) do
-  local place = place_of(#name, byte(name))
+  local place = place_of(#name, byte(name), byte(name, -1))
   assert(not text_of[place], name)
   text_of[place], mark_of[place] = name, mark
 end
@@ -76,12 +88,12 @@ local truncated = ffi.new("int[1]")
 
 local seen = ffi.new("sluice_plain_head_t")
 
-local _M = { TOKEN = TOKEN }
+local _M = { TOKEN = TOKEN, KEYED = KEYED, CHUNKED = CHUNKED, ONCE = TOKEN + AUTHORIZATION + KEYED + CHUNKED, NOTED = NOTED, MARKS = MARKS }
 
--- mark_at(at, length) -> the bit of the name there, or 0; nil: a name may not be written so
+-- mark_at(at, length) -> the bit of the name there, or 0; nil: it is not a name, or has an underscore
 local function mark_at(at, length)
-  if length < MAX_NAME then
-    local place = place_of(length, at[0])
+  if length < MAX_NAME and length > 0 then
+    local place = place_of(length, at[0], at[length - 1])
     local text = text_of[place]
     if text and C.sluice_same_name(at, text, length) == 0 then
       return mark_of[place]
@@ -89,6 +101,8 @@ local function mark_at(at, length)
   end
   return tonumber(C.sluice_named(at, NAME)) == length and 0 or nil
 end
+
+_M.mark_at = mark_at
 
 local function note(mark, text, size)
   if mark == AUTHORIZATION then
@@ -111,11 +125,13 @@ local function line(i, at)
   end
   local mark = mark_at(at, length)
   if mark ~= 0 then
-    if not mark or mark == NEVER or band(seen.names, mark) ~= 0 then
+    if not mark or mark == CHUNKED or band(seen.names, mark) ~= 0 then
       return nil
     end
     seen.names = bor(seen.names, mark)
-    note(mark, text, size)
+    if mark <= NOTED then
+      note(mark, text, size)
+    end
   end
   if text[0] == BRACKET or tonumber(C.sluice_no_control(text, CONTROLS)) ~= size then -- what stands in brackets takes a closer look
     return nil
