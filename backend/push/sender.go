@@ -49,9 +49,6 @@ func (s *sender) poke() {
 	}
 }
 
-// drain is how long a stop lets attempts go on.
-const drain = 10 * time.Second
-
 func (s *sender) run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -93,7 +90,7 @@ func (s *sender) run(ctx context.Context) {
 			s.rest(ctx)
 		}
 	}
-	timer := time.AfterFunc(drain, stop)
+	timer := time.AfterFunc(s.cfg.Drain, stop)
 	sending.Wait()
 	close(sent)
 	settling.Wait()

@@ -45,6 +45,7 @@ type Config struct {
 	Backoff     time.Duration // before the second attempt, doubled with each further one up to 128 times as much; 5 s
 	Poll        time.Duration // how often each process looks for what others have queued; 1 s
 	Hold        time.Duration // how long the messages of a process that is gone stay with it; 1 min
+	Drain       time.Duration // how long a stop lets attempts go on; 10 s
 	Metrics     Metrics       // may be nil
 	Log         *slog.Logger
 }
@@ -71,6 +72,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Hold <= 0 {
 		c.Hold = time.Minute
+	}
+	if c.Drain <= 0 {
+		c.Drain = 10 * time.Second
 	}
 	if c.Metrics == nil {
 		c.Metrics = uncounted{}

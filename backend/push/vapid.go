@@ -32,7 +32,10 @@ func ParseKey(private string) (Key, error) {
 	if err != nil {
 		return Key{}, ErrBadKey
 	}
-	return keyOf(k), nil
+	if key := keyOf(k); key.private == private { // the decoder forgives line ends
+		return key, nil
+	}
+	return Key{}, ErrBadKey
 }
 
 func keyOf(k *ecdh.PrivateKey) Key {
