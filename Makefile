@@ -66,6 +66,9 @@ bench-edge: install-bench ## speed of both edges: limits and refusals in nginx, 
 bench-queue: install ## the queue alone next to raw streams, rmq and asynq, with each appendfsync; an idle and a deep queue (ten minutes)
 	cd bench && $(GO) run . queue
 
+bench-events: install ## changes of orders from committed rows to three groups, next to Watermill's Redis streams (two minutes)
+	cd bench && $(GO) run . events
+
 memory: install-bench ## Redis bytes per accepted buyer and per queued order, at a million of each
 	cd bench && $(GO) run . memory
 
@@ -77,4 +80,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge bench-queue memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak

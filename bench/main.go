@@ -3,6 +3,7 @@
 //
 //	go run . speed  [--only purchase,edge,limits,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
+//	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . memory [--buyers n] [--json]
 package main
 
@@ -20,6 +21,7 @@ import (
 
 const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
+       bench events [--rounds n] [--seconds s] [--json]
        bench memory [--buyers n] [--json]
 `
 
@@ -68,6 +70,8 @@ func run(args []string) int {
 		err = speed(ctx, s, args[1:])
 	case "queue":
 		err = queues(ctx, s, args[1:])
+	case "events":
+		err = events(ctx, s, args[1:])
 	case "memory":
 		err = memory(ctx, s, args[1:])
 	default:

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/event"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/redisconn"
+	"sluice/internal/testenv"
+)
+
+// eventGroups are the services that hear of every order. They do nothing with it.
+var eventGroups = [...]string{"points", "push", "webhooks"}
+
+// eventCount is how many orders are rows, and untold, when a run begins.
+const eventCount = 60_000
+
+// eventTarget is how many times Watermill's rate ours has to be.
+const eventTarget = 3
+
+// eventSide is one way from committed rows to the groups. It calls heard for each event and group when the group's handler is done, and runs until ctx ends.
+type eventSide struct {
+	name string
+	run  func(ctx context.Context, heard func(group int, events ...string)) error
+}
+
+// lagResult is how long it took from a commit until the last of the groups was done, at a fixed rate of orders.
+type lagResult struct {
+	Name string    `json:"name"`
+	Rate float64   `json:"orders_per_second"`
+	P50  []float64 `json:"p50_ms"` // of each round
+	P99  []float64 `json:"p99_ms"`
+}
+
+type eventReport struct {
+	Speed []result    `json:"speed"`
+	Lag   []lagResult `json:"lag"`
+}
+
+// events measures how fast changes of orders are told.
+func events(ctx context.Context, s *stage, args []string) error {
+	flags := flag.NewFlagSet("events", flag.ContinueOnError)
+	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
+	seconds := flags.Float64("seconds", 5, "seconds of load in each round of the lag")
+	asJSON := flags.Bool("json", false, "print JSON instead of tables")
+	if err := flags.Parse(args); err != nil {
+		return errOf(err)
+	}
+	if *rounds < 1 || *seconds <= 0 || flags.NArg() > 0 {
+		return usageError("rounds and seconds must be positive, and there are no arguments")
+	}
+	r, err := newEventRun(ctx, s)
+	if err != nil {
+		return err
+	}
+	best, err := fastest(ctx, watermillSettings, func(c watermillSetting) func(context.Context) (float64, error) {
+		return r.rate(r.watermill(c), eventCount/4)
+	})
+	if err != nil {
+		return err
+	}
+	ours, theirs := r.ours(), r.watermill(best)
+	c := contest{
+		name: "events", unit: "events", cost: func() float64 { return r.spent }, costOf: "Redis",
+		contestants: []contestant{{ours.name, r.rate(ours, eventCount)}, {theirs.name, r.rate(theirs, eventCount/2)}},
+		ratios:      []ratio{{"row to three groups", ours.name, theirs.name, eventTarget, 0}},
+	}
+	var report eventReport
+	if report.Speed, err = c.hold(ctx, *rounds); err != nil {
+		return err
+	}
+	if report.Lag, err = r.lags(ctx, *rounds, *seconds, report.Speed[0], ours, theirs); err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(os.Stdout, report)
+	}
+	report.print(os.Stdout)
+	return nil
+}
+
+func (r eventReport) print(w io.Writer) {
+	printTable(w, r.Speed)
+	fmt.Fprintln(w, "\nfrom the commit until the last of three groups is done, ms: median of the rounds (lowest..highest)")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "name\torders\tp50\tp99\t")
+	for _, l := range r.Lag {
+		fmt.Fprintf(t, "%s\t%s/s\t%s\t%s\t\n", l.Name, number(l.Rate), spread(l.P50), spread(l.P99))
+	}
+	t.Flush()
+}
+
+// eventRun is what both sides have in common: orders in a PostgreSQL that waits for the disk, the outbox that is written with them, and one Redis.
+type eventRun struct {
+	*writers
+	server *testenv.Redis
+	plain  *redis.Client
+	wake   chan struct{} // has a value when something was committed
+	spent  float64       // microseconds of Redis's processor time for one event of the last run
+}
+
+func newEventRun(ctx context.Context, s *stage) (*eventRun, error) {
+	url := testenv.StartPostgres(s).URL
+	w, err := newWriters(ctx, s, url, settings{})
+	if err != nil {
+		return nil, err
+	}
+	r := &eventRun{writers: w, server: testenv.StartRedis(s), wake: make(chan struct{}, 1)}
+	r.plain = r.server.Client()
+	r.store, err = order.Open(ctx, url, order.OnChange(func() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}))
+	if err != nil {
+		return nil, err
+	}
+	s.Cleanup(func() { _ = r.store.Close() })
+	return r, nil
+}
+
+// ours is the relay and a consumer for each group, as the program runs them.
+func (r *eventRun) ours() eventSide {
+	return eventSide{"relay and groups, as they are", func(ctx context.Context, heard func(int, ...string)) error {
+		client, err := redisconn.Open(r.server.URL, redisconn.Blocking(4*len(eventGroups)))
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		space := keyspace.Space{}
+		var running sync.WaitGroup
+		defer running.Wait()
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		waker := event.NewWaker(client, space)
+		running.Go(func() { _ = waker.Run(ctx) })
+		running.Go(func() {
+			for {
+				select {
+				case <-r.wake:
+					waker.Wake()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		running.Go(func() { _ = event.NewRelay(client, space, r.store, event.RelayConfig{}).Run(ctx) })
+		for i, group := range eventGroups {
+			c, err := event.New(client, space, r.store, group, event.HandlerFunc(func(_ context.Context, events []event.Event) error {
+				ids := make([]string, len(events))
+				for k, e := range events {
+					ids[k] = e.ID
+				}
+				heard(i, ids...)
+				return nil
+			}), event.Config{Batch: 500})
+			if err != nil {
+				return err
+			}
+			running.Go(func() { _ = c.Run(ctx) })
+		}
+		<-ctx.Done()
+		return nil
+	}}
+}
+
+// rate measures how many events a second go all the way, from n rows that are committed.
+func (r *eventRun) rate(side eventSide, n int) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (perSecond float64, err error) {
+		if err := r.empty(ctx); err != nil {
+			return 0, err
+		}
+		for batch := range slices.Chunk(newOrders(r.ids, 0, n), perBatch) {
+			if err := r.store.Write(ctx, batch); err != nil {
+				return 0, err
+			}
+		}
+		before, err := redisCPU(ctx, r.plain)
+		if err != nil {
+			return 0, err
+		}
+		begin := time.Now()
+		tally := newTally(n * len(eventGroups))
+		err = r.while(ctx, side, func(_ int, events ...string) { tally.add(len(events)) }, func() error { return tally.wait(ctx) })
+		took := time.Since(begin)
+		if err != nil {
+			return 0, err
+		}
+		after, err := redisCPU(ctx, r.plain)
+		r.spent = (after - before) * 1e6 / float64(n)
+		return float64(n) / took.Seconds(), err
+	}
+}
+
+func (r *eventRun) empty(ctx context.Context) error {
+	_, err := r.db.Exec(ctx, "DELETE FROM event_groups")
+	return errors.Join(err, r.fresh(ctx), r.plain.FlushAll(ctx).Err())
+}
+
+// while runs a side for as long as do takes.
+func (r *eventRun) while(ctx context.Context, side eventSide, heard func(int, ...string), do func() error) error {
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- side.run(ctx, heard) }()
+	err := do()
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// lags measures both sides at half of what the slower one tells, and ours at half of its own.
+func (r *eventRun) lags(ctx context.Context, rounds int, seconds float64, speed result, ours, theirs eventSide) ([]lagResult, error) {
+	half := math.Floor(min(speed.Ours, speed.Baseline) / 2)
+	results := []lagResult{{Name: ours.name, Rate: half}, {Name: theirs.name, Rate: half}, {Name: ours.name, Rate: math.Floor(speed.Ours / 2)}}
+	sides := []eventSide{ours, theirs, ours}
+	for round := range rounds {
+		for k := range sides {
+			if round%2 == 1 {
+				k = len(sides) - 1 - k
+			}
+			waits, err := r.lag(ctx, sides[k], results[k].Rate, seconds)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", sides[k].name, err)
+			}
+			p50, p99 := quantile(waits, 0.5), quantile(waits, 0.99)
+			fmt.Fprintf(os.Stderr, "%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n", "lag", round+1, sides[k].name, p50, p99, number(results[k].Rate))
+			results[k].P50, results[k].P99 = append(results[k].P50, p50), append(results[k].P99, p99)
+		}
+	}
+	return results, nil
+}
+
+// lag has orders written at a rate, a batch each 20 ms, and returns for each of them the time from its commit until the last group was done, in ms, sorted.
+func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float64) ([]float64, error) {
+	if err := r.empty(ctx); err != nil {
+		return nil, err
+	}
+	const every = 20 * time.Millisecond
+	n := int(rate * seconds)
+	all := newOrders(r.ids, 0, n)
+	index := make(map[string]int, n)
+	for i, o := range all {
+		index[event.ID(o.ID, "created")] = i
+	}
+	committed, told, groups := make([]time.Time, n), make([]atomic.Int64, n), make([]atomic.Int32, n)
+	tally := newTally(n * len(eventGroups))
+	start := time.Now()
+	heard := func(_ int, events ...string) {
+		now := int64(time.Since(start))
+		for _, id := range events {
+			if i, ok := index[id]; ok && groups[i].Add(1) == int32(len(eventGroups)) {
+				told[i].Store(now)
+			}
+		}
+		tally.add(len(events))
+	}
+	err := r.while(ctx, side, heard, func() error {
+		for i, tick := 0, 0; i < n; tick++ {
+			time.Sleep(time.Until(start.Add(time.Duration(tick) * every)))
+			due := min(n, int(rate*(every.Seconds()*float64(tick+1))))
+			for batch := range slices.Chunk(all[i:due], perBatch) {
+				if err := r.store.Write(ctx, batch); err != nil {
+					return err
+				}
+				now := time.Now()
+				for range batch {
+					committed[i] = now
+					i++
+				}
+			}
+		}
+		return tally.wait(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	waits := make([]float64, n)
+	for i := range waits {
+		waits[i] = max(0, float64(time.Duration(told[i].Load())-committed[i].Sub(start))/1e6)
+	}
+	slices.Sort(waits)
+	return waits, nil
+}
