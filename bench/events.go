@@ -68,7 +68,7 @@ func events(ctx context.Context, s *stage, args []string) error {
 		return err
 	}
 	best, err := fastest(ctx, watermillSettings, func(c watermillSetting) func(context.Context) (float64, error) {
-		return r.rate(r.watermill(c), eventCount/4)
+		return r.rate(r.watermill(c), eventCount/20)
 	})
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func (w watermillSetting) String() string {
 	return fmt.Sprintf("Watermill, %d publishers, %d subscribers", w.publishers, w.subscribers)
 }
 
-var watermillSettings = []watermillSetting{{1, 1}, {4, 4}, {8, 8}, {16, 16}, {32, 32}, {64, 64}}
+var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 
 // watermill reads the same outbox as our relay does, 500 changes at a time, and sends them through Watermill's Redis streams. It gives the order of events up, drops nothing that is
 // done from SQL, and is woken at once, so that only the driver is measured.
