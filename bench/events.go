@@ -76,7 +76,7 @@ func events(ctx context.Context, s *stage, args []string) error {
 	ours, theirs := r.ours(), r.watermill(best)
 	c := contest{
 		name: "events", unit: "events", cost: func() float64 { return r.spent }, costOf: "Redis",
-		contestants: []contestant{{ours.name, r.rate(ours, eventCount)}, {theirs.name, r.rate(theirs, eventCount/2)}},
+		contestants: []contestant{{ours.name, r.rate(ours, eventCount)}, {theirs.name, r.rate(theirs, eventCount/4)}},
 		ratios:      []ratio{{"row to three groups", ours.name, theirs.name, eventTarget, 0}},
 	}
 	var report eventReport

@@ -78,22 +78,23 @@ func (e Event) Encode() string {
 // Decode reads a body. An error wraps ErrPermanent. The event's id is set, if it can be read, even then.
 func Decode(body string) (Event, error) {
 	var j eventJSON
-	var head struct {
-		Version int    `json:"v"`
-		ID      string `json:"id"`
-	}
-	if err := json.Unmarshal([]byte(body), &head); err != nil {
-		return Event{}, fmt.Errorf("event: %w: it is no event: %w", ErrPermanent, err)
-	}
-	if head.Version != Version {
-		return Event{ID: head.ID}, fmt.Errorf("event: %w: version %d is unknown here", ErrPermanent, head.Version)
-	}
-	if err := json.Unmarshal([]byte(body), &j); err != nil {
+	err := json.Unmarshal([]byte(body), &j)
+	if err != nil || j.Version != Version { // another version may have other fields: only what all have is read
+		var head struct {
+			Version int    `json:"v"`
+			ID      string `json:"id"`
+		}
+		if err := json.Unmarshal([]byte(body), &head); err != nil {
+			return Event{}, fmt.Errorf("event: %w: it is no event: %w", ErrPermanent, err)
+		}
+		if head.Version != Version {
+			return Event{ID: head.ID}, fmt.Errorf("event: %w: version %d is unknown here", ErrPermanent, head.Version)
+		}
 		return Event{ID: head.ID}, fmt.Errorf("event: %w: it is no event: %w", ErrPermanent, err)
 	}
 	id, err := sale.ParseOrderID(j.OrderID)
 	if err != nil || j.ID == "" {
-		return Event{ID: head.ID}, fmt.Errorf("event: %w: it names no order", ErrPermanent)
+		return Event{ID: j.ID}, fmt.Errorf("event: %w: it names no order", ErrPermanent)
 	}
 	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Nth: j.Nth, Price: j.Price, Was: j.Was, At: j.At}, nil
 }

@@ -3,6 +3,7 @@ package event
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -56,8 +57,11 @@ func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
 
 // PositionOf is the position of the entry of the stream with this id; 0 for one that somebody else has put there.
 func PositionOf(id string) int64 {
-	var n int64
-	_, _ = fmt.Sscanf(id, "%d-", &n)
+	head, _, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(head, 10, 64)
+	if err != nil {
+		return 0
+	}
 	return n
 }
 

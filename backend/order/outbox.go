@@ -94,13 +94,20 @@ func (s *Store) changesAfter(ctx context.Context, after int64, limit int) ([]Cha
 		return nil
 	}, `SELECT place, kind, at, number, coalesce(sale_id, ''), coalesce(buyer, ''), coalesce(nth, 0), coalesce(returned, 0), coalesce(price_amount, 0), coalesce(currency, '')
 		FROM (SELECT part.position - `+d.count+` + `+d.nth+` AS place, part.kind, part.at, item.value AS number
-			FROM (SELECT * FROM outbox WHERE position > $1 ORDER BY position LIMIT $2) AS part, `+d.items+`) AS told
+			FROM (SELECT * FROM (SELECT *, sum(`+d.count+`) OVER (ORDER BY position) - `+d.count+` AS ahead
+				FROM (SELECT * FROM outbox WHERE position > $1 ORDER BY position LIMIT $2) AS next) AS next WHERE ahead < $2) AS part, `+d.items+`) AS told
 		LEFT JOIN orders ON orders.id = told.number LEFT JOIN sales ON sales.id = orders.sale_id
 		WHERE place > $1 ORDER BY place LIMIT $2`, after, limit)
 	return changes, err
 }
 
-// position gives the oldest changes without a position theirs: about limit of them.
+// A transaction that gives positions waits for the disk, so it gives them to so many times the changes that are asked for, if there are as many, and looks at so many times the rows.
+const (
+	positionsAhead = 20
+	rowsAhead      = 4
+)
+
+// position gives the oldest changes without a position theirs: more than limit of them, so that the next calls find them.
 func (s *Store) position(ctx context.Context, after int64, limit int) (given bool, err error) {
 	const unplaced = " FROM outbox WHERE position IS NULL ORDER BY seq LIMIT $1"
 	d := s.engine.dialect()
@@ -125,12 +132,12 @@ func (s *Store) position(ctx context.Context, after int64, limit int) (given boo
 		if err := db.query(ctx, func(r row) error {
 			var seq, n int64
 			err := r.Scan(&seq, &n)
-			if sum < int64(limit) {
+			if sum < positionsAhead*int64(limit) {
 				sum += n
 				places = append(places, [2]int64{seq, last + sum})
 			}
 			return err
-		}, "SELECT seq, "+d.count+unplaced, limit); err != nil || len(places) == 0 {
+		}, "SELECT seq, "+d.count+unplaced, rowsAhead*limit); err != nil || len(places) == 0 {
 			return err
 		}
 		list, err := json.Marshal(places)
