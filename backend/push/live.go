@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -170,7 +169,10 @@ func (l *Live) since(buyer, after string) (missed []event.Event, known bool) {
 	if after == "" {
 		return nil, false
 	}
-	i := slices.IndexFunc(l.recent, func(e event.Event) bool { return e.ID == after && e.Buyer == buyer })
+	i := len(l.recent) - 1
+	for i >= 0 && (l.recent[i].ID != after || l.recent[i].Buyer != buyer) {
+		i--
+	}
 	if i < 0 {
 		return nil, false
 	}

@@ -1,0 +1,379 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/event"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/push"
+	"sluice/backend/queue"
+	"sluice/backend/redisconn"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+// OrdersOfBuyer is BuyerOrders.
+func (w *world) OrdersOfBuyer(_ context.Context, buyer string, limit int) ([]sale.Order, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []sale.Order
+	for n := range uint32(100) {
+		if o, ok := w.rows[orderID(n)]; ok && o.Buyer == buyer && len(list) < limit {
+			list = append(list, o)
+		}
+	}
+	return list, w.sqlErr
+}
+
+// livePages is a site whose pages hear of events.
+type livePages struct {
+	*site
+	w        *world
+	raw      *redis.Client
+	position int
+}
+
+func serveLive(t *testing.T, limits push.LiveConfig) *livePages {
+	t.Helper()
+	mini := miniredis.RunT(t)
+	client, err := redisconn.Open("redis://" + mini.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	limits.Log = quiet()
+	live := push.NewLive(client, keyspace.Space{}, limits)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- live.Run(ctx) }()
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.Live, cfg.BuyerOrders, cfg.ReadTimeout = live, w, 10*time.Second
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	t.Cleanup(func() { cancel(); <-done })
+	return &livePages{s, w, client, 0}
+}
+
+func (l *livePages) tell(id sale.OrderID, buyer string, status sale.Status) {
+	l.t.Helper()
+	l.position++
+	e := event.Event{ID: event.ID(id, status), Type: event.Type("order." + string(status)), OrderID: id, SaleID: "drop", Buyer: buyer}
+	err := l.raw.XAdd(context.Background(), &redis.XAddArgs{Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()}}).Err()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *livePages) row(id sale.OrderID, buyer string, status sale.Status) {
+	l.w.do(func() { l.w.rows[id] = sale.Order{ID: id, SaleID: "drop", Buyer: buyer, Status: status} })
+}
+
+// page opens one; next returns its next event as "id data", or "end".
+func (l *livePages) page(path, authorization, after string) (next func() string, hangUp func()) {
+	l.t.Helper()
+	req, err := http.NewRequest("GET", "http://"+l.addr+path, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", authorization)
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	resp, err := client.Do(req)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Cache-Control") != "no-store" {
+		l.t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	l.t.Cleanup(func() { resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	next = func() string {
+		id := ""
+		for lines.Scan() {
+			if v, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = v
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				if err := openAPI(l.t).valid("/components/schemas/OrderUpdate", data); err != nil {
+					l.t.Errorf("%s: %v", data, err)
+				}
+				return id
+			}
+		}
+		return "end"
+	}
+	return next, func() { resp.Body.Close() }
+}
+
+func (l *livePages) want(next func() string, ids ...string) {
+	l.t.Helper()
+	for _, id := range ids {
+		if got := next(); got != id {
+			l.t.Fatalf("told %s, want %s", got, id)
+		}
+	}
+}
+
+func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
+	l := serveLive(t, push.LiveConfig{})
+	l.row(orderID(1), "ann", sale.StatusPaid)
+	l.row(orderID(2), "bob", sale.StatusCreated)
+	l.row(orderID(3), "ann", sale.StatusCreated)
+	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	one, two, three, four := orderID(1).String(), orderID(2).String(), orderID(3).String(), orderID(4).String()
+	l.want(next, one+".paid", three+".created")
+	l.tell(orderID(1), "ann", sale.StatusCreated) // late: the page knows better
+	l.tell(orderID(1), "ann", sale.StatusPaid)
+	l.tell(orderID(2), "bob", sale.StatusPaid)
+	l.tell(orderID(3), "ann", sale.StatusPaid)
+	l.tell(orderID(3), "ann", sale.StatusPaid) // twice
+	l.tell(orderID(4), "ann", sale.StatusCreated)
+	l.want(next, three+".paid", four+".created")
+
+	back, _ := l.page("/v1/me/events", bearerOf(t, "ann"), three+".paid")
+	l.want(back, four+".created")
+	lost, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "77.created")
+	l.want(lost, one+".paid", three+".created")
+	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), strings.Repeat("9", 5000))
+	l.want(long, one+".paid")
+	bob, _ := l.page("/v1/me/events", bearerOf(t, "bob"), three+".paid") // somebody else's event tells nothing
+	l.want(bob, two+".created")
+}
+
+func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
+	l := serveLive(t, push.LiveConfig{})
+	id, other := orderID(1), orderID(2)
+	l.w.do(func() { l.w.queued[id] = sale.Order{ID: id, SaleID: "drop", Buyer: "ann"} })
+	path := "/v1/orders/" + id.String() + "/events"
+	next, _ := l.page(path, bearerOf(t, "ann"), "")
+	l.want(next, id.String()+".queued")
+	l.tell(other, "ann", sale.StatusCreated)
+	l.row(id, "ann", sale.StatusCreated) // its event may come later, or before
+	l.want(next, id.String()+".created")
+	l.tell(id, "ann", sale.StatusCreated)
+	l.tell(id, "ann", sale.StatusPaid)
+	l.want(next, id.String()+".paid")
+
+	dying := orderID(3)
+	l.w.do(func() { l.w.queued[dying] = sale.Order{ID: dying, SaleID: "drop", Buyer: "ann"} })
+	next, _ = l.page("/v1/orders/"+dying.String()+"/events", bearerOf(t, "ann"), "")
+	l.want(next, dying.String()+".queued")
+	l.w.do(func() {
+		l.w.dead[dying] = queue.DeadLetter{Message: sale.Order{ID: dying, SaleID: "drop", Buyer: "ann"}}
+	})
+	l.want(next, dying.String()+".dead") // which makes no event
+
+	wantProblem(t, l.ask("GET", path, "", "Authorization: "+bearerOf(t, "bob")), 404, "not-found")
+	wantProblem(t, l.ask("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")), 400, "bad-request")
+	if a := l.ask("HEAD", path, "", "Authorization: "+bearerOf(t, "bob")); a.status != 404 {
+		t.Errorf("HEAD of somebody else's order: %d", a.status)
+	}
+	if a := l.ask("HEAD", path, "", "Authorization: "+bearerOf(t, "ann")); a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("HEAD: %d %v", a.status, a.header)
+	}
+	for _, p := range []string{path, "/v1/me/events"} {
+		wantProblem(t, l.ask("GET", p, ""), 401, "unauthorized")
+	}
+}
+
+func TestPageEndsWithItsToken(t *testing.T) {
+	l := serveLive(t, push.LiveConfig{})
+	raw, err := key(t).Sign("ann", 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, _ := l.page("/v1/me/events", "Bearer "+raw, "")
+	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	if got := next(); got != "end" {
+		t.Errorf("told %s", got)
+	}
+	l.tell(orderID(1), "ann", sale.StatusCreated)
+	l.want(long, orderID(1).String()+".created")
+}
+
+func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
+	l := serveLive(t, push.LiveConfig{Pages: 3, BuyerPages: 2})
+	ann := bearerOf(t, "ann")
+	l.page("/v1/me/events", ann, "")
+	_, hangUp := l.page("/v1/me/events", ann, "")
+	a := l.ask("GET", "/v1/me/events", "", "Authorization: "+ann)
+	wantProblem(t, a, 429, "quota-exceeded")
+	if a.header.Get("Retry-After") != "30" || !strings.Contains(a.body, `"violated-policies":["pages"]`) || !strings.Contains(a.body, "GET /v1/orders/{order}") {
+		t.Errorf("%v %s", a.header, a.body)
+	}
+	l.page("/v1/me/events", bearerOf(t, "bob"), "")
+	a = l.ask("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "eve"))
+	wantProblem(t, a, 503, "temporarily-unavailable")
+	if a.header.Get("Retry-After") != "30" || !strings.Contains(a.body, "GET /v1/orders/{order}") {
+		t.Errorf("%v %s", a.header, a.body)
+	}
+	hangUp()
+	n := uint32(0)
+	testenv.Eventually(t, 30*time.Second, "the place is free again", func() bool { // a write finds out that the client is gone
+		n++
+		l.tell(orderID(n), "ann", sale.StatusCreated)
+		resp := l.status("/v1/me/events", bearerOf(t, "eve"))
+		return resp == 200
+	})
+}
+
+// status asks for the head of an answer alone.
+func (l *livePages) status(path, authorization string) int {
+	req, err := http.NewRequest("GET", "http://"+l.addr+path, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", authorization)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// Many pages at once: each hears of its own order and of nothing else, the rest is refused, and nothing is left when they have gone.
+func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
+	const most, asked = 100, 130
+	l := serveLive(t, push.LiveConfig{Pages: most})
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	pages := map[int]func() string{}
+	var hangUps []func()
+	refused := 0
+	for n := range asked {
+		wg.Go(func() {
+			req, err := http.NewRequest("GET", "http://"+l.addr+"/v1/me/events", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Authorization", bearerOf(t, fmt.Sprintf("b%d", n)))
+			resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			hangUps = append(hangUps, func() { resp.Body.Close() })
+			if resp.StatusCode == 503 {
+				refused++
+				return
+			}
+			lines := bufio.NewScanner(resp.Body)
+			pages[n] = func() string {
+				for lines.Scan() {
+					if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+						return id
+					}
+				}
+				return "end"
+			}
+		})
+	}
+	wg.Wait()
+	if len(pages) != most || refused != asked-most {
+		t.Fatalf("%d pages, %d refused; want %d and %d", len(pages), refused, most, asked-most)
+	}
+	for n := range asked {
+		l.tell(orderID(uint32(n)), fmt.Sprintf("b%d", n), sale.StatusCreated)
+	}
+	for n, next := range pages {
+		if got, want := next(), orderID(uint32(n)).String()+".created"; got != want {
+			t.Fatalf("b%d is told %s, want %s", n, got, want)
+		}
+	}
+	for _, hangUp := range hangUps {
+		hangUp()
+	}
+	n := 0
+	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left", func() bool {
+		n++
+		status := []sale.Status{sale.StatusPaid, sale.StatusCancelled}[n%2]
+		for b := range asked {
+			l.tell(orderID(uint32(b+n*asked)), fmt.Sprintf("b%d", b), status)
+		}
+		return runtime.NumGoroutine() <= before+20
+	})
+}
+
+func TestPagesEndWithTheDrain(t *testing.T) {
+	l := serveLive(t, push.LiveConfig{})
+	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	l.stop()
+	if got := next(); got != "end" {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestPagesWhileStoresAreDown(t *testing.T) {
+	l := serveLive(t, push.LiveConfig{Pages: 1})
+	l.w.do(func() { l.w.sqlErr = errRedisDown })
+	for range 3 { // a page that was refused takes no place
+		wantProblem(t, l.ask("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
+	}
+	l.w.do(func() { l.w.sqlErr = nil })
+	l.row(orderID(1), "ann", sale.StatusPaid)
+	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	l.want(next, orderID(1).String()+".paid")
+
+	w := newWorld()
+	s := w.serve(t)
+	wantProblem(t, s.ask("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
+}
+
+// subscriptions in memory.
+type fakeSubscriptions struct {
+	mu   sync.Mutex
+	last int64
+	all  []order.PushSubscription
+}
+
+func (f *fakeSubscriptions) Subscribe(_ context.Context, p order.PushSubscription, most int) (order.PushSubscription, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last++
+	p.ID, p.CreatedAt = f.last, time.Now()
+	f.all = append(f.all, p)
+	return p, nil
+}
+
+func (f *fakeSubscriptions) Subscriptions(_ context.Context, buyer string) (list []order.PushSubscription, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.all {
+		if p.Buyer == buyer {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+func (f *fakeSubscriptions) Unsubscribe(_ context.Context, buyer string, id int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, p := range f.all {
+		if p.Buyer == buyer && p.ID == id {
+			f.all = append(f.all[:i], f.all[i+1:]...)
+			return nil
+		}
+	}
+	return fmt.Errorf("order: %w", sale.ErrNotFound)
+}

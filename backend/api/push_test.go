@@ -1,0 +1,84 @@
+package api
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"sluice/internal/outbound"
+)
+
+func TestSubscriptionsOfABuyer(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.Subscriptions, cfg.PushKey, cfg.CheckPushURL = &fakeSubscriptions{}, "BPublic", outbound.New(outbound.Config{}).CheckURL
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	if a := s.ask("GET", "/v1/push/key", ""); a.status != 200 || a.field(t, "key") != "BPublic" {
+		t.Errorf("%+v", a)
+	}
+	k, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p256dh, auth := base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes()), base64.RawURLEncoding.EncodeToString(make([]byte, 16))
+	good := `{"endpoint":"https://push.example/abc","expirationTime":null,"keys":{"p256dh":"` + p256dh + `","auth":"` + auth + `"},"lang":"zh-CN"}`
+	const path = "/v1/me/push/subscriptions"
+	ann, bob, asJSON := "Authorization: "+bearerOf(t, "ann"), "Authorization: "+bearerOf(t, "bob"), "Content-Type: application/json; charset=utf-8"
+	a := s.ask("POST", path, good, ann, asJSON)
+	if a.status != 201 || a.field(t, "id") != "1" || a.field(t, "lang") != "zh" || strings.Contains(a.body, auth) || strings.Contains(a.body, p256dh) {
+		t.Fatalf("%+v", a)
+	}
+	if a := s.ask("GET", path, "", ann); a.status != 200 || !strings.Contains(a.body, "https://push.example/abc") {
+		t.Errorf("%+v", a)
+	}
+	if a := s.ask("GET", path, "", bob); a.status != 200 || strings.TrimSpace(a.body) != `{"subscriptions":[]}` {
+		t.Errorf("bob sees %s", a.body)
+	}
+	wantProblem(t, s.ask("DELETE", path+"/1", "", bob), 404, "not-found")
+	for _, id := range []string{"0", "-1", "x", "99999999999999999999", "1e3"} {
+		wantProblem(t, s.ask("DELETE", path+"/"+id, "", ann), 400, "bad-request")
+	}
+	if a := s.ask("DELETE", path+"/1", "", ann); a.status != 204 || a.body != "" {
+		t.Errorf("%+v", a)
+	}
+	wantProblem(t, s.ask("DELETE", path+"/1", "", ann), 404, "not-found")
+
+	for name, body := range map[string]string{
+		"nothing":         ``,
+		"no object":       `[]`,
+		"twice":           `{"endpoint":"https://a.example","endpoint":"https://b.example"}`,
+		"unknown field":   strings.Replace(good, `"lang"`, `"language"`, 1),
+		"unknown key":     strings.Replace(good, `"auth"`, `"auth2"`, 1),
+		"http":            strings.Replace(good, "https://", "http://", 1),
+		"file":            strings.Replace(good, "https://push.example", "file:///etc/passwd", 1),
+		"loopback":        strings.Replace(good, "push.example", "127.0.0.1", 1),
+		"metadata":        strings.Replace(good, "push.example", "169.254.169.254", 1),
+		"mapped":          strings.Replace(good, "push.example", "[::ffff:10.0.0.1]", 1),
+		"localhost":       strings.Replace(good, "push.example", "localhost", 1),
+		"a user":          strings.Replace(good, "push.example", "u:p@push.example", 1),
+		"a fragment":      strings.Replace(good, "/abc", "/abc#x", 1),
+		"a port of redis": strings.Replace(good, "push.example", "push.example:6379", 1),
+		"a line end":      strings.Replace(good, "/abc", `/abc\r\nX: y`, 1),
+		"keys as text":    `{"endpoint":"https://push.example/abc","keys":"x"}`,
+		"no point":        strings.Replace(good, p256dh, "AAAA", 1),
+		"short secret":    strings.Replace(good, auth, "AAAA", 1),
+		"a language":      strings.Replace(good, "zh-CN", "tlh", 1),
+		"endless":         strings.Replace(good, "/abc", "/"+strings.Repeat("x", 5000), 1),
+	} {
+		a := s.ask("POST", path, body, ann, asJSON)
+		if a.status != 400 || a.field(t, "errors") == "" || strings.Contains(a.body, auth) {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	wantProblem(t, s.ask("POST", path, good, ann, "Content-Type: text/plain"), 400, "bad-request")
+	for _, c := range [][2]string{{"GET", path}, {"POST", path}, {"DELETE", path + "/1"}} {
+		wantProblem(t, s.ask(c[0], c[1], good, asJSON), 401, "unauthorized")
+	}
+
+	off := newWorld().serve(t) // not set up
+	wantProblem(t, off.ask("GET", "/v1/push/key", ""), 503, "temporarily-unavailable")
+	wantProblem(t, off.ask("POST", path, good, ann, asJSON), 503, "temporarily-unavailable")
+}
