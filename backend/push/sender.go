@@ -155,7 +155,7 @@ func (s *sender) attempt(ctx context.Context, v order.PushDelivery) (sent bool) 
 
 // send makes an attempt, with its time bounded and its panics caught.
 func (s *sender) send(ctx context.Context, v order.PushDelivery, m Message) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(sendTimeout, s.cfg.Hold/2))
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

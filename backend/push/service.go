@@ -18,6 +18,8 @@ const (
 	sendTimeout = 15 * time.Second
 	// concurrency is how many messages of one adapter are sent at once by one process, webConcurrency of Web Push.
 	concurrency, webConcurrency = 4, 64
+	// DefaultHold is Config.Hold.
+	DefaultHold = 2 * sendTimeout
 	// kept is how long a message that was sent is remembered, so that an event which is told again is not sent again.
 	kept = time.Hour
 )
@@ -44,7 +46,7 @@ type Config struct {
 	MaxAttempts int           // after which a message that still fails is dead; 10, which takes about half an hour
 	Backoff     time.Duration // before the second attempt, doubled with each further one up to 128 times as much; 5 s
 	Poll        time.Duration // how often each process looks for what others have queued; 1 s
-	Hold        time.Duration // how long the messages of a process that is gone stay with it; 1 min
+	Hold        time.Duration // how long the messages of a process that is gone stay with it, and an attempt takes half of it at most; 30 s
 	Drain       time.Duration // how long a stop lets attempts go on; 10 s
 	Metrics     Metrics       // may be nil
 	Log         *slog.Logger
@@ -71,7 +73,7 @@ func (c Config) withDefaults() Config {
 		c.Poll = time.Second
 	}
 	if c.Hold <= 0 {
-		c.Hold = time.Minute
+		c.Hold = DefaultHold
 	}
 	if c.Drain <= 0 {
 		c.Drain = 10 * time.Second

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -34,6 +35,7 @@ const pushBlocking = 1
 // pushConfig is what buyers are told with.
 type pushConfig struct {
 	adapters, contact string
+	hold              time.Duration
 	webPushConfig
 }
 
@@ -46,6 +48,7 @@ type webPushConfig struct {
 func (p *program) pushFlags(f *pflag.FlagSet, cfg *pushConfig) {
 	p.str(f, &cfg.adapters, "push", envPush, "log", "adapters that tell buyers of their orders, separated by commas: log, smtp://user:password@host:587?from=A&to={buyer}, ntfy://host/topic")
 	p.str(f, &cfg.contact, "push-contact", envPushContact, "", "whom push services may write to, mailto:... or https://...")
+	f.DurationVar(&cfg.hold, "push-hold", push.DefaultHold, "how long messages that an instance was sending stay with it when it is gone; an attempt takes half of it at most")
 }
 
 func (p *program) webPushEnv() webPushConfig {
@@ -66,6 +69,9 @@ func (m *mistakes) checkWebPush(cfg webPushConfig) {
 func (m *mistakes) checkPush(cfg pushConfig) {
 	if _, err := push.ParseAdapters(cfg.adapters, slog.Default()); err != nil {
 		m.add("--push: %v", err)
+	}
+	if cfg.hold < minLease || cfg.hold > maxLease {
+		m.add("--push-hold must be between %s and %s", minLease, maxLease)
 	}
 	m.checkWebPush(cfg.webPushConfig)
 	if cfg.contact != "" || cfg.vapid != "" {
@@ -126,7 +132,7 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 	if err != nil {
 		return usage("--push: %w", err)
 	}
-	config := push.Config{Adapters: adapters, Metrics: push.NewCounters(registry), Log: log}
+	config := push.Config{Adapters: adapters, Hold: cfg.hold, Metrics: push.NewCounters(registry), Log: log}
 	registry.MustRegister(push.NewCollector(s.orders))
 	if cfg.vapid != "" {
 		key, err := push.ParseKey(cfg.vapid)
