@@ -313,7 +313,7 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 		}
 		return open(registry) == 0
 	})
-	l.stop() // the server's own goroutines go too
+	l.stop()                                                                                                                               // the server's own goroutines go too
 	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left", func() bool { return runtime.NumGoroutine() < before+most/4 }) // connections to Redis have theirs
 }
 
