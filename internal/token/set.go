@@ -181,7 +181,7 @@ func readHeader(text []byte) (name, error) {
 	if err != nil {
 		return name{}, err
 	}
-	for _, unknown := range [...]string{"crit", "enc", "jwk", "jku", "x5c", "x5u"} { // it would change how a token is read, or brings a key along
+	for _, unknown := range [...]string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u"} { // it would change how a token is read, or brings a key along
 		if _, has := header[unknown]; has {
 			return name{}, errors.New(unknown + " is refused")
 		}

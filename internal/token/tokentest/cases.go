@@ -96,7 +96,10 @@ func (w *World) headers() []Case {
 		"alg twice": `{"alg":"HS256","alg":"HS256"}`, "alg twice, once escaped": `{"alg":"HS256","\u0061lg":"none"}`, "Alg": `{"Alg":"HS256"}`, "alg with a zero": `{"alg":"HS256\u0000"}`,
 		"crit": `{"alg":"HS256","crit":["b64"],"b64":false}`, "crit empty": `{"alg":"HS256","crit":[]}`, "crit null": `{"alg":"HS256","crit":null}`,
 		"crit of what is known": `{"alg":"HS256","crit":["exp"]}`,
-		"enc":                   `{"alg":"HS256","enc":"A128GCM"}`, "jwk": `{"alg":"HS256","jwk":{"kty":"oct","k":"AAAA"}}`, "jku": `{"alg":"HS256","jku":"http://127.0.0.1/"}`,
+		"b64 false":             `{"alg":"HS256","b64":false}`, "b64 true": `{"alg":"HS256","b64":true}`, "zip": `{"alg":"HS256","zip":"DEF"}`, "alg with a space": `{"alg":"HS256 "}`,
+		"alg in escapes, none": `{"alg":"\u006eone"}`, "crit and b64 true": `{"alg":"HS256","crit":["b64"],"b64":true}`, "epk": `{"alg":"ECDH-ES","epk":{}}`,
+		"kid of Lua's own": `{"alg":"HS256","kid":"%00"}`, "jwk in escapes": `{"alg":"HS256","jw\u006b":{}}`,
+		"enc": `{"alg":"HS256","enc":"A128GCM"}`, "jwk": `{"alg":"HS256","jwk":{"kty":"oct","k":"AAAA"}}`, "jku": `{"alg":"HS256","jku":"http://127.0.0.1/"}`,
 		"x5u": `{"alg":"HS256","x5u":"http://127.0.0.1/"}`, "x5c": `{"alg":"HS256","x5c":["AAAA"]}`, "typ JWE": `{"alg":"HS256","typ":"JWE"}`,
 		"typ at+jwt": `{"alg":"HS256","typ":"at+jwt"}`, "typ a number": `{"alg":"HS256","typ":5}`, "typ null": `{"alg":"HS256","typ":null}`,
 		"kid of nobody": `{"alg":"HS256","kid":"nobody"}`, "kid empty": `{"alg":"HS256","kid":""}`, "kid null": `{"alg":"HS256","kid":null}`, "kid a number": `{"alg":"HS256","kid":0}`,
@@ -202,6 +205,16 @@ func (w *World) claims() []Case {
 		"nested 1,000 deep, unfinished": `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 1000),
 		"nested 10,000 deep":            `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `}`,
 		"objects 400 deep":              `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat("}", 400) + `}`,
+		"sub of 8 kB":                   claimsOf(strings.Repeat("a", 8<<10)),
+		"sub of 2 kB":                   claimsOf(strings.Repeat("a", 2<<10)),
+		"exp -0.5":                      `{"sub":"ann","exp":-0.5}`,
+		"exp an object":                 `{"sub":"ann","exp":{}}`,
+		"exp with a dot at its end":     `{"sub":"ann","exp":` + year2100 + `.}`,
+		"exp 2^53 and a fraction":       `{"sub":"ann","exp":9007199254740992.5}`,
+		"nbf a moment ahead":            fmt.Sprintf(`{"sub":"ann","nbf":%d,"exp":`+year2100+`}`, now+600),
+		"nbf 2^63":                      `{"sub":"ann","nbf":9223372036854775808,"exp":` + year2100 + `}`,
+		"nbf 1e400":                     `{"sub":"ann","nbf":1e400,"exp":` + year2100 + `}`,
+		"a token within":                w.hs(plain, claimsOf("ann")),
 		"longer than 4096 bytes":        `{"sub":"ann","exp":` + year2100 + `,"x":"` + strings.Repeat("a", 4000) + `"}`,
 	} {
 		tokens[name] = w.hs(plain, claims)
@@ -234,8 +247,19 @@ func (w *World) shapes() []Case {
 		"loose bits in the claims": bySecret(head + "." + loose), "loose bits in the signature": good[:len(good)-1] + string(good[len(good)-1]+1),
 		"standard base64": bySecret(head + "." + strings.NewReplacer("-", "+", "_", "/").Replace(B64.EncodeToString([]byte(`{"sub":"???>>>~~","exp":`+year2100+`}`)))),
 		"quoted":          `"` + good + `"`, "a comma and another": good + "," + good, "Bearer once more": "Bearer " + good, "JSON": `{"payload":"` + claims + `"}`,
-		"longer than can be": good + strings.Repeat("A", 5000),
+		"a token within a token": bySecret(Segments(`{"alg":"HS256","cty":"JWT"}`, good)), "a dot in front of the signature": head + "." + claims + ".." + signature, "two dots behind": good + "..",
+		"a tab in front of a dot": head + "\t." + claims + "." + signature, "escapes of URLs": strings.ReplaceAll(good, ".", "%2E"), "a unicode dot": strings.Replace(good, ".", "\uff0e", 1),
+		"loose bits in the header": bySecret(looseEnd(B64.EncodeToString([]byte(`{"alg": "HS256"}`))) + "." + claims),
+		"longer than can be":       good + strings.Repeat("A", 5000),
 	})
+}
+
+// looseEnd is another spelling of base64url whose last character carries bits that mean nothing.
+func looseEnd(text string) string {
+	if len(text)%4 == 0 {
+		panic(text + " has no such bits")
+	}
+	return text[:len(text)-1] + string(text[len(text)-1]+1)
 }
 
 // signatures are those of public keys, bent.
@@ -260,6 +284,7 @@ func (w *World) signatures() []Case {
 		"HS256 of other claims":   Segments(plain, claimsOf("eve")) + hs[strings.LastIndexByte(hs, '.'):],
 		"EdDSA with a high S":     with(ed, highS),
 		"EdDSA with S = 0":        with(ed, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
+		"EdDSA with R = 1, S = 0": with(ed, func(b []byte) []byte { return append([]byte{1}, make([]byte, len(b)-1)...) }),
 		"EdDSA with a bit of S":   with(ed, func(b []byte) []byte { b[63] |= 0x80; return b }),
 		"RS256, the number one":   with(rs, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
 		"RS256, N more":           with(rs, func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.RSA.N).Bytes() }),

@@ -28,7 +28,7 @@ local MAX_SUBJECT = 255
 local MAC_TEXT = 43 -- characters of an HMAC-SHA256
 
 -- Members of a header that would change how a token is read, or that bring a key along.
-local REFUSED = { "crit", "enc", "jwk", "jku", "x5c", "x5u" }
+local REFUSED = { "crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u" }
 
 -- Control characters in UTF-8: ASCII's, and U+0080 to U+009F.
 local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
