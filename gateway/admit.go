@@ -12,8 +12,8 @@ import (
 // admit asks the rules that cover a request. It returns how long the request is to be held back, or false when it has been answered.
 //
 // The order is by cost. The per-IP rules come before any signature is checked, so a flood of made-up tokens is turned away cheaply; the per-token
-// rules need the verified subject. Then all rules take the request in one step, or none does. A request with a bad token has used up its address's
-// share all the same.
+// rules need the verified subject, unless it is remembered. Then all rules take the request in one step, or none does. A request with a bad token has used
+// up its address's share all the same.
 func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wait time.Duration, ok bool) {
 	method := ctx.Request.Header.Method()
 	x.gather(s.ip, method, limit.Address(x.client))
@@ -24,11 +24,15 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	}
 	now := g.instant()
 	if len(x.rules) > byIP {
-		if i := g.table.Peek(now, x.asks[:byIP], x.verdicts[:byIP]); i >= 0 {
-			g.refuse(ctx, x, i)
-			return 0, false
+		var err error
+		buyer := g.verifier.recall(x.headers.raw())
+		if buyer == nil {
+			if i := g.table.Peek(now, x.asks[:byIP], x.verdicts[:byIP]); i >= 0 {
+				g.refuse(ctx, x, i)
+				return 0, false
+			}
+			buyer, err = g.verifier.verify(x.headers.raw())
 		}
-		buyer, err := g.verifier.verify(x.headers.raw())
 		switch {
 		case err == nil:
 			for i := byIP; i < len(x.asks); i++ {
@@ -50,6 +54,9 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 		}
 	}
 	if i := g.table.Take(now, x.asks, x.verdicts); i >= 0 {
+		if i < byIP { // whose token it was did not matter
+			x.buyer = ""
+		}
 		g.refuse(ctx, x, i)
 		return 0, false
 	}

@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,12 +178,17 @@ func TestRememberedTokensExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
-			t.Fatalf("verify says %+v, %v", got, err)
-		}
+	if got := e.verifier.recall([]byte(raw)); got != nil {
+		t.Fatalf("before it was ever seen, what is remembered is %+v", got)
 	}
-	if _, err := e.verifier.verify([]byte(raw[:len(raw)-2] + "AA")); err == nil {
+	if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
+		t.Fatalf("verify says %+v, %v", got, err)
+	}
+	if got := e.verifier.recall([]byte(raw)); got == nil || got.subject != "ann" {
+		t.Fatalf("what is remembered is %+v", got)
+	}
+	alike := []byte(raw[:len(raw)-2] + "AA")
+	if _, err := e.verifier.verify(alike); err == nil || e.verifier.recall(alike) != nil {
 		t.Fatal("a token that begins like a remembered one is believed")
 	}
 	// Two tokens may fall on one place.
@@ -191,12 +199,38 @@ func TestRememberedTokensExpire(t *testing.T) {
 			place.token.Store(&verified{raw: "another", subject: "eve", expires: now.Add(time.Hour), by: e.verifier.keys.Set()})
 		}
 	}
+	if got := e.verifier.recall([]byte(raw)); got != nil {
+		t.Fatalf("in the place of another token, what is remembered is %+v", got)
+	}
 	if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
 		t.Fatalf("in the place of another token, verify says %+v, %v", got, err)
 	}
 	now = now.Add(2 * time.Minute)
-	if _, err := e.verifier.verify([]byte(raw)); err == nil {
+	if got := e.verifier.recall([]byte(raw)); got != nil {
 		t.Fatal("a remembered token is believed after its time")
+	}
+	if _, err := e.verifier.verify([]byte(raw)); err == nil {
+		t.Fatal("a token is good after its time")
+	}
+}
+
+// Whose token it is makes no difference to an address that has used up its share, remembered or not.
+func TestAnAddressOverItsLimitIsRefusedWhoeverAsks(t *testing.T) {
+	b := newBackend(t, nil)
+	var lines bytes.Buffer
+	e := serve(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h", burst = 9 } } }`, []string{b.address()},
+		func(c *Config) { c.AccessLog = &lines })
+	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 200, "RateLimit", `"ip";r=0;t=3600, "token";r=9;t=3600`)
+	for _, name := range []string{"ann", "bob"} {
+		got := e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, name))
+		mustHave(t, got, 429, "RateLimit-Policy", `"ip";q=1;w=3600`)
+	}
+	e.runOnce()
+	e.access.mu.Lock()
+	defer e.access.mu.Unlock()
+	got := regexp.MustCompile(`"buyer":"(\w*)"`).FindAllString(lines.String(), -1)
+	if want := []string{`"buyer":"ann"`, `"buyer":""`, `"buyer":""`}; !slices.Equal(got, want) {
+		t.Errorf("the log names %v, want %v", got, want)
 	}
 }
 

@@ -49,21 +49,27 @@ func newVerifier(keys *token.File, names limit.Namer) *verifier {
 	return &verifier{keys: keys, names: names, seed: maphash.MakeSeed(), sets: make([]placeSet, placeSets), now: time.Now}
 }
 
-// verify returns what is known of a token that is good. raw is not kept.
-func (v *verifier) verify(raw []byte) (*verified, error) {
-	if len(raw) == 0 {
-		return nil, errNoToken
-	}
-	keys, hash := v.keys.Set(), maphash.Bytes(v.seed, raw)
+// recall returns what is remembered of a token that was verified before and is still good, or nil.
+func (v *verifier) recall(raw []byte) *verified {
+	hash := maphash.Bytes(v.seed, raw)
 	set := &v.sets[hash&(placeSets-1)]
 	for i := range set {
 		if set[i].hash.Load() != hash {
 			continue
 		}
-		if known := set[i].token.Load(); known != nil && known.raw == string(raw) && known.by == keys && v.now().Before(known.expires) {
-			return known, nil
+		if known := set[i].token.Load(); known != nil && known.raw == string(raw) && known.by == v.keys.Set() && v.now().Before(known.expires) {
+			return known
 		}
 	}
+	return nil
+}
+
+// verify verifies a token, and remembers it if it is good. raw is not kept.
+func (v *verifier) verify(raw []byte) (*verified, error) {
+	if len(raw) == 0 {
+		return nil, errNoToken
+	}
+	keys := v.keys.Set()
 	subject, expires, err := keys.VerifyUntil(asString(raw))
 	if err != nil {
 		return nil, err
@@ -71,7 +77,8 @@ func (v *verifier) verify(raw []byte) (*verified, error) {
 	good := &verified{subject: subject, key: v.names.Text(subject), expires: expires, by: keys}
 	if len(raw) <= rememberedSize {
 		good.raw = string(raw)
-		set.keep(hash, good)
+		hash := maphash.Bytes(v.seed, raw)
+		v.sets[hash&(placeSets-1)].keep(hash, good)
 	}
 	return good, nil
 }

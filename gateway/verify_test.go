@@ -34,12 +34,12 @@ func TestACrowdOfBuyersIsRemembered(t *testing.T) {
 	}
 	again := 0
 	for i, raw := range tokens {
-		got, err := v.verify(raw)
-		if err != nil || got.subject != fmt.Sprint("buyer-", i) {
-			t.Fatalf("buyer %d is taken for %+v, %v", i, got, err)
-		}
-		if got == known[i] {
+		switch v.recall(raw) {
+		case known[i]:
 			again++
+		case nil:
+		default:
+			t.Fatalf("buyer %d is taken for %+v", i, v.recall(raw))
 		}
 	}
 	if again < buyers*95/100 {
