@@ -63,6 +63,30 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	return g.tell(x), true
 }
 
+// over answers a client that is over a limit, and says whether it did. It is for a client with too many requests under way: the limit is what he is told
+// of, as nginx does it. No signature is checked for him; a buyer is known whose token is remembered.
+func (g *Gateway) over(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) bool {
+	method := ctx.Request.Header.Method()
+	x.gather(s.ip, method, x.key)
+	byIP := len(x.rules)
+	x.gather(s.token, method, limit.Key{})
+	if buyer := g.verifier.recall(x.headers.raw()); buyer != nil && len(x.rules) > byIP {
+		for i := byIP; i < len(x.asks); i++ {
+			x.asks[i].Key = buyer.key
+		}
+		x.buyer = buyer.subject
+	} else {
+		x.cut(byIP)
+	}
+	i := g.table.Peek(g.instant(), x.asks, x.verdicts)
+	if i < 0 {
+		x.buyer = ""
+		return false
+	}
+	g.refuse(ctx, x, i)
+	return true
+}
+
 // gather adds the rules that cover the request.
 func (x *exchange) gather(rules []*rule, method []byte, key limit.Key) {
 	for _, r := range rules {

@@ -118,13 +118,15 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *conn) {
 		answer(ctx, fasthttp.StatusNotFound, bodyNotFound)
 		return
 	}
-	key := limit.Address(x.client)
-	if !g.crowd.enter(key) {
-		g.answerCrowded(ctx, x)
+	x.key = limit.Address(x.client)
+	x.entered = g.crowd.enter(x.key)
+	if policy.repeats && g.repeated(ctx, x) {
 		return
 	}
-	x.entered, x.key = true, key
-	if policy.repeats && g.repeated(ctx, x) {
+	if !x.entered {
+		if !g.over(ctx, policy, x) {
+			g.answerCrowded(ctx, x)
+		}
 		return
 	}
 	wait, ok := g.admit(ctx, policy, x)

@@ -156,6 +156,8 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 		{name: "POST to health", raw: request("POST", "/healthz", last), codes: "405"},
 		{name: "hidden", raw: request("GET", "/admin/v1/sales") + request("GET", "/Metrics") + request("GET", "/debug/pprof/") + request("GET", "/%61dmin", last), codes: "404 404 404 404"},
 		{name: "between edge and backend", raw: request("GET", "/.sluice/sales/1/holders") + request("GET", "/.sluice/bad-request", last), codes: "404 404"},
+		{name: "between edge and backend, in other spellings", raw: request("GET", "/.SLUICE/sales/1/holders") + request("GET", "/.sluice/sales") + request("HEAD", "/.sluice/bad-request") +
+			request("POST", "/.sluice/sales/1/holders", "Content-Length: 2") + "{}" + request("GET", "/.sluice/x?y", last), methods: []string{"GET", "GET", "HEAD"}, codes: "404 404 404 404 404"},
 		{name: "TRACE", raw: request("TRACE", "/", last), codes: "405"},
 		{name: "CONNECT", raw: request("CONNECT", "/", last), codes: "405"},
 		{name: "other methods", raw: request("OPTIONS", "/v1/sales", c.next(), "Origin: http://a", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization") +
@@ -226,6 +228,36 @@ func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
 	}
 }
 
+// What is between edge and backend is hidden from clients however they ask for it, and what is badly written is refused there as anywhere.
+func TestTheEdgesHideWhatIsBetweenThemAndBackends(t *testing.T) {
+	both := startBoth(t, options{policy: limitless}, play)
+	for _, path := range []string{"/.sluice", "/.sluice/", "/.sluice/sales", "/.sluice/sales/", "/.sluice/sales/1/holders", "/.sluice/bad-request", "/.sluice/header-too-large", "/.Sluice/sales/1/holders"} {
+		const last = "Connection: close"
+		for name, x := range map[string]exchange{
+			"plainly":                {raw: request("GET", path, last), codes: "404"},
+			"a letter in an escape":  {raw: request("GET", strings.Replace(path, "s", "%73", 1), last), codes: "404"},
+			"the dot in an escape":   {raw: request("GET", strings.Replace(path, ".", "%2E", 1), last), codes: "400"},
+			"the slash in an escape": {raw: request("GET", "/.sluice%2fsales", last), codes: "400"},
+			"a fragment":             {raw: request("GET", path+"#x", last), codes: "400"},
+			"two tokens":             {raw: request("GET", path, "Token: a", "Token: b", last), codes: "400"},
+			"a bare LF":              {raw: "GET " + path + " HTTP/1.1\r\nHost: x\nA: b\r\n\r\n" + smuggled, codes: "400"},
+			"101 lines":              {raw: request("GET", path, append(strings.Split(strings.TrimSuffix(strings.Repeat("A: b\n", 101), "\n"), "\n"), last)...), codes: "431"},
+			"chunks":                 {raw: request("POST", path, "Transfer-Encoding: chunked") + "0\r\n\r\n" + smuggled, codes: "400"},
+			"a body":                 {raw: request("POST", path, "Content-Length: 2", last) + "{}", codes: "404"},
+			"a body that is large":   {raw: request("POST", path, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413"},
+			"a body that is not one": {raw: request("POST", path, "Content-Length: 2", "Transfer-Encoding: chunked") + "{}", codes: "400"},
+		} {
+			x.name = path + ", " + name
+			compare(t, both, x)
+		}
+	}
+	for _, e := range both {
+		if got := e.backend.take(); len(got) > 0 {
+			t.Errorf("the backend of %s got %s", e.name, got[0])
+		}
+	}
+}
+
 // Each header that one of the two passes on, the other does too: a line in proxy.conf needs one in header.go.
 func TestTheEdgesPassTheSameHeaders(t *testing.T) {
 	names := map[string]bool{}
@@ -292,9 +324,9 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 	t.Cleanup(free) // a failed test must leave no request behind
 	held := make(chan heard, 4)
 	for _, e := range both {
-		for range 2 {
+		for _, path := range []string{"/v1/orders/1", "/slow"} {
 			go func() {
-				held <- e.ask(t, request("GET", "/v1/orders/1", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
+				held <- e.ask(t, request("GET", path, "X-Forwarded-For: 192.0.2.1", "Connection: close"))
 			}()
 		}
 		<-arrived
@@ -304,6 +336,14 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 		e.backend.take()
 	}
 	compare(t, both, exchange{name: "one too many", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
+	// Who is over a limit too is told of that, and not of what is under way.
+	compare(t, both, exchange{name: "one too many, over a limit", raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
+	for _, e := range both {
+		h := e.ask(t, request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
+		if len(h.answers) != 1 || !strings.Contains(h.answers[0], `"violated-policies":["slow"]`) {
+			t.Errorf("over a limit and with too many under way, the client hears from %s %q", e.name, h.answers)
+		}
+	}
 	free()
 	for range 4 {
 		<-held

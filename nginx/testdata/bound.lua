@@ -56,6 +56,7 @@ function _M.alone()
 end
 
 function _M.resty()
+  ngx.var.decided = "0" -- its decisions are counted, and not judged one by one
   return limiter("resty.limit.req", "resty")
 end
 

@@ -89,8 +89,8 @@ local path, request, plain, key, good
 -- arrive() -> what judge answers, if the request is no more to be looked at; or nil
 local function arrive()
   path = ngx_var.uri
-  if byte(path, 2) == DOT and is_internal() then -- nginx itself goes to /.sluice, with what was judged before
-    return ngx_var.sluice_judged
+  if byte(path, 2) == DOT and is_internal() then -- nginx itself goes to /.sluice
+    return "own"
   end
   known.begin()
   request = ngx_var.request
@@ -110,6 +110,7 @@ end
 
 -- judge() -> $sluice_judged:
 --   malformed, too_large   the head is badly written; nothing else is known then
+--   own                    nginx itself goes where no client may
 --   a state                of the sale, see known.lua: it is to be told
 --   over                   a limit refuses the request, see access.over
 --   all else               what known.judge says of a purchase, or "". What counts as one client is in $sluice_key.
