@@ -18,7 +18,7 @@ ARG TARGETOS
 ARG TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/cache \
     GOCACHE=/cache CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /out/sluice ./cmd/sluice && \
+    go build -trimpath -pgo=cmd/sluice/release.pgo -ldflags "-s -w -X main.version=$VERSION" -o /out/sluice ./cmd/sluice && \
     install -d -m 700 /out/data
 
 FROM alpine:3.22

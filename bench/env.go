@@ -150,7 +150,7 @@ func (s *stage) build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(s.TempDir(), "sluice")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/sluice")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice") // as `make build` does
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

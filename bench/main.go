@@ -5,6 +5,7 @@
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . memory [--buyers n] [--json]
+//	go run . pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
 package main
 
 import (
@@ -23,6 +24,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,orders,q
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench events [--rounds n] [--seconds s] [--json]
        bench memory [--buyers n] [--json]
+       bench pgo    -o FILE PROFILE ...
 `
 
 // contests are the measurements of speed, in the order in which they run.
@@ -74,6 +76,8 @@ func run(args []string) int {
 		err = events(ctx, s, args[1:])
 	case "memory":
 		err = memory(ctx, s, args[1:])
+	case "pgo":
+		err = guide(args[1:])
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		return 2

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"syscall"
 	"testing"
@@ -58,15 +59,23 @@ func benchmark(b *testing.B, source, request string, status int) {
 }
 
 func benchmarkOn(b *testing.B, source string, behind *fasthttputil.InmemoryListener, request string, status int) {
+	raw := []byte(request)
+	benchmarkEach(b, source, behind, 1, func(int) []byte { return raw }, status)
+}
+
+// benchmarkEach sends n requests in turn, again and again. Each is sent once before it counts.
+func benchmarkEach(b *testing.B, source string, behind *fasthttputil.InmemoryListener, n int, request func(i int) []byte, status int) {
 	front := benchEdge(b, source, behind)
 	c, err := front.Dial()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	raw, r := []byte(request), bufio.NewReader(c)
+	r, turn := bufio.NewReader(c), 0
 	var resp fasthttp.Response
 	one := func() int {
+		raw := request(turn % n)
+		turn++
 		if _, err := c.Write(raw); err != nil {
 			b.Fatal(err)
 		}
@@ -75,7 +84,9 @@ func benchmarkOn(b *testing.B, source string, behind *fasthttputil.InmemoryListe
 		}
 		return resp.StatusCode()
 	}
-	one()
+	for range n {
+		one()
+	}
 	b.ReportAllocs()
 	before := cpu(b)
 	for b.Loop() {
@@ -105,6 +116,21 @@ func BenchmarkProxiedGet(b *testing.B) {
 
 func BenchmarkProxiedPurchase(b *testing.B) {
 	benchmark(b, generous, "POST /v1/sales/42/orders HTTP/1.1\r\n"+browser+bearerOf(b, "ann")+"\r\nContent-Length: 2\r\n\r\n{}", 200)
+}
+
+// Every request is of another buyer at another address than those before it, as when a sale opens; each of them has come before.
+func BenchmarkProxiedCrowd(b *testing.B) {
+	const buyers = 20_000
+	requests := make([][]byte, buyers)
+	for i := range requests {
+		requests[i] = fmt.Appendf(nil, "POST /v1/sales/42/orders HTTP/1.1\r\n%sX-Forwarded-For: 10.0.%d.%d\r\n%s\r\nContent-Length: 2\r\n\r\n{}",
+			browser, i/256, i%256, bearerOf(b, fmt.Sprint("buyer-", i)))
+	}
+	const believing = `return { trusted_proxies = { "0.0.0.0/32" }, rules = {
+		{ name = "ip", key = "ip", rate = "20r/s", burst = 40 },
+		{ name = "token", key = "token", rate = "2r/s", burst = 4, match = { method = "POST", path = "/v1/sales/*/orders" } },
+	} }`
+	benchmarkEach(b, believing, hello(b), buyers, func(i int) []byte { return requests[i] }, 200)
 }
 
 func BenchmarkRefused(b *testing.B) {
