@@ -10,7 +10,7 @@ help: ## this list
 up: ## everything in one process, with a demo sale
 	$(GO) run ./cmd/sluice up
 
-build: ## bin/sluice, compiled along a profile of both benchmarks' load (half a minute more when the cache is empty)
+build: ## bin/sluice, compiled along a profile; the first time that compiles every dependency anew, two to four minutes
 	CGO_ENABLED=0 $(GO) build -trimpath -pgo=cmd/sluice/release.pgo -o bin/sluice ./cmd/sluice
 
 profile: install-bench ## cmd/sluice/release.pgo anew, from the benchmarks of gateway and purchase
