@@ -53,7 +53,7 @@ func parseAdapter(text string, log *slog.Logger) (Adapter, error) {
 	kind, _, _ = strings.Cut(kind, "?")
 	make, ok := kinds[kind]
 	if !ok {
-		return nil, fmt.Errorf("there is no adapter %q: want log, smtp://..., smtps://..., ntfy://... or ntfy+http://...", plain(shorten(kind)))
+		return nil, fmt.Errorf("there is no adapter %q: want log, smtp, smtps, ntfy or ntfy+http", plain(shorten(kind)))
 	}
 	u, err := url.Parse(escapeBuyer(text))
 	if err != nil { // the parser's words may quote a password

@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -180,11 +179,14 @@ func (s *pushService) verify(r *http.Request) {
 	}
 	raw := unb64(s.t, fields["k"])
 	if scheme != "vapid" || fields["k"] != s.key.Public() || len(raw) != 65 {
-		s.t.Fatalf("Authorization: %s", r.Header.Get("Authorization"))
+		s.t.Errorf("Authorization: %s", r.Header.Get("Authorization"))
 	}
-	public := &ecdsa.PublicKey{Curve: elliptic.P256(), X: new(big.Int).SetBytes(raw[1:33]), Y: new(big.Int).SetBytes(raw[33:])}
+	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), raw)
+	if err != nil {
+		s.t.Error(err)
+	}
 	claims := jwt.RegisteredClaims{}
-	_, err := jwt.ParseWithClaims(fields["t"], &claims, func(*jwt.Token) (any, error) { return public, nil },
+	_, err = jwt.ParseWithClaims(fields["t"], &claims, func(*jwt.Token) (any, error) { return public, nil },
 		jwt.WithValidMethods([]string{"ES256"}), jwt.WithAudience(s.URL), jwt.WithExpirationRequired())
 	if err != nil || claims.Subject != "mailto:shop@example.com" || time.Until(claims.ExpiresAt.Time) > 24*time.Hour {
 		s.t.Errorf("the signature says %+v, %v", claims, err)
