@@ -48,6 +48,7 @@ type Admitter struct {
 	record   Recorder
 	bound    int64
 	replicas replicas
+	stream   bool
 }
 
 // DefaultMaxReady is how many accepted orders may wait in one lane where nothing else is said. A message takes about 150 bytes of Redis.
@@ -68,6 +69,9 @@ func (a *Admitter) RecordTo(r Recorder) { a.record = r }
 // MaxReady bounds the messages that nobody has taken, in each lane: with so many, a purchase that would get a unit is QueueFull. Orders that come back to the queue
 // may exceed it. It must be called before the first Admit; without it the bound is DefaultMaxReady.
 func (a *Admitter) MaxReady(n int64) { a.bound = n }
+
+// IntoStream makes the Admitter queue orders in the stream of their lane and not in its list. It must be called before the first Admit.
+func (a *Admitter) IntoStream() { a.stream = true }
 
 // decideTimeout bounds a group's stay in Redis, and before that the wait for its turn.
 const decideTimeout = time.Second

@@ -74,10 +74,12 @@ func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []stri
 		if err != nil {
 			return nil, unavailable("census", err)
 		}
-		if len(f) == 1 {
+		if f[0] == "stale" {
 			continue
 		}
-		censuses, err := parseCounts(ids, f)
+		last := len(f) - 1
+		shot.leased = f[last]
+		censuses, err := parseCounts(ids, f[:last])
 		if err == nil {
 			err = shot.read(ctx, s.client, func(place place, m keyspace.Message) {
 				if c := censuses[m.SaleID]; c != nil {
@@ -153,12 +155,14 @@ func (c *Census) add(p place, m keyspace.Message) {
 type snapshot struct {
 	lane                    keyspace.Lane
 	ready, delayed, letters string
+	orders                  string // the stream
+	leased                  string // id up to which its entries are; empty: none is
 	batches, returns        []string
 }
 
 func newSnapshot(lane keyspace.Lane, batches, sales int) *snapshot {
 	name := rand.Text()
-	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), letters: lane.Copy(name, "letters")}
+	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), letters: lane.Copy(name, "letters"), orders: lane.Copy(name, "orders")}
 	for i := range batches {
 		s.batches = append(s.batches, lane.Copy(name, "batch"+strconv.Itoa(i)))
 	}
@@ -169,7 +173,7 @@ func newSnapshot(lane keyspace.Lane, batches, sales int) *snapshot {
 }
 
 func (s *snapshot) keys(batches, sales []string) []string {
-	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.letters}
+	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.letters, s.lane.Orders(), s.orders}
 	for i, b := range batches {
 		keys = append(keys, s.lane.Batch(b), s.batches[i])
 	}
@@ -194,6 +198,9 @@ func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, each 
 		if err := list(leased, key); err != nil {
 			return err
 		}
+	}
+	if err := s.readStream(ctx, client, each); err != nil {
+		return err
 	}
 	seen := map[sale.OrderID]bool{}
 	return ScanLetters(ctx, client, s.letters, func(m keyspace.Message, backed, _ bool) {
@@ -231,7 +238,7 @@ func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient
 
 func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
 	ctx = context.WithoutCancel(ctx)
-	_ = client.Unlink(ctx, slices.Concat([]string{s.ready, s.delayed, s.letters}, s.batches, s.returns)...).Err() // else they expire
+	_ = client.Unlink(ctx, slices.Concat([]string{s.ready, s.delayed, s.letters, s.orders}, s.batches, s.returns)...).Err() // else they expire
 }
 
 func pages(read func(from, to int64) ([]string, error), p place, each func(place, keyspace.Message)) error {

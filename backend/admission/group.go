@@ -180,7 +180,7 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
 	k := a.keys.of(a.space, saleID)
 	lane := a.space.LaneOf(saleID)
-	keys := make([]string, 5, 5+len(group))
+	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
 	args := make([]any, 1, 3+4*len(group))
 	args[0] = saleID
@@ -194,6 +194,9 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 		tell = 1
 	}
 	args = append(args, a.bound, tell)
+	if a.stream {
+		keys = append(keys, k.orders)
+	}
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	rest := text
 	for i, w := range group {

@@ -10,7 +10,7 @@ import (
 
 // saleKeys are the names of the keys that every purchase from one sale touches.
 type saleKeys struct {
-	saleID, sale, stock, buyers, ready, wake string
+	saleID, sale, stock, buyers, ready, wake, orders string
 
 	told atomic.Int64 // when a signal last said how many units are left, in ms since 1970
 }
@@ -27,6 +27,7 @@ func (c *keyCache) of(space keyspace.Space, saleID string) *saleKeys {
 	lane := space.LaneOf(saleID)
 	k := &saleKeys{
 		saleID: saleID, sale: lane.Sale(saleID), stock: lane.Stock(saleID), buyers: lane.Buyers(saleID), ready: lane.Ready(), wake: lane.Wake(),
+		orders: lane.Orders(),
 	}
 	slot.Store(k)
 	return k

@@ -14,9 +14,9 @@ func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
 		for i := range 10 * len(c) {
 			id := fmt.Sprintf("sale-%d", i)
 			lane := space.LaneOf(id)
-			want := [...]string{id, lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Ready(), lane.Wake()}
+			want := [...]string{id, lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Ready(), lane.Wake(), lane.Orders()}
 			k := c.of(space, id)
-			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake}; got != want {
+			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake, k.orders}; got != want {
 				t.Fatalf("got %v, want %v", got, want)
 			}
 		}

@@ -55,7 +55,13 @@ func (l Lane) key(rest string) string { return "sluice:{" + strconv.Itoa(int(l))
 // Ready (list) holds the messages nobody has taken, newest left.
 func (l Lane) Ready() string { return l.key("ready") }
 
-// Batch (list) holds the messages of one lease.
+// Orders (stream) holds messages too, where new orders go through a stream: those nobody has taken, and those that are leased. An entry has one field, m.
+func (l Lane) Orders() string { return l.key("orders") }
+
+// OrdersGroup is the one consumer group of Orders. Its consumers are batches.
+const OrdersGroup = "orders"
+
+// Batch (list) holds the messages of one lease, but for those that are entries of Orders.
 func (l Lane) Batch(id string) string { return l.key("batch:" + id) }
 
 // BatchPrefix is what the key of every batch begins with.

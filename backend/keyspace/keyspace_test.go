@@ -15,7 +15,7 @@ func TestKeysOfALaneShareItsHashTag(t *testing.T) {
 		lanes[lane] = true
 		tag := lane.Ready()[:strings.Index(lane.Ready(), "}")+1]
 		for _, key := range []string{
-			lane.Ready(), lane.Batch("b"), lane.Leases(), lane.Delayed(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
+			lane.Ready(), lane.Orders(), lane.Batch("b"), lane.Leases(), lane.Delayed(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
 			lane.Wake(), lane.Signals(), lane.Sales(), lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Returns(id), lane.Dedup("{ann}", "{k}"), lane.Replicated(),
 		} {
 			if !strings.HasPrefix(key, tag) || strings.Count(key, "{") != 1 {

@@ -64,9 +64,9 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 	}
 	keys := []string{
 		l.lane.Ready(), l.lane.Delayed(), l.lane.Leases(), l.lane.Wake(), l.lane.Batch(id), l.lane.Batch(previous),
-		l.lane.Attempts(), l.lane.Crashes(), l.lane.Epoch(),
+		l.lane.Attempts(), l.lane.Crashes(), l.lane.Epoch(), l.lane.Orders(),
 	}
-	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes).StringSlice()
+	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, l.into).StringSlice()
 	if err != nil {
 		return nil, false, err
 	}
@@ -90,7 +90,7 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Leases(), l.lane.Batch(id), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch()}
+	keys := []string{l.lane.Leases(), l.lane.Batch(id), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders()}
 	args := append([]any{id, "not a queue message"}, rubbish...)
 	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{
-		l.lane.Leases(), l.lane.Batch(batchID), l.lane.Attempts(), l.lane.Crashes(), l.lane.Delayed(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(),
+		l.lane.Leases(), l.lane.Batch(batchID), l.lane.Attempts(), l.lane.Crashes(), l.lane.Delayed(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {
@@ -150,7 +150,7 @@ func cleanReason(s string) string {
 func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Leases(), l.lane.Batch(batchID), l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}
+	keys := []string{l.lane.Leases(), l.lane.Batch(batchID), l.lane.Ready(), l.lane.Wake(), l.lane.Epoch(), l.lane.Orders()}
 	n, err := l.release.Run(ctx, l.client, keys, batchID).Int()
 	return err == nil && n == 0, wrap("release", err)
 }

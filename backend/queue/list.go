@@ -15,6 +15,8 @@ import (
 
 // List is the queue of one lane on Redis lists. Redis's clock is the only one it goes by. It is safe for concurrent use.
 //
+// It also gives out what the stream of the lane holds, should there be any: see Stream.
+//
 // Errors wrap sale.ErrUnavailable when Redis is at fault (unreachable, too slow, loading, read-only, full); the call may then
 // have been carried out or not, and doing it again is safe. For CallTimeout to bound a call, the client needs
 // ContextTimeoutEnabled; without it the client's own timeouts and retries do.
@@ -22,6 +24,7 @@ type List struct {
 	client redis.UniversalClient
 	lane   keyspace.Lane
 	cfg    Config
+	into   string // where new messages go: list or stream
 
 	push, take, ack, release, extend, bury       *redis.Script
 	expired, rewind, reclaim, promote            *redis.Script
@@ -32,7 +35,7 @@ type List struct {
 func NewList(client redis.UniversalClient, lane keyspace.Lane, cfg Config) *List {
 	load := redisscript.Load
 	return &List{
-		client: client, lane: lane, cfg: cfg.withDefaults(),
+		client: client, lane: lane, cfg: cfg.withDefaults(), into: intoList,
 		push: load("push"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend"), bury: load("bury"),
 		expired: load("expired"), rewind: load("rewind"), reclaim: load("reclaim"), promote: load("promote"),
 		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
@@ -68,7 +71,11 @@ func (l *List) Push(ctx context.Context, messages ...Message) error {
 func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.push.Run(ctx, l.client, []string{l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}, texts...).Err()
+	keys := []string{l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}
+	if l.into == intoStream {
+		keys = append(keys, l.lane.Orders())
+	}
+	return l.push.Run(ctx, l.client, keys, texts...).Err()
 }
 
 // Wait blocks until there may be something to take (true), or until timeout has passed (false). From half a second on, timeout is rounded up to
@@ -85,60 +92,4 @@ func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err
 		return false, nil
 	}
 	return err == nil, wrap("wait", err)
-}
-
-// Stats counts the queue. Under load, batches that are taken while it counts may be missed in Leased.
-func (l *List) Stats(ctx context.Context) (Stats, error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	leases, err := l.client.ZRange(ctx, l.lane.Leases(), 0, -1).Result()
-	if err != nil {
-		return Stats{}, wrap("stats", err)
-	}
-	for try := 0; ; try++ {
-		s, now, err := l.count(ctx, leases)
-		if err != nil {
-			return Stats{}, wrap("stats", err)
-		}
-		if slices.Equal(leases, now) || try == 3 {
-			return s, nil
-		}
-		leases = now
-	}
-}
-
-// count reads everything in one transaction; exact when the leases it was given are the leases it found.
-func (l *List) count(ctx context.Context, leases []string) (Stats, []string, error) {
-	var ready, dead *redis.IntCmd
-	var delayed *redis.IntCmd
-	var now *redis.StringSliceCmd
-	var clock *redis.TimeCmd
-	var next *redis.StringCmd
-	var due *redis.StringSliceCmd
-	lengths, firsts := make([]*redis.IntCmd, len(leases)), make([]*redis.StringCmd, len(leases))
-	_, err := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		clock = p.Time(ctx)
-		ready, delayed, dead = p.LLen(ctx, l.lane.Ready()), p.ZCard(ctx, l.lane.Delayed()), p.ZCard(ctx, l.lane.Dead())
-		now = p.ZRange(ctx, l.lane.Leases(), 0, -1)
-		next, due = p.LIndex(ctx, l.lane.Ready(), -1), p.ZRange(ctx, l.lane.Delayed(), 0, 0)
-		for i, id := range leases {
-			lengths[i], firsts[i] = p.LLen(ctx, l.lane.Batch(id)), p.LIndex(ctx, l.lane.Batch(id), 0)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return Stats{}, nil, err
-	}
-	s := Stats{Ready: ready.Val(), Delayed: delayed.Val(), Dead: dead.Val(), Leases: int64(len(now.Val()))}
-	oldest := append(due.Val(), next.Val())
-	for i := range leases {
-		s.Leased += lengths[i].Val()
-		oldest = append(oldest, firsts[i].Val())
-	}
-	for _, text := range oldest {
-		if m, err := keyspace.DecodeMessage(text); err == nil {
-			s.OldestAge = max(s.OldestAge, clock.Val().Sub(m.CreatedAt()).Truncate(time.Second))
-		}
-	}
-	return s, now.Val(), nil
 }

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"errors"
 	"maps"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/internal/testenv"
+	redisscript "sluice/lua/redis"
 )
 
 // operations is every call that writes, by name; each takes care of what it needs in a lane that prepare has filled.
@@ -37,6 +37,14 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 		"begin":    func(t *testing.T) error { _, err := l.BeginCancel(t.Context(), message(50).ID); return err },
 		"finish":   func(t *testing.T) error { return l.FinishCancel(t.Context(), message(51).ID, true) },
 	}
+}
+
+// listOf opens a driver.
+func listOf(driver string, c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) *queue.List {
+	if s, ok := drivers[driver].open(c, lane, cfg).(*queue.Stream); ok {
+		return s.List
+	}
+	return queue.NewList(c, lane, cfg)
 }
 
 // engine is one kind of Redis.
@@ -67,13 +75,19 @@ func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
 func TestScriptsThatFailChangeNothing(t *testing.T) { onEachRedis(t, scriptsThatFail) }
 
 func scriptsThatFail(t *testing.T, e engine) {
+	for driver := range drivers {
+		t.Run(driver, func(t *testing.T) { scriptsOfADriverThatFail(t, e, driver) })
+	}
+}
+
+func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	client := e.client
 	ctx := t.Context()
 	lane := keyspace.Lane(7)
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
 	rest := []string{
 		lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
-		lane.Stock("drop"), lane.Buyers("drop"), lane.Batch("held"),
+		lane.Stock("drop"), lane.Buyers("drop"), lane.Batch("held"), lane.Orders(),
 	}
 	failed := 0
 	for name := range operations(nil, "") {
@@ -82,7 +96,7 @@ func scriptsThatFail(t *testing.T, e engine) {
 				continue // the step after it fails, and rightly leaves the promotion as it is
 			}
 			client.FlushAll(ctx)
-			l := queue.NewList(client, lane, cfg)
+			l := listOf(driver, client, lane, cfg)
 			prepare(t, client, l, lane)
 			switch name { // one step of the two
 			case "reclaim", "die":
@@ -120,8 +134,8 @@ func scriptsThatFail(t *testing.T, e engine) {
 func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		lane := keyspace.Lane(7)
-		l := queue.NewList(e.client, lane, queue.Config{MaxCrashes: 1})
 		for name := range operations(nil, "") {
+			l := queue.NewStream(e.client, lane, queue.Config{MaxCrashes: 1}).List // runs all that those of a list do, and more
 			e.client.FlushAll(t.Context())
 			prepare(t, e.client, l, lane)
 			if err := e.client.ScriptFlush(t.Context()).Err(); err != nil {
@@ -180,25 +194,22 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 		"push", "take", "ack", "release", "extend", "expired", "rewind", "reclaim", "promote", "bury",
 		"dead_retry", "dead_begin_cancel", "dead_finish_cancel",
 	}
-	call := regexp.MustCompile(`redis\.call\('(\w+)'(?:, ([\w.\[\]]+))?`)
+	call := regexp.MustCompile(`redis\.p?call\('(\w+)'(?:, '(?:GROUPS|CREATE|DELCONSUMER|GROUP', group, id, 'COUNT', n, 'STREAMS)')?(?:, ([\w.\[\]]+))?`)
 	locals := regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)
 	for _, name := range scripts {
-		text, err := os.ReadFile("../../lua/redis/" + name + ".lua")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := redisscript.Source(name)
 		for _, part := range []string{"-- " + name + ": ", "\n-- KEYS 1 ", "\n-- ARGV ", "\n-- Answers "} {
-			if !strings.Contains(string(text), part) {
+			if !strings.Contains(text, part) {
 				t.Errorf("%s.lua: the header has no %q", name, part)
 			}
 		}
 		declared := map[string]bool{}
-		for _, l := range locals.FindAllStringSubmatch(string(text), -1) {
+		for _, l := range locals.FindAllStringSubmatch(text, -1) {
 			for _, n := range strings.Split(l[1], ", ") {
 				declared[n] = true
 			}
 		}
-		for _, c := range call.FindAllStringSubmatch(string(text), -1) {
+		for _, c := range call.FindAllStringSubmatch(text, -1) {
 			if c[1] != "TIME" && !declared[c[2]] && !strings.HasPrefix(c[2], "KEYS[") {
 				t.Errorf("%s.lua: %s of %q, which is not one of its KEYS", name, c[1], c[2])
 			}

@@ -1,7 +1,9 @@
 package queue_test
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,13 +21,43 @@ import (
 // lanes gives every fixture a lane of its own, so that they can share a server.
 var lanes atomic.Int64
 
-// TestListOnRedis makes time pass by moving every deadline into the past, which is the same thing to a queue that only
+// drivers are those that keep messages in Redis.
+var drivers = map[string]struct {
+	open func(redis.UniversalClient, keyspace.Lane, queue.Config) queuetest.Queue
+	push func(c redis.Cmdable, lane keyspace.Lane, text string) error // as somebody else would
+}{
+	"List": {
+		func(c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) queuetest.Queue {
+			return queue.NewList(c, lane, cfg)
+		},
+		func(c redis.Cmdable, lane keyspace.Lane, text string) error {
+			return c.LPush(context.Background(), lane.Ready(), text).Err()
+		},
+	},
+	"Stream": {
+		func(c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) queuetest.Queue {
+			return queue.NewStream(c, lane, cfg)
+		},
+		func(c redis.Cmdable, lane keyspace.Lane, text string) error { return addEntry(c, lane, "m", text) },
+	},
+}
+
+func addEntry(c redis.Cmdable, lane keyspace.Lane, fields ...string) error {
+	return c.XAdd(context.Background(), &redis.XAddArgs{Stream: lane.Orders(), Values: fields}).Err()
+}
+
+func TestListOnRedis(t *testing.T)       { onRedis(t, "List") }
+func TestStreamOnRedis(t *testing.T)     { onRedis(t, "Stream") }
+func TestListOnMiniredis(t *testing.T)   { onMiniredis(t, "List") }
+func TestStreamOnMiniredis(t *testing.T) { onMiniredis(t, "Stream") }
+
+// onRedis makes time pass by moving every deadline into the past, which is the same thing to a queue that only
 // compares them with the server's clock.
-func TestListOnRedis(t *testing.T) {
+func onRedis(t *testing.T, driver string) {
 	client := testenv.StartRedis(t).Client()
 	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
 		lane := keyspace.Lane(lanes.Add(1))
-		return fixture(t, client, lane, cfg, func(d time.Duration) {
+		return fixture(t, driver, client, lane, cfg, func(d time.Duration) {
 			for _, key := range []string{lane.Leases(), lane.Delayed()} {
 				members, err := client.ZRange(context.Background(), key, 0, -1).Result()
 				if err != nil {
@@ -39,41 +71,105 @@ func TestListOnRedis(t *testing.T) {
 	})
 }
 
-// TestListOnMiniredis runs on the embedded Redis, whose clock stands still but for SetTime.
-func TestListOnMiniredis(t *testing.T) {
+// onMiniredis runs on the embedded Redis, whose clock stands still but for SetTime.
+func onMiniredis(t *testing.T, driver string) {
 	m := miniredis.RunT(t)
 	now := time.Now()
 	m.SetTime(now)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
-		return fixture(t, client, keyspace.Lane(lanes.Add(1)), cfg, func(d time.Duration) {
+		return fixture(t, driver, client, keyspace.Lane(lanes.Add(1)), cfg, func(d time.Duration) {
 			now = now.Add(d)
 			m.SetTime(now)
 		})
 	})
 }
 
-func fixture(t testing.TB, client *redis.Client, lane keyspace.Lane, cfg queue.Config, advance func(time.Duration)) queuetest.Fixture {
-	ctx := context.Background()
+func fixture(t testing.TB, driver string, client *redis.Client, lane keyspace.Lane, cfg queue.Config, advance func(time.Duration)) queuetest.Fixture {
 	list := func(key string) []string {
-		texts, err := client.LRange(ctx, key, 0, -1).Result()
+		texts, err := client.LRange(context.Background(), key, 0, -1).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return texts
 	}
+	d := drivers[driver]
 	return queuetest.Fixture{
-		Queue:   queue.NewList(client, lane, cfg),
+		Queue:   d.open(client, lane, cfg),
 		Advance: advance,
-		Batch:   func(id string) []string { return list(lane.Batch(id)) },
+		Batch: func(id string) []string {
+			texts := list(lane.Batch(id))
+			for _, e := range entries(t, client, lane) {
+				if e.batch == id {
+					texts = append(texts, e.Text)
+				}
+			}
+			return texts
+		},
 		PushRaw: func(text string) {
-			if err := client.LPush(ctx, lane.Ready(), text).Err(); err != nil {
+			if err := d.push(client, lane, text); err != nil {
 				t.Fatal(err)
 			}
 		},
 		Locate: func() map[sale.OrderID][]string { return locate(t, client, lane, list) },
 	}
+}
+
+type entry struct {
+	keyspace.Entry
+
+	batch string // empty: nobody has taken it
+}
+
+// entries are those of the stream of a lane. Each that was given out is pending for a batch, and each that is pending is there.
+func entries(t testing.TB, client *redis.Client, lane keyspace.Lane) []entry {
+	t.Helper()
+	ctx := context.Background()
+	if client.XLen(ctx, lane.Orders()).Val() == 0 {
+		return nil
+	}
+	batches, delivered := map[string]string{}, ""
+	for _, g := range client.XInfoGroups(ctx, lane.Orders()).Val() {
+		delivered = g.LastDeliveredID
+		if g.Pending == 0 {
+			continue
+		}
+		pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: lane.Orders(), Group: g.Name, Start: "-", End: "+", Count: 100_000}).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pending {
+			batches[p.ID] = p.Consumer
+		}
+	}
+	answer, err := client.Do(ctx, "XRANGE", lane.Orders(), "-", "+").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := keyspace.DecodeEntries(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []entry
+	out := delivered != ""
+	for _, e := range decoded {
+		batch := batches[e.ID]
+		if batch != "" {
+			delete(batches, e.ID)
+			if client.ZScore(ctx, lane.Leases(), batch).Err() != nil {
+				t.Fatalf("entry %s is pending for %s, which is no lease", e.ID, batch)
+			}
+		}
+		all = append(all, entry{e, batch})
+		if batch == "" && out && client.XRange(ctx, lane.Orders(), "("+delivered, e.ID).Val() == nil {
+			t.Fatalf("entry %s was given out and is pending for nobody", e.ID)
+		}
+	}
+	if len(batches) > 0 {
+		t.Fatalf("entries are pending and are not there: %v", batches)
+	}
+	return all
 }
 
 func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(string) []string) map[sale.OrderID][]string {
@@ -89,6 +185,10 @@ func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(st
 	}
 	ctx := context.Background()
 	add("ready", list(lane.Ready())...)
+	inStream := entries(t, client, lane)
+	for _, e := range inStream {
+		add(cmp.Or(e.batch, "ready"), e.Text)
+	}
 	add("delayed", client.ZRange(ctx, lane.Delayed(), 0, -1).Val()...)
 	// Every batch there is, leased or not: a batch without a lease would never be found again.
 	prefix := lane.BatchPrefix()
@@ -97,7 +197,7 @@ func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(st
 	}
 	leases := client.ZRange(ctx, lane.Leases(), 0, -1).Val()
 	for _, id := range leases {
-		if client.Exists(ctx, lane.Batch(id)).Val() == 0 {
+		if client.Exists(ctx, lane.Batch(id)).Val() == 0 && !slices.ContainsFunc(inStream, func(e entry) bool { return e.batch == id }) {
 			t.Fatalf("lease %s has no batch", id)
 		}
 	}

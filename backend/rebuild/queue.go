@@ -59,6 +59,9 @@ func (j *job) readQueue(ctx context.Context, lane keyspace.Lane) error {
 	}); err != nil {
 		return err
 	}
+	if err := admission.ScanOrders(ctx, j.client, lane.Orders(), func(_, text string) { j.keep(lane, text) }); err != nil {
+		return unavailable(err)
+	}
 	err = admission.ScanLetters(ctx, j.client, lane.DeadLetters(), func(m sale.Order, backed, _ bool) {
 		a := j.byID[m.SaleID]
 		if a == nil {
@@ -82,17 +85,21 @@ func (j *job) each(lane keyspace.Lane, read func(from, to int64) *redis.StringSl
 			return unavailable(err)
 		}
 		for _, text := range texts {
-			m, err := keyspace.DecodeMessage(text)
-			if a := j.byID[m.SaleID]; err == nil && a != nil {
-				a.queue = append(a.queue, m)
-			} else {
-				j.kept[lane] = append(j.kept[lane], text)
-			}
+			j.keep(lane, text)
 		}
 		j.status.done(len(texts))
 		if len(texts) < readChunk {
 			return nil
 		}
+	}
+}
+
+func (j *job) keep(lane keyspace.Lane, text string) {
+	m, err := keyspace.DecodeMessage(text)
+	if a := j.byID[m.SaleID]; err == nil && a != nil {
+		a.queue = append(a.queue, m)
+	} else {
+		j.kept[lane] = append(j.kept[lane], text)
 	}
 }
 
@@ -127,7 +134,7 @@ func (j *job) swapQueues(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		keys := []string{lane.Epoch(), lane.RebuildReady(), lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes()}
+		keys := []string{lane.Epoch(), lane.RebuildReady(), lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes(), lane.Orders()}
 		if err := j.call(ctx, "swap", append(keys, j.batches[lane]...), forget...); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@
 --      6 dead      zset  dead order ids by time of death, ms
 --      7 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
 --      8 epoch     hash  rebuilding: the lane is held
+--      9 orders    stream  the batch's entries are pending for the consumer of its id
 -- ARGV 1 batch id
 --      2 failures after which a message dies
 --      3 backoff after the first failure, ms; it doubles with every further one
@@ -18,7 +19,10 @@
 --      then for each failed message: order id, "1" if it must die now, millionths of the backoff to wait, reason in one line
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
+-- include entries
+
 local leases, batch, attempts, crashes, delayed, dead, letters, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local orders = KEYS[9]
 local id, max_attempts, base, cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -34,6 +38,7 @@ local troubled = redis.call('HLEN', attempts) + redis.call('HLEN', crashes)
 redis.call('ZCARD', delayed) -- these three only to fail before anything is written, should a key be of another type
 redis.call('ZCARD', dead)
 redis.call('HLEN', letters)
+local entries = pending(orders, id)
 
 local failure = {}
 for i = 5, #ARGV, 4 do
@@ -45,21 +50,21 @@ local function who(message)
   local head, buyer = string.match(message, '^(%d+ %S+ %d+) %d+ (.*)$')
   return head and head .. ' ' .. buyer
 end
-local held = {}
+local bearer = {}
 local function letter_key(order, message)
-  local other = held[order]
+  local other = bearer[order]
   if other == nil then
     local text = redis.call('HGET', letters, order)
     local readable, letter = pcall(cjson.decode, text or '{}')
     other = text and (readable and type(letter) == 'table' and type(letter.message) == 'string' and who(letter.message) or '') or who(message)
-    held[order] = other
+    bearer[order] = other
   end
   return other == who(message) and order or 'raw:' .. redis.sha1hex(message)
 end
 
 local done, delays, deaths = {}, {}, {}
 if #ARGV > 4 or troubled > 0 then
-  for _, message in ipairs(redis.call('LRANGE', batch, 0, -1)) do
+  for _, message in ipairs(held(batch, orders, entries)) do
     local order = string.match(message, '^(%d+) ') or ''
     local f = failure[order]
     if not f then
@@ -85,7 +90,7 @@ if #ARGV > 4 or troubled > 0 then
 end
 
 redis.call('ZREM', leases, id)
-redis.call('DEL', batch)
+drop(batch, orders, id, entries)
 for _, d in ipairs(delays) do
   redis.call('HSET', attempts, d.order, d.history)
   redis.call('ZADD', delayed, d.due, d.message)

@@ -10,6 +10,7 @@
 --      4 ready     list    queue, newest left
 --      5 wake      list    at most one token
 --      6.. dedup   string  "<fingerprint> <order id>" of the request key of one purchase each
+--      last, if orders go through the stream and not to the list: orders, stream
 -- ARGV 1 sale id
 --      then for each purchase four:
 --      order id (decimal; never a Lua number: it exceeds 2^53), buyer, fingerprint of what is asked (no spaces), how long dedup is kept (ms)
@@ -22,7 +23,8 @@
 local call, match, format, concat = redis.call, string.match, string.format, table.concat
 local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local sale_id = ARGV[1]
-local size = #KEYS - 5
+local size = math.floor((#ARGV - 1) / 4)
+local orders = KEYS[6 + size]
 
 -- What is there: of the sale, of each request key, of each buyer.
 local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
@@ -35,7 +37,7 @@ local names = {}
 for i = 1, size do
   names[i] = ARGV[4 * i - 1]
 end
-local seen, held = call('MGET', unpack(KEYS, 6)), call('HMGET', buyers, unpack(names))
+local seen, held = call('MGET', unpack(KEYS, 6, 5 + size)), call('HMGET', buyers, unpack(names))
 if size > 1 then -- a request or a buyer may come twice in a group: the later one sees what the earlier one did
   local by_key, by_buyer = {}, {}
   for i = 1, size do
@@ -47,6 +49,13 @@ else
 end
 local token = call('LLEN', wake)
 local room = (tonumber(ARGV[4 * size + 2] or '') or math.huge) - call('LLEN', ready)
+if orders then
+  room = room - call('XLEN', orders)
+  if room < size then -- perhaps: some of the entries are leased
+    local leased = redis.pcall('XPENDING', orders, 'orders')
+    room = room + (leased.err and 0 or leased[1])
+  end
+end
 
 -- closed_by says why nobody gets a unit, however many there are.
 local function closed_by()
@@ -136,7 +145,13 @@ end
 
 if n > 0 then
   -- The first write is the one that may still fail, should the key be of another type or the memory full; the others then cannot.
-  call('LPUSH', ready, unpack(messages))
+  if orders then
+    for i = 1, n do
+      call('XADD', orders, '*', 'm', messages[i])
+    end
+  else
+    call('LPUSH', ready, unpack(messages))
+  end
   call('HSET', sale, 'accepted', format('%d', serial))
   call('DECRBY', stock, n)
   call('HSET', buyers, unpack(winners))

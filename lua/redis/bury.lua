@@ -7,12 +7,15 @@
 --      3 dead     zset  dead order ids by time of death, ms
 --      4 letters  hash  order id -> why it died, JSON
 --      5 epoch    hash  rebuilding: the lane is held
+--      6 orders   stream  the batch's entries are pending for the consumer of its id
 -- ARGV 1 batch id
 --      2 reason
 --      then for each text: the text, and the same in base64 (JSON cannot hold every byte)
 -- Answers the number of messages that the batch still holds, or -1: it is not leased any more, and nothing was changed.
 
-local leases, batch, dead, letters, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- include entries
+
+local leases, batch, dead, letters, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, reason = ARGV[1], ARGV[2]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -30,28 +33,48 @@ local base64 = {}
 for i = 3, #ARGV, 2 do
   base64[ARGV[i]] = ARGV[i + 1]
 end
-local kept, buried = {}, {}
+local kept, gone, buried = {}, {}, {}
+local function bury(text)
+  buried[#buried + 1] = {
+    id = 'raw:' .. redis.sha1hex(text),
+    letter = cjson.encode({
+      state = 'dead', raw = base64[text], reason = reason, history = '', crashes = '0', died = now,
+    }),
+  }
+end
 for _, text in ipairs(redis.call('LRANGE', batch, 0, -1)) do
   if base64[text] then
-    buried[#buried + 1] = {
-      id = 'raw:' .. redis.sha1hex(text),
-      letter = cjson.encode({
-        state = 'dead', raw = base64[text], reason = reason, history = '', crashes = '0', died = now,
-      }),
-    }
+    bury(text)
   else
     kept[#kept + 1] = text
   end
 end
+local entries = pending(orders, id)
+for i = 1, #entries do
+  local entry = redis.call('XRANGE', orders, entries[i], entries[i])[1]
+  local text = entry and text_of(entry)
+  if text and base64[text] then
+    bury(text)
+    gone[#gone + 1] = entries[i]
+  end
+end
+local left = #kept + #entries - #gone
 
-redis.call('DEL', batch)
-if #kept > 0 then
-  redis.call('RPUSH', batch, unpack(kept))
-else
+if left == 0 then
   redis.call('ZREM', leases, id)
+  drop(batch, orders, id, entries)
+else
+  redis.call('DEL', batch)
+  if #kept > 0 then
+    redis.call('RPUSH', batch, unpack(kept))
+  end
+  if #gone > 0 then
+    redis.call('XACK', orders, group, unpack(gone))
+    redis.call('XDEL', orders, unpack(gone))
+  end
 end
 for _, b in ipairs(buried) do
   redis.call('ZADD', dead, now, b.id)
   redis.call('HSET', letters, b.id, b.letter)
 end
-return #kept
+return left

@@ -3,17 +3,24 @@
 -- KEYS 1 ready  list  newest left
 --      2 wake   list  at most one token
 --      3 epoch  hash  rebuilding: the lane is held
+--      4 orders stream; where there is this key, the messages go into the stream and not into the list
 -- ARGV the messages, oldest first, at most 1000
--- Answers the number of messages that are ready now.
+-- Answers the number of messages.
 
-local ready, wake, epoch = KEYS[1], KEYS[2], KEYS[3]
+local ready, wake, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
   return redis.error_reply('HELD this lane is being rebuilt')
 end
 local token = redis.call('LLEN', wake)
-local n = redis.call('LPUSH', ready, unpack(ARGV))
+if orders then
+  for i = 1, #ARGV do
+    redis.call('XADD', orders, '*', 'm', ARGV[i])
+  end
+else
+  redis.call('LPUSH', ready, unpack(ARGV))
+end
 if token == 0 then
   redis.call('LPUSH', wake, '1')
 end
-return n
+return #ARGV

@@ -10,13 +10,14 @@
 --      6 wake     list  at most one token
 --      7 attempts  hash  order id -> failures
 --      8 crashes   hash  order id -> leases that ran out
---      9.. the batches of all leases
+--      9 orders   stream  emptied: what it held is in the new queue
+--     10.. the batches of all leases
 -- ARGV 1 fence
 --      2.. ids of orders that had failures or crashes, and are no longer in the queue
 -- Answers "ok", or "fenced", as rebuild_hold.
 
 local epoch, new, ready, delayed, leases, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local attempts, crashes = KEYS[7], KEYS[8]
+local attempts, crashes, orders = KEYS[7], KEYS[8], KEYS[9]
 
 if redis.call('HGET', epoch, 'fence') ~= ARGV[1] then
   return 'fenced'
@@ -29,7 +30,7 @@ for i = 2, #ARGV do
   redis.call('HDEL', attempts, ARGV[i])
   redis.call('HDEL', crashes, ARGV[i])
 end
-redis.call('UNLINK', delayed, leases, unpack(KEYS, 9))
+redis.call('UNLINK', delayed, leases, orders, unpack(KEYS, 10))
 if redis.call('EXISTS', new) == 1 then
   redis.call('RENAME', new, ready)
   if redis.call('LLEN', wake) == 0 then

@@ -12,12 +12,15 @@
 --      7 dead      zset  dead order ids by time of death, ms
 --      8 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
 --      9 epoch     hash  rebuilding: the lane is held
+--     10 orders    stream  the batch's entries are pending for the consumer of its id
 -- ARGV 1 batch id
 --      2 crashes from which on a message travels alone
 -- Answers the number of messages taken back, dead ones included, or -1: the lease has not run out, or there is none.
 
+-- include entries
+
 local leases, batch, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local attempts, crashes, dead, letters, epoch = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local attempts, crashes, dead, letters, epoch, orders = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local id, max_crashes = ARGV[1], tonumber(ARGV[2])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -30,16 +33,17 @@ if not deadline or tonumber(deadline) > now then
   return -1
 end
 
-local messages = redis.call('LRANGE', batch, 0, -1)
+local entries = pending(orders, id)
+local messages = held(batch, orders, entries)
 redis.call('LLEN', ready) -- these four only to fail before anything is written, should a key be of another type
 redis.call('HLEN', crashes)
 redis.call('ZCARD', dead)
 redis.call('HLEN', letters)
 local token = redis.call('LLEN', wake)
-local front, orders = {}, {}
+local front, ids = {}, {}
 for i = #messages, 1, -1 do
   front[#front + 1] = messages[i]
-  orders[#orders + 1] = string.match(messages[i], '^(%d+) ')
+  ids[#ids + 1] = string.match(messages[i], '^(%d+) ')
 end
 
 local function who(message)
@@ -47,32 +51,32 @@ local function who(message)
   return head and head .. ' ' .. buyer
 end
 local letter, key
-if #messages == 1 and #orders == 1 then
-  local count = tonumber(redis.call('HGET', crashes, orders[1]) or '') or 0
+if #messages == 1 and #ids == 1 then
+  local count = tonumber(redis.call('HGET', crashes, ids[1]) or '') or 0
   if count >= max_crashes then
     letter = cjson.encode({
       state = 'dead', message = messages[1], reason = string.format('crashed its worker %d times', count + 1),
-      history = redis.call('HGET', attempts, orders[1]) or '', crashes = string.format('%d', count + 1),
+      history = redis.call('HGET', attempts, ids[1]) or '', crashes = string.format('%d', count + 1),
       died = string.format('%d', now),
     })
-    local text = redis.call('HGET', letters, orders[1]) -- see ack.lua: two orders of one id
+    local text = redis.call('HGET', letters, ids[1]) -- see ack.lua: two orders of one id
     local readable, other = pcall(cjson.decode, text or '{}')
     local same = not text or readable and type(other) == 'table' and type(other.message) == 'string' and who(other.message) == who(messages[1])
-    key = same and orders[1] or 'raw:' .. redis.sha1hex(messages[1])
+    key = same and ids[1] or 'raw:' .. redis.sha1hex(messages[1])
   end
 end
 
 redis.call('ZREM', leases, id)
-redis.call('DEL', batch)
+drop(batch, orders, id, entries)
 if letter then
   redis.call('ZADD', dead, now, key)
   redis.call('HSET', letters, key, letter)
-  redis.call('HDEL', attempts, orders[1])
-  redis.call('HDEL', crashes, orders[1])
+  redis.call('HDEL', attempts, ids[1])
+  redis.call('HDEL', crashes, ids[1])
   return 1
 end
-for i = 1, #orders do
-  redis.call('HINCRBY', crashes, orders[i], 1)
+for i = 1, #ids do
+  redis.call('HINCRBY', crashes, ids[i], 1)
 end
 if #front > 0 then
   redis.call('RPUSH', ready, unpack(front))

@@ -5,10 +5,13 @@
 --      3 ready   list  newest left; the messages go back to its front, which is its right end
 --      4 wake    list  at most one token
 --      5 epoch   hash  rebuilding: the lane is held
+--      6 orders  stream  the batch's entries are pending for the consumer of its id
 -- ARGV 1 batch id
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
-local leases, batch, ready, wake, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- include entries
+
+local leases, batch, ready, wake, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id = ARGV[1]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -17,12 +20,13 @@ end
 if not redis.call('ZSCORE', leases, id) then
   return 0
 end
-local messages = redis.call('LRANGE', batch, 0, -1)
+local entries = pending(orders, id)
+local messages = held(batch, orders, entries)
 redis.call('LLEN', ready) -- fails before anything is written, should the key be of another type
 local token = redis.call('LLEN', wake)
 
 redis.call('ZREM', leases, id)
-redis.call('DEL', batch)
+drop(batch, orders, id, entries)
 if #messages > 0 then
   local front = {}
   for i = #messages, 1, -1 do

@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+)
+
+// Stats counts the queue. Under load, batches that are taken while it counts may be missed in Leased.
+func (l *List) Stats(ctx context.Context) (Stats, error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	var leases []string
+	entries := l.into == intoStream
+	for try := 0; ; try++ {
+		s, now, more, err := l.count(ctx, leases, entries)
+		if err != nil {
+			return Stats{}, wrap("stats", err)
+		}
+		if slices.Equal(leases, now) && entries == (entries || more) || try == 4 {
+			return s, nil
+		}
+		leases, entries = now, entries || more
+	}
+}
+
+// count reads everything in one transaction; exact when the leases it was given are the leases it found, and when it was told to look at the entries of the
+// stream if there are any.
+func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stats, now []string, more bool, err error) {
+	var ready, dead, delayed, length *redis.IntCmd
+	var found, due *redis.StringSliceCmd
+	var clock *redis.TimeCmd
+	var next *redis.StringCmd
+	var groups *redis.XInfoGroupsCmd
+	var first *redis.Cmd
+	lengths, firsts := make([]*redis.IntCmd, len(leases)), make([]*redis.StringCmd, len(leases))
+	cmds, _ := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		clock = p.Time(ctx)
+		ready, delayed, dead = p.LLen(ctx, l.lane.Ready()), p.ZCard(ctx, l.lane.Delayed()), p.ZCard(ctx, l.lane.Dead())
+		found = p.ZRange(ctx, l.lane.Leases(), 0, -1)
+		next, due = p.LIndex(ctx, l.lane.Ready(), -1), p.ZRange(ctx, l.lane.Delayed(), 0, 0)
+		length = p.XLen(ctx, l.lane.Orders())
+		if entries {
+			groups, first = p.XInfoGroups(ctx, l.lane.Orders()), p.Do(ctx, "XRANGE", l.lane.Orders(), "-", "+", "COUNT", 1)
+		}
+		for i, id := range leases {
+			lengths[i], firsts[i] = p.LLen(ctx, l.lane.Batch(id)), p.LIndex(ctx, l.lane.Batch(id), 0)
+		}
+		return nil
+	})
+	for _, c := range cmds {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && (c != redis.Cmder(groups) || !strings.Contains(err.Error(), "no such key")) {
+			return Stats{}, nil, false, err
+		}
+	}
+	s = Stats{Ready: ready.Val(), Delayed: delayed.Val(), Dead: dead.Val(), Leases: int64(len(found.Val()))}
+	oldest := append(due.Val(), next.Val())
+	for i := range leases {
+		s.Leased += lengths[i].Val()
+		oldest = append(oldest, firsts[i].Val())
+	}
+	if entries {
+		leased := int64(0)
+		for _, g := range groups.Val() {
+			if g.Name == keyspace.OrdersGroup {
+				leased = min(g.Pending, length.Val())
+			}
+		}
+		s.Leased += leased
+		s.Ready += length.Val() - leased
+		if all, err := keyspace.DecodeEntries(first.Val()); err == nil && len(all) > 0 {
+			oldest = append(oldest, all[0].Text)
+		}
+	}
+	for _, text := range oldest {
+		if m, err := keyspace.DecodeMessage(text); err == nil {
+			s.OldestAge = max(s.OldestAge, clock.Val().Sub(m.CreatedAt()).Truncate(time.Second))
+		}
+	}
+	return s, found.Val(), length.Val() > 0, nil
+}
