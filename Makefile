@@ -52,11 +52,11 @@ edge-memory: install ## how many buckets a zone of 100 MB holds, and the bytes o
 edge-corpus: install ## a million generated decisions through both edges and the model: no difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
-sim: ## 10,000 seeds of whole sales with faults at every call (SEEDS=n FROM=n); SEED=n plays one again and prints every step
-	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+sim: ## 10,000 seeds of whole sales with faults at every call, on both queues (SEEDS=n FROM=n QUEUE=list|stream); SEED=n plays one again and prints every step
+	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(QUEUE),-queue $(QUEUE)) $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
 
-chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m)
-	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) -svg $(CURDIR)/docs/chaos.svg
+chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
+	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE)) -svg $(CURDIR)/docs/chaos.svg
 
 mutants: ## break the scripts, the worker and the tables in each known way: the simulation or a conformance test must notice
 	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./internal/sim -mutants

@@ -108,6 +108,7 @@ func (cfg backendConfig) check() error {
 	bad.checkTokens(cfg.secret, cfg.tokenKeys)
 	bad.checkJournal(cfg.journal)
 	bad.checkLanes(cfg.lanes)
+	bad.checkDriver(cfg.queue)
 	bad.checkWebPush(cfg.webPush)
 	if cfg.maxReady < 1 {
 		bad.add("--max-ready must be at least 1")
@@ -198,6 +199,9 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
 	admitter.MaxReady(int64(cfg.maxReady))
 	admitter.AwaitReplicas(s.redis, cfg.redisWait)
+	if cfg.queue == driverStream {
+		admitter.IntoStream()
+	}
 	keeper, closeJournal, err := s.openJournal(cfg.journal, log)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ const maxLanes = 64
 type storesConfig struct {
 	redisURL, database string
 	lanes              int
-	blocking           int // connections that wait in Redis for work
+	queue              string // driverList or driverStream
+	blocking           int    // connections that wait in Redis for work
 }
 
 // lanesFlag is the same in every process.
@@ -33,6 +34,7 @@ func (p *program) lanesFlag(f *pflag.FlagSet, to *int) {
 // queueFlags are those of a process that fills the queue.
 func (p *program) queueFlags(f *pflag.FlagSet, cfg *backendConfig) {
 	p.lanesFlag(f, &cfg.lanes)
+	p.driverFlag(f, &cfg.queue)
 	p.number(f, &cfg.maxReady, "max-ready", envMaxReady, admission.DefaultMaxReady,
 		"orders that may wait in one lane; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
 	p.number(f, &cfg.redisWait, "redis-wait", envWait, 0,

@@ -27,7 +27,7 @@ type stores struct {
 	pipe   *redisconn.Pipeline
 	orders *order.Store
 	space  keyspace.Space
-	queues []*queue.List // by lane
+	queues []orderQueue // by lane
 	stop   context.CancelFunc
 }
 
@@ -54,14 +54,18 @@ func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identif
 		s.close()
 		return nil, err
 	}
-	s.queues = openQueues(s.redis, s.space, queueConfig)
+	s.queues = openQueues(s.redis, s.space, cfg.queue, queueConfig)
 	return s, nil
 }
 
-func openQueues(client *redis.Client, space keyspace.Space, cfg queue.Config) []*queue.List {
-	queues := make([]*queue.List, len(space.All()))
+func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg queue.Config) []orderQueue {
+	queues := make([]orderQueue, len(space.All()))
 	for i, lane := range space.All() {
-		queues[i] = queue.NewList(client, lane, cfg)
+		if driver == driverStream {
+			queues[i] = queue.NewStream(client, lane, cfg)
+		} else {
+			queues[i] = queue.NewList(client, lane, cfg)
+		}
 	}
 	return queues
 }
@@ -133,7 +137,7 @@ func (s *stores) pingRedis(ctx context.Context) error {
 }
 
 // openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many lanes it has.
-func openQueueAlone(ctx context.Context, redisURL string, lanes int, log *slog.Logger) ([]*queue.List, func(), error) {
+func openQueueAlone(ctx context.Context, redisURL string, lanes int, driver string, log *slog.Logger) ([]orderQueue, func(), error) {
 	space := keyspace.Space{Lanes: lanes}
 	guard, err := epoch.Open(redisURL, space, nil, log)
 	if err != nil {
@@ -146,7 +150,7 @@ func openQueueAlone(ctx context.Context, redisURL string, lanes int, log *slog.L
 	}
 	ctx, stop := context.WithCancel(ctx)
 	go func() { _ = guard.Run(ctx, noSQL{}, nil) }()
-	return openQueues(guard.Client(), space, queue.Config{}), func() { stop(); _ = guard.Close() }, nil
+	return openQueues(guard.Client(), space, driver, queue.Config{}), func() { stop(); _ = guard.Close() }, nil
 }
 
 // noSQL knows no generation.

@@ -36,6 +36,7 @@ func (p *program) workerFlags(c *cobra.Command, cfg *workerConfig) {
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
 	p.lanesFlag(f, &cfg.lanes)
+	p.driverFlag(f, &cfg.queue)
 }
 
 func (cfg workerConfig) check(needDatabase bool) error {
@@ -46,6 +47,7 @@ func (cfg workerConfig) check(needDatabase bool) error {
 		bad.checkRedis("--redis", cfg.redisURL)
 	}
 	bad.checkLanes(cfg.lanes)
+	bad.checkDriver(cfg.queue)
 	if needDatabase && cfg.database == "" {
 		bad.add("no database: set %s or --database", envDatabase)
 	}
@@ -115,7 +117,7 @@ func (p *program) watcherCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.lanes, log)
+			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.lanes, cfg.queue, log)
 			if err != nil {
 				return err
 			}
@@ -125,11 +127,12 @@ func (p *program) watcherCommand() *cobra.Command {
 	}
 	p.str(c.Flags(), &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.lanesFlag(c.Flags(), &cfg.lanes)
+	p.driverFlag(c.Flags(), &cfg.queue)
 	return c
 }
 
 // runWatchers runs one in each lane, until ctx ends.
-func runWatchers(ctx context.Context, log *slog.Logger, queues []*queue.List) error {
+func runWatchers(ctx context.Context, log *slog.Logger, queues []orderQueue) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, q := range queues {
 		g.Go(func() error { return queue.NewWatcher(q, queue.WatcherConfig{Log: log}).Run(ctx) })

@@ -32,7 +32,7 @@ func (w *world) stock(p *process) *admission.Stock {
 func (w *world) desk(p *process) *desk.Desk {
 	var lanes []desk.Lane
 	for _, lane := range w.space.All() {
-		lanes = append(lanes, queue.NewList(p.client, lane, w.queueConfig(p)))
+		lanes = append(lanes, w.queue(p.client, lane, w.queueConfig(p)))
 	}
 	return desk.New(faultyStore{w.store, p}, w.stock(p), lanes, w.log)
 }
@@ -53,6 +53,9 @@ func (w *world) runBackend(b *backend) func(*process) {
 			p.sleep(p.ctx, 100*time.Millisecond)
 		}
 		admit := admission.NewAdmitter(p.client, w.space, ids)
+		if w.stream {
+			admit.IntoStream()
+		}
 		if w.MaxReady > 0 {
 			admit.MaxReady(w.MaxReady)
 		}
@@ -101,7 +104,7 @@ func (w *world) runWorker(p *process) {
 		if w.Guarded {
 			cfg.Source = w.source(p)
 		}
-		work := worker.New(queue.NewList(p.client, lane, w.queueConfig(p)), faultyStore{w.store, p}, cfg)
+		work := worker.New(w.queue(p.client, lane, w.queueConfig(p)), faultyStore{w.store, p}, cfg)
 		lanes.Go(func() { _ = work.Run(working) }) // always nil
 	}
 	lanes.Wait()
@@ -112,7 +115,7 @@ func (w *world) runWatcher(p *process) {
 	w.watchRedis(p, nil)
 	var watchers []*queue.Watcher
 	for _, lane := range w.space.All() {
-		watchers = append(watchers, queue.NewWatcher(queue.NewList(p.client, lane, w.queueConfig(p)), queue.WatcherConfig{Log: w.log}))
+		watchers = append(watchers, queue.NewWatcher(w.queue(p.client, lane, w.queueConfig(p)), queue.WatcherConfig{Log: w.log}))
 	}
 	for p.alive() {
 		for _, watch := range watchers {

@@ -103,6 +103,7 @@ type kept struct {
 	fields          map[string]string
 	scores          map[string]float64
 	ttl             time.Duration
+	stream          [][]string // the commands that make it
 }
 
 func remember(mini *miniredis.Miniredis) memory {
@@ -118,6 +119,8 @@ func remember(mini *miniredis.Miniredis) memory {
 			k.list = slices.Clone(k.list)
 		case "set":
 			k.list, err = mini.SMembers(key)
+		case "stream":
+			k.stream, err = rememberStream(mini, key)
 		case "hash":
 			k.fields = map[string]string{}
 			var names []string
@@ -150,6 +153,8 @@ func (m memory) restore(mini *miniredis.Miniredis) {
 			_, err = mini.Push(k.key, k.list...)
 		case "set":
 			_, err = mini.SetAdd(k.key, k.list...)
+		case "stream":
+			err = command(mini, k.stream)
 		case "hash":
 			for name, value := range k.fields {
 				mini.HSet(k.key, name, value)

@@ -1,13 +1,16 @@
 package sim
 
 // simulation is this package's own test, with seeds enough for every mutant that it has to find.
-var simulation = proof{"./internal/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false"}}
+var simulation = proof{"./internal/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "list"}}
 
 // mutant is one small edit of one file, and who must find it.
 type mutant struct {
 	name, file, old, new string
 	by                   proof
 }
+
+// streamed is the same over the stream.
+var streamed = proof{"./internal/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "stream"}}
 
 func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
 func storeTest(run string) proof     { return proof{"./backend/order", "TestSQLiteStore/" + run, nil} }
@@ -41,6 +44,11 @@ var mutants = []mutant{
 	{"reclaim: no second look at the deadline", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
 		proof{"./backend/queue", "TestLeaseExtendedBehindTheWatchersBackIsLeftAlone", nil}},
 	{"reclaim: a batch is dropped", "lua/redis/reclaim.lua", "redis.call('RPUSH', ready, unpack(front))", "", simulation},
+	{"stream: what a batch holds of it is dropped", "lua/redis/include/entries.lua", "messages[#messages + 1] = text_of(entry)", "messages[1] = text_of(entry)", streamed},
+	{"stream: entries stay when their batch is done", "lua/redis/include/entries.lua", "redis.call('XDEL', orders, unpack(ids))", "", streamed},
+	{"stream: a batch is leased without its deadline", "lua/redis/take.lua", "if #taken > 0 then\n  redis.call('ZADD'", "if n > 0 then\n  redis.call('ZADD'", streamed},
+	{"stream: the audit does not see it", "backend/admission/entries.go", "return ScanOrders(ctx, client, s.orders,", "return ScanOrders(ctx, client, s.orders+\"x\",", streamed},
+	{"stream: a rebuild forgets it", "backend/rebuild/queue.go", "j.client, lane.Orders(), func", "j.client, lane.Orders()+\"x\", func", streamed},
 	{"reclaim: nobody does", "backend/queue/reclaim.go", "for _, id := range ids {", "for _, id := range ids[:0] {", simulation},
 	{"watcher: never looks", "backend/queue/watcher.go", "n, err := w.queue.Reclaim(ctx, w.cfg.Limit)", "n, err := 0, error(nil)",
 		proof{"./backend/queue", "TestWatcherRoundGoesOnUntilNothingIsLeft", nil}},

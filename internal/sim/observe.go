@@ -63,11 +63,25 @@ func (w *world) queued(lane keyspace.Lane, at map[sale.OrderID]spot) {
 		put("delayed", text)
 	}
 	leases := w.zset(lane.Leases())
+	taken := map[string]bool{}
+	for _, e := range w.entries(lane) {
+		if e.batch == "" {
+			put("ready", e.text)
+			continue
+		}
+		taken[e.batch] = true
+		put("batch "+e.batch, e.text)
+		if _, leased := leases[e.batch]; !leased {
+			w.violate("entry %s is pending for %s, which is no lease", e.id, e.batch)
+		}
+	}
 	batches := 0
 	for id := range leases {
 		texts := w.list(lane.Batch(id))
 		if len(texts) > 0 {
 			batches++
+		} else if !taken[id] {
+			w.violate("lease %s has no messages", id)
 		}
 		for _, text := range texts {
 			put("batch "+id, text)

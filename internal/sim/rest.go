@@ -24,7 +24,7 @@ func (w *world) rests() bool {
 		return false
 	}
 	for _, lane := range w.space.All() {
-		if len(w.list(lane.Ready()))+len(w.zset(lane.Delayed()))+len(w.zset(lane.Leases())) > 0 {
+		if len(w.list(lane.Ready()))+len(w.entries(lane))+len(w.zset(lane.Delayed()))+len(w.zset(lane.Leases())) > 0 {
 			return false
 		}
 	}
@@ -76,7 +76,7 @@ func (w *world) checkRest() {
 				w.violate("%s still holds %v", key, left)
 			}
 		}
-		stats, err := queue.NewList(w.redis, lane, queue.Config{}).Stats(context.Background())
+		stats, err := w.queue(w.redis, lane, queue.Config{}).Stats(context.Background())
 		if err != nil || stats.Dead != dead[lane] {
 			w.violate("the queue of lane %d counts %d dead orders and the audits %d, %v", lane, stats.Dead, dead[lane], err)
 		}

@@ -28,6 +28,9 @@ type Bench struct {
 	store  *order.Store
 	books  *books
 	folder string
+
+	// Stream lets orders go through the stream and not through the list.
+	Stream bool
 }
 
 // NewBench makes the stores in a folder.
@@ -45,7 +48,7 @@ func NewBench(folder string) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{mini, names, store, books, folder}, nil
+	return &Bench{mini: mini, names: names, store: store, books: books, folder: folder}, nil
 }
 
 // Close gives the stores back.
@@ -66,7 +69,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	time.Sleep(time.Until(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))) // order ids begin in 2020; a bubble begins in 2000
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		plan: planOf(rnd), mini: b.mini, store: b.store, books: b.books, folder: filepath.Join(b.folder, "journals"), names: b.names, rnd: rnd, clocks: time.Now(),
+		plan: planOf(rnd), stream: b.Stream, mini: b.mini, store: b.store, books: b.books, folder: filepath.Join(b.folder, "journals"), names: b.names, rnd: rnd, clocks: time.Now(),
 		redis: connect(b.mini), log: slog.New(slog.DiscardHandler), troubles: map[string]*troublemaker{},
 		settled: map[string]order.Settlement{}, journals: map[string]*journal.Journal{}, seen: map[string]sale.OrderID{}, promised: map[sale.OrderID]string{}, rows: map[sale.OrderID]row{},
 	}

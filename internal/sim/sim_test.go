@@ -19,9 +19,10 @@ var (
 	seedsFlag  = flag.Int("seeds", 0, "how many seeds to play; 0: a few hundred, or fewer with -short")
 	shrinkFlag = flag.Bool("shrink", true, "look for a shorter run that breaks too")
 	fromFlag   = flag.Uint64("from", 1, "the first seed")
+	queueFlag  = flag.String("queue", "", "where orders wait: list or stream; both, if it is empty")
 )
 
-func newBench(t *testing.T) *Bench {
+func newBench(t *testing.T, queue string) *Bench {
 	t.Helper()
 	folder := t.TempDir()
 	if shm, err := os.MkdirTemp("/dev/shm", "sluice-sim"); err == nil { // a commit waits for the disk, and here that proves nothing
@@ -33,6 +34,7 @@ func newBench(t *testing.T) *Bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
+	b.Stream = queue == "stream"
 	return b
 }
 
@@ -63,20 +65,28 @@ func shrink(t *testing.T, b *Bench, seed uint64, r Result) Result {
 }
 
 func TestSimulation(t *testing.T) {
-	b := newBench(t)
+	for _, queue := range []string{"list", "stream"} {
+		if *queueFlag == "" || *queueFlag == queue {
+			t.Run(queue, func(t *testing.T) { simulate(t, queue) })
+		}
+	}
+}
+
+func simulate(t *testing.T, queue string) {
 	if *seedFlag != 0 {
+		b := newBench(t, queue)
 		r := play(t, b, *seedFlag, 0)
 		t.Logf("\n%s", strings.Join(r.Trace, "\n"))
 		if r.Violation != "" {
-			t.Errorf("seed %d: %s", *seedFlag, r.Violation)
+			t.Errorf("seed %d, %s: %s", *seedFlag, queue, r.Violation)
 		}
 		return
 	}
 	seeds := *seedsFlag
 	if seeds == 0 {
-		seeds = 200
+		seeds = 150
 		if testing.Short() {
-			seeds = 10 // under the race detector a seed takes seconds; `make unit` plays the others without it
+			seeds = 6 // under the race detector a seed takes seconds; `make unit` plays the others without it
 		}
 	}
 	start := time.Now()
@@ -88,7 +98,7 @@ func TestSimulation(t *testing.T) {
 		for shard := range shards {
 			t.Run(strconv.Itoa(shard), func(t *testing.T) {
 				t.Parallel()
-				r := playShard(t, *fromFlag+uint64(shard), (seeds-shard+shards-1)/shards, uint64(shards), &failed)
+				r := playShard(t, queue, *fromFlag+uint64(shard), (seeds-shard+shards-1)/shards, uint64(shards), &failed)
 				mu.Lock()
 				defer mu.Unlock()
 				sum.Add(r)
@@ -112,8 +122,8 @@ func TestSimulation(t *testing.T) {
 }
 
 // playShard plays count seeds, every step-th from the first on.
-func playShard(t *testing.T, first uint64, count int, step uint64, failed *atomic.Bool) (sum Result) {
-	b := newBench(t)
+func playShard(t *testing.T, queue string, first uint64, count int, step uint64, failed *atomic.Bool) (sum Result) {
+	b := newBench(t, queue)
 	told, start := time.Now(), time.Now()
 	for i := range count {
 		if failed.Load() { // one failure is enough to look at
@@ -127,7 +137,7 @@ func playShard(t *testing.T, first uint64, count int, step uint64, failed *atomi
 			if *shrinkFlag {
 				r = shrink(t, b, seed, r)
 			}
-			t.Fatalf("seed %d: %s\n%s\nagain: make sim SEED=%d", seed, r.Violation, strings.Join(r.Trace, "\n"), seed)
+			t.Fatalf("seed %d: %s\n%s\nagain: make sim SEED=%d QUEUE=%s", seed, r.Violation, strings.Join(r.Trace, "\n"), seed, queue)
 		}
 		if testing.Verbose() && time.Since(told) > 15*time.Second {
 			told = time.Now()
@@ -139,7 +149,12 @@ func playShard(t *testing.T, first uint64, count int, step uint64, failed *atomi
 
 // A failure that cannot be played again cannot be understood.
 func TestSameSeedSameRun(t *testing.T) {
-	b := newBench(t)
+	for _, queue := range []string{"list", "stream"} {
+		t.Run(queue, func(t *testing.T) { sameSeedSameRun(t, newBench(t, queue)) })
+	}
+}
+
+func sameSeedSameRun(t *testing.T, b *Bench) {
 	most := uint64(8)
 	if testing.Short() {
 		most = 2

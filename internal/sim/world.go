@@ -21,9 +21,18 @@ import (
 	"sluice/backend/sale"
 )
 
+// queue opens the queue of a lane.
+func (w *world) queue(client redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) *queue.List {
+	if w.stream {
+		return queue.NewStream(client, lane, cfg).List
+	}
+	return queue.NewList(client, lane, cfg)
+}
+
 // world is one run: the two stores, the processes, and the books of an observer who sees everything.
 type world struct {
 	plan
+	stream bool // orders go through the stream
 	mini   *miniredis.Miniredis
 	redis  *redis.Client // without faults
 	store  *order.Store

@@ -1,6 +1,6 @@
 -- take: acknowledge the previous batch, and lease the next messages under a new batch id.
 --
--- New orders come through the list or through the stream; what comes back waits in the list, since a stream has no front. A batch may hold both kinds.
+-- New orders come through the list or through the stream; what comes back waits in the list, since a stream has no front. A batch may hold both.
 --
 -- Replay-safe: while the new batch is leased, the same call answers the same messages and counts its lease from now. Due
 -- delayed messages go first. A message that has crashed its workers too often travels in a batch of one. When messages stay
