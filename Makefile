@@ -56,7 +56,7 @@ sim: ## 10,000 seeds of whole sales with faults at every call, on both queues (S
 	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(QUEUE),-queue $(QUEUE)) $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
 
 chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
-	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE)) -svg $(CURDIR)/docs/chaos.svg
+	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
 
 mutants: ## break the scripts, the worker and the tables in each known way: the simulation or a conformance test must notice
 	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./internal/sim -mutants

@@ -19,6 +19,7 @@ var (
 	seed   = flag.Uint64("seed", 0, "seed of the schedule; 0: a new one")
 	faults = flag.Int("faults", 20, "how many")
 	idle   = flag.Duration("idle", time.Minute, "bound from the end of the last fault until nothing is under way; wide, for busy machines")
+	queue  = flag.String("queue", "list", "where orders wait in Redis: list or stream")
 	svg    = flag.String("svg", "", "file to draw the run to")
 	span   = flag.Duration("span", 20*time.Second, "over which they are spread")
 )
@@ -49,7 +50,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("seed %d", *seed)
 	r := Run(t, Plan{
-		Binary: binary, Seed: *seed, Faults: *faults, Span: *span, Lease: 2 * time.Second,
+		Binary: binary, Queue: *queue, Seed: *seed, Faults: *faults, Span: *span, Lease: 2 * time.Second,
 		Cast: Cast{Backends: 2, Workers: 3, Watchers: 2},
 		Rate: 250, Sales: max(2, int(*span/(50*time.Second))), Stock: 20_000, Idle: *idle,
 	}, t.Logf)

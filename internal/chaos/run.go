@@ -14,6 +14,7 @@ import (
 // Plan says what a run is.
 type Plan struct {
 	Binary string // sluice
+	Queue  string // where orders wait in Redis: list or stream
 	Seed   uint64
 	Faults int
 	Span   time.Duration // over which they are spread
@@ -55,7 +56,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	t.Helper()
 	p.Cast.Links = linksOf(p.Cast)
 	schedule := Draw(p.Seed, p.Faults, p.Span, p.Lease, p.Cast)
-	s := newStage(t, p.Binary, p.Cast, p.Lease)
+	s := newStage(t, p.Binary, p.Queue, p.Cast, p.Lease)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := s.disk.refuse(ctx); err != nil {

@@ -40,7 +40,7 @@ type stage struct {
 }
 
 // newStage starts the stores, a link from each process to each store that it uses, and the processes.
-func newStage(t testenv.TB, binary string, cast Cast, lease time.Duration) *stage {
+func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration) *stage {
 	t.Helper()
 	s := &stage{
 		redis: testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always"),
@@ -61,7 +61,7 @@ func newStage(t testenv.TB, binary string, cast Cast, lease time.Duration) *stag
 		s.links = append(s.links, toRedis)
 		env := []string{
 			"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
-			"SLUICE_REDIS_URL=redis://" + toRedis.addr() + "/0",
+			"SLUICE_REDIS_URL=redis://" + toRedis.addr() + "/0", "SLUICE_QUEUE=" + queue,
 		}
 		if sql {
 			toSQL := newLink(t, name+" - PostgreSQL", postgres)

@@ -17,7 +17,7 @@ import (
 // Sample is what the stores held at one moment. NaN: the store did not answer.
 type Sample struct {
 	At                    time.Duration // since the run began
-	Waiting, Leases, Dead float64       // in Redis: messages ready or delayed, batches, dead letters
+	Waiting, Leases, Dead float64       // in Redis: messages ready or delayed (of the stream, if there is one, those leased too), batches, dead letters
 	Accepted              float64       // in Redis: orders accepted, over all sales
 	Rows                  float64       // in SQL
 }
@@ -69,17 +69,17 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	defer cancel()
 	none := math.NaN()
 	s := Sample{At: time.Since(w.began), Waiting: none, Leases: none, Dead: none, Accepted: none, Rows: none}
-	var ready, delayed, leases, dead *redis.IntCmd
+	var ready, entries, delayed, leases, dead *redis.IntCmd
 	accepted := make([]*redis.StringCmd, len(sales))
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		ready, delayed = p.LLen(ctx, lane+"ready"), p.ZCard(ctx, lane+"delayed")
+		ready, entries, delayed = p.LLen(ctx, lane+"ready"), p.XLen(ctx, lane+"orders"), p.ZCard(ctx, lane+"delayed")
 		leases, dead = p.ZCard(ctx, lane+"leases"), p.ZCard(ctx, lane+"dead")
 		for i, id := range sales {
 			accepted[i] = p.HGet(ctx, lane+"sale:"+id, "accepted")
 		}
 		return nil
 	}); err == nil {
-		s.Waiting, s.Leases, s.Dead = float64(ready.Val()+delayed.Val()), float64(leases.Val()), float64(dead.Val())
+		s.Waiting, s.Leases, s.Dead = float64(ready.Val()+entries.Val()+delayed.Val()), float64(leases.Val()), float64(dead.Val())
 		s.Accepted = 0
 		for _, a := range accepted {
 			n, _ := a.Int64()
@@ -97,7 +97,7 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	var counts []*redis.IntCmd
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		counts = []*redis.IntCmd{p.LLen(ctx, lane+"ready"), p.ZCard(ctx, lane+"delayed"), p.ZCard(ctx, lane+"leases")}
+		counts = []*redis.IntCmd{p.LLen(ctx, lane+"ready"), p.XLen(ctx, lane+"orders"), p.ZCard(ctx, lane+"delayed"), p.ZCard(ctx, lane+"leases")}
 		return nil
 	}); err != nil {
 		return 0, err
@@ -174,7 +174,11 @@ func (w *watch) held(ctx context.Context, pid int) (ids []int64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, text := range texts {
+		entries, err := w.entries(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range append(texts, entries...) {
 			id, _, _ := strings.Cut(text, " ")
 			if n, err := strconv.ParseInt(id, 10, 64); err == nil {
 				ids = append(ids, n)
@@ -182,6 +186,30 @@ func (w *watch) held(ctx context.Context, pid int) (ids []int64, err error) {
 		}
 	}
 	return ids, nil
+}
+
+// entries reads what a batch holds of the stream.
+func (w *watch) entries(ctx context.Context, batch string) (texts []string, err error) {
+	key := lane + "orders"
+	if n, err := w.redis.XLen(ctx, key).Result(); err != nil || n == 0 {
+		return nil, err
+	}
+	pending, err := w.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: batch}).Result()
+	if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
+		return nil, err
+	}
+	for _, p := range pending {
+		found, err := w.redis.XRange(ctx, key, p.ID, p.ID).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range found { // none, if it was acknowledged meanwhile
+			if text, ok := e.Values["m"].(string); ok {
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts, nil
 }
 
 // sqlConn is a connection that is made when it is needed, and again after an error. It is not safe for concurrent use.

@@ -1,0 +1,131 @@
+package queuebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// server is the Redis of a run.
+type server struct {
+	client *redis.Client
+	dir    string    // of one that we have started
+	port   int       // of it
+	cmd    *exec.Cmd // nil: it is not ours
+	ended  chan struct{}
+}
+
+// ErrNotEmpty refuses a Redis that holds something: a run empties its database.
+var ErrNotEmpty = errors.New("the Redis is not empty; a run empties its database, so give it one of its own")
+
+// openServer connects to an empty Redis, or starts one that keeps a log and syncs it every second.
+func openServer(ctx context.Context, url string) (*server, error) {
+	if url != "" {
+		options, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, fmt.Errorf("redis: %w", err)
+		}
+		s := &server{client: connect(options)}
+		n, err := s.client.DBSize(ctx).Result()
+		if err == nil && n > 0 {
+			err = ErrNotEmpty
+		}
+		if err != nil {
+			_ = s.client.Close()
+			return nil, err
+		}
+		return s, nil
+	}
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil, errors.New("redis-server is not installed (Debian: apt-get install redis-server), and no --redis is given")
+	}
+	dir, err := os.MkdirTemp("", "sluice-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dir: dir}
+	if s.port, err = freePort(ctx); err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.client = connect(&redis.Options{Addr: s.addr()})
+	return s, nil
+}
+
+func connect(o *redis.Options) *redis.Client {
+	o.ContextTimeoutEnabled, o.PoolSize, o.ReadTimeout = true, 2*buyers, 30*time.Second
+	return redis.NewClient(o)
+}
+
+func freePort(ctx context.Context) (int, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *server) addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
+func (s *server) start(ctx context.Context) error {
+	s.cmd = exec.Command("redis-server", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec")
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("redis-server: %w", err)
+	}
+	s.ended = make(chan struct{})
+	go func(c *exec.Cmd, ended chan struct{}) { _ = c.Wait(); close(ended) }(s.cmd, s.ended)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	look := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1})
+	defer look.Close()
+	for look.Ping(ctx).Err() != nil { // it reads its log first
+		select {
+		case <-ctx.Done():
+			return errors.New("redis-server does not answer")
+		case <-s.ended:
+			return errors.New("redis-server ended")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// crash kills the server and starts it again over what it left behind.
+func (s *server) crash(ctx context.Context) (bool, error) {
+	if s.cmd == nil {
+		return false, nil
+	}
+	s.end()
+	return true, s.start(ctx)
+}
+
+func (s *server) end() {
+	_ = s.cmd.Process.Kill()
+	<-s.ended
+}
+
+func (s *server) close() {
+	if s.client != nil {
+		if s.cmd == nil {
+			_ = s.client.FlushDB(context.Background()).Err() // all of it is ours
+		}
+		_ = s.client.Close()
+	}
+	if s.cmd != nil && s.ended != nil {
+		s.end()
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
