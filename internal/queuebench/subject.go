@@ -28,19 +28,30 @@ type line interface {
 
 // subject is a driver with its admission.
 type subject interface {
+	driver
+	costs
+	// kill ends what holds the messages with no warning and starts it again; false: it cannot.
+	kill(ctx context.Context) (bool, error)
+}
+
+// driver is how a subject is used.
+type driver interface {
 	label() string
 	// open empties it and puts a sale of stock units on the market; reopen finds what is there.
 	open(ctx context.Context, stock int, lease time.Duration) error
 	reopen(lease time.Duration)
 	queue() line
 	buy(ctx context.Context, n int) error
-	// held is how many bytes n waiting messages take, and left how many messages could still be read.
+}
+
+// costs are what a subject takes.
+type costs interface {
+	// held is how many bytes each of n waiting messages takes.
 	held(ctx context.Context, n int) (float64, error)
+	// left is how many messages could still be read.
 	left(ctx context.Context) (int64, error)
 	// used is the processor time and the bytes logged by Redis so far; a log below 0: there is none.
 	used(ctx context.Context) (cpu time.Duration, log float64, err error)
-	// kill ends what holds the messages with no warning and starts it again; false: it cannot.
-	kill(ctx context.Context) (bool, error)
 }
 
 const saleID = "bench"
