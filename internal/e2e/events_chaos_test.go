@@ -1,0 +1,319 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/event"
+	"sluice/backend/keyspace"
+	"sluice/backend/order"
+	"sluice/backend/order/ordertest"
+	"sluice/backend/sale"
+	"sluice/internal/testenv"
+)
+
+func numberFromEnv(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		t.Fatalf("%s=%q: want a number", name, text)
+	}
+	return n
+}
+
+// Two instances of each group and two relays; instances and relays are killed again and again. Every group has every
+// event, points are exact, nothing is pending, and dead is what could not be handled by anybody. make events-chaos plays it with 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group
+// takes n events a second, and the stream stays within its bound all the same.
+func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
+	orders, kills := numberFromEnv(t, "SLUICE_EVENTS_ORDERS", 400), numberFromEnv(t, "SLUICE_EVENTS_KILLS", 3)
+	const batch, cancelEvery, poisons, patience = 250, 50, 5, 15 * time.Minute
+	begin := time.Now()
+	c := newEventChaos(t, numberFromEnv(t, "SLUICE_EVENTS_SLOW", 0))
+	all := ordertest.Orders("s", orders)
+	want := map[string]bool{}
+	for i, o := range all {
+		want[event.ID(o.ID, sale.StatusCreated)] = true
+		if i%cancelEvery == 0 {
+			want[event.ID(o.ID, sale.StatusCancelled)] = true
+		}
+	}
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for i, part := range slices.Collect(slices.Chunk(all, batch)) {
+			if err := c.store.Write(t.Context(), part); err != nil {
+				t.Error(err)
+				return
+			}
+			for k := 0; k < len(part); k += cancelEvery {
+				if _, _, err := c.store.CancelOrder(t.Context(), part[k].ID, "eve", ""); err != nil {
+					t.Error(err)
+				}
+			}
+			if i < poisons && i*batch < orders {
+				c.poison(i)
+			}
+		}
+	})
+	poisoned := min(poisons, (orders+batch-1)/batch)
+
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	killed, longest, deadline := 0, int64(0), time.Now().Add(patience)
+	for killed < kills || !c.done(want) {
+		if time.Now().After(deadline) || t.Failed() {
+			t.Fatalf("after %v and %d kills: %s", time.Since(begin).Round(time.Second), killed, c.progress(len(want)))
+		}
+		longest = max(longest, c.client.XLen(t.Context(), keyspace.Space{}.Events()).Val())
+		if killed < kills && c.least()*(kills+1) >= len(want)*(killed+1) {
+			c.processes[killed%len(c.processes)].crash()
+			killed++
+		}
+		<-pause.C
+	}
+	writing.Wait()
+	if longest > streamBound+poisons {
+		t.Errorf("the stream had %d entries, want at most %d", longest, streamBound)
+	}
+	c.check(all, cancelEvery, want, poisoned)
+	for _, p := range c.processes {
+		if code := p.end(syscall.SIGTERM); code != 0 {
+			t.Errorf("SIGTERM: exit %d\n%s", code, p.output())
+		}
+	}
+	t.Logf("%d orders, %d events for each of %d groups, %d kills in %v; the stream had %d entries at most; %s", orders, len(want), len(chaosGroups), killed,
+		time.Since(begin).Round(time.Second), longest, c.progress(len(want)))
+}
+
+var chaosGroups = []string{"points", "push"}
+
+// streamBound is the relay's.
+const streamBound = 100_000
+
+type eventChaos struct {
+	t         *testing.T
+	store     *order.Store
+	client    *redis.Client
+	db        *pgx.Conn
+	admin     string
+	processes []*process
+	names     []string // of the groups
+	push      *inbox
+	slow      *inbox // nil: there is no such group
+}
+
+// slowly runs a group in this process that takes so many events a second.
+func (c *eventChaos) slowly(perSecond int) {
+	c.slow = &inbox{seen: map[string]string{}}
+	const batch = 100
+	consumer, err := event.New(c.client, keyspace.Space{}, c.store, "slow", event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
+		for _, e := range events {
+			c.slow.accept(e.ID, e.Encode())
+		}
+		select {
+		case <-time.After(time.Duration(len(events)) * time.Second / time.Duration(perSecond)):
+		case <-ctx.Done():
+		}
+		return nil
+	}), event.Config{Concurrency: 1, Batch: batch, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := consumer.Run(ctx); err != nil {
+			c.t.Error(err)
+		}
+	}()
+	c.t.Cleanup(func() { cancel(); <-done })
+}
+
+// inbox is a server that takes down what it accepts.
+type inbox struct {
+	mu    sync.Mutex
+	seen  map[string]string // id -> body
+	clash string            // two bodies that came with one id
+}
+
+func (b *inbox) count() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.seen) }
+
+// accept takes down a message; the same again is the same message.
+func (b *inbox) accept(id, body string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before, again := b.seen[id]; again && before != body {
+		b.clash = id + ": " + before + " and " + body
+	}
+	b.seen[id] = body
+}
+
+func newEventChaos(t *testing.T, slow int) *eventChaos {
+	r, pg := testenv.StartRedis(t), testenv.StartPostgres(t)
+	c := &eventChaos{t: t, client: r.Client(), push: &inbox{seen: map[string]string{}}}
+	pushes := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		var m struct{ Tags []string }
+		body, err := io.ReadAll(req.Body)
+		if err == nil && json.Unmarshal(body, &m) == nil && len(m.Tags) == 1 {
+			c.push.accept(m.Tags[0], string(body))
+		}
+	}))
+	t.Cleanup(pushes.Close)
+	env := []string{
+		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=" + r.URL, "SLUICE_DATABASE_URL=" + pg.URL,
+		"SLUICE_PUSH=ntfy+" + pushes.URL + "/orders",
+	}
+	for range 2 {
+		listen, admin := addr(t), addr(t)
+		c.processes = append(c.processes, launch(t, env, "backend", "--listen", listen, "--admin", admin))
+		c.admin = "http://" + admin
+		awaitOK(t, c.admin+"/readyz")
+	}
+	for _, group := range chaosGroups {
+		for range 2 {
+			c.processes = append(c.processes, launch(t, env, "group", "run", group))
+		}
+	}
+	body := `{"id":"s","title":"S","stock":1000000,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":"2020-01-01T00:00:00Z"}`
+	if a := do(t, "POST", c.admin+"/admin/v1/sales", adminToken, body, "Content-Type", "application/json"); a.Status != 201 {
+		t.Fatalf("create sale: %d %s", a.Status, a.Body)
+	}
+	c.store = ordertest.Open(t, pg.URL)
+	var err error
+	if c.db, err = pgx.Connect(t.Context(), pg.URL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.db.Close(t.Context()) })
+	c.names = slices.Clone(chaosGroups)
+	if slow > 0 {
+		c.names = append(c.names, "slow")
+		c.slowly(slow)
+	}
+	testenv.Eventually(t, 60*time.Second, "the groups are known", func() bool { return len(c.groups()) == len(c.names) })
+	return c
+}
+
+type groupState struct {
+	Name               string
+	Lag, Pending, Dead int64
+}
+
+func (c *eventChaos) groups() []groupState {
+	var answer struct{ Groups []groupState }
+	a, err := try("GET", c.admin+"/admin/v1/groups", adminToken, "")
+	if err == nil {
+		_ = json.Unmarshal(a.Body, &answer)
+	}
+	return answer.Groups
+}
+
+// poison puts an event of a version that nobody knows behind the newest one.
+func (c *eventChaos) poison(i int) {
+	stream := keyspace.Space{}.Events()
+	testenv.Eventually(c.t, 60*time.Second, "a poisoned event is in the stream", func() bool {
+		newest, err := c.client.XRevRangeN(c.t.Context(), stream, "+", "-", 1).Result()
+		if err != nil || len(newest) == 0 || !strings.HasSuffix(newest[0].ID, "-0") {
+			return false
+		}
+		id := strings.TrimSuffix(newest[0].ID, "-0") + "-1"
+		return c.client.XAdd(c.t.Context(), &redis.XAddArgs{Stream: stream, ID: id, Values: []string{"event", fmt.Sprintf(`{"v":9,"id":"poison-%d"}`, i)}}).Err() == nil
+	})
+}
+
+// least is how many events the group has that is furthest behind.
+func (c *eventChaos) least() int {
+	var points int
+	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
+		c.t.Fatal(err)
+	}
+	return min(points, c.push.count())
+}
+
+func (c *eventChaos) progress(of int) string {
+	return fmt.Sprintf("%d of %d events by the slowest group, groups %+v", c.least(), of, c.groups())
+}
+
+// done tells whether everybody has everything.
+func (c *eventChaos) done(want map[string]bool) bool {
+	if c.least() < len(want) {
+		return false
+	}
+	groups := c.groups()
+	return len(groups) == len(c.names) && !slices.ContainsFunc(groups, func(g groupState) bool { return g.Lag+g.Pending > 0 })
+}
+
+func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bool, poisoned int) {
+	t := c.t
+	t.Helper()
+	cancelled := len(want) - len(all)
+	for sql, expected := range map[string]int{
+		"SELECT count(*) FROM points WHERE kind = 1": len(all),
+		"SELECT count(*) FROM points WHERE kind = 3": cancelled,
+		"SELECT coalesce(sum(points), 0) FROM points p WHERE kind = 1 AND NOT EXISTS (SELECT 1 FROM points b WHERE b.order_id = p.order_id AND b.kind = 3)":      19 * (len(all) - cancelled),
+		"SELECT count(*) FROM orders o WHERE NOT EXISTS (SELECT 1 FROM points p WHERE p.order_id = o.id AND p.kind = 1 AND p.buyer = o.buyer AND p.points = 19)": 0,
+	} {
+		var got int
+		if err := c.db.QueryRow(t.Context(), sql).Scan(&got); err != nil || got != expected {
+			t.Errorf("%s: %d, %v; want %d", sql, got, err, expected)
+		}
+	}
+	for i := 0; i < len(all); i += max(1, len(all)/200) { // as the buyers see it
+		points := int64(19)
+		if i%cancelEvery == 0 {
+			points = 0
+		}
+		if got, err := c.store.Points(t.Context(), all[i].Buyer); err != nil || got != points {
+			t.Errorf("%s has %d points, %v; want %d", all[i].Buyer, got, err, points)
+		}
+	}
+	for name, box := range map[string]*inbox{"push": c.push, "slow": c.slow} {
+		if !slices.Contains(c.names, name) {
+			continue
+		}
+		if box.clash != "" {
+			t.Errorf("%s: one id stands for two messages: %s", name, box.clash)
+		}
+		for what := range box.seen {
+			if !want[what] {
+				t.Fatalf("%s: event %q never happened", name, what)
+			}
+		}
+		if len(box.seen) != len(want) {
+			t.Errorf("%s: %d events, want %d", name, len(box.seen), len(want))
+		}
+	}
+	var expected []string
+	for i := range poisoned {
+		expected = append(expected, fmt.Sprintf("poison-%d", i))
+	}
+	for _, group := range c.names {
+		letters, err := c.store.Letters(t.Context(), order.LetterQuery{Group: group, Limit: 1000})
+		var dead []string
+		for _, l := range letters {
+			dead = append(dead, l.EventID)
+		}
+		if slices.Sort(dead); err != nil || !slices.Equal(dead, expected) {
+			t.Errorf("group %s: dead are %v, %v; want %v", group, dead, err, expected)
+		}
+	}
+}
