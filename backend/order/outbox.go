@@ -186,3 +186,15 @@ func (s *Store) Untold(ctx context.Context, after int64) (time.Duration, error) 
 	}
 	return oldest, nil
 }
+
+// ToldAll is the position up to which every group is done with all changes, as far as this database knows: what was forgotten.
+func (s *Store) ToldAll(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var upTo int64
+	if err := one(ctx, s.engine.direct(), []any{&upTo}, `SELECT coalesce((SELECT position - `+s.engine.dialect().count+` FROM outbox WHERE position IS NOT NULL ORDER BY position LIMIT 1), n)
+		FROM counters WHERE name = 'event'`); err != nil {
+		return 0, fmt.Errorf("order: told all: %w", err)
+	}
+	return upTo, nil
+}
