@@ -135,7 +135,7 @@ func (d *deskWorld) ByLane(context.Context) ([]queue.Stats, error) {
 
 func (d *deskWorld) config() OperatorConfig {
 	return OperatorConfig{
-		Desk: d, Ledger: d, Queue: d, Rebuild: &fakeRebuild{}, Pace: fakePace{}, Events: &fakeEvents{}, Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
+		Desk: d, Ledger: d, Queue: d, Rebuild: &fakeRebuild{}, Pace: fakePace{}, Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
 	}
 }
 

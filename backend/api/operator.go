@@ -27,6 +27,7 @@ type OperatorConfig struct {
 	Rebuild  Rebuilder
 	Pace     Pace
 	Events   EventDesk
+	Webhooks WebhookDesk
 	MaxReady int64  // of each lane, to be shown
 	Token    string // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
@@ -63,6 +64,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 		required("OperatorConfig.Queue", cfg.Queue != nil), required("OperatorConfig.Token", cfg.Token != ""),
 		required("OperatorConfig.Gatherer", cfg.Gatherer != nil), required("OperatorConfig.Rebuild", cfg.Rebuild != nil),
 		required("OperatorConfig.Pace", cfg.Pace != nil), required("OperatorConfig.Events", cfg.Events != nil),
+		required("OperatorConfig.Webhooks", cfg.Webhooks != nil),
 	)
 	if missing != nil {
 		return nil, missing
@@ -98,6 +100,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
 	o.groups()
+	o.webhooks()
 	a.finish()
 	return a, nil
 }

@@ -68,9 +68,9 @@ func (p *Progress) acknowledged(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, wrap("progress", err)
 		}
-		upTo := positionOf(g.LastDeliveredID)
+		upTo := PositionOf(g.LastDeliveredID)
 		if pending.Count > 0 {
-			upTo = min(upTo, positionOf(pending.Lower)-1)
+			upTo = min(upTo, PositionOf(pending.Lower)-1)
 		}
 		return upTo, nil
 	}

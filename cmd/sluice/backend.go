@@ -27,6 +27,7 @@ import (
 	"sluice/backend/rebuild"
 	"sluice/backend/redisconn"
 	"sluice/backend/signal"
+	"sluice/backend/webhook"
 	"sluice/internal/token"
 )
 
@@ -45,6 +46,7 @@ type backendConfig struct {
 	paymentSecret                string
 	journal                      journalConfig
 	maxReady, redisWait          int
+	hooks                        webhookConfig
 	webPush                      webPushConfig
 }
 
@@ -97,6 +99,7 @@ func (p *program) backendCommand() *cobra.Command {
 	p.queueFlags(f, &cfg)
 	p.str(f, &cfg.journal.dir, "journal", envJournal, "", "folder of this backend's own in which accepted orders are written down until they are rows (default: nowhere)")
 	p.journalFlags(f, &cfg.journal)
+	p.allowPrivateFlag(f, &cfg.hooks)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	return c
 }
@@ -109,6 +112,7 @@ func (cfg backendConfig) check() error {
 	bad.checkJournal(cfg.journal)
 	bad.checkLanes(cfg.lanes)
 	bad.checkDriver(cfg.queue)
+	bad.checkPrivate(cfg.hooks)
 	bad.checkWebPush(cfg.webPush)
 	if cfg.maxReady < 1 {
 		bad.add("--max-ready must be at least 1")
@@ -175,6 +179,12 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
 	eventDesk := event.NewDesk(s.redis, s.space, s.orders)
 	b.events = event.NewCounters(b.registry)
+	urls, err := cfg.hooks.client()
+	if err != nil {
+		return nil, err
+	}
+	hooks := webhook.NewDesk(s.orders, urls)
+	b.registry.MustRegister(webhook.NewCollector(hooks))
 	b.registry.MustRegister(event.NewCollector(eventDesk))
 	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed})
 	hub := &signal.Hub{}
@@ -234,7 +244,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		return nil, err
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
-		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Token: cfg.adminToken,
+		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
 		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,7 @@ import (
 	"sluice/backend/points"
 	"sluice/backend/push"
 	"sluice/backend/queue"
+	"sluice/backend/webhook"
 )
 
 const envPoints = "SLUICE_POINTS"
@@ -26,11 +28,13 @@ const envPoints = "SLUICE_POINTS"
 type groupConfig struct {
 	points string
 	push   pushConfig
+	hooks  webhookConfig
 }
 
 func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
 	p.str(f, &cfg.points, "points", envPoints, points.DefaultRule, "points credited for an order: so many for each full so many cents of its price")
 	p.pushFlags(f, &cfg.push)
+	p.webhookFlags(f, &cfg.hooks)
 }
 
 func (m *mistakes) checkGroups(cfg groupConfig) {
@@ -38,6 +42,7 @@ func (m *mistakes) checkGroups(cfg groupConfig) {
 		m.add("--points: %v", err)
 	}
 	m.checkPush(cfg.push)
+	m.checkWebhooks(cfg.hooks)
 }
 
 // pointsIdle is soon, because the group only writes to SQL, and that takes no second.
@@ -83,19 +88,20 @@ func (p *program) groupRun() *cobra.Command {
 		metrics string
 	}
 	c := &cobra.Command{
-		Use:   "run points|push",
+		Use:   "run points|push|webhooks",
 		Short: "Run one instance of a group; any number may run, on any machines",
 		Long: `Run one instance of a group of this program. Instances share the group's events; what one leaves behind that is killed goes to the others after ten
 seconds. SIGTERM finishes what is being handled and exits 0.
 
-Groups: points (credits buyers); push (tells buyers by the adapters of --push and, with ` + envVAPID + `, in their browsers).`,
+Groups: points (credits buyers); push (tells buyers by the adapters of --push and, with ` + envVAPID + `, in their browsers); webhooks (tells other systems, see sluice
+webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run push --push 'smtp://shop:secret@mail.example.com:587?from=shop@example.com&to={buyer}' --push-contact mailto:shop@example.com`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad mistakes
-			if args[0] != points.Group && args[0] != push.Group {
-				bad.add("there is no group %q here: want %s or %s", args[0], points.Group, push.Group)
+			if !slices.Contains([]string{points.Group, push.Group, webhook.Group}, args[0]) {
+				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, push.Group, webhook.Group)
 			}
 			cfg.push.webPushConfig = p.webPushEnv()
 			if cfg.redisURL == "" {
@@ -128,6 +134,8 @@ Groups: points (credits buyers); push (tells buyers by the adapters of --push an
 				g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
 			case push.Group:
 				g.Go(func() error { return runPush(ctx, log, s, cfg.push, counters, registry) })
+			case webhook.Group:
+				g.Go(func() error { return runWebhooks(ctx, log, s, cfg.hooks, counters, webhook.NewCounters(registry)) })
 			}
 			log.Info("the group is up", "group", args[0])
 			return g.Wait()

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/epoch"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/webhook"
 	"sluice/backend/worker"
 	"sluice/gateway"
 	"sluice/gateway/policy"
@@ -108,8 +109,9 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		cfg.redisURL = url
 	}
 
+	cfg.backendConfig.hooks = cfg.groupConfig.hooks
 	w := workerConfig{concurrency: 2, batch: 500}
-	cfg.blocking = cfg.lanes*w.concurrency + 2*groupBlocking + pushBlocking
+	cfg.blocking = cfg.lanes*w.concurrency + 3*groupBlocking + pushBlocking
 	log := p.logger()
 	registry := prometheus.NewRegistry()
 	counters := worker.NewCounters(registry)
@@ -176,6 +178,9 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 			return runWorker(work, log, s, w, counters)
 		}},
 		stage{"points", func(ctx context.Context) error { return runPoints(ctx, log, s, cfg.groupConfig, b.events) }},
+		stage{"webhooks", func(ctx context.Context) error {
+			return runWebhooks(ctx, log, s, cfg.groupConfig.hooks, b.events, webhook.NewCounters(registry))
+		}},
 		stage{"push", func(ctx context.Context) error { return runPush(ctx, log, s, cfg.push, b.events, registry) }},
 		stage{"backend", func(ctx context.Context) error { return b.run(ctx, behind, admin) }},
 		stage{"gateway", func(ctx context.Context) error { return edge.Serve(ctx, front) }},

@@ -1,0 +1,432 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type webhookJSON struct {
+	ID               string     `json:"id"`
+	URL              string     `json:"url"`
+	Title            string     `json:"title"`
+	Types            []string   `json:"types"`
+	Sales            []string   `json:"sales"`
+	Strict           bool       `json:"strict"`
+	State            string     `json:"state"`
+	Reason           string     `json:"reason"`
+	CreatedAt        time.Time  `json:"created_at"`
+	CreatedBy        string     `json:"created_by"`
+	OldSecretUntil   *time.Time `json:"old_secret_until"`
+	FailingSince     *time.Time `json:"failing_since"`
+	HeldUntil        *time.Time `json:"held_until"`
+	Waiting          int64      `json:"waiting"`
+	Failed           int64      `json:"failed"`
+	OldestAgeSeconds float64    `json:"oldest_age_seconds"`
+	Secret           string     `json:"secret"`
+}
+
+func (w webhookJSON) stateText() string {
+	switch {
+	case w.State == "active" && w.FailingSince != nil:
+		return "failing"
+	default:
+		return w.State
+	}
+}
+
+func (p *program) webhookCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "webhook",
+		Short: "Tell other systems of orders by signed HTTP POSTs: endpoints and what was sent to them",
+		Long: `Each endpoint is posted every event of orders that it wants (created, paid, cancelled), signed as Standard Webhooks has it, again and again for about a day
+until it answers 2xx. See docs/webhooks.md.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o := p.operatorFlags(c)
+	c.AddCommand(o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(), o.webhookTurn("pause", "keep deliveries until they are resumed"),
+		o.webhookTurn("resume", "send again, also to one that is disabled or held"), o.webhookRotate(), o.webhookRemove(), o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
+	return c
+}
+
+func webhookPath(id string) string { return "/admin/v1/webhooks/" + url.PathEscape(id) }
+
+// webhookFlagsOf are the settings of an endpoint as flags.
+func webhookFlagsOf(c *cobra.Command, title *string, types, sales *[]string, why *string) {
+	f := c.Flags()
+	f.StringVar(title, "title", "", "what it is, for people")
+	f.StringSliceVar(types, "type", nil, "order.created, order.paid or order.cancelled; repeatable (default: all)")
+	f.StringSliceVar(sales, "sale", nil, "only of this sale; repeatable (default: all)")
+	reasonFlag(c, why)
+}
+
+func reasonFlag(c *cobra.Command, why *string) {
+	c.Flags().StringVar(why, "reason", "", "why you do it; it is kept in the desk log")
+}
+
+func (o *operator) webhookAdd() *cobra.Command {
+	var title, why string
+	var types, sales []string
+	var strict bool
+	c := &cobra.Command{
+		Use:     "add URL",
+		Short:   "Make an endpoint; its secret is shown now, and never again",
+		Example: `  sluice webhook add https://shop.example/hooks/sluice --type order.paid --type order.cancelled --sale shoe`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"url": args[0], "title": title, "strict": strict, "reason": why, "types": listOf(types), "sales": listOf(sales)}
+			var raw json.RawMessage
+			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/webhooks", body, &raw); err != nil {
+				return err
+			}
+			var made webhookJSON
+			if err := json.Unmarshal(raw, &made); err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is made. Its secret, which is not shown again:\n\n  %s\n", made.ID, made.Secret)
+			})
+		},
+	}
+	webhookFlagsOf(c, &title, &types, &sales, &why)
+	c.Flags().BoolVar(&strict, "strict", false, "one delivery at a time, in the order of all events; else the events of each order are in order")
+	return c
+}
+
+func listOf(items []string) []string {
+	if items == nil {
+		return []string{}
+	}
+	return items
+}
+
+func (o *operator) webhookList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the endpoints, and what waits for each",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var answer struct {
+				Webhooks []webhookJSON `json:"webhooks"`
+			}
+			raw, err := o.get(cmd.Context(), "/admin/v1/webhooks", &answer)
+			if err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				table(w, "ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(t io.Writer) {
+					for _, e := range answer.Webhooks {
+						fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", e.ID, e.stateText(), e.Waiting, span(&e.OldestAgeSeconds), e.Failed, e.URL, e.Title)
+					}
+				})
+			})
+		},
+	}
+}
+
+func (o *operator) webhookShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ENDPOINT",
+		Short: "Show one endpoint",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var e webhookJSON
+			raw, err := o.get(cmd.Context(), webhookPath(args[0]), &e)
+			if err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				table(w, "FIELD\tVALUE", func(t io.Writer) {
+					every := func(items []string) string {
+						if len(items) == 0 {
+							return "all"
+						}
+						return strings.Join(items, ", ")
+					}
+					for _, row := range [][2]string{
+						{"endpoint", e.ID}, {"url", e.URL}, {"title", e.Title}, {"state", e.stateText()}, {"reason", e.Reason}, {"types", every(e.Types)}, {"sales", every(e.Sales)},
+						{"strict", strconv.FormatBool(e.Strict)}, {"made", stamp(&e.CreatedAt) + " by " + e.CreatedBy}, {"waiting", strconv.FormatInt(e.Waiting, 10)},
+						{"oldest", span(&e.OldestAgeSeconds)}, {"failed", strconv.FormatInt(e.Failed, 10)}, {"failing since", stamp(e.FailingSince)}, {"held until", stamp(e.HeldUntil)},
+						{"old secret until", stamp(e.OldSecretUntil)},
+					} {
+						if row[1] != "" {
+							fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
+						}
+					}
+				})
+			})
+		},
+	}
+}
+
+func (o *operator) webhookChange() *cobra.Command {
+	var target, title, why string
+	var types, sales []string
+	c := &cobra.Command{
+		Use:     "change ENDPOINT",
+		Short:   "Change an endpoint; what is not named stays. An empty --type or --sale means all",
+		Example: `  sluice webhook change ep_k3jx5 --url https://shop.example/v2 --sale ''`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"reason": why}
+			for flag, value := range map[string]any{"url": target, "title": title} {
+				if cmd.Flags().Changed(flag) {
+					body[flag] = value
+				}
+			}
+			for flag, field := range map[string]struct {
+				name  string
+				items []string
+			}{"type": {"types", types}, "sale": {"sales", sales}} {
+				if cmd.Flags().Changed(flag) {
+					body[field.name] = listOf(field.items)
+				}
+			}
+			return o.each(args, func(id string) (string, error) {
+				return "is changed", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/change", body, nil)
+			})
+		},
+	}
+	webhookFlagsOf(c, &title, &types, &sales, &why)
+	c.Flags().StringVar(&target, "url", "", "where it is posted to")
+	return c
+}
+
+func (o *operator) webhookTurn(verb, what string) *cobra.Command {
+	var why string
+	c := &cobra.Command{
+		Use:   verb + " ENDPOINT...",
+		Short: strings.ToUpper(what[:1]) + what[1:],
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.each(args, func(id string) (string, error) {
+				return "is " + verb + "d", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/"+verb, map[string]string{"reason": why}, nil)
+			})
+		},
+	}
+	reasonFlag(c, &why)
+	return c
+}
+
+func (o *operator) webhookRotate() *cobra.Command {
+	var why string
+	var keep time.Duration
+	c := &cobra.Command{
+		Use:   "rotate ENDPOINT",
+		Short: "Give an endpoint a new secret; it is shown now, and never again. Meanwhile the old one signs too",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var answer map[string]string
+			if err := o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/rotate", map[string]string{"reason": why, "keep": keep.String()}, &answer); err != nil {
+				return err
+			}
+			return o.show(answer, func(w io.Writer) {
+				fmt.Fprintf(w, "The new secret, which is not shown again; the old one signs too for %s:\n\n  %s\n", answer["keep"], answer["secret"])
+			})
+		},
+	}
+	reasonFlag(c, &why)
+	c.Flags().DurationVar(&keep, "keep", 24*time.Hour, "how long the old secret signs too; 0s: not any more")
+	return c
+}
+
+func (o *operator) webhookRemove() *cobra.Command {
+	var why string
+	c := &cobra.Command{
+		Use:   "remove ENDPOINT...",
+		Short: "Forget endpoints, with all that was and was not delivered",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.each(args, func(id string) (string, error) {
+				return "is removed", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/remove", map[string]string{"reason": why}, nil)
+			})
+		},
+	}
+	reasonFlag(c, &why)
+	return c
+}
+
+// pingWait is how long ping waits for what comes of it: the longest an endpoint may take, and what lies around it.
+const pingWait = 30 * time.Second
+
+func (o *operator) webhookPing() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ping ENDPOINT",
+		Short: "Send something to try an endpoint, once, and tell what it answered; exit 1 if it is not 2xx",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var sent struct {
+				Delivery string `json:"delivery"`
+			}
+			if err := o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/ping", nil, &sent); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), pingWait)
+			defer cancel()
+			for {
+				d, raw, err := o.delivery(cmd.Context(), args[0], sent.Delivery)
+				if err != nil {
+					return err
+				}
+				if d.State != "waiting" {
+					if err := o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, d.last()) }); err != nil {
+						return err
+					}
+					if d.State != "delivered" {
+						return fmt.Errorf("%s did not take it: %s", args[0], d.last())
+					}
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+					return fmt.Errorf("%s is not sent after %s: does sluice group run webhooks run? (sluice webhook deliveries %s)", d.ID, pingWait, args[0])
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+		},
+	}
+}
+
+type deliveryJSON struct {
+	ID        string     `json:"id"`
+	Type      string     `json:"type"`
+	State     string     `json:"state"`
+	Attempts  int        `json:"attempts"`
+	CreatedAt time.Time  `json:"created_at"`
+	DueAt     *time.Time `json:"due_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	Body      string     `json:"body"`
+	Log       []struct {
+		Number  int64     `json:"number"`
+		At      time.Time `json:"at"`
+		Seconds float64   `json:"seconds"`
+		Status  int       `json:"status"`
+		Error   string    `json:"error"`
+		Answer  string    `json:"answer"`
+	} `json:"log"`
+}
+
+// last is what came of the last attempt.
+func (d deliveryJSON) last() string {
+	if len(d.Log) == 0 {
+		return d.State
+	}
+	a := d.Log[len(d.Log)-1]
+	if a.Error != "" {
+		return a.Error
+	}
+	return fmt.Sprintf("it answered %d within %s", a.Status, span(&a.Seconds))
+}
+
+func (o *operator) delivery(ctx context.Context, endpoint, id string) (d deliveryJSON, raw any, err error) {
+	raw, err = o.get(ctx, webhookPath(endpoint)+"/deliveries/"+url.PathEscape(id), &d)
+	return d, raw, err
+}
+
+func (o *operator) webhookDeliveries() *cobra.Command {
+	var state string
+	var limit int
+	var before int64
+	c := &cobra.Command{
+		Use:   "deliveries ENDPOINT [DELIVERY]",
+		Short: "List what was and is to be sent to an endpoint, the newest first; or show the attempts of one",
+		Example: `  sluice webhook deliveries ep_k3jx5 --state failed
+  sluice webhook deliveries ep_k3jx5 923417600000000123_paid_ep_k3jx5`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return o.showDelivery(cmd.Context(), args[0], args[1])
+			}
+			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			if state != "" {
+				q.Set("state", state)
+			}
+			if before > 0 {
+				q.Set("before", strconv.FormatInt(before, 10))
+			}
+			var answer struct {
+				Deliveries []deliveryJSON `json:"deliveries"`
+				Next       int64          `json:"next"`
+			}
+			raw, err := o.get(cmd.Context(), webhookPath(args[0])+"/deliveries?"+q.Encode(), &answer)
+			if err != nil {
+				return err
+			}
+			return o.show(raw, func(w io.Writer) {
+				table(w, "DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(t io.Writer) {
+					for _, d := range answer.Deliveries {
+						fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", d.ID, d.State, d.Attempts, stamp(&d.CreatedAt), stamp(d.EndedAt), stamp(d.DueAt))
+					}
+				})
+				if answer.Next > 0 {
+					fmt.Fprintf(w, "more: --before %d\n", answer.Next)
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&state, "state", "", "only waiting, delivered or failed")
+	c.Flags().IntVar(&limit, "limit", 100, "how many at most")
+	c.Flags().Int64Var(&before, "before", 0, "where the page before ended")
+	return c
+}
+
+func (o *operator) showDelivery(ctx context.Context, endpoint, id string) error {
+	d, raw, err := o.delivery(ctx, endpoint, id)
+	if err != nil {
+		return err
+	}
+	return o.show(raw, func(w io.Writer) {
+		fmt.Fprintf(w, "%s  %s  %s\n%s\n\n", d.ID, d.State, stamp(d.DueAt), d.Body)
+		table(w, "ATTEMPT\tAT\tTOOK\tSTATUS\tERROR\tANSWER", func(t io.Writer) {
+			for _, a := range d.Log {
+				fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%.200q\n", a.Number, stamp(&a.At), span(&a.Seconds), a.Status, a.Error, a.Answer)
+			}
+		})
+	})
+}
+
+func (o *operator) webhookRedeliver() *cobra.Command {
+	var why, since string
+	var failed bool
+	c := &cobra.Command{
+		Use:   "redeliver ENDPOINT [DELIVERY...]",
+		Short: "Send deliveries again, with the same id and text: those that are named, or with --failed all that were given up",
+		Example: `  sluice webhook redeliver ep_k3jx5 923417600000000123_paid_ep_k3jx5
+  sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case failed == (len(args) > 1):
+				return usage("name deliveries, or say --failed")
+			case since != "" && !failed:
+				return usage("--since goes with --failed")
+			case !failed:
+				return o.each(args[1:], func(id string) (string, error) {
+					return "is sent again", o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/deliveries/"+url.PathEscape(id)+"/redeliver", map[string]string{"reason": why}, nil)
+				})
+			}
+			body := map[string]any{"reason": why}
+			if since != "" {
+				body["since"] = since
+			}
+			var answer struct {
+				Redelivering int64 `json:"redelivering"`
+			}
+			if err := o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/redeliver", body, &answer); err != nil {
+				return err
+			}
+			return o.show(answer, func(w io.Writer) { fmt.Fprintf(w, "%d deliveries are sent again\n", answer.Redelivering) })
+		},
+	}
+	reasonFlag(c, &why)
+	c.Flags().BoolVar(&failed, "failed", false, "all that were given up")
+	c.Flags().StringVar(&since, "since", "", "with --failed: given up since then, RFC 3339 (default: ever)")
+	return c
+}
