@@ -36,7 +36,7 @@ type Progress interface {
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
 type SenderConfig struct {
 	PerEndpoint int             // requests to one endpoint at once; 32
-	Lease       time.Duration   // how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 45 s
+	Lease       time.Duration   // how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
 	Poll        time.Duration   // how often an idle sender looks for what is due, 500 ms
 	Drain       time.Duration   // how long a stop waits for answers; 10 s
 	Keep        time.Duration   // how long delivered ones stay in the log; 7 days
@@ -66,7 +66,7 @@ func (c SenderConfig) withDefaults() SenderConfig {
 			*field = value
 		}
 	}
-	duration(&c.Lease, 45*time.Second)
+	duration(&c.Lease, 20*time.Second)
 	duration(&c.Poll, 500*time.Millisecond)
 	duration(&c.Drain, 10*time.Second)
 	duration(&c.Keep, 7*24*time.Hour)

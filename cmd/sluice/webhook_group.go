@@ -82,7 +82,7 @@ func (cfg webhookConfig) client() (*outbound.Client, error) {
 }
 
 // webhookLease is how much longer a delivery is leased than its request may take.
-const webhookLease = 15 * time.Second
+const webhookLease = 5 * time.Second
 
 // runWebhooks runs one instance of the group that sends webhooks, until ctx ends: what brings deliveries stops first.
 func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookConfig, counters *event.Counters, sent *webhook.Counters) error {
