@@ -34,6 +34,7 @@ func NewProgress(client redis.UniversalClient, space keyspace.Space, told Told, 
 
 const (
 	progressFor     = 10 * time.Millisecond // how long what Redis said is good enough
+	progressTimeout = time.Second           // how long Redis may take
 	progressToldFor = time.Second           // and what SQL said, which knows less, and knows it though Redis has lost it
 )
 
@@ -42,13 +43,16 @@ func (p *Progress) Position(ctx context.Context) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.asked) >= progressFor {
-		if n, err := p.acknowledged(ctx); err == nil {
-			p.known, p.asked = max(p.known, n), time.Now()
+		n, err := p.acknowledged(ctx)
+		p.known, p.asked = max(p.known, n), time.Now()
+		if err != nil { // who asks must not wait for it each time
+			p.asked = p.asked.Add(progressToldFor)
 		}
 	}
 	if time.Since(p.askedTold) >= progressToldFor {
-		if n, err := p.told.ToldAll(ctx); err == nil {
-			p.known, p.askedTold = max(p.known, n), time.Now()
+		n, err := p.told.ToldAll(ctx)
+		if p.askedTold = time.Now(); err == nil {
+			p.known = max(p.known, n)
 		}
 	}
 	return p.known
@@ -56,6 +60,8 @@ func (p *Progress) Position(ctx context.Context) int64 {
 
 // acknowledged asks Redis: first how far events were given out, then which of these is pending. Asked the other way round, one that is given out in between would be missed.
 func (p *Progress) acknowledged(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
+	defer cancel()
 	groups, err := p.client.XInfoGroups(ctx, p.space.Events()).Result()
 	if err != nil {
 		return 0, wrap("progress", err)

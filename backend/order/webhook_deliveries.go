@@ -41,6 +41,7 @@ type Delivery struct {
 	State      DeliveryState
 	Attempts   int   // that ended, since it waits
 	Fence      int64 // of its last lease
+	Probe      bool  // leased alone, to see whether an endpoint that failed works again
 
 	CreatedAt, DueAt, EndedAt time.Time // EndedAt: zero while it waits
 	Leased                    bool      // it is being sent
@@ -129,7 +130,7 @@ func (s *Store) LeaseDeliveries(ctx context.Context, endpointID string, upTo int
 			which = " AND number IN (" + head + " UNION ALL " + free0 + ")"
 		}
 		if err := db.query(ctx, func(r row) error {
-			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true}
+			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: e.Failures >= BreakAfter && !free}
 			err := r.Scan(&v.Number, &v.ID, &v.Position, &v.Lane, &v.Type, &v.Body, &v.Attempts, &v.Fence)
 			leased = append(leased, v)
 			return err
@@ -239,12 +240,12 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 func (s *Store) judgeEndpoint(ctx context.Context, db conn, e Endpoint, results []Result, written map[int64]bool) error {
 	var ok, failed, givenUp int64
 	var hold time.Duration
-	gone := false
+	gone, probe := false, false
 	for _, r := range results {
 		if r.Released || !written[r.Delivery.Number] {
 			continue
 		}
-		hold, gone = max(hold, r.Hold), gone || r.Gone
+		hold, gone, probe = max(hold, r.Hold), gone || r.Gone, probe || r.Delivery.Probe
 		switch {
 		case r.State == DeliveryDelivered:
 			ok++
@@ -262,18 +263,26 @@ func (s *Store) judgeEndpoint(ctx context.Context, db conn, e Endpoint, results 
 			return err
 		}
 	} else if failed > 0 {
-		e.Failures += failed
-		hold = max(hold, holdFor(e.Failures))
-		failing := ""
-		if givenUp > 0 || e.Failures >= BreakAfter {
-			failing = ", failing_since = coalesce(failing_since, " + d.now + ")"
+		before := e.Failures
+		if before < BreakAfter {
+			e.Failures = min(before+failed, BreakAfter)
+		} else if probe { // not those that were under way when it began to be held: they say nothing new
+			e.Failures++
 		}
-		if _, err := db.exec(ctx, "UPDATE webhook_endpoints SET failures = $2, hold_until = NULL"+failing+" WHERE id = $1", e.ID, e.Failures); err != nil {
+		set := "failures = $2"
+		if e.Failures != before {
+			set += ", hold_until = NULL" // of the probe
+			hold = max(hold, holdFor(e.Failures))
+		}
+		if givenUp > 0 || e.Failures >= BreakAfter {
+			set += ", failing_since = coalesce(failing_since, " + d.now + ")"
+		}
+		if _, err := db.exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", e.ID, e.Failures); err != nil {
 			return err
 		}
 	}
 	if hold > 0 {
-		if _, err := db.exec(ctx, "UPDATE webhook_endpoints SET hold_until = "+d.ago("$2")+" WHERE id = $1", e.ID, -hold.Milliseconds()); err != nil {
+		if _, err := db.exec(ctx, "UPDATE webhook_endpoints SET hold_until = "+d.ago("$2")+" WHERE id = $1 AND (hold_until IS NULL OR hold_until < "+d.ago("$2")+")", e.ID, -hold.Milliseconds()); err != nil {
 			return err
 		}
 	}

@@ -67,6 +67,9 @@ type Outlet interface {
 	AddDeliveries(ctx context.Context, all []order.Delivery) (int64, error)
 }
 
+// addBatch is how many deliveries one transaction writes: many endpoints must not make it take too long.
+const addBatch = 2000
+
 // Handler makes the group's handler. added is told after deliveries were written; it must return at once.
 func Handler(outlet Outlet, added func(n int64)) event.Handler {
 	return event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
@@ -91,10 +94,15 @@ func Handler(outlet Outlet, added func(n int64)) event.Handler {
 				all = append(all, order.Delivery{ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Lane: lane, Type: string(v.Type), Body: body})
 			}
 		}
-		n, err := outlet.AddDeliveries(ctx, all)
-		if err == nil && n > 0 {
-			added(n)
+		for some := range slices.Chunk(all, addBatch) { // what is written before an error is found there the next time
+			n, err := outlet.AddDeliveries(ctx, some)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				added(n)
+			}
 		}
-		return err
+		return nil
 	})
 }

@@ -127,12 +127,18 @@ func changesAreKept(t *testing.T, e *env) {
 		if got, err := e.Changes(e.ctx, 0, 100); err != nil || !slices.Equal(got, all[5:]) {
 			t.Errorf("forgotten ones are told: %v, %v", got, err)
 		}
+		if upTo, err := e.ToldAll(e.ctx); err != nil || upTo != 5 {
+			t.Errorf("all are done up to %d, %v; want 5", upTo, err)
+		}
 	}
 	if err := e.ForgetChanges(e.ctx, 10); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := e.Changes(e.ctx, 0, 100); err != nil || len(got) != 0 {
 		t.Errorf("all forgotten: %v, %v", got, err)
+	}
+	if upTo, err := e.ToldAll(e.ctx); err != nil || upTo != 10 {
+		t.Errorf("all are done up to %d, %v; want 10", upTo, err)
 	}
 	if age, err := e.Untold(e.ctx, 0); err != nil || age != 0 {
 		t.Errorf("oldest of none: %s, %v", age, err)

@@ -264,12 +264,15 @@ func webhookLeases(t *testing.T, e *env) {
 func webhookFailing(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
 	var ids []string
-	for i := range order.BreakAfter + 2 {
+	for i := range order.BreakAfter + 12 {
 		ids = append(ids, fmt.Sprintf("%d:%d", i+1, i+1))
 	}
 	e.tell(t, "a", ids...)
 	leased := e.lease(t, "a", order.Anywhere, time.Minute, order.BreakAfter)
-	var bad []order.Result
+	var bad, late []order.Result
+	for _, d := range e.lease(t, "a", order.Anywhere, time.Minute, 10) {
+		late = append(late, failed(d, time.Hour))
+	}
 	for _, d := range leased {
 		bad = append(bad, failed(d, time.Hour))
 	}
@@ -278,8 +281,9 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Fatalf("one failure less than too many: %v, %v", due, err)
 	}
 	e.results(t, bad[0])
+	e.results(t, late...) // were under way
 	got, err := e.Endpoint(e.ctx, "a")
-	if err != nil || got.Failures != order.BreakAfter || got.FailingSince.IsZero() || time.Until(got.HoldUntil) < time.Second {
+	if err != nil || got.Failures != order.BreakAfter || time.Until(got.HoldUntil) > 6*time.Second || got.FailingSince.IsZero() || time.Until(got.HoldUntil) < time.Second {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	e.wantLeased(t, "a")
