@@ -36,6 +36,7 @@ type PublicConfig struct {
 	Subscriptions Subscriptions                      // nil: Web Push is not set up, and who asks gets 503
 	PushKey       string                             // the public key that browsers subscribe with; required with Subscriptions
 	CheckPushURL  func(raw string) (*url.URL, error) // judges the endpoints that browsers name; required with Subscriptions
+	Pages         Pages                              // nil: no pages for browsers
 
 	AdmitTimeout time.Duration                     // bound of one decision, whether or not the client still listens; 0: 2 s
 	ReadTimeout  time.Duration                     // bound of one look into a store; 0: 1 s
@@ -125,6 +126,9 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a.handle(fiber.MethodPost, "/v1/payments", p.payment)
 	a.handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", p.holders)
 	a.handle(fiber.MethodGet, signalsPath, p.signals)
+	if cfg.Pages != nil {
+		p.addPages()
+	}
 	a.finish()
 	return a, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
@@ -27,6 +28,7 @@ import (
 	"sluice/backend/rebuild"
 	"sluice/backend/redisconn"
 	"sluice/backend/signal"
+	"sluice/backend/web"
 	"sluice/backend/webhook"
 	"sluice/internal/token"
 )
@@ -44,6 +46,7 @@ type backendConfig struct {
 	secret, adminToken, userRate string
 	tokenKeys                    string
 	paymentSecret                string
+	signIn                       string
 	journal                      journalConfig
 	maxReady, redisWait          int
 	hooks                        webhookConfig
@@ -101,7 +104,13 @@ func (p *program) backendCommand() *cobra.Command {
 	p.journalFlags(f, &cfg.journal)
 	p.allowPrivateFlag(f, &cfg.hooks)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
+	p.pageFlags(f, &cfg)
 	return c
+}
+
+// pageFlags are about the pages that buyers see.
+func (p *program) pageFlags(f *pflag.FlagSet, cfg *backendConfig) {
+	p.str(f, &cfg.signIn, "sign-in", envSignIn, "", "where the page sends buyers who have no token, https://shop.example/login?back={url}; they come back with #token=TOKEN (default: a field for the token)")
 }
 
 func (cfg backendConfig) check() error {
@@ -131,6 +140,9 @@ func (cfg backendConfig) check() error {
 	}
 	if cfg.database == "" {
 		bad.add("no database: set %s or --database", envDatabase)
+	}
+	if _, err := web.New(web.Config{SignIn: cfg.signIn}); err != nil {
+		bad.add("--sign-in: %v", err)
 	}
 	if cfg.paymentSecret != "" {
 		if _, err := payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
@@ -232,9 +244,13 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 			return nil, usage("%s: %w", envPayment, err)
 		}
 	}
+	pages, err := web.New(web.Config{SignIn: cfg.signIn})
+	if err != nil {
+		return nil, usage("--sign-in: %w", err)
+	}
 	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Registerer: b.registry, Log: log})
 	public := api.PublicConfig{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub,
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: pages,
 		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Log: log,
 	}
 	if err := cfg.webPush.serve(&public, s, b.live); err != nil {

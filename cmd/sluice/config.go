@@ -28,6 +28,7 @@ const (
 	envUpstream   = "SLUICE_UPSTREAM"
 	envServer     = "SLUICE_SERVER"
 	envPayment    = "SLUICE_PAYMENT_SECRET"
+	envSignIn     = "SLUICE_SIGN_IN"
 )
 
 const redisHelp = "Redis of the stock and the queue, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME"

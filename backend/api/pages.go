@@ -1,0 +1,121 @@
+package api
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+	"sluice/backend/web"
+)
+
+// Pages makes what browsers are shown (web.Pages). Bodies are not changed by anybody.
+type Pages interface {
+	Sale(lang web.Lang, s web.Sale) (web.Page, error)
+	Sales(lang web.Lang, list []web.Sale) (web.Page, error)
+	Missing(lang web.Lang) (web.Page, error)
+	NotReady(lang web.Lang) (web.Page, error)
+	Asset(name string) (web.Asset, bool)
+	Headers() []web.Header
+}
+
+// pageAge is how long browsers and edges may show a page again: in a flood everybody asks for the same one.
+const pageAge = "public, max-age=1"
+
+// addPages adds the routes for browsers. They are no part of the API: what they answer is for people, and may look different tomorrow.
+func (p *public) addPages() {
+	shown := len(p.routes)
+	p.handle(fiber.MethodGet, "/", p.salesPage)
+	p.handle(fiber.MethodGet, "/s/:sale", p.salePage)
+	p.handle(fiber.MethodGet, "/assets/:name", p.asset)
+	p.routes = p.routes[:shown]
+}
+
+func (p *public) salesPage(c *fiber.Ctx) error {
+	lang := pageLanguage(c)
+	views, err := p.cfg.Stock.List(p.look.next())
+	if err != nil {
+		return p.sendNotReady(c, lang)
+	}
+	list := make([]web.Sale, len(views))
+	for i, v := range views {
+		list[i] = pageSale(v)
+	}
+	page, err := p.cfg.Pages.Sales(lang, list)
+	return p.sendPage(c, fiber.StatusOK, page, err)
+}
+
+func (p *public) salePage(c *fiber.Ctx) error {
+	lang := pageLanguage(c)
+	saleID, err := saleParam(c)
+	var v admission.View
+	if err == nil {
+		v, err = p.view(saleID)
+	}
+	var invalid *sale.InvalidError
+	switch {
+	case errors.Is(err, errNoSale), errors.As(err, &invalid):
+		page, err := p.cfg.Pages.Missing(lang)
+		return p.sendPage(c, fiber.StatusNotFound, page, err)
+	case err != nil:
+		return p.sendNotReady(c, lang)
+	}
+	page, err := p.cfg.Pages.Sale(lang, pageSale(v))
+	return p.sendPage(c, fiber.StatusOK, page, err)
+}
+
+func (p *public) sendNotReady(c *fiber.Ctx, lang web.Lang) error {
+	page, err := p.cfg.Pages.NotReady(lang)
+	c.Context().Response.Header.Set(fiber.HeaderRetryAfter, p.retryAfter(0))
+	return p.sendPage(c, fiber.StatusServiceUnavailable, page, err)
+}
+
+func (p *public) sendPage(c *fiber.Ctx, status int, page web.Page, err error) error {
+	if err != nil {
+		return err
+	}
+	resp := &c.Context().Response
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
+	for _, h := range p.cfg.Pages.Headers() {
+		resp.Header.Set(h.Name, h.Value)
+	}
+	resp.Header.Set(fiber.HeaderContentLanguage, string(page.Lang))
+	resp.Header.Set(fiber.HeaderVary, fiber.HeaderAcceptLanguage)
+	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	if status == fiber.StatusOK {
+		resp.Header.Set(fiber.HeaderCacheControl, pageAge)
+	}
+	resp.SetBodyRaw(page.Body)
+	return nil
+}
+
+func (p *public) asset(c *fiber.Ctx) error {
+	a, ok := p.cfg.Pages.Asset(c.Params("name"))
+	if !ok {
+		return errNotFound
+	}
+	resp := &c.Context().Response
+	resp.Header.SetContentType(a.Type)
+	resp.Header.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	resp.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	resp.Header.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	resp.SetBodyRaw(a.Body)
+	if strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") {
+		resp.Header.Set(fiber.HeaderContentEncoding, "gzip")
+		resp.SetBodyRaw(a.Gzip)
+	}
+	return nil
+}
+
+func pageLanguage(c *fiber.Ctx) web.Lang {
+	return web.Language(c.Query("lang"), c.Get(fiber.HeaderAcceptLanguage))
+}
+
+func pageSale(v admission.View) web.Sale {
+	return web.Sale{
+		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, Left: v.Left, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt, ClosesAt: v.ClosesAt,
+	}
+}

@@ -1,0 +1,74 @@
+// What changes while the page is open, over server-sent events. A stream may be refused, cut or silent, so each is backed by asking now and then; a
+// page that nobody looks at asks for nothing.
+const pause = (ms, signal) => new Promise((done) => {
+  const timer = setTimeout(done, ms);
+  signal?.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
+});
+const spread = (ms) => ms * (0.75 + Math.random() / 2); // thousands of pages must not ask in step
+
+// watchSale tells of the sale's state and units left for as long as the page is seen.
+function watchSale(tell) {
+  const again = 60000; // before a refused stream is tried once more
+  let source, timer;
+  const ask = async () => {
+    clearTimeout(timer);
+    const answer = await call('GET', salePath);
+    if (answer.status === 200) tell(answer.body);
+    if (!document.hidden && !source) timer = setTimeout(ask, spread(Math.max(4000, answer.wait * 1000)));
+  };
+  const listen = () => {
+    source = new EventSource(salePath + '/events');
+    source.addEventListener('state', (e) => tell(JSON.parse(e.data)));
+    source.addEventListener('left', (e) => tell(JSON.parse(e.data)));
+    source.addEventListener('error', () => {
+      if (source?.readyState !== EventSource.CLOSED) return; // it comes back by itself
+      stop();
+      ask();
+      timer2 = setTimeout(() => { if (!document.hidden) { clearTimeout(timer); listen(); } }, spread(again));
+    });
+  };
+  let timer2;
+  const stop = () => { source?.close(); source = undefined; clearTimeout(timer); clearTimeout(timer2); };
+  const start = () => { stop(); if (!document.hidden) { ask(); listen(); } };
+  document.addEventListener('visibilitychange', start);
+  addEventListener('online', start);
+  addEventListener('pagehide', stop);
+  addEventListener('pageshow', (e) => { if (e.persisted) start(); });
+  start();
+}
+
+// follow tells of an order until it can change no more, the token is no good, or the signal stops it.
+async function follow(id, token, signal, tell) {
+  const finished = ['paid', 'cancelled'];
+  for (let streams = true; !signal.aborted;) {
+    const answer = await call('GET', orderPath(id) + '?wait=10s', { token, timeout: 45000 });
+    if (signal.aborted) return;
+    if (answer.status === 200 || answer.status === 401 || answer.status === 404) tell(answer);
+    if (answer.status === 401 || finished.includes(answer.body.status)) return;
+    const final = answer.body.status === 'created';
+    if (final && !answer.body.pay_by) return; // nothing more is awaited of it
+    if (final && streams) streams = await stream(orderPath(id) + '/events', token, signal);
+    await pause(spread(answer.status === 200 ? (final ? 15000 : 500) : Math.max(3000, answer.wait * 1000)), signal);
+  }
+}
+
+// stream waits for one event. False: there are no streams to be had. EventSource cannot send a token.
+async function stream(path, token, signal) {
+  try {
+    const response = await fetch(path, { headers: { Accept: 'text/event-stream', Authorization: 'Bearer ' + token }, signal, cache: 'no-store', credentials: 'omit' });
+    if (!response.ok || !response.body) return false;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let heard = ''; ;) {
+      const { value, done } = await reader.read();
+      if (done) return true;
+      heard = (heard + value).slice(-4096);
+      if (/^data:/m.test(heard) && /\n\n/.test(heard)) {
+        reader.cancel();
+        return true;
+      }
+    }
+  } catch {
+    return true;
+  }
+}
+
