@@ -20,6 +20,9 @@ func TestTheFilesRunAsTheyAreInAContainer(t *testing.T) {
 	bin := requireBinary(t)
 	backend := echo(t)
 	dir, scratch := t.TempDir(), t.TempDir()
+	if err := os.Chmod(filepath.Dir(scratch), 0o755); err != nil { // as /tmp is: workers may be somebody else
+		t.Fatal(err)
+	}
 	if err := os.CopyFS(dir+"/nginx", os.DirFS(".")); err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,8 @@ type prefix struct {
 	dir  string
 	root string // "" for embedded files
 	lock *os.File
+
+	pages string // a folder outside, in which nginx keeps pages; "": in dir
 }
 
 // openPrefix makes or takes over the folder dir, which no other running edge may be using.
@@ -55,6 +57,25 @@ func openPrefix(dir, root string) (*prefix, error) {
 
 func (p *prefix) close() { p.lock.Close() }
 
+// keepPages finds a place for pages. Workers of a master that is root are somebody else, who may not enter dir, which often is in somebody's home.
+func (p *prefix) keepPages() error {
+	if os.Geteuid() != 0 || p.pages != "" {
+		return nil
+	}
+	var err error
+	if p.pages, err = os.MkdirTemp("", "sluice-edge-"); err != nil {
+		return err
+	}
+	return os.Chmod(p.pages, 0o711) //nolint:gosec // workers have to pass
+}
+
+// forgetPages removes them.
+func (p *prefix) forgetPages() {
+	if p.pages != "" {
+		_ = os.RemoveAll(p.pages)
+	}
+}
+
 // fill writes everything that nginx needs.
 func (p *prefix) fill(c Config) error {
 	for _, name := range []string{"nginx", "lua"} {
@@ -67,6 +88,9 @@ func (p *prefix) fill(c Config) error {
 			return err
 		}
 	}
+	if err := p.keepPages(); err != nil {
+		return err
+	}
 	lay := p.extract
 	if p.root != "" {
 		lay = p.link
@@ -74,7 +98,7 @@ func (p *prefix) fill(c Config) error {
 	if err := lay(); err != nil {
 		return err
 	}
-	for name, text := range runtimeFiles(c) {
+	for name, text := range runtimeFiles(c, p.pages) {
 		if err := os.WriteFile(filepath.Join(p.dir, "nginx/runtime", name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -125,9 +149,12 @@ func (p *prefix) hasKeys() bool {
 	return err == nil && strings.Contains(string(main), start)
 }
 
+// pagesCache keeps pages and their scripts: 8,000 names, 64 MB.
+const pagesCache = "proxy_cache_path \"%s\" keys_zone=sluice_pages:1m max_size=64m inactive=10m use_temp_path=off;\n"
+
 // runtimeFiles are the files of nginx/runtime by name: what the ones in this folder say for a container, from c. Relative names are
-// relative to the prefix.
-func runtimeFiles(c Config) map[string]string {
+// relative to the prefix. Pages are kept in a folder in the folder pages, or in the prefix.
+func runtimeFiles(c Config, pages string) map[string]string {
 	workers := "auto"
 	if c.Workers > 0 {
 		workers = fmt.Sprint(c.Workers)
@@ -154,6 +181,10 @@ func runtimeFiles(c Config) map[string]string {
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
 	}
+	if pages == "" {
+		pages = "tmp"
+	}
+	fmt.Fprintf(&http, pagesCache, pages+"/pages")
 	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c)}
 	if c.Status != "" {
 		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"

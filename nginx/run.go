@@ -35,6 +35,7 @@ func (c Config) Run(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
+	defer p.forgetPages()
 	if err := p.fill(c); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
@@ -68,6 +69,7 @@ func (c Config) Check(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
+	defer p.forgetPages()
 	if err := p.fill(c); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}

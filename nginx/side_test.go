@@ -57,6 +57,7 @@ func startBoundServer(t *testing.T, workers int, rate float64, burst int) *bound
 		t.Fatal(err)
 	}
 	p.close()
+	t.Cleanup(p.forgetPages)
 	if err := p.fill(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,62 @@
+package browser
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+var pictures = flag.String("pictures", "", "folder to draw the pages into")
+
+// looks are the ways in which pictures are taken.
+var looks = []struct {
+	name, scheme  string
+	width, height int64
+}{
+	{"light", "light", 1000, 760}, {"dark", "dark", 1000, 760}, {"phone-light", "light", 390, 780}, {"phone-dark", "dark", 390, 780},
+}
+
+func (b *tab) look(scheme string, width, height int64) {
+	b.t.Helper()
+	b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}), chromedp.EmulateViewport(width, height))
+}
+
+func (b *tab) draw(name string) {
+	b.t.Helper()
+	var png []byte
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error { return chromedp.CaptureScreenshot(&png).Do(ctx) }))
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for the documentation
+		b.t.Fatal(err)
+	}
+}
+
+// The pictures of the documentation, drawn where -pictures says.
+func TestPictures(t *testing.T) {
+	if *pictures == "" {
+		t.Skip("-pictures names no folder")
+	}
+	s := openUp(t)
+	s.createSale("shoe", "The shoe that everybody wants", 1000, time.Now().Add(26*time.Hour))
+	s.createSale("boot", "The boot, last pairs", 40, time.Now().Add(-time.Minute))
+	for _, buyer := range []string{"ann", "bob", "cat", "dan", "eve"} {
+		s.buy("boot", buyer)
+	}
+	for _, l := range looks {
+		b := open(t, newPerson(t), s.page("shoe", "you"))
+		b.look(l.scheme, l.width, l.height)
+		b.await("a countdown", `!document.getElementById("countdown").hidden`)
+		b.draw("sale-waiting-" + l.name)
+		b = open(t, newPerson(t), s.page("boot", "you-"+l.name))
+		b.look(l.scheme, l.width, l.height)
+		b.ready("Buy now")
+		b.press("buy")
+		b.says("order-status", "confirmed")
+		b.draw("sale-bought-" + l.name)
+	}
+}
