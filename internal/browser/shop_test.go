@@ -177,12 +177,6 @@ func (s *shop) buy(saleID, buyer string) int {
 	return s.ask(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
 }
 
-// status is what a token is good for: 404 if it is, 401 if not.
-func (s *shop) status(bearer string) int {
-	s.t.Helper()
-	return s.ask(http.MethodGet, "/v1/orders/1", bearer)
-}
-
 // exhaust asks for another sale until the buyer is refused by a limit.
 func (s *shop) exhaust(buyer string) {
 	s.t.Helper()

@@ -34,7 +34,7 @@ async function buy() {
     const wait = patience(answer);
     if (!wait || now.tries >= mostTries) {
       now.step = 'idle';
-      if (!wait) buyer.asking.set(false);
+      if (!wait) buyer.asking.set(answer.status === 401); // with a new token it goes on
       return wait ? tell(say('say.gaveup'), 'bad') : settle(answer);
     }
     await waitFor(wait);
