@@ -23,7 +23,7 @@ install: ## what the tests need from Debian: nginx with ngx_lua, Redis, PostgreS
 install-bench:
 	@sh .ci/install wrk
 
-test: install lint unit e2e k6 ## everything: lint, unit tests under -race, end-to-end tests on real parts
+test: install lint unit e2e browser k6 ## everything: lint, unit tests under -race, end-to-end tests on real parts and in a browser
 
 lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 	@bash .ci/lint
@@ -36,6 +36,17 @@ unit: ## unit tests under -race
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -timeout 15m ./internal/e2e ./backend/ledger ./backend/rebuild
 	cd internal/chaos && $(GO) test -count=1 -timeout 5m .
+
+browser: ## the pages in a headless Chromium, through the Go gateway and through nginx
+	cd internal/browser && $(GO) test -count=1 -timeout 10m .
+
+pictures: install ## draws the pages, in both themes and at a phone's width, into docs/pictures
+	mkdir -p docs/pictures && cd internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
+
+AXE = axe-core@4.10.3
+accessible: install ## axe-core looks for barriers in the pages; needs npm
+	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
+	cd $(CURDIR)/internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
 
 k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
 	cd loadtest && $(GO) test -timeout 10m ./...
@@ -88,3 +99,4 @@ smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
 .PHONY: help up build profile install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak
+.PHONY: help up build install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak

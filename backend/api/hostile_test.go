@@ -39,8 +39,8 @@ func TestSaleIDsOfWrongFormAre400(t *testing.T) {
 func TestPathsThatAreNoRouteAre404(t *testing.T) {
 	s := newWorld().serve(t)
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v1/sales/", "/v1/sales//orders", "/v1/sales/drop/", "/v1/sales/drop/orders/", "/v1//sales", "//v1/sales", "/V1/sales", "/v1/Sales",
-		"/v1/sales/../sales", "/v1/sales/drop/orders/1", "/v1/orders", "/v1/orders/", "/healthz/", "/metrics", "/admin/v1/sales", "/v1/sales/a/b/orders", "/*", "/v1/%73ales",
+		"/s", "/s/", "/assets", "/assets/", "/v1", "/v1/", "/v1/sales/", "/v1/sales//orders", "/v1/sales/drop/", "/v1/sales/drop/orders/", "/v1//sales", "//v1/sales", "/V1/sales", "/v1/Sales",
+		"/v1/sales/../sales", "/v1/sales/drop/orders/1", "/v1/orders", "/v1/orders/", "/healthz/", "/metrics", "/admin/v1/sales", "/v1/sales/a/b/orders", "/*", "/v1/%73ales", "/S/drop", "/s/drop/",
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			a := s.raw(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")

@@ -24,13 +24,11 @@ type Pages interface {
 // pageAge is how long browsers and edges may show a page again: in a flood everybody asks for the same one.
 const pageAge = "public, max-age=1"
 
-// addPages adds the routes for browsers. They are no part of the API: what they answer is for people, and may look different tomorrow.
+// addPages adds the routes for browsers.
 func (p *public) addPages() {
-	shown := len(p.routes)
 	p.handle(fiber.MethodGet, "/", p.salesPage)
 	p.handle(fiber.MethodGet, "/s/:sale", p.salePage)
 	p.handle(fiber.MethodGet, "/assets/:name", p.asset)
-	p.routes = p.routes[:shown]
 }
 
 func (p *public) salesPage(c *fiber.Ctx) error {
@@ -99,7 +97,10 @@ func (p *public) asset(c *fiber.Ctx) error {
 	}
 	resp := &c.Context().Response
 	resp.Header.SetContentType(a.Type)
-	resp.Header.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	if a.Exact {
+		resp.Header.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	}
 	resp.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	resp.Header.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
 	resp.SetBodyRaw(a.Body)

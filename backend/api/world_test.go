@@ -18,6 +18,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/web"
 	"sluice/internal/token"
 )
 
@@ -213,9 +214,18 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (w *world) config(t testing.TB) PublicConfig {
 	return PublicConfig{
-		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w,
+		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w, Pages: pages(t),
 		Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
 	}
+}
+
+func pages(t testing.TB) Pages {
+	t.Helper()
+	p, err := web.New(web.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // site is an application that serves on a free port until the test ends.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -15,13 +16,26 @@ type Asset struct {
 	Type string
 	Body []byte
 	Gzip []byte // the same, compressed
+
+	Exact bool // it has the hash that was asked for; else another version's name was, and it must not be kept
 }
 
-// Asset finds a file by the last part of its URL, /assets/{name}.
+// Asset finds a file by the last part of its URL, /assets/{name}. While a new version takes over, a page of one is given the files of the other: that is
+// better than none.
 func (p *Pages) Asset(name string) (Asset, bool) {
-	a, ok := p.assets[name]
-	return a, ok
+	if a, ok := p.assets[name]; ok {
+		a.Exact = true
+		return a, true
+	}
+	if m := hashed.FindStringSubmatch(name); m != nil {
+		a, ok := p.assets[p.names[m[1]+m[2]]]
+		return a, ok
+	}
+	return Asset{}, false
 }
+
+// hashed is a name with the hash of some version.
+var hashed = regexp.MustCompile(`^([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)$`)
 
 // scripts become one file in this order: each is one idea, and a page asks for one.
 var scripts = []string{"page/words.js", "page/clock.js", "page/api.js", "page/buyer.js", "page/live.js", "page/show.js", "page/sale.js"}

@@ -21,7 +21,8 @@ const (
 
 var langs = []Lang{English, Chinese}
 
-var matcher = language.NewMatcher([]language.Tag{language.English, language.Chinese})
+// Readers of traditional characters rather have simplified ones than English.
+var matcher = language.NewMatcher([]language.Tag{language.English, language.Chinese, language.TraditionalChinese})
 
 func (l Lang) other() Lang {
 	if l == English {
@@ -45,7 +46,7 @@ func Language(asked, accept string) Lang {
 		return English
 	}
 	_, at, _ := matcher.Match(tags...)
-	return langs[at]
+	return langs[min(at, len(langs)-1)]
 }
 
 // formatPrice writes an amount in minor units with as many decimals as its currency has; nobody knows better of a currency that is unknown: two.

@@ -37,38 +37,42 @@ function watchSale(tell) {
   start();
 }
 
-// follow tells of an order until it can change no more, the token is no good, or the signal stops it.
+// follow tells of an order until it can change no more, the token is no good, or the signal stops it. Where there is no stream to be had, it asks.
 async function follow(id, token, signal, tell) {
-  const finished = ['paid', 'cancelled'];
-  for (let streams = true; !signal.aborted;) {
-    const answer = await call('GET', orderPath(id) + '?wait=10s', { token, timeout: 45000 });
-    if (signal.aborted) return;
-    if (answer.status === 200 || answer.status === 401 || answer.status === 404) tell(answer);
-    if (answer.status === 401 || finished.includes(answer.body.status)) return;
+  const over = new AbortController();
+  signal.addEventListener('abort', () => over.abort(), { once: true });
+  const look = async (wait) => {
+    const answer = await call('GET', orderPath(id) + (wait ? '?wait=10s' : ''), { token, timeout: 45000 });
+    if (signal.aborted) return answer;
+    if ([200, 401, 404].includes(answer.status)) tell(answer);
+    const { status, pay_by: due } = answer.body;
+    if (answer.status === 401 || status === 'paid' || status === 'cancelled' || (status === 'created' && !due)) over.abort();
+    return answer;
+  };
+  while (!over.signal.aborted) {
+    const streamed = await stream(orderPath(id) + '/events', token, over.signal, () => look(false));
+    if (over.signal.aborted) return;
+    const answer = await look(!streamed);
     const final = answer.body.status === 'created';
-    if (final && !answer.body.pay_by) return; // nothing more is awaited of it
-    if (final && streams) streams = await stream(orderPath(id) + '/events', token, signal);
-    await pause(spread(answer.status === 200 ? (final ? 15000 : 500) : Math.max(3000, answer.wait * 1000)), signal);
+    await pause(spread(streamed || answer.status !== 200 ? Math.max(2000, answer.wait * 1000) : final ? 15000 : 300), over.signal);
   }
 }
 
-// stream waits for one event. False: there are no streams to be had. EventSource cannot send a token.
-async function stream(path, token, signal) {
+// stream calls heard after each event until the stream ends. False: there is none to be had. EventSource cannot send a token.
+async function stream(path, token, signal, heard) {
   try {
     const response = await fetch(path, { headers: { Accept: 'text/event-stream', Authorization: 'Bearer ' + token }, signal, cache: 'no-store', credentials: 'omit' });
     if (!response.ok || !response.body) return false;
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let heard = ''; ;) {
+    for (let line = ''; ;) {
       const { value, done } = await reader.read();
       if (done) return true;
-      heard = (heard + value).slice(-4096);
-      if (/^data:/m.test(heard) && /\n\n/.test(heard)) {
-        reader.cancel();
-        return true;
-      }
+      const lines = (line + value).split('\n');
+      line = lines.pop();
+      if (lines.some((l) => l.startsWith('data:'))) await heard();
     }
   } catch {
-    return true;
+    return false; // cut, or given up
   }
 }
 
