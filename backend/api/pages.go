@@ -18,7 +18,6 @@ type Pages interface {
 	Missing(lang web.Lang) (web.Page, error)
 	NotReady(lang web.Lang) (web.Page, error)
 	Asset(name string) (web.Asset, bool)
-	Headers() []web.Header
 }
 
 // pageAge is how long browsers and edges may show a page again: in a flood everybody asks for the same one.
@@ -77,7 +76,7 @@ func (p *public) sendPage(c *fiber.Ctx, status int, page web.Page, err error) er
 	resp := &c.Context().Response
 	resp.SetStatusCode(status)
 	resp.Header.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
-	for _, h := range p.cfg.Pages.Headers() {
+	for _, h := range page.Headers {
 		resp.Header.Set(h.Name, h.Value)
 	}
 	resp.Header.Set(fiber.HeaderContentLanguage, string(page.Lang))

@@ -32,10 +32,11 @@ type Sale struct {
 	OpensAt, ClosesAt time.Time
 }
 
-// Page is one page, ready to send. Nobody may change its bytes.
+// Page is one page, ready to send with these headers. Nobody may change its bytes.
 type Page struct {
-	Body []byte
-	Lang Lang
+	Body    []byte
+	Lang    Lang
+	Headers []Header
 }
 
 // Config is what New needs; the zero value is a set-up in which buyers paste their token.
@@ -98,8 +99,8 @@ func contentPolicy(style string) string {
 // Header is one response header.
 type Header struct{ Name, Value string }
 
-// Headers go with every page.
-func (p *Pages) Headers() []Header {
+// headers go with every page.
+func (p *Pages) headers() []Header {
 	return []Header{
 		{"Content-Security-Policy", p.policy},
 		{"X-Content-Type-Options", "nosniff"},
@@ -217,7 +218,7 @@ func (p *Pages) render(name string, v *view) (Page, error) {
 	if err := p.templates.ExecuteTemplate(&buf, name, v); err != nil {
 		return Page{}, fmt.Errorf("web: %s: %w", name, err)
 	}
-	return Page{Body: buf.Bytes(), Lang: v.Lang}, nil
+	return Page{Body: buf.Bytes(), Lang: v.Lang, Headers: p.headers()}, nil
 }
 
 // checkSignIn refuses a place that a browser would run, or that names none.

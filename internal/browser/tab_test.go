@@ -49,7 +49,8 @@ func startBrowser(t testing.TB) {
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(exe), chromedp.NoSandbox, chromedp.UserDataDir(dir), chromedp.Flag("lang", "en-GB"))
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
-	browser.ctx, browser.err = ctx, chromedp.Run(ctx)
+	browser.err = chromedp.Run(ctx)
+	browser.ctx = ctx //nolint:fatcontext // once, for all tests
 	browser.stop = func() {
 		_ = chromedp.Cancel(ctx) // waits for its end, so that its folder can go
 		cancel()
