@@ -98,5 +98,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build profile install install-bench test lint unit e2e k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak
-.PHONY: help up build install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak
+.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak
