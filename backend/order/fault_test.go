@@ -151,3 +151,20 @@ func TestSQLiteCommitsReachTheDisk(t *testing.T) {
 		t.Error("a reader can write")
 	}
 }
+
+// A call that takes too long ends while a row is read: the driver takes the row away, and says so in the error of reading it.
+func TestSQLiteEndOfACallWhileARowIsReadIsUnavailable(t *testing.T) {
+	_, e := openFaulty(t, 5*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := sqliteConn{e.readers}.query(ctx, func(r row) error {
+		cancel()
+		for {
+			if err := r.Scan(new(int64)); err != nil {
+				return err
+			}
+		}
+	}, "SELECT 1 UNION SELECT 2")
+	if !errors.Is(err, sale.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

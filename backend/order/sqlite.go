@@ -238,6 +238,9 @@ func (c sqliteConn) query(ctx context.Context, each func(row) error, query strin
 	defer rows.Close()
 	for rows.Next() {
 		if err := each(rows); err != nil {
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // the row was taken away while it was read
+				return classifySQLite(err)
+			}
 			return err
 		}
 	}
