@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"errors"
+	"hash/fnv"
+	"strconv"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"sluice/backend/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 // Block is how many sequence numbers a Sequencer leases at once. A process that ends throws the rest of its block away: of 2^32 numbers
@@ -20,12 +23,14 @@ const Block = 4096
 // Sequencer makes order ids: the second of the clock above a sequence number that Redis leases out in blocks.
 //
 // No id is made twice, by however many Sequencers on one Redis: a number comes again only after 2^32 others, and then in
-// another second. A clock set back does no harm while Redis keeps its counter; when Redis loses it, Skip must be called with a
-// number from the newest orders known. It is safe for concurrent use.
+// another second. A clock set back does no harm while Redis keeps its counter. When Redis loses it, nobody knows which blocks are in whose hands; it begins
+// anew at a number that the clock makes up, 2^32 to a handful against one that is in use. A Redis that comes back with an older counter needs Begin.
+// It is safe for concurrent use.
 type Sequencer struct {
 	client redis.Cmdable
 	key    string
 	now    func() time.Time
+	script *redis.Script
 	lease  singleflight.Group
 
 	mu         sync.Mutex
@@ -35,7 +40,7 @@ type Sequencer struct {
 
 // NewSequencer makes a Sequencer with the given clock. It asks Redis for nothing until the first Next.
 func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) *Sequencer {
-	return &Sequencer{client: client, key: space.Sequence(), now: now, next: 1}
+	return &Sequencer{client: client, key: space.Sequence(), now: now, script: redisscript.Load("number"), next: 1}
 }
 
 // leaseTimeout bounds a lease, whoever waits for it.
@@ -83,7 +88,7 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
 	defer cancel()
-	end, err := s.client.IncrBy(ctx, s.key, Block).Result()
+	end, err := s.script.Run(ctx, s.client, []string{s.key}, Block, s.anywhere()).Int64()
 	if err != nil {
 		return err
 	}
@@ -93,15 +98,36 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	return nil
 }
 
-// Skip moves the counter in Redis on, far enough past the number after that no block somebody still holds is leased again. It is called when
-// Redis was found without a sale that SQL has, with the sequence of the newest order known. An error wraps sale.ErrUnavailable.
+// anywhere is a number that has nothing to do with those before.
+func (s *Sequencer) anywhere() uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write(strconv.AppendInt(nil, s.now().UnixNano(), 10))
+	return h.Sum32()
+}
+
+// Skip moves a counter on that has been left behind by the newest order known, whose sequence is after. A counter that is not there stays away: see
+// Sequencer. An error wraps sale.ErrUnavailable.
 func (s *Sequencer) Skip(ctx context.Context, after uint32) error {
 	const margin = 1024 * Block // blocks in the hands of other processes lie within
+	return s.reach(ctx, uint64(after)+margin, false)
+}
+
+// Begin moves the counter to the numbers of a generation of Redis, 2^26 of its own: whatever was leased before, on whichever Redis, is none of them. They come
+// again after 64 generations, and then in another second. Above the 32 bits that an id has of it, the counter holds the generation, so that it never goes back,
+// whoever is late. An error wraps sale.ErrUnavailable.
+func (s *Sequencer) Begin(ctx context.Context, generation int64) error {
+	return s.reach(ctx, uint64(generation)<<32|uint64(uint32(generation)<<26), true)
+}
+
+// reach moves the counter on to a number, if it is behind.
+func (s *Sequencer) reach(ctx context.Context, target uint64, lost bool) error {
 	have, err := s.client.Get(ctx, s.key).Uint64()
+	if errors.Is(err, redis.Nil) && !lost {
+		return nil
+	}
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return unavailable("skip order numbers", err)
 	}
-	target := uint64(after) + margin
 	if have >= target {
 		return nil
 	}

@@ -16,7 +16,6 @@ type account struct {
 
 	left     int64
 	accepted int64 // the highest serial
-	newest   sale.OrderID
 	places   map[string]*holding
 
 	queue    []sale.Order // messages that Redis held, the oldest first
@@ -55,7 +54,6 @@ func (a *account) changed() bool { return len(a.requeued) > 0 || len(a.unbacked)
 
 func (a *account) seen(o sale.Order) {
 	a.accepted = max(a.accepted, o.Serial)
-	a.newest = max(a.newest, o.ID)
 }
 
 func (a *account) knows(o sale.Order) bool {

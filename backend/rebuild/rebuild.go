@@ -68,8 +68,8 @@ type Config struct {
 // alive is how long ago a journal's backend must have been heard of for the rebuild to wait for it.
 const alive = 6 * time.Second
 
-// lockLasts is how long a rebuild whose process died keeps the next one waiting.
-const lockLasts = 5 * time.Second
+// lockLasts is how long a rebuild whose process died keeps the next one waiting. A living one that could not renew it in time has it still, unless another has begun.
+const lockLasts = 3 * time.Second
 
 // Rebuilder rebuilds. It is safe for concurrent use, by any number of processes.
 type Rebuilder struct {
@@ -244,13 +244,9 @@ func (j *job) hold(ctx context.Context, only []string) error {
 	return nil
 }
 
-// skipNumbers keeps order numbers from being given twice.
+// skipNumbers keeps order numbers from being given twice: backends still hold blocks of them that this Redis may know nothing of.
 func (j *job) skipNumbers(ctx context.Context) error {
-	var newest sale.OrderID
-	for _, a := range j.sales {
-		newest = max(newest, a.newest)
-	}
-	return admission.NewSequencer(j.client, j.space, nil).Skip(ctx, newest.Sequence())
+	return admission.NewSequencer(j.client, j.space, nil).Begin(ctx, j.fence)
 }
 
 // awaitJournals gives the backends that are alive the time to bring what they have accepted, and Redis has lost.

@@ -23,14 +23,26 @@ type Lock struct {
 // Acquire takes the lock named key for a while, if nobody holds it; else the Lock is nil.
 func Acquire(ctx context.Context, client redis.UniversalClient, key string, lasts time.Duration) (*Lock, error) {
 	l := &Lock{client: client, key: key, token: rand.Text(), lasts: lasts, renew: redisscript.Load("renew")}
-	ok, err := client.SetNX(ctx, key, l.token, lasts).Result()
-	if err != nil || !ok {
+	// The script takes what nobody holds, and may be sent twice: after SET NX whose answer was lost the lock would be nobody's until it ran out.
+	n, err := l.renew.Run(ctx, client, []string{key}, l.token, lasts.Milliseconds()).Int()
+	if err != nil {
+		l.release(ctx) // it may be ours
 		return nil, err
+	}
+	if n != 1 {
+		return nil, nil
 	}
 	return l, nil
 }
 
-// Keep renews the lock until ctx ends or it is lost, which cancels the context it returns; release gives it back.
+// release gives the lock back, if it is ours; should that fail, it runs out.
+func (l *Lock) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = l.renew.Run(ctx, l.client, []string{l.key}, l.token, 0).Err()
+}
+
+// Keep renews the lock until ctx ends or somebody else has it, which cancels the context it returns; release gives it back.
 func (l *Lock) Keep(ctx context.Context) (held context.Context, release func()) {
 	held, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -57,8 +69,6 @@ func (l *Lock) Keep(ctx context.Context) (held context.Context, release func()) 
 	return held, func() {
 		cancel()
 		<-done
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = l.renew.Run(ctx, l.client, []string{l.key}, l.token, 0).Err() // else it runs out
+		l.release(ctx)
 	}
 }

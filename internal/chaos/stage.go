@@ -61,7 +61,8 @@ func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration
 		s.links = append(s.links, toRedis)
 		env := []string{
 			"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
-			"SLUICE_REDIS_URL=redis://" + toRedis.addr() + "/0", "SLUICE_QUEUE=" + queue,
+			fmt.Sprint("SLUICE_LANES=", lanes), "SLUICE_QUEUE=" + queue,
+			"SLUICE_REDIS_URL=redis://" + toRedis.addr() + "/0",
 		}
 		if sql {
 			toSQL := newLink(t, name+" - PostgreSQL", postgres)

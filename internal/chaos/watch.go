@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -42,8 +43,25 @@ func newWatch(s *stage) *watch {
 	}
 }
 
-// lane is the one that processes use when nothing else is asked of them.
-const lane = "sluice:{0}:"
+// lanes is how many queues the sales of a run are spread over.
+const lanes = 2
+
+// inLanes are the keys of one name in every lane.
+func inLanes(name string) []string {
+	keys := make([]string, lanes)
+	for i := range keys {
+		keys[i] = "sluice:{" + strconv.Itoa(i) + "}:" + name
+	}
+	return keys
+}
+
+// sum adds up what was counted.
+func sum(counts []*redis.IntCmd) (n int64) {
+	for _, c := range counts {
+		n += c.Val()
+	}
+	return n
+}
 
 // run takes a sample every so often until ctx ends.
 func (w *watch) run(ctx context.Context, every time.Duration, sales func() []string) {
@@ -69,17 +87,18 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	defer cancel()
 	none := math.NaN()
 	s := Sample{At: time.Since(w.began), Waiting: none, Leases: none, Dead: none, Accepted: none, Rows: none}
-	var ready, entries, delayed, leases, dead *redis.IntCmd
-	accepted := make([]*redis.StringCmd, len(sales))
+	var waiting, leases, dead []*redis.IntCmd
+	var accepted []*redis.StringCmd
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		ready, entries, delayed = p.LLen(ctx, lane+"ready"), p.XLen(ctx, lane+"orders"), p.ZCard(ctx, lane+"delayed")
-		leases, dead = p.ZCard(ctx, lane+"leases"), p.ZCard(ctx, lane+"dead")
-		for i, id := range sales {
-			accepted[i] = p.HGet(ctx, lane+"sale:"+id, "accepted")
+		waiting, leases, dead = counted(ctx, p, "ready", "orders", "delayed"), counted(ctx, p, "leases"), counted(ctx, p, "dead")
+		for _, id := range sales {
+			for _, key := range inLanes("sale:" + id) { // in all but its own there is nothing
+				accepted = append(accepted, p.HGet(ctx, key, "accepted"))
+			}
 		}
 		return nil
-	}); err == nil {
-		s.Waiting, s.Leases, s.Dead = float64(ready.Val()+entries.Val()+delayed.Val()), float64(leases.Val()), float64(dead.Val())
+	}); err == nil || errors.Is(err, redis.Nil) {
+		s.Waiting, s.Leases, s.Dead = float64(sum(waiting)), float64(sum(leases)), float64(sum(dead))
 		s.Accepted = 0
 		for _, a := range accepted {
 			n, _ := a.Int64()
@@ -93,11 +112,28 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	return s
 }
 
+// counted asks for the lengths of lists, streams and sorted sets, in every lane.
+func counted(ctx context.Context, p redis.Pipeliner, names ...string) (counts []*redis.IntCmd) {
+	for _, name := range names {
+		for _, key := range inLanes(name) {
+			switch name {
+			case "ready":
+				counts = append(counts, p.LLen(ctx, key))
+			case "orders":
+				counts = append(counts, p.XLen(ctx, key))
+			default:
+				counts = append(counts, p.ZCard(ctx, key))
+			}
+		}
+	}
+	return counts
+}
+
 // busy counts what is under way: messages that wait or are leased, and units on their way back.
 func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	var counts []*redis.IntCmd
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		counts = []*redis.IntCmd{p.LLen(ctx, lane+"ready"), p.XLen(ctx, lane+"orders"), p.ZCard(ctx, lane+"delayed"), p.ZCard(ctx, lane+"leases")}
+		counts = counted(ctx, p, "ready", "orders", "delayed", "leases")
 		return nil
 	}); err != nil {
 		return 0, err
@@ -105,10 +141,7 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	if err := db.one(ctx, "SELECT count(*) FROM orders WHERE status = 'cancelled' AND returned IS NULL", &n); err != nil {
 		return 0, err
 	}
-	for _, c := range counts {
-		n += c.Val()
-	}
-	return n, nil
+	return n + sum(counts), nil
 }
 
 // killed follows what a worker held when it was killed, until all of it has become rows or dead letters.
@@ -135,7 +168,7 @@ func (w *watch) killed(ctx context.Context, pid int) {
 				continue
 			}
 			missing = slices.DeleteFunc(missing, func(id int64) bool {
-				return w.redis.HExists(ctx, lane+"dead:letters", strconv.FormatInt(id, 10)).Val()
+				return slices.ContainsFunc(inLanes("dead:letters"), func(key string) bool { return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val() })
 			})
 			if len(missing) == 0 {
 				if !first { // else they were rows already when it was killed
@@ -153,24 +186,35 @@ func (w *watch) killed(ctx context.Context, pid int) {
 
 // holds tells whether a process holds a lease.
 func (w *watch) holds(ctx context.Context, pid int) bool {
-	leases, err := w.redis.ZRange(ctx, lane+"leases", 0, -1).Result()
-	return err == nil && slices.ContainsFunc(leases, func(batch string) bool { return isOf(batch, pid) })
+	batches, err := w.batchesOf(ctx, pid)
+	return err == nil && len(batches) > 0
 }
 
-// isOf tells whether a batch is leased by a process: batches begin with its host and process id.
-func isOf(batch string, pid int) bool { return strings.Contains(batch, "-"+strconv.Itoa(pid)+"-") }
+// batchesOf lists the keys of the batches that a process has leased: their names begin with its host and process id.
+func (w *watch) batchesOf(ctx context.Context, pid int) (keys []string, err error) {
+	batches := inLanes("batch:")
+	for i, key := range inLanes("leases") {
+		leases, err := w.redis.ZRange(ctx, key, 0, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, batch := range leases {
+			if strings.Contains(batch, "-"+strconv.Itoa(pid)+"-") {
+				keys = append(keys, batches[i]+batch)
+			}
+		}
+	}
+	return keys, nil
+}
 
 // held reads the order ids in the leases of a process.
 func (w *watch) held(ctx context.Context, pid int) (ids []int64, err error) {
-	leases, err := w.redis.ZRange(ctx, lane+"leases", 0, -1).Result()
+	batches, err := w.batchesOf(ctx, pid)
 	if err != nil {
 		return nil, err
 	}
-	for _, batch := range leases {
-		if !isOf(batch, pid) {
-			continue
-		}
-		texts, err := w.redis.LRange(ctx, lane+"batch:"+batch, 0, -1).Result()
+	for _, key := range batches {
+		texts, err := w.redis.LRange(ctx, key, 0, -1).Result()
 		if err != nil {
 			return nil, err
 		}

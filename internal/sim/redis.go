@@ -23,7 +23,7 @@ import (
 
 // scripts are the names of all scripts that the simulated processes run.
 var scripts = []string{
-	"ack", "admit", "adopt", "bury", "dead_begin_cancel", "dead_finish_cancel", "dead_retry", "expired", "extend", "give_back", "load", "promote",
+	"ack", "admit", "adopt", "bury", "dead_begin_cancel", "dead_finish_cancel", "dead_retry", "expired", "extend", "give_back", "load", "number", "promote",
 	"push", "rebuild_begin", "rebuild_hold", "rebuild_letters", "rebuild_open", "rebuild_places", "rebuild_push", "rebuild_sale", "rebuild_stamp",
 	"rebuild_swap", "reclaim", "release", "renew", "rewind", "snapshot", "sync", "take", "view",
 }
