@@ -190,21 +190,23 @@ func (w *watch) holds(ctx context.Context, pid int) bool {
 	return err == nil && len(batches) > 0
 }
 
-// batchesOf lists the keys of the batches that a process has leased: their names begin with its host and process id.
-func (w *watch) batchesOf(ctx context.Context, pid int) (keys []string, err error) {
-	batches := inLanes("batch:")
-	for i, key := range inLanes("leases") {
-		leases, err := w.redis.ZRange(ctx, key, 0, -1).Result()
+// leased is one batch: the beginning of its lane's keys, and its name.
+type leased struct{ lane, batch string }
+
+// batchesOf lists the batches that a process has leased: their names begin with its host and process id.
+func (w *watch) batchesOf(ctx context.Context, pid int) (batches []leased, err error) {
+	for _, lane := range inLanes("") {
+		leases, err := w.redis.ZRange(ctx, lane+"leases", 0, -1).Result()
 		if err != nil {
 			return nil, err
 		}
 		for _, batch := range leases {
 			if strings.Contains(batch, "-"+strconv.Itoa(pid)+"-") {
-				keys = append(keys, batches[i]+batch)
+				batches = append(batches, leased{lane, batch})
 			}
 		}
 	}
-	return keys, nil
+	return batches, nil
 }
 
 // held reads the order ids in the leases of a process.
@@ -213,12 +215,12 @@ func (w *watch) held(ctx context.Context, pid int) (ids []int64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range batches {
-		texts, err := w.redis.LRange(ctx, key, 0, -1).Result()
+	for _, b := range batches {
+		texts, err := w.redis.LRange(ctx, b.lane+"batch:"+b.batch, 0, -1).Result()
 		if err != nil {
 			return nil, err
 		}
-		entries, err := w.entries(ctx, batch)
+		entries, err := w.entries(ctx, b)
 		if err != nil {
 			return nil, err
 		}
@@ -233,12 +235,12 @@ func (w *watch) held(ctx context.Context, pid int) (ids []int64, err error) {
 }
 
 // entries reads what a batch holds of the stream.
-func (w *watch) entries(ctx context.Context, batch string) (texts []string, err error) {
-	key := lane + "orders"
+func (w *watch) entries(ctx context.Context, b leased) (texts []string, err error) {
+	key := b.lane + "orders"
 	if n, err := w.redis.XLen(ctx, key).Result(); err != nil || n == 0 {
 		return nil, err
 	}
-	pending, err := w.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: batch}).Result()
+	pending, err := w.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: b.batch}).Result()
 	if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
 		return nil, err
 	}
