@@ -1,6 +1,8 @@
 -- Replays traces through the edge's own modules with everything around them made up: the request, the clock, the shared dict. For tests only.
 -- The modules are loaded a second time, into a world where `ngx` is the table below; the ones that the real edge uses are not touched.
 
+local ffi = require "ffi"
+
 local now = 0 -- us
 local outcome = {} -- of the request at hand
 
@@ -64,12 +66,25 @@ local fake = setmetatable({
   sleep = function(seconds) outcome.delay = seconds * 1000000 end,
 }, { __index = ngx })
 
+local function set(name, text)
+  fake.var[name] = text
+end
+
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },
   ["sluice.limit.lock"] = {
     of = function() return {} end, acquire = function() return now end, release = function() end, sweep_at = function() return 0 end,
     set_sweep_at = function() end,
   },
+  ["sluice.shared"] = {
+    zone = function(dict) return dict end,
+    number = function(dict, key, n)
+      local value, flags = dict:get(ffi.string(key, n))
+      return value, flags or 0
+    end,
+    text = function() end,
+  },
+  ["sluice.request"] = { variable = function() end, set = set },
   -- How a head was written is no matter of a trace.
   ["sluice.head"] = { judge = function() end, clean = function() return true end },
 }
@@ -124,8 +139,9 @@ function _M.run(source, tokens, requests)
     outcome = { method = method, status = 200, delay = 0 }
     var.binary_remote_addr = peer:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
     var.uri, var.http_x_forwarded_for, var.http_authorization, var.http_token = path, text(forwarded), token(text(authorization)), token(text(other))
-    var.sluice_key = client.decide()
-    if access.over(path, var.sluice_key) then -- as snippets/refuse.conf has it
+    local key = client.decide()
+    var.sluice_key = key
+    if access.over(access.plan_of(method, function() return path end), key, #key) then -- as snippets/refuse.conf has it
       var.sluice_verdict, var.sluice_remaining, outcome.status = "deny", 0, 429
     else
       access.run()

@@ -13,6 +13,7 @@ local limiter = require "sluice.limit.rules"
 local known = require "sluice.known"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
+local request = require "sluice.request"
 local token = require "sluice.token"
 
 local ngx = ngx
@@ -33,6 +34,7 @@ local _M = {}
 function _M.init(p)
   for _, rule in ipairs(p.rules) do
     quota.prepare(rule)
+    limiter.prepare(rule)
   end
   client.init(p.networks)
   plans = plan.new(p)
@@ -54,16 +56,12 @@ local function unauthorized(why)
   return ngx_exit(401)
 end
 
-local function tell_exceeded(rule, wait)
+local function exceeded(rule, wait)
+  known.leave(turn)
   count(rule.denied)
   ngx_var.sluice_retry_after = quota.retry_after(wait)
   ngx_var.sluice_quota_policy = rule.quota_policy
   ngx_var.sluice_quota = quota.exceeded(rule, wait)
-end
-
-local function exceeded(rule, wait)
-  known.leave(turn)
-  tell_exceeded(rule, wait)
   log("deny", rule, 0)
   return ngx_exit(429)
 end
@@ -98,12 +96,6 @@ local function path_of()
   return ngx_var.uri
 end
 
--- The path of the request that `over` looks at.
-local asked
-local function path_asked()
-  return asked
-end
-
 -- subject_of(head) -> the buyer, if the request's token is remembered; or nil
 local function subject_of(head)
   if not head then
@@ -113,36 +105,48 @@ local function subject_of(head)
   end
 end
 
--- over(path, key, head) -> true: a limit refuses the request, and the variables say so to snippets/refuse.conf; or false: run must be asked. For the
--- rewrite phase, where a refusal costs a fraction of what it costs in the access phase. path: decoded, without a query; key: what counts as one
--- client; head: see head/plain.lua, or nil
-function _M.over(path, key, head)
-  asked = path
-  local chosen = plan.find(plans, get_method(), path_asked)
-  local n, ips, rules = chosen.n, chosen.ips, chosen.rules
-  if n == 0 then
-    return false
+-- set(name, text, kept): sets a variable of the request that `over` looks at. kept: the text is never collected
+local function set(name, text, kept)
+  if kept then
+    request.set(name, text)
+  else
+    ngx_var[name] = text
   end
-  fill(rules, 1, ips, key)
-  local subject
-  if n > ips then
-    subject = subject_of(head)
+end
+
+-- tell_over(rule, wait): the same as `exceeded`, for snippets/refuse.conf, which says the rest
+local function tell_over(rule, wait)
+  count(rule.denied)
+  set("sluice_rule", rule.name, true)
+  set("sluice_quota_policy", rule.quota_policy, true)
+  set("sluice_retry_after", quota.retry_after(wait))
+  set("sluice_quota", quota.exceeded(rule, wait))
+end
+
+-- plan_of(method, path) -> which rules a request is judged by, see plan.lua. path() gives the path, decoded and without a query
+function _M.plan_of(method, path)
+  return plan.find(plans, method, path)
+end
+
+-- over(chosen, key, n, head) -> true: a limit refuses the request, and the variables say so to snippets/refuse.conf; or false: run must be asked.
+-- For the rewrite phase, where a refusal costs a fraction of what it costs in the access phase. chosen: see plan_of; key, n: what counts as one
+-- client, n bytes of memory or a string; head: see head/plain.lua, or nil
+function _M.over(chosen, key, n, head)
+  local all, ips, rules = chosen.n, chosen.ips, chosen.rules
+  local i, wait = limiter.refuses(rules, 1, ips, key, n)
+  if not i and all > ips then
+    local subject = subject_of(head)
     if subject then
-      fill(rules, ips + 1, n, subject)
-    else
-      n = ips
+      i, wait = limiter.refuses(rules, ips + 1, all, subject, #subject)
+      if i then
+        ngx_var.sluice_buyer = subject
+      end
     end
   end
-  local i, wait = limiter.refuses(rules, keys, n)
   if not i then
     return false
   end
-  local rule = rules[i]
-  if subject then
-    ngx_var.sluice_buyer = subject
-  end
-  ngx_var.sluice_rule = rule.name
-  tell_exceeded(rule, wait)
+  tell_over(rules[i], wait)
   return true
 end
 
@@ -211,9 +215,10 @@ function _M.run()
     return
   end
   fill(rules, 1, ips, ngx_var.sluice_key)
+  local subject, why
   if n > ips then
     local authorization = ngx_var.http_authorization
-    local subject, why = token.recall(authorization, ngx.now())
+    subject = token.recall(authorization, ngx.now())
     local ok, i, detail
     if not subject then -- there is a signature to check: not for an address that is over its limit
       ok, i, detail = limiter.peek(rules, keys, ips)
@@ -223,7 +228,6 @@ function _M.run()
       subject, why = buyer(authorization)
     end
     if subject then
-      ngx_var.sluice_buyer = subject
       fill(rules, ips + 1, n, subject)
     elseif chosen.enforced_token then
       ok, i, detail = limiter.admit(rules, keys, ips)
@@ -239,6 +243,9 @@ function _M.run()
     end
   end
   local ok, i, detail = limiter.admit(rules, keys, n)
+  if subject and (ok or i > ips) then -- an address that is over its limit is refused without a look at the token
+    ngx_var.sluice_buyer = subject
+  end
   if not ok then
     return refused(ok, rules[i], detail)
   end

@@ -49,16 +49,9 @@ function _M.parse(text)
 end
 local parse = _M.parse
 
--- ipv4_at(text, n) -> bytes, or nil: the same of n bytes of memory with a zero byte behind them, for IPv4 only
-function _M.ipv4_at(text, n)
-  if n <= 15 and C.sluice_inet_pton_at(AF_INET, text, bytes_buf) == 1 then
-    return ffi_string(bytes_buf, 4)
-  end
-end
-
--- text_at(text, n) -> the same memory as a string
-function _M.text_at(text, n)
-  return ffi_string(text, n)
+-- ipv4_to(text, n, out) -> true: the n bytes of memory, with a zero byte behind them, are an IPv4 address, which is now in the four bytes of out
+function _M.ipv4_to(text, n, out)
+  return n <= 15 and C.sluice_inet_pton_at(AF_INET, text, out) == 1
 end
 
 -- format(bytes) -> text

@@ -1,16 +1,29 @@
 -- Who a request counts for. In the rewrite phase, because nginx bounds the connections of a client before the access phase.
 
 local address = require "sluice.address"
+local ffi = require "ffi"
+local request = require "sluice.request"
 
 local ngx_var = ngx.var
+local copy = ffi.copy
+local tonumber = tonumber
+local find, length, set_at = request.find, request.length, request.set_at
+
+local PEER, NAMED = request.variable "binary_remote_addr", request.variable "proxy_protocol_addr"
+local IPV4, MOST = 4, 8 -- bytes of what counts as one client
 
 local networks = {}
 
--- Peers that were found to be trusted: proxies are few. It is bounded all the same.
+-- Peers, in IPv4, that were found to be trusted, each as a number: proxies are few. It is bounded all the same.
 local MOST_BELIEVED = 1024
 local believed, believers = {}, 0
 
-local _M = {}
+-- What settle has found, for one request after the other.
+local bytes = ffi.new("unsigned char[?]", MOST)
+
+local peer_number = ffi.new("union { uint32_t number; unsigned char bytes[4]; }")
+
+local _M = { bytes = bytes }
 
 -- init(list): the networks of the policy's trusted_proxies
 function _M.init(list)
@@ -22,38 +35,67 @@ local function believe(peer)
   if believers >= MOST_BELIEVED then
     believed, believers = {}, 0
   end
-  believed[peer], believers = true, believers + 1
+  copy(peer_number.bytes, peer, IPV4)
+  local number = tonumber(peer_number.number)
+  if not believed[number] then
+    believed[number], believers = true, believers + 1
+  end
 end
 
--- decide(head) -> what counts as one client; the address itself goes to $sluice_client. head: as head/plain.lua has it, or nil
-function _M.decide(head)
+-- decide() -> what counts as one client; the address itself goes to $sluice_client
+function _M.decide()
   local peer = ngx_var.binary_remote_addr
   if #networks == 0 then
     return address.bucket(address.client(networks, peer))
   end
-  local named = ngx_var.proxy_protocol_addr
-  if head and believed[peer] and not named then
-    local forwarded, n = head.forwarded, head.forwarded_length
-    if forwarded == nil then
-      return address.bucket(address.client(networks, peer))
-    end
-    -- One IPv4 address, which is nearly every header. Its only spelling is the client's name in the log.
-    local bytes = address.ipv4_at(forwarded, n)
-    if bytes then
-      if bytes ~= peer then
-        ngx_var.sluice_client = address.text_at(forwarded, n)
-      end
-      return bytes
-    end
-  end
-  if address.trusted(networks, peer) and not believed[peer] then
+  if #peer == IPV4 and address.trusted(networks, peer) then
     believe(peer)
   end
-  local bytes = address.client(networks, address.relayed(networks, peer, named), ngx_var.http_x_forwarded_for)
-  if bytes ~= peer then
-    ngx_var.sluice_client = address.format(bytes)
+  local client = address.client(networks, address.relayed(networks, peer, ngx_var.proxy_protocol_addr), ngx_var.http_x_forwarded_for)
+  if client ~= peer then
+    ngx_var.sluice_client = address.format(client)
   end
-  return address.bucket(bytes)
+  return address.bucket(client)
+end
+
+-- forwarded(head) -> true: X-Forwarded-For is one address of IPv4, as nearly always, which is now in `bytes`. Its only spelling is the client's
+-- name in the log.
+local function forwarded(head)
+  local at, n = head.forwarded, head.forwarded_length
+  if not address.ipv4_to(at, n, bytes) then
+    return false
+  end
+  set_at("sluice_client", at, n)
+  return true
+end
+
+-- quick(head) -> true: the client is in `bytes`, four of them
+local function quick(head)
+  local peer = find(PEER)
+  if peer == nil or length(peer) ~= IPV4 then
+    return false
+  end
+  if #networks > 0 then
+    copy(peer_number.bytes, peer.data, IPV4)
+    if not head or not believed[tonumber(peer_number.number)] or find(NAMED) ~= nil then
+      return false
+    elseif head.forwarded ~= nil then
+      return forwarded(head)
+    end
+  end
+  copy(bytes, peer.data, IPV4)
+  return true
+end
+
+-- settle(head) -> how many of `bytes` tell this client from others, until the next call. The address itself goes to $sluice_client. head: as
+-- head/plain.lua has it, or nil
+function _M.settle(head)
+  if quick(head) then
+    return IPV4
+  end
+  local client = _M.decide()
+  copy(bytes, client, #client)
+  return #client
 end
 
 return _M

@@ -6,20 +6,24 @@
 
 local access = require "sluice.access"
 local client = require "sluice.client"
+local ffi = require "ffi"
 local head = require "sluice.head"
 local known = require "sluice.known"
 local look = require("sluice.head.plain").look
-local same = require("sluice.head.plain").same
-local text_at = require("sluice.address").text_at
+local request = require "sluice.request"
 
+local find, length_of, same = request.find, request.length, request.same
+local key = client.bytes
 local ngx_var = ngx.var
 local get_method = ngx.req.get_method
 local is_internal = ngx.req.is_internal
 local byte = string.byte
+local ffi_string = ffi.string
 local tonumber = tonumber
 
 local DOT = 46
 local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
+local URI = request.variable "uri"
 
 -- What a badly written head is refused with, by the status that head.lua gives.
 local REFUSED = { ["400"] = "malformed", ["431"] = "too_large" }
@@ -30,51 +34,26 @@ for letter in ("AaDdHhMm."):gmatch(".") do
   OWN[byte(letter)] = true
 end
 
--- Request lines that were found to be even (see $sluice_odd_line), each with the host it came with. It is bounded, at a quarter of a megabyte or so.
+-- What follows from a request line alone, by the line. It is kept of lines that were found to be even (see $sluice_odd_line), each with the host
+-- it came with, and bounded, at half a megabyte or so.
+--   text      the line
+--   path      decoded, without a query
+--   purchase  whether it may be one
+--   limited   whether limits look at it
+--   plan      which, see access.plan_of
+--   host      of the last request with this line
 local MOST_LINES, MAX_LINE = 1024, 128
-local even, lines = {}, 0
+local kept, lines = {}, 0
 
 local _M = {}
 
-local function remember(request, host)
-  if lines >= MOST_LINES then
-    even, lines = {}, 0
-  end
-  if not even[request] then
-    lines = lines + 1
-  end
-  even[request] = host
-end
+-- The request at hand, from one step of judge to the next; of no use once this worker has yielded.
+-- line: as above. plain: see head/plain.lua, or nil. good: whether the request, whose head is well written, is one that nginx would not refuse
+-- further on. key_length: how many bytes of `key` tell the client from others.
+local line, plain, good, key_length = { text = "" }, nil, nil, nil
 
--- odd(request, plain) -> whether readers differ about the request line or the host
-local function odd(request, plain)
-  if not plain or plain.host == nil then
-    return ngx_var.sluice_odd_line ~= "0"
-  end
-  local known_host = even[request]
-  if known_host and same(plain.host, plain.host_length, known_host) then
-    return false
-  end
-  local host = text_at(plain.host, plain.host_length)
-  if ngx_var.sluice_odd_line ~= "0" then
-    return true
-  end
-  if #request <= MAX_LINE and #host <= MAX_LINE then
-    remember(request, host)
-  end
-  return false
-end
-
--- sound(request, plain) -> whether the request, whose head is well written, is one that nginx would not refuse further on
-local function sound(request, plain)
-  if plain and plain.body_digits <= 4 then
-    return not odd(request, plain)
-  end
-  local length = ngx_var.content_length
-  if length and #length > 4 and tonumber(length) > MAX_BODY or not plain and ngx_var.http_transfer_encoding then
-    return false
-  end
-  return not odd(request, plain)
+local function path_of()
+  return ngx_var.uri
 end
 
 -- limited(path) -> whether limits look at it
@@ -82,30 +61,83 @@ local function limited(path)
   return not OWN[byte(path, 2)] or ngx_var.sluice_unlimited ~= "1"
 end
 
--- The request at hand, from one step of judge to the next; of no use once this worker has yielded.
--- plain: see head/plain.lua, or nil. good: see sound.
-local path, request, plain, key, good
+-- read(text) -> the line, worked out
+local function read(text)
+  local path, method = path_of(), get_method()
+  return { text = text, path = path, purchase = method == "POST", limited = limited(path), plan = access.plan_of(method, path_of) }
+end
+
+local function keep(host)
+  if not kept[line.text] then
+    if lines >= MOST_LINES then
+      kept, lines = {}, 0
+    end
+    kept[line.text], lines = line, lines + 1
+  end
+  line.host = host
+end
+
+-- fits() -> whether nginx would take the body
+local function fits()
+  if plain and plain.body_digits <= 4 then
+    return true
+  end
+  local length = ngx_var.content_length
+  return not (length and #length > 4 and tonumber(length) > MAX_BODY) and (plain or not ngx_var.http_transfer_encoding)
+end
+
+-- even() -> whether readers agree about the request line and the host
+local function even()
+  if not plain or plain.host == nil then
+    return ngx_var.sluice_odd_line == "0"
+  end
+  if line.host and same(plain.host, plain.host_length, line.host) then
+    return true
+  elseif ngx_var.sluice_odd_line ~= "0" then
+    return false
+  end
+  if #line.text <= MAX_LINE and plain.host_length <= MAX_LINE then
+    keep(ffi_string(plain.host, plain.host_length))
+  end
+  return true
+end
+
+-- recall(value): finds the line of the request; most come again and again
+local function recall(value)
+  local n = length_of(value)
+  if not same(value.data, n, line.text) then
+    local text = ffi_string(value.data, n)
+    line = kept[text] or read(text)
+  end
+end
 
 -- arrive() -> what judge answers, if the request is no more to be looked at; or nil
 local function arrive()
-  path = ngx_var.uri
-  if byte(path, 2) == DOT and is_internal() then -- nginx itself goes to /.sluice
+  local value, uri = request.arrive(), find(URI)
+  if length_of(uri) > 1 and uri.data[1] == DOT and is_internal() then -- nginx itself goes to /.sluice
     return "own"
   end
   known.begin()
-  request = ngx_var.request
-  plain = look(request)
+  if not value then
+    return "malformed"
+  end
+  plain = look(value)
   local fault = not plain and head.judge()
   if fault then
     return REFUSED[fault]
   end
-  key = client.decide(plain)
-  good = sound(request, plain)
+end
+
+-- settle(): who and what it is
+local function settle()
+  key_length = client.settle(plain)
+  recall(request.line())
+  good = fits() and even()
 end
 
 -- pass(): the request goes on
 local function pass()
-  ngx_var.sluice_key = key
+  ngx_var.sluice_key = ffi_string(key, key_length)
 end
 
 -- judge() -> $sluice_judged:
@@ -122,14 +154,15 @@ function _M.judge(...)
   if answer then
     return answer
   end
+  settle()
   local judged = ""
-  if get_method() == "POST" then
-    judged = known.judge(path, request, plain, good)
+  if line.purchase then
+    judged = known.judge(line.path, line.text, plain, good)
     if known.is_state(judged) then
       return judged
     end
   end
-  if good and limited(path) and access.over(path, key, plain) then
+  if good and line.limited and access.over(line.plan, key, key_length, plain) then
     known.begin()
     return "over"
   end

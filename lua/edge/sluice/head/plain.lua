@@ -8,10 +8,11 @@
 local ffi = require "ffi"
 local base = require "resty.core.base"
 local bit = require "bit"
+local request = require "sluice.request"
 require "resty.core.request" -- declares the functions of C below
 
 local C = ffi.C
-local ngx_var = ngx.var
+local find, length_of = request.find, request.length
 local get_request = base.get_request
 local band, bor, bxor = bit.band, bit.bor, bit.bxor
 local byte, char = string.byte, string.char
@@ -25,12 +26,12 @@ typedef struct {
   int names;
 } sluice_plain_head_t;
 int sluice_same_name(const unsigned char *at, const char *text, size_t n) __asm__("strncasecmp");
-int sluice_same_bytes(const unsigned char *at, const char *text, size_t n) __asm__("memcmp");
 size_t sluice_named(const unsigned char *text, const char *of) __asm__("strspn");
 size_t sluice_no_control(const unsigned char *text, const char *controls) __asm__("strcspn");
 ]]
 
-local LINE_FEED, BRACKET = 10, 91
+local LINE_FEED, ZERO, ONE, BRACKET = 10, 48, 49, 91
+local HEAD_LENGTH = request.variable "request_length"
 local MAX_HEAD = 16384 -- bytes, see head.lua
 local MOST = 12 -- lines
 
@@ -139,19 +140,29 @@ local function line(i, at)
   return text + size + 2
 end
 
--- same(at, length, text) -> whether so many bytes of memory are the text
-function _M.same(at, length, text)
-  return length == #text and C.sluice_same_bytes(at, text, length) == 0
+-- digits(value) -> the number that it is, of five digits at most; or nil
+local function digits(value)
+  local at, n = value.data, length_of(value)
+  if n > 5 then
+    return nil
+  end
+  local number = at[0] - ZERO
+  if n > 1 then number = number * 10 + at[1] - ZERO end
+  if n > 2 then number = number * 10 + at[2] - ZERO end
+  if n > 3 then number = number * 10 + at[3] - ZERO end
+  if n > 4 then number = number * 10 + at[4] - ZERO end
+  return number
 end
 
--- look(request) -> what is in the head, and head.judge() would find nothing; or nil: it must be asked. request: the request line
+-- look(request_line) -> what is in the head, and head.judge() would find nothing; or nil: it must be asked. request_line: see request.lua
 --   authorization, forwarded, host   where the value is (X-Forwarded-For, for the second), or a null pointer; it has a zero byte behind it
 --   *_length                         and how many bytes it has, one at least
 --   body_digits                      how long the value of Content-Length is; 0 without one
 --   names                            TOKEN is in it when there is a header of that name
 -- It is the same object for all requests: of no use once this worker has yielded.
-function _M.look(request)
-  if byte(request, -3) ~= 49 then -- HTTP/2 has no lines
+function _M.look(request_line)
+  local size = length_of(request_line)
+  if size < 3 or request_line.data[size - 3] ~= ONE then -- HTTP/2 has no lines
     return nil
   end
   local r = get_request()
@@ -174,9 +185,9 @@ function _M.look(request)
   if at and n > 9 then at = line(9, at) end
   if at and n > 10 then at = line(10, at) end
   if at and n > 11 then at = line(11, at) end
-  local length = tonumber(ngx_var.request_length)
+  local length = digits(find(HEAD_LENGTH))
   -- The last line must end there too, or its space makes up for a carriage return that the blank line lacks.
-  if at and at[-1] == LINE_FEED and at - first + #request + 4 == length and length <= MAX_HEAD then
+  if at and at[-1] == LINE_FEED and length and at - first + size + 4 == length and length <= MAX_HEAD then
     return seen
   end
 end

@@ -4,8 +4,13 @@
 -- The zone is asked for every purchase, so what one worker learns every worker knows at once. Its entry is a text, and each worker keeps the last
 -- one it has read together with what it means. Times are microseconds of the clock that all workers share; the zone's own expiry only sweeps up.
 
+local ffi = require "ffi"
+local shared = require "sluice.shared"
 local told = require "sluice.known.told"
+local same = require("sluice.request").same
 
+local text_of, buffer = shared.text, shared.buffer
+local ffi_string = ffi.string
 local match = string.match
 local tonumber = tonumber
 
@@ -17,13 +22,13 @@ local SWEPT_AFTER, TURN = 5, 1
 
 local MAX_READ = 1024 -- records kept by one worker, in the form it reads; beyond that it starts afresh
 
-local zone
+local zone, memory -- the zone, and as shared.lua has it
 local read, reads = {}, 0
 
 local _M = {}
 
 function _M.init(sales)
-  zone = sales
+  zone, memory = sales, shared.zone(sales)
 end
 
 -- id(path) -> the sale's id, if the path is that of its purchases in its only spelling; or nil
@@ -66,15 +71,15 @@ end
 --   opens, opens_at  of a scheduled sale: ms since 1970, and as a text
 --   wait             the backend's Retry-After, in seconds, for a scheduled sale
 function _M.find(path)
-  local text = zone:get(path)
-  if not text then
+  local n = text_of(memory, path, #path)
+  if not n then
     return nil
   end
   local record = read[path]
-  if record and record.text == text then
+  if record and same(buffer, n, record.text) then
     return record
   end
-  return parse(path, text)
+  return parse(path, ffi_string(buffer, n))
 end
 
 local function put(path, sent, ttl, state, holders, opens, wait)

@@ -8,17 +8,24 @@
 -- When there is no room for a new bucket its request is not admitted, unless its rule says on_error = "allow".
 
 local clock = require "sluice.clock"
+local ffi = require "ffi"
 local gcra = require "sluice.limit.gcra"
+local shared = require "sluice.shared"
 local zone = require "sluice.limit.zone"
 
 local decide, state_of, wait_of, empty_in = gcra.decide, gcra.state, gcra.wait, gcra.empty_in
 local count = require("sluice.count").add
 local enter, leave, put = zone.enter, zone.leave, zone.put
 local now_us = clock.now
+local number = shared.number
+local copy = ffi.copy
 local max = math.max
 local pcall = pcall
 
-local dict, buckets -- the shared dict, and the same as limit/zone.lua has it
+-- Bytes of what tells one bucket of a rule from the others; the longest is a subject.
+local MOST_KEY = 255
+
+local dict, buckets, memory -- the shared dict, the same as limit/zone.lua has it, and as shared.lua has it
 
 -- Per rule of the latest call, in the caller's order.
 -- backlog: what its bucket holds now (gcra's unit), or false where the rule was passed over because its bucket could not be used.
@@ -36,7 +43,13 @@ function _M.init(shared_dict)
   if not opened then
     error("the edge's buckets: " .. err, 0)
   end
-  dict, buckets = shared_dict, opened
+  dict, buckets, memory = shared_dict, opened, shared.zone(shared_dict)
+end
+
+-- prepare(rule): call once per rule, before refuses
+function _M.prepare(rule)
+  rule.key_text, rule.key_start = ffi.new("unsigned char[?]", #rule.prefix + MOST_KEY), #rule.prefix
+  copy(rule.key_text, rule.prefix, #rule.prefix)
 end
 
 -- read(i, key) -> tat, frac (tat is nil for an empty bucket); or nil, nil, err
@@ -173,35 +186,40 @@ function _M.peek(rules, keys, n)
   return judge(rules, keys, n, now_us())
 end
 
--- refuses_one(rule, key) -> wait, or nil. The clock is read after the bucket: whatever others have done to it in between made it fuller.
-local function refuses_one(rule, key)
-  local tat, frac = dict:get(key)
-  if not tat or rule.shadow then
+-- refuses_one(rule, key, n) -> wait, or nil. The clock is read after the bucket: whatever others have done to it in between made it fuller.
+local function refuses_one(rule, key, n)
+  if rule.shadow or n > MOST_KEY then
     return nil
   end
-  local allowed, b = decide(rule, now_us(), tat, frac or 0)
+  local text, start = rule.key_text, rule.key_start
+  copy(text + start, key, n)
+  local tat, frac = number(memory, text, start + n)
+  if not tat then
+    return nil
+  end
+  local allowed, b = decide(rule, now_us(), tat, frac)
   return not allowed and wait_of(rule, b) or nil
 end
 
--- refuses(rules, keys, n) -> i, wait: of the rules in their order, i is the first that refuses now; or nil. It takes no lock, counts nothing and
--- leaves no trace: whoever is not refused here is still to be asked.
-function _M.refuses(rules, keys, n)
-  if n == 0 then
+-- refuses(rules, from, to, key, n) -> i, wait: of these rules in their order, i is the first that refuses now; or nil. The key is n bytes of
+-- memory, or a string. It takes no lock, counts nothing and leaves no trace: whoever is not refused here is still to be asked.
+function _M.refuses(rules, from, to, key, n)
+  if from > to then
     return nil
   end
-  local wait = refuses_one(rules[1], keys[1])
+  local wait = refuses_one(rules[from], key, n)
   if wait then
-    return 1, wait
+    return from, wait
   end
-  if n == 1 then
+  if from == to then
     return nil
   end
-  wait = refuses_one(rules[2], keys[2])
+  wait = refuses_one(rules[from + 1], key, n)
   if wait then
-    return 2, wait
+    return from + 1, wait
   end
-  for i = 3, n do
-    wait = refuses_one(rules[i], keys[i])
+  for i = from + 2, to do
+    wait = refuses_one(rules[i], key, n)
     if wait then
       return i, wait
     end
