@@ -12,6 +12,7 @@ local known = require "sluice.known"
 local look = require("sluice.head.plain").look
 local request = require "sluice.request"
 
+local is_state = known.is_state
 local find, length_of, same = request.find, request.length, request.same
 local key = client.bytes
 local ngx_var = ngx.var
@@ -111,8 +112,15 @@ local function recall(value)
   end
 end
 
--- arrive() -> what judge answers, if the request is no more to be looked at; or nil
-local function arrive()
+-- step(f) -> a table; to read x from it is to call f(_, x). LuaJIT compiles a piece of a function when it often comes by, and goes on to compile what the
+-- function returns to, and so forth: one piece would have more values than it can keep ("too many spill slots"), and after some tries it would
+-- interpret most of the way for ever. It does not go on to where a field was read.
+local function step(f)
+  return setmetatable({}, { __index = f })
+end
+
+-- arrive -> what judge answers, if the request is no more to be looked at; or nil
+local arrive = step(function()
   local value, uri = request.arrive(), find(URI)
   if length_of(uri) > 1 and uri.data[1] == DOT and is_internal() then -- nginx itself goes to /.sluice
     return "own"
@@ -126,19 +134,32 @@ local function arrive()
   if fault then
     return REFUSED[fault]
   end
-end
+end)
 
--- settle(): who and what it is
-local function settle()
+-- settle: who and what it is
+local settle = step(function()
   key_length = client.settle(plain)
   recall(request.line())
   good = fits() and even()
-end
+end)
 
--- pass(): the request goes on
-local function pass()
+-- state -> what known.judge says
+local state = step(function()
+  return known.judge(line.path, line.text, plain, good)
+end)
+
+-- over -> whether a limit refuses it
+local over = step(function()
+  if access.over(line.plan, key, key_length, plain) then
+    known.begin()
+    return true
+  end
+end)
+
+-- pass: the request goes on
+local pass = step(function()
   ngx_var.sluice_key = ffi_string(key, key_length)
-end
+end)
 
 -- judge() -> $sluice_judged:
 --   malformed, too_large   the head is badly written; nothing else is known then
@@ -146,28 +167,26 @@ end
 --   a state                of the sale, see known.lua: it is to be told
 --   over                   a limit refuses the request, see access.over
 --   all else               what known.judge says of a purchase, or "". What counts as one client is in $sluice_key.
---
--- The dots make it a function that LuaJIT interprets: it compiles the steps one by one. In one piece they have more values than it can carry from
--- one trace to the next ("register coalescing too complex"): it would try again and again, and at last interpret what it could compile.
-function _M.judge(...)
-  local answer = arrive(...)
+function _M.judge()
+  local answer = arrive.now
   if answer then
     return answer
   end
-  settle()
+  local _ = settle.now
   local judged = ""
   if line.purchase then
-    judged = known.judge(line.path, line.text, plain, good)
-    if known.is_state(judged) then
+    judged = state.now
+    if is_state(judged) then
       return judged
     end
   end
-  if good and line.limited and access.over(line.plan, key, key_length, plain) then
-    known.begin()
+  if good and line.limited and over.now then
     return "over"
   end
-  pass()
+  _ = pass.now
   return judged
 end
+
+jit.off(_M.judge)
 
 return _M
