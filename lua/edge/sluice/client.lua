@@ -58,17 +58,6 @@ function _M.decide()
   return address.bucket(client)
 end
 
--- forwarded(head) -> true: X-Forwarded-For is one address of IPv4, as nearly always, which is now in `bytes`. Its only spelling is the client's
--- name in the log.
-local function forwarded(head)
-  local at, n = head.forwarded, head.forwarded_length
-  if not address.ipv4_to(at, n, bytes) then
-    return false
-  end
-  set_at("sluice_client", at, n)
-  return true
-end
-
 -- quick(head) -> true: the client is in `bytes`, four of them
 local function quick(head)
   local peer = find(PEER)
@@ -79,8 +68,12 @@ local function quick(head)
     copy(peer_number.bytes, peer.data, IPV4)
     if not head or not believed[tonumber(peer_number.number)] or find(NAMED) ~= nil then
       return false
+    elseif head.is_address == 1 then -- its only spelling is the client's name in the log
+      copy(bytes, head.address, IPV4)
+      set_at("sluice_client", head.forwarded, head.forwarded_length)
+      return true
     elseif head.forwarded ~= nil then
-      return forwarded(head)
+      return false
     end
   end
   copy(bytes, peer.data, IPV4)

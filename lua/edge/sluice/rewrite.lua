@@ -112,7 +112,7 @@ local function recall(value)
   end
 end
 
--- step(f) -> a table; to read x from it is to call f(_, x). LuaJIT compiles a piece of a function when it often comes by, and goes on to compile what the
+-- step(f) -> a table; to read a field of it is to call f. LuaJIT compiles a piece of a function that it often comes by, and goes on into what the
 -- function returns to, and so forth: one piece would have more values than it can keep ("too many spill slots"), and after some tries it would
 -- interpret most of the way for ever. It does not go on to where a field was read.
 local function step(f)

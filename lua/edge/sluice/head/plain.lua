@@ -8,20 +8,24 @@
 local ffi = require "ffi"
 local base = require "resty.core.base"
 local bit = require "bit"
+local ipv4_to = require("sluice.address").ipv4_to
 local request = require "sluice.request"
 require "resty.core.request" -- declares the functions of C below
 
 local C = ffi.C
-local find, length_of = request.find, request.length
+local find, length_of, same = request.find, request.length, request.same
 local get_request = base.get_request
 local band, bor, bxor = bit.band, bit.bor, bit.bxor
 local byte, char = string.byte, string.char
+local ffi_string = ffi.string
 local tonumber = tonumber
 
 ffi.cdef [[
 typedef struct {
   const unsigned char *authorization, *forwarded, *host;
   int authorization_length, forwarded_length, host_length;
+  unsigned char address[4];
+  int is_address;
   int body_digits;
   int names;
 } sluice_plain_head_t;
@@ -105,16 +109,39 @@ end
 
 _M.mark_at = mark_at
 
+-- The last host that was well written: few are asked for.
+local MAX_HOST = 128
+local host = ""
+
+-- clean(text, size) -> whether a value is well written. What stands in brackets takes a closer look.
+local function clean(text, size)
+  return text[0] ~= BRACKET and tonumber(C.sluice_no_control(text, CONTROLS)) == size
+end
+
+-- note(mark, text, size) -> whether the value of a line that matters is well written. To look for control characters takes longer than to see that
+-- there can be none.
 local function note(mark, text, size)
   if mark == AUTHORIZATION then
     seen.authorization, seen.authorization_length = text, size
   elseif mark == FORWARDED then
     seen.forwarded, seen.forwarded_length = text, size
+    if ipv4_to(text, size, seen.address) then
+      seen.is_address = 1
+      return true
+    end
   elseif mark == HOST then
     seen.host, seen.host_length = text, size
-  elseif mark == LENGTH then
+    if same(text, size, host) then
+      return true
+    elseif size <= MAX_HOST and clean(text, size) then
+      host = ffi_string(text, size)
+      return true
+    end
+  elseif mark == LENGTH then -- nginx has read it, and takes digits only
     seen.body_digits = size
+    return true
   end
+  return clean(text, size)
 end
 
 -- line(i, at) -> where the next one begins; or nil: this one is not plain, or does not begin at `at`
@@ -125,19 +152,11 @@ local function line(i, at)
     return nil
   end
   local mark = mark_at(at, length)
-  if mark ~= 0 then
-    if not mark or mark == CHUNKED or band(seen.names, mark) ~= 0 then
-      return nil
-    end
-    seen.names = bor(seen.names, mark)
-    if mark <= NOTED then
-      note(mark, text, size)
-    end
-  end
-  if text[0] == BRACKET or tonumber(C.sluice_no_control(text, CONTROLS)) ~= size then -- what stands in brackets takes a closer look
+  if not mark or mark == CHUNKED or band(seen.names, mark) ~= 0 then
     return nil
   end
-  return text + size + 2
+  seen.names = bor(seen.names, mark)
+  return note(mark, text, size) and text + size + 2 or nil
 end
 
 -- digits(value) -> the number that it is, of five digits at most; or nil
@@ -157,6 +176,7 @@ end
 -- look(request_line) -> what is in the head, and head.judge() would find nothing; or nil: it must be asked. request_line: see request.lua
 --   authorization, forwarded, host   where the value is (X-Forwarded-For, for the second), or a null pointer; it has a zero byte behind it
 --   *_length                         and how many bytes it has, one at least
+--   is_address, address              1 when forwarded is one address of IPv4, and its bytes
 --   body_digits                      how long the value of Content-Length is; 0 without one
 --   names                            TOKEN is in it when there is a header of that name
 -- It is the same object for all requests: of no use once this worker has yielded.
@@ -171,7 +191,7 @@ function _M.look(request_line)
     return nil
   end
   C.ngx_http_lua_ffi_req_get_headers(r, lines, n, 1)
-  seen.authorization, seen.forwarded, seen.host, seen.body_digits, seen.names = nil, nil, nil, 0, 0
+  seen.authorization, seen.forwarded, seen.host, seen.is_address, seen.body_digits, seen.names = nil, nil, nil, 0, 0, 0
   local first = lines[0].key.data
   local at = line(0, first)
   if at and n > 1 then at = line(1, at) end
