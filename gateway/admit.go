@@ -79,8 +79,10 @@ func (g *Gateway) over(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) bool 
 		x.cut(byIP)
 	}
 	i := g.table.Peek(g.instant(), x.asks, x.verdicts)
-	if i < 0 {
+	if i < byIP { // whose token it was did not matter
 		x.buyer = ""
+	}
+	if i < 0 {
 		return false
 	}
 	g.refuse(ctx, x, i)

@@ -55,6 +55,45 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	mustContain(t, "the log", log.String(), `"status":429,"verdict":"deny","rule":"concurrency","remaining":"0"`)
 }
 
+// Who has too many requests under way hears of the limit that refuses him, and the log names a buyer only if that limit is his own.
+func TestTheBuyerIsNamedOnlyByALimitOnBuyers(t *testing.T) {
+	release := make(chan struct{})
+	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			<-release
+		}
+	})
+	log := &syncBuffer{}
+	e := serve(t, `return { rules = {
+		{ name = "address", key = "ip", rate = "1r/h", burst = 0, match = { path = "/a" } },
+		{ name = "plenty", key = "token", rate = "1r/h", burst = 9, match = { path = "/a" } },
+		{ name = "buyer", key = "token", rate = "1r/h", burst = 0, match = { path = "/b" } },
+	} }`, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 1, log })
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a failed test must leave no request behind
+	ann := bearerOf(t, "ann")
+	for _, path := range []string{"/a", "/b"} {
+		if got := e.ask(t, "GET", path, "", ann); got.status != 200 {
+			t.Fatalf("%s: %d, want 200", path, got.status)
+		}
+	}
+	var held sync.WaitGroup
+	held.Go(func() { e.ask(t, "GET", "/held", "") })
+	testenv.Eventually(t, 5*time.Second, "a request waits at the backend", func() bool { return len(b.requests()) == 3 })
+	for _, c := range []struct{ path, rule, buyer string }{{"/a", "address", ""}, {"/b", "buyer", "ann"}, {"/c", "concurrency", ""}} {
+		got := e.ask(t, "GET", c.path, "", ann)
+		mustHave(t, got, 429)
+		mustContain(t, c.path, got.body, `"violated-policies":["`+c.rule+`"]`)
+		e.access.flush()
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		last := lines[len(lines)-1]
+		mustContain(t, "the log", last, `"buyer":"`+c.buyer+`"`)
+		mustContain(t, "the log", last, `"rule":"`+c.rule+`"`)
+	}
+	free()
+	held.Wait()
+}
+
 // A stream is under way until it has ended, and is logged then.
 func TestAStreamCountsUntilItHasEnded(t *testing.T) {
 	release := make(chan struct{})
