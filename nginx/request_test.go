@@ -67,13 +67,14 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := regexp.MustCompile(`"(?i:sluice)-[A-Za-z-]+"`)
+	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`) // what the backend calls itself elsewhere is no header's name
 	found := 0
 	err = filepath.WalkDir("../backend", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, quoted := range names.FindAllString(string(text), -1) {
+		for _, quoted := range names.FindAllString(agent.ReplaceAllString(string(text), ""), -1) {
 			found++
 			if name := strings.Trim(quoted, `"`); !strings.Contains(string(conf), "\nproxy_hide_header "+name+";") {
 				t.Errorf("%s knows the header %s, and snippets/proxy.conf does not hide it", path, name)
