@@ -144,3 +144,39 @@ func TestIdleBucketsExpire(t *testing.T) {
 		t.Errorf("a bucket that needs 180 s to empty expires in: %s", got)
 	}
 }
+
+// What the rewrite phase refuses by: nothing is lost where it overlooks a bucket, as the access phase asks again, but then a flood is dear.
+func TestEachFullBucketRefusesEarly(t *testing.T) {
+	server, stop := startLua(t, "1m")
+	defer stop()
+	got := server.run(t, `
+		local ffi, rules, out = require "ffi", require "sluice.limit.rules", {}
+		local list = {}
+		for i = 1, 5 do
+			list[i] = { count = 1, period = 3600e6, tolerance = 0, prefix = ("rule %d:"):format(i), failed = "error test", shadow = i == 5 }
+			rules.prepare(list[i])
+		end
+		local function ask(from, to, key, n)
+			local i, wait = rules.refuses(list, from, to, key, n)
+			out[#out + 1] = i and wait > 3590e6 and wait <= 3600e6 and i or i and "too long" or "-"
+		end
+		local function fill(i, key) assert(rules.admit({ list[i] }, { list[i].prefix .. key }, 1)) end
+		for i = 1, 5 do
+			local key = ffi.new("unsigned char[6]", "k\0" .. i .. "zz")
+			fill(i, ffi.string(key, 3))
+			ask(1, 5, key, 3)                    -- whichever it is, but for the one that only watches
+			ask(1, 5, ffi.string(key, 3), 3)
+			ask(1, 5, key, 4)                    -- another key
+			ask(i + 1, 5, key, 3)                -- those behind it
+			ask(i, i, key, 3)
+		end
+		local longest, longer = ("x"):rep(255), ("x"):rep(256)
+		fill(2, longest) fill(2, longer)
+		ask(1, 5, longest, 255)
+		ask(1, 5, longer, 256)                 -- is left to the access phase
+		return table.concat(out, " ")
+	`)
+	if want := "1 1 - - 1 2 2 - - 2 3 3 - - 3 4 4 - - 4 - - - - - 2 -"; got != want {
+		t.Errorf("the rules that refuse are\n%s, want\n%s", got, want)
+	}
+}
