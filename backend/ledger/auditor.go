@@ -23,6 +23,9 @@ type AuditorConfig struct {
 	Turn func(ctx context.Context, lane keyspace.Lane) bool
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
+	// Generation tells which generation of Redis is verified, asked of Redis itself, or that none is. A sale that does not balance while the generation changes, or
+	// while there is none, is counted later: Redis was emptied or rebuilt under the count. nil: Redis keeps what it has.
+	Generation func(ctx context.Context) (generation int64, verified bool)
 	// Every is how often turns are asked for; 5 s.
 	Every time.Duration
 	// Again is how long to wait before a sale that does not balance is counted once more; 3 s.
@@ -31,7 +34,7 @@ type AuditorConfig struct {
 	Log     *slog.Logger // slog.Default()
 }
 
-// Auditor audits every sale that is not closed, again and again, in any number of processes. A sale that does not balance twice is paused: something sells
+// Auditor audits every sale that is not closed, again and again, in any number of processes. A sale that does not balance twice, the second time in one generation of Redis, is paused: something sells
 // units that are not there, or has lost some, and a person must look.
 type Auditor struct {
 	ledger *Ledger
@@ -47,6 +50,9 @@ func NewAuditor(l *Ledger, sales Sales, space keyspace.Space, cfg AuditorConfig)
 	}
 	if cfg.Again <= 0 {
 		cfg.Again = 3 * time.Second
+	}
+	if cfg.Generation == nil {
+		cfg.Generation = func(context.Context) (int64, bool) { return 0, true }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -102,6 +108,8 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 	return nil
 }
 
+var errMoved = fmt.Errorf("ledger: Redis lost data or was rebuilt while it was counted: %w", sale.ErrUnavailable)
+
 func (a *Auditor) auditLane(ctx context.Context, lane keyspace.Lane, ids []string, switches map[string]sale.Switch) error {
 	began := time.Now()
 	reports, err := a.ledger.AuditLane(ctx, lane, ids)
@@ -125,8 +133,12 @@ func (a *Auditor) auditLane(ctx context.Context, lane keyspace.Lane, ids []strin
 		return ctx.Err()
 	case <-time.After(a.cfg.Again):
 	}
+	before, verified := a.cfg.Generation(ctx)
 	if reports, err = a.ledger.AuditLane(ctx, lane, doubtful); err != nil {
 		return err
+	}
+	if after, still := a.cfg.Generation(ctx); !verified || !still || before != after {
+		return errMoved
 	}
 	for _, id := range doubtful {
 		r := reports[id]

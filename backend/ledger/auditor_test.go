@@ -87,6 +87,46 @@ func TestAuditorForgivesWhatPasses(t *testing.T) {
 	}
 }
 
+// What Redis lost is not where it was, and no reason to stop a sale: a rebuild brings it back.
+func TestAuditorForgivesWhatIsRebuilt(t *testing.T) {
+	s := open(t, 20)
+	s.redis.Decr(t.Context(), keyspace.Lane(0).Stock("s"))
+	type sight struct {
+		generation int64
+		verified   bool
+	}
+	var sights []sight
+	pauses := 0
+	registry := prometheus.NewRegistry()
+	a := s.auditor(ledger.AuditorConfig{
+		Again: time.Millisecond, Metrics: ledger.NewMetrics(registry),
+		Pause: func(context.Context, string, string) error { pauses++; return nil },
+		Generation: func(context.Context) (int64, bool) {
+			now := sights[0]
+			sights = sights[1:]
+			return now.generation, now.verified
+		},
+	})
+	for name, seen := range map[string][]sight{
+		"rebuilt meanwhile":         {{1, true}, {2, true}},
+		"emptied meanwhile":         {{1, true}, {0, false}},
+		"emptied before":            {{0, false}, {1, true}},
+		"emptied, and is not there": {{0, false}, {0, false}},
+	} {
+		sights = seen
+		if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) || pauses > 0 || len(sights) > 0 {
+			t.Errorf("%s: %v, %d pauses", name, err, pauses)
+		}
+	}
+	if got := gathered(t, registry); !strings.Contains(got, `{result="unbalanced"} 0`) {
+		t.Errorf("counted as unbalanced:\n%s", got)
+	}
+	sights = []sight{{2, true}, {2, true}}
+	if err := a.RunOnce(t.Context()); err != nil || pauses != 1 {
+		t.Errorf("in one generation: %v, %d pauses", err, pauses)
+	}
+}
+
 func TestAuditorWaitsForItsTurnAndLeavesTheClosedAlone(t *testing.T) {
 	s := open(t, 20)
 	s.redis.Decr(t.Context(), keyspace.Lane(0).Stock("s"))

@@ -214,6 +214,16 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 	return nil
 }
 
+// last makes sure that no other rebuild has begun, and that Redis was not emptied since this one has. A fence that is gone does not come back.
+func (j *job) last(ctx context.Context) error {
+	for _, lane := range j.space.All() {
+		if err := j.call(ctx, "hold", []string{lane.Epoch()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 var errNotVerified = errors.New("the data is not verified")
 
 // hold finds out what is to be rebuilt and takes it off the market.
@@ -253,6 +263,9 @@ func (j *job) skipNumbers(ctx context.Context) error {
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	for {
+		if err := j.last(ctx); err != nil { // else nobody would know for as long as this waits
+			return err
+		}
 		journals, err := j.store.Journals(ctx)
 		if err != nil {
 			return err
@@ -287,6 +300,9 @@ func (j *job) auditSales(ctx context.Context) error {
 		if reports[lane], err = books.AuditLane(ctx, lane, ids[lane]); err != nil {
 			return err
 		}
+	}
+	if err := j.last(ctx); err != nil { // what was counted is not what was written: no reason to pause a sale
+		return err
 	}
 	for _, a := range j.sales {
 		report := reports[a.lane][a.def.ID]

@@ -235,7 +235,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	books := ledger.New(b.stock, s.orders)
 	b.auditor = ledger.NewAuditor(books, s.orders, s.space, ledger.AuditorConfig{
-		Turn: s.auditTurn, Pause: b.pause, Metrics: ledger.NewMetrics(b.registry), Log: log,
+		Turn: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: ledger.NewMetrics(b.registry), Log: log,
 	})
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	var callbacks api.Callbacks // without a secret there are none

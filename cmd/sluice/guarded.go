@@ -90,3 +90,11 @@ func (s *stores) auditTurn(ctx context.Context, lane keyspace.Lane) bool {
 	lock, err := redisconn.Acquire(ctx, s.redis, lane.AuditLock(), auditEvery*9/10)
 	return err == nil && lock != nil
 }
+
+// verifiedGeneration is the generation of Redis as of now, if its data is verified.
+func (s *stores) verifiedGeneration(ctx context.Context) (int64, bool) {
+	if !s.guard.Sure(ctx, s.orders) {
+		return 0, false
+	}
+	return s.guard.Generation(), true
+}
