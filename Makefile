@@ -69,7 +69,7 @@ sim: ## 10,000 seeds of whole sales with faults at every call, on both queues (S
 chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
 	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
 
-events-chaos: install ## 100,000 orders told to points and push while instances are killed twenty times, then a count of all (ORDERS=n KILLS=n; SLOW=n: one more group takes n a second)
+events-chaos: install ## 100,000 orders told to points, push and webhooks while instances are killed twenty times, then a count of all (ORDERS=n KILLS=n; SLOW=n: one more group takes n a second)
 	SLUICE_EVENTS_ORDERS=$(or $(ORDERS),100000) SLUICE_EVENTS_KILLS=$(or $(KILLS),20) SLUICE_EVENTS_SLOW=$(or $(SLOW),0) $(GO) test -count=1 -v -timeout 40m -run 'TestGroupsMissNothing' ./internal/e2e
 
 mutants: ## break the scripts, the worker and the tables in each known way: the simulation or a conformance test must notice

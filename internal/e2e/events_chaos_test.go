@@ -41,9 +41,9 @@ func numberFromEnv(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// Two instances of each group and two relays; instances and relays are killed again and again. Every group has every
-// event, points are exact, nothing is pending, and dead is what could not be handled by anybody. make events-chaos plays it with 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group
-// takes n events a second, and the stream stays within its bound all the same.
+// Two instances of each group and two relays; instances and relays are killed again and again, and the shop that gets the webhooks fails and hangs. Every group has
+// every event, points are exact, the shop has each event under one id, nothing is pending, and dead is what could not be handled by anybody. make events-chaos plays
+// it with 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group takes n events a second, and the stream stays within its bound all the same.
 func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 	orders, kills := numberFromEnv(t, "SLUICE_EVENTS_ORDERS", 400), numberFromEnv(t, "SLUICE_EVENTS_KILLS", 3)
 	const batch, cancelEvery, poisons, patience = 250, 50, 5, 15 * time.Minute
@@ -85,15 +85,18 @@ func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 		}
 		longest = max(longest, c.client.XLen(t.Context(), keyspace.Space{}.Events()).Val())
 		if killed < kills && c.least()*(kills+1) >= len(want)*(killed+1) {
-			c.processes[killed%len(c.processes)].crash()
+			c.processes[killed*3%len(c.processes)].crash() // the first three are of three kinds, and eight in a row are all
 			killed++
+			t.Logf("%v, kill %d: %s", time.Since(begin).Round(time.Second), killed, c.progress(len(want)))
 		}
+		c.hurry()
 		<-pause.C
 	}
 	writing.Wait()
 	if longest > streamBound+poisons {
 		t.Errorf("the stream had %d entries, want at most %d", longest, streamBound)
 	}
+	took, result := time.Since(begin).Round(time.Second), c.progress(len(want))
 	c.check(all, cancelEvery, want, poisoned)
 	for _, p := range c.processes {
 		if code := p.end(syscall.SIGTERM); code != 0 {
@@ -101,10 +104,10 @@ func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 		}
 	}
 	t.Logf("%d orders, %d events for each of %d groups, %d kills in %v; the stream had %d entries at most; %s", orders, len(want), len(chaosGroups), killed,
-		time.Since(begin).Round(time.Second), longest, c.progress(len(want)))
+		took, longest, result)
 }
 
-var chaosGroups = []string{"points", "push"}
+var chaosGroups = []string{"points", "push", "webhooks"}
 
 // streamBound is the relay's.
 const streamBound = 100_000
@@ -118,6 +121,8 @@ type eventChaos struct {
 	processes []*process
 	names     []string // of the groups
 	push      *inbox
+	shop      *receiver
+	endpoint  string // the shop's
 	slow      *inbox // nil: there is no such group
 }
 
@@ -170,7 +175,8 @@ func (b *inbox) accept(id, body string) {
 
 func newEventChaos(t *testing.T, slow int) *eventChaos {
 	r, pg := testenv.StartRedis(t), testenv.StartPostgres(t)
-	c := &eventChaos{t: t, client: r.Client(), push: &inbox{seen: map[string]string{}}}
+	c := &eventChaos{t: t, client: r.Client(), push: &inbox{seen: map[string]string{}}, shop: newReceiver(t)}
+	c.shop.anyTime = true
 	pushes := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		var m struct{ Tags []string }
 		body, err := io.ReadAll(req.Body)
@@ -182,6 +188,7 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 	env := []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=" + r.URL, "SLUICE_DATABASE_URL=" + pg.URL,
 		"SLUICE_PUSH=ntfy+" + pushes.URL + "/orders",
+		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8", "SLUICE_WEBHOOK_TIMEOUT=1s", // what hangs is given up soon
 	}
 	for range 2 {
 		listen, admin := addr(t), addr(t)
@@ -198,6 +205,7 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 	if a := do(t, "POST", c.admin+"/admin/v1/sales", adminToken, body, "Content-Type", "application/json"); a.Status != 201 {
 		t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
+	c.addShop()
 	c.store = ordertest.Open(t, pg.URL)
 	var err error
 	if c.db, err = pgx.Connect(t.Context(), pg.URL); err != nil {
@@ -211,6 +219,28 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 	}
 	testenv.Eventually(t, 60*time.Second, "the groups are known", func() bool { return len(c.groups()) == len(c.names) })
 	return c
+}
+
+// addShop makes an endpoint for the receiver.
+func (c *eventChaos) addShop() {
+	body := `{"url":"` + c.shop.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
+	a := do(c.t, "POST", c.admin+"/admin/v1/webhooks", adminToken, body, "Content-Type", "application/json")
+	var made struct{ ID, Secret string }
+	if err := json.Unmarshal(a.Body, &made); err != nil || a.Status != 201 || made.ID == "" {
+		c.t.Fatalf("create endpoint: %d %s, %v", a.Status, a.Body, err)
+	}
+	c.endpoint = made.ID
+	c.shop.mu.Lock()
+	defer c.shop.mu.Unlock()
+	c.shop.secret = made.Secret
+}
+
+// hurry lets the time pass for which failed webhooks wait: hours of it would not do here.
+func (c *eventChaos) hurry() {
+	const sql = "UPDATE webhook_deliveries SET due_at = now() WHERE endpoint_id = $1 AND state = 1 AND due_at > now()"
+	if _, err := c.db.Exec(c.t.Context(), sql, c.endpoint); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 type groupState struct {
@@ -246,16 +276,27 @@ func (c *eventChaos) least() int {
 	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
 		c.t.Fatal(err)
 	}
-	return min(points, c.push.count())
+	return min(points, c.push.count(), c.shop.taken())
 }
 
 func (c *eventChaos) progress(of int) string {
-	return fmt.Sprintf("%d of %d events by the slowest group, groups %+v", c.least(), of, c.groups())
+	least, groups := c.least(), c.groups()
+	c.shop.mu.Lock()
+	defer c.shop.mu.Unlock()
+	again := -len(c.shop.took)
+	for _, n := range c.shop.took {
+		again += n
+	}
+	return fmt.Sprintf("%d of %d events by the slowest group, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", least, of,
+		c.push.count(), len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
 }
 
 // done tells whether everybody has everything.
 func (c *eventChaos) done(want map[string]bool) bool {
 	if c.least() < len(want) {
+		return false
+	}
+	if e, err := c.store.Endpoint(c.t.Context(), c.endpoint); err != nil || e.Waiting > 0 {
 		return false
 	}
 	groups := c.groups()
@@ -302,6 +343,7 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 			t.Errorf("%s: %d events, want %d", name, len(box.seen), len(want))
 		}
 	}
+	c.checkShop(want)
 	var expected []string
 	for i := range poisoned {
 		expected = append(expected, fmt.Sprintf("poison-%d", i))
@@ -315,5 +357,39 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 		if slices.Sort(dead); err != nil || !slices.Equal(dead, expected) {
 			t.Errorf("group %s: dead are %v, %v; want %v", group, dead, err, expected)
 		}
+	}
+}
+
+// checkShop looks at what the shop was sent: each event under one id of its own, and nothing else.
+func (c *eventChaos) checkShop(want map[string]bool) {
+	t := c.t
+	t.Helper()
+	if e, err := c.store.Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 || e.Waiting != 0 {
+		t.Errorf("%d webhooks are given up and %d wait, %v; want none", e.Failed, e.Waiting, err)
+	}
+	c.shop.mu.Lock()
+	defer c.shop.mu.Unlock()
+	if c.shop.forged != 0 || c.shop.clash != "" || len(c.shop.early) != 0 {
+		t.Errorf("shop: %d forged; one id for two messages: %q; before their orders were created: %v", c.shop.forged, c.shop.clash, c.shop.early)
+	}
+	told := map[string]bool{}
+	for id := range c.shop.took {
+		var m struct {
+			Type string
+			Data struct {
+				OrderID string `json:"order_id"`
+			}
+		}
+		if err := json.Unmarshal([]byte(c.shop.bodies[id]), &m); err != nil {
+			t.Fatalf("webhook %s is %.200q: %v", id, c.shop.bodies[id], err)
+		}
+		what := m.Data.OrderID + "." + strings.TrimPrefix(m.Type, "order.")
+		if told[what] || !want[what] {
+			t.Fatalf("shop: event %q came under two ids, or never happened (%s)", what, id)
+		}
+		told[what] = true
+	}
+	if len(told) != len(want) {
+		t.Errorf("shop: %d events, want %d", len(told), len(want))
 	}
 }

@@ -1,92 +1,15 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-
 	"sluice/backend/order/ordertest"
 	"sluice/internal/testenv"
 )
-
-// receiver is a shop's endpoint. It verifies what comes, and notes each id that it has taken. Every fifth id fails the first time, and every fiftieth hangs.
-type receiver struct {
-	*httptest.Server
-	mu     sync.Mutex
-	secret string
-	tried  map[string]bool
-	took   map[string]int
-	forged int
-	early  []string
-}
-
-func newReceiver(t *testing.T) *receiver {
-	t.Helper()
-	r := &receiver{tried: map[string]bool{}, took: map[string]int{}}
-	r.Server = httptest.NewServer(r)
-	t.Cleanup(r.Close)
-	return r
-}
-
-func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return
-	}
-	id := req.Header.Get("webhook-id")
-	r.mu.Lock()
-	hook, err := standardwebhooks.NewWebhook(r.secret)
-	if err != nil || hook.Verify(body, req.Header) != nil {
-		r.forged++
-	}
-	n := len(r.tried)
-	first := !r.tried[id]
-	r.tried[id] = true
-	if paid := strings.Replace(id, "_cancelled_", "_created_", 1); paid != id && r.took[paid] == 0 {
-		r.early = append(r.early, id)
-	}
-	r.mu.Unlock()
-	switch {
-	case first && n%50 == 49:
-		<-req.Context().Done()
-		return
-	case first && n%5 == 4:
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.took[id]++
-}
-
-func (r *receiver) taken() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.took)
-}
-
-// add makes an endpoint for the receiver, and returns its id.
-func (r *receiver) add(t *testing.T, data string, more ...string) string {
-	t.Helper()
-	out, errOut, code := sluiceRun(t, nil, append([]string{"webhook", "add", r.URL + "/hook", "--data", data, "--json"}, more...)...)
-	var made struct{ ID, Secret string }
-	if err := json.Unmarshal([]byte(out), &made); err != nil || code != 0 {
-		t.Fatalf("%v: %s%s", err, out, errOut)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.secret = made.Secret
-	return made.ID
-}
 
 func TestWebhooksByCommand(t *testing.T) {
 	data := t.TempDir()
