@@ -78,16 +78,19 @@ func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
+	plan := planKills(kills, len(c.processes))
 	killed, longest, deadline := 0, int64(0), time.Now().Add(patience)
 	for killed < kills || !c.done(want) {
 		if time.Now().After(deadline) || t.Failed() {
 			t.Fatalf("after %v and %d kills: %s", time.Since(begin).Round(time.Second), killed, c.progress(len(want)))
 		}
 		longest = max(longest, c.client.XLen(t.Context(), keyspace.Space{}.Events()).Val())
-		if killed < kills && c.least()*(kills+1) >= len(want)*(killed+1) {
-			c.processes[killed*3%len(c.processes)].crash() // the first three are of three kinds, and eight in a row are all
-			killed++
-			t.Logf("%v, kill %d: %s", time.Since(begin).Round(time.Second), killed, c.progress(len(want)))
+		if killed < kills {
+			for _, which := range plan.due(c.told(), len(want)) {
+				c.processes[which].crash()
+				killed++
+				t.Logf("%v, kill %d, of process %d: %s", time.Since(begin).Round(time.Second), killed, which, c.progress(len(want)))
+			}
 		}
 		c.hurry()
 		<-pause.C
@@ -105,6 +108,34 @@ func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 	}
 	t.Logf("%d orders, %d events for each of %d groups, %d kills in %v; the stream had %d entries at most; %s", orders, len(want), len(chaosGroups), killed,
 		took, longest, result)
+}
+
+// killPlan is which processes are still to be killed, by their kind: relays, then each of chaosGroups. Each kind has two processes, and a pace of its own: one that
+// was through long before the slowest would only be killed at rest.
+type killPlan struct {
+	victims [][]int
+	all     []int // how many each kind had
+}
+
+func planKills(kills, processes int) *killPlan {
+	p := &killPlan{make([][]int, processes/2), make([]int, processes/2)}
+	for i := range kills {
+		which := i * 3 % processes // the first three are of three kinds, and eight in a row are all
+		p.victims[which/2] = append(p.victims[which/2], which)
+		p.all[which/2]++
+	}
+	return p
+}
+
+// due takes what is to be killed now that each kind has told so many events of all; a kind's kills are spread evenly over its work.
+func (p *killPlan) due(told []int, of int) (now []int) {
+	for kind, n := range told {
+		if left := len(p.victims[kind]); left > 0 && n*(p.all[kind]+1) >= of*(p.all[kind]-left+1) {
+			now = append(now, p.victims[kind][0])
+			p.victims[kind] = p.victims[kind][1:]
+		}
+	}
+	return now
 }
 
 var chaosGroups = []string{"points", "push", "webhooks"}
@@ -270,25 +301,28 @@ func (c *eventChaos) poison(i int) {
 	})
 }
 
-// least is how many events the group has that is furthest behind.
-func (c *eventChaos) least() int {
+// told is how many events each kind of process is through with: relays (at least as many as points), then chaosGroups.
+func (c *eventChaos) told() []int {
 	var points int
 	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
 		c.t.Fatal(err)
 	}
-	return min(points, c.push.count(), c.shop.taken())
+	return []int{points, points, c.push.count(), c.shop.taken()}
 }
 
+// least is how many events the group has that is furthest behind.
+func (c *eventChaos) least() int { return slices.Min(c.told()) }
+
 func (c *eventChaos) progress(of int) string {
-	least, groups := c.least(), c.groups()
+	told, groups := c.told(), c.groups()
 	c.shop.mu.Lock()
 	defer c.shop.mu.Unlock()
 	again := -len(c.shop.took)
 	for _, n := range c.shop.took {
 		again += n
 	}
-	return fmt.Sprintf("%d of %d events by the slowest group, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", least, of,
-		c.push.count(), len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
+	return fmt.Sprintf("of %d events %d credited, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, told[1], told[2],
+		len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
 }
 
 // done tells whether everybody has everything.
