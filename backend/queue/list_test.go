@@ -192,7 +192,7 @@ func TestListingLooksAtABoundedNumberOfLetters(t *testing.T) {
 	if _, err := p.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := queue.NewList(client, lane, queue.Config{})
+	l := queue.NewList(client, lane, queue.Config{CallTimeout: time.Minute})
 	m := message(others + 1)
 	bury(t, l, m)
 	page, next, err := l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})

@@ -41,10 +41,11 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 
 // listOf opens a driver.
 func listOf(driver string, c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) *queue.List {
-	if s, ok := drivers[driver].open(c, lane, cfg).(*queue.Stream); ok {
+	q := drivers[driver].open(c, lane, cfg)
+	if s, ok := q.(*queue.Stream); ok {
 		return s.List
 	}
-	return queue.NewList(c, lane, cfg)
+	return q.(*queue.List)
 }
 
 // engine is one kind of Redis.
@@ -90,13 +91,13 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 		lane.Stock("drop"), lane.Buyers("drop"), lane.Batch("held"), lane.Orders(),
 	}
 	failed := 0
+	l := listOf(driver, client, lane, cfg)
 	for name := range operations(nil, "") {
 		for _, key := range rest {
 			if name == "promote" && key == lane.Leases() {
 				continue // the step after it fails, and rightly leaves the promotion as it is
 			}
 			client.FlushAll(ctx)
-			l := listOf(driver, client, lane, cfg)
 			prepare(t, client, l, lane)
 			switch name { // one step of the two
 			case "reclaim", "die":

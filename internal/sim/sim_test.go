@@ -16,7 +16,7 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "play this seed alone and print its trace")
-	seedsFlag  = flag.Int("seeds", 0, "how many seeds to play; 0: a few hundred, or fewer with -short")
+	seedsFlag  = flag.Int("seeds", 0, "how many seeds to play; 0: a hundred of each queue, or fewer with -short")
 	shrinkFlag = flag.Bool("shrink", true, "look for a shorter run that breaks too")
 	fromFlag   = flag.Uint64("from", 1, "the first seed")
 	queueFlag  = flag.String("queue", "", "where orders wait: list or stream; both, if it is empty")
@@ -84,7 +84,7 @@ func simulate(t *testing.T, queue string) {
 	}
 	seeds := *seedsFlag
 	if seeds == 0 {
-		seeds = 150
+		seeds = 100
 		if testing.Short() {
 			seeds = 6 // under the race detector a seed takes seconds; `make unit` plays the others without it
 		}

@@ -7,6 +7,7 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,8 +18,17 @@ var files embed.FS
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
 // Load returns the script in name.lua, ready to Run (EVALSHA, and EVAL when Redis does not know it yet). It panics when
-// there is no such file: names are constants, and a test loads them all.
-func Load(name string) *redis.Script { return redis.NewScript(Source(name)) }
+// there is no such file: names are constants, and a test loads them all. A script is read once.
+func Load(name string) *redis.Script {
+	if s, ok := loaded.Load(name); ok {
+		return s.(*redis.Script)
+	}
+	s := redis.NewScript(Source(name))
+	loaded.Store(name, s)
+	return s
+}
+
+var loaded sync.Map // by name; a script never changes
 
 // Source is the text of name.lua with what it includes. It panics as Load does.
 func Source(name string) string {

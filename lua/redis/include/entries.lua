@@ -49,11 +49,10 @@ local function held(batch, orders, ids)
   return messages
 end
 
--- drop ends a batch: its messages are gone, or elsewhere by the same script.
+-- drop ends a batch: its messages are gone, or elsewhere by the same script. What is pending for a consumer ends with it: no XACK.
 local function drop(batch, orders, id, ids)
   redis.call('DEL', batch)
   if #ids > 0 then
-    redis.call('XACK', orders, group, unpack(ids))
     redis.call('XDEL', orders, unpack(ids))
     redis.call('XGROUP', 'DELCONSUMER', orders, group, id)
   end
