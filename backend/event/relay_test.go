@@ -89,7 +89,7 @@ func TestRelaysAtOnceTellOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		length := func() int64 { n, _ := w.raw.XLen(w.Context(), space.Events()).Result(); return n }
 		deadline := time.Now().Add(4 * patience) // four at the same rows, under the race detector, on a busy machine
-		for range 4 { // none of them waits for its turn
+		for range 4 {                            // none of them waits for its turn
 			r := w.relay(event.RelayConfig{Batch: 3})
 			wg.Go(func() {
 				for length() < int64(len(orders)) && time.Now().Before(deadline) {
