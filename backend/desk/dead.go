@@ -100,7 +100,7 @@ type Cancelled struct {
 }
 
 // Cancel settles a dead order for good. It is done in three steps, each of which may be repeated: the letter is marked, so that it cannot be retried any more; the
-// order becomes a cancelled row, so that a worker that is late cannot sell it; the unit and the buyer's place are given back, and the letter goes. Whatever
+// order becomes a cancelled row, so that a worker that is late cannot sell it, unless Redis was rebuilt since; the unit and the buyer's place are given back, and the letter goes. Whatever
 // dies on the way, the letter stays in the list as cancelling, and Cancel does the rest when it is asked again.
 //
 // Errors: sale.ErrNotFound; sale.ErrConflict for a letter that cannot be read; or one that wraps sale.ErrUnavailable: ask again.
@@ -124,7 +124,10 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 	}
 	ctx, cancel := finish(ctx)
 	defer cancel()
-	wasRow, err := d.store.CancelDead(ctx, letter.Message, actor, reason)
+	wasRow, err := d.store.CancelDead(order.AtGeneration(ctx, letter.Generation), letter.Message, actor, reason)
+	if errors.Is(err, order.ErrStale) { // whether it is a dead letter still is to be asked again
+		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
+	}
 	if err != nil {
 		return Cancelled{}, err
 	}

@@ -308,3 +308,36 @@ func TestDropRemovesRubbishOnly(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 }
+
+// Redis was rebuilt between the letter and its row: whether there is a letter still has to be asked again.
+func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	epoch := keyspace.Space{Lanes: lanes}.LaneOf("s").Epoch()
+	redis := w.redis.Client()
+	begin := func() (generation int64) {
+		generation, err := w.store.NextFence(w.ctx)
+		if err == nil {
+			err = w.store.BeginGeneration(w.ctx, generation)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return generation
+	}
+	redis.HSet(w.ctx, epoch, "generation", begin())
+	later := begin()
+	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("cancelled by a letter of an older Redis: %v", err)
+	}
+	if _, err := w.store.Order(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("it is a row: %v", err)
+	}
+	redis.HSet(w.ctx, epoch, "generation", later)
+	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+		t.Error(err)
+	}
+	w.wantNoLetter(dead.ID)
+	w.wantBooks("s", 5, 0)
+}

@@ -42,6 +42,7 @@ type row interface{ Scan(into ...any) error }
 // dialect holds the few words of SQL that differ.
 type dialect struct {
 	forUpdate  string // locks the rows of a SELECT
+	forShare   string // keeps others from changing them
 	skip       string // the same, and leaves out rows that somebody else has locked
 	now        string // the database's clock, as its tables hold times
 	pairs      string // reads a JSON array of pairs of integers, with %s for its placeholder, as rows of a and b

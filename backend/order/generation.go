@@ -13,7 +13,7 @@ var ErrStale = errors.New("taken from a Redis that was rebuilt since")
 
 type generationKey struct{}
 
-// AtGeneration makes a Write with this context fail with ErrStale unless the generation is the present one. 0, and a context without it, is any.
+// AtGeneration makes a Write or a CancelDead with this context fail with ErrStale unless the generation is the present one. 0, and a context without it, is any.
 func AtGeneration(ctx context.Context, generation int64) context.Context {
 	return context.WithValue(ctx, generationKey{}, generation)
 }
@@ -21,6 +21,22 @@ func AtGeneration(ctx context.Context, generation int64) context.Context {
 func generationOf(ctx context.Context) int64 {
 	n, _ := ctx.Value(generationKey{}).(int64)
 	return n
+}
+
+// present returns ErrStale unless the context's generation is the present one. That stays the present one until the transaction ends.
+func (s *Store) present(ctx context.Context, db conn) error {
+	wanted := generationOf(ctx)
+	if wanted == 0 {
+		return nil
+	}
+	var n int64
+	if err := one(ctx, db, []any{&n}, "SELECT n FROM counters WHERE name = 'generation'"+s.engine.dialect().forShare); err != nil {
+		return err
+	}
+	if n != wanted {
+		return ErrStale
+	}
+	return nil
 }
 
 // Generation is the number of the rebuild of Redis that has last read the orders; 0 before the first.

@@ -173,6 +173,9 @@ func (s *Store) Count(ctx context.Context, saleID string, at Instant, among []sa
 //
 // wasRow tells that the order had become a row after all: nothing is changed, and nothing may be given back with the dead letter. The row keeps its unit or,
 // cancelled since, gives it back itself.
+//
+// With a context of AtGeneration it returns ErrStale, and does nothing, when Redis was rebuilt since the letter was read there: the order may be on its way to
+// become a row again, and nobody would give back what it holds then.
 func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error) {
 	if err := valid(o); err != nil {
 		return false, fmt.Errorf("order: cancel: %w", err)
@@ -180,6 +183,9 @@ func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason stri
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	err = s.engine.within(ctx, writing, func(db conn) error {
+		if err := s.present(ctx, db); err != nil {
+			return err
+		}
 		n, err := db.exec(ctx, `INSERT INTO orders (id, sale_id, buyer, nth, serial, status, cancelled_by, note, updated_at)
 			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, `+s.engine.dialect().now+`) ON CONFLICT (id) DO NOTHING`,
 			int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, storable(actor), storable(reason))

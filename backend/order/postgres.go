@@ -151,7 +151,7 @@ func (p *postgres) direct() conn { return postgresConn{p.pool} }
 
 func (p *postgres) dialect() dialect {
 	return dialect{
-		forUpdate: " FOR UPDATE", skip: " FOR UPDATE SKIP LOCKED", now: "now()",
+		forUpdate: " FOR UPDATE", forShare: " FOR SHARE", skip: " FOR UPDATE SKIP LOCKED", now: "now()",
 		before: "now() - %s * interval '1 millisecond'",
 		in:     "= ANY(%s)",
 		count:  "cardinality(orders)", items: "unnest(part.orders) WITH ORDINALITY AS item (value, key)", nth: "item.key",

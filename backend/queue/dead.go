@@ -166,18 +166,22 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 }
 
 // BeginCancel marks a dead order: from now on it cannot be retried, so that the order store can be told. Doing it again gives
-// the same letter. It returns sale.ErrNotFound.
+// the same letter, with the generation of now. It returns sale.ErrNotFound.
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	text, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.lane.DeadLetters(), l.lane.Epoch()}, id.String()).Text()
+	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.lane.DeadLetters(), l.lane.Epoch()}, id.String()).StringSlice()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
-	case text == "":
+	case len(answer) == 0:
 		return DeadLetter{}, notDead(id)
 	}
-	return decodeLetter(id.String(), text), nil
+	letter := decodeLetter(id.String(), answer[0])
+	if letter.Generation, err = strconv.ParseInt(answer[1], 10, 64); err != nil {
+		return DeadLetter{}, wrap("begin cancel", fmt.Errorf("the generation of Redis is no number: %w", err))
+	}
+	return letter, nil
 }
 
 // FinishCancel removes a dead order that BeginCancel has marked. With giveBack, its unit goes back to the stock and its place
@@ -190,7 +194,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool)
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	saleID := letter.Message.SaleID
-	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.Epoch()}
+	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.Epoch(), l.lane.Sale(saleID)}
 	back := 0
 	if giveBack {
 		back = 1

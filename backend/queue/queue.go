@@ -72,6 +72,7 @@ type DeadLetter struct {
 	DiedAt     time.Time // millisecond precision, UTC
 	Cancelling bool      // somebody has begun to cancel it; it cannot be retried any more
 	Unbacked   bool      // it holds no unit and no place: Redis had lost the order, and others had them when it was found again
+	Generation int64     // of the Redis in which BeginCancel has found it (see order.AtGeneration); 0: it has none, and from any other method
 }
 
 // DeadQuery asks for one page of dead letters, the longest dead first.

@@ -88,7 +88,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
 	rest := []string{
 		lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
-		lane.Stock("drop"), lane.Buyers("drop"), lane.Batch("held"), lane.Orders(),
+		lane.Stock("drop"), lane.Buyers("drop"), lane.Sale("drop"), lane.Batch("held"), lane.Orders(),
 	}
 	failed := 0
 	l := listOf(driver, client, lane, cfg)
@@ -175,6 +175,7 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.La
 	if err := l.Push(ctx, message(70), message(71)); err != nil {
 		t.Fatal(err)
 	}
+	client.HSet(ctx, lane.Sale("drop"), "returned", "7")
 	client.Set(ctx, lane.Stock("drop"), "3", 0)
 	client.HSet(ctx, lane.Buyers("drop"), "bob", message(51).ID.String())
 	client.Del(ctx, lane.Wake())

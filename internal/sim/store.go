@@ -99,10 +99,10 @@ func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Orde
 	return nil
 }
 
-func (s faultyStore) CancelDead(_ context.Context, o sale.Order, actor, reason string) (was bool, err error) {
-	err = s.call("sql cancel dead "+short(o.ID), func(ctx context.Context) (err error) {
+func (s faultyStore) CancelDead(c context.Context, o sale.Order, actor, reason string) (was bool, err error) {
+	err = s.call("sql cancel dead "+short(o.ID), func(context.Context) (err error) {
 		s.p.w.touched.Store(true)
-		was, err = s.Store.CancelDead(ctx, o, actor, reason)
+		was, err = s.Store.CancelDead(context.WithoutCancel(c), o, actor, reason) // it says of which generation the letter is
 		return err
 	})
 	return was, err

@@ -1,21 +1,22 @@
 -- adopt: give orders of one sale that were accepted by a Redis that has lost them their unit, their place and their message again.
 --
 -- Idempotent by order id: an order that holds a place of its buyer, or is a dead letter, is known and left alone. The caller has made sure
--- that none of them is a row. An order for which there is no unit, or whose buyer holds all the places, becomes a dead letter that holds nothing
+-- that none of them was a row. One may have become a row since, but not without a trace: either its buyer has the place still, or it was given back, and
+-- then returned is another number. An order for which there is no unit, or whose buyer holds all the places, becomes a dead letter that holds nothing
 -- (unit "none"): a person decides. Never more units are given than there are.
 --
 -- KEYS 1 epoch    hash    fence: number of the last rebuild
---      2 sale     hash    per_buyer, accepted
+--      2 sale     hash    per_buyer, accepted, returned
 --      3 stock    string  units left
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
 --      5 ready    list    queue, newest left
 --      6 wake     list    at most one token
 --      7 dead     zset    dead order ids by time of death, ms
 --      8 letters  hash    order id -> why it died, JSON
--- ARGV 1 fence that the caller knows   2 sale id
+-- ARGV 1 fence that the caller knows   2 sale id   3 returned of the sale, before the caller looked for rows
 --      then for each order two: order id (decimal), buyer
 -- Answers a letter for each order: k known, a adopted, u dead for want of a unit or place; or "fenced": another rebuild has begun;
--- or "unknown_sale". With the last two nothing has changed.
+-- or "unknown_sale"; or "returned": an order is not known, and what the caller saw of the rows is too old to tell. With the last three nothing has changed.
 
 local call = redis.call
 local epoch, sale, stock, buyers, ready, wake, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -24,7 +25,7 @@ local sale_id = ARGV[2]
 if call('HGET', epoch, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
-local def = call('HMGET', sale, 'per_buyer', 'accepted')
+local def = call('HMGET', sale, 'per_buyer', 'accepted', 'returned')
 local per_buyer, serial = tonumber(def[1] or ''), tonumber(def[2] or '')
 local left = tonumber(call('GET', stock) or '')
 if not per_buyer or not serial or not left then
@@ -59,7 +60,7 @@ local function place_for(id, text)
 end
 
 local held, answers, messages, places, deaths = {}, {}, {}, {}, {}
-for i = 3, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local id, buyer = ARGV[i], ARGV[i + 1]
   if held[buyer] == nil then
     held[buyer] = call('HGET', buyers, buyer) or ''
@@ -68,6 +69,8 @@ for i = 3, #ARGV, 2 do
   local answer, why
   if nth == 'known' or deaths[id] or call('HEXISTS', letters, id) == 1 then
     answer = 'k'
+  elseif (def[3] or '') ~= ARGV[3] then
+    return 'returned'
   elseif not nth then
     answer, why = 'u', 'Redis lost this order, and its buyer holds order ' .. text .. ' in its place'
   elseif left < 1 then

@@ -1,9 +1,9 @@
 -- dead_begin_cancel: mark a dead order as being cancelled; from then on it cannot be retried. Done twice, it answers twice.
 --
 -- KEYS 1 letters  hash  order id -> why it died, JSON
---      2 epoch    hash  rebuilding: the lane is held
+--      2 epoch    hash  rebuilding: the lane is held; generation
 -- ARGV 1 order id
--- Answers the letter, or an empty string: there is none.
+-- Answers two: the letter, and the generation of this Redis, 0 when it was never verified. An empty array: there is no such letter.
 
 local letters, epoch = KEYS[1], KEYS[2]
 local id = ARGV[1]
@@ -13,7 +13,7 @@ if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
 end
 local text = redis.call('HGET', letters, id)
 if not text then
-  return ''
+  return {}
 end
 local letter = cjson.decode(text)
 if letter.state == 'dead' then
@@ -21,4 +21,4 @@ if letter.state == 'dead' then
   text = cjson.encode(letter)
   redis.call('HSET', letters, id, text)
 end
-return text
+return { text, redis.call('HGET', epoch, 'generation') or '0' }

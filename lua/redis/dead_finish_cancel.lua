@@ -2,19 +2,20 @@
 -- a row gives them back through give_back.
 --
 -- Exactly once, because the dead letter guards it. Where Redis does not hold the sale's stock there is nothing to give back
--- to: the stock will be counted from SQL, where this order is cancelled.
+-- to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does not take the order for a lost one.
 --
 -- KEYS 1 dead     zset    dead order ids by time of death, ms
 --      2 letters  hash    order id -> why it died, JSON
 --      3 stock    string  units left of the sale
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
 --      5 epoch    hash    rebuilding: the lane is held
+--      6 sale     hash    returned
 -- ARGV 1 order id
 --      2 buyer
 --      3 "1": give the unit and the place back
 -- Answers 1, 0: there is no such dead letter, or -1: its cancelling was never begun.
 
-local dead, letters, stock, buyers, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local dead, letters, stock, buyers, epoch, sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -30,6 +31,7 @@ if letter.state ~= 'cancelling' then
 end
 give_back = give_back and letter.unit ~= 'none' -- see adopt.lua
 redis.call('ZCARD', dead) -- fails before anything is written, should the key be of another type
+local returned = tonumber(redis.call('HGET', sale, 'returned') or '')
 
 local loaded, places, held = false, nil, 0
 if give_back then
@@ -42,6 +44,9 @@ end
 
 redis.call('ZREM', dead, id)
 redis.call('HDEL', letters, id)
+if returned then -- otherwise the sale is not here, and will be loaded with another number
+  redis.call('HSET', sale, 'returned', string.format('%d', returned + 1))
+end
 if loaded and redis.call('INCR', stock) == 1 then
   local prefix, sale_id = string.match(stock, '^(.-)sale:(.*):stock$')
   redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"restocked","sale":"%s","left":1}', sale_id))

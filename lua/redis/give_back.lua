@@ -4,7 +4,7 @@
 -- A buyer who holds nothing any more stays in the hash, with empty places: edges still let a repetition of the old request through, and a
 -- slower load of the sale does not put the old order back.
 --
--- KEYS 1 sale     hash    returned counts the units taken back
+-- KEYS 1 sale     hash    returned counts the orders whose places were taken back
 --      2 stock    string  units left
 --      3 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
 --      4 returns  hash    order id -> number of its return, until SQL knows it

@@ -47,10 +47,34 @@ func writeStale(t *testing.T, e *env) {
 	}
 }
 
+func cancelDeadStale(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	older := e.begin(t)
+	dead := Order("s", "ann")
+	present := e.begin(t)
+	if _, err := e.CancelDead(order.AtGeneration(e.ctx, older), dead, "desk", "test"); !errors.Is(err, order.ErrStale) {
+		t.Fatalf("a letter of an older generation: got %v, want ErrStale", err)
+	}
+	if log, err := e.Log(e.ctx, 1); err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
+		t.Errorf("what was refused is in the desk log: %+v, %v", log, err)
+	}
+	e.write(t, dead) // nothing has settled it
+	e.wantRows(t, "s", 1)
+	dead = Order("s", "bob")
+	for range 2 {
+		if wasRow, err := e.CancelDead(order.AtGeneration(e.ctx, present), dead, "desk", "test"); err != nil || wasRow {
+			t.Fatalf("a letter of the present generation: %v, %v", wasRow, err)
+		}
+	}
+	if _, err := e.CancelDead(order.AtGeneration(e.ctx, older), dead, "desk", "test"); !errors.Is(err, order.ErrStale) {
+		t.Fatalf("again, at an older generation: got %v, want ErrStale", err)
+	}
+}
+
 // What is read after BeginGeneration is all that older generations have written and will ever write.
 func generationIsABarrier(t *testing.T, e *env) {
 	e.create(t, "s", 1_000_000)
-	const writers, rounds = 4, 10
+	const writers, rounds = 4, 5
 	for round := range rounds {
 		now, err := e.Generation(e.ctx)
 		if err != nil {

@@ -38,6 +38,7 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 		{"WriteCancelledAtAnyInstantIsAllOrNothing", writeInterrupted},
 
 		{"WriteOfAnOlderGenerationIsRefused", writeStale},
+		{"CancelDeadOfAnOlderGenerationIsRefused", cancelDeadStale},
 		{"GenerationIsABarrier", generationIsABarrier},
 		{"LanesAreClaimedOnce", lanesAreClaimedOnce},
 		{"LanesOfAnOlderDatabase", lanesOfAnOlderDatabase},
