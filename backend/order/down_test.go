@@ -84,6 +84,7 @@ func wantAllWork(t *testing.T, s *order.Store) {
 }
 
 func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartPostgres(t)
 	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
 	create(t, s, "s", 1000)
@@ -184,6 +185,7 @@ func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
 
 // Writers go on while the server is killed and recovers. What Write acknowledged must be there, and no order may be counted twice.
 func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartPostgres(t)
 	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
 	create(t, s, "s", 1_000_000)

@@ -93,17 +93,17 @@ func TestSQLiteFullDiskIsUnavailableAndLeavesNothing(t *testing.T) {
 	if _, err := e.writer.Exec("PRAGMA max_page_count = 1"); err != nil { // means: not a page more than there are
 		t.Fatal(err)
 	}
-	if err := s.Write(ctx, batchOf(1000, 5000)); !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, ErrRejected) {
+	if err := s.Write(ctx, batchOf(1000, 1000)); !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, ErrRejected) {
 		t.Fatalf("on a full disk: %v", err)
 	}
 	wantSold(t, s, 100)
 	if _, err := e.writer.Exec("PRAGMA max_page_count = 1000000"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Write(ctx, batchOf(1000, 5000)); err != nil {
+	if err := s.Write(ctx, batchOf(1000, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	wantSold(t, s, 5100)
+	wantSold(t, s, 1100)
 }
 
 func TestSQLiteBusyIsUnavailable(t *testing.T) {

@@ -10,6 +10,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-func TestSQLiteStore(t *testing.T) { ordertest.Run(t, ordertest.SQLite) }
+func TestSQLiteStore(t *testing.T) { ordertest.Run(t, ordertest.SQLite, ordertest.BareSQLite) }
 
-func TestPostgresStore(t *testing.T) { ordertest.Run(t, ordertest.Postgres) }
+func TestPostgresStore(t *testing.T) { ordertest.Run(t, ordertest.Postgres, ordertest.BarePostgres) }

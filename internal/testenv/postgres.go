@@ -22,6 +22,7 @@ type Postgres struct {
 	URL string // postgres://... of the database that was made for this test
 
 	t    TB
+	name string // of the database, on the shared server
 	port int
 	dir  string
 	bin  string
@@ -49,11 +50,25 @@ func SharedPostgres(t TB) *Postgres {
 		}
 		shared.server = server
 	}
+	return createShared(t, "template1")
+}
+
+// CopyShared returns a new database on the server of SharedPostgres that holds what another one of that server does. Nobody may use that one meanwhile.
+func CopyShared(t TB, of *Postgres) *Postgres {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	return createShared(t, of.name)
+}
+
+// createShared is called with the lock.
+func createShared(t TB, template string) *Postgres {
+	t.Helper()
 	name := "test_" + strconv.FormatInt(shared.count.Add(1), 10)
-	if err := shared.server.exec("CREATE DATABASE " + name); err != nil {
+	if err := shared.server.exec("CREATE DATABASE " + name + " TEMPLATE " + template); err != nil {
 		t.Fatalf("testenv: create database: %v", err)
 	}
-	return &Postgres{URL: shared.server.url(name), t: t}
+	return &Postgres{URL: shared.server.url(name), name: name, t: t}
 }
 
 // StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database; args are options for

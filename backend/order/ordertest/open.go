@@ -9,7 +9,7 @@ import (
 )
 
 func openTwice(t *testing.T, e *env) {
-	fresh := e.newURL(t)
+	fresh := e.bareURL(t)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -32,7 +32,7 @@ func openTwice(t *testing.T, e *env) {
 func reopen(t *testing.T, e *env) {
 	s := e.create(t, "s", 10)
 	e.write(t, Orders("s", 4)...)
-	again := &env{Store: Open(t, e.url), url: e.url, newURL: e.newURL, ctx: e.ctx}
+	again := &env{Store: Open(t, e.url), url: e.url, bareURL: e.bareURL, ctx: e.ctx}
 	again.wantRows(t, "s", 4)
 	if now, _, err := again.Sale(e.ctx, "s"); err != nil || now != s {
 		t.Fatalf("%+v, %v", now, err)

@@ -93,7 +93,7 @@ func orderAndStatuses(t *testing.T, e *env) {
 }
 
 func ordersOf(t *testing.T, e *env) {
-	const n = 10_500 // more than two pages
+	const n = 5_100 // more than a page, which ends between orders of one serial
 	e.create(t, "s", n)
 	e.create(t, "other", 10)
 	batch := Orders("s", n)

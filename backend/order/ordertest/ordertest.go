@@ -3,8 +3,6 @@ package ordertest
 
 import (
 	"context"
-	"net/url"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -12,16 +10,7 @@ import (
 
 	"sluice/backend/order"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
 )
-
-// SQLite returns the URL of a new, empty SQLite database that goes when the test ends.
-func SQLite(t testing.TB) string {
-	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(t.TempDir(), "orders.db")}).String()
-}
-
-// Postgres returns the URL of a new, empty PostgreSQL database. The calling package needs testenv.Main.
-func Postgres(t testing.TB) string { return testenv.SharedPostgres(t).URL }
 
 // Open opens the database and closes it when the test ends.
 func Open(t testing.TB, databaseURL string, options ...order.Option) *order.Store {

@@ -79,7 +79,7 @@ func writeRace(t *testing.T, e *env) {
 }
 
 func writeInterrupted(t *testing.T, e *env) {
-	const rounds, each = 40, 100
+	const rounds, each = 40, 50
 	e.create(t, "s", 2*rounds*each)
 	random := rand.New(rand.NewPCG(1, 3))
 	whole, none := 0, 0

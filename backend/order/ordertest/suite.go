@@ -9,8 +9,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Run checks a kind of order store. newURL returns the URL of a new, empty database.
-func Run(t *testing.T, newURL func(testing.TB) string) {
+// Run checks a kind of order store. newURL returns the URL of a new database with all tables and no rows, bareURL of one without tables.
+func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 	cases := []struct {
 		name string
 		test func(*testing.T, *env)
@@ -95,8 +95,9 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			databaseURL := newURL(t)
-			c.test(t, &env{Store: Open(t, databaseURL), url: databaseURL, newURL: newURL, ctx: context.Background()})
+			c.test(t, &env{Store: Open(t, databaseURL), url: databaseURL, bareURL: bareURL, ctx: context.Background()})
 		})
 	}
 }
@@ -104,9 +105,9 @@ func Run(t *testing.T, newURL func(testing.TB) string) {
 // env is one test's store.
 type env struct {
 	*order.Store
-	url    string
-	newURL func(testing.TB) string
-	ctx    context.Context
+	url     string
+	bareURL func(testing.TB) string
+	ctx     context.Context
 }
 
 func (e *env) create(t *testing.T, id string, stock int64) sale.Sale {

@@ -402,7 +402,7 @@ func webhookPrune(t *testing.T, e *env) {
 
 // Several senders, some of which die with what they have: at no time are two deliveries of one lane sent, and in the end all have been, in order.
 func webhookRace(t *testing.T, e *env) {
-	const lanes, each = 12, 4
+	const lanes, each = 6, 4
 	e.endpoint(t, "a", false)
 	for p := range each {
 		for l := range lanes {
