@@ -13,6 +13,7 @@ import (
 // An order that SQL refuses becomes a dead letter: its buyer and the operator see it, it holds its unit, it can be retried once the cause is
 // mended, and cancelling it gives the unit back once.
 func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("s", 5)
 	ctx := context.Background()

@@ -27,6 +27,7 @@ func inLanes(n int) []string {
 // Sales in several lanes: one lane that is full, because its worker is away, keeps nobody from buying in the others; when the workers are back all orders become rows, a dead
 // worker's too; Redis may lose everything; and a process that was told of other lanes does not start.
 func TestSalesInSeveralLanes(t *testing.T) {
+	t.Parallel()
 	const lanes, bound = 3, 5
 	s := startStack(t, shape{backends: 2, journal: true, env: []string{"SLUICE_LANES=3", "SLUICE_MAX_READY=5"}})
 	sales := inLanes(lanes)

@@ -55,8 +55,10 @@ func (s *stack) buyUnit(saleID, buyer string) string {
 // Some pay, some do not, a backend dies in between: what is not paid in time is cancelled and sold again, exactly the stock is sold in the end, late money is
 // kept for a person, and the audit balances whenever it is asked.
 func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
+	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
+			t.Parallel()
 			s := startStack(t, shape{edge: edge, backends: 2, workers: 1})
 			const stock, payers = 8, 3
 			body := fmt.Sprintf(`{"id":"s","title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q,"hold":"4s"}`,
@@ -162,6 +164,7 @@ func (s *stack) wantOneRefund(orderID string) {
 
 // An operator cancels an order with the command line; a paid one is refused.
 func TestOperatorCancelsAnOrder(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("s", 2)
 	ann, bob := s.buyUnit("s", "ann"), s.buyUnit("s", "bob")

@@ -129,10 +129,11 @@ func (c *crowd) check(saleID string, stock int64) {
 	t.Logf("%d rows, %d buyers were told of an order, %d answers were 503", len(sold), len(c.orders), c.busy.Load())
 }
 
-const lostStock = 15000
+const lostStock = 6000
 
 // Redis is killed and comes back with the files of some seconds ago, while buyers go on; backends are killed and paused while they rebuild. Nobody is asked to do anything.
 func TestRedisComesBackOlder(t *testing.T) {
+	t.Parallel()
 	for name, trouble := range map[string]func(s *stack){
 		"undisturbed":      func(*stack) {},
 		"rebuilder killed": func(s *stack) { s.backends[0].crash() },
@@ -143,13 +144,14 @@ func TestRedisComesBackOlder(t *testing.T) {
 		"worker killed": func(s *stack) { s.workers[0].crash() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := startStack(t, shape{backends: 2, workers: 2, journal: true})
 			s.createSale("s", lostStock)
 			buyers := hammer(s, "s", 8)
-			buyers.await(2000)
+			buyers.await(1000)
 			files, older := filepath.Join(s.redis.Dir, "appendonlydir"), filepath.Join(t.TempDir(), "older")
 			copyDir(t, files, older)
-			buyers.await(5000)
+			buyers.await(2500)
 			s.redis.Kill()
 			if err := os.RemoveAll(files); err != nil {
 				t.Fatal(err)
@@ -167,10 +169,11 @@ func TestRedisComesBackOlder(t *testing.T) {
 }
 
 func TestRedisIsEmptied(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true})
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
-	for _, n := range []int64{2000, 8000} {
+	for _, n := range []int64{1000, 3500} {
 		buyers.await(n)
 		s.redis.Client().FlushAll(t.Context())
 	}
@@ -179,6 +182,7 @@ func TestRedisIsEmptied(t *testing.T) {
 
 // The processes reach Redis through a name that moves: first the master, then a replica that had stopped listening to it.
 func TestReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
 	master := testenv.StartRedis(t)
 	_, port, _ := net.SplitHostPort(master.Addr)
 	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+port)
@@ -186,14 +190,14 @@ func TestReplicaIsPromoted(t *testing.T) {
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"})
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
-	buyers.await(1500)
+	buyers.await(800)
 	testenv.Eventually(t, 10*time.Second, "a replica that follows", func() bool {
 		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil { // cut off from here on, as by a network
 		t.Fatal(err)
 	}
-	buyers.await(6000)
+	buyers.await(2500)
 	name.move(replica.Addr)
 	began := time.Now()
 	at := buyers.accepted.Load()

@@ -25,6 +25,7 @@ func (u *upProcess) points(t *testing.T, bearer string) string {
 
 // Points are credited for an order and taken back with it, and survive a kill -9 of a process whose Redis goes with it.
 func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data)
 	token, _, _ := sluiceRun(t, nil, "token", "--user", "ann", "--data", data)
@@ -78,6 +79,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 
 // Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the points of what he holds, nothing is pending and nothing dead.
 func TestPointsAreExactThoughInstancesAreKilled(t *testing.T) {
+	t.Parallel()
 	const orders, kills = 1200, 6
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
 	u := startUp(t, t.TempDir(), "--redis", r.URL, "--database", pg.URL)

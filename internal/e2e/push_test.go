@@ -49,8 +49,10 @@ func (s *stack) orderPage(t *testing.T, base, buyer, after string) (next func() 
 
 // A page is told of its buyer's order through either edge, whichever backend it is open at and whichever sold; and when its backend is killed it goes on at another.
 func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
+	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
+			t.Parallel()
 			s := startStack(t, shape{edge: edge, backends: 2, workers: 1})
 			s.createSale("s", 10)
 			through, _ := s.orderPage(t, s.base, "ann", "")
@@ -88,6 +90,7 @@ func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
 
 // Instances of the group are killed while they send. Every event is sent, no more copies than were being sent at a kill, nothing waits in the end and nothing is dead.
 func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
+	t.Parallel()
 	const orders, kills, atOnce = 300, 4, 4
 	var mu sync.Mutex
 	got := map[string]int{}
@@ -160,6 +163,7 @@ func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
 }
 
 func TestPushSettingsAreCheckedAtTheStart(t *testing.T) {
+	t.Parallel()
 	stores := []string{"--redis", "redis://127.0.0.1:1/0", "--database", "sqlite:x.db"}
 	for _, s := range []struct {
 		args string

@@ -17,6 +17,7 @@ import (
 // The master of two replicas dies, and Sentinel makes one of them the next. Each replica is cut off for a while before, and then both, as by a network: what the master
 // tells nobody else, no buyer is told. There is no journal, and still no order of a 202 is lost.
 func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
+	t.Parallel()
 	const stock, replicas = 2500, 2
 	ctx := t.Context()
 	master := testenv.StartRedis(t)

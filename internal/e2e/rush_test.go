@@ -22,11 +22,11 @@ import (
 
 // The rush: far more buyers than units, each asking again and again, through an edge, while processes are killed. Its size comes from
 // SLUICE_RUSH_REQUESTS (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as many units.
-func TestRushThroughNginx(t *testing.T)   { rush(t, "edge") }
-func TestRushThroughGateway(t *testing.T) { rush(t, "gateway") }
+func TestRushThroughNginx(t *testing.T)   { t.Parallel(); rush(t, "edge") }
+func TestRushThroughGateway(t *testing.T) { t.Parallel(); rush(t, "gateway") }
 
 func rush(t *testing.T, edge string) {
-	requests := 40_000
+	requests := 20_000
 	if n, err := strconv.Atoi(os.Getenv("SLUICE_RUSH_REQUESTS")); err == nil && n >= 1000 {
 		requests = n
 	}

@@ -1,4 +1,6 @@
 // Package e2e runs the real program: its processes, nginx, Redis and PostgreSQL, with real traffic and real signals.
+//
+// Most of these tests wait most of the time, so they run beside each other. Those that measure, or that need both processors, do not.
 package e2e
 
 import (
@@ -96,11 +98,12 @@ type shape struct {
 	edge     string // "edge" (nginx), "gateway", or "" for none: base is then the first backend
 	backends int
 	workers  int
-	policy   string         // path; "" is the repository's lua/policy.lua
-	journal  bool           // each backend keeps one
-	env      []string       // more of it
-	redis    *testenv.Redis // nil: one of its own
-	redisURL string         // where processes find Redis; "" is where it is
+	policy   string            // path; "" is the repository's lua/policy.lua
+	journal  bool              // each backend keeps one
+	env      []string          // more of it
+	redis    *testenv.Redis    // nil: one of its own
+	redisURL string            // where processes find Redis; "" is where it is
+	pg       *testenv.Postgres // nil: a database of its own on the server that all tests share
 }
 
 func startStack(t testing.TB, s shape) *stack {
@@ -109,7 +112,10 @@ func startStack(t testing.TB, s shape) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &stack{t: t, key: key, redis: s.redis, pg: testenv.StartPostgres(t)}
+	st := &stack{t: t, key: key, redis: s.redis, pg: s.pg}
+	if st.pg == nil {
+		st.pg = testenv.SharedPostgres(t)
+	}
 	if st.redis == nil {
 		st.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
 	}
@@ -265,21 +271,32 @@ type audit struct {
 
 func (s *stack) audit(saleID string) audit {
 	s.t.Helper()
-	a := s.operator("GET", "/admin/v1/sales/"+saleID+"/audit", "")
-	var r audit
-	if a.Status != 200 || json.Unmarshal(a.Body, &r) != nil {
+	r, a := s.tryAudit(saleID)
+	if a.Status != 200 {
 		s.t.Fatalf("audit: %d %s", a.Status, a.Body)
 	}
 	return r
 }
 
-// settle waits until every accepted order of the sale is a row.
+func (s *stack) tryAudit(saleID string) (r audit, a answer) {
+	s.t.Helper()
+	a = s.operator("GET", "/admin/v1/sales/"+saleID+"/audit", "")
+	if a.Status == 200 && json.Unmarshal(a.Body, &r) != nil {
+		s.t.Fatalf("audit: %s", a.Body)
+	}
+	return r, a
+}
+
+// settle waits until every accepted order of the sale is a row, and Redis, should it have lost anything, is rebuilt.
 func (s *stack) settle(saleID string, ordered int64) audit {
 	s.t.Helper()
 	var last audit
 	testenv.Eventually(s.t, 60*time.Second, fmt.Sprintf("%d rows and nothing in between", ordered), func() bool {
-		last = s.audit(saleID)
-		return last.Ordered == ordered && last.Ready+last.Delayed+last.Leased == 0
+		var a answer
+		if last, a = s.tryAudit(saleID); a.Status != 200 && a.Status != 503 {
+			s.t.Fatalf("audit: %d %s", a.Status, a.Body)
+		}
+		return a.Status == 200 && last.Ordered == ordered && last.Ready+last.Delayed+last.Leased == 0
 	})
 	return last
 }

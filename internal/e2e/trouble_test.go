@@ -14,7 +14,8 @@ import (
 
 // PostgreSQL is gone: acceptance goes on, the order is shown as queued, and it becomes a row when the database is back.
 func TestDatabaseDownAcceptanceGoesOn(t *testing.T) {
-	s := startStack(t, shape{backends: 1, workers: 1})
+	t.Parallel()
+	s := startStack(t, shape{backends: 1, workers: 1, pg: testenv.StartPostgres(t)})
 	s.createSale("s", 10)
 	s.pg.Kill()
 	begin := time.Now()
@@ -43,6 +44,7 @@ func TestDatabaseDownAcceptanceGoesOn(t *testing.T) {
 
 // Redis hangs or is gone: 503 within its time, no hanging; and the same process sells again when Redis is back.
 func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{edge: "gateway", backends: 1, workers: 1})
 	s.createSale("s", 10)
 	if a := s.buy("s", "ann"); a.Status != 202 {
@@ -81,8 +83,10 @@ func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
 
 // A client that hangs up after sending has its order all the same, and finds it by asking again.
 func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
+	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
+			t.Parallel()
 			s := startStack(t, shape{edge: edge, backends: 1, workers: 1})
 			s.createSale("s", 10)
 			hostport := strings.TrimPrefix(s.base, "http://")
@@ -94,8 +98,8 @@ func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
 					t.Fatal(err)
 				}
 				fmt.Fprintf(conn, "POST /v1/sales/s/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: \"one\"\r\nContent-Length: 0\r\n\r\n", s.token(buyer))
-				if i > 0 { // hang up later each time: at once, and when the backend has had ever more time
-					_ = conn.SetReadDeadline(time.Now().Add(time.Duration(i) * time.Millisecond))
+				if i > 0 { // hang up later each time: at once, and when the backend has had ever more time, up to a quarter of a second
+					_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond << (2 * i)))
 					_, _ = conn.Read(make([]byte, 1))
 				}
 				_ = conn.(*net.TCPConn).SetLinger(0)
@@ -122,6 +126,7 @@ func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
 
 // SIGTERM drains: the worker finishes what it has leased, every process exits 0.
 func TestTerminationDrains(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{edge: "edge", backends: 1, workers: 1})
 	s.createSale("s", 100)
 	for i := range 100 {
@@ -144,6 +149,7 @@ func TestTerminationDrains(t *testing.T) {
 
 // Restocking while the sale runs neither loses nor makes a unit.
 func TestRestockWhileSelling(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{backends: 2, workers: 1})
 	s.createSale("s", 20)
 	done := make(chan struct{})
@@ -178,6 +184,7 @@ func TestRestockWhileSelling(t *testing.T) {
 
 // Redis comes back older: the audit says so, and the way out that docs/operations.md gives makes the count right again.
 func TestOlderRedisIsSeenAndMended(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("s", 20)
 	c, ctx := s.redis.Client(), context.Background()

@@ -45,6 +45,7 @@ func (u *upProcess) curlLines() []string {
 // What `sluice up` prints works as it stands: two lines pasted into a shell buy a unit and show it created. Restarted on the same
 // folder, sold units stay sold.
 func TestUpSellsAndRemembers(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data)
 	out, err := exec.Command("sh", "-c", strings.Join(u.curlLines(), "\n")).CombinedOutput()
@@ -89,6 +90,7 @@ func TestUpSellsAndRemembers(t *testing.T) {
 
 // Killed while everybody buys, it has every order that a buyer was told of when it starts again: its Redis is gone, its journal is not.
 func TestUpKilledLosesNoOrder(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data)
 	if _, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "rush", "--title", "Rush", "--stock", "20000", "--price", "1EUR", "--data", data); code != 0 {
@@ -170,6 +172,7 @@ func (u *upProcess) left(t *testing.T) int64 {
 
 // --redis and --database swap in real stores.
 func TestUpOnRealStores(t *testing.T) {
+	t.Parallel()
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
 	u := startUp(t, t.TempDir(), "--redis", r.URL, "--database", pg.URL)
 	out, err := exec.Command("sh", "-c", strings.Join(u.curlLines(), "\n")).CombinedOutput()
@@ -182,6 +185,7 @@ func TestUpOnRealStores(t *testing.T) {
 }
 
 func TestOperatorCommands(t *testing.T) {
+	t.Parallel()
 	u := startUp(t, t.TempDir())
 	at := []string{"--data", u.data}
 	steps := []struct {
@@ -227,6 +231,7 @@ func TestOperatorCommands(t *testing.T) {
 
 // Mistakes are one clear line and exit 2, before anything is started.
 func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
+	t.Parallel()
 	good := []string{"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0", "SLUICE_DATABASE_URL=sqlite:x.db"}
 	badPolicy := filepath.Join(t.TempDir(), "policy.lua")
 	if err := os.WriteFile(badPolicy, []byte("return {\n  rules = {\n    { name = \"ip\", key = \"ip\", rate = \"-1r/s\", burst = 1 },\n  },\n}\n"), 0o644); err != nil {

@@ -12,6 +12,7 @@ import (
 )
 
 func TestWebhooksByCommand(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data, "--allow-private", "127.0.0.0/8", "--webhook-timeout", "2s")
 	r := newReceiver(t)
@@ -81,6 +82,7 @@ func TestWebhooksByCommand(t *testing.T) {
 // Two instances of the group are killed again and again, and so is the process that relays, while orders are written and cancelled and the receiver fails: every event
 // comes at least once, under an id of its own, cancelled after created.
 func TestWebhooksAreLostNowhereThoughInstancesAreKilled(t *testing.T) {
+	t.Parallel()
 	const orders, kills = 300, 4
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
 	flags := []string{"--redis", r.URL, "--database", pg.URL, "--allow-private", "127.0.0.0/8", "--webhook-timeout", "500ms"}
