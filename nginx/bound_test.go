@@ -167,6 +167,31 @@ func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
 	}
 }
 
+// No turn of the edge is a protected call. A worker goes on with a lock that an error has left it with, and mend gives it back for others.
+func TestAnErrorUnderTheLockStopsNobody(t *testing.T) {
+	server, stop := startLua(t, "1m")
+	defer stop()
+	got := server.run(t, `
+		local zone, rules = require "sluice.limit.zone", require "sluice.limit.rules"
+		local rule = { count = 1, period = 1000000, tolerance = 1e9, failed = "error test" }
+		local _, buckets = debug.getupvalue(rules.mend, 2)
+		local other = zone.open(ngx.shared.sluice_buckets) -- as another worker has it
+		other.lock.resting_until = 1e15                     -- and it does not wait for long
+		local out = {}
+		local function fail() pcall(function() assert(zone.enter(buckets)) error("in a turn") end) end
+		local function try() out[#out + 1] = zone.enter(other) and "free" or "held" if out[#out] == "free" then zone.leave(other) end end
+		fail() try()
+		out[#out + 1] = tostring((rules.admit({ rule }, { "after an error" }, 1))) try()
+		fail() try()
+		rules.mend() try()
+		rules.mend() try()
+		return table.concat(out, " ")
+	`)
+	if want := "held true free held free free"; got != want {
+		t.Errorf("after errors under the lock: %s, want %s", got, want)
+	}
+}
+
 // A worker that is stopped in its turn keeps the lock. The others must not hang with it: after a while the rule's on_error decides.
 // With their next turn they are patient again.
 func TestAWorkerStuckUnderTheLockIsNotWaitedFor(t *testing.T) {

@@ -66,9 +66,18 @@ local fake = setmetatable({
   sleep = function(seconds) outcome.delay = seconds * 1000000 end,
 }, { __index = ngx })
 
-local function set(name, text)
-  fake.var[name] = text
-end
+-- A variable is its name, and its value a table that can be read as memory.
+local request = {
+  variable = function(name) return name end,
+  arrive = function() end,
+  find = function(name)
+    local text = fake.var[name]
+    return text and { data = ffi.cast("const unsigned char *", text), n = #text, text = text } or nil
+  end,
+  length = function(value) return value.n end,
+  same = function(at, n, text) return ffi.string(at, n) == text end,
+  set = function(name, text) fake.var[name] = text end,
+}
 
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },
@@ -82,9 +91,10 @@ local loaded = {
       local value, flags = dict:get(ffi.string(key, n))
       return value, flags or 0
     end,
+    put = function(dict, key, n, number, ttl, flags) return dict:safe_set(ffi.string(key, n), number, ttl, flags) end,
     text = function() end,
   },
-  ["sluice.request"] = { variable = function() end, set = set },
+  ["sluice.request"] = request,
   -- How a head was written is no matter of a trace.
   ["sluice.head"] = { judge = function() end, clean = function() return true end },
 }

@@ -14,11 +14,17 @@ local known = require "sluice.known"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local request = require "sluice.request"
+local step = require "sluice.step"
 local token = require "sluice.token"
 
 local ngx = ngx
-local ngx_var, ngx_exit = ngx.var, ngx.exit
-local get_method = ngx.req.get_method
+local ngx_var, ngx_exit, ngx_now = ngx.var, ngx.exit, ngx.now
+local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
+local find, length_of, same = request.find, request.length, request.same
+local ffi_string = require("ffi").string
+
+local URI, KEY = request.variable "uri", request.variable "sluice_key"
+local CHUNKS, AUTHORIZATION = request.variable "http_transfer_encoding", request.variable "http_authorization"
 
 local plans
 
@@ -27,6 +33,9 @@ local turn
 
 -- The buckets of the request at hand, one for each rule of its plan; of no use once this worker has yielded.
 local keys = {}
+
+-- What request came last, for most are like the one before: its method, its path and their plan.
+local last_method, last_path, last_chosen = "", "", nil
 
 local _M = {}
 
@@ -37,9 +46,19 @@ function _M.init(p)
     limiter.prepare(rule)
   end
   client.init(p.networks)
-  plans = plan.new(p)
+  plans, last_chosen = plan.new(p), nil
 end
 
+-- set(name, text, kept): sets a variable of the request. kept: the text is never collected
+local function set(name, text, kept)
+  if kept then
+    request.set(name, text)
+  else
+    ngx_var[name] = text
+  end
+end
+
+-- log(verdict, rule, left): for a request that is refused
 local function log(verdict, rule, left)
   ngx_var.sluice_verdict = verdict
   if rule then
@@ -92,25 +111,12 @@ local function fill(rules, from, to, key)
   end
 end
 
-local function path_of()
-  return ngx_var.uri
-end
-
 -- subject_of(head) -> the buyer, if the request's token is remembered; or nil
 local function subject_of(head)
   if not head then
     return token.recall(ngx_var.http_authorization, ngx.now())
   elseif head.authorization ~= nil then
     return token.recall_at(head.authorization, head.authorization_length, ngx.now())
-  end
-end
-
--- set(name, text, kept): sets a variable of the request that `over` looks at. kept: the text is never collected
-local function set(name, text, kept)
-  if kept then
-    request.set(name, text)
-  else
-    ngx_var[name] = text
   end
 end
 
@@ -159,8 +165,57 @@ local function buyer(authorization)
   return token.verify(raw, ngx.now(), authorization ~= "" and authorization or nil)
 end
 
--- What tell_one gathers over the rules of a request.
-local limits, tightest, least, delay
+-- The request at hand, from one step of run to the next; of no use once this worker has yielded.
+-- chosen: its plan, see plan.lua. subject: the buyer, if its token is remembered. ok, at, detail: what limit/rules says of it.
+local chosen, subject, ok, at, detail
+
+local function path_of()
+  return last_path
+end
+
+-- chunked -> whether the body comes in chunks and the request was not yet sent where such requests go
+local chunked = step(function()
+  return find(CHUNKS) ~= nil and not is_internal()
+end)
+
+-- choose: by which rules
+local choose = step(function()
+  request.arrive()
+  local method, uri = get_method(), find(URI)
+  local n = length_of(uri)
+  if not last_chosen or method ~= last_method or not same(uri.data, n, last_path) then
+    last_method, last_path = method, ffi_string(uri.data, n)
+    last_chosen = plan.find(plans, method, path_of)
+  end
+  chosen = last_chosen
+end)
+
+-- address: the buckets of rules by address
+local address = step(function()
+  local key = find(KEY)
+  fill(chosen.rules, 1, chosen.ips, ffi_string(key.data, length_of(key)))
+end)
+
+-- remember: the buyer, and the buckets of rules by buyer
+local remember = step(function()
+  local value = find(AUTHORIZATION)
+  subject = value and token.recall_at(value.data, length_of(value), ngx_now())
+  if subject then
+    fill(chosen.rules, chosen.ips + 1, chosen.n, subject)
+  end
+end)
+
+-- admit: all buckets are asked
+local admit = step(function()
+  ok, at, detail = limiter.admit(chosen.rules, keys, chosen.n)
+  if subject and (ok or at > chosen.ips) then -- an address that is over its limit is refused without a look at the token
+    ngx_var.sluice_buyer = subject
+  end
+end)
+
+-- What is told of an allowed request. limits: the field RateLimit so far, and whether its text is kept. tightest: the rule that has least left.
+-- delay: microseconds by which the request is to be held back.
+local limits, limits_kept, tightest, least, delay
 
 local function tell_one(i, rule)
   local backlog = limiter.backlog[i]
@@ -173,8 +228,14 @@ local function tell_one(i, rule)
     end
   elseif backlog then
     count(rule.allowed)
-    local member, left = quota.limit(rule, backlog)
-    limits = limits and limits .. ", " .. member or member
+    local member, left, kept = quota.limit(rule, backlog)
+    if not limits then
+      limits, limits_kept = member, kept
+    elseif i == 2 and kept and limits_kept then
+      limits, limits_kept = quota.pair(chosen.pairs, limits, member)
+    else
+      limits, limits_kept = limits .. ", " .. member, false
+    end
     if not tightest or left < least then
       tightest, least = rule, left
     end
@@ -185,10 +246,10 @@ local function tell_one(i, rule)
   end
 end
 
--- tell(chosen, n) -> microseconds by which the allowed request is to be held back. Tells the client its quotas, and the log.
-local function tell(chosen, n)
-  local rules = chosen.rules
-  limits, tightest, least, delay = nil, nil, nil, 0
+-- gather: what the rules say of the request
+local gather = step(function()
+  local rules, n = chosen.rules, chosen.n
+  limits, limits_kept, tightest, least, delay = nil, nil, nil, nil, 0
   tell_one(1, rules[1])
   if n > 1 then
     tell_one(2, rules[2])
@@ -196,64 +257,75 @@ local function tell(chosen, n)
       tell_one(i, rules[i])
     end
   end
+end)
+
+-- tell: the client its quotas, and the log
+local tell = step(function()
+  request.set("sluice_verdict", "allow")
   if tightest then
-    ngx_var.sluice_quota_policy = chosen.quota_policy
-    ngx_var.sluice_quota = limits
+    request.set("sluice_rule", tightest.name)
+    request.set("sluice_quota_policy", chosen.quota_policy)
+    set("sluice_quota", limits, limits_kept)
+    set("sluice_remaining", quota.number(least))
   end
-  log("allow", tightest, least)
-  return delay
-end
+end)
+
+-- refuse_unknown -> true where nothing is left to do. The token is not one that this worker remembers: there is a signature to check, but not for an
+-- address that is over its limit.
+local refuse_unknown = step(function()
+  local rules, ips = chosen.rules, chosen.ips
+  ok, at, detail = limiter.peek(rules, keys, ips)
+  if not ok then
+    refused(ok, rules[at], detail)
+    return true
+  end
+  local why
+  subject, why = buyer(ngx_var.http_authorization)
+  if subject then
+    fill(rules, ips + 1, chosen.n, subject)
+    return false
+  elseif not chosen.enforced_token then
+    chosen = chosen.without_token
+    return chosen.n == 0
+  end
+  ok, at, detail = limiter.admit(rules, keys, ips)
+  if not ok then
+    refused(ok, rules[at], detail)
+  else
+    unauthorized(why)
+  end
+  return true
+end)
 
 function _M.run()
-  if ngx_var.http_transfer_encoding and not ngx.req.is_internal() then -- not sent there yet
+  if chunked.now then
     return ngx.exec("@chunked")
   end
   turn = known.enter()
-  local chosen = plan.find(plans, get_method(), path_of)
-  local n, ips, rules = chosen.n, chosen.ips, chosen.rules
-  if n == 0 then
+  local _ = choose.now
+  if chosen.n == 0 then
     return
   end
-  fill(rules, 1, ips, ngx_var.sluice_key)
-  local subject, why
-  if n > ips then
-    local authorization = ngx_var.http_authorization
-    subject = token.recall(authorization, ngx.now())
-    local ok, i, detail
-    if not subject then -- there is a signature to check: not for an address that is over its limit
-      ok, i, detail = limiter.peek(rules, keys, ips)
-      if not ok then
-        return refused(ok, rules[i], detail)
-      end
-      subject, why = buyer(authorization)
-    end
-    if subject then
-      fill(rules, ips + 1, n, subject)
-    elseif chosen.enforced_token then
-      ok, i, detail = limiter.admit(rules, keys, ips)
-      if not ok then
-        return refused(ok, rules[i], detail)
-      end
-      return unauthorized(why)
-    else
-      n = ips
-      if n == 0 then
-        return
-      end
+  _ = address.now
+  subject = nil
+  if chosen.n > chosen.ips then
+    _ = remember.now
+    if not subject and refuse_unknown.now then
+      return
     end
   end
-  local ok, i, detail = limiter.admit(rules, keys, n)
-  if subject and (ok or i > ips) then -- an address that is over its limit is refused without a look at the token
-    ngx_var.sluice_buyer = subject
-  end
+  _ = admit.now
   if not ok then
-    return refused(ok, rules[i], detail)
+    return refused(ok, chosen.rules[at], detail)
   end
-  local us = tell(chosen, n)
-  if us > 0 then
-    ngx.sleep(us / 1000000)
+  _ = gather.now
+  _ = tell.now
+  if delay > 0 then
+    ngx.sleep(delay / 1000000)
     known.held()
   end
 end
+
+jit.off(_M.run)
 
 return _M

@@ -41,6 +41,7 @@ function _M.init_worker()
   -- A worker holds a few megabytes, most of them tokens it remembers: to look through those more seldom costs little memory. Default: 200.
   collectgarbage("setpause", 400)
   count.start(ngx.shared.sluice_counters)
+  ngx.timer.every(1, rules.mend)
 end
 
 return _M

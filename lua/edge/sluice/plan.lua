@@ -3,6 +3,7 @@
 -- first request comes that way.
 
 local glob = require "sluice.glob"
+local quota = require "sluice.quota"
 
 local re_find = ngx.re.find
 local OPTIONS = glob.options
@@ -14,8 +15,10 @@ local _M = {}
 --   ips              how many of them have the key "ip"
 --   enforced_token   some rule with the key "token" is enforced: a request needs a valid token
 --   quota_policy     the field RateLimit-Policy of an allowed request
+--   pairs            for quota.pair
+--   without_token    the plan of a request that need not have a token and has none
 local function leaf(rules)
-  local plan = { rules = rules, n = #rules, ips = 0, enforced_token = false }
+  local plan = { rules = rules, n = #rules, ips = 0, enforced_token = false, pairs = quota.pairs() }
   local policies = {}
   for _, rule in ipairs(rules) do
     if rule.key == "ip" then
@@ -28,6 +31,9 @@ local function leaf(rules)
     end
   end
   plan.quota_policy = table.concat(policies, ", ")
+  if plan.ips < plan.n and not plan.enforced_token then
+    plan.without_token = leaf({ unpack(rules, 1, plan.ips) })
+  end
   return plan
 end
 

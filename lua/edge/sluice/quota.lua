@@ -8,14 +8,38 @@ local ceil, floor, max, random = math.ceil, math.floor, math.max, math.random
 
 local SECOND = 1000000 -- us
 
--- Text for small numbers of requests left, which is nearly all of them, is made once per rule: it costs a request no memory.
-local MEMO = 1000
-
--- Numbers of seconds, and what is made of them, are kept as texts up to this one.
+-- How many texts are kept of each kind, for ever: most requests need one that another had before. Then it costs no memory, and may be told without a
+-- copy (request.set).
 local KEPT = 4096
-local texts = {}
+
+-- kept() -> a table for that; kept.room counts down
+local function kept()
+  return { room = KEPT }
+end
+
+-- keep(of, key, text) -> text, whether it is kept
+local function keep(of, key, text)
+  if of.room == 0 then
+    return text, false
+  end
+  of[key], of.room = text, of.room - 1
+  return text, true
+end
+
+local numbers = kept()
 
 local _M = {}
+
+-- number(n) -> a whole number as a text, and whether it is kept
+local function number(n)
+  local text = numbers[n]
+  if text then
+    return text, true
+  end
+  return keep(numbers, n, ("%.0f"):format(n))
+end
+
+_M.number = number
 
 local function seconds(us)
   return max(1, ceil(us / SECOND))
@@ -25,50 +49,62 @@ end
 function _M.prepare(rule)
   local quota = rule.burst + 1
   rule.quota_policy = ('"%s";q=%d;w=%.0f'):format(rule.name, quota, seconds(quota * rule.period / rule.count))
-  rule.quota_memo, rule.exceeded_memo = {}, {}
-  if rule.period / rule.count <= SECOND then -- then there is always one more within a second
-    for r = 0, math.min(quota, MEMO) do
-      rule.quota_memo[r] = ('"%s";r=%d;t=1'):format(rule.name, r)
-    end
-  end
+  rule.quota_texts, rule.exceeded_texts = kept(), kept()
+  rule.within_a_second = rule.period / rule.count <= SECOND -- there is always one more
 end
 
--- limit(rule, backlog) -> one member of the field RateLimit, and how many requests are left. backlog: see limit/rules.lua
+-- limit(rule, backlog) -> one member of the field RateLimit, how many requests are left, and whether the text is kept. backlog: see limit/rules.lua
 function _M.limit(rule, backlog)
   local left, wait = remaining(rule, backlog)
-  return rule.quota_memo[left] or ('"%s";r=%d;t=%.0f'):format(rule.name, left, seconds(wait)), left
+  if not rule.within_a_second then
+    return ('"%s";r=%d;t=%.0f'):format(rule.name, left, seconds(wait)), left, false
+  end
+  local text = rule.quota_texts[left]
+  if text then
+    return text, left, true
+  end
+  local is_kept
+  text, is_kept = keep(rule.quota_texts, left, ('"%s";r=%d;t=1'):format(rule.name, left))
+  return text, left, is_kept
 end
 
--- exceeded(rule, wait) -> the member for a request that the rule refuses for another `wait` microseconds, and whether this text is kept for ever
-function _M.exceeded(rule, wait)
-  local t = seconds(wait)
-  local text = rule.exceeded_memo[t]
+-- pairs(): a table for pair
+_M.pairs = kept
+
+-- pair(of, a, b) -> a field of two members that are kept, and whether it is kept itself
+function _M.pair(of, a, b)
+  local behind = of[a]
+  local text = behind and behind[b]
   if text then
     return text, true
   end
-  text = ('"%s";r=0;t=%.0f'):format(rule.name, t)
-  if t > KEPT then
+  text = a .. ", " .. b
+  if of.room == 0 then
     return text, false
   end
-  rule.exceeded_memo[t] = text
+  if not behind then
+    behind = {}
+    of[a] = behind
+  end
+  behind[b], of.room = text, of.room - 1
   return text, true
+end
+
+-- exceeded(rule, wait) -> the member for a request that the rule refuses for another `wait` microseconds, and whether this text is kept
+function _M.exceeded(rule, wait)
+  local t = seconds(wait)
+  local text = rule.exceeded_texts[t]
+  if text then
+    return text, true
+  end
+  return keep(rule.exceeded_texts, t, ('"%s";r=0;t=%.0f'):format(rule.name, t))
 end
 
 -- retry_after(wait) -> whole seconds, never too few, and up to a tenth (one at least) more by chance: those who were refused together should not
--- all return in the same second. As a text, and whether it is kept for ever.
+-- all return in the same second. As a text, and whether it is kept.
 function _M.retry_after(wait)
   local least = seconds(wait)
-  local n = least + random(0, max(1, floor(least / 10)))
-  local text = texts[n]
-  if text then
-    return text, true
-  end
-  text = ("%.0f"):format(n)
-  if n > KEPT then
-    return text, false
-  end
-  texts[n] = text
-  return text, true
+  return number(least + random(0, max(1, floor(least / 10))))
 end
 
 return _M

@@ -103,7 +103,7 @@ end
 -- set(name, text): sets a variable, to a string that is never collected
 function _M.set(name, text)
   local far = places[name]
-  if far then
+  if far and here.line ~= nil then
     local value = here.line + far
     value.bits, value.data = bor(#text, VALID), text
   else
@@ -114,7 +114,7 @@ end
 -- set_at(name, at, n): sets a variable to n bytes of memory that stay as they are until the request is logged
 function _M.set_at(name, at, n)
   local far = places[name]
-  if far then
+  if far and here.line ~= nil then
     local value = here.line + far
     value.bits, value.data = bor(n, VALID), at
   else

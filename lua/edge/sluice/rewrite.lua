@@ -11,6 +11,7 @@ local head = require "sluice.head"
 local known = require "sluice.known"
 local look = require("sluice.head.plain").look
 local request = require "sluice.request"
+local step = require "sluice.step"
 
 local is_state = known.is_state
 local find, length_of, same = request.find, request.length, request.same
@@ -110,13 +111,6 @@ local function recall(value)
     local text = ffi_string(value.data, n)
     line = kept[text] or read(text)
   end
-end
-
--- step(f) -> a table; to read a field of it is to call f. LuaJIT compiles a piece of a function that it often comes by, and goes on into what the
--- function returns to, and so forth: one piece would have more values than it can keep ("too many spill slots"), and after some tries it would
--- interpret most of the way for ever. It does not go on to where a field was read.
-local function step(f)
-  return setmetatable({}, { __index = f })
 end
 
 -- arrive -> what judge answers, if the request is no more to be looked at; or nil

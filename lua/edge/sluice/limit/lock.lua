@@ -3,6 +3,10 @@
 -- quality: its timeout is judged by each worker's cached wall clock, and a worker that is stopped for longer than that wakes up inside somebody
 -- else's turn. docs/adr has the comparison.
 --
+-- The edge's turn is no protected call: LuaJIT compiles no way out of one, and would interpret most turns. Should an error ever end a turn, its
+-- worker still has the lock, knows it, and goes on with it, or gives it back within a second (`mend`); until then it is to the others as if it were
+-- stopped.
+--
 -- The mutex lies in the memory of the zone that it guards, in a slab of its own, so it comes and goes with what it guards: over a reload
 -- both stay, and a zone of another size is another zone with another lock. Where it lies is an entry of the zone.
 
@@ -129,11 +133,14 @@ function _M.of(dict)
   if not p then
     return nil, err
   end
-  return { dict = dict, address = address, p = p, look_at = 0, resting_until = 0 }
+  return { dict = dict, address = address, p = p, mine = false, look_at = 0, resting_until = 0 }
 end
 
 -- wait(lock) -> the result of the last try
 local function wait(lock)
+  if lock.mine then
+    return 0
+  end
   local rc = EBUSY
   for _ = 1, SPINS do
     rc = C.sluice_mutex_trylock(lock.p)
@@ -168,6 +175,7 @@ local function look(lock, now)
     address = lock.dict:get(KEY)
   end
   local p, err = at(lock.dict, address)
+  lock.mine = false
   C.sluice_mutex_unlock(lock.p)
   if not p then
     return nil, err
@@ -188,7 +196,7 @@ function acquire(lock)
     rc = 0
   end
   if rc == 0 then
-    lock.resting_until = 0
+    lock.mine, lock.resting_until = true, 0
     local now = now_us()
     if now < lock.look_at then
       return now
@@ -204,7 +212,15 @@ end
 _M.acquire = acquire
 
 function _M.release(lock)
+  lock.mine = false
   C.sluice_mutex_unlock(lock.p)
+end
+
+-- mend(lock): releases it if an error has ended a turn of this worker that had not. Call it where this worker has no turn.
+function _M.mend(lock)
+  if lock.mine then
+    _M.release(lock)
+  end
 end
 
 -- sweep_at(lock) -> the time from which on some worker may sweep the zone again; 0 at first. set_sweep_at(lock, time) says when that is. Call

@@ -15,12 +15,11 @@ local zone = require "sluice.limit.zone"
 
 local decide, state_of, wait_of, empty_in = gcra.decide, gcra.state, gcra.wait, gcra.empty_in
 local count = require("sluice.count").add
-local enter, leave, put = zone.enter, zone.leave, zone.put
+local enter, leave, mend, put = zone.enter, zone.leave, zone.mend, zone.put
 local now_us = clock.now
-local number = shared.number
+local number, put_number = shared.number, shared.put
 local copy = ffi.copy
 local max = math.max
-local pcall = pcall
 
 -- Bytes of what tells one bucket of a rule from the others; the longest is a subject.
 local MOST_KEY = 255
@@ -37,9 +36,13 @@ local old_tat, old_frac = {}, {}
 
 local _M = { backlog = backlog, over = over }
 
+local function store(_, key, value, ttl, flags)
+  return put_number(memory, key, #key, value, ttl, flags)
+end
+
 -- init(shared_dict): call from init_by_lua. Errors when the buckets cannot be guarded.
 function _M.init(shared_dict)
-  local opened, err = zone.open(shared_dict)
+  local opened, err = zone.open(shared_dict, store)
   if not opened then
     error("the edge's buckets: " .. err, 0)
   end
@@ -52,16 +55,15 @@ function _M.prepare(rule)
   copy(rule.key_text, rule.prefix, #rule.prefix)
 end
 
--- read(i, key) -> tat, frac (tat is nil for an empty bucket); or nil, nil, err
+-- read(i, key) -> tat, frac; tat is nil for an empty bucket
 local function read(i, key)
-  local tat, frac = dict:get(key)
-  if tat == nil then
-    old_tat[i], old_frac[i] = nil, 0
-    return nil, 0, frac
+  local tat, frac = number(memory, key, #key)
+  if tat then
+    old_tat[i], old_frac[i] = tat, frac
+    return tat, frac
   end
-  frac = frac or 0
-  old_tat[i], old_frac[i] = tat, frac
-  return tat, frac
+  old_tat[i], old_frac[i] = false, 0
+  return nil, 0
 end
 
 -- take_back(keys, n, now): undoes what this turn has written in the first n buckets
@@ -97,18 +99,10 @@ local function write_one(i, rule, key, now)
   return nil, err
 end
 
--- judge_one(i, rule, key, now) -> true; false, wait; nil, err
+-- judge_one(i, rule, key, now) -> true; false, wait
 local function judge_one(i, rule, key, now)
-  local tat, frac, err = read(i, key)
+  local tat, frac = read(i, key)
   over[i] = false
-  if err then
-    count(rule.failed)
-    backlog[i] = false
-    if rule.lenient then
-      return true
-    end
-    return nil, err
-  end
   local allowed, b = decide(rule, now, tat, frac)
   backlog[i] = b
   if not allowed then
@@ -123,7 +117,7 @@ end
 -- Nearly every request has one rule or two, and these are written out below: LuaJIT gives up on loops that run once or twice, and would
 -- interpret what it could compile.
 
--- judge(rules, keys, n, now) -> true; false, i, wait; nil, i, err
+-- judge(rules, keys, n, now) -> true; false, i, wait
 local function judge(rules, keys, n, now)
   local ok, detail = judge_one(1, rules[1], keys[1], now)
   if not ok then
@@ -169,15 +163,7 @@ local function write(rules, keys, n, now)
   return true
 end
 
-local function turn(rules, keys, n, now)
-  local ok, i, detail = judge(rules, keys, n, now)
-  if ok then
-    return write(rules, keys, n, now)
-  end
-  return ok, i, detail
-end
-
--- peek(rules, keys, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds; or nil, i, err
+-- peek(rules, keys, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds
 -- Takes nothing and takes no lock: good for turning a flood away before anything dear is done for it. A `true` promises nothing.
 function _M.peek(rules, keys, n)
   if n == 0 then
@@ -243,13 +229,17 @@ function _M.admit(rules, keys, n)
     end
     return true
   end
-  -- A protected call, because an error that left the lock behind would stop every worker.
-  local done, ok, i, detail = pcall(turn, rules, keys, n, now)
-  leave(buckets)
-  if done then
-    return ok, i, detail
+  local ok, i, detail = judge(rules, keys, n, now)
+  if ok then
+    ok, i, detail = write(rules, keys, n, now)
   end
-  error(ok, 0)
+  leave(buckets)
+  return ok, i, detail
+end
+
+-- mend(): see limit/lock.lua
+function _M.mend()
+  mend(buckets)
 end
 
 return _M
