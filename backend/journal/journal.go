@@ -49,7 +49,7 @@ type Journal struct {
 	number  int64
 	size    int64
 	opened  time.Time
-	torn    bool // a write has failed half way: the next one begins a new segment
+	torn    bool // half a write could not be taken back: the next one begins a new segment
 	failed  bool
 	dirty   bool
 	adopted int64
@@ -248,11 +248,12 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 		}
 	}
 	n, err := j.file.Write(b)
-	j.size += int64(n)
 	if err != nil {
-		j.torn = true
+		// Half a write is taken back, or each failure on a full disk would leave a file behind.
+		j.torn = n > 0 && j.file.Truncate(j.size) != nil
 		return 0, err
 	}
+	j.size += int64(n)
 	j.dirty = true
 	j.written++
 	return j.written, nil

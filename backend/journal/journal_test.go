@@ -208,31 +208,6 @@ func TestAlwaysSharesSyncs(t *testing.T) {
 	}
 }
 
-// A disk that is full costs the journal and nobody else; when there is room again, it goes on in a new segment.
-func TestFullDiskIsToldAndSurvived(t *testing.T) {
-	j := open(t, t.TempDir(), Config{})
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.mu.Lock()
-	real := j.file
-	j.file = full
-	j.mu.Unlock()
-	if err := j.Append(entry(1, "ann")); err == nil {
-		t.Fatal("a full disk takes it")
-	}
-	j.mu.Lock()
-	j.file = real
-	j.mu.Unlock()
-	if err := j.Append(entry(2, "bob")); err != nil {
-		t.Fatal(err)
-	}
-	if got := j.ids(t); got[2] != 1 || j.number < 2 {
-		t.Errorf("%v in segment %d", got, j.number)
-	}
-}
-
 func TestRunSyncsAndEnds(t *testing.T) {
 	j := open(t, t.TempDir(), Config{})
 	ctx, stop := context.WithCancel(t.Context())
