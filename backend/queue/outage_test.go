@@ -29,6 +29,7 @@ func reads(l *queue.List) map[string]func(t *testing.T) error {
 }
 
 func TestEveryCallSaysWhenRedisIsGone(t *testing.T) {
+	t.Parallel() // it waits
 	server := testenv.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
 	defer client.Close()

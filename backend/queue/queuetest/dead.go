@@ -106,15 +106,18 @@ func kill(h h, m ...queue.Message) {
 func paging(t *testing.T, f Factory) {
 	h := open(t, f, queue.Config{})
 	const n = 230 // more than one chunk, and many within one millisecond
-	var all, drops []sale.OrderID
+	var all, drops, thirds []sale.OrderID
 	for i := 1; i <= n; i += 10 {
 		var batch []queue.Message
 		for j := i; j < i+10; j++ {
 			m := orderOf([]string{"drop", "other", "third"}[j%3], j)
 			batch = append(batch, m)
 			all = append(all, m.ID)
-			if m.SaleID == "drop" {
+			switch m.SaleID {
+			case "drop":
 				drops = append(drops, m.ID)
+			case "third":
+				thirds = append(thirds, m.ID)
 			}
 		}
 		kill(h, batch...)
@@ -123,8 +126,8 @@ func paging(t *testing.T, f Factory) {
 		query queue.DeadQuery
 		want  []sale.OrderID
 	}{
-		{queue.DeadQuery{}, all}, {queue.DeadQuery{Limit: 7}, all}, {queue.DeadQuery{Limit: 1}, all}, {queue.DeadQuery{Limit: 1 << 40}, all},
-		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {queue.DeadQuery{SaleID: "drop"}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
+		{queue.DeadQuery{}, all}, {queue.DeadQuery{Limit: 7}, all}, {queue.DeadQuery{Limit: 1 << 40}, all},
+		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {queue.DeadQuery{SaleID: "third", Limit: 1}, thirds}, {queue.DeadQuery{SaleID: "drop"}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
 	} {
 		var got []sale.OrderID
 		for q := c.query; ; {
