@@ -90,6 +90,9 @@ func New(config Config) (*Gateway, error) {
 			continue
 		}
 		u.seconds = g.metrics.seconds.WithLabelValues(u.name)
+		for _, f := range []string{"dial", "timeout", "broken", "garbled"} {
+			g.metrics.upstream.WithLabelValues(u.name, f)
+		}
 		g.balancer.upstreams = append(g.balancer.upstreams, u)
 	}
 	p, err := g.readPolicy()

@@ -72,6 +72,11 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, state := range known.States {
 		m.byState[state] = m.repeated.WithLabelValues(string(state))
 	}
+	for _, result := range []string{"ok", "error"} { // shown as 0 from the start, so that a rate can be taken
+		for _, v := range []*prometheus.CounterVec{m.reloads, m.keyReloads, m.lists} {
+			v.WithLabelValues(result)
+		}
+	}
 	if registry == nil {
 		return m, nil
 	}

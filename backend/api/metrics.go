@@ -6,13 +6,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/backend/order"
+	"sluice/backend/sale"
 )
 
 // Metrics are the counters of the API. One set serves both applications of a process. It is safe for concurrent use.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	purchases *prometheus.CounterVec
-	seconds   prometheus.Histogram
+	seconds   *prometheus.HistogramVec
+	outcomes  map[string]purchaseCount
 	limiter   *prometheus.CounterVec
 	streams   prometheus.Gauge
 	waiting   prometheus.Gauge
@@ -28,10 +32,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		purchases: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_purchase_total", Help: "Purchase requests answered, by outcome.",
 		}, []string{"outcome"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, whatever the outcome.",
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, by outcome.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
-		}),
+		}, []string{"outcome"}),
 		limiter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests the per-user limiter could not judge, by what was done with them.",
 		}, []string{"verdict"}),
@@ -41,15 +45,50 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.callbacks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
 	}, []string{"result"})
+	for _, result := range callbackResults {
+		m.callbacks.WithLabelValues(result)
+	}
+	for _, verdict := range []string{"allowed", "refused"} {
+		m.limiter.WithLabelValues(verdict)
+	}
+	m.outcomes = make(map[string]purchaseCount, len(purchaseOutcomes))
+	for _, outcome := range purchaseOutcomes { // shown as 0 from the start, so that a rate can be taken
+		m.outcomes[outcome] = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
+	}
 	if reg != nil {
 		reg.MustRegister(m.callbacks, m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.waiting)
 	}
 	return m
 }
 
+// purchaseCount are the counters of one outcome.
+type purchaseCount struct {
+	requests prometheus.Counter
+	seconds  prometheus.Observer
+}
+
+// callbackResults are all that may come of a callback of the payment provider.
+var callbackResults = []string{
+	string(order.SettledPaid), string(order.SettledFailed), string(order.SettledCancelled), string(order.SettledMismatch), string(order.SettledTwice),
+	"replayed", "ignored", "not_set_up", "forged", "bad_request", "reused", "not_written", "unknown_order", "unavailable",
+}
+
+// purchaseOutcomes are all that buy can answer: what is refused before admission, and its outcomes.
+var purchaseOutcomes = func() []string {
+	names := []string{"bad_request", "unauthorized", "rate_limited", "unavailable"}
+	for o := sale.Accepted; o <= sale.QueueFull; o++ {
+		names = append(names, o.String())
+	}
+	return names
+}()
+
 func (m *Metrics) purchase(outcome string, took time.Duration) {
-	m.purchases.WithLabelValues(outcome).Inc()
-	m.seconds.Observe(took.Seconds())
+	c, ok := m.outcomes[outcome]
+	if !ok {
+		c = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
+	}
+	c.requests.Inc()
+	c.seconds.Observe(took.Seconds())
 }
 
 // routeCount counts the answers of one route. It looks a counter up once per status code, not once per request.

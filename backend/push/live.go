@@ -91,6 +91,9 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 		open:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_push_pages", Help: "Open pages that are told of their buyers' orders."}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_push_pages_cut_total", Help: "Pages cut off, because they were too slow or something may have been missed."}, []string{"why"}),
 	}
+	for _, why := range []string{"slow", "missed", "unread", "stopped"} {
+		l.ended.WithLabelValues(why)
+	}
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(l.open, l.ended)
 	}

@@ -30,13 +30,14 @@ type Waiting interface {
 }
 
 type collector struct {
-	waiting Waiting
-	gauge   *prometheus.Desc
+	waiting  Waiting
+	channels []string
+	gauge    *prometheus.Desc
 }
 
-// NewCollector makes the gauge sluice_push_waiting, by channel. It is missing while the database does not answer.
-func NewCollector(w Waiting) prometheus.Collector {
-	return &collector{w, prometheus.NewDesc("sluice_push_waiting", "Messages that are still to be sent.", []string{"channel"}, nil)}
+// NewCollector makes the gauge sluice_push_waiting, by channel: of these channels, and of others for which something waits. It is missing while the database does not answer.
+func NewCollector(w Waiting, channels ...string) prometheus.Collector {
+	return &collector{w, channels, prometheus.NewDesc("sluice_push_waiting", "Messages that are still to be sent.", []string{"channel"}, nil)}
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }
@@ -47,6 +48,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counts, err := c.waiting.WaitingPushes(ctx)
 	if err != nil {
 		return
+	}
+	for _, channel := range c.channels {
+		counts[channel] += 0
 	}
 	for channel, n := range counts {
 		out <- prometheus.MustNewConstMetric(c.gauge, prometheus.GaugeValue, float64(n), channel)

@@ -16,6 +16,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_signal_received_total", Help: "Signals heard, by type; unknown: not of this version.",
 		}, []string{"type"}),
 	}
+	for _, t := range []Type{Opened, Paused, Closed, SoldOut, Restocked, Changed, Left, "unknown"} {
+		m.received.WithLabelValues(string(t))
+	}
 	if reg != nil {
 		reg.MustRegister(m.up, m.received)
 	}

@@ -164,6 +164,20 @@ type counts struct {
 	kinds   map[string]int
 	lost    int
 	written int
+	paused  map[string]int // pauses begun, by kind
+	waiting int            // loops in a pause
+}
+
+func (c *counts) Paused(kind string, loops int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.paused == nil {
+		c.paused = map[string]int{}
+	}
+	c.waiting += loops
+	if loops > 0 {
+		c.paused[kind]++
+	}
 }
 
 func (c *counts) BatchWritten(orders int, _ time.Duration) {

@@ -18,10 +18,30 @@ func TestCountersCountUnderTheirPublishedNames(t *testing.T) {
 	c.Failed(worker.KindRejected)
 	c.LeaseLost()
 	c.Reclaimed(3)
+	c.Paused(worker.KindUnavailable, 1)
 	want := `
 # HELP sluice_queue_reclaimed_total Messages given back because the lease of their batch ran out.
 # TYPE sluice_queue_reclaimed_total counter
 sluice_queue_reclaimed_total 3
+# HELP sluice_worker_batch_orders Orders in one transaction.
+# TYPE sluice_worker_batch_orders histogram
+sluice_worker_batch_orders_bucket{le="1"} 0
+sluice_worker_batch_orders_bucket{le="2"} 0
+sluice_worker_batch_orders_bucket{le="5"} 0
+sluice_worker_batch_orders_bucket{le="10"} 1
+sluice_worker_batch_orders_bucket{le="20"} 1
+sluice_worker_batch_orders_bucket{le="50"} 1
+sluice_worker_batch_orders_bucket{le="100"} 1
+sluice_worker_batch_orders_bucket{le="200"} 1
+sluice_worker_batch_orders_bucket{le="500"} 1
+sluice_worker_batch_orders_bucket{le="1000"} 1
+sluice_worker_batch_orders_bucket{le="+Inf"} 1
+sluice_worker_batch_orders_sum 7
+sluice_worker_batch_orders_count 1
+# HELP sluice_worker_paused_loops Loops that wait because the order store (unavailable) or the queue (queue) is away.
+# TYPE sluice_worker_paused_loops gauge
+sluice_worker_paused_loops{kind="queue"} 0
+sluice_worker_paused_loops{kind="unavailable"} 1
 # HELP sluice_worker_batches_total Transactions in which orders were written.
 # TYPE sluice_worker_batches_total counter
 sluice_worker_batches_total 1
@@ -40,7 +60,7 @@ sluice_worker_orders_written_total 7
 `
 	names := []string{
 		"sluice_queue_reclaimed_total", "sluice_worker_batches_total", "sluice_worker_failures_total", "sluice_worker_lost_leases_total",
-		"sluice_worker_orders_written_total",
+		"sluice_worker_orders_written_total", "sluice_worker_batch_orders", "sluice_worker_paused_loops",
 	}
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), names...); err != nil {
 		t.Error(err)

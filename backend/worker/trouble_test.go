@@ -39,6 +39,7 @@ func (w world) run(store worker.Store) (m *trouble, stop func()) {
 type trouble struct{ calls, lost atomic.Int64 }
 
 func (*trouble) BatchWritten(int, time.Duration) {}
+func (*trouble) Paused(string, int)              {}
 func (m *trouble) LeaseLost()                    { m.lost.Add(1) }
 func (m *trouble) Failed(kind string) {
 	if kind == worker.KindQueue {

@@ -30,6 +30,7 @@ func (b *backend) measureOnce(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	b.sales.See(views)
 	lanes, err := b.stores.lanes().ByLane(ctx)
 	if err != nil {
 		return

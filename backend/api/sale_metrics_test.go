@@ -1,0 +1,65 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+)
+
+func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
+	g := NewSaleGauges()
+	if n := testutil.CollectAndCount(g); n != 0 {
+		t.Errorf("%d series of sales that nobody has seen", n)
+	}
+	var views []admission.View
+	for i := range 10_000 {
+		v := admission.View{Sale: sale.Sale{ID: fmt.Sprintf("s%05d", i), Stock: 10, OpensAt: time.Unix(int64(i), 0)}, Left: 4, Accepted: 7, State: sale.StateOpen}
+		switch i % 5 {
+		case 1:
+			v.State = sale.StateClosed
+		case 2:
+			v.State = sale.StateSoldOut
+		}
+		views = append(views, v)
+	}
+	g.See(views)
+	if n, want := testutil.CollectAndCount(g), len(states)+3*maxSaleSeries; n != want {
+		t.Errorf("%d series of 10,000 sales, want %d", n, want)
+	}
+	const want = `
+		# HELP sluice_sales Sales in Redis, by what buyers see of them.
+		# TYPE sluice_sales gauge
+		sluice_sales{state="closed"} 2000
+		sluice_sales{state="open"} 6000
+		sluice_sales{state="paused"} 0
+		sluice_sales{state="scheduled"} 0
+		sluice_sales{state="sold_out"} 2000
+	`
+	if err := testutil.CollectAndCompare(g, strings.NewReader(want), "sluice_sales"); err != nil {
+		t.Error(err)
+	}
+	g.See(views[9997:9998])
+	const one = `
+		# HELP sluice_sale_accepted_orders Orders that the sale has ever accepted, as Redis counts them.
+		# TYPE sluice_sale_accepted_orders gauge
+		sluice_sale_accepted_orders{sale="s09997"} 7
+		# HELP sluice_sale_left_units Units of the sale that nobody holds.
+		# TYPE sluice_sale_left_units gauge
+		sluice_sale_left_units{sale="s09997"} 4
+		# HELP sluice_sale_stock_units Units that the sale has in all.
+		# TYPE sluice_sale_stock_units gauge
+		sluice_sale_stock_units{sale="s09997"} 10
+	`
+	if err := testutil.CollectAndCompare(g, strings.NewReader(one), "sluice_sale_accepted_orders", "sluice_sale_left_units", "sluice_sale_stock_units"); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.CollectAndLint(g); err != nil || len(problems) > 0 {
+		t.Errorf("badly named: %v %v", problems, err)
+	}
+}
