@@ -25,6 +25,7 @@ type Request struct {
 	Key         string        // names the request among those of this buyer: the same key again is a replay
 	KeyTTL      time.Duration // how long a replay is recognised by its key; at least a millisecond
 	Fingerprint string        // short hash of what is asked, without spaces
+	Trace       string        // traceparent that is remembered beside the order for an hour; "": none
 }
 
 // Decision is the answer to a Request.

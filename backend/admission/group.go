@@ -182,7 +182,7 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 	lane := a.space.LaneOf(saleID)
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
-	args := make([]any, 1, 3+4*len(group))
+	args := make([]any, 1, 4+4*len(group))
 	args[0] = saleID
 	for _, w := range group {
 		r := &w.request
@@ -197,6 +197,7 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 	if a.stream {
 		keys = append(keys, k.orders)
 	}
+	keys, args = traced(lane, group, keys, args)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	rest := text
 	for i, w := range group {

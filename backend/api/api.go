@@ -12,6 +12,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
+	"sluice/backend/trace"
 )
 
 // App is one HTTP application, made by NewPublic or NewOperator and run by Serve.
@@ -19,6 +21,7 @@ type App struct {
 	fiber   *fiber.App
 	log     *slog.Logger
 	metrics *Metrics
+	tracer  *trace.Tracer
 	now     func() time.Time
 	jitter  func() float64
 	drain   time.Duration
@@ -43,6 +46,7 @@ type endpoint struct{ method, path string }
 type settings struct {
 	log       *slog.Logger
 	metrics   *Metrics
+	tracer    *trace.Tracer
 	now       func() time.Time
 	jitter    func() float64
 	drain     time.Duration
@@ -65,7 +69,7 @@ const (
 )
 
 func newApp(s settings) *App {
-	a := &App{log: s.log, metrics: s.metrics, now: s.now, jitter: s.jitter, drain: s.drain, stopping: make(chan struct{})}
+	a := &App{log: s.log, metrics: s.metrics, tracer: s.tracer, now: s.now, jitter: s.jitter, drain: s.drain, stopping: make(chan struct{})}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -128,8 +132,10 @@ func (a *App) finish() {
 func (a *App) handle(method, path string, h fiber.Handler) {
 	a.routes = append(a.routes, endpoint{method, path})
 	count := a.metrics.route(path)
+	span := a.spans(method, path)
 	serve := func(c *fiber.Ctx) error {
 		ctx := c.Context()
+		defer span(ctx)()
 		defer a.recovered(ctx, count)
 		if err := h(c); err != nil {
 			a.refuse(ctx, count, err)

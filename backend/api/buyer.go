@@ -24,7 +24,7 @@ func (p *public) buyer(c *fiber.Ctx) (string, error) {
 		return "", errUnauthorized
 	}
 	buyer, err := p.cfg.Tokens.Verify(raw)
-	if err := p.judged(buyer, err); err != nil {
+	if err := p.judged(c, buyer, err); err != nil {
 		return "", err
 	}
 	return buyer, nil
@@ -37,17 +37,17 @@ func (p *public) buyerUntil(c *fiber.Ctx) (buyer string, expires time.Time, err 
 		return "", time.Time{}, errUnauthorized
 	}
 	buyer, expires, err = p.cfg.Tokens.VerifyUntil(raw)
-	return buyer, expires, p.judged(buyer, err)
+	return buyer, expires, p.judged(c, buyer, err)
 }
 
 // judged is errUnauthorized unless the token was good and its subject is a buyer.
-func (p *public) judged(buyer string, err error) error {
+func (p *public) judged(c *fiber.Ctx, buyer string, err error) error {
 	if err == nil {
 		err = sale.ValidateBuyer(buyer)
 	}
 	if err != nil {
 		if p.log.Enabled(context.Background(), slog.LevelDebug) {
-			p.log.Debug("token refused", "err", err)
+			p.log.DebugContext(logging(c.Context()), "token refused", "err", err)
 		}
 		return errUnauthorized
 	}

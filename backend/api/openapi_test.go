@@ -155,17 +155,6 @@ func (a *App) routeOf(method, path string) string {
 	return ""
 }
 
-// documentedPath writes /a/:b as /a/{b}.
-func documentedPath(path string) string {
-	parts := strings.Split(path, "/")
-	for i, p := range parts {
-		if name, ok := strings.CutPrefix(p, ":"); ok {
-			parts[i] = "{" + name + "}"
-		}
-	}
-	return strings.Join(parts, "/")
-}
-
 func TestDocumentationListsEveryRouteAndNoOther(t *testing.T) {
 	d := openAPI(t)
 	public, err := NewPublic(newWorld().config(t))

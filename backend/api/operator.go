@@ -101,6 +101,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
 	o.groups()
 	o.webhooks()
+	o.profiles()
 	a.finish()
 	return a, nil
 }

@@ -98,7 +98,7 @@ func (p *public) takePayment(c *fiber.Ctx) (result string, err error) {
 		return result, sendJSON(c, fiber.StatusOK, paymentBody{OrderID: wanted.OrderID.String(), Result: row.result})
 	}
 	if !replayed {
-		p.log.Warn("money came that no order took", "order", wanted.OrderID.String(), "reference", wanted.Reference, "why", string(settled))
+		p.log.WarnContext(logging(c.Context()), "money came that no order took", "order", wanted.OrderID.String(), "reference", wanted.Reference, "why", string(settled))
 	}
 	body := problem.New(row.code, row.detail)
 	body.OrderID = wanted.OrderID.String()

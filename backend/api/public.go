@@ -11,6 +11,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/sale"
 	"sluice/backend/signal"
+	"sluice/backend/trace"
 	"sluice/internal/problem"
 )
 
@@ -46,6 +47,7 @@ type PublicConfig struct {
 	Drain        time.Duration                     // 0: DefaultDrain
 
 	Metrics *Metrics         // nil: not exported
+	Tracer  *trace.Tracer    // nil: nothing is traced
 	Log     *slog.Logger     // nil: slog.Default
 	Now     func() time.Time // nil: time.Now
 	Jitter  func() float64   // in [0, 1), spreads Retry-After; nil: random
@@ -102,7 +104,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	fresh := cfg.Stock
 	cfg.Stock = &sharedLooks{Stock: cfg.Stock}
 
-	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
+	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, tracer: cfg.Tracer, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
 	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
 	a.streams = newFeeds(fresh, cfg.Signals, cfg.MaxStreams, a.stopping)
 	p := &public{

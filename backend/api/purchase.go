@@ -46,7 +46,10 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	if err != nil {
 		return "bad_request", err
 	}
+	sending := spanOf(c.Context()).Send(saleID)
+	request.Trace = sending.Parent()
 	d, err := p.cfg.Admitter.Admit(p.admit.next(), request)
+	sending.Decided(d.Outcome, d.OrderID, err)
 	if err != nil {
 		return "unavailable", err
 	}

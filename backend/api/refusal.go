@@ -124,7 +124,7 @@ func (a *App) report(ctx *fasthttp.RequestCtx, r *refusal, known bool, err error
 		level = slog.LevelWarn
 	}
 	if a.log.Enabled(context.Background(), level) {
-		a.log.Log(context.Background(), level, "refused", "method", string(ctx.Method()), "path", string(ctx.Path()), "status", r.status, "err", err)
+		a.log.Log(logging(ctx), level, "refused", "method", string(ctx.Method()), "path", string(ctx.Path()), "status", r.status, "err", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func (s *seldom) due(now time.Time) bool {
 // recovered is deferred around everything that handles a request: fasthttp would let a panic end the process.
 func (a *App) recovered(ctx *fasthttp.RequestCtx, count *routeCount) {
 	if v := recover(); v != nil {
-		a.log.Error("panic in a handler", "method", string(ctx.Method()), "path", string(ctx.Path()), "panic", v, "stack", string(debug.Stack()))
+		a.log.ErrorContext(logging(ctx), "panic in a handler", "method", string(ctx.Method()), "path", string(ctx.Path()), "panic", v, "stack", string(debug.Stack()))
 		ctx.Response.Reset()
 		a.refuse(ctx, count, errInternal)
 	}

@@ -50,7 +50,7 @@ func (d *Desk) CancelOrder(ctx context.Context, actor string, id sale.OrderID, r
 		n, err := giveBack(ctx, d.store, d.stock, []sale.Order{o})
 		d.count.returned.Add(float64(n))
 		if err != nil {
-			d.log.Warn("a cancelled order's unit is not on sale again yet; trying again", "order", id.String(), "sale", o.SaleID, "error", err)
+			d.log.Warn("a cancelled order's unit is not on sale again yet; trying again", "order", id.String(), "sale", o.SaleID, "err", err)
 		}
 	}
 	return d.Order(ctx, id)

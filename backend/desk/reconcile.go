@@ -20,7 +20,7 @@ func (d *Desk) Run(ctx context.Context, every time.Duration) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !failing:
-			d.log.Warn("Redis cannot be brought up to date with the sales in SQL; trying again", "error", err, "every", every)
+			d.log.Warn("Redis cannot be brought up to date with the sales in SQL; trying again", "err", err, "every", every)
 		case err == nil && failing:
 			d.log.Info("Redis is up to date with the sales in SQL again")
 		}

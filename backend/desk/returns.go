@@ -75,7 +75,7 @@ func (r *Returner) Run(ctx context.Context, every time.Duration) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !failing:
-			r.log.Warn("unpaid orders or their units wait; trying again", "error", err, "every", every)
+			r.log.Warn("unpaid orders or their units wait; trying again", "err", err, "every", every)
 		case err == nil && failing:
 			r.log.Info("unpaid orders are cancelled and their units sold again")
 		}

@@ -17,6 +17,7 @@ import (
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
 	"sluice/backend/sale"
+	"sluice/backend/trace"
 	redisscript "sluice/lua/redis"
 )
 
@@ -55,6 +56,7 @@ type Config struct {
 	Backoff       time.Duration // wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
 	Drain         time.Duration // how long a stop waits for handlers; 10 s
 	Metrics       Metrics       // may be nil
+	Tracer        *trace.Tracer // nil: nothing is traced
 	Log           *slog.Logger
 }
 
@@ -121,6 +123,9 @@ func New(client redis.UniversalClient, space keyspace.Space, store Store, group 
 	host, _ := os.Hostname()
 	cfg = cfg.withDefaults()
 	cfg.Log = cfg.Log.With("group", group)
+	for _, outcome := range []string{"done", "failed", "dead", "waiting"} { // known from the start, so that a rate can be taken
+		cfg.Metrics.Delivered(group, outcome, 0)
+	}
 	return &Consumer{
 		client: client, space: space, store: store, group: group, handler: handler, cfg: cfg,
 		name:  fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),

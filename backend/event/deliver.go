@@ -40,21 +40,32 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 	if len(good) == 0 {
 		return
 	}
-	err := c.handle(ctx, good)
+	ctx, batch := c.show(ctx, good)
+	failed := c.settle(ctx, good)
+	batch.End(ctx.Err(), failed)
+}
+
+// settle handles events, together or, to find which of them fails, one by one.
+func (c *Consumer) settle(ctx context.Context, all []delivery) map[sale.OrderID]string {
+	err := c.handle(ctx, all)
+	failed := map[sale.OrderID]string{}
 	switch {
 	case err == nil:
-		c.done(ctx, good)
-	case len(good) == 1:
-		c.failed(ctx, good[0], err)
+		c.done(ctx, all)
+	case len(all) == 1:
+		failed[all[0].event.OrderID] = reason(err)
+		c.failed(ctx, all[0], err)
 	case ctx.Err() == nil:
-		for _, d := range good { // to find which it is
+		for _, d := range all {
 			if err := c.handle(ctx, []delivery{d}); err != nil {
+				failed[d.event.OrderID] = reason(err)
 				c.failed(ctx, d, err)
 			} else {
 				c.done(ctx, []delivery{d})
 			}
 		}
 	}
+	return failed
 }
 
 // handle calls the handler, again and again while something is down.
@@ -120,11 +131,11 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 		return
 	}
 	c.cfg.Metrics.Delivered(c.group, "failed", 1)
-	c.cfg.Log.Info("an event failed and comes again", "event", d.event.ID, "deliveries", d.deliveries, "err", err)
+	c.cfg.Log.InfoContext(ctx, "an event failed and comes again", "event", d.event.ID, "order", d.event.OrderID.String(), "deliveries", d.deliveries, "err", err)
 	c.drop([]delivery{d}) // no longer renewed
 	wait := min(c.cfg.Backoff<<min(d.deliveries-1, 20), c.cfg.Idle)
 	if err := c.hold(ctx, []delivery{d}, c.cfg.Idle-wait); err != nil && ctx.Err() == nil {
-		c.cfg.Log.Info("a failed event comes again later than it should", "event", d.event.ID, "err", err) // after Idle
+		c.cfg.Log.InfoContext(ctx, "a failed event comes again later than it should", "event", d.event.ID, "err", err) // after Idle
 	}
 }
 
@@ -148,7 +159,7 @@ func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
 	retry.reset(c.cfg.Log, "dead events are kept again")
 	if c.acknowledge(ctx, []delivery{d}) {
 		c.cfg.Metrics.Delivered(c.group, "dead", 1)
-		c.cfg.Log.Warn("an event is dead", "event", l.EventID, "deliveries", l.Deliveries, "reason", l.Reason)
+		c.cfg.Log.WarnContext(ctx, "an event is dead", "event", l.EventID, "deliveries", l.Deliveries, "reason", l.Reason)
 	}
 }
 

@@ -40,6 +40,7 @@ type Event struct {
 	Price   sale.Price  // of the sale, for one unit
 	Was     sale.Status // the order, before: a cancelled order that was only queued has never been created
 	At      time.Time   // to the millisecond, by the database's clock
+	Trace   string      // traceparent of the purchase, if its trace is sampled and was still known; else ""
 
 	Position   int64 // in the stream, ascending; two events of one order have theirs in the order in which they happened
 	Deliveries int64 // how often the group was given it, this time included
@@ -59,6 +60,7 @@ type eventJSON struct {
 	Price   sale.Price  `json:"price"`
 	Was     sale.Status `json:"was"`
 	At      time.Time   `json:"at"`
+	Trace   string      `json:"traceparent,omitempty"`
 }
 
 // Of makes the event of a change.
@@ -71,7 +73,7 @@ func Of(c order.Change) Event {
 
 // Encode is the event's body in the stream: one JSON object.
 func (e Event) Encode() string {
-	b, _ := json.Marshal(eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Nth, e.Price, e.Was, e.At}) // no part of it can fail
+	b, _ := json.Marshal(eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Nth, e.Price, e.Was, e.At, e.Trace}) // no part of it can fail
 	return string(b)
 }
 
@@ -96,5 +98,5 @@ func Decode(body string) (Event, error) {
 	if err != nil || j.ID == "" {
 		return Event{ID: j.ID}, fmt.Errorf("event: %w: it names no order", ErrPermanent)
 	}
-	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Nth: j.Nth, Price: j.Price, Was: j.Was, At: j.At}, nil
+	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Nth: j.Nth, Price: j.Price, Was: j.Was, At: j.At, Trace: j.Trace}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
 	"sluice/backend/redisconn"
+	"sluice/backend/trace"
 	redisscript "sluice/lua/redis"
 )
 
@@ -33,6 +34,8 @@ type RelayConfig struct {
 	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
 	Log     *slog.Logger
 	Relayed func(events int) // told of each step; may be nil
+	Tracer  *trace.Tracer    // nil: nothing is traced
+	Notes   *trace.Notes     // which purchases are; required with Tracer
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
@@ -164,26 +167,32 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if err != nil || len(changes) == 0 {
 		return 0, err
 	}
-	before := r.ends
-	if err := r.append(ctx, before, changes); err != nil {
+	events := make([]Event, len(changes))
+	for i, c := range changes {
+		events[i] = Of(c)
+	}
+	r.named(ctx, events)
+	began := time.Now()
+	if err := r.append(ctx, r.ends, events); err != nil {
 		r.ends = -1 // it may have been carried out
 		return 0, err
 	}
-	for _, c := range changes {
-		if c.Position <= r.ends {
+	for _, e := range events {
+		if e.Position <= r.ends {
 			moved++
 		}
 	}
+	r.show(ctx, began, events[:moved])
 	r.cfg.Relayed(moved)
 	return moved, nil
 }
 
-// append adds changes to the stream if it ends at a position, and learns where it ends.
-func (r *Relay) append(ctx context.Context, ends int64, changes []order.Change) error {
-	args := make([]any, 2, 2+2*len(changes))
+// append adds events to the stream if it ends at a position, and learns where it ends.
+func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
+	args := make([]any, 2, 2+2*len(events))
 	args[0], args[1] = ends, r.cfg.Bound
-	for _, c := range changes {
-		args = append(args, strconv.FormatInt(c.Position, 10), Of(c).Encode())
+	for _, e := range events {
+		args = append(args, strconv.FormatInt(e.Position, 10), e.Encode())
 	}
 	answer, err := r.add.Run(ctx, r.client, []string{r.space.Events()}, args...).Int64Slice()
 	if err != nil {

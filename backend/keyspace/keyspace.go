@@ -125,6 +125,9 @@ func (l Lane) Buyers(id string) string { return l.key("sale:" + id + ":buyers") 
 // Returns (hash) maps the id of a cancelled order whose unit was taken back to the number of that return, until its row has it too.
 func (l Lane) Returns(id string) string { return l.key("sale:" + id + ":returns") }
 
+// Trace (string, SET PX) holds the traceparent under which an order was accepted, if its trace is sampled. It expires, and nothing relies on it.
+func (l Lane) Trace(order string) string { return l.key("trace:" + order) }
+
 // Dedup (string, SET NX PX) maps one request of a buyer to what it asked for and the order it got. Buyer and request key come
 // from outside, so the Redis key holds 128 bits of their SHA-256: bounded, and no two pairs run together.
 func (l Lane) Dedup(buyer, requestKey string) string {

@@ -7,6 +7,7 @@ import (
 
 	"sluice/backend/order"
 	"sluice/backend/queue"
+	"sluice/backend/sale"
 )
 
 // loop takes one batch after the other.
@@ -31,14 +32,14 @@ func (l *loop) run() {
 		switch {
 		case err != nil:
 			l.queueFailed("take", err)
-			pause.wait(l.stopping, &l.cfg)
+			l.pause(&pause, KindQueue)
 		case len(batch.Messages) > 0:
 			pause.reset()
 			l.work(batch)
 		default:
 			if _, err := l.queue.Wait(l.calls, l.cfg.Idle); err != nil {
 				l.queueFailed("wait", err)
-				pause.wait(l.stopping, &l.cfg)
+				l.pause(&pause, KindQueue)
 			}
 		}
 	}
@@ -78,8 +79,10 @@ func (l *loop) settle() {
 // work writes a batch and says what became of it. A batch written in full is acknowledged with the next take.
 func (l *loop) work(b queue.Batch) {
 	ctx, release := l.keepLease(b.ID)
+	ctx, end := l.cfg.Tracer.Begin(ctx, b.Messages)
 	failures, err := l.write(ctx, b.Messages)
 	release()
+	end(reasons(failures), err)
 	switch {
 	case errors.Is(err, order.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
 		l.handBack(b, err)
@@ -93,6 +96,17 @@ func (l *loop) work(b queue.Batch) {
 	default:
 		l.ack = b.ID
 	}
+}
+
+func reasons(failures []queue.Failure) map[sale.OrderID]string {
+	if len(failures) == 0 {
+		return nil
+	}
+	all := make(map[sale.OrderID]string, len(failures))
+	for _, f := range failures {
+		all[f.ID] = f.Reason
+	}
+	return all
 }
 
 // fail acknowledges a batch some of whose orders could not be written. A worker that stops gives up after a few attempts, and
@@ -112,7 +126,7 @@ func (l *loop) fail(id string, failures []queue.Failure) {
 			l.release(id)
 			return
 		}
-		pause.wait(l.stopping, &l.cfg)
+		l.pause(&pause, KindQueue)
 	}
 }
 
@@ -143,6 +157,13 @@ func (l *loop) handBack(b queue.Batch, why error) {
 		pause.wait(l.hard, &l.cfg)
 	}
 	l.release(b.ID) // should its lease have outlived the rebuild
+}
+
+// pause waits because a store is away.
+func (l *loop) pause(b *backoff, kind string) {
+	l.cfg.Metrics.Paused(kind, 1)
+	defer l.cfg.Metrics.Paused(kind, -1)
+	b.wait(l.stopping, &l.cfg)
 }
 
 func (l *loop) release(id string) {

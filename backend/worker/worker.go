@@ -50,6 +50,11 @@ type Source interface {
 	HandBack(ctx context.Context, orders []sale.Order) error
 }
 
+// Tracer shows what becomes of batches (trace.Orders). Neither call may take long. The context that Begin returns carries the span, and ends when ctx does.
+type Tracer interface {
+	Begin(ctx context.Context, orders []sale.Order) (_ context.Context, end func(failed map[sale.OrderID]string, err error))
+}
+
 // Config tunes a Worker. Zero fields take the defaults named here.
 type Config struct {
 	Concurrency  int            // batches written at once; 2
@@ -61,6 +66,7 @@ type Config struct {
 	Jitter       func() float64 // share of the longest pause that is waited, in [0,1); uniformly random ("full jitter")
 	BatchID      func() string  // makes the ids of batches, no two alike in all processes; queue.NewBatchID
 	Metrics      Metrics        // nil: nothing is counted
+	Tracer       Tracer         // nil: nothing is traced
 	Source       Source         // which Redis batches come from; nil: always the same
 	Log          *slog.Logger   // slog.Default()
 }
@@ -91,11 +97,22 @@ func (c Config) withDefaults() Config {
 	if c.Metrics == nil {
 		c.Metrics = uncounted{}
 	}
+	if c.Tracer == nil {
+		c.Tracer = untraced{}
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
 	return c
 }
+
+type untraced struct{}
+
+func (untraced) Begin(ctx context.Context, _ []sale.Order) (context.Context, func(map[sale.OrderID]string, error)) {
+	return ctx, ended
+}
+
+func ended(map[sale.OrderID]string, error) {}
 
 // Worker writes the orders of one queue into one store.
 type Worker struct {

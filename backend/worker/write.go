@@ -22,7 +22,7 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 	case !isFault(err):
 		return nil, err
 	case len(orders) == 1:
-		return []queue.Failure{l.failure(orders[0], err)}, nil
+		return []queue.Failure{l.failure(ctx, orders[0], err)}, nil
 	}
 	half := len(orders) / 2
 	first, err := l.write(ctx, orders[:half])
@@ -35,14 +35,14 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 
 // failure is permanent when the store has looked at the order and refused it. Any other error may be a fault in the store, which
 // a person can mend: the order is tried again, a few times.
-func (l *loop) failure(o sale.Order, err error) queue.Failure {
+func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
 	refused := errors.Is(err, order.ErrRejected)
 	kind := KindError
 	if refused {
 		kind = KindRejected
 	}
 	l.cfg.Metrics.Failed(kind)
-	l.cfg.Log.Error("worker: an order could not be written", "order", o.ID, "sale", o.SaleID, "permanent", refused, "err", err)
+	l.cfg.Log.ErrorContext(ctx, "worker: an order could not be written", "order", o.ID.String(), "sale", o.SaleID, "permanent", refused, "err", err)
 	return queue.Failure{ID: o.ID, Reason: err.Error(), Permanent: refused}
 }
 
@@ -61,7 +61,7 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 		case err == nil:
 			l.cfg.Metrics.BatchWritten(len(orders), time.Since(start))
 			if pause.n > 0 {
-				l.cfg.Log.Info("worker: the order store is back", "attempts", pause.n+1)
+				l.cfg.Log.InfoContext(ctx, "worker: the order store is back", "attempts", pause.n+1)
 			}
 			return nil
 		case ctx.Err() != nil:
@@ -71,12 +71,12 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 		}
 		l.cfg.Metrics.Failed(KindUnavailable)
 		if pause.n == 0 {
-			l.cfg.Log.Warn("worker: the order store is unavailable; trying on", "err", err)
+			l.cfg.Log.WarnContext(ctx, "worker: the order store is unavailable; trying on", "err", err)
 		}
 		if l.stopping.Err() != nil {
 			return errStopping
 		}
-		pause.wait(l.stopping, &l.cfg)
+		l.pause(&pause, KindUnavailable)
 	}
 }
 
@@ -86,7 +86,7 @@ func (l *loop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			l.cfg.Log.Error("worker: the order store panicked", "panic", p, "stack", string(debug.Stack()))
+			l.cfg.Log.ErrorContext(ctx, "worker: the order store panicked", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("the order store panicked: %v", p)
 		}
 	}()

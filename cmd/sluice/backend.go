@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -75,10 +74,16 @@ func (p *program) backendCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
+			tracer, err := p.openTracer(cmd.Context(), "sluice-backend", log)
+			if err != nil {
+				return err
+			}
+			defer tracer.Close()
+			s.trace(tracer)
 			if p.getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			b, err := newBackend(cfg, log, s, prometheus.NewRegistry())
+			b, err := newBackend(cfg, log, s, newRegistry())
 			if err != nil {
 				return err
 			}
@@ -178,6 +183,7 @@ type backend struct {
 	keeper           *rebuild.Keeper // nil: no journal
 	auditor          *ledger.Auditor
 	meters           queue.Meters // by lane
+	sales            *api.SaleGauges
 	relay            *event.Relay
 	live             *push.Live
 	signals          *signal.Receiver
@@ -186,8 +192,8 @@ type backend struct {
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
-	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues))}
-	b.registry.MustRegister(guardCollector(s.guard), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
+	b.registry.MustRegister(guardCollector(s.guard), b.sales,
 		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
 	eventDesk := event.NewDesk(s.redis, s.space, s.orders)
 	b.events = event.NewCounters(b.registry)
@@ -198,7 +204,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	hooks := webhook.NewDesk(s.orders, urls)
 	b.registry.MustRegister(webhook.NewCollector(hooks))
 	b.registry.MustRegister(event.NewCollector(eventDesk))
-	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed})
+	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})
 	hub := &signal.Hub{}
 	b.signals = signal.NewReceiver(s.guard.Raw(), s.space, hub, signal.NewMetrics(b.registry), log)
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
@@ -251,7 +257,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Registerer: b.registry, Log: log})
 	public := api.PublicConfig{
 		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: pages,
-		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Log: log,
+		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log,
 	}
 	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
 		return nil, err

@@ -2,13 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"net/http"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -41,7 +35,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 				return usageError{err}
 			}
 			log := p.logger()
-			registry := prometheus.NewRegistry()
+			registry := newRegistry()
 			cfg.Logger, cfg.Registry, cfg.Signals = log, registry, true
 			follow := func(context.Context) error { return nil }
 			if access != "" {
@@ -75,27 +69,6 @@ func (p *program) gatewayCommand() *cobra.Command {
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	f.StringVar(&access, "access-log", "", `where to write a JSON object for each request, as the nginx edge does; "-" is standard output (default: nowhere); SIGUSR1 and SIGHUP open the file anew`)
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
-	f.StringVar(&metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
+	f.StringVar(&metrics, "metrics", "", metricsHelp)
 	return c
-}
-
-// serveMetrics answers GET /metrics until ctx ends; with an empty address it does nothing.
-func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prometheus.Gatherer) error {
-	if addr == "" {
-		return nil
-	}
-	ln, err := listen(ctx, "metrics", addr)
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	log.Info("metrics are up", "listen", ln.Addr().String())
-	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -54,7 +53,7 @@ func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig
 	if err != nil {
 		return usage("--points: %w", err)
 	}
-	c, err := event.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Log: log})
+	c, err := event.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}
@@ -118,7 +117,7 @@ webhook).`,
 				return err
 			}
 			log := p.logger()
-			registry := prometheus.NewRegistry()
+			registry := newRegistry()
 			counters := event.NewCounters(registry)
 			cfg.blocking = groupBlocking
 			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
@@ -126,6 +125,12 @@ webhook).`,
 				return err
 			}
 			defer s.close()
+			tracer, err := p.openTracer(cmd.Context(), "sluice-group-"+args[0], log)
+			if err != nil {
+				return err
+			}
+			defer tracer.Close()
+			s.trace(tracer)
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })
@@ -146,7 +151,7 @@ webhook).`,
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
 	p.lanesFlag(f, &cfg.lanes)
 	p.groupFlags(f, &cfg.groupConfig)
-	f.StringVar(&cfg.metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
+	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/redisconn"
+	"sluice/internal/slogctx"
 )
 
 // version is set by the release build: -ldflags "-X main.version=1.2.3".
@@ -129,7 +130,7 @@ func (p *program) logger() *slog.Logger {
 	if p.verbose {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: level}))
+	log := slog.New(slogctx.Handler(slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: level})))
 	redisconn.Quiet(log)
 	return log
 }

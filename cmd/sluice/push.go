@@ -133,7 +133,11 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 		return usage("--push: %w", err)
 	}
 	config := push.Config{Adapters: adapters, Hold: cfg.hold, Metrics: push.NewCounters(registry), Log: log}
-	registry.MustRegister(push.NewCollector(s.orders))
+	channels := []string{push.Web}
+	for _, a := range adapters {
+		channels = append(channels, a.Name())
+	}
+	registry.MustRegister(push.NewCollector(s.orders, channels...))
 	if cfg.vapid != "" {
 		key, err := push.ParseKey(cfg.vapid)
 		if err != nil {
@@ -148,7 +152,7 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 		log.Info("no browser is told of orders while no page is open: " + envVAPID + " is not set")
 	}
 	service := push.New(s.orders, s.orders, config)
-	c, err := event.New(s.redis, s.space, s.orders, push.Group, service, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Log: log})
+	c, err := event.New(s.redis, s.space, s.orders, push.Group, service, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/trace"
 )
 
 // stores are the open connections of one process.
@@ -29,6 +30,8 @@ type stores struct {
 	space  keyspace.Space
 	queues []orderQueue // by lane
 	stop   context.CancelFunc
+	tracer *trace.Tracer // nil: nothing is traced
+	notes  *trace.Notes  // with tracer
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
@@ -137,7 +140,7 @@ func (s *stores) pingRedis(ctx context.Context) error {
 }
 
 // openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many lanes it has.
-func openQueueAlone(ctx context.Context, redisURL string, lanes int, driver string, log *slog.Logger) ([]orderQueue, func(), error) {
+func openQueueAlone(ctx context.Context, redisURL string, lanes int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {
 	space := keyspace.Space{Lanes: lanes}
 	guard, err := epoch.Open(redisURL, space, nil, log)
 	if err != nil {
@@ -150,7 +153,7 @@ func openQueueAlone(ctx context.Context, redisURL string, lanes int, driver stri
 	}
 	ctx, stop := context.WithCancel(ctx)
 	go func() { _ = guard.Run(ctx, noSQL{}, nil) }()
-	return openQueues(guard.Client(), space, driver, queue.Config{}), func() { stop(); _ = guard.Close() }, nil
+	return openQueues(guard.Client(), space, driver, cfg), func() { stop(); _ = guard.Close() }, nil
 }
 
 // noSQL knows no generation.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"sluice/backend/api"
@@ -114,13 +113,19 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	w := workerConfig{concurrency: 2, batch: 500}
 	cfg.blocking = cfg.lanes*w.concurrency + 3*groupBlocking + pushBlocking
 	log := p.logger()
-	registry := prometheus.NewRegistry()
+	registry := newRegistry()
 	counters := worker.NewCounters(registry)
 	s, err := openStores(ctx, log, cfg.storesConfig, identify, queue.Config{Reclaimed: counters.Reclaimed})
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	tracer, err := p.openTracer(ctx, "sluice", log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
+	s.trace(tracer)
 	if ownRedis {
 		if _, err := restoreUndelivered(ctx, data, s.orders, s.pushRaw); err != nil {
 			return err

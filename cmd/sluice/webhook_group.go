@@ -98,7 +98,7 @@ func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookCo
 		sent.Added(n)
 		sender.Wake()
 	})
-	c, err := event.New(s.redis, s.space, s.orders, webhook.Group, handler, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Log: log})
+	c, err := event.New(s.redis, s.space, s.orders, webhook.Group, handler, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}

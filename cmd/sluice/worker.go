@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
+	"sluice/backend/trace"
 	"sluice/backend/worker"
 )
 
@@ -78,7 +78,7 @@ SIGTERM finishes what is leased and exits 0.`,
 				return err
 			}
 			log := p.logger()
-			registry := prometheus.NewRegistry()
+			registry := newRegistry()
 			counters := worker.NewCounters(registry)
 			cfg.blocking = cfg.lanes * cfg.concurrency
 			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{Lease: cfg.lease, Reclaimed: counters.Reclaimed})
@@ -86,6 +86,12 @@ SIGTERM finishes what is leased and exits 0.`,
 				return err
 			}
 			defer s.close()
+			tracer, err := p.openTracer(cmd.Context(), "sluice-worker", log)
+			if err != nil {
+				return err
+			}
+			defer tracer.Close()
+			s.trace(tracer)
 			_ = s.guard.Look(cmd.Context(), s.orders) // which Redis it is, before the first batch is taken; later looks will do
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
@@ -100,7 +106,7 @@ SIGTERM finishes what is leased and exits 0.`,
 	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each lane written at once")
 	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
 	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "how long a batch whose worker is gone stays with it; a living worker renews it")
-	f.StringVar(&cfg.metrics, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
+	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	f.BoolVar(&cfg.noWatcher, "no-watcher", false, "do not run a watcher beside the worker")
 	return c
 }
@@ -117,17 +123,22 @@ func (p *program) watcherCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.lanes, cfg.queue, log)
+			registry := newRegistry()
+			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.lanes, cfg.queue, queue.Config{Reclaimed: worker.NewCounters(registry).Reclaimed}, log)
 			if err != nil {
 				return err
 			}
 			defer closeRedis()
-			return runWatchers(cmd.Context(), log, queues)
+			g, ctx := errgroup.WithContext(cmd.Context())
+			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
+			g.Go(func() error { return runWatchers(ctx, log, queues) })
+			return g.Wait()
 		},
 	}
 	p.str(c.Flags(), &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.lanesFlag(c.Flags(), &cfg.lanes)
 	p.driverFlag(c.Flags(), &cfg.queue)
+	c.Flags().StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	return c
 }
 
@@ -144,9 +155,11 @@ func runWatchers(ctx context.Context, log *slog.Logger, queues []orderQueue) err
 func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, q := range s.queues {
-		w := worker.New(q, s.orders, worker.Config{
-			Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs(),
-		})
+		config := worker.Config{Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs()}
+		if s.tracer != nil {
+			config.Tracer = trace.NewOrders(s.tracer, s.notes)
+		}
+		w := worker.New(q, s.orders, config)
 		g.Go(func() error { return w.Run(ctx) })
 	}
 	if !cfg.noWatcher {

@@ -10,12 +10,14 @@
 --      4 ready     list    queue, newest left
 --      5 wake      list    at most one token
 --      6.. dedup   string  "<fingerprint> <order id>" of the request key of one purchase each
---      last, if orders go through the stream and not to the list: orders, stream
+--      then, if orders go through the stream and not to the list: orders, stream
+--      last, for each purchase that traces names: trace, string, its traceparent
 -- ARGV 1 sale id
 --      then for each purchase four:
 --      order id (decimal; never a Lua number: it exceeds 2^53), buyer, fingerprint of what is asked (no spaces), how long dedup is kept (ms)
 --      then, if it is bounded: how many messages ready may hold; with so many in it, nobody gets a unit
---      last: "1" if a signal may say how many units are left; that the last one is sold is always signalled (see signal.Type)
+--      then: "1" if a signal may say how many units are left; that the last one is sold is always signalled (see signal.Type)
+--      last, if purchases are traced: traces, "<how long they are kept (ms)>" and for each, in their order, " <which purchase, from 1> <traceparent>"
 -- Answers one string with a line for each purchase, the outcome and what belongs to it. <serial> is how many orders the sale has accepted:
 --      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
 --      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "queue_full" "unknown_sale"
@@ -24,7 +26,11 @@ local call, match, format, concat = redis.call, string.match, string.format, tab
 local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local sale_id = ARGV[1]
 local size = math.floor((#ARGV - 1) / 4)
-local orders = KEYS[6 + size]
+local traces, traced = ARGV[4 * size + 4], {}
+for i, parent in string.gmatch(traces or '', ' (%d+) (%S+)') do
+  traced[#traced + 1] = { tonumber(i), parent }
+end
+local orders = #KEYS - #traced > 5 + size and KEYS[6 + size] or nil
 
 -- What is there: of the sale, of each request key, of each buyer.
 local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
@@ -160,6 +166,11 @@ if n > 0 then
   end
   if token == 0 then
     call('LPUSH', wake, '1')
+  end
+  for i, t in ipairs(traced) do -- shown is not sold: should it fail, the order stands
+    if answers[t[1]] == 'accepted' then
+      redis.pcall('SET', KEYS[#KEYS - #traced + i], t[2], 'PX', match(traces, '^%d+'))
+    end
   end
   if left == 0 or ARGV[4 * size + 3] == '1' then
     redis.pcall('PUBLISH', string.match(sale, '^(.-)sale:') .. 'signals',

@@ -1,0 +1,112 @@
+package admission
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+)
+
+const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// waiters are purchases as runGroup is given them.
+func (h *house) waiters(t *testing.T, requests ...Request) []*waiter {
+	t.Helper()
+	var all []*waiter
+	for _, r := range requests {
+		id, err := h.ids.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.KeyTTL, r.Fingerprint = time.Minute, "f"
+		all = append(all, &waiter{request: r, id: id})
+	}
+	return all
+}
+
+// The traces of a group's purchases are kept beside the orders that came of them, and nowhere else: messages are the same with and without one.
+func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		name := map[bool]string{false: "list", true: "stream"}[stream]
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, c *redis.Client) {
+				h := newHouse(c)
+				if stream {
+					h.IntoStream()
+				}
+				h.put(t, onSale("s", 3, 1))
+				h.want(t, "s", "dan", "k", sale.Accepted)
+				group := h.waiters(t,
+					Request{SaleID: "s", Buyer: "ann", Key: "k"},
+					Request{SaleID: "s", Buyer: "bob", Key: "k", Trace: parent},
+					Request{SaleID: "s", Buyer: "dan", Key: "other", Trace: parent}, // has one
+					Request{SaleID: "s", Buyer: "cid", Key: "k", Trace: parent},     // nothing is left
+				)
+				for range 2 { // a client that repeats the script after a lost answer
+					h.ask(t.Context(), c, "s", group)
+				}
+				for i, want := range []sale.Outcome{sale.Accepted, sale.Accepted, sale.AlreadyBought, sale.Accepted} {
+					if i == 3 {
+						want = sale.SoldOut
+					}
+					if w := group[i]; w.err != nil || w.decision.Outcome != want {
+						t.Fatalf("%s: %s, %v, want %s", w.request.Buyer, w.decision.Outcome, w.err, want)
+					}
+				}
+				bob := group[1]
+				keys := c.Keys(t.Context(), lane.Trace("*")).Val()
+				if len(keys) != 1 || keys[0] != lane.Trace(bob.id.String()) {
+					t.Errorf("traces are kept at %v", keys)
+				}
+				if got := c.Get(t.Context(), lane.Trace(bob.id.String())).Val(); got != parent {
+					t.Errorf("bob's trace is %q", got)
+				}
+				if left := c.PTTL(t.Context(), lane.Trace(bob.id.String())).Val(); left <= 0 || left > traceTTL {
+					t.Errorf("bob's trace expires in %v", left)
+				}
+				for _, m := range queued(t, c, stream) {
+					if decoded, err := keyspace.DecodeMessage(m); err != nil || keyspace.EncodeMessage(decoded) != m {
+						t.Errorf("the message %q: %v", m, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func queued(t *testing.T, c *redis.Client, stream bool) []string {
+	t.Helper()
+	messages := c.LRange(t.Context(), lane.Ready(), 0, -1).Val()
+	if stream {
+		for _, e := range c.XRange(t.Context(), lane.Orders(), "-", "+").Val() {
+			m, _ := e.Values["m"].(string)
+			messages = append(messages, m)
+		}
+	}
+	if len(messages) != 3 {
+		t.Errorf("%d messages, want 3: %q", len(messages), messages)
+	}
+	return messages
+}
+
+// What only shows an order must not stop it: here, the time for which its trace should be kept is none.
+func TestOrderStandsThoughItsTraceCannotBeKept(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h := newHouse(c)
+		h.put(t, onSale("s", 3, 1))
+		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]
+		k := h.keys.of(keyspace.Space{}, "s")
+		answer, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, lane.Dedup("ann", "k"), lane.Trace(w.id.String())},
+			"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 "+parent).Text()
+		if err != nil || answer != "accepted" {
+			t.Fatalf("%q, %v", answer, err)
+		}
+		left, waiting := c.Get(t.Context(), lane.Stock("s")).Val(), c.LLen(t.Context(), lane.Ready()).Val()
+		if left != "2" || waiting != 1 || c.Exists(t.Context(), lane.Trace(w.id.String())).Val() != 0 {
+			t.Errorf("%s units are left, and %d orders wait", left, waiting)
+		}
+	})
+}
