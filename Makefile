@@ -32,6 +32,7 @@ lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 unit: ## unit tests under -race
 	$(GO) test -race -short -timeout 5m $$($(GO) list ./... | grep -v /internal/e2e)
 	$(GO) test -timeout 5m ./internal/sim
+	cd observe/check && $(GO) test -timeout 5m ./...
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -timeout 15m ./internal/e2e ./backend/ledger ./backend/rebuild

@@ -16,6 +16,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
+	"go.yaml.in/yaml/v4"
 )
 
 var secrets = map[string]string{
@@ -54,16 +55,95 @@ func details(t *testing.T, env map[string]string) types.ConfigDetails {
 
 func project(t *testing.T) *types.Project {
 	t.Helper()
-	p, err := loader.LoadWithContext(context.Background(), details(t, secrets))
+	p, err := loader.LoadWithContext(context.Background(), details(t, secrets), loader.WithProfiles([]string{"observe"}))
 	if err != nil {
 		t.Fatalf("docker-compose.yml: %v", err)
 	}
 	return p
 }
 
+// What watches is there when it is asked for, and only then.
+func TestObserversAreAProfile(t *testing.T) {
+	p, err := loader.LoadWithContext(context.Background(), details(t, secrets))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"backend-1", "backend-2", "edge", "limits", "postgres", "redis", "worker"}
+	if got := p.ServiceNames(); !slices.Equal(got, want) {
+		t.Errorf("services %v without a profile, want %v", got, want)
+	}
+}
+
+// Prometheus asks services of this file, at ports on which they answer, and finds its rules; Grafana finds the dashboard, and asks that Prometheus.
+func TestPrometheusAsksWhoIsThere(t *testing.T) {
+	p := project(t)
+	var config struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName string `yaml:"job_name"`
+			Named   []struct {
+				Names []string
+				Port  string
+			} `yaml:"dns_sd_configs"`
+			Static []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "observe/prometheus/prometheus.yml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range config.RuleFiles {
+		read(t, "observe/prometheus/"+rules)
+	}
+	var asked []string
+	ask := func(service, port string) {
+		asked = append(asked, service)
+		s, there := p.Services[service]
+		answers := there && strings.Contains(strings.Join(s.Command, " ")+" ", " :"+port+" ")
+		if service == "edge" {
+			answers = strings.Contains(read(t, "nginx/runtime/status.conf"), "listen "+port+";")
+		}
+		if !answers {
+			t.Errorf("nothing answers at %s:%s", service, port)
+		}
+		shared := slices.ContainsFunc(slices.Collect(maps.Keys(s.Networks)), func(n string) bool { _, ok := p.Services["prometheus"].Networks[n]; return ok })
+		if there && !shared {
+			t.Errorf("prometheus cannot reach %s", service)
+		}
+	}
+	for _, job := range config.ScrapeConfigs {
+		if !strings.HasPrefix(job.JobName, "sluice-") {
+			t.Errorf("the alarms do not know the job %s", job.JobName)
+		}
+		for _, group := range job.Static {
+			for _, target := range group.Targets {
+				service, port, _ := strings.Cut(target, ":")
+				ask(service, port)
+			}
+		}
+		for _, group := range job.Named {
+			for _, service := range group.Names {
+				ask(service, group.Port)
+			}
+		}
+	}
+	slices.Sort(asked)
+	if want := []string{"backend-1", "backend-2", "edge", "worker"}; !slices.Equal(asked, want) {
+		t.Errorf("prometheus asks %v, want %v", asked, want)
+	}
+	if !strings.Contains(read(t, "observe/grafana/provisioning/datasources/prometheus.yml"), "url: http://prometheus:9090\n") {
+		t.Error("grafana asks another prometheus")
+	}
+	provider := read(t, "observe/grafana/provisioning/dashboards/sluice.yml")
+	for _, v := range p.Services["grafana"].Volumes {
+		if strings.HasSuffix(v.Source, "/dashboards") && !strings.Contains(provider, "path: "+v.Target+" ") {
+			t.Errorf("grafana does not look for dashboards in %s", v.Target)
+		}
+	}
+}
+
 func TestServicesAreWatchedAndRestarted(t *testing.T) {
 	p := project(t)
-	want := []string{"backend-1", "backend-2", "edge", "limits", "postgres", "redis", "worker"}
+	want := []string{"backend-1", "backend-2", "edge", "grafana", "limits", "postgres", "prometheus", "redis", "worker"}
 	if got := p.ServiceNames(); !slices.Equal(got, want) {
 		t.Errorf("services %v, want %v", got, want)
 	}
@@ -110,10 +190,10 @@ func TestImagesAreOfficialAndPinned(t *testing.T) {
 func checkImage(t *testing.T, where, image string) {
 	t.Helper()
 	repository, tag, _ := strings.Cut(image, ":")
-	if strings.Contains(repository, "/") && repository != "openresty/openresty" {
+	if strings.Contains(repository, "/") && !slices.Contains([]string{"openresty/openresty", "prom/prometheus", "grafana/grafana"}, repository) {
 		t.Errorf("%s: %s is not an official image", where, image)
 	}
-	if !regexp.MustCompile(`^\d`).MatchString(tag) {
+	if !regexp.MustCompile(`^v?\d`).MatchString(tag) {
 		t.Errorf("%s: %s is not pinned to a version", where, image)
 	}
 }
@@ -252,12 +332,13 @@ func TestOnlyTheEdgeIsPublic(t *testing.T) {
 	for name, s := range p.Services {
 		for _, port := range s.Ports {
 			operator := strings.HasPrefix(name, "backend-") && port.Target == 8081 && port.HostIP == "127.0.0.1"
-			if name != "edge" && !operator {
+			dashboard := name == "grafana" && port.HostIP == "127.0.0.1"
+			if name != "edge" && !operator && !dashboard {
 				t.Errorf("%s publishes %s:%s->%d", name, port.HostIP, port.Published, port.Target)
 			}
 		}
-		if _, ok := s.Networks["stores"]; ok && name == "edge" {
-			t.Error("the edge can reach the stores")
+		if _, ok := s.Networks["stores"]; ok && (name == "edge" || name == "grafana") {
+			t.Errorf("%s can reach the stores", name)
 		}
 		if _, ok := s.Networks["front"]; ok && slices.Contains([]string{"redis", "limits", "postgres", "worker"}, name) {
 			t.Errorf("%s is on the edge's network", name)

@@ -66,6 +66,9 @@ func TestVariablesAreRead(t *testing.T) {
 			known["sluice"] = append(known["sluice"], m[1])
 		}
 	}
+	for _, m := range regexp.MustCompile(`"(OTEL_[A-Z_]+)"`).FindAllStringSubmatch(read(t, "backend/trace/settings.go"), -1) {
+		known["sluice"] = append(known["sluice"], m[1])
+	}
 	for _, m := range regexp.MustCompile(`(?m)^env (\w+);`).FindAllStringSubmatch(read(t, "nginx/runtime/main.conf"), -1) {
 		known["edge"] = append(known["edge"], m[1])
 	}

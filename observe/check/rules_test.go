@@ -1,0 +1,255 @@
+package check
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+func alerts(t *testing.T) map[string]rulefmt.Rule {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile("../prometheus/alerts.yml", false, model.UTF8Validation)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	all := map[string]rulefmt.Rule{}
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if _, twice := all[r.Alert]; twice {
+				t.Errorf("%s is there twice", r.Alert)
+			}
+			all[r.Alert] = r
+		}
+	}
+	return all
+}
+
+// at is the instant at which the alarms are looked at; the series below are twenty minutes long, with a value every ten seconds (see every).
+const at = 15 * time.Minute
+
+// cases are for each alarm what it is for, and what is nearest to that and no reason for an alarm. A line of hyphens lies between several.
+var cases = map[string]struct{ fires, silent string }{
+	"SluiceSaleDoesNotBalance": {
+		`sluice_ledger_audits_total{result="unbalanced"} 0x60 1x60`,
+		`sluice_ledger_audits_total{result="unbalanced"} 3x120
+		 sluice_ledger_audits_total{result="balanced"} 0+1x120`,
+	},
+	"SluiceRedisIsNotVerified": {
+		`sluice_redis_verified{instance="a"} 1x120
+		 sluice_redis_verified{instance="b"} 0x120`,
+		`sluice_redis_verified{instance="a"} 1x120
+		 sluice_redis_verified{instance="b"} 1x120`,
+	},
+	"SluiceDeadLetters": {
+		`sluice_queue_messages{lane="0",place="dead"} 1x120`,
+		`sluice_queue_messages{lane="0",place="dead"} 0x120
+		 sluice_queue_messages{lane="0",place="ready"} 9x120`,
+	},
+	"SluiceAuditIsOld": {
+		`sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
+		 sluice_ledger_last_audit_timestamp_seconds{instance="b"} 0x120
+		 sluice_sales{state="open"} 1x120
+		 ---
+		 sluice_ledger_last_audit_timestamp_seconds{instance="a"} 0x120
+		 process_start_time_seconds{job="sluice-backend"} 500x120
+		 sluice_sales{state="scheduled"} 1x120`,
+		`sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
+		 sluice_ledger_last_audit_timestamp_seconds{instance="b"} 800x120
+		 sluice_sales{state="open"} 1x120
+		 ---
+		 sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
+		 sluice_sales{state="open"} 0x120
+		 sluice_sales{state="closed"} 9x120
+		 ---
+		 sluice_ledger_last_audit_timestamp_seconds{instance="a"} 0x120
+		 process_start_time_seconds{job="sluice-backend"} 800x120
+		 sluice_sales{state="open"} 1x120`,
+	},
+	"SluiceUnitsDoNotReturn": {`sluice_order_units_returning 2x120`, `sluice_order_units_returning 0x120`},
+	"SluicePurchasesFail": {
+		`sluice_api_purchase_total{outcome="accepted"} 0+980x120
+		 sluice_api_purchase_total{outcome="queue_full"} 0+20x120`,
+		`sluice_api_purchase_total{outcome="accepted"} 0+995x120
+		 sluice_api_purchase_total{outcome="unavailable"} 0+5x120
+		 sluice_api_purchase_total{outcome="sold_out"} 0+5000x120`,
+	},
+	"SluicePurchasesAreSlow": {
+		`sluice_api_purchase_seconds_bucket{outcome="accepted",le="0.5"} 0+90x120
+		 sluice_api_purchase_seconds_bucket{outcome="accepted",le="1"} 0+100x120
+		 sluice_api_purchase_seconds_bucket{outcome="accepted",le="+Inf"} 0+100x120`,
+		`sluice_api_purchase_seconds_bucket{outcome="accepted",le="0.5"} 0+100x120
+		 sluice_api_purchase_seconds_bucket{outcome="accepted",le="+Inf"} 0+100x120
+		 sluice_api_purchase_seconds_bucket{outcome="unavailable",le="0.5"} 0x120
+		 sluice_api_purchase_seconds_bucket{outcome="unavailable",le="+Inf"} 0+100x120`,
+	},
+	"SluiceEdgeCannotReachBackends": {
+		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial"} 0+30x120`,
+		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial"} 30x120`,
+	},
+	"SluiceEdgeCannotCount": {
+		`sluice_edge_requests_total{rule="ip",verdict="error"} 0+1x120`,
+		`sluice_edge_requests_total{rule="ip",verdict="deny"} 0+1000x120`,
+	},
+	"SluiceEdgeIsNearlyFull": {
+		`sluice_edge_buckets 95x120
+		 sluice_edge_bucket_capacity 100x120
+		 ---
+		 sluice_edge_bucket_memory_free_bytes 5x120
+		 sluice_edge_bucket_memory_bytes 100x120`,
+		`sluice_edge_buckets 50x120
+		 sluice_edge_bucket_capacity 100x120
+		 sluice_edge_bucket_memory_free_bytes 50x120
+		 sluice_edge_bucket_memory_bytes 100x120`,
+	},
+	"SluiceEdgeConfigurationIsBad": {
+		`sluice_edge_policy_reloads_total{result="error"} 0x80 1x40
+		 ---
+		 sluice_edge_token_key_reloads_total{result="error"} 0x80 1x40`,
+		`sluice_edge_policy_reloads_total{result="ok"} 0x80 1x40
+		 sluice_edge_policy_reloads_total{result="error"} 1x120`,
+	},
+	"SluiceOrdersWait":        {`sluice_queue_oldest_age_seconds{lane="0"} 31x120`, `sluice_queue_oldest_age_seconds{lane="0"} 5x120`},
+	"SluiceQueueDoesNotDrain": {`sluice_queue_drain_seconds{lane="0"}` + strings.Repeat(" Inf", 120), `sluice_queue_drain_seconds{lane="0"}` + strings.Repeat(" NaN", 120)},
+	"SluiceQueueIsNearlyFull": {
+		`sluice_queue_messages{lane="0",place="ready",instance="a"} 90x120
+		 sluice_queue_max_ready{instance="a"} 100x120
+		 sluice_queue_max_ready{instance="b"} 100x120`,
+		`sluice_queue_messages{lane="0",place="ready",instance="a"} 10x120
+		 sluice_queue_messages{lane="0",place="dead",instance="a"} 99x120
+		 sluice_queue_max_ready{instance="a"} 100x120`,
+	},
+	"SluiceWorkersPause": {`sluice_worker_paused_loops{kind="unavailable"} 2x120`, `sluice_worker_paused_loops{kind="unavailable"} 0x120`},
+	"SluiceWorkersDie":   {`sluice_queue_reclaimed_total 0x80 500x40`, `sluice_queue_reclaimed_total 500x120`},
+	"SluiceEventsWait":   {`sluice_event_untold_seconds 61x120`, `sluice_event_untold_seconds 1x120`},
+	"SluiceGroupIsBehind": {
+		`sluice_event_oldest_seconds{group="points"} 61x120`,
+		`sluice_event_oldest_seconds{group="points"} 0x120`,
+	},
+	"SluiceGroupHasDeadLetters": {`sluice_event_dead{group="points"} 1x120`, `sluice_event_dead{group="points"} 0x120`},
+	"SluiceWebhooksFail":        {`sluice_webhook_failing{endpoint="e"} 1x120`, `sluice_webhook_failing{endpoint="e"} 0x120`},
+	"SluicePushesWait":          {`sluice_push_waiting{channel="web"} 20000x120`, `sluice_push_waiting{channel="web"} 20x120`},
+	"SluiceSignalsAreOff": {
+		`sluice_signal_up 1x120
+		 sluice_edge_signals_up 0x120
+		 ---
+		 sluice_signal_up{instance="a"} 1x120
+		 sluice_signal_up{instance="b"} 0x120
+		 sluice_edge_signals_up 1x120`,
+		`sluice_signal_up 1x120
+		 sluice_edge_signals_up 1x120`,
+	},
+	"SluiceProcessIsGone": {`up{job="sluice-worker"} 0x120`, `up{job="sluice-worker"} 1x120
+		up{job="other"} 0x120`},
+}
+
+func TestEveryAlarmFiresOnWhatItIsForAndStaysSilentOtherwise(t *testing.T) {
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000, Timeout: time.Minute})
+	t.Cleanup(func() { _ = engine.Close() })
+	rules := alerts(t)
+	for name, r := range rules {
+		c, there := cases[name]
+		if !there {
+			t.Errorf("nothing shows that %s fires", name)
+			continue
+		}
+		all := map[string]bool{}
+		for series := range strings.SplitSeq(c.fires, "---") {
+			all[series] = true
+		}
+		for series := range strings.SplitSeq(c.silent, "---") {
+			all[series] = false
+		}
+		for series, fires := range all {
+			query, err := engine.NewInstantQuery(t.Context(), hold(t, series), nil, r.Expr, time.Unix(0, 0).Add(at))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			result := query.Exec(t.Context())
+			if result.Err != nil {
+				t.Fatalf("%s: %v", name, result.Err)
+			}
+			vector, _ := result.Value.(promql.Vector)
+			if got := len(vector) > 0; got != fires {
+				t.Errorf("%s fires: %v, want %v, over\n%s", name, got, fires, series)
+			}
+			query.Close()
+		}
+	}
+	for name := range cases {
+		if _, there := rules[name]; !there {
+			t.Errorf("there is no alarm %s", name)
+		}
+	}
+}
+
+func TestAlarmsSayWhatTheyMean(t *testing.T) {
+	for name, r := range alerts(t) {
+		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
+			t.Errorf("%s has the severity %q and the summary %q", name, r.Labels["severity"], r.Annotations["summary"])
+		}
+		page, _, _ := strings.Cut(r.Annotations["runbook"], "#")
+		if _, err := os.Stat("../../" + page); page == "" || err != nil {
+			t.Errorf("%s is explained in %q: %v", name, r.Annotations["runbook"], err)
+		}
+	}
+}
+
+// Every query of the dashboard is one that Prometheus reads, and one for the Prometheus that is provisioned.
+func TestDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
+	text, err := os.ReadFile("../grafana/dashboards/sluice.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		UID    string
+		Panels []struct {
+			ID      int
+			Type    string
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct {
+				Expr       string
+				Datasource struct{ UID string }
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &board); err != nil || board.UID == "" {
+		t.Fatalf("the dashboard: %v", err)
+	}
+	source, err := os.ReadFile("../grafana/provisioning/datasources/prometheus.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := regexp.MustCompile(`uid: (\S+)`).FindSubmatch(source)
+	ids, queries := map[int]bool{}, 0
+	for _, panel := range board.Panels {
+		if ids[panel.ID] || panel.GridPos.X+panel.GridPos.W > 24 {
+			t.Errorf("%s: its id is taken, or it is too wide", panel.Title)
+		}
+		ids[panel.ID] = true
+		if panel.Type != "row" && len(panel.Targets) == 0 {
+			t.Errorf("%s shows nothing", panel.Title)
+		}
+		for _, target := range panel.Targets {
+			queries++
+			if _, err := parser.ParseExpr(target.Expr); err != nil {
+				t.Errorf("%s: %v", panel.Title, err)
+			}
+			if target.Datasource.UID != string(uid[1]) {
+				t.Errorf("%s asks %q", panel.Title, target.Datasource.UID)
+			}
+		}
+	}
+	if queries < 30 {
+		t.Errorf("%d queries: what has become of the dashboard?", queries)
+	}
+}
