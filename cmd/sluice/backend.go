@@ -69,16 +69,16 @@ func (p *program) backendCommand() *cobra.Command {
 				return err
 			}
 			log := p.logger()
-			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
-			if err != nil {
-				return err
-			}
-			defer s.close()
 			tracer, err := p.openTracer(cmd.Context(), "sluice-backend", log)
 			if err != nil {
 				return err
 			}
 			defer tracer.Close()
+			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
+			if err != nil {
+				return err
+			}
+			defer s.close()
 			s.trace(tracer)
 			if p.getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)

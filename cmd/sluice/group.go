@@ -117,6 +117,11 @@ webhook).`,
 				return err
 			}
 			log := p.logger()
+			tracer, err := p.openTracer(cmd.Context(), "sluice-group-"+args[0], log)
+			if err != nil {
+				return err
+			}
+			defer tracer.Close()
 			registry := newRegistry()
 			counters := event.NewCounters(registry)
 			cfg.blocking = groupBlocking
@@ -125,11 +130,6 @@ webhook).`,
 				return err
 			}
 			defer s.close()
-			tracer, err := p.openTracer(cmd.Context(), "sluice-group-"+args[0], log)
-			if err != nil {
-				return err
-			}
-			defer tracer.Close()
 			s.trace(tracer)
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })

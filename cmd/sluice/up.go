@@ -113,6 +113,11 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	w := workerConfig{concurrency: 2, batch: 500}
 	cfg.blocking = cfg.lanes*w.concurrency + 3*groupBlocking + pushBlocking
 	log := p.logger()
+	tracer, err := p.openTracer(ctx, "sluice", log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
 	registry := newRegistry()
 	counters := worker.NewCounters(registry)
 	s, err := openStores(ctx, log, cfg.storesConfig, identify, queue.Config{Reclaimed: counters.Reclaimed})
@@ -120,11 +125,6 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 	defer s.close()
-	tracer, err := p.openTracer(ctx, "sluice", log)
-	if err != nil {
-		return err
-	}
-	defer tracer.Close()
 	s.trace(tracer)
 	if ownRedis {
 		if _, err := restoreUndelivered(ctx, data, s.orders, s.pushRaw); err != nil {

@@ -78,6 +78,11 @@ SIGTERM finishes what is leased and exits 0.`,
 				return err
 			}
 			log := p.logger()
+			tracer, err := p.openTracer(cmd.Context(), "sluice-worker", log)
+			if err != nil {
+				return err
+			}
+			defer tracer.Close()
 			registry := newRegistry()
 			counters := worker.NewCounters(registry)
 			cfg.blocking = cfg.lanes * cfg.concurrency
@@ -86,11 +91,6 @@ SIGTERM finishes what is leased and exits 0.`,
 				return err
 			}
 			defer s.close()
-			tracer, err := p.openTracer(cmd.Context(), "sluice-worker", log)
-			if err != nil {
-				return err
-			}
-			defer tracer.Close()
 			s.trace(tracer)
 			_ = s.guard.Look(cmd.Context(), s.orders) // which Redis it is, before the first batch is taken; later looks will do
 			g, ctx := errgroup.WithContext(cmd.Context())

@@ -252,6 +252,8 @@ func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 		{"backend --redis-wait -1", "--redis-wait", good},
 		{"backend", "--redis-wait", append([]string{"SLUICE_REDIS_WAIT=many"}, good...)},
 		{"up --redis-wait 1", "embedded Redis has no replicas", nil},
+		{"worker", "OTEL_EXPORTER_OTLP_ENDPOINT", append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"}, good...)},
+		{"backend", "OTEL_TRACES_SAMPLER_ARG", append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_TRACES_SAMPLER_ARG=2"}, good...)},
 		{"gateway", "--upstream", good},
 		{"gateway --upstream ftp://x", "--upstream", good},
 		{"gateway --upstream http://127.0.0.1:1 --policy " + badPolicy, "policy.lua:3", good},
