@@ -60,7 +60,7 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	})
 	attributes := map[string]string{}
 	for _, a := range append(sending.Attributes(), request.Attributes()...) {
-		attributes[string(a.Key)] = a.Value.Emit()
+		attributes[string(a.Key)] = a.Value.String()
 	}
 	for name, want := range map[string]string{
 		"sluice.order.id": orderID(1).String(), "sluice.outcome": sale.Accepted.String(), "sluice.sale.id": "drop", "http.response.status_code": "202",
