@@ -82,6 +82,9 @@ bench: install-bench ## speed of the whole path, as ratios against named baselin
 bench-edge: install-bench ## speed of both edges: limits and refusals in nginx, the Go gateway next to Caddy and others
 	cd bench && $(GO) run . speed --only limits,gateway
 
+bench-pages: install-bench ## how many openings of a sale's page an nginx edge answers, and how few of them the backend sees
+	cd bench && $(GO) run . speed --only pages
+
 bench-queue: install ## the queue alone next to raw streams, rmq and asynq, with each appendfsync; an idle and a deep queue (ten minutes)
 	cd bench && $(GO) run . queue
 
@@ -99,4 +102,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-queue bench-events memory fuzz smoke spike soak
+.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events memory fuzz smoke spike soak

@@ -49,27 +49,28 @@ func edge(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 
 // house is sluice with all its parts.
 type house struct {
-	stage  *stage
-	cfg    settings
-	bin    string
-	env    []string
-	edge   string // addresses
-	status string
-	admin  string
-	client *redis.Client
-	wrk    *wrk
-	key    *token.Key
-	parts  meter
-	dir    string
-	nginx  string
-	sales  int
-	rate   float64 // answers a second of the last measurement, to size the next one
+	stage   *stage
+	cfg     settings
+	bin     string
+	env     []string
+	edge    string // addresses
+	status  string
+	backend string
+	admin   string
+	client  *redis.Client
+	wrk     *wrk
+	key     *token.Key
+	parts   meter
+	dir     string
+	nginx   string
+	sales   int
+	rate    float64 // answers a second of the last measurement, to size the next one
 }
 
 const edgeWorkers = "2"
 
 func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
-	h := &house{stage: s, cfg: cfg, edge: s.address(), status: s.address(), admin: s.address(), dir: s.TempDir(), nginx: testenv.Find(s, "nginx", "nginx-light"), rate: 20_000}
+	h := &house{stage: s, cfg: cfg, edge: s.address(), status: s.address(), backend: s.address(), admin: s.address(), dir: s.TempDir(), nginx: testenv.Find(s, "nginx", "nginx-light"), rate: 20_000}
 	var err error
 	if h.wrk, err = s.wrk(); err != nil {
 		return nil, err
@@ -90,19 +91,18 @@ func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
 		"SLUICE_TOKEN_SECRET=" + secret, "SLUICE_ADMIN_TOKEN=" + secret, "SLUICE_REDIS_URL=" + server.URL, "SLUICE_DATABASE_URL=" + database.URL,
 		"SLUICE_USER_RATE=" + userRate,
 	}
-	backend := s.address()
-	b, err := s.start(where, h.env, h.bin, "backend", "--listen", backend, "--admin", h.admin)
+	b, err := s.start(where, h.env, h.bin, "backend", "--listen", h.backend, "--admin", h.admin)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.await(backend), b.await(h.admin)); err != nil {
+	if err := errors.Join(b.await(h.backend), b.await(h.admin)); err != nil {
 		return nil, err
 	}
 	w, err := s.start(where, h.env, h.bin, "worker")
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.start(where, h.env, h.bin, "edge", "--listen", h.edge, "--upstream", "http://"+backend, "--workers", edgeWorkers, "--nginx", h.nginx, "--metrics", h.status,
+	e, err := s.start(where, h.env, h.bin, "edge", "--listen", h.edge, "--upstream", "http://"+h.backend, "--workers", edgeWorkers, "--nginx", h.nginx, "--metrics", h.status,
 		"--policy", filepath.Join(where, "loadtest", "policy.lua"), "--prefix", filepath.Join(s.TempDir(), "edge"))
 	if err != nil {
 		return nil, err

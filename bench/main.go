@@ -1,7 +1,7 @@
 // Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints ratios: absolute numbers
 // of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
 //
-//	go run . speed  [--only purchase,edge,limits,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . memory [--buyers n] [--json]
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench events [--rounds n] [--seconds s] [--json]
        bench memory [--buyers n] [--json]
@@ -36,6 +36,7 @@ var contests = []struct {
 	{"edge", edge},
 	{"limits", limits},
 	{"gateway", gateways},
+	{"pages", pages},
 	{"orders", orders},
 	{"queue", drain},
 }
@@ -105,7 +106,7 @@ func (e usageError) Error() string { return string(e) }
 
 func speed(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("speed", flag.ContinueOnError)
-	only := flags.String("only", "", "comma-separated: purchase, edge, limits, gateway, orders, queue (default: all)")
+	only := flags.String("only", "", "comma-separated: purchase, edge, limits, gateway, pages, orders, queue (default: all)")
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
 	asJSON := flags.Bool("json", false, "print JSON instead of a table")
