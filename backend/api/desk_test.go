@@ -126,6 +126,21 @@ func (d *deskWorld) order(id sale.OrderID) desk.OrderView {
 func (d *deskWorld) Drop(_ context.Context, actor, key string) error {
 	return d.ask("%s drops %s", actor, key)
 }
+func (d *deskWorld) Rehearse(_ context.Context, actor string, r desk.Rehearsal) (desk.View, error) {
+	return d.view, d.ask("%s rehearses %+v", actor, r)
+}
+func (d *deskWorld) Rehearsals(context.Context) ([]desk.View, error) {
+	return []desk.View{d.view}, d.ask("rehearsals")
+}
+func (d *deskWorld) RemoveRehearsal(_ context.Context, actor, id string) (int64, error) {
+	return 7, d.ask("%s removes %s", actor, id)
+}
+func (d *deskWorld) PauseRedis(_ context.Context, actor, id string, span time.Duration, beside bool) error {
+	return d.ask("%s pauses redis for %s in %s, beside %v", actor, span, id, beside)
+}
+func (d *deskWorld) AbandonBatch(_ context.Context, actor, id string, limit int, beside bool) (int, error) {
+	return 3, d.ask("%s abandons %d of %s, beside %v", actor, limit, id, beside)
+}
 func (d *deskWorld) Audit(_ context.Context, id string) (ledger.Report, error) {
 	return ledger.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
 }

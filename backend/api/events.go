@@ -21,11 +21,7 @@ const reconnect = 2 * time.Second
 
 // events is GET /v1/sales/{sale}/events.
 func (p *public) events(c *fiber.Ctx) error {
-	saleID, err := saleParam(c)
-	if err != nil {
-		return err
-	}
-	v, err := p.view(saleID)
+	v, err := p.looked(c)
 	if err != nil {
 		return err
 	}

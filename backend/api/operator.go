@@ -99,6 +99,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodPost, "/admin/v1/dead/cancel", o.settleDead(desk.CancelDead))
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
+	o.rehearsals()
 	o.groups()
 	o.webhooks()
 	o.profiles()

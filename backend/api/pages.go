@@ -32,7 +32,7 @@ func (p *public) addPages() {
 
 func (p *public) salesPage(c *fiber.Ctx) error {
 	lang := pageLanguage(c)
-	views, err := p.cfg.Stock.List(p.look.next())
+	views, err := p.listed()
 	if err != nil {
 		return p.sendNotReady(c, lang)
 	}
@@ -46,11 +46,7 @@ func (p *public) salesPage(c *fiber.Ctx) error {
 
 func (p *public) salePage(c *fiber.Ctx) error {
 	lang := pageLanguage(c)
-	saleID, err := saleParam(c)
-	var v admission.View
-	if err == nil {
-		v, err = p.view(saleID)
-	}
+	v, err := p.looked(c)
 	var invalid *sale.InvalidError
 	switch {
 	case errors.Is(err, errNoSale), errors.As(err, &invalid):

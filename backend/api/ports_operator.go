@@ -53,6 +53,7 @@ type Desk interface {
 	OrderDesk
 	SwitchDesk
 	DeadDesk
+	RehearsalDesk
 }
 
 // Auditor proves the count of a sale.

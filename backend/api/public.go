@@ -162,20 +162,42 @@ func (p *public) view(saleID string) (admission.View, error) {
 	return v, err
 }
 
-func (p *public) showSale(c *fiber.Ctx) error {
+// looked is the sale that a request names, if whoever asks may see it.
+func (p *public) looked(c *fiber.Ctx) (admission.View, error) {
 	saleID, err := saleParam(c)
 	if err != nil {
-		return err
+		return admission.View{}, err
 	}
-	v, err := p.view(saleID)
+	if sale.IsRehearsal(saleID) { // real sales are shown to everybody, and no token is looked at
+		if buyer, err := p.buyer(c); err != nil || !sale.Meets(buyer, saleID) {
+			return admission.View{}, errNoSale
+		}
+	}
+	return p.view(saleID)
+}
+
+func (p *public) showSale(c *fiber.Ctx) error {
+	v, err := p.looked(c)
 	if err != nil {
 		return err
 	}
 	return sendJSON(c, fiber.StatusOK, saleJSON(v))
 }
 
-func (p *public) listSales(c *fiber.Ctx) error {
+// listed are the sales that the public sees.
+func (p *public) listed() ([]admission.View, error) {
 	views, err := p.cfg.Stock.List(p.look.next())
+	shown := make([]admission.View, 0, len(views)) // others share views
+	for _, v := range views {
+		if !sale.IsRehearsal(v.ID) {
+			shown = append(shown, v)
+		}
+	}
+	return shown, err
+}
+
+func (p *public) listSales(c *fiber.Ctx) error {
+	views, err := p.listed()
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	if err != nil {
 		return "unauthorized", err
 	}
+	if !sale.Meets(buyer, saleID) {
+		return sale.UnknownSale.String(), errNoSale
+	}
 	if err := p.limit(buyer); err != nil {
 		if r, ok := errors.AsType[*refusal](err); ok && r.status == fiber.StatusTooManyRequests {
 			return "rate_limited", err
@@ -68,6 +71,9 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 		return admission.Request{}, err
 	}
 	key := keyOf(idempotency, utils.UnsafeString(h.Peek(fiber.HeaderXRequestID)))
+	if sale.IsRehearsal(saleID) { // what a rehearsal leaves in Redis must not outlive it for long
+		key.ttl = min(key.ttl, requestKeyTTL)
+	}
 	return admission.Request{SaleID: saleID, Buyer: buyer, Key: key.key, KeyTTL: key.ttl, Fingerprint: fingerprint(saleID)}, nil
 }
 

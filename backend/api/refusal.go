@@ -83,6 +83,9 @@ func refusalFor(err error) (r *refusal, known bool) {
 	if _, ok := errors.AsType[*desk.PendingError](err); ok {
 		return errPending, true
 	}
+	if refused, ok := errors.AsType[*desk.RefusedError](err); ok {
+		return refusalOf(problem.Conflict, refused.Detail), true
+	}
 	for _, row := range byError {
 		if errors.Is(err, row.is) {
 			return row.as, true

@@ -48,6 +48,7 @@ type Store interface {
 	Orders
 	CancelledOrders
 	OrderBook
+	RehearsedSales
 }
 
 // Stock is the sales in Redis (admission.Stock).
@@ -62,6 +63,7 @@ type Stock interface {
 type Live interface {
 	Stock
 	Units
+	RehearsedStock
 }
 
 // Letters are the dead orders of one lane (queue.List).
@@ -82,6 +84,7 @@ type Rubbish interface {
 type Lane interface {
 	Letters
 	Rubbish
+	Taker
 }
 
 // Desk is safe for concurrent use, by any number of processes.
@@ -93,6 +96,9 @@ type Desk struct {
 	log   *slog.Logger
 	count *Counters
 	known known
+
+	practice map[string]bool
+	pause    func(ctx context.Context, span time.Duration) error // may be nil
 }
 
 // New makes a Desk. lanes are the queues of all lanes, in the order of their numbers. The logger is told when Redis cannot be brought up to date, and
@@ -101,7 +107,7 @@ func New(store Store, stock Live, lanes []Lane, log *slog.Logger) *Desk {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Desk{store: store, stock: stock, lanes: lanes, space: keyspace.Space{Lanes: len(lanes)}, log: log, count: NewCounters(nil)}
+	return &Desk{store: store, stock: stock, lanes: lanes, space: keyspace.Space{Lanes: len(lanes)}, log: log, count: NewCounters(nil), practice: map[string]bool{}}
 }
 
 // CountWith makes the desk count with c, which others may share. Call it before anything else.

@@ -14,8 +14,11 @@ func (d *Desk) Run(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	failing := false
-	for {
+	for turn := 0; ; turn++ {
 		err := d.RunOnce(ctx)
+		if err == nil && turn%sweepEvery == 0 {
+			d.sweep(ctx)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil

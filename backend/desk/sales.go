@@ -37,6 +37,14 @@ func (d *Desk) Create(ctx context.Context, actor string, s sale.Sale) (View, err
 	if s.PerBuyer == 0 {
 		s.PerBuyer = 1
 	}
+	if sale.IsRehearsal(s.ID) {
+		return View{}, &sale.InvalidError{Fields: []sale.FieldError{{Field: "id", Detail: "must not begin with " + sale.RehearsalPrefix + ": such names are for rehearsals"}}}
+	}
+	return d.make(ctx, actor, s)
+}
+
+// make is Create for any id.
+func (d *Desk) make(ctx context.Context, actor string, s sale.Sale) (View, error) {
 	s.Switch, s.Version = sale.On, 1
 	s.OpensAt, s.ClosesAt = s.OpensAt.UTC().Truncate(time.Millisecond), s.ClosesAt.UTC().Truncate(time.Millisecond)
 	if err := s.Validate(); err != nil {

@@ -257,6 +257,14 @@ func (s faultyStock) Forget(ctx context.Context, saleID string, ids []sale.Order
 	return s.f.call("Forget", func() error { return s.Stock.Forget(ctx, saleID, ids) })
 }
 
+func (s faultyStore) RemoveRehearsal(ctx context.Context, id string) (n int64, err error) {
+	return n, s.f.call("RemoveRehearsal", func() error { n, err = s.Store.RemoveRehearsal(ctx, id); return err })
+}
+
+func (s faultyStock) Remove(ctx context.Context, id string) error {
+	return s.f.call("Remove", func() error { return s.Stock.Remove(ctx, id) })
+}
+
 type faultyLane struct {
 	*queue.List
 	f *faults

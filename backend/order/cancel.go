@@ -80,7 +80,7 @@ func (s *Store) cancelCreated(ctx context.Context, db conn, orders []sale.Order,
 	if n != int64(len(ids)) { // they were locked: cannot be
 		return unavailable(fmt.Errorf("%d of %d orders could be cancelled", n, len(ids)))
 	}
-	if err := s.note(ctx, db, kindCancelled, ids...); err != nil {
+	if err := s.note(ctx, db, kindCancelled, orders...); err != nil {
 		return err
 	}
 	sales := make([]string, 0, len(units))

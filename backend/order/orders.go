@@ -194,7 +194,7 @@ func (s *Store) CancelDead(ctx context.Context, o sale.Order, actor, reason stri
 		}
 		detail := "sale " + o.SaleID + ": " + reason
 		if n == 1 {
-			if err := s.note(ctx, db, kindCancelled, o.ID); err != nil {
+			if err := s.note(ctx, db, kindCancelled, o); err != nil {
 				return err
 			}
 		} else {

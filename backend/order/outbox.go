@@ -46,8 +46,18 @@ func (s *Store) tell() {
 	}
 }
 
-// note writes changes in the outbox.
-func (s *Store) note(ctx context.Context, db conn, kind int, ids ...sale.OrderID) error {
+// note writes changes in the outbox, from where other services hear of them. Of a rehearsal nobody hears: what is not in the outbox cannot be told by any relay, of
+// whatever version.
+func (s *Store) note(ctx context.Context, db conn, kind int, orders ...sale.Order) error {
+	ids := make([]sale.OrderID, 0, len(orders))
+	for _, o := range orders {
+		if !sale.IsRehearsal(o.SaleID) {
+			ids = append(ids, o.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
 	_, err := db.exec(ctx, "INSERT INTO outbox (kind, orders, at) VALUES ($1, $2, "+s.engine.dialect().now+")", kind, numbers(ids))
 	return err
 }

@@ -103,7 +103,7 @@ func (s *Store) settle(ctx context.Context, db conn, p Payment) (settled Settlem
 		if n != 1 { // it was locked: cannot be
 			return "", false, errRaced
 		}
-		if err := s.note(ctx, db, kindPaid, o.ID); err != nil {
+		if err := s.note(ctx, db, kindPaid, o); err != nil {
 			return "", false, err
 		}
 	}

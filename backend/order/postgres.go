@@ -73,6 +73,8 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 // arrays), then, because locked needs all of counted, sales ascending. A sale without the units breaks sales_not_oversold, and one that does not
 // exist is missing from updated.
 //
+// Orders of a rehearsal are not noted: see Store.note.
+//
 // The generation is locked first, for sharing: it does not change until the batch is committed. A batch of another generation inserts nothing.
 const insertNew = `
 WITH present AS (
@@ -86,7 +88,7 @@ WITH present AS (
     WHERE $6::bigint = 0 OR $6::bigint = (SELECT n FROM present)
     RETURNING id, sale_id
 ), noted AS (
-    INSERT INTO outbox (kind, orders) SELECT 1, array_agg(id ORDER BY id) FROM fresh HAVING count(*) > 0
+    INSERT INTO outbox (kind, orders) SELECT 1, array_agg(id ORDER BY id) FROM fresh WHERE NOT starts_with(sale_id, '` + sale.RehearsalPrefix + `') HAVING count(*) > 0
 ), counted AS (
     SELECT sale_id, count(*) AS n FROM fresh GROUP BY sale_id
 ), locked AS (

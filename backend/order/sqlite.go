@@ -142,14 +142,18 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	defer order.Close()
 	defer sold.Close()
 	counted, now := map[string]int{}, sqliteNow()
-	var fresh []int64
+	var told []int64 // see Store.note
+	inserted := 0
 	for _, o := range orders {
 		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, now)
 		if err != nil {
 			return fail(err)
 		}
 		if n, _ := result.RowsAffected(); n == 1 {
-			fresh = append(fresh, int64(o.ID))
+			inserted++
+			if !sale.IsRehearsal(o.SaleID) {
+				told = append(told, int64(o.ID))
+			}
 			counted[o.SaleID]++
 		}
 	}
@@ -162,16 +166,18 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 			return 0, rejected("", "an order names an unknown sale")
 		}
 	}
-	if len(fresh) == 0 {
+	if inserted == 0 {
 		return 0, nil
 	}
-	if _, err := tx.ExecContext(steady, "INSERT INTO outbox (kind, orders, at) VALUES (1, $1, $2)", sqliteArgs([]any{fresh, now})...); err != nil {
-		return fail(err)
+	if len(told) > 0 {
+		if _, err := tx.ExecContext(steady, "INSERT INTO outbox (kind, orders, at) VALUES (1, $1, $2)", sqliteArgs([]any{told, now})...); err != nil {
+			return fail(err)
+		}
 	}
 	if err := tx.Commit(); err != nil {
 		return fail(err)
 	}
-	return len(fresh), nil
+	return inserted, nil
 }
 
 func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) error {

@@ -50,6 +50,7 @@ type backendConfig struct {
 	maxReady, redisWait          int
 	hooks                        webhookConfig
 	webPush                      webPushConfig
+	pauseRedis                   func(ctx context.Context, span time.Duration) error // nil: CLIENT PAUSE
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -222,6 +223,10 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	counters := desk.NewCounters(b.registry)
 	b.desk = desk.New(s.orders, b.stock, s.deskLanes(), log)
 	b.desk.CountWith(counters)
+	if cfg.pauseRedis == nil {
+		cfg.pauseRedis = s.pauseRedis
+	}
+	b.desk.PauseWith(cfg.pauseRedis)
 	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
 	metrics := api.NewMetrics(b.registry)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))

@@ -20,11 +20,18 @@ import (
 // undeliveredFile is where `sluice up` leaves the orders that its embedded Redis still held when it ended in order.
 const undeliveredFile = "undelivered"
 
-// startEmbeddedRedis runs a Redis in this process, on a loopback port, until ctx ends and stop is called.
-func startEmbeddedRedis(ctx context.Context) (url string, stop func(), err error) {
+// embeddedRedis is a Redis in this process.
+type embeddedRedis struct {
+	url   string
+	stop  func()
+	pause func(ctx context.Context, span time.Duration) error // makes it answer nobody for a while
+}
+
+// startEmbeddedRedis runs a Redis on a loopback port, until ctx ends and stop is called.
+func startEmbeddedRedis(ctx context.Context) (embeddedRedis, error) {
 	m := miniredis.NewMiniRedis()
 	if err := m.StartAddr("127.0.0.1:0"); err != nil {
-		return "", nil, fmt.Errorf("embedded Redis: %w", err)
+		return embeddedRedis{}, fmt.Errorf("embedded Redis: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	go func() { // it expires keys only when its clock is moved
@@ -40,7 +47,14 @@ func startEmbeddedRedis(ctx context.Context) (url string, stop func(), err error
 			}
 		}
 	}()
-	return "redis://" + m.Addr() + "/0", func() { cancel(); m.Close() }, nil
+	return embeddedRedis{
+		url: "redis://" + m.Addr() + "/0", stop: func() { cancel(); m.Close() },
+		pause: func(_ context.Context, span time.Duration) error { // it knows no CLIENT PAUSE; every command takes this lock
+			m.Lock()
+			time.AfterFunc(span, m.Unlock)
+			return nil
+		},
+	}, nil
 }
 
 // saveUndelivered writes down every order that is in Redis and not a row: what waits, and what is dead.

@@ -139,6 +139,15 @@ func (s *stores) pingRedis(ctx context.Context) error {
 	return nil
 }
 
+// pauseRedis makes Redis answer nobody for a while, as a rehearsal may ask for. CLIENT PAUSE ends by itself, and goes on to replicate and to answer other nodes, so nothing fails
+// over; DEBUG SLEEP would stop all of it.
+func (s *stores) pauseRedis(ctx context.Context, span time.Duration) error {
+	if err := s.guard.Raw().ClientPause(ctx, span).Err(); err != nil {
+		return fmt.Errorf("pause Redis: %w: %w", sale.ErrUnavailable, err)
+	}
+	return nil
+}
+
 // openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many lanes it has.
 func openQueueAlone(ctx context.Context, redisURL string, lanes int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {
 	space := keyspace.Space{Lanes: lanes}

@@ -101,12 +101,12 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		cfg.database = "sqlite:" + data.path(databaseFile)
 	}
 	if ownRedis {
-		url, stop, err := startEmbeddedRedis(ctx)
+		embedded, err := startEmbeddedRedis(ctx)
 		if err != nil {
 			return err
 		}
-		defer stop()
-		cfg.redisURL = url
+		defer embedded.stop()
+		cfg.redisURL, cfg.pauseRedis = embedded.url, embedded.pause
 	}
 
 	cfg.backendConfig.hooks = cfg.groupConfig.hooks
@@ -135,6 +135,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	if err != nil {
 		return err
 	}
+	b.desk.Practice(demoSale)
 	if err := b.verify(ctx); err != nil {
 		return err
 	}

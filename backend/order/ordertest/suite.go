@@ -69,6 +69,8 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"ChangesAreKeptUntilForgotten", changesAreKept},
 		{"ChangesHaveOnePositionUnderRaces", changesRace},
 		{"ChangesWakeWhoeverTellsThem", changesWake},
+		{"ChangesOfARehearsalAreNotTold", rehearsalIsNotTold},
+		{"RehearsalIsRemovedWithItsOrders", removeRehearsal},
 		{"EventGroups", eventGroups},
 		{"EventLetters", eventLetters},
 		{"PointsAreCreditedOnce", points},
