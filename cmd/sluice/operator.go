@@ -124,7 +124,7 @@ func refusal(status int, body []byte) error {
 		Errors        []struct{ Field, Detail string }
 	}
 	if json.Unmarshal(body, &problem) != nil || problem.Title == "" {
-		return fmt.Errorf("the server answered %d", status)
+		return &statusError{status, fmt.Sprintf("the server answered %d", status)}
 	}
 	text := problem.Title
 	if problem.Detail != "" {
@@ -140,8 +140,16 @@ func refusal(status int, body []byte) error {
 	if status == http.StatusBadRequest {
 		return usage("%s", text)
 	}
-	return errors.New(text)
+	return &statusError{status, text}
 }
+
+// statusError is a refusal that is nobody's mistake.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
 
 // get asks for an answer that is shown as it came, and decodes it into out as well.
 func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawMessage, err error) {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"sluice/internal/rehearsal"
+)
+
+// rehearsalStage makes, disturbs and removes a rehearsal through the operator's API.
+type rehearsalStage struct {
+	o      *operator
+	beside bool
+}
+
+type removedJSON struct {
+	ID     string `json:"id"`
+	Orders int64  `json:"orders"`
+}
+
+func rehearsalPath(id string) string { return "/admin/v1/rehearsals/" + url.PathEscape(id) }
+
+func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (rehearsal.Sale, error) {
+	var made rehearsal.Sale
+	err := s.o.call(ctx, http.MethodPost, "/admin/v1/rehearsals", struct {
+		Sale   string    `json:"sale"`
+		Stock  int64     `json:"stock,omitempty"`
+		Opens  time.Time `json:"opens_at"`
+		Closes time.Time `json:"closes_at"`
+		Beside bool      `json:"beside_real_sales"`
+	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}, &made)
+	return made, err
+}
+
+type faultJSON struct {
+	Kind   string `json:"kind"`
+	For    string `json:"for,omitempty"`
+	Beside bool   `json:"beside_real_sales"`
+}
+
+func (s *rehearsalStage) PauseRedis(ctx context.Context, id string, span time.Duration) error {
+	return s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/fault", faultJSON{"pause_redis", span.String(), s.beside}, nil)
+}
+
+func (s *rehearsalStage) WorkerDies(ctx context.Context, id string) (int, error) {
+	var answer struct{ Orders int }
+	err := s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/fault", faultJSON{Kind: "worker_dies", Beside: s.beside}, &answer)
+	return answer.Orders, err
+}
+
+func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, gone bool, err error) {
+	var r removedJSON
+	err = s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/remove", struct{}{}, &r)
+	var answered *statusError
+	switch {
+	case err == nil, errors.As(err, &answered) && answered.status == http.StatusNotFound: // a repeated remove whose first answer was lost
+		return r.Orders, true, nil
+	case answered != nil && answered.status == http.StatusConflict:
+		return 0, false, nil
+	}
+	return 0, false, err
+}
+
+// rehearsalBooks reads what became of the orders through the operator's API.
+type rehearsalBooks struct{ o *operator }
+
+func (b rehearsalBooks) Audit(ctx context.Context, id string) (rehearsal.Audit, error) {
+	var a rehearsal.Audit
+	err := b.o.call(ctx, http.MethodGet, salePath(id)+"/audit", nil, &a)
+	return a, err
+}
+
+func (b rehearsalBooks) Rows(ctx context.Context, id string, yield func(order, buyer string)) error {
+	return b.pages(ctx, "/admin/v1/orders", id, func(o orderedJSON) {
+		if o.Status != "cancelled" {
+			yield(o.ID, o.Buyer)
+		}
+	})
+}
+
+func (b rehearsalBooks) Dead(ctx context.Context, id string, yield func(order string)) error {
+	return b.pages(ctx, "/admin/v1/dead", id, func(o orderedJSON) { yield(o.ID) })
+}
+
+// orderedJSON is an order in either list.
+type orderedJSON struct {
+	ID     string `json:"order_id"`
+	Buyer  string `json:"buyer"`
+	Status string `json:"status"`
+}
+
+func (b rehearsalBooks) pages(ctx context.Context, path, id string, each func(orderedJSON)) error {
+	query := url.Values{"sale": {id}, "limit": {"1000"}}
+	for {
+		var page struct {
+			Orders []orderedJSON `json:"orders"`
+			Dead   []orderedJSON `json:"dead"`
+			Next   string        `json:"next"`
+		}
+		if err := b.o.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for _, o := range append(page.Orders, page.Dead...) {
+			each(o)
+		}
+		if page.Next == "" {
+			return nil
+		}
+		query.Set("after", page.Next)
+	}
+}

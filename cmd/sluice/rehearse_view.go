@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"sluice/internal/rehearsal"
+)
+
+// rehearsalView says how far a rehearsal is: in a terminal by lines that are written over, elsewhere by a line now and then. It is safe for concurrent use.
+type rehearsalView struct {
+	w      io.Writer
+	live   bool
+	colour bool
+
+	mu    sync.Mutex
+	lines int // that stand on the terminal
+	said  time.Time
+	last  string
+}
+
+// plainEvery is how often a plain line is written.
+const plainEvery = 2 * time.Second
+
+func (p *program) rehearsalView(plain bool) *rehearsalView {
+	v := &rehearsalView{w: p.errOut}
+	if f, ok := p.errOut.(*os.File); ok && !plain && p.getenv("TERM") != "dumb" {
+		v.live = term.IsTerminal(int(f.Fd()))
+	}
+	v.colour = v.live && p.getenv("NO_COLOR") == ""
+	return v
+}
+
+func (v *rehearsalView) show(p rehearsal.Progress) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.live {
+		if p.Says == v.last && time.Since(v.said) < plainEvery {
+			return
+		}
+		v.said, v.last = time.Now(), p.Says
+		fmt.Fprintf(v.w, "%8s  %s: %d of %d came, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, %s left, %s queued\n", clock(p.At), p.Says,
+			p.Actors, p.Of, p.Requests, p.Accepted, p.Groups[rehearsal.Refused], p.Groups[rehearsal.Held], p.Groups[rehearsal.Failed], p.P99.Round(100*time.Microsecond), known(p.Left), known(p.Queued))
+		return
+	}
+	var b strings.Builder
+	if v.lines > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", v.lines)
+	}
+	lines := v.paint(p)
+	for _, line := range lines {
+		b.WriteString("\x1b[2K" + line + "\n")
+	}
+	v.lines = len(lines)
+	_, _ = io.WriteString(v.w, b.String())
+}
+
+// paint is the picture of one moment.
+func (v *rehearsalView) paint(p rehearsal.Progress) []string {
+	sum := max(1, p.Groups[0]+p.Groups[1]+p.Groups[2]+p.Groups[3])
+	lines := []string{fmt.Sprintf("%8s  %s", clock(p.At), v.in("1", p.Says)), fmt.Sprintf("  came      %s %d of %d", bar(int64(p.Actors), int64(p.Of)), p.Actors, p.Of)}
+	for i, g := range []rehearsal.Group{rehearsal.Won, rehearsal.Refused, rehearsal.Held, rehearsal.Failed} {
+		lines = append(lines, fmt.Sprintf("  %-9s %s %d", g, v.in([]string{"32", "90", "33", "31"}[i], bar(p.Groups[g], sum)), p.Groups[g]))
+	}
+	return append(lines, fmt.Sprintf("  people wait p50 %s, p99 %s; %s left, %s queued", p.P50.Round(100*time.Microsecond), p.P99.Round(100*time.Microsecond), known(p.Left), known(p.Queued)))
+}
+
+func (v *rehearsalView) in(code, text string) string {
+	if !v.colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// end leaves the last picture where it is.
+func (v *rehearsalView) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lines > 0 {
+		fmt.Fprintln(v.w)
+	}
+}
+
+// bar is n of so many, in thirty characters.
+func bar(n, of int64) string {
+	const width = 30
+	full := 0
+	if of > 0 {
+		full = int(n * width / of)
+	}
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// clock is a time before or after the opening.
+func clock(d time.Duration) string { return fmt.Sprintf("%+.1fs", d.Seconds()) }
+
+func known(n int64) string {
+	if n < 0 {
+		return "?"
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,100 @@
+package rehearsal
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+)
+
+//go:embed report.html
+var page string
+
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+	"span":  span,
+	"upper": func(v Verdict) string { return strings.ToUpper(string(v)) },
+	"deref": func(v *float64) string {
+		if v == nil {
+			return "never"
+		}
+		return span(*v)
+	},
+	"width": func(n, of int64) string { return fmt.Sprintf("%.2f%%", 100*share(n, of)) },
+}).Parse(page))
+
+// legend explains a colour.
+type legend struct{ Name, Class string }
+
+// figure is a plot on the page.
+type figure struct {
+	Title  string
+	Legend []legend
+	SVG    template.HTML
+}
+
+// WriteHTML writes a report for people: one file that needs no other, in light and dark.
+func (r *Report) WriteHTML(w io.Writer) error {
+	return pageTemplate.Execute(w, struct {
+		*Report
+		Figures []figure
+		Most    int64 // of the outcomes
+	}{r, r.figures(), r.most()})
+}
+
+func (r *Report) most() int64 {
+	most := int64(1)
+	for _, list := range [][]OutcomeTimes{r.Outcomes, r.Bots} {
+		for _, o := range list {
+			most = max(most, o.Count)
+		}
+	}
+	return most
+}
+
+func (r *Report) figures() []figure {
+	marks := []mark{{0, "opening"}}
+	if r.SellOut != nil {
+		marks = append(marks, mark{*r.SellOut, "sold out"})
+	}
+	for _, f := range r.Faults {
+		if f.Err == "" {
+			marks = append(marks, mark{f.At, f.What})
+		}
+	}
+	var at, p50, p99, answered []float64
+	layers := [groups][]float64{}
+	for _, s := range r.Seconds {
+		at = append(at, float64(s.At))
+		for g, n := range [groups]int64{s.Accepted, s.Refused, s.Limited, s.Failed} {
+			layers[g] = append(layers[g], float64(n))
+		}
+		if s.P99 > 0 {
+			answered = append(answered, float64(s.At))
+			p50, p99 = append(p50, 1000*s.P50), append(p99, 1000*s.P99)
+		}
+	}
+	requests := plot{label: "Purchase requests in each second, by what was answered", stacked: true, marks: marks}
+	for g := range groups {
+		requests.series = append(requests.series, series{g.String(), g.String(), at, layers[g]})
+	}
+	latency := plot{label: "What people waited for an answer in each second", unit: " ms", marks: marks, series: []series{{"p50", "p50", answered, p50}, {"p99", "p99", answered, p99}}}
+	var when, left, queued []float64
+	for _, p := range r.Points {
+		when, left, queued = append(when, p.At), append(left, float64(p.Left)), append(queued, float64(p.Queued))
+	}
+	count := plot{label: "Units left, and orders that are not rows yet", marks: marks, series: []series{{"left", "left", when, left}, {"queued", "queued", when, queued}}}
+	return []figure{
+		{"Purchase requests a second", legends(requests), requests.svg()},
+		{"How long people waited for an answer", legends(latency), latency.svg()},
+		{"Units left, and orders on their way to SQL", legends(count), count.svg()},
+	}
+}
+
+func legends(p plot) []legend {
+	list := make([]legend, len(p.series))
+	for i, s := range p.series {
+		list[i] = legend{s.name, s.class}
+	}
+	return list
+}
