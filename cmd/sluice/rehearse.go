@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -122,6 +121,9 @@ func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Confi
 		Stock: f.stock, Crowd: f.crowd, Limits: f.limits, Connections: f.connections, Timeout: f.timeout, Lead: f.lead, Buyer: sale.RehearsalBuyer,
 		Stage: &rehearsalStage{o, f.beside}, Books: rehearsalBooks{o}, Faults: rehearsal.Faults{PauseRedis: f.pauseRedis},
 	}
+	if most := openFiles() - 100; most > 0 { // or the lack of them would be taken for the set-up's fault
+		cfg.Connections = min(cfg.Connections, most)
+	}
 	var bad mistakes
 	var err error
 	if cfg.Crowd.Curve, err = rehearsal.ParseCurve(f.curve); err != nil {
@@ -189,38 +191,6 @@ func (o *operator) rehearsalTarget(target string) (*url.URL, error) {
 	return u, nil
 }
 
-// killOf kills a worker of this machine, when it is one.
-func killOf(pid string) (func() error, error) {
-	n, err := strconv.Atoi(pid)
-	if err != nil || n < 2 {
-		return nil, fmt.Errorf("%q is no process id", pid)
-	}
-	check := func() error {
-		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(n), "cmdline"))
-		if err != nil {
-			return fmt.Errorf("there is no process %d on this machine", n)
-		}
-		args := strings.Split(string(text), "\x00")
-		if len(args) < 2 || !strings.Contains(filepath.Base(args[0]), "sluice") || args[1] != "worker" {
-			return fmt.Errorf("process %d is no sluice worker", n)
-		}
-		return nil
-	}
-	if err := check(); err != nil {
-		return nil, err
-	}
-	return func() error {
-		if err := check(); err != nil { // the number may be another process's by now
-			return err
-		}
-		process, err := os.FindProcess(n)
-		if err != nil {
-			return err
-		}
-		return process.Kill()
-	}, nil
-}
-
 // rehearsedSale is the sale that is meant.
 func (o *operator) rehearsedSale(ctx context.Context, id string) (string, error) {
 	if id != "" {
@@ -277,41 +247,4 @@ func (p *program) writeRehearsal(o *operator, f rehearseFlags, report *rehearsal
 		fmt.Fprintf(p.out, "\nThe report: %s\n", path)
 	}
 	return nil
-}
-
-func (o *operator) rehearseClean() *cobra.Command {
-	return &cobra.Command{
-		Use:   "clean [REHEARSAL]",
-		Short: "Remove what rehearsals have left, all of them or one",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				var answer struct {
-					Rehearsals []saleJSON `json:"rehearsals"`
-				}
-				if err := o.call(cmd.Context(), "GET", "/admin/v1/rehearsals", nil, &answer); err != nil {
-					return err
-				}
-				for _, s := range answer.Rehearsals {
-					args = append(args, s.ID)
-				}
-			}
-			removed := []removedJSON{}
-			for _, id := range args {
-				var r removedJSON
-				if err := o.call(cmd.Context(), "POST", rehearsalPath(id)+"/remove", struct{}{}, &r); err != nil {
-					return fmt.Errorf("%s: %w", id, err)
-				}
-				removed = append(removed, r)
-			}
-			return o.show(removed, func(w io.Writer) {
-				for _, r := range removed {
-					fmt.Fprintf(w, "%s and its %d orders are removed\n", r.ID, r.Orders)
-				}
-				if len(removed) == 0 {
-					fmt.Fprintln(w, "there is no rehearsal")
-				}
-			})
-		},
-	}
 }

@@ -13,7 +13,7 @@ import (
 // The bounds of a crowd, of what one machine can play.
 const (
 	MaxBuyers = 500_000
-	MaxSpan   = time.Hour
+	MaxSpan   = 30 * time.Minute
 	MaxRate   = 50_000 // arrivals a second at the peak
 )
 

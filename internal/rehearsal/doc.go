@@ -5,6 +5,8 @@
 //	line.go     a connection, from an address of its own where that is possible
 //	tally.go    what was answered, how late, and when
 //	run.go      the order of it all: make the copy, play, wait for the rows, check, remove
+//	stage.go    what it asks of its caller; fault.go: what fails meanwhile
+//	probe.go    how the crowd gets addresses of its own
 //	judge.go    go, no-go or unclear, and why
 //	report.go   what is written down; html.go and plot.go draw it
 //

@@ -179,7 +179,7 @@ func (l *line) send(ctx context.Context, c call, resp *fasthttp.Response) error 
 		if err != nil {
 			return err
 		}
-		if err = l.once(c, resp); err == nil {
+		if err = l.once(ctx, c, resp); err == nil {
 			if resp.ConnectionClose() {
 				l.drop()
 			} else {
@@ -200,7 +200,7 @@ func gone(err error) bool {
 	return !(errors.As(err, &timeout) && timeout.Timeout())
 }
 
-func (l *line) once(c call, resp *fasthttp.Response) error {
+func (l *line) once(ctx context.Context, c call, resp *fasthttp.Response) error {
 	req := fasthttp.AcquireRequest()
 	defer fasthttp.ReleaseRequest(req)
 	req.Header.SetMethod(c.method)
@@ -219,6 +219,8 @@ func (l *line) once(c call, resp *fasthttp.Response) error {
 	if err := l.conn.SetDeadline(time.Now().Add(l.timeout + c.patience)); err != nil {
 		return err
 	}
+	conn := l.conn
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // whoever is stopped does not wait for an answer
 	w := bufio.NewWriterSize(l.conn, 1024)
 	if err := req.Write(w); err != nil {
 		return err

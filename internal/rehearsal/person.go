@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -17,6 +18,7 @@ type player struct {
 	sale    string
 	opening time.Time
 	retries int
+	kept    atomic.Int64 // people whose context ended before they had an answer to their purchase
 }
 
 // until sleeps until so long after the opening; false when ctx ends first.
@@ -57,6 +59,7 @@ func (p *player) person(ctx context.Context, l *line, a Actor, token, buyer stri
 	err := l.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale, token: token}, resp)
 	switch {
 	case ctx.Err() != nil:
+		p.kept.Add(1)
 		return
 	case err == nil && resp.StatusCode() == fasthttp.StatusOK:
 		p.tally.looked(p.now() - a.At)
@@ -65,10 +68,12 @@ func (p *player) person(ctx context.Context, l *line, a Actor, token, buyer stri
 	at := p.now() + a.Think
 	for try := 0; ; try++ {
 		if !p.until(ctx, at) {
+			p.kept.Add(1)
 			return
 		}
 		w := p.buy(ctx, l, a, token, at, resp)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && w.outcome == "" {
+			p.kept.Add(1)
 			return
 		}
 		if w.order != "" {
@@ -100,9 +105,9 @@ func (p *player) bot(ctx context.Context, l *line, a Actor, token, buyer string)
 		}
 		if a.Kind == Repeater && try > 0 {
 			l.drop()
-			l.address = a.Address + try<<18 // beyond all others of the crowd
+			l.address = MaxBuyers + 1 + a.Address*botTries + try // beyond all others of the crowd
 		}
-		if w := p.buy(ctx, l, a, token, at, resp); w.order != "" && ctx.Err() == nil {
+		if w := p.buy(ctx, l, a, token, at, resp); w.order != "" {
 			p.tally.won(buyer, w.order)
 		}
 	}
@@ -122,8 +127,8 @@ func (p *player) buy(ctx context.Context, l *line, a Actor, token string, at tim
 	sent := p.now()
 	l.waited = 0
 	err := l.send(ctx, call{method: "POST", path: "/v1/sales/" + p.sale + "/orders", token: token, key: "rehearse-" + a.Name}, resp)
-	if ctx.Err() != nil {
-		return verdict{} // nobody waits for the answer any more, so there is none
+	if err != nil && ctx.Err() != nil {
+		return verdict{} // nobody waits for the answer any more
 	}
 	got := answer{at: at, took: p.now() - at, late: max(sent-at, 0) + l.waited, kind: a.Kind}
 	if err != nil {
@@ -158,7 +163,7 @@ func judgeAnswer(resp *fasthttp.Response) (o Outcome, rule string) {
 	case resp.StatusCode() == fasthttp.StatusServiceUnavailable:
 		code = string(Unavailable)
 	default:
-		code = "unexpected"
+		code = string(Unexpected)
 	}
 	if o = Outcome(code); o == Limited {
 		rule = violated(resp.Body())

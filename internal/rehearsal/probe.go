@@ -12,8 +12,7 @@ import (
 // probes is how many requests it takes at most to meet a limit by address. A limit that lets more through at once would hardly be met by one machine either.
 const probes = 500
 
-// choose finds out how the crowd gets addresses of its own: on this machine by connecting from them; else by X-Forwarded-For, if the edge believes it. To know that,
-// one forwarded address is used up, and another one must still be let in.
+// choose finds out how the crowd gets addresses of its own: on this machine by connecting from them; else by X-Forwarded-For, if the edge believes it.
 func (x *exchange) choose(ctx context.Context) error {
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, x.base.Hostname())
 	if err != nil {
@@ -27,6 +26,11 @@ func (x *exchange) choose(ctx context.Context) error {
 			return nil
 		}
 	}
+	return x.probe(ctx)
+}
+
+// probe finds out whether the edge believes X-Forwarded-For: one address in it is used up, and another one must still be let in.
+func (x *exchange) probe(ctx context.Context) error {
 	x.addresses = Forwarded
 	first := x.open(probes)
 	defer first.drop()

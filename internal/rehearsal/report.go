@@ -129,6 +129,9 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	defer t.mu.Unlock()
 	rep.Requests = t.requests
 	rep.GaveUp = GaveUp{t.gaveUp[Failed], t.gaveUp[Held], t.gaveUp[Refused]}
+	if rep.Stopped == "" {
+		rep.GaveUp.NoAnswer += r.kept
+	}
 	rep.Twice = append(rep.Twice, t.twice...)
 	rep.All, rep.Looks, rep.ToRow, rep.Late = timesOf(t.all), timesOf(t.looks), timesOf(t.rows), timesOf(t.late)
 	rep.Outcomes, rep.Bots = byOutcome(t.people), byOutcome(t.bots)

@@ -12,45 +12,6 @@ import (
 	"time"
 )
 
-// Sale is what a rehearsal needs to know of a sale.
-type Sale struct {
-	ID       string `json:"id"`
-	Title    string `json:"title"`
-	Stock    int64  `json:"stock"`
-	PerBuyer int64  `json:"per_buyer"`
-}
-
-// Audit is the count of a sale, as sluice sale audit has it.
-type Audit struct {
-	Stock       int64    `json:"stock"`
-	Left        int64    `json:"left"`
-	Ready       int64    `json:"ready"`
-	Delayed     int64    `json:"delayed"`
-	Leased      int64    `json:"leased"`
-	Ordered     int64    `json:"ordered"`
-	Dead        int64    `json:"dead"`
-	Balanced    bool     `json:"balanced"`
-	Differences []string `json:"differences,omitempty"`
-}
-
-// queued is how many orders are on their way.
-func (a Audit) queued() int64 { return a.Ready + a.Delayed + a.Leased }
-
-// Stage is the operator's side of a rehearsal: the copy, and what fails. Implementations call the operator's API.
-type Stage interface {
-	Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error)
-	PauseRedis(ctx context.Context, id string, span time.Duration) error
-	WorkerDies(ctx context.Context, id string) (orders int, err error)
-	Remove(ctx context.Context, id string) (orders int64, gone bool, err error) // gone is false, without an error, while orders are on their way
-}
-
-// Books are what became of the orders.
-type Books interface {
-	Audit(ctx context.Context, id string) (Audit, error)
-	Rows(ctx context.Context, id string, yield func(order, buyer string)) error // that are not cancelled
-	Dead(ctx context.Context, id string, yield func(order string)) error
-}
-
 // Config is a whole rehearsal.
 type Config struct {
 	Sale        string // what is rehearsed
@@ -67,21 +28,6 @@ type Config struct {
 	Lead        time.Duration                 // from the making of the copy to its opening; 0: 3 s
 	Buyer       func(saleID, n string) string // names one of the crowd
 	Progress    func(Progress)                // told about twice a second, by one goroutine at a time; may be nil
-}
-
-// Faults is what fails in a rehearsal, a fifth into the time in which people come.
-type Faults struct {
-	WorkerDies bool          // a worker takes a batch and dies with it
-	Kill       func() error  // kills something real; nil: nothing
-	KillName   string        // what it kills
-	PauseRedis time.Duration // 0: it does not pause
-}
-
-// Fault is one that was made.
-type Fault struct {
-	At   float64 `json:"at_seconds"`
-	What string  `json:"what"`
-	Err  string  `json:"error,omitempty"` // why it could not be made
 }
 
 func (c Config) withDefaults() Config {
@@ -122,7 +68,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r.says.Store("making a copy of the sale")
 	opening := time.Now().Add(cfg.Lead + r.signing())
-	made, err := cfg.Stage.Make(ctx, cfg.Sale, cfg.Stock, opening, opening.Add(cfg.Crowd.Span+tail+2*cfg.Limits.Drain))
+	// Whoever hangs up now would not know what to remove.
+	made, err := cfg.Stage.Make(context.WithoutCancel(ctx), cfg.Sale, cfg.Stock, opening, opening.Add(cfg.Crowd.Span+tail+2*cfg.Limits.Drain))
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +100,7 @@ type run struct {
 	says    atomic.Value // string
 	watched *watched
 	faults  []Fault
+	kept    int64 // people who were still waiting for an answer in the end
 }
 
 // watched is what the stores were seen to hold.
@@ -222,6 +170,7 @@ func (r *run) play(ctx context.Context) error {
 	}
 	r.says.Store("the last of them wait for their answers")
 	crowd.Wait()
+	r.kept = p.kept.Load()
 	r.says.Store("orders become rows")
 	r.drain(ctx)
 	return nil
@@ -304,34 +253,6 @@ func (r *run) drain(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(looksEvery / 5):
 		}
-	}
-}
-
-// fail makes the faults, once some have come.
-func (r *run) fail(ctx context.Context) {
-	p := &player{opening: r.opening}
-	if !p.until(ctx, r.Crowd.Span/5) {
-		return
-	}
-	make := func(what string, err error) {
-		f := Fault{At: r.now().Seconds(), What: what}
-		if err != nil {
-			f.Err = err.Error()
-		}
-		r.faults = append(r.faults, f)
-	}
-	if r.Faults.Kill != nil {
-		make("killed "+r.Faults.KillName, r.Faults.Kill())
-	}
-	if r.Faults.WorkerDies {
-		n, err := r.Stage.WorkerDies(ctx, r.sale.ID)
-		if err == nil && n == 0 {
-			err = errors.New("the queue was empty all the time: there was nothing to die with")
-		}
-		make(fmt.Sprintf("a worker died with %d orders in its hands", n), err)
-	}
-	if r.Faults.PauseRedis > 0 {
-		make(fmt.Sprintf("Redis paused for %s", r.Faults.PauseRedis), r.Stage.PauseRedis(ctx, r.sale.ID, r.Faults.PauseRedis))
 	}
 }
 

@@ -13,13 +13,17 @@ type Outcome string
 
 // Outcomes that have no code of their own.
 const (
-	Accepted    Outcome = "accepted"
-	Replayed    Outcome = "replayed"
-	NoAnswer    Outcome = "no-answer"      // the connection broke, or the time was over
-	SoldOut     Outcome = "sold-out"       // and the others that are looked at by name
-	NotOpen     Outcome = "sale-not-open"  //
-	Bought      Outcome = "already-bought" //
-	Limited     Outcome = "quota-exceeded" //
+	Accepted   Outcome = "accepted"
+	Replayed   Outcome = "replayed"
+	NoAnswer   Outcome = "no-answer"  // the connection broke, or the time was over
+	Unexpected Outcome = "unexpected" // an answer that is none of the set-up's
+)
+
+// Codes that are looked at by name.
+const (
+	SoldOut     Outcome = "sold-out"
+	NotOpen     Outcome = "sale-not-open"
+	Limited     Outcome = "quota-exceeded"
 	Unavailable Outcome = "temporarily-unavailable"
 	Forged      Outcome = "unauthorized"
 )
@@ -45,7 +49,7 @@ func (o Outcome) Of() Group {
 		return Won
 	case Limited:
 		return Held
-	case NoAnswer, Unavailable, "internal-error", "unexpected", "request-timeout":
+	case NoAnswer, Unavailable, Unexpected, "internal-error", "request-timeout":
 		return Failed
 	}
 	return Refused

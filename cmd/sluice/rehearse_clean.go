@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func (o *operator) rehearseClean() *cobra.Command {
+	return &cobra.Command{
+		Use:   "clean [REHEARSAL]",
+		Short: "Remove what rehearsals have left, all of them or one",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				var answer struct {
+					Rehearsals []saleJSON `json:"rehearsals"`
+				}
+				if err := o.call(cmd.Context(), "GET", "/admin/v1/rehearsals", nil, &answer); err != nil {
+					return err
+				}
+				for _, s := range answer.Rehearsals {
+					args = append(args, s.ID)
+				}
+			}
+			removed := []removedJSON{}
+			for _, id := range args {
+				var r removedJSON
+				if err := o.call(cmd.Context(), "POST", rehearsalPath(id)+"/remove", struct{}{}, &r); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+				removed = append(removed, r)
+			}
+			return o.show(removed, func(w io.Writer) {
+				for _, r := range removed {
+					fmt.Fprintf(w, "%s and its %d orders are removed\n", r.ID, r.Orders)
+				}
+				if len(removed) == 0 {
+					fmt.Fprintln(w, "there is no rehearsal")
+				}
+			})
+		},
+	}
+}

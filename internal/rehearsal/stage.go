@@ -1,0 +1,45 @@
+package rehearsal
+
+import (
+	"context"
+	"time"
+)
+
+// Sale is what a rehearsal needs to know of a sale.
+type Sale struct {
+	ID       string `json:"id"`
+	Title    string `json:"title"`
+	Stock    int64  `json:"stock"`
+	PerBuyer int64  `json:"per_buyer"`
+}
+
+// Audit is the count of a sale, as sluice sale audit has it.
+type Audit struct {
+	Stock       int64    `json:"stock"`
+	Left        int64    `json:"left"`
+	Ready       int64    `json:"ready"`
+	Delayed     int64    `json:"delayed"`
+	Leased      int64    `json:"leased"`
+	Ordered     int64    `json:"ordered"`
+	Dead        int64    `json:"dead"`
+	Balanced    bool     `json:"balanced"`
+	Differences []string `json:"differences,omitempty"`
+}
+
+// queued is how many orders are on their way.
+func (a Audit) queued() int64 { return a.Ready + a.Delayed + a.Leased }
+
+// Stage is the operator's side of a rehearsal: the copy, and what fails. Implementations call the operator's API.
+type Stage interface {
+	Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error)
+	PauseRedis(ctx context.Context, id string, span time.Duration) error
+	WorkerDies(ctx context.Context, id string) (orders int, err error)
+	Remove(ctx context.Context, id string) (orders int64, gone bool, err error) // gone is false, without an error, while orders are on their way
+}
+
+// Books are what became of the orders.
+type Books interface {
+	Audit(ctx context.Context, id string) (Audit, error)
+	Rows(ctx context.Context, id string, yield func(order, buyer string)) error // that are not cancelled
+	Dead(ctx context.Context, id string, yield func(order string)) error
+}
