@@ -69,6 +69,7 @@ func wantNoRehearsal(t *testing.T, public, data string) {
 
 // sluice rehearse with nothing but sluice up: to its end, interrupted, and killed. Nothing of it is ever on the public list, and in the end nothing is left.
 func TestRehearseAgainstUp(t *testing.T) {
+	t.Parallel()
 	u := startUp(t, t.TempDir())
 	left := u.left(t)
 	watching := make(chan struct{})
@@ -177,6 +178,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 
 // Through the gateway, over Redis and PostgreSQL, while a worker is killed with kill -9, a batch is abandoned and Redis stands still: every order becomes a row all the same.
 func TestRehearseWithFaults(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, shape{edge: "gateway", backends: 1})
 	var workers [2]*process
 	for i := range workers {
