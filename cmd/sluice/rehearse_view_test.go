@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/rehearsal"
+)
+
+func TestRehearsalViewWritesOverItself(t *testing.T) {
+	p := rehearsal.Progress{At: 1500 * time.Millisecond, Actors: 50, Of: 100, Requests: 40, Groups: [4]int64{10, 20, 10, 0}, Left: 5, Queued: -1, Says: "people come"}
+	for name, v := range map[string]*rehearsalView{"plain": {}, "live": {live: true}, "in colour": {live: true, colour: true}} {
+		var out bytes.Buffer
+		v.w = &out
+		v.show(p)
+		once := out.Len()
+		first := out.String()
+		v.show(p)
+		switch again := out.String()[once:]; name {
+		case "plain":
+			if strings.Contains(first, "\x1b") || strings.Count(first, "\n") != 1 || again != "" {
+				t.Errorf("%s: %q, then at once %q", name, first, again)
+			}
+		default:
+			if up := "\x1b[7A"; strings.Contains(first, up) || !strings.HasPrefix(again, up) || strings.Count(first, "\n") != 7 {
+				t.Errorf("%s: %q, then %q", name, first, again)
+			}
+		}
+		if coloured := strings.Contains(first, "\x1b[32m"); coloured != v.colour {
+			t.Errorf("%s: %q", name, first)
+		}
+		for _, want := range []string{"people come", "+1.5s", "50 of 100", "5 left", "? queued"} {
+			if !strings.Contains(first, want) {
+				t.Errorf("%s does not say %q: %q", name, want, first)
+			}
+		}
+	}
+	if got := bar(1, 0) + bar(3, 3); strings.Count(got, "█") != 30 {
+		t.Error(got)
+	}
+}
