@@ -102,7 +102,7 @@ func (p *program) rehearse(ctx context.Context, o *operator, f rehearseFlags, sa
 		return err
 	}
 	view := p.rehearsalView(f.noTTY || o.json)
-	fmt.Fprintf(p.errOut, "Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n", cfg.Sale, cfg.Target, cfg.Crowd.Buyers, cfg.Crowd.PeakRate(), cfg.Crowd.Seed)
+	view.head = fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n", cfg.Sale, cfg.Target, cfg.Crowd.Buyers, cfg.Crowd.PeakRate(), cfg.Crowd.Seed)
 	cfg.Progress = view.show
 	report, err := rehearsal.Run(ctx, cfg)
 	view.end()

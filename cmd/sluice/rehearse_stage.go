@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -32,6 +33,10 @@ func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, o
 		Closes time.Time `json:"closes_at"`
 		Beside bool      `json:"beside_real_sales"`
 	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}, &made)
+	var answered *statusError
+	if errors.As(err, &answered) && answered.status == http.StatusNotFound {
+		err = fmt.Errorf("there is no sale %s", saleID)
+	}
 	return made, err
 }
 

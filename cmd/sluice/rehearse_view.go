@@ -18,6 +18,7 @@ type rehearsalView struct {
 	w      io.Writer
 	live   bool
 	colour bool
+	head   string // said before the first of all
 
 	mu    sync.Mutex
 	lines int // that stand on the terminal
@@ -40,6 +41,8 @@ func (p *program) rehearsalView(plain bool) *rehearsalView {
 func (v *rehearsalView) show(p rehearsal.Progress) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	_, _ = io.WriteString(v.w, v.head)
+	v.head = ""
 	if !v.live {
 		if p.Says == v.last && time.Since(v.said) < plainEvery {
 			return

@@ -161,7 +161,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		code       int
 	}{
 		{"rehearse shoe", "shoe is open", 1},
-		{"rehearse other", "", 1},
+		{"rehearse other --beside-real-sales", "no sale other", 1},
 		{"rehearse shoe --buyers 0 --bots 2 --curve flat --span 0s --pause-redis 1m --kill-worker=1 --max-lost 2 --out /nowhere", "--curve", 2},
 		{"rehearse shoe --kill-worker=" + strconv.Itoa(os.Getpid()), "no sluice worker", 2},
 		{"rehearse shoe shoe", "", 2},

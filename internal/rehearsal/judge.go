@@ -104,6 +104,7 @@ func (r *Report) judge(l Limits) {
 		add("Orders become rows", "within "+l.Drain.String(), span(*r.Drain)+" after the last one", mark(*r.Drain <= l.Drain.Seconds()), "")
 	}
 	switch late := r.Late.P99 > tooLate.Seconds(); {
+	case r.People == 0:
 	case r.All.Count == 0:
 		add("People are answered soon", "99 of 100 within "+l.Latency.String(), "nobody was answered", Missed, "")
 	case late && r.All.P99 > l.Latency.Seconds():

@@ -40,6 +40,7 @@ func TestVerdict(t *testing.T) {
 		"slow, and late itself":          {func(r *Report) { r.All.P99, r.Late.P99 = 1.1, 0.5 }, Unclear},
 		"fast, and late itself":          {func(r *Report) { r.Late.P99 = 0.5 }, Go},
 		"nobody was answered":            {func(r *Report) { r.All = Times{} }, NoGo},
+		"bots alone":                     {func(r *Report) { r.All, r.People = Times{}, 0 }, Go},
 		"people without an answer":       {func(r *Report) { r.GaveUp.NoAnswer = 1 }, NoGo},
 		"people kept out":                {func(r *Report) { r.GaveUp.Limited = 5 }, NoGo},
 		"people kept out of one address": {func(r *Report) { r.GaveUp.Limited, r.Addresses = 5, Single }, Unclear},

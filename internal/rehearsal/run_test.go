@@ -53,7 +53,7 @@ func (s *setup) buy(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, `{"code":%q,"violated-policies":["token"]}`, code)
 	}
-	buyer, good := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer signed.")
+	buyer, good := strings.CutSuffix(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), ".signed")
 	if s.hang {
 		<-r.Context().Done()
 		return
@@ -149,7 +149,7 @@ func (s *setup) config(t *testing.T) Config {
 	return Config{
 		Sale: "shoe", Stock: 10, Crowd: Crowd{Buyers: 60, Curve: Spike, Span: 200 * time.Millisecond, Think: time.Millisecond, Retries: 3, Seed: 7},
 		Target: target, Stage: s, Books: s, Lead: 100 * time.Millisecond, Timeout: 20 * time.Second, Limits: Limits{Latency: time.Minute, Drain: time.Minute},
-		Sign:  func(buyer string, _ time.Duration) (string, error) { return "signed." + buyer, nil },
+		Sign:  func(buyer string, _ time.Duration) (string, error) { return buyer + ".signed", nil },
 		Buyer: func(saleID, n string) string { return n },
 	}
 }
@@ -210,6 +210,7 @@ func TestRehearsalFindsWhatIsWrong(t *testing.T) {
 	s := newSetup(t)
 	s.twice = true
 	cfg := s.config(t)
+	cfg.Stock = 10_000
 	cfg.Crowd.Bots = 1
 	if r := rehearse(t, cfg); r.Verdict != NoGo || !strings.Contains(r.missed(), "Nobody bought more than allowed") {
 		t.Errorf("%s, missed %q", r.Verdict, r.missed())
