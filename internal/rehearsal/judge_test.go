@@ -46,6 +46,9 @@ func TestVerdict(t *testing.T) {
 		"people kept out of one address": {func(r *Report) { r.GaveUp.Limited, r.Addresses = 5, Single }, Unclear},
 		"a fault could not be made":      {func(r *Report) { r.Faults = []Fault{{Err: "no"}} }, Unclear},
 		"stopped":                        {func(r *Report) { r.Stopped = "it was interrupted" }, Unclear},
+		"stopped in the middle":          {func(r *Report) { r.Stopped, r.Sold, r.Rows, r.Drain, r.All.P99 = "stop", 9, 9, nil, 7 }, Unclear},
+		"an order still queued":          {func(r *Report) { r.Lost, r.Audit.Ready = []string{"1"}, 1 }, Unclear},
+		"two lost, one of them queued":   {func(r *Report) { r.Lost, r.Audit.Ready = []string{"1", "2"}, 1 }, NoGo},
 		"stopped, and oversold":          {func(r *Report) { r.Stopped, r.Rows = "it was interrupted", 101 }, NoGo},
 	} {
 		r := goodReport()

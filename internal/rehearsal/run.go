@@ -67,7 +67,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	r.says.Store("making a copy of the sale")
-	opening := time.Now().Add(cfg.Lead + r.signing())
+	signing, err := r.signing()
+	if err != nil {
+		return nil, err
+	}
+	opening := time.Now().Add(cfg.Lead + signing)
 	// Whoever hangs up now would not know what to remove.
 	made, err := cfg.Stage.Make(context.WithoutCancel(ctx), cfg.Sale, cfg.Stock, opening, opening.Add(cfg.Crowd.Span+tail+2*cfg.Limits.Drain))
 	if err != nil {
@@ -75,11 +79,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r.sale, r.opening = made, opening
 	playErr := r.play(ctx)
+	stopped := ctx.Err() != nil
 
 	// What comes now must be done whoever hangs up: the report of a rehearsal that was stopped says so.
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning+2*cfg.Limits.Drain)
 	defer cancel()
-	report := r.report(clean, ctx.Err() != nil, playErr)
+	r.drain(ctx, clean)
+	report := r.report(clean, stopped, playErr)
 	r.tell("removing the copy")
 	report.Removed, err = r.remove(clean)
 	if err != nil {
@@ -119,8 +125,17 @@ type Point struct {
 
 func (r *run) now() time.Duration { return time.Since(r.opening) }
 
-// signing is how long it takes to sign everybody's tokens, with room to spare.
-func (r *run) signing() time.Duration { return time.Duration(r.Crowd.Buyers) * 20 * time.Microsecond }
+// signing is how long it takes to sign everybody's tokens, with room to spare: some kinds of key take a hundred times as long as others.
+func (r *run) signing() (time.Duration, error) {
+	const some = 20
+	begun := time.Now()
+	for range some {
+		if _, err := r.Sign(r.Buyer(r.Config.Sale, "0"), time.Hour); err != nil {
+			return 0, fmt.Errorf("sign: %w", err)
+		}
+	}
+	return 2 * time.Since(begun) / some * time.Duration(r.Crowd.Buyers), nil
+}
 
 // tell says what is done now.
 func (r *run) tell(what string) {
@@ -171,8 +186,6 @@ func (r *run) play(ctx context.Context) error {
 	r.says.Store("the last of them wait for their answers")
 	crowd.Wait()
 	r.kept = p.kept.Load()
-	r.says.Store("orders become rows")
-	r.drain(ctx)
 	return nil
 }
 
@@ -238,9 +251,15 @@ func drained(points []Point, last float64) (at float64, ok bool) {
 	return at, ok
 }
 
-// drain waits until nothing is on its way, at most as long as twice the limit: what takes longer than that is a result too.
-func (r *run) drain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*r.Limits.Drain)
+// drain waits until nothing is on its way, at most as long as twice the limit: what takes longer than that is a result too. Whoever has stopped the rehearsal waits for
+// a few seconds only.
+func (r *run) drain(ctx, clean context.Context) {
+	r.tell("orders become rows")
+	most := 2 * r.Limits.Drain
+	if ctx.Err() != nil {
+		ctx, most = clean, min(most, hurried)
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for ctx.Err() == nil {
 		a, err := r.Books.Audit(ctx, r.sale.ID)
@@ -255,6 +274,9 @@ func (r *run) drain(ctx context.Context) {
 		}
 	}
 }
+
+// hurried is for how long a rehearsal that was stopped waits for its orders.
+const hurried = 5 * time.Second
 
 // remove asks until the copy is gone.
 func (r *run) remove(ctx context.Context) (orders int64, err error) {
