@@ -15,7 +15,7 @@ func (o *operator) rehearseClean() *cobra.Command {
 it says so, exits 1, and may be asked again.`,
 		Example: `  sluice rehearse clean
   sluice rehearse clean rehearsal-shoe-mzxw6ytboi`,
-		Args:  cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				var answer struct {
