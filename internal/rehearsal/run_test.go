@@ -175,6 +175,7 @@ func (r *Report) missed() string {
 }
 
 func TestRehearsalOfAGoodSetup(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.stay = 2
 	cfg := s.config(t)
@@ -197,6 +198,7 @@ func TestRehearsalOfAGoodSetup(t *testing.T) {
 }
 
 func TestRehearsalFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*setup){
 		"Every order that a buyer was told of is a row, or waits as a dead letter": func(s *setup) { s.lose = true },
 		"The count of units balances; Never more than there is":                    func(s *setup) { s.over = 1 },
@@ -220,6 +222,7 @@ func TestRehearsalFindsWhatIsWrong(t *testing.T) {
 // Sixty come within a moment, and one is served at a time: whoever comes last waits for all the others, and that is what is reported. A crowd that waited for its turn to
 // ask would report the time of one.
 func TestWaitsCountFromWhenOneWouldHaveAsked(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.slow, s.each = make(chan struct{}, 1), 10*time.Millisecond
 	r := rehearse(t, s.config(t))
@@ -229,6 +232,7 @@ func TestWaitsCountFromWhenOneWouldHaveAsked(t *testing.T) {
 }
 
 func TestPeopleComeBackWhenTold(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.busy = 1
 	r := rehearse(t, s.config(t))
@@ -245,6 +249,7 @@ func TestPeopleComeBackWhenTold(t *testing.T) {
 }
 
 func TestRehearsalThatIsStoppedCleansUpAndReports(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.hang = true
 	ctx, stop := context.WithCancel(t.Context())
@@ -266,6 +271,7 @@ func TestRehearsalThatIsStoppedCleansUpAndReports(t *testing.T) {
 
 // An edge that counts by the address it sees lets one machine in once; one that believes what it is told sees a crowd.
 func TestProbeFindsOutWhetherTheEdgeBelieves(t *testing.T) {
+	t.Parallel()
 	for want, believes := range map[Addresses]bool{Forwarded: true, Single: false} {
 		seen := map[string]int{}
 		var mu sync.Mutex
