@@ -5,6 +5,7 @@
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . memory [--buyers n] [--json]
+//	go run . replay [--lines n] [--rounds n] [--keep folder] [--json]
 //	go run . pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
 package main
 
@@ -24,6 +25,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench events [--rounds n] [--seconds s] [--json]
        bench memory [--buyers n] [--json]
+       bench replay [--lines n] [--rounds n] [--keep folder] [--json]
        bench pgo    -o FILE PROFILE ...
 `
 
@@ -77,6 +79,8 @@ func run(args []string) int {
 		err = events(ctx, s, args[1:])
 	case "memory":
 		err = memory(ctx, s, args[1:])
+	case "replay":
+		err = replays(ctx, s, args[1:])
 	case "pgo":
 		err = guide(args[1:])
 	default:

@@ -5,6 +5,8 @@ import (
 	"hash/maphash"
 	"net/netip"
 	"slices"
+
+	"sluice/gateway/limit"
 )
 
 // keyName is an address, or the /64 it is in, or a buyer.
@@ -33,6 +35,7 @@ func (k keyName) String() string {
 }
 
 type keyCounts struct {
+	name     keyName
 	requests uint32
 	refused  [2]uint32 // by each side
 	only     [2]uint32 // by this side, and not by the other
@@ -43,36 +46,36 @@ type keyCounts struct {
 // each time, of which it knows everything, and besides them those with the most refusals so far, of which it may have missed something.
 type keyTable struct {
 	most int
-	keys map[keyName]*keyCounts
+	keys map[limit.Key]*keyCounts
 	seed maphash.Seed
 	bits int // the sample is the keys whose hash begins with so many zeros
 }
 
 func newKeyTable(most int) *keyTable {
-	return &keyTable{most: most, keys: map[keyName]*keyCounts{}, seed: maphash.MakeSeed()}
+	return &keyTable{most: most, keys: map[limit.Key]*keyCounts{}, seed: maphash.MakeSeed()}
 }
 
-func (t *keyTable) sampled(k keyName) bool {
+func (t *keyTable) sampled(k limit.Key) bool {
 	return t.bits == 0 || maphash.Comparable(t.seed, k)>>(64-t.bits) == 0
 }
 
-// of returns the counts of a key, to be added to before the next call.
-func (t *keyTable) of(k keyName) *keyCounts {
-	c := t.keys[k]
-	if c == nil {
-		if len(t.keys) >= t.most {
-			t.shrink()
-		}
-		c = &keyCounts{}
-		t.keys[k] = c
+// of returns the counts of a key, to be added to before the next call; or nil where it has none yet. (Names are made only for add.)
+func (t *keyTable) of(k limit.Key) *keyCounts { return t.keys[k] }
+
+// add makes the counts of a key that has none.
+func (t *keyTable) add(k limit.Key, name keyName) *keyCounts {
+	if len(t.keys) >= t.most {
+		t.shrink()
 	}
+	c := &keyCounts{name: name}
+	t.keys[k] = c
 	return c
 }
 
 // shrink makes half of the room free, at least.
 func (t *keyTable) shrink() {
 	type worst struct {
-		key     keyName
+		key     limit.Key
 		refused uint32
 	}
 	var rest []worst
@@ -100,23 +103,23 @@ func (t *keyTable) shrink() {
 }
 
 // tops returns the n keys with the most of what count says, and nothing of those with none.
-func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []keyName {
-	var names []keyName
-	order := func(a, b keyName) int {
-		return cmp.Or(cmp.Compare(count(t.keys[b]), count(t.keys[a])), cmp.Compare(a.String(), b.String()))
+func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []*keyCounts {
+	var tops []*keyCounts
+	order := func(a, b *keyCounts) int {
+		return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.name.String(), b.name.String()))
 	}
-	for k, c := range t.keys {
+	for _, c := range t.keys {
 		if count(c) == 0 {
 			continue
 		}
-		names = append(names, k)
-		if len(names) >= 4*n+1000 {
-			slices.SortFunc(names, order)
-			names = names[:n]
+		tops = append(tops, c)
+		if len(tops) >= 4*n+1000 {
+			slices.SortFunc(tops, order)
+			tops = tops[:n]
 		}
 	}
-	slices.SortFunc(names, order)
-	return names[:min(n, len(names))]
+	slices.SortFunc(tops, order)
+	return tops[:min(n, len(tops))]
 }
 
 // shares returns how many keys there are, how many of them side has refused anything, and the percentiles of the refused share of a

@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/netip"
 	"testing"
+
+	"sluice/gateway/limit"
 )
 
 func TestKeysAreAddressesAndIPv6Networks(t *testing.T) {
@@ -15,18 +17,29 @@ func TestKeysAreAddressesAndIPv6Networks(t *testing.T) {
 	}
 }
 
+// countsOf is what theatre does.
+func countsOf(t *keyTable, name keyName) *keyCounts {
+	key := testNames.Text(name.String())
+	if c := t.of(key); c != nil {
+		return c
+	}
+	return t.add(key, name)
+}
+
+var testNames = limit.NewNamer()
+
 // More keys than there is room for: memory stays bounded, the worst keys are still found, and the percentiles are about right.
 func TestKeyTableGoesOnWithASample(t *testing.T) {
 	const most, keys = 1000, 100_000
 	table := newKeyTable(most)
 	for i := range keys {
-		k := table.of(keyName{buyer: fmt.Sprint("buyer ", i)})
+		k := countsOf(table, keyName{buyer: fmt.Sprint("buyer ", i)})
 		k.requests += 10
 		if i%4 == 0 {
 			k.refused[0] += 5 // a quarter of the keys is refused half of its requests
 		}
 		if i%100 == 0 {
-			worst := table.of(keyName{buyer: "worst"})
+			worst := countsOf(table, keyName{buyer: "worst"})
 			worst.requests += 100
 			worst.refused[0] += 90
 		}
@@ -34,7 +47,7 @@ func TestKeyTableGoesOnWithASample(t *testing.T) {
 			t.Fatalf("%d keys are held, and %d may be", len(table.keys), most)
 		}
 	}
-	if top := table.tops(1, func(k *keyCounts) uint32 { return k.refused[0] }); len(top) != 1 || top[0].buyer != "worst" {
+	if top := table.tops(1, func(k *keyCounts) uint32 { return k.refused[0] }); len(top) != 1 || top[0].name.buyer != "worst" {
 		t.Errorf("the worst key is said to be %v", top)
 	}
 	got := table.shares(0)
@@ -49,13 +62,13 @@ func TestKeyTableGoesOnWithASample(t *testing.T) {
 func TestKeyTableIsExactWhileThereIsRoom(t *testing.T) {
 	table := newKeyTable(1000)
 	for i := range 100 {
-		k := table.of(keyName{address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})
+		k := countsOf(table, keyName{address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})
 		k.requests, k.refused[1] = 100, uint32(i)
 	}
 	if got, want := table.shares(1), (KeyShares{Keys: 100, Refused: 99, P50: 0.5, P90: 0.9, P99: 0.99, Max: 0.99}); got != want {
 		t.Errorf("shares are %+v, want %+v", got, want)
 	}
-	if top := table.tops(2, func(k *keyCounts) uint32 { return k.refused[1] }); len(top) != 2 || top[0].String() != "10.0.0.99" || top[1].String() != "10.0.0.98" {
+	if top := table.tops(2, func(k *keyCounts) uint32 { return k.refused[1] }); len(top) != 2 || top[0].name.String() != "10.0.0.99" || top[1].name.String() != "10.0.0.98" {
 		t.Errorf("the top keys are %v", top)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sluice/gateway"
 )
 
-// Line is one request as an access log tells of it. Its slices are good until the next line is parsed.
+// Line is one request as an access log tells of it. Its slices are good until the next line is parsed, or the text of this one is overwritten.
 type Line struct {
 	At     int64      // when the request came, ms since 1970; whole seconds where Coarse
 	Logged int64      // when the line was written: the request's end
@@ -66,48 +66,39 @@ const (
 )
 
 func (p *Parser) parseJSON(line []byte, l *Line) error {
-	v, err := p.json.ParseBytes(line)
-	if err != nil {
-		return errJSON
+	var r record
+	if !r.scan(line) {
+		if err := r.read(&p.json, line); err != nil {
+			return err
+		}
 	}
-	end, err := number(v, "time")
-	if err != nil || !(end > 0 && end < maxTime) {
+	if !(r.time > 0 && r.time < maxTime) {
 		return errTime
 	}
-	took, err := number(v, "seconds")
-	if err != nil || !(took >= 0 && took < maxSpan) {
+	if !(r.seconds >= 0 && r.seconds < maxSpan) {
 		return errSpan
 	}
-	l.Logged = int64(math.Round(end * 1000))
-	l.At = l.Logged - int64(math.Round(took*1000))
-	if l.Client, err = netip.ParseAddr(string(v.GetStringBytes("client"))); err != nil {
+	l.Logged = int64(math.Round(r.time * 1000))
+	l.At = l.Logged - int64(math.Round(r.seconds*1000))
+	var err error
+	if l.Client, err = netip.ParseAddr(string(r.client)); err != nil {
 		return errClient
 	}
-	l.Method, l.Path, l.Buyer = v.GetStringBytes("method"), v.GetStringBytes("path"), v.GetStringBytes("buyer")
+	l.Method, l.Path, l.Buyer = r.method, r.path, r.buyer
 	if l.Method == nil || l.Path == nil {
 		return errPath
 	}
-	switch verdict := v.GetStringBytes("verdict"); string(verdict) {
+	switch string(r.verdict) {
 	case "sold_out", "scheduled", "paused", "closed":
 		l.Repeated = true
 	case "":
 		// No rule covered it; or the edge answered by itself before it looked.
-		status := v.GetInt("status")
-		l.Asked = len(v.GetStringBytes("upstream")) > 0 || status >= 500
+		l.Asked = len(r.upstream) > 0 || r.status >= 500
 	default:
 		l.Asked = true
-		l.Unauthorized, l.Refused = string(verdict) == "unauthorized", string(verdict) == "deny"
+		l.Unauthorized, l.Refused = string(r.verdict) == "unauthorized", string(r.verdict) == "deny"
 	}
 	return nil
-}
-
-// number is the number called name; 0 if there is none called that.
-func number(v *fastjson.Value, name string) (float64, error) {
-	field := v.Get(name)
-	if field == nil {
-		return 0, nil
-	}
-	return field.Float64()
 }
 
 // parseCombined reads ADDRESS - USER [TIME] "METHOD TARGET PROTOCOL" STATUS and leaves the rest of the line alone.

@@ -2,7 +2,10 @@ package replay
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
+
+	"github.com/valyala/fastjson"
 )
 
 func TestParseUnderstandsEveryLog(t *testing.T) {
@@ -95,4 +98,46 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("after %q: %v, %+v", line, err, l)
 		}
 	})
+}
+
+// The quick reader says of a line what the careful one says, or nothing.
+func TestScanReadsWhatReadReads(t *testing.T) {
+	var quick record
+	if !quick.scan(jsonLine) {
+		t.Error("a line as edges write it was not read at once")
+	}
+	for _, line := range oddLines {
+		sameRecord(t, []byte(line))
+	}
+}
+
+var oddLines = []string{
+	string(jsonLine), `{}`, `{`, ``, `{"time":}`, `{"time":1,}`, `{"time":1`, `{"time":1}}`, `{"a":"b" }`, `{"a":"b","time":5}x`, `{,"a":"b"}`, `{"a"}`, `{"a":"b""c":"d"}`,
+	`{"time":1,"time":2}`, `{"time":0,"time":2}`, `{"seconds":0,"seconds":2}`, `{"status":0,"status":500}`, `{"time":"1"}`, `{"client":1,"client":"::1"}`, `{"client":"","client":"::1"}`,
+	`{"time":1.2.3}`, `{"time":.}`, `{"time":1.}`, `{"time":-1}`, `{"time":1e3}`, `{"time":00012.500}`, `{"bytes":..}`, `{"status":5.5}`, `{"status":99999999999999999999}`,
+	`{"time":nan}`, `{"path":null}`, `{"path":{"path":"/"}}`, `{"path":["/"]}`, `{"a":{"path":"/x"},"path":"/"}`, `{"path":"\u002f"}`, `{"p\u0061th":"/"}`, `{"path":"` + "\t\xff" + `"}`,
+	`{"method":"","path":""}`, `{"":"","":""}`, ` {"time":1}`, `{"time":1} `,
+}
+
+func sameRecord(t *testing.T, line []byte) {
+	t.Helper()
+	var quick, careful record
+	if !quick.scan(line) {
+		return
+	}
+	var p fastjson.Parser
+	if err := careful.read(&p, line); err != nil {
+		t.Fatalf("%q: was read at once, and is %v", line, err)
+	}
+	quick.numbers = 0
+	if !reflect.DeepEqual(quick, careful) {
+		t.Fatalf("%q: at once %+v, carefully %+v", line, quick, careful)
+	}
+}
+
+func FuzzScan(f *testing.F) {
+	for _, line := range oddLines {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) { sameRecord(t, line) })
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"time"
 
+	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 )
 
@@ -79,6 +80,7 @@ func (c *Config) defaults() {
 // theatre is where the logs are replayed: one or two policies, and what is counted over both.
 type theatre struct {
 	sides      [2]*side // the second may be nil
+	names      limit.Namer
 	addresses  *keyTable
 	buyers     *keyTable
 	requests   int64
@@ -90,7 +92,7 @@ type theatre struct {
 }
 
 func newTheatre(c Config) *theatre {
-	t := &theatre{addresses: newKeyTable(c.Keys), buyers: newKeyTable(c.Keys),
+	t := &theatre{names: limit.NewNamer(), addresses: newKeyTable(c.Keys), buyers: newKeyTable(c.Keys),
 		difference: Difference{OnlyNewRule: map[string]int64{}, OnlyOldRule: map[string]int64{}}}
 	t.sides[0] = newSide(c.New, c.Buckets)
 	if c.Old != nil {
@@ -142,11 +144,19 @@ func (t *theatre) take(e *entry) {
 		}
 	}
 	t.perSecond.add(t.to, 1)
-	address := t.addresses.of(addressName(e.client))
+	ip := limit.Address(e.client)
+	address := t.addresses.of(ip)
+	if address == nil {
+		address = t.addresses.add(ip, addressName(e.client))
+	}
 	address.requests++
+	var who limit.Key
 	var buyer *keyCounts
 	if e.buyer != "" {
-		buyer = t.buyers.of(keyName{buyer: e.buyer})
+		who = t.names.Text(e.buyer)
+		if buyer = t.buyers.of(who); buyer == nil {
+			buyer = t.buyers.add(who, keyName{buyer: e.buyer})
+		}
 		buyer.requests++
 	}
 	var outcomes [2]outcome
@@ -154,7 +164,7 @@ func (t *theatre) take(e *entry) {
 		if s == nil {
 			break
 		}
-		outcomes[i] = s.judge(e, e.covers[i])
+		outcomes[i] = s.judge(e, e.covers[i], ip, who)
 		n := int64(0)
 		if r := outcomes[i].rule; outcomes[i].verdict == refused {
 			n = 1

@@ -157,9 +157,8 @@ func (t *theatre) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
 		kind policy.Key
 		keys *keyTable
 	}{{policy.ByIP, t.addresses}, {policy.ByToken, t.buyers}} {
-		for _, name := range from.keys.tops(n, count) {
-			k := from.keys.keys[name]
-			top := TopKey{Kind: string(from.kind), Key: name.String(), Requests: k.requests, Refused: count(k)}
+		for _, k := range from.keys.tops(n, count) {
+			top := TopKey{Kind: string(from.kind), Key: k.name.String(), Requests: k.requests, Refused: count(k)}
 			top.Share = float64(top.Refused) / float64(top.Requests)
 			if k.rule[side] != nil {
 				top.Rule = k.rule[side].Name

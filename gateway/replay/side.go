@@ -15,7 +15,6 @@ type side struct {
 	rules []*rule // those with the key "ip" first, as the gateway asks them
 	ips   int
 	table *limit.Table
-	names limit.Namer
 
 	asks     []limit.Ask
 	verdicts []limit.Verdict
@@ -47,7 +46,7 @@ const (
 )
 
 func newSide(p *policy.Policy, capacity int) *side {
-	s := &side{table: limit.NewTable(capacity), names: limit.NewNamer()}
+	s := &side{table: limit.NewTable(capacity)}
 	for _, key := range []policy.Key{policy.ByIP, policy.ByToken} {
 		for _, r := range p.Rules {
 			if r.Key == key {
@@ -92,14 +91,10 @@ func (s *side) covers(method, path []byte) (set uint64) {
 	return set
 }
 
-// judge says what the policy makes of a request that the rules in set look at.
-func (s *side) judge(e *entry, set uint64) outcome {
+// judge says what the policy makes of a request that the rules in set look at. ip and buyer are the keys of its client and of its buyer, if the log
+// names one.
+func (s *side) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
 	n, tokenless := 0, false
-	ip := limit.Address(e.client)
-	var buyer limit.Key
-	if e.buyer != "" {
-		buyer = s.names.Text(e.buyer)
-	}
 	for rest := set; rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
 		r := s.rules[i]
