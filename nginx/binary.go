@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,6 +16,7 @@ import (
 type binary struct {
 	path    string
 	modules []string // what it must load for that, in this order
+	http2   bool     // HTTP/2 is a directive of its own, and warned of as a parameter of listen: since nginx 1.25.1
 }
 
 // Where OpenResty's packages and Debian keep their binaries, beside PATH.
@@ -35,8 +38,9 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 		return binary{}, fmt.Errorf("%w: %s -V: %v", ErrConfig, path, err)
 	}
 	build := string(out)
+	http2 := hasHTTP2Directive(build)
 	if builtInLua.MatchString(build) {
-		return binary{path: path}, nil
+		return binary{path: path, http2: http2}, nil
 	}
 	dirs := modulePlaces
 	if m := modulesPath.FindStringSubmatch(build); m != nil {
@@ -45,7 +49,7 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 	for _, dir := range dirs {
 		ndk, lua := filepath.Join(dir, "ndk_http_module.so"), filepath.Join(dir, "ngx_http_lua_module.so")
 		if isFile(lua) && isFile(ndk) {
-			return binary{path: path, modules: []string{ndk, lua}}, nil
+			return binary{path: path, modules: []string{ndk, lua}, http2: http2}, nil
 		}
 	}
 	return binary{}, fmt.Errorf("%w: %s has no Lua module: apt-get install libnginx-mod-http-lua, or use OpenResty", ErrConfig, path)
@@ -54,7 +58,23 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 var (
 	builtInLua  = regexp.MustCompile(`--add-module=\S*(ngx_lua|lua-nginx-module)`)
 	modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
+	release     = regexp.MustCompile(`(?m)^nginx version: .*?nginx/(\d+)\.(\d+)\.(\d+)|^nginx version: openresty/(\d+)\.(\d+)\.(\d+)`)
 )
+
+// hasHTTP2Directive tells it from what `nginx -V` says. A build that does not say its release is taken for an old one: the parameter works in all of them.
+func hasHTTP2Directive(build string) bool {
+	m := release.FindStringSubmatch(build)
+	if m == nil {
+		return false
+	}
+	var version []int
+	for _, part := range m[1:] {
+		if n, err := strconv.Atoi(part); err == nil {
+			version = append(version, n)
+		}
+	}
+	return slices.Compare(version, []int{1, 25, 1}) >= 0
+}
 
 func firstExecutable() string {
 	for _, name := range []string{"openresty", "nginx"} {

@@ -130,6 +130,29 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 		conn.Close()
 		t.Error("TLS 1.1 is spoken")
 	}
+	if said := e.log.String(); strings.Contains(said, "deprecated") {
+		t.Errorf("nginx does not like how HTTP/2 is asked for:\n%s", said)
+	}
+}
+
+func TestHTTP2IsAskedForAsTheReleaseWantsIt(t *testing.T) {
+	for build, want := range map[string]bool{
+		"nginx version: nginx/1.22.1\nbuilt with OpenSSL 3.0.8": false,
+		"nginx version: nginx/1.25.0":                           false,
+		"nginx version: nginx/1.25.1 (Ubuntu)":                  true,
+		"nginx version: nginx/1.30.0":                           true,
+		"nginx version: nginx/2.0.0":                            true,
+		"nginx version: openresty/1.21.4.4":                     false,
+		"nginx version: openresty/1.25.3.1":                     true,
+		"nginx version: freenginx/1.27.0":                       true,
+		"nginx version: Tengine/3.1.0 (nginx/1.24.0)":           false,
+		"Tengine version: Tengine/3.1.0":                        false,
+		"":                                                      false,
+	} {
+		if got := hasHTTP2Directive(build); got != want {
+			t.Errorf("%q: %v, want %v", build, got, want)
+		}
+	}
 }
 
 // A client that sends its head or its body a byte at a time, or stops, is left without an answer when its time is over: nginx has no phase in which

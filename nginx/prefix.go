@@ -77,7 +77,7 @@ func (p *prefix) forgetPages() {
 }
 
 // fill writes everything that nginx needs.
-func (p *prefix) fill(c Config) error {
+func (p *prefix) fill(c Config, bin binary) error {
 	for _, name := range []string{"nginx", "lua"} {
 		if err := os.RemoveAll(filepath.Join(p.dir, name)); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (p *prefix) fill(c Config) error {
 	if err := lay(); err != nil {
 		return err
 	}
-	for name, text := range runtimeFiles(c, p.pages) {
+	for name, text := range runtimeFiles(c, bin, p.pages) {
 		if err := os.WriteFile(filepath.Join(p.dir, "nginx/runtime", name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ const pagesCache = "proxy_cache_path \"%s\" keys_zone=sluice_pages:1m max_size=6
 
 // runtimeFiles are the files of nginx/runtime by name: what the ones in this folder say for a container, from c. Relative names are
 // relative to the prefix. Pages are kept in a folder in the folder pages, or in the prefix.
-func runtimeFiles(c Config, pages string) map[string]string {
+func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	workers := "auto"
 	if c.Workers > 0 {
 		workers = fmt.Sprint(c.Workers)
@@ -185,7 +185,7 @@ func runtimeFiles(c Config, pages string) map[string]string {
 		pages = "tmp"
 	}
 	fmt.Fprintf(&http, pagesCache, pages+"/pages")
-	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c)}
+	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c, bin)}
 	if c.Status != "" {
 		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"
 	}
@@ -193,7 +193,7 @@ func runtimeFiles(c Config, pages string) map[string]string {
 }
 
 // listener is runtime/listen.conf.
-func listener(c Config) string {
+func listener(c Config, bin binary) string {
 	options := " backlog=4096"
 	if c.ProxyProtocol {
 		options += " proxy_protocol"
@@ -201,5 +201,9 @@ func listener(c Config) string {
 	if c.TLSCert == "" {
 		return "listen " + c.Listen + options + ";\n"
 	}
-	return fmt.Sprintf("listen %s%s ssl http2;\nssl_certificate \"%s\";\nssl_certificate_key \"%s\";\ninclude snippets/tls.conf;\n", c.Listen, options, c.TLSCert, c.TLSKey)
+	speak := " ssl http2;\n"
+	if bin.http2 {
+		speak = " ssl;\nhttp2 on;\n"
+	}
+	return fmt.Sprintf("listen %s%s%sssl_certificate \"%s\";\nssl_certificate_key \"%s\";\ninclude snippets/tls.conf;\n", c.Listen, options, speak, c.TLSCert, c.TLSKey)
 }

@@ -36,7 +36,7 @@ func (c Config) Run(ctx context.Context) error {
 	}
 	defer p.close()
 	defer p.forgetPages()
-	if err := p.fill(c); err != nil {
+	if err := p.fill(c, bin); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
 	if err := check(ctx, bin, p, c.Secret); err != nil {
@@ -70,7 +70,7 @@ func (c Config) Check(ctx context.Context) error {
 	}
 	defer p.close()
 	defer p.forgetPages()
-	if err := p.fill(c); err != nil {
+	if err := p.fill(c, bin); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
 	return check(ctx, bin, p, c.Secret)

@@ -58,7 +58,7 @@ func startBoundServer(t *testing.T, workers int, rate float64, burst int) *bound
 	}
 	p.close()
 	t.Cleanup(p.forgetPages)
-	if err := p.fill(cfg); err != nil {
+	if err := p.fill(cfg, requireBinary(t)); err != nil {
 		t.Fatal(err)
 	}
 	for from, to := range map[string]string{"testdata/bound.conf": "nginx/bound.conf", "testdata/bound.lua": "lua/edge/bound.lua"} {
