@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ by default.`,
   sluice policy check new.lua --strict                     warnings fail too: for continuous integration
   sluice policy check new.lua --keys 400000 --zone 256m    is there room for so many clients at one time?`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if expect.Zone, err = parseSize(zone); err != nil {
 				return usage("--zone %w", err)
 			}
@@ -55,21 +56,31 @@ by default.`,
 			if len(args) == 1 {
 				file = args[0]
 			}
-			read, warnings, err := policy.Inspect(file, expect)
+			type inspected struct {
+				policy   *policy.Policy
+				warnings policy.Mistakes
+			}
+			got, err := interruptible(cmd.Context(), func() (inspected, error) {
+				read, warnings, err := policy.Inspect(file, expect)
+				return inspected{read, warnings}, err
+			})
+			if errors.Is(err, errInterrupted) {
+				return err
+			}
 			if err != nil {
 				fmt.Fprintln(p.errOut, err)
 				return errReported
 			}
-			for _, w := range warnings {
+			for _, w := range got.warnings {
 				w.What = "warning: " + w.What
 				fmt.Fprintln(p.errOut, w)
 			}
-			if strict && len(warnings) > 0 {
+			if strict && len(got.warnings) > 0 {
 				return errReported
 			}
-			fmt.Fprintf(p.out, "%s is sound: %s", file, counted(len(read.Rules), "rule"))
-			if len(warnings) > 0 {
-				fmt.Fprintf(p.out, ", %s", counted(len(warnings), "warning"))
+			fmt.Fprintf(p.out, "%s is sound: %s", file, counted(len(got.policy.Rules), "rule"))
+			if len(got.warnings) > 0 {
+				fmt.Fprintf(p.out, ", %s", counted(len(got.warnings), "warning"))
 			}
 			fmt.Fprintln(p.out)
 			return nil

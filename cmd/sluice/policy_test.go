@@ -118,6 +118,41 @@ func TestPolicyReplayRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
+// A pipe may keep whoever opens or reads it waiting for ever. An interrupt ends that.
+func TestPolicyCommandsCanBeInterrupted(t *testing.T) {
+	silent := filepath.Join(t.TempDir(), "silent")
+	if err := syscall.Mkfifo(silent, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	idle := filepath.Join(t.TempDir(), "idle")
+	if err := syscall.Mkfifo(idle, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(idle, os.O_RDWR, 0) // opens without a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	for _, args := range [][]string{
+		{"policy", "check", silent}, {"policy", "check", idle},
+		{"policy", "replay", silent, "--policy", "../../lua/policy.lua"}, {"policy", "replay", idle, "--policy", "../../lua/policy.lua"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		var errOut bytes.Buffer
+		done := make(chan int, 1)
+		go func() { done <- run(ctx, args, func(string) string { return "" }, io.Discard, &errOut) }()
+		interrupt()
+		select {
+		case code := <-done:
+			if code != exitFail || errOut.String() != "sluice: interrupted\n" {
+				t.Errorf("%v: exit %d, %q", args, code, errOut.String())
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%v waits on", args)
+		}
+	}
+}
+
 // What the gateway logs, replay reads.
 func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

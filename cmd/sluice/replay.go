@@ -46,7 +46,7 @@ requests whose token an edge had verified. Lines that cannot be read are counted
 			if cfg.Window <= 0 || cfg.Buckets <= 0 || cfg.Top <= 0 {
 				return usage("--window, --buckets and --top must be above zero")
 			}
-			logs, err := openLogs(args)
+			logs, err := openLogs(cmd.Context(), args)
 			defer logs.close()
 			if err != nil {
 				return err
@@ -59,7 +59,7 @@ requests whose token an edge had verified. Lines that cannot be read are counted
 			case errors.Is(err, replay.ErrNothing):
 				return usageError{err}
 			case errors.Is(err, context.Canceled):
-				return errors.New("interrupted")
+				return errInterrupted
 			case err != nil:
 				return err
 			}
@@ -89,7 +89,7 @@ type accessLogs struct {
 	size  int64 // of all of them; -1 when it is not known
 }
 
-func openLogs(names []string) (*accessLogs, error) {
+func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
 	logs := &accessLogs{}
 	for _, name := range names {
 		f := os.Stdin
@@ -97,7 +97,11 @@ func openLogs(names []string) (*accessLogs, error) {
 			name = "stdin"
 		} else {
 			var err error
-			if f, err = os.Open(name); err != nil {
+			f, err = interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
+			if errors.Is(err, errInterrupted) {
+				return logs, err
+			}
+			if err != nil {
 				return logs, usageError{err}
 			}
 		}

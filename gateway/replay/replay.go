@@ -104,7 +104,7 @@ func newTheatre(c Config) *theatre {
 // play takes the entries of all streams, the earliest first.
 func (t *theatre) play(ctx context.Context, streams []*stream) error {
 	for _, s := range streams {
-		s.advance()
+		s.advance(ctx)
 	}
 	for ctx.Err() == nil {
 		var first *stream
@@ -117,7 +117,7 @@ func (t *theatre) play(ctx context.Context, streams []*stream) error {
 			break
 		}
 		t.take(first.current)
-		first.advance()
+		first.advance(ctx)
 	}
 	t.perSecond.end()
 	for _, s := range t.sides {

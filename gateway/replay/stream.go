@@ -193,10 +193,13 @@ func (s *stream) flush(ctx context.Context) {
 	}
 }
 
-// advance makes current the next entry, or nil at the end.
-func (s *stream) advance() {
+// advance makes current the next entry, or nil at the end and when ctx is done: a pipe may have nothing to say for ever.
+func (s *stream) advance(ctx context.Context) {
 	if len(s.taken) == 0 {
-		s.taken = <-s.batches
+		select {
+		case s.taken = <-s.batches:
+		case <-ctx.Done():
+		}
 		if len(s.taken) == 0 {
 			s.current = nil
 			return
