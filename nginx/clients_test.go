@@ -158,6 +158,7 @@ func TestHTTP2IsAskedForAsTheReleaseWantsIt(t *testing.T) {
 // A client that sends its head or its body a byte at a time, or stops, is left without an answer when its time is over: nginx has no phase in which
 // it could give one.
 func TestSlowClientsAreLetGo(t *testing.T) {
+	t.Parallel()
 	backend := echo(t)
 	e := startEdge(t, open, nil, backend.addr)
 	deadline := time.Now().Add(15 * time.Second)

@@ -21,6 +21,7 @@ import (
 
 // What the backend says and what the edge repeats must be the same to the last byte: both through the edge, one after the other.
 func TestARefusalFromMemoryIsThatOfTheBackend(t *testing.T) {
+	t.Parallel()
 	limited := `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0, mode = "shadow" } } }`
 	for state, prepare := range map[string]func(*testing.T, *realShop){
 		"sold_out": func(t *testing.T, s *realShop) {
@@ -38,6 +39,7 @@ func TestARefusalFromMemoryIsThatOfTheBackend(t *testing.T) {
 		"scheduled": func(t *testing.T, s *realShop) { s.change(t, func(d *sale.Sale) { d.OpensAt = soon() }) },
 	} {
 		t.Run(state, func(t *testing.T) {
+			t.Parallel()
 			s := startRealShop(t, limited, drop(2))
 			prepare(t, s)
 			first, told := s.fromMemory(func() answer { return s.buy(t, "stranger") })
@@ -584,6 +586,7 @@ func TestABodyThatNobodyReadsIsNotTheNextRequest(t *testing.T) {
 }
 
 func TestRefusalsFromMemoryAreCounted(t *testing.T) {
+	t.Parallel()
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	s := &madeShop{header: "drop;state=paused;version=7;ttl=1000;holders=2"}
 	s.hold("ann", "bob")

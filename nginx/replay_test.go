@@ -12,6 +12,7 @@ import (
 
 // The edge's own log, replayed through its own policy, says what the edge did: log, reader and both limiters agree.
 func TestReplayOfTheEdgesLogSaysWhatTheEdgeDid(t *testing.T) {
+	t.Parallel()
 	source := `return { ` + trusting + ` rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 5 },
 		{ name = "token", key = "token", rate = "1r/h", burst = 1, match = { method = "POST", path = "/v1/sales/*/orders" } },

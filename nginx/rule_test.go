@@ -115,6 +115,7 @@ func TestARuleCoversOnlyItsMethodAndPath(t *testing.T) {
 }
 
 func TestAShadowRuleIsCountedAndNeverEnforced(t *testing.T) {
+	t.Parallel()
 	e := startEdge(t, `return { rules = {
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
 		{ name = "buyer", key = "token", rate = "1r/h", mode = "shadow" },
@@ -265,6 +266,7 @@ func rewrite(t *testing.T, path, old, new string) {
 }
 
 func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
+	t.Parallel()
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e := startEdge(t, `return { rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 2 },

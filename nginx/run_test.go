@@ -105,6 +105,7 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 
 // Whatever is put in the policy's place, reload refuses it in one line and soon, and the edge keeps the policy that it has.
 func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
+	t.Parallel()
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
 	e.do("GET", "/")
 	master, err := running(e.cfg.Prefix)
@@ -267,6 +268,7 @@ func TestTheEmbeddedFilesRunAnywhere(t *testing.T) {
 }
 
 func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
+	t.Parallel()
 	e := startEdge(t, open, nil)
 	second := e.cfg
 	second.Prefix = ""

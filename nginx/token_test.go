@@ -19,6 +19,7 @@ func hs256(header, claims string) string {
 }
 
 func TestTheEdgeTakesGoodTokensFromEitherHeader(t *testing.T) {
+	t.Parallel()
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, nil, backend.addr)
 	raw := strings.TrimPrefix(signed(t, "ann"), "Bearer ")

@@ -126,6 +126,7 @@ func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard
 
 // Whoever takes too long over a head, or stops within a body, is left without a word by both.
 func TestTheSlowAreLeftWithoutAWord(t *testing.T) {
+	t.Parallel()
 	type result struct {
 		name, heard string
 		took        time.Duration

@@ -56,6 +56,7 @@ func TestALimitRefusesNothingThatIsNotItsBusiness(t *testing.T) {
 
 // A limit by token refuses early when the token is remembered, and late when it came in the other header: nobody must see a difference, nor the log.
 func TestARefusalIsTheSameEarlyAndLate(t *testing.T) {
+	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 		{ name = "ip", key = "ip", rate = "1000r/s", burst = 1000 },
 		{ name = "token", key = "token", rate = "1r/h", burst = 0, match = { method = "POST", path = "/v1/sales/*/orders" } },
