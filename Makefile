@@ -91,6 +91,9 @@ bench-queue: install ## the queue alone next to raw streams, rmq and asynq, with
 bench-events: install ## changes of orders from committed rows to three groups, next to Watermill's Redis streams (two minutes)
 	cd bench && $(GO) run . events
 
+bench-replay: ## sluice policy replay on a million lines of our own log and of nginx's combined one: time and memory (LINES=n)
+	cd bench && $(GO) run . replay --lines $(or $(LINES),1000000)
+
 memory: install-bench ## Redis bytes per accepted buyer and per queued order, at a million of each
 	cd bench && $(GO) run . memory
 
@@ -102,4 +105,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events memory fuzz smoke spike soak
+.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak
