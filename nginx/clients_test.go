@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,6 +123,9 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 	if got := backend.requests(); len(got) != 2 || got[0].header.Get("X-Forwarded-Proto") != "https" || got[0].header.Get("Idempotency-Key") != `"a"` {
 		t.Errorf("the backend got %d requests, the first with %q", len(got), got[0].header)
 	}
+	if n := connections(t, client, "https://"+e.cfg.Listen+"/healthz", 1100); n != 2 {
+		t.Errorf("1100 requests took %d connections, want 2: one is good for 1000", n)
+	}
 	if got := e.raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.HasSuffix(got, problemBody(400, "")) {
 		t.Errorf("plain HTTP got %q", got)
 	}
@@ -133,6 +137,25 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 	if said := e.log.String(); strings.Contains(said, "deprecated") {
 		t.Errorf("nginx does not like how HTTP/2 is asked for:\n%s", said)
 	}
+}
+
+// connections is how many connections it takes to send n requests one after the other.
+func connections(t *testing.T, client *http.Client, url string, n int) int {
+	t.Helper()
+	used := map[net.Conn]bool{}
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used[got.Conn] = true }})
+	for range n {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	}
+	return len(used)
 }
 
 func TestHTTP2IsAskedForAsTheReleaseWantsIt(t *testing.T) {
