@@ -66,8 +66,8 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile(`"(?i:sluice)-[A-Za-z-]+"`)
-	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`) // what the backend calls itself elsewhere is no header's name
+	names := regexp.MustCompile(`"(?i:sluice)-[A-Za-z-]*[A-Za-z]"`) // with a hyphen at its end it begins the name of a temporary file
+	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`)            // what the backend calls itself elsewhere is no header's name
 	found := 0
 	err = filepath.WalkDir("../backend", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
