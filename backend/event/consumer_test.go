@@ -446,4 +446,16 @@ func TestEventSurvivesItsBody(t *testing.T) {
 	if got, err := event.Decode(e.Encode()); err != nil || got != e {
 		t.Errorf("%+v, %v; want %+v", got, err, e)
 	}
+	if strings.Contains(e.Encode(), "traceparent") {
+		t.Errorf("an event that is not traced speaks of it: %s", e.Encode())
+	}
+	traced := e
+	traced.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	if got, err := event.Decode(traced.Encode()); err != nil || got != traced {
+		t.Errorf("%+v, %v; want %+v", got, err, traced)
+	}
+	// What a later version adds, an earlier one passes over.
+	if got, err := event.Decode(strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1)); err != nil || got != e {
+		t.Errorf("%+v, %v; want %+v", got, err, e)
+	}
 }
