@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -87,7 +88,7 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 	return parseView(id, f)
 }
 
-// List looks at every loaded sale, one round trip a lane, in no order. An error wraps sale.ErrUnavailable.
+// List looks at every loaded sale, in no order. An error wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	var views []View
 	for _, lane := range s.space.All() {
@@ -95,36 +96,65 @@ func (s *Stock) List(ctx context.Context) ([]View, error) {
 		if err != nil {
 			return nil, unavailable("list sales", err)
 		}
-		if len(ids) == 0 {
-			continue
-		}
-		now := new(redis.TimeCmd)
-		defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
-		_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			now = p.Time(ctx)
-			for i, id := range ids {
-				defs[i], left[i] = p.HMGet(ctx, lane.Sale(id), viewFields...), p.Get(ctx, lane.Stock(id))
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, unavailable("list sales", err)
-		}
-		for i, id := range ids {
-			f := []string{strconv.FormatInt(now.Val().UnixMilli(), 10), left[i].Val()}
-			for _, field := range defs[i].Val() {
-				text, _ := field.(string)
-				f = append(f, text)
-			}
-			if f[1] == "" || f[2] == "" {
-				continue // lost; the next Load brings it back
-			}
-			v, err := parseView(id, f)
-			if err != nil {
+		for some := range slices.Chunk(ids, listChunk) {
+			if views, err = s.look(ctx, lane, some, views); err != nil {
 				return nil, err
 			}
-			views = append(views, v)
 		}
+	}
+	return views, nil
+}
+
+// Views looks at some sales, in no order; those that Redis does not hold are left out. An error wraps sale.ErrUnavailable.
+func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
+	byLane := map[keyspace.Lane][]string{}
+	for _, id := range ids {
+		lane := s.space.LaneOf(id)
+		byLane[lane] = append(byLane[lane], id)
+	}
+	var views []View
+	for lane, all := range byLane {
+		for some := range slices.Chunk(all, listChunk) {
+			var err error
+			if views, err = s.look(ctx, lane, some, views); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return views, nil
+}
+
+// listChunk is how many sales are looked at in one round trip: thousands would hold others up.
+const listChunk = 500
+
+// look adds the sales of one lane to views, in one round trip.
+func (s *Stock) look(ctx context.Context, lane keyspace.Lane, ids []string, views []View) ([]View, error) {
+	now := new(redis.TimeCmd)
+	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
+	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		now = p.Time(ctx)
+		for i, id := range ids {
+			defs[i], left[i] = p.HMGet(ctx, lane.Sale(id), viewFields...), p.Get(ctx, lane.Stock(id))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, unavailable("list sales", err)
+	}
+	for i, id := range ids {
+		f := []string{strconv.FormatInt(now.Val().UnixMilli(), 10), left[i].Val()}
+		for _, field := range defs[i].Val() {
+			text, _ := field.(string)
+			f = append(f, text)
+		}
+		if f[1] == "" || f[2] == "" {
+			continue // lost; the next Load brings it back
+		}
+		v, err := parseView(id, f)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
 	}
 	return views, nil
 }

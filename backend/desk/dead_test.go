@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/backend/keyspace"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -150,7 +151,7 @@ func TestRetryPutsTheOrderBack(t *testing.T) {
 	if err := w.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("retried an order that is not dead: %v", err)
 	}
-	log, err := w.store.Log(w.ctx, 1)
+	log, err := w.store.Log(w.ctx, order.LogQuery{Limit: 1})
 	if err != nil || log[0].Actor != "ann" || log[0].Action != "dead.retry" || log[0].Target != dead.ID.String() || log[0].Detail != "sale s: card stolen" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
@@ -170,7 +171,7 @@ func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
 	if err := w.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("%v", err)
 	}
-	if log, err := w.store.Log(w.ctx, 1); err != nil || log[0].Action == "dead.retry" {
+	if log, err := w.store.Log(w.ctx, order.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
 		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
 	}
 	page, _, err := w.Dead(w.ctx, queue.DeadQuery{})

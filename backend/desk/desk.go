@@ -21,6 +21,7 @@ type Sales interface {
 	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	Standings(ctx context.Context) ([]order.Standing, error)
+	SalesPage(ctx context.Context, q order.SalesQuery) ([]order.Standing, error)
 	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
 }
@@ -31,6 +32,7 @@ type Orders interface {
 	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
 	CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error)
 	Record(ctx context.Context, action, target, detail string) error
+	Log(ctx context.Context, q order.LogQuery) ([]order.LogEntry, error)
 	LastLog(ctx context.Context, target, action, or string) (order.LogEntry, error)
 }
 
@@ -55,6 +57,7 @@ type Store interface {
 type Stock interface {
 	View(ctx context.Context, id string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
+	Views(ctx context.Context, ids []string) ([]admission.View, error)
 	Sync(ctx context.Context, s sale.Sale) error
 	Load(ctx context.Context, s sale.Sale, orders func(yield func(sale.Order) error) error) error
 }

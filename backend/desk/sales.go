@@ -147,15 +147,33 @@ func (d *Desk) List(ctx context.Context) ([]View, error) {
 		return nil, err
 	}
 	lives, _ := d.stock.List(ctx) // without Redis the list says what SQL knows
+	return views(standings, lives), nil
+}
+
+// Page looks at one page of sales, the newest first. Errors as of Show.
+func (d *Desk) Page(ctx context.Context, q order.SalesQuery) ([]View, error) {
+	standings, err := d.store.SalesPage(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(standings))
+	for i, s := range standings {
+		ids[i] = s.ID
+	}
+	lives, _ := d.stock.Views(ctx, ids) // as in List
+	return views(standings, lives), nil
+}
+
+func views(standings []order.Standing, lives []admission.View) []View {
 	byID := make(map[string]*admission.View, len(lives))
 	for i := range lives {
 		byID[lives[i].ID] = &lives[i]
 	}
-	views := make([]View, len(standings))
+	all := make([]View, len(standings))
 	for i, s := range standings {
-		views[i] = view(s.Sale, s.Sold, byID[s.ID])
+		all[i] = view(s.Sale, s.Sold, byID[s.ID])
 	}
-	return views, nil
+	return all
 }
 
 func view(s sale.Sale, sold int64, live *admission.View) View {

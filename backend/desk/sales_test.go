@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/order"
 	"sluice/backend/order/ordertest"
 	"sluice/backend/sale"
 	"sluice/internal/testenv"
@@ -38,7 +39,7 @@ func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
 	if err != nil || other.ID == v.ID {
 		t.Fatalf("second sale without an id: %q, %v", other.ID, err)
 	}
-	if log, err := w.store.Log(w.ctx, 10); err != nil || len(log) != 2 || log[0].Actor != "ann" || log[0].Action != "sale.create" {
+	if log, err := w.store.Log(w.ctx, order.LogQuery{Limit: 10}); err != nil || len(log) != 2 || log[0].Actor != "ann" || log[0].Action != "sale.create" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
 }

@@ -3,7 +3,6 @@ package desk
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"sluice/backend/order"
@@ -26,11 +25,6 @@ type DeadFilter struct {
 	Because    string    // a part of why they died, in upper or lower case
 	DiedAfter  time.Time // not before it
 	DiedBefore time.Time // before it
-}
-
-func (f *DeadFilter) passes(d queue.DeadLetter) bool {
-	return d.Message.ID != 0 && strings.Contains(strings.ToLower(d.Reason), strings.ToLower(f.Because)) &&
-		!d.DiedAt.Before(f.DiedAfter) && (f.DiedBefore.IsZero() || d.DiedAt.Before(f.DiedBefore))
 }
 
 // Settlement asks for one page of dead orders to be settled.
@@ -63,12 +57,14 @@ func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []S
 	next = s.After
 	for range pages {
 		var letters []queue.DeadLetter
-		letters, next, err = d.Dead(ctx, queue.DeadQuery{SaleID: s.Filter.SaleID, Limit: s.Limit - len(done), After: next})
+		letters, next, err = d.Dead(ctx, queue.DeadQuery{
+			SaleID: s.Filter.SaleID, Because: s.Filter.Because, DiedAfter: s.Filter.DiedAfter, DiedBefore: s.Filter.DiedBefore, Limit: s.Limit - len(done), After: next,
+		})
 		if err != nil {
 			return done, "", err
 		}
 		for _, letter := range letters {
-			if !s.Filter.passes(letter) {
+			if letter.Message.ID == 0 {
 				continue
 			}
 			settled := Settled{Letter: letter, Status: sale.StatusDead}

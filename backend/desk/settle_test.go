@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/backend/keyspace"
+	"sluice/backend/order"
 	"sluice/backend/sale"
 )
 
@@ -79,7 +80,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	}
 	w.wantBooks(sales[0], 7, 0)
 	w.wantBooks(sales[1], 10, 0)
-	log, err := w.store.Log(w.ctx, 100)
+	log, err := w.store.Log(w.ctx, order.LogQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

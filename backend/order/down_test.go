@@ -51,7 +51,9 @@ func everyCall(s *order.Store) map[string]func(context.Context) error {
 		"CancelDead":    func(ctx context.Context) error { _, err := s.CancelDead(ctx, dead, "desk", "test"); return err },
 		"Record":        func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
 		"ClaimLanes":    func(ctx context.Context) error { _, err := s.ClaimLanes(ctx, 1); return err },
-		"Log":           func(ctx context.Context) error { _, err := s.Log(ctx, 1); return err },
+		"SalesPage":     func(ctx context.Context) error { _, err := s.SalesPage(ctx, order.SalesQuery{}); return err },
+		"Totals":        func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
+		"Log":           func(ctx context.Context) error { _, err := s.Log(ctx, order.LogQuery{Limit: 1}); return err },
 	}
 }
 

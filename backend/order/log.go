@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,6 +60,7 @@ func (s *Store) LastLog(ctx context.Context, target, action, or string) (LogEntr
 
 // LogEntry is one line of the desk log: who did what to which sale or order.
 type LogEntry struct {
+	Number int64     // grows with every line
 	At     time.Time // by the database's clock
 	Actor  string
 	Action string // such as sale.pause, order.cancel
@@ -78,19 +80,46 @@ func (s *Store) Record(ctx context.Context, action, target, detail string) error
 	return nil
 }
 
-// Log returns the last lines of the desk log, the newest first.
-func (s *Store) Log(ctx context.Context, limit int) ([]LogEntry, error) {
+// LogQuery selects lines of the desk log. The zero value selects all.
+type LogQuery struct {
+	Target string // a sale, an order, an endpoint ...
+	Actor  string
+	Action string // the whole, as sale.pause, or its first word, as sale
+	Before int64  // lower numbers only; 0: all
+	Limit  int    // 1 to 1000; 0: 100
+}
+
+// Log returns one page of the desk log, the newest line first.
+func (s *Store) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	var f filter
+	if q.Before <= 0 {
+		q.Before = Anywhere
+	}
+	f.add("id < ?", q.Before)
+	if q.Target != "" {
+		f.add("target = ?", q.Target)
+	}
+	if q.Actor != "" {
+		f.add("actor = ?", q.Actor)
+	}
+	if strings.Contains(q.Action, ".") {
+		f.add("action = ?", q.Action)
+	} else if q.Action != "" { // between "sale." and "sale/", so that an index finds it
+		f.add("action > ?", q.Action+".")
+		f.add("action < ?", q.Action+"/")
+	}
+	f.args = append(f.args, pageOf(q.Limit))
 	var entries []LogEntry
 	err := s.engine.direct().query(ctx, func(r row) error {
 		var e LogEntry
 		var at instant
-		err := r.Scan(&at, &e.Actor, &e.Action, &e.Target, &e.Detail)
+		err := r.Scan(&e.Number, &at, &e.Actor, &e.Action, &e.Target, &e.Detail)
 		e.At = at.Time
 		entries = append(entries, e)
 		return err
-	}, "SELECT at, actor, action, target, detail FROM desk_log ORDER BY id DESC LIMIT $1", limit)
+	}, "SELECT id, at, actor, action, target, detail FROM desk_log WHERE "+f.where()+" ORDER BY id DESC LIMIT $"+strconv.Itoa(len(f.args)), f.args...)
 	if err != nil {
 		return nil, fmt.Errorf("order: log: %w", err)
 	}

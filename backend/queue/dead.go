@@ -28,10 +28,11 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	if err != nil {
 		return nil, "", err
 	}
+	least, most := q.scores(from)
 	chunk := int64(max(limit, 200))
 	for offset := int64(0); ; offset += chunk {
 		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.lane.Dead(), &redis.ZRangeBy{
-			Min: from.min(), Max: "+inf", Offset: offset, Count: chunk,
+			Min: least, Max: most, Offset: offset, Count: chunk,
 		}).Result()
 		if err != nil {
 			return nil, "", wrap("dead letters", err)
@@ -44,7 +45,7 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 		for i, e := range entries {
 			last = cursor{int64(e.Score), e.Member.(string)}
 			letter := letters[i]
-			if letter == nil || !from.before(last) || q.SaleID != "" && letter.Message.SaleID != q.SaleID {
+			if letter == nil || !from.before(last) || !q.selects(letter) {
 				continue
 			}
 			page = append(page, *letter)
@@ -106,11 +107,20 @@ func parseCursor(s string) (cursor, error) {
 
 func (c cursor) String() string { return strconv.FormatInt(c.died, 10) + "-" + c.key }
 
-func (c cursor) min() string {
-	if c.died < 0 {
-		return "-inf"
+// scores are the times of death between which the letters of a query lie, as Redis reads them.
+func (q *DeadQuery) scores(from cursor) (least, most string) {
+	least, most = "-inf", "+inf"
+	since := from.died
+	if !q.DiedAfter.IsZero() {
+		since = max(since, q.DiedAfter.UnixMilli())
 	}
-	return strconv.FormatInt(c.died, 10)
+	if since >= 0 {
+		least = strconv.FormatInt(since, 10)
+	}
+	if !q.DiedBefore.IsZero() {
+		most = strconv.FormatInt(q.DiedBefore.UnixMilli(), 10) // the letters of this very millisecond are looked at one by one
+	}
+	return least, most
 }
 
 func (c cursor) before(d cursor) bool {

@@ -51,7 +51,7 @@ func (q *Memory) DeadLetters(_ context.Context, query DeadQuery) (page []DeadLet
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, d := range q.letters {
-		if from.before(place(d)) && (query.SaleID == "" || query.SaleID == d.Message.SaleID) {
+		if from.before(place(d)) && query.selects(&d) {
 			page = append(page, d)
 		}
 	}

@@ -8,6 +8,7 @@ package queue
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"sluice/backend/keyspace"
@@ -80,4 +81,14 @@ type DeadQuery struct {
 	SaleID string // only this sale; empty: all, and the texts that are no messages
 	Limit  int    // at most this many, 1 to 1000; 0 means 100
 	After  string // the cursor that came with the page before; empty: from the start
+
+	Because    string    // only those whose reason has this text in it, in upper or lower case; empty: all
+	DiedAfter  time.Time // not before it, to the millisecond; zero: all
+	DiedBefore time.Time // before it, to the millisecond; zero: all
+}
+
+// selects tells whether a letter is asked for, wherever the page is.
+func (q *DeadQuery) selects(d *DeadLetter) bool {
+	return (q.SaleID == "" || d.Message.SaleID == q.SaleID) && (q.Because == "" || strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.Because))) &&
+		!d.DiedAt.Before(q.DiedAfter) && (q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore))
 }

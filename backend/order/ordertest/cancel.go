@@ -160,7 +160,7 @@ func cancelOrder(t *testing.T, e *env) {
 	if err != nil || len(rows) != 1 || rows[0].CancelledBy != "eve" || rows[0].Note != "wrong size" || !rows[0].Returning || rows[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", rows, err)
 	}
-	log, err := e.Log(e.ctx, 2)
+	log, err := e.Log(e.ctx, order.LogQuery{Limit: 2})
 	if err != nil || log[0].Actor != "eve" || log[0].Action != "order.cancel" || log[0].Target != o.ID.String() || log[0].Detail != "sale s: wrong size" || log[1].Action == "order.cancel" {
 		t.Fatalf("log %+v, %v", log, err)
 	}

@@ -283,7 +283,7 @@ func eventGroups(t *testing.T, e *env) {
 	if n, err := e.CountLetters(e.ctx); err != nil || len(n) != 0 {
 		t.Errorf("letters of a removed group: %v, %v", n, err)
 	}
-	if log, err := e.Log(e.ctx, 1); err != nil || log[0].Actor != "eve" || log[0].Action != "group.remove" || log[0].Target != "new" {
+	if log, err := e.Log(e.ctx, order.LogQuery{Limit: 1}); err != nil || log[0].Actor != "eve" || log[0].Action != "group.remove" || log[0].Target != "new" {
 		t.Errorf("log %+v, %v", log, err)
 	}
 }
@@ -348,7 +348,7 @@ func eventLetters(t *testing.T, e *env) {
 	if n, err := e.CountLetters(e.ctx); err != nil || n["g"] != 3 || n["other"] != 5 {
 		t.Errorf("%v, %v", n, err)
 	}
-	log, err := e.Log(e.ctx, 10)
+	log, err := e.Log(e.ctx, order.LogQuery{Limit: 10})
 	var lines []string
 	for _, l := range log {
 		lines = append(lines, l.Actor+" "+l.Action+" "+l.Target+" "+l.Detail)

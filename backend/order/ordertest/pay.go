@@ -129,7 +129,7 @@ func settleRefund(t *testing.T, e *env) {
 	if open := e.refunds(t); len(open) != 0 {
 		t.Fatalf("still open: %+v", open)
 	}
-	if log, err := e.Log(e.ctx, 2); err != nil || log[0].Action != "payment.settle" || log[0].Actor != "eve" || log[0].Target != o.ID.String() || log[1].Action == "payment.settle" {
+	if log, err := e.Log(e.ctx, order.LogQuery{Limit: 2}); err != nil || log[0].Action != "payment.settle" || log[0].Actor != "eve" || log[0].Target != o.ID.String() || log[1].Action == "payment.settle" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
 	e.wantSettled(t, Payment(o, "two"), order.SettledTwice) // told once more: nobody has to give it back twice

@@ -3,6 +3,7 @@ package ordertest
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -206,7 +207,7 @@ func deskLog(t *testing.T, e *env) {
 	step(err)
 	step(e.Record(as, "dead.retry", dead.ID.String(), "because \x00\xff"))
 
-	entries, err := e.Log(e.ctx, 10)
+	entries, err := e.Log(e.ctx, order.LogQuery{Limit: 10})
 	step(err)
 	want := []order.LogEntry{
 		{Actor: "ann@desk", Action: "dead.retry", Target: dead.ID.String(), Detail: "because \uFFFD"},
@@ -220,12 +221,109 @@ func deskLog(t *testing.T, e *env) {
 		if entries[i].At.Before(before) || entries[i].At.After(time.Now().Add(time.Minute)) {
 			t.Errorf("entry %d was made at %s", i, entries[i].At)
 		}
-		entries[i].At = time.Time{}
+		entries[i].At, entries[i].Number = time.Time{}, 0
 	}
 	if !reflect.DeepEqual(entries, want) {
 		t.Fatalf("log\n%+v\nwant\n%+v", entries, want)
 	}
-	if last, err := e.Log(e.ctx, 1); err != nil || len(last) != 1 {
+	if last, err := e.Log(e.ctx, order.LogQuery{Limit: 1}); err != nil || len(last) != 1 {
 		t.Fatalf("asked for one entry: %d, %v", len(last), err)
+	}
+}
+
+func deskLogPages(t *testing.T, e *env) {
+	for i, line := range []struct{ actor, action, target string }{
+		{"ann", "sale.pause", "a"}, {"ben", "sale.resume", "a"}, {"ann", "sales.else", "b"}, {"ann", "dead.retry", "7"}, {"ann", "sale.pause", "b"},
+	} {
+		if err := e.Record(order.WithActor(e.ctx, line.actor), line.action, line.target, string(rune('0'+i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		q    order.LogQuery
+		want string
+	}{
+		{order.LogQuery{}, "43210"}, {order.LogQuery{Actor: "ann"}, "4320"}, {order.LogQuery{Action: "sale.pause"}, "40"}, {order.LogQuery{Action: "sale"}, "410"},
+		{order.LogQuery{Target: "a"}, "10"}, {order.LogQuery{Target: "a", Actor: "ann"}, "0"}, {order.LogQuery{Action: "sal"}, ""}, {order.LogQuery{Actor: "a%"}, ""},
+	} {
+		for _, limit := range []int{1, 2, 100} {
+			got, q := "", c.q
+			for q.Limit = limit; ; {
+				page, err := e.Log(e.ctx, q)
+				if err != nil || len(page) > limit {
+					t.Fatalf("%+v: %d lines, %v", q, len(page), err)
+				}
+				for _, line := range page {
+					got += line.Detail
+					q.Before = line.Number
+				}
+				if len(page) < limit {
+					break
+				}
+			}
+			if got != c.want {
+				t.Errorf("%+v in pages of %d: lines %q, want %q", c.q, limit, got, c.want)
+			}
+		}
+	}
+}
+
+func salesPage(t *testing.T, e *env) {
+	now := time.Now()
+	make := func(id, title string, change func(*sale.Sale)) {
+		s := Sale(id, 2)
+		s.Title, s.OpensAt = title, now.Add(-time.Hour)
+		change(&s)
+		if _, err := e.CreateSale(e.ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	make("a-open", "100% Wool_sock!", func(*sale.Sale) {})
+	make("b-later", "The SHOE", func(s *sale.Sale) { s.OpensAt = now.Add(time.Hour) })
+	make("c-over", "The shoe, last year's", func(s *sale.Sale) { s.ClosesAt = now.Add(-time.Minute) })
+	make("d-paused", "鞋", func(s *sale.Sale) { s.Switch = sale.Paused })
+	make("e-closed", "The sock", func(s *sale.Sale) { s.Switch = sale.Closed })
+	make("f-sold", "The boot", func(*sale.Sale) {})
+	make("g-open", "Not over yet", func(s *sale.Sale) { s.ClosesAt = now.Add(time.Hour) })
+	make("h-over", "Paused, then over", func(s *sale.Sale) { s.Switch, s.ClosesAt = sale.Paused, now.Add(-time.Minute) })
+	e.write(t, Orders("f-sold", 2)...)
+	all, err := e.SalesPage(e.ctx, order.SalesQuery{})
+	if err != nil || len(all) != 8 {
+		t.Fatalf("%d sales, %v", len(all), err)
+	}
+	if total, err := e.Totals(e.ctx); err != nil || total != (order.Totals{Sales: 8, Stock: 16, Sold: 2}) {
+		t.Errorf("totals %+v, %v", total, err)
+	}
+	for _, c := range []struct {
+		q    order.SalesQuery
+		want string
+	}{
+		{order.SalesQuery{}, "abcdefgh"}, {order.SalesQuery{Text: "shoe"}, "bc"}, {order.SalesQuery{Text: "SHOE"}, "bc"}, {order.SalesQuery{Text: "鞋"}, "d"}, {order.SalesQuery{Text: "%"}, "a"},
+		{order.SalesQuery{Text: "_sock"}, "a"}, {order.SalesQuery{Text: "!"}, "a"}, {order.SalesQuery{Text: "b-l"}, "b"}, {order.SalesQuery{Text: "'"}, "c"}, {order.SalesQuery{Text: "\\"}, ""},
+		{order.SalesQuery{State: sale.StateOpen}, "ag"}, {order.SalesQuery{State: sale.StateScheduled}, "b"}, {order.SalesQuery{State: sale.StateClosed}, "ceh"},
+		{order.SalesQuery{State: sale.StatePaused}, "d"}, {order.SalesQuery{State: sale.StateSoldOut}, "f"}, {order.SalesQuery{State: "strange"}, ""},
+		{order.SalesQuery{State: sale.StateClosed, Text: "shoe"}, "c"}, {order.SalesQuery{After: "nobody"}, ""},
+	} {
+		for _, limit := range []int{1, 2, 100} {
+			var got []string
+			q := c.q
+			for q.Limit = limit; ; {
+				page, err := e.SalesPage(e.ctx, q)
+				if err != nil || len(page) > limit {
+					t.Fatalf("%+v: %d sales, %v", q, len(page), err)
+				}
+				for _, s := range page {
+					got = append(got, s.ID[:1])
+					q.After = s.ID
+				}
+				if len(page) < limit {
+					break
+				}
+			}
+			slices.Sort(got) // sales of one millisecond are in the order of their ids
+			if strings.Join(got, "") != c.want {
+				t.Errorf("%+v in pages of %d: %v, want %s", c.q, limit, got, c.want)
+			}
+		}
 	}
 }

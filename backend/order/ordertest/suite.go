@@ -21,6 +21,8 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"RestockOncePerRequestKey", restock},
 		{"RestockConcurrentlyLosesNothing", restockConcurrently},
 		{"ChangesAreInTheDeskLog", deskLog},
+		{"TheDeskLogHasPagesAndFilters", deskLogPages},
+		{"SalesHavePagesAndAreSearched", salesPage},
 
 		{"WriteTwiceCountsOnce", writeTwice},
 		{"WriteMixedBatchCountsOnlyNewOrders", writeMixed},

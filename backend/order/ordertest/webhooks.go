@@ -135,7 +135,7 @@ func webhookEndpoints(t *testing.T, e *env) {
 		}
 	}
 	var log []string
-	lines, err := e.Log(e.ctx, 100)
+	lines, err := e.Log(e.ctx, order.LogQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

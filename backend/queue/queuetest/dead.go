@@ -3,7 +3,9 @@ package queuetest
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -11,6 +13,7 @@ import (
 
 var deadTests = []test{
 	{"ListingIsPagedAndFilteredBySale", paging},
+	{"ListingFindsByReasonAndTime", searching},
 	{"ListingRefusesAStrangeCursor", func(t *testing.T, f Factory) {
 		h := open(t, f, queue.Config{})
 		var bad *sale.InvalidError
@@ -101,6 +104,50 @@ func kill(h h, m ...queue.Message) {
 		f[i].Permanent = true
 	}
 	h.ack(h.take(len(m), "").ID, f...)
+}
+
+// searching compares what a query finds with what is found by hand among all letters.
+func searching(t *testing.T, f Factory) {
+	h := open(t, f, queue.Config{})
+	for i, reason := range []string{"Deadlock found", "card stolen", "DEADLOCK again", "no such table", "card stolen twice"} {
+		m := orderOf([]string{"drop", "other"}[i%2], i+1)
+		h.push(m)
+		h.ack(h.take(1, "").ID, queue.Failure{ID: m.ID, Reason: reason, Permanent: true})
+	}
+	all, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{})
+	if err != nil || len(all) != 5 {
+		t.Fatalf("%d letters, %v", len(all), err)
+	}
+	third := all[2].DiedAt
+	for _, q := range []queue.DeadQuery{
+		{Because: "deadlock"}, {Because: "CARD"}, {Because: "twice"}, {Because: "nothing like it"}, {Because: "deadlock", SaleID: "other"}, {Because: "card", SaleID: "other"},
+		{DiedAfter: third}, {DiedBefore: third}, {DiedAfter: third.Add(time.Microsecond)}, {DiedBefore: third.Add(time.Microsecond)}, {DiedAfter: third, DiedBefore: third},
+		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)}, {DiedBefore: third.Add(time.Hour)}, {Because: "card", DiedBefore: third},
+	} {
+		var want, got []string
+		for _, d := range all {
+			if (q.SaleID == "" || d.Message.SaleID == q.SaleID) && strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.Because)) &&
+				!d.DiedAt.Before(q.DiedAfter) && (q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore)) {
+				want = append(want, d.Reason)
+			}
+		}
+		q.Limit = 1
+		for {
+			page, next, err := h.Queue.DeadLetters(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range page {
+				got = append(got, d.Reason)
+			}
+			if q.After = next; next == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v found %q, want %q", q, got, want)
+		}
+	}
 }
 
 func paging(t *testing.T, f Factory) {
