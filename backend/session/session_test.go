@@ -1,0 +1,129 @@
+package session
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const secret = "the operator's token"
+
+func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := New(secret, nil)
+		text, s := k.Begin("Zoë 鞋")
+		other := New(secret, nil) // another backend, or the same one after a restart
+		for _, keeper := range []*Keeper{k, other} {
+			if who, ok := keeper.Who(text); !ok || who != s || who.Actor != "Zoë 鞋" {
+				t.Fatalf("%+v, %v", who, ok)
+			}
+		}
+		if strings.Contains(text, secret) {
+			t.Error("the secret is in it")
+		}
+		if _, ok := New(secret+"!", nil).Who(text); ok {
+			t.Error("a new secret leaves it alive")
+		}
+		time.Sleep(Life - 2*time.Second)
+		if _, ok := other.Who(text); !ok {
+			t.Error("it ends early")
+		}
+		time.Sleep(2 * time.Second)
+		if _, ok := other.Who(text); ok {
+			t.Error("it does not end")
+		}
+	})
+}
+
+func TestEndedSessionIsOver(t *testing.T) {
+	k := New(secret, nil)
+	first, s := k.Begin("ann")
+	second, _ := k.Begin("ann")
+	k.End(s)
+	if _, ok := k.Who(first); ok {
+		t.Error("it goes on")
+	}
+	if _, ok := k.Who(second); !ok {
+		t.Error("another one of the same person is over too")
+	}
+}
+
+func TestEndedSessionsAreForgottenInTime(t *testing.T) {
+	now := time.Unix(0, 0)
+	k := New(secret, func() time.Time { return now })
+	for range maxEnded {
+		_, s := k.Begin("ann")
+		k.End(s)
+	}
+	now = now.Add(Life)
+	text, s := k.Begin("ann")
+	k.End(s)
+	if _, ok := k.Who(text); ok || len(k.ended) != 1 {
+		t.Errorf("%d are remembered", len(k.ended))
+	}
+}
+
+func TestForgedSessionIsNone(t *testing.T) {
+	k := New(secret, nil)
+	text, _ := k.Begin("ann")
+	payload, signature, _ := strings.Cut(text, ".")
+	for name, forged := range map[string]string{
+		"nothing": "", "a dot": ".", "no signature": payload, "an empty one": payload + ".", "another's": payload + "." + strings.Repeat("A", len(signature)),
+		"another name": base64.RawURLEncoding.EncodeToString([]byte(`{"i":"x","a":"eve","u":"2999-01-01T00:00:00Z"}`)) + "." + signature,
+		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x", "bits that nobody reads": text[:len(text)-1] + string(text[len(text)-1]+1),
+		"signed nothing": "." + base64.RawURLEncoding.EncodeToString(k.sign("")), "no JSON": "eA." + base64.RawURLEncoding.EncodeToString(k.sign("eA")),
+	} {
+		if s, ok := k.Who(forged); ok {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+func TestTriesAreFewFromOneAddress(t *testing.T) {
+	tries, now := NewTries(), time.Unix(1000, 0)
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for i := range triesInARow {
+		if _, ok := tries.Try(a, now); !ok {
+			t.Fatalf("try %d", i)
+		}
+	}
+	for range 100 { // refused ones do not make it longer
+		if wait, ok := tries.Try(a, now); ok || wait > tryEvery || wait <= tryEvery-time.Second {
+			t.Fatalf("one more: %v, %v", wait, ok)
+		}
+	}
+	if _, ok := tries.Try(b, now); !ok {
+		t.Error("another address")
+	}
+	if _, ok := tries.Try(a, now.Add(tryEvery)); !ok {
+		t.Error("after a while")
+	}
+	tries.Right(a)
+	if _, ok := tries.Try(a, now.Add(tryEvery)); !ok {
+		t.Error("whoever knew the secret")
+	}
+	for i := range triesInARow + 1 {
+		if _, ok := tries.Try(netip.MustParseAddr("2001:db8::"+string(rune('1'+i))), now); ok != (i < triesInARow) {
+			t.Errorf("address %d of one network: %v", i, ok)
+		}
+	}
+}
+
+func TestTriesOfManyAddressesAreBounded(t *testing.T) {
+	tries, now := NewTries(), time.Unix(1000, 0)
+	passed := 0
+	for i := range 10 * maxAddresses {
+		if _, ok := tries.Try(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now); ok {
+			passed++
+		}
+	}
+	if len(tries.by) > maxAddresses+1 || passed > maxAddresses+triesInARow {
+		t.Errorf("%d addresses, %d tries", len(tries.by), passed)
+	}
+	if _, ok := tries.Try(netip.MustParseAddr("192.0.2.1"), now.Add(time.Hour)); !ok || len(tries.by) > 1 {
+		t.Errorf("%d addresses are remembered for an hour", len(tries.by))
+	}
+}
