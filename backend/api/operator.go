@@ -3,10 +3,10 @@ package api
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -17,6 +17,7 @@ import (
 
 	"sluice/backend/desk"
 	"sluice/backend/sale"
+	"sluice/backend/session"
 )
 
 // OperatorConfig is what NewOperator needs. Fields without a default in their comment are required.
@@ -28,6 +29,8 @@ type OperatorConfig struct {
 	Pace     Pace
 	Events   EventDesk
 	Webhooks WebhookDesk
+	Board    Board
+	Pages    DeskPages
 	MaxReady int64  // of each lane, to be shown
 	Token    string // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
@@ -54,6 +57,10 @@ type operator struct {
 	cfg   OperatorConfig
 	token [sha256.Size]byte
 	rates *rates
+
+	sessions *session.Keeper
+	tries    *session.Tries
+	watchers atomic.Int64 // open pages of the desk that are told of each sample
 }
 
 // NewOperator makes the application for operators. It belongs on a listener of its own, on loopback or behind something that knows
@@ -64,13 +71,16 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 		required("OperatorConfig.Queue", cfg.Queue != nil), required("OperatorConfig.Token", cfg.Token != ""),
 		required("OperatorConfig.Gatherer", cfg.Gatherer != nil), required("OperatorConfig.Rebuild", cfg.Rebuild != nil),
 		required("OperatorConfig.Pace", cfg.Pace != nil), required("OperatorConfig.Events", cfg.Events != nil),
-		required("OperatorConfig.Webhooks", cfg.Webhooks != nil),
+		required("OperatorConfig.Webhooks", cfg.Webhooks != nil), required("OperatorConfig.Board", cfg.Board != nil),
+		required("OperatorConfig.Pages", cfg.Pages != nil),
 	)
 	if missing != nil {
 		return nil, missing
 	}
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: operatorBodyLimit})
-	o := &operator{App: a, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(a.now)}
+	o := &operator{
+		App: a, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(a.now), sessions: session.New(cfg.Token, a.now), tries: session.NewTries(),
+	}
 	a.health(cfg.Checks)
 	// Without promhttp's own timeout, which listens to fasthttp's context while Shutdown writes it. Collectors bound themselves.
 	scrape := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
@@ -97,12 +107,17 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodGet, "/admin/v1/dead", o.listDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/retry", o.settleDead(desk.RetryDead))
 	o.handle(fiber.MethodPost, "/admin/v1/dead/cancel", o.settleDead(desk.CancelDead))
+	o.handle(fiber.MethodGet, "/admin/v1/dead/:order", o.showDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)
 	o.rehearsals()
 	o.groups()
 	o.webhooks()
 	o.profiles()
+	o.handle(fiber.MethodGet, "/admin/v1/log", o.listLog)
+	o.handle(fiber.MethodGet, "/admin/v1/live", o.live)
+	o.App.handle(fiber.MethodGet, "/admin/v1/live/events", o.liveEvents)
+	o.deskPages()
 	a.finish()
 	return a, nil
 }
@@ -118,19 +133,19 @@ func required(field string, there bool) error {
 // operatorHandler answers a request whose token was right. actor is a copy.
 type operatorHandler func(ctx context.Context, c *fiber.Ctx, actor string) error
 
-// handle adds a route that needs the operator's token. What it does goes on to its end when the operator hangs up.
+// handle adds a route that needs the operator's token, or a session that was begun with it. What it does goes on to its end when the operator hangs up.
 func (o *operator) handle(method, path string, h operatorHandler) {
 	o.App.handle(method, path, func(c *fiber.Ctx) error {
-		if !o.authorized(c) {
-			return errUnauthorized
+		if o.tokenInURL(c.Context()) {
+			return errTokenInURL
 		}
-		actor, err := actorOf(c)
+		who, err := o.caller(c)
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
 		defer cancel()
-		return h(ctx, c, actor)
+		return h(ctx, c, who.actor)
 	})
 }
 
@@ -144,8 +159,7 @@ func (o *operator) authorized(c *fiber.Ctx) bool {
 	if !ok {
 		return false
 	}
-	sum := sha256.Sum256(utils.UnsafeBytes(raw))
-	return subtle.ConstantTimeCompare(sum[:], o.token[:]) == 1
+	return o.isToken(utils.UnsafeBytes(raw))
 }
 
 // actorOf is who does it, for the records: the header X-Actor, as everybody with the token says it.
@@ -154,11 +168,14 @@ func actorOf(c *fiber.Ctx) (string, error) {
 	switch {
 	case len(given) == 0:
 		return defaultActor, nil
-	case len(given) > 1 || sale.ValidateBuyer(string(given[0])) != nil || len(given[0]) > maxActor:
+	case len(given) > 1 || !isActor(utils.UnsafeString(given[0])):
 		return "", mistake("X-Actor", "must be sent once, with 1 to 64 bytes of text")
 	}
 	return strings.Clone(utils.UnsafeString(given[0])), nil
 }
+
+// isActor tells whether a name can stand in the records.
+func isActor(name string) bool { return len(name) <= maxActor && sale.ValidateBuyer(name) == nil }
 
 // readBody reads the JSON object of an operator's request; without a body it is empty.
 func readBody(c *fiber.Ctx) (*object, error) {

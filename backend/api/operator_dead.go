@@ -74,9 +74,23 @@ func (o *operator) listDead(ctx context.Context, c *fiber.Ctx, _ string) error {
 	return sendJSON(c, fiber.StatusOK, body)
 }
 
+func (o *operator) showDead(ctx context.Context, c *fiber.Ctx, _ string) error {
+	id, err := orderParam(c)
+	if err != nil {
+		return err
+	}
+	letter, err := o.cfg.Desk.DeadLetter(ctx, id)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, fiber.StatusOK, deadJSON(letter))
+}
+
 func deadQuery(c *fiber.Ctx) (queue.DeadQuery, error) {
 	q := newQuery(c)
-	wanted := queue.DeadQuery{SaleID: q.sale(), After: q.text("after"), Limit: q.limit()}
+	wanted := queue.DeadQuery{
+		SaleID: q.sale(), After: q.text("after"), Limit: q.limit(), Because: q.search("because"), DiedAfter: q.instant("died_after"), DiedBefore: q.instant("died_before"),
+	}
 	return wanted, q.err()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/desk"
+	"sluice/backend/order"
 	"sluice/backend/sale"
 )
 
@@ -121,13 +122,37 @@ func (o *object) addMissing(err error) {
 }
 
 func (o *operator) listSales(ctx context.Context, c *fiber.Ctx, _ string) error {
-	views, err := o.cfg.Desk.List(ctx)
+	q := newQuery(c)
+	wanted := order.SalesQuery{
+		Text: q.search("q"), After: q.text("after"), Limit: q.limit(),
+		State: sale.State(q.oneOf("state", string(sale.StateScheduled), string(sale.StateOpen), string(sale.StatePaused), string(sale.StateSoldOut), string(sale.StateClosed))),
+	}
+	if wanted.After != "" && sale.ValidateID(wanted.After) != nil {
+		q.bad.Add("after", "must be the next of the page before")
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	if q.args.Len() == 0 { // all of them, the oldest first
+		views, err := o.cfg.Desk.List(ctx)
+		return sendSales(c, views, "", err)
+	}
+	views, err := o.cfg.Desk.Page(ctx, wanted)
+	next := ""
+	if len(views) == wanted.Limit {
+		next = views[len(views)-1].ID
+	}
+	return sendSales(c, views, next, err)
+}
+
+func sendSales(c *fiber.Ctx, views []desk.View, next string, err error) error {
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Sales []deskBody `json:"sales"`
-	}{make([]deskBody, len(views))}
+		Next  string     `json:"next,omitempty"` // the after of the next page
+	}{make([]deskBody, len(views)), next}
 	for i, v := range views {
 		list.Sales[i] = deskJSON(v)
 	}

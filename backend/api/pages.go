@@ -85,8 +85,10 @@ func (p *public) sendPage(c *fiber.Ctx, status int, page web.Page, err error) er
 	return nil
 }
 
-func (p *public) asset(c *fiber.Ctx) error {
-	a, ok := p.cfg.Pages.Asset(c.Params("name"))
+func (p *public) asset(c *fiber.Ctx) error { return sendAsset(c, p.cfg.Pages.Asset) }
+
+func sendAsset(c *fiber.Ctx, find func(name string) (web.Asset, bool)) error {
+	a, ok := find(c.Params("name"))
 	if !ok {
 		return errNotFound
 	}

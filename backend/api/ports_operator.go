@@ -19,6 +19,7 @@ type SaleDesk interface {
 	Create(ctx context.Context, actor string, s sale.Sale) (desk.View, error)
 	Show(ctx context.Context, id string) (desk.View, error)
 	List(ctx context.Context) ([]desk.View, error)
+	Page(ctx context.Context, q order.SalesQuery) ([]desk.View, error)
 	Restock(ctx context.Context, actor, id string, add int64, requestKey string) (desk.View, error)
 }
 
@@ -32,6 +33,7 @@ type SwitchDesk interface {
 // DeadDesk decides about dead orders.
 type DeadDesk interface {
 	Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
 	Retry(ctx context.Context, actor string, id sale.OrderID) error
 	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (desk.Cancelled, error)
 	Drop(ctx context.Context, actor, key string) error
@@ -47,8 +49,15 @@ type OrderDesk interface {
 	SettleRefund(ctx context.Context, actor string, number int64, note string) (order.Callback, error)
 }
 
+// LogDesk keeps what operators did.
+type LogDesk interface {
+	Log(ctx context.Context, q order.LogQuery) ([]order.LogEntry, error)
+	Note(ctx context.Context, actor, action, target, detail string) error
+}
+
 // Desk is everything an operator does.
 type Desk interface {
+	LogDesk
 	SaleDesk
 	OrderDesk
 	SwitchDesk

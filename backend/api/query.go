@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -60,6 +62,29 @@ func (q *query) number(name string) int64 {
 		q.bad.Add(name, "must be a number")
 	}
 	return n
+}
+
+// maxSearch is how long a text to be searched for may be, in bytes.
+const maxSearch = 200
+
+// search is a text to be searched for.
+func (q *query) search(name string) string {
+	text := q.text(name)
+	if len(text) > maxSearch || !utf8.ValidString(text) {
+		q.bad.Add(name, "must be UTF-8 text of at most "+strconv.Itoa(maxSearch)+" bytes")
+	}
+	return text
+}
+
+func (q *query) instant(name string) time.Time {
+	if !q.args.Has(name) {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, q.text(name))
+	if err != nil {
+		q.bad.Add(name, "must be a time such as 2026-12-01T10:00:00Z")
+	}
+	return at
 }
 
 const (

@@ -62,6 +62,12 @@ func parseCursor(s string, first, last int) (lane int, after string, err error) 
 	return lane, after, nil
 }
 
+// DeadLetter shows one dead order. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
+func (d *Desk) DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+	_, letter, err := d.find(ctx, id)
+	return letter, err
+}
+
 // find returns the lane that holds a dead letter, and the letter. It returns sale.ErrNotFound.
 func (d *Desk) find(ctx context.Context, id sale.OrderID) (Lane, queue.DeadLetter, error) {
 	for _, lane := range d.lanes {

@@ -52,9 +52,10 @@ type Pages struct {
 	cfg       Config
 	templates *template.Template
 	words     map[Lang]words
-	assets    map[string]Asset
+	assets    Assets
+	script    string // in a URL, like icon
+	icon      string
 	style     template.CSS
-	names     map[string]string // of assets: file to name in a URL
 	policy    string
 }
 
@@ -66,7 +67,7 @@ func New(cfg Config) (*Pages, error) {
 	if err := checkSignIn(cfg.SignIn); err != nil {
 		return nil, err
 	}
-	p := &Pages{cfg: cfg, words: map[Lang]words{}, assets: map[string]Asset{}, names: map[string]string{}}
+	p := &Pages{cfg: cfg, words: map[Lang]words{}}
 	for _, lang := range langs {
 		text, err := files.ReadFile("text/" + string(lang) + ".json")
 		if err != nil {
@@ -198,7 +199,7 @@ func (p *Pages) view(lang Lang) *view {
 	}
 	return &view{
 		Lang: lang, Other: lang.other(), Text: text, TextJSON: string(encoded), Style: p.style, SignIn: p.cfg.SignIn, Now: p.cfg.Now().UnixMilli(),
-		Script: "/assets/" + p.names["sale.js"], Icon: "/assets/" + p.names["icon.svg"],
+		Script: "/assets/" + p.script, Icon: "/assets/" + p.icon,
 	}
 }
 

@@ -43,7 +43,7 @@ func TestLanguagesSayTheSame(t *testing.T) {
 		}
 	}
 	var script string
-	for name, a := range p.assets {
+	for name, a := range p.assets.byURL {
 		if strings.HasSuffix(name, ".js") {
 			script = string(a.Body)
 		}
@@ -104,7 +104,7 @@ func TestPagesAreLight(t *testing.T) {
 		t.Errorf("the page has %d bytes, more than the %d of the first round trip", len(page.Body), firstWindow)
 	}
 	sum := len(page.Body)
-	for _, a := range p.assets {
+	for _, a := range p.assets.byURL {
 		sum += len(a.Gzip)
 	}
 	if sum > 50_000 {
@@ -188,7 +188,7 @@ func TestSignInPages(t *testing.T) {
 // An asset's name tells its bytes; another version's name gets this one's bytes, which may not be kept.
 func TestAssets(t *testing.T) {
 	p := newPages(t, Config{})
-	for name, want := range p.assets {
+	for name, want := range p.assets.byURL {
 		if a, ok := p.Asset(name); !ok || !a.Exact || string(a.Body) != string(want.Body) {
 			t.Errorf("%s: %v, %v", name, a, ok)
 		}
@@ -206,7 +206,7 @@ func TestAssets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range p.assets {
+	for name := range p.assets.byURL {
 		if !strings.Contains(string(page.Body), "/assets/"+name) {
 			t.Errorf("the page does not name %s", name)
 		}

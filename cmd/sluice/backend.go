@@ -16,7 +16,9 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/api"
+	"sluice/backend/board"
 	"sluice/backend/desk"
+	"sluice/backend/deskpage"
 	"sluice/backend/epoch"
 	"sluice/backend/event"
 	"sluice/backend/ledger"
@@ -46,6 +48,7 @@ type backendConfig struct {
 	tokenKeys                    string
 	paymentSecret                string
 	signIn                       string
+	edgeMetrics                  []string
 	journal                      journalConfig
 	maxReady, redisWait          int
 	hooks                        webhookConfig
@@ -111,6 +114,7 @@ func (p *program) backendCommand() *cobra.Command {
 	p.allowPrivateFlag(f, &cfg.hooks)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	p.pageFlags(f, &cfg)
+	p.deskFlags(f, &cfg)
 	return c
 }
 
@@ -129,6 +133,7 @@ func (cfg backendConfig) check() error {
 	bad.checkDriver(cfg.queue)
 	bad.checkPrivate(cfg.hooks)
 	bad.checkWebPush(cfg.webPush)
+	bad.checkMetricsURLs(cfg.edgeMetrics)
 	if cfg.maxReady < 1 {
 		bad.add("--max-ready must be at least 1")
 	}
@@ -177,6 +182,8 @@ type backend struct {
 	returner         *desk.Returner
 	stock            *admission.Stock
 	registry         *prometheus.Registry
+	figures          *prometheus.Registry // what the desk shows of this process; /metrics has both
+	board            *board.Board
 	keys             *token.File
 	log              *slog.Logger
 	stores           *stores
@@ -193,7 +200,7 @@ type backend struct {
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
-	b := &backend{registry: registry, stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
+	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
 	b.registry.MustRegister(guardCollector(s.guard), b.sales,
 		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
 	eventDesk := event.NewDesk(s.redis, s.space, s.orders)
@@ -228,7 +235,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	b.desk.PauseWith(cfg.pauseRedis)
 	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
-	metrics := api.NewMetrics(b.registry)
+	metrics := api.NewMetrics(b.figures)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
 	admitter.MaxReady(int64(cfg.maxReady))
 	admitter.AwaitReplicas(s.redis, cfg.redisWait)
@@ -270,9 +277,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if b.public, err = api.NewPublic(public); err != nil {
 		return nil, err
 	}
+	b.board = board.New(board.Config{Queue: s.lanes(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
+	deskPages, err := deskpage.New()
+	if err != nil {
+		return nil, err
+	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
 		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
-		Gatherer: b.registry, Checks: checks, Metrics: metrics, Log: log,
+		Board: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures}, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err
 }
@@ -384,6 +396,7 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g.Go(func() error { return b.live.Run(ctx) })
 	g.Go(func() error { return b.signals.Run(ctx) })
 	g.Go(func() error { return b.measure(ctx) })
+	g.Go(func() error { return b.board.Run(ctx) })
 	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })
 	g.Go(func() error { return b.returner.Run(ctx, returnEvery) })

@@ -29,6 +29,7 @@ const (
 	envServer     = "SLUICE_SERVER"
 	envPayment    = "SLUICE_PAYMENT_SECRET"
 	envSignIn     = "SLUICE_SIGN_IN"
+	envEdgeMetric = "SLUICE_EDGE_METRICS"
 )
 
 const redisHelp = "Redis of the stock and the queue, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME"

@@ -53,6 +53,7 @@ the database are kept in the data folder, where "sluice token", "sale" and "dead
 	p.str(f, &cfg.database, "database", envDatabase, "", "a real database instead of SQLite in the data folder, postgres://... or sqlite:...")
 	p.queueFlags(f, &cfg.backendConfig)
 	p.pageFlags(f, &cfg.backendConfig)
+	p.deskFlags(f, &cfg.backendConfig)
 	p.str(f, &cfg.policy, "policy", envPolicy, "", "edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
 	return c
 }
@@ -160,7 +161,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 	edge, err := gateway.New(gateway.Config{
 		Listen: cfg.listen, Upstreams: []string{"http://" + behind.Addr().String()}, PolicyPath: cfg.policy, PolicySource: lua.Policy,
-		Secret: cfg.secret, Logger: log, Registry: registry, Signals: true,
+		Secret: cfg.secret, Logger: log, Registry: b.figures, Signals: true,
 	})
 	if err != nil {
 		return usageError{err}
@@ -278,6 +279,7 @@ func (p *program) printWelcome(cfg upConfig, at server, ownRedis, ownDatabase bo
 
   page        %s/s/%s#token=%s
   buyers      %s      GET /v1/sales, POST /v1/sales/%s/orders
+  desk        %s/admin/      sign in with the token in %s
   operators   %s      sluice sale list, sluice sale audit %s
   data        %s
 
@@ -286,7 +288,7 @@ Buy one unit, and look at the order:
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
-`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, deskToken(p, cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
 	switch {
 	case ownRedis && ownDatabase:
 		fmt.Fprintln(p.out, "The embedded stores do not promise what real ones do: a loss of power may cost the orders of the last second, and there is one machine only.")

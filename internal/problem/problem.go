@@ -17,6 +17,7 @@ type Code string
 const (
 	BadRequest           Code = "bad-request"
 	Unauthorized         Code = "unauthorized"
+	Forbidden            Code = "forbidden"
 	NotFound             Code = "not-found"
 	MethodNotAllowed     Code = "method-not-allowed"
 	RequestTimeout       Code = "request-timeout"
@@ -45,6 +46,7 @@ type info struct {
 var table = map[Code]info{
 	BadRequest:           {400, "Bad request"},
 	Unauthorized:         {401, "Unauthorized"},
+	Forbidden:            {403, "Forbidden"},
 	NotFound:             {404, "Not found"},
 	MethodNotAllowed:     {405, "Method not allowed"},
 	RequestTimeout:       {408, "Request timeout"},

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/web"
+)
+
+// DeskPages makes the pages of the operators' desk (deskpage.Pages).
+type DeskPages interface {
+	// SignIn is the page with the form; problem is "", wrong, name or limited.
+	SignIn(problem, to string) (web.Page, error)
+	// View is one page of the desk for whoever has signed in.
+	View(actor string, until time.Time) (web.Page, error)
+	Asset(name string) (web.Asset, bool)
+}
+
+const (
+	deskPath    = "/admin/"
+	noteTimeout = 2 * time.Second
+)
+
+// deskViews are the pages of the desk below deskPath, and whether each has pages of its own below it.
+var deskViews = map[string]bool{"sales": true, "dead": false, "groups": true, "webhooks": true, "edge": false, "log": false}
+
+func (o *operator) deskPages() {
+	plain := func(method, path string, h fiber.Handler) {
+		o.App.handle(method, path, func(c *fiber.Ctx) error {
+			if o.tokenInURL(c.Context()) {
+				return errTokenInURL
+			}
+			return h(c)
+		})
+	}
+	plain(fiber.MethodGet, "/", func(c *fiber.Ctx) error { return seeOther(c, deskPath) })
+	plain(fiber.MethodGet, deskPath+"sign-in", func(c *fiber.Ctx) error { return o.sendSignIn(c, fiber.StatusOK, "") })
+	plain(fiber.MethodPost, deskPath+"sign-in", o.signIn)
+	plain(fiber.MethodPost, deskPath+"sign-out", o.signOut)
+	plain(fiber.MethodGet, deskPath+"assets/:name", func(c *fiber.Ctx) error { return sendAsset(c, o.cfg.Pages.Asset) })
+	plain(fiber.MethodGet, deskPath, o.deskView)
+	plain(fiber.MethodGet, deskPath+":view", o.deskView)
+	plain(fiber.MethodGet, deskPath+":view/:name", o.deskView)
+}
+
+func (o *operator) deskView(c *fiber.Ctx) error {
+	view, name := c.Params("view"), c.Params("name")
+	if named, known := deskViews[view]; view != "" && (!known || name != "" && !named) {
+		return errNotFound
+	}
+	s, ok := o.sessionOf(c)
+	if !ok {
+		to := ""
+		if at := string(c.Context().RequestURI()); at != deskPath {
+			to = "?to=" + url.QueryEscape(at)
+		}
+		return seeOther(c, deskPath+"sign-in"+to)
+	}
+	page, err := o.cfg.Pages.View(s.Actor, s.Until)
+	if err != nil {
+		return err
+	}
+	return sendDeskPage(c, fiber.StatusOK, page)
+}
+
+func (o *operator) sendSignIn(c *fiber.Ctx, status int, problem string, headers ...header) error {
+	to := localPage(string(c.Context().QueryArgs().Peek("to")))
+	if posted := c.Context().PostArgs().Peek("to"); len(posted) > 0 {
+		to = localPage(string(posted))
+	}
+	page, err := o.cfg.Pages.SignIn(problem, to)
+	if err != nil {
+		return err
+	}
+	for _, h := range headers {
+		c.Context().Response.Header.Set(h.name, h.value)
+	}
+	return sendDeskPage(c, status, page)
+}
+
+func sendDeskPage(c *fiber.Ctx, status int, page web.Page) error {
+	resp := &c.Context().Response
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
+	for _, h := range page.Headers {
+		resp.Header.Set(h.Name, h.Value)
+	}
+	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	resp.SetBodyRaw(page.Body)
+	return nil
+}

@@ -1,0 +1,38 @@
+// One call of the operator's API. It resolves whatever happens: status 0 means that no answer came. The header tells the listener that it is the desk's own
+// page that asks: a page of another origin cannot send it.
+async function api(method, path, body, key) {
+  const headers = { Accept: 'application/json', 'Sluice-Desk': '1' };
+  if (body) headers['Content-Type'] = 'application/json';
+  if (key) headers['Idempotency-Key'] = '"' + key + '"';
+  let response;
+  try {
+    response = await fetch('/admin/v1' + path, { method, headers, body: body ? JSON.stringify(body) : undefined, cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
+  } catch {
+    return { ok: false, status: 0, problem: 'No answer came. Nobody knows whether it was done; to do it again is safe.' };
+  }
+  if (response.status === 401) {
+    location.assign('/admin/sign-in?to=' + encodeURIComponent(location.pathname + location.search));
+    return { ok: false, status: 401, problem: 'Your session has ended.' };
+  }
+  let answer = null;
+  try { answer = await response.json(); } catch { /* no JSON: its status is all there is */ }
+  if (response.ok) return { ok: true, status: response.status, body: answer };
+  return { ok: false, status: response.status, problem: problemText(response.status, answer) };
+}
+
+function problemText(status, answer) {
+  if (!answer || !answer.title) return 'The answer was ' + status + '.';
+  const fields = (answer.errors || []).map((e) => e.field + ' ' + e.detail);
+  return [answer.detail || answer.title, ...fields].join(' · ');
+}
+
+const get = (path, query) => {
+  const q = new URLSearchParams();
+  for (const [name, value] of Object.entries(query || {})) if (value !== undefined && value !== '' && value !== null) q.set(name, value);
+  const text = q.toString();
+  return api('GET', path + (text ? '?' + text : ''));
+};
+
+const post = (path, body, key) => api('POST', path, body || {}, key);
+
+const part = encodeURIComponent;

@@ -1,0 +1,74 @@
+// Dead letters: accepted orders that could not be written. Each still holds its unit until somebody decides.
+function letterDetail(d, columns) {
+  const line = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
+  return h('tr', { class: 'detail' }, h('td', { colspan: String(columns) }, h('dl', { class: 'facts' },
+    line('Buyer', own(d.buyer || '–')), line('Payload', h('code', null, own(d.message || d.raw || '–'))), line('Holds', d.units ? '1 unit of the stock' : d.unbacked ? 'no unit: it was sold again' : 'no unit'), line('Its worker died', count(d.crashes) + ' times')),
+  h('ol', { class: 'history' }, d.history.map((a) => h('li', null, stamp(a.at), ' ', own(a.reason))))));
+}
+
+function deadView() {
+  const columns = 7, chosen = new Set();
+  const all = h('input', { type: 'checkbox', 'aria-label': 'All on this page', onchange: () => {
+    for (const box of letters.table.querySelectorAll('tbody input[type=checkbox]')) if (box.checked !== all.checked) box.click();
+  } });
+  const selected = h('span', { class: 'soft', role: 'status' });
+  const some = [button('Retry', () => decide('retry')), button('Cancel', () => decide('cancel'), 'danger')];
+  const find = search([{ name: 'because', label: 'Search the reason' }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => letters.restart());
+
+  const one = (d, verb) => (verb === 'retry' && d.order_id ? post('/dead/' + part(d.key) + '/retry', { reason: one.reason }) : post('/dead/' + part(d.key) + '/cancel', { reason: one.reason }));
+
+  function mark() {
+    selected.textContent = chosen.size ? count(chosen.size) + ' selected' : '';
+    for (const b of some) b.disabled = !chosen.size;
+  }
+
+  const letters = list({
+    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', ''],
+    empty: 'No dead letters here.',
+    load: async (after) => {
+      const { because, sale, order } = find.values();
+      if (order) {
+        const got = await get('/dead/' + part(order));
+        if (got.ok) return { ok: true, body: { dead: [got.body] } };
+        return got.status === 404 ? { ok: true, body: { dead: [] } } : got;
+      }
+      return get('/dead', { because, sale, limit: 50, after });
+    },
+    pick: (b) => ({ rows: b.dead, next: b.next }),
+    row: (d) => {
+      const box = h('input', { type: 'checkbox', 'aria-label': 'Select ' + d.key, onchange: () => { if (box.checked) chosen.add(d.key); else chosen.delete(d.key); mark(); } });
+      box.checked = chosen.has(d.key);
+      const name = d.order_id || d.key.slice(0, 12) + '…';
+      const open = h('button', { type: 'button', class: 'link', 'aria-expanded': 'false', onclick: () => {
+        const shown = open.getAttribute('aria-expanded') === 'true';
+        open.setAttribute('aria-expanded', String(!shown));
+        if (shown) row.nextSibling.remove(); else row.after(letterDetail(d, columns));
+      } }, name);
+      const row = h('tr', { 'data-key': d.key }, h('td', null, box), h('td', null, open), h('td', null, d.sale_id ? h('a', { href: '/admin/sales/' + part(d.sale_id) }, d.sale_id) : '–'), h('td', null, stamp(d.died_at)), h('td', { class: 'n' }, count(d.attempts)),
+        h('td', { class: 'wide' }, d.cancelling && h('span', { class: 'badge', 'data-state': 'paused' }, 'being cancelled'), ' ', own(d.reason)),
+        h('td', { class: 'acts' }, d.order_id && !d.cancelling && button('Retry', () => settle([d], 'retry'), 'small', 'Retry order ' + name), button(d.order_id ? 'Cancel' : 'Drop', () => settle([d], 'cancel'), 'small', 'Cancel order ' + name)));
+      return row;
+    },
+  });
+  letters.el.addEventListener('shown', () => { chosen.clear(); all.checked = false; mark(); });
+
+  const decide = (verb) => settle(letters.rows().filter((d) => chosen.has(d.key)), verb);
+
+  async function settle(rows, verb) {
+    const n = rows.length;
+    const text = verb === 'retry' ? 'They go to the front of the queue as if they had never failed.' : 'Their units go back on sale, and their buyers may buy again. A text that is no order is dropped.';
+    const got = await ask({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (n === 1 ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : 'Cancel them', danger: verb === 'cancel', fields: [reasonField], run: async (v) => {
+      one.reason = v.reason;
+      return inTurn(rows, (d) => one(d, verb));
+    } });
+    if (!got) return;
+    toast(got.said);
+    letters.again();
+  }
+
+  page(h('h1', null, 'Dead letters'), h('p', { class: 'soft' }, 'Orders that were accepted and could not be written. Each holds its unit until you retry or cancel it.'), find.el,
+    h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all that match', () => settleMatching('retry', find.values(), letters)), button('Cancel all that match', () => settleMatching('cancel', find.values(), letters), 'danger')), letters.el);
+  mark();
+  letters.restart();
+  live.onLog(() => { if (!chosen.size && !letters.table.querySelector('.detail')) letters.again(); }); // what somebody is looking at stays where it is
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"net/url"
+
+	"github.com/spf13/pflag"
+)
+
+// deskFlags are about the operators' desk.
+func (p *program) deskFlags(f *pflag.FlagSet, cfg *backendConfig) {
+	f.StringArrayVar(&cfg.edgeMetrics, "edge-metrics", p.list(envEdgeMetric),
+		"the metrics of an edge, or of another backend, that the operators' desk shows, http://host:port/metrics; repeatable ["+envEdgeMetric+"]")
+}
+
+func (m *mistakes) checkMetricsURLs(urls []string) {
+	for _, raw := range urls {
+		u, err := url.Parse(raw)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+			m.add("--edge-metrics %q: want http://host:port/metrics", raw)
+		}
+	}
+}
+
+// deskToken says where the token is with which one signs in at the desk of sluice up.
+func deskToken(p *program, data string) string {
+	if p.getenv(envAdminToken) != "" {
+		return envAdminToken
+	}
+	return dataDir(data).path(adminTokenFile)
+}
