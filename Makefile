@@ -49,6 +49,9 @@ accessible: install ## axe-core looks for barriers in the pages; needs npm
 	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
 	cd $(CURDIR)/internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
 
+desk-scale: install ## the operators' desk with 10,000 sales and 1,000,000 dead letters: time to the first row, memory (SALES=n DEAD=n)
+	cd internal/browser && $(GO) test -count=1 -v -timeout 20m -run 'TestDeskAtScale' . -scale-sales $(or $(SALES),10000) -scale-dead $(or $(DEAD),1000000)
+
 k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
 	cd loadtest && $(GO) test -timeout 10m ./...
 
@@ -105,4 +108,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak
+.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak

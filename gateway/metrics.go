@@ -2,10 +2,13 @@ package gateway
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/known"
+	"sluice/gateway/policy"
 )
 
 // metrics are what the edge counts. Labels come from the policy and the configuration, never from requests.
@@ -28,6 +31,7 @@ type metrics struct {
 	holders      prometheus.Gauge
 	signals      prometheus.Counter
 	listening    prometheus.Gauge
+	rules        *prometheus.GaugeVec // 1 for each rule of the policy in force; its labels say what it is
 	byClass      [6]prometheus.Counter
 	crowded      prometheus.Counter // of requests: refused because too many of their client were under way
 	byState      map[known.State]prometheus.Counter
@@ -65,6 +69,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sluice_edge_upstream_seconds", Help: "Time until a backend began to answer.",
 			Buckets: prometheus.DefBuckets}, []string{"upstream"}),
 	}
+	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info", Help: "1 for each rule of the policy in force, which its labels describe."},
+		[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error"})
 	m.crowded = m.requests.WithLabelValues("concurrency", "deny")
 	for class := 1; class <= 5; class++ {
 		m.byClass[class] = m.answers.WithLabelValues(string(rune('0'+class)) + "xx")
@@ -82,7 +88,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.keyReloads, m.upstream,
-		m.repeated, m.lists, m.holders, m.signals, m.listening, m.seconds, m.room} {
+		m.repeated, m.lists, m.holders, m.signals, m.listening, m.seconds, m.room, m.rules} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -91,6 +97,21 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 func (m *metrics) answered(status int) {
 	if class := status / 100; class >= 1 && class <= 5 {
 		m.byClass[class].Inc()
+	}
+}
+
+// inForce tells of the rules of a policy that has come into force.
+func (m *metrics) inForce(rules []policy.Rule) {
+	m.rules.Reset()
+	for _, r := range rules {
+		count, period := r.Rate.Fraction()
+		rate := strconv.FormatFloat(float64(count)/float64(period)*1e6, 'g', 6, 64) + "r/s"
+		onError := r.OnError
+		if r.Mode == policy.Shadow { // it never refuses
+			onError = policy.Allow
+		}
+		match := strings.TrimSpace(r.Match.Method + " " + r.Match.Path)
+		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), match, string(r.Mode), string(onError)).Set(1)
 	}
 }
 

@@ -40,6 +40,7 @@ func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
 			s.token = append(s.token, made)
 		}
 	}
+	m.inForce(p.Rules)
 	return s
 }
 

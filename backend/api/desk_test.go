@@ -84,6 +84,18 @@ func (d *deskWorld) Resume(_ context.Context, actor, id string) (desk.View, erro
 func (d *deskWorld) Close(_ context.Context, actor, id string) (desk.View, error) {
 	return d.view, d.ask("%s closes %s", actor, id)
 }
+func (d *deskWorld) Page(_ context.Context, q order.SalesQuery) ([]desk.View, error) {
+	return []desk.View{d.view}, d.ask("page %+v", q)
+}
+func (d *deskWorld) Log(_ context.Context, q order.LogQuery) ([]order.LogEntry, error) {
+	return []order.LogEntry{{Number: 7, At: orderID(1).Time(), Actor: "ann", Action: "sale.pause", Target: "drop", Detail: "version 2"}}, d.ask("log %+v", q)
+}
+func (d *deskWorld) Note(_ context.Context, actor, action, target, detail string) error {
+	return d.ask("%s notes %s of %s: %s", actor, action, target, detail)
+}
+func (d *deskWorld) DeadLetter(_ context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+	return queue.DeadLetter{Key: id.String(), Message: bought(id.Sequence(), "ann", ""), Reason: "no such table", DiedAt: id.Time()}, d.ask("dead letter %s", id)
+}
 func (d *deskWorld) Dead(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
 	return d.dead, d.next, d.ask("dead %+v", q)
 }
@@ -150,7 +162,7 @@ func (d *deskWorld) ByLane(context.Context) ([]queue.Stats, error) {
 
 func (d *deskWorld) config() OperatorConfig {
 	return OperatorConfig{
-		Desk: d, Ledger: d, Queue: d, Rebuild: &fakeRebuild{}, Pace: fakePace{}, Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
+		Desk: d, Ledger: d, Queue: d, Rebuild: &fakeRebuild{}, Pace: fakePace{}, Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Board: newFakeBoard(), Pages: deskPages(), Token: adminToken, Gatherer: prometheus.NewRegistry(), Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
 	}
 }
 

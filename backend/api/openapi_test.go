@@ -117,7 +117,7 @@ func (a *App) documented(t testing.TB, method, path string, got answer) {
 		}
 		return
 	}
-	if has, _ := d.at("paths", route, strings.ToLower(method), "responses", status, "content"); has == nil && got.status == 204 && got.body == "" {
+	if has, _ := d.at("paths", route, strings.ToLower(method), "responses", status, "content"); has == nil && got.body == "" {
 		return
 	}
 	schema, where := d.at("paths", route, strings.ToLower(method), "responses", status, "content", media, "schema")

@@ -72,15 +72,15 @@ func (o *operator) liveEvents(c *fiber.Ctx) error {
 		return errUnavailable
 	}
 	ctx := c.Context()
-	if ctx.IsHead() {
-		pageHeaders(c)
-		return nil
-	}
 	if o.watchers.Add(1) > maxWatchers {
 		o.watchers.Add(-1)
 		return errWatchersFull.with(header{fiber.HeaderRetryAfter, o.retryAfter(pollInstead)})
 	}
 	pageHeaders(c)
+	if ctx.IsHead() {
+		o.watchers.Add(-1)
+		return nil
+	}
 	w := &watcher{
 		operator: o, conn: ctx.Conn(), since: since,
 		alive: func() bool { _, ok := o.sessions.Who(who.session); return ok || who.session == "" },

@@ -16,7 +16,7 @@ func TestOperatorNeedsTheToken(t *testing.T) {
 	d := newDeskWorld()
 	s := d.serve(t)
 	for _, route := range s.app.routes {
-		if !strings.HasPrefix(route.path, "/admin/") {
+		if !strings.HasPrefix(route.path, "/admin/v1/") {
 			continue
 		}
 		path := strings.NewReplacer(":sale", "drop", ":order", "5").Replace(route.path)
@@ -41,6 +41,8 @@ func TestOperatorNeedsTheToken(t *testing.T) {
 	}
 }
 
+const logWanted = `{"number":7,"at":"2026-11-27T10:00:07Z","actor":"ann","action":"sale.pause","target":"drop","detail":"version 2"}`
+
 func TestOperatorCallsReachTheDesk(t *testing.T) {
 	d := newDeskWorld()
 	s := d.serve(t)
@@ -53,8 +55,13 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		{"POST", "/admin/v1/sales/drop/close", "", "operator closes drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `operator adds 1000000000 to drop, key ""`, deskJSONWanted},
 		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`},
-		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:100 After:}", `{"dead":[]}`},
-		{"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", "dead {SaleID:drop Limit:7 After:0~5-x}", `{"dead":[]}`},
+		{"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "", "page {Text:sh% State:sold_out After:x Limit:1}", `{"sales":[` + deskJSONWanted + `],"next":"drop"}`},
+		{"GET", "/admin/v1/sales?q=", "", "page {Text: State: After: Limit:100}", `{"sales":[` + deskJSONWanted + `]}`},
+		{"GET", "/admin/v1/log", "", "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
+		{"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "", "log {Target:drop Actor:ann Action:sale Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`},
+		{"GET", "/admin/v1/dead?because=no+table&died_after=2026-11-27T10:00:00Z", "", "dead {SaleID: Limit:100 After: Because:no table DiedAfter:2026-11-27 10:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
+		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:100 After: Because: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
+		{"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", "dead {SaleID:drop Limit:7 After:0~5-x Because: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
 		{"POST", "/admin/v1/dead/" + id + "/retry", "", "operator retries " + id, `{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`},
 		{"POST", "/admin/v1/dead/" + id + "/cancel", "", `operator cancels ` + id + ` because ""`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},
 		{"POST", "/admin/v1/dead/" + id + "/cancel", `{"reason":"fraud"}`, `operator cancels ` + id + ` because "fraud"`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},

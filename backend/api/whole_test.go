@@ -64,7 +64,7 @@ func serveWhole(t *testing.T) *whole {
 	})
 	w := &whole{redis: server, store: store, list: list, public: serve(t, public, err)}
 	operator, err := NewOperator(OperatorConfig{
-		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
+		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Board: newFakeBoard(), Pages: deskPages(), Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
 	})
 	w.operator = serve(t, operator, err)
 	return w

@@ -291,6 +291,9 @@ func decode(t testing.TB, a answer, into any) {
 	}
 }
 
+// asking shows redirections as they are.
+var asking = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 // ask sends a request and checks the answer against the documentation.
 func (s *site) ask(method, path, body string, headers ...string) answer {
 	s.t.Helper()
@@ -302,7 +305,7 @@ func (s *site) ask(method, path, body string, headers ...string) answer {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := asking.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 
 // deskFlags are about the operators' desk.
 func (p *program) deskFlags(f *pflag.FlagSet, cfg *backendConfig) {
-	f.StringArrayVar(&cfg.edgeMetrics, "edge-metrics", p.list(envEdgeMetric),
-		"the metrics of an edge, or of another backend, that the operators' desk shows, http://host:port/metrics; repeatable ["+envEdgeMetric+"]")
+	f.StringArrayVar(&cfg.edgeMetrics, "edge-metrics", p.list(envEdgeMetrics),
+		"the metrics of an edge, or of another backend, that the operators' desk shows, http://host:port/metrics; repeatable ["+envEdgeMetrics+"]")
 }
 
 func (m *mistakes) checkMetricsURLs(urls []string) {

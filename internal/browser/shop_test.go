@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 type shop struct {
 	t           testing.TB
 	base, admin string
+	database    string // of openDesk
 	edge        *testenv.Program
 	key         *token.Key
 }

@@ -20,6 +20,10 @@ function list({ head, label, load, pick, row, empty, actions }) {
     }
     note.classList.remove('problem');
     const found = pick(got.body);
+    if (!found.rows.length && !found.next && to.length > 1) { // all of this page is gone
+      show(to.slice(0, -1));
+      return;
+    }
     trail = to;
     next = found.next ? String(found.next) : '';
     rows = found.rows;

@@ -6,9 +6,9 @@ local count = require "sluice.count"
 local known = require "sluice.known"
 local policy = require "sluice.policy"
 local rules = require "sluice.limit.rules"
+local status = require "sluice.status"
 local token = require "sluice.token"
 require "sluice.rewrite"
-require "sluice.status"
 
 local _M = {}
 
@@ -33,6 +33,7 @@ function _M.init()
   rules.init(ngx.shared.sluice_buckets)
   access.init(p)
   known.init(ngx.shared.sluice_sales, p.repeats)
+  status.init(p)
 end
 
 function _M.init_worker()

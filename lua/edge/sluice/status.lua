@@ -15,6 +15,24 @@ local function head(out, name, kind, help)
   out[#out + 1] = ("# HELP sluice_edge_%s %s\n# TYPE sluice_edge_%s %s\n"):format(name, help, name, kind)
 end
 
+local function escaped(text)
+  return (text:gsub('[\\"]', "\\%0"))
+end
+
+local in_force = ""
+
+-- init(policy): tell of the rules of the policy that has come into force
+function _M.init(policy)
+  local out = {}
+  head(out, "rule_info", "gauge", "1 for each rule of the policy in force, which its labels describe.")
+  for _, rule in ipairs(policy.rules) do
+    local match = (rule.method or "") .. (rule.method and rule.path and " " or "") .. (rule.path or "")
+    line(out, "rule_info", ('{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s"}'):format(rule.burst, rule.key, escaped(match),
+      rule.shadow and "shadow" or "enforce", rule.lenient and "allow" or "deny", rule.count / rule.period * 1e6, rule.name), 1)
+  end
+  in_force = table.concat(out)
+end
+
 local STATES = { "sold_out", "scheduled", "paused", "closed" }
 
 local function repeated(out, counters)
@@ -56,7 +74,7 @@ end
 
 -- text(buckets, counters, connections) -> the metrics. buckets, counters: the zones; connections: a number, or nil where nginx does not count them.
 function _M.text(buckets, counters, connections)
-  local out, names = {}, counters:get_keys(0)
+  local out, names = { in_force }, counters:get_keys(0)
   table.sort(names)
   head(out, "requests_total", "counter", "Requests by the rule that judged them and its verdict.")
   for _, name in ipairs(names) do

@@ -1,0 +1,120 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// furnished is a desk on which something has happened.
+func furnished(t *testing.T) *shop {
+	s := openDesk(t)
+	now := time.Now()
+	s.createSale("shoe", "The shoe that everybody wants", 400, now.Add(-time.Minute))
+	s.createSale("boot", "The boot, last pairs", 40, now.Add(26*time.Hour))
+	s.createSale("xie", "鞋 – autumn", 1000, now.Add(-time.Minute))
+	s.createSale("last", "The last pair", 1, now.Add(-time.Minute))
+	s.buy("last", "ann")
+	for i := range 60 {
+		s.buy("shoe", fmt.Sprintf("buyer-%d", i))
+	}
+	s.exhaust("eve")
+	s.die("shoe", 6)
+	s.operator(http.MethodPost, "/sales/xie/pause", nil)
+	s.operator(http.MethodPost, "/sales/shoe/restock", map[string]any{"add": 100})
+	s.operator(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/hook", "title": "The shop"})
+	return s
+}
+
+// deskPages are what there is to look at, and when it is all there.
+var deskPages = []struct{ name, path, settled string }{
+	{"overview", "", `document.querySelector(".funnel li") && document.querySelector(".chart .line").getAttribute("d")`},
+	{"sales", "sales", `document.querySelectorAll("tbody tr").length >= 4`},
+	{"sale", "sales/shoe", `document.querySelector(".ledger") && document.querySelector("tbody tr")`},
+	{"dead", "dead", `document.querySelectorAll("tbody tr[data-key]").length >= 6`},
+	{"groups", "groups", `document.querySelector("tbody tr")`},
+	{"group", "groups/points", `document.querySelector(".list .note").textContent`},
+	{"webhooks", "webhooks", `document.querySelector("tbody tr")`},
+	{"edge", "edge", `document.querySelector("tbody tr")`},
+	{"log", "log", `document.querySelectorAll("tbody tr").length > 5`},
+}
+
+// The pictures of the desk, drawn where -pictures says.
+func TestPicturesOfTheDesk(t *testing.T) {
+	if *pictures == "" {
+		t.Skip("-pictures names no folder")
+	}
+	s := furnished(t)
+	for _, l := range looks {
+		who := newPerson(t)
+		b := open(t, who, s.admin+"/admin/")
+		b.look(l.scheme, l.width, l.height)
+		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
+		b.draw("desk-sign-in-" + l.name)
+		b = s.atDesk(t, who, "ann", "log")
+		for _, p := range deskPages {
+			b = open(t, who, s.admin+"/admin/"+p.path)
+			b.look(l.scheme, l.width, l.height)
+			b.await(p.name, p.settled)
+			b.draw("desk-" + p.name + "-" + l.name)
+		}
+		b = open(t, who, s.admin+"/admin/dead")
+		b.look(l.scheme, l.width, l.height)
+		b.await("letters", `document.querySelector("tbody tr[data-key]")`)
+		b.eval(`document.querySelector("tbody button.link").click()`)
+		b.eval(`document.querySelector("thead input").click()`)
+		b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
+		b.await("the dialog", `document.querySelector("dialog[open]")`)
+		b.draw("desk-ask-" + l.name)
+	}
+}
+
+// Nothing at the desk keeps anybody out.
+func TestAccessibleDesk(t *testing.T) {
+	if *axe == "" {
+		t.Skip("-axe names no axe.min.js: see `make accessible`")
+	}
+	source, err := os.ReadFile(*axe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := furnished(t)
+	for _, l := range looks {
+		who := newPerson(t)
+		check := func(name string, b *tab) {
+			for _, f := range b.barriers(string(source)) {
+				var where []string
+				for _, n := range f.Nodes {
+					where = append(where, n.HTML)
+				}
+				report := fmt.Sprintf("%s, %s: %s (%s): %s: %.600s", name, l.name, f.ID, f.Impact, f.Help, strings.Join(where, " "))
+				if f.Impact == "serious" || f.Impact == "critical" {
+					t.Error(report)
+				} else {
+					t.Log(report)
+				}
+			}
+		}
+		b := open(t, who, s.admin+"/admin/")
+		b.look(l.scheme, l.width, l.height)
+		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
+		check("sign-in", b)
+		s.atDesk(t, who, "ann", "log")
+		for _, p := range deskPages {
+			b = open(t, who, s.admin+"/admin/"+p.path)
+			b.look(l.scheme, l.width, l.height)
+			b.await(p.name, p.settled)
+			if wide := b.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide != "false" {
+				t.Errorf("%s, %s: the page is wider than the window", p.name, l.name)
+			}
+			check(p.name, b)
+		}
+		b.eval(`location.assign("/admin/sales")`)
+		b.text("New sale")
+		b.await("the dialog", `document.querySelector("dialog[open]")`)
+		check("a dialog", b)
+	}
+}

@@ -1,0 +1,267 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// Everything at the desk happens in one shop.
+func TestDesk(t *testing.T) {
+	s := openDesk(t)
+	for _, sc := range []struct {
+		name string
+		run  func(*testing.T, *shop)
+	}{
+		{"PausesAndRestocks", deskPausesAndRestocks},
+		{"RetriesAndCancels", deskRetriesAndCancels},
+		{"ManyAtOnce", deskManyAtOnce},
+		{"TwoOperators", deskTwoOperators},
+		{"KeyboardAlone", deskKeyboardAlone},
+		{"OtherOriginsDoNothing", deskOtherOrigins},
+		{"TitlesAreText", deskTitlesAreText},
+		{"SessionEnds", deskSessionEnds},
+	} {
+		t.Run(sc.name, func(t *testing.T) {
+			at := *s
+			at.t = t
+			sc.run(t, &at)
+		})
+	}
+}
+
+func deskPausesAndRestocks(t *testing.T, s *shop) {
+	s.createSale("drop", "The drop", 3, time.Now().Add(-time.Second))
+	if code := s.buy("drop", "bob"); code != http.StatusAccepted {
+		t.Fatal(code)
+	}
+	s.settled(func() bool { return s.ordered("drop") == 1 }, "a row")
+	b := s.atDesk(t, newPerson(t), "ann", "sales")
+	b.await("the sale in the list", `[...document.querySelectorAll("tbody a")].some((a) => a.textContent === "The drop")`)
+	b.eval(`[...document.querySelectorAll("tbody a")].find((a) => a.textContent === "The drop").click()`)
+	b.shows("Balanced")
+	b.says("ledger-left", "2")
+	b.says("ledger-ordered", "1")
+
+	b.text("Pause")
+	b.text("Cancel") // thought better of it
+	b.await("no dialog", `!document.querySelector("dialog")`)
+	if code := s.buy("drop", "cat"); code != http.StatusAccepted {
+		t.Errorf("paused without a yes: %d", code)
+	}
+	b.text("Pause")
+	b.text("Pause")
+	b.shows("by ann")
+	if code := s.buy("drop", "dan"); code != http.StatusConflict {
+		t.Errorf("a paused sale answers %d", code)
+	}
+
+	b.text("Restock")
+	b.do(chromedp.SendKeys(`dialog input[name=add]`, "40", chromedp.ByQuery))
+	b.eval(`(() => { const go = document.querySelector("dialog button.main"); go.click(); go.click(); })()`)
+	b.says("stock", "43")
+	b.text("Resume")
+	b.text("Resume")
+	b.await("the sale to be open", `document.querySelector("main .badge").textContent === "open"`)
+	s.settled(func() bool { return s.buy("drop", "eve") == http.StatusAccepted }, "buyers to buy again")
+	if got := s.lines(3); got != "ann sale.resume, ann sale.restock, ann sale.pause" {
+		t.Errorf("written down: %s", got)
+	}
+	b.text("Close")
+	b.text("Close")
+	b.await("nothing to be possible", `[...document.querySelectorAll("main .acts button")].every((b) => b.disabled)`)
+	b.clean()
+}
+
+func deskRetriesAndCancels(t *testing.T, s *shop) {
+	s.createSale("dead", "Dead ones", 2, time.Now().Add(-time.Second))
+	s.die("dead", 2)
+	keys := s.dead("dead")
+	b := s.atDesk(t, newPerson(t), "ben", "dead?sale=dead")
+	b.await("two letters", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
+	b.shows("the table refuses cursed-dead-0")
+	b.text(keys[0])
+	b.shows("cursed-dead-0")
+	b.await("its history", `document.querySelector(".history li")`)
+
+	s.sql(`ALTER TABLE orders DISABLE TRIGGER cursed`) // mended
+	defer s.sql(`ALTER TABLE orders ENABLE TRIGGER cursed`)
+	b.eval(`document.querySelector('[aria-label="Retry order ` + keys[0] + `"]').click()`)
+	b.do(chromedp.SendKeys(`dialog input[name=reason]`, "the table is mended", chromedp.ByQuery))
+	b.text("Retry")
+	b.await("one letter", `document.querySelectorAll("tbody tr[data-key]").length === 1`)
+	s.settled(func() bool { return s.ordered("dead") == 1 }, "the retried order to be a row")
+	b.eval(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]').click()`)
+	b.text("Cancel them")
+	b.shows("No dead letters here")
+	s.settled(func() bool { return s.buy("dead", "cursed-again") == http.StatusAccepted }, "the cancelled unit to be on sale again")
+	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
+		t.Errorf("written down: %s", got)
+	}
+	b.clean()
+}
+
+func deskManyAtOnce(t *testing.T, s *shop) {
+	s.createSale("many", "Many dead ones", 100, time.Now().Add(-time.Second))
+	s.die("many", 60)
+	b := s.atDesk(t, newPerson(t), "ben", "dead?sale=many")
+	b.await("a page of letters", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
+	b.text("Next")
+	b.await("the rest", `document.querySelectorAll("tbody tr[data-key]").length === 10`)
+	b.eval(`document.querySelector("thead input").click()`)
+	b.shows("10 selected")
+	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
+	b.text("Cancel them")
+	b.await("the page before, for nothing is left on this one", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
+	if n := len(s.dead("many")); n != 50 {
+		t.Errorf("%d letters are left", n)
+	}
+	b.text("Cancel all that match")
+	b.text("Cancel all")
+	b.says("toast", "50 done")
+	b.shows("No dead letters here")
+	if audit := s.operator(http.MethodGet, "/sales/many/audit", nil); audit["balanced"] != true || audit["left"] != 100.0 {
+		t.Errorf("afterwards: %v", audit)
+	}
+	b.clean()
+}
+
+// What one operator does, another sees without asking.
+func deskTwoOperators(t *testing.T, s *shop) {
+	s.createSale("both", "For both", 5, time.Now().Add(-time.Second))
+	ann, ben := s.atDesk(t, newPerson(t), "ann", "sales/both"), s.atDesk(t, newPerson(t), "ben", "sales/both")
+	ben.shows("Pause")
+	ann.text("Pause")
+	ann.text("Pause")
+	ben.shows("by ann")
+	ann.text("Resume")
+	ben.text("Resume")
+	ann.text("Resume")
+	ben.text("Resume") // it is so already, which is no mistake
+	ann.await("one answer", `document.querySelector("main .badge").textContent === "open"`)
+	ben.await("the same answer", `document.querySelector("main .badge").textContent === "open"`)
+	if got := s.lines(2); strings.Count(got, "sale.resume") != 1 {
+		t.Errorf("written down: %s", got)
+	}
+	ann.clean()
+	ben.clean()
+}
+
+// A person without a mouse signs in, finds a sale and pauses it.
+func deskKeyboardAlone(t *testing.T, s *shop) {
+	s.createSale("keys", "Keys only", 5, time.Now().Add(-time.Second))
+	b := s.atDesk(t, newPerson(t), "kim", "sales/keys")
+	b.shows("Balanced")
+	b.tabTo("Pause")
+	b.keys(kb.Enter)
+	b.await("the dialog to have the focus", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
+	b.keys(kb.Escape)
+	b.await("the focus back where it was", `!document.querySelector("dialog") && document.activeElement.textContent === "Pause"`)
+	b.keys(kb.Enter)
+	b.await("the dialog again", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
+	b.keys(kb.Enter)
+	b.shows("by kim")
+	b.clean()
+}
+
+// tabTo presses Tab until a button with this text has the focus.
+func (b *tab) tabTo(words string) {
+	b.t.Helper()
+	for range 60 {
+		if b.eval(`document.activeElement?.tagName + " " + document.activeElement?.textContent`) == "BUTTON "+words {
+			return
+		}
+		b.keys(kb.Tab)
+	}
+	b.t.Fatalf("the button %s is not reached with Tab", words)
+}
+
+// A page of another origin, even on the same host, changes nothing with an operator's session, reads nothing, and cannot show the desk in a frame.
+func deskOtherOrigins(t *testing.T, s *shop) {
+	s.createSale("csrf", "Not yours", 5, time.Now().Add(-time.Second))
+	victim := newPerson(t)
+	s.atDesk(t, victim, "ann", "sales/csrf").shows("Balanced")
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>evil</title><form method="post" target="f" action="%[1]s/admin/v1/sales/csrf/pause"></form><form id="out" method="post" target="g" action="%[1]s/admin/sign-out"></form>
+			<iframe name="f"></iframe><iframe name="g"></iframe><iframe id="framed" src="%[1]s/admin/"></iframe>`, s.admin)
+	}))
+	defer evil.Close()
+	b := open(t, victim, evil.URL)
+	tries := `(async () => { const said = [];
+		for (const [method, headers] of [["POST", {}], ["POST", {"Sluice-Desk": "1"}], ["GET", {}]]) {
+			for (const mode of ["cors", "no-cors"]) {
+				try { const r = await fetch(` + quote(s.admin) + ` + (method === "GET" ? "/admin/v1/sales/csrf" : "/admin/v1/sales/csrf/pause"), { method, mode, headers, credentials: "include" }); said.push(r.type + " " + r.status + " " + (await r.text()).length); }
+				catch { said.push("refused"); }
+			}
+		}
+		document.forms[0].submit(); document.forms[1].submit(); return said.join(", "); })()`
+	said := b.promise(tries)
+	if strings.Contains(said, "200") || strings.Contains(said, "basic") || strings.Contains(said, "cors 2") {
+		t.Errorf("another origin was answered: %s", said)
+	}
+	b.await("the forms to be sent", `document.readyState === "complete"`)
+	again := s.atDesk(t, victim, "ann", "sales/csrf") // still signed in
+	again.shows("Balanced")
+	if state := s.operator(http.MethodGet, "/sales/csrf", nil)["state"]; state != "open" {
+		t.Errorf("the sale is %v", state)
+	}
+	if strings.Contains(s.lines(20), "sign_out") {
+		t.Error("another origin has signed the operator out")
+	}
+	// A frame that may not be shown is an error page of the browser's own, which nobody may look into.
+	if seen := b.eval(`(() => { try { return document.getElementById("framed").contentDocument === null ? "closed" : "open"; } catch { return "closed"; } })()`); seen != "closed" {
+		t.Errorf("the frame is %s", seen)
+	}
+	resp, err := http.Get(s.admin + "/admin/sign-in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "frame-ancestors 'none'") {
+		t.Errorf("the policy is %q", csp)
+	}
+}
+
+func deskTitlesAreText(t *testing.T, s *shop) {
+	for i, title := range []string{`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\"", strings.Repeat("W", 200)} {
+		id := fmt.Sprintf("text%d", i)
+		s.createSale(id, title, 1, time.Now().Add(-time.Second))
+		b := s.atDesk(t, newPerson(t), `<b>ann</b> `+"\u202E", "sales/"+id)
+		b.await("the title", `document.querySelector("h1").textContent === `+quote(title))
+		b.text("Pause")
+		b.text("Pause")
+		b.shows("by <b>ann")
+		if owned := b.eval(`window.owned`); owned != "undefined" {
+			t.Errorf("the title %q runs", title)
+		}
+		if wide := b.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide != "false" {
+			t.Errorf("the title %q makes the page wider than the window", title)
+		}
+		b.clean()
+	}
+}
+
+// A session that is over, or forged, leads to the sign-in page, and from there back to where one was.
+func deskSessionEnds(t *testing.T, s *shop) {
+	who := newPerson(t)
+	b := s.atDesk(t, who, "ann", "dead?because=x")
+	b.do(network.SetCookie("sluice_desk", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true))
+	b.reload()
+	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
+	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
+	b.await("a refusal", `document.querySelector("[role=alert]")?.textContent.includes("not the operator")`)
+	b.keys("ann" + kb.Tab + adminToken + kb.Enter)
+	b.await("the page where it was", `location.href.endsWith("/admin/dead?because=x") && document.querySelector("main h1")`)
+	b.text("Sign out")
+	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
+	b = open(t, who, s.admin+"/admin/sales")
+	b.await("to be out", `document.querySelector("input[name=token]")`)
+}
