@@ -4,6 +4,7 @@ package board
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ type Config struct {
 // Board is safe for concurrent use.
 type Board struct {
 	cfg     Config
+	id      string // by which it knows its own figures when they are scraped
 	started time.Time
 	sources []*source
 
@@ -72,15 +74,24 @@ func New(cfg Config) *Board {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	b := &Board{cfg: cfg, started: cfg.Now(), changed: make(chan struct{})}
+	b := &Board{cfg: cfg, id: rand.Text(), started: cfg.Now(), changed: make(chan struct{})}
 	if cfg.Own != nil {
 		b.sources = append(b.sources, &source{name: Self, read: ownFigures(cfg.Own)})
 	}
 	client := scraper()
 	for _, url := range cfg.URLs {
-		b.sources = append(b.sources, &source{name: url, read: scrape(client, url)})
+		b.sources = append(b.sources, &source{name: url, read: scrape(client, url), not: b.id})
 	}
 	return b
+}
+
+// Collector makes sluice_board_info, which tells a board that figures come from its own process: all backends may be given the same URLs.
+func (b *Board) Collector() prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "sluice_board_info", Help: "1; the label names the process to other backends that read its figures.", ConstLabels: prometheus.Labels{"id": b.id},
+	})
+	info.Set(1)
+	return info
 }
 
 // Run makes a sample every second until ctx ends; it returns nil then.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sluice/backend/order"
 	"sluice/backend/queue"
@@ -114,6 +115,24 @@ sluice_api_purchase_seconds_count %d
 	denied.Store(2) // it was started anew
 	if s := w.tick(t, b); s.Counts["rule:ip:deny"] != 2 || b.Sources()[1].Error != "" {
 		t.Errorf("an edge that began anew: %v", s.Counts)
+	}
+}
+
+// Every backend may be given the same URLs, its own among them.
+func TestOwnFiguresAreNotCountedTwice(t *testing.T) {
+	w := newWorld()
+	reg := prometheus.NewRegistry()
+	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
+	reg.MustRegister(bought)
+	self := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	defer self.Close()
+	b := w.board(reg, self.URL)
+	reg.MustRegister(b.Collector())
+	bought.WithLabelValues("accepted").Inc()
+	w.tick(t, b)
+	bought.WithLabelValues("accepted").Inc()
+	if s := w.tick(t, b); s.Counts["purchase:accepted"] != 1 || !strings.Contains(b.Sources()[1].Name, Self) {
+		t.Errorf("one purchase: %v, %+v", s.Counts, b.Sources())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -46,6 +47,7 @@ type Rule struct {
 type source struct {
 	name string
 	read func(ctx context.Context) (map[string]*dto.MetricFamily, error)
+	not  string // the id of this process, whose figures are counted already
 
 	mu     sync.Mutex
 	known  bool
@@ -57,7 +59,9 @@ func (s *source) state() Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := s.public
-	state.Name = s.name
+	if state.Name == "" {
+		state.Name = s.name
+	}
 	return state
 }
 
@@ -82,6 +86,10 @@ func (s *source) look(ctx context.Context, log *slog.Logger) figures {
 	s.public = Source{SeenAt: &now, Rules: rulesOf(families)}
 	for name := range families {
 		s.public.Edge = s.public.Edge || strings.HasPrefix(name, "sluice_edge_")
+	}
+	if info := families["sluice_board_info"].GetMetric(); s.not != "" && len(info) > 0 && labelOf(info[0], "id") == s.not {
+		s.public.Name = s.name + " (" + Self + ")"
+		return nil
 	}
 	read := figuresOf(families)
 	before, known := s.last, s.known
@@ -115,12 +123,14 @@ func figuresOf(families map[string]*dto.MetricFamily) figures {
 			f[key] += m.GetCounter().GetValue() + m.GetUntyped().GetValue()
 		}
 	}
-	for _, m := range families["sluice_api_purchase_seconds"].GetMetric() {
+	for _, m := range families["sluice_api_purchase_seconds"].GetMetric() { // of each outcome
 		h := m.GetHistogram()
 		for _, b := range h.GetBucket() {
-			f[secondsKey+strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] += float64(b.GetCumulativeCount())
+			if !math.IsInf(b.GetUpperBound(), 1) { // a process that gathers has no such bucket, one that is scraped has
+				f[secondsKey+strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] += float64(b.GetCumulativeCount())
+			}
 		}
-		f[secondsKey+"+Inf"] = max(f[secondsKey+"+Inf"], float64(h.GetSampleCount())) // a process that gathers has no such bucket, one that is scraped has
+		f[secondsKey+"+Inf"] += float64(h.GetSampleCount())
 	}
 	return f
 }

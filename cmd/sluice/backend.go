@@ -278,6 +278,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		return nil, err
 	}
 	b.board = board.New(board.Config{Queue: s.lanes(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
+	b.registry.MustRegister(b.board.Collector())
 	deskPages, err := deskpage.New()
 	if err != nil {
 		return nil, err

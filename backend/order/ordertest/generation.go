@@ -55,7 +55,7 @@ func cancelDeadStale(t *testing.T, e *env) {
 	if _, err := e.CancelDead(order.AtGeneration(e.ctx, older), dead, "desk", "test"); !errors.Is(err, order.ErrStale) {
 		t.Fatalf("a letter of an older generation: got %v, want ErrStale", err)
 	}
-	if log, err := e.Log(e.ctx, 1); err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
+	if log, err := e.Log(e.ctx, order.LogQuery{Limit: 1}); err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
 		t.Errorf("what was refused is in the desk log: %+v, %v", log, err)
 	}
 	e.write(t, dead) // nothing has settled it
