@@ -251,12 +251,17 @@ func (o *operator) removeWebhook(ctx context.Context, c *fiber.Ctx, actor string
 	return sendJSON(c, fiber.StatusOK, map[string]string{"id": id, "status": "removed"})
 }
 
-func (o *operator) pingWebhook(ctx context.Context, c *fiber.Ctx, _ string) error {
-	if _, err := remark(c, "reason"); err != nil {
+func (o *operator) pingWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {
+	reason, err := remark(c, "reason")
+	if err != nil {
 		return err
 	}
-	delivery, err := o.cfg.Webhooks.Ping(ctx, pathParam(c, "webhook"))
+	id := pathParam(c, "webhook")
+	delivery, err := o.cfg.Webhooks.Ping(ctx, id)
 	if err != nil {
+		return err
+	}
+	if err := o.cfg.Desk.Note(ctx, actor, "webhook.ping", id, reason); err != nil {
 		return err
 	}
 	return sendJSON(c, fiber.StatusAccepted, map[string]string{"delivery": delivery})

@@ -15,7 +15,17 @@ function h(tag, props, ...children) {
 // there leaves out what a condition has left out.
 const there = (children) => children.flat().filter((c) => c !== null && c !== undefined && c !== false);
 
-const fill = (el, ...children) => el.replaceChildren(...there(children));
+// fill shows something else in an element. Whoever was in it with the keyboard stays where they were, or as near as there is.
+function fill(el, ...children) {
+  const at = document.activeElement, inside = el !== at && el.contains(at);
+  el.replaceChildren(...there(children));
+  if (!inside) return;
+  const name = nameOf(at);
+  const same = [...el.querySelectorAll('a[href], button, input, [tabindex]')].find((c) => nameOf(c) === name && !c.disabled);
+  (same || el.querySelector('a[href], button:enabled') || el.closest('[tabindex]') || view).focus();
+}
+
+const nameOf = (el) => el.getAttribute('aria-label') || el.getAttribute('href') || el.textContent;
 
 const SVG = 'http://www.w3.org/2000/svg';
 function svg(tag, attributes, ...children) {

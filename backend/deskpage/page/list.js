@@ -27,7 +27,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     trail = to;
     next = found.next ? String(found.next) : '';
     rows = found.rows;
-    body.replaceChildren(...rows.map(row).flat());
+    fill(body, rows.map(row));
     note.textContent = rows.length ? '' : next ? 'Nothing on this page; there is more to look through.' : empty;
     first.disabled = back.disabled = trail.length < 2;
     more.disabled = !next;

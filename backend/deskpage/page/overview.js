@@ -85,7 +85,7 @@ function overview() {
   }
   const recently = async () => {
     const got = await get('/log', { limit: 6 });
-    doings.replaceChildren(got.ok ? logTable(got.body.log) : problemLine(got.problem));
+    fill(doings, got.ok ? logTable(got.body.log) : problemLine(got.problem));
   };
   live.watch(redraw);
   live.onLog(recently);

@@ -16,7 +16,8 @@ function ledger(a) {
 function saleView(id) {
   const at = '/sales/' + part(id);
   const title = h('h1'), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), books = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Counting…')), doings = h('div'), state = h('p', { class: 'row' });
-  page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'The sale'), facts),
+  let said = ''; // of the sale, when it was drawn last
+  page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'The sale'), facts, h('p', null, h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Ledger'), button('Count again', () => counted())), books)), h('section', { class: 'card' }, h('h2', null, 'What was done'), doings));
 
   const did = async (what, got) => {
@@ -32,31 +33,37 @@ function saleView(id) {
   };
 
   async function again() {
-    const [got, log] = await Promise.all([get(at), get('/log', { target: id, limit: 20 })]);
-    doings.replaceChildren(log.ok ? logTable(log.body.log) : problemLine(log.problem));
+    const got = await get(at);
     if (!got.ok) {
       fill(state, problemLine(got.status === 404 ? 'There is no such sale.' : got.problem));
       return;
     }
-    const s = got.body;
-    title.replaceChildren(own(s.title));
+    const s = got.body, text = JSON.stringify(s);
+    if (text === said) return;
+    said = text;
+    fill(title, own(s.title));
     document.title = s.title.slice(0, 60) + ' · sluice desk';
     fill(state, badge(s.state), s.paused_by ? h('span', { class: 'soft' }, 'by ', own(s.paused_by)) : '', !s.applied && h('span', { class: 'soft' }, 'The last change is on its way to Redis.'));
     const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
-    facts.replaceChildren(fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Rows', count(s.sold)), fact('Ever accepted', count(s.accepted)), fact('Price', price(s.price)),
+    fill(facts, fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Rows', count(s.sold)), fact('Ever accepted', count(s.accepted)), fact('Price', price(s.price)),
       fact('For one buyer', count(s.per_buyer)), fact('Opens', stamp(s.opens_at)), fact('Closes', s.closes_at ? stamp(s.closes_at) : 'never'), fact('Unpaid orders are kept', s.hold === '0s' ? 'for ever' : s.hold),
-      fact('In SQL within', span(s.drain_seconds === undefined ? null : s.drain_seconds)), fact('Dead letters', h('a', { href: '/admin/dead?sale=' + part(id) }, 'of this sale')));
+      fact('In SQL within', span(s.drain_seconds === undefined ? null : s.drain_seconds)));
     const over = s.switch === 'closed';
-    acts.replaceChildren(...[
+    fill(acts, [
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again at once.', 'The sale goes on.'), 'main') : button('Pause', turn('pause', 'Nobody can buy until you resume it. What is accepted goes its way.', 'The sale is paused.')),
       button('Restock', restock), button('Close', turn('close', 'It ends for good: a closed sale cannot be opened again.', 'The sale is closed.', true), 'danger'),
     ].map((b) => { b.disabled = over; return b; }));
   }
   async function counted() {
     const got = await get(at + '/audit');
-    books.replaceChildren(got.ok ? ledger(got.body) : problemLine(got.status === 404 ? 'There is no such sale.' : got.problem));
+    fill(books, got.ok ? ledger(got.body) : problemLine(got.status === 404 ? 'There is no such sale.' : got.problem));
   }
-  again();
+  async function logged() {
+    const log = await get('/log', { target: id, limit: 20 });
+    fill(doings, log.ok ? logTable(log.body.log) : problemLine(log.problem));
+  }
+  every(again);
   counted();
-  live.onLog(again);
+  logged();
+  live.onLog(() => { again(); logged(); });
 }
