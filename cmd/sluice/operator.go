@@ -23,6 +23,7 @@ import (
 type operator struct {
 	p            *program
 	server, data string
+	as           string // who does it; empty: the user of this machine
 	json         bool
 	base, token  string
 	group        string // of sluice dead
@@ -38,6 +39,7 @@ func (p *program) operatorFlags(c *cobra.Command) *operator {
 func (o *operator) flags(f *pflag.FlagSet) {
 	o.p.str(f, &o.server, "server", envServer, "", "URL of the operator's API (default: what the data folder says)")
 	o.p.str(f, &o.data, "data", envData, defaultData, "data folder of sluice up")
+	o.p.str(f, &o.as, "as", envOperator, "", "your name in the log of what operators did (default: your user name on this machine)")
 	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 }
 
@@ -94,7 +96,9 @@ func (o *operator) call(ctx context.Context, method, path string, body, out any,
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	if u, err := user.Current(); err == nil {
+	if o.as != "" {
+		req.Header.Set("X-Actor", o.as)
+	} else if u, err := user.Current(); err == nil {
 		req.Header.Set("X-Actor", u.Username)
 	}
 	resp, err := http.DefaultClient.Do(req)
