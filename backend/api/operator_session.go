@@ -28,7 +28,6 @@ var (
 	errTokenInURL = refusalOf(problem.BadRequest,
 		"An operator's token does not belong in an address: addresses are kept in histories and logs. Send it as Authorization: Bearer, or sign in at /admin/. Change the token if it was a real one.")
 	errOtherOrigin = refusalOf(problem.Forbidden, "This did not come from the desk's own pages.")
-	errManyTries   = refusalOf(problem.RateLimited, "Too many failed sign-ins from here.")
 )
 
 // caller is who makes an operator's request.
@@ -72,6 +71,7 @@ func sameOrigin(c *fiber.Ctx) bool {
 	site := h.Peek("Sec-Fetch-Site")
 	switch string(site) {
 	case "same-origin":
+		return true // a page cannot set this header; a proxy may have changed Host
 	case "none":
 		if !reads {
 			return false

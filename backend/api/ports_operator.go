@@ -30,10 +30,14 @@ type SwitchDesk interface {
 	Close(ctx context.Context, actor, id string) (desk.View, error)
 }
 
-// DeadDesk decides about dead orders.
-type DeadDesk interface {
+// DeadList shows dead orders.
+type DeadList interface {
 	Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
 	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+}
+
+// DeadDesk decides about dead orders.
+type DeadDesk interface {
 	Retry(ctx context.Context, actor string, id sale.OrderID) error
 	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (desk.Cancelled, error)
 	Drop(ctx context.Context, actor, key string) error
@@ -61,6 +65,7 @@ type Desk interface {
 	SaleDesk
 	OrderDesk
 	SwitchDesk
+	DeadList
 	DeadDesk
 	RehearsalDesk
 }

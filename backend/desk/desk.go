@@ -21,16 +21,20 @@ type Sales interface {
 	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	Standings(ctx context.Context) ([]order.Standing, error)
-	SalesPage(ctx context.Context, q order.SalesQuery) ([]order.Standing, error)
 	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
 }
 
-// Orders are the order rows and the desk log (order.Store).
+// Orders are the order rows (order.Store).
 type Orders interface {
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
 	CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error)
+}
+
+// Pages are what the desk shows a page at a time: sales, and the desk log, which it writes as well (order.Store).
+type Pages interface {
+	SalesPage(ctx context.Context, q order.SalesQuery) ([]order.Standing, error)
 	Record(ctx context.Context, action, target, detail string) error
 	Log(ctx context.Context, q order.LogQuery) ([]order.LogEntry, error)
 	LastLog(ctx context.Context, target, action, or string) (order.LogEntry, error)
@@ -48,6 +52,7 @@ type OrderBook interface {
 type Store interface {
 	Sales
 	Orders
+	Pages
 	CancelledOrders
 	OrderBook
 	RehearsedSales

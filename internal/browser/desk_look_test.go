@@ -55,14 +55,13 @@ func TestPicturesOfTheDesk(t *testing.T) {
 		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 		b.draw("desk-sign-in-" + l.name)
 		b = s.atDesk(t, who, "ann", "log")
+		b.look(l.scheme, l.width, l.height)
 		for _, p := range deskPages {
-			b = open(t, who, s.admin+"/admin/"+p.path)
-			b.look(l.scheme, l.width, l.height)
+			b.visit(s.admin + "/admin/" + p.path)
 			b.await(p.name, p.settled)
 			b.draw("desk-" + p.name + "-" + l.name)
 		}
-		b = open(t, who, s.admin+"/admin/dead")
-		b.look(l.scheme, l.width, l.height)
+		b.visit(s.admin + "/admin/dead")
 		b.await("letters", `document.querySelector("tbody tr[data-key]")`)
 		b.eval(`document.querySelector("tbody button.link").click()`)
 		b.eval(`document.querySelector("thead input").click()`)
@@ -102,17 +101,17 @@ func TestAccessibleDesk(t *testing.T) {
 		b.look(l.scheme, l.width, l.height)
 		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 		check("sign-in", b)
-		s.atDesk(t, who, "ann", "log")
+		b = s.atDesk(t, who, "ann", "log")
+		b.look(l.scheme, l.width, l.height)
 		for _, p := range deskPages {
-			b = open(t, who, s.admin+"/admin/"+p.path)
-			b.look(l.scheme, l.width, l.height)
+			b.visit(s.admin + "/admin/" + p.path)
 			b.await(p.name, p.settled)
 			if wide := b.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide != "false" {
 				t.Errorf("%s, %s: the page is wider than the window", p.name, l.name)
 			}
 			check(p.name, b)
 		}
-		b.eval(`location.assign("/admin/sales")`)
+		b.visit(s.admin + "/admin/sales")
 		b.text("New sale")
 		b.await("the dialog", `document.querySelector("dialog[open]")`)
 		check("a dialog", b)

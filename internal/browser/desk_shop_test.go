@@ -111,3 +111,6 @@ func (b *tab) promise(script string) string {
 	b.do(chromedp.Evaluate(script, &out, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	return out
 }
+
+// visit goes to another address in the same tab.
+func (b *tab) visit(url string) { b.t.Helper(); b.do(chromedp.Navigate(url)) }

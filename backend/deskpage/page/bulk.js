@@ -21,7 +21,7 @@ async function settleMatching(verb, { because, sale, order }, letters) {
     toast('An order id names one order: use its own buttons.');
     return;
   }
-  const filter = { because: because || undefined, sale: sale || undefined, died_before: new Date().toISOString(), all: !because && !sale };
+  const filter = { because: because || undefined, sale: sale || undefined, died_before: live.now().toISOString(), all: !because && !sale };
   const what = [because && 'that died of “' + because + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '– every one there is';
   let stop = false;
   const got = await ask({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'They go to the front of the queue as if they had never failed.' : 'Their units go back on sale for good.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],

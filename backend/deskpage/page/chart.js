@@ -47,7 +47,7 @@ function chart(title, series, format) {
       let d = '', pen = false;
       for (const [t, v] of line) {
         if (v === null || v === undefined) { pen = false; continue; }
-        d += (pen ? 'L' : 'M') + (((t - from) / (to - from)) * W).toFixed(1) + ' ' + (H - 1 - (v / highest) * (H - 2)).toFixed(1);
+        d += (pen ? 'L' : 'M') + (((t - from) / (to - from)) * W).toFixed(1) + ' ' + (H - 1 - (v / highest) * (H - 2)).toFixed(1) + (pen ? '' : 'h.01'); // a second alone is a dot
         pen = true;
       }
       paths[i].setAttribute('d', d);

@@ -5,6 +5,7 @@ const short = (n) => (n === null || n === undefined ? '–' : Math.abs(n) < 10_0
 
 function span(seconds) {
   if (seconds === null || seconds === undefined) return '–';
+  if (seconds === 0) return '0 s';
   if (seconds < 1) return Math.round(seconds * 1000) + ' ms';
   if (seconds < 100) return Math.round(seconds * 10) / 10 + ' s';
   if (seconds < 6000) return Math.round(seconds / 60) + ' min';

@@ -1,7 +1,7 @@
 // live keeps the samples of the last quarter of an hour: told by one stream, or asked for every few seconds where there is none to be had.
 const live = (() => {
   const kept = 900;
-  let samples = [], last = null, stream = null, polling = false, log = null;
+  let samples = [], last = null, heard = 0, stream = null, polling = false, log = null;
   const watchers = [], logWatchers = [];
   const dot = document.getElementById('link');
 
@@ -13,6 +13,7 @@ const live = (() => {
 
   function take(body) {
     last = body;
+    heard = performance.now();
     const newest = samples.length ? samples[samples.length - 1].at : 0;
     const fresh = body.samples.filter((s) => s.at > newest);
     samples = samples.concat(fresh).slice(-kept);
@@ -38,8 +39,44 @@ const live = (() => {
     setTimeout(poll, 3000);
   }
 
-  function open() {
+  // A browser has six connections to one host for all its windows, and a stream takes one: three pages have streams, and the others ask. A page that nobody
+  // sees gives its own up.
+  const seats = 3;
+  let release = null;
+  async function seat() {
+    if (release || !navigator.locks) return true;
+    for (let n = 0; n < seats; n++) {
+      const got = await new Promise((resolve) => {
+        navigator.locks.request('desk-stream-' + n, { ifAvailable: true }, (lock) => {
+          resolve(Boolean(lock));
+          return lock ? new Promise((done) => { release = done; }) : undefined;
+        });
+      });
+      if (got) return true;
+    }
+    return false;
+  }
+
+  function close() {
     if (stream) stream.close();
+    if (release) release();
+    stream = release = null;
+  }
+
+  function instead() { // of a stream
+    if (!polling) {
+      polling = true;
+      poll();
+    }
+    setTimeout(() => { if (!document.hidden && polling) open(); }, 30_000);
+  }
+
+  async function open() {
+    if (stream) stream.close();
+    if (!(await seat())) {
+      instead();
+      return;
+    }
     stream = new EventSource('/admin/v1/live/events?since=' + since());
     stream.addEventListener('live', (e) => {
       polling = false;
@@ -49,16 +86,19 @@ const live = (() => {
     stream.onerror = () => {
       linked('down', 'Connecting');
       if (stream.readyState !== EventSource.CLOSED) return; // it tries again by itself
-      if (!polling) {
-        polling = true;
-        poll();
-      }
-      setTimeout(open, 30_000);
+      close();
+      instead();
     };
   }
 
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) open();
+    else close();
+  });
+
   return {
     start: open,
+    now: () => new Date(last ? last.now + performance.now() - heard : Date.now()), // by the backend's clock: a browser's may be wrong
     watch(w) { watchers.push(w); if (last) w(samples, last); },
     onLog(w) { logWatchers.push(w); }, // somebody, perhaps this page, has done something
     recent(seconds) {

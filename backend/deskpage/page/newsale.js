@@ -13,7 +13,7 @@ async function newSale() {
       { name: 'closes', label: 'Closes', type: 'datetime-local', help: 'Empty: never.' },
     ],
     run: (v) => {
-      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: Number(v.amount), currency: v.currency.toUpperCase() }, per_buyer: Number(v.per_buyer), opens_at: (v.opens ? new Date(v.opens) : new Date()).toISOString() };
+      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: Number(v.amount), currency: v.currency.toUpperCase() }, per_buyer: Number(v.per_buyer), opens_at: (v.opens ? new Date(v.opens) : live.now()).toISOString() };
       if (v.closes) sale.closes_at = new Date(v.closes).toISOString();
       return post('/sales', sale);
     },
