@@ -71,9 +71,14 @@ const live = (() => {
     setTimeout(() => { if (!document.hidden && polling) open(); }, 30_000);
   }
 
+  let opening = false;
   async function open() {
+    if (opening) return;
+    opening = true;
+    const seated = await seat();
+    opening = false;
     if (stream) stream.close();
-    if (!(await seat())) {
+    if (!seated) {
       instead();
       return;
     }
