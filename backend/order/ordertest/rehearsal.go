@@ -72,7 +72,7 @@ func removeRehearsal(t *testing.T, e *env) {
 	if n, err := e.RemoveRehearsal(order.WithActor(e.ctx, "eve"), rehearsal); err != nil || n != int64(len(of)) {
 		t.Fatalf("%d orders, %v", n, err)
 	}
-	log, err := e.Log(e.ctx, 1)
+	log, err := e.Log(e.ctx, order.LogQuery{Limit: 1})
 	if err != nil || log[0].Actor != "eve" || log[0].Action != "rehearsal.remove" || log[0].Target != rehearsal || log[0].Detail != "1100 orders" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
