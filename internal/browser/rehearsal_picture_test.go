@@ -13,7 +13,7 @@ import (
 	"sluice/internal/testenv"
 )
 
-// The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes. It shows in a browser that may load nothing from anywhere else.
+// The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes and at a phone's width. It shows in a browser that may load nothing from anywhere else.
 func TestPicturesOfRehearsal(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("-pictures names no folder")

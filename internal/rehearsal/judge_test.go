@@ -101,6 +101,9 @@ func TestTallyTellsPeopleFromBots(t *testing.T) {
 	c.add(answer{at: 1200 * time.Millisecond, took: 60 * time.Millisecond, outcome: SoldOut})
 	c.add(answer{at: 1300 * time.Millisecond, took: time.Second, outcome: NoAnswer})
 	c.add(answer{at: 1400 * time.Millisecond, took: time.Millisecond, outcome: Limited, rule: "ip"})
+	if n := c.late.TotalCount(); n != 4 {
+		t.Errorf("lateness of %d, want that of 4 requests of people", n)
+	}
 	if n := c.all.TotalCount(); n != 3 {
 		t.Errorf("%d answers to people, want 3", n)
 	}

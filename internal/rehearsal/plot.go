@@ -142,6 +142,8 @@ func (s series) layer(below map[float64]float64, x, y func(float64) float64) str
 // number is short: 12k for 12000.
 func number(v float64) string {
 	switch {
+	case v == 0: // also the negative one
+		return "0"
 	case math.Abs(v) >= 1e6:
 		return fmt.Sprintf("%.3gM", v/1e6)
 	case math.Abs(v) >= 1e4:

@@ -46,7 +46,7 @@ type Report struct {
 	Bots     []OutcomeTimes `json:"outcomes_of_bots"`
 	Looks    Times          `json:"looks"`
 	ToRow    Times          `json:"order_to_row"`
-	Late     Times          `json:"late"` // how late this machine sent its requests; part of all the times above
+	Late     Times          `json:"late"` // how late this machine sent the requests of people; part of all the times above
 	Rules    []RuleCount    `json:"refusals_by_rule"`
 
 	Audit     Audit    `json:"audit"`

@@ -73,7 +73,7 @@ func note(h *hdrhistogram.Histogram, d time.Duration) {
 type answer struct {
 	at      time.Duration // when it was to be sent, from the opening
 	took    time.Duration // from then on
-	late    time.Duration // of it, what passed before it was sent: this machine's own fault
+	late    time.Duration // of it, what passed before it was sent: for a person, this machine's own fault
 	kind    Kind
 	outcome Outcome
 	rule    string // of a limit
@@ -124,9 +124,11 @@ func (t *tally) add(a answer) {
 		by[a.outcome] = newTimes(digits)
 	}
 	note(by[a.outcome], a.took)
-	note(t.late, a.late)
 	s := t.second(a.at)
 	s.sent[a.outcome.Of()]++
+	if !a.kind.Bot() {
+		note(t.late, a.late) // a bot may be late because its last answer was
+	}
 	if !a.kind.Bot() && a.outcome.Of() != Failed {
 		note(t.all, a.took)
 		note(s.people, a.took)
