@@ -78,12 +78,8 @@ func (b rehearsalBooks) Audit(ctx context.Context, id string) (rehearsal.Audit, 
 	return a, err
 }
 
-func (b rehearsalBooks) Rows(ctx context.Context, id string, yield func(order, buyer string)) error {
-	return b.pages(ctx, "/admin/v1/orders", id, func(o orderedJSON) {
-		if o.Status != "cancelled" {
-			yield(o.ID, o.Buyer)
-		}
-	})
+func (b rehearsalBooks) Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error {
+	return b.pages(ctx, "/admin/v1/orders", id, func(o orderedJSON) { yield(o.ID, o.Buyer, o.Status == "cancelled") })
 }
 
 func (b rehearsalBooks) Dead(ctx context.Context, id string, yield func(order string)) error {

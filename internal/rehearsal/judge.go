@@ -100,10 +100,10 @@ func (r *Report) judge(l Limits) {
 	switch single := r.Addresses == Single; {
 	case r.Demand < r.Copy.Stock:
 		add("Sold out", "no: fewer buyers than units came", fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), Passed, "")
-	case single && r.Sold < r.Copy.Stock:
+	case single && r.Sold+r.Cancelled < r.Copy.Stock:
 		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), Unknown, "all came from one address")
 	default:
-		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), mark(r.Sold >= r.Copy.Stock), "")
+		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), mark(r.Sold+r.Cancelled >= r.Copy.Stock), "")
 	}
 	switch {
 	case r.Drain == nil:

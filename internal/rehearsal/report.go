@@ -28,18 +28,20 @@ type Report struct {
 	Faults    []Fault   `json:"faults,omitempty"`
 	Stopped   string    `json:"stopped,omitempty"` // why it was not played to its end
 
-	Sold     int64    `json:"sold"`
-	Rows     int64    `json:"rows"`
-	ToBots   int64    `json:"to_bots"` // units that bots were given
-	Unheard  int64    `json:"unheard"` // rows that no buyer was told of, since the answer was lost
-	Dead     int64    `json:"dead"`
-	SellOut  *float64 `json:"sold_out_seconds"`
-	Drain    *float64 `json:"drain_seconds"`
-	Demand   int64    `json:"demand"` // buyers with a good token
-	People   int64    `json:"people"`
-	Requests int64    `json:"requests"` // to buy
-	Busiest  int64    `json:"busiest_second"`
-	GaveUp   GaveUp   `json:"gave_up"`
+	Sold    int64 `json:"sold"`
+	Rows    int64 `json:"rows"`    // that are not cancelled
+	ToBots  int64 `json:"to_bots"` // units that bots were given
+	Unheard int64 `json:"unheard"` // rows that no buyer was told of, since the answer was lost
+	Dead    int64 `json:"dead"`
+	// Cancelled are rows that were not paid within the sale's hold; their units were for sale again.
+	Cancelled int64    `json:"cancelled"`
+	SellOut   *float64 `json:"sold_out_seconds"`
+	Drain     *float64 `json:"drain_seconds"`
+	Demand    int64    `json:"demand"` // buyers with a good token
+	People    int64    `json:"people"`
+	Requests  int64    `json:"requests"` // to buy
+	Busiest   int64    `json:"busiest_second"`
+	GaveUp    GaveUp   `json:"gave_up"`
 
 	All      Times          `json:"answers_to_people"`
 	Outcomes []OutcomeTimes `json:"outcomes_of_people"`
@@ -147,7 +149,7 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	r.watched.mu.Lock()
 	defer r.watched.mu.Unlock()
 	rep.Points = r.watched.points
-	if rep.Sold >= r.sale.Stock {
+	if rep.Sold+rep.Cancelled >= r.sale.Stock {
 		at := t.lastWon.Seconds()
 		if t.soldOut > 0 {
 			at = min(at, t.soldOut.Seconds())
@@ -172,13 +174,17 @@ func (r *run) readBooks(ctx context.Context, rep *Report) (err error) {
 	}
 	rep.Sold = rep.Audit.Stock - rep.Audit.Left
 	found, of := map[string]bool{}, map[string]int64{}
-	if err := r.Books.Rows(ctx, r.sale.ID, func(order, buyer string) {
+	if err := r.Books.Rows(ctx, r.sale.ID, func(order, buyer string, cancelled bool) {
 		found[order] = true
+		if cancelled {
+			rep.Cancelled++
+			return
+		}
+		rep.Rows++
 		of[buyer]++
 	}); err != nil {
 		return fmt.Errorf("the rows: %w", err)
 	}
-	rep.Rows = int64(len(found))
 	if err := r.Books.Dead(ctx, r.sale.ID, func(order string) {
 		if !found[order] {
 			rep.Dead++

@@ -26,6 +26,7 @@ type setup struct {
 	asked  map[string]int    // purchase requests by buyer
 	slow   chan struct{}     // holds one token while a purchase is decided; nil: all at once
 	each   time.Duration     // that a decision takes
+	unpaid bool              // one row is cancelled: nobody paid in time
 	lose   bool              // an order that is told is no row
 	twice  bool              // every request gets a new order
 	over   int64             // units too many
@@ -123,15 +124,18 @@ func (s *setup) Audit(context.Context, string) (Audit, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := int64(len(s.rows))
+	if s.unpaid && n > 0 {
+		n--
+	}
 	return Audit{Stock: s.stock, Left: s.stock - n, Ordered: n, Balanced: n <= s.stock}, nil
 }
 
-func (s *setup) Rows(_ context.Context, _ string, yield func(order, buyer string)) error {
+func (s *setup) Rows(_ context.Context, _ string, yield func(order, buyer string, cancelled bool)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, order := range slices.Sorted(maps.Keys(s.rows)) {
 		if !s.lose || i > 0 {
-			yield(order, s.rows[order])
+			yield(order, s.rows[order], s.unpaid && i == 0)
 		}
 	}
 	return nil
@@ -216,6 +220,15 @@ func TestRehearsalFindsWhatIsWrong(t *testing.T) {
 	cfg.Crowd.Bots = 1
 	if r := rehearse(t, cfg); r.Verdict != NoGo || !strings.Contains(r.missed(), "Nobody bought more than allowed") {
 		t.Errorf("%s, missed %q", r.Verdict, r.missed())
+	}
+}
+
+func TestOrderThatNobodyPaidForIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	s.unpaid = true
+	if r := rehearse(t, s.config(t)); r.Verdict != Go || r.Rows != 9 || r.Cancelled != 1 || r.SellOut == nil {
+		t.Errorf("%s %q, %d rows, %d cancelled", r.Verdict, r.Why, r.Rows, r.Cancelled)
 	}
 }
 

@@ -40,6 +40,6 @@ type Stage interface {
 // Books are what became of the orders.
 type Books interface {
 	Audit(ctx context.Context, id string) (Audit, error)
-	Rows(ctx context.Context, id string, yield func(order, buyer string)) error // that are not cancelled
+	Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error
 	Dead(ctx context.Context, id string, yield func(order string)) error
 }
