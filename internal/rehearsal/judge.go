@@ -98,8 +98,8 @@ func (r *Report) judge(l Limits) {
 
 	proven = false
 	switch single := r.Addresses == Single; {
-	case r.Demand < r.Copy.Stock:
-		add("Sold out", "no: fewer buyers than units came", fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), Passed, "")
+	case r.People < r.Copy.Stock: // bots may all be kept out, as they should be
+		add("Sold out", "no: fewer people than units came", fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), Passed, "")
 	case single && r.Sold+r.Cancelled < r.Copy.Stock:
 		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), Unknown, "all came from one address")
 	default:

@@ -14,7 +14,7 @@ import (
 func goodReport() *Report {
 	drain, out := 0.4, 1.2
 	return &Report{
-		Rehearsed: "shoe", Copy: Sale{ID: "rehearsal-shoe-x", Title: "Rehearsal of <b>shoe</b>", Stock: 100, PerBuyer: 1}, Sold: 100, Rows: 100, Demand: 500, People: 400,
+		Rehearsed: "shoe", Copy: Sale{ID: "rehearsal-shoe-x", Title: "Rehearsal of <b>shoe</b>", Stock: 100, PerBuyer: 1}, Sold: 100, Rows: 100, People: 400,
 		SellOut: &out, Drain: &drain, Addresses: Loopback, All: Times{Count: 400, P50: 0.01, P95: 0.05, P99: 0.2, Max: 0.3},
 		Audit: Audit{Stock: 100, Ordered: 100, Balanced: true},
 	}
@@ -33,7 +33,7 @@ func TestVerdict(t *testing.T) {
 		"the books cannot be read":       {func(r *Report) { r.BooksRead = "down" }, Unclear},
 		"not sold out":                   {func(r *Report) { r.Sold, r.Rows = 99, 99 }, NoGo},
 		"not sold out, at one address":   {func(r *Report) { r.Sold, r.Rows, r.Addresses = 99, 99, Single }, Unclear},
-		"fewer came than there are":      {func(r *Report) { r.Sold, r.Rows, r.Demand = 50, 50, 50 }, Go},
+		"fewer came than there are":      {func(r *Report) { r.Sold, r.Rows, r.People = 50, 50, 50 }, Go},
 		"never drained":                  {func(r *Report) { r.Drain = nil }, NoGo},
 		"drained late":                   {func(r *Report) { *r.Drain = 31 }, NoGo},
 		"slow":                           {func(r *Report) { r.All.P99 = 1.1 }, NoGo},

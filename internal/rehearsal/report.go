@@ -37,7 +37,6 @@ type Report struct {
 	Cancelled int64    `json:"cancelled"`
 	SellOut   *float64 `json:"sold_out_seconds"`
 	Drain     *float64 `json:"drain_seconds"`
-	Demand    int64    `json:"demand"` // buyers with a good token
 	People    int64    `json:"people"`
 	Requests  int64    `json:"requests"` // to buy
 	Busiest   int64    `json:"busiest_second"`
@@ -110,12 +109,7 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 			Seed: r.Crowd.Seed, Peak: r.Crowd.PeakRate(),
 		},
 		Addresses: r.x.addresses, Meaning: r.x.addresses.Told(), Faults: r.faults,
-		People: int64(r.Crowd.people()), Demand: int64(r.Crowd.people()),
-	}
-	for _, a := range r.Crowd.Plan() {
-		if a.Kind == Farm || a.Kind == Repeater {
-			rep.Demand++
-		}
+		People: int64(r.Crowd.people()),
 	}
 	switch {
 	case playErr != nil:
