@@ -3,6 +3,7 @@ package nginx
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -299,5 +300,53 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 			return false
 		}
 		return true
+	})
+}
+
+// A worker that has been told to end still serves who had begun to ask, and what it counts then is not lost.
+func TestMetricsCountWhatAWorkerServesOnItsWayOut(t *testing.T) {
+	t.Parallel()
+	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, func(c *Config) { c.Status, c.Workers = status, 1 })
+	conn, err := net.Dial("tcp", e.cfg.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	e.do("GET", "/healthz") // the worker has seen what came before
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	master, err := running(e.cfg.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	children := fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid)
+	testenv.Eventually(t, 4*time.Second, "the old worker is on its way out", func() bool {
+		pids, _ := os.ReadFile(children)
+		for _, pid := range strings.Fields(string(pids)) {
+			if title, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(title), "shutting down") {
+				return true
+			}
+		}
+		return false
+	})
+	if _, err := io.WriteString(conn, "\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200 ") {
+		t.Fatalf("the old worker said %q, %v", out, err)
+	}
+	testenv.Eventually(t, 10*time.Second, "what it has served is counted", func() bool {
+		response, err := http.Get("http://" + status + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return strings.Contains(string(text), "\nsluice_edge_requests_total{rule=\"ip\",verdict=\"allow\"} 1\n")
 	})
 }

@@ -23,7 +23,8 @@ function _M.flush(zone)
   end
 end
 
--- start(zone): call from init_worker_by_lua. The timer runs once more when the worker ends.
+-- start(zone): call from init_worker_by_lua. The timer runs for the last time when the worker is told to end; what it counts while it serves the
+-- requests that it still has is for a flush at its end.
 function _M.start(zone)
   ngx.timer.every(EVERY, function()
     _M.flush(zone)

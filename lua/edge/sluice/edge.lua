@@ -45,4 +45,8 @@ function _M.init_worker()
   ngx.timer.every(1, rules.mend)
 end
 
+function _M.exit_worker()
+  count.flush(ngx.shared.sluice_counters)
+end
+
 return _M
