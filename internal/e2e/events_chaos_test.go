@@ -36,6 +36,7 @@ func numberFromEnv(t *testing.T, name string, otherwise int) int {
 // every event, points are exact, the shop has each event under one id, nothing is pending, and dead is what could not be handled by anybody. make events-chaos plays
 // it with 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group takes n events a second, and the stream stays within its bound all the same.
 func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
+	t.Parallel()
 	orders, kills := numberFromEnv(t, "SLUICE_EVENTS_ORDERS", 400), numberFromEnv(t, "SLUICE_EVENTS_KILLS", 3)
 	const batch, cancelEvery, poisons, patience = 250, 50, 5, 15 * time.Minute
 	begin := time.Now()

@@ -112,8 +112,9 @@ func TestEverythingMovesWhileRedisIsEmptied(t *testing.T) {
 	buyers.wg.Wait() // sold out
 	var r audit
 	testenv.Eventually(t, 60*time.Second, "an idle shop", func() bool {
-		r = s.audit("s")
-		return r.Ready+r.Delayed+r.Leased+r.Returning == 0
+		var a answer
+		r, a = s.tryAudit("s")
+		return a.Status == 200 && r.Ready+r.Delayed+r.Leased+r.Returning == 0
 	})
 	if want := stock + add*restocks.Load(); !r.Balanced || r.Stock != want || r.Unbacked != 0 {
 		t.Errorf("audit %+v; want a stock of %d", r, want)

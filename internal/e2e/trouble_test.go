@@ -71,10 +71,11 @@ func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
 			return s.buy("s", "cid-"+name).Status/100 != 5
 		})
 	}
-	final := s.audit("s")
+	var final audit
 	testenv.Eventually(t, 30*time.Second, "an idle queue", func() bool {
-		final = s.audit("s")
-		return final.Ready+final.Delayed+final.Leased == 0
+		var a answer
+		final, a = s.tryAudit("s")
+		return a.Status == 200 && final.Ready+final.Delayed+final.Leased == 0
 	})
 	if !final.Balanced {
 		t.Errorf("audit: %+v", final)
