@@ -1,0 +1,101 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/markdown"
+)
+
+// Every call of sluice in a block of code is one that sluice takes: the command, its flags with their values, and the number of arguments. Nothing is run.
+// In a sentence a command may be named without what it needs, or with a word where a number belongs, so there its name and its flags must be right.
+func TestCommandsInDocumentsParse(t *testing.T) {
+	docs, err := markdown.ReadAll("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for _, d := range docs {
+		for _, code := range d.Code {
+			for _, args := range markdown.Calls("sluice", code.Value) {
+				calls++
+				if err := parses(args); err != nil {
+					t.Errorf("%s:%d: sluice %s: %v", d.Path, code.Line, strings.Join(args, " "), err)
+				}
+			}
+		}
+		for _, code := range d.Spans {
+			for _, args := range markdown.Calls("sluice", code.Value) {
+				calls++
+				if err := exists(args); err != nil {
+					t.Errorf("%s:%d: `sluice %s`: %v", d.Path, code.Line, strings.Join(args, " "), err)
+				}
+			}
+		}
+	}
+	if calls < 80 {
+		t.Errorf("only %d calls were looked at", calls)
+	}
+}
+
+func find(args []string) (*cobra.Command, []string, error) {
+	p := &program{getenv: func(string) string { return "" }, out: io.Discard, errOut: io.Discard}
+	root := p.root()
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	c, rest, err := root.Find(args)
+	if err == nil {
+		c.InitDefaultHelpFlag()
+		c.InitDefaultVersionFlag()
+	}
+	return c, rest, err
+}
+
+func parses(args []string) error {
+	c, rest, err := find(args)
+	if err != nil {
+		return err
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		return err
+	}
+	if c.HasSubCommands() && len(c.Flags().Args()) > 0 {
+		return usage("there is no command %q", c.Flags().Arg(0))
+	}
+	return c.ValidateArgs(c.Flags().Args())
+}
+
+func exists(args []string) error {
+	c, rest, err := find(args)
+	if err != nil {
+		return err
+	}
+	for _, word := range rest {
+		name, isFlag := strings.CutPrefix(word, "--")
+		name, _, _ = strings.Cut(name, "=")
+		known := name == "" || c.Flags().Lookup(name) != nil || c.InheritedFlags().Lookup(name) != nil || c.PersistentFlags().Lookup(name) != nil
+		switch {
+		case isFlag && !known:
+			return usage("there is no flag --%s", name)
+		case !isFlag && c.HasSubCommands() && strings.ToLower(word) == word && !strings.HasPrefix(word, "-"):
+			return usage("there is no command %q", word)
+		}
+	}
+	return nil
+}
+
+func TestACommandThatIsNotThereIsFound(t *testing.T) {
+	for _, bad := range []string{"sale creat", "sale list --jsn", "sale restock shoe --add many", "upp", "sale show", "up now"} {
+		if parses(strings.Fields(bad)) == nil {
+			t.Errorf("sluice %s is taken for a command", bad)
+		}
+	}
+	for _, bad := range []string{"sale creat", "sale list --jsn", "upp"} {
+		if exists(strings.Fields(bad)) == nil {
+			t.Errorf("`sluice %s` is taken for a command", bad)
+		}
+	}
+}

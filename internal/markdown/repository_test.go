@@ -1,0 +1,177 @@
+package markdown
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+func readAll(t *testing.T) map[string]Document {
+	t.Helper()
+	all, err := ReadAll(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPath := map[string]Document{}
+	for _, d := range all {
+		byPath[d.Path] = d
+	}
+	return byPath
+}
+
+// target is where a relative link leads: a path from the root of the repository, and an anchor. External links lead nowhere.
+func target(d Document, link string) (file, anchor string, ok bool) {
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != "" || u.Host != "" {
+		return "", "", err != nil
+	}
+	if u.Path == "" {
+		return d.Path, u.Fragment, true
+	}
+	return path.Join(path.Dir(d.Path), u.Path), u.Fragment, true
+}
+
+func TestEveryLinkLeadsSomewhere(t *testing.T) {
+	docs := readAll(t)
+	links := 0
+	for _, d := range docs {
+		for _, l := range d.Links {
+			file, anchor, ok := target(d, l.Value)
+			if !ok {
+				continue
+			}
+			links++
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil || strings.HasPrefix(file, "..") {
+				t.Errorf("%s:%d: %s is not there", d.Path, l.Line, l.Value)
+				continue
+			}
+			to, isDocument := docs[file]
+			if anchor != "" && isDocument && !to.Anchors[anchor] {
+				t.Errorf("%s:%d: %s has no heading %q", d.Path, l.Line, file, anchor)
+			}
+		}
+	}
+	if links < 100 {
+		t.Errorf("only %d links were looked at", links)
+	}
+}
+
+// A page that nobody can find is not documentation.
+func TestEveryPageIsReachedFromTheFront(t *testing.T) {
+	docs := readAll(t)
+	reached := map[string]bool{}
+	next := []string{"docs/README.md"}
+	for len(next) > 0 {
+		d, known := docs[next[0]]
+		if next = next[1:]; !known || reached[d.Path] {
+			continue
+		}
+		reached[d.Path] = true
+		for _, l := range d.Links {
+			file, _, ok := target(d, l.Value)
+			if !ok {
+				continue
+			}
+			next = append(next, file)
+			for other := range docs { // a link to a folder shows what is in it
+				if path.Dir(other) == file {
+					next = append(next, other)
+				}
+			}
+		}
+	}
+	for name := range docs {
+		if (path.Dir(name) == "." || strings.HasPrefix(name, "docs/")) && !reached[name] {
+			t.Errorf("%s cannot be reached from docs/README.md", name)
+		}
+	}
+}
+
+var (
+	makeCall   = regexp.MustCompile(`(?:^|[\s;&|])make ([a-z][a-z0-9-]*)`)
+	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9][a-z0-9 -]*):`)
+	variable   = regexp.MustCompile(`\bSLUICE_[A-Z0-9_]+\b`)
+)
+
+func TestEveryMakeTargetExists(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]bool{}
+	for _, m := range makeTarget.FindAllStringSubmatch(string(text), -1) {
+		for _, name := range strings.Fields(m[1]) {
+			targets[name] = true
+		}
+	}
+	calls := 0
+	for _, d := range readAll(t) {
+		for _, code := range append(d.Code, d.Spans...) {
+			for _, m := range makeCall.FindAllStringSubmatch(code.Value, -1) {
+				if calls++; !targets[m[1]] {
+					t.Errorf("%s:%d: there is no %q in the Makefile", d.Path, code.Line, "make "+m[1])
+				}
+			}
+		}
+	}
+	if calls < 10 {
+		t.Errorf("only %d calls of make were looked at", calls)
+	}
+}
+
+func TestEveryVariableExists(t *testing.T) {
+	known := variablesOfTheCode(t)
+	named := 0
+	for _, d := range readAll(t) {
+		for _, code := range append(d.Code, d.Spans...) {
+			for _, name := range variable.FindAllString(code.Value, -1) {
+				if named++; !known[name] && !strings.HasSuffix(name, "_") {
+					t.Errorf("%s:%d: nothing reads %s", d.Path, code.Line, name)
+				}
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("only %d names of variables were looked at", named)
+	}
+}
+
+// sources are the endings of what may read a variable; scripts and the Makefile have none.
+var sources = map[string]bool{".go": true, ".lua": true, ".js": true, ".conf": true, ".sh": true, "": true}
+
+// variablesOfTheCode are those that a program, a script or a test names. What compose alone names is not read by anybody.
+func variablesOfTheCode(t *testing.T) map[string]bool {
+	t.Helper()
+	known := map[string]bool{}
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		switch {
+		case d.IsDir() && (name == ".git" || name == "bin" || name == "docs" || name == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || !sources[filepath.Ext(name)]:
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, found := range variable.FindAllString(string(text), -1) {
+			known[found] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return known
+}
