@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -174,4 +175,21 @@ func variablesOfTheCode(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	return known
+}
+
+// Who reads the Chinese ten minutes types what the English ones say; only comments differ.
+func TestBothLanguagesHaveTheSameCommands(t *testing.T) {
+	docs := readAll(t)
+	comment := regexp.MustCompile(`\s+# .*`)
+	commands := func(name string) []string {
+		var lines []string
+		for _, c := range docs[name].Code {
+			lines = append(lines, comment.ReplaceAllString(c.Value, ""))
+		}
+		return lines
+	}
+	english, chinese := commands("docs/start.md"), commands("docs/zh-CN/start.md")
+	if len(english) == 0 || !slices.Equal(english, chinese) {
+		t.Errorf("docs/start.md has the lines\n%s\nand docs/zh-CN/start.md\n%s", strings.Join(english, "\n"), strings.Join(chinese, "\n"))
+	}
 }
