@@ -31,6 +31,10 @@ func (b *tab) draw(name string) {
 	b.t.Helper()
 	var png []byte
 	b.do(chromedp.ActionFunc(func(ctx context.Context) error { return chromedp.CaptureScreenshot(&png).Do(ctx) }))
+	png, err := paletted(png)
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for the documentation
 		b.t.Fatal(err)
 	}
