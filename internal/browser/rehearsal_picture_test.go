@@ -42,6 +42,10 @@ func TestPicturesOfRehearsal(t *testing.T) {
 		b.await("the plots", `document.querySelectorAll("svg").length === 3`)
 		var png []byte
 		b.do(chromedp.ActionFunc(func(ctx context.Context) error { return chromedp.FullScreenshot(&png, 100).Do(ctx) }))
+		png, err := paletted(png)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for the documentation
 			t.Fatal(err)
 		}
