@@ -62,13 +62,13 @@ func parses(args []string) error {
 	if err := c.ParseFlags(rest); err != nil {
 		return err
 	}
-	if c.HasSubCommands() && len(c.Flags().Args()) > 0 {
-		return usage("there is no command %q", c.Flags().Arg(0))
-	}
 	return c.ValidateArgs(c.Flags().Args())
 }
 
 func exists(args []string) error {
+	for i := range args { // as in "sluice group list, run, remove"
+		args[i] = strings.TrimRight(args[i], ",")
+	}
 	c, rest, err := find(args)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func exists(args []string) error {
 		switch {
 		case isFlag && !known:
 			return usage("there is no flag --%s", name)
-		case !isFlag && c.HasSubCommands() && strings.ToLower(word) == word && !strings.HasPrefix(word, "-"):
+		case !isFlag && strings.ToLower(word) == word && !strings.HasPrefix(word, "-") && c.HasSubCommands() && c.ValidateArgs([]string{word}) != nil:
 			return usage("there is no command %q", word)
 		}
 	}

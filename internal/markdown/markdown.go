@@ -17,7 +17,7 @@ type Document struct {
 	Path    string          // slash-separated, from the root of the repository
 	Anchors map[string]bool // of the headings, as forges make them
 	Links   []Text          // what links and pictures point to
-	Code    []Text          // the lines of fenced blocks, joined where they end in a backslash
+	Code    []Text          // the lines of fenced blocks but those of "text", joined where they end in a backslash
 	Spans   []Text          // code within sentences
 }
 
@@ -58,7 +58,7 @@ func ReadAll(root string) ([]Document, error) {
 }
 
 var (
-	fence     = regexp.MustCompile("^\\s*(```+|~~~+)")
+	fence     = regexp.MustCompile("^\\s*(```+|~~~+)(.*)")
 	heading   = regexp.MustCompile(`^#{1,6}\s+(.*?)\s*#*$`)
 	span      = regexp.MustCompile("`+[^`]+`+")
 	link      = regexp.MustCompile(`\]\(<?([^)\s>]+)>?(?:\s+"[^"]*")?\)`)
@@ -70,15 +70,16 @@ var (
 func Read(path, text string) Document {
 	d := Document{Path: path, Anchors: map[string]bool{}}
 	headings := map[string]int{}
-	open, unfinished := "", false // the fence of the block that we are in; whether its last line ended in a backslash
+	open, output, unfinished := "", false, false // the fence of the block that we are in, whether it is what a program says, whether its last line ended in a backslash
 	for i, line := range strings.Split(text, "\n") {
 		switch mark := fence.FindStringSubmatch(line); {
 		case open != "" && mark != nil && strings.HasPrefix(mark[1], open):
 			open, unfinished = "", false
+		case open != "" && output:
 		case open != "":
 			unfinished = d.addCode(i+1, line, unfinished)
 		case mark != nil:
-			open = mark[1]
+			open, output = mark[1], strings.TrimSpace(mark[2]) == "text"
 		default:
 			if h := heading.FindStringSubmatch(line); h != nil {
 				d.addHeading(h[1], headings)

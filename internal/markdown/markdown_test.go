@@ -9,7 +9,7 @@ func TestADocumentIsTakenApart(t *testing.T) {
 	d := Read("x.md", "# One, `two` and [three](there.md)\n\n"+
 		"See [this](a.md#b \"title\"), ![p](p.png) and `sluice up [not](a-link.md)`.\n"+
 		"<img src=\"q.svg\"><source srcset=\"r.png\">\n"+
-		"```sh\n# no heading\nsluice up \\\n  --verbose\n[no](link.md)\n```\n"+
+		"```sh\n# no heading\nsluice up \\\n  --verbose\n[no](link.md)\n```\n```text\nsluice is up\n```\n"+
 		"## 中文标题：一\n## Twice\n## Twice\n")
 	for name, pair := range map[string][2]any{
 		"anchors": {d.Anchors, map[string]bool{"one-two-and-three": true, "中文标题一": true, "twice": true, "twice-1": true}},
