@@ -45,6 +45,9 @@ pictures: install ## draws the pages, in both themes and at a phone's width, int
 	mkdir -p docs/pictures && cd internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
 
 AXE = axe-core@4.10.3
+weight: install ## what the page of a sale weighs, and when it is painted on a phone with a slow network, through the Go gateway and through nginx
+	cd internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestThePageIsLight' .
+
 accessible: install ## axe-core looks for barriers in the pages; needs npm
 	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
 	cd $(CURDIR)/internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
@@ -108,4 +111,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build profile install install-bench test lint unit e2e browser pictures accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak
+.PHONY: help up build profile install install-bench test lint unit e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
 
@@ -27,7 +26,7 @@ func (b *tab) barriers(source string) []finding {
 	var found string
 	b.do(
 		chromedp.Evaluate(source, nil),
-		chromedp.Evaluate(`axe.run().then((r) => JSON.stringify(r.violations))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }),
+		chromedp.Evaluate(`axe.run().then((r) => JSON.stringify(r.violations))`, &found, awaited),
 	)
 	var list []finding
 	if err := json.Unmarshal([]byte(found), &list); err != nil {

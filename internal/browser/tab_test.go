@@ -191,6 +191,9 @@ func (b *tab) seen() string {
 	return text
 }
 
+// awaited has Evaluate wait for a promise.
+func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+
 func (b *tab) eval(script string) string {
 	b.t.Helper()
 	var out string
