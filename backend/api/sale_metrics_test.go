@@ -32,6 +32,11 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 	if n, want := testutil.CollectAndCount(g), len(states)+3*maxSaleSeries; n != want {
 		t.Errorf("%d series of 10,000 sales, want %d", n, want)
 	}
+	for i := range maxSaleSeries {
+		if g.shown[i].OpensAt.Before(time.Unix(9900, 0)) || i > 0 && g.shown[i].OpensAt.After(g.shown[i-1].OpensAt) {
+			t.Fatalf("sale %s of %d has series, which opened long before others", g.shown[i].ID, len(views))
+		}
+	}
 	const want = `
 		# HELP sluice_sales Sales in Redis, by what buyers see of them.
 		# TYPE sluice_sales gauge
