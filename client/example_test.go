@@ -1,0 +1,126 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"time"
+
+	"sluice/client"
+)
+
+// A shop's page buys for its buyer, and waits until the order is in the database.
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	shop, stop := demo()
+	defer stop()
+
+	c, err := client.New(shop, client.WithToken(os.Getenv("BUYER_TOKEN")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	bought, err := c.Buy(ctx, "drop", "basket-7") // the same basket again gets the same order
+	switch {
+	case errors.Is(err, client.SoldOut):
+		fmt.Println("too late")
+		return
+	case err != nil:
+		fmt.Println(err)
+		return
+	}
+	order, err := c.WaitOrder(ctx, bought.OrderID)
+	fmt.Println(order.OrderID, order.Status, err)
+	// Output: 932718348271616001 created <nil>
+}
+
+func ExampleClient_Sale() {
+	shop, stop := demo()
+	defer stop()
+	c, err := client.New(shop)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sale, err := c.Sale(context.Background(), "drop")
+	fmt.Println(sale.Title, sale.State, sale.Left, err)
+	_, err = c.Sale(context.Background(), "nothing")
+	fmt.Println(errors.Is(err, client.NotFound))
+	// Output:
+	// Tea open 42 <nil>
+	// true
+}
+
+func ExampleClient_OrderEvents() {
+	shop, stop := demo()
+	defer stop()
+	c, err := client.New(shop, client.WithToken("..."))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for order, err := range c.OrderEvents(context.Background(), "932718348271616001") {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(order.Status)
+		if order.Status == client.Paid {
+			break
+		}
+	}
+	// Output:
+	// created
+	// paid
+}
+
+func ExampleOperator_Restock() {
+	desk, stop := demo()
+	defer stop()
+	o, err := client.NewOperator(desk, os.Getenv("SLUICE_ADMIN_TOKEN"), client.WithActor("night shift"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sale, err := o.Restock(context.Background(), "drop", 100, "second-delivery") // adds them once, however often it is repeated
+	fmt.Println(sale.Stock, err)
+	// Output: 200 <nil>
+}
+
+func ExampleWebhookHandler() {
+	seen := map[string]bool{} // in a database, in the transaction that does the work
+	http.Handle("/hooks/sluice", client.WebhookHandler(os.Getenv("WEBHOOK_SECRET"), func(_ *http.Request, w client.Webhook) error {
+		if seen[w.ID] {
+			return nil
+		}
+		seen[w.ID] = true
+		fmt.Println(w.Type, w.Data.OrderID)
+		return nil
+	}))
+}
+
+// demo answers as sluice does.
+func demo() (base string, stop func()) {
+	say := func(status int, media, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.WriteHeader(status)
+			fmt.Fprint(w, text)
+		}
+	}
+	const order = `{"order_id":"932718348271616001","sale_id":"drop","status":"%s","created_at":"2026-11-27T10:00:07Z"}`
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/sales/drop/orders", say(202, "application/json", fmt.Sprintf(order, "queued")))
+	mux.Handle("GET /v1/sales/drop", say(200, "application/json", `{"id":"drop","title":"Tea","state":"open","left":42}`))
+	mux.Handle("GET /v1/sales/nothing", say(404, "application/problem+json", `{"status":404,"title":"Not found","code":"not-found"}`))
+	mux.Handle("GET /v1/orders/932718348271616001", say(200, "application/json", fmt.Sprintf(order, "created")))
+	mux.Handle("GET /v1/orders/932718348271616001/events", say(200, "text/event-stream",
+		"event: order\ndata: "+fmt.Sprintf(order, "created")+"\n\nevent: order\ndata: "+fmt.Sprintf(order, "paid")+"\n\n"))
+	mux.Handle("POST /admin/v1/sales/drop/restock", say(200, "application/json", `{"id":"drop","stock":200}`))
+	s := httptest.NewServer(mux)
+	return s.URL, s.Close
+}
