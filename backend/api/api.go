@@ -106,6 +106,7 @@ func newApp(s settings) *App {
 
 // finish wraps the server around the routes that were added; nothing may be added afterwards.
 func (a *App) finish() {
+	a.addReference()
 	server, routed := a.fiber.Server(), a.fiber.Handler()
 	server.Handler = func(ctx *fasthttp.RequestCtx) {
 		defer a.recovered(ctx, a.unmatched)

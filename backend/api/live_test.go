@@ -110,7 +110,7 @@ func (l *livePages) page(path, authorization, after string) (next func() string,
 				id = v
 			}
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				if err := openAPI(l.t).valid("/components/schemas/OrderUpdate", data); err != nil {
+				if err := openAPI(l.t).Valid(openAPI(l.t).Document().At("components", "schemas", "OrderUpdate"), []byte(data)); err != nil {
 					l.t.Errorf("%s: %v", data, err)
 				}
 				return id

@@ -64,7 +64,7 @@ type operator struct {
 }
 
 // NewOperator makes the application for operators. It belongs on a listener of its own, on loopback or behind something that knows
-// who may come. /metrics, /healthz and /readyz need no token there.
+// who may come. /metrics, /healthz, /readyz and the documentation need no token there.
 func NewOperator(cfg OperatorConfig) (*App, error) {
 	missing := errors.Join(
 		required("OperatorConfig.Desk", cfg.Desk != nil), required("OperatorConfig.Ledger", cfg.Ledger != nil),

@@ -310,7 +310,7 @@ func (s *site) ask(method, path, body string, headers ...string) answer {
 		s.t.Fatal(err)
 	}
 	a := readAnswer(s.t, resp)
-	s.app.documented(s.t, method, path, a)
+	documented(s.t, method, path, body, req.Header, a)
 	return a
 }
 

@@ -1,0 +1,41 @@
+<?php
+// Buys one unit and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... php buy.php SALE [KEY]
+declare(strict_types=1);
+
+/** Sends a request until it gets an answer that another attempt would not change; returns its status and JSON. */
+function ask(string $method, string $path, array $headers = [], int $seconds = 10): array
+{
+    for ($attempt = 1; ; $attempt++) {
+        $wait = min(10, 0.25 * 2 ** ($attempt - 1)) * (0.5 + mt_rand() / mt_getrandmax() / 2);
+        $body = @file_get_contents(getenv('SLUICE_URL') . $path, false, stream_context_create(['http' => [
+            'method' => $method, 'timeout' => $seconds, 'ignore_errors' => true, 'follow_location' => 0,
+            'header' => ['Authorization: Bearer ' . getenv('SLUICE_TOKEN'), ...$headers],
+        ]]));
+        if ($body !== false && preg_match('~^HTTP/\S+ (\d+)~', $http_response_header[0] ?? '', $line)) {
+            $status = (int) $line[1];
+            if (!in_array($status, [429, 502, 503, 504], true) || $attempt === 8) {
+                return [$status, json_decode($body, true, flags: JSON_THROW_ON_ERROR)];
+            }
+            foreach ($http_response_header as $header) {
+                if (preg_match('~^Retry-After: (\d+)$~i', $header, $after)) {
+                    $wait = (int) $after[1] + mt_rand() / mt_getrandmax() / 4;
+                }
+            }
+        } elseif ($attempt === 8) {
+            throw new RuntimeException('no answer'); // it may have had its effect, and asking again with the key is safe
+        }
+        usleep((int) ($wait * 1e6));
+    }
+}
+
+$sale = $argv[1];
+$key = $argv[2] ?? bin2hex(random_bytes(16)); // names this purchase: the same again gets the same order
+[$status, $bought] = ask('POST', '/v1/sales/' . rawurlencode($sale) . '/orders', ["Idempotency-Key: \"$key\"", 'Content-Length: 0']);
+if ($status !== 202) {
+    fwrite(STDERR, "$bought[code]: $bought[detail]\n");
+    exit(1);
+}
+do {
+    [$status, $order] = ask('GET', "/v1/orders/$bought[order_id]?wait=25s", [], 40);
+} while ($status === 200 && $order['status'] === 'queued' && sleep(1) === 0);
+echo "$bought[order_id] $order[status]\n";

@@ -1,0 +1,36 @@
+// Takes webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 node webhook.mjs
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { createServer } from "node:http";
+
+// verify checks the signature over the body's bytes as they came, a Buffer.
+export function verify(secret, headers, body) {
+  const { "webhook-id": id, "webhook-timestamp": time = "", "webhook-signature": signatures = "" } = headers;
+  if (!id || !/^\d+$/.test(time) || Math.abs(Date.now() / 1000 - Number(time)) > 300) return false;
+  const key = Buffer.from(secret.replace(/^whsec_/, ""), "base64");
+  const want = createHmac("sha256", key).update(`${id}.${time}.`).update(body).digest();
+  return signatures.split(" ").some((signature) => {
+    const got = Buffer.from(signature.replace(/^v1,/, ""), "base64");
+    return signature.startsWith("v1,") && got.length === want.length && timingSafeEqual(got, want);
+  });
+}
+
+const seen = new Set(); // in a database, in the transaction that does the work
+
+createServer((request, response) => {
+  const chunks = [];
+  let size = 0;
+  request.on("data", (chunk) => {
+    if ((size += chunk.length) > 1 << 20) request.destroy();
+    chunks.push(chunk);
+  });
+  request.on("end", () => {
+    const body = Buffer.concat(chunks);
+    if (!verify(process.env.WEBHOOK_SECRET, request.headers, body)) return response.writeHead(401).end();
+    const id = request.headers["webhook-id"];
+    if (!seen.has(id)) {
+      seen.add(id);
+      console.log(JSON.parse(body).type, id);
+    }
+    response.writeHead(204).end();
+  });
+}).listen(Number(process.env.PORT ?? 9000), "127.0.0.1");

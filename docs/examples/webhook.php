@@ -1,0 +1,32 @@
+<?php
+// Takes webhooks: WEBHOOK_SECRET=whsec_... php -S 127.0.0.1:9000 webhook.php
+declare(strict_types=1);
+
+/** Checks the signature over the body's bytes as they came. */
+function verify(string $secret, string $id, string $time, string $signatures, string $body): bool
+{
+    if ($id === '' || !ctype_digit($time) || abs(time() - (int) $time) > 300) {
+        return false;
+    }
+    $key = base64_decode(substr($secret, strlen('whsec_')), true);
+    $want = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$time.$body", $key, true));
+    foreach (explode(' ', $signatures) as $signature) {
+        if (hash_equals($want, $signature)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+$body = file_get_contents('php://input');
+$id = $_SERVER['HTTP_WEBHOOK_ID'] ?? '';
+if (!verify(getenv('WEBHOOK_SECRET'), $id, $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ?? '', $_SERVER['HTTP_WEBHOOK_SIGNATURE'] ?? '', $body)) {
+    http_response_code(401);
+    return;
+}
+// Which ids are known belongs in a database, in the transaction that does the work; here it is a file each, which only one request can make.
+$seen = sys_get_temp_dir() . '/webhook-' . hash('sha256', $id);
+if (@fopen($seen, 'x') !== false) {
+    file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n");
+}
+http_response_code(204);
