@@ -28,7 +28,7 @@ func (s *stack) orderPage(t *testing.T, base, buyer, after string) (next func() 
 	if after != "" {
 		req.Header.Set("Last-Event-ID", after)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{}, Timeout: time.Minute}).Do(req)
+	resp, err := (&http.Client{Transport: checked(&http.Transport{}), Timeout: time.Minute}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +55,7 @@ func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
 			t.Parallel()
 			s := startStack(t, shape{edge: edge, backends: 2, workers: 1})
 			s.createSale("s", 10)
+			s.wantReference()
 			through, _ := s.orderPage(t, s.base, "ann", "")
 			one, _ := s.orderPage(t, s.bases[0], "ann", "")
 			two, _ := s.orderPage(t, s.bases[1], "ann", "")

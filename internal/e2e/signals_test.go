@@ -92,7 +92,7 @@ type stateAt struct {
 
 func (s *stack) page(t *testing.T, saleID string) *page {
 	t.Helper()
-	resp, err := (&http.Client{}).Get(s.base + "/v1/sales/" + saleID + "/events")
+	resp, err := (&http.Client{Transport: checked(http.DefaultTransport)}).Get(s.base + "/v1/sales/" + saleID + "/events")
 	if err != nil {
 		t.Fatal(err)
 	}

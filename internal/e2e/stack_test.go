@@ -46,6 +46,9 @@ func TestMain(m *testing.M) {
 	}
 	code := testenv.Main(m)
 	_ = os.RemoveAll(dir)
+	if broken.tell(os.Stderr) > 0 && code == 0 {
+		code = 1
+	}
 	os.Exit(code)
 }
 
@@ -170,7 +173,7 @@ func addr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.Free
 func awaitOK(t testing.TB, url string) {
 	t.Helper()
 	testenv.Eventually(t, 30*time.Second, "200 from "+url, func() bool {
-		resp, err := http.Get(url)
+		resp, err := client.Get(url)
 		if err != nil {
 			return false
 		}
@@ -208,7 +211,7 @@ func do(t testing.TB, method, url, bearer, body string, header ...string) answer
 	return a
 }
 
-var client = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+var client = &http.Client{Timeout: 15 * time.Second, Transport: checked(&http.Transport{MaxIdleConnsPerHost: 64})}
 
 func try(method, url, bearer, body string, header ...string) (answer, error) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
