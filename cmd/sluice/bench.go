@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -70,9 +69,7 @@ killed, and its database is empty afterwards. Only figures of one run compare.`,
 				}
 			}
 			if asJSON {
-				e := json.NewEncoder(p.out)
-				e.SetIndent("", "  ")
-				return e.Encode(rows)
+				return p.printJSON(rows)
 			}
 			queuebench.Write(p.out, rows)
 			return nil

@@ -43,6 +43,9 @@ func (o *operator) deadList() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List dead orders, the oldest first; --json shows the history and the message of each",
+		Example: `  sluice dead list --sale shoe
+  sluice dead list --json | jq -r '.dead[].reason' | sort | uniq -c
+  sluice dead list --group points`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.group != "" {
 				return o.listLetters(cmd.Context(), o.group, page.query())
@@ -198,6 +201,7 @@ func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) er
 	}
 	all := settledPage{DryRun: f.DryRun}
 	var stopped error
+	status := o.p.status()
 	for {
 		var page settledPage
 		if stopped = o.call(ctx, http.MethodPost, "/admin/v1/dead/"+verb, f, &page); stopped != nil {
@@ -207,7 +211,9 @@ func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) er
 		if f.After = page.Next; f.After == "" {
 			break
 		}
+		status.say(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, stamp(f.DiedBefore)))
 	}
+	status.done()
 	err := o.show(all, func(w io.Writer) {
 		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tDIED BECAUSE\t", func(t io.Writer) {
 			for _, d := range all.Orders {

@@ -25,6 +25,9 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
   sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
   sluice edge reload                                      take a changed policy, lose no connection`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("root") {
+				cfg.Root = workingRoot()
+			}
 			var bad mistakes
 			bad.checkListen("listen", cfg.Listen)
 			bad.checkUpstreams(cfg.Upstreams)
@@ -56,7 +59,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; a reload reads it again")
 	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS and HTTP/2")
-	f.StringVar(&cfg.Root, "root", workingRoot(), "folder that holds nginx/ and lua/; empty: the built-in files")
+	f.StringVar(&cfg.Root, "root", "", "folder that holds nginx/ and lua/; empty: the built-in files (default: this folder, if it holds them)")
 	f.StringVar(&cfg.Status, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
@@ -76,6 +79,8 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	c.AddCommand(&cobra.Command{
 		Use:   "reload",
 		Short: "Make the running edge take a changed policy, token keys or configuration; a bad one is refused and the old one stays",
+		Example: `  sluice edge reload
+  sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return edgeError(nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}.Reload(cmd.Context()))
 		},

@@ -76,6 +76,7 @@ A group that nobody runs holds up the stream, and events wait in the database; r
 	for _, sub := range []*cobra.Command{list, remove} {
 		o.flags(sub.Flags())
 	}
+	o.completes(remove, 0, "/admin/v1/groups", "groups", "name", "dead")
 	c.AddCommand(list, remove, p.groupRun(), p.groupVAPID())
 	return c
 }
@@ -96,10 +97,11 @@ Groups: points (credits buyers); push (tells buyers by the adapters of --push an
 webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run push --push 'smtp://shop:secret@mail.example.com:587?from=shop@example.com&to={buyer}' --push-contact mailto:shop@example.com`,
-		Args: cobra.ExactArgs(1),
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: ownGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad mistakes
-			if !slices.Contains([]string{points.Group, push.Group, webhook.Group}, args[0]) {
+			if !slices.Contains(ownGroups, args[0]) {
 				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, push.Group, webhook.Group)
 			}
 			cfg.push.webPushConfig = p.webPushEnv()
@@ -157,8 +159,9 @@ webhook).`,
 
 func (o *operator) groupList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the groups, and how far each has come",
+		Use:     "list",
+		Short:   "List the groups, and how far each has come",
+		Example: `  sluice group list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
 				Stream int64   `json:"stream_entries"`
@@ -244,14 +247,19 @@ func (o *operator) listLetters(ctx context.Context, group, query string) error {
 func (o *operator) settleLetters(ctx context.Context, group, verb, why string, ids []string, all bool) error {
 	path := "/admin/v1/groups/" + url.PathEscape(group) + "/dead"
 	became := map[string]string{"retry": "is run again", "cancel": "is dropped"}[verb]
-	settle := func(ids []string) error {
-		return o.each(ids, func(id string) (string, error) {
-			return became, o.call(ctx, http.MethodPost, path+"/"+url.PathEscape(id)+"/"+verb, map[string]string{"reason": why}, nil)
-		})
+	if all { // those that are there now: what dies again meanwhile is left alone
+		var err error
+		if ids, err = o.letterIDs(ctx, path); err != nil {
+			return err
+		}
 	}
-	if !all {
-		return settle(ids)
-	}
+	return o.each(ids, func(id string) (string, error) {
+		return became, o.call(ctx, http.MethodPost, path+"/"+url.PathEscape(id)+"/"+verb, map[string]string{"reason": why}, nil)
+	})
+}
+
+// letterIDs are all dead events of the group whose they are at path.
+func (o *operator) letterIDs(ctx context.Context, path string) (ids []string, err error) {
 	for after := ""; ; {
 		var page struct {
 			Dead []struct {
@@ -260,15 +268,13 @@ func (o *operator) settleLetters(ctx context.Context, group, verb, why string, i
 			Next string `json:"next"`
 		}
 		if err := o.call(ctx, http.MethodGet, path+"?"+url.Values{"after": {after}, "limit": {"1000"}}.Encode(), nil, &page); err != nil {
-			return err
+			return nil, err
 		}
 		for _, d := range page.Dead {
-			if err := settle([]string{d.Event}); err != nil {
-				return err
-			}
+			ids = append(ids, d.Event)
 		}
 		if after = page.Next; after == "" {
-			return nil
+			return ids, nil
 		}
 	}
 }

@@ -4,26 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/backend/order"
 	"sluice/backend/redisconn"
+	"sluice/client"
 )
+
+type healthJSON struct {
+	Ready bool   `json:"ready"`
+	Why   string `json:"why,omitempty"` // it is not
+}
 
 func (p *program) healthCommand() *cobra.Command {
 	var server, data string
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "health",
 		Short: "Tell by the exit code whether sluice is ready, for container health checks",
 		Long: `Ask /readyz of the server that --server or the data folder names. Where neither does, as beside a worker, ask Redis and the database
 of the environment whether they answer.`,
-		Example: `  sluice health --server http://127.0.0.1:8081`,
+		Example: `  sluice health                                     the one that the data folder names
+  sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 			defer cancel()
@@ -31,33 +37,38 @@ of the environment whether they answer.`,
 			if s, err := dataDir(data).server(); server == "" && err == nil {
 				server = s.Admin
 			}
+			var err error
 			switch {
 			case server != "":
-				return p.askReady(ctx, server)
+				err = p.askReady(ctx, server)
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
-				return errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
+				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
+			default:
+				return usage("nothing to ask: no --server, no sluice up in %s, and neither %s nor %s is set", data, envRedis, envDatabase)
 			}
-			return usage("nothing to ask: no --server, no sluice up in %s, and neither %s nor %s is set", data, envRedis, envDatabase)
+			if !asJSON {
+				return err
+			}
+			state := healthJSON{Ready: err == nil}
+			if err != nil {
+				state.Why = oneLine(err)
+			}
+			return errors.Join(err, p.printJSON(state))
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
 	p.str(c.Flags(), &server, "server", envServer, "", "URL of a listener of sluice")
 	p.str(c.Flags(), &data, "data", envData, defaultData, "data folder of sluice up")
 	return c
 }
 
 func (p *program) askReady(ctx context.Context, server string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(server, "/")+"/readyz", nil)
+	c, err := client.New(server, client.WithHTTP(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"))
 	if err != nil {
-		return usage("--server: %w", err)
+		return usage("--server %q: want http://host:port", server)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
+	if err := explain(server, c.Do(ctx, client.Request{Method: http.MethodGet, Path: "/readyz"}, nil)); err != nil {
 		return fmt.Errorf("not ready: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return fmt.Errorf("not ready: %w", refusal(resp.StatusCode, body))
 	}
 	return nil
 }

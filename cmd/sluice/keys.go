@@ -28,7 +28,9 @@ func (p *program) keysNewCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "new --kid NAME",
 		Short: "Print a new key with its private part, as a JWK Set of one",
-		Args:  cobra.NoArgs,
+		Example: `  (umask 077; sluice keys new --kid 2026-11 > private.json)
+  sluice keys new --kid 2026-11-rsa --alg RS256`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if kid == "" {
 				return usageError{errors.New("--kid is missing: it names the key in tokens and files, and must be new")}
@@ -48,9 +50,10 @@ func (p *program) keysNewCommand() *cobra.Command {
 
 func (p *program) keysPublicCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "public FILE...",
-		Short: "Print the public parts of all keys of these files, as one JWK Set for edges and backends",
-		Args:  cobra.MinimumNArgs(1),
+		Use:     "public FILE...",
+		Short:   "Print the public parts of all keys of these files, as one JWK Set for edges and backends",
+		Example: `  sluice keys public private.json older.json > keys.json`,
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var sets [][]byte
 			for _, file := range files {

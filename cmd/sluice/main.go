@@ -99,8 +99,9 @@ in one atomic step, and turns every accepted order into a row of the database, w
 	})
 	root.AddCommand(
 		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
-		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(), p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(), p.healthCommand(),
+		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(), p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(), p.healthCommand(), p.manualCommand(),
 	)
+	addCompletion(root)
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"sluice/client"
 )
 
 // operator calls the operator's API of a running sluice.
@@ -71,89 +72,51 @@ func (o *operator) resolve() error {
 	return nil
 }
 
+// operatorTimeout bounds one call.
+const operatorTimeout = 30 * time.Second
+
 // call sends a request and decodes a successful answer into out, which may be nil. A refusal's detail becomes the error.
-// header holds further names and values in turn.
-func (o *operator) call(ctx context.Context, method, path string, body, out any, header ...string) error {
+func (o *operator) call(ctx context.Context, method, path string, body, out any) error {
+	return o.do(ctx, client.Request{Method: method, Path: path, Body: body}, out)
+}
+
+// do is call for requests that have more to them. Nothing is repeated: a person decides that.
+func (o *operator) do(ctx context.Context, r client.Request, out any) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	var payload io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		payload = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, o.base+path, payload)
-	if err != nil {
-		return usage("--server: %w", err)
-	}
-	req.Header.Set("Authorization", "Bearer "+o.token)
-	req.Header.Set("Content-Type", "application/json")
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
+	options := []client.Option{client.WithHTTP(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithTimeout(operatorTimeout), client.WithUserAgent("sluice")}
 	if o.as != "" {
-		req.Header.Set("X-Actor", o.as)
+		options = append(options, client.WithActor(o.as))
 	} else if u, err := user.Current(); err == nil {
-		req.Header.Set("X-Actor", u.Username)
+		options = append(options, client.WithActor(u.Username))
 	}
-	resp, err := http.DefaultClient.Do(req)
+	c, err := client.NewOperator(o.base, o.token, options...)
 	if err != nil {
-		return fmt.Errorf("nobody answers at %s: is sluice running? (%w)", o.base, errors.Unwrap(err))
+		return usage("--server %q: want http://host:port", o.base)
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.base, err)
-	}
-	if resp.StatusCode >= 300 {
-		return refusal(resp.StatusCode, answer)
-	}
-	if out == nil {
+	return explain(o.base, c.Do(ctx, r, out))
+}
+
+// explain says what came of a call in words for whoever made it by a command.
+func explain(base string, err error) error {
+	if err == nil {
 		return nil
 	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%s does not answer as a sluice: %w", o.base, err)
+	if p, refused := errors.AsType[*client.Problem](err); refused {
+		if p.Status == http.StatusBadRequest {
+			return usageError{p}
+		}
+		return p
 	}
-	return nil
+	if lost, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("nobody answers at %s: is sluice running? (%w)", base, lost.Err)
+	}
+	if errors.Is(err, client.ErrNoAnswer) {
+		return fmt.Errorf("%s: %w", base, err)
+	}
+	return fmt.Errorf("%s does not answer as a sluice: %w", base, err)
 }
-
-func refusal(status int, body []byte) error {
-	var problem struct {
-		Title, Detail string
-		Errors        []struct{ Field, Detail string }
-	}
-	if json.Unmarshal(body, &problem) != nil || problem.Title == "" {
-		return &statusError{status, fmt.Sprintf("the server answered %d", status)}
-	}
-	text := problem.Title
-	if problem.Detail != "" {
-		text = problem.Detail
-	}
-	var fields []string
-	for _, f := range problem.Errors {
-		fields = append(fields, f.Field+" "+f.Detail)
-	}
-	if len(fields) > 0 {
-		text += " (" + strings.Join(fields, "; ") + ")"
-	}
-	if status == http.StatusBadRequest {
-		return usage("%s", text)
-	}
-	return &statusError{status, text}
-}
-
-// statusError is a refusal that is nobody's mistake.
-type statusError struct {
-	status int
-	text   string
-}
-
-func (e *statusError) Error() string { return e.text }
 
 // get asks for an answer that is shown as it came, and decodes it into out as well.
 func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawMessage, err error) {
@@ -165,16 +128,27 @@ func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawM
 
 // each does the same with several things, one after the other, and says what became of each. It ends with the first that fails.
 func (o *operator) each(names []string, do func(name string) (became string, err error)) error {
+	type result struct {
+		Name   string `json:"name"`
+		Result string `json:"result"`
+	}
+	results := []result{}
+	var failed error
 	for _, name := range names {
 		became, err := do(name)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			failed = fmt.Errorf("%s: %w", name, err)
+			break
 		}
+		results = append(results, result{name, became})
 		if !o.json {
 			fmt.Fprintf(o.p.out, "%s %s\n", name, became)
 		}
 	}
-	return nil
+	if o.json {
+		return errors.Join(failed, o.p.printJSON(results))
+	}
+	return failed
 }
 
 // table prints rows whose cells have tabs between them.
@@ -191,7 +165,12 @@ func (o *operator) show(v any, table func(w io.Writer)) error {
 		table(o.p.out)
 		return nil
 	}
-	e := json.NewEncoder(o.p.out)
+	return o.p.printJSON(v)
+}
+
+// printJSON prints v for programs.
+func (p *program) printJSON(v any) error {
+	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }

@@ -92,6 +92,7 @@ func (o *operator) orderList() *cobra.Command {
 	}
 	page.add(c)
 	c.Flags().StringVar(&status, "status", "", "only created, paid or cancelled ones")
+	oneOf(c, "status", "created", "paid", "cancelled")
 	return c
 }
 
@@ -123,9 +124,10 @@ func orderPath(id string) string { return "/admin/v1/orders/" + url.PathEscape(i
 
 func (o *operator) orderShow() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show ORDER",
-		Short: "Show one order and what the payment provider said of it",
-		Args:  cobra.ExactArgs(1),
+		Use:     "show ORDER",
+		Short:   "Show one order and what the payment provider said of it",
+		Example: `  sluice order show 923417600000000123`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r rowJSON
 			raw, err := o.get(cmd.Context(), orderPath(args[0]), &r)

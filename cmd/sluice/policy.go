@@ -31,7 +31,7 @@ func (p *program) policyCommand() *cobra.Command {
 func (p *program) checkCommand() *cobra.Command {
 	expect := policy.Expect{Buckets: limit.DefaultCapacity}
 	var zone string
-	var strict bool
+	var strict, asJSON bool
 	c := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a policy; exit 2 and a line for each mistake if it is bad",
@@ -67,6 +67,9 @@ by default.`,
 			if errors.Is(err, errInterrupted) {
 				return err
 			}
+			if asJSON {
+				return p.printCheck(file, strict, got.policy, got.warnings, err)
+			}
 			if err != nil {
 				fmt.Fprintln(p.errOut, err)
 				return errReported
@@ -89,6 +92,7 @@ by default.`,
 	f := c.Flags()
 	f.IntVar(&expect.Keys, "keys", defaultKeys, "clients, and as many buyers, within the time a bucket takes to come back; 0: do not ask about room")
 	f.StringVar(&zone, "zone", defaultZone, "size of the nginx edge's zone sluice_buckets")
+	f.BoolVar(&asJSON, "json", false, "print what was found as JSON")
 	f.BoolVar(&strict, "strict", false, "warnings are mistakes")
 	return c
 }
@@ -118,4 +122,39 @@ func parseSize(text string) (int64, error) {
 		return 0, fmt.Errorf("%q: want a size such as 64m or 512k", text)
 	}
 	return n * unit, nil
+}
+
+type checkJSON struct {
+	File     string        `json:"file"`
+	Sound    bool          `json:"sound"` // with --strict: and nothing to warn of
+	Rules    int           `json:"rules"`
+	Mistakes []findingJSON `json:"mistakes"`
+	Warnings []findingJSON `json:"warnings"`
+}
+
+type findingJSON struct {
+	Line int    `json:"line,omitempty"`
+	What string `json:"what"`
+}
+
+// printCheck is what check found, for programs.
+func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Mistakes, err error) error {
+	found := checkJSON{File: file, Sound: err == nil && (!strict || len(warnings) == 0), Mistakes: []findingJSON{}, Warnings: []findingJSON{}}
+	if err == nil {
+		found.Rules = len(read.Rules)
+	}
+	for _, w := range warnings {
+		found.Warnings = append(found.Warnings, findingJSON{w.Line, w.What})
+	}
+	if several, ok := errors.AsType[policy.Mistakes](err); ok {
+		for _, m := range several {
+			found.Mistakes = append(found.Mistakes, findingJSON{m.Line, m.What})
+		}
+	} else if err != nil {
+		found.Mistakes = append(found.Mistakes, findingJSON{What: err.Error()})
+	}
+	if err := p.printJSON(found); err != nil || found.Sound {
+		return err
+	}
+	return errReported
 }

@@ -176,18 +176,26 @@ func (d dataDir) vapid() (string, error) {
 }
 
 func (p *program) groupVAPID() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "vapid",
 		Short: "Make a key pair for Web Push",
 		Long: `Make a key pair by which push services know this shop (VAPID). Give the private key to every backend and every instance of the group push as ` + envVAPID + `,
 and keep it: with another one, every browser has to subscribe again. Browsers read the public key from GET /v1/push/key.`,
+		Example: `  sluice group vapid
+  export SLUICE_VAPID_KEY="$(sluice group vapid --json | jq -r .private)"`,
 		RunE: func(*cobra.Command, []string) error {
 			key, err := push.NewKey()
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return p.printJSON(map[string]string{"private": key.Private(), "public": key.Public()})
+			}
 			fmt.Fprintf(p.out, "%s=%s\npublic key: %s\n", envVAPID, key.Private(), key.Public())
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
 }

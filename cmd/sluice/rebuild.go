@@ -40,11 +40,11 @@ from any sale while it lasts, seconds for each million of orders.`,
 			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/rebuild", body, &s); err != nil {
 				return err
 			}
-			started, last := s.Fence, ""
+			started, status := s.Fence, o.p.status()
+			defer status.done()
 			for s.Running && s.Fence == started {
-				if line := progress(s); line != last && !o.json {
-					fmt.Fprintln(o.p.errOut, line)
-					last = line
+				if !o.json {
+					status.say(progress(s))
 				}
 				select {
 				case <-cmd.Context().Done():
@@ -55,6 +55,7 @@ from any sale while it lasts, seconds for each million of orders.`,
 					return err
 				}
 			}
+			status.done()
 			if s.Fence != started {
 				return fmt.Errorf("another rebuild, number %d, was faster; see GET /admin/v1/rebuild", s.Fence)
 			}

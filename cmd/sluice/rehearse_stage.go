@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"sluice/client"
 	"sluice/internal/rehearsal"
 )
 
@@ -33,8 +34,8 @@ func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, o
 		Closes time.Time `json:"closes_at"`
 		Beside bool      `json:"beside_real_sales"`
 	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}, &made)
-	var answered *statusError
-	if errors.As(err, &answered) && answered.status == http.StatusNotFound {
+	var answered *client.Problem
+	if errors.As(err, &answered) && answered.Status == http.StatusNotFound {
 		err = fmt.Errorf("there is no sale %s", saleID)
 	}
 	return made, err
@@ -59,11 +60,11 @@ func (s *rehearsalStage) WorkerDies(ctx context.Context, id string) (int, error)
 func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, gone bool, err error) {
 	var r removedJSON
 	err = s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/remove", struct{}{}, &r)
-	var answered *statusError
+	var answered *client.Problem
 	switch {
-	case err == nil, errors.As(err, &answered) && answered.status == http.StatusNotFound: // a repeated remove whose first answer was lost
+	case err == nil, errors.As(err, &answered) && answered.Status == http.StatusNotFound: // a repeated remove whose first answer was lost
 		return r.Orders, true, nil
-	case answered != nil && answered.status == http.StatusConflict:
+	case answered != nil && answered.Status == http.StatusConflict:
 		return 0, false, nil
 	}
 	return 0, false, err

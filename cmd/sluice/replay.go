@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"sluice/gateway/policy"
 	"sluice/gateway/replay"
@@ -64,9 +62,7 @@ requests whose token an edge had verified. Lines that cannot be read are counted
 				return err
 			}
 			if asJSON {
-				out := json.NewEncoder(p.out)
-				out.SetIndent("", "  ")
-				return out.Encode(report)
+				return p.printJSON(report)
 			}
 			report.WriteText(p.out)
 			return nil
@@ -138,11 +134,10 @@ func (l *accessLogs) inputs(bar *progressbar.ProgressBar) []replay.Input {
 
 // progress is a bar of bytes on standard error; where that is no terminal, a silent one.
 func (p *program) progress(size int64) *progressbar.ProgressBar {
-	f, ok := p.errOut.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !p.onTerminal() {
 		return progressbar.DefaultBytesSilent(size)
 	}
-	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(f), progressbar.OptionShowBytes(true), progressbar.OptionSetDescription("replaying"),
+	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(p.errOut), progressbar.OptionShowBytes(true), progressbar.OptionSetDescription("replaying"),
 		progressbar.OptionEnableColorCodes(p.getenv("NO_COLOR") == ""), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionFullWidth(), progressbar.OptionSetRenderBlankState(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
 }

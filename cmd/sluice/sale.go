@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice/client"
 )
 
 type saleJSON struct {
@@ -43,10 +47,10 @@ func (p *program) saleCommand() *cobra.Command {
 	}
 	o := p.operatorFlags(c)
 	c.AddCommand(
-		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(),
-		o.saleSwitch("pause", "Stop accepting orders until resume"),
-		o.saleSwitch("resume", "Accept orders again"),
-		o.saleSwitch("close", "End the sale for good"),
+		o.saleCreate(), o.saleList(), o.completesSale(o.saleShow()), o.completesSale(o.saleAudit()), o.completesSale(o.saleRebuild()), o.completesSale(o.saleRestock()),
+		o.completesSale(o.saleSwitch("pause", "Stop accepting orders until resume")),
+		o.completesSale(o.saleSwitch("resume", "Accept orders again")),
+		o.completesSale(o.saleSwitch("close", "End the sale for good")),
 	)
 	return c
 }
@@ -84,11 +88,7 @@ func (o *operator) saleCreate() *cobra.Command {
 			if err := bad.err(); err != nil {
 				return err
 			}
-			var made saleJSON
-			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/sales", s, &made); err != nil {
-				return err
-			}
-			return o.show(made, func(w io.Writer) { printSale(w, made) })
+			return o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: "/admin/v1/sales", Body: s})
 		},
 	}
 	f := c.Flags()
@@ -107,14 +107,17 @@ func (o *operator) saleList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the sales",
+		Example: `  sluice sale list
+  sluice sale list --json | jq -r '.sales[] | select(.state == "open") | .id'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
 				Sales []saleJSON `json:"sales"`
 			}
-			if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/sales", nil, &answer); err != nil {
+			raw, err := o.get(cmd.Context(), "/admin/v1/sales", &answer)
+			if err != nil {
 				return err
 			}
-			return o.show(answer, func(w io.Writer) {
+			return o.show(raw, func(w io.Writer) {
 				table(w, "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE", func(t io.Writer) {
 					for _, s := range answer.Sales {
 						fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, count(s.Left), s.Stock, stamp(&s.OpensAt), s.Title)
@@ -127,30 +130,24 @@ func (o *operator) saleList() *cobra.Command {
 
 func (o *operator) saleShow() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show SALE",
-		Short: "Show one sale",
-		Args:  cobra.ExactArgs(1),
+		Use:     "show SALE",
+		Short:   "Show one sale",
+		Example: `  sluice sale show shoe`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var s saleJSON
-			if err := o.call(cmd.Context(), http.MethodGet, salePath(args[0]), nil, &s); err != nil {
-				return err
-			}
-			return o.show(s, func(w io.Writer) { printSale(w, s) })
+			return o.sale(cmd.Context(), client.Request{Method: http.MethodGet, Path: salePath(args[0])})
 		},
 	}
 }
 
 func (o *operator) saleSwitch(verb, short string) *cobra.Command {
 	return &cobra.Command{
-		Use:   verb + " SALE",
-		Short: short,
-		Args:  cobra.ExactArgs(1),
+		Use:     verb + " SALE",
+		Short:   short,
+		Example: "  sluice sale " + verb + " shoe",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var s saleJSON
-			if err := o.call(cmd.Context(), http.MethodPost, salePath(args[0])+"/"+verb, struct{}{}, &s); err != nil {
-				return err
-			}
-			return o.show(s, func(w io.Writer) { printSale(w, s) })
+			return o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/" + verb, Body: struct{}{}})
 		},
 	}
 }
@@ -171,12 +168,11 @@ func (o *operator) saleRestock() *cobra.Command {
 			if key == "" {
 				key = rand.Text()
 			}
-			var s saleJSON
-			err := o.call(cmd.Context(), http.MethodPost, salePath(args[0])+"/restock", map[string]int64{"add": add}, &s, "Idempotency-Key", strconv.Quote(key))
+			err := o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/restock", Body: map[string]int64{"add": add}, Key: key})
 			if err != nil {
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, key)
 			}
-			return o.show(s, func(w io.Writer) { printSale(w, s) })
+			return nil
 		},
 	}
 	c.Flags().Int64Var(&add, "add", 0, "units to add")
@@ -188,7 +184,9 @@ func (o *operator) saleAudit() *cobra.Command {
 	return &cobra.Command{
 		Use:   "audit SALE",
 		Short: "Count every unit and prove that the sale balances; exit 1 if it does not",
-		Args:  cobra.ExactArgs(1),
+		Example: `  sluice sale audit shoe
+  sluice sale audit shoe --json | jq .balanced`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r struct {
 				Stock       int64    `json:"stock"`
@@ -209,10 +207,13 @@ func (o *operator) saleAudit() *cobra.Command {
 					Missing string `json:"missing"`
 				} `json:"orders,omitempty"`
 			}
-			if err := o.call(cmd.Context(), http.MethodGet, salePath(args[0])+"/audit", nil, &r); err != nil {
+			done := o.p.waiting("counting every unit of " + args[0])
+			raw, err := o.get(cmd.Context(), salePath(args[0])+"/audit", &r)
+			done()
+			if err != nil {
 				return err
 			}
-			err := o.show(r, func(w io.Writer) {
+			err = o.show(raw, func(w io.Writer) {
 				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 				for _, row := range []struct {
 					name string
@@ -243,6 +244,19 @@ func (o *operator) saleAudit() *cobra.Command {
 			return err
 		},
 	}
+}
+
+// sale asks for something that is answered with the sale, and shows that.
+func (o *operator) sale(ctx context.Context, r client.Request) error {
+	var raw json.RawMessage
+	if err := o.do(ctx, r, &raw); err != nil {
+		return err
+	}
+	var s saleJSON
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("%s does not answer as a sluice: %w", o.base, err)
+	}
+	return o.show(raw, func(w io.Writer) { printSale(w, s) })
 }
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }

@@ -12,9 +12,16 @@ import (
 	"sluice/internal/token"
 )
 
+type tokenJSON struct {
+	Token     string    `json:"token"`
+	User      string    `json:"user"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
 func (p *program) tokenCommand() *cobra.Command {
 	var user, data, kid, keys string
 	var ttl time.Duration
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "token --user U",
 		Short: "Print a signed token for a buyer",
@@ -43,6 +50,9 @@ in its data folder.`,
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return p.printJSON(tokenJSON{signed, user, time.Now().Add(ttl).UTC().Truncate(time.Second)})
+			}
 			fmt.Fprintln(p.out, signed)
 			return nil
 		},
@@ -51,6 +61,7 @@ in its data folder.`,
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is valid")
 	p.str(c.Flags(), &keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
 	c.Flags().StringVar(&kid, "kid", "", "which key of that file signs")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, with when it expires")
 	p.str(c.Flags(), &data, "data", envData, defaultData, "data folder of sluice up")
 	return c
 }

@@ -52,8 +52,13 @@ until it answers 2xx. See docs/webhooks.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
-	c.AddCommand(o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(), o.webhookTurn("pause", "keep deliveries until they are resumed"),
-		o.webhookTurn("resume", "send again, also to one that is disabled or held"), o.webhookRotate(), o.webhookRemove(), o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
+	c.AddCommand(
+		o.webhookAdd(), o.webhookList(), o.completesEndpoint(o.webhookShow(), 1), o.completesEndpoint(o.webhookChange(), 1),
+		o.completesEndpoint(o.webhookTurn("pause", "keep deliveries until they are resumed"), 0),
+		o.completesEndpoint(o.webhookTurn("resume", "send again, also to one that is disabled or held"), 0),
+		o.completesEndpoint(o.webhookRotate(), 1), o.completesEndpoint(o.webhookRemove(), 0), o.completesEndpoint(o.webhookPing(), 1),
+		o.completesEndpoint(o.webhookDeliveries(), 1), o.completesEndpoint(o.webhookRedeliver(), 1),
+	)
 	return c
 }
 
@@ -110,8 +115,9 @@ func listOf(items []string) []string {
 
 func (o *operator) webhookList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the endpoints, and what waits for each",
+		Use:     "list",
+		Short:   "List the endpoints, and what waits for each",
+		Example: `  sluice webhook list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
 				Webhooks []webhookJSON `json:"webhooks"`
@@ -133,9 +139,10 @@ func (o *operator) webhookList() *cobra.Command {
 
 func (o *operator) webhookShow() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show ENDPOINT",
-		Short: "Show one endpoint",
-		Args:  cobra.ExactArgs(1),
+		Use:     "show ENDPOINT",
+		Short:   "Show one endpoint",
+		Example: `  sluice webhook show ep_k3jx5`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var e webhookJSON
 			raw, err := o.get(cmd.Context(), webhookPath(args[0]), &e)
@@ -202,9 +209,10 @@ func (o *operator) webhookChange() *cobra.Command {
 func (o *operator) webhookTurn(verb, what string) *cobra.Command {
 	var why string
 	c := &cobra.Command{
-		Use:   verb + " ENDPOINT...",
-		Short: strings.ToUpper(what[:1]) + what[1:],
-		Args:  cobra.MinimumNArgs(1),
+		Use:     verb + " ENDPOINT...",
+		Short:   strings.ToUpper(what[:1]) + what[1:],
+		Example: "  sluice webhook " + verb + ` ep_k3jx5 --reason "the shop moves tonight"`,
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
 				return "is " + verb + "d", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/"+verb, map[string]string{"reason": why}, nil)
@@ -221,7 +229,9 @@ func (o *operator) webhookRotate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate ENDPOINT",
 		Short: "Give an endpoint a new secret; it is shown now, and never again. Meanwhile the old one signs too",
-		Args:  cobra.ExactArgs(1),
+		Example: `  sluice webhook rotate ep_k3jx5
+  sluice webhook rotate ep_k3jx5 --keep 0s --reason "it was in a log"`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var answer map[string]string
 			if err := o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/rotate", map[string]string{"reason": why, "keep": keep.String()}, &answer); err != nil {
@@ -240,9 +250,10 @@ func (o *operator) webhookRotate() *cobra.Command {
 func (o *operator) webhookRemove() *cobra.Command {
 	var why string
 	c := &cobra.Command{
-		Use:   "remove ENDPOINT...",
-		Short: "Forget endpoints, with all that was and was not delivered",
-		Args:  cobra.MinimumNArgs(1),
+		Use:     "remove ENDPOINT...",
+		Short:   "Forget endpoints, with all that was and was not delivered",
+		Example: `  sluice webhook remove ep_k3jx5 --reason "replaced"`,
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
 				return "is removed", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/remove", map[string]string{"reason": why}, nil)
@@ -258,9 +269,10 @@ const pingWait = 30 * time.Second
 
 func (o *operator) webhookPing() *cobra.Command {
 	return &cobra.Command{
-		Use:   "ping ENDPOINT",
-		Short: "Send something to try an endpoint, once, and tell what it answered; exit 1 if it is not 2xx",
-		Args:  cobra.ExactArgs(1),
+		Use:     "ping ENDPOINT",
+		Short:   "Send something to try an endpoint, once, and tell what it answered; exit 1 if it is not 2xx",
+		Example: `  sluice webhook ping ep_k3jx5`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sent struct {
 				Delivery string `json:"delivery"`
@@ -372,6 +384,7 @@ func (o *operator) webhookDeliveries() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&state, "state", "", "only waiting, delivered or failed")
+	oneOf(c, "state", "waiting", "delivered", "failed")
 	c.Flags().IntVar(&limit, "limit", 100, "how many at most")
 	c.Flags().Int64Var(&before, "before", 0, "where the page before ended")
 	return c

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/backend/points"
+	"sluice/backend/push"
+	"sluice/backend/webhook"
+)
+
+// addCompletion adds the command that prints the shells' scripts, with an example of each.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd("completion") // as if it were asked for, or it is left out while flags are read
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Long = "" // what is left of it says nothing that the Short does not
+		for shell, example := range map[string]string{
+			"bash": "  source <(sluice completion bash)", "zsh": `  sluice completion zsh > "${fpath[1]}/_sluice"`,
+			"fish": "  sluice completion fish > ~/.config/fish/completions/sluice.fish", "powershell": "  sluice completion powershell | Out-String | Invoke-Expression",
+		} {
+			if sub, _, err := c.Find([]string{shell}); err == nil {
+				sub.Long, sub.Example = "", example
+			}
+		}
+	}
+}
+
+// completionTimeout bounds what a shell waits for when somebody presses Tab.
+const completionTimeout = 2 * time.Second
+
+// completes makes a command complete its arguments by names that the server knows: the members of the list that is answered at path. Where most is above zero, no more than so
+// many are wanted.
+func (o *operator) completes(c *cobra.Command, most int, path, list, name, title string) *cobra.Command {
+	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if most > 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		var answer map[string]any
+		if o.call(ctx, http.MethodGet, path, nil, &answer) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp // a shell has no place for why
+		}
+		items, _ := answer[list].([]any)
+		var found []cobra.Completion
+		for _, item := range items {
+			if member, ok := item.(map[string]any); ok {
+				found = append(found, cobra.CompletionWithDesc(fmt.Sprint(member[name]), fmt.Sprint(member[title])))
+			}
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c
+}
+
+func (o *operator) completesSale(c *cobra.Command) *cobra.Command {
+	return o.completes(c, 1, "/admin/v1/sales", "sales", "id", "title")
+}
+
+func (o *operator) completesEndpoint(c *cobra.Command, most int) *cobra.Command {
+	return o.completes(c, most, "/admin/v1/webhooks", "webhooks", "id", "url")
+}
+
+// oneOf completes a flag whose values are known.
+func oneOf(c *cobra.Command, flag string, values ...cobra.Completion) {
+	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there: a mistake of this program
+	}
+}
+
+// ownGroups are the groups that this program runs.
+var ownGroups = []cobra.Completion{points.Group, push.Group, webhook.Group}

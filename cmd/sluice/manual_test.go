@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// tree is all commands that somebody can run, as the environment leaves them alone.
+func tree(t *testing.T) []*cobra.Command {
+	t.Helper()
+	p := &program{getenv: func(string) string { return "" }, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}}
+	var all []*cobra.Command
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		all = append(all, c)
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(p.root())
+	return all
+}
+
+func isLeaf(c *cobra.Command) bool { return c.Runnable() && !c.HasSubCommands() }
+
+// inQuotes is what a shell would take for one word; what is in it is not looked at.
+var inQuotes = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+
+// Every command shows how it is used, and what it shows is understood: the commands are there, and so are their flags.
+func TestEveryCommandHasExamplesThatAreUnderstood(t *testing.T) {
+	shown := 0
+	for _, c := range tree(t) {
+		if isLeaf(c) && c.Example == "" {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+		for line := range strings.SplitSeq(c.Example, "\n") {
+			_, line, found := strings.Cut(inQuotes.ReplaceAllString(line, "WORD"), "sluice ")
+			if !found || strings.Contains(line, "source <(") {
+				continue
+			}
+			line = regexp.MustCompile(`\s{3,}|\s[|>]|\)`).Split(line, 2)[0] // what follows is a remark, or another program's
+			shown++
+			root := tree(t)[0]
+			target, rest, err := root.Find(strings.Fields(line))
+			if err != nil || target == root || !isLeaf(target) && !target.Runnable() {
+				t.Errorf("%s: the example %q names no command: %v", c.CommandPath(), line, err)
+				continue
+			}
+			if err := target.ParseFlags(rest); err != nil {
+				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
+			}
+			if args := target.Flags().Args(); target.Args != nil {
+				if err := target.Args(target, args); err != nil {
+					t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
+				}
+			}
+		}
+	}
+	if shown < 60 {
+		t.Errorf("%d examples were looked at; there are more", shown)
+	}
+}
+
+// noData are the commands that print nothing a program could want, or nothing but what programs read.
+var noData = []string{
+	"sluice up", "sluice gateway", "sluice edge reload", "sluice edge", "sluice backend", "sluice worker", "sluice watcher", "sluice group run", // run until they are stopped, and log JSON
+	"sluice keys new", "sluice keys public", // JSON anyway
+	"sluice manual", "sluice completion bash", "sluice completion zsh", "sluice completion fish", "sluice completion powershell", // a text
+}
+
+func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
+	for _, c := range tree(t) {
+		has := c.Flag("json") != nil
+		if isLeaf(c) && has == slices.Contains(noData, c.CommandPath()) {
+			t.Errorf("%s: --json is there: %v", c.CommandPath(), has)
+		}
+	}
+}
+
+const commandsFile = "../../docs/commands.md"
+
+// docs/commands.md is what the program says of itself, whatever environment it says it in.
+func TestCommandReferenceIsThePrograms(t *testing.T) {
+	want, err := os.ReadFile(commandsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), []string{"manual", "--markdown"}, func(name string) string { return "set-" + name }, &out, &errOut)
+	if code != exitOK || errOut.Len() > 0 {
+		t.Fatalf("exit %d, %s", code, errOut.String())
+	}
+	if out.String() != string(want) {
+		t.Error("docs/commands.md is not what sluice manual says: make commands")
+	}
+}
+
+func TestManualForPeople(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"manual"}, exitOK, []string{"SLUICE SALE CREATE", "--per-buyer int64 (1)", "EXIT CODES", "SLUICE_ADMIN_TOKEN"}},
+		{[]string{"manual", "sale", "create"}, exitOK, []string{"SLUICE SALE CREATE", "sluice sale create --id shoe"}},
+		{[]string{"manual", "sale", "none"}, exitUsage, []string{`there is no command "sale none"`}},
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), c.args, func(string) string { return "" }, &out, &out)
+		for _, want := range c.want {
+			if code != c.code || !strings.Contains(out.String(), want) {
+				t.Errorf("%v: exit %d, without %q, in %d bytes", c.args, code, want, out.Len())
+			}
+		}
+	}
+}
+
+// A variable that the program reads is one that its manual tells of.
+func TestEveryVariableIsInTheManual(t *testing.T) {
+	manual, err := os.ReadFile(commandsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`"(SLUICE_[A-Z_]+)"`).FindAllSubmatch(text, -1) {
+			found++
+			if !regexp.MustCompile("[\\[`]" + string(m[1]) + "[\\]`]").Match(manual) {
+				t.Errorf("%s: %s is in no flag's help and not among the manual's variables", name, m[1])
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d variables were found; there are more", found)
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// fakeDesk answers as the operator's API does.
+func fakeDesk(t *testing.T) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	say := func(pattern string, status int, text string) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			media := "application/json"
+			if strings.HasPrefix(r.URL.Path, "/admin/") && r.Header.Get("Authorization") != "Bearer hush" {
+				status, text = 401, `{"title":"Unauthorized","status":401,"detail":"A valid token is needed.","code":"unauthorized"}`
+			}
+			if status >= 400 {
+				media = "application/problem+json"
+			}
+			w.Header().Set("Content-Type", media)
+			w.WriteHeader(status)
+			fmt.Fprint(w, text)
+		})
+	}
+	say("GET /admin/v1/sales", 200, `{"sales":[{"id":"shoe","title":"The shoe","news":true},{"id":"tea","title":"Tea"}]}`)
+	say("GET /admin/v1/sales/shoe", 200, `{"id":"shoe","title":"The shoe","left":null,"news":true}`)
+	say("POST /admin/v1/sales", 400, `{"title":"Bad request","status":400,"detail":"The request is not valid; see errors.","code":"bad-request","errors":[{"field":"stock","detail":"must be above 0"}]}`)
+	say("POST /admin/v1/sales/shoe/pause", 409, `{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`)
+	say("POST /admin/v1/orders/1/cancel", 200, `{"order_id":"1","status":"cancelled","returning":true}`)
+	say("POST /admin/v1/orders/2/cancel", 404, `{"title":"Not found","status":404,"detail":"There is nothing here.","code":"not-found"}`)
+	say("GET /admin/v1/queue", 200, `<html>`)
+	say("GET /readyz", 503, `{"title":"Temporarily unavailable","status":503,"detail":"Down.","code":"temporarily-unavailable","errors":[{"field":"redis","detail":"is down"}]}`)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func sluice(t *testing.T, env map[string]string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code = run(t.Context(), args, func(name string) string { return env[name] }, &out, &errOut)
+	return out.String(), errOut.String(), code
+}
+
+// What the server answers is shown as it came, refusals are one line, and the exit code tells whose mistake it was.
+func TestOperatorCommands(t *testing.T) {
+	s := fakeDesk(t)
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
+	for _, c := range []struct {
+		args string
+		code int
+		out  string // a part of it
+		err  string // all of it
+	}{
+		{"sale show shoe --json", 0, `"news": true`, ""},
+		{"sale list --json", 0, `"news": true`, ""},
+		{"sale show shoe", 0, "left       ?", ""},
+		{"sale create --title T --price 1EUR", 2, "", "sluice: The request is not valid; see errors. (stock must be above 0)\n"},
+		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
+		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},
+		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: There is nothing here.\n"},
+		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: There is nothing here.\n"},
+		{"queue", 1, "", "sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: the answer is not sluice's: invalid character '<' looking for beginning of value\n"},
+		{"health", 1, "", "sluice: not ready: Down. (redis is down)\n"},
+		{"health --json", 1, `"ready": false`, "sluice: not ready: Down. (redis is down)\n"},
+		{"health --server x", 2, "", "sluice: --server \"x\": want http://host:port\n"},
+	} {
+		stdout, stderr, code := sluice(t, env, strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(stdout, c.out) || stderr != c.err {
+			t.Errorf("sluice %s: exit %d, %q and %q; want %d, %q and %q", c.args, code, stdout, stderr, c.code, c.out, c.err)
+		}
+		if strings.HasSuffix(c.args, "--json") && !json.Valid([]byte(stdout)) {
+			t.Errorf("sluice %s prints no JSON: %s", c.args, stdout)
+		}
+	}
+	s.Close()
+	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 || !strings.HasPrefix(stderr, "sluice: nobody answers at "+s.URL+": is sluice running? (dial tcp ") {
+		t.Errorf("with nobody there: exit %d, %q", code, stderr)
+	}
+}
+
+func TestJSONOfWhatNeedsNoServer(t *testing.T) {
+	env := map[string]string{envSecret: strings.Repeat("s", 32)}
+	for _, c := range []struct {
+		args string
+		code int
+		has  string
+	}{
+		{"token --user ann --json", 0, "expires_at"},
+		{"group vapid --json", 0, "private"},
+		{"policy check ../../lua/policy.lua --json", 0, `"sound": true`},
+		{"policy check nothing.lua --json", 2, `"sound": false`},
+	} {
+		stdout, _, code := sluice(t, env, strings.Fields(c.args)...)
+		if code != c.code || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, c.has) {
+			t.Errorf("sluice %s: exit %d, %s", c.args, code, stdout)
+		}
+	}
+}
+
+// Tab completes commands, flags and their values, and asks the server for names; where that does not answer, there is nothing to choose.
+func TestCompletion(t *testing.T) {
+	s := fakeDesk(t)
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	complete := func(args ...string) string {
+		out, _, _ := sluice(t, env, append([]string{"__complete"}, args...)...)
+		return out
+	}
+	for _, c := range []struct{ args, has, hasNot string }{
+		{"sa", "sale\t", "token"},
+		{"sale pause |", "shoe\tThe shoe\ntea\tTea\n", "up"},
+		{"sale pause shoe |", ":4", "tea"},
+		{"order list --status |", "cancelled\n", "created,"},
+		{"group run |", "webhooks\n", "sale"},
+		{"sale show --|", "--json", "--stock"},
+	} {
+		args := strings.Fields(strings.ReplaceAll(c.args, "|", ""))
+		if strings.HasSuffix(c.args, " |") {
+			args = append(args, "")
+		}
+		if got := complete(args...); !strings.Contains(got, c.has) || strings.Contains(got, c.hasNot) {
+			t.Errorf("%q completes to %q, want %q and not %q", c.args, got, c.has, c.hasNot)
+		}
+	}
+	s.Close()
+	if got := complete("sale", "pause", ""); !strings.HasPrefix(got, ":4") {
+		t.Errorf("without a server: %q", got)
+	}
+}

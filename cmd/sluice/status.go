@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// onTerminal says whether a person watches standard error, on a terminal that can take a line back.
+func (p *program) onTerminal() bool {
+	f, ok := p.errOut.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
+}
+
+// status tells on standard error how far long work is: on a terminal in one line that changes, elsewhere in a line for each change.
+type status struct {
+	w        io.Writer
+	terminal bool
+	last     string
+}
+
+func (p *program) status() *status { return &status{w: p.errOut, terminal: p.onTerminal()} }
+
+// say shows a line; the same again is not repeated.
+func (s *status) say(line string) {
+	switch {
+	case line == s.last:
+	case s.terminal:
+		fmt.Fprintf(s.w, "\r\x1b[K%s", line)
+	default:
+		fmt.Fprintln(s.w, line)
+	}
+	s.last = line
+}
+
+// done takes the line back; what follows stands where it was. It may be called again.
+func (s *status) done() {
+	if s.terminal && s.last != "" {
+		fmt.Fprint(s.w, "\r\x1b[K")
+	}
+	s.last = ""
+}
+
+// patience is how long a person waits without wondering.
+const patience = time.Second
+
+// waiting tells whoever watches a terminal what takes so long, every second from the first on, until the function it returns is called.
+func (p *program) waiting(what string) (done func()) {
+	if !p.onTerminal() {
+		return func() {}
+	}
+	s, begun, stop := p.status(), time.Now(), make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		tick := time.NewTicker(patience)
+		defer tick.Stop()
+		defer s.done()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				s.say(fmt.Sprintf("%s: %s", what, time.Since(begun).Round(time.Second)))
+			}
+		}
+	})
+	return func() { close(stop); ended.Wait() }
+}

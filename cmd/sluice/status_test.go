@@ -1,0 +1,25 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+)
+
+// A terminal has one line that changes and is taken back; a log has a line for each change.
+func TestStatus(t *testing.T) {
+	for _, c := range []struct {
+		terminal bool
+		want     string
+	}{{true, "\r\x1b[Ka\r\x1b[Kb\r\x1b[K"}, {false, "a\nb\n"}} {
+		var out bytes.Buffer
+		s := &status{w: &out, terminal: c.terminal}
+		for _, line := range []string{"a", "a", "b"} {
+			s.say(line)
+		}
+		s.done()
+		s.done()
+		if out.String() != c.want {
+			t.Errorf("terminal %v: %q, want %q", c.terminal, out.String(), c.want)
+		}
+	}
+}
