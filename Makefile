@@ -13,6 +13,9 @@ up: ## everything in one process, with a demo sale
 build: ## bin/sluice, compiled along a profile; the first time that compiles every dependency anew, two to four minutes
 	CGO_ENABLED=0 $(GO) build -trimpath -pgo=cmd/sluice/release.pgo -o bin/sluice ./cmd/sluice
 
+commands: ## docs/commands.md anew, from what the program says of itself
+	$(GO) run ./cmd/sluice manual --markdown > docs/commands.md.new && mv docs/commands.md.new docs/commands.md
+
 profile: install-bench ## cmd/sluice/release.pgo anew, from the benchmarks of gateway and purchase
 	d=$$(mktemp -d) && cd bench && $(GO) run . speed --only gateway,purchase --rounds 2 --seconds 5 --profile $$d && \
 	  $(GO) run . pgo -o ../cmd/sluice/release.pgo $$d/gateway.cpu.pprof $$d/purchase.cpu.pprof && rm -r $$d
@@ -111,4 +114,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build profile install install-bench test lint unit e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak
+.PHONY: help up build commands profile install install-bench test lint unit e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak
