@@ -151,7 +151,11 @@ func (d *deskWorld) PauseRedis(_ context.Context, actor, id string, span time.Du
 	return d.ask("%s pauses redis for %s in %s, beside %v", actor, span, id, beside)
 }
 func (d *deskWorld) AbandonBatch(_ context.Context, actor, id string, limit int, beside bool) (int, error) {
-	return 3, d.ask("%s abandons %d of %s, beside %v", actor, limit, id, beside)
+	err := d.ask("%s abandons %d of %s, beside %v", actor, limit, id, beside)
+	if limit < 1 {
+		err = &sale.InvalidError{Fields: []sale.FieldError{{Field: "orders", Detail: "must be at least 1"}}}
+	}
+	return 3, err
 }
 func (d *deskWorld) Audit(_ context.Context, id string) (ledger.Report, error) {
 	return ledger.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)

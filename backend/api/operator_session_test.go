@@ -273,7 +273,7 @@ func (s *site) watch(path string, headers ...string) (next func() string, hangUp
 	return func() string {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				if err := openAPI(s.t).valid("/components/schemas/Live", data); err != nil {
+				if err := openAPI(s.t).Valid(openAPI(s.t).Document().At("components", "schemas", "Live"), []byte(data)); err != nil {
 					s.t.Errorf("%s: %v", data, err)
 				}
 				return data

@@ -81,7 +81,6 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 		{"POST", at + "/fault", `{"kind":"pause_redis","for":"2s"}`, 200, "operator pauses redis for 2s in " + rehearsed + ", beside false", `{"kind":"pause_redis","orders":0}`},
 		{"POST", at + "/fault", `{"kind":"worker_dies"}`, 200, "operator abandons 100 of " + rehearsed + ", beside false", `{"kind":"worker_dies","orders":3}`},
 		{"POST", at + "/fault", `{"kind":"worker_dies","orders":5,"beside_real_sales":true}`, 200, "operator abandons 5 of " + rehearsed + ", beside true", `{"kind":"worker_dies","orders":3}`},
-		{"POST", at + "/fault", `{"kind":"worker_dies","orders":-9223372036854775808}`, 200, "operator abandons 0 of " + rehearsed + ", beside false", `{"kind":"worker_dies","orders":3}`},
 	} {
 		a := s.operate(row.method, row.path, row.body)
 		if a.status != row.status || a.body != row.answer+"\n" {
@@ -102,5 +101,9 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 	d.err = &desk.RefusedError{Detail: "The sale drop is open."}
 	if a := s.operate("POST", at+"/remove", ""); a.status != 409 || a.field(t, "detail") != "The sale drop is open." {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+	wantProblem(t, s.operate("POST", at+"/fault", `{"kind":"worker_dies","orders":-9223372036854775808}`), 400, "bad-request")
+	if got, want := d.was(), "operator abandons 0 of "+rehearsed+", beside false"; got != want {
+		t.Errorf("out of any range, the desk was asked: %s; want %s", got, want)
 	}
 }
