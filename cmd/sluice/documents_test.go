@@ -19,6 +19,9 @@ func TestCommandsInDocumentsParse(t *testing.T) {
 	}
 	calls := 0
 	for _, d := range docs {
+		if d.Path == "docs/commands.md" { // what the program says of itself, with the words of a usage line
+			continue
+		}
 		for _, code := range d.Code {
 			for _, args := range markdown.Calls("sluice", code.Value) {
 				calls++
