@@ -59,15 +59,25 @@ type LogDesk interface {
 	Note(ctx context.Context, actor, action, target, detail string) error
 }
 
+// SalesDesk is what operators do with sales, and with copies of them.
+type SalesDesk interface {
+	SaleDesk
+	SwitchDesk
+	RehearsalDesk
+}
+
+// LetterDesk is what operators see of dead letters, and do with them.
+type LetterDesk interface {
+	DeadList
+	DeadDesk
+}
+
 // Desk is everything an operator does.
 type Desk interface {
 	LogDesk
-	SaleDesk
+	SalesDesk
 	OrderDesk
-	SwitchDesk
-	DeadList
-	DeadDesk
-	RehearsalDesk
+	LetterDesk
 }
 
 // Auditor proves the count of a sale.

@@ -48,13 +48,18 @@ type OrderBook interface {
 	SettleRefund(ctx context.Context, number int64, actor, note string) (order.Callback, error)
 }
 
+// Books are the orders that are rows, and those of them whose units are on their way back.
+type Books interface {
+	CancelledOrders
+	OrderBook
+}
+
 // Store is SQL (order.Store).
 type Store interface {
 	Sales
 	Orders
 	Pages
-	CancelledOrders
-	OrderBook
+	Books
 	RehearsedSales
 }
 

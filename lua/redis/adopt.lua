@@ -1,9 +1,9 @@
 -- adopt: give orders of one sale that were accepted by a Redis that has lost them their unit, their place and their message again.
 --
 -- Idempotent by order id: an order that holds a place of its buyer, or is a dead letter, is known and left alone. The caller has made sure
--- that none of them was a row. One may have become a row since, but not without a trace: either its buyer has the place still, or it was given back, and
--- then returned is another number. An order for which there is no unit, or whose buyer holds all the places, becomes a dead letter that holds nothing
--- (unit "none"): a person decides. Never more units are given than there are.
+-- that none of them was a row. One may have become a row since, but not without a trace: either its buyer has the place still, or it was given back,
+-- and then returned is another number. An order for which there is no unit, or whose buyer holds all the places, becomes a dead letter that holds
+-- nothing (unit "none"): a person decides. Never more units are given than there are.
 --
 -- KEYS 1 epoch    hash    fence: number of the last rebuild
 --      2 sale     hash    per_buyer, accepted, returned
@@ -16,7 +16,8 @@
 -- ARGV 1 fence that the caller knows   2 sale id   3 returned of the sale, before the caller looked for rows
 --      then for each order two: order id (decimal), buyer
 -- Answers a letter for each order: k known, a adopted, u dead for want of a unit or place; or "fenced": another rebuild has begun;
--- or "unknown_sale"; or "returned": an order is not known, and what the caller saw of the rows is too old to tell. With the last three nothing has changed.
+-- or "unknown_sale"; or "returned": an order is not known, and what the caller saw of the rows is too old to tell. With the last three nothing has
+-- changed.
 
 local call = redis.call
 local epoch, sale, stock, buyers, ready, wake, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]

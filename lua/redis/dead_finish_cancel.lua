@@ -2,7 +2,8 @@
 -- a row gives them back through give_back.
 --
 -- Exactly once, because the dead letter guards it. Where Redis does not hold the sale's stock there is nothing to give back
--- to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does not take the order for a lost one.
+-- to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does not take the order for a lost
+-- one.
 --
 -- KEYS 1 dead     zset    dead order ids by time of death, ms
 --      2 letters  hash    order id -> why it died, JSON

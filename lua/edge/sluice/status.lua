@@ -27,7 +27,8 @@ function _M.init(policy)
   head(out, "rule_info", "gauge", "1 for each rule of the policy in force, which its labels describe.")
   for _, rule in ipairs(policy.rules) do
     local match = (rule.method or "") .. (rule.method and rule.path and " " or "") .. (rule.path or "")
-    line(out, "rule_info", ('{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s"}'):format(rule.burst, rule.key, escaped(match),
+    local labels = '{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s"}'
+    line(out, "rule_info", labels:format(rule.burst, rule.key, escaped(match),
       rule.shadow and "shadow" or "enforce", rule.lenient and "allow" or "deny", rule.count / rule.period * 1e6, rule.name), 1)
   end
   in_force = table.concat(out)
