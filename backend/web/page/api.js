@@ -1,4 +1,4 @@
-// One call of the public API. It resolves whatever happens: status 0 means that no answer came.
+// One call of the public API. It resolves whatever happens: status 0 means that no answer came, or that one was cut before it said what it had to say.
 async function call(method, path, { token, key, timeout = 15000 } = {}) {
   const headers = { Accept: 'application/json' };
   if (token) headers.Authorization = 'Bearer ' + token;
@@ -9,7 +9,12 @@ async function call(method, path, { token, key, timeout = 15000 } = {}) {
     const response = await fetch(path, { method, headers, signal: patience.signal, cache: 'no-store', credentials: 'omit', redirect: 'error' });
     clock.heard(response);
     let body = {};
-    try { body = await response.json(); } catch { /* an answer of something between us and the shop: its status is all there is */ }
+    try {
+      body = await response.json();
+    } catch {
+      if (response.ok) return { status: 0, body, wait: 0 };
+      // else an answer of something between us and the shop: its status is all there is
+    }
     return { status: response.status, body: body || {}, wait: Number(response.headers.get('retry-after')) || 0 };
   } catch {
     return { status: 0, body: {}, wait: 0 };

@@ -10,16 +10,20 @@ const spread = (ms) => ms * (0.75 + Math.random() / 2); // thousands of pages mu
 function watchSale(tell) {
   const again = 60000; // before a refused stream is tried once more
   let source, timer;
+  let heard = 0; // events
   const ask = async () => {
     clearTimeout(timer);
+    const before = heard;
     const answer = await call('GET', salePath);
-    if (answer.status === 200) tell(answer.body);
+    // An event that came meanwhile is newer than this answer may be.
+    if (answer.status === 200) tell(heard === before ? answer.body : { ...answer.body, state: undefined, left: undefined });
     if (!document.hidden && !source) timer = setTimeout(ask, spread(Math.max(4000, answer.wait * 1000)));
   };
   const listen = () => {
     source = new EventSource(salePath + '/events');
-    source.addEventListener('state', (e) => tell(JSON.parse(e.data)));
-    source.addEventListener('left', (e) => tell(JSON.parse(e.data)));
+    const hear = (e) => { heard++; tell(JSON.parse(e.data)); };
+    source.addEventListener('state', hear);
+    source.addEventListener('left', hear);
     source.addEventListener('error', () => {
       if (source?.readyState !== EventSource.CLOSED) return; // it comes back by itself
       stop();
