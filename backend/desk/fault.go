@@ -37,8 +37,8 @@ func (d *Desk) AbandonBatch(ctx context.Context, actor, id string, limit int, be
 		return 0, err
 	}
 	// Workers that are alive are quick: what comes is lain in wait for.
-	ctx, cancel := context.WithTimeout(ctx, lieInWait)
-	defer cancel()
+	over := time.NewTimer(lieInWait)
+	defer over.Stop()
 	for {
 		b, _, err := d.lanes[d.space.LaneOf(id)].Take(ctx, limit, "")
 		if err != nil || len(b.Messages) > 0 {
@@ -46,6 +46,8 @@ func (d *Desk) AbandonBatch(ctx context.Context, actor, id string, limit int, be
 		}
 		select {
 		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-over.C:
 			return 0, nil
 		case <-time.After(lieInWait / 1000):
 		}
