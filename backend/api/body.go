@@ -80,3 +80,13 @@ func sendJSON(c *fiber.Ctx, status int, v any) error {
 	resp.SetBody(buf.Bytes())
 	return nil
 }
+
+// noBody refuses a body that says anything: the call takes nothing.
+func noBody(c *fiber.Ctx) error {
+	body, err := readBody(c)
+	if err != nil {
+		return err
+	}
+	body.unknown()
+	return body.err()
+}

@@ -29,28 +29,20 @@ func (p *public) events(c *fiber.Ctx) error {
 		return errUnavailable
 	}
 	ctx := c.Context()
-	resp := &ctx.Response
-	resp.Header.SetContentType("text/event-stream")
-	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
-	resp.Header.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	if ctx.IsHead() {
+		pageHeaders(c)
 		return nil
 	}
 	f, ok := p.streams.subscribe(v)
 	if !ok {
-		resp.Header.Reset()
 		return errUnavailable
 	}
+	pageHeaders(c)
 	s := &stream{conn: ctx.Conn(), feed: f, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect))}
 	p.metrics.streams.Inc()
-	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+	p.writeEvents(ctx, func(w *bufio.Writer) {
 		defer p.metrics.streams.Dec()
 		defer p.streams.unsubscribe(f)
-		defer func() {
-			if v := recover(); v != nil { // outside of every handler: it would end the process
-				p.log.Error("panic in an event stream", "panic", v)
-			}
-		}()
 		s.run(w)
 	})
 	return nil

@@ -91,23 +91,11 @@ func (p *public) openPage(c *fiber.Ctx, only sale.OrderID) error {
 	}
 	pageHeaders(c)
 	lifetime := expires.Sub(p.now())
-	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+	p.writeEvents(ctx, func(w *bufio.Writer) {
 		defer page.Close()
-		defer func() {
-			if v := recover(); v != nil { // outside of every handler: it would end the process
-				p.log.Error("panic in an event stream", "panic", v)
-			}
-		}()
 		s.run(w, p.room, lifetime)
 	})
 	return nil
-}
-
-func pageHeaders(c *fiber.Ctx) {
-	h := &c.Context().Response.Header
-	h.SetContentType("text/event-stream")
-	h.Set(fiber.HeaderCacheControl, "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 }
 
 // orderStream writes one page's events. It ends when the client is gone, was too slow, or has no valid token any more, and when the application drains.

@@ -85,13 +85,8 @@ func (o *operator) liveEvents(c *fiber.Ctx) error {
 		operator: o, conn: ctx.Conn(), since: since,
 		alive: func() bool { _, ok := o.sessions.Who(who.session); return ok || who.session == "" },
 	}
-	ctx.SetBodyStreamWriter(func(out *bufio.Writer) {
+	o.writeEvents(ctx, func(out *bufio.Writer) {
 		defer o.watchers.Add(-1)
-		defer func() {
-			if v := recover(); v != nil { // outside of every handler: it would end the process
-				o.log.Error("panic in an event stream", "panic", v)
-			}
-		}()
 		w.run(out)
 	})
 	return nil

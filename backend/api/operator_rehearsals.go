@@ -58,13 +58,9 @@ func (o *operator) listRehearsals(ctx context.Context, c *fiber.Ctx, _ string) e
 	if err != nil {
 		return err
 	}
-	list := struct {
+	return sendJSON(c, fiber.StatusOK, struct {
 		Rehearsals []deskBody `json:"rehearsals"`
-	}{make([]deskBody, len(views))}
-	for i, v := range views {
-		list.Rehearsals[i] = deskJSON(v)
-	}
-	return sendJSON(c, fiber.StatusOK, list)
+	}{deskBodies(views)})
 }
 
 func (o *operator) removeRehearsal(ctx context.Context, c *fiber.Ctx, actor string) error {
@@ -72,12 +68,7 @@ func (o *operator) removeRehearsal(ctx context.Context, c *fiber.Ctx, actor stri
 	if err != nil {
 		return err
 	}
-	body, err := readBody(c)
-	if err != nil {
-		return err
-	}
-	body.unknown()
-	if err := body.err(); err != nil {
+	if err := noBody(c); err != nil {
 		return err
 	}
 	orders, err := o.cfg.Desk.RemoveRehearsal(ctx, actor, saleID)

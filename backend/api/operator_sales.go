@@ -149,14 +149,18 @@ func sendSales(c *fiber.Ctx, views []desk.View, next string, err error) error {
 	if err != nil {
 		return err
 	}
-	list := struct {
+	return sendJSON(c, fiber.StatusOK, struct {
 		Sales []deskBody `json:"sales"`
 		Next  string     `json:"next,omitempty"` // the after of the next page
-	}{make([]deskBody, len(views)), next}
+	}{deskBodies(views), next})
+}
+
+func deskBodies(views []desk.View) []deskBody {
+	list := make([]deskBody, len(views))
 	for i, v := range views {
-		list.Sales[i] = deskJSON(v)
+		list[i] = deskJSON(v)
 	}
-	return sendJSON(c, fiber.StatusOK, list)
+	return list
 }
 
 func (o *operator) showSale(ctx context.Context, c *fiber.Ctx, _ string) error {
@@ -180,12 +184,7 @@ func (o *operator) turn(to func(ctx context.Context, actor, id string) (desk.Vie
 		if err != nil {
 			return err
 		}
-		body, err := readBody(c)
-		if err != nil {
-			return err
-		}
-		body.unknown()
-		if err := body.err(); err != nil {
+		if err := noBody(c); err != nil {
 			return err
 		}
 		v, err := to(ctx, actor, saleID)

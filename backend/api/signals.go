@@ -46,7 +46,7 @@ func (p *public) signals(c *fiber.Ctx) error {
 		return errUnavailable
 	}
 	s := &signalStream{conn: ctx.Conn(), listener: p.cfg.Signals.Listen(""), stopping: p.stopping, open: &p.listening}
-	ctx.SetBodyStreamWriter(s.run)
+	p.writeEvents(ctx, s.run)
 	return nil
 }
 
