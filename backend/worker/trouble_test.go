@@ -78,24 +78,22 @@ func TestWorkerOutlivesAKeyOfTheWrongType(t *testing.T) {
 	w.awaitRows(20)
 }
 
-// gate is a store that stops at its nth write until it is opened.
+// gate is a store whose nth write, and every later one, stands before it until it is opened.
 type gate struct {
 	worker.Store
 	nth    int64
 	writes atomic.Int64
-	at     chan struct{} // closed when a write stands before the gate
+	at     chan struct{} // one for each write that stands before the gate
 	open   chan struct{}
 }
 
 func newGate(store worker.Store, nth int64) *gate {
-	return &gate{Store: store, nth: nth, at: make(chan struct{}), open: make(chan struct{})}
+	return &gate{Store: store, nth: nth, at: make(chan struct{}, 100), open: make(chan struct{})}
 }
 
 func (g *gate) Write(ctx context.Context, orders []sale.Order) error {
-	if n := g.writes.Add(1); n >= g.nth {
-		if n == g.nth {
-			close(g.at)
-		}
+	if g.writes.Add(1) >= g.nth {
+		g.at <- struct{}{}
 		select {
 		case <-g.open:
 		case <-ctx.Done():
@@ -116,8 +114,12 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	g := newGate(w.store, 3)
 	m, _ := w.run(g)
 	<-g.at
+	<-g.at // both of its loops: from here on nobody writes to Redis
+	conn := w.client.Conn()
+	defer conn.Close()
 	testenv.Eventually(t, 30*time.Second, "the replica has everything", func() bool {
-		got, err := w.client.Wait(t.Context(), 1, time.Second).Result()
+		conn.Set(t.Context(), "barrier", 1, 0) // WAIT speaks of what its own connection has written, and so of all that came before it
+		got, err := conn.Wait(t.Context(), 1, time.Second).Result()
 		return err == nil && got == 1
 	})
 	do := func(c *redis.Client, args ...any) {
