@@ -219,7 +219,7 @@ func webhookStrict(t *testing.T, e *env) {
 func webhookLeases(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
 	e.tell(t, "a", "1:1", "2:2")
-	first := e.lease(t, "a", order.Anywhere, 30*time.Millisecond, 1)
+	first := e.lease(t, "a", order.Anywhere, time.Minute, 1)
 	if len(first) != 1 {
 		t.Fatalf("%+v", first)
 	}
@@ -227,15 +227,20 @@ func webhookLeases(t *testing.T, e *env) {
 	if len(second) != 1 || second[0].ID == first[0].ID {
 		t.Fatalf("of what is leased: %+v", second)
 	}
+	e.tell(t, "a", "3:3")
+	short := e.lease(t, "a", order.Anywhere, 30*time.Millisecond, 9)
+	if len(short) != 1 {
+		t.Fatalf("%+v", short)
+	}
 	var third []order.Delivery
 	testenv.Eventually(t, 10*time.Second, "the lease runs out", func() bool {
 		third = e.lease(t, "a", order.Anywhere, time.Minute, 9)
 		return len(third) == 1
 	})
-	if third[0].ID != first[0].ID || third[0].Fence != 2 {
+	if third[0].ID != short[0].ID || third[0].Fence != 2 {
 		t.Fatalf("%+v", third)
 	}
-	if lost := e.results(t, failed(first[0], time.Hour)); lost != 1 {
+	if lost := e.results(t, failed(short[0], time.Hour)); lost != 1 {
 		t.Errorf("a late result is not lost: %d", lost)
 	}
 	if lost := e.results(t, delivered(third[0])); lost != 0 {
@@ -244,7 +249,7 @@ func webhookLeases(t *testing.T, e *env) {
 	if lost := e.results(t, delivered(third[0])); lost != 1 { // written, and the answer lost
 		t.Errorf("the second time: %d", lost)
 	}
-	d, log, err := e.Delivery(e.ctx, first[0].ID)
+	d, log, err := e.Delivery(e.ctx, short[0].ID)
 	if err != nil || d.State != order.DeliveryDelivered || d.Attempts != 1 || len(log) != 2 || log[0].Status != 500 {
 		t.Errorf("%+v %+v %v", d, log, err)
 	}
