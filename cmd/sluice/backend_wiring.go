@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/backend/admission"
+	"sluice/backend/api"
+	"sluice/backend/board"
+	"sluice/backend/desk"
+	"sluice/backend/deskpage"
+	"sluice/backend/event"
+	"sluice/backend/ledger"
+	"sluice/backend/order"
+	"sluice/backend/payment"
+	"sluice/backend/push"
+	"sluice/backend/queue"
+	"sluice/backend/rebuild"
+	"sluice/backend/redisconn"
+	"sluice/backend/signal"
+	"sluice/backend/web"
+	"sluice/backend/webhook"
+	"sluice/internal/token"
+)
+
+// backend is the API, the operator's API, and the loops that keep Redis up to date and cancel what is not paid in time.
+type backend struct {
+	public, operator *api.App
+	desk             *desk.Desk
+	returner         *desk.Returner
+	stock            *admission.Stock
+	registry         *prometheus.Registry
+	figures          *prometheus.Registry // what the desk shows of this process; /metrics has both
+	board            *board.Board
+	keys             *token.File
+	log              *slog.Logger
+	stores           *stores
+	rebuilder        *rebuild.Rebuilder
+	keeper           *rebuild.Keeper // nil: no journal
+	auditor          *ledger.Auditor
+	meters           queue.Meters // by lane
+	sales            *api.SaleGauges
+	relay            *event.Relay
+	live             *push.Live
+	signals          *signal.Receiver
+	events           *event.Counters
+	closers          []func()
+}
+
+func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
+	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
+	b.registry.MustRegister(guardCollector(s.guard), b.sales,
+		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
+	eventDesk := event.NewDesk(s.redis, s.space, s.orders)
+	b.events = event.NewCounters(b.registry)
+	urls, err := cfg.hooks.client()
+	if err != nil {
+		return nil, err
+	}
+	hooks := webhook.NewDesk(s.orders, urls)
+	b.registry.MustRegister(webhook.NewCollector(hooks))
+	b.registry.MustRegister(event.NewCollector(eventDesk))
+	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})
+	hub := &signal.Hub{}
+	b.signals = signal.NewReceiver(s.guard.Raw(), s.space, hub, signal.NewMetrics(b.registry), log)
+	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	if private := keys.Set().Private(); len(private) > 0 {
+		log.Warn("the file of token keys holds private parts, which no backend needs", "keys", private)
+	}
+	b.keys, b.log = keys, log
+	limiter, err := b.userLimiter(cfg)
+	if err != nil {
+		return nil, err
+	}
+	counters := desk.NewCounters(b.registry)
+	b.desk = desk.New(s.orders, b.stock, s.deskLanes(), log)
+	b.desk.CountWith(counters)
+	if cfg.pauseRedis == nil {
+		cfg.pauseRedis = s.pauseRedis
+	}
+	b.desk.PauseWith(cfg.pauseRedis)
+	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
+	metrics := api.NewMetrics(b.figures)
+	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
+	admitter.MaxReady(int64(cfg.maxReady))
+	admitter.AwaitReplicas(s.redis, cfg.redisWait)
+	if cfg.queue == driverStream {
+		admitter.IntoStream()
+	}
+	keeper, closeJournal, err := s.openJournal(cfg.journal, log)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, closeJournal)
+	if keeper != nil {
+		b.keeper = keeper
+		admitter.RecordTo(keeper)
+	}
+	books := ledger.New(b.stock, s.orders)
+	b.auditor = ledger.NewAuditor(books, s.orders, s.space, ledger.AuditorConfig{
+		Turn: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: ledger.NewMetrics(b.registry), Log: log,
+	})
+	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
+	var callbacks api.Callbacks // without a secret there are none
+	if cfg.paymentSecret != "" {
+		if callbacks, err = payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
+			return nil, usage("%s: %w", envPayment, err)
+		}
+	}
+	pages, err := web.New(web.Config{SignIn: cfg.signIn})
+	if err != nil {
+		return nil, usage("--sign-in: %w", err)
+	}
+	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Registerer: b.registry, Log: log})
+	public := api.PublicConfig{
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: pages,
+		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log,
+	}
+	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
+		return nil, err
+	}
+	if b.public, err = api.NewPublic(public); err != nil {
+		return nil, err
+	}
+	b.board = board.New(board.Config{Queue: s.lanes(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
+	b.registry.MustRegister(b.board.Collector())
+	deskPages, err := deskpage.New()
+	if err != nil {
+		return nil, err
+	}
+	b.operator, err = api.NewOperator(api.OperatorConfig{
+		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
+		Board: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures}, Checks: checks, Metrics: metrics, Log: log,
+	})
+	return b, err
+}
+
+// known tells whether a sale that Redis does not hold may exist all the same: SQL has it, or Redis is about to be rebuilt.
+func (b *backend) known(saleID string) bool {
+	return b.desk.Known(saleID) || !b.stores.guard.Sure(context.Background(), b.stores.orders)
+}
+
+// away is how long buyers are kept away from a sale whose queue is full.
+func (b *backend) away(saleID string) time.Duration {
+	return b.meters.Away(int(b.stores.space.LaneOf(saleID)))
+}
+
+// pause pauses a sale on behalf of the audit.
+func (b *backend) pause(ctx context.Context, saleID, reason string) error {
+	_, err := b.desk.Pause(order.WithReason(ctx, reason), "audit", saleID)
+	return err
+}
+
+func (b *backend) userLimiter(cfg backendConfig) (*admission.UserLimiter, error) {
+	rate := cfg.userRate
+	if rate == "" {
+		rate = admission.DefaultUserRate
+	}
+	if cfg.limitRedisURL == "" {
+		return admission.NewUserLimiter(rate, nil)
+	}
+	client, err := redisconn.Open(cfg.limitRedisURL)
+	if err != nil {
+		return nil, usage("%s: %w", envLimitRedis, err)
+	}
+	pipe, err := redisconn.NewPipeline(client)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", envLimitRedis, err)
+	}
+	b.closers = append(b.closers, func() { _ = client.Close() })
+	return admission.NewUserLimiter(rate, pipe)
+}
