@@ -111,7 +111,7 @@ func TestTwoWorkersRacingForOneBucketKeepTheBound(t *testing.T) {
 func race(t *testing.T, rate string, burst int) (first, last, admitted float64) {
 	t.Helper()
 	out := requireLua(t).everywhere(t, fmt.Sprintf(`
-		local req, clock = require "sluice.limit.rules", require "sluice.clock"
+		local req, clock, aim = require "sluice.limit.rules", require "sluice.clock", require("take").aim
 		local count, period = require("sluice.policy.rate").parse(%q)
 		local rules = { { count = count, period = period, tolerance = %d * period, failed = "error test" } } -- on a busy machine a worker may not get the lock
 		local keys = { %q }
@@ -121,10 +121,11 @@ func race(t *testing.T, rate string, burst int) (first, last, admitted float64) 
 		while ngx.shared.test:get(keys[1]) < 2 do
 			assert(clock.now() - first < 5000000, "the other worker never came")
 		end
+		aim(rules, keys)
 		first = clock.now()
 		repeat
 			for _ = 1, 100 do
-				if req.admit(rules, keys, 1) then admitted = admitted + 1 end
+				if req.admit(rules, 1) then admitted = admitted + 1 end
 			end
 		until clock.now() - first > 300000
 		return table.concat({ ("%%.0f"):format(first), ("%%.0f"):format(clock.now()), admitted }, " ")
@@ -145,8 +146,7 @@ func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
 	server, stop := startLua(t, "1m")
 	defer stop()
 	_, err := server.try(`
-		local zone = require "sluice.limit.zone"
-		zone.enter(zone.open(ngx.shared.sluice_buckets))
+		require("sluice.limit.lock").acquire(require("take").lock())
 		local ffi = require "ffi"
 		ffi.cdef "int kill(int pid, int signal);"
 		ffi.C.kill(ngx.worker.pid(), 9)
@@ -158,7 +158,7 @@ func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
 	for range 4 { // both workers, the new one too
 		got := server.run(t, `
 			local rule = { count = 1, period = 1000000, tolerance = 1e9 }
-			local ok, i, err = require("sluice.limit.rules").admit({ rule }, { "after a death" }, 1)
+			local ok, i, err = require("take").take({ rule }, { "after a death" })
 			return tostring(ok) .. " " .. tostring(err)
 		`)
 		if got != "true nil" {
@@ -172,16 +172,15 @@ func TestAnErrorUnderTheLockStopsNobody(t *testing.T) {
 	server, stop := startLua(t, "1m")
 	defer stop()
 	got := server.run(t, `
-		local zone, rules = require "sluice.limit.zone", require "sluice.limit.rules"
+		local lock, rules, take = require "sluice.limit.lock", require "sluice.limit.rules", require "take"
 		local rule = { count = 1, period = 1000000, tolerance = 1e9, failed = "error test" }
-		local _, buckets = debug.getupvalue(rules.mend, 2)
-		local other = zone.open(ngx.shared.sluice_buckets) -- as another worker has it
-		other.lock.resting_until = 1e15                     -- and it does not wait for long
+		local other = lock.of(ngx.shared.sluice_buckets) -- as another worker has it
+		other.resting_until = 1e15                        -- and it does not wait for long
 		local out = {}
-		local function fail() pcall(function() assert(zone.enter(buckets)) error("in a turn") end) end
-		local function try() out[#out + 1] = zone.enter(other) and "free" or "held" if out[#out] == "free" then zone.leave(other) end end
+		local function fail() pcall(function() assert(lock.acquire(take.lock())) error("in a turn") end) end
+		local function try() out[#out + 1] = lock.acquire(other) and "free" or "held" if out[#out] == "free" then lock.release(other) end end
 		fail() try()
-		out[#out + 1] = tostring((rules.admit({ rule }, { "after an error" }, 1))) try()
+		out[#out + 1] = tostring((take.take({ rule }, { "after an error" }))) try()
 		fail() try()
 		rules.mend() try()
 		rules.mend() try()
@@ -197,30 +196,30 @@ func TestAnErrorUnderTheLockStopsNobody(t *testing.T) {
 func TestAWorkerStuckUnderTheLockIsNotWaitedFor(t *testing.T) {
 	key := fmt.Sprintf("stuck %d", time.Now().UnixNano())
 	got := requireLua(t).everywhere(t, fmt.Sprintf(`
-		local req, zone, clock, test = require "sluice.limit.rules", require "sluice.limit.zone", require "sluice.clock", ngx.shared.test
-		local buckets = zone.open(ngx.shared.sluice_buckets)
+		local lock, take, clock, test = require "sluice.limit.lock", require("take").take, require "sluice.clock", ngx.shared.test
+		local held = require("take").lock()
 		local key = %q
 		local from = clock.now()
 		if ngx.worker.id() == 0 then
-			zone.enter(buckets)
+			lock.acquire(held)
 			test:set(key, "held")
 			while test:get(key) ~= "done" and clock.now() - from < 5000000 do end
-			zone.leave(buckets)
+			lock.release(held)
 			return "released"
 		end
 		while not test:get(key) do end
 		local function rule(lenient) return { count = 1, period = 1000000, tolerance = 1e9, lenient = lenient, failed = "error test" } end
 		from = clock.now()
-		local deny = { req.admit({ rule(true), rule(false) }, { key .. "a", key .. "b" }, 2) }
+		local deny = { take({ rule(true), rule(false) }, { key .. "a", key .. "b" }) }
 		local took = (clock.now() - from) / 1000
 		from = clock.now()
-		local allow = { req.admit({ rule(true) }, { key .. "a" }, 1) }
+		local allow = { take({ rule(true) }, { key .. "a" }) }
 		local again = (clock.now() - from) / 1000
 		test:set(key, "done")
-		buckets.lock.resting_until = clock.now() + 1e9
-		repeat until zone.enter(buckets)
-		zone.leave(buckets)
-		local rested = buckets.lock.resting_until == 0
+		held.resting_until = clock.now() + 1e9
+		repeat until lock.acquire(held)
+		lock.release(held)
+		local rested = held.resting_until == 0
 		return ("%%s %%s %%s %%s; %%s %%s; %%s"):format(tostring(deny[1]), tostring(deny[2]), tostring(deny[3]), took >= 450 and took < 3000 and "in time" or took,
 			tostring(allow[1]), again < 100 and "at once" or again, tostring(rested))
 	`, key))

@@ -184,7 +184,6 @@ func TestSlowClientsAreLetGo(t *testing.T) {
 	t.Parallel()
 	backend := echo(t)
 	e := startEdge(t, open, nil, backend.addr)
-	deadline := time.Now().Add(15 * time.Second)
 	for name, sent := range map[string]string{
 		"in the head": "GET / HTTP/1.1\r\nHost: x\r\nA: ",
 		"in the body": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
@@ -196,7 +195,7 @@ func TestSlowClientsAreLetGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(deadline)
+			_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
 			_, _ = io.WriteString(conn, sent)
 			start := time.Now()
 			got, err := bufio.NewReader(conn).ReadString('\n')

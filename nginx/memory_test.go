@@ -15,18 +15,23 @@ func TestWhatAZoneHolds(t *testing.T) {
 		name, admit string // admit(i) admits a request of the i-th client
 		most        float64
 	}{
-		{"an IPv4 address under a rule", `rules.admit({ rule }, { "ip:20r/s:" .. four(i) }, 1)`, 130},
-		{"an IPv6 network under a rule", `rules.admit({ rule }, { "ip:20r/s:" .. "2001" .. four(i) }, 1)`, 130},
-		{"a buyer with an id of 36 letters", `rules.admit({ rule }, { "token:2r/s:" .. ("%036d"):format(i) }, 1)`, 130},
-		{"a buyer with an id of 100 letters", `rules.admit({ rule }, { "token:2r/s:" .. ("%050d%050d"):format(i, i) }, 1)`, 260},
+		{"an address under a rule", `admit("ip", four(i))`, 50},
+		{"a buyer under a rule", `admit("buyer", ("%036d"):format(i))`, 50},
 		{"sluice.limit.req, an IPv4 address", `limit:incoming(four(i), true)`, 130},
 		{"sluice.limit.req, an IPv6 address", `limit:incoming("0123456789ab" .. four(i), true)`, 130},
 	} {
-		server, stop := startLua(t, size)
+		server, stop := startLuaWith(t, "eval.conf", "sluice_buckets 1m;\n    lua_shared_dict test           256k", "sluice_buckets "+size+";\n    lua_shared_dict test           "+size)
 		got := server.run(t, `
-			local rules, zone = require "sluice.limit.rules", ngx.shared.sluice_buckets
-			local rule = { count = 1, period = 3600e6, tolerance = 0, failed = "error test" }
-			local limit = require("sluice.limit.req").new("sluice_buckets", 1 / 3600, 0)
+			local rules, names = require "sluice.limit.rules", require "sluice.limit.name"
+			local rule = { count = 1, period = 3600e6, tolerance = 0, failed = "error test", prefix = "ip:20r/s:" }
+			rules.prepare(rule)
+			local list, whose = { rule }, names.new()
+			local function admit(kind, text)
+				if kind == "ip" then names.address(whose, text, #text) else names.buyer(whose, text) end
+				rules.aim(list, 1, 1, whose)
+				return rules.admit(list, 1)
+			end
+			local limit = require("sluice.limit.req").new("test", 1 / 3600, 0)
 			local char, floor = string.char, math.floor
 			local function four(i) return char(floor(i / 16777216) % 256, floor(i / 65536) % 256, floor(i / 256) % 256, i % 256) end
 			local n = 0
@@ -34,7 +39,7 @@ func TestWhatAZoneHolds(t *testing.T) {
 				if not `+c.admit+` then break end
 				n = i
 			end
-			return ("%d %d"):format(n, zone:capacity())
+			return ("%d %d"):format(n, ngx.shared.test:capacity())
 		`)
 		stop()
 		var n, capacity float64

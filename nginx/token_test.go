@@ -67,7 +67,7 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 		try(raw .. "x", 1999999999)
 		try(raw:sub(1, -2), 1999999999)
 		local header = "Bearer " .. raw
-		verify(raw, 1999999998, header)
+		verify(raw, 1999999998, nil, header)
 		local function recall(...) out[#out + 1] = tostring(token.recall(...)) end
 		recall(header, 1999999999)
 		recall(header, 2000000000)

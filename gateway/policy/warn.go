@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 )
@@ -143,10 +142,7 @@ func (p *Policy) crowded(e Expect) string {
 		return ""
 	}
 	var what []string
-	var need float64
-	for _, r := range p.Rules {
-		need += float64(e.Keys) / float64(slabPage/bucketSize(r)) * (slabPage + slabHeader)
-	}
+	need := float64(e.Keys)*float64(len(p.Rules))*zoneBucket + zoneFixed
 	if zone := float64(e.Zone); need > zone {
 		what = append(what, fmt.Sprintf("the nginx edge's zone has %.0f MB and needs %.0f: lua_shared_dict sluice_buckets %.0fm in nginx/conf.d/20-lua.conf",
 			math.Floor(zone/(1<<20)), math.Ceil(need/(1<<20)), math.Ceil(need/(1<<20))))
@@ -160,25 +156,8 @@ func (p *Policy) crowded(e Expect) string {
 	return fmt.Sprintf("with %d keys at one time and %d rules, new clients find no room and are answered as on_error says: %s", e.Keys, len(p.Rules), strings.Join(what, "; "))
 }
 
-// Memory of a zone of nginx's: pages, each of one size of chunk, a power of two.
+// Memory of a zone of nginx's (lua/edge/sluice/limit/buckets.lua). A test counts the buckets of a zone.
 const (
-	slabPage   = 4096
-	slabHeader = 24 // of each page, elsewhere
-	// Of a bucket besides its key: the node of the tree and the entry of ngx_lua's dictionary (68) and its number (8). A test counts the buckets of a zone.
-	bucketFixed = 76
-	// Bytes of a key: IPv6 networks have 8, and a subject is as long as a UUID.
-	addressKey, subjectKey = 8, 36
+	zoneBucket = 32.0 / 0.75 // bytes: a quarter of the places stays free
+	zoneFixed  = 32 << 10    // what nginx and the lock need
 )
-
-// bucketSize is what a bucket of the nginx edge takes of its zone.
-func bucketSize(r Rule) int {
-	key := subjectKey
-	if r.Key == ByIP {
-		key = addressKey
-	}
-	size := bucketFixed + len(r.Name) + len(":20r/s:") + key
-	if r.Mode == Shadow {
-		size += len("shadow:")
-	}
-	return 1 << bits.Len(uint(size-1))
-}

@@ -31,7 +31,7 @@ func TestInspectWarnsOfWhatIsMostLikelyNotMeant(t *testing.T) {
 		}
 		expect := policy.Expect{Keys: 10_000, Zone: 64 << 20, Buckets: 131_072}
 		if strings.HasSuffix(file, "zone_too_small.lua") {
-			expect = policy.Expect{Keys: 10_000, Zone: 2 << 20, Buckets: 15_000}
+			expect = policy.Expect{Keys: 30_000, Zone: 2 << 20, Buckets: 45_000}
 		}
 		_, warnings, err := policy.Inspect(file, expect)
 		if err != nil {

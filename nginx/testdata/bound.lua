@@ -8,8 +8,8 @@ local ngx = ngx
 
 local _M = {}
 
--- note_time(f, by): lets f, or the function in it that decides, write down the time of its turn. by: what tells it, `enter` of a zone or the
--- clock itself
+-- note_time(f, by): lets f, or the function in it that decides, write down the time of its turn. by: what tells it, `enter` of a zone, `acquire` of
+-- a lock, or the clock itself
 local function note_time(f, by)
   for i = 1, 20 do
     local name, value = debug.getupvalue(f, i)
@@ -28,7 +28,7 @@ local function note_time(f, by)
   error("the limiter has no " .. by)
 end
 
-note_time(rules.admit, "enter")
+note_time(rules.admit, "acquire")
 note_time(rules.refuses, "now_us")
 note_time(req.incoming, "enter")
 

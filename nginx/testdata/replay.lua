@@ -52,6 +52,10 @@ function Dict:incr(key, n, init)
   return self.entries[key].value
 end
 
+function Dict.free_space()
+  return 1048576
+end
+
 Dict.set, Dict.add = Dict.safe_set, Dict.safe_add
 
 local fake = setmetatable({
@@ -79,21 +83,22 @@ local request = {
   set = function(name, text) fake.var[name] = text end,
 }
 
+local memory -- of the buckets
+
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },
   ["sluice.limit.lock"] = {
-    of = function() return {} end, acquire = function() return now end, release = function() end, sweep_at = function() return 0 end,
-    set_sweep_at = function() end,
+    of = function() return { at = 0 } end, acquire = function() return now end, release = function() end, sweep_at = function() return 0 end,
+    set_sweep_at = function() end, beside = function(lock) return lock.at end, set_beside = function(lock, at) lock.at = at end,
   },
-  ["sluice.shared"] = {
-    zone = function(dict) return dict end,
-    number = function(dict, key, n)
-      local value, flags = dict:get(ffi.string(key, n))
-      return value, flags or 0
+  ["sluice.limit.slab"] = {
+    allocate = function(_, size)
+      memory = ffi.new("char[?]", size)
+      return memory
     end,
-    put = function(dict, key, n, number, ttl, flags) return dict:safe_set(ffi.string(key, n), number, ttl, flags) end,
-    text = function() end,
+    address = function() return 1 end, pointer = function() return memory end, clear = function() end,
   },
+  ["sluice.shared"] = { zone = function(dict) return dict end, text = function() end },
   ["sluice.request"] = request,
   -- How a head was written is no matter of a trace.
   ["sluice.head"] = { judge = function() end, clean = function() return true end },
@@ -114,6 +119,7 @@ local dice = setmetatable({ random = function(least) return least end }, { __ind
 env = setmetatable({ ngx = fake, require = fake_require, math = dice }, { __index = _G })
 
 local access, client = fake_require "sluice.access", fake_require "sluice.client"
+local names, tokens_of = fake_require "sluice.limit.name", fake_require "sluice.token"
 local policy, rules, req = fake_require "sluice.policy", fake_require "sluice.limit.rules", fake_require "sluice.limit.req"
 
 local runs = 0
@@ -135,6 +141,7 @@ end
 function _M.run(source, tokens, requests)
   local p = assert(policy.parse("policy.lua", source))
   rules.init(new_dict())
+  tokens_of.use(tokens_of.use()) -- what it remembers goes with the buckets
   access.init(p)
   local var, out = fake.var, {}
   local function token(value)
@@ -151,7 +158,8 @@ function _M.run(source, tokens, requests)
     var.uri, var.http_x_forwarded_for, var.http_authorization, var.http_token = path, text(forwarded), token(text(authorization)), token(text(other))
     local key = client.decide()
     var.sluice_key = key
-    if access.over(access.plan_of(method, function() return path end), key, #key) then -- as snippets/refuse.conf has it
+    names.address(client.name, key, #key)
+    if access.over(access.plan_of(method, function() return path end), client.name) then -- as snippets/refuse.conf has it
       var.sluice_verdict, var.sluice_remaining, outcome.status = "deny", 0, 429
     else
       access.run()

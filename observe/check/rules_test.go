@@ -101,14 +101,9 @@ var cases = map[string]struct{ fires, silent string }{
 	},
 	"SluiceEdgeIsNearlyFull": {
 		`sluice_edge_buckets 95x120
-		 sluice_edge_bucket_capacity 100x120
-		 ---
-		 sluice_edge_bucket_memory_free_bytes 5x120
-		 sluice_edge_bucket_memory_bytes 100x120`,
+		 sluice_edge_bucket_capacity 100x120`,
 		`sluice_edge_buckets 50x120
-		 sluice_edge_bucket_capacity 100x120
-		 sluice_edge_bucket_memory_free_bytes 50x120
-		 sluice_edge_bucket_memory_bytes 100x120`,
+		 sluice_edge_bucket_capacity 100x120`,
 	},
 	"SluiceEdgeConfigurationIsBad": {
 		`sluice_edge_policy_reloads_total{result="error"} 0x80 1x40

@@ -9,8 +9,9 @@
 local client = require "sluice.client"
 local count = require("sluice.count").add
 local gcra = require "sluice.limit.gcra"
-local limiter = require "sluice.limit.rules"
 local known = require "sluice.known"
+local limiter = require "sluice.limit.rules"
+local name = require "sluice.limit.name"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local request = require "sluice.request"
@@ -31,8 +32,8 @@ local plans
 -- The turn of the request at hand, see known.lua; of no use once this worker has yielded.
 local turn
 
--- The buckets of the request at hand, one for each rule of its plan; of no use once this worker has yielded.
-local keys = {}
+-- Who sends the request at hand: an address, and a buyer. Of no use once this worker has yielded.
+local address_name, buyer_name = name.new(), name.new()
 
 -- What request came last, for most are like the one before: its method, its path and their plan.
 local last_method, last_path, last_chosen = "", "", nil
@@ -49,12 +50,12 @@ function _M.init(p)
   plans, last_chosen = plan.new(p), nil
 end
 
--- set(name, text, kept): sets a variable of the request. kept: the text is never collected
-local function set(name, text, kept)
+-- set(variable, text, kept): sets one of the request. kept: the text is never collected
+local function set(variable, text, kept)
   if kept then
-    request.set(name, text)
+    request.set(variable, text)
   else
-    ngx_var[name] = text
+    ngx_var[variable] = text
   end
 end
 
@@ -101,22 +102,12 @@ local function refused(ok, rule, detail)
   return exceeded(rule, detail)
 end
 
--- fill(rules, from, to, key): the first one by itself, because LuaJIT is at a loss with loops that run once
-local function fill(rules, from, to, key)
-  if from <= to then
-    keys[from] = rules[from].prefix .. key
-    for i = from + 1, to do
-      keys[i] = rules[i].prefix .. key
-    end
-  end
-end
-
--- subject_of(head) -> the buyer, if the request's token is remembered; or nil
+-- subject_of(head) -> the buyer, now in buyer_name too, if the request's token is remembered; or nil
 local function subject_of(head)
   if not head then
-    return token.recall(ngx_var.http_authorization, ngx.now())
+    return token.recall(ngx_var.http_authorization, ngx.now(), buyer_name)
   elseif head.authorization ~= nil then
-    return token.recall_at(head.authorization, head.authorization_length, ngx.now())
+    return token.recall_at(head.authorization, head.authorization_length, ngx.now(), buyer_name)
   end
 end
 
@@ -134,16 +125,16 @@ function _M.plan_of(method, path)
   return plan.find(plans, method, path)
 end
 
--- over(chosen, key, n, head) -> true: a limit refuses the request, and the variables say so to snippets/refuse.conf; or false: run must be asked.
--- For the rewrite phase, where a refusal costs a fraction of what it costs in the access phase. chosen: see plan_of; key, n: what counts as one
--- client, n bytes of memory or a string; head: see head/plain.lua, or nil
-function _M.over(chosen, key, n, head)
+-- over(chosen, whose, head) -> true: a limit refuses the request, and the variables say so to snippets/refuse.conf; or false: run must be asked.
+-- For the rewrite phase, where a refusal costs a fraction of what it costs in the access phase. chosen: see plan_of; whose: see client.name;
+-- head: see head/plain.lua, or nil
+function _M.over(chosen, whose, head)
   local all, ips, rules = chosen.n, chosen.ips, chosen.rules
-  local i, wait = limiter.refuses(rules, 1, ips, key, n)
+  local i, wait = limiter.refuses(rules, 1, ips, whose)
   if not i and all > ips then
     local subject = subject_of(head)
     if subject then
-      i, wait = limiter.refuses(rules, ips + 1, all, subject, #subject)
+      i, wait = limiter.refuses(rules, ips + 1, all, buyer_name)
       if i then
         ngx_var.sluice_buyer = subject
       end
@@ -156,13 +147,13 @@ function _M.over(chosen, key, n, head)
   return true
 end
 
--- buyer(authorization) -> the subject of the request's token; or nil, why
+-- buyer(authorization) -> the subject of the request's token, now in buyer_name too; or nil, why
 local function buyer(authorization)
   local raw = token.from_headers(authorization, ngx_var.http_token)
   if not raw then
     return nil, "no token"
   end
-  return token.verify(raw, ngx.now(), authorization ~= "" and authorization or nil)
+  return token.verify(raw, ngx.now(), buyer_name, authorization ~= "" and authorization or nil)
 end
 
 -- The request at hand, from one step of run to the next; of no use once this worker has yielded.
@@ -193,21 +184,22 @@ end)
 -- address: the buckets of rules by address
 local address = step(function()
   local key = find(KEY)
-  fill(chosen.rules, 1, chosen.ips, ffi_string(key.data, length_of(key)))
+  name.address(address_name, key.data, length_of(key))
+  limiter.aim(chosen.rules, 1, chosen.ips, address_name)
 end)
 
 -- remember: the buyer, and the buckets of rules by buyer
 local remember = step(function()
   local value = find(AUTHORIZATION)
-  subject = value and token.recall_at(value.data, length_of(value), ngx_now())
+  subject = value and token.recall_at(value.data, length_of(value), ngx_now(), buyer_name)
   if subject then
-    fill(chosen.rules, chosen.ips + 1, chosen.n, subject)
+    limiter.aim(chosen.rules, chosen.ips + 1, chosen.n, buyer_name)
   end
 end)
 
 -- admit: all buckets are asked
 local admit = step(function()
-  ok, at, detail = limiter.admit(chosen.rules, keys, chosen.n)
+  ok, at, detail = limiter.admit(chosen.rules, chosen.n)
   if subject and (ok or at > chosen.ips) then -- an address that is over its limit is refused without a look at the token
     ngx_var.sluice_buyer = subject
   end
@@ -274,7 +266,7 @@ end)
 -- address that is over its limit.
 local refuse_unknown = step(function()
   local rules, ips = chosen.rules, chosen.ips
-  ok, at, detail = limiter.peek(rules, keys, ips)
+  ok, at, detail = limiter.peek(rules, ips)
   if not ok then
     refused(ok, rules[at], detail)
     return true
@@ -282,13 +274,13 @@ local refuse_unknown = step(function()
   local why
   subject, why = buyer(ngx_var.http_authorization)
   if subject then
-    fill(rules, ips + 1, chosen.n, subject)
+    limiter.aim(rules, ips + 1, chosen.n, buyer_name)
     return false
   elseif not chosen.enforced_token then
     chosen = chosen.without_token
     return chosen.n == 0
   end
-  ok, at, detail = limiter.admit(rules, keys, ips)
+  ok, at, detail = limiter.admit(rules, ips)
   if not ok then
     refused(ok, rules[at], detail)
   else

@@ -2,6 +2,7 @@
 
 local address = require "sluice.address"
 local ffi = require "ffi"
+local names = require "sluice.limit.name"
 local request = require "sluice.request"
 
 local ngx_var = ngx.var
@@ -10,7 +11,7 @@ local tonumber = tonumber
 local find, length, set_at = request.find, request.length, request.set_at
 
 local PEER, NAMED = request.variable "binary_remote_addr", request.variable "proxy_protocol_addr"
-local IPV4, MOST = 4, 8 -- bytes of what counts as one client
+local IPV4 = 4 -- bytes
 
 local networks = {}
 
@@ -19,11 +20,11 @@ local MOST_BELIEVED = 1024
 local believed, believers = {}, 0
 
 -- What settle has found, for one request after the other.
-local bytes = ffi.new("unsigned char[?]", MOST)
+local name = names.new()
 
 local peer_number = ffi.new("union { uint32_t number; unsigned char bytes[4]; }")
 
-local _M = { bytes = bytes }
+local _M = { name = name }
 
 -- init(list): the networks of the policy's trusted_proxies
 function _M.init(list)
@@ -58,7 +59,7 @@ function _M.decide()
   return address.bucket(client)
 end
 
--- quick(head) -> true: the client is in `bytes`, four of them
+-- quick(head) -> true: the client is in `name`, in IPv4
 local function quick(head)
   local peer = find(PEER)
   if peer == nil or length(peer) ~= IPV4 then
@@ -69,25 +70,25 @@ local function quick(head)
     if not head or not believed[tonumber(peer_number.number)] or find(NAMED) ~= nil then
       return false
     elseif head.is_address == 1 then -- its only spelling is the client's name in the log
-      copy(bytes, head.address, IPV4)
+      names.address(name, head.address, IPV4)
       set_at("sluice_client", head.forwarded, head.forwarded_length)
       return true
     elseif head.forwarded ~= nil then
       return false
     end
   end
-  copy(bytes, peer.data, IPV4)
+  names.address(name, peer.data, IPV4)
   return true
 end
 
--- settle(head) -> how many of `bytes` tell this client from others, until the next call. The address itself goes to $sluice_client. head: as
+-- settle(head) -> how many bytes of `name` are what counts as one client, until the next call. The address itself goes to $sluice_client. head: as
 -- head/plain.lua has it, or nil
 function _M.settle(head)
   if quick(head) then
     return IPV4
   end
   local client = _M.decide()
-  copy(bytes, client, #client)
+  names.address(name, client, #client)
   return #client
 end
 

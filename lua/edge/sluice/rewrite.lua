@@ -15,7 +15,7 @@ local step = require "sluice.step"
 
 local is_state = known.is_state
 local find, length_of, same = request.find, request.length, request.same
-local key = client.bytes
+local name = client.name
 local ngx_var = ngx.var
 local get_method = ngx.req.get_method
 local is_internal = ngx.req.is_internal
@@ -51,7 +51,7 @@ local _M = {}
 
 -- The request at hand, from one step of judge to the next; of no use once this worker has yielded.
 -- line: as above. plain: see head/plain.lua, or nil. good: whether the request, whose head is well written, is one that nginx would not refuse
--- further on. key_length: how many bytes of `key` tell the client from others.
+-- further on. key_length: how many bytes of `name` are what counts as one client.
 local line, plain, good, key_length = { text = "" }, nil, nil, nil
 
 local function path_of()
@@ -144,7 +144,7 @@ end)
 
 -- over -> whether a limit refuses it
 local over = step(function()
-  if access.over(line.plan, key, key_length, plain) then
+  if access.over(line.plan, name, plain) then
     known.begin()
     return true
   end
@@ -152,7 +152,7 @@ end)
 
 -- pass: the request goes on
 local pass = step(function()
-  ngx_var.sluice_key = ffi_string(key, key_length)
+  ngx_var.sluice_key = ffi_string(name.bytes, key_length)
 end)
 
 -- judge() -> $sluice_judged:

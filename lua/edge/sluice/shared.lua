@@ -5,23 +5,20 @@ local ffi = require "ffi"
 require "resty.core.shdict"
 
 local C = ffi.C
-local ffi_string, tonumber = ffi.string, tonumber
+local tonumber = tonumber
 
 ffi.cdef [[
 int sluice_shdict_get(void *zone, const unsigned char *key, size_t length, int *type, unsigned char **text, size_t *text_length, double *number,
   int *flags, int get_stale, int *is_stale, char **err) __asm__("ngx_http_lua_ffi_shdict_get");
-int sluice_shdict_store(void *zone, int op, const unsigned char *key, size_t length, int type, const unsigned char *text, size_t text_length,
-  double number, long expire_ms, int flags, char **err, int *forced) __asm__("ngx_http_lua_ffi_shdict_store");
 void *sluice_shdict_of(void *udata) __asm__("ngx_http_lua_ffi_shdict_udata_to_zone");
 void sluice_free(void *p) __asm__("free");
 ]]
 
-local NUMBER, STRING = 3, 4 -- Lua's types
-local SAFE = 4 -- as DICT:safe_set: nothing is pushed out
+local STRING = 4 -- Lua's type
 local SIZE = 1024
 
 local kind, flags, stale = ffi.new("int[1]"), ffi.new("int[1]"), ffi.new("int[1]")
-local value, err, forced = ffi.new("double[1]"), ffi.new("char *[1]"), ffi.new("int[1]")
+local value, err = ffi.new("double[1]"), ffi.new("char *[1]")
 local buffer = ffi.new("unsigned char[?]", SIZE)
 local text, length = ffi.new("unsigned char *[1]"), ffi.new("size_t[1]")
 
@@ -43,21 +40,6 @@ local function get(zone, key, n)
     return nil
   end
   return kind[0]
-end
-
--- number(zone, key, n) -> a number and its flags, or nil: there is none. The key is n bytes of memory, or a string.
-function _M.number(zone, key, n)
-  if get(zone, key, n) == NUMBER then
-    return value[0], flags[0]
-  end
-end
-
--- put(zone, key, n, number, ttl, mark) -> true; or false, why. What DICT:safe_set does with a number. ttl: seconds; mark: its flags
-function _M.put(zone, key, n, number, ttl, mark)
-  if C.sluice_shdict_store(zone, SAFE, key, n, NUMBER, nil, 0, number, ttl * 1000, mark, err, forced) == 0 then
-    return true
-  end
-  return false, ffi_string(err[0])
 end
 
 -- text(zone, key, n) -> how many bytes of text are in `buffer` now, or nil: there is none, or none of 1,024 bytes at most

@@ -2,6 +2,7 @@
 
 local bounds = require("sluice.upstream").BOUNDS
 local holders = require "sluice.known.holders"
+local rules = require "sluice.limit.rules"
 
 local ngx = ngx
 
@@ -73,8 +74,8 @@ local function times(out, names, counters)
   end
 end
 
--- text(buckets, counters, connections) -> the metrics. buckets, counters: the zones; connections: a number, or nil where nginx does not count them.
-function _M.text(buckets, counters, connections)
+-- text(counters, connections) -> the metrics. counters: the zone; connections: a number, or nil where nginx does not count them.
+function _M.text(counters, connections)
   local out, names = { in_force }, counters:get_keys(0)
   table.sort(names)
   head(out, "requests_total", "counter", "Requests by the rule that judged them and its verdict.")
@@ -90,10 +91,11 @@ function _M.text(buckets, counters, connections)
   line(out, "malformed_total", "", counters:get("malformed") or 0)
   repeated(out, counters)
   times(out, names, counters)
-  head(out, "bucket_memory_bytes", "gauge", "Size of the zone that holds the buckets.")
-  line(out, "bucket_memory_bytes", "", buckets:capacity())
-  head(out, "bucket_memory_free_bytes", "gauge", "Whole pages of that zone that are free. With none left, new clients are soon refused.")
-  line(out, "bucket_memory_free_bytes", "", buckets:free_space())
+  local live, capacity = rules.live()
+  head(out, "buckets", "gauge", "Live buckets of all rules, within a percent or so.")
+  line(out, "buckets", "", live)
+  head(out, "bucket_capacity", "gauge", "Live buckets there is room for. With none left, new clients are soon refused.")
+  line(out, "bucket_capacity", "", capacity)
   if connections then
     head(out, "connections", "gauge", "Open connections of clients.")
     line(out, "connections", "", connections)
@@ -103,7 +105,7 @@ end
 
 function _M.run()
   ngx.header["Content-Type"] = "text/plain; version=0.0.4"
-  ngx.print(_M.text(ngx.shared.sluice_buckets, ngx.shared.sluice_counters, tonumber(ngx.var.connections_active)))
+  ngx.print(_M.text(ngx.shared.sluice_counters, tonumber(ngx.var.connections_active)))
 end
 
 return _M

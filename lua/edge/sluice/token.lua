@@ -7,6 +7,7 @@ local ffi = require "ffi"
 local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
 local keys = require "sluice.token.keys"
+local names = require "sluice.limit.name"
 local plain = require "sluice.token.plain"
 local public = require "sluice.token.public"
 
@@ -41,6 +42,8 @@ local MAX_TIME = 9007199254740992
 local PLACES = 8192
 local MAX_REMEMBERED = 1024 -- bytes of a token
 local known_text, known_subject, known_expiry = {}, {}, {}
+local known_name = names.many(PLACES) -- by which limits count the subject
+local nobody = names.new()
 
 -- The key that a good token's first segment, as it was sent, has named. Issuers know a handful; the bound is for the one who makes up new ones.
 local MAX_HEADERS = 64
@@ -214,37 +217,42 @@ local function place_of(text)
   return c and (a * 4489 + b * 67 + c) % PLACES or 0
 end
 
--- remembered(text, now) -> subject, or nil. A token that was good is remembered by the whole text it came in, and until it expires: buyers in a hurry
--- come again and again.
-local function remembered(text, now)
+-- remembered(text, now, whose) -> subject, or nil. A token that was good is remembered by the whole text it came in, and until it expires: buyers
+-- in a hurry come again and again. whose: a name (limit/name.lua) to be made the subject's, or nil
+local function remembered(text, now, whose)
   local place = place_of(text)
   if known_text[place] == text and now < known_expiry[place] then
+    if whose then
+      names.copy(whose, known_name[place])
+    end
     return known_subject[place]
   end
 end
 
--- recall(authorization, now) -> the subject of the token in this header, if it is remembered; costs next to nothing. What came in the header
+-- recall(authorization, now, whose) -> the subject of the token in this header, if it is remembered; costs next to nothing. What came in the header
 -- `token` has no space in it, and is not taken for a Bearer token.
-function _M.recall(authorization, now)
-  return authorization and byte(authorization, 7) == SPACE and remembered(authorization, now) or nil
+function _M.recall(authorization, now, whose)
+  return authorization and byte(authorization, 7) == SPACE and remembered(authorization, now, whose) or nil
 end
 
--- recall_at(text, n, now) -> the same for n bytes of memory, without a Lua string of them
-function _M.recall_at(text, n, now)
+-- recall_at(text, n, now, whose) -> the same for n bytes of memory, without a Lua string of them
+function _M.recall_at(text, n, now, whose)
   if n > MAX_REMEMBERED or n < 8 or text[6] ~= SPACE then
     return nil
   end
   local place = (text[n - 5] * 4489 + text[n - 4] * 67 + text[n - 3]) % PLACES
   local known = known_text[place]
   if known and #known == n and now < known_expiry[place] and C.sluice_same_text(text, known, n) == 0 then
+    names.copy(whose, known_name[place])
     return known_subject[place]
   end
 end
 
--- verify(raw, now, authorization) -> subject; or nil, why. now: seconds since 1970; authorization: the header that raw came in, if it was that one
-function _M.verify(raw, now, authorization)
+-- verify(raw, now, whose, authorization) -> subject; or nil, why. now: seconds since 1970; whose: as for recall; authorization: the header that raw
+-- came in, if it was that one
+function _M.verify(raw, now, whose, authorization)
   local text = authorization or raw
-  local known = remembered(text, now)
+  local known = remembered(text, now, whose)
   if known then
     return known
   end
@@ -252,9 +260,12 @@ function _M.verify(raw, now, authorization)
   if not subject then
     return nil, expiry
   end
+  whose = whose or nobody
+  names.buyer(whose, subject)
   if #text <= MAX_REMEMBERED then
     local place = place_of(text)
     known_text[place], known_subject[place], known_expiry[place] = text, subject, expiry
+    names.copy(known_name[place], whose)
   end
   return subject
 end

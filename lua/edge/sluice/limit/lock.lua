@@ -12,17 +12,15 @@
 
 local ffi = require "ffi"
 local clock = require "sluice.clock"
+local slab = require "sluice.limit.slab"
 
 local C = ffi.C
 local cast = ffi.cast
+local address_of, pointer = slab.address, slab.pointer
 local now_us = clock.now
-local tonumber = tonumber
 
-ffi.cdef([[
-typedef struct { char mutex[64]; double sweep_at; } sluice_lock_t;
-void *sluice_shdict_zone(void *udata) __asm__("ngx_]] .. ngx.config.subsystem .. [[_lua_ffi_shdict_udata_to_zone");
-void *sluice_slab_alloc(void *pool, size_t size) __asm__("ngx_slab_alloc");
-void sluice_slab_free(void *pool, void *p) __asm__("ngx_slab_free");
+ffi.cdef [[
+typedef struct { char mutex[64]; double sweep_at, beside; } sluice_lock_t;
 int sluice_mutexattr_init(void *attr) __asm__("pthread_mutexattr_init");
 int sluice_mutexattr_setpshared(void *attr, int shared) __asm__("pthread_mutexattr_setpshared");
 int sluice_mutexattr_setrobust(void *attr, int robust) __asm__("pthread_mutexattr_setrobust");
@@ -31,7 +29,7 @@ int sluice_mutex_trylock(void *mutex) __asm__("pthread_mutex_trylock");
 int sluice_mutex_timedlock(void *mutex, const long *deadline) __asm__("pthread_mutex_timedlock");
 int sluice_mutex_consistent(void *mutex) __asm__("pthread_mutex_consistent");
 int sluice_mutex_unlock(void *mutex) __asm__("pthread_mutex_unlock");
-]])
+]]
 
 local KEY = "sluice: lock"
 local SIZE = ffi.sizeof("sluice_lock_t")
@@ -54,31 +52,18 @@ local deadline = ffi.new("long[2]")
 
 local _M = {}
 
--- memory(dict) -> pool, first, last: the slab pool of the dict and the addresses it spans
-local function memory(dict)
-  local zone = cast("void **", C.sluice_shdict_zone(dict[1]))
-  -- ngx_shm_zone_t begins with a pointer and an ngx_shm_t, which begins with address and size.
-  local first, size = tonumber(cast("uintptr_t", zone[1])), tonumber(cast("uintptr_t", zone[2]))
-  if size ~= dict:capacity() then
-    error("the shared memory of this nginx is laid out in a way that is not known here", 0)
-  end
-  return zone[1], first, first + size
-end
-
 local function at(dict, address)
-  local _, first, last = memory(dict)
-  if type(address) ~= "number" or address < first or address > last - SIZE then
+  if not slab.holds(dict, address, SIZE) then
     return nil, ('shdict abused by other users: the entry "%s" is not ours'):format(KEY)
   end
-  return cast("sluice_lock_t *", address)
+  return cast("sluice_lock_t *", pointer(address))
 end
 
 -- make(dict) -> address of a new lock
 local function make(dict)
   local attr = ffi.new("char[256]") -- larger than any pthread_mutexattr_t
-  local pool = memory(dict)
-  local p = C.sluice_slab_alloc(pool, SIZE)
-  if p == nil then
+  local p = slab.allocate(dict, SIZE)
+  if not p then
     return nil, "no memory"
   end
   ffi.fill(p, SIZE)
@@ -87,10 +72,10 @@ local function make(dict)
     or C.sluice_mutexattr_setrobust(attr, ROBUST) ~= 0
     or C.sluice_mutex_init(p, attr) ~= 0
   then
-    C.sluice_slab_free(pool, p)
+    slab.free(dict, p)
     return nil, "this system has no robust mutex that processes can share"
   end
-  return tonumber(cast("uintptr_t", p))
+  return address_of(p)
 end
 
 -- find(dict) -> the address in the entry, made if need be
@@ -109,7 +94,7 @@ local function find(dict)
   if ok then
     return address
   end
-  C.sluice_slab_free(memory(dict), cast("void *", address))
+  slab.free(dict, pointer(address))
   if err == "exists" then -- another worker was faster
     return dict:get(KEY)
   end
@@ -231,6 +216,16 @@ end
 
 function _M.set_sweep_at(lock, time)
   lock.p.sweep_at = time
+end
+
+-- beside(lock) -> the address of what else there is in the zone, for whoever opens it; 0 at first. set_beside(lock, address) says where it is.
+-- Call them under the lock.
+function _M.beside(lock)
+  return lock.p.beside
+end
+
+function _M.set_beside(lock, address)
+  lock.p.beside = address
 end
 
 return _M

@@ -1,107 +1,166 @@
 -- Admits or refuses one request under several rules at once, exactly, for all workers together. It decides and returns: it never
 -- sleeps, exits or touches a header.
 --
--- The caller passes parallel arrays: rules (see policy.lua), keys (which bucket of each rule), and how many. They may be reused from
--- call to call, as the results are: nothing here yields, and no table is made for a request.
+-- The caller passes rules (see policy.lua) in an array, and how many, after it has said of each whose bucket is meant (`aim`). The array may be
+-- reused from call to call, as the results are: nothing here yields, and no table is made for a request.
 --
 -- All buckets are read, judged and written in one turn under one lock, so a refusal by any rule takes nothing from the others.
 -- When there is no room for a new bucket its request is not admitted, unless its rule says on_error = "allow".
 
+local bit = require "bit"
+local buckets = require "sluice.limit.buckets"
 local clock = require "sluice.clock"
-local ffi = require "ffi"
 local gcra = require "sluice.limit.gcra"
-local shared = require "sluice.shared"
-local zone = require "sluice.limit.zone"
+local lock = require "sluice.limit.lock"
+local name = require "sluice.limit.name"
+local slab = require "sluice.limit.slab"
 
-local decide, state_of, wait_of, empty_in = gcra.decide, gcra.state, gcra.wait, gcra.empty_in
+local decide, state_of, wait_of = gcra.decide, gcra.state, gcra.wait
 local count = require("sluice.count").add
-local enter, leave, mend, put = zone.enter, zone.leave, zone.mend, zone.put
+local acquire, release = lock.acquire, lock.release
+local claim, find, is, still = buckets.claim, buckets.find, buckets.is, buckets.still
+local read, write_to = buckets.read, buckets.write
 local now_us = clock.now
-local number, put_number = shared.number, shared.put
-local copy = ffi.copy
-local max = math.max
+local bxor = bit.bxor
 
--- Bytes of what tells one bucket of a rule from the others; the longest is a subject.
-local MOST_KEY = 255
+local NO_ROOM = "no memory"
 
-local dict, buckets, memory -- the shared dict, the same as limit/zone.lua has it, and as shared.lua has it
+-- What a zone keeps for the entries of its dict, in bytes: the lock is one.
+local RESERVE = 8192
+
+local held, t -- the lock, and the table of buckets that it guards
 
 -- Per rule of the latest call, in the caller's order.
 -- backlog: what its bucket holds now (gcra's unit), or false where the rule was passed over because its bucket could not be used.
 -- over: true where a shadow rule would have refused.
 local backlog, over = {}, {}
 
--- What was there before this turn, for taking its writes back.
-local old_tat, old_frac = {}, {}
+-- Where the buckets are, or -1; and what was there before this turn, for taking its writes back.
+local places, old_tat, old_frac = {}, {}, {}
 
 local _M = { backlog = backlog, over = over }
 
-local function store(_, key, value, ttl, flags)
-  return put_number(memory, key, #key, value, ttl, flags)
+local function random()
+  local f = assert(io.open("/dev/urandom", "rb"))
+  local bytes = f:read(16)
+  f:close()
+  return bytes
 end
 
--- init(shared_dict): call from init_by_lua. Errors when the buckets cannot be guarded.
+-- build(dict) -> the address of a new table, which has nearly all of the zone; or nil: there is no room
+local function build(dict)
+  local sets = buckets.sets(dict:free_space() - RESERVE)
+  if sets < 1 then
+    return nil
+  end
+  local size = buckets.size(sets)
+  local memory = slab.allocate(dict, size)
+  if not memory then
+    return nil
+  end
+  slab.clear(memory, size)
+  buckets.make(memory, sets, random())
+  return slab.address(memory)
+end
+
+-- init(shared_dict): call from init_by_lua, before prepare. Errors when the buckets cannot be guarded. Of one dict all workers have the same buckets,
+-- over a reload too.
 function _M.init(shared_dict)
-  local opened, err = zone.open(shared_dict, store)
+  local opened, err = lock.of(shared_dict)
+  if opened then
+    local now
+    now, err = acquire(opened)
+    opened = now and opened
+  end
   if not opened then
     error("the edge's buckets: " .. err, 0)
   end
-  dict, buckets, memory = shared_dict, opened, shared.zone(shared_dict)
-end
-
--- prepare(rule): call once per rule, before refuses
-function _M.prepare(rule)
-  rule.key_text, rule.key_start = ffi.new("unsigned char[?]", #rule.prefix + MOST_KEY), #rule.prefix
-  copy(rule.key_text, rule.prefix, #rule.prefix)
-end
-
--- read(i, key) -> tat, frac; tat is nil for an empty bucket
-local function read(i, key)
-  local tat, frac = number(memory, key, #key)
-  if tat then
-    old_tat[i], old_frac[i] = tat, frac
-    return tat, frac
+  local address = lock.beside(opened)
+  if address == 0 then
+    address = build(shared_dict)
+    lock.set_beside(opened, address or 0)
   end
-  old_tat[i], old_frac[i] = false, 0
-  return nil, 0
+  release(opened)
+  if not address then
+    error("the edge's buckets: " .. NO_ROOM, 0)
+  end
+  held, t = opened, buckets.open(slab.pointer(address))
+  name.init(t.secret)
 end
 
--- take_back(keys, n, now): undoes what this turn has written in the first n buckets
-local function take_back(keys, n, now)
-  for i = 1, n do
-    if backlog[i] and not over[i] then
-      local tat = old_tat[i]
-      if tat then
-        put(buckets, now, keys[i], tat, max(tat - now, 0), old_frac[i])
-      else
-        dict:delete(keys[i])
-      end
+-- prepare(rule): call once per rule, before the others. rule.prefix tells it from other rules.
+function _M.prepare(rule)
+  rule.bucket, rule.tag = name.new(), name.new()
+  name.buyer(rule.tag, rule.prefix)
+end
+
+-- aim_one(rule, words) -> the name of the bucket, as limit/buckets.lua wants it
+local function aim_one(rule, words)
+  local bucket, tag = rule.bucket.words, rule.tag.words
+  bucket[0], bucket[1], bucket[2], bucket[3] = bxor(words[0], tag[0]), bxor(words[1], tag[1]), bxor(words[2], tag[2]), bxor(words[3], tag[3])
+  return bucket
+end
+
+-- aim(rules, from, to, whose): of these rules the buckets of one client are meant, until the next call. whose: see limit/name.lua
+function _M.aim(rules, from, to, whose)
+  if from <= to then -- the first one by itself, because LuaJIT is at a loss with loops that run once
+    local words = whose.words
+    aim_one(rules[from], words)
+    for i = from + 1, to do
+      aim_one(rules[i], words)
     end
   end
 end
 
--- write_one(i, rule, key, now) -> true, or nil, err where the rule may not be passed over
-local function write_one(i, rule, key, now)
+-- take_back(n): undoes what this turn has written in the first n buckets
+local function take_back(n)
+  for i = 1, n do
+    if backlog[i] and not over[i] then
+      write_to(t, places[i], old_tat[i], old_frac[i])
+    end
+  end
+end
+
+-- write_one(i, rule, now) -> true, or nil, err where the rule may not be passed over
+local function write_one(i, rule, now)
   local b = backlog[i]
   if not b or over[i] then
     return true
   end
   local tat, frac = state_of(rule, now, b)
-  local ok, err = put(buckets, now, key, tat, empty_in(rule, b), frac)
-  if ok then
-    return true
+  local place, bucket = places[i], rule.bucket.words
+  if place < 0 or not is(t, place, bucket) then -- a rule before this one may have made its bucket in the place of this one, which was empty
+    place = claim(t, bucket, now)
+    if not place then
+      count(rule.failed)
+      backlog[i] = false
+      if rule.lenient then
+        return true
+      end
+      return nil, NO_ROOM
+    end
+    places[i] = place
   end
-  count(rule.failed)
-  backlog[i] = false
-  if rule.lenient then
-    return true
-  end
-  return nil, err
+  write_to(t, place, tat, frac)
+  return true
 end
 
--- judge_one(i, rule, key, now) -> true; false, wait
-local function judge_one(i, rule, key, now)
-  local tat, frac = read(i, key)
+-- look(i, bucket) -> tat, frac; tat is nil where there is no bucket
+local function look(i, bucket)
+  local place = find(t, bucket)
+  places[i] = place
+  if place < 0 then
+    old_tat[i], old_frac[i] = 0, 0
+    return nil, 0
+  end
+  local tat, frac = read(t, place)
+  old_tat[i], old_frac[i] = tat, frac
+  return tat, frac
+end
+
+-- judge_one(i, rule, now) -> true; false, wait
+local function judge_one(i, rule, now)
+  local tat, frac = look(i, rule.bucket.words)
   over[i] = false
   local allowed, b = decide(rule, now, tat, frac)
   backlog[i] = b
@@ -117,21 +176,21 @@ end
 -- Nearly every request has one rule or two, and these are written out below: LuaJIT gives up on loops that run once or twice, and would
 -- interpret what it could compile.
 
--- judge(rules, keys, n, now) -> true; false, i, wait
-local function judge(rules, keys, n, now)
-  local ok, detail = judge_one(1, rules[1], keys[1], now)
+-- judge(rules, n, now) -> true; false, i, wait
+local function judge(rules, n, now)
+  local ok, detail = judge_one(1, rules[1], now)
   if not ok then
     return ok, 1, detail
   end
   if n == 1 then
     return true
   end
-  ok, detail = judge_one(2, rules[2], keys[2], now)
+  ok, detail = judge_one(2, rules[2], now)
   if not ok then
     return ok, 2, detail
   end
   for i = 3, n do
-    ok, detail = judge_one(i, rules[i], keys[i], now)
+    ok, detail = judge_one(i, rules[i], now)
     if not ok then
       return ok, i, detail
     end
@@ -139,86 +198,95 @@ local function judge(rules, keys, n, now)
   return true
 end
 
--- write(rules, keys, n, now) -> true; nil, i, err
-local function write(rules, keys, n, now)
-  local ok, err = write_one(1, rules[1], keys[1], now)
+-- write(rules, n, now) -> true; nil, i, err
+local function write(rules, n, now)
+  local ok, err = write_one(1, rules[1], now)
   if not ok then
     return nil, 1, err
   end
   if n == 1 then
     return true
   end
-  ok, err = write_one(2, rules[2], keys[2], now)
+  ok, err = write_one(2, rules[2], now)
   if not ok then
-    take_back(keys, 1, now)
+    take_back(1)
     return nil, 2, err
   end
   for i = 3, n do
-    ok, err = write_one(i, rules[i], keys[i], now)
+    ok, err = write_one(i, rules[i], now)
     if not ok then
-      take_back(keys, i - 1, now)
+      take_back(i - 1)
       return nil, i, err
     end
   end
   return true
 end
 
--- peek(rules, keys, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds
+-- peek(rules, n) -> true; or false, i, wait: rule i would refuse now, for another `wait` microseconds
 -- Takes nothing and takes no lock: good for turning a flood away before anything dear is done for it. A `true` promises nothing.
-function _M.peek(rules, keys, n)
+function _M.peek(rules, n)
   if n == 0 then
     return true
   end
-  return judge(rules, keys, n, now_us())
+  local ok, i, detail = judge(rules, n, now_us())
+  if ok or not still(t, places[i], rules[i].bucket.words) then
+    return true
+  end
+  return ok, i, detail
 end
 
--- refuses_one(rule, key, n) -> wait, or nil. The clock is read after the bucket: whatever others have done to it in between made it fuller.
-local function refuses_one(rule, key, n)
-  if rule.shadow or n > MOST_KEY then
+-- refuses_one(rule, words) -> wait, or nil. The clock is read after the bucket: whatever others have done to it in between made it fuller. They may
+-- have given an empty one to somebody else meanwhile, so who is refused is looked at again.
+local function refuses_one(rule, words)
+  if rule.shadow then
     return nil
   end
-  local text, start = rule.key_text, rule.key_start
-  copy(text + start, key, n)
-  local tat, frac = number(memory, text, start + n)
-  if not tat then
+  local bucket = aim_one(rule, words)
+  local place = find(t, bucket)
+  if place < 0 then
     return nil
   end
+  local tat, frac = read(t, place)
   local allowed, b = decide(rule, now_us(), tat, frac)
-  return not allowed and wait_of(rule, b) or nil
+  if allowed or not still(t, place, bucket) then
+    return nil
+  end
+  return wait_of(rule, b)
 end
 
--- refuses(rules, from, to, key, n) -> i, wait: of these rules in their order, i is the first that refuses now; or nil. The key is n bytes of
--- memory, or a string. It takes no lock, counts nothing and leaves no trace: whoever is not refused here is still to be asked.
-function _M.refuses(rules, from, to, key, n)
+-- refuses(rules, from, to, whose) -> i, wait: of these rules in their order, i is the first that refuses this client now; or nil. It takes no lock,
+-- counts nothing and leaves no trace: whoever is not refused here is still to be asked.
+function _M.refuses(rules, from, to, whose)
   if from > to then
     return nil
   end
-  local wait = refuses_one(rules[from], key, n)
+  local words = whose.words
+  local wait = refuses_one(rules[from], words)
   if wait then
     return from, wait
   end
   if from == to then
     return nil
   end
-  wait = refuses_one(rules[from + 1], key, n)
+  wait = refuses_one(rules[from + 1], words)
   if wait then
     return from + 1, wait
   end
   for i = from + 2, to do
-    wait = refuses_one(rules[i], key, n)
+    wait = refuses_one(rules[i], words)
     if wait then
       return i, wait
     end
   end
 end
 
--- admit(rules, keys, n) -> true; or false, i, wait as for peek; or nil, i, err: the bucket of rule i could not be used and the rule says deny
+-- admit(rules, n) -> true; or false, i, wait as for peek; or nil, i, err: the bucket of rule i could not be used and the rule says deny
 -- After true, every bucket has taken the request, except where `backlog` or `over` say otherwise. After anything else, none has.
-function _M.admit(rules, keys, n)
+function _M.admit(rules, n)
   if n == 0 then
     return true
   end
-  local now, why = enter(buckets)
+  local now, why = acquire(held)
   if not now then
     for i = 1, n do
       over[i], backlog[i] = false, false
@@ -229,17 +297,22 @@ function _M.admit(rules, keys, n)
     end
     return true
   end
-  local ok, i, detail = judge(rules, keys, n, now)
+  local ok, i, detail = judge(rules, n, now)
   if ok then
-    ok, i, detail = write(rules, keys, n, now)
+    ok, i, detail = write(rules, n, now)
   end
-  leave(buckets)
+  release(held)
   return ok, i, detail
+end
+
+-- live() -> how many buckets hold something, roughly, and for how many there is room
+function _M.live()
+  return buckets.live(t, now_us()), buckets.capacity(t)
 end
 
 -- mend(): see limit/lock.lua
 function _M.mend()
-  mend(buckets)
+  lock.mend(held)
 end
 
 return _M

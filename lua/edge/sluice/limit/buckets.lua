@@ -1,0 +1,200 @@
+-- The buckets of all rules: a hash table of a fixed size in memory that all workers share, 32 bytes a bucket. Whoever writes has the lock.
+--
+-- A bucket is named by 16 bytes (limit/name.lua) and may be in one of two sets of eight. A new one goes to the set that has more room, in the
+-- place of the bucket that has been empty for longest: one that still holds something is never pushed out, and where both sets are full of those
+-- there is no room. (Balanced allocations: Azar, Broder, Karlin, Upfal 1994.) So nothing is ever swept, freed or moved.
+--
+-- Whoever does not write reads without the lock: what is written last is the instant, of eight aligned bytes, and a name changes only where the
+-- instant is over. A worker that dies half-way leaves an empty bucket with a new name, or an old one that is wrong by less than a microsecond.
+--
+-- The eight of a set are compared with each other without a branch, because LuaJIT compiles every way through a piece of code by itself.
+
+local bit = require "bit"
+local ffi = require "ffi"
+
+local band, bor, bxor, rol, rshift, tobit = bit.band, bit.bor, bit.bxor, bit.rol, bit.rshift, bit.tobit
+local floor, max, min = math.floor, math.max, math.min
+local C = ffi.C
+local cast = ffi.cast
+
+ffi.cdef [[
+typedef struct { int32_t mark[8], frac[8]; double tat[8]; int32_t name[8][4]; } sluice_bucket_set_t;
+int sluice_same_bucket(const int32_t *mine, const int32_t *name, size_t n) __asm__("memcmp");
+typedef struct { int32_t seed[4], sets, unused[11]; } sluice_bucket_head_t;
+]]
+
+local SLOTS = 8
+local SET = ffi.sizeof("sluice_bucket_set_t")
+local HEAD, HEAD_POINTER = ffi.sizeof("sluice_bucket_head_t"), ffi.typeof("sluice_bucket_head_t *")
+
+local _M = {}
+
+-- size(sets) -> how many bytes a table of so many sets takes
+function _M.size(sets)
+  return HEAD + sets * SET
+end
+
+-- sets(size) -> how many sets there are room for in so many bytes
+function _M.sets(size)
+  return floor((size - HEAD) / SET)
+end
+
+-- make(memory, sets, random): an empty table in memory that is all zeroes. random: 16 bytes that clients do not know, or they could make up names
+-- that belong into one set.
+function _M.make(memory, sets, random)
+  local head = cast(HEAD_POINTER, memory)
+  ffi.copy(head.seed, random, 16)
+  head.sets = sets
+end
+
+-- open(memory) -> the table that was made there
+function _M.open(memory)
+  local head = cast(HEAD_POINTER, memory)
+  local seed, n = head.seed, head.sets
+  return {
+    sets = cast("sluice_bucket_set_t *", cast("char *", memory) + HEAD), n = n, scale = n / 2147483648,
+    a = seed[0], b = seed[1], c = seed[2], d = seed[3], secret = ffi.string(seed, 16),
+  }
+end
+
+-- zero(x) -> 1 where x is 0, and 0 where it is another 32-bit number
+local function zero(x)
+  return 1 - rshift(bor(x, tobit(0 - x)), 31)
+end
+
+-- hash(t, name) -> two numbers of 32 bits (Bob Jenkins' lookup3, hashword2, for four words)
+local function hash(t, name)
+  local a, b, c = tobit(t.a + name[0]), tobit(t.b + name[1]), tobit(t.c + name[2])
+  a = tobit(a - c) a = bxor(a, rol(c, 4)) c = tobit(c + b)
+  b = tobit(b - a) b = bxor(b, rol(a, 6)) a = tobit(a + c)
+  c = tobit(c - b) c = bxor(c, rol(b, 8)) b = tobit(b + a)
+  a = tobit(a - c) a = bxor(a, rol(c, 16)) c = tobit(c + b)
+  b = tobit(b - a) b = bxor(b, rol(a, 19)) a = tobit(a + c)
+  c = tobit(c - b) c = bxor(c, rol(b, 4)) b = tobit(b + a)
+  a = tobit(tobit(a + name[3]) + t.d)
+  c = bxor(c, b) c = tobit(c - rol(b, 14))
+  a = bxor(a, c) a = tobit(a - rol(c, 11))
+  b = bxor(b, a) b = tobit(b - rol(a, 25))
+  c = bxor(c, b) c = tobit(c - rol(b, 16))
+  a = bxor(a, c) a = tobit(a - rol(c, 4))
+  b = bxor(b, a) b = tobit(b - rol(a, 14))
+  c = bxor(c, b) c = tobit(c - rol(b, 24))
+  return c, b
+end
+
+-- match(marks, mark) -> the place of the mark among eight, from 1; 0: it is not there; or nothing of use: it is there twice
+local function match(marks, mark)
+  return zero(bxor(marks[0], mark)) + 2 * zero(bxor(marks[1], mark)) + 3 * zero(bxor(marks[2], mark)) + 4 * zero(bxor(marks[3], mark))
+    + 5 * zero(bxor(marks[4], mark)) + 6 * zero(bxor(marks[5], mark)) + 7 * zero(bxor(marks[6], mark)) + 8 * zero(bxor(marks[7], mark))
+end
+
+local function same(mine, name)
+  return bor(bxor(mine[0], name[0]), bxor(mine[1], name[1]), bxor(mine[2], name[2]), bxor(mine[3], name[3])) == 0
+end
+
+-- search(t, set, name) -> the place of the bucket in this set, or -1: for the few cases in which marks are not enough
+local function search(t, set, name)
+  for slot = 0, SLOTS - 1 do
+    if same(t.sets[set].name[slot], name) then
+      return set * SLOTS + slot
+    end
+  end
+  return -1
+end
+
+-- seek(t, name) -> the place of the bucket or -1, its two sets, its mark
+local function seek(t, name)
+  local h, g = hash(t, name)
+  local a, b = floor(rshift(h, 1) * t.scale), floor(rshift(g, 1) * t.scale)
+  local mark = bor(bxor(h, rol(g, 13)), 1) -- 0 is what nobody has written
+  local i, j = match(t.sets[a].mark, mark), match(t.sets[b].mark, mark)
+  if i + j == 0 then
+    return -1, a, b, mark
+  end
+  local in_a = min(i, 1)
+  local set, slot = b + (a - b) * in_a, band(j + (i - j) * in_a - 1, SLOTS - 1)
+  if same(t.sets[set].name[slot], name) then
+    return set * SLOTS + slot, a, b, mark
+  end
+  local place = search(t, a, name)
+  return place >= 0 and place or search(t, b, name), a, b, mark
+end
+
+-- find(t, name) -> the place of the bucket, or -1
+function _M.find(t, name)
+  return (seek(t, name))
+end
+
+-- is(t, place, name) -> whether this bucket is there
+function _M.is(t, place, name)
+  return same(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], name)
+end
+
+-- still(t, place, name) -> the same, read anew from the memory: for whoever has no lock
+function _M.still(t, place, name)
+  return C.sluice_same_bucket(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], name, 16) == 0
+end
+
+-- held(tat, now) -> how many of eight buckets hold something
+local function held(tat, now)
+  local before = now - 1 -- a part of a microsecond may be left
+  return min(max(tat[0] - before, 0), 1) + min(max(tat[1] - before, 0), 1) + min(max(tat[2] - before, 0), 1) + min(max(tat[3] - before, 0), 1)
+    + min(max(tat[4] - before, 0), 1) + min(max(tat[5] - before, 0), 1) + min(max(tat[6] - before, 0), 1) + min(max(tat[7] - before, 0), 1)
+end
+
+-- oldest(tat) -> which of eight is or was empty first. Microseconds since boot are below 2^50.
+local function oldest(tat)
+  return min(tat[0] * 8, tat[1] * 8 + 1, tat[2] * 8 + 2, tat[3] * 8 + 3, tat[4] * 8 + 4, tat[5] * 8 + 5, tat[6] * 8 + 6, tat[7] * 8 + 7) % 8
+end
+
+-- claim(t, name, now) -> the place of the bucket, made if need be; or nil: there is no room. What is made is empty, and if it still is with the next
+-- claim, that may take it.
+function _M.claim(t, name, now)
+  local place, a, b, mark = seek(t, name)
+  if place >= 0 then
+    return place
+  end
+  local in_a, in_b = held(t.sets[a].tat, now), held(t.sets[b].tat, now)
+  if min(in_a, in_b) == SLOTS then
+    return nil
+  end
+  local index = a + (b - a) * min(max(in_a - in_b, 0), 1)
+  local set = t.sets[index]
+  local slot = oldest(set.tat)
+  local mine = set.name[slot]
+  mine[0], mine[1], mine[2], mine[3] = name[0], name[1], name[2], name[3]
+  set.mark[slot] = mark
+  return index * SLOTS + slot
+end
+
+-- read(t, place) -> tat, frac
+function _M.read(t, place)
+  local set, slot = t.sets[rshift(place, 3)], band(place, SLOTS - 1)
+  return set.tat[slot], set.frac[slot]
+end
+
+function _M.write(t, place, tat, frac)
+  local set, slot = t.sets[rshift(place, 3)], band(place, SLOTS - 1)
+  set.frac[slot] = frac
+  set.tat[slot] = tat
+end
+
+-- capacity(t) -> for how many buckets there is room. There are more places, but when three quarters of them hold something a new bucket may find
+-- both its sets full.
+function _M.capacity(t)
+  return t.n * SLOTS * 3 / 4
+end
+
+local SAMPLE = 16384 -- sets
+
+-- live(t, now) -> how many buckets hold something; of a large table an estimate, for one set in so many is looked at
+function _M.live(t, now)
+  local every = max(1, floor(t.n / SAMPLE))
+  local seen, total = 0, 0
+  for i = 0, t.n - 1, every do
+    seen, total = seen + 1, total + held(t.sets[i].tat, now)
+  end
+  return floor(total * t.n / seen + 0.5)
+end
+
+return _M
