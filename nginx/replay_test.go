@@ -74,7 +74,8 @@ func replayed(t *testing.T, source, log string) *replay.Report {
 	return report
 }
 
-// How many buckets a zone holds is what `sluice policy check` says it holds, but for a few in a hundred that are a matter of luck.
+// How many buckets a zone holds is what `sluice policy check` says it holds, or a little more: the smaller a zone, the later does the first new client find no
+// place in it.
 func TestAZoneHoldsWhatThePolicyCheckSays(t *testing.T) {
 	server, stop := startLua(t, "2m")
 	defer stop()
@@ -91,7 +92,7 @@ func TestAZoneHoldsWhatThePolicyCheckSays(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`return { rules = { { name = "ip", key = "ip", rate = "20r/s" } } }`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for keys, enough := range map[int]bool{holds * 94 / 100: true, holds * 106 / 100: false} {
+	for keys, enough := range map[int]bool{holds * 85 / 100: true, holds * 105 / 100: false} {
 		_, warnings, err := policy.Inspect(path, policy.Expect{Keys: keys, Zone: 2 << 20, Buckets: 1 << 30})
 		if err != nil {
 			t.Fatal(err)

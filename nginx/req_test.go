@@ -96,7 +96,7 @@ func TestTheLimiterAloneLoadsWhatItSays(t *testing.T) {
 		table.sort(names)
 		return table.concat(names, " ")
 	`)
-	if want := "sluice.clock sluice.limit.fraction sluice.limit.gcra sluice.limit.lock sluice.limit.req sluice.limit.zone"; got != want {
+	if want := "sluice.clock sluice.limit.fraction sluice.limit.gcra sluice.limit.lock sluice.limit.req sluice.limit.slab sluice.limit.zone"; got != want {
 		t.Errorf("it loads %s, want %s", got, want)
 	}
 }

@@ -73,7 +73,7 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
 		t.Errorf("sluice_buckets has not %s", defaultZone)
 	}
-	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone", "128m"); code != exitOK || !strings.Contains(errOut, "the nginx edge's zone has 128 MB and needs 246") {
+	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone", "64m"); code != exitOK || !strings.Contains(errOut, "the nginx edge's zone has 64 MB and needs 88") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }

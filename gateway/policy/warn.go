@@ -158,6 +158,6 @@ func (p *Policy) crowded(e Expect) string {
 
 // Memory of a zone of nginx's (lua/edge/sluice/limit/buckets.lua). A test counts the buckets of a zone.
 const (
-	zoneBucket = 32.0 / 0.75 // bytes: a quarter of the places stays free
-	zoneFixed  = 32 << 10    // what nginx and the lock need
+	zoneBucket = 32 / 0.7 // bytes: with seven of ten places taken, the first new client may find none
+	zoneFixed  = 32 << 10 // what nginx and the lock need
 )

@@ -179,10 +179,10 @@ function _M.write(t, place, tat, frac)
   set.tat[slot] = tat
 end
 
--- capacity(t) -> for how many buckets there is room. There are more places, but when three quarters of them hold something a new bucket may find
--- both its sets full.
+-- capacity(t) -> for how many buckets there is room. There are more places, but when seven of ten hold something a new bucket may find both its sets
+-- full.
 function _M.capacity(t)
-  return t.n * SLOTS * 3 / 4
+  return floor(t.n * SLOTS * 0.7)
 end
 
 local SAMPLE = 16384 -- sets
