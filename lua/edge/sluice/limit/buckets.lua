@@ -1,8 +1,9 @@
 -- The buckets of all rules: a hash table of a fixed size in memory that all workers share, 32 bytes a bucket. Whoever writes has the lock.
 --
--- A bucket is named by 16 bytes (limit/name.lua) and may be in one of two sets of eight. A new one goes to the set that has more room, in the
--- place of the bucket that has been empty for longest: one that still holds something is never pushed out, and where both sets are full of those
--- there is no room. (Balanced allocations: Azar, Broder, Karlin, Upfal 1994.) So nothing is ever swept, freed or moved.
+-- A bucket is named by 16 bytes (limit/name.lua) and may be in one of two sets of eight. A new one goes to the first of them, for who looks there
+-- need not touch another page of memory; or, when that is half full, to the one that has more room (balanced allocations: Azar, Broder, Karlin, Upfal
+-- 1994). There it takes the place of the bucket that has been empty for longest: one that still holds something is never pushed out, and where both
+-- sets are full of those there is no room. So nothing is ever swept, freed or moved.
 --
 -- Whoever does not write reads without the lock: what is written last is the instant, of eight aligned bytes, and a name changes only where the
 -- instant is over. A worker that dies half-way leaves an empty bucket with a new name, or an old one that is wrong by less than a microsecond.
@@ -24,6 +25,7 @@ typedef struct { int32_t seed[4], sets, unused[11]; } sluice_bucket_head_t;
 ]]
 
 local SLOTS = 8
+local FIRST = 4 -- buckets that a set has before the other one is considered
 local SET = ffi.sizeof("sluice_bucket_set_t")
 local HEAD, HEAD_POINTER = ffi.sizeof("sluice_bucket_head_t"), ffi.typeof("sluice_bucket_head_t *")
 
@@ -102,22 +104,30 @@ local function search(t, set, name)
   return -1
 end
 
--- seek(t, name) -> the place of the bucket or -1, its two sets, its mark
+-- among(t, set, mark, name) -> the place of the bucket, or -1: it is not in this set
+local function among(t, set, mark, name)
+  local i = match(t.sets[set].mark, mark)
+  if i == 0 then
+    return -1
+  end
+  local slot = band(i - 1, SLOTS - 1)
+  if same(t.sets[set].name[slot], name) then
+    return set * SLOTS + slot
+  end
+  return search(t, set, name)
+end
+
+-- seek(t, name) -> the place of the bucket or -1, its two sets, its mark; the second set only where the bucket is not in the first
 local function seek(t, name)
   local h, g = hash(t, name)
-  local a, b = floor(rshift(h, 1) * t.scale), floor(rshift(g, 1) * t.scale)
   local mark = bor(bxor(h, rol(g, 13)), 1) -- 0 is what nobody has written
-  local i, j = match(t.sets[a].mark, mark), match(t.sets[b].mark, mark)
-  if i + j == 0 then
-    return -1, a, b, mark
+  local a = floor(rshift(h, 1) * t.scale)
+  local place = among(t, a, mark, name)
+  if place >= 0 then
+    return place, a, a, mark
   end
-  local in_a = min(i, 1)
-  local set, slot = b + (a - b) * in_a, band(j + (i - j) * in_a - 1, SLOTS - 1)
-  if same(t.sets[set].name[slot], name) then
-    return set * SLOTS + slot, a, b, mark
-  end
-  local place = search(t, a, name)
-  return place >= 0 and place or search(t, b, name), a, b, mark
+  local b = floor(rshift(g, 1) * t.scale)
+  return among(t, b, mark, name), a, b, mark
 end
 
 -- find(t, name) -> the place of the bucket, or -1
@@ -158,7 +168,7 @@ function _M.claim(t, name, now)
   if min(in_a, in_b) == SLOTS then
     return nil
   end
-  local index = a + (b - a) * min(max(in_a - in_b, 0), 1)
+  local index = a + (b - a) * min(max(in_a - max(in_b, FIRST - 1), 0), 1)
   local set = t.sets[index]
   local slot = oldest(set.tat)
   local mine = set.name[slot]
