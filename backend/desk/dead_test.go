@@ -318,7 +318,7 @@ func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
 	epoch := keyspace.Space{Lanes: lanes}.LaneOf("s").Epoch()
 	redis := w.redis.Client()
 	begin := func() (generation int64) {
-		generation, err := w.store.NextFence(w.ctx)
+		generation, err := w.store.NextFence(w.ctx, 0)
 		if err == nil {
 			err = w.store.BeginGeneration(w.ctx, generation)
 		}

@@ -108,6 +108,20 @@ func (e *LanesError) Error() string {
 	return fmt.Sprintf("Redis holds its orders in %d lanes, and this process was told %d (--lanes)", e.Redis, e.Here)
 }
 
+// Newest is the highest number of a rebuild that any lane of Redis has heard of; 0 when there is none. An error wraps sale.ErrUnavailable.
+func Newest(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, error) {
+	var newest int64
+	for _, lane := range space.All() {
+		fields, err := c.HGetAll(ctx, lane.Epoch()).Result()
+		if err != nil {
+			return 0, fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+		}
+		m := parseMark(fields)
+		newest = max(newest, m.Fence, m.Generation, m.Swapped)
+	}
+	return newest, nil
+}
+
 // CheckLanes returns a *LanesError if Redis says that there are other lanes than those of the space. Nothing is certain when it says nothing. Any other error
 // is that of Redis.
 func CheckLanes(ctx context.Context, c redis.Cmdable, space keyspace.Space) error {

@@ -50,11 +50,12 @@ func (s *Store) Generation(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// NextFence numbers a rebuild of Redis that begins. No number is given twice.
-func (s *Store) NextFence(ctx context.Context) (int64, error) {
+// NextFence numbers a rebuild of Redis that begins. No number is given twice, and each is higher than above: a database that was restored has
+// forgotten numbers that the caller still finds elsewhere.
+func (s *Store) NextFence(ctx context.Context, above int64) (int64, error) {
 	var n int64
 	err := s.change(ctx, func(ctx context.Context, db conn) error {
-		if _, err := db.exec(ctx, "UPDATE counters SET n = n + 1 WHERE name = 'fence'"); err != nil {
+		if _, err := db.exec(ctx, "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END + 1 WHERE name = 'fence'", above); err != nil {
 			return err
 		}
 		return one(ctx, db, []any{&n}, "SELECT n FROM counters WHERE name = 'fence'")

@@ -154,7 +154,7 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		waiting := slices.DeleteFunc(journals, func(o order.Journal) bool { return o.Adopted >= j.fence || o.Silent > alive })
+		waiting := slices.DeleteFunc(journals, func(o order.Journal) bool { return o.Adopted == j.fence || o.Silent > alive })
 		if len(waiting) == 0 {
 			return nil
 		}

@@ -120,7 +120,7 @@ func (k *Keeper) Bring(ctx context.Context) (brought bool, err error) {
 		return false, err
 	}
 	late := k.late.Swap(false)
-	if fence <= k.journal.Adopted() && !late {
+	if fence == k.journal.Adopted() && !late { // a lower one: both stores were restored, and count from an older number
 		return false, nil
 	}
 	defer func() {

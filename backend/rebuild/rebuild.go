@@ -33,7 +33,7 @@ type Store interface {
 
 // Generations number the rebuilds.
 type Generations interface {
-	NextFence(ctx context.Context) (int64, error)
+	NextFence(ctx context.Context, above int64) (int64, error)
 	BeginGeneration(ctx context.Context, fence int64) error
 	Journals(ctx context.Context) ([]order.Journal, error)
 }
@@ -117,7 +117,7 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	ctx, release := lock.Keep(ctx)
 	defer release()
 
-	fence, err := r.store.NextFence(ctx)
+	fence, err := r.nextFence(ctx, client)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
@@ -129,4 +129,21 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 		return fmt.Errorf("rebuild %d: %w", fence, err)
 	}
 	return nil
+}
+
+// nextFence is a number that SQL, this Redis and the journals have not seen. A database that was restored has given numbers that it does not remember: were
+// one of them used again, Redis would refuse the rebuild as an older one, or take its queue for put in place already, and a journal itself for brought.
+func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client) (int64, error) {
+	newest, err := epoch.Newest(ctx, client, r.space)
+	if err != nil {
+		return 0, err
+	}
+	journals, err := r.store.Journals(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range journals {
+		newest = max(newest, o.Adopted)
+	}
+	return r.store.NextFence(ctx, newest)
 }

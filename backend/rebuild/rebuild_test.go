@@ -39,6 +39,7 @@ type world struct {
 	t       *testing.T
 	ctx     context.Context
 	redis   *testenv.Redis
+	url     string // of the database
 	store   *order.Store
 	guard   *epoch.Guard
 	stock   *admission.Stock
@@ -57,7 +58,8 @@ var errDied = errors.New("the process was killed")
 func newWorld(t *testing.T, args ...string) *world {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	w := &world{t: t, ctx: context.Background(), redis: testenv.StartRedis(t, args...), store: ordertest.Open(t, ordertest.SQLite(t))}
+	w := &world{t: t, ctx: context.Background(), redis: testenv.StartRedis(t, args...), url: ordertest.SQLite(t)}
+	w.store = ordertest.Open(t, w.url)
 	w.start()
 	w.run()
 	return w

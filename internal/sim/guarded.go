@@ -125,7 +125,7 @@ func (w *world) adopted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.journals {
-		if number(fence) > j.Adopted() {
+		if number(fence) != j.Adopted() {
 			return false
 		}
 	}

@@ -70,6 +70,8 @@ var mutants = []mutant{
 	{"SQL: no fence between generations", "backend/order/sqlite.go", "if present != generation {", "if present != generation && false {",
 		storeTest("WriteOfAnOlderGenerationIsRefused")},
 	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
+	{"rebuild: numbered by a database that has forgotten", "backend/rebuild/rebuild.go", "r.store.NextFence(ctx, newest)", "r.store.NextFence(ctx, 0)",
+		rebuildTest("TestOneRebuildIsEnoughForARestoredDatabase")},
 	{"rebuild: messages that are sent twice are there twice", "lua/redis/rebuild_push.lua", "elseif there > before then", "elseif false then",
 		rebuildTest("TestMessagesThatAreSentTwiceAreQueuedOnce")},
 	{"adopt: nobody asks what was given back meanwhile", "lua/redis/adopt.lua", "elseif (def[3] or '') ~= ARGV[3] then", "elseif false then",

@@ -18,8 +18,8 @@ func (s faultyStore) Journals(context.Context) (got []order.Journal, err error) 
 	return got, err
 }
 
-func (s faultyStore) NextFence(context.Context) (n int64, err error) {
-	err = s.call("sql next fence", func(ctx context.Context) (err error) { n, err = s.Store.NextFence(ctx); return err })
+func (s faultyStore) NextFence(_ context.Context, above int64) (n int64, err error) {
+	err = s.call("sql next fence", func(ctx context.Context) (err error) { n, err = s.Store.NextFence(ctx, above); return err })
 	return n, err
 }
 

@@ -12,7 +12,7 @@ import (
 
 func (e *env) begin(t *testing.T) int64 {
 	t.Helper()
-	fence, err := e.NextFence(e.ctx)
+	fence, err := e.NextFence(e.ctx, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,6 +20,21 @@ func (e *env) begin(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return fence
+}
+
+// A number is given once, also when the database has forgotten how far the others have come.
+func fences(t *testing.T, e *env) {
+	var last int64
+	for _, above := range []int64{0, 1000, 3, 0, 1001, 1 << 40} {
+		n, err := e.NextFence(e.ctx, above)
+		if err != nil || n <= last || n <= above {
+			t.Fatalf("after %d, above %d: %d, %v", last, above, n, err)
+		}
+		last = n
+	}
+	if last != 1<<40+1 {
+		t.Errorf("the last is %d: numbers are left out", last)
+	}
 }
 
 func writeStale(t *testing.T, e *env) {

@@ -40,6 +40,7 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"WriteCancelledAtAnyInstantIsAllOrNothing", writeInterrupted},
 
 		{"WriteOfAnOlderGenerationIsRefused", writeStale},
+		{"FencesGoUpWhateverIsForgotten", fences},
 		{"CancelDeadOfAnOlderGenerationIsRefused", cancelDeadStale},
 		{"GenerationIsABarrier", generationIsABarrier},
 		{"LanesAreClaimedOnce", lanesAreClaimedOnce},
