@@ -87,7 +87,8 @@ func (o *Operator) RetryDead(ctx context.Context, key, reason string) (s Settled
 	return s, err
 }
 
-// CancelDead settles a dead letter for good: its unit is sold again, and its buyer may buy again; once, however often it is asked.
+// CancelDead settles a dead letter for good: its unit, if it holds one, is sold again, and its buyer may buy again; once, however often it is asked. The status is
+// "cancelled"; "dropped", if there can be no row of it; or that of the row which it had become all the same.
 func (o *Operator) CancelDead(ctx context.Context, key, reason string) (s Settled, err error) {
 	err = o.Do(ctx, Request{Method: http.MethodPost, Path: "/admin/v1/dead/" + url.PathEscape(key) + "/cancel", Body: because(reason)}, &s)
 	return s, err

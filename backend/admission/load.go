@@ -44,7 +44,7 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(
 			return
 		}
 		held++
-		buyers[o.Buyer] = withPlace(buyers[o.Buyer], o.ID.String(), o.Nth)
+		buyers[o.Buyer] = withPlace(buyers[o.Buyer], o.ID.String(), o.Nth) // every unit that is out has a place: only with it does it come back
 	}
 	if err := orders(func(o sale.Order) error { add(o); return nil }); err != nil {
 		return err

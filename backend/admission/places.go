@@ -16,14 +16,17 @@ func placeOf(held, id string) int {
 	return 0
 }
 
-// withPlace is held with id at the place nth, from 1, if that place is free.
+// withPlace is held with id at the place nth, from 1, or at the next free one.
 func withPlace(held, id string, nth int) string {
 	places := strings.Split(held, ",")
-	for len(places) < nth {
-		places = append(places, "")
+	for {
+		for len(places) < nth {
+			places = append(places, "")
+		}
+		if places[nth-1] == "" {
+			places[nth-1] = id
+			return strings.Join(places, ",")
+		}
+		nth++
 	}
-	if places[nth-1] == "" {
-		places[nth-1] = id
-	}
-	return strings.Join(places, ",")
 }

@@ -351,8 +351,8 @@ func (s slowScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A dead letter that lost its place to a row does not take it back when Redis is filled again.
-func TestLoadLeavesAPlaceToTheRow(t *testing.T) {
+// An order that lost its place to a row does not take it back when Redis is filled again. It holds a unit, so it gets another place: with it the unit comes back.
+func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
 		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2})
@@ -363,8 +363,8 @@ func TestLoadLeavesAPlaceToTheRow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if held := c.HGet(ctx, lane.Buyers("s"), "ann").Val(); held != "800" {
-			t.Errorf("ann holds %q, want the row's 800", held)
+		if held := c.HGet(ctx, lane.Buyers("s"), "ann").Val(); held != "800,900" {
+			t.Errorf("ann holds %q, want the row's 800 where it was, and 900 behind it", held)
 		}
 		if v, _ := h.View(ctx, "s"); v.Left != 3 {
 			t.Errorf("%d left, want 3: both orders hold a unit", v.Left)

@@ -107,7 +107,7 @@ func (d *deskWorld) Cancel(_ context.Context, actor string, id sale.OrderID, rea
 	if d.wasRow {
 		o.Status = sale.StatusCreated
 	}
-	return desk.Cancelled{Order: o, WasRow: d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+	return desk.Cancelled{Order: o, WasRow: d.wasRow, GivenBack: !d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
 }
 func (d *deskWorld) Settle(_ context.Context, actor string, s desk.Settlement) ([]desk.Settled, string, error) {
 	return d.settled, d.next, d.ask("%s settles %+v", actor, s)

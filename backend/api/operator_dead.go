@@ -29,7 +29,7 @@ type deadBody struct {
 	DiedAt     time.Time     `json:"died_at"`
 	Cancelling bool          `json:"cancelling"`
 	Units      int           `json:"units"`    // of the stock that it still holds
-	Unbacked   bool          `json:"unbacked"` // it holds no unit: Redis had lost the order, and its unit was sold again
+	Unbacked   bool          `json:"unbacked"` // it holds no unit: Redis had lost the order, and others had its unit or its buyer's place
 }
 
 type attemptBody struct {
@@ -140,7 +140,7 @@ func (o *operator) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) e
 		return err
 	}
 	return sendJSON(c, fiber.StatusOK, settledBody{
-		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: !done.WasRow,
+		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.GivenBack,
 	})
 }
 

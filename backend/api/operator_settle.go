@@ -20,12 +20,13 @@ type settleAllBody struct {
 }
 
 type settledOneBody struct {
-	OrderID string `json:"order_id"`
-	SaleID  string `json:"sale_id"`
-	Buyer   string `json:"buyer"`
-	Because string `json:"because"`         // why it died
-	Status  string `json:"status"`          // what it is now
-	Error   string `json:"error,omitempty"` // why it could not be settled
+	OrderID   string `json:"order_id"`
+	SaleID    string `json:"sale_id"`
+	Buyer     string `json:"buyer"`
+	Because   string `json:"because"`         // why it died
+	Status    string `json:"status"`          // what it is now
+	GivenBack bool   `json:"given_back"`      // its unit is on sale again
+	Error     string `json:"error,omitempty"` // why it could not be settled
 }
 
 // maxSettled bounds one page: each order is a few round trips to both stores.
@@ -46,7 +47,7 @@ func (o *operator) settleDead(verb desk.Verb) operatorHandler {
 		body := settleAllBody{DryRun: s.DryRun, Orders: make([]settledOneBody, len(done)), Next: next}
 		for i, d := range done {
 			m := d.Letter.Message
-			one := settledOneBody{OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer, Because: d.Letter.Reason, Status: string(d.Status)}
+			one := settledOneBody{OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer, Because: d.Letter.Reason, Status: string(d.Status), GivenBack: d.GivenBack}
 			switch {
 			case d.Err == nil:
 				body.Done++

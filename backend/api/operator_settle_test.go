@@ -14,15 +14,15 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	d := newDeskWorld()
 	letter := queue.DeadLetter{Message: bought(5, "ann", sale.StatusQueued), Reason: "deadlock"}
 	d.settled = []desk.Settled{
-		{Letter: letter, Status: sale.StatusQueued}, {Letter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
+		{Letter: letter, Status: sale.StatusQueued, GivenBack: true}, {Letter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
 		{Letter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
 	}
 	d.next = "1~"
 	s := d.serve(t)
 	a := s.operate("POST", "/admin/v1/dead/retry", `{"sale":"drop","because":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`, "X-Actor: zoe")
 	one := `{"order_id":"` + orderID(5).String() + `","sale_id":"drop","buyer":"ann","because":"deadlock","status":"`
-	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued"},` + one + `dead","error":"it is being cancelled: not possible in this state"},` +
-		one + `dead","error":"somebody else has settled it"}],"next":"1~"}` + "\n"
+	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","given_back":true},` + one + `dead","given_back":false,"error":"it is being cancelled: not possible in this state"},` +
+		one + `dead","given_back":false,"error":"somebody else has settled it"}],"next":"1~"}` + "\n"
 	if a.status != 200 || a.body != want {
 		t.Errorf("%d %s\nwant %s", a.status, a.body, want)
 	}

@@ -97,17 +97,25 @@ func (d *Desk) Retry(ctx context.Context, actor string, id sale.OrderID) error {
 	return lane.RetryDead(ctx, id)
 }
 
+// Dropped is the status of a dead order that was given up and of which there can be no row: its id is another order's, or SQL has no room for a value. The desk log
+// alone tells of it.
+const Dropped sale.Status = "dropped"
+
 // Cancelled is how a dead order was settled.
 type Cancelled struct {
-	Order sale.Order
+	Order sale.Order // its status is cancelled, Dropped, or what it is as a row
 	// WasRow tells that the order had become a row before it died. Then it stays what it is, as its status says, and only the dead letter is removed.
-	// Otherwise the unit is back on sale and the buyer may buy again.
 	WasRow bool
+	// GivenBack tells that the unit is on sale again and the buyer may buy again. Otherwise there was none to give back: the row has it, or had it, or the order
+	// never took one, as a message that somebody has put on the queue by hand.
+	GivenBack bool
 }
 
 // Cancel settles a dead order for good. It is done in three steps, each of which may be repeated: the letter is marked, so that it cannot be retried any more; the
 // order becomes a cancelled row, so that a worker that is late cannot sell it, unless Redis was rebuilt since; the unit and the buyer's place are given back, and the letter goes. Whatever
 // dies on the way, the letter stays in the list as cancelling, and Cancel does the rest when it is asked again.
+//
+// The buyer's place is what proves that the order has a unit. Where there can be no row of the order, the desk log says so in its stead.
 //
 // Errors: sale.ErrNotFound; sale.ErrConflict for a letter that cannot be read; or one that wraps sale.ErrUnavailable: ask again.
 func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
@@ -130,39 +138,58 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 	}
 	ctx, cancel := finish(ctx)
 	defer cancel()
-	wasRow, err := d.store.CancelDead(order.AtGeneration(ctx, letter.Generation), letter.Message, actor, reason)
+	if err := d.load(ctx, letter.Message.SaleID); err != nil {
+		return Cancelled{}, err
+	}
+	held, err := d.stock.HavePlaces(ctx, []sale.Order{letter.Message})
+	if err != nil {
+		return Cancelled{}, err
+	}
+	done, err := d.settleInSQL(order.AtGeneration(ctx, letter.Generation), order.Dead{Order: letter.Message, Unbacked: letter.Unbacked || !held[0]}, actor, reason)
 	if errors.Is(err, order.ErrStale) { // whether it is a dead letter still is to be asked again
 		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	}
 	if err != nil {
 		return Cancelled{}, err
 	}
-	if err := d.load(ctx, letter.Message.SaleID); err != nil {
+	if err := lane.FinishCancel(ctx, id, done.GivenBack); err != nil && !errors.Is(err, sale.ErrNotFound) { // not found: another Cancel was faster
 		return Cancelled{}, err
 	}
-	if err := lane.FinishCancel(ctx, id, !wasRow); err != nil && !errors.Is(err, sale.ErrNotFound) { // not found: another Cancel was faster
-		return Cancelled{}, err
+	return done, nil
+}
+
+// settleInSQL makes a cancelled row of a dead order, or writes down that there can be none.
+func (d *Desk) settleInSQL(ctx context.Context, dead order.Dead, actor, reason string) (Cancelled, error) {
+	wasRow, err := d.store.CancelDead(ctx, dead, actor, reason)
+	done := Cancelled{Order: dead.Order, WasRow: wasRow, GivenBack: !wasRow && !dead.Unbacked}
+	switch {
+	case errors.Is(err, order.ErrRejected):
+		done.Order.Status = Dropped
+		err = d.store.DropDead(ctx, dead, actor, reason, err)
+	case err == nil && wasRow:
+		done.Order, err = d.store.Order(ctx, dead.ID)
+	default:
+		done.Order.Status = sale.StatusCancelled
 	}
-	o := letter.Message
-	o.Status = sale.StatusCancelled
-	if wasRow {
-		if o, err = d.store.Order(ctx, id); err != nil {
-			return Cancelled{}, err
-		}
-	}
-	return Cancelled{Order: o, WasRow: wasRow}, nil
+	return done, err
 }
 
 // cancelledBefore answers a Cancel that is repeated after it was done.
 func (d *Desk) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
-	o, err := d.store.Order(ctx, id)
+	switch last, err := d.store.LastLog(ctx, id.String(), order.DroppedDead, order.CancelledOrder); {
+	case err == nil && last.Action == order.DroppedDead:
+		return Cancelled{Order: sale.Order{ID: id, Status: Dropped}, GivenBack: !last.HeldNoUnit()}, nil
+	case err != nil && !errors.Is(err, sale.ErrNotFound):
+		return Cancelled{}, err
+	}
+	rows, err := d.store.Rows(ctx, order.RowQuery{ID: id})
 	switch {
-	case err == nil && o.Status == sale.StatusCancelled:
-		return Cancelled{Order: o}, nil
-	case err == nil || errors.Is(err, sale.ErrNotFound):
+	case err != nil:
+		return Cancelled{}, err
+	case len(rows) == 0 || rows[0].Status != sale.StatusCancelled:
 		return Cancelled{}, notFound
 	}
-	return Cancelled{}, err
+	return Cancelled{Order: rows[0].Order, GivenBack: !rows[0].Unbacked}, nil
 }
 
 // load makes sure that Redis holds the sale to which a unit is given back. Otherwise a load that is under way elsewhere may have counted the dead

@@ -29,7 +29,13 @@ type Sales interface {
 type Orders interface {
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
-	CancelDead(ctx context.Context, o sale.Order, actor, reason string) (wasRow bool, err error)
+	DeadOrders
+}
+
+// DeadOrders settles orders that died in the queue (order.Store).
+type DeadOrders interface {
+	CancelDead(ctx context.Context, o order.Dead, actor, reason string) (wasRow bool, err error)
+	DropDead(ctx context.Context, o order.Dead, actor, reason string, because error) error
 }
 
 // Pages are what the desk shows a page at a time: sales, and the desk log, which it writes as well (order.Store).
@@ -76,7 +82,13 @@ type Stock interface {
 type Live interface {
 	Stock
 	Units
+	Places
 	RehearsedStock
+}
+
+// Places are what buyers hold in Redis, which proves that an order has a unit (admission.Stock).
+type Places interface {
+	HavePlaces(ctx context.Context, orders []sale.Order) ([]bool, error)
 }
 
 // Letters are the dead orders of one lane (queue.List).

@@ -39,9 +39,10 @@ type Settlement struct {
 
 // Settled is what became of one dead order.
 type Settled struct {
-	Letter queue.DeadLetter
-	Status sale.Status // dead, when it was a dry run or could not be settled
-	Err    error       // why it could not be settled: it is gone, or the present state does not allow it
+	Letter    queue.DeadLetter
+	Status    sale.Status // dead, when it was a dry run or could not be settled
+	GivenBack bool        // its unit is on sale again
+	Err       error       // why it could not be settled: it is gone, or the present state does not allow it
 }
 
 // Settle retries or cancels the dead orders that a filter names, the longest dead first, one after the other and each as Retry and Cancel do. next is the After of the page
@@ -69,7 +70,7 @@ func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []S
 			}
 			settled := Settled{Letter: letter, Status: sale.StatusDead}
 			if !s.DryRun {
-				settled.Status, settled.Err = d.settle(ctx, actor, s, letter.Message.ID)
+				settled.Status, settled.GivenBack, settled.Err = d.settle(ctx, actor, s, letter.Message.ID)
 				if settled.Err != nil && !errors.Is(settled.Err, sale.ErrNotFound) && !errors.Is(settled.Err, sale.ErrConflict) {
 					return done, "", settled.Err
 				}
@@ -83,16 +84,16 @@ func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []S
 	return done, next, nil
 }
 
-func (d *Desk) settle(ctx context.Context, actor string, s Settlement, id sale.OrderID) (sale.Status, error) {
+func (d *Desk) settle(ctx context.Context, actor string, s Settlement, id sale.OrderID) (now sale.Status, givenBack bool, err error) {
 	if s.Verb == RetryDead {
 		if err := d.Retry(order.WithReason(ctx, s.Reason), actor, id); err != nil {
-			return sale.StatusDead, err
+			return sale.StatusDead, false, err
 		}
-		return sale.StatusQueued, nil
+		return sale.StatusQueued, false, nil
 	}
 	done, err := d.Cancel(ctx, actor, id, s.Reason)
 	if err != nil {
-		return sale.StatusDead, err
+		return sale.StatusDead, false, err
 	}
-	return done.Order.Status, nil
+	return done.Order.Status, done.GivenBack, nil
 }

@@ -192,8 +192,12 @@ func (s faultyStore) OrdersOf(ctx context.Context, id string, yield func(sale.Or
 	return s.f.call("OrdersOf", func() error { return s.Store.OrdersOf(ctx, id, yield) })
 }
 
-func (s faultyStore) CancelDead(ctx context.Context, o sale.Order, actor, reason string) (was bool, err error) {
+func (s faultyStore) CancelDead(ctx context.Context, o order.Dead, actor, reason string) (was bool, err error) {
 	return was, s.f.call("CancelDead", func() error { was, err = s.Store.CancelDead(ctx, o, actor, reason); return err })
+}
+
+func (s faultyStore) DropDead(ctx context.Context, o order.Dead, actor, reason string, because error) error {
+	return s.f.call("DropDead", func() error { return s.Store.DropDead(ctx, o, actor, reason, because) })
 }
 
 func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.Order, err error) {
@@ -251,6 +255,10 @@ func (s faultyStock) GiveBack(ctx context.Context, saleID string, orders []sale.
 func (s faultyStock) Given(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
 	err = s.f.call("Given", func() error { ids, err = s.Stock.Given(ctx, saleID); return err })
 	return ids, err
+}
+
+func (s faultyStock) HavePlaces(ctx context.Context, orders []sale.Order) (holds []bool, err error) {
+	return holds, s.f.call("HavePlaces", func() error { holds, err = s.Stock.HavePlaces(ctx, orders); return err })
 }
 
 func (s faultyStock) Forget(ctx context.Context, saleID string, ids []sale.OrderID) error {

@@ -14,6 +14,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/keyspace"
 	"sluice/backend/ledger"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -173,7 +174,7 @@ func (m *mover) move() {
 		}
 		letter, err := m.queue.BeginCancel(ctx, id)
 		m.did("begin", err)
-		_, err = m.store.CancelDead(ctx, letter.Message, "test", "no")
+		_, err = m.store.CancelDead(ctx, order.Dead{Order: letter.Message}, "test", "no")
 		m.did("cancel", err)
 		m.did("finish", m.queue.FinishCancel(ctx, id, true))
 	}

@@ -21,6 +21,7 @@ type Row struct {
 	CancelledBy string // an operator, or "hold"
 	Note        string // why it was cancelled
 	Returning   bool   // cancelled, and its unit is on its way back to Redis
+	Unbacked    bool   // cancelled, and Redis had no unit to take back from it
 }
 
 // RowQuery selects rows. The zero value selects all.
@@ -78,12 +79,12 @@ func (s *Store) Rows(ctx context.Context, q RowQuery) ([]Row, error) {
 		var found Row
 		var due, updated instant
 		err := r.Scan(&found.ID, &found.SaleID, &found.Buyer, &found.Nth, &found.Serial, &found.Status, &due, &updated,
-			&found.Reference, &found.CancelledBy, &found.Note, &found.Returning)
+			&found.Reference, &found.CancelledBy, &found.Note, &found.Returning, &found.Unbacked)
 		found.DueAt, found.UpdatedAt = due.Time, updated.Time
 		rows = append(rows, found)
 		return err
-	}, "SELECT "+orderColumns+", updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''), coalesce(note, ''), status = 'cancelled' AND returned IS NULL FROM orders"+
-		f.page(q.Limit), f.args...)
+	}, "SELECT "+orderColumns+", updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''), coalesce(note, ''), status = 'cancelled' AND returned IS NULL, "+
+		"status = 'cancelled' AND coalesce(returned, -1) = 0 FROM orders"+f.page(q.Limit), f.args...)
 	if err != nil {
 		return nil, fmt.Errorf("order: rows: %w", err)
 	}

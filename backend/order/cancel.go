@@ -116,7 +116,7 @@ func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason 
 			return err
 		}
 		o = locked[0]
-		return record(ctx, db, actor, "order.cancel", id.String(), "sale "+o.SaleID+": "+reason)
+		return record(ctx, db, actor, CancelledOrder, id.String(), "sale "+o.SaleID+": "+reason)
 	})
 	if err != nil {
 		return sale.Order{}, false, fmt.Errorf("order: cancel order %s: %w", id, err)

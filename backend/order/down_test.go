@@ -48,12 +48,15 @@ func everyCall(s *order.Store) map[string]func(context.Context) error {
 		"Rows":          func(ctx context.Context) error { _, err := s.Rows(ctx, order.RowQuery{}); return err },
 		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, order.CallbackQuery{}); return err },
 		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "desk", ""); return err },
-		"CancelDead":    func(ctx context.Context) error { _, err := s.CancelDead(ctx, dead, "desk", "test"); return err },
-		"Record":        func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
-		"ClaimLanes":    func(ctx context.Context) error { _, err := s.ClaimLanes(ctx, 1); return err },
-		"SalesPage":     func(ctx context.Context) error { _, err := s.SalesPage(ctx, order.SalesQuery{}); return err },
-		"Totals":        func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
-		"Log":           func(ctx context.Context) error { _, err := s.Log(ctx, order.LogQuery{Limit: 1}); return err },
+		"CancelDead": func(ctx context.Context) error {
+			_, err := s.CancelDead(ctx, order.Dead{Order: dead}, "desk", "test")
+			return err
+		},
+		"Record":     func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
+		"ClaimLanes": func(ctx context.Context) error { _, err := s.ClaimLanes(ctx, 1); return err },
+		"SalesPage":  func(ctx context.Context) error { _, err := s.SalesPage(ctx, order.SalesQuery{}); return err },
+		"Totals":     func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
+		"Log":        func(ctx context.Context) error { _, err := s.Log(ctx, order.LogQuery{Limit: 1}); return err },
 	}
 }
 

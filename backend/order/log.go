@@ -68,6 +68,12 @@ type LogEntry struct {
 	Detail string
 }
 
+// noUnit begins what is noted of a dead order that held no unit.
+const noUnit = "it held no unit; "
+
+// HeldNoUnit tells whether a line about a dead order says that there was no unit to give back.
+func (e LogEntry) HeldNoUnit() bool { return strings.HasPrefix(e.Detail, noUnit) }
+
 // Record writes one line in the desk log, with the actor of the context (see WithActor). The store's own changes write theirs themselves; this is for
 // what an operator does elsewhere.
 func (s *Store) Record(ctx context.Context, action, target, detail string) error {

@@ -195,7 +195,7 @@ func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, er
 }
 
 // FinishCancel removes a dead order that BeginCancel has marked. With giveBack, its unit goes back to the stock and its place
-// back to the buyer, once. It returns sale.ErrNotFound, also when it is done already, or sale.ErrConflict without BeginCancel.
+// back to the buyer, once; an order that has no place of its buyer has no unit either, and gives none. It returns sale.ErrNotFound, also when it is done already, or sale.ErrConflict without BeginCancel.
 func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool) error {
 	letter, err := l.DeadLetter(ctx, id)
 	if err != nil {

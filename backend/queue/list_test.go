@@ -70,8 +70,9 @@ func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
 		{"only order of the buyer", "5", id, true, "6", ""},
 		{"one of several places", "0", "111," + id + ",333", true, "1", "111,,333"},
 		{"last held place", "0", "," + id + ",", true, "1", ""},
-		{"an id that contains this one is another order", "0", "1" + id + "," + id + "0", true, "1", "1" + id + "," + id + "0"},
-		{"no place held", "7", "", true, "8", ""},
+		{"an id that contains this one is another order", "0", "1" + id + "," + id + "0", true, "0", "1" + id + "," + id + "0"},
+		{"a place that was given back", "0", ",", true, "0", ","},
+		{"no place held, as of a message made by hand", "7", "", true, "7", ""},
 		{"not asked to", "5", id, false, "5", id},
 		{"sale not loaded", "", "", true, "", ""},
 	} {

@@ -84,20 +84,8 @@ func (a *account) put(o sale.Order) {
 	h.put(o.ID.String(), o.Nth)
 }
 
-// deadLetter counts an order that waits for a person. It keeps its unit if there is one, and its place if nobody else has it.
-func (a *account) deadLetter(o sale.Order) {
-	a.seen(o)
-	if a.left < 1 {
-		a.give(o, "its unit was sold again")
-		return
-	}
-	a.left--
-	if h := a.places[o.Buyer]; h == nil || h.free(o.Nth) {
-		a.put(o)
-	}
-}
-
-// claim counts an order that was accepted and is no row: it gets a unit and a place, and is queued; or it becomes a dead letter that holds nothing.
+// claim counts an order that was accepted and is no row: it gets a unit and a place, together, and waits on the queue or for a person, as before; or it becomes a
+// dead letter that holds nothing.
 func (a *account) claim(o sale.Order) (sale.Order, bool) {
 	a.seen(o)
 	h := a.places[o.Buyer]

@@ -97,7 +97,7 @@ func (j *job) countLetters(ctx context.Context, a *account) error {
 			a.removed = append(a.removed, l.order.ID.String())
 		case isRow:
 		case l.backed:
-			a.deadLetter(l.order)
+			a.claim(l.order)
 		default:
 			a.seen(l.order)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/backend/admission"
+	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -99,7 +100,7 @@ func (l *life) step() {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		was, err := l.store.CancelDead(l.ctx, letter.Message, "test", "no")
+		was, err := l.store.CancelDead(l.ctx, order.Dead{Order: letter.Message}, "test", "no")
 		if err != nil {
 			l.t.Fatal(err)
 		}

@@ -380,7 +380,7 @@ func TestRebuildForgetsWhatWasCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(w.ctx, letter.Message, "test", "no"); err != nil {
+	if _, err := w.store.CancelDead(w.ctx, order.Dead{Order: letter.Message}, "test", "no"); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.FinishCancel(w.ctx, dead, true); err != nil {
@@ -525,7 +525,7 @@ func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(w.ctx, letter.Message, "test", "twice"); err != nil {
+	if _, err := w.store.CancelDead(w.ctx, order.Dead{Order: letter.Message}, "test", "twice"); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.FinishCancel(w.ctx, first, true); err != nil {

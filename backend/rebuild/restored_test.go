@@ -1,13 +1,10 @@
 package rebuild_test
 
 import (
-	"database/sql"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"testing"
-
-	_ "modernc.org/sqlite" // to back the database up
 
 	"sluice/backend/order/ordertest"
 	"sluice/backend/sale"
@@ -16,19 +13,8 @@ import (
 // backup copies the database, and returns the URL of the copy.
 func (w *world) backup() string {
 	w.t.Helper()
-	u, err := url.Parse(w.url)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	db, err := sql.Open("sqlite", "file:"+u.Path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer db.Close()
 	copied := filepath.Join(w.t.TempDir(), "orders.db")
-	if _, err := db.ExecContext(w.ctx, "VACUUM INTO ?", copied); err != nil {
-		w.t.Fatal(err)
-	}
+	ordertest.Exec(w.t, w.url, "VACUUM INTO '"+copied+"'")
 	return (&url.URL{Scheme: "sqlite", Path: copied}).String()
 }
 

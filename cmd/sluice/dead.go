@@ -6,9 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice/client"
 )
 
 type deadJSON struct {
@@ -138,7 +141,7 @@ func (o *operator) deadRetry() *cobra.Command {
 		Example: `  sluice dead retry 923417600000000123
   sluice dead retry --because deadlock --dry-run       which orders those are
   sluice dead retry --because deadlock --reason "the database is mended"`,
-	}, "retry", "is back on the queue")
+	}, "retry")
 }
 
 func (o *operator) deadCancel() *cobra.Command {
@@ -147,10 +150,28 @@ func (o *operator) deadCancel() *cobra.Command {
 		Short: "Cancel dead orders: the unit goes back on sale and the buyer is free",
 		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
   sluice dead cancel --sale shoe --died-after 2h --reason "test orders"`,
-	}, "cancel", "is cancelled")
+	}, "cancel")
 }
 
-func (o *operator) deadSettle(c *cobra.Command, verb, done string) *cobra.Command {
+// became says in words what a dead order is now.
+func became(s client.Settled) string {
+	if s.Status == "queued" {
+		return "is back on the queue"
+	}
+	words := "is " + s.Status
+	switch {
+	case s.GivenBack:
+		words += "; its unit is on sale again"
+	case strings.HasPrefix(s.Key, "raw:"): // a text that is no order
+	case s.Status == "created" || s.Status == "paid":
+		words += " and stays; only its dead letter is gone"
+	default:
+		words += "; it held no unit"
+	}
+	return words
+}
+
+func (o *operator) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
 	c.Args = cobra.ArbitraryArgs
@@ -172,7 +193,9 @@ func (o *operator) deadSettle(c *cobra.Command, verb, done string) *cobra.Comman
 		}
 		return o.each(args, func(id string) (string, error) {
 			path := "/admin/v1/dead/" + url.PathEscape(id) + "/" + verb
-			return done, o.call(cmd.Context(), http.MethodPost, path, map[string]string{"reason": f.Reason}, nil)
+			var s client.Settled
+			err := o.call(cmd.Context(), http.MethodPost, path, map[string]string{"reason": f.Reason}, &s)
+			return became(s), err
 		})
 	}
 	return c
@@ -183,12 +206,13 @@ type settledPage struct {
 	Done   int  `json:"done"`
 	Failed int  `json:"failed"`
 	Orders []struct {
-		OrderID string `json:"order_id"`
-		SaleID  string `json:"sale_id"`
-		Buyer   string `json:"buyer"`
-		Because string `json:"because"`
-		Status  string `json:"status"`
-		Error   string `json:"error,omitempty"`
+		OrderID   string `json:"order_id"`
+		SaleID    string `json:"sale_id"`
+		Buyer     string `json:"buyer"`
+		Because   string `json:"because"`
+		Status    string `json:"status"`
+		GivenBack bool   `json:"given_back"`
+		Error     string `json:"error,omitempty"`
 	} `json:"orders"`
 	Next string `json:"next,omitempty"`
 }
@@ -215,9 +239,13 @@ func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) er
 	}
 	status.done()
 	err := o.show(all, func(w io.Writer) {
-		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tDIED BECAUSE\t", func(t io.Writer) {
+		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", func(t io.Writer) {
 			for _, d := range all.Orders {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.Status, d.Because, d.Error)
+				back := 0
+				if d.GivenBack {
+					back = 1
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.Because, d.Error)
 			}
 		})
 		if f.DryRun {

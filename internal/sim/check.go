@@ -64,11 +64,6 @@ func (w *world) checkSale(s shop, at map[sale.OrderID]spot, held map[sale.OrderI
 			w.violate("buyer %s holds %d orders of %s, and may hold %d", buyer, n, s.ID, s.PerBuyer)
 		}
 	}
-	for id, spot := range at {
-		if spot.saleID == s.ID && w.placeless(id, spot, held) {
-			out++
-		}
-	}
 	def := w.hash(lane.Sale(s.ID))
 	text, err := w.mini.Get(lane.Stock(s.ID))
 	if err != nil || def["stock"] == "" {
@@ -83,12 +78,6 @@ func (w *world) checkSale(s shop, at map[sale.OrderID]spot, held map[sale.OrderI
 	}
 }
 
-// placeless tells whether a dead letter holds a unit and no place of its buyer: after a loss another order may have the place.
-func (w *world) placeless(id sale.OrderID, s spot, held map[sale.OrderID]string) bool {
-	_, isRow := w.rows[id]
-	return w.lossy && s.place == "dead" && s.unit && held[id] == "" && !isRow
-}
-
 // checkOrders: every order is somewhere, and holds what it should.
 func (w *world) checkOrders(at map[sale.OrderID]spot, held map[sale.OrderID]string) {
 	for _, id := range slices.Sorted(maps.Keys(held)) {
@@ -98,7 +87,7 @@ func (w *world) checkOrders(at map[sale.OrderID]spot, held map[sale.OrderID]stri
 	}
 	for _, id := range slices.Sorted(maps.Keys(at)) {
 		switch r, isRow := w.rows[id]; {
-		case held[id] != "" || isRow && r.cancelled() || !at[id].unit || w.placeless(id, at[id], held):
+		case held[id] != "" || isRow && r.cancelled() || !at[id].unit:
 		default:
 			w.violate("order %s is in %s and holds no unit", short(id), at[id].place)
 		}

@@ -74,7 +74,6 @@ func (w *world) strike() {
 	w.mu.Unlock()
 	if d.Kind != intact {
 		clear(w.seen) // request keys live in Redis alone
-		w.lossy = true
 	}
 	w.result.Calamities[d.Kind]++
 	w.dirty.Store(true)

@@ -83,14 +83,14 @@ func (w *world) checkRest() {
 	}
 }
 
-// deadRows counts the dead letters whose order is a row all the same, by lane: its workers died behind the commit. The audit counts the row.
+// deadRows counts the dead letters of a unit whose order is a row all the same, by lane: its workers died behind the commit. The audit counts the row.
 func (w *world) deadRows() map[keyspace.Lane]int64 {
 	dead := map[keyspace.Lane]int64{}
 	for _, lane := range w.space.All() {
 		at := map[sale.OrderID]spot{}
 		w.queued(lane, at)
 		for id, s := range at {
-			if r, isRow := w.rows[id]; isRow && !r.died && s.place == "dead" {
+			if r, isRow := w.rows[id]; isRow && !r.died && s.place == "dead" && s.unit {
 				dead[lane]++
 			}
 		}

@@ -99,13 +99,19 @@ func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Orde
 	return nil
 }
 
-func (s faultyStore) CancelDead(c context.Context, o sale.Order, actor, reason string) (was bool, err error) {
+func (s faultyStore) CancelDead(c context.Context, o order.Dead, actor, reason string) (was bool, err error) {
 	err = s.call("sql cancel dead "+short(o.ID), func(context.Context) (err error) {
 		s.p.w.touched.Store(true)
 		was, err = s.Store.CancelDead(context.WithoutCancel(c), o, actor, reason) // it says of which generation the letter is
 		return err
 	})
 	return was, err
+}
+
+func (s faultyStore) DropDead(c context.Context, o order.Dead, actor, reason string, because error) error {
+	return s.call("sql drop dead "+short(o.ID), func(context.Context) error {
+		return s.Store.DropDead(context.WithoutCancel(c), o, actor, reason, because)
+	})
 }
 
 func (s faultyStore) CancelOrder(_ context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error) {

@@ -62,7 +62,6 @@ type world struct {
 	journals map[string]*journal.Journal // by backend
 	servers  atomic.Int64                // how often Redis was started
 	memory   memory                      // what an older Redis will come back with
-	lossy    bool                        // Redis has come back without all it had
 	promised map[sale.OrderID]string     // every order that somebody was told of -> buyer
 	rows     map[sale.OrderID]row
 	groups   atomic.Int64 // purchases that were decided together with others

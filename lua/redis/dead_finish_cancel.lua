@@ -1,7 +1,8 @@
 -- dead_finish_cancel: remove a dead order whose cancelling was begun; give its unit and its buyer's place back if asked to. An order that is
 -- a row gives them back through give_back.
 --
--- Exactly once, because the dead letter guards it. Where Redis does not hold the sale's stock there is nothing to give back
+-- Exactly once, because the dead letter guards it. A unit goes back with its place and in no other way: the buyer's place is what proves that the order
+-- ever took one, and a message that somebody has put on the queue by hand has none. Where Redis does not hold the sale's stock there is nothing to give back
 -- to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does not take the order for a lost
 -- one.
 --
@@ -48,7 +49,7 @@ redis.call('HDEL', letters, id)
 if returned then -- otherwise the sale is not here, and will be loaded with another number
   redis.call('HSET', sale, 'returned', string.format('%d', returned + 1))
 end
-if loaded and redis.call('INCR', stock) == 1 then
+if loaded and held > 0 and redis.call('INCR', stock) == 1 then
   local prefix, sale_id = string.match(stock, '^(.-)sale:(.*):stock$')
   redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"restocked","sale":"%s","left":1}', sale_id))
 end

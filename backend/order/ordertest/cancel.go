@@ -180,7 +180,7 @@ func returning(t *testing.T, e *env) {
 	orders := Orders("s", 7)
 	e.write(t, orders...)
 	dead := Order("s", "dead")
-	if _, err := e.CancelDead(e.ctx, dead, "eve", ""); err != nil { // its dead letter gives the unit back
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "eve", ""); err != nil { // its dead letter gives the unit back
 		t.Fatal(err)
 	}
 	for _, o := range orders[:5] {
@@ -274,7 +274,7 @@ func cancelDeadAfterCancel(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if wasRow, err := e.CancelDead(e.ctx, o, "eve", ""); err != nil || !wasRow {
+		if wasRow, err := e.CancelDead(e.ctx, order.Dead{Order: o}, "eve", ""); err != nil || !wasRow {
 			t.Fatalf("wasRow=%v, %v", wasRow, err)
 		}
 		if err := e.MarkReturned(e.ctx, []order.Return{{ID: o.ID, Number: 1}}); err != nil {

@@ -108,7 +108,7 @@ func model(t *testing.T, e *env) {
 			},
 			"cancel": func(r *rapid.T) {
 				o := anOrder.Draw(r, "order")
-				wasRow, err := e.CancelDead(e.ctx, o, "desk", "model")
+				wasRow, err := e.CancelDead(e.ctx, order.Dead{Order: o}, "desk", "model")
 				row, known := w.rows[o.ID]
 				_, asRow := w.returns[o.ID]
 				if want := known && (row.Status != sale.StatusCancelled || asRow); err != nil || wasRow != want {

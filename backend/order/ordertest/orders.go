@@ -3,6 +3,7 @@ package ordertest
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"sluice/backend/order"
@@ -14,7 +15,7 @@ func cancelDead(t *testing.T, e *env) {
 	cancel := func(what string, o sale.Order, want bool) {
 		t.Helper()
 		for range 2 { // a cancel that died half way is repeated
-			wasRow, err := e.CancelDead(e.ctx, o, "desk", "test")
+			wasRow, err := e.CancelDead(e.ctx, order.Dead{Order: o}, "desk", "test")
 			if err != nil || wasRow != want {
 				t.Fatalf("%s: wasRow=%v, %v; want %v", what, wasRow, err, want)
 			}
@@ -27,9 +28,22 @@ func cancelDead(t *testing.T, e *env) {
 	cancel("an order that is a row", row, true)
 	e.wantRows(t, "s", 1)
 
-	foreign := row // its id is another order's: it can never be a row, so its unit goes back
+	held := order.Dead{Order: Order("s", "dan"), Unbacked: true}
+	for i := range 2 { // the row itself says that there is nothing to give back
+		if wasRow, err := e.CancelDead(e.ctx, held, "desk", "test"); err != nil || wasRow != (i > 0) {
+			t.Fatalf("an order without a unit, time %d: wasRow=%v, %v", i+1, wasRow, err)
+		}
+	}
+	rows, err := e.Rows(e.ctx, order.RowQuery{SaleID: "s", Status: sale.StatusCancelled})
+	if err != nil || len(rows) != 2 || rows[0].Unbacked || !rows[1].Unbacked || rows[0].Returning || rows[1].Returning {
+		t.Fatalf("cancelled rows: %+v, %v", rows, err)
+	}
+
+	foreign := row // its id is another order's: it can never be a row
 	foreign.Buyer = "cid"
-	cancel("an order whose id is taken", foreign, false)
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: foreign}, "desk", "test"); !errors.Is(err, order.ErrRejected) {
+		t.Fatalf("an order whose id is taken: %v", err)
+	}
 	cancel("an order of an unknown sale", Order("nobody", "ann"), false)
 
 	got, err := e.Order(e.ctx, row.ID)
@@ -37,7 +51,7 @@ func cancelDead(t *testing.T, e *env) {
 	if err != nil || got != row {
 		t.Fatalf("the row became %+v, %v", got, err)
 	}
-	if _, err := e.CancelDead(e.ctx, sale.Order{}, "desk", ""); !errors.Is(err, order.ErrRejected) {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: sale.Order{}}, "desk", ""); !errors.Is(err, order.ErrRejected) {
 		t.Fatalf("cancelled nothing: %v", err)
 	}
 }
@@ -45,7 +59,7 @@ func cancelDead(t *testing.T, e *env) {
 func cancelDeadFreesPlace(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	dead, next := Order("s", "ann"), Order("s", "ann")
-	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, next)
@@ -53,15 +67,40 @@ func cancelDeadFreesPlace(t *testing.T, e *env) {
 
 	// The other way round: the place is another order's row by now.
 	late := Order("s", "ann")
-	if wasRow, err := e.CancelDead(e.ctx, late, "desk", "duplicate"); err != nil || wasRow {
+	if wasRow, err := e.CancelDead(e.ctx, order.Dead{Order: late}, "desk", "duplicate"); err != nil || wasRow {
 		t.Fatalf("wasRow=%v, %v", wasRow, err)
+	}
+}
+
+func dropDead(t *testing.T, e *env) {
+	why := errors.New("no room")
+	for i, dead := range []order.Dead{{Order: Order("s", "ann")}, {Order: Order("s", "ben"), Unbacked: true}} {
+		if err := e.DropDead(e.ctx, dead, "desk\x00", "why \xff", why); err != nil {
+			t.Fatal(err)
+		}
+		last, err := e.LastLog(e.ctx, dead.ID.String(), order.DroppedDead, "")
+		if err != nil || last.Actor != "desk" || last.HeldNoUnit() != (i == 1) || !strings.HasSuffix(last.Detail, "sale s: why \uFFFD (there can be no row: no room)") {
+			t.Errorf("log %+v, %v", last, err)
+		}
+		if _, err := e.Order(e.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("it is a row: %v", err)
+		}
+	}
+	older := e.begin(t)
+	e.begin(t)
+	dead := order.Dead{Order: Order("s", "cid")}
+	if err := e.DropDead(order.AtGeneration(e.ctx, older), dead, "desk", "test", why); !errors.Is(err, order.ErrStale) {
+		t.Errorf("of an older generation: %v", err)
+	}
+	if _, err := e.LastLog(e.ctx, dead.ID.String(), order.DroppedDead, ""); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("what was refused is in the desk log: %v", err)
 	}
 }
 
 func cancelDeadReason(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	for _, reason := range []string{"", "nul \x00, not UTF-8 \xff", "two\nlines", `'"`} {
-		if _, err := e.CancelDead(e.ctx, Order("s", "ann"), "desk\x00", reason); err != nil {
+		if _, err := e.CancelDead(e.ctx, order.Dead{Order: Order("s", "ann")}, "desk\x00", reason); err != nil {
 			t.Errorf("reason %q: %v", reason, err)
 		}
 	}
@@ -71,7 +110,7 @@ func orderAndStatuses(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	row, dead, absent := Order("s", "ann"), Order("s", "ben"), Order("s", "cid")
 	e.write(t, row)
-	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := e.Statuses(e.ctx, []sale.OrderID{row.ID, dead.ID, absent.ID, row.ID})
@@ -105,7 +144,7 @@ func ordersOf(t *testing.T, e *env) {
 	}
 	e.write(t, Orders("other", 3)...)
 	dead := Order("s", "dead")
-	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	var got []sale.Order
@@ -149,7 +188,7 @@ func count(t *testing.T, e *env) {
 	e.write(t, foreign)
 	dead := Order("s", "dead")
 	dead.Serial = 2
-	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	c, err := e.Count(e.ctx, "s", order.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})

@@ -57,11 +57,11 @@ func changesOfEveryKind(t *testing.T, e *env) {
 		if _, _, err := e.CancelOrder(e.ctx, orders[1].ID, "eve", ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.CancelDead(e.ctx, dead, "eve", ""); err != nil {
+		if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "eve", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if wasRow, err := e.CancelDead(e.ctx, orders[2], "eve", ""); err != nil || !wasRow { // it is a row, so nothing is cancelled
+	if wasRow, err := e.CancelDead(e.ctx, order.Dead{Order: orders[2]}, "eve", ""); err != nil || !wasRow { // it is a row, so nothing is cancelled
 		t.Fatal(wasRow, err)
 	}
 	Elapse(t, e.url, orders[3], orders[4])
@@ -243,7 +243,7 @@ func changesWake(t *testing.T, e *env) {
 		{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID, "x", "") }, 3},
 		{func() { _, _ = e.CancelOverdue(e.ctx, 10) }, 3},
 		{func() { Elapse(t, e.url, q); _, _ = e.CancelOverdue(e.ctx, 10) }, 4},
-		{func() { _, _ = e.CancelDead(e.ctx, Order("h", "dead"), "x", "") }, 5},
+		{func() { _, _ = e.CancelDead(e.ctx, order.Dead{Order: Order("h", "dead")}, "x", "") }, 5},
 	} {
 		if c.do(); woken != c.want {
 			t.Errorf("after step %d: woken %d times, want %d", i+1, woken, c.want)

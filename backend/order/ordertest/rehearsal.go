@@ -24,7 +24,7 @@ func rehearsalIsNotTold(t *testing.T, e *env) {
 	if _, _, err := e.CancelOrder(e.ctx, of[1].ID, "eve", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.CancelDead(e.ctx, Order(rehearsal, "dead"), "eve", ""); err != nil {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: Order(rehearsal, "dead")}, "eve", ""); err != nil {
 		t.Fatal(err)
 	}
 	Elapse(t, e.url, of[2])

@@ -203,7 +203,7 @@ func deskLog(t *testing.T, e *env) {
 	_, err = e.Restock(as, "s", 3, "")
 	step(err)
 	dead := Order("s", "bob")
-	_, err = e.CancelDead(e.ctx, dead, "ben", "card stolen")
+	_, err = e.CancelDead(e.ctx, order.Dead{Order: dead}, "ben", "card stolen")
 	step(err)
 	step(e.Record(as, "dead.retry", dead.ID.String(), "because \x00\xff"))
 

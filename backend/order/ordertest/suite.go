@@ -49,6 +49,7 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"WhySaleIsPaused", pauseReason},
 
 		{"CancelDead", cancelDead},
+		{"DropDead", dropDead},
 		{"CancelDeadFreesThePlace", cancelDeadFreesPlace},
 		{"CancelDeadAgainstWriteHasOneWinner", cancelDeadRace},
 		{"CancelDeadAcceptsAnyReason", cancelDeadReason},

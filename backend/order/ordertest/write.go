@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/backend/order"
 	"sluice/backend/sale"
 )
 
@@ -173,7 +174,7 @@ func writeNoOrder(t *testing.T, e *env) {
 func writeCancelled(t *testing.T, e *env) {
 	e.create(t, "s", 2)
 	dead := Order("s", "ann")
-	if _, err := e.CancelDead(e.ctx, dead, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, order.Dead{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, dead)
