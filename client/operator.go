@@ -78,7 +78,17 @@ type Audit struct {
 	Returning   int64    `json:"returning"` // of the ordered
 	Unbacked    int64    `json:"unbacked"`  // dead letters that hold no unit, no part of the sum
 	Balanced    bool     `json:"balanced"`
-	Differences []string `json:"differences"`
+	Differences []string `json:"differences,omitempty"`
+	// Orders are those that were found where they should not be, when it does not balance.
+	Orders []Difference `json:"orders,omitempty"`
+}
+
+// Difference is one order that is not where it should be.
+type Difference struct {
+	OrderID string `json:"order_id"`
+	Buyer   string `json:"buyer"`
+	Found   string `json:"found"`   // where it is
+	Missing string `json:"missing"` // where it is not, and should be
 }
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }

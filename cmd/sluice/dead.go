@@ -14,19 +14,6 @@ import (
 	"sluice/client"
 )
 
-type deadJSON struct {
-	OrderID    string    `json:"order_id"` // empty for a text that was found on the queue and is no order
-	Key        string    `json:"key"`      // what retry and cancel take
-	SaleID     string    `json:"sale_id"`
-	Buyer      string    `json:"buyer"`
-	Reason     string    `json:"reason"`
-	Attempts   int       `json:"attempts"`
-	Crashes    int       `json:"crashes"`
-	DiedAt     time.Time `json:"died_at"`
-	Cancelling bool      `json:"cancelling"`
-	Units      int       `json:"units"`
-}
-
 func (p *program) deadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dead",
@@ -54,8 +41,8 @@ func (o *operator) deadList() *cobra.Command {
 				return o.listLetters(cmd.Context(), o.group, page.query())
 			}
 			var answer struct {
-				Dead []deadJSON `json:"dead"`
-				Next string     `json:"next"`
+				Dead []client.DeadLetter `json:"dead"`
+				Next string              `json:"next"`
 			}
 			raw, err := o.get(cmd.Context(), "/admin/v1/dead?"+page.query(), &answer)
 			if err != nil {
@@ -64,7 +51,7 @@ func (o *operator) deadList() *cobra.Command {
 			return o.show(raw, func(w io.Writer) {
 				table(w, "ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(t io.Writer) {
 					for _, d := range answer.Dead {
-						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", d.Key, d.SaleID, d.Buyer, stamp(&d.DiedAt), d.Attempts, d.Crashes, d.Units, d.why())
+						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", d.Key, d.SaleID, d.Buyer, stamp(&d.DiedAt), d.Attempts, d.Crashes, d.Units, whyDead(d))
 					}
 				})
 				more(w, answer.Next)
@@ -75,7 +62,7 @@ func (o *operator) deadList() *cobra.Command {
 	return c
 }
 
-func (d deadJSON) why() string {
+func whyDead(d client.DeadLetter) string {
 	if d.Cancelling {
 		return d.Reason + " (somebody has begun to cancel it: cancel finishes it)"
 	}

@@ -10,21 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice/client"
 )
 
-type rowJSON struct {
-	OrderID     string        `json:"order_id"`
-	SaleID      string        `json:"sale_id"`
-	Buyer       string        `json:"buyer"`
-	Status      string        `json:"status"`
-	CreatedAt   time.Time     `json:"created_at"`
-	UpdatedAt   time.Time     `json:"updated_at"`
-	PayBy       *time.Time    `json:"pay_by"`
-	Reference   string        `json:"reference"`
-	CancelledBy string        `json:"cancelled_by"`
-	Reason      string        `json:"reason"`
-	Returning   bool          `json:"returning"`
-	Payments    []paymentJSON `json:"payments"`
+// orderDetail is an order, and what the payment provider said of it; a list leaves that out.
+type orderDetail struct {
+	client.OrderRow
+	Payments []paymentJSON `json:"payments"`
 }
 
 func (p *program) orderCommand() *cobra.Command {
@@ -73,8 +66,8 @@ func (o *operator) orderList() *cobra.Command {
 		Example: `  sluice order list --sale shoe --status cancelled`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
-				Orders []rowJSON `json:"orders"`
-				Next   string    `json:"next"`
+				Orders []client.OrderRow `json:"orders"`
+				Next   string            `json:"next"`
 			}
 			raw, err := o.get(cmd.Context(), "/admin/v1/orders?"+page.query("status", status), &answer)
 			if err != nil {
@@ -83,7 +76,7 @@ func (o *operator) orderList() *cobra.Command {
 			return o.show(raw, func(w io.Writer) {
 				table(w, "ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED", func(t io.Writer) {
 					for _, r := range answer.Orders {
-						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.OrderID, r.SaleID, r.Buyer, r.Status, stamp(&r.CreatedAt), stamp(r.PayBy), r.why())
+						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.OrderID, r.SaleID, r.Buyer, r.Status, stamp(&r.CreatedAt), stamp(r.PayBy), whyCancelled(r))
 					}
 				})
 				more(w, answer.Next)
@@ -96,7 +89,7 @@ func (o *operator) orderList() *cobra.Command {
 	return c
 }
 
-func (r rowJSON) why() string {
+func whyCancelled(r client.OrderRow) string {
 	if r.CancelledBy == "" {
 		return ""
 	}
@@ -129,7 +122,7 @@ func (o *operator) orderShow() *cobra.Command {
 		Example: `  sluice order show 923417600000000123`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var r rowJSON
+			var r orderDetail
 			raw, err := o.get(cmd.Context(), orderPath(args[0]), &r)
 			if err != nil {
 				return err
@@ -139,11 +132,11 @@ func (o *operator) orderShow() *cobra.Command {
 	}
 }
 
-func printOrder(w io.Writer, r rowJSON) {
+func printOrder(w io.Writer, r orderDetail) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range [][2]string{
-		{"order", r.OrderID}, {"sale", r.SaleID}, {"buyer", r.Buyer}, {"status", r.Status}, {"created", stamp(&r.CreatedAt)}, {"changed", stamp(&r.UpdatedAt)},
-		{"pay by", stamp(r.PayBy)}, {"payment", r.Reference}, {"cancelled", r.why()},
+		{"order", r.OrderID}, {"sale", r.SaleID}, {"buyer", r.Buyer}, {"status", string(r.Status)}, {"created", stamp(&r.CreatedAt)}, {"changed", stamp(&r.UpdatedAt)},
+		{"pay by", stamp(r.PayBy)}, {"payment", r.Reference}, {"cancelled", whyCancelled(r.OrderRow)},
 	} {
 		if line[1] != "" {
 			fmt.Fprintf(t, "%s\t%s\n", line[0], line[1])
@@ -165,7 +158,7 @@ func (o *operator) orderCancel() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
-				var r rowJSON
+				var r client.OrderRow
 				err := o.call(cmd.Context(), http.MethodPost, orderPath(id)+"/cancel", map[string]string{"reason": reason}, &r)
 				if r.Returning {
 					return "is cancelled; its unit goes back on sale as soon as Redis answers", err

@@ -8,21 +8,23 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice/client"
 )
 
 type paymentJSON struct {
-	Payment   string     `json:"payment"`
-	At        time.Time  `json:"at"`
-	OrderID   string     `json:"order_id"`
-	SaleID    string     `json:"sale_id"`
-	Event     string     `json:"event"`
-	Price     priceJSON  `json:"price"`
-	Reference string     `json:"reference"`
-	Outcome   string     `json:"outcome"`
-	Refund    bool       `json:"refund"`
-	SettledAt *time.Time `json:"settled_at"`
-	SettledBy string     `json:"settled_by"`
-	Note      string     `json:"note"`
+	Payment   string       `json:"payment"`
+	At        time.Time    `json:"at"`
+	OrderID   string       `json:"order_id"`
+	SaleID    string       `json:"sale_id"`
+	Event     string       `json:"event"`
+	Price     client.Price `json:"price"`
+	Reference string       `json:"reference"`
+	Outcome   string       `json:"outcome"`
+	Refund    bool         `json:"refund"`
+	SettledAt *time.Time   `json:"settled_at"`
+	SettledBy string       `json:"settled_by"`
+	Note      string       `json:"note"`
 }
 
 // left says whether somebody has to give money back.
@@ -86,7 +88,7 @@ func (o *operator) paymentList() *cobra.Command {
 func printPayments(w io.Writer, payments []paymentJSON) {
 	table(w, "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO", func(t io.Writer) {
 		for _, p := range payments {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, p.Price, p.Reference, p.Outcome, p.left())
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, priceText(p.Price), p.Reference, p.Outcome, p.left())
 		}
 	})
 }

@@ -6,10 +6,12 @@ import (
 	"strings"
 
 	"golang.org/x/text/currency"
+
+	"sluice/client"
 )
 
-// String writes 1999 of EUR as "19.99 EUR".
-func (p priceJSON) String() string {
+// priceText writes 1999 of EUR as "19.99 EUR".
+func priceText(p client.Price) string {
 	decimals := decimalsOf(p.Currency)
 	digits := fmt.Sprintf("%0*d", decimals+1, p.Amount)
 	if decimals == 0 {
@@ -20,28 +22,28 @@ func (p priceJSON) String() string {
 }
 
 // parsePrice reads "19.99EUR", "19 EUR" or "5000JPY" into the currency's minor unit.
-func parsePrice(s string) (priceJSON, error) {
+func parsePrice(s string) (client.Price, error) {
 	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
 	if len(s) < 4 {
-		return priceJSON{}, bad
+		return client.Price{}, bad
 	}
 	code := s[len(s)-3:]
 	if _, err := currency.ParseISO(code); err != nil || code != strings.ToUpper(code) {
-		return priceJSON{}, fmt.Errorf("%q: %q is no currency of ISO 4217", s, code)
+		return client.Price{}, fmt.Errorf("%q: %q is no currency of ISO 4217", s, code)
 	}
 	whole, fraction, point := strings.Cut(strings.TrimSpace(s[:len(s)-3]), ".")
 	decimals := decimalsOf(code)
 	if whole == "" || point && len(fraction) != decimals {
-		return priceJSON{}, fmt.Errorf("%w; %s has %d decimals", bad, code, decimals)
+		return client.Price{}, fmt.Errorf("%w; %s has %d decimals", bad, code, decimals)
 	}
 	if !point {
 		fraction = strings.Repeat("0", decimals)
 	}
 	n, err := strconv.ParseUint(whole+fraction, 10, 53)
 	if err != nil {
-		return priceJSON{}, bad
+		return client.Price{}, bad
 	}
-	return priceJSON{int64(n), code}, nil
+	return client.Price{Amount: int64(n), Currency: code}, nil
 }
 
 // decimalsOf is how many digits of a currency are behind the point: two for euros, none for yen.

@@ -11,7 +11,7 @@ func TestPricesInTheMinorUnitOfTheirCurrency(t *testing.T) {
 		"5000JPY": "5000 5000 JPY", "1.234KWD": "1234 1.234 KWD",
 	} {
 		p, err := parsePrice(in)
-		if got := strconv.FormatInt(p.Amount, 10) + " " + p.String(); err != nil || got != want {
+		if got := strconv.FormatInt(p.Amount, 10) + " " + priceText(p); err != nil || got != want {
 			t.Errorf("%s is read as %q, %v; want %q", in, got, err, want)
 		}
 	}

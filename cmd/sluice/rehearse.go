@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/sale"
+	"sluice/client"
 	"sluice/internal/rehearsal"
 )
 
@@ -197,7 +198,7 @@ func (o *operator) rehearsedSale(ctx context.Context, id string) (string, error)
 		return id, nil
 	}
 	var answer struct {
-		Sales []saleJSON `json:"sales"`
+		Sales []client.DeskSale `json:"sales"`
 	}
 	if err := o.call(ctx, "GET", "/admin/v1/sales", nil, &answer); err != nil {
 		return "", err

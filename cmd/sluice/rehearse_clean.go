@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"sluice/client"
 )
 
 func (o *operator) rehearseClean() *cobra.Command {
@@ -19,7 +21,7 @@ it says so, exits 1, and may be asked again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				var answer struct {
-					Rehearsals []saleJSON `json:"rehearsals"`
+					Rehearsals []client.DeskSale `json:"rehearsals"`
 				}
 				if err := o.call(cmd.Context(), "GET", "/admin/v1/rehearsals", nil, &answer); err != nil {
 					return err

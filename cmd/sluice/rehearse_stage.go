@@ -26,7 +26,7 @@ type removedJSON struct {
 func rehearsalPath(id string) string { return "/admin/v1/rehearsals/" + url.PathEscape(id) }
 
 func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (rehearsal.Sale, error) {
-	var made rehearsal.Sale
+	var made client.DeskSale
 	err := s.o.call(ctx, http.MethodPost, "/admin/v1/rehearsals", struct {
 		Sale   string    `json:"sale"`
 		Stock  int64     `json:"stock,omitempty"`
@@ -38,7 +38,7 @@ func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, o
 	if errors.As(err, &answered) && answered.Status == http.StatusNotFound {
 		err = fmt.Errorf("there is no sale %s", saleID)
 	}
-	return made, err
+	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err
 }
 
 type faultJSON struct {
@@ -73,8 +73,8 @@ func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, g
 // rehearsalBooks reads what became of the orders through the operator's API.
 type rehearsalBooks struct{ o *operator }
 
-func (b rehearsalBooks) Audit(ctx context.Context, id string) (rehearsal.Audit, error) {
-	var a rehearsal.Audit
+func (b rehearsalBooks) Audit(ctx context.Context, id string) (client.Audit, error) {
+	var a client.Audit
 	err := b.o.call(ctx, http.MethodGet, salePath(id)+"/audit", nil, &a)
 	return a, err
 }

@@ -17,28 +17,6 @@ import (
 	"sluice/client"
 )
 
-type saleJSON struct {
-	ID       string     `json:"id,omitempty"`
-	Title    string     `json:"title"`
-	Price    priceJSON  `json:"price"`
-	Stock    int64      `json:"stock"`
-	Left     *int64     `json:"left,omitempty"`
-	Sold     *int64     `json:"sold,omitempty"`
-	PerBuyer int64      `json:"per_buyer"`
-	State    string     `json:"state,omitempty"`
-	OpensAt  time.Time  `json:"opens_at"`
-	ClosesAt *time.Time `json:"closes_at,omitempty"`
-	Hold     string     `json:"hold,omitempty"`
-	Version  int64      `json:"version,omitempty"`
-	Paused   string     `json:"paused_by,omitempty"`
-	Drain    *float64   `json:"drain_seconds,omitempty"`
-}
-
-type priceJSON struct {
-	Amount   int64  `json:"amount"`
-	Currency string `json:"currency"`
-}
-
 func (p *program) saleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sale",
@@ -56,9 +34,8 @@ func (p *program) saleCommand() *cobra.Command {
 }
 
 func (o *operator) saleCreate() *cobra.Command {
-	var s saleJSON
+	var s client.NewSale
 	var price, opens, closes string
-	var hold time.Duration
 	c := &cobra.Command{
 		Use:   "create --title T --stock N --price 19.99EUR",
 		Short: "Create a sale and make it ready in Redis",
@@ -82,8 +59,8 @@ func (o *operator) saleCreate() *cobra.Command {
 				}
 				s.ClosesAt = &at
 			}
-			if hold != 0 {
-				s.Hold = hold.String()
+			if s.PerBuyer < 1 { // the API takes one that is not said for 1
+				bad.add("--per-buyer must be at least 1")
 			}
 			if err := bad.err(); err != nil {
 				return err
@@ -95,10 +72,10 @@ func (o *operator) saleCreate() *cobra.Command {
 	f.StringVar(&s.ID, "id", "", "name of the sale in URLs: letters, digits, '.', '_', '-' (default: one is made)")
 	f.StringVar(&s.Title, "title", "", "what buyers read")
 	f.Int64Var(&s.Stock, "stock", 0, "units on sale")
-	f.Int64Var(&s.PerBuyer, "per-buyer", 1, "units one buyer may hold")
+	f.IntVar(&s.PerBuyer, "per-buyer", 1, "units one buyer may hold")
 	f.StringVar(&price, "price", "", "amount and currency, such as 19.99EUR")
 	f.StringVar(&opens, "opens", "0s", "when it opens: RFC 3339, or how long from now")
-	f.DurationVar(&hold, "hold", 0, "how long an order may stay unpaid before it is cancelled and its unit sold again, such as 15m (default: for ever)")
+	f.DurationVar(&s.Hold, "hold", 0, "how long an order may stay unpaid before it is cancelled and its unit sold again, such as 15m (default: for ever)")
 	f.StringVar(&closes, "closes", "", "when it closes: RFC 3339, or how long from now (default: never)")
 	return c
 }
@@ -111,7 +88,7 @@ func (o *operator) saleList() *cobra.Command {
   sluice sale list --json | jq -r '.sales[] | select(.state == "open") | .id'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
-				Sales []saleJSON `json:"sales"`
+				Sales []client.DeskSale `json:"sales"`
 			}
 			raw, err := o.get(cmd.Context(), "/admin/v1/sales", &answer)
 			if err != nil {
@@ -188,25 +165,7 @@ func (o *operator) saleAudit() *cobra.Command {
   sluice sale audit shoe --json | jq .balanced`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var r struct {
-				Stock       int64    `json:"stock"`
-				Left        int64    `json:"left"`
-				Ready       int64    `json:"ready"`
-				Delayed     int64    `json:"delayed"`
-				Leased      int64    `json:"leased"`
-				Ordered     int64    `json:"ordered"`
-				Dead        int64    `json:"dead"`
-				Returning   int64    `json:"returning"`
-				Unbacked    int64    `json:"unbacked"`
-				Balanced    bool     `json:"balanced"`
-				Differences []string `json:"differences,omitempty"`
-				Orders      []struct {
-					OrderID string `json:"order_id"`
-					Buyer   string `json:"buyer"`
-					Found   string `json:"found"`
-					Missing string `json:"missing"`
-				} `json:"orders,omitempty"`
-			}
+			var r client.Audit
 			done := o.p.waiting("counting every unit of " + args[0])
 			raw, err := o.get(cmd.Context(), salePath(args[0])+"/audit", &r)
 			done()
@@ -252,7 +211,7 @@ func (o *operator) sale(ctx context.Context, r client.Request) error {
 	if err := o.do(ctx, r, &raw); err != nil {
 		return err
 	}
-	var s saleJSON
+	var s client.DeskSale
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("%s does not answer as a sluice: %w", o.base, err)
 	}
@@ -261,24 +220,21 @@ func (o *operator) sale(ctx context.Context, r client.Request) error {
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
 
-func printSale(w io.Writer, s saleJSON) {
+func printSale(w io.Writer, s client.DeskSale) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n", s.ID, s.Title, s.Price, s.State, s.Stock, count(s.Left))
-	if s.Sold != nil {
-		fmt.Fprintf(t, "sold\t%d\n", *s.Sold)
-	}
-	fmt.Fprintf(t, "per buyer\t%d\nopens\t%s\n", s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))
+	fmt.Fprintf(t, "id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n", s.ID, s.Title, priceText(s.Price), s.State, s.Stock, count(s.Left))
+	fmt.Fprintf(t, "sold\t%d\nper buyer\t%d\nopens\t%s\n", s.Sold, s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))
 	if s.Hold != "" && s.Hold != "0s" {
 		fmt.Fprintf(t, "hold\t%s\n", s.Hold)
 	}
 	if s.ClosesAt != nil {
 		fmt.Fprintf(t, "closes\t%s\n", s.ClosesAt.UTC().Format(time.RFC3339))
 	}
-	if s.Paused != "" {
-		fmt.Fprintf(t, "paused by\t%s\n", s.Paused)
+	if s.PausedBy != "" {
+		fmt.Fprintf(t, "paused by\t%s\n", s.PausedBy)
 	}
-	if s.Drain != nil {
-		fmt.Fprintf(t, "in SQL within\t%s\n", span(s.Drain))
+	if s.DrainSeconds != nil {
+		fmt.Fprintf(t, "in SQL within\t%s\n", span(s.DrainSeconds))
 	}
 	t.Flush()
 }

@@ -85,12 +85,12 @@ func (r *Report) judge(l Limits) {
 	}
 
 	m, why := books(r.Audit.Balanced)
-	add("The count of units balances", "stock = left + queued + ordered + dead", fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, r.Audit.queued(), r.Audit.Ordered, r.Audit.Dead), m, why)
+	add("The count of units balances", "stock = left + queued + ordered + dead", fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, queued(r.Audit), r.Audit.Ordered, r.Audit.Dead), m, why)
 	m, why = books(r.Rows <= r.Copy.Stock)
 	add("Never more than there is", fmt.Sprintf("at most %d orders", r.Copy.Stock), fmt.Sprint(r.Rows), m, why)
 	m, why = books(len(r.Lost) == 0)
-	if m == Missed && int64(len(r.Lost)) <= r.Audit.queued() {
-		m, why = Unknown, fmt.Sprintf("%d orders are still on their way", r.Audit.queued())
+	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
+		m, why = Unknown, fmt.Sprintf("%d orders are still on their way", queued(r.Audit))
 	}
 	add("Every order that a buyer was told of is a row, or waits as a dead letter", "none is missing", missing(r.Lost), m, why)
 	m, why = books(len(r.Twice) == 0)

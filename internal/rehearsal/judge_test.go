@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/client"
 )
 
 // goodReport is of a rehearsal in which all went well.
@@ -16,7 +18,7 @@ func goodReport() *Report {
 	return &Report{
 		Rehearsed: "shoe", Copy: Sale{ID: "rehearsal-shoe-x", Title: "Rehearsal of <b>shoe</b>", Stock: 100, PerBuyer: 1}, Sold: 100, Rows: 100, People: 400,
 		SellOut: &out, Drain: &drain, Addresses: Loopback, All: Times{Count: 400, P50: 0.01, P95: 0.05, P99: 0.2, Max: 0.3},
-		Audit: Audit{Stock: 100, Ordered: 100, Balanced: true},
+		Audit: client.Audit{Stock: 100, Ordered: 100, Balanced: true},
 	}
 }
 

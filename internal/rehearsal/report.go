@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/client"
 )
 
 // Report is all that a rehearsal has found out. Times are seconds, counted from the opening where they are instants.
@@ -50,10 +52,10 @@ type Report struct {
 	Late     Times          `json:"late"` // how late this machine sent the requests of people; part of all the times above
 	Rules    []RuleCount    `json:"refusals_by_rule"`
 
-	Audit     Audit    `json:"audit"`
-	Lost      []string `json:"lost,omitempty"`  // orders
-	Twice     []string `json:"twice,omitempty"` // buyers
-	BooksRead string   `json:"books_error,omitempty"`
+	Audit     client.Audit `json:"audit"`
+	Lost      []string     `json:"lost,omitempty"`  // orders
+	Twice     []string     `json:"twice,omitempty"` // buyers
+	BooksRead string       `json:"books_error,omitempty"`
 
 	Seconds []SecondLine `json:"seconds"`
 	Points  []Point      `json:"counts"`

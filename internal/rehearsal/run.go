@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"sluice/client"
 )
 
 // Config is a whole rehearsal.
@@ -235,12 +237,12 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-func (r *run) saw(a Audit) {
+func (r *run) saw(a client.Audit) {
 	at := r.now()
 	r.watched.mu.Lock()
 	defer r.watched.mu.Unlock()
-	r.watched.left, r.watched.queued = a.Left, a.queued()
-	r.watched.points = append(r.watched.points, Point{at.Seconds(), a.Left, a.queued()})
+	r.watched.left, r.watched.queued = a.Left, queued(a)
+	r.watched.points = append(r.watched.points, Point{at.Seconds(), a.Left, queued(a)})
 }
 
 // drained is when nothing was on its way any more, of orders the last of which came at an instant; false when something still is, as far as was seen.
@@ -264,7 +266,7 @@ func (r *run) drain(ctx, clean context.Context) {
 	for ctx.Err() == nil {
 		a, err := r.Books.Audit(ctx, r.sale.ID)
 		if err == nil {
-			if r.saw(a); a.queued() == 0 {
+			if r.saw(a); queued(a) == 0 {
 				return
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sluice/client"
 )
 
 // setup is an edge, a stage and books in memory, with faults to order.
@@ -120,14 +122,14 @@ func (s *setup) Remove(context.Context, string) (int64, bool, error) {
 	return int64(len(s.rows)), true, nil
 }
 
-func (s *setup) Audit(context.Context, string) (Audit, error) {
+func (s *setup) Audit(context.Context, string) (client.Audit, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := int64(len(s.rows))
 	if s.unpaid && n > 0 {
 		n--
 	}
-	return Audit{Stock: s.stock, Left: s.stock - n, Ordered: n, Balanced: n <= s.stock}, nil
+	return client.Audit{Stock: s.stock, Left: s.stock - n, Ordered: n, Balanced: n <= s.stock}, nil
 }
 
 func (s *setup) Rows(_ context.Context, _ string, yield func(order, buyer string, cancelled bool)) error {

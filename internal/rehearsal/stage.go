@@ -3,9 +3,11 @@ package rehearsal
 import (
 	"context"
 	"time"
+
+	"sluice/client"
 )
 
-// Sale is what a rehearsal needs to know of a sale.
+// Sale is what a rehearsal needs to know of a sale, and what its report tells.
 type Sale struct {
 	ID       string `json:"id"`
 	Title    string `json:"title"`
@@ -13,21 +15,8 @@ type Sale struct {
 	PerBuyer int64  `json:"per_buyer"`
 }
 
-// Audit is the count of a sale, as sluice sale audit has it.
-type Audit struct {
-	Stock       int64    `json:"stock"`
-	Left        int64    `json:"left"`
-	Ready       int64    `json:"ready"`
-	Delayed     int64    `json:"delayed"`
-	Leased      int64    `json:"leased"`
-	Ordered     int64    `json:"ordered"`
-	Dead        int64    `json:"dead"`
-	Balanced    bool     `json:"balanced"`
-	Differences []string `json:"differences,omitempty"`
-}
-
 // queued is how many orders are on their way.
-func (a Audit) queued() int64 { return a.Ready + a.Delayed + a.Leased }
+func queued(a client.Audit) int64 { return a.Ready + a.Delayed + a.Leased }
 
 // Stage is the operator's side of a rehearsal: the copy, and what fails. Implementations call the operator's API.
 type Stage interface {
@@ -39,7 +28,7 @@ type Stage interface {
 
 // Books are what became of the orders.
 type Books interface {
-	Audit(ctx context.Context, id string) (Audit, error)
+	Audit(ctx context.Context, id string) (client.Audit, error)
 	Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error
 	Dead(ctx context.Context, id string, yield func(order string)) error
 }
