@@ -508,6 +508,36 @@ func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
 	}
 }
 
+// Another order has the place of a dead one by now: its buyer may have a second, so it gets that, and can be a row there.
+func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
+	for perBuyer, name := range map[int]string{2: "there is one", 1: "there is none"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 5, perBuyer)
+			w.buy("s", "ann")
+			dead := w.kill("s")
+			other := sale.Order{ID: dead + 1, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2}
+			if err := w.store.Write(w.ctx, []sale.Order{other}); err != nil {
+				t.Fatal(err)
+			}
+			w.run("s")
+			if perBuyer == 1 {
+				w.want("s", 4, 0, 1, 0, 1)
+				return
+			}
+			w.want("s", 3, 0, 1, 1, 0)
+			if err := w.lane("s").RetryDead(w.ctx, dead); err != nil {
+				t.Fatal(err)
+			}
+			w.drain()
+			w.want("s", 3, 0, 2, 0, 0)
+			if o, err := w.store.Order(w.ctx, dead); err != nil || o.Nth != 2 {
+				t.Errorf("%+v, %v", o, err)
+			}
+		})
+	}
+}
+
 func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 1, 1)

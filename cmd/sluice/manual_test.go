@@ -108,7 +108,7 @@ func TestManualForPeople(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"manual"}, exitOK, []string{"SLUICE SALE CREATE", "--per-buyer int64 (1)", "EXIT CODES", "SLUICE_ADMIN_TOKEN"}},
+		{[]string{"manual"}, exitOK, []string{"SLUICE SALE CREATE", "--per-buyer int (1)", "EXIT CODES", "SLUICE_ADMIN_TOKEN"}},
 		{[]string{"manual", "sale", "create"}, exitOK, []string{"SLUICE SALE CREATE", "sluice sale create --id shoe"}},
 		{[]string{"manual", "sale", "none"}, exitUsage, []string{`there is no command "sale none"`}},
 	} {

@@ -1,10 +1,10 @@
 -- dead_finish_cancel: remove a dead order whose cancelling was begun; give its unit and its buyer's place back if asked to. An order that is
 -- a row gives them back through give_back.
 --
--- Exactly once, because the dead letter guards it. A unit goes back with its place and in no other way: the buyer's place is what proves that the order
--- ever took one, and a message that somebody has put on the queue by hand has none. Where Redis does not hold the sale's stock there is nothing to give back
--- to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does not take the order for a lost
--- one.
+-- Exactly once, because the dead letter guards it. A unit goes back with its place and in no other way: the buyer's place is what proves that
+-- the order ever took one, and a message that somebody has put on the queue by hand has none. Where Redis does not hold the sale's stock there
+-- is nothing to give back to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does
+-- not take the order for a lost one.
 --
 -- KEYS 1 dead     zset    dead order ids by time of death, ms
 --      2 letters  hash    order id -> why it died, JSON

@@ -1,4 +1,5 @@
 -- dead_retry: put a dead order back at the front of the queue, with its failures and crashes forgotten. One that holds no unit takes one first.
+-- One that has another place of its buyer than when it was accepted is told so.
 --
 -- KEYS 1 dead      zset    dead order ids by time of death, ms
 --      2 letters   hash    order id -> why it died, JSON
@@ -35,41 +36,44 @@ redis.call('HLEN', crashes)
 local token = redis.call('LLEN', wake)
 
 local message = letter.message
-local buyer, places, serial
+local sale_id, was, number, buyer = string.match(message, '^%d+ (%S+) (%d+) (%d+) (.+)$')
+local def = redis.call('HMGET', sale, 'per_buyer', 'accepted')
+local per_buyer = tonumber(def[1] or '') or 0
+local places, nth, own, count, n = {}, nil, nil, 0, 0
+for place in string.gmatch((redis.call('HGET', buyers, buyer or '') or '') .. ',', '([^,]*),') do
+  n = n + 1
+  places[n] = place
+  if place == '' then
+    nth = nth or n
+  else
+    count = count + 1
+    own = place == id and n or own
+  end
+end
+local function at(place, serial)
+  return id .. ' ' .. sale_id .. ' ' .. place .. ' ' .. serial .. ' ' .. buyer
+end
+local serial
 if letter.unit == 'none' then
-  local def = redis.call('HMGET', sale, 'per_buyer', 'accepted')
   local left = tonumber(redis.call('GET', stock) or '') or 0
   if not def[1] or not def[2] or left < 1 then
     return -2
-  end
-  local sale_id
-  sale_id, buyer = string.match(message, '^%d+ (%S+) %d+ %d+ (.+)$')
-  local held = redis.call('HGET', buyers, buyer) or ''
-  local nth, count, n = nil, 0, 0
-  places = {}
-  for place in string.gmatch(held .. ',', '([^,]*),') do
-    n = n + 1
-    places[n] = place
-    if place ~= '' then
-      count = count + 1
-    else
-      nth = nth or n
-    end
-  end
-  if count >= tonumber(def[1]) then
+  elseif count >= per_buyer then
     return -3
   end
   nth = nth or n + 1
   places[nth] = id
   serial = string.format('%d', tonumber(def[2]) + 1)
-  message = id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. serial .. ' ' .. buyer
+  message = at(nth, serial)
+elseif own and own ~= tonumber(was) and own <= per_buyer then -- a rebuild has moved it: others had its place
+  message = at(own, number)
 end
 
 redis.call('ZREM', dead, id)
 redis.call('HDEL', letters, id)
 redis.call('HDEL', attempts, id)
 redis.call('HDEL', crashes, id)
-if places then
+if serial then
   redis.call('HSET', sale, 'accepted', serial)
   redis.call('DECR', stock)
   redis.call('HSET', buyers, buyer, table.concat(places, ','))
