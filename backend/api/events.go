@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/backend/sale"
+	"sluice/internal/problem"
 )
 
 // heartbeat is how long a stream stays silent at most: proxies cut silent connections, and only a write finds a client gone.
@@ -18,6 +19,8 @@ const heartbeat = 15 * time.Second
 
 // reconnect is how long a browser waits before it opens a stream again; spread, since a restart ends all streams at once.
 const reconnect = 2 * time.Second
+
+var errStreamsFull = refusalOf(problem.Unavailable, "Too many pages are open here. Please ask for the sale every few seconds instead: GET /v1/sales/{sale}.")
 
 // events is GET /v1/sales/{sale}/events.
 func (p *public) events(c *fiber.Ctx) error {
@@ -35,7 +38,7 @@ func (p *public) events(c *fiber.Ctx) error {
 	}
 	f, ok := p.streams.subscribe(v)
 	if !ok {
-		return errUnavailable
+		return errStreamsFull.with(header{fiber.HeaderRetryAfter, p.retryAfter(pollInstead)})
 	}
 	pageHeaders(c)
 	s := &stream{conn: ctx.Conn(), feed: f, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect))}

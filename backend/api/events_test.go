@@ -121,5 +121,9 @@ func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
 	s := serve(t, app, err)
 	wantProblem(t, s.ask("GET", "/v1/sales/other/events", ""), 404, "not-found")
 	s.listen("drop")
-	wantProblem(t, s.ask("GET", "/v1/sales/drop/events", ""), 503, "temporarily-unavailable")
+	full := s.ask("GET", "/v1/sales/drop/events", "")
+	wantProblem(t, full, 503, "temporarily-unavailable")
+	if full.header.Get("Retry-After") != "30" || !strings.Contains(full.body, "GET /v1/sales/{sale}") {
+		t.Errorf("a full process answers %v %s; want to be told to ask for the sale instead, and when to come again", full.header, full.body)
+	}
 }

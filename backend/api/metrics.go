@@ -19,8 +19,10 @@ type Metrics struct {
 	outcomes  map[string]purchaseCount
 	limiter   *prometheus.CounterVec
 	streams   prometheus.Gauge
-	waiting   prometheus.Gauge
-	callbacks *prometheus.CounterVec
+
+	streamsLimit prometheus.Gauge
+	waiting      prometheus.Gauge
+	callbacks    *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
@@ -39,8 +41,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		limiter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests the per-user limiter could not judge, by what was done with them.",
 		}, []string{"verdict"}),
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final."}),
+		streams:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
+		streamsLimit: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams_limit", Help: "Event streams that may be open; who comes then is told to ask instead."}),
+		waiting:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final."}),
 	}
 	m.callbacks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
@@ -56,7 +59,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.outcomes[outcome] = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
 	}
 	if reg != nil {
-		reg.MustRegister(m.callbacks, m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.waiting)
+		reg.MustRegister(m.callbacks, m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.streamsLimit, m.waiting)
 	}
 	return m
 }

@@ -42,7 +42,7 @@ type PublicConfig struct {
 	AdmitTimeout time.Duration                     // bound of one decision, whether or not the client still listens; 0: 2 s
 	ReadTimeout  time.Duration                     // bound of one look into a store; 0: 1 s
 	Away         func(saleID string) time.Duration // how long buyers who find the queue full are kept away, at least; nil: 5 s
-	MaxStreams   int                               // open event streams; 0: 10,000
+	MaxStreams   int                               // open event streams of sales; 0: MaxStreams
 	MaxWaiting   int                               // requests held back by ?wait; 0: 10,000
 	Drain        time.Duration                     // 0: DefaultDrain
 
@@ -53,13 +53,15 @@ type PublicConfig struct {
 	Jitter  func() float64   // in [0, 1), spreads Retry-After; nil: random
 }
 
+// MaxStreams is how many event streams of sales a process keeps open, unless it is told otherwise.
+const MaxStreams = 10_000
+
 // publicBodyLimit is far above what any public request needs.
 const publicBodyLimit = 16 << 10
 
 const (
 	defaultAdmitTimeout = 2 * time.Second
 	defaultReadTimeout  = time.Second
-	defaultMaxStreams   = 10_000
 	defaultMaxWaiting   = 10_000
 )
 
@@ -90,7 +92,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 		cfg.ReadTimeout = defaultReadTimeout
 	}
 	if cfg.MaxStreams <= 0 {
-		cfg.MaxStreams = defaultMaxStreams
+		cfg.MaxStreams = MaxStreams
 	}
 	if cfg.MaxWaiting <= 0 {
 		cfg.MaxWaiting = defaultMaxWaiting
@@ -107,6 +109,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, tracer: cfg.Tracer, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: publicBodyLimit})
 	a.room = newWaitingRoom(cfg.Orders, cfg.Dead, cfg.MaxWaiting, a.stopping)
 	a.streams = newFeeds(fresh, cfg.Signals, cfg.MaxStreams, a.stopping)
+	a.metrics.streamsLimit.Set(float64(cfg.MaxStreams))
 	p := &public{
 		App: a, cfg: cfg,
 		admit: deadlines{timeout: cfg.AdmitTimeout}, look: deadlines{timeout: cfg.ReadTimeout},

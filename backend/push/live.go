@@ -94,8 +94,10 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 	for _, why := range []string{"slow", "missed", "unread", "stopped"} {
 		l.ended.WithLabelValues(why)
 	}
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_push_pages_limit", Help: "Pages that may be open; who comes then is told to ask instead."})
+	limit.Set(float64(cfg.Pages))
 	if cfg.Registerer != nil {
-		cfg.Registerer.MustRegister(l.open, l.ended)
+		cfg.Registerer.MustRegister(l.open, l.ended, limit)
 	}
 	return l
 }

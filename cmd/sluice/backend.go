@@ -27,6 +27,7 @@ type backendConfig struct {
 	maxReady, redisWait          int
 	hooks                        webhookConfig
 	webPush                      webPushConfig
+	filesPerStream               int                                                 // that an event stream takes in this process; 0: 1
 	pauseRedis                   func(ctx context.Context, span time.Duration) error // nil: CLIENT PAUSE
 }
 

@@ -118,10 +118,11 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if err != nil {
 		return nil, usage("--sign-in: %w", err)
 	}
-	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Registerer: b.registry, Log: log})
+	openPages, openStreams := roomForStreams(cfg.filesPerStream, log)
+	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Pages: openPages, Registerer: b.registry, Log: log})
 	public := api.PublicConfig{
 		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: pages,
-		Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log,
+		MaxStreams: openStreams, Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log,
 	}
 	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
 		return nil, err

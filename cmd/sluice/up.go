@@ -111,6 +111,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 
 	cfg.backendConfig.hooks = cfg.groupConfig.hooks
+	cfg.filesPerStream = 3 // to the gateway, from there to the API, and there
 	w := workerConfig{concurrency: 2, batch: 500}
 	cfg.blocking = cfg.lanes*w.concurrency + 3*groupBlocking + pushBlocking
 	log := p.logger()
