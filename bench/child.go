@@ -50,7 +50,7 @@ const buyerHeader = "Buyer"
 
 // childConfig says what a child process serves.
 type childConfig struct {
-	what     string // bare, shared, full, hello, soldout, gateway, standard or fast
+	what     string // bare, shared, full, hello, soldout, receiver, gateway, standard or fast
 	listen   string
 	redis    string // URL
 	data     string // a folder of its own
@@ -133,6 +133,8 @@ func (c childConfig) serve() error {
 		return serveFiber(ctx, ln, func(f *fiber.Ctx) error { return f.SendString(helloBody) })
 	case "soldout":
 		return serveFiber(ctx, ln, soldOut)
+	case "receiver":
+		return receive(ctx, ln)
 	case "gateway":
 		return edgeHere(ctx, ln, c)
 	case "standard":

@@ -4,6 +4,8 @@
 //	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
+//	go run . webhooks [--deliveries n] [--rounds n] [--json]
+//	go run . open   [--buyers n] [--rounds n] [--json]
 //	go run . memory [--buyers n] [--json]
 //	go run . replay [--lines n] [--rounds n] [--keep folder] [--json]
 //	go run . pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
@@ -24,6 +26,8 @@ import (
 const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench events [--rounds n] [--seconds s] [--json]
+       bench webhooks [--deliveries n] [--rounds n] [--json]
+       bench open   [--buyers n] [--rounds n] [--json]
        bench memory [--buyers n] [--json]
        bench replay [--lines n] [--rounds n] [--keep folder] [--json]
        bench pgo    -o FILE PROFILE ...
@@ -60,6 +64,9 @@ func run(args []string) int {
 	if args[0] == "child" {
 		return child(args[1:])
 	}
+	if args[0] == "opener" {
+		return openMain(args[1:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s := newStage()
@@ -77,6 +84,10 @@ func run(args []string) int {
 		err = queues(ctx, s, args[1:])
 	case "events":
 		err = events(ctx, s, args[1:])
+	case "webhooks":
+		err = webhooks(ctx, s, args[1:])
+	case "open":
+		err = openPages(ctx, s, args[1:])
 	case "memory":
 		err = memory(ctx, s, args[1:])
 	case "replay":

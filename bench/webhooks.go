@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/event"
+	"sluice/backend/order"
+	"sluice/backend/sale"
+	"sluice/backend/webhook"
+	"sluice/internal/outbound"
+	"sluice/internal/testenv"
+)
+
+const (
+	webhookCount   = 20_000                   // deliveries that wait when a run begins
+	webhookAnswers = time.Millisecond         // how long the receiver takes
+	webhookAtOnce  = 32                       // requests to one endpoint at once, of one instance: the default
+	webhookUntil   = 5 * time.Minute          // a run that takes longer has failed
+	loopbackOnly   = "127.0.0.0/8"            // what instances may connect to here
+	webhookURL     = "http://%s/hooks/sluice" // of the receiver
+)
+
+// webhooks measures how fast deliveries that wait in SQL are posted, signed and written down, by one instance and by two, next to the same posts by a plain
+// http.Client that signs nothing and writes nothing down.
+func webhooks(ctx context.Context, s *stage, args []string) error {
+	flags := flag.NewFlagSet("webhooks", flag.ContinueOnError)
+	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
+	n := flags.Int("deliveries", webhookCount, "deliveries in a run")
+	asJSON := flags.Bool("json", false, "print JSON instead of a table")
+	if err := flags.Parse(args); err != nil {
+		return errOf(err)
+	}
+	if *rounds < 1 || *n < 1 || flags.NArg() > 0 {
+		return usageError("rounds and deliveries must be positive, and there are no arguments")
+	}
+	r, err := newWebhookRun(ctx, s, *n)
+	if err != nil {
+		return err
+	}
+	const one, two, ten, plain, plain2 = "one instance", "two instances", "one instance, ten endpoints", "http.Client, 32 at once", "http.Client, 64 at once"
+	c := contest{
+		name: "webhooks", unit: "deliveries",
+		contestants: []contestant{
+			{one, r.instances(1, 1)},
+			{two, r.instances(2, 1)},
+			{ten, r.instances(1, 10)},
+			{plain, r.plainly(webhookAtOnce)},
+			{plain2, r.plainly(2 * webhookAtOnce)},
+		},
+		ratios: []ratio{
+			{"webhooks of one instance", one, plain, 0, 0},
+			{"webhooks of two instances", two, plain2, 0, 0},
+			{"webhooks to ten endpoints", ten, plain, 0, 0},
+		},
+	}
+	results, err := c.hold(ctx, *rounds)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(os.Stdout, results)
+	}
+	printTable(os.Stdout, results)
+	return nil
+}
+
+type webhookRun struct {
+	n        int
+	url      string // of the database
+	receiver string // address
+	store    *order.Store
+	db       *pgx.Conn
+	ids      *ids
+}
+
+func newWebhookRun(ctx context.Context, s *stage, n int) (*webhookRun, error) {
+	r := &webhookRun{n: n, url: testenv.StartPostgres(s).URL, receiver: s.address(), ids: newIDs()}
+	if _, err := s.startChild(childConfig{what: "receiver", listen: r.receiver}); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.store, err = order.Open(ctx, r.url); err != nil {
+		return nil, err
+	}
+	s.Cleanup(func() { _ = r.store.Close() })
+	if r.db, err = pgx.Connect(ctx, r.url); err != nil {
+		return nil, err
+	}
+	s.Cleanup(func() { _ = r.db.Close(context.WithoutCancel(ctx)) })
+	return r, nil
+}
+
+// receive is the shop: it takes a millisecond and is content.
+func receive(ctx context.Context, ln net.Listener) error {
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil || r.Method != http.MethodPost {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		time.Sleep(webhookAnswers)
+		w.WriteHeader(http.StatusNoContent)
+	})}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ln) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return server.Close()
+	}
+}
+
+// written fills the tables anew: n deliveries, spread over so many endpoints, of orders that are all different.
+func (r *webhookRun) written(ctx context.Context, endpoints int) error {
+	for _, sql := range []string{"TRUNCATE webhook_deliveries, webhook_attempts, webhook_endpoints", "CHECKPOINT"} {
+		if _, err := r.db.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	for k := range endpoints {
+		sales := []string{"s" + strconv.Itoa(k)} // each hears of a sale of its own
+		e := order.Endpoint{ID: fmt.Sprintf("ep_%d", k), URL: fmt.Sprintf(webhookURL, r.receiver), Secret: webhook.NewSecret(), Sales: sales}
+		if _, err := r.store.AddEndpoint(ctx, e); err != nil {
+			return err
+		}
+	}
+	events := make([]event.Event, r.n)
+	for i := range events {
+		id := r.ids.next()
+		events[i] = event.Event{
+			ID: event.ID(id, sale.StatusCreated), Type: event.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints), Buyer: buyerName(i), Nth: 1,
+			Price: sale.Price{Amount: 9990, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().Add(time.Second), Position: int64(i + 1),
+		}
+	}
+	h := webhook.Handler(r.store, func(int64) {})
+	for batch := range slices.Chunk(events, 500) {
+		if err := h.Handle(ctx, batch); err != nil {
+			return err
+		}
+	}
+	_, err := r.db.Exec(ctx, "ANALYZE webhook_deliveries")
+	return err
+}
+
+// everything is a Progress that is done with everything.
+type everything struct{}
+
+func (everything) Position(context.Context) int64 { return order.Anywhere }
+
+// delivered is Metrics that tells when all is delivered.
+type delivered struct {
+	tally *tally
+	mu    sync.Mutex
+	other map[string]int
+}
+
+func (d *delivered) Attempted(_, outcome string, n int) {
+	if outcome == "delivered" {
+		d.tally.add(n)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.other[outcome] += n
+}
+
+func (*delivered) Took(time.Duration) {}
+
+// instances measures senders as the program runs them, each with its own connections to the database and to the receiver.
+func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (perSecond float64, err error) {
+		if err := r.written(ctx, endpoints); err != nil {
+			return 0, err
+		}
+		d := &delivered{tally: newTally(r.n), other: map[string]int{}}
+		run, stop := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		var senders []*webhook.Sender
+		for range instances {
+			store, err := order.Open(ctx, r.url)
+			if err != nil {
+				return 0, err
+			}
+			client := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix(loopbackOnly)}})
+			senders = append(senders, webhook.NewSender(store, client, everything{}, webhook.SenderConfig{Metrics: d}))
+			defer func() { stop(); running.Wait(); client.Close(); _ = store.Close() }()
+		}
+		limit, cancel := context.WithTimeout(ctx, webhookUntil)
+		defer cancel()
+		begin := time.Now()
+		for _, s := range senders {
+			running.Go(func() { _ = s.Run(run) })
+		}
+		select {
+		case <-d.tally.done:
+		case <-limit.Done():
+			return 0, fmt.Errorf("%d are not delivered: %w", d.tally.left.Load(), limit.Err())
+		}
+		took := time.Since(begin)
+		stop()
+		running.Wait()
+		return float64(r.n) / took.Seconds(), r.check(ctx, d)
+	}
+}
+
+// check looks whether each was delivered once, and is in the log.
+func (r *webhookRun) check(ctx context.Context, d *delivered) error {
+	var done, attempts int
+	err := r.db.QueryRow(ctx, "SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 2), (SELECT count(*) FROM webhook_attempts WHERE status = 204)").Scan(&done, &attempts)
+	if err == nil && (done != r.n || attempts != r.n || len(d.other) > 0) {
+		err = fmt.Errorf("%d delivered by %d attempts, and %v; want %d", done, attempts, d.other, r.n)
+	}
+	return err
+}
+
+// plainly posts texts of the same length to the same receiver, so many at once.
+func (r *webhookRun) plainly(atOnce int) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) {
+		if err := r.written(ctx, 1); err != nil { // also so that both sides begin alike
+			return 0, err
+		}
+		var body string
+		if err := r.db.QueryRow(ctx, "SELECT body FROM webhook_deliveries LIMIT 1").Scan(&body); err != nil {
+			return 0, err
+		}
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce, MaxConnsPerHost: atOnce}, Timeout: 15 * time.Second}
+		defer client.CloseIdleConnections()
+		next, failed := make(chan struct{}), make(chan error, atOnce)
+		var wg sync.WaitGroup
+		begin := time.Now()
+		for range atOnce {
+			wg.Go(func() {
+				var first error
+				for range next {
+					if err := post(ctx, client, fmt.Sprintf(webhookURL, r.receiver), body); err != nil && first == nil {
+						first = err
+					}
+				}
+				failed <- first
+			})
+		}
+		for range r.n {
+			next <- struct{}{}
+		}
+		close(next)
+		wg.Wait()
+		took := time.Since(begin)
+		close(failed)
+		var err error
+		for e := range failed {
+			err = errors.Join(err, e)
+		}
+		return float64(r.n) / took.Seconds(), err
+	}
+}
+
+func post(ctx context.Context, client *http.Client, url, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("%s: %w", resp.Status, err)
+	}
+	return nil
+}
