@@ -193,8 +193,9 @@ func (s *Store) SettlePush(ctx context.Context, lease string, all []PushDelivery
 // DelayPush gives a message that this lease still holds back, to be sent after a wait.
 func (s *Store) DelayPush(ctx context.Context, lease string, v PushDelivery, wait time.Duration) error {
 	err := s.change(ctx, func(ctx context.Context, db conn) error {
+		// The channel is written as no index has it, for the reason of ofOrder.
 		_, err := db.exec(ctx, "UPDATE push_deliveries SET lease = NULL, due_at = "+s.engine.dialect().ago("$5")+
-			" WHERE event_id = $1 AND channel = $2 AND target = $3 AND lease = $4 AND settled_at IS NULL", v.EventID, v.Channel, v.Target, lease, -wait.Milliseconds())
+			" WHERE event_id = $1 AND channel || '' = $2 AND target = $3 AND lease = $4 AND settled_at IS NULL", v.EventID, v.Channel, v.Target, lease, -wait.Milliseconds())
 		return err
 	})
 	if err != nil {

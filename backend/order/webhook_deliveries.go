@@ -45,6 +45,13 @@ type Delivery struct {
 	Leased                    bool      // it is being sent
 }
 
+// ofOrder selects the deliveries of table that wait in the lane of an order, at an endpoint. The planner of PostgreSQL must find them by their lane, whatever it knows of
+// the table: by an index of the endpoint's it would look at all that wait there, for each delivery, and of a table that a flood has just filled it knows nothing yet. So
+// the endpoint is written as no index has it, here and wherever only few of an endpoint's deliveries are meant.
+func ofOrder(table, lane, endpoint string) string {
+	return table + ".state = 1 AND " + table + ".lane > 0 AND " + table + ".lane = " + lane + " AND " + table + ".endpoint_id || '' = " + endpoint
+}
+
 // AddDeliveries adds those that are not there yet (ID, EndpointID, Position, Lane, Type, Body), due at once, or when what is ahead of them in their lane is. To
 // add them again changes nothing, whatever has become of them.
 func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64, err error) {
@@ -69,7 +76,7 @@ func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64,
 			d := s.engine.dialect()
 			added, err = db.exec(ctx, `INSERT INTO webhook_deliveries (id, endpoint_id, position, lane, type, body, created_at, due_at)
 				SELECT i, e, p, l, t, b, `+d.now+`, coalesce(CASE WHEN l > 0 THEN (SELECT max(ahead.due_at) FROM webhook_deliveries AS ahead
-					WHERE ahead.endpoint_id = e AND ahead.lane = l AND ahead.state = 1) END, `+d.now+`)
+					WHERE `+ofOrder("ahead", "l", "e")+`) END, `+d.now+`)
 				FROM (`+d.deliveries+`) AS line WHERE true ORDER BY p, e ON CONFLICT (id) DO NOTHING`, string(list))
 			return err
 		})
@@ -91,9 +98,9 @@ func (s *Store) DueEndpoints(ctx context.Context) (ids []string, err error) {
 		ids = append(ids, id)
 		return err
 	}, `SELECT id FROM webhook_endpoints AS e WHERE state <> 'disabled' AND (
-			EXISTS (SELECT 1 FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND d.lane < 0)
+			(SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND d.lane < 0 LIMIT 1) IS NOT NULL
 			OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+now+`)
-				AND EXISTS (SELECT 1 FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND d.due_at <= `+now+`))
+				AND (SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND d.due_at <= `+now+` ORDER BY d.due_at LIMIT 1) IS NOT NULL)
 		ORDER BY id`)
 	if err != nil {
 		return nil, fmt.Errorf("order: due endpoints: %w", err)
@@ -114,15 +121,14 @@ func (s *Store) LeaseDeliveries(ctx context.Context, endpointID string, upTo int
 		if e.Failures >= BreakAfter && !free {
 			limit = 1
 		}
-		const head = `SELECT number FROM (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND lane = 0 ORDER BY position, number LIMIT 1) AS head`
-		const free0 = `SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND lane < 0`
-		which := ` AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE ahead.endpoint_id = d.endpoint_id AND ahead.lane = d.lane AND ahead.state = 1
-			AND ahead.position < d.position AND d.lane > 0)`
-		switch {
-		case free:
-			which = " AND lane < 0"
-		case e.Strict:
-			which = " AND number IN (" + head + " UNION ALL " + free0 + ")"
+		which := "endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " + ofOrder("ahead", "d.lane", "d.endpoint_id") + " AND ahead.position < d.position)"
+		args := []any{endpointID, -lease.Milliseconds(), upTo, limit}
+		if free || e.Strict {
+			few, err := s.fewWaiting(ctx, db, endpointID, !free)
+			if err != nil || len(few) == 0 {
+				return err
+			}
+			which, args = "endpoint_id || '' = $1 AND number "+d.among("$5"), append(args, few)
 		}
 		if err := db.query(ctx, func(r row) error {
 			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: e.Failures >= BreakAfter && !free}
@@ -130,9 +136,9 @@ func (s *Store) LeaseDeliveries(ctx context.Context, endpointID string, upTo int
 			leased = append(leased, v)
 			return err
 		}, `UPDATE webhook_deliveries SET fence = fence + 1, leased_until = `+d.ago("$2")+` WHERE state = 1 AND number IN (
-				SELECT number FROM webhook_deliveries AS d WHERE endpoint_id = $1 AND state = 1 AND due_at <= `+d.now+` AND position <= $3
-					AND (leased_until IS NULL OR leased_until <= `+d.now+`)`+which+` ORDER BY due_at, position LIMIT $4)
-			RETURNING number, id, position, lane, type, body, attempts, fence`, endpointID, -lease.Milliseconds(), upTo, limit); err != nil {
+				SELECT number FROM webhook_deliveries AS d WHERE state = 1 AND due_at <= `+d.now+` AND position <= $3
+					AND (leased_until IS NULL OR leased_until <= `+d.now+`) AND `+which+` ORDER BY due_at, position LIMIT $4)
+			RETURNING number, id, position, lane, type, body, attempts, fence`, args...); err != nil {
 			return err
 		}
 		if e.Failures >= BreakAfter && !free && len(leased) > 0 { // nobody else tries until this one has ended
@@ -145,4 +151,20 @@ func (s *Store) LeaseDeliveries(ctx context.Context, endpointID string, upTo int
 		return Endpoint{}, nil, fmt.Errorf("order: lease deliveries of endpoint %s: %w", endpointID, err)
 	}
 	return e, leased, nil
+}
+
+// fewWaiting finds those deliveries of an endpoint that wait and may go in any order, and, with head, the first of those that go in strict order.
+func (s *Store) fewWaiting(ctx context.Context, db conn, endpointID string, head bool) (numbers []int64, err error) {
+	which := "SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND lane < 0"
+	if head {
+		which = `SELECT number FROM (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND lane = 0 ORDER BY position, number LIMIT 1) AS head
+			UNION ALL ` + which
+	}
+	err = db.query(ctx, func(r row) error {
+		var n int64
+		err := r.Scan(&n)
+		numbers = append(numbers, n)
+		return err
+	}, which, endpointID)
+	return numbers, err
 }

@@ -47,14 +47,17 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 		Error   string `json:"e"`
 		Answer  string `json:"b"`
 	}
-	lines := make([]line, len(results))
+	lines, leased := make([]line, len(results)), make([]int64, len(results))
 	for i, r := range results {
+		leased[i] = r.Delivery.Number
 		lines[i] = line{r.Delivery.Number, r.Delivery.Fence, int(r.State), one01(!r.Released), r.Wait.Milliseconds(), r.Took.Milliseconds(), r.Status, storable(r.Error), storable(r.Answer)}
 	}
 	list, err := json.Marshal(lines)
 	if err == nil {
 		err = s.change(ctx, func(ctx context.Context, db conn) error {
 			d := s.engine.dialect()
+			// The deliveries are named twice, in the list and here: how long the list is PostgreSQL does not know, and would rather read the whole table.
+			which := "number " + d.among("$2")
 			// First, as a lease does: so neither waits for the other in a circle.
 			e, err := s.endpoint(ctx, db, endpointID, d.forUpdate)
 			if err != nil {
@@ -68,20 +71,20 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 				return err
 			}, `UPDATE webhook_deliveries SET state = r.s, attempts = attempts + r.a, leased_until = NULL,
 					due_at = CASE WHEN r.s = 1 THEN `+d.ago("(0 - r.w)")+` ELSE due_at END, ended_at = CASE WHEN r.s = 1 THEN ended_at ELSE `+d.now+` END
-				FROM (`+d.results+`) AS r WHERE number = r.n AND fence = r.f AND state = 1 RETURNING number`, string(list)); err != nil {
+				FROM (`+d.results+`) AS r WHERE number = r.n AND fence = r.f AND state = 1 AND `+which+` RETURNING number`, string(list), leased); err != nil {
 				return err
 			}
 			if _, err := db.exec(ctx, `INSERT INTO webhook_attempts (delivery_id, number, at, ms, status, error, answer)
-				SELECT d.id, r.f, `+d.now+`, r.ms, r.c, r.e, r.b FROM (`+d.results+`) AS r JOIN webhook_deliveries AS d ON d.number = r.n WHERE r.a = 1
-				ON CONFLICT (delivery_id, number) DO NOTHING`, string(list)); err != nil {
+				SELECT d.id, r.f, `+d.now+`, r.ms, r.c, r.e, r.b FROM (`+d.results+`) AS r JOIN webhook_deliveries AS d ON d.number = r.n WHERE r.a = 1 AND d.`+which+`
+				ON CONFLICT (delivery_id, number) DO NOTHING`, string(list), leased); err != nil {
 				return err
 			}
 			// Those behind them in their lanes: due when these are, so that nobody looks at them in vain.
 			if _, err := db.exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
 					SELECT d.lane AS lane, d.position AS position, d.state AS state, CASE WHEN d.state = 1 THEN d.due_at ELSE `+d.now+` END AS due
-					FROM (`+d.results+`) AS r JOIN webhook_deliveries AS d ON d.number = r.n WHERE d.lane > 0) AS head
-				WHERE webhook_deliveries.endpoint_id = $2 AND webhook_deliveries.lane = head.lane AND webhook_deliveries.state = 1 AND webhook_deliveries.position > head.position
-					AND (webhook_deliveries.due_at < head.due AND head.state = 1 OR webhook_deliveries.due_at > head.due AND head.state <> 1)`, string(list), endpointID); err != nil {
+					FROM (`+d.results+`) AS r JOIN webhook_deliveries AS d ON d.number = r.n WHERE d.lane > 0 AND d.`+which+`) AS head
+				WHERE `+ofOrder("webhook_deliveries", "head.lane", "$3")+` AND webhook_deliveries.position > head.position
+					AND (webhook_deliveries.due_at < head.due AND head.state = 1 OR webhook_deliveries.due_at > head.due AND head.state <> 1)`, string(list), leased, endpointID); err != nil {
 				return err
 			}
 			lost = len(results) - len(written)
