@@ -87,7 +87,7 @@ const (
 	maxHeader    = 64 << 10
 	idleFor      = 30 * time.Second
 	maxIdle      = 256
-	idlePerHost  = 8
+	idlePerHost  = 32 // as many as one endpoint of webhooks is sent at once: what is closed in between is a handshake for the next
 	dialTimeout  = 10 * time.Second
 	tlsHandshake = 10 * time.Second
 )

@@ -235,6 +235,18 @@ func TestNameThatComesToMeanAPrivateAddressIsRefused(t *testing.T) {
 	}
 }
 
+// Without TLS only the networks are reached that the operator has named: a name that leads to the public is refused when it is connected to.
+func TestNameOfAPublicAddressIsNotReachedByHTTP(t *testing.T) {
+	c := New(Config{AllowPrivate: loopback, Resolver: answering(t, "93.184.216.34"), Timeout: 2 * time.Second})
+	const u = "http://shop.example:8080/"
+	if _, err := c.CheckURL(u); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := get(t, c, u); !errors.Is(err, ErrRefused) {
+		t.Errorf("%v, want a refusal", err)
+	}
+}
+
 func TestRedirectIsNotFollowed(t *testing.T) {
 	inner := newReceiver(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") })
 	r := newReceiver(t, true, func(w http.ResponseWriter, req *http.Request) {
