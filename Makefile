@@ -100,6 +100,12 @@ bench-queue: install ## the queue alone next to raw streams, rmq and asynq, with
 bench-events: install ## changes of orders from committed rows to three groups, next to Watermill's Redis streams (two minutes)
 	cd bench && $(GO) run . events
 
+bench-webhooks: install ## webhooks that wait in SQL, posted by one instance and by two, next to a plain http.Client (five minutes)
+	cd bench && $(GO) run . webhooks
+
+open-pages: install ## 20,000 buyers with a page open, and 2,000 more that are told to ask instead: what one costs, and that nothing is left (BUYERS=n; five minutes)
+	cd bench && $(GO) run . open --buyers $(or $(BUYERS),20000)
+
 bench-replay: ## sluice policy replay on a million lines of our own log and of nginx's combined one: time and memory (LINES=n)
 	cd bench && $(GO) run . replay --lines $(or $(LINES),1000000)
 
@@ -114,4 +120,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build commands profile install install-bench test lint unit e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-replay memory fuzz smoke spike soak
+.PHONY: help up build commands profile install install-bench test lint unit e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-webhooks open-pages bench-replay memory fuzz smoke spike soak
