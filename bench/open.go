@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,11 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -57,6 +51,7 @@ type backendFigures struct {
 	Streams    int64 `json:"streams"`
 	Goroutines int64 `json:"goroutines"`
 	Files      int64 `json:"files"`
+	Live       int64 `json:"live_bytes"` // on the heap, after a collection
 	Resident   int64 `json:"resident_bytes"`
 	limit      int64
 }
@@ -67,7 +62,8 @@ const (
 	openAnswers  = 200  // other requests meanwhile
 	perOpener    = 8000 // streams of one process
 	goneWithin   = 90 * time.Second
-	slackRoutine = 25 // goroutines that come and go by themselves
+	slackRoutine = 25      // goroutines that come and go by themselves
+	slackHeap    = 8 << 20 // bytes of a backend's heap that are kept for the next ones: buffers, and what was told last
 )
 
 // openHouse is the backends, and what they stand on.
@@ -196,7 +192,7 @@ func restockOne(ctx context.Context, h *openHouse) error {
 func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResult, error) {
 	r := openResult{Kind: k.name, Backends: len(h.addrs)}
 	var err error
-	if r.Before, err = h.figures(ctx, k); err != nil {
+	if r.Before, err = h.collected(ctx, k); err != nil {
 		return r, err
 	}
 	r.Asked = max(asked, int(r.Before.limit)*11/10)
@@ -216,7 +212,7 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 	if err := crowd.told(ctx, k, h, &r); err != nil {
 		return r, err
 	}
-	if r.Full, err = h.figures(ctx, k); err != nil {
+	if r.Full, err = h.collected(ctx, k); err != nil {
 		return r, err
 	}
 	if r.Full.Streams != int64(r.Answers.Open) {
@@ -239,6 +235,12 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 		time.Sleep(200 * time.Millisecond)
 	}
 	r.GoneIn = time.Since(begin).Seconds()
+	if r.After, err = h.collected(ctx, k); err != nil {
+		return r, err
+	}
+	if r.After.Live-r.Before.Live > (r.Full.Live-r.Before.Live)/4+int64(len(h.addrs))*slackHeap {
+		return r, fmt.Errorf("%d bytes are live before, %d with all open, and %d when they have gone", r.Before.Live, r.Full.Live, r.After.Live)
+	}
 	fmt.Fprintf(os.Stderr, "%s: %d open and %d told to ask instead after %.1f s; all gone in %.1f s\n", k.name, r.Answers.Open, r.Answers.Refused, r.OpenedIn, r.GoneIn)
 	return r, nil
 }
@@ -268,187 +270,16 @@ func (h *openHouse) otherAnswers(ctx context.Context) (float64, error) {
 	return quantile(took, 0.99), nil
 }
 
-// figures sums up what the backends say.
-func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures, err error) {
-	for _, admin := range h.admins {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
-		if err != nil {
-			return sum, err
-		}
-		req.Header.Set("Authorization", "Bearer "+secret)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return sum, err
-		}
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			name, value, _ := strings.Cut(lines.Text(), " ")
-			n, _ := strconv.ParseFloat(value, 64)
-			switch name {
-			case k.open:
-				sum.Streams += int64(n)
-			case k.limit:
-				sum.limit += int64(n)
-			case "go_goroutines":
-				sum.Goroutines += int64(n)
-			case "process_open_fds":
-				sum.Files += int64(n)
-			case "process_resident_memory_bytes":
-				sum.Resident += int64(n)
-			}
-		}
-		_ = resp.Body.Close()
-		if err := lines.Err(); err != nil {
-			return sum, err
-		}
-	}
-	if sum.limit == 0 {
-		return sum, fmt.Errorf("the backends do not say %s", k.limit)
-	}
-	return sum, nil
-}
-
-// crowd is the processes that hold streams open.
-type crowd struct {
-	openers []*openerProcess
-	sum     opened
-}
-
-type openerProcess struct {
-	open int // streams
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *json.Decoder
-	log  string
-}
-
-func (h *openHouse) startCrowd(ctx context.Context, k openKind, n int) (*crowd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c := &crowd{}
-	for first := 0; first < n; first += perOpener {
-		o := &openerProcess{log: filepath.Join(h.stage.TempDir(), "opener.log")}
-		o.cmd = exec.CommandContext(ctx, self, "opener", "--addrs", strings.Join(h.addrs, ","), "--path", k.path,
-			"--first", strconv.Itoa(first), "--n", strconv.Itoa(min(perOpener, n-first)))
-		o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		log, err := os.Create(o.log)
-		if err != nil {
-			return nil, err
-		}
-		defer log.Close()
-		o.cmd.Stderr = log
-		if o.in, err = o.cmd.StdinPipe(); err != nil {
-			return nil, err
-		}
-		out, err := o.cmd.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
-		o.out = json.NewDecoder(out)
-		if err := o.cmd.Start(); err != nil {
-			return nil, err
-		}
-		c.openers = append(c.openers, o)
-	}
-	for _, o := range c.openers {
-		var one opened
-		if err := o.answer(&one); err != nil {
-			return nil, err
-		}
-		if one.Refused > 0 && (c.sum.Refused == 0 || one.AfterMin < c.sum.AfterMin) {
-			c.sum.AfterMin = one.AfterMin
-		}
-		o.open = one.Open
-		c.sum.AfterMax = max(c.sum.AfterMax, one.AfterMax)
-		c.sum.Open, c.sum.Refused, c.sum.Failed = c.sum.Open+one.Open, c.sum.Refused+one.Refused, c.sum.Failed+one.Failed
-		if c.sum.Error == "" {
-			c.sum.Error = one.Error
-		}
-	}
-	return c, nil
-}
-
-func (o *openerProcess) answer(to any) error {
-	if err := o.out.Decode(to); err != nil {
-		said, _ := os.ReadFile(o.log)
-		return fmt.Errorf("an opener ended: %w\n%s", err, said)
-	}
-	return nil
-}
-
-func (o *openerProcess) ask(line string, to any) error {
-	if _, err := io.WriteString(o.in, line+"\n"); err != nil {
-		return err
-	}
-	return o.answer(to)
-}
-
-// told makes something happen, and finds out when who has to be told was told.
-func (c *crowd) told(ctx context.Context, k openKind, h *openHouse, r *openResult) error {
-	var ignored hearing
-	for _, o := range c.openers {
-		if err := o.ask("mark", &ignored); err != nil {
-			return err
-		}
-	}
-	begin := time.Now()
-	if err := k.happen(ctx, h); err != nil {
-		return err
-	}
-	done := time.Now() // it is committed; a stream may have heard of it a little earlier
-	want := k.tells
-	if want == 0 {
-		want = r.Answers.Open
-	}
-	var all []float64
-	for i, o := range c.openers { // those that are told are the first ones, or all
-		mine := 0
-		switch {
-		case k.tells == 0:
-			mine = o.open
-		case i == 0:
-			mine = k.tells
-		}
-		var heard hearing
-		if err := o.ask("heard "+strconv.Itoa(mine), &heard); err != nil {
-			return err
-		}
-		if heard.Ended > 0 {
-			return fmt.Errorf("%d streams ended by themselves", heard.Ended)
-		}
-		for _, at := range heard.At {
-			all = append(all, max(0, float64(at-done.UnixNano())/1e6))
-		}
-	}
-	if len(all) < want {
-		return fmt.Errorf("%d streams heard of it, want %d, %v after it began", len(all), want, time.Since(begin).Round(time.Second))
-	}
-	slices.Sort(all)
-	r.Told, r.ToldP50, r.ToldP99 = len(all), quantile(all, 0.5), quantile(all, 0.99)
-	return nil
-}
-
-// leave closes all streams, without a word.
-func (c *crowd) leave() error {
-	var all error
-	for _, o := range c.openers {
-		all = errors.Join(all, o.in.Close(), o.cmd.Wait())
-	}
-	return all
-}
-
 func printOpen(w io.Writer, results []openResult) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "stream\tround\tbackends\tcame\topen\ttold to ask\tretry after\tfor one: kB\tgoroutines\tfiles\ttold of a change p50\tp99\tother answers p99\tgone in\tresident before, full, after\t")
+	fmt.Fprintln(t, "stream\tround\tbackends\tcame\topen\ttold to ask\tretry after\tfor one: heap\tgoroutines\tfiles\ttold of a change p50\tp99\tother answers p99\tgone in\theap before, full, after\tresident\t")
 	for _, r := range results {
 		one := func(full, before int64) float64 { return float64(full-before) / float64(max(1, r.Answers.Open)) }
 		const mb = 1 << 20
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d..%d s\t%.1f\t%.2f\t%.2f\t%.0f ms\t%.0f ms\t%.1f ms\t%.0f s\t%d, %d, %d MB\t\n",
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d..%d s\t%.1f kB\t%.2f\t%.2f\t%.0f ms\t%.0f ms\t%.1f ms\t%.0f s\t%d, %d, %d MB\t%d, %d, %d MB\t\n",
 			r.Kind, r.Round, r.Backends, number(float64(r.Asked)), number(float64(r.Answers.Open)), number(float64(r.Answers.Refused)), r.Answers.AfterMin, r.Answers.AfterMax,
-			one(r.Full.Resident, r.Before.Resident)/1024, one(r.Full.Goroutines, r.Before.Goroutines), one(r.Full.Files, r.Before.Files),
-			r.ToldP50, r.ToldP99, r.AnswersP99, r.GoneIn, r.Before.Resident/mb, r.Full.Resident/mb, r.After.Resident/mb)
+			one(r.Full.Live, r.Before.Live)/1024, one(r.Full.Goroutines, r.Before.Goroutines), one(r.Full.Files, r.Before.Files),
+			r.ToldP50, r.ToldP99, r.AnswersP99, r.GoneIn, r.Before.Live/mb, r.Full.Live/mb, r.After.Live/mb, r.Before.Resident/mb, r.Full.Resident/mb, r.After.Resident/mb)
 	}
 	t.Flush()
 }

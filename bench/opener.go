@@ -180,7 +180,7 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 		return 0, true, err
 	}
 	lines := bufio.NewReaderSize(c, 512)
-	resp, err := http.ReadResponse(lines, nil)
+	resp, err := http.ReadResponse(lines, nil) //nolint:bodyclose // it goes with its connection
 	if err != nil {
 		return 0, true, err
 	}

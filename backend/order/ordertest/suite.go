@@ -89,6 +89,7 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"WebhookEndpoints", webhookEndpoints},
 		{"WebhookDeliveriesGoInTheOrderOfTheirLanes", webhookLanes},
 		{"WebhookDeliveriesInStrictOrder", webhookStrict},
+		{"WebhookPausedEndpointGetsNothingMore", webhookPaused},
 		{"WebhookLeasesRunOutAndAreFenced", webhookLeases},
 		{"WebhookEndpointThatFails", webhookFailing},
 		{"WebhookDeliveriesAreSentAgain", webhookRedelivered},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,6 +72,37 @@ func webhookStrict(t *testing.T, e *env) {
 		e.results(t, delivered(e.wantLeased(t, "a", id)[0]))
 	}
 	e.wantLeased(t, "a")
+}
+
+// A sender may be in the middle of its work when the endpoint is paused: it gets nothing more, except for what goes always.
+func webhookPaused(t *testing.T, e *env) {
+	for _, strict := range []bool{false, true} {
+		id, lane := "a", "7"
+		if strict {
+			id, lane = "b", "0"
+		}
+		e.endpoint(t, id, strict)
+		e.tell(t, id, lane+":1", lane+":2")
+		first := e.wantLeased(t, id, lane+":1")
+		turn := func(to order.EndpointState) {
+			if _, err := e.ChangeEndpoint(e.ctx, id, "turn", func(p *order.Endpoint) error { p.State = to; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		turn(order.EndpointPaused)
+		e.results(t, delivered(first[0]))
+		e.wantLeased(t, id)
+		if due, err := e.DueEndpoints(e.ctx); err != nil || slices.Contains(due, id) {
+			t.Errorf("paused, and due: %v, %v", due, err)
+		}
+		e.tell(t, id, "-1:0")
+		if due, err := e.DueEndpoints(e.ctx); err != nil || !slices.Contains(due, id) {
+			t.Errorf("paused, with a ping that waits; due are %v, %v", due, err)
+		}
+		e.results(t, delivered(e.wantLeased(t, id, "-1:0")[0]))
+		turn(order.EndpointActive)
+		e.wantLeased(t, id, lane+":2")
+	}
 }
 
 func webhookLeases(t *testing.T, e *env) {

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// figures sums up what the backends say.
+func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures, err error) {
+	for _, admin := range h.admins {
+		text, err := adminGet(ctx, "http://"+admin+"/metrics")
+		if err != nil {
+			return sum, err
+		}
+		lines := bufio.NewScanner(bytes.NewReader(text))
+		for lines.Scan() {
+			name, value, _ := strings.Cut(lines.Text(), " ")
+			n, _ := strconv.ParseFloat(value, 64)
+			switch name {
+			case k.open:
+				sum.Streams += int64(n)
+			case k.limit:
+				sum.limit += int64(n)
+			case "go_goroutines":
+				sum.Goroutines += int64(n)
+			case "process_open_fds":
+				sum.Files += int64(n)
+			case "go_memstats_heap_alloc_bytes":
+				sum.Live += int64(n)
+			case "process_resident_memory_bytes":
+				sum.Resident += int64(n)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return sum, err
+		}
+	}
+	if sum.limit == 0 {
+		return sum, fmt.Errorf("the backends do not say %s", k.limit)
+	}
+	return sum, nil
+}
+
+// collected is figures after every backend has collected its garbage.
+func (h *openHouse) collected(ctx context.Context, k openKind) (backendFigures, error) {
+	for _, admin := range h.admins {
+		if _, err := adminGet(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
+			return backendFigures{}, err
+		}
+	}
+	return h.figures(ctx, k)
+}
+
+// adminGet is what an operator gets.
+func adminGet(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
