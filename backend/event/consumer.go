@@ -194,13 +194,8 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 		if err == nil {
 			err = join(ctx, c.client, c.space, g)
 		}
-		if err == nil && !first {
-			if _, gone := c.store.Group(ctx, c.group); isNotFound(gone) { // removed in between
-				_, err = destroy(ctx, c.client, c.space, c.group)
-				if err == nil {
-					err = fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
-				}
-			}
+		if err == nil {
+			err = c.joined(ctx)
 		}
 		if errors.Is(err, ErrRemoved) {
 			return err
@@ -212,6 +207,20 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 		retry.wait(ctx, c.cfg.Log, "the group waits; trying again", err)
 	}
 	return nil
+}
+
+// joined takes back what join has made in Redis, if the group was removed in between: nobody else would, and the stream would wait for it for ever. A stop does
+// not keep it from that.
+func (c *Consumer) joined(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if _, err := c.store.Group(ctx, c.group); !isNotFound(err) {
+		return err
+	}
+	if _, err := destroy(ctx, c.client, c.space, c.group); err != nil {
+		return err
+	}
+	return fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
 }
 
 func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }

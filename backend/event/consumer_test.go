@@ -424,6 +424,60 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 	})
 }
 
+// lookedAt is a store that does something once, when its group is looked at while Redis knows it.
+type lookedAt struct {
+	event.Store
+	known func() bool
+	once  sync.Once
+	do    atomic.Pointer[func()]
+}
+
+func (s *lookedAt) Group(ctx context.Context, name string) (order.Group, error) {
+	if do := s.do.Load(); do != nil && s.known() {
+		s.once.Do(*do)
+	}
+	return s.Store.Group(ctx, name)
+}
+
+// A group is removed, and its consumer stopped, in the very instant in which the consumer has made it again in Redis, which had lost it. It is not left there: the stream
+// would wait for it for ever.
+func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
+	on(t, func(w *world) {
+		known := func() bool {
+			groups, err := w.raw.XInfoGroups(context.Background(), space.Events()).Result()
+			return err == nil && len(groups) > 0
+		}
+		store := &lookedAt{Store: w.store, known: known}
+		c, err := event.New(w.client(), space, store, "g", newSink(), event.Config{Concurrency: 1, Log: quiet})
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(w.Context())
+		defer stop()
+		w.buy(5)
+		w.drain(w.relay(event.RelayConfig{}))
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		w.settled("g")
+		remove := func() {
+			if err := w.store.RemoveGroup(context.Background(), "g"); err != nil {
+				w.Error(err)
+			}
+			stop()
+		}
+		store.do.Store(&remove)
+		if err := w.raw.XGroupDestroy(w.Context(), space.Events(), "g").Err(); err != nil {
+			w.Fatal(err)
+		}
+		if err := <-done; err != nil && !errors.Is(err, event.ErrRemoved) {
+			w.Errorf("it ended with %v", err)
+		}
+		if known() {
+			w.Error("the group is left in Redis")
+		}
+	})
+}
+
 func TestGroupNames(t *testing.T) {
 	for _, bad := range []string{"", "a b", "a{b}", "{a}", "A", "1a", "-a", "a/b", "ä", "a\n", "a" + strings.Repeat("b", 64)} {
 		var invalid *sale.InvalidError
