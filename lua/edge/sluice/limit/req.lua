@@ -87,7 +87,7 @@ end
 
 local function write(self, key, now, backlog)
   record.last, record.backlog, record.period = now, backlog, self.period
-  return put(self.zone, now, key, to_string(record, SIZE), empty_in(self, backlog), 0)
+  return put(self.zone, now, key, to_string(record, SIZE), empty_in(self, backlog))
 end
 
 -- answer(self, backlog) -> delay (s), excess (requests)

@@ -1,5 +1,5 @@
--- A shared dict that holds buckets, with the lock around it and the care for its room. Buckets that are over expire; when there is no room all the
--- same, a new bucket is refused: only the safe_ forms write, so a live bucket is never pushed out by another one.
+-- A shared dict that holds the buckets of sluice.limit.req, with the lock around it and the care for its room. Buckets that are over expire; when
+-- there is no room all the same, a new bucket is refused: only the safe_ forms write, so a live bucket is never pushed out by another one.
 
 local clock = require "sluice.clock"
 local lock = require "sluice.limit.lock"
@@ -18,19 +18,13 @@ local SWEEP_REST = 100
 
 local _M = {}
 
--- store(dict, key, value, ttl, flags) -> ok, err
-local function store(dict, key, value, ttl, flags)
-  return dict:safe_set(key, value, ttl, flags)
-end
-
--- open(dict, write) -> zone; or nil, err. Zones of one dict, in whatever worker, have one lock. write: a faster `store` for what the caller writes,
--- or nil
-function _M.open(dict, write)
+-- open(dict) -> zone; or nil, err. Zones of one dict, in whatever worker, have one lock.
+function _M.open(dict)
   local held, err = lock.of(dict)
   if not held then
     return nil, err
   end
-  return { dict = dict, store = write or store, lock = held }
+  return { dict = dict, lock = held }
 end
 
 -- enter(zone) -> now (us): the caller has the zone for itself until leave, and must not yield; or nil, why
@@ -40,11 +34,6 @@ end
 
 function _M.leave(zone)
   release(zone.lock)
-end
-
--- mend(zone): gives the zone back if an error of this worker has ended a turn before its leave. Call it outside of turns.
-function _M.mend(zone)
-  lock.mend(zone.lock)
 end
 
 -- sweep(zone, now) -> true when it may have made room
@@ -57,12 +46,12 @@ local function sweep(zone, now)
   return true
 end
 
--- put(zone, now, key, value, us, flags) -> ok, err: writes a bucket that is empty in so many microseconds. Call it between enter and leave.
-function _M.put(zone, now, key, value, us, flags)
+-- put(zone, now, key, value, us) -> ok, err: writes a bucket that is empty in so many microseconds. Call it between enter and leave.
+function _M.put(zone, now, key, value, us)
   local ttl = us / 1000000 + MARGIN
-  local ok, err = zone.store(zone.dict, key, value, ttl, flags)
+  local ok, err = zone.dict:safe_set(key, value, ttl)
   if not ok and err == "no memory" and sweep(zone, now) then
-    ok, err = zone.store(zone.dict, key, value, ttl, flags)
+    ok, err = zone.dict:safe_set(key, value, ttl)
   end
   return ok, err
 end
