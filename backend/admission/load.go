@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,15 +20,59 @@ import (
 // The sale becomes buyable with the last write; a crash before leaves it unknown, and the next Load begins again. Buyers are added
 // only where none stands, so a slower Load cannot overwrite what was bought after a faster one.
 func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(sale.Order) error) error) error {
-	lane := s.space.LaneOf(def.ID)
 	census, err := s.TakeCensus(ctx, def.ID) // before SQL is read: an order that leaves the queue meanwhile is a row then
 	if err != nil {
 		return err
 	}
+	return s.loadCounted(ctx, def, &census, orders)
+}
+
+// loadChunk is how many sales are counted by one look into the queue; it bounds the keys of one script.
+const loadChunk = 1000
+
+// LoadAll is Load for many sales: the queue is looked at once for a thousand of them, and not once for each. orders yields those of one sale. A sale that
+// fails keeps no other from being loaded, unless ctx ends or a store is away; the errors are joined.
+func (s *Stock) LoadAll(ctx context.Context, defs []sale.Sale, orders func(saleID string, yield func(sale.Order) error) error) error {
+	var failures []error
+	for lane, all := range s.byLane(defs) {
+		for some := range slices.Chunk(all, loadChunk) {
+			ids := make([]string, len(some))
+			for i, def := range some {
+				ids[i] = def.ID
+			}
+			censuses, err := s.TakeCensuses(ctx, lane, ids)
+			if err != nil {
+				return errors.Join(append(failures, err)...)
+			}
+			for _, def := range some {
+				err := s.loadCounted(ctx, def, censuses[def.ID], func(yield func(sale.Order) error) error { return orders(def.ID, yield) })
+				if err != nil {
+					failures = append(failures, fmt.Errorf("load sale %s: %w", def.ID, err))
+				}
+				if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+					return errors.Join(failures...)
+				}
+			}
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func (s *Stock) byLane(defs []sale.Sale) map[keyspace.Lane][]sale.Sale {
+	lanes := map[keyspace.Lane][]sale.Sale{}
+	for _, def := range defs {
+		lane := s.space.LaneOf(def.ID)
+		lanes[lane] = append(lanes[lane], def)
+	}
+	return lanes
+}
+
+// loadCounted finishes what a census has begun.
+func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, orders func(yield func(sale.Order) error) error) error {
 	if census.Loaded {
 		return nil
 	}
-
+	lane := s.space.LaneOf(def.ID)
 	var accepted, held int64
 	var newest sale.OrderID
 	seen := map[sale.OrderID]bool{}

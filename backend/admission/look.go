@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,30 @@ func (s *Stock) LastSerial(ctx context.Context, saleID string) (int64, error) {
 		return 0, unavailable("view "+saleID, err)
 	}
 	return n, nil
+}
+
+// Versions tells which version of each of these sales Redis holds; those that it does not hold whole are left out. An error wraps sale.ErrUnavailable.
+func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, error) {
+	versions := make(map[string]int64, len(ids))
+	for some := range slices.Chunk(ids, listChunk) {
+		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
+		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, id := range some {
+				lane := s.space.LaneOf(id)
+				have[i], left[i] = p.HGet(ctx, lane.Sale(id), "version"), p.Exists(ctx, lane.Stock(id))
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, unavailable("look at sales", err)
+		}
+		for i, id := range some {
+			if version, err := have[i].Int64(); err == nil && left[i].Val() == 1 {
+				versions[id] = version
+			}
+		}
+	}
+	return versions, nil
 }
 
 // Places calls yield for every place that a buyer holds in a sale, in no order and in small reads. A place that comes or goes meanwhile may be missed, and one

@@ -78,9 +78,16 @@ type Stock interface {
 	Load(ctx context.Context, s sale.Sale, orders func(yield func(sale.Order) error) error) error
 }
 
+// Shelves are all sales in Redis at once (admission.Stock).
+type Shelves interface {
+	Versions(ctx context.Context, ids []string) (map[string]int64, error)
+	LoadAll(ctx context.Context, all []sale.Sale, orders func(saleID string, yield func(sale.Order) error) error) error
+}
+
 // Live is what Redis holds of sales (admission.Stock).
 type Live interface {
 	Stock
+	Shelves
 	Units
 	Places
 	RehearsedStock

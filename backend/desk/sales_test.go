@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -250,6 +251,36 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Live == nil || list[1].Live == nil || list[1].Live.Left != 3 {
 		t.Fatalf("list: %+v, %v", list, err)
 	}
+}
+
+// However many sales there are, a turn in which nothing has changed asks Redis once, and one that finds many missing loads them together.
+func TestReconcileDoesNotAskForEverySale(t *testing.T) {
+	w := newWorld(t)
+	for i := range 40 {
+		if _, err := w.store.CreateSale(w.ctx, ordertest.Sale(fmt.Sprintf("s%d", i), 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		change func() error
+		calls  int
+	}{
+		{"all are missing", func() error { return nil }, 2 + 2*40}, // their rows are asked for one by one, and each is brought up to date at the end
+		{"nothing has changed", func() error { return nil }, 1},
+		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, 2},
+		{"nothing has changed", func() error { return nil }, 1},
+	} {
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		*w.faults = faults{}
+		if err := w.RunOnce(w.ctx); err != nil || w.faults.calls != c.calls {
+			t.Errorf("%s: %d calls, want %d; %v", c.what, w.faults.calls, c.calls, err)
+		}
+	}
+	w.wantBooks("s7", 8, 0)
+	w.wantBooks("s39", 5, 0)
 }
 
 // Several backends reconcile and change the same sales at once.

@@ -247,6 +247,14 @@ func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders func(func(sal
 	return s.f.call("Load", func() error { return s.Stock.Load(ctx, n, orders) })
 }
 
+func (s faultyStock) LoadAll(ctx context.Context, all []sale.Sale, orders func(string, func(sale.Order) error) error) error {
+	return s.f.call("LoadAll", func() error { return s.Stock.LoadAll(ctx, all, orders) })
+}
+
+func (s faultyStock) Versions(ctx context.Context, ids []string) (versions map[string]int64, err error) {
+	return versions, s.f.call("Versions", func() error { versions, err = s.Stock.Versions(ctx, ids); return err })
+}
+
 func (s faultyStock) GiveBack(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
 	err = s.f.call("GiveBack", func() error { numbers, err = s.Stock.GiveBack(ctx, saleID, orders); return err })
 	return numbers, err

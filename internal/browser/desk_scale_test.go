@@ -37,15 +37,21 @@ func TestDeskAtScale(t *testing.T) {
 	s.database = pg.URL
 	backend := testenv.Launch(t, binary, append(env, "SLUICE_REDIS_URL=redis://"+store.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "backend")
 	s.awaitReady()
-	empty := memory(t, backend.Pid())
+	empty, began := memory(t, backend.Pid()), time.Now()
+	step := func(what string) {
+		t.Logf("%-34s %8s", what, time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+	}
 	s.sql(fmt.Sprintf(`INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, switch, version, created_at)
 		SELECT 's-' || n, 'Sale number ' || n || ', of the autumn collection', 9990, 'EUR', 1000, 1, now() - interval '1 day', CASE WHEN n %% 10 = 0 THEN 'paused' ELSE 'on' END, 1, now() - n * interval '1 second'
 		FROM generate_series(1, %d) n`, *scaleSales))
 	fillDead(t, store.Client(), *scaleDead)
+	step("set-up: rows and letters")
 	testenv.Eventually(t, 5*time.Minute, "all sales in Redis", func() bool {
 		n, err := store.Client().SCard(t.Context(), keyspace.Lane(0).Sales()).Result()
 		return err == nil && n == int64(*scaleSales)
 	})
+	step("set-up: all sales in Redis")
 	full := memory(t, backend.Pid())
 
 	middle := fmt.Sprintf("s-%d", *scaleSales/2)
@@ -78,7 +84,8 @@ func TestDeskAtScale(t *testing.T) {
 			t.Errorf("%s takes %s", c.what, best)
 		}
 	}
-	began, after, calls := time.Now(), "", 0
+	after, calls := "", 0
+	began = time.Now()
 	for found := false; !found; calls++ { // one letter in all of them, the last
 		var page struct {
 			Dead []any
@@ -110,26 +117,29 @@ func fillDead(t *testing.T, c *redis.Client, n int) {
 	t.Helper()
 	ctx, lane := context.Background(), keyspace.Lane(0)
 	reasons := []string{"deadlock detected", "no such table: orders", "connection reset by peer", "value too long for type character varying(64)"}
-	for from := 0; from < n; from += 5000 {
-		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := from; i < min(from+5000, n); i++ {
-				id, died, reason := deadOrder(i), strconv.FormatInt(deadAt(i).UnixMilli(), 10), reasons[i%len(reasons)]
-				if i == n-1 {
-					reason = "the only one of its kind"
-				}
-				letter, err := json.Marshal(map[string]string{
-					"state": "dead", "message": keyspace.EncodeMessage(sale.Order{ID: id, SaleID: "s-1", Buyer: "buyer-" + strconv.Itoa(i), Nth: 1, Serial: int64(i + 1)}),
-					"reason": reason, "history": died + "\t" + reason + "\n", "crashes": "0", "died": died, "unit": "none",
-				})
-				if err != nil {
-					return err
-				}
-				p.ZAdd(ctx, lane.Dead(), redis.Z{Score: float64(deadAt(i).UnixMilli()), Member: id.String()})
-				p.HSet(ctx, lane.DeadLetters(), id.String(), letter)
+	for from := 0; from < n; from += 1000 {
+		var scores []redis.Z
+		var letters []any
+		for i := from; i < min(from+1000, n); i++ {
+			id, died, reason := deadOrder(i), strconv.FormatInt(deadAt(i).UnixMilli(), 10), reasons[i%len(reasons)]
+			if i == n-1 {
+				reason = "the only one of its kind"
 			}
+			letter, err := json.Marshal(map[string]string{
+				"state": "dead", "message": keyspace.EncodeMessage(sale.Order{ID: id, SaleID: "s-1", Buyer: "buyer-" + strconv.Itoa(i), Nth: 1, Serial: int64(i + 1)}),
+				"reason": reason, "history": died + "\t" + reason + "\n", "crashes": "0", "died": died, "unit": "none",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			scores = append(scores, redis.Z{Score: float64(deadAt(i).UnixMilli()), Member: id.String()})
+			letters = append(letters, id.String(), letter)
+		}
+		if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.ZAdd(ctx, lane.Dead(), scores...)
+			p.HSet(ctx, lane.DeadLetters(), letters...)
 			return nil
-		})
-		if err != nil {
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,157 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/backend/sale"
+)
+
+// All sales of a lane are loaded with one look into its queue, and each as if it were alone: with its rows, and with what is queued.
+func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		const n = 30
+		h, ctx := newHouse(c), context.Background()
+		var defs []sale.Sale
+		rows := map[string][]sale.Order{}
+		for i := range n {
+			id := "s" + strconv.Itoa(i)
+			defs = append(defs, onSale(id, 10, 1))
+			for k := range i % 3 {
+				rows[id] = append(rows[id], sale.Order{ID: sale.OrderID(1000*i + k + 1), SaleID: id, Buyer: "row" + strconv.Itoa(k), Nth: 1, Serial: int64(k + 1)})
+			}
+			if i%2 == 0 {
+				c.LPush(ctx, lane.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Nth: 1, Serial: 9}))
+			}
+		}
+		h.put(t, defs[0]) // one is there already, and bought of
+		h.want(t, "s0", "ann", "k", sale.Accepted)
+		watch := &countLooks{}
+		c.AddHook(watch)
+		load := func(orders func(id string, yield func(sale.Order) error) error) error {
+			return h.LoadAll(ctx, defs, orders)
+		}
+		yieldRows := func(id string, yield func(sale.Order) error) error {
+			for _, o := range rows[id] {
+				if err := yield(o); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		broken := errors.New("this row cannot be read")
+		err := load(func(id string, yield func(sale.Order) error) error {
+			if id == "s7" {
+				return broken
+			}
+			return yieldRows(id, yield)
+		})
+		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "s7") {
+			t.Errorf("one that fails: %v", err)
+		}
+		if watch.n != 1 {
+			t.Errorf("%d looks into the queue for %d sales", watch.n, n)
+		}
+		versions, err := h.Versions(ctx, []string{"s0", "s6", "s7", "s8", "nobody"})
+		if err != nil || len(versions) != 3 || versions["s6"] != 1 {
+			t.Fatalf("%v, %v", versions, err)
+		}
+		for range 2 { // replayed
+			if err := load(yieldRows); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, def := range defs {
+			want := int64(10 - i%3)
+			if i%2 == 0 {
+				want--
+			}
+			if i == 0 {
+				want = 8 // as it was loaded before, and one was bought
+			}
+			if v, err := h.View(ctx, def.ID); err != nil || v.Left != want {
+				t.Errorf("%s: %d left, want %d; %v", def.ID, v.Left, want, err)
+			}
+		}
+		h.want(t, "s7", "row0", "k", sale.AlreadyBought)
+	})
+}
+
+// A sale of which Redis has lost a part is not held.
+func TestVersionsLeaveOutWhatIsNotWhole(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newHouse(c), context.Background()
+		for _, id := range []string{"whole", "no stock", "no definition"} {
+			h.put(t, onSale(id, 1, 1))
+		}
+		c.Del(ctx, lane.Stock("no stock"), lane.Sale("no definition"))
+		versions, err := h.Versions(ctx, []string{"whole", "no stock", "no definition"})
+		if err != nil || len(versions) != 1 || versions["whole"] != 1 {
+			t.Errorf("%v, %v", versions, err)
+		}
+		stopped, stop := context.WithTimeout(ctx, 0)
+		defer stop()
+		if _, err := h.Versions(stopped, []string{"whole"}); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("with nobody to ask: %v", err)
+		}
+		if err := h.LoadAll(stopped, []sale.Sale{onSale("new", 1, 1)}, func(string, func(sale.Order) error) error { return nil }); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("with nobody to ask: %v", err)
+		}
+	})
+}
+
+// countLooks counts looks into the queue: each begins with the leases.
+type countLooks struct{ n int }
+
+func (*countLooks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*countLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (w *countLooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && cmd.Name() == "zrange" && args[1] == lane.Leases() {
+			w.n++
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The units that were taken back are counted however many sales and returns there are.
+func TestCensusReadsTheReturnsOfEverySale(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newHouse(c), context.Background()
+		ids, want := []string{}, map[string]int{}
+		for i := range listChunk + 3 {
+			id := "s" + strconv.Itoa(i)
+			ids = append(ids, id)
+			want[id] = i % 2
+			if i == listChunk+1 {
+				want[id] = 2*censusChunk + 5
+			}
+			fields := map[string]any{}
+			for k := range want[id] {
+				fields[strconv.Itoa(1_000_000*i+k+1)] = k + 1
+			}
+			if len(fields) > 0 {
+				c.HSet(ctx, lane.Returns(id), fields)
+			}
+		}
+		censuses, err := h.TakeCensuses(ctx, 0, ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if got := len(censuses[id].Given); got < want[id] || want[id] < 2 && got > want[id] { // a scan may tell of one twice
+				t.Errorf("%s: %d returns, want %d", id, got, want[id])
+			}
+		}
+	})
+}
