@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -156,6 +157,42 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	}
 	if own.Status().Description != "refused" {
 		t.Errorf("the order failed, its span says %+v", own.Status())
+	}
+}
+
+// Who is told of an order hears of its trace, and so does the collector of what was answered.
+func TestPostIsBelowItsOrder(t *testing.T) {
+	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	item := Item{Order: 7, SaleID: "shoe", Parent: parent}
+	p := tracer.Post(item, "shop.example", 2)
+	told := parse(p.Parent())
+	p.End(204, nil)
+	tracer.Post(item, "shop.example", 3).End(503, nil)
+	tracer.Post(item, "shop.example", 4).End(0, errors.New("no answer"))
+	for _, unsampled := range []string{"", "x", strings.TrimSuffix(parent, "1") + "0"} {
+		item.Parent = unsampled
+		if p := tracer.Post(item, "shop.example", 0); p != nil || p.Parent() != "" {
+			t.Errorf("%q: is shown", unsampled)
+		}
+	}
+	item.Parent = parent
+	if off := (*Tracer)(nil).Post(item, "shop.example", 0); off.Parent() != "" {
+		t.Error("what is off is shown")
+	} else {
+		off.End(200, nil)
+	}
+	ended := spans.Ended()
+	if len(ended) != 3 {
+		t.Fatalf("%d spans", len(ended))
+	}
+	for i, want := range []codes.Code{codes.Unset, codes.Error, codes.Error} {
+		s := ended[i]
+		if s.Parent().SpanID().String() != "00f067aa0ba902b7" || s.SpanKind() != trace.SpanKindClient || s.Status().Code != want {
+			t.Errorf("span %d: below %s, %s, %v", i, s.Parent().SpanID(), s.SpanKind(), s.Status())
+		}
+	}
+	if told.TraceID() != ended[0].SpanContext().TraceID() || told.SpanID() != ended[0].SpanContext().SpanID() {
+		t.Errorf("told of %v", told)
 	}
 }
 

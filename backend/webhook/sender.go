@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/order"
 	"sluice/backend/sale"
+	"sluice/backend/trace"
 )
 
 // Store is what a Sender needs of SQL (order.Store).
@@ -43,6 +44,8 @@ type SenderConfig struct {
 	Schedule    []time.Duration // Schedule
 	Metrics     Metrics         // may be nil
 	Log         *slog.Logger
+	Tracer      *trace.Tracer // nil: nothing is traced
+	Notes       *trace.Notes  // of which orders are; required with Tracer
 
 	Now    func() time.Time // of the signatures, and of Retry-After dates; time.Now
 	Jitter func() float64   // in [0, 1); random
@@ -218,9 +221,10 @@ func (s *Sender) serve(ctx, work context.Context, id string) {
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && ctx.Err() == nil {
 				s.cfg.Log.Debug("deliveries cannot be leased", "endpoint", id, "err", err) // look meets the same error, and tells it
 			}
-			for _, d := range leased {
+			items := s.traced(ctx, leased)
+			for i, d := range leased {
 				underWay++
-				go func() { results <- s.send(work, e, d) }()
+				go func() { results <- s.send(work, e, d, items[i]) }()
 			}
 		}
 		if underWay == 0 {
@@ -298,7 +302,7 @@ func (s *Sender) count(id string, all []order.Result, lost int) {
 }
 
 // send posts one delivery. It always returns what became of it.
-func (s *Sender) send(ctx context.Context, e order.Endpoint, d order.Delivery) (r order.Result) {
+func (s *Sender) send(ctx context.Context, e order.Endpoint, d order.Delivery, of trace.Item) (r order.Result) {
 	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil { // one bad delivery must not take the process along
@@ -306,7 +310,7 @@ func (s *Sender) send(ctx context.Context, e order.Endpoint, d order.Delivery) (
 			s.cfg.Log.Error("panic while a webhook was sent", "delivery", d.ID, "panic", p)
 		}
 	}()
-	a := s.post(ctx, e, d)
+	a := s.post(ctx, e, d, of)
 	if a.err != nil && ctx.Err() != nil { // a stop has ended it: nobody's fault
 		return order.Result{Delivery: d, State: order.DeliveryWaiting, Released: true}
 	}
@@ -320,7 +324,7 @@ const (
 	maxError  = 500
 )
 
-func (s *Sender) post(ctx context.Context, e order.Endpoint, d order.Delivery) answer {
+func (s *Sender) post(ctx context.Context, e order.Endpoint, d order.Delivery, of trace.Item) (a answer) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, strings.NewReader(d.Body))
 	if err != nil {
 		return answer{err: errors.New("the URL of the endpoint cannot be read")}
@@ -330,6 +334,11 @@ func (s *Sender) post(ctx context.Context, e order.Endpoint, d order.Delivery) a
 	if err := sign(req.Header, d.ID, s.cfg.Now(), d.Body, e.Secret, e.OldSecret); err != nil {
 		return answer{err: err}
 	}
+	span := s.cfg.Tracer.Post(of, req.URL.Hostname(), d.Attempts)
+	if parent := span.Parent(); parent != "" {
+		req.Header.Set("traceparent", parent)
+	}
+	defer func() { span.End(a.status, a.err) }()
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return answer{err: err}

@@ -92,7 +92,7 @@ func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookCo
 	}
 	defer client.Close()
 	sender := webhook.NewSender(s.orders, client, event.NewProgress(s.redis, s.space, s.orders, webhook.Group), webhook.SenderConfig{
-		Lease: cfg.timeout + webhookLease, Keep: cfg.keep, Metrics: sent, Log: log,
+		Lease: cfg.timeout + webhookLease, Keep: cfg.keep, Metrics: sent, Log: log, Tracer: s.tracer, Notes: s.notes,
 	})
 	handler := webhook.Handler(s.orders, func(n int64) {
 		sent.Added(n)

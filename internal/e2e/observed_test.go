@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,14 +27,24 @@ type observed struct {
 	collector *otlpCollector
 	edges     map[string]string // base URL by edge
 	metrics   map[string]string // address by program
+
+	mu   sync.Mutex
+	told []string // the traceparents of webhooks
 }
 
 func startObserved(t *testing.T) *observed {
 	c := newOTLPCollector(t)
-	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	o := &observed{collector: c, edges: map[string]string{}, metrics: map[string]string{}}
+	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hook" {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.told = append(o.told, r.Header.Get("traceparent"))
+		}
+	}))
 	t.Cleanup(told.Close)
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_TRACES_SAMPLER_ARG=0", "SLUICE_ALLOW_PRIVATE=127.0.0.0/8"}
-	o := &observed{stack: startStack(t, shape{backends: 1, env: env}), collector: c, edges: map[string]string{}, metrics: map[string]string{}}
+	o.stack = startStack(t, shape{backends: 1, env: env})
 	hook := `{"url":"` + told.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
 	run := func(name string, args ...string) {
 		o.metrics[name] = addr(t)
@@ -100,10 +111,11 @@ func TestPurchaseIsObservedFromTheEdgeToThoseWhoAreTold(t *testing.T) {
 // wantTrace waits until a trace is whole, and checks how its spans hang together.
 func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 	t.Helper()
-	const purchase = "POST /v1/sales/{sale}/orders"
+	const purchase, hook = "POST /v1/sales/{sale}/orders", "POST webhook"
 	steps := []struct{ service, name, group string }{
 		{"sluice-backend", purchase, ""}, {"sluice-backend", "send orders", ""}, {"sluice-worker", "process orders", ""}, {"sluice-backend", "send events", ""},
 		{"sluice-group-points", "process events", "points"}, {"sluice-group-webhooks", "process events", "webhooks"}, {"sluice-group-push", "process events", "push"},
+		{"sluice-group-webhooks", hook, ""},
 	}
 	testenv.Eventually(t, 30*time.Second, "the trace through "+edge+" is whole", func() bool {
 		for _, s := range steps {
@@ -124,6 +136,14 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		own := o.collector.find(id, s.service, s.name, s.group)
 		if string(own.GetParentSpanId()) != string(sending.GetSpanId()) || own.attribute("sluice.order.id") != sending.attribute("sluice.order.id") {
 			t.Errorf("%s: %s of %s is not below the sending of its order", edge, s.name, s.service)
+		}
+		if s.name == hook {
+			o.mu.Lock()
+			if want := fmt.Sprintf("00-%s-%x-01", id, own.GetSpanId()); !slices.Contains(o.told, want) {
+				t.Errorf("%s: no webhook carried %s, but %q", edge, want, o.told)
+			}
+			o.mu.Unlock()
+			continue
 		}
 		if len(own.GetLinks()) != 1 {
 			t.Errorf("%s: %s of %s links to %d batches", edge, s.name, s.service, len(own.GetLinks()))
