@@ -31,8 +31,9 @@ type OperatorConfig struct {
 	Webhooks WebhookDesk
 	Board    Board
 	Pages    DeskPages
-	MaxReady int64  // of each lane, to be shown
-	Token    string // what operators send as Authorization: Bearer ...
+	MaxReady int64          // of each lane, to be shown
+	Ended    session.Others // who else hears that a session was ended early; nil: nobody
+	Token    string         // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
 
 	Checks []Check       // what /readyz asks
@@ -79,7 +80,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	}
 	a := newApp(settings{log: cfg.Log, metrics: cfg.Metrics, now: cfg.Now, jitter: cfg.Jitter, drain: cfg.Drain, bodyLimit: operatorBodyLimit})
 	o := &operator{
-		App: a, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(a.now), sessions: session.New(cfg.Token, a.now), tries: session.NewTries(),
+		App: a, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(a.now), sessions: session.New(cfg.Token, cfg.Ended, a.now), tries: session.NewTries(),
 	}
 	a.health(cfg.Checks)
 	// Without promhttp's own timeout, which listens to fasthttp's context while Shutdown writes it. Collectors bound themselves.

@@ -143,13 +143,22 @@ func (o *operator) signOut(c *fiber.Ctx) error {
 		return errOtherOrigin
 	}
 	if s, ok := o.sessionOf(c); ok {
-		o.sessions.End(s)
+		o.endSession(s)
 		o.note(s.Actor, "desk.sign_out", "")
 	}
 	cookie := o.cookie(c.Context(), "")
 	cookie.SetExpire(fasthttp.CookieExpireDelete)
 	c.Context().Response.Header.SetCookie(cookie)
 	return seeOther(c, deskPath+"sign-in")
+}
+
+// endSession ends a session here, and at the other backends as far as they can be told.
+func (o *operator) endSession(s session.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
+	defer cancel()
+	if err := o.sessions.End(ctx, s); err != nil {
+		o.log.Warn("who signed out has signed out here and in the browser; other backends do not know", "actor", s.Actor, "until", s.Until, "err", err)
+	}
 }
 
 // note writes down what needs no store to be done. That a store is away must keep nobody from the desk.

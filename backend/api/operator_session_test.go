@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -150,9 +151,9 @@ func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 
 func TestForgedAndForeignSessionsAreNone(t *testing.T) {
 	s := newDeskWorld().serve(t)
-	other, _ := session.New("another token", nil).Begin("eve")
-	old, _ := session.New(adminToken, func() time.Time { return time.Now().Add(-session.Life - time.Minute) }).Begin("ann")
-	same, _ := session.New(adminToken, nil).Begin("ann") // of another backend, or of before a restart
+	other, _ := session.New("another token", nil, nil).Begin("eve")
+	old, _ := session.New(adminToken, nil, func() time.Time { return time.Now().Add(-session.Life - time.Minute) }).Begin("ann")
+	same, _ := session.New(adminToken, nil, nil).Begin("ann") // of another backend, or of before a restart
 	for _, text := range []string{"", "x", "x.y", other, old, adminToken} {
 		if a := s.ask("GET", "/admin/v1/sales", "", "Cookie: sluice_desk="+text, "Sec-Fetch-Site: same-origin"); a.status != 401 {
 			t.Errorf("%q: %d", text, a.status)
@@ -328,5 +329,60 @@ func TestDeskStreamEndsWithItsSession(t *testing.T) {
 	b.add(board.Sample{At: 3000, Counts: map[string]float64{}})
 	if got := next(); got != "end" {
 		t.Errorf("after signing out: %s", got)
+	}
+}
+
+// endedBook is what backends tell each other of sessions that were ended.
+type endedBook struct {
+	mu  sync.Mutex
+	all map[string]time.Duration
+}
+
+func (b *endedBook) End(_ context.Context, id string, life time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all[id] = life
+	return nil
+}
+
+func (b *endedBook) Ended(_ context.Context, id string) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, over := b.all[id]
+	return over, nil
+}
+
+// A copy of the cookie is worth nothing at any backend once its owner has signed out at one, and a page that is open there is told no more.
+func TestSigningOutIsSigningOutEverywhere(t *testing.T) {
+	book := &endedBook{all: map[string]time.Duration{}}
+	open := func() (*site, *fakeBoard) {
+		cfg := newDeskWorld().config()
+		b := newFakeBoard()
+		cfg.Board, cfg.Ended = b, book
+		a, err := NewOperator(cfg)
+		return serve(t, a, err), b
+	}
+	here, _ := open()
+	there, figures := open()
+	cookie := here.signIn("ann")
+	next, _ := there.watch("/admin/v1/live/events", cookie, "Sec-Fetch-Site: same-origin")
+	next()
+	if a := here.ask("POST", "/admin/sign-out", "", cookie, form, "Sec-Fetch-Site: same-origin"); a.status != 303 {
+		t.Fatal(a.status)
+	}
+	figures.add(board.Sample{At: 3000, Counts: map[string]float64{}})
+	if got := next(); got != "end" {
+		t.Errorf("the other backend still tells: %s", got)
+	}
+	if a := there.ask("GET", "/admin/v1/sales", "", cookie, "Sec-Fetch-Site: same-origin"); a.status != 401 {
+		t.Errorf("the other backend answers %d", a.status)
+	}
+	if a := there.ask("GET", "/admin/", "", cookie, "Sec-Fetch-Site: same-origin"); a.status != 303 || !strings.Contains(a.header.Get("Location"), "sign-in") {
+		t.Errorf("the other backend shows %d", a.status)
+	}
+	for _, life := range book.all {
+		if life <= session.Life-time.Minute || life > session.Life {
+			t.Errorf("remembered for %s", life)
+		}
 	}
 }

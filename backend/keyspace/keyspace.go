@@ -47,6 +47,9 @@ func (Space) EventWake() string { return "sluice:{events}:wake" }
 // EventRelay (string) is held by the process whose turn it is to relay events.
 func (Space) EventRelay() string { return "sluice:{events}:relay" }
 
+// EndedSession (string, SET PX) is there while an operator's session is over before its time; it holds nothing.
+func (Space) EndedSession(id string) string { return "sluice:{desk}:ended:" + id }
+
 // Lane is one shard of the keyspace.
 type Lane int
 

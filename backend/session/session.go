@@ -3,6 +3,7 @@
 package session
 
 import (
+	"context"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
@@ -22,6 +23,8 @@ const (
 	maxText = 512
 	// maxEnded bounds how many sessions that were ended early are remembered.
 	maxEnded = 10_000
+	// askFor bounds how long others are asked whether a session is over.
+	askFor = 200 * time.Millisecond
 )
 
 // Session is an operator who has signed in.
@@ -31,18 +34,25 @@ type Session struct {
 	Until time.Time `json:"u"`
 }
 
+// Others tell all Keepers of sessions that were ended early (Shared).
+type Others interface {
+	End(ctx context.Context, id string, life time.Duration) error
+	Ended(ctx context.Context, id string) (bool, error)
+}
+
 // Keeper begins sessions and recognises them. All that have the same secret recognise each other's, also after a restart; a new secret ends all. It is
 // safe for concurrent use.
 type Keeper struct {
-	key []byte
-	now func() time.Time
+	key    []byte
+	now    func() time.Time
+	others Others // may be nil
 
 	mu    sync.Mutex
 	ended map[string]time.Time // id to when it would have ended by itself
 }
 
-// New makes a Keeper. now may be nil: time.Now.
-func New(secret string, now func() time.Time) *Keeper {
+// New makes a Keeper. others may be nil: what it ends, it alone knows. now may be nil: time.Now.
+func New(secret string, others Others, now func() time.Time) *Keeper {
 	if now == nil {
 		now = time.Now
 	}
@@ -50,7 +60,7 @@ func New(secret string, now func() time.Time) *Keeper {
 	if err != nil { // only for absurd lengths
 		panic(err)
 	}
-	return &Keeper{key: key, now: now, ended: map[string]time.Time{}}
+	return &Keeper{key: key, now: now, others: others, ended: map[string]time.Time{}}
 }
 
 // Begin makes a session, and the text that proves it.
@@ -70,7 +80,8 @@ func (k *Keeper) sign(payload string) []byte {
 	return mac.Sum(nil)
 }
 
-// Who tells whose session a text proves; ok is false for one that is forged, over or ended.
+// Who tells whose session a text proves; ok is false for one that is forged, over or ended. Others who do not answer have ended nothing: operators must
+// reach the desk just when a store is down.
 func (k *Keeper) Who(text string) (s Session, ok bool) {
 	payload, signature, cut := strings.Cut(text, ".")
 	if !cut || len(text) > maxText {
@@ -84,16 +95,40 @@ func (k *Keeper) Who(text string) (s Session, ok bool) {
 	if err != nil || json.Unmarshal(body, &s) != nil || s.Actor == "" || !k.now().Before(s.Until) {
 		return Session{}, false
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, over := k.ended[s.ID]; over {
+	if k.over(s) {
 		return Session{}, false
 	}
 	return s, true
 }
 
-// End ends a session before its time. This Keeper alone remembers it, as long as its process lives; the browser forgets the text as well.
-func (k *Keeper) End(s Session) {
+// over tells whether a session was ended here or elsewhere. What others say once is not asked again.
+func (k *Keeper) over(s Session) bool {
+	k.mu.Lock()
+	_, over := k.ended[s.ID]
+	k.mu.Unlock()
+	if over || k.others == nil {
+		return over
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askFor)
+	defer cancel()
+	if over, err := k.others.Ended(ctx, s.ID); err != nil || !over {
+		return false
+	}
+	k.remember(s)
+	return true
+}
+
+// End ends a session before its time; the browser forgets the text as well. This Keeper remembers it as long as its process lives, whatever the others do: an error
+// says that they may not have heard of it.
+func (k *Keeper) End(ctx context.Context, s Session) error {
+	k.remember(s)
+	if k.others == nil {
+		return nil
+	}
+	return k.others.End(ctx, s.ID, s.Until.Sub(k.now()))
+}
+
+func (k *Keeper) remember(s Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.ended) >= maxEnded {

@@ -6,6 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
 )
 
 const secret = "the operator's token"
@@ -13,9 +18,9 @@ const secret = "the operator's token"
 func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	clock := func() time.Time { return now }
-	k := New(secret, clock)
+	k := New(secret, nil, clock)
 	text, s := k.Begin("Zoë 鞋")
-	other := New(secret, clock) // another backend, or the same one after a restart
+	other := New(secret, nil, clock) // another backend, or the same one after a restart
 	for _, keeper := range []*Keeper{k, other} {
 		if who, ok := keeper.Who(text); !ok || who != s || who.Actor != "Zoë 鞋" {
 			t.Fatalf("%+v, %v", who, ok)
@@ -24,7 +29,7 @@ func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
 	if strings.Contains(text, secret) {
 		t.Error("the secret is in it")
 	}
-	if _, ok := New(secret+"!", clock).Who(text); ok {
+	if _, ok := New(secret+"!", nil, clock).Who(text); ok {
 		t.Error("a new secret leaves it alive")
 	}
 	now = now.Add(Life - time.Second)
@@ -38,10 +43,12 @@ func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
 }
 
 func TestEndedSessionIsOver(t *testing.T) {
-	k := New(secret, nil)
+	k := New(secret, nil, nil)
 	first, s := k.Begin("ann")
 	second, _ := k.Begin("ann")
-	k.End(s)
+	if err := k.End(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
 	if _, ok := k.Who(first); ok {
 		t.Error("it goes on")
 	}
@@ -52,21 +59,25 @@ func TestEndedSessionIsOver(t *testing.T) {
 
 func TestEndedSessionsAreForgottenInTime(t *testing.T) {
 	now := time.Unix(0, 0)
-	k := New(secret, func() time.Time { return now })
+	k := New(secret, nil, func() time.Time { return now })
 	for range maxEnded {
 		_, s := k.Begin("ann")
-		k.End(s)
+		if err := k.End(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
 	}
 	now = now.Add(Life)
 	text, s := k.Begin("ann")
-	k.End(s)
+	if err := k.End(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
 	if _, ok := k.Who(text); ok || len(k.ended) != 1 {
 		t.Errorf("%d are remembered", len(k.ended))
 	}
 }
 
 func TestForgedSessionIsNone(t *testing.T) {
-	k := New(secret, nil)
+	k := New(secret, nil, nil)
 	text, _ := k.Begin("ann")
 	payload, signature, _ := strings.Cut(text, ".")
 	for name, forged := range map[string]string{
@@ -124,5 +135,45 @@ func TestTriesOfManyAddressesAreBounded(t *testing.T) {
 	}
 	if _, ok := tries.Try(netip.MustParseAddr("192.0.2.1"), now.Add(time.Hour)); !ok || len(tries.by) > 1 {
 		t.Errorf("%d addresses are remembered for an hour", len(tries.by))
+	}
+}
+
+// Signing out at one backend is signing out at all, for as long as the session would have lasted; while Redis is away each goes by what it has heard.
+func TestSessionEndedElsewhereIsOver(t *testing.T) {
+	mini := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	backend := func() *Keeper { return New(secret, NewShared(client, keyspace.Space{}), nil) }
+	here, there, late := backend(), backend(), backend()
+	text, s := here.Begin("ann")
+	kept, _ := here.Begin("ann")
+	if _, ok := there.Who(text); !ok {
+		t.Fatal("not known elsewhere")
+	}
+	if err := here.End(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := there.Who(text); ok {
+		t.Error("it goes on elsewhere")
+	}
+	if _, ok := there.Who(kept); !ok {
+		t.Error("another one of the same person is over too")
+	}
+	key := keyspace.Space{}.EndedSession(s.ID)
+	if left := mini.TTL(key); left <= Life-time.Minute || left > Life {
+		t.Errorf("remembered for %s", left)
+	}
+	mini.Close()
+	if _, ok := there.Who(text); ok {
+		t.Error("it begins again where it was known to be over")
+	}
+	if _, ok := late.Who(kept); !ok {
+		t.Error("nobody gets to the desk without Redis")
+	}
+	if err := here.End(t.Context(), s); err == nil {
+		t.Error("nobody says that the others have not heard")
+	}
+	if _, ok := here.Who(text); ok {
+		t.Error("it goes on where it was ended")
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/rebuild"
 	"sluice/backend/redisconn"
+	"sluice/backend/session"
 	"sluice/backend/signal"
 	"sluice/backend/web"
 	"sluice/backend/webhook"
@@ -138,6 +139,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
 		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
+		Ended: session.NewShared(s.guard.Raw(), s.space),
 		Board: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures}, Checks: checks, Metrics: metrics, Log: log,
 	})
 	return b, err
