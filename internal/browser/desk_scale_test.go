@@ -45,10 +45,11 @@ func TestDeskAtScale(t *testing.T) {
 	s.sql(fmt.Sprintf(`INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, switch, version, created_at)
 		SELECT 's-' || n, 'Sale number ' || n || ', of the autumn collection', 9990, 'EUR', 1000, 1, now() - interval '1 day', CASE WHEN n %% 10 = 0 THEN 'paused' ELSE 'on' END, 1, now() - n * interval '1 second'
 		FROM generate_series(1, %d) n`, *scaleSales))
-	fillDead(t, store.Client(), *scaleDead)
+	client := store.Client()
+	fillDead(t, client, *scaleDead)
 	step("set-up: rows and letters")
 	testenv.Eventually(t, 5*time.Minute, "all sales in Redis", func() bool {
-		n, err := store.Client().SCard(t.Context(), keyspace.Lane(0).Sales()).Result()
+		n, err := client.SCard(t.Context(), keyspace.Lane(0).Sales()).Result()
 		return err == nil && n == int64(*scaleSales)
 	})
 	step("set-up: all sales in Redis")

@@ -207,3 +207,23 @@ func TestRehearseWithFaults(t *testing.T) {
 		t.Errorf("the real sale: %s", a.Body)
 	}
 }
+
+// Through nginx: its limits, its memory of sales that are sold out and the buyers it knows are met by the crowd as they are by people, and every refusal is one that the report can name.
+func TestRehearseThroughNginx(t *testing.T) {
+	t.Parallel()
+	s := startStack(t, shape{edge: "edge", backends: 1, workers: 1})
+	opens := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
+	if a := s.operator("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":100,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	dir := t.TempDir()
+	out, errOut, code := sluiceRun(t, s.env, rehearseArgs("shoe", "--server", s.admin, "--target", s.base, "--out", dir, "--bots", "0.2")...)
+	r := reportIn(t, dir)
+	if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced || len(r.Lost)+len(r.Twice) > 0 {
+		t.Fatalf("exit %d, %+v\n%s%s", code, r, out, errOut)
+	}
+	if a := s.operator("GET", "/admin/v1/sales/shoe", ""); !strings.Contains(string(a.Body), `"left":100`) {
+		t.Errorf("the real sale: %s", a.Body)
+	}
+	t.Log(out)
+}
