@@ -127,6 +127,11 @@ func (o *Operator) Resume(ctx context.Context, id string) (DeskSale, error) {
 	return o.turn(ctx, id, "resume")
 }
 
+// Open opens a sale now that was to open later. One that has opened stays as it is.
+func (o *Operator) Open(ctx context.Context, id string) (DeskSale, error) {
+	return o.turn(ctx, id, "open")
+}
+
 // Close ends the sale for good.
 func (o *Operator) Close(ctx context.Context, id string) (DeskSale, error) {
 	return o.turn(ctx, id, "close")

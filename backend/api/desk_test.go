@@ -81,6 +81,9 @@ func (d *deskWorld) Pause(_ context.Context, actor, id string) (desk.View, error
 func (d *deskWorld) Resume(_ context.Context, actor, id string) (desk.View, error) {
 	return d.view, d.ask("%s resumes %s", actor, id)
 }
+func (d *deskWorld) Open(_ context.Context, actor, id string) (desk.View, error) {
+	return d.view, d.ask("%s opens %s", actor, id)
+}
 func (d *deskWorld) Close(_ context.Context, actor, id string) (desk.View, error) {
 	return d.view, d.ask("%s closes %s", actor, id)
 }

@@ -94,6 +94,7 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodGet, "/admin/v1/sales/:sale", o.showSale)
 	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/pause", o.turn(cfg.Desk.Pause))
 	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/resume", o.turn(cfg.Desk.Resume))
+	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/open", o.turn(cfg.Desk.Open))
 	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/close", o.turn(cfg.Desk.Close))
 	o.handle(fiber.MethodPost, "/admin/v1/sales/:sale/restock", o.restock)
 	o.handle(fiber.MethodGet, "/admin/v1/sales/:sale/audit", o.audit)

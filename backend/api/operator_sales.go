@@ -177,7 +177,7 @@ func (o *operator) showSale(ctx context.Context, c *fiber.Ctx, _ string) error {
 	return sendJSON(c, fiber.StatusOK, body)
 }
 
-// turn answers pause, resume and close, which have no body.
+// turn answers pause, resume, open and close, which have no body.
 func (o *operator) turn(to func(ctx context.Context, actor, id string) (desk.View, error)) operatorHandler {
 	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
 		saleID, err := saleParam(c)

@@ -52,6 +52,7 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		{"GET", "/admin/v1/sales/drop", "", "show drop", strings.TrimSuffix(deskJSONWanted, "}") + `,"drain_seconds":3}`},
 		{"POST", "/admin/v1/sales/drop/pause", "", "operator pauses drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/resume", "{}", "operator resumes drop", deskJSONWanted},
+		{"POST", "/admin/v1/sales/drop/open", "", "operator opens drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/close", "", "operator closes drop", deskJSONWanted},
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `operator adds 1000000000 to drop, key ""`, deskJSONWanted},
 		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`},

@@ -23,10 +23,11 @@ type SaleDesk interface {
 	Restock(ctx context.Context, actor, id string, add int64, requestKey string) (desk.View, error)
 }
 
-// SwitchDesk turns sales on and off.
+// SwitchDesk turns sales on and off, and opens them before their time.
 type SwitchDesk interface {
 	Pause(ctx context.Context, actor, id string) (desk.View, error)
 	Resume(ctx context.Context, actor, id string) (desk.View, error)
+	Open(ctx context.Context, actor, id string) (desk.View, error)
 	Close(ctx context.Context, actor, id string) (desk.View, error)
 }
 

@@ -54,6 +54,11 @@ type OrderBook interface {
 	SettleRefund(ctx context.Context, number int64, actor, note string) (order.Callback, error)
 }
 
+// Openings are when sales open (order.Store).
+type Openings interface {
+	OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error)
+}
+
 // Books are the orders that are rows, and those of them whose units are on their way back.
 type Books interface {
 	CancelledOrders
@@ -63,6 +68,7 @@ type Books interface {
 // Store is SQL (order.Store).
 type Store interface {
 	Sales
+	Openings
 	Orders
 	Pages
 	Books

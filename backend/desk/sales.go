@@ -88,6 +88,15 @@ func (d *Desk) Resume(ctx context.Context, actor, id string) (View, error) {
 	return d.turn(ctx, actor, id, sale.On)
 }
 
+// Open opens a sale now that was to open later. One that has opened stays as it is. Errors as of Resume, with sale.ErrConflict also for one whose time is over.
+func (d *Desk) Open(ctx context.Context, actor, id string) (View, error) {
+	changed, err := d.store.OpenSale(order.WithActor(ctx, actor), id, time.Now())
+	if err != nil {
+		return View{}, err
+	}
+	return d.applied(ctx, changed)
+}
+
 // Close ends a sale for good. Errors as of Resume.
 func (d *Desk) Close(ctx context.Context, actor, id string) (View, error) {
 	return d.turn(ctx, actor, id, sale.Closed)

@@ -126,6 +126,57 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 	}
 }
 
+// A sale that is opened before its time sells at once, and once it has opened nothing is changed.
+func TestOpenNowReachesBuyers(t *testing.T) {
+	w := newWorld(t)
+	later := time.Now().Add(time.Hour)
+	if _, err := w.Create(w.ctx, "ann", saleAt("s", later)); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.buy("s", "bob"); d.Outcome != sale.NotOpen {
+		t.Fatalf("before its time: %s", d.Outcome)
+	}
+	for range 2 {
+		v, err := w.Open(w.ctx, "ann", "s")
+		if err != nil || v.State != sale.StateOpen || v.Version != 2 || v.Live == nil || v.Live.Version != 2 || !v.OpensAt.Before(time.Now()) || v.Live.Left != 5 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	if d := w.buy("s", "bob"); d.Outcome != sale.Accepted {
+		t.Fatalf("after it was opened: %s", d.Outcome)
+	}
+	log, err := w.Log(w.ctx, order.LogQuery{Target: "s", Limit: 10})
+	if err != nil || len(log) != 2 || log[0].Action != "sale.open" || log[0].Actor != "ann" || !strings.Contains(log[0].Detail, later.UTC().Format(time.RFC3339)) {
+		t.Errorf("written down: %+v, %v", log, err)
+	}
+
+	over := saleAt("over", time.Now().Add(-2*time.Hour))
+	over.ClosesAt = time.Now().Add(-time.Hour)
+	if _, err := w.Create(w.ctx, "ann", over); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Close(w.ctx, "ann", "s"); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]error{"s": sale.ErrConflict, "over": sale.ErrConflict, "nobody": sale.ErrNotFound} {
+		if _, err := w.Open(w.ctx, "ann", id); !errors.Is(err, want) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if _, err := w.Create(w.ctx, "ann", saleAt("paused", later)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Pause(w.ctx, "ann", "paused"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := w.Open(w.ctx, "ann", "paused"); err != nil || v.State != sale.StatePaused {
+		t.Errorf("a paused one: %+v, %v", v, err)
+	}
+	if v, err := w.Resume(w.ctx, "ann", "paused"); err != nil || v.State != sale.StateOpen {
+		t.Errorf("and then: %+v, %v", v, err)
+	}
+}
+
 // Whatever dies in the middle of a change, the loop brings Redis to what SQL says, and doing the change again is harmless.
 func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
 	w := newWorld(t)
@@ -134,6 +185,7 @@ func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
 		"create":  func(id string) (View, error) { return w.Create(w.ctx, "ann", saleAt(id, opened)) },
 		"pause":   func(id string) (View, error) { return w.Pause(w.ctx, "ann", id) },
 		"close":   func(id string) (View, error) { return w.Close(w.ctx, "ann", id) },
+		"open":    func(id string) (View, error) { return w.Open(w.ctx, "ann", id) },
 		"restock": func(id string) (View, error) { return w.Restock(w.ctx, "ann", id, 3, "key") },
 	}
 	for name, change := range changes {

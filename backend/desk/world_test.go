@@ -184,6 +184,10 @@ func (s faultyStore) SetSwitch(ctx context.Context, id string, to sale.Switch) (
 	return got, s.f.call("SetSwitch", func() error { got, err = s.Store.SetSwitch(ctx, id, to); return err })
 }
 
+func (s faultyStore) OpenSale(ctx context.Context, id string, at time.Time) (got sale.Sale, err error) {
+	return got, s.f.call("OpenSale", func() error { got, err = s.Store.OpenSale(ctx, id, at); return err })
+}
+
 func (s faultyStore) Restock(ctx context.Context, id string, add int64, key string) (got sale.Sale, err error) {
 	return got, s.f.call("Restock", func() error { got, err = s.Store.Restock(ctx, id, add, key); return err })
 }

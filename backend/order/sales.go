@@ -118,6 +118,28 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 	return changed, nil
 }
 
+// OpenSale makes a sale that is to open later open at the time at, and returns it, its version one higher. One that has opened by then stays as it is, so it may be repeated. Whether it is paused is
+// another matter. A sale that is closed, or closes by then, is sale.ErrConflict. Other errors: sale.ErrNotFound.
+func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
+	at = at.UTC().Truncate(time.Millisecond)
+	changed, err := s.changeSale(ctx, id, func(ctx context.Context, db conn, now *sale.Sale) error {
+		switch {
+		case now.Switch == sale.Closed, !now.ClosesAt.IsZero() && !at.Before(now.ClosesAt):
+			return fmt.Errorf("the sale is closed: %w", sale.ErrConflict)
+		case !now.OpensAt.After(at):
+			return nil
+		}
+		was := now.OpensAt
+		now.OpensAt = at
+		now.Version++
+		return record(ctx, db, actorOf(ctx), "sale.open", id, fmt.Sprintf("version %d, instead of %s", now.Version, was.Format(time.RFC3339))+because(ctx))
+	})
+	if err != nil {
+		return sale.Sale{}, fmt.Errorf("order: open sale %s: %w", id, err)
+	}
+	return changed, nil
+}
+
 var switchAction = map[sale.Switch]string{sale.On: "resume", sale.Paused: "pause", sale.Closed: "close"}
 
 // Restock adds units to a sale and returns the sale, its version one higher. A request key that this sale has seen makes it a no-op, so a request may be
@@ -164,7 +186,7 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 	return changed, nil
 }
 
-// changeSale locks a sale, lets decide change its switch and stock, and stores it if the version grew.
+// changeSale locks a sale, lets decide change its switch, its stock and when it opens, and stores it if the version grew.
 func (s *Store) changeSale(ctx context.Context, id string, decide func(context.Context, conn, *sale.Sale) error) (sale.Sale, error) {
 	var now sale.Sale
 	err := s.change(ctx, func(ctx context.Context, db conn) (err error) {
@@ -175,7 +197,7 @@ func (s *Store) changeSale(ctx context.Context, id string, decide func(context.C
 		if err = decide(ctx, db, &now); err != nil || now.Version == version {
 			return err
 		}
-		_, err = db.exec(ctx, "UPDATE sales SET switch = $2, stock = $3, version = $4 WHERE id = $1", id, string(now.Switch), now.Stock, now.Version)
+		_, err = db.exec(ctx, "UPDATE sales SET switch = $2, stock = $3, opens_at = $4, version = $5 WHERE id = $1", id, string(now.Switch), now.Stock, now.OpensAt, now.Version)
 		return err
 	})
 	return now, err

@@ -28,6 +28,7 @@ func (p *program) saleCommand() *cobra.Command {
 		o.saleCreate(), o.saleList(), o.completesSale(o.saleShow()), o.completesSale(o.saleAudit()), o.completesSale(o.saleRebuild()), o.completesSale(o.saleRestock()),
 		o.completesSale(o.saleSwitch("pause", "Stop accepting orders until resume")),
 		o.completesSale(o.saleSwitch("resume", "Accept orders again")),
+		o.completesSale(o.saleSwitch("open", "Open a sale now that was to open later")),
 		o.completesSale(o.saleSwitch("close", "End the sale for good")),
 	)
 	return c

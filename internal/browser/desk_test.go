@@ -21,6 +21,7 @@ func TestDesk(t *testing.T) {
 		run  func(*testing.T, *shop)
 	}{
 		{"PausesAndRestocks", deskPausesAndRestocks},
+		{"OpensNow", deskOpensNow},
 		{"RetriesAndCancels", deskRetriesAndCancels},
 		{"ManyAtOnce", deskManyAtOnce},
 		{"TwoOperators", deskTwoOperators},
@@ -77,6 +78,26 @@ func deskPausesAndRestocks(t *testing.T, s *shop) {
 	b.text("Close")
 	b.text("Close")
 	b.await("nothing to be possible", `[...document.querySelectorAll("main .acts button")].every((b) => b.disabled)`)
+	b.clean()
+}
+
+func deskOpensNow(t *testing.T, s *shop) {
+	s.createSale("early", "The early one", 3, time.Now().Add(time.Hour))
+	b := s.atDesk(t, newPerson(t), "ann", "sales/early")
+	b.await("the sale to wait", `document.querySelector("main .badge").textContent === "scheduled"`)
+	b.text("Open now")
+	b.text("Cancel") // thought better of it
+	b.await("no dialog", `!document.querySelector("dialog")`)
+	if code := s.buy("early", "bob"); code != http.StatusConflict {
+		t.Errorf("open without a yes: %d", code)
+	}
+	b.text("Open now")
+	b.text("Open now")
+	b.await("the sale to be open", `document.querySelector("main .badge").textContent === "open" && ![...document.querySelectorAll("main .acts button")].some((b) => b.textContent === "Open now")`)
+	s.settled(func() bool { return s.buy("early", "bob") == http.StatusAccepted }, "buyers to buy")
+	if got := s.lines(1); got != "ann sale.open" {
+		t.Errorf("written down: %s", got)
+	}
 	b.clean()
 }
 

@@ -27,6 +27,7 @@ function saleView(id) {
     counted();
   };
   const turn = (verb, text, said, danger) => async () => did(said, await ask({ title: verb[0].toUpperCase() + verb.slice(1) + ' this sale?', text, verb: verb[0].toUpperCase() + verb.slice(1), danger, run: () => post(at + '/' + verb) }));
+  const openNow = async () => did('The sale is open.', await ask({ title: 'Open this sale now?', text: 'Buyers can buy at once, and not at the time that it was to open.', verb: 'Open now', run: () => post(at + '/open') }));
   const restock = async () => {
     const key = newKey(); // whatever goes wrong with the answer, the units come once
     did('Restocked.', await ask({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: (v) => post(at + '/restock', { add: Number(v.add) }, key) }));
@@ -51,8 +52,8 @@ function saleView(id) {
     const over = s.switch === 'closed';
     fill(acts, [
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again at once.', 'The sale goes on.'), 'main') : button('Pause', turn('pause', 'Nobody can buy until you resume it. What is accepted goes its way.', 'The sale is paused.')),
-      button('Restock', restock), button('Close', turn('close', 'It ends for good: a closed sale cannot be opened again.', 'The sale is closed.', true), 'danger'),
-    ].map((b) => { b.disabled = over; return b; }));
+      s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), button('Close', turn('close', 'It ends for good: a closed sale cannot be opened again.', 'The sale is closed.', true), 'danger'),
+    ].filter(Boolean).map((b) => { b.disabled = over; return b; }));
   }
   async function counted() {
     const got = await get(at + '/audit');

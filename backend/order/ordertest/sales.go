@@ -202,6 +202,8 @@ func deskLog(t *testing.T, e *env) {
 	step(err)
 	_, err = e.Restock(as, "s", 3, "")
 	step(err)
+	_, err = e.OpenSale(as, "s", time.Now()) // it has opened: nothing changes, and nothing is recorded
+	step(err)
 	dead := Order("s", "bob")
 	_, err = e.CancelDead(e.ctx, order.Dead{Order: dead}, "ben", "card stolen")
 	step(err)
