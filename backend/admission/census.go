@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -28,7 +29,7 @@ type Census struct {
 	Delayed  []keyspace.Message
 	Leased   []keyspace.Message
 	Dead     []keyspace.Message
-	Unbacked []keyspace.Message // dead letters that hold no unit
+	Unbacked []sale.OrderID // dead letters that hold no unit: there may be very many, and nobody asks for more than their ids
 }
 
 // InFlight calls yield for every order in the census that holds a unit.
@@ -86,6 +87,9 @@ func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []stri
 					c.add(place, m)
 				}
 			})
+		}
+		for _, c := range censuses {
+			c.once()
 		}
 		if err == nil {
 			err = shot.readReturns(ctx, s.client, ids, censuses)
@@ -146,9 +150,16 @@ func (c *Census) add(p place, m keyspace.Message) {
 		m.Status = sale.StatusDead
 		c.Dead = append(c.Dead, m)
 	case unbacked:
-		m.Status = sale.StatusDead
-		c.Unbacked = append(c.Unbacked, m)
+		c.Unbacked = append(c.Unbacked, m.ID)
 	}
+}
+
+// once leaves one of each dead letter: a scan may tell of one twice.
+func (c *Census) once() {
+	slices.SortFunc(c.Dead, func(a, b keyspace.Message) int { return cmp.Compare(a.ID, b.ID) })
+	c.Dead = slices.CompactFunc(c.Dead, func(a, b keyspace.Message) bool { return a.ID == b.ID })
+	slices.Sort(c.Unbacked)
+	c.Unbacked = slices.Compact(c.Unbacked)
 }
 
 // snapshot names the copies of a lane's queue at one instant.
@@ -202,12 +213,7 @@ func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, each 
 	if err := s.readStream(ctx, client, each); err != nil {
 		return err
 	}
-	seen := map[sale.OrderID]bool{}
 	return ScanLetters(ctx, client, s.letters, func(m keyspace.Message, backed, _ bool) {
-		if seen[m.ID] {
-			return
-		}
-		seen[m.ID] = true
 		if backed {
 			each(dead, m)
 		} else {

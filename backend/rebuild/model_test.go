@@ -130,8 +130,8 @@ func (l *life) check() {
 		l.t.Fatal(err)
 	}
 	census.InFlight(func(m sale.Order) { where[m.ID] = "waits" })
-	for _, m := range census.Unbacked {
-		where[m.ID] = "unbacked"
+	for _, id := range census.Unbacked {
+		where[id] = "unbacked"
 	}
 	var ids []sale.OrderID
 	for id := range l.accepted {

@@ -1,12 +1,14 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,6 +57,10 @@ func TestDeskAtScale(t *testing.T) {
 	step("set-up: all sales in Redis")
 	full := memory(t, backend.Pid())
 
+	if err := client.Do(t.Context(), "CONFIG", "SET", "slowlog-log-slower-than", "5000").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client.Do(t.Context(), "SLOWLOG", "RESET")
 	middle := fmt.Sprintf("s-%d", *scaleSales/2)
 	for _, c := range []struct{ what, path, has string }{
 		{"sales, first page", "/sales?limit=50", `"s-1"`},
@@ -110,6 +116,14 @@ func TestDeskAtScale(t *testing.T) {
 		took := b.eval(`Math.round(performance.now()) + " ms after the page was asked for"`)
 		t.Logf("%-34s %8s (%s)", c.what+", first row", time.Since(began).Round(time.Millisecond), took)
 	}
+	slow := client.SlowLogGet(t.Context(), 1000).Val()
+	longest := slices.MaxFunc(append(slow, redis.SlowLog{}), func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) })
+	t.Logf("commands that held up Redis for more than 5 ms: %d, the longest for %s: %.60s", len(slow), longest.Duration.Round(time.Millisecond), strings.Join(longest.Args, " "))
+	began = time.Now()
+	if body := s.read("/sales/" + middle + "/audit"); !strings.Contains(body, `"balanced":true`) {
+		t.Errorf("the audit: %.300s", body)
+	}
+	step("a sale's count, when asked for")
 	t.Logf("memory of the backend: %d MB at its start, %d MB with all in the stores, %d MB after this, %d MB at most", empty.now, full.now, memory(t, backend.Pid()).now, memory(t, backend.Pid()).most)
 }
 

@@ -18,7 +18,7 @@ function saleView(id) {
   const title = h('h1'), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), books = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Counting…')), doings = h('div'), state = h('p', { class: 'row' });
   let said = ''; // of the sale, when it was drawn last
   page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'The sale'), facts, h('p', null, h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
-    h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Ledger'), button('Count again', () => counted())), books)), h('section', { class: 'card' }, h('h2', null, 'What was done'), doings));
+    h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Ledger'), button('Count', () => counted())), books)), h('section', { class: 'card' }, h('h2', null, 'What was done'), doings));
 
   const did = async (what, got) => {
     if (!got) return;
@@ -63,8 +63,18 @@ function saleView(id) {
     const log = await get('/log', { target: id, limit: 20 });
     fill(doings, log.ok ? logTable(log.body.log) : problemLine(log.problem));
   }
+  // To count is to copy and read all that waits and all dead letters of the lane, so it is done unasked only while they are few.
+  const few = 100_000;
+  let first = true;
+  live.watch((samples) => {
+    const last = samples[samples.length - 1];
+    if (!first || !last) return;
+    first = false;
+    const q = last.queue, n = q ? q.ready + q.delayed + q.leased + q.dead : 0;
+    if (n <= few) counted();
+    else fill(books, h('p', { class: 'soft' }, 'Not counted: it would look at all ' + count(n) + ' orders that wait or are dead, and hold up Redis for a moment. The background audit does so by turns.'));
+  });
   every(again);
-  counted();
   logged();
   live.onLog(() => { again(); logged(); });
 }
