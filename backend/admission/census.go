@@ -3,7 +3,6 @@ package admission
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,123 +161,11 @@ func (c *Census) once() {
 	c.Unbacked = slices.Compact(c.Unbacked)
 }
 
-// snapshot names the copies of a lane's queue at one instant.
-type snapshot struct {
-	lane                    keyspace.Lane
-	ready, delayed, letters string
-	orders                  string // the stream
-	leased                  string // id up to which its entries are; empty: none is
-	batches, returns        []string
-}
-
-func newSnapshot(lane keyspace.Lane, batches, sales int) *snapshot {
-	name := rand.Text()
-	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), letters: lane.Copy(name, "letters"), orders: lane.Copy(name, "orders")}
-	for i := range batches {
-		s.batches = append(s.batches, lane.Copy(name, "batch"+strconv.Itoa(i)))
-	}
-	for i := range sales {
-		s.returns = append(s.returns, lane.Copy(name, "returns"+strconv.Itoa(i)))
-	}
-	return s
-}
-
-func (s *snapshot) keys(batches, sales []string) []string {
-	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.letters, s.lane.Orders(), s.orders}
-	for i, b := range batches {
-		keys = append(keys, s.lane.Batch(b), s.batches[i])
-	}
-	for i, id := range sales {
-		keys = append(keys, s.lane.Sale(id), s.lane.Stock(id), s.lane.Returns(id), s.returns[i])
-	}
-	return keys
-}
-
-// read calls each for every message, in pieces. Texts that are no messages are left to the worker, which buries them.
-func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, each func(place, keyspace.Message)) error {
-	list := func(p place, key string) error {
-		return pages(func(from, to int64) ([]string, error) { return client.LRange(ctx, key, from, to).Result() }, p, each)
-	}
-	if err := list(ready, s.ready); err != nil {
-		return err
-	}
-	if err := pages(func(from, to int64) ([]string, error) { return client.ZRange(ctx, s.delayed, from, to).Result() }, delayed, each); err != nil {
-		return err
-	}
-	for _, key := range s.batches {
-		if err := list(leased, key); err != nil {
-			return err
-		}
-	}
-	if err := s.readStream(ctx, client, each); err != nil {
-		return err
-	}
-	return ScanLetters(ctx, client, s.letters, func(m keyspace.Message, backed, _ bool) {
-		if backed {
-			each(dead, m)
-		} else {
-			each(unbacked, m)
-		}
-	})
-}
-
-// readReturns reads the first piece of every sale in few round trips: hardly any has a second.
-func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient, ids []string, censuses map[string]*Census) error {
-	for from := 0; from < len(ids); from += listChunk {
-		some := ids[from:min(from+listChunk, len(ids))]
-		first := make([]*redis.ScanCmd, len(some))
-		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := range some {
-				first[i] = p.HScan(ctx, s.returns[from+i], 0, "", censusChunk)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		for i, saleID := range some {
-			fields, cursor := first[i].Val()
-			for {
-				censuses[saleID].given(fields)
-				if cursor == 0 {
-					break
-				}
-				var err error
-				if fields, cursor, err = client.HScan(ctx, s.returns[from+i], cursor, "", censusChunk).Result(); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // given notes orders whose unit was taken back, of which fields are ids and numbers by turns.
 func (c *Census) given(fields []string) {
 	for at := 0; at < len(fields); at += 2 {
 		if id, err := sale.ParseOrderID(fields[at]); err == nil {
 			c.Given = append(c.Given, id)
-		}
-	}
-}
-
-func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
-	ctx = context.WithoutCancel(ctx)
-	_ = client.Unlink(ctx, slices.Concat([]string{s.ready, s.delayed, s.letters, s.orders}, s.batches, s.returns)...).Err() // else they expire
-}
-
-func pages(read func(from, to int64) ([]string, error), p place, each func(place, keyspace.Message)) error {
-	for from := int64(0); ; from += censusChunk {
-		texts, err := read(from, from+censusChunk-1)
-		if err != nil {
-			return err
-		}
-		for _, text := range texts {
-			if m, err := keyspace.DecodeMessage(text); err == nil {
-				each(p, m)
-			}
-		}
-		if len(texts) < censusChunk {
-			return nil
 		}
 	}
 }
