@@ -50,8 +50,9 @@ func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
 }
 
 const (
-	censusTimeout = 20 * time.Second
-	copiesLast    = time.Minute // longer than a census may take: one that dies leaves nothing behind
+	copyTimeout   = 20 * time.Second // of the script that copies
+	censusTimeout = time.Minute      // of all of it: a million dead letters take five seconds, and twenty on a busy machine
+	copiesLast    = 2 * time.Minute  // longer than a census may take: one that dies leaves nothing behind
 	censusChunk   = 2000        // messages read at once: about a millisecond of Redis's time
 )
 
@@ -62,7 +63,7 @@ func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []stri
 	defer cancel()
 	var patient redis.Scripter = s.client
 	if c, ok := s.client.(*redis.Client); ok {
-		patient = c.WithTimeout(censusTimeout) // shares c's connections, not its read timeout
+		patient = c.WithTimeout(copyTimeout) // shares c's connections, not its read timeout
 	}
 	for range 20 { // a batch that is leased in between makes the script answer "stale"
 		batches, err := s.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
