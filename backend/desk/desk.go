@@ -18,10 +18,16 @@ import (
 
 // Sales are the sales in SQL, the truth (order.Store).
 type Sales interface {
-	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
+	SaleChanges
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	Standings(ctx context.Context) ([]order.Standing, error)
+}
+
+// SaleChanges are what operators change of sales (order.Store).
+type SaleChanges interface {
+	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
+	OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
 }
 
@@ -54,11 +60,6 @@ type OrderBook interface {
 	SettleRefund(ctx context.Context, number int64, actor, note string) (order.Callback, error)
 }
 
-// Openings are when sales open (order.Store).
-type Openings interface {
-	OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error)
-}
-
 // Books are the orders that are rows, and those of them whose units are on their way back.
 type Books interface {
 	CancelledOrders
@@ -68,7 +69,6 @@ type Books interface {
 // Store is SQL (order.Store).
 type Store interface {
 	Sales
-	Openings
 	Orders
 	Pages
 	Books
