@@ -25,6 +25,8 @@ const (
 	maxEnded = 10_000
 	// askFor bounds how long others are asked whether a session is over.
 	askFor = 200 * time.Millisecond
+	// silence is how long they are not asked again after they did not answer: a desk without Redis must not be slow as well.
+	silence = time.Second
 )
 
 // Session is an operator who has signed in.
@@ -49,6 +51,7 @@ type Keeper struct {
 
 	mu    sync.Mutex
 	ended map[string]time.Time // id to when it would have ended by itself
+	again time.Time            // when others are to be asked again who did not answer
 }
 
 // New makes a Keeper. others may be nil: what it ends, it alone knows. now may be nil: time.Now.
@@ -105,17 +108,23 @@ func (k *Keeper) Who(text string) (s Session, ok bool) {
 func (k *Keeper) over(s Session) bool {
 	k.mu.Lock()
 	_, over := k.ended[s.ID]
+	silent := k.now().Before(k.again)
 	k.mu.Unlock()
-	if over || k.others == nil {
+	if over || k.others == nil || silent {
 		return over
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askFor)
 	defer cancel()
-	if over, err := k.others.Ended(ctx, s.ID); err != nil || !over {
-		return false
+	over, err := k.others.Ended(ctx, s.ID)
+	switch {
+	case err != nil:
+		k.mu.Lock()
+		k.again = k.now().Add(silence)
+		k.mu.Unlock()
+	case over:
+		k.remember(s)
 	}
-	k.remember(s)
-	return true
+	return over && err == nil
 }
 
 // End ends a session before its time; the browser forgets the text as well. This Keeper remembers it as long as its process lives, whatever the others do: an error

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -175,5 +177,31 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 	}
 	if _, ok := here.Who(text); ok {
 		t.Error("it goes on where it was ended")
+	}
+}
+
+// silentOthers never answer.
+type silentOthers struct{ asked int }
+
+func (o *silentOthers) End(context.Context, string, time.Duration) error { return errors.New("no answer") }
+func (o *silentOthers) Ended(context.Context, string) (bool, error) {
+	o.asked++
+	return false, errors.New("no answer")
+}
+
+func TestOthersWhoDoNotAnswerAreAskedSeldom(t *testing.T) {
+	now, others := time.Unix(1_800_000_000, 0), &silentOthers{}
+	k := New(secret, others, func() time.Time { return now })
+	text, _ := k.Begin("ann")
+	for i := range 3 {
+		for range 10 {
+			if _, ok := k.Who(text); !ok {
+				t.Fatal("nobody gets to the desk")
+			}
+		}
+		if others.asked != i+1 {
+			t.Errorf("asked %d times in %d seconds", others.asked, i+1)
+		}
+		now = now.Add(silence)
 	}
 }
