@@ -183,7 +183,9 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 // silentOthers never answer.
 type silentOthers struct{ asked int }
 
-func (o *silentOthers) End(context.Context, string, time.Duration) error { return errors.New("no answer") }
+func (o *silentOthers) End(context.Context, string, time.Duration) error {
+	return errors.New("no answer")
+}
 func (o *silentOthers) Ended(context.Context, string) (bool, error) {
 	o.asked++
 	return false, errors.New("no answer")
