@@ -118,8 +118,9 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 	return changed, nil
 }
 
-// OpenSale makes a sale that is to open later open at the time at, and returns it, its version one higher. One that has opened by then stays as it is, so it may be repeated. Whether it is paused is
-// another matter. A sale that is closed, or closes by then, is sale.ErrConflict. Other errors: sale.ErrNotFound.
+// OpenSale makes a sale that is to open later open at the time at, and returns it, its version one higher. One that has opened by then stays as it
+// is, so it may be repeated; one that is paused stays paused. A sale that is closed, or closes by then, is sale.ErrConflict. Other errors:
+// sale.ErrNotFound.
 func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
 	at = at.UTC().Truncate(time.Millisecond)
 	changed, err := s.changeSale(ctx, id, func(ctx context.Context, db conn, now *sale.Sale) error {

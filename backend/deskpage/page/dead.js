@@ -23,7 +23,7 @@ function deadView() {
   }
 
   const letters = list({
-    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', ''],
+    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', spoken('Actions')],
     empty: 'No dead letters here.',
     load: async (after) => {
       const { because, sale, order } = find.values();

@@ -24,7 +24,7 @@ function groupView(name) {
     if (got) location.assign('/admin/groups');
   };
   const letters = list({
-    label: 'Dead events', head: ['Event', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', 'Payload', ''], empty: 'No dead events.',
+    label: 'Dead events', head: ['Event', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', 'Payload', spoken('Actions')], empty: 'No dead events.',
     load: (after) => get(at + '/dead', { limit: 50, after }), pick: (b) => ({ rows: b.dead, next: b.next }),
     row: (d) => h('tr', null, h('td', null, d.event), h('td', null, stamp(d.died_at)), h('td', { class: 'n' }, count(d.deliveries)), h('td', { class: 'wide' }, own(d.reason)), h('td', { class: 'wide' }, h('code', null, own(d.body))),
       h('td', { class: 'acts' }, d.retrying ? h('span', { class: 'soft' }, 'is run again') : [button('Run again', act('retry', d), 'small', 'Run ' + d.event + ' again'), button('Drop', act('cancel', d), 'small', 'Drop ' + d.event)])),

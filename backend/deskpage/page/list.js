@@ -1,3 +1,6 @@
+// spoken heads a column for those who hear the page; those who see it need no word there.
+const spoken = (text) => ({ name: h('span', { class: 'unseen' }, text) });
+
 // list shows one page of something at a time, however much there is. load(cursor) answers as api does, with what pick(body) makes { rows, next } of.
 function list({ head, label, load, pick, row, empty, actions }) {
   const body = h('tbody');

@@ -22,7 +22,7 @@ function webhookView(id) {
   };
   const find = search([{ name: 'state', label: 'State', options: [['', 'Any state'], ['waiting', 'waiting'], ['delivered', 'delivered'], ['failed', 'failed']] }], () => deliveries.restart());
   const deliveries = list({
-    label: 'Deliveries', head: ['Delivery', 'Type', 'State', { name: 'Tries', cls: 'n' }, 'Made', 'Next or last', ''], empty: 'Nothing was sent.',
+    label: 'Deliveries', head: ['Delivery', 'Type', 'State', { name: 'Tries', cls: 'n' }, 'Made', 'Next or last', spoken('Actions')], empty: 'Nothing was sent.',
     load: (before) => get(at + '/deliveries', { ...find.values(), limit: 50, before }), pick: (b) => ({ rows: b.deliveries, next: b.next }),
     row: (d) => {
       const open = h('button', { type: 'button', class: 'link', 'aria-expanded': 'false', onclick: async () => {
