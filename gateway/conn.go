@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -91,6 +92,25 @@ func (l *listener) guard(c net.Conn) *conn {
 	}
 	l.metrics.connections.Inc()
 	return g
+}
+
+// awaitClosed waits until ctx ends for those that serve connections to close them: fasthttp counts a connection off a moment before it does.
+func (l *listener) awaitClosed(ctx context.Context) {
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for l.count() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (l *listener) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
 }
 
 // closeAll closes the connections that are left when the time to drain is over.

@@ -187,6 +187,7 @@ func (g *Gateway) drain(ctx context.Context, server *fasthttp.Server, guarded *l
 	defer cancel()
 	g.streams.endAll()
 	err := server.ShutdownWithContext(deadline)
+	guarded.awaitClosed(deadline)
 	if left := guarded.closeAll(); left > 0 {
 		return fmt.Errorf("gateway: drain: %d connections were cut off after %v", left, g.config.DrainTimeout)
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -224,4 +225,30 @@ func TestBoundHoldsThroughTheEdge(t *testing.T) {
 	if refused.Load() == 0 {
 		t.Error("nobody was refused: the test did not press")
 	}
+}
+
+// A connection that is answered and not closed yet is not cut off, and does not make a drain in time a failure.
+func TestDrainWaitsForConnectionsToBeClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closing, stuck := &conn{}, &conn{}
+		l := &listener{open: map[*conn]struct{}{closing: {}, stuck: {}}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		time.AfterFunc(time.Second, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			delete(l.open, closing)
+		})
+		l.awaitClosed(ctx)
+		if took := time.Since(start); took != time.Minute || l.count() != 1 {
+			t.Errorf("with one that stays it waited for %v, and %d are left; want the whole minute and 1", took, l.count())
+		}
+		delete(l.open, stuck)
+		start = time.Now()
+		l.awaitClosed(t.Context())
+		if took := time.Since(start); took != 0 {
+			t.Errorf("with none left it waited for %v", took)
+		}
+	})
 }
