@@ -146,9 +146,6 @@ func TestStartSaysWhyAProgramEnded(t *testing.T) {
 
 // TestEveryContestCanBeHeld keeps the measurements from rotting: one short round of each, with all their own checks.
 func TestEveryContestCanBeHeld(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	for _, c := range contests {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage()
