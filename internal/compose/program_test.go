@@ -7,16 +7,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sluice/internal/testenv"
 )
 
 // build returns the path of a sluice made from this checkout.
 func build(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "sluice")
-	cmd := exec.Command("go", "build", "-o", bin, "./cmd/sluice")
-	cmd.Dir = root(t)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build ./cmd/sluice: %v\n%s", err, out)
+	bin, err := testenv.BuildSluice(root(t), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }

@@ -23,25 +23,6 @@ type Program struct {
 	out bytes.Buffer
 }
 
-// BuildSluice builds the command of the repository at root into the folder dir, and returns the binary's path.
-func BuildSluice(root, dir string) (binary string, err error) {
-	binary = dir + "/sluice"
-	build := exec.Command("go", "build", "-o", binary, "./cmd/sluice")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", &buildError{err, out}
-	}
-	return binary, nil
-}
-
-type buildError struct {
-	err error
-	out []byte
-}
-
-func (e *buildError) Error() string { return "go build: " + e.err.Error() + "\n" + string(e.out) }
-func (e *buildError) Unwrap() error { return e.err }
-
 // Launch starts `binary args...` in a folder of its own, with nothing in its environment but PATH, HOME and env, and kills it when the test ends. What it has printed is
 // shown if the test has failed.
 func Launch(t TB, binary string, env []string, args ...string) *Program {

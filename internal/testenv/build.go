@@ -1,0 +1,65 @@
+package testenv
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// BuildSluice builds the command of the repository at root, and returns the path of a copy in the folder dir. What it built stays in the user's cache, one for each root, so that
+// of several test processes the first links it and the others find that nothing has changed. Where there is no such cache, each builds its own.
+func BuildSluice(root, dir string) (binary string, err error) {
+	binary = filepath.Join(dir, "sluice")
+	kept, unlock, err := keptBuild(root)
+	if err != nil {
+		return binary, build(root, binary)
+	}
+	defer unlock()
+	if err := build(root, kept); err != nil {
+		return "", err
+	}
+	program, err := os.ReadFile(kept)
+	if err != nil {
+		return "", fmt.Errorf("testenv: %w", err)
+	}
+	if err := os.WriteFile(binary, program, 0o755); err != nil { // a link would change under running programs
+		return "", fmt.Errorf("testenv: %w", err)
+	}
+	return binary, nil
+}
+
+func build(root, to string) error {
+	cmd := exec.Command("go", "build", "-o", to, "./cmd/sluice")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// keptBuild is the place of root's program in the cache, which is the caller's alone until unlock, or until its process dies.
+func keptBuild(root string) (path string, unlock func(), err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil, err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return "", nil, err
+	}
+	dir := filepath.Join(cache, "sluice-test", fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:16])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		lock.Close()
+		return "", nil, err
+	}
+	return filepath.Join(dir, "sluice"), func() { lock.Close() }, nil
+}
