@@ -26,23 +26,39 @@ install: ## what the tests need from Debian: nginx with ngx_lua, Redis, PostgreS
 install-bench:
 	@sh .ci/install wrk
 
-test: install lint unit e2e browser k6 ## everything: lint, unit tests under -race, end-to-end tests on real parts and in a browser
+# Much of a test is waiting for a server, a lease or a browser, so two parts run beside each other, and one package more than there are processors within each. They share
+# nothing but processors. A part's lines are printed when it ends, where make can do that.
+AT_ONCE ?= 2
+PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
+test: install lint ## everything: lint, unit tests under -race, end-to-end tests on real parts and in a browser
+	+@$(MAKE) --no-print-directory -j$(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) race e2e plain browser k6
 
 lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 	@bash .ci/lint
 
+unit: race plain ## unit tests, under -race where it is our Go that runs
+
+# The race detector watches our code and most libraries. It does not watch SQLite (C made into Go), the Lua of the gateway and the Redis and Lua of the tests: under it they
+# take ten times as long, and what it would find in them is not ours.
+UNWATCHED = modernc.org/sqlite/lib modernc.org/libc/... github.com/yuin/gopher-lua/... github.com/alicebob/miniredis/v2/...
+RACE = -race $(foreach library,$(UNWATCHED),-gcflags=$(library)=-race=false)
+
 # -short gives the longest proofs of ledger and rebuild fewer rounds under the race detector; `make e2e` runs them in full.
-unit: ## unit tests under -race
-	$(GO) test -race -short -timeout 5m $$($(GO) list ./... | grep -v /internal/e2e)
-	$(GO) test -timeout 5m ./internal/sim
+race:
+	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 10m $$($(GO) list ./... | grep -v -e /internal/e2e -e /nginx$$)
+
+# nginx runs Lua, which no race detector sees; its Go, which starts and stops it, runs under -race in internal/edges. The simulation plays here the seeds that
+# take too long there.
+plain:
+	$(GO) test -vet=off -p $(PACKAGES) -timeout 10m ./nginx ./internal/sim
 	cd observe/check && $(GO) test -timeout 5m ./...
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
-	$(GO) test -count=1 -timeout 15m ./internal/e2e ./backend/ledger ./backend/rebuild
-	cd internal/chaos && $(GO) test -count=1 -timeout 5m .
+	$(GO) test -count=1 -vet=off -p $(PACKAGES) -parallel $(PACKAGES) -timeout 15m ./internal/e2e ./backend/ledger ./backend/rebuild
+	cd internal/chaos && $(GO) test -count=1 -vet=off -timeout 5m .
 
 browser: ## the pages in a headless Chromium, through the Go gateway and through nginx
-	cd internal/browser && $(GO) test -count=1 -timeout 10m .
+	cd internal/browser && $(GO) test -count=1 -vet=off -timeout 10m .
 
 pictures: install ## draws the pages, in both themes and at a phone's width, into docs/pictures
 	mkdir -p docs/pictures && cd internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
@@ -59,7 +75,7 @@ desk-scale: install ## the operators' desk with 10,000 sales and 1,000,000 dead 
 	cd internal/browser && $(GO) test -count=1 -v -timeout 20m -run 'TestDeskAtScale' . -scale-sales $(or $(SALES),10000) -scale-dead $(or $(DEAD),1000000)
 
 k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
-	cd loadtest && $(GO) test -timeout 10m ./...
+	cd loadtest && $(GO) test -vet=off -timeout 10m ./...
 
 rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
 	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./internal/e2e
@@ -87,6 +103,9 @@ mutants: ## break the scripts, the worker and the tables in each known way: the 
 
 bench: install-bench ## speed of the whole path, as ratios against named baselines in one interleaved run
 	cd bench && $(GO) run . speed --only purchase,edge,orders,queue
+
+bench-test: install-bench ## the benchmarks' own tests: one short round of each keeps them from rotting (about two minutes)
+	cd bench && $(GO) test -count=1 -vet=off -timeout 15m ./...
 
 bench-edge: install-bench ## speed of both edges: limits and refusals in nginx, the Go gateway next to Caddy and others
 	cd bench && $(GO) run . speed --only limits,gateway
@@ -120,4 +139,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build commands profile install install-bench test lint unit e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-edge bench-pages bench-queue bench-events bench-webhooks open-pages bench-replay memory fuzz smoke spike soak
+.PHONY: help up build commands profile install install-bench test lint unit race plain e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-test bench-edge bench-pages bench-queue bench-events bench-webhooks open-pages bench-replay memory fuzz smoke spike soak
