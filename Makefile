@@ -43,18 +43,17 @@ unit: race plain ## unit tests, under -race where it is our Go that runs
 UNWATCHED = modernc.org/sqlite/lib modernc.org/libc/... github.com/yuin/gopher-lua/... github.com/alicebob/miniredis/v2/...
 RACE = -race $(foreach library,$(UNWATCHED),-gcflags=$(library)=-race=false)
 
-# -short gives the longest proofs of ledger and rebuild fewer rounds under the race detector; `make e2e` runs them in full.
-race:
-	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 10m $$($(GO) list ./... | grep -v -e /internal/e2e -e /nginx$$)
+# Of the simulation it plays a few seeds; plain plays them all.
+race: ## the unit tests under -race, of all packages or of some (ONLY=./backend/...)
+	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 10m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /internal/e2e -e /nginx$$))
 
-# nginx runs Lua, which no race detector sees; its Go, which starts and stops it, runs under -race in internal/edges. The simulation plays here the seeds that
-# take too long there.
+# nginx runs Lua, which no race detector sees; its Go, which starts and stops it, runs under -race in internal/edges.
 plain:
 	$(GO) test -vet=off -p $(PACKAGES) -timeout 10m ./nginx ./internal/sim
 	cd observe/check && $(GO) test -timeout 5m ./...
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
-	$(GO) test -count=1 -vet=off -p $(PACKAGES) -parallel $(PACKAGES) -timeout 15m ./internal/e2e ./backend/ledger ./backend/rebuild
+	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 15m ./internal/e2e
 	cd internal/chaos && $(GO) test -count=1 -vet=off -timeout 5m .
 
 browser: ## the pages in a headless Chromium, through the Go gateway and through nginx

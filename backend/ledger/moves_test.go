@@ -66,10 +66,7 @@ func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
 			m.move()
 		}
 	}
-	rounds := 40
-	if testing.Short() {
-		rounds = 15
-	}
+	const rounds = 40
 	for round := range rounds {
 		r, err := books.Audit(t.Context(), "s")
 		if err != nil {

@@ -14,11 +14,7 @@ import (
 // Anything may happen before Redis goes back to any earlier moment, or is emptied, and happens again. After each rebuild with the journal no accepted order is lost, no unit is
 // sold twice, nobody holds more than he may, and the count balances.
 func TestRebuildAfterAnything(t *testing.T) {
-	rounds := 12
-	if testing.Short() {
-		rounds = 4
-	}
-	for seed := range uint64(rounds) {
+	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 40, 2)
