@@ -28,10 +28,12 @@ install-bench:
 
 # Much of a test is waiting for a server, a lease or a browser, so two parts run beside each other, and one package more than there are processors within each. They share
 # nothing but processors. A part's lines are printed when it ends, where make can do that.
+PARTS = race e2e plain browser k6
 AT_ONCE ?= 2
 PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 test: install lint ## everything: lint, unit tests under -race, end-to-end tests on real parts and in a browser
-	+@$(MAKE) --no-print-directory -j$(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) race e2e plain browser k6
+	@echo "$(PARTS): $(AT_ONCE) at a time, each is shown when it ends"
+	+@$(MAKE) --no-print-directory -j$(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 lint: ## gofmt, vet, staticcheck, luacheck, shellcheck
 	@bash .ci/lint
