@@ -164,7 +164,14 @@ func (h *openHouse) addBackend(ctx context.Context) error {
 		return err
 	}
 	h.addrs, h.admins = append(h.addrs, listen), append(h.admins, admin)
-	return errors.Join(b.await(listen), b.await(admin))
+	if err := errors.Join(b.await(listen), b.await(admin)); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) { // until it has verified Redis
+		if _, err = adminGet(ctx, "http://"+admin+"/readyz"); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // writeSome writes orders of the first buyers, as a worker does.
