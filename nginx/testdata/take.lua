@@ -44,7 +44,7 @@ end
 local function place(rule, key)
   _M.aim({ rule }, { key })
   local t = upvalue(rules.live, "t")
-  return t, buckets.find(t, rule.bucket.words)
+  return t, buckets.find(t, rule.bucket)
 end
 
 -- places() -> how many buckets there could be

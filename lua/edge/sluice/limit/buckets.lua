@@ -1,9 +1,12 @@
 -- The buckets of all rules: a hash table of a fixed size in memory that all workers share, 32 bytes a bucket. Whoever writes has the lock.
 --
--- A bucket is named by 16 bytes (limit/name.lua) and may be in one of two sets of eight. A new one goes to the first of them, for who looks there
--- need not touch another page of memory; or, when that is half full, to the one that has more room (balanced allocations: Azar, Broder, Karlin, Upfal
--- 1994). There it takes the place of the bucket that has been empty for longest: one that still holds something is never pushed out, and where both
--- sets are full of those there is no room. So nothing is ever swept, freed or moved.
+-- A bucket is named by 16 bytes (limit/name.lua) and may be in one of two sets of eight. Each client has two pages of memory, of sixteen sets
+-- each, and in which set of them the bucket is, its rule decides: so all buckets of a client are in one place, mostly. To go to a page that the
+-- processor has forgotten takes longer than all that is done here.
+--
+-- A new bucket goes to the first of its two sets; or, when that is half full, to the one that has more room (balanced allocations: Azar, Broder,
+-- Karlin, Upfal 1994). There it takes the place of the bucket that has been empty for longest: one that still holds something is never pushed out,
+-- and where both sets are full of those there is no room. So nothing is ever swept, freed or moved.
 --
 -- Whoever does not write reads without the lock: what is written last is the instant, of eight aligned bytes, and a name changes only where the
 -- instant is over. A worker that dies half-way leaves an empty bucket with a new name, or an old one that is wrong by less than a microsecond.
@@ -21,40 +24,41 @@ local cast = ffi.cast
 ffi.cdef [[
 typedef struct { int32_t mark[8], frac[8]; double tat[8]; int32_t name[8][4]; } sluice_bucket_set_t;
 int sluice_same_bucket(const int32_t *mine, const int32_t *name, size_t n) __asm__("memcmp");
-typedef struct { int32_t seed[4], sets, unused[11]; } sluice_bucket_head_t;
+typedef struct { int32_t seed[4], pages; } sluice_bucket_head_t;
 ]]
 
 local SLOTS = 8
 local FIRST = 4 -- buckets that a set has before the other one is considered
-local SET = ffi.sizeof("sluice_bucket_set_t")
-local HEAD, HEAD_POINTER = ffi.sizeof("sluice_bucket_head_t"), ffi.typeof("sluice_bucket_head_t *")
+local PAGE, SETS = 4096, 16
+assert(ffi.sizeof("sluice_bucket_set_t") * SETS == PAGE)
+local HEAD_POINTER = ffi.typeof("sluice_bucket_head_t *")
 
 local _M = {}
 
--- size(sets) -> how many bytes a table of so many sets takes
-function _M.size(sets)
-  return HEAD + sets * SET
+-- size(pages) -> how many bytes a table of so many pages takes
+function _M.size(pages)
+  return (pages + 1) * PAGE
 end
 
--- sets(size) -> how many sets there are room for in so many bytes
-function _M.sets(size)
-  return floor((size - HEAD) / SET)
+-- pages(size) -> how many pages there are room for in so many bytes
+function _M.pages(size)
+  return floor(size / PAGE) - 1
 end
 
--- make(memory, sets, random): an empty table in memory that is all zeroes. random: 16 bytes that clients do not know, or they could make up names
--- that belong into one set.
-function _M.make(memory, sets, random)
+-- make(memory, pages, random): an empty table in memory that is all zeroes and begins with a page. random: 16 bytes that clients do not know, or they
+-- could make up names that belong into one set.
+function _M.make(memory, pages, random)
   local head = cast(HEAD_POINTER, memory)
   ffi.copy(head.seed, random, 16)
-  head.sets = sets
+  head.pages = pages
 end
 
 -- open(memory) -> the table that was made there
 function _M.open(memory)
   local head = cast(HEAD_POINTER, memory)
-  local seed, n = head.seed, head.sets
+  local seed, n = head.seed, head.pages
   return {
-    sets = cast("sluice_bucket_set_t *", cast("char *", memory) + HEAD), n = n, scale = n / 2147483648,
+    sets = cast("sluice_bucket_set_t *", cast("char *", memory) + PAGE), n = n * SETS, scale = n / 2147483648,
     a = seed[0], b = seed[1], c = seed[2], d = seed[3], secret = ffi.string(seed, 16),
   }
 end
@@ -64,8 +68,8 @@ local function zero(x)
   return 1 - rshift(bor(x, tobit(0 - x)), 31)
 end
 
--- hash(t, name) -> two numbers of 32 bits (Bob Jenkins' lookup3, hashword2, for four words)
-local function hash(t, name)
+-- hash(t, name) -> two numbers of 32 bits for a client's name (Bob Jenkins' lookup3, hashword2, for four words)
+function _M.hash(t, name)
   local a, b, c = tobit(t.a + name[0]), tobit(t.b + name[1]), tobit(t.c + name[2])
   a = tobit(a - c) a = bxor(a, rol(c, 4)) c = tobit(c + b)
   b = tobit(b - a) b = bxor(b, rol(a, 6)) a = tobit(a + c)
@@ -117,32 +121,43 @@ local function among(t, set, mark, name)
   return search(t, set, name)
 end
 
--- seek(t, name) -> the place of the bucket or -1, its two sets, its mark; the second set only where the bucket is not in the first
-local function seek(t, name)
-  local h, g = hash(t, name)
-  local mark = bor(bxor(h, rol(g, 13)), 1) -- 0 is what nobody has written
-  local a = floor(rshift(h, 1) * t.scale)
-  local place = among(t, a, mark, name)
-  if place >= 0 then
-    return place, a, a, mark
-  end
-  local b = floor(rshift(g, 1) * t.scale)
-  return among(t, b, mark, name), a, b, mark
+-- set_on(page, h, tag) -> the set. For some clients two rules have the same set, and not for all or none.
+local function set_on(page, h, tag)
+  local x = tobit(h + tag)
+  x = bxor(x, rol(x, 7))
+  return page * SETS + band(tobit(x + rol(x, 11)), SETS - 1)
 end
 
--- find(t, name) -> the place of the bucket, or -1
-function _M.find(t, name)
-  return (seek(t, name))
+-- aim(t, bucket, whose, h, g): the bucket of one client from here on. whose: the client's name; h, g: the hash of that. A bucket is
+--   tag   of its rule, four words like a name
+--   name  both together
+--   a, b  its two sets
+--   mark  a short form of its name
+function _M.aim(t, bucket, whose, h, g)
+  local name, tag = bucket.name.words, bucket.tag.words
+  name[0], name[1], name[2], name[3] = bxor(whose[0], tag[0]), bxor(whose[1], tag[1]), bxor(whose[2], tag[2]), bxor(whose[3], tag[3])
+  bucket.a = set_on(floor(rshift(h, 1) * t.scale), h, tag[0])
+  bucket.b = set_on(floor(rshift(g, 1) * t.scale), g, tag[0])
+  bucket.mark = bor(bxor(h, rol(g, 13), tag[1]), 1) -- 0 is what nobody has written
 end
 
--- is(t, place, name) -> whether this bucket is there
-function _M.is(t, place, name)
-  return same(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], name)
+-- find(t, bucket) -> its place, or -1
+local function find(t, bucket)
+  local name, mark = bucket.name.words, bucket.mark
+  local place = among(t, bucket.a, mark, name)
+  return place >= 0 and place or among(t, bucket.b, mark, name)
 end
 
--- still(t, place, name) -> the same, read anew from the memory: for whoever has no lock
-function _M.still(t, place, name)
-  return C.sluice_same_bucket(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], name, 16) == 0
+_M.find = find
+
+-- is(t, place, bucket) -> whether this bucket is there
+function _M.is(t, place, bucket)
+  return same(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], bucket.name.words)
+end
+
+-- still(t, place, bucket) -> the same, read anew from the memory: for whoever has no lock
+function _M.still(t, place, bucket)
+  return C.sluice_same_bucket(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], bucket.name.words, 16) == 0
 end
 
 -- held(tat, now) -> how many of eight buckets hold something
@@ -157,13 +172,14 @@ local function oldest(tat)
   return min(tat[0] * 8, tat[1] * 8 + 1, tat[2] * 8 + 2, tat[3] * 8 + 3, tat[4] * 8 + 4, tat[5] * 8 + 5, tat[6] * 8 + 6, tat[7] * 8 + 7) % 8
 end
 
--- claim(t, name, now) -> the place of the bucket, made if need be; or nil: there is no room. What is made is empty, and if it still is with the next
+-- claim(t, bucket, now) -> its place, made if need be; or nil: there is no room. What is made is empty, and if it still is with the next
 -- claim, that may take it.
-function _M.claim(t, name, now)
-  local place, a, b, mark = seek(t, name)
+function _M.claim(t, bucket, now)
+  local place = find(t, bucket)
   if place >= 0 then
     return place
   end
+  local a, b, name = bucket.a, bucket.b, bucket.name.words
   local in_a, in_b = held(t.sets[a].tat, now), held(t.sets[b].tat, now)
   if min(in_a, in_b) == SLOTS then
     return nil
@@ -173,7 +189,7 @@ function _M.claim(t, name, now)
   local slot = oldest(set.tat)
   local mine = set.name[slot]
   mine[0], mine[1], mine[2], mine[3] = name[0], name[1], name[2], name[3]
-  set.mark[slot] = mark
+  set.mark[slot] = bucket.mark
   return index * SLOTS + slot
 end
 

@@ -7,7 +7,6 @@
 -- All buckets are read, judged and written in one turn under one lock, so a refusal by any rule takes nothing from the others.
 -- When there is no room for a new bucket its request is not admitted, unless its rule says on_error = "allow".
 
-local bit = require "bit"
 local buckets = require "sluice.limit.buckets"
 local clock = require "sluice.clock"
 local gcra = require "sluice.limit.gcra"
@@ -18,10 +17,9 @@ local slab = require "sluice.limit.slab"
 local decide, state_of, wait_of = gcra.decide, gcra.state, gcra.wait
 local count = require("sluice.count").add
 local acquire, release = lock.acquire, lock.release
-local claim, find, is, still = buckets.claim, buckets.find, buckets.is, buckets.still
+local aim_one, claim, find, hash, is, still = buckets.aim, buckets.claim, buckets.find, buckets.hash, buckets.is, buckets.still
 local read, write_to = buckets.read, buckets.write
 local now_us = clock.now
-local bxor = bit.bxor
 
 local NO_ROOM = "no memory"
 
@@ -49,17 +47,17 @@ end
 
 -- build(dict) -> the address of a new table, which has nearly all of the zone; or nil: there is no room
 local function build(dict)
-  local sets = buckets.sets(dict:free_space() - RESERVE)
-  if sets < 1 then
+  local pages = buckets.pages(dict:free_space() - RESERVE)
+  if pages < 1 then
     return nil
   end
-  local size = buckets.size(sets)
+  local size = buckets.size(pages)
   local memory = slab.allocate(dict, size)
   if not memory then
     return nil
   end
   slab.clear(memory, size)
-  buckets.make(memory, sets, random())
+  buckets.make(memory, pages, random())
   return slab.address(memory)
 end
 
@@ -90,24 +88,18 @@ end
 
 -- prepare(rule): call once per rule, before the others. rule.prefix tells it from other rules.
 function _M.prepare(rule)
-  rule.bucket, rule.tag = name.new(), name.new()
-  name.buyer(rule.tag, rule.prefix)
-end
-
--- aim_one(rule, words) -> the name of the bucket, as limit/buckets.lua wants it
-local function aim_one(rule, words)
-  local bucket, tag = rule.bucket.words, rule.tag.words
-  bucket[0], bucket[1], bucket[2], bucket[3] = bxor(words[0], tag[0]), bxor(words[1], tag[1]), bxor(words[2], tag[2]), bxor(words[3], tag[3])
-  return bucket
+  rule.bucket = { name = name.new(), tag = name.new(), a = 0, b = 0, mark = 0 }
+  name.buyer(rule.bucket.tag, rule.prefix)
 end
 
 -- aim(rules, from, to, whose): of these rules the buckets of one client are meant, until the next call. whose: see limit/name.lua
 function _M.aim(rules, from, to, whose)
   if from <= to then -- the first one by itself, because LuaJIT is at a loss with loops that run once
     local words = whose.words
-    aim_one(rules[from], words)
+    local h, g = hash(t, words)
+    aim_one(t, rules[from].bucket, words, h, g)
     for i = from + 1, to do
-      aim_one(rules[i], words)
+      aim_one(t, rules[i].bucket, words, h, g)
     end
   end
 end
@@ -128,7 +120,7 @@ local function write_one(i, rule, now)
     return true
   end
   local tat, frac = state_of(rule, now, b)
-  local place, bucket = places[i], rule.bucket.words
+  local place, bucket = places[i], rule.bucket
   if place < 0 or not is(t, place, bucket) then -- a rule before this one may have made its bucket in the place of this one, which was empty
     place = claim(t, bucket, now)
     if not place then
@@ -160,7 +152,7 @@ end
 
 -- judge_one(i, rule, now) -> true; false, wait
 local function judge_one(i, rule, now)
-  local tat, frac = look(i, rule.bucket.words)
+  local tat, frac = look(i, rule.bucket)
   over[i] = false
   local allowed, b = decide(rule, now, tat, frac)
   backlog[i] = b
@@ -229,19 +221,20 @@ function _M.peek(rules, n)
     return true
   end
   local ok, i, detail = judge(rules, n, now_us())
-  if ok or not still(t, places[i], rules[i].bucket.words) then
+  if ok or not still(t, places[i], rules[i].bucket) then
     return true
   end
   return ok, i, detail
 end
 
--- refuses_one(rule, words) -> wait, or nil. The clock is read after the bucket: whatever others have done to it in between made it fuller. They may
--- have given an empty one to somebody else meanwhile, so who is refused is looked at again.
-local function refuses_one(rule, words)
+-- refuses_one(rule, words, h, g) -> wait, or nil. The clock is read after the bucket: whatever others have done to it in between made it fuller.
+-- They may have given an empty one to somebody else meanwhile, so who is refused is looked at again.
+local function refuses_one(rule, words, h, g)
   if rule.shadow then
     return nil
   end
-  local bucket = aim_one(rule, words)
+  local bucket = rule.bucket
+  aim_one(t, bucket, words, h, g)
   local place = find(t, bucket)
   if place < 0 then
     return nil
@@ -261,19 +254,20 @@ function _M.refuses(rules, from, to, whose)
     return nil
   end
   local words = whose.words
-  local wait = refuses_one(rules[from], words)
+  local h, g = hash(t, words)
+  local wait = refuses_one(rules[from], words, h, g)
   if wait then
     return from, wait
   end
   if from == to then
     return nil
   end
-  wait = refuses_one(rules[from + 1], words)
+  wait = refuses_one(rules[from + 1], words, h, g)
   if wait then
     return from + 1, wait
   end
   for i = from + 2, to do
-    wait = refuses_one(rules[i], words)
+    wait = refuses_one(rules[i], words, h, g)
     if wait then
       return i, wait
     end
