@@ -116,7 +116,7 @@ func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.O
 	// ON CONFLICT makes an insert a quarter dearer (each row is confirmed by a record of its own in the log), and nearly all batches are new. One that is not
 	// fails, is undone, and is written again with care; the server logs a duplicate key then.
 	err = p.pool.QueryRow(ctx, insertNew, ids, sales, buyers, nths, serials, generation).Scan(&inserted)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == uniqueViolation {
+	for try := 0; try < triesWithCare && violatesUnique(err); try++ {
 		err = p.pool.QueryRow(ctx, insertMissing, ids, sales, buyers, nths, serials, generation).Scan(&inserted)
 	}
 	if err != nil {
@@ -128,7 +128,15 @@ func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.O
 	return inserted, nil
 }
 
-const uniqueViolation = "23505" // SQLSTATE
+// triesWithCare is how often a batch is written with care. ON CONFLICT looks at the index of ids alone: when somebody else inserts the same order at the
+// same instant, PostgreSQL may get as far as the index of places, and say that the place is taken. It says so when the other one is done, so the next
+// try finds a row; but there may be several others. An order whose place really is taken is refused each time.
+const triesWithCare = 5
+
+func violatesUnique(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "23505" // SQLSTATE
+}
 
 func (p *postgres) within(ctx context.Context, m mode, do func(conn) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
