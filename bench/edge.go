@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -260,18 +260,12 @@ func (h *house) judgedSince(ctx context.Context, before outcomes, answers int64)
 
 // counters reads the counters whose line begins with the prefix, by the value of their one label.
 func counters(ctx context.Context, addr, prefix string) (map[string]int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
+	text, err := fetch(ctx, "http://"+addr+"/metrics", secret)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+secret)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
 	counts := map[string]int64{}
-	lines := bufio.NewScanner(resp.Body)
+	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		rest, found := strings.CutPrefix(lines.Text(), prefix+`"`)
 		name, value, cut := strings.Cut(rest, `"} `)

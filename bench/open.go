@@ -168,7 +168,7 @@ func (h *openHouse) addBackend(ctx context.Context) error {
 		return err
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) { // until it has verified Redis
-		if _, err = adminGet(ctx, "http://"+admin+"/readyz"); err == nil || time.Now().After(deadline) {
+		if _, err = fetch(ctx, "http://"+admin+"/readyz", secret); err == nil || time.Now().After(deadline) {
 			return err
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 )
@@ -14,7 +12,7 @@ import (
 // figures sums up what the backends say.
 func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures, err error) {
 	for _, admin := range h.admins {
-		text, err := adminGet(ctx, "http://"+admin+"/metrics")
+		text, err := fetch(ctx, "http://"+admin+"/metrics", secret)
 		if err != nil {
 			return sum, err
 		}
@@ -51,28 +49,10 @@ func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures
 func (h *openHouse) collected(ctx context.Context, k openKind) (backendFigures, error) {
 	for _, admin := range h.admins {
 		for range 3 { // what lies in a pool outlives one collection, and a half
-			if _, err := adminGet(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
+			if _, err := fetch(ctx, "http://"+admin+"/debug/pprof/heap?gc=1", secret); err != nil {
 				return backendFigures{}, err
 			}
 		}
 	}
 	return h.figures(ctx, k)
-}
-
-// adminGet is what an operator gets.
-func adminGet(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+secret)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return io.ReadAll(resp.Body)
 }

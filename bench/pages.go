@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +20,7 @@ func pages(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	if err := h.sluice(ctx, "sale", "create", "--id", saleID, "--title", "Bench", "--stock", "1000", "--price", "99.90EUR", "--opens", "1h"); err != nil {
 		return nil, err
 	}
-	body, err := fetch(ctx, "http://"+h.backend+"/s/"+saleID)
+	body, err := fetch(ctx, "http://"+h.backend+"/s/"+saleID, "")
 	if err != nil {
 		return nil, err
 	}
@@ -124,19 +122,3 @@ http {
     server { listen {{addr}} backlog=4096; root {{dir}}; }
 }
 `
-
-func fetch(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return io.ReadAll(resp.Body)
-}

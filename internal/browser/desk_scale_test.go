@@ -184,7 +184,7 @@ func memory(t *testing.T, pid int) resident {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Skip("no /proc here")
+		t.Fatal(err)
 	}
 	kilobytes := func(name string) int {
 		_, rest, _ := strings.Cut(string(status), name+":")

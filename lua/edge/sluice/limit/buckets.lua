@@ -98,10 +98,11 @@ local function same(mine, name)
   return bor(bxor(mine[0], name[0]), bxor(mine[1], name[1]), bxor(mine[2], name[2]), bxor(mine[3], name[3])) == 0
 end
 
--- search(t, set, name) -> the place of the bucket in this set, or -1: for the few cases in which marks are not enough
-local function search(t, set, name)
+-- search(t, set, mark, name) -> the place of the bucket in this set, or -1: for the few cases in which the mark is there more than once. A name
+-- without its mark was left by a worker that died, and is nobody's.
+local function search(t, set, mark, name)
   for slot = 0, SLOTS - 1 do
-    if same(t.sets[set].name[slot], name) then
+    if t.sets[set].mark[slot] == mark and same(t.sets[set].name[slot], name) then
       return set * SLOTS + slot
     end
   end
@@ -118,7 +119,7 @@ local function among(t, set, mark, name)
   if same(t.sets[set].name[slot], name) then
     return set * SLOTS + slot
   end
-  return search(t, set, name)
+  return search(t, set, mark, name)
 end
 
 -- set_on(page, h, tag) -> the set. For some clients two rules have the same set, and not for all or none.

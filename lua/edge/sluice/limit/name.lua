@@ -12,7 +12,7 @@ typedef union { int32_t words[4]; unsigned char bytes[16]; } sluice_name_of_clie
 
 local secret = ""
 
-local _M = { MOST = 8 } -- bytes of an address
+local _M = {}
 
 -- init(text): what clients do not know, so that none can make up two buyers with one name
 function _M.init(text)
@@ -35,7 +35,7 @@ function _M.many(n)
   return ffi.new("sluice_name_of_client_t[?]", n)
 end
 
--- address(name, at, n): n bytes of memory, or a string; MOST at most
+-- address(name, at, n): n bytes of memory, or a string; eight at most
 function _M.address(name, at, n)
   local words = name.words
   words[0], words[1], words[2], words[3] = 0, 0, 0, n
