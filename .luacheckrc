@@ -14,7 +14,7 @@ files["nginx/testdata"] = { std = "ngx_lua" }
 files["lua/redis"] = {
   read_globals = {
     "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit",
-    "group", "text_of", "pending", "held", "drop", "deliver", -- what "-- include" brings
+    "group", "text_of", "pending", "held", "drop", "deliver", "line_of", "put_letter", "drop_letter", -- what "-- include" brings
   },
 }
 files["lua/redis/include"] = { ignore = { "211", "431" } } -- what is local here is used by those who include it

@@ -81,6 +81,10 @@ k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fail
 rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
 	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./internal/e2e
 
+compose: install ## docker-compose.yml and the Dockerfile on a Docker engine of its own: built, started, sold from, killed, reloaded, watched, taken down; as root on Linux (DATA=folder keeps the build's cache for the next time)
+	@sh .ci/install docker.io busybox prometheus
+	cd internal/containers && $(GO) test -count=1 -v -timeout 30m . $(if $(DATA),-data $(abspath $(DATA)))
+
 edge-bound: install install-bench ## one hot key, 2 and 4 workers, rates and bursts for 10 s each, a reload half-way: admitted beside the bound (10 minutes)
 	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TheBoundSideBySide' ./nginx
 
@@ -95,6 +99,16 @@ sim: ## 10,000 seeds of whole sales with faults at every call, on both queues (S
 
 chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
 	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
+
+several: install ## twelve machines in network namespaces, each cut off in turn, Redis failed over, the database restored, all restarted, while 20,000 buyers come (root; six minutes)
+	@[ "$$(id -u)" -eq 0 ] || { echo "several: only root can make machines out of network namespaces" >&2; exit 1; }
+	@sh .ci/install iproute2 haproxy
+	cd internal/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several
+
+failovers: install ## the machine with the master of Redis is cut off again and again (FAILOVERS=n): for how long nothing is sold, and who did what when (root; two minutes)
+	@[ "$$(id -u)" -eq 0 ] || { echo "failovers: only root can make machines out of network namespaces" >&2; exit 1; }
+	@sh .ci/install iproute2 haproxy
+	cd internal/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestFailovers' . -failovers $(or $(FAILOVERS),6)
 
 events-chaos: install ## 100,000 orders told to points, push and webhooks while instances are killed twenty times, then a count of all (ORDERS=n KILLS=n; SLOW=n: one more group takes n a second)
 	SLUICE_EVENTS_ORDERS=$(or $(ORDERS),100000) SLUICE_EVENTS_KILLS=$(or $(KILLS),20) SLUICE_EVENTS_SLOW=$(or $(SLOW),0) $(GO) test -count=1 -v -timeout 40m -run 'TestGroupsMissNothing' ./internal/e2e
@@ -140,4 +154,4 @@ fuzz: ## every fuzz target for ten seconds each
 smoke spike soak: ## k6 against a running sluice up: see loadtest/README.md
 	loadtest/run $@
 
-.PHONY: help up build commands profile install install-bench test lint unit race plain e2e browser pictures weight accessible desk-scale k6 rush edge-bound edge-memory edge-corpus sim chaos events-chaos mutants bench bench-test bench-edge bench-pages bench-queue bench-events bench-webhooks open-pages bench-replay memory fuzz smoke spike soak
+.PHONY: help up build commands profile install install-bench test lint unit race plain e2e browser pictures weight accessible desk-scale k6 rush compose edge-bound edge-memory edge-corpus sim chaos several failovers events-chaos mutants bench bench-test bench-edge bench-pages bench-queue bench-events bench-webhooks open-pages bench-replay memory fuzz smoke spike soak

@@ -18,7 +18,8 @@ import (
 )
 
 // limits measures what the edge itself does in nginx, without a backend: two rules against an access phase that is empty, a refusal by a limit
-// against a refusal that is written in the configuration, each without a log and with the same one, and a sold-out sale against a constant.
+// against a refusal that is written in the configuration, each without a log and with the same one, and against one that bears no number; and a
+// sold-out sale against a constant.
 func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	e, err := newEdges(ctx, s, cfg)
 	if err != nil {
@@ -28,6 +29,7 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 		rules, empty    = "two rules", "empty access phase"
 		fresh           = "two rules, every token a new one"
 		rejected, plain = "refused by a limit", "return 429"
+		unnumbered      = "return 429, without a request id"
 		noted, line     = "refused by a limit, logged", "return 429, logged"
 		gone, constant  = "sold out, from memory", "content_by_lua with a constant"
 	)
@@ -39,6 +41,7 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{fresh, e.measure(e.conf.Rules, "", http.StatusOK)},
 			{rejected, e.measure(e.conf.Edge, e.flood, http.StatusTooManyRequests)},
 			{plain, e.measure(e.conf.Static, e.flood, http.StatusTooManyRequests)},
+			{unnumbered, e.measure(e.conf.Unnumbered, e.flood, http.StatusTooManyRequests)},
 			{noted, e.measure(e.conf.EdgeLogged, e.flood, http.StatusTooManyRequests)},
 			{line, e.measure(e.conf.StaticLogged, e.flood, http.StatusTooManyRequests)},
 			{gone, e.measure(e.conf.Edge, e.buyers, http.StatusConflict)},
@@ -48,6 +51,7 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"edge, two rules", rules, empty, 0.75, 0.85},
 			{"edge, two rules, fresh tokens", fresh, empty, 0, 0},
 			{"edge, refused by a limit", rejected, plain, 0.9, 0},
+			{"edge, refused by a limit, against no request id", rejected, unnumbered, 0, 0},
 			{"edge, refused by a limit, both logged", noted, line, 0.9, 0},
 			{"edge, sold out", gone, constant, 0.9, 0.95},
 		},
@@ -55,13 +59,14 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	return c.hold(ctx, cfg.rounds)
 }
 
-// limitsPolicy has two rules that everybody keeps, and one that nobody can.
+// limitsPolicy has two rules that everybody keeps, and one that nobody can: at one request an hour what is measured are refusals. (At
+// one a minute, hundreds of the 2,000 addresses would be let through to the backend with each round.)
 const limitsPolicy = `return {
   trusted_proxies = { "127.0.0.0/8" },
   rules = {
+    { name = "never", key = "ip", rate = "1r/h", burst = 0, match = { path = "/v1/sales/flood/orders" } },
     { name = "ip", key = "ip", rate = "100000r/s", burst = 100000, match = { path = "/v1/sales/*/orders" } },
     { name = "token", key = "token", rate = "100000r/s", burst = 100000, match = { method = "POST", path = "/v1/sales/*/orders" } },
-    { name = "never", key = "ip", rate = "1r/m", burst = 0, match = { path = "/v1/sales/flood/orders" } },
   },
 }
 `
@@ -86,7 +91,7 @@ type limitsConfig struct {
 	Modules                              []string
 	Root, Backend                        string
 	Empty, Rules, Static, Edge, Constant string // addresses
-	StaticLogged, EdgeLogged             string
+	Unnumbered, StaticLogged, EdgeLogged string
 	Limited, Gone                        string // bodies
 }
 
@@ -106,7 +111,7 @@ func newEdges(ctx context.Context, s *stage, cfg settings) (*edges, error) {
 	limited.ViolatedPolicies = []string{"never"}
 	e.conf = limitsConfig{
 		Backend: s.address(), Empty: s.address(), Rules: s.address(), Static: s.address(), Edge: s.address(), Constant: s.address(),
-		StaticLogged: s.address(), EdgeLogged: s.address(),
+		Unnumbered: s.address(), StaticLogged: s.address(), EdgeLogged: s.address(),
 		Limited: quoted(limited.Body()), Gone: quoted(problem.New(problem.SoldOut, "Everything is sold.").Body()),
 	}
 	if _, err := s.startChild(childConfig{what: "soldout", listen: e.conf.Backend}); err != nil {

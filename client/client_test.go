@@ -112,6 +112,7 @@ func TestWhatIsNotRepeated(t *testing.T) {
 		{"sold out", refuse(409, SoldOut, ""), func(c *Client) error { _, err := c.Buy(t.Context(), "drop", ""); return err }, 1, SoldOut},
 		{"not open, although it says when", refuse(409, SaleNotOpen, "1"), func(c *Client) error { _, err := c.Buy(t.Context(), "drop", ""); return err }, 1, SaleNotOpen},
 		{"a bad request", refuse(400, BadRequest, ""), func(c *Client) error { _, err := c.Sale(t.Context(), "drop"); return err }, 1, BadRequest},
+		{"an error of the server", refuse(500, "internal-error", ""), func(c *Client) error { _, err := c.Sale(t.Context(), "drop"); return err }, 1, Code("internal-error")},
 		{"once", hangUp, func(c *Client) error { return c.Do(t.Context(), Request{Method: "POST", Path: "/x", Once: true}, nil) }, 1, ErrNoAnswer},
 		{"for ever", refuse(503, Unavailable, "1"), func(c *Client) error { _, err := c.Sale(t.Context(), "drop"); return err }, 8, Unavailable},
 		{"a key that no header holds", hangUp, func(c *Client) error { _, err := c.Buy(t.Context(), "drop", "a\nb"); return err }, 0, nil},

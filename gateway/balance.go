@@ -27,8 +27,8 @@ var errNobody = errors.New("no backend may be tried")
 func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) error {
 	x.repeatable = repeatable(ctx.Request.Header.Method(), x.path)
 	x.timeout = g.timeouts.other
-	if ctx.IsGet() || ctx.IsHead() {
-		x.timeout = g.timeouts.get
+	if ctx.IsGet() && order.Covers(ctx.Request.Header.Method(), x.path) {
+		x.timeout = g.timeouts.wait
 	}
 	x.compose(ctx)
 	err := g.try(ctx, x)
@@ -46,6 +46,7 @@ func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
 	all := g.balancer.upstreams
 	first := int(g.balancer.turn.Add(1)) % len(all)
 	tried, last := uint64(0), errNobody
+	began := g.clock.elapsed()
 	for _, lastResort := range [...]bool{false, true} {
 		for i := range all {
 			n := (first + i) % len(all)
@@ -63,7 +64,7 @@ func (g *Gateway) try(ctx *fasthttp.RequestCtx, x *exchange) error {
 				u.seconds.Observe(took.Seconds())
 				return nil
 			}
-			if last = err; !again(err, x.repeatable) {
+			if last = err; !again(err, x.repeatable, start+took-began) {
 				return err
 			}
 		}
@@ -91,12 +92,20 @@ func (x *exchange) tell(ctx *fasthttp.RequestCtx, u *upstream, err error, took t
 	x.upstreamSeconds = strconv.AppendFloat(x.upstreamSeconds, took.Seconds(), 'f', 3, 64)
 }
 
-// again says whether another backend may be asked after err. A request that never left may always be sent again.
-func again(err error, repeatable bool) bool {
-	return errors.Is(err, errDial) || errors.Is(err, errBroken) && repeatable
+// passOver is how long after the first try a request may still go to another backend because one does not answer, as nginx's proxy_next_upstream_timeout has it: a purchase
+// goes on once, and who waits for an order does not.
+const passOver = 8 * time.Second
+
+// again says whether another backend may be asked after err, so long after the first try. A request that never left may always be sent again. One without an answer may have
+// been carried out; its repetition then finds what came of it.
+func again(err error, repeatable bool, after time.Duration) bool {
+	return errors.Is(err, errDial) || repeatable && (errors.Is(err, errBroken) || errors.Is(err, errTimeout) && after < passOver)
 }
 
-var orders = policy.Match{Method: fasthttp.MethodPost, Path: "/v1/sales/*/orders"}
+var (
+	orders = policy.Match{Method: fasthttp.MethodPost, Path: "/v1/sales/*/orders"}
+	order  = policy.Match{Method: fasthttp.MethodGet, Path: "/v1/orders/*"} // which may be waited for
+)
 
 // repeatable says whether sending a request twice does no more than sending it once. Of POSTs, purchases are: the backend remembers them under
 // the edge's X-Request-Id.

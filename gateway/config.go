@@ -36,8 +36,8 @@ type Config struct {
 	IdleTimeout    time.Duration // of a client's connection between requests; default 30 s
 	WriteTimeout   time.Duration // for a client to take a part of an answer; default 10 s
 	DialTimeout    time.Duration // to reach a backend; default 1 s
-	PostTimeout    time.Duration // for a backend to answer anything but a GET; default 5 s
-	GetTimeout     time.Duration // for a backend to answer a GET, which may ask it to wait; default 40 s
+	AnswerTimeout  time.Duration // for a backend to answer anything else; default 5 s
+	WaitTimeout    time.Duration // for a backend to tell of an order, which it may be asked to wait for; default 40 s
 	SilenceTimeout time.Duration // between two parts of a streamed answer; default 60 s, four times the backend's heartbeat
 	DrainTimeout   time.Duration // for requests to finish after Serve was told to stop; default 15 s
 
@@ -50,7 +50,7 @@ type Config struct {
 func (c *Config) defaults() {
 	for d, otherwise := range map[*time.Duration]time.Duration{
 		&c.RequestTimeout: 5 * time.Second, &c.IdleTimeout: 30 * time.Second, &c.WriteTimeout: 10 * time.Second, &c.DialTimeout: time.Second,
-		&c.PostTimeout: 5 * time.Second, &c.GetTimeout: 40 * time.Second, &c.SilenceTimeout: time.Minute, &c.DrainTimeout: 15 * time.Second,
+		&c.AnswerTimeout: 5 * time.Second, &c.WaitTimeout: 40 * time.Second, &c.SilenceTimeout: time.Minute, &c.DrainTimeout: 15 * time.Second,
 	} {
 		if *d <= 0 {
 			*d = otherwise

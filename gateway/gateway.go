@@ -38,7 +38,7 @@ type Gateway struct {
 	balancer    balancer
 	sales       *known.Sales
 	streams     streams
-	timeouts    struct{ get, other, silence time.Duration }
+	timeouts    struct{ wait, other, silence time.Duration }
 
 	exchanges sync.Pool
 	draining  chan struct{}
@@ -55,7 +55,7 @@ func New(config Config) (*Gateway, error) {
 		g.elapsed = g.clock.elapsed
 	}
 	g.wall = time.Now
-	g.timeouts.get, g.timeouts.other, g.timeouts.silence = config.GetTimeout, config.PostTimeout, config.SilenceTimeout
+	g.timeouts.wait, g.timeouts.other, g.timeouts.silence = config.WaitTimeout, config.AnswerTimeout, config.SilenceTimeout
 	g.exchanges.New = func() any { return &exchange{gateway: g} }
 	var errs []error
 	keys, err := token.Open(config.TokenKeys, config.Secret)

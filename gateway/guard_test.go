@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -314,6 +315,17 @@ func TestExpectContinueIsAnsweredByTheEdge(t *testing.T) {
 	}
 	if got := b.last(t); got.body != "abc" || got.header.Get("Expect") != "" {
 		t.Errorf("the backend got %+v, want the body and no Expect", got)
+	}
+}
+
+// Whoever is told to go on sends a body that nobody reads.
+func TestNobodyIsToldToGoOnWithABodyThatIsTooLarge(t *testing.T) {
+	e := serve(t, open, []string{"127.0.0.1:1"})
+	c := e.connect(t)
+	defer c.Close()
+	_, _ = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "+strconv.Itoa(MaxBody+1)+"\r\n\r\n")
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 413 ") {
+		t.Fatalf("the edge says %q, %v", line, err)
 	}
 }
 

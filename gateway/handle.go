@@ -44,12 +44,13 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 }
 
 // received corrects what fasthttp makes of a head. Whether a connection is closed, headers.connection says: what nginx finds in a Connection header,
-// fasthttp may not. A client of HTTP/1.0 can do nothing with an interim answer, and others may ask for it in letters of any case.
+// fasthttp may not. A client of HTTP/1.0 can do nothing with an interim answer, and others may ask for it in letters of any case. Nobody is told to go on
+// with a body that is too large.
 func received(h *fasthttp.RequestHeader) (none fasthttp.RequestConfig) {
 	h.ResetConnectionClose()
 	switch expected := h.Peek(fasthttp.HeaderExpect); {
 	case len(expected) == 0:
-	case !h.IsHTTP11():
+	case !h.IsHTTP11(), h.ContentLength() > MaxBody:
 		h.Del(fasthttp.HeaderExpect)
 	case foldedEqual(expected, "100-continue"):
 		h.Set(fasthttp.HeaderExpect, "100-continue")
@@ -111,8 +112,8 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *conn) {
 	}
 	switch place {
 	case healthPlace:
-		x.logged = false
 		g.answerHealth(ctx)
+		x.logged = ctx.Response.StatusCode() != fasthttp.StatusOK
 		return
 	case hiddenPlace:
 		answer(ctx, fasthttp.StatusNotFound, bodyNotFound)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -263,28 +264,62 @@ func TestConnectionsToTheBackendAreKept(t *testing.T) {
 	}
 }
 
-func TestBackendThatDoesNotAnswerInTimeIs503(t *testing.T) {
+// A machine that is cut off takes requests and answers none. A purchase goes to the next backend, as the same request; what may not be sent twice, and who waits for an order, does not.
+func TestBackendThatDoesNotAnswerInTimeIsPassedOver(t *testing.T) {
 	release := make(chan struct{})
-	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/slow") || r.Method == "POST" {
+	silent := func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthy" {
 			<-release
 		}
-	})
+	}
+	b, other := newBackend(t, silent), newBackend(t, nil)
 	t.Cleanup(func() { close(release) })
-	other := newBackend(t, nil)
-	e := serve(t, open, []string{b.address(), other.address()}, func(c *Config) { c.PostTimeout, c.GetTimeout = 50*time.Millisecond, 200*time.Millisecond })
+	times := func(c *Config) { c.AnswerTimeout, c.WaitTimeout = 50*time.Millisecond, 200*time.Millisecond }
+	purchase := func(e *edge) int { return e.ask(t, "POST", "/v1/sales/42/orders", "{}").status }
+	for _, backends := range [][]string{{b.address(), other.address()}, {other.address(), b.address()}} {
+		if got := purchase(serve(t, open, backends, times)); got != 200 {
+			t.Errorf("a purchase gets %d", got)
+		}
+	}
+	asked, repeated := b.requests(), other.requests()
+	if len(asked) != 1 || len(repeated) != 2 || asked[0].header.Get("X-Request-Id") == "" ||
+		!slices.ContainsFunc(repeated, func(r request) bool { return r.header.Get("X-Request-Id") == asked[0].header.Get("X-Request-Id") }) {
+		t.Errorf("asked %v, and then %v", asked, repeated)
+	}
 	statuses := map[int]int{}
+	e := serve(t, open, []string{b.address(), other.address()}, times)
 	for range 2 {
-		statuses[e.ask(t, "POST", "/v1/sales/42/orders", "{}").status]++
+		statuses[e.ask(t, "POST", "/v1/payments/callback", "{}").status]++
 	}
 	if statuses[200] != 1 || statuses[503] != 1 {
-		t.Errorf("statuses %v, want one 503 (no answer is no broken connection, the purchase may be under way) and one 200", statuses)
+		t.Errorf("statuses %v of what may not be sent twice, want one 503 and one 200", statuses)
 	}
+	e = serve(t, open, []string{b.address()}, times)
 	start := time.Now()
-	e.ask(t, "GET", "/slow", "")
-	e.ask(t, "GET", "/slow", "")
+	if got := purchase(e); got != 503 {
+		t.Errorf("with nobody else there: %d", got)
+	}
+	if d := time.Since(start); d < 50*time.Millisecond || d > 10*time.Second {
+		t.Errorf("that took %v", d)
+	}
+	start = time.Now()
+	if got := e.ask(t, "GET", "/v1/orders/7?wait=1s", ""); got.status != 503 {
+		t.Errorf("who waits for an order gets %d", got.status)
+	}
 	if d := time.Since(start); d < 200*time.Millisecond {
-		t.Errorf("a GET may take longer, and took %v", d)
+		t.Errorf("an order may be waited for, and was for %v", d)
+	}
+}
+
+// What does not answer is passed over for a while only: an edge whose backends all are slow must not ask one after the other for ever.
+func TestSilentBackendsArePassedOverOnce(t *testing.T) {
+	for after, want := range map[time.Duration]bool{0: true, passOver - 1: true, passOver: false, time.Minute: false} {
+		if got := again(errTimeout, true, after); got != want {
+			t.Errorf("no answer after %v: again is %t", after, got)
+		}
+		if again(errTimeout, false, after) || !again(errDial, false, after) || !again(errBroken, true, after) || again(errBroken, false, after) {
+			t.Errorf("after %v", after)
+		}
 	}
 }
 

@@ -221,6 +221,11 @@ func TestABadlyWrittenPurchaseIsNotAnsweredFromMemory(t *testing.T) {
 		{"a control character", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\x01b\r\nContent-Length: 0\r\n\r\n", 400},
 		{"a header line of 9000 bytes", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431},
 		{"two lengths", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", 400},
+		{"a chunked body of 17000 bytes", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: " + strings.TrimPrefix(signed(t, "ann"), "Bearer ") + "\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n", 413},
+		// The line alone is one that both workers know, from hosts that are none of these.
+		{"an odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: x!y\r\nContent-Length: 0\r\n\r\n", 400},
+		{"another odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: x,y\r\nContent-Length: 0\r\n\r\n", 400},
+		{"one more odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: (x)\r\nContent-Length: 0\r\n\r\n", 400},
 	} {
 		s.learned(t)
 		if got := s.edge.raw(c.request); !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
@@ -402,14 +407,14 @@ func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
 	forged := "Bearer " + tokentest.HS(tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`), []byte("not the edge's secret, but as long as one"))
 	good := signed(t, "ann")
 	statuses := map[int]int{}
-	for n := 0; time.Since(begun) < 3*time.Second; n++ {
+	for n := 0; time.Since(begun) < 3*time.Second || statuses[401] == 0 && time.Since(begun) < 20*time.Second; n++ { // a slow machine comes round seldom
 		bearer := forged
 		if n%10 == 0 {
 			bearer = good
 		}
 		statuses[s.edge.do("POST", dropOrders, "Authorization", bearer).status]++
 	}
-	asked, inTime := s.purchases()-before, 0
+	lasted, asked, inTime := time.Since(begun), s.purchases()-before, 0
 	for i := 1; i < len(s.arrived); i++ {
 		if s.arrived[i].Sub(s.arrived[i-1]) < time.Second {
 			inTime++
@@ -419,8 +424,8 @@ func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
 	if 2*inTime < len(s.arrived)-1 {
 		t.Error("hardly anybody renewed what was known before it ended: those with forged tokens kept the turn")
 	}
-	if asked < 2 || asked > 16 || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
-		t.Errorf("the backend was asked %d times in 3 s, and the answers were %v", asked, statuses)
+	if asked < 2 || asked > int(16*lasted/(3*time.Second)) || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
+		t.Errorf("the backend was asked %d times in %v, and the answers were %v", asked, lasted, statuses)
 	}
 }
 

@@ -25,7 +25,7 @@ func parse(t *testing.T, server *luaServer, source string) string {
 }
 
 // Whose words a mistake is told in: the Lua engines have words of their own for syntax and for what goes wrong in a run.
-var luasWords = regexp.MustCompile(`^(syntax error|Invalid token|unterminated|attempt to|cannot perform)`)
+var luasWords = regexp.MustCompile(`^(syntax error|Invalid token|unterminated|attempt to|cannot perform|too many local)`)
 
 // One policy, two engines: what the Go gateway refuses, nginx refuses, at the same line. In the same words too, where those words are ours.
 func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {

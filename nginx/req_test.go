@@ -55,6 +55,7 @@ func TestTheLimiterAloneAnswersAsRestyLimitReqDoes(t *testing.T) {
 		{"uncommit of no key", `return pcall(limit.new(store, 1, 0).uncommit, limit.new(store, 1, 0))`, "false, assertion failed!"},
 		{"somebody else's entry", `ngx.shared[store]:set(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
 			"shdict abused by other users, shdict abused by other users, shdict abused by other users"},
+		{"a rate of next to nothing", `local l = limit.new(store, 1e-300, 0) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected"},
 		{"keys that are no strings", `local l = limit.new(store, 0.01, 0) l:incoming(12345, true) return l:incoming("12345", true)`, "nil, rejected"},
 		// resty.limit.req admits these without limit: it takes an error of the dict for a key that is not there.
 		{"no key", `return limit.new(store, 1, 0):incoming(nil, true)`, "nil, nil key"},

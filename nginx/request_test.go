@@ -207,7 +207,7 @@ func TestAnOrderMayBeWaitedForAsLongAsTheBackendAllows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, everything, _ := strings.Cut(string(conf), "\nlocation / {")
+	_, everything, _ := strings.Cut(string(conf), "\nlocation ~* ^/v1/orders/[^/]+/?$ {")
 	_, after, _ := strings.Cut(everything, "proxy_read_timeout ")
 	value, _, _ := strings.Cut(after, ";")
 	if patience, err := time.ParseDuration(value); err != nil || patience < 36*time.Second {

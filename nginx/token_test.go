@@ -68,16 +68,52 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 		try(raw:sub(1, -2), 1999999999)
 		local header = "Bearer " .. raw
 		verify(raw, 1999999998, nil, header)
-		local function recall(...) out[#out + 1] = tostring(token.recall(...)) end
+		local whose = require("sluice.limit.name").new()
+		local function recall(text, now) out[#out + 1] = tostring(token.recall(text, #text, now, whose)) end
 		recall(header, 1999999999)
 		recall(header, 2000000000)
 		recall(header .. "x", 1999999999)
 		verify(raw, 1999999998) -- in the header token
 		recall(raw, 1999999999)
-		recall(nil, 1999999999)
+		recall("", 1999999999)
 		return table.concat(out, "; ")
 	`)
 	if want := "ann; ann; nil expired; nil signature; nil signature; ann; nil; nil; nil; nil"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Two tokens that look alike to the memory are remembered both; of three, the one that came first is not.
+func TestTokensOfOnePlace(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local remembered, names = require "sluice.token.remembered", require "sluice.limit.name"
+		local ann, bob, cyd, whose = "Bearer a.b.ann+same..", "Bearer a.b.bob+same..", "Bearer a.b.cyd+same..", names.new()
+		local out = {}
+		local function look(now)
+			for _, text in ipairs { ann, bob, cyd } do
+				whose.words[0] = 0
+				out[#out + 1] = tostring((remembered.recall(text, #text, now, whose))) .. whose.words[0]
+			end
+		end
+		local function remember(text, subject, expiry, number)
+			whose.words[0] = number
+			remembered.remember(text, subject, expiry, whose)
+			look(10)
+		end
+		remembered.forget()
+		remember(ann, "ann", 50, 1)
+		remember(bob, "bob", 20, 2)
+		look(20)
+		remember(cyd, "cyd", 50, 3)
+		remembered.forget()
+		look(10)
+		local long = ("x"):rep(1025)
+		remembered.remember(long, "long", 50, whose)
+		remembered.remember("short", "short", 50, whose)
+		out[#out + 1] = tostring(remembered.recall(long, #long, 10, whose)) .. tostring(remembered.recall("short", 5, 10, whose))
+		return table.concat(out, " ")
+	`)
+	if want := "ann1 nil0 nil0 ann1 bob2 nil0 ann1 nil0 nil0 nil0 bob2 cyd3 nil0 nil0 nil0 nilnil"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

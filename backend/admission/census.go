@@ -3,7 +3,6 @@ package admission
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,7 +27,9 @@ type Census struct {
 	Delayed  []keyspace.Message
 	Leased   []keyspace.Message
 	Dead     []keyspace.Message
-	Unbacked []sale.OrderID // dead letters that hold no unit: there may be very many, and nobody asks for more than their ids
+	Unbacked int64 // dead letters that hold no unit: there may be any number of them
+
+	lines int64 // dead letters that hold one
 }
 
 // InFlight calls yield for every order in the census that holds a unit.
@@ -51,72 +52,120 @@ func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
 
 const (
 	copyTimeout   = 20 * time.Second // of the script that copies
-	censusTimeout = time.Minute      // of all of it: a million dead letters took 18 s on a busy machine
+	censusTimeout = time.Minute      // of all of it
 	copiesLast    = 2 * time.Minute  // longer than a census may take: one that dies leaves nothing behind
 	censusChunk   = 2000             // messages read at once: about a millisecond of Redis's time
+	listings      = 3                // how often the dead letters are listed before a census is given up
 )
 
 // TakeCensuses counts the orders of several sales of one lane, all at the same instant. Redis copies the lane's queue at that instant, which holds it up by some
-// 40 ms per million queued orders and takes their memory once more; the copies are then read in small pieces, and removed. An error wraps sale.ErrUnavailable.
+// 40 ms per million queued orders and takes their memory once more; the copies are then read in small pieces, and removed. Of the dead letters, only those of these
+// sales are looked at. An error wraps sale.ErrUnavailable.
+//
+// The dead letters of an older version are listed by sale first, once: see ListDead.
 func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
+	for i := range listings {
+		censuses, err := s.takeCensuses(ctx, lane, ids)
+		if !errors.Is(err, errUnlisted) {
+			return censuses, err
+		}
+		_, err = s.listLetters(ctx, lane)
+		if err == nil && i > 0 { // there are lines of letters that are gone
+			_, err = s.dropLines(ctx, lane)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, unavailable("census", errors.New("dead letters come and go unlisted: is an older version still at work?"))
+}
+
+var errUnlisted = errors.New("admission: not every dead letter is listed by sale")
+
+func (s *Stock) takeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
 	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
 	defer cancel()
 	var patient redis.Scripter = s.client
 	if c, ok := s.client.(*redis.Client); ok {
 		patient = c.WithTimeout(copyTimeout) // shares c's connections, not its read timeout
 	}
-	for range 20 { // a batch that is leased in between makes the script answer "stale"
-		batches, err := s.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
-		if err != nil {
+	for try := 0; ; try++ {
+		censuses, err := s.tryCensuses(ctx, patient, lane, ids)
+		switch {
+		case errors.Is(err, errMoved):
+		case err == nil, errors.Is(err, errUnlisted):
+			return censuses, err
+		default:
 			return nil, unavailable("census", err)
 		}
-		shot := newSnapshot(lane, len(batches), len(ids))
-		f, err := s.snapshot.Run(ctx, patient, shot.keys(batches, ids), lane.BatchPrefix(), copiesLast.Milliseconds(), len(batches)).StringSlice()
-		if err != nil {
-			return nil, unavailable("census", err)
+		select { // 0 to 6 ms in an uneven order, so as not to fall into step with a worker
+		case <-time.After(time.Duration(try*3%7) * time.Millisecond):
+		case <-ctx.Done():
+			return nil, unavailable("census", fmt.Errorf("the queue moves too fast; try again (%w)", ctx.Err()))
 		}
-		if f[0] == "stale" {
-			continue
-		}
-		last := len(f) - 1
-		shot.leased = f[last]
-		censuses, err := parseCounts(ids, f[:last])
-		if err == nil {
-			err = shot.read(ctx, s.client, func(place place, m keyspace.Message) {
-				if c := censuses[m.SaleID]; c != nil {
-					c.add(place, m)
-				}
-			})
-		}
-		for _, c := range censuses {
-			c.once()
-		}
-		if err == nil {
-			err = shot.readReturns(ctx, s.client, ids, censuses)
-		}
-		shot.remove(ctx, s.client)
-		if err != nil {
-			return nil, unavailable("census", err)
-		}
-		return censuses, nil
 	}
-	return nil, unavailable("census", errors.New("the queue moves too fast; try again"))
+}
+
+// errMoved says that a batch was leased between the list of batches and the look at them.
+var errMoved = errors.New("admission: a batch was leased meanwhile")
+
+func (s *Stock) tryCensuses(ctx context.Context, patient redis.Scripter, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
+	batches, err := s.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	shot := newSnapshot(lane, len(batches), len(ids))
+	args := []any{lane.BatchPrefix(), copiesLast.Milliseconds(), len(batches)}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	f, err := s.snapshot.Run(ctx, patient, shot.keys(batches, ids), args...).StringSlice()
+	if err != nil {
+		return nil, err
+	}
+	switch f[0] {
+	case "stale":
+		return nil, errMoved
+	case "unlisted":
+		return nil, errUnlisted
+	}
+	defer shot.remove(ctx, s.client)
+	last := len(f) - 1
+	shot.leased = f[last]
+	censuses, err := parseCounts(ids, f[:last])
+	if err != nil {
+		return nil, err
+	}
+	if err := shot.read(ctx, s.client, func(place place, m keyspace.Message) {
+		if c := censuses[m.SaleID]; c != nil {
+			c.add(place, m)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if err := shot.readDead(ctx, s.client, ids, censuses); err != nil {
+		return nil, err
+	}
+	for _, c := range censuses {
+		c.once()
+	}
+	return censuses, shot.readReturns(ctx, s.client, ids, censuses)
 }
 
 func parseCounts(ids, f []string) (map[string]*Census, error) {
-	if len(f) != 4*len(ids) {
+	if len(f) != 6*len(ids) {
 		return nil, fmt.Errorf("the script answered %d fields about %d sales", len(f), len(ids))
 	}
 	censuses := make(map[string]*Census, len(ids))
 	for i, id := range ids {
 		c := &Census{}
 		censuses[id] = c
-		fields := f[4*i : 4*i+4]
-		if fields[0] == "" || fields[1] == "" {
-			continue
+		fields, numbers := f[6*i:6*i+6], []*int64{&c.lines, &c.Unbacked, &c.Returned, &c.Stock, &c.Left, &c.Accepted}
+		c.Loaded = fields[3] != "" && fields[4] != ""
+		if !c.Loaded {
+			numbers = numbers[:2]
 		}
-		c.Loaded = true
-		for j, to := range []*int64{&c.Stock, &c.Left, &c.Accepted, &c.Returned} {
+		for j, to := range numbers {
 			n, err := strconv.ParseInt(fields[j], 10, 64)
 			if err != nil {
 				return nil, fmt.Errorf("field %d of sale %s is %q", j, id, fields[j])
@@ -135,7 +184,6 @@ const (
 	delayed
 	leased
 	dead
-	unbacked
 )
 
 func (c *Census) add(p place, m keyspace.Message) {
@@ -149,17 +197,13 @@ func (c *Census) add(p place, m keyspace.Message) {
 	case dead:
 		m.Status = sale.StatusDead
 		c.Dead = append(c.Dead, m)
-	case unbacked:
-		c.Unbacked = append(c.Unbacked, m.ID)
 	}
 }
 
-// once leaves one of each dead letter: a scan may tell of one twice.
+// once leaves one letter of each order: somebody may have put a copy of one under another key.
 func (c *Census) once() {
 	slices.SortFunc(c.Dead, func(a, b keyspace.Message) int { return cmp.Compare(a.ID, b.ID) })
 	c.Dead = slices.CompactFunc(c.Dead, func(a, b keyspace.Message) bool { return a.ID == b.ID })
-	slices.Sort(c.Unbacked)
-	c.Unbacked = slices.Compact(c.Unbacked)
 }
 
 // given notes orders whose unit was taken back, of which fields are ids and numbers by turns.
@@ -167,29 +211,6 @@ func (c *Census) given(fields []string) {
 	for at := 0; at < len(fields); at += 2 {
 		if id, err := sale.ParseOrderID(fields[at]); err == nil {
 			c.Given = append(c.Given, id)
-		}
-	}
-}
-
-// ScanLetters calls each for every dead letter of an order in the hash key; backed tells whether it holds a unit, cancelling whether somebody has begun to
-// cancel it. A letter can come twice; one that comes or goes meanwhile may be missed.
-func ScanLetters(ctx context.Context, client redis.UniversalClient, key string, each func(m keyspace.Message, backed, cancelling bool)) error {
-	for cursor := uint64(0); ; {
-		fields, next, err := client.HScan(ctx, key, cursor, "", censusChunk).Result()
-		if err != nil {
-			return err
-		}
-		for i := 1; i < len(fields); i += 2 {
-			var letter struct{ State, Message, Unit string }
-			if json.Unmarshal([]byte(fields[i]), &letter) != nil {
-				continue
-			}
-			if m, err := keyspace.DecodeMessage(letter.Message); err == nil {
-				each(m, letter.Unit != "none", letter.State == "cancelling")
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +26,8 @@ type flock struct {
 	master, first, second *testenv.Redis
 }
 
-func newFlock(t *testing.T, args ...string) flock {
-	master := testenv.StartRedis(t, args...)
+func newFlock(t *testing.T) flock {
+	master := testenv.StartRedis(t)
 	f := flock{t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr)}
 	c, err := redisconn.Open(master.URL)
 	if err != nil {
@@ -37,6 +38,16 @@ func newFlock(t *testing.T, args ...string) flock {
 	f.AwaitReplicas(c, 2)
 	f.put(t, onSale("s", 3, 1))
 	return f
+}
+
+// need has the master refuse to write while fewer replicas than n have said a word within the last second. On a slow machine any of them may be late.
+func (f flock) need(n int) {
+	f.t.Helper()
+	for _, setting := range [][2]string{{"min-replicas-max-lag", "1"}, {"min-replicas-to-write", strconv.Itoa(n)}} {
+		if err := f.c.ConfigSet(f.t.Context(), setting[0], setting[1]).Err(); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 func (f flock) ask(buyer, key string) (Decision, error) {
@@ -134,7 +145,8 @@ func TestGroupSharesTheWait(t *testing.T) {
 
 // A master that may not write without its replicas takes no unit, and goes on refusing whom it has to refuse.
 func TestMasterWithoutReplicasTakesNoUnit(t *testing.T) {
-	f := newFlock(t, "--min-replicas-to-write", "2", "--min-replicas-max-lag", "1")
+	f := newFlock(t)
+	f.need(2)
 	f.told("ann", "k")
 	f.second.Pause()
 	defer f.second.Resume()

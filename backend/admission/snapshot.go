@@ -13,32 +13,34 @@ import (
 
 // snapshot names the copies of a lane's queue at one instant.
 type snapshot struct {
-	lane                    keyspace.Lane
-	ready, delayed, letters string
-	orders                  string // the stream
-	leased                  string // id up to which its entries are; empty: none is
-	batches, returns        []string
+	lane           keyspace.Lane
+	ready, delayed string
+	orders         string // the stream
+	leased         string // id up to which its entries are; empty: none is
+	batches        []string
+	returns, lines []string // of each sale; lines are those of dead letters that hold a unit
 }
 
 func newSnapshot(lane keyspace.Lane, batches, sales int) *snapshot {
 	name := rand.Text()
-	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), letters: lane.Copy(name, "letters"), orders: lane.Copy(name, "orders")}
+	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), orders: lane.Copy(name, "orders")}
 	for i := range batches {
 		s.batches = append(s.batches, lane.Copy(name, "batch"+strconv.Itoa(i)))
 	}
 	for i := range sales {
 		s.returns = append(s.returns, lane.Copy(name, "returns"+strconv.Itoa(i)))
+		s.lines = append(s.lines, lane.Copy(name, "lines"+strconv.Itoa(i)))
 	}
 	return s
 }
 
 func (s *snapshot) keys(batches, sales []string) []string {
-	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.letters, s.lane.Orders(), s.orders}
+	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.lane.DeadSales(), s.lane.Orders(), s.orders}
 	for i, b := range batches {
 		keys = append(keys, s.lane.Batch(b), s.batches[i])
 	}
 	for i, id := range sales {
-		keys = append(keys, s.lane.Sale(id), s.lane.Stock(id), s.lane.Returns(id), s.returns[i])
+		keys = append(keys, s.lane.Sale(id), s.lane.Stock(id), s.lane.Returns(id), s.returns[i], s.lines[i])
 	}
 	return keys
 }
@@ -59,16 +61,7 @@ func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, each 
 			return err
 		}
 	}
-	if err := s.readStream(ctx, client, each); err != nil {
-		return err
-	}
-	return ScanLetters(ctx, client, s.letters, func(m keyspace.Message, backed, _ bool) {
-		if backed {
-			each(dead, m)
-		} else {
-			each(unbacked, m)
-		}
-	})
+	return s.readStream(ctx, client, each)
 }
 
 // readReturns reads the first piece of every sale in few round trips: hardly any has a second.
@@ -103,7 +96,7 @@ func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient
 
 func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
 	ctx = context.WithoutCancel(ctx)
-	_ = client.Unlink(ctx, slices.Concat([]string{s.ready, s.delayed, s.letters, s.orders}, s.batches, s.returns)...).Err() // else they expire
+	_ = client.Unlink(ctx, slices.Concat([]string{s.ready, s.delayed, s.orders}, s.batches, s.returns, s.lines)...).Err() // else they expire
 }
 
 func pages(read func(from, to int64) ([]string, error), p place, each func(place, keyspace.Message)) error {

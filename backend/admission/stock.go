@@ -35,7 +35,10 @@ type Stock struct {
 	view         *redis.Script
 	snapshot     *redis.Script
 	give         *redis.Script
+	list         *redis.Script
 	onlyVerified int
+	whereabouts  *whereabouts
+	search       chan struct{} // held by the search that is under way
 }
 
 // OnlyVerified makes Load refuse a Redis that no rebuild has verified. Without it, as in tests of parts, any will do.
@@ -49,7 +52,8 @@ func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 	return &Stock{
 		client: client, space: space,
 		sync: redisscript.Load("sync"), load: redisscript.Load("load"), view: redisscript.Load("view"), snapshot: redisscript.Load("snapshot"),
-		give: redisscript.Load("give_back"),
+		give: redisscript.Load("give_back"), list: redisscript.Load("dead_list"),
+		whereabouts: newWhereabouts(rememberedOrders), search: make(chan struct{}, 1),
 	}
 }
 
@@ -183,33 +187,4 @@ func parseView(id string, f []string) (View, error) {
 	}
 	v.State = v.StateAt(time.UnixMilli(n[0]), v.Left)
 	return v, nil
-}
-
-// FindOrder finds an order that this buyer holds and that may not be a row yet. Only Redis is asked. It returns sale.ErrNotFound, or wraps
-// sale.ErrUnavailable.
-//
-// Nothing is stored per order for this: the buyer's places in every loaded sale are looked at, in one round trip a lane.
-func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
-	for _, lane := range s.space.All() {
-		ids, err := s.client.SMembers(ctx, lane.Sales()).Result()
-		if err != nil {
-			return sale.Order{}, unavailable("find order", err)
-		}
-		held := make([]*redis.StringCmd, len(ids))
-		_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, saleID := range ids {
-				held[i] = p.HGet(ctx, lane.Buyers(saleID), buyer)
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return sale.Order{}, unavailable("find order", err)
-		}
-		for i, saleID := range ids {
-			if nth := placeOf(held[i].Val(), id.String()); nth > 0 {
-				return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Nth: nth, Status: sale.StatusQueued}, nil
-			}
-		}
-	}
-	return sale.Order{}, fmt.Errorf("order %s: %w", id, sale.ErrNotFound)
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/ulule/limiter/v3"
 	"pgregory.net/rapid"
 
 	"sluice/backend/keyspace"
@@ -317,37 +317,76 @@ func TestUserLimiterRefusesAboveRate(t *testing.T) {
 	}
 }
 
-// A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is wanted most.
-func TestCensusOutlastsTheReadTimeout(t *testing.T) {
-	r := testenv.StartRedis(t)
-	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 50 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = c.Close() })
-	h, ctx := newHouse(c), context.Background()
-	h.put(t, onSale("s", 5, 1))
-	h.buy(t, "s", "ann", "k")
-	c.AddHook(slowScripts{r})
-	census, err := h.TakeCensus(ctx, "s")
-	if err != nil || len(census.Ready) != 1 {
-		t.Errorf("%+v, %v", census, err)
+// A Redis that only counts must not stop a sale: while it is silent, as when its machine is cut off, each backend counts for itself, and no buyer waits for long.
+func TestUserLimiterCountsAloneWhileRedisIsSilent(t *testing.T) {
+	server := testenv.StartRedis(t)
+	client, err := redisconn.Open(server.URL)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// slowScripts makes Redis take 300 ms for every script.
-type slowScripts struct{ redis *testenv.Redis }
-
-func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (slowScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (s slowScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			s.redis.Pause()
-			time.AfterFunc(300*time.Millisecond, s.redis.Resume)
+	t.Cleanup(func() { _ = client.Close() })
+	pipe, err := redisconn.NewPipeline(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := NewUserLimiter("3-H", pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	u.now = func() time.Time { return at }
+	allow := func(buyer string) LimitResult {
+		t.Helper()
+		got, err := u.Allow(t.Context(), buyer)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return next(ctx, cmd)
+		return got
+	}
+	if got := allow("ann"); !got.Allowed || got.Alone || got.Remaining != 2 {
+		t.Errorf("with Redis: %+v", got)
+	}
+	server.Pause()
+	began := time.Now()
+	for i := range 5 {
+		if got := allow("ann"); !got.Alone || got.Allowed != (i < 3) {
+			t.Errorf("request %d without Redis: %+v", i+1, got)
+		}
+	}
+	if took := time.Since(began); took > 4*sharedPatience {
+		t.Errorf("five requests waited %v for a Redis that does not answer", took)
+	}
+	server.Resume()
+	if got := allow("bob"); !got.Alone {
+		t.Errorf("Redis was asked again at once: %+v", got)
+	}
+	testenv.Eventually(t, 20*time.Second, "Redis counts again", func() bool {
+		at = at.Add(sharedRest)
+		return !allow("cid").Alone
+	})
+}
+
+// One that was silent from the start is opened by one request, and the others do not wait for it.
+func TestUserLimiterDoesNotWaitInLineForRedis(t *testing.T) {
+	u, err := NewUserLimiter("3-H", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opening, release := make(chan struct{}), make(chan struct{})
+	u.open = func() (limiter.Store, error) {
+		close(opening)
+		<-release
+		return nil, errors.New("away")
+	}
+	first := make(chan LimitResult, 1)
+	go func() { r, _ := u.Allow(context.Background(), "ann"); first <- r }()
+	<-opening
+	if got, err := u.Allow(t.Context(), "bob"); err != nil || !got.Allowed || !got.Alone {
+		t.Errorf("while another opens it: %+v, %v", got, err)
+	}
+	close(release)
+	if got := <-first; !got.Allowed || !got.Alone {
+		t.Errorf("who opened it: %+v", got)
 	}
 }
 

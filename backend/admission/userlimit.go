@@ -14,14 +14,25 @@ import (
 // DefaultUserRate is the per-user limit where none is set: ten purchase requests a second.
 const DefaultUserRate = "10-S"
 
-// UserLimiter limits the purchase requests of one buyer in fixed windows (ulule/limiter). It is safe for concurrent use.
+// UserLimiter limits the purchase requests of one buyer in fixed windows (ulule/limiter). While the Redis in which backends count together does not answer, each
+// counts for itself: a server that only counts must not stop a sale. It is safe for concurrent use.
 type UserLimiter struct {
 	rate limiter.Rate
-	open func() (limiter.Store, error)
+	own  *limiter.Limiter
+	open func() (limiter.Store, error) // of Redis; nil: there is none
+	now  func() time.Time
 
-	mu  sync.Mutex
-	lim *limiter.Limiter // nil until the store could be opened
+	mu      sync.Mutex
+	shared  *limiter.Limiter // nil until its store could be opened
+	opening bool             // by some request
+	back    time.Time        // until then Redis is not asked, because it did not answer
 }
+
+// Bounds on a Redis that counts: a purchase waits no longer for it, and after it has not answered one it is left alone for a while.
+const (
+	sharedPatience = 250 * time.Millisecond
+	sharedRest     = time.Second
+)
 
 // LimitResult is a UserLimiter's answer.
 type LimitResult struct {
@@ -30,6 +41,7 @@ type LimitResult struct {
 	Remaining int64 // of this window
 	Period    time.Duration
 	Reset     time.Time // end of this window, to the second
+	Alone     bool      // counted in this process, because Redis did not answer
 }
 
 // NewUserLimiter makes a limiter from a rate in ulule/limiter's form, such as "10-S" or "100-M". With a nil client it counts in this
@@ -40,7 +52,7 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, such as 10-S", rate)
 	}
 	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: limiter.DefaultCleanUpInterval}
-	u := &UserLimiter{rate: r, open: func() (limiter.Store, error) { return memory.NewStoreWithOptions(options), nil }}
+	u := &UserLimiter{rate: r, own: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
 	if client != nil {
 		u.open = func() (limiter.Store, error) { return limitredis.NewStoreWithOptions(client, options) }
 	}
@@ -49,10 +61,26 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 
 // Allow counts one request of the buyer. An error wraps sale.ErrUnavailable; the caller decides what it means.
 func (u *UserLimiter) Allow(ctx context.Context, buyer string) (LimitResult, error) {
-	lim, err := u.limiter()
-	if err != nil {
-		return LimitResult{}, unavailable("user limit", err)
+	if u.open == nil {
+		return u.count(ctx, u.own, buyer)
 	}
+	if lim := u.together(); lim != nil {
+		bounded, cancel := context.WithTimeout(ctx, sharedPatience)
+		r, err := u.count(bounded, lim, buyer)
+		cancel()
+		if err == nil {
+			return r, nil
+		}
+		if ctx.Err() == nil {
+			u.rest()
+		}
+	}
+	r, err := u.count(ctx, u.own, buyer)
+	r.Alone = true
+	return r, err
+}
+
+func (u *UserLimiter) count(ctx context.Context, lim *limiter.Limiter, buyer string) (LimitResult, error) {
 	c, err := lim.Get(ctx, buyer)
 	if err != nil {
 		return LimitResult{}, unavailable("user limit", err)
@@ -60,16 +88,32 @@ func (u *UserLimiter) Allow(ctx context.Context, buyer string) (LimitResult, err
 	return LimitResult{Allowed: !c.Reached, Limit: c.Limit, Remaining: c.Remaining, Period: u.rate.Period, Reset: time.Unix(c.Reset, 0)}, nil
 }
 
-// limiter opens the store at the first use that succeeds, so that a limiter Redis that is down at the start does not stop the process.
-func (u *UserLimiter) limiter() (*limiter.Limiter, error) {
+// together is the limiter that counts in Redis, or nil while that is to be left alone. Its store is opened at the first use that succeeds: a Redis that is away at the start does
+// not stop the process. One request opens it, and the others do not wait for that.
+func (u *UserLimiter) together() *limiter.Limiter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.lim == nil {
-		store, err := u.open()
-		if err != nil {
-			return nil, err
-		}
-		u.lim = limiter.New(store, u.rate)
+	if u.now().Before(u.back) || u.opening {
+		return nil
 	}
-	return u.lim, nil
+	if u.shared != nil {
+		return u.shared
+	}
+	u.opening = true
+	u.mu.Unlock()
+	store, err := u.open()
+	u.mu.Lock()
+	u.opening = false
+	if err != nil {
+		u.back = u.now().Add(sharedRest)
+		return nil
+	}
+	u.shared = limiter.New(store, u.rate)
+	return u.shared
+}
+
+func (u *UserLimiter) rest() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.back = u.now().Add(sharedRest)
 }

@@ -30,6 +30,7 @@ type App struct {
 	outages seldom
 	room    *waitingRoom // of the public application
 	streams *feeds       // of the public application
+	roll    rollCall     // of its event streams
 
 	listening atomic.Int64 // edges that listen to signals
 

@@ -14,7 +14,8 @@ import (
 	"sluice/internal/problem"
 )
 
-// heartbeat is how long a stream stays silent at most: proxies cut silent connections, and only a write finds a client gone.
+// heartbeat is how long a stream stays silent at most: proxies cut silent connections, and a write finds out that a client is gone. Where places are short,
+// a rollCall does.
 const heartbeat = 15 * time.Second
 
 // reconnect is how long a browser waits before it opens a stream again; spread, since a restart ends all streams at once.
@@ -38,10 +39,11 @@ func (p *public) events(c *fiber.Ctx) error {
 	}
 	f, ok := p.streams.subscribe(v)
 	if !ok {
+		p.roll.call(p.now())
 		return errStreamsFull.with(header{fiber.HeaderRetryAfter, p.retryAfter(pollInstead)})
 	}
 	pageHeaders(c)
-	s := &stream{conn: ctx.Conn(), feed: f, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect))}
+	s := &stream{conn: ctx.Conn(), feed: f, roll: &p.roll, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect))}
 	p.metrics.streams.Inc()
 	p.writeEvents(ctx, func(w *bufio.Writer) {
 		defer p.metrics.streams.Dec()
@@ -55,6 +57,7 @@ func (p *public) events(c *fiber.Ctx) error {
 type stream struct {
 	conn     net.Conn
 	feed     *feed
+	roll     *rollCall
 	stopping <-chan struct{}
 	retry    time.Duration
 }
@@ -65,6 +68,7 @@ func (s *stream) run(w *bufio.Writer) {
 	_, _ = w.WriteString("retry: " + strconv.FormatInt(s.retry.Milliseconds(), 10) + "\n\n")
 	var state sale.State
 	left := int64(-1)
+	called := s.roll.next()
 	for {
 		v, changed := s.feed.current()
 		if v.State != state {
@@ -82,6 +86,11 @@ func (s *stream) run(w *bufio.Writer) {
 		case <-changed:
 		case <-beat.C:
 			_, _ = w.WriteString(":\n\n") // flushed at the top of the loop
+		case <-called:
+			if hungUp(s.conn) {
+				return
+			}
+			called = s.roll.next()
 		case <-s.stopping:
 			return
 		}

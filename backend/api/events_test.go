@@ -127,3 +127,33 @@ func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
 		t.Errorf("a full process answers %v %s; want to be told to ask for the sale instead, and when to come again", full.header, full.body)
 	}
 }
+
+// Whoever leaves without a word keeps no place that another one asks for: it is found long before the next heartbeat.
+func TestThePlaceOfAClientThatIsGoneIsFreed(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.MaxStreams = 2
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	staying, _ := s.listen("drop")
+	staying()
+	next, hangUp := s.listen("drop")
+	next()
+	hangUp()
+	begin := time.Now()
+	testenv.Eventually(t, heartbeat/2, "a place", func() bool {
+		resp, err := http.Get("http://" + s.addr + "/v1/sales/drop/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	t.Logf("after %v", time.Since(begin))
+	w.do(func() { v := w.sales["drop"]; v.Left = 7; w.sales["drop"] = v })
+	for got := staying(); got != `left {"left":7}`; got = staying() {
+		if got == "end" {
+			t.Fatal("a stream with a client was ended")
+		}
+	}
+}

@@ -71,6 +71,9 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		{"GET", "/admin/v1/groups/points/dead", "", 200, "points  100", `"retrying":true}]}`},
 		{"GET", "/admin/v1/groups/a%20b/dead", "", 400, "a b  100", `must be 1 to 64 small letters`},
 		{"GET", "/admin/v1/groups/points/dead?limit=0", "", 400, "", `limit`},
+		{"GET", "/admin/v1/groups/points/dead?after=%00", "", 400, "", `after`},
+		{"POST", "/admin/v1/groups/points/dead/7%00/retry", "", 404, "", `not-found`},
+		{"POST", "/admin/v1/groups/points/dead/7%FF/cancel", "", 404, "", `not-found`},
 		{"POST", "/admin/v1/groups/points/dead/7.created/retry", `{"reason":"mended"}`, 200, "retry|operator|points|7.created|mended", `"status":"retrying"`},
 		{"POST", "/admin/v1/groups/points/dead/stream-7-0/cancel", "", 200, "drop|operator|points|stream-7-0|", `"status":"dropped"`},
 		{"POST", "/admin/v1/groups/by%7Bhand%7D/remove", `{"reason":"x"}`, 200, "remove|operator|by{hand}||x", `"status":"removed"`},
@@ -80,6 +83,12 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		got := s.operate(c.method, c.path, c.body)
 		if got.status != c.status || f.asked != c.asked || !strings.Contains(got.body, c.part) {
 			t.Errorf("%s %s: %d %s; asked %q, want %d, %q, %s", c.method, c.path, got.status, got.body, f.asked, c.status, c.asked, c.part)
+		}
+	}
+	f.err = fmt.Errorf("of SQL: %w", event.ErrNoGroup)
+	for path, method := range map[string]string{"nosuch/dead": "GET", "nosuch/dead/7.created/retry": "POST", "nosuch/dead/7.created/cancel": "POST", "nosuch/remove": "POST"} {
+		if got := s.operate(method, "/admin/v1/groups/"+path, ""); got.status != 404 || !strings.Contains(got.body, "There is no group of this name.") {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
 	}
 	for err, status := range map[error]int{sale.ErrNotFound: 404, sale.ErrConflict: 409, sale.ErrUnavailable: 503} {

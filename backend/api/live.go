@@ -58,7 +58,7 @@ func (p *public) openPage(c *fiber.Ctx, only sale.OrderID) error {
 	}
 	ctx := c.Context()
 	s := &orderStream{
-		conn: ctx.Conn(), only: only, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect)),
+		conn: ctx.Conn(), only: only, roll: &p.roll, stopping: p.stopping, retry: reconnect + time.Duration(p.jitter()*float64(reconnect)),
 		told: map[sale.OrderID]int{}, find: func() (sale.Order, error) { return p.findOrder(buyer, only) },
 	}
 	if ctx.IsHead() {
@@ -78,8 +78,10 @@ func (p *public) openPage(c *fiber.Ctx, only sale.OrderID) error {
 	page, missed, known, err := p.cfg.Live.Open(p.look.next(), buyer, after)
 	switch {
 	case errors.Is(err, push.ErrFull):
+		p.roll.call(p.now())
 		return errPagesFull.with(header{fiber.HeaderRetryAfter, p.retryAfter(pollInstead)})
 	case errors.Is(err, push.ErrTooMany):
+		p.roll.call(p.now())
 		return errManyPages.with(header{fiber.HeaderRetryAfter, p.retryAfter(pollInstead)})
 	case err != nil:
 		return err
@@ -104,6 +106,7 @@ type orderStream struct {
 	page     *push.Page
 	only     sale.OrderID // this order; 0: all of the buyer
 	find     func() (sale.Order, error)
+	roll     *rollCall
 	stopping <-chan struct{}
 	retry    time.Duration
 
@@ -168,6 +171,7 @@ func (s *orderStream) run(w *bufio.Writer, room *waitingRoom, lifetime time.Dura
 		s.write(w, u)
 	}
 	s.first = nil
+	called := s.roll.next()
 	for {
 		if s.flush(w) != nil {
 			return
@@ -191,6 +195,11 @@ func (s *orderStream) run(w *bufio.Writer, room *waitingRoom, lifetime time.Dura
 			}
 		case <-beat.C:
 			_, _ = w.WriteString(":\n\n")
+		case <-called:
+			if hungUp(s.conn) {
+				return
+			}
+			called = s.roll.next()
 		case <-s.page.Cut():
 			return
 		case <-expired.C:

@@ -39,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"outcome"}),
 		limiter: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests the per-user limiter could not judge, by what was done with them.",
+			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests that the Redis of the per-user limit did not judge, by what was done with them.",
 		}, []string{"verdict"}),
 		streams:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
 		streamsLimit: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams_limit", Help: "Event streams that may be open; who comes then is told to ask instead."}),
@@ -51,7 +51,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, result := range callbackResults {
 		m.callbacks.WithLabelValues(result)
 	}
-	for _, verdict := range []string{"allowed", "refused"} {
+	for _, verdict := range []string{"alone", "refused"} {
 		m.limiter.WithLabelValues(verdict)
 	}
 	m.outcomes = make(map[string]purchaseCount, len(purchaseOutcomes))

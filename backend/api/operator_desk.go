@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -11,8 +12,8 @@ import (
 
 // DeskPages makes the pages of the operators' desk (deskpage.Pages).
 type DeskPages interface {
-	// SignIn is the page with the form; problem is "", wrong, name or limited.
-	SignIn(problem, to string) (web.Page, error)
+	// SignIn is the page with the form; problem is "", wrong, name or limited, and actor what was typed for a name.
+	SignIn(problem, actor, to string) (web.Page, error)
 	// View is one page of the desk for whoever has signed in.
 	View(actor string, until time.Time) (web.Page, error)
 	Asset(name string) (web.Asset, bool)
@@ -70,7 +71,11 @@ func (o *operator) sendSignIn(c *fiber.Ctx, status int, problem string, headers 
 	if posted := c.Context().PostArgs().Peek("to"); len(posted) > 0 {
 		to = localPage(string(posted))
 	}
-	page, err := o.cfg.Pages.SignIn(problem, to)
+	actor := typedName(c)
+	if o.isToken([]byte(actor)) { // in the wrong field, where everybody could read it
+		actor = ""
+	}
+	page, err := o.cfg.Pages.SignIn(problem, actor, to)
 	if err != nil {
 		return err
 	}
@@ -78,6 +83,11 @@ func (o *operator) sendSignIn(c *fiber.Ctx, status int, problem string, headers 
 		c.Context().Response.Header.Set(h.name, h.value)
 	}
 	return sendDeskPage(c, status, page)
+}
+
+// typedName is the name that a sign-in form was sent with.
+func typedName(c *fiber.Ctx) string {
+	return strings.TrimSpace(string(c.Context().PostArgs().Peek("name")))
 }
 
 func sendDeskPage(c *fiber.Ctx, status int, page web.Page) error {

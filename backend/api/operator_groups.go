@@ -96,7 +96,7 @@ func (o *operator) listLetters(ctx context.Context, c *fiber.Ctx, _ string) erro
 	}
 	q := newQuery(c)
 	wanted := order.LetterQuery{Group: name, After: q.text("after"), Limit: q.limit()}
-	if len(wanted.After) > maxEventID {
+	if len(wanted.After) > maxEventID || !isStorable(wanted.After) {
 		q.bad.Add("after", "must be the next of the page before")
 	}
 	if err := q.err(); err != nil {
@@ -128,7 +128,7 @@ func (o *operator) settleLetter(status string, do func(ctx context.Context, acto
 			return err
 		}
 		id, err := url.PathUnescape(c.Params("event"))
-		if err != nil || id == "" || len(id) > maxEventID {
+		if err != nil || id == "" || len(id) > maxEventID || !isStorable(id) {
 			return sale.ErrNotFound
 		}
 		id = string([]byte(id))

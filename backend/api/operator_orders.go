@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -143,7 +140,7 @@ func remark(c *fiber.Ctx, name string) (string, error) {
 // remark takes a short text that a person wrote.
 func (o *object) remark(name string) string {
 	text := o.text(name)
-	if len(text) > maxReason || !utf8.ValidString(text) || strings.IndexFunc(text, unicode.IsControl) >= 0 {
+	if len(text) > maxReason || !isLine(text) {
 		o.mistake(name, "must be at most "+strconv.Itoa(maxReason)+" bytes of text without control characters")
 	}
 	return text

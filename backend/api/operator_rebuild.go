@@ -65,7 +65,7 @@ func (o *operator) startRebuild(ctx context.Context, c *fiber.Ctx, actor string)
 				return errRebuildBusy
 			}
 			if err != nil {
-				return err
+				return ofSale(err, errConflict)
 			}
 			return sendJSON(c, fiber.StatusAccepted, o.cfg.Rebuild.Status())
 		case <-ctx.Done():

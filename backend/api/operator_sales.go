@@ -12,7 +12,24 @@ import (
 	"sluice/backend/desk"
 	"sluice/backend/order"
 	"sluice/backend/sale"
+	"sluice/internal/problem"
 )
+
+var (
+	errClosedSale = refusalOf(problem.Conflict, "The sale is closed, and stays so.")
+	errNoRestock  = refusalOf(problem.Conflict, fmt.Sprintf("Nothing was added: the sale is closed, its stock would exceed %d, or this Idempotency-Key came with another number before.", int64(sale.MaxStock)))
+)
+
+// ofSale says what an error means that came of one sale.
+func ofSale(err error, conflict *refusal) error {
+	switch {
+	case errors.Is(err, sale.ErrNotFound):
+		return errNoSale
+	case errors.Is(err, sale.ErrConflict):
+		return conflict
+	}
+	return err
+}
 
 // deskBody is a sale as an operator sees it.
 type deskBody struct {
@@ -170,7 +187,7 @@ func (o *operator) showSale(ctx context.Context, c *fiber.Ctx, _ string) error {
 	}
 	v, err := o.cfg.Desk.Show(ctx, saleID)
 	if err != nil {
-		return err
+		return ofSale(err, errConflict)
 	}
 	body := deskJSON(v)
 	body.DrainSeconds = drain(o.cfg.Pace)
@@ -189,7 +206,7 @@ func (o *operator) turn(to func(ctx context.Context, actor, id string) (desk.Vie
 		}
 		v, err := to(ctx, actor, saleID)
 		if err != nil {
-			return err
+			return ofSale(err, errClosedSale)
 		}
 		return sendJSON(c, fiber.StatusOK, deskJSON(v))
 	}
@@ -218,7 +235,7 @@ func (o *operator) restock(ctx context.Context, c *fiber.Ctx, actor string) erro
 	}
 	v, err := o.cfg.Desk.Restock(ctx, actor, saleID, add, key)
 	if err != nil {
-		return err
+		return ofSale(err, errNoRestock)
 	}
 	return sendJSON(c, fiber.StatusOK, deskJSON(v))
 }
@@ -230,7 +247,7 @@ func (o *operator) audit(ctx context.Context, c *fiber.Ctx, _ string) error {
 	}
 	report, err := o.cfg.Ledger.Audit(ctx, saleID)
 	if err != nil {
-		return err
+		return ofSale(err, errConflict)
 	}
 	return sendJSON(c, fiber.StatusOK, report)
 }

@@ -125,7 +125,7 @@ func (o *operator) signIn(c *fiber.Ctx) error {
 		return o.sendSignIn(c, fiber.StatusUnauthorized, "wrong")
 	}
 	o.tries.Right(from)
-	actor := strings.TrimSpace(string(form.Peek("name")))
+	actor := typedName(c)
 	if !isActor(actor) {
 		return o.sendSignIn(c, fiber.StatusBadRequest, "name")
 	}

@@ -111,6 +111,17 @@ func TestSessionDoesWhatTheTokenDoes(t *testing.T) {
 	}
 }
 
+// Behind a proxy that ends TLS, the session goes over TLS alone.
+func TestSessionOverTLSStaysThere(t *testing.T) {
+	s := newDeskWorld().serve(t)
+	for proto, secure := range map[string]bool{"https": true, "HTTPS": true, "http": false, "": false} {
+		a := s.ask("POST", "/admin/sign-in", url.Values{"name": {"ann"}, "token": {adminToken}}.Encode(), form, "Sec-Fetch-Site: same-origin", "X-Forwarded-Proto: "+proto)
+		if got := strings.Contains(strings.ToLower(a.header.Get("Set-Cookie")), "; secure"); a.status != 303 || got != secure {
+			t.Errorf("%q: %d %s", proto, a.status, a.header.Get("Set-Cookie"))
+		}
+	}
+}
+
 func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 	d := newDeskWorld()
 	s := d.serve(t)
@@ -209,6 +220,33 @@ func TestSigningInIsTriedAFewTimesOnly(t *testing.T) {
 	for range 20 {
 		if a := try(adminToken, "ann"); a.status != 303 {
 			t.Fatalf("the right token: %d", a.status)
+		}
+	}
+}
+
+// Who has to try again types the token again, and nothing else. What nobody may read is never in a page.
+func TestSigningInAgainKeepsTheName(t *testing.T) {
+	a, err := NewOperator(newDeskWorld().config())
+	s := serve(t, a, err)
+	for _, c := range []struct {
+		token, name, want string
+		status            int
+	}{
+		{"wrong", ` Zoë "the <b>` + " ", `value="Zoë &#34;the &lt;b&gt;"`, 401},
+		{adminToken, strings.Repeat("é", 40), `value="` + strings.Repeat("é", 40) + `"`, 400},
+		{"ann", adminToken, `name="name" value=""`, 401}, // each in the other's field
+		{"wrong", "", `name="name" value=""`, 401},
+		{"wrong", "ann", `value="ann"`, 401},
+		{"wrong", "ann", `value="ann"`, 401},
+		{"wrong", "ann", `value="ann"`, 401},
+		{"wrong", "ben", `value="ben"`, 429},
+	} {
+		got := s.ask("POST", "/admin/sign-in", url.Values{"name": {c.name}, "token": {c.token}}.Encode(), form, "Sec-Fetch-Site: same-origin")
+		if got.status != c.status || !strings.Contains(got.body, c.want) {
+			t.Errorf("%q with the token %q: %d, want %d and %s in\n%s", c.name, c.token, got.status, c.status, c.want, got.body)
+		}
+		if strings.Contains(got.body, adminToken) || strings.Contains(got.body, `"`+c.token+`"`) {
+			t.Errorf("the page holds the token that was typed:\n%s", got.body)
 		}
 	}
 }

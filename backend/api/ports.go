@@ -24,9 +24,16 @@ type Admitter interface {
 type Stock interface {
 	View(ctx context.Context, saleID string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
-	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
+	Finder
 	Accepted(ctx context.Context, saleID string) (int64, error)
 	Holders(ctx context.Context, saleID string, most int) (admission.Holders, error)
+}
+
+// Finder finds orders that are not rows yet.
+type Finder interface {
+	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
+	// Remember tells of which sale an order is, so that FindOrder need not look everywhere.
+	Remember(id sale.OrderID, saleID string)
 }
 
 // Orders reads order rows (order.Store).

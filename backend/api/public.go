@@ -23,14 +23,13 @@ type PublicConfig struct {
 	Dead     DeadLetters
 	Tokens   Verifier
 
-	Limiter         UserLimiter              // nil: no per-user limit here
-	LimiterFailOpen bool                     // lets purchases pass while the limiter cannot judge; otherwise they get 503
-	Known           func(saleID string) bool // tells of sales that SQL has, for when Redis lost one; nil: no such sales
-	Checks          []Check                  // what /readyz asks
-	Callbacks       Callbacks                // nil: payment callbacks are not set up, and get 503
-	Payments        Payments                 // required with Callbacks
-	Points          Points                   // nil: nobody credits points here, and who asks gets 503
-	Signals         Signals                  // nil: event streams are told within a second, and edges by what is said to purchases
+	Limiter   UserLimiter              // nil: no per-user limit here
+	Known     func(saleID string) bool // tells of sales that SQL has, for when Redis lost one; nil: no such sales
+	Checks    []Check                  // what /readyz asks
+	Callbacks Callbacks                // nil: payment callbacks are not set up, and get 503
+	Payments  Payments                 // required with Callbacks
+	Points    Points                   // nil: nobody credits points here, and who asks gets 503
+	Signals   Signals                  // nil: event streams are told within a second, and edges by what is said to purchases
 
 	Live          Live                               // nil: nobody tells open pages here, and they get 503
 	BuyerOrders   BuyerOrders                        // required with Live

@@ -56,6 +56,9 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	if err != nil {
 		return "unavailable", err
 	}
+	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
+		p.cfg.Stock.Remember(d.OrderID, saleID) // its buyer asks for it next
+	}
 	return d.Outcome.String(), p.answer(c, saleID, d)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
@@ -70,11 +71,19 @@ const maxSearch = 200
 // search is a text to be searched for.
 func (q *query) search(name string) string {
 	text := q.text(name)
-	if len(text) > maxSearch || !utf8.ValidString(text) {
-		q.bad.Add(name, "must be UTF-8 text of at most "+strconv.Itoa(maxSearch)+" bytes")
+	if len(text) > maxSearch || !isLine(text) {
+		q.bad.Add(name, "must be at most "+strconv.Itoa(maxSearch)+" bytes of text without control characters")
 	}
 	return text
 }
+
+// isLine tells whether a text is UTF-8 without control characters.
+func isLine(text string) bool {
+	return isStorable(text) && strings.IndexFunc(text, unicode.IsControl) < 0
+}
+
+// isStorable tells whether SQL can hold a text: PostgreSQL fails at any other, even where it is only looked for.
+func isStorable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 func (q *query) instant(name string) time.Time {
 	if !q.args.Has(name) {

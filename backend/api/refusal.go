@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/backend/desk"
+	"sluice/backend/event"
 	"sluice/backend/sale"
 	"sluice/internal/problem"
 )
@@ -46,6 +47,7 @@ func (r *refusal) with(headers ...header) *refusal {
 
 var (
 	errNotFound    = refusalOf(problem.NotFound, "There is nothing here.")
+	errNoGroup     = refusalOf(problem.NotFound, "There is no group of this name.")
 	errNoMethod    = refusalOf(problem.MethodNotAllowed, "This method is not possible here; see the Allow header.")
 	errConflict    = refusalOf(problem.Conflict, "This is not possible in the present state.")
 	errExists      = refusalOf(problem.Conflict, "This exists already.")
@@ -62,6 +64,7 @@ var byError = []struct {
 	{sale.ErrUnavailable, errUnavailable},
 	{context.DeadlineExceeded, errUnavailable},
 	{context.Canceled, errUnavailable},
+	{event.ErrNoGroup, errNoGroup}, // before what it wraps
 	{sale.ErrNotFound, errNotFound},
 	{sale.ErrExists, errExists},
 	{sale.ErrConflict, errConflict},

@@ -25,14 +25,14 @@ func (p *public) limit(buyer string) error {
 		return nil
 	}
 	r, err := p.cfg.Limiter.Allow(p.look.next(), buyer)
-	switch {
-	case err != nil && p.cfg.LimiterFailOpen:
-		p.metrics.limiter.WithLabelValues("allowed").Inc()
-		return nil
-	case err != nil:
+	if err != nil {
 		p.metrics.limiter.WithLabelValues("refused").Inc()
 		return err
-	case r.Allowed:
+	}
+	if r.Alone {
+		p.metrics.limiter.WithLabelValues("alone").Inc()
+	}
+	if r.Allowed {
 		return nil
 	}
 	wait := max(0, r.Reset.Sub(p.now()))

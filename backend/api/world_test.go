@@ -26,23 +26,24 @@ const secret = "a secret for tests, of more than thirty-two bytes"
 
 // world is what the API stands on, in memory, with faults to order. All fields are guarded by mu.
 type world struct {
-	mu       sync.Mutex
-	admit    func(admission.Request) (admission.Decision, error)
-	requests []admission.Request
-	sales    map[string]admission.View
-	rows     map[sale.OrderID]sale.Order
-	queued   map[sale.OrderID]sale.Order
-	dead     map[sale.OrderID]queue.DeadLetter
-	stats    queue.Stats
-	redisErr error
-	sqlErr   error
-	accepted int64
-	holders  []uint32
-	lists    int // calls of Holders
-	views    int // calls of View
-	statuses int // calls of Statuses
-	asked    int // most ids in one of them
-	limit    func(buyer string) (admission.LimitResult, error)
+	mu         sync.Mutex
+	admit      func(admission.Request) (admission.Decision, error)
+	requests   []admission.Request
+	sales      map[string]admission.View
+	rows       map[sale.OrderID]sale.Order
+	queued     map[sale.OrderID]sale.Order
+	remembered map[sale.OrderID]string // its sale
+	dead       map[sale.OrderID]queue.DeadLetter
+	stats      queue.Stats
+	redisErr   error
+	sqlErr     error
+	accepted   int64
+	holders    []uint32
+	lists      int // calls of Holders
+	views      int // calls of View
+	statuses   int // calls of Statuses
+	asked      int // most ids in one of them
+	limit      func(buyer string) (admission.LimitResult, error)
 }
 
 func newWorld() *world {
@@ -55,7 +56,7 @@ func newWorld() *world {
 			Sale: sale.Sale{ID: "drop", Title: "Tea & <cups>", Price: sale.Price{Amount: 1999, Currency: "EUR"}, Stock: 100, PerBuyer: 1, OpensAt: opens, Switch: sale.On, Version: 3},
 			Left: 42, Accepted: 58, State: sale.StateOpen,
 		}},
-		rows: map[sale.OrderID]sale.Order{}, queued: map[sale.OrderID]sale.Order{}, dead: map[sale.OrderID]queue.DeadLetter{},
+		rows: map[sale.OrderID]sale.Order{}, queued: map[sale.OrderID]sale.Order{}, remembered: map[sale.OrderID]string{}, dead: map[sale.OrderID]queue.DeadLetter{},
 	}
 }
 
@@ -100,6 +101,12 @@ func (w *world) List(context.Context) ([]admission.View, error) {
 		all = append(all, v)
 	}
 	return all, w.redisErr
+}
+
+func (w *world) Remember(id sale.OrderID, saleID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remembered[id] = saleID
 }
 
 func (w *world) FindOrder(_ context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
@@ -291,8 +298,8 @@ func decode(t testing.TB, a answer, into any) {
 	}
 }
 
-// asking shows redirections as they are.
-var asking = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+// asking shows redirections as they are, and gives an answer up that never ends: it is a stream that should have been refused.
+var asking = &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // ask sends a request and checks the answer against the documentation.
 func (s *site) ask(method, path, body string, headers ...string) answer {

@@ -183,7 +183,7 @@ func (d *Desk) RemoveRehearsal(ctx context.Context, actor, id string) (orders in
 	if err != nil {
 		return 0, err
 	}
-	if n := len(census.Ready) + len(census.Delayed) + len(census.Leased) + len(census.Dead) + len(census.Unbacked); n > 0 {
+	if n := len(census.Ready) + len(census.Delayed) + len(census.Leased) + len(census.Dead) + int(census.Unbacked); n > 0 {
 		return 0, refused("%d orders of the rehearsal are still on their way to SQL. It sells nothing any more; ask again when workers have written them.", n)
 	}
 	orders, err = d.store.RemoveRehearsal(ctx, id)

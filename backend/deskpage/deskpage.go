@@ -64,8 +64,8 @@ func (p *Pages) Asset(name string) (web.Asset, bool) { return p.assets.Find(name
 type frame struct {
 	Script, Style, Icon string
 	Problem, To         string // of the sign-in page
-	Actor               string
-	Until               int64 // Unix milliseconds
+	Actor               string // of the sign-in page: who tries to be
+	Until               int64  // Unix milliseconds
 	Views               []view
 }
 
@@ -80,10 +80,10 @@ var problems = map[string]string{
 	"limited": "Too many failed tries from here. Wait a little, then try again.",
 }
 
-// SignIn is the page with the form. problem is "", wrong, name or limited; to is the page to go to then.
-func (p *Pages) SignIn(problem, to string) (web.Page, error) {
+// SignIn is the page with the form. problem is "", wrong, name or limited; actor is the name that was typed before; to is the page to go to then.
+func (p *Pages) SignIn(problem, actor, to string) (web.Page, error) {
 	f := p.frame()
-	f.Problem, f.To = problems[problem], to
+	f.Problem, f.Actor, f.To = problems[problem], actor, to
 	return p.render("signin.html", f)
 }
 

@@ -16,7 +16,7 @@ func TestPagesNameTheirFilesAndHoldNoScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := p.SignIn("wrong", `/admin/dead?x="><script>`)
+	in, err := p.SignIn("wrong", `"><script>`, `/admin/dead?x="><script>`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,9 @@ var ErrUnverified = fmt.Errorf("the data in Redis is being verified: %w", sale.E
 // Heartbeat is how often a Guard looks.
 const Heartbeat = 400 * time.Millisecond
 
+// waiting is how often it looks while it waits for the data to be verified, here or elsewhere: nothing is sold meanwhile.
+const waiting = Heartbeat / 4
+
 // Generations tells which generation of Redis SQL goes by (order.Store).
 type Generations interface {
 	Generation(ctx context.Context) (int64, error)
@@ -37,7 +40,7 @@ type Generations interface {
 
 // Guard watches over the connections to one Redis. It is safe for concurrent use.
 type Guard struct {
-	url      string
+	server   *redisconn.Server
 	space    keyspace.Space
 	identify Identify
 	client   *redis.Client // guarded
@@ -65,14 +68,13 @@ func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger,
 	if log == nil {
 		log = slog.Default()
 	}
-	g := &Guard{url: url, space: space, identify: identify, log: log, options: slices.Clip(options), looked: make(chan struct{}, 1)}
-	var err error
-	if g.raw, err = redisconn.Open(url, g.options...); err != nil {
+	server, err := redisconn.At(url)
+	if err != nil {
 		return nil, err
 	}
-	if g.client, err = redisconn.Open(url, append(g.options, redisconn.OnConnect(g.onConnect))...); err != nil {
-		return nil, err
-	}
+	g := &Guard{server: server, space: space, identify: identify, log: log, options: slices.Clip(options), looked: make(chan struct{}, 1)}
+	g.raw = server.Open(g.options...)
+	g.client = server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
 	g.client.AddHook(gate{g})
 	return g, nil
 }
@@ -198,12 +200,20 @@ func (g *Guard) Adoptable(ctx context.Context) (fence int64, err error) {
 	return fence, nil
 }
 
-// Run looks again and again until ctx ends, and calls unverified, if it is not nil, each time the data is not verified; it returns nil.
+// Run looks again and again until ctx ends, and calls unverified, if it is not nil, when the data is not verified, once a Heartbeat; it returns nil.
 func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(context.Context)) error {
-	tick := time.NewTicker(Heartbeat)
-	defer tick.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var tried time.Time
 	for {
-		if err := g.Look(ctx, sql); err == nil && g.shut.Load() && unverified != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		case <-g.looked:
+		}
+		if err := g.Look(ctx, sql); err == nil && g.shut.Load() && unverified != nil && time.Since(tried) >= Heartbeat {
+			tried = time.Now()
 			unverified(ctx)
 			_ = g.Look(ctx, sql)
 		}
@@ -211,11 +221,10 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		case <-g.looked:
 		default:
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-g.looked:
+		if g.shut.Load() {
+			next.Reset(waiting)
+		} else {
+			next.Reset(Heartbeat)
 		}
 	}
 }
@@ -226,14 +235,14 @@ func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, er
 	if runID, err = g.identify(ctx, g.raw); err != nil {
 		return nil, "", fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
 	}
-	client, err = redisconn.Open(g.url, append(g.options, redisconn.Patient, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+	client = g.server.Open(append(g.options, redisconn.Patient, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
 		id, err := g.identify(ctx, cn)
 		if err == nil && id != runID {
 			err = ErrUnverified
 		}
 		return err
 	}))...)
-	return client, runID, err
+	return client, runID, nil
 }
 
 // gate refuses commands in memory while Redis is not trusted, so that a flood of purchases is not a flood of connections.

@@ -24,11 +24,13 @@ type sql struct {
 	mu         sync.Mutex
 	generation int64
 	err        error
+	asked      int
 }
 
 func (s *sql) Generation(context.Context) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked++
 	return s.generation, s.err
 }
 
@@ -124,6 +126,28 @@ func TestLanesMustAgree(t *testing.T) {
 	t.Cleanup(func() { _ = g.Close() })
 	stamp(t, g, 4)
 	wantRefused(t, g, "a lane that was lost")
+}
+
+// While nothing is sold a guard looks often, for it may be another process that verifies the data. It asks for a rebuild once a heartbeat all the same.
+func TestWaitingForAnotherProcess(t *testing.T) {
+	g := open(t, "redis://"+miniredis.RunT(t).Addr(), epoch.Fixed("this one"))
+	database := &sql{}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var tries []time.Time
+	_ = g.Run(ctx, database, func(context.Context) {
+		if tries = append(tries, time.Now()); len(tries) == 4 {
+			stop()
+		}
+	})
+	for i := range tries[1:] {
+		if gap := tries[i+1].Sub(tries[i]); gap < epoch.Heartbeat {
+			t.Errorf("a rebuild was asked for again after %v", gap)
+		}
+	}
+	if besides := database.asked - 2*len(tries); besides <= 0 { // it looks before and after each try
+		t.Error("it looked no oftener than it asked for a rebuild")
+	}
 }
 
 // What changes behind a connection that lives is seen by the heartbeat: an emptied Redis, and a generation that SQL has left behind.

@@ -424,6 +424,52 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 	})
 }
 
+// Who mistypes the name of a group is told so, and does not see an empty group.
+func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
+	on(t, func(w *world) {
+		ctx, desk := w.Context(), event.NewDesk(w.raw, space, w.store)
+		unknown := func(name string, want bool) {
+			w.Helper()
+			_, err := desk.Letters(ctx, order.LetterQuery{Group: name, After: "7.created"})
+			if errors.Is(err, event.ErrNoGroup) != want || !want && err != nil {
+				w.Errorf("letters of %s: %v", name, err)
+			}
+			for verb, err := range map[string]error{"retry": desk.Retry(ctx, "eve", name, "7.created", ""), "drop": desk.Drop(ctx, "eve", name, "7.created", "")} {
+				if errors.Is(err, event.ErrNoGroup) != want || !errors.Is(err, sale.ErrNotFound) {
+					w.Errorf("%s of %s: %v", verb, name, err)
+				}
+			}
+		}
+		unknown("nosuch", true) // there is no stream yet either
+		w.buy(1)
+		w.drain(w.relay(event.RelayConfig{}))
+		unknown("nosuch", true)
+		if err := w.raw.XGroupCreate(ctx, space.Events(), "by-hand", "0").Err(); err != nil {
+			w.Fatal(err)
+		}
+		unknown("by-hand", false)
+		if _, err := w.store.AddGroup(ctx, "not-begun", false); err != nil {
+			w.Fatal(err)
+		}
+		unknown("not-begun", false)
+		if err := w.store.Bury(ctx, order.Letter{Group: "left-behind", EventID: "8.created"}); err != nil {
+			w.Fatal(err)
+		}
+		if letters, err := desk.Letters(ctx, order.LetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
+			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
+		}
+		for _, name := range []string{"not-begun", "by-hand"} {
+			if err := desk.Remove(ctx, "eve", name, ""); err != nil {
+				w.Error(err)
+			}
+			unknown(name, true)
+			if err := desk.Remove(ctx, "eve", name, ""); !errors.Is(err, event.ErrNoGroup) {
+				w.Errorf("%s removed twice: %v", name, err)
+			}
+		}
+	})
+}
+
 // lookedAt is a store that does something once, when its group is looked at while Redis knows it.
 type lookedAt struct {
 	event.Store

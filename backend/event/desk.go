@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +11,6 @@ import (
 
 	"sluice/backend/keyspace"
 	"sluice/backend/order"
-	"sluice/backend/sale"
 )
 
 // Book is what a Desk needs of SQL (order.Store).
@@ -137,34 +137,65 @@ func (d *Desk) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, e
 	return max(time.Since(e.At), 0), nil
 }
 
-// Letters returns one page of a group's dead letters. Error: a *sale.InvalidError for a bad name.
+// exists returns ErrNoGroup for a name that no group has.
+func (d *Desk) exists(ctx context.Context, name string) error {
+	if _, err := d.book.Group(ctx, name); !isNotFound(err) {
+		return err
+	}
+	inRedis, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
+	if err != nil && !noGroup(err) {
+		return wrap("look for group "+name, err)
+	}
+	if !slices.ContainsFunc(inRedis, func(g redis.XInfoGroup) bool { return g.Name == name }) {
+		return ErrNoGroup
+	}
+	return nil
+}
+
+// Letters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.
 func (d *Desk) Letters(ctx context.Context, q order.LetterQuery) ([]order.Letter, error) {
 	if err := ValidateGroup(q.Group); err != nil {
 		return nil, err
 	}
-	return d.book.Letters(ctx, q)
+	letters, err := d.book.Letters(ctx, q)
+	if err == nil && len(letters) == 0 {
+		err = d.exists(ctx, q.Group)
+	}
+	return letters, err
 }
 
-// Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: sale.ErrNotFound, a *sale.InvalidError for a bad name.
+// Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup, sale.ErrNotFound, a *sale.InvalidError for a bad name.
 func (d *Desk) Retry(ctx context.Context, actor, group, eventID, reason string) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.book.RetryLetter(order.WithReason(order.WithActor(ctx, actor), reason), group, eventID)
+	return d.settled(ctx, group, d.book.RetryLetter(order.WithReason(order.WithActor(ctx, actor), reason), group, eventID))
 }
 
-// Drop gives a dead letter up. Errors: sale.ErrNotFound; sale.ErrConflict while it is run again; a *sale.InvalidError for a bad name.
+// Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a *sale.InvalidError for a bad name.
 func (d *Desk) Drop(ctx context.Context, actor, group, eventID, reason string) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.book.DropLetter(order.WithReason(order.WithActor(ctx, actor), reason), group, eventID)
+	return d.settled(ctx, group, d.book.DropLetter(order.WithReason(order.WithActor(ctx, actor), reason), group, eventID))
 }
 
-// Remove is Remove with an actor and a reason, for the desk log.
+// settled is err, or ErrNoGroup where the letter was not found because there is no such group.
+func (d *Desk) settled(ctx context.Context, group string, err error) error {
+	if isNotFound(err) && errors.Is(d.exists(ctx, group), ErrNoGroup) {
+		return ErrNoGroup
+	}
+	return err
+}
+
+// Remove is Remove with an actor and a reason, for the desk log. Error: ErrNoGroup.
 func (d *Desk) Remove(ctx context.Context, actor, group, reason string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
-		return sale.ErrNotFound
+		return ErrNoGroup
 	}
-	return Remove(order.WithReason(order.WithActor(ctx, actor), reason), d.client, d.space, d.book, group)
+	err := Remove(order.WithReason(order.WithActor(ctx, actor), reason), d.client, d.space, d.book, group)
+	if isNotFound(err) {
+		return ErrNoGroup
+	}
+	return err
 }

@@ -17,6 +17,9 @@ var ErrWrongType = errors.New("the key of the stream of events holds something e
 // ErrRemoved says that the group was removed while its consumer ran.
 var ErrRemoved = errors.New("the group was removed")
 
+// ErrNoGroup says that no group has a name: SQL does not know it, and nobody has made it in Redis by hand. It wraps sale.ErrNotFound.
+var ErrNoGroup = fmt.Errorf("there is no group of this name: %w", sale.ErrNotFound)
+
 // wrap says what was attempted, and adds sale.ErrUnavailable where Redis, and not the call, is at fault.
 func wrap(attempt string, err error) error {
 	if err == nil || errors.Is(err, sale.ErrUnavailable) {

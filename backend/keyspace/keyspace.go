@@ -88,6 +88,9 @@ func (l Lane) Dead() string { return l.key("dead") }
 // DeadLetters (hash) maps the id of a dead order to its message and why it died.
 func (l Lane) DeadLetters() string { return l.key("dead:letters") }
 
+// DeadSales (sorted set) lists the dead letters by sale, a line for each: see lua/redis/include/letters.lua. All scores are 0.
+func (l Lane) DeadSales() string { return l.key("dead:sales") }
+
 // Wake (list) holds at most one token, on which idle workers block.
 func (l Lane) Wake() string { return l.key("wake") }
 

@@ -15,7 +15,7 @@ func TestKeysOfALaneShareItsHashTag(t *testing.T) {
 		lanes[lane] = true
 		tag := lane.Ready()[:strings.Index(lane.Ready(), "}")+1]
 		for _, key := range []string{
-			lane.Ready(), lane.Orders(), lane.Batch("b"), lane.Leases(), lane.Delayed(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
+			lane.Ready(), lane.Orders(), lane.Batch("b"), lane.Leases(), lane.Delayed(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(), lane.DeadSales(),
 			lane.Wake(), lane.Signals(), lane.Sales(), lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Returns(id), lane.Dedup("{ann}", "{k}"), lane.Replicated(),
 		} {
 			if !strings.HasPrefix(key, tag) || strings.Count(key, "{") != 1 {
@@ -35,6 +35,20 @@ func TestDedupKeepsPairsApart(t *testing.T) {
 	a, b := Lane(0).Dedup("a", "b:c"), Lane(0).Dedup("a:b", "c")
 	if a == b || len(Lane(0).Dedup(strings.Repeat("x", 255), strings.Repeat("y", 255))) != len(a) {
 		t.Fatalf("%s %s", a, b)
+	}
+}
+
+func TestDeadLineIsReadAsItIsWritten(t *testing.T) {
+	m := Message{ID: 7, SaleID: "s", Nth: 2, Serial: 3, Buyer: "ann with spaces", Status: sale.StatusQueued}
+	for _, want := range []DeadLine{{"7", m, true}, {"raw:ab", m, false}} {
+		if got, err := DecodeDeadLine(EncodeDeadLine(want)); err != nil || got != want {
+			t.Errorf("%+v, written and read again, is %+v, %v", want, got, err)
+		}
+	}
+	for _, bad := range []string{"", " 0 raw:ab", "s 1 7", "s 2 7 7 s 1 1 ann", "other 1 7 7 s 1 1 ann", "s 1 7 7 s 0 1 ann"} {
+		if d, err := DecodeDeadLine(bad); err == nil {
+			t.Errorf("%q is read as %+v", bad, d)
+		}
 	}
 }
 

@@ -134,6 +134,9 @@ func (a *Auditor) auditLane(ctx context.Context, lane keyspace.Lane, ids []strin
 	case <-time.After(a.cfg.Again):
 	}
 	before, verified := a.cfg.Generation(ctx)
+	if _, err := a.ledger.stock.ListDead(ctx, doubtful[0]); err != nil { // see Ledger.Audit
+		return fmt.Errorf("ledger: %w", err)
+	}
 	if reports, err = a.ledger.AuditLane(ctx, lane, doubtful); err != nil {
 		return err
 	}

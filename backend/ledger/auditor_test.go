@@ -55,6 +55,15 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 			t.Errorf("the metrics lack %s:\n%s", labels, got)
 		}
 	}
+	if err := s.redis.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("without Redis: %v", err)
+	}
+	if got := gathered(t, registry); !strings.Contains(got, `sluice_ledger_audits_total{result="failed"} 1`) {
+		t.Errorf("an audit that could not be made is not counted:\n%s", got)
+	}
 }
 
 func gathered(t *testing.T, registry *prometheus.Registry) string {

@@ -1,5 +1,5 @@
 // Package ledger proves the count of a sale: every unit is in exactly one place, at one instant, while the sale runs.
-// It reads Redis and SQL and changes neither.
+// It reads Redis and SQL and changes neither, but for a list that can be made again: see admission.Stock.ListDead.
 package ledger
 
 import (
@@ -33,11 +33,16 @@ type Report struct {
 }
 
 type stock interface {
-	TakeCensus(ctx context.Context, saleID string) (admission.Census, error)
-	TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*admission.Census, error)
+	censuses
 	LastSerial(ctx context.Context, saleID string) (int64, error)
 	Places(ctx context.Context, saleID string, yield func(buyer string, nth int, id sale.OrderID)) error
 	HavePlaces(ctx context.Context, orders []sale.Order) ([]bool, error)
+}
+
+type censuses interface {
+	TakeCensus(ctx context.Context, saleID string) (admission.Census, error)
+	TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*admission.Census, error)
+	ListDead(ctx context.Context, saleID string) (changed int64, err error)
 }
 
 type rows interface {
@@ -63,18 +68,32 @@ func New(stock stock, rows rows) *Ledger { return &Ledger{stock, rows} }
 // last return of that instant, and is counted where it was then: with the orders. Then Redis is asked again how far it has come: a row with
 // a serial beyond that was never accepted by this Redis, which has lost what it knew.
 func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
-	census, err := l.stock.TakeCensus(ctx, saleID)
+	r, loaded, err := l.countOne(ctx, saleID)
+	if err != nil || r.Balanced || !loaded {
+		return r, err
+	}
+	changed, err := l.stock.ListDead(ctx, saleID) // a process of an older version may have moved a dead letter, and the census did not see it
 	if err != nil {
 		return Report{}, fmt.Errorf("ledger: %w", err)
 	}
-	r, err := l.audit(ctx, saleID, &census)
-	if err != nil || r.Balanced || !census.Loaded {
-		return r, err
+	if changed > 0 {
+		if r, loaded, err = l.countOne(ctx, saleID); err != nil || r.Balanced || !loaded {
+			return r, err
+		}
 	}
 	if r.Orders, err = l.Explain(ctx, saleID); err != nil {
 		r.Differences = append(r.Differences, "which orders are at fault could not be found out: "+err.Error())
 	}
 	return r, nil
+}
+
+func (l *Ledger) countOne(ctx context.Context, saleID string) (r Report, loaded bool, err error) {
+	census, err := l.stock.TakeCensus(ctx, saleID)
+	if err != nil {
+		return Report{}, false, fmt.Errorf("ledger: %w", err)
+	}
+	r, err = l.audit(ctx, saleID, &census)
+	return r, census.Loaded, err
 }
 
 // AuditLane counts several sales of one lane, with one look into its queue. It names no orders: see Explain.
@@ -98,7 +117,7 @@ func (l *Ledger) audit(ctx context.Context, saleID string, census *admission.Cen
 		return l.unloaded(ctx, saleID)
 	}
 
-	r := Report{SaleID: saleID, Stock: census.Stock, Left: census.Left, Unbacked: int64(len(census.Unbacked))}
+	r := Report{SaleID: saleID, Stock: census.Stock, Left: census.Left, Unbacked: census.Unbacked}
 	places := []struct {
 		name   string
 		orders []keyspace.Message

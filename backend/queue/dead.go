@@ -157,7 +157,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	saleID := letter.Message.SaleID
 	keys := []string{
 		l.lane.Dead(), l.lane.DeadLetters(), l.lane.Ready(), l.lane.Wake(), l.lane.Attempts(), l.lane.Crashes(), l.lane.Epoch(),
-		l.lane.Sale(saleID), l.lane.Stock(saleID), l.lane.Buyers(saleID),
+		l.lane.Sale(saleID), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.DeadSales(),
 	}
 	n, err := l.deadRetry.Run(ctx, l.client, keys, id.String()).Int()
 	switch {
@@ -204,7 +204,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool)
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	saleID := letter.Message.SaleID
-	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.Epoch(), l.lane.Sale(saleID)}
+	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.Epoch(), l.lane.Sale(saleID), l.lane.DeadSales()}
 	back := 0
 	if giveBack {
 		back = 1
@@ -228,16 +228,11 @@ func (l *List) DropRaw(ctx context.Context, key string) error {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
-	var removed *redis.IntCmd
-	_, err := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZRem(ctx, l.lane.Dead(), key)
-		removed = p.HDel(ctx, l.lane.DeadLetters(), key)
-		return nil
-	})
+	removed, err := l.deadDrop.Run(ctx, l.client, []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.DeadSales()}, key).Int()
 	if err != nil {
 		return wrap("drop", err)
 	}
-	if removed.Val() == 0 {
+	if removed == 0 {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
 	return nil

@@ -90,7 +90,7 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Leases(), l.lane.Batch(id), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders()}
+	keys := []string{l.lane.Leases(), l.lane.Batch(id), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(), l.lane.DeadSales()}
 	args := append([]any{id, "not a queue message"}, rubbish...)
 	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
 	if err != nil {
@@ -109,6 +109,7 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	defer cancel()
 	keys := []string{
 		l.lane.Leases(), l.lane.Batch(batchID), l.lane.Attempts(), l.lane.Crashes(), l.lane.Delayed(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(),
+		l.lane.DeadSales(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {

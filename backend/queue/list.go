@@ -29,6 +29,7 @@ type List struct {
 	push, take, ack, release, extend, bury       *redis.Script
 	expired, rewind, reclaim, promote            *redis.Script
 	deadRetry, deadBeginCancel, deadFinishCancel *redis.Script
+	deadDrop                                     *redis.Script
 }
 
 // NewList makes the queue of a lane. It does not talk to Redis.
@@ -39,6 +40,7 @@ func NewList(client redis.UniversalClient, lane keyspace.Lane, cfg Config) *List
 		push: load("push"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend"), bury: load("bury"),
 		expired: load("expired"), rewind: load("rewind"), reclaim: load("reclaim"), promote: load("promote"),
 		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
+		deadDrop: load("dead_drop"),
 	}
 }
 

@@ -73,7 +73,7 @@ func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	defer cancel()
 	keys := []string{
 		l.lane.Leases(), l.lane.Batch(id), l.lane.Ready(), l.lane.Wake(),
-		l.lane.Attempts(), l.lane.Crashes(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(),
+		l.lane.Attempts(), l.lane.Crashes(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(), l.lane.DeadSales(),
 	}
 	return l.reclaim.Run(ctx, l.client, keys, id, l.cfg.MaxCrashes).Int()
 }

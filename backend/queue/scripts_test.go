@@ -36,6 +36,7 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 		"retry":    func(t *testing.T) error { return l.RetryDead(t.Context(), message(50).ID) },
 		"begin":    func(t *testing.T) error { _, err := l.BeginCancel(t.Context(), message(50).ID); return err },
 		"finish":   func(t *testing.T) error { return l.FinishCancel(t.Context(), message(51).ID, true) },
+		"drop":     func(t *testing.T) error { return l.DropRaw(t.Context(), "raw:ab") },
 	}
 }
 
@@ -87,7 +88,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	lane := keyspace.Lane(7)
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
 	rest := []string{
-		lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(),
+		lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(), lane.DeadSales(),
 		lane.Stock("drop"), lane.Buyers("drop"), lane.Sale("drop"), lane.Batch("held"), lane.Orders(),
 	}
 	failed := 0
@@ -153,6 +154,39 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	})
 }
 
+// A rebuild may begin between a take and the burial of what it found, and any key may hold something else.
+func TestBurialThatFailsChangesNothing(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, e engine) {
+		ctx, lane := t.Context(), keyspace.Lane(7)
+		wrong := func(key string) func() error {
+			return func() error { return e.client.Set(ctx, key, "of another type", 0).Err() }
+		}
+		for _, c := range []struct {
+			error string
+			make  func() error
+		}{
+			{"HELD", func() error { return e.client.HSet(ctx, lane.Epoch(), "rebuilding", "1").Err() }},
+			{"", wrong(lane.Leases())}, {"", wrong(lane.Batch("b"))}, {"", wrong(lane.Dead())}, {"", wrong(lane.DeadLetters())}, {"", wrong(lane.DeadSales())}, {"", wrong(lane.Orders())},
+		} {
+			e.client.FlushAll(ctx)
+			e.client.RPush(ctx, lane.Batch("b"), "no message", keyspace.EncodeMessage(message(3)))
+			e.client.ZAdd(ctx, lane.Leases(), redis.Z{Score: 1, Member: "b"})
+			if err := c.make(); err != nil {
+				t.Fatal(err)
+			}
+			before := e.dump()
+			keys := []string{lane.Leases(), lane.Batch("b"), lane.Dead(), lane.DeadLetters(), lane.Epoch(), lane.Orders(), lane.DeadSales()}
+			err := redisscript.Load("bury").Run(ctx, e.client, keys, "b", "why", "no message", "bm8=").Err()
+			if err == nil || !strings.HasPrefix(err.Error(), c.error) {
+				t.Errorf("the error is %v", err)
+			}
+			if after := e.dump(); !maps.Equal(before, after) {
+				t.Errorf("it has failed half way: %v", err)
+			}
+		}
+	})
+}
+
 // prepare fills every key of a lane: a lease that has run out, a delayed message that is due, ready ones, dead ones.
 func prepare(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.Lane) {
 	t.Helper()
@@ -172,6 +206,9 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.La
 	client.RPush(ctx, lane.Batch("held"), keyspace.EncodeMessage(message(2)))
 	client.ZAdd(ctx, lane.Leases(), redis.Z{Score: 1, Member: "held"})
 	client.HSet(ctx, lane.Crashes(), message(1).ID.String(), "1")
+	client.ZAdd(ctx, lane.Dead(), redis.Z{Score: 1, Member: "raw:ab"})
+	client.HSet(ctx, lane.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`)
+	client.ZAdd(ctx, lane.DeadSales(), redis.Z{Member: " 0 raw:ab"})
 	if err := l.Push(ctx, message(70), message(71)); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +231,7 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 func TestScriptsDeclareEveryKey(t *testing.T) {
 	scripts := []string{
 		"push", "take", "ack", "release", "extend", "expired", "rewind", "reclaim", "promote", "bury",
-		"dead_retry", "dead_begin_cancel", "dead_finish_cancel",
+		"dead_retry", "dead_begin_cancel", "dead_finish_cancel", "dead_drop", "rebuild_letters",
 	}
 	call := regexp.MustCompile(`redis\.p?call\('(\w+)'(?:, '(?:GROUPS|CREATE|DELCONSUMER|GROUP', group, id, 'COUNT', n, 'STREAMS)')?(?:, ([\w.\[\]]+))?`)
 	locals := regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -201,8 +202,8 @@ func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(st
 			t.Fatalf("lease %s has no batch", id)
 		}
 	}
-	letters := client.HKeys(ctx, lane.DeadLetters()).Val()
-	for _, key := range letters {
+	letters := client.HGetAll(ctx, lane.DeadLetters()).Val()
+	for key, text := range letters {
 		id, err := sale.ParseOrderID(key)
 		if err != nil {
 			t.Fatalf("dead letter %q: %v", key, err)
@@ -211,11 +212,30 @@ func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(st
 			t.Fatalf("dead letter %q has no time of death", key)
 		}
 		found[id] = append(found[id], "dead")
+		if line := lineOf(t, key, text); client.ZScore(ctx, lane.DeadSales(), line).Err() != nil {
+			t.Fatalf("dead letter %q is not in the list by sale as %q", key, line)
+		}
+	}
+	if n := client.ZCard(ctx, lane.DeadSales()).Val(); int(n) != len(letters) {
+		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(letters))
 	}
 	if n := client.ZCard(ctx, lane.Dead()).Val(); int(n) != len(letters) {
 		t.Fatalf("%d times of death, %d letters", n, len(letters))
 	}
 	return found
+}
+
+// lineOf is where a letter belongs in the list by sale.
+func lineOf(t testing.TB, key, text string) string {
+	var letter struct{ Message, Unit string }
+	if err := json.Unmarshal([]byte(text), &letter); err != nil {
+		t.Fatalf("dead letter %q: %v", key, err)
+	}
+	m, err := keyspace.DecodeMessage(letter.Message)
+	if err != nil {
+		return " 0 " + key
+	}
+	return keyspace.EncodeDeadLine(keyspace.DeadLine{Key: key, Message: m, Backed: letter.Unit != "none"})
 }
 
 func escapeGlob(s string) string {

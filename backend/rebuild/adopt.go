@@ -131,6 +131,7 @@ func (a *Adopter) run(ctx context.Context, fence int64, u unsettled, done *Adopt
 	lane := a.space.LaneOf(u.saleID)
 	keys := []string{
 		lane.Epoch(), lane.Sale(u.saleID), lane.Stock(u.saleID), lane.Buyers(u.saleID), lane.Ready(), lane.Wake(), lane.Dead(), lane.DeadLetters(),
+		lane.DeadSales(),
 	}
 	args := []any{fence, u.saleID, u.returned}
 	for _, o := range u.orders {

@@ -213,7 +213,7 @@ func (j *job) statuses(ctx context.Context, orders []sale.Order) (map[sale.Order
 // writeLetters lets a person see the orders for which there is nothing left.
 func (j *job) writeLetters(ctx context.Context) error {
 	for _, a := range j.sales {
-		w := j.writer(ctx, "letters", []string{a.lane.Epoch(), a.lane.Dead(), a.lane.DeadLetters()}, 3)
+		w := j.writer(ctx, "letters", []string{a.lane.Epoch(), a.lane.Dead(), a.lane.DeadLetters(), a.lane.DeadSales()}, 3)
 		for _, id := range a.removed {
 			if err := w.add(id, "", ""); err != nil {
 				return err

@@ -126,8 +126,12 @@ func (l *life) check() {
 		l.t.Fatal(err)
 	}
 	census.InFlight(func(m sale.Order) { where[m.ID] = "waits" })
-	for _, id := range census.Unbacked {
-		where[id] = "unbacked"
+	if err := admission.ScanLetters(l.ctx, l.raw(), space.LaneOf("s").DeadLetters(), func(m sale.Order, backed bool) {
+		if !backed {
+			where[m.ID] = "unbacked"
+		}
+	}); err != nil {
+		l.t.Fatal(err)
 	}
 	var ids []sale.OrderID
 	for id := range l.accepted {

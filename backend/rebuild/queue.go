@@ -62,7 +62,7 @@ func (j *job) readQueue(ctx context.Context, lane keyspace.Lane) error {
 	if err := admission.ScanOrders(ctx, j.client, lane.Orders(), func(_, text string) { j.keep(lane, text) }); err != nil {
 		return unavailable(err)
 	}
-	err = admission.ScanLetters(ctx, j.client, lane.DeadLetters(), func(m sale.Order, backed, _ bool) {
+	err = admission.ScanLetters(ctx, j.client, lane.DeadLetters(), func(m sale.Order, backed bool) {
 		a := j.byID[m.SaleID]
 		if a == nil {
 			return

@@ -57,6 +57,8 @@ type Config struct {
 	Pause func(ctx context.Context, saleID, reason string) error
 	// JournalWait bounds the wait for the journals of other backends that are alive; 5 s.
 	JournalWait time.Duration
+	// Rebuilt, if set, is called when Redis is verified, and before Status says that the rebuild has ended: whoever waits for that may use Redis at once.
+	Rebuilt func(ctx context.Context)
 	// Step, if set, is told the name of each step before it is taken; an error ends the rebuild there. For tests.
 	Step func(name string) error
 	Log  *slog.Logger // slog.Default()
@@ -124,6 +126,9 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	r.status.begin(fence)
 	j := &job{Rebuilder: r, client: client, runID: runID, fence: fence, stock: admission.NewStock(client, r.space)}
 	err = j.run(ctx, only)
+	if err == nil && r.cfg.Rebuilt != nil {
+		r.cfg.Rebuilt(ctx)
+	}
 	r.status.end(err)
 	if err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)

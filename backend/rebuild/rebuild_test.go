@@ -638,6 +638,38 @@ func TestRebuildThatWasPausedIsFenced(t *testing.T) {
 	}
 }
 
+// Who waits for the end of a rebuild audits next: then Redis must be open here, and not a heartbeat later.
+func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
+	w := newWorld(t)
+	var r *rebuild.Rebuilder
+	told := 0
+	r = rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }, JournalWait: time.Millisecond,
+		Rebuilt: func(ctx context.Context) {
+			if told++; !r.Status().Running {
+				t.Error("the rebuild is said to have ended before")
+			}
+			if err := w.guard.Look(ctx, w.store); err != nil {
+				t.Error(err)
+			}
+		},
+	})
+	if err := r.Run(w.ctx); err != nil || r.Status().Running {
+		t.Fatalf("%v, %+v", err, r.Status())
+	}
+	if why, ok := w.guard.Verified(); !ok || told != 1 {
+		t.Errorf("told %d times, verified %t: %s", told, ok, why)
+	}
+	failing := rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
+		Step:    func(string) error { return errDied },
+		Rebuilt: func(context.Context) { t.Error("told, and nothing was rebuilt") },
+	})
+	if err := failing.Run(w.ctx); !errors.Is(err, errDied) {
+		t.Error(err)
+	}
+}
+
 func TestOneRebuildAtATime(t *testing.T) {
 	w := newWorld(t)
 	other := rebuild.New(w.guard, w.store, space, rebuild.Config{Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"runtime"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Limits of one command. A command may be tried twice, so the worst case is twice their sum.
+// Limits of one command. A command may be tried twice, so the worst case is twice their sum, and askTimeout more each time where Sentinels are asked for the master.
 const (
 	DialTimeout = 500 * time.Millisecond
 	IOTimeout   = time.Second
@@ -38,18 +39,51 @@ func Blocking(n int) Option {
 	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
 }
 
-// Open makes a client from a URL: redis://[user:password@]host:port/db, or rediss:// for TLS; or of the Sentinels that know the master: see openSentinel. It does not
-// connect yet. The error never shows a password. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
-func Open(url string, options ...Option) (*redis.Client, error) {
-	if behindSentinel(url) {
-		return openSentinel(url, options)
+// Server is one Redis, by its address or as the master that Sentinels name. What its clients find out about the master they share. It is safe for concurrent use.
+type Server struct {
+	options redis.Options
+	master  *master // nil: by its address
+}
+
+// At reads a URL: redis://[user:password@]host:port/db, or rediss:// for TLS; or that of a Sentinel, with the user and password that Sentinels ask for, and the rest in its query:
+//
+//	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&addr=sentinel3:26379&username=U&password=P
+//
+// username and password are those of Redis itself. The error never shows a password.
+func At(raw string) (*Server, error) {
+	if u, err := url.Parse(raw); err == nil && behindSentinel(u) {
+		s, o, err := parseSentinels(u)
+		if err != nil {
+			return nil, err
+		}
+		m := &master{sentinels: s, tls: o.TLSConfig, open: map[*followed]struct{}{}}
+		o.Addr, o.Dialer = s.name, m.dial
+		return &Server{options: *o, master: m}, nil
 	}
-	o, err := redis.ParseURL(url)
+	o, err := redis.ParseURL(raw)
 	if err != nil {
 		return nil, errors.New("bad Redis URL: want redis://[user:password@]host:port/db")
 	}
-	limit(o, options)
-	return redis.NewClient(o), nil
+	return &Server{options: *o}, nil
+}
+
+// Open makes a client. It does not connect yet. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
+func (s *Server) Open(options ...Option) *redis.Client {
+	o := s.options
+	limit(&o, options)
+	if s.master != nil {
+		o.DialTimeout += s.master.sentinels.timeout
+	}
+	return redis.NewClient(&o)
+}
+
+// Open makes the only client of a Server; see At.
+func Open(url string, options ...Option) (*redis.Client, error) {
+	s, err := At(url)
+	if err != nil {
+		return nil, err
+	}
+	return s.Open(options...), nil
 }
 
 // limit sets the time limits, and then what the options say.

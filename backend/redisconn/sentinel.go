@@ -3,51 +3,141 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-func behindSentinel(raw string) bool {
-	u, err := url.Parse(raw)
-	return err == nil && u.Query().Has("master_name")
+// askTimeout bounds a question to the Sentinels. They do nothing that takes time, so one that has not answered by then is away.
+const askTimeout = 250 * time.Millisecond
+
+// sentinels know the master by its name.
+type sentinels struct {
+	name    string
+	named   []string      // addresses that the URL gives
+	options redis.Options // of a connection to one of them
+	timeout time.Duration // of a question to all of them: askTimeout
 }
 
-// openSentinel makes a client of a master that Sentinels know by name; it follows the master when that changes. The URL is that of one Sentinel, with the user and password
-// that Sentinels ask for, and says the rest in its query:
-//
-//	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&addr=sentinel3:26379&username=U&password=P
-//
-// username and password are those of Redis itself.
-func openSentinel(raw string, options []Option) (*redis.Client, error) {
-	f, err := redis.ParseFailoverURL(raw)
-	if err != nil || f.MasterName == "" {
-		return nil, errors.New("bad Redis URL: want redis://sentinel:26379/db?master_name=NAME&addr=another-sentinel:26379")
+func behindSentinel(u *url.URL) bool { return u.Query().Has("master_name") }
+
+// parseSentinels splits a URL into the Sentinels and the options for the master: what is left is the URL of a Redis like any other, without its address.
+func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
+	bad := errors.New("bad Redis URL: want redis://sentinel:26379/db?master_name=NAME&addr=another-sentinel:26379")
+	query := u.Query()
+	for _, option := range []string{"replica_only", "route_by_latency", "route_randomly"} {
+		if query.Has(option) {
+			return nil, nil, errors.New("bad Redis URL: only the master can be used, not its replicas")
+		}
 	}
-	if f.ReplicaOnly || f.RouteByLatency || f.RouteRandomly {
-		return nil, errors.New("bad Redis URL: only the master can be used, not its replicas")
+	s := &sentinels{name: query.Get("master_name"), timeout: askTimeout}
+	port := u.Port()
+	if port == "" {
+		port = "6379" // as in any Redis URL
 	}
-	var o redis.Options
-	limit(&o, options)
-	f.DialTimeout, f.DialerRetries, f.ReadTimeout, f.WriteTimeout, f.PoolTimeout = o.DialTimeout, o.DialerRetries, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout
-	f.ContextTimeoutEnabled, f.MaxRetries = o.ContextTimeoutEnabled, o.MaxRetries
-	f.PoolSize = o.PoolSize
-	if o.OnConnect != nil {
-		f.OnConnect = ofRedis(o.OnConnect)
+	s.named = append([]string{net.JoinHostPort(u.Hostname(), port)}, query["addr"]...)
+	for _, addr := range s.named {
+		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+			return nil, nil, bad
+		}
 	}
-	return redis.NewFailoverClient(f), nil
+	rest := *u
+	rest.User = nil
+	if query.Has("username") || query.Has("password") {
+		rest.User = url.UserPassword(query.Get("username"), query.Get("password"))
+	}
+	for _, name := range []string{"master_name", "addr", "username", "password"} {
+		query.Del(name)
+	}
+	rest.RawQuery = query.Encode()
+	o, err := redis.ParseURL(rest.String())
+	if err != nil || s.name == "" {
+		return nil, nil, bad
+	}
+	password, _ := u.User.Password()
+	s.options = redis.Options{
+		Username: u.User.Username(), Password: password, TLSConfig: o.TLSConfig, Protocol: o.Protocol, DisableIdentity: true,
+		DialerRetries: 1, ContextTimeoutEnabled: true, MaxRetries: -1, PoolSize: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	return s, o, nil
 }
 
-// ofRedis asks about connections to Redis alone: the library asks about those to Sentinels, too.
-func ofRedis(check func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
-	return func(ctx context.Context, cn *redis.Conn) error {
-		role, err := cn.Do(ctx, "ROLE").Slice()
-		if err != nil {
-			return err
-		}
-		if len(role) > 0 && role[0] == "sentinel" {
-			return nil
-		}
-		return check(ctx, cn)
+// word is what one Sentinel says.
+type word struct {
+	master string   // address
+	epoch  int64    // of the failover that made it the master; 0: it does not say
+	others []string // addresses of the other Sentinels that it knows
+	err    error
+}
+
+// ask asks all Sentinels at once who the master is, and returns when most of those that were named have answered, or with what there is when the time is over: one that is away
+// keeps nobody waiting. Of different answers the one of the latest failover counts. The Sentinel that leads a failover names the new master as soon as that says so itself, a while
+// before it tells whoever has subscribed.
+func (s *sentinels) ask(ctx context.Context, known []string) (word, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	addrs := slices.Concat(s.named, known)
+	slices.Sort(addrs)
+	addrs = slices.Compact(addrs)
+	words := make(chan word, len(addrs))
+	for _, addr := range addrs {
+		go func() { words <- s.askOne(ctx, addr) }()
 	}
+	var best word
+	var failed []error
+	heard := 0
+	for range addrs {
+		w := <-words // which ends with ctx
+		if w.err != nil {
+			failed = append(failed, w.err)
+			continue
+		}
+		others := append(best.others, w.others...)
+		if heard == 0 || w.epoch > best.epoch {
+			best = w
+		}
+		best.others = others
+		if heard++; heard > len(s.named)/2 {
+			break
+		}
+	}
+	if heard == 0 {
+		return word{}, fmt.Errorf("no Sentinel tells who the master %q is: %w", s.name, errors.Join(failed...))
+	}
+	return best, nil
+}
+
+func (s *sentinels) askOne(ctx context.Context, addr string) word {
+	o := s.options
+	o.Addr = addr
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = s.timeout, s.timeout, s.timeout
+	c := redis.NewSentinelClient(&o)
+	defer c.Close()
+	master, err := c.GetMasterAddrByName(ctx, s.name).Result()
+	if err == nil && len(master) != 2 {
+		err = errors.New("it names no address")
+	}
+	if err != nil {
+		return word{err: fmt.Errorf("%s: %w", addr, err)}
+	}
+	w := word{master: net.JoinHostPort(master[0], master[1])}
+	// What follows is better known, but an account may be allowed to ask for the address alone.
+	if state, err := c.Master(ctx, s.name).Result(); err == nil {
+		w.epoch, _ = strconv.ParseInt(state["config-epoch"], 10, 64) // 0: it does not say
+	}
+	if others, err := c.Sentinels(ctx, s.name).Result(); err == nil {
+		for _, o := range others {
+			if o["ip"] != "" && o["port"] != "" {
+				w.others = append(w.others, net.JoinHostPort(o["ip"], o["port"]))
+			}
+		}
+	}
+	return w
 }

@@ -18,6 +18,8 @@ const (
 	MaxIDLen    = 64
 	MaxTitleLen = 200
 	MaxBuyerLen = 255
+	// MaxAmount bounds a price: fifteen digits are what a JSON number and a browser's arithmetic carry and show to the last one.
+	MaxAmount = 999_999_999_999_999
 )
 
 // Limits of a sale's Hold. Below the shortest nobody can pay; above the longest a unit would be held for longer than any sale lasts.
@@ -98,9 +100,11 @@ func (s Sale) Validate() error {
 		bad.Add("title", fmt.Sprintf("must not exceed %d bytes", MaxTitleLen))
 	case !printable(s.Title):
 		bad.Add("title", "must be UTF-8 text without control characters")
+	case !Visible(s.Title):
+		bad.Add("title", "must have something to see")
 	}
-	if s.Price.Amount < 0 {
-		bad.Add("price.amount", "must not be negative")
+	if s.Price.Amount < 0 || s.Price.Amount > MaxAmount {
+		bad.Add("price.amount", fmt.Sprintf("must be between 0 and %d", MaxAmount))
 	}
 	if !currencyCode(s.Price.Currency) {
 		bad.Add("price.currency", "must be three capital letters (ISO 4217)")
@@ -157,6 +161,11 @@ func ValidateBuyer(b string) error {
 		return errors.New("buyer must be UTF-8 text without control characters")
 	}
 	return nil
+}
+
+// Visible tells whether a text has a letter, a digit, a sign or a symbol: with spaces, marks and characters of no width alone there is nothing to read or to click on.
+func Visible(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) }) >= 0
 }
 
 func printable(s string) bool {

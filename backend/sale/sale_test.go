@@ -51,6 +51,20 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 	if !errors.As(Sale{}.Validate(), &all) || len(all.Fields) < 6 {
 		t.Errorf("the zero sale: %v", Sale{}.Validate())
 	}
+	for title, ok := range map[string]bool{"鞋": true, "👟": true, "?": true, "\u200b\u200b": false, "\u202e": false, "\u0301": false, "\u00a0 \u3000": false} {
+		s := valid()
+		s.Title = title
+		if err := s.Validate(); (err == nil) != ok {
+			t.Errorf("title %q: %v", title, err)
+		}
+	}
+	for amount, ok := range map[int64]bool{0: true, MaxAmount: true, MaxAmount + 1: false, math.MaxInt64: false, math.MinInt64: false} {
+		s := valid()
+		s.Price.Amount = amount
+		if err := s.Validate(); (err == nil) != ok {
+			t.Errorf("a price of %d: %v", amount, err)
+		}
+	}
 	for _, stock := range []int64{0, -1, math.MinInt64, MaxStock + 1} {
 		s := valid()
 		s.Stock = stock

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -132,7 +133,8 @@ type saleView struct {
 	Sale
 	Price, Left        string // in words
 	Opens, Closes      int64  // Unix milliseconds; no end is 0
-	OpensISO, StateSay string
+	OpensISO, OpensSay string
+	StateSay           string
 }
 
 // Sale is the page of one sale.
@@ -205,8 +207,8 @@ func (p *Pages) view(lang Lang) *view {
 
 func (v *view) saleView(s Sale) saleView {
 	shown := saleView{
-		Sale: s, Price: formatPrice(v.Lang, s.Price), Opens: s.OpensAt.UnixMilli(), OpensISO: s.OpensAt.UTC().Format(time.RFC3339),
-		StateSay: v.Text["state."+string(s.State)], Left: fill(v.Text["left"], "n", fmt.Sprint(s.Left), "stock", fmt.Sprint(s.Stock)),
+		Sale: s, Price: formatPrice(v.Lang, s.Price), Opens: s.OpensAt.UnixMilli(), OpensISO: s.OpensAt.UTC().Format(time.RFC3339), OpensSay: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
+		StateSay: v.Text["state."+string(s.State)], Left: fill(v.Text["left"], "n", grouped(strconv.FormatInt(s.Left, 10)), "stock", grouped(strconv.FormatInt(s.Stock, 10))),
 	}
 	if !s.ClosesAt.IsZero() {
 		shown.Closes = s.ClosesAt.UnixMilli()

@@ -81,8 +81,8 @@ func (d *Desk) apply(e *order.Endpoint, s Settings) error {
 		e.URL = *s.URL
 	}
 	if s.Title != nil {
-		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) {
-			bad.Add("title", fmt.Sprintf("must be one line of at most %d bytes", maxTitle))
+		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) || *s.Title != "" && !sale.Visible(*s.Title) {
+			bad.Add("title", fmt.Sprintf("must be one line of at most %d bytes, with something to see", maxTitle))
 		}
 		e.Title = *s.Title
 	}

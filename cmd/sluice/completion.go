@@ -20,7 +20,8 @@ func addCompletion(root *cobra.Command) {
 		if c.Name() != "completion" {
 			continue
 		}
-		c.Long = "" // what is left of it says nothing that the Short does not
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // or an unknown shell would be shown the help, and exit 0
+		c.Long = ""                                                               // what is left of it says nothing that the Short does not
 		for shell, example := range map[string]string{
 			"bash": "  source <(sluice completion bash)", "zsh": `  sluice completion zsh > "${fpath[1]}/_sluice"`,
 			"fish": "  sluice completion fish > ~/.config/fish/completions/sluice.fish", "powershell": "  sluice completion powershell | Out-String | Invoke-Expression",

@@ -19,7 +19,8 @@ import (
 // rebuilder makes the Rebuilder of this process.
 func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
 	return rebuild.New(s.guard, s.orders, s.space, rebuild.Config{
-		Log: log,
+		Log:     log,
+		Rebuilt: func(ctx context.Context) { _ = s.guard.Look(ctx, s.orders) }, // the heartbeat would open it a second later
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.orders.SetSwitch(order.WithReason(order.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err

@@ -37,20 +37,20 @@ func main() {
 
 // run is the whole program, with everything it takes from the outside as a parameter.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	p := &program{getenv: getenv, out: stdout, errOut: stderr}
+	p := &program{getenv: getenv, out: visibleWriter{stdout}, errOut: stderr}
 	root := p.root()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	root.SetOut(p.out)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
 	if !errors.Is(err, errReported) {
-		fmt.Fprintln(stderr, "sluice: "+oneLine(err))
+		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
 	}
 	var u usageError
-	if errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command") {
+	if errors.As(err, &u) {
 		return exitUsage
 	}
 	return exitFail
@@ -102,9 +102,7 @@ in one atomic step, and turns every accepted order into a row of the database, w
 		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(), p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(), p.healthCommand(), p.manualCommand(),
 	)
 	addCompletion(root)
-	for _, c := range root.Commands() {
-		wrapArgs(c)
-	}
+	wrapArgs(root)
 	return root
 }
 

@@ -155,7 +155,7 @@ func (o *operator) each(names []string, do func(name string) (became string, err
 func table(w io.Writer, head string, rows func(t io.Writer)) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, head)
-	rows(t)
+	rows(visibleWriter{t}) // as it will be shown, so that columns stay in line
 	t.Flush()
 }
 

@@ -34,6 +34,8 @@ func fakeDesk(t *testing.T) *httptest.Server {
 	say("POST /admin/v1/sales/shoe/pause", 409, `{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`)
 	say("POST /admin/v1/orders/1/cancel", 200, `{"order_id":"1","status":"cancelled","returning":true}`)
 	say("POST /admin/v1/orders/2/cancel", 404, `{"title":"Not found","status":404,"detail":"There is nothing here.","code":"not-found"}`)
+	say("POST /admin/v1/sales/shoe/restock", 409, `{"title":"Conflict","status":409,"detail":"The sale is closed, and stays so.","code":"conflict"}`)
+	say("POST /admin/v1/sales/tea/restock", 503, `{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`)
 	say("GET /admin/v1/queue", 200, `<html>`)
 	say("GET /readyz", 503, `{"title":"Temporarily unavailable","status":503,"detail":"Down.","code":"temporarily-unavailable","errors":[{"field":"redis","detail":"is down"}]}`)
 	s := httptest.NewServer(mux)
@@ -79,9 +81,27 @@ func TestOperatorCommands(t *testing.T) {
 			t.Errorf("sluice %s prints no JSON: %s", c.args, stdout)
 		}
 	}
+	if _, stderr, _ := sluice(t, env, "sale", "restock", "shoe", "--add", "1", "--key", "once"); stderr != "sluice: The sale is closed, and stays so.\n" {
+		t.Errorf("a refusal tells how to repeat what was not done: %q", stderr)
+	}
+	if _, stderr, _ := sluice(t, env, "sale", "restock", "tea", "--add", "1", "--key", "once"); !strings.HasSuffix(stderr, "--key once)\n") {
+		t.Errorf("nobody knows whether it was done, and how to repeat it is not said: %q", stderr)
+	}
 	s.Close()
 	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 || !strings.HasPrefix(stderr, "sluice: nobody answers at "+s.URL+": is sluice running? (dial tcp ") {
 		t.Errorf("with nobody there: exit %d, %q", code, stderr)
+	}
+}
+
+// What is no command is a mistake of whoever typed it, at every level, and the line says where to look.
+func TestUnknownCommands(t *testing.T) {
+	for args, want := range map[string]string{
+		"nosuch": "sluice: unknown command \"nosuch\" for \"sluice\" (see sluice --help)\n", "sale nosuch": "sluice: unknown command \"nosuch\" for \"sluice sale\" (see sluice sale --help)\n",
+		"completion nosuch": "sluice: unknown command \"nosuch\" for \"sluice completion\" (see sluice completion --help)\n",
+	} {
+		if stdout, stderr, code := sluice(t, nil, strings.Fields(args)...); code != 2 || stdout != "" || stderr != want {
+			t.Errorf("sluice %s: exit %d, %q, %q", args, code, stdout, stderr)
+		}
 	}
 }
 

@@ -35,8 +35,13 @@ func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, o
 		Beside bool      `json:"beside_real_sales"`
 	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}, &made)
 	var answered *client.Problem
-	if errors.As(err, &answered) && answered.Status == http.StatusNotFound {
-		err = fmt.Errorf("there is no sale %s", saleID)
+	if errors.As(err, &answered) {
+		switch answered.Status {
+		case http.StatusNotFound:
+			err = fmt.Errorf("there is no sale %s", saleID)
+		case http.StatusConflict:
+			err = fmt.Errorf("%w Rehearse before it opens or after it is closed, or insist with --beside-real-sales", err)
+		}
 	}
 	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err
 }

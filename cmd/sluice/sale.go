@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -147,10 +148,10 @@ func (o *operator) saleRestock() *cobra.Command {
 				key = rand.Text()
 			}
 			err := o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/restock", Body: map[string]int64{"add": add}, Key: key})
-			if err != nil {
+			if p, answered := errors.AsType[*client.Problem](err); err != nil && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, key)
 			}
-			return nil
+			return err
 		},
 	}
 	c.Flags().Int64Var(&add, "add", 0, "units to add")

@@ -53,7 +53,7 @@ func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identif
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
 	s.stop = stop
 	go func() { _ = waker.Run(waking) }()
-	if err := s.claimLanes(ctx); err != nil {
+	if err := awaitDatabase(ctx, log, func() error { return s.claimLanes(ctx) }); err != nil { // it may go away again
 		s.close()
 		return nil, err
 	}
@@ -105,22 +105,30 @@ func (s *stores) lanes() api.Lanes {
 	return lanes
 }
 
-func openDatabase(ctx context.Context, log *slog.Logger, url string, options ...order.Option) (*order.Store, error) {
+// openDatabase waits for the database, whatever it is away for.
+func openDatabase(ctx context.Context, log *slog.Logger, url string, options ...order.Option) (store *order.Store, err error) {
+	var badURL *order.URLError
+	err = awaitDatabase(ctx, log, func() (err error) {
+		store, err = order.Open(ctx, url, options...)
+		return err
+	})
+	if errors.As(err, &badURL) {
+		return nil, usage("--database: %w", err)
+	}
+	return store, err
+}
+
+// awaitDatabase tries to do something until the database is there for it.
+func awaitDatabase(ctx context.Context, log *slog.Logger, do func() error) error {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		store, err := order.Open(ctx, url, options...)
-		var badURL *order.URLError
-		switch {
-		case err == nil:
-			return store, nil
-		case errors.As(err, &badURL):
-			return nil, usage("--database: %w", err)
-		case !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil:
-			return nil, err
+		err := do()
+		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+			return err
 		}
 		log.Warn("waiting for the database", "err", err)
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(wait):
 		}
 	}

@@ -44,7 +44,7 @@ func run(name string, source []byte) (table *lua.LTable, where place, steps int,
 	// The compiler reports some mistakes (too many locals, a break outside a loop) by panicking.
 	defer func() {
 		if r := recover(); r != nil {
-			table, where, steps, mistakes = wrong(0, "cannot be compiled: %v: write it more simply", r)
+			table, where, steps, mistakes = wrong(1, "cannot be compiled: %v: write it more simply", r)
 		}
 	}()
 	chunk, err := parse.Parse(bytes.NewReader(source), name)
@@ -121,14 +121,14 @@ const chunkName = "policy"
 
 var positioned = regexp.MustCompile(`(?s)^(?:` + chunkName + `:(\d+): ?|compile error near line\((\d+)\) ` + chunkName + `: )(.*)$`)
 
-// position splits a message of Lua's into line and text.
+// position splits a message of Lua's into line and text. What is wrong with the whole of a file, as too many locals are, it says to be on line 0 or nowhere.
 func position(message string) (line int, what string) {
 	m := positioned.FindStringSubmatch(message)
 	if m == nil {
-		return 0, message
+		return 1, message
 	}
 	line, _ = strconv.Atoi(m[1] + m[2])
-	return line, m[3]
+	return max(line, 1), m[3]
 }
 
 const noLibraries = ": a policy has no libraries, and can call only what it defines itself"

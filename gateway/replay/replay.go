@@ -33,7 +33,7 @@ type Input struct {
 
 // Defaults.
 const (
-	DefaultWindow  = 40 * time.Second // the longest an answer may be waited for, see the gateway's GetTimeout
+	DefaultWindow  = 40 * time.Second // the longest an answer may be waited for, see the gateway's WaitTimeout
 	DefaultBuckets = 1 << 19          // what the 64 MB zone of the nginx edge holds
 	mostHeld       = 1 << 18          // entries that wait for their turn, over all inputs
 	batchSize      = 512
@@ -41,11 +41,11 @@ const (
 	sweepEvery     = 5000 // ms of the log
 )
 
-// ErrNothing is wrapped by the error of Run when no line of the logs is an access log's.
+// ErrNothing is wrapped by the error of Run when no line of the logs is an access log's, or none can be read at all.
 var ErrNothing = errors.New("not an access log")
 
 // Run replays the logs. Lines that cannot be read are counted; it is an error when there are no others. An input that breaks off is read as far as
-// it goes, and named in the notes.
+// it goes, and named in the notes; it is an error when nothing came before.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	c.defaults()
 	ctx, cancel := context.WithCancel(ctx)

@@ -247,6 +247,11 @@ func TestReplayReadsGzipAndWhatIsThereOfABrokenLog(t *testing.T) {
 	if got.Requests < 1000 || got.Requests >= 5000 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "log0 breaks off (unexpected EOF)") {
 		t.Errorf("half of it: %d requests, notes %q", got.Requests, got.Notes)
 	}
+	for name, log := range map[string]string{"no gzip behind its first two bytes": "\x1f\x8babcabcabcabc", "only the head of it": zipped.String()[:10]} {
+		if report, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"x.gz", strings.NewReader(log)}}}); !errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "x.gz") {
+			t.Errorf("%s: %+v, %v", name, report, err)
+		}
+	}
 	one := iotest.OneByteReader(strings.NewReader(logOf(requests)))
 	if r, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"slow", one}}}); err != nil || r.Requests != 5000 {
 		t.Errorf("byte by byte: %v", err)

@@ -121,6 +121,13 @@ func (t *theatre) report(c Config, streams []*stream) (*Report, error) {
 		b := r.Bad[0]
 		return nil, fmt.Errorf("%w: none of %d lines can be read; %s:%d: %s", ErrNothing, r.Lines, b.File, b.Line, b.Why)
 	}
+	if r.Lines == 0 {
+		for _, s := range streams {
+			if s.counts.broken != nil {
+				return nil, fmt.Errorf("%w: nothing of %s can be read: %w", ErrNothing, s.input.Name, s.counts.broken)
+			}
+		}
+	}
 	if t.requests > 0 {
 		from, to := time.UnixMilli(t.from).UTC(), time.UnixMilli(t.to).UTC()
 		r.From, r.To = &from, &to

@@ -20,7 +20,7 @@ import (
 func openDesk(t testing.TB) *shop {
 	s, env := newShop(t)
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
-	s.database = pg.URL
+	s.database, s.redis = pg.URL, redis
 	s.edge = testenv.Launch(t, binary, append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "up", "--data", t.TempDir())
 	s.awaitReady()
 	s.sql(`CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -23,11 +23,14 @@ func TestDesk(t *testing.T) {
 		{"PausesAndRestocks", deskPausesAndRestocks},
 		{"OpensNow", deskOpensNow},
 		{"RetriesAndCancels", deskRetriesAndCancels},
+		{"RetriesOrdersOnly", deskRetriesOrdersOnly},
 		{"ManyAtOnce", deskManyAtOnce},
 		{"TwoOperators", deskTwoOperators},
 		{"KeyboardAlone", deskKeyboardAlone},
 		{"OtherOriginsDoNothing", deskOtherOrigins},
 		{"TitlesAreText", deskTitlesAreText},
+		{"ImpossibleTimes", deskImpossibleTimes},
+		{"UnknownGroup", deskUnknownGroup},
 		{"SessionEnds", deskSessionEnds},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
@@ -36,6 +39,22 @@ func TestDesk(t *testing.T) {
 			sc.run(t, &at)
 		})
 	}
+}
+
+// A time that is none ends in words, and not in a form that does nothing any more.
+func deskImpossibleTimes(t *testing.T, s *shop) {
+	b := s.atDesk(t, newPerson(t), "ann", "sales")
+	b.text("New sale")
+	b.await("the form", `document.querySelector("dialog[open]")`)
+	b.eval(`(() => { for (const [name, value] of Object.entries({ title: "Far", id: "far", stock: "5", amount: "100", opens: "99999-01-01T00:00" })) document.querySelector("dialog input[name=" + name + "]").value = value; })()`)
+	b.text("Create")
+	b.await("the browser's own refusal", `document.querySelector("dialog input[name=opens]").validity.rangeOverflow`)
+	b.eval(`document.querySelector("dialog input[name=opens]").removeAttribute("max")`) // as in a browser that does not look
+	b.text("Create")
+	b.await("words", `document.querySelector("dialog .problem:not([hidden])")?.textContent`)
+	b.eval(`document.querySelector("dialog input[name=opens]").value = ""`)
+	b.text("Create")
+	b.await("the sale", `location.pathname === "/admin/sales/far"`)
 }
 
 func deskPausesAndRestocks(t *testing.T, s *shop) {
@@ -126,6 +145,42 @@ func deskRetriesAndCancels(t *testing.T, s *shop) {
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
 		t.Errorf("written down: %s", got)
 	}
+	b.clean()
+}
+
+// To retry what is selected never drops what cannot be retried.
+func deskRetriesOrdersOnly(t *testing.T, s *shop) {
+	s.createSale("mixed", "Orders and others", 5, time.Now().Add(-time.Second))
+	if err := s.redis.Client().LPush(t.Context(), "sluice:{0}:ready", "no order").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.die("mixed", 1)
+	others := func() int {
+		list, _ := s.operator(http.MethodGet, "/dead", nil)["dead"].([]any)
+		return len(list) - len(s.dead("mixed"))
+	}
+	b := s.atDesk(t, newPerson(t), "ann", "dead")
+	b.await("the text that is no order", `document.querySelectorAll('[aria-label^="Select raw:"]').length === 1`)
+	b.eval(`document.querySelector('[aria-label^="Select raw:"]').click()`)
+	b.text("Retry")
+	b.says("toast", "What is no order cannot be retried.")
+	b.eval(`document.querySelector("thead input").click()`)
+	b.shows("2 selected")
+	b.text("Retry")
+	b.await("the one order to be asked about", `document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`)
+	b.text("Retry")
+	b.says("toast", "1 done.")
+	if n := others(); n != 1 {
+		t.Errorf("%d texts that are no orders are left", n)
+	}
+	s.settled(func() bool { return len(s.dead("mixed")) == 1 }, "the order to be dead again")
+	b.reload()
+	b.await("both", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
+	b.eval(`document.querySelector("thead input").click()`)
+	b.shows("2 selected")
+	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
+	b.text("Cancel them")
+	b.shows("No dead letters here")
 	b.clean()
 }
 
@@ -270,6 +325,15 @@ func deskTitlesAreText(t *testing.T, s *shop) {
 	}
 }
 
+// A name that no group has, in an old bookmark say, is not shown as a group to which nothing has happened.
+func deskUnknownGroup(t *testing.T, s *shop) {
+	b := s.atDesk(t, newPerson(t), "ann", "groups/nosuch")
+	b.shows("There is no group of this name.")
+	if said := b.eval(`document.querySelector("main").textContent`); strings.Contains(said, "No dead events") {
+		t.Errorf("the page says %s", said)
+	}
+}
+
 // A session that is over, or forged, leads to the sign-in page, and from there back to where one was.
 func deskSessionEnds(t *testing.T, s *shop) {
 	who := newPerson(t)
@@ -278,8 +342,8 @@ func deskSessionEnds(t *testing.T, s *shop) {
 	b.reload()
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
-	b.await("a refusal", `document.querySelector("[role=alert]")?.textContent.includes("not the operator")`)
-	b.keys("ann" + kb.Tab + adminToken + kb.Enter)
+	b.await("a refusal that asks for the token alone", `document.querySelector("[role=alert]")?.textContent.includes("not the operator") && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
+	b.keys(adminToken + kb.Enter)
 	b.await("the page where it was", `location.href.endsWith("/admin/dead?because=x") && document.querySelector("main h1")`)
 	b.text("Sign out")
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)

@@ -9,26 +9,39 @@ import (
 	"image/draw"
 	"image/png"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"testing"
 )
 
 // heaviest is how large a picture may be, in bytes.
 const heaviest = 100_000
 
-// paletted writes a picture with the colours that it has most of: 256, or fewer for one that would be too heavy. Pages have few colours and their shades, so nobody sees the difference, and
-// the file is a third as large.
+// paletted writes a picture with 256 colours, or fewer for one that would be too heavy. Those that fill an area come first, so that a small mark in a legend keeps its colour, and
+// then those that there are most of. Pages have few colours and their shades, so nobody sees the difference, and the file is a third as large.
 func paletted(picture []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		return nil, err
 	}
-	count := map[color.RGBA]int{}
+	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(from.At(x, y)).(color.RGBA) }
+	count, flat := map[color.RGBA]int{}, map[color.RGBA]bool{}
 	for y := from.Bounds().Min.Y; y < from.Bounds().Max.Y; y++ {
 		for x := from.Bounds().Min.X; x < from.Bounds().Max.X; x++ {
-			count[color.RGBAModel.Convert(from.At(x, y)).(color.RGBA)]++
+			c := at(x, y)
+			count[c]++
+			flat[c] = flat[c] || isFlat(c, x, y, from.Bounds(), at)
 		}
 	}
-	most := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) })
+	most := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
+		if flat[a] != flat[b] {
+			if flat[a] {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(count[b], count[a])
+	})
 	for n := 256; n >= 16; n /= 2 {
 		var colours color.Palette
 		for _, c := range most[:min(len(most), n)] {
@@ -45,4 +58,57 @@ func paletted(picture []byte) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("a picture of %v is heavier than %d bytes", from.Bounds().Max, heaviest)
+}
+
+// markSide is the side of the smallest square that a mark fills, in pixels; shades at the edge of a letter or a line fill none.
+const markSide = 4
+
+// isFlat tells whether a square that begins at x, y is all of one colour.
+func isFlat(c color.RGBA, x, y int, bounds image.Rectangle, at func(x, y int) color.RGBA) bool {
+	if x+markSide > bounds.Max.X || y+markSide > bounds.Max.Y {
+		return false
+	}
+	for dy := range markSide {
+		for dx := range markSide {
+			if at(x+dx, y+dy) != c {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Two marks of a legend stay two, in a picture that is heavy and full of other shades.
+func TestPalettedKeepsTheColoursOfSmallMarks(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	picture := image.NewRGBA(image.Rect(0, 0, 400, 400))
+	for y := range 400 {
+		for x := range 400 {
+			picture.SetRGBA(x, y, color.RGBA{uint8(random.UintN(64)), uint8(200 + random.UintN(8)), uint8(200 + random.UintN(8)), 255})
+		}
+	}
+	marks := map[image.Point]color.RGBA{{50, 50}: {208, 135, 0, 255}, {70, 50}: {198, 40, 40, 255}}
+	for p, c := range marks {
+		draw.Draw(picture, image.Rect(p.X, p.Y, p.X+7, p.Y+7), image.NewUniform(c), image.Point{}, draw.Src)
+	}
+	var file bytes.Buffer
+	if err := png.Encode(&file, picture); err != nil {
+		t.Fatal(err)
+	}
+	light, err := paletted(file.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := png.Decode(bytes.NewReader(light))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.ColorModel().(color.Palette)); n > 64 {
+		t.Fatalf("the picture has %d colours: it was not too heavy for all of them", n)
+	}
+	for p, want := range marks {
+		if c := color.RGBAModel.Convert(got.At(p.X+3, p.Y+3)); c != want {
+			t.Errorf("the mark at %v has the colour %v, want %v", p, c, want)
+		}
+	}
 }

@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 type shop struct {
 	t           testing.TB
 	base, admin string
-	database    string // of openDesk
+	database    string         // of openDesk
+	redis       *testenv.Redis // of openDesk
 	edge        *testenv.Program
 	key         *token.Key
 }
@@ -140,8 +141,14 @@ func (s *shop) operator(method, path string, body any) map[string]any {
 
 func (s *shop) createSale(id, title string, stock int, opens time.Time) {
 	s.t.Helper()
+	s.createSaleFor(1, id, title, stock, opens)
+}
+
+// createSaleFor is createSale for so many units to a buyer.
+func (s *shop) createSaleFor(perBuyer int, id, title string, stock int, opens time.Time) {
+	s.t.Helper()
 	s.operator(http.MethodPost, "/sales", map[string]any{
-		"id": id, "title": title, "stock": stock, "price": map[string]any{"amount": 9990, "currency": "EUR"}, "opens_at": opens.UTC().Format(time.RFC3339Nano),
+		"id": id, "title": title, "stock": stock, "per_buyer": perBuyer, "price": map[string]any{"amount": 9990, "currency": "EUR"}, "opens_at": opens.UTC().Format(time.RFC3339Nano),
 	})
 	s.settled(func() bool { _, code := s.get("/v1/sales/" + id); return code == http.StatusOK }, "the sale "+id)
 }

@@ -109,20 +109,25 @@ const patience = 30 * time.Second
 // open opens an address in a new tab of somebody's browser.
 func open(t testing.TB, who person, url string) *tab {
 	t.Helper()
-	return openAt(t, who, url, 0)
+	return openWith(t, who, url, "")
 }
 
 // openAt is open in a browser whose clock is wrong.
 func openAt(t testing.TB, who person, url string, wrong time.Duration) *tab {
 	t.Helper()
+	return openWith(t, who, url, fmt.Sprintf(`const Right = Date; Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + %[1]d); } static now() { return Right.now() + %[1]d; } };`, wrong.Milliseconds()))
+}
+
+// openWith is open with a script that runs before those of the page.
+func openWith(t testing.TB, who person, url, script string) *tab {
+	t.Helper()
 	b := &tab{t: t, ctx: who.newTab(t)}
 	chromedp.ListenTarget(b.ctx, b.note)
-	clock := fmt.Sprintf(`const Right = Date; Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + %[1]d); } static now() { return Right.now() + %[1]d; } };`, wrong.Milliseconds())
 	b.do(network.Enable(), runtime.Enable(), chromedp.EmulateViewport(1000, 800), chromedp.ActionFunc(func(ctx context.Context) error {
-		if wrong == 0 {
+		if script == "" {
 			return nil
 		}
-		_, err := page.AddScriptToEvaluateOnNewDocument(clock).Do(ctx)
+		_, err := page.AddScriptToEvaluateOnNewDocument(script).Do(ctx)
 		return err
 	}), chromedp.Navigate(url))
 	return b

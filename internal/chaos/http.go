@@ -23,6 +23,10 @@ type answer struct {
 var client = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 
 func call(ctx context.Context, method, url, bearer, body, key string) answer {
+	return callBy(ctx, client, method, url, bearer, body, key)
+}
+
+func callBy(ctx context.Context, client *http.Client, method, url, bearer, body, key string) answer {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return answer{}

@@ -159,7 +159,7 @@ func TestServicesAreWatchedAndRestarted(t *testing.T) {
 				t.Errorf("%s waits until %s is %s, not until it is healthy", name, on, how.Condition)
 			}
 		}
-		if !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+		if !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges=true") {
 			t.Errorf("%s keeps capabilities", name)
 		}
 	}

@@ -71,6 +71,10 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 			t.Fatalf("subscriptions: %s", a.Body)
 		}
 		return map[string]string{exampleNumber: list.Subscriptions[0].ID}
+	case "listDeadEvents":
+		if _, err := s.store.AddGroup(t.Context(), "points", true); err != nil {
+			t.Fatal(err)
+		}
 	case "removeGroup":
 		if err := s.redis.Client().XGroupCreateMkStream(t.Context(), keyspace.Space{}.Events(), "by-hand", "0").Err(); err != nil {
 			t.Fatal(err)

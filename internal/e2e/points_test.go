@@ -56,7 +56,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}{
 		{"group list", 0, "points"},
 		{"group list --json", 0, `"lag"`},
-		{"group remove nobody", 1, "nothing here"},
+		{"group remove nobody", 1, "no group of this name"},
 		{"group run nobody --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
 		{"group run points", 2, "no Redis"},
 		{"group run points --points 1/0", 2, "no rule for points"},
@@ -65,6 +65,9 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 		{"dead --group points cancel --all", 0, ""},
 		{"dead --group points cancel", 2, "--all"},
 		{"dead --group {x} list", 2, "small letters"},
+		{"dead --group nosuch list", 1, "no group of this name"},
+		{"dead --group nosuch cancel --all", 1, "no group of this name"},
+		{"dead --group nosuch retry 7.created", 1, "no group of this name"},
 	} {
 		args := strings.Fields(s.args)
 		if !strings.Contains(s.args, "run ") {

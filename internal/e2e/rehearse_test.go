@@ -96,7 +96,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced || len(r.Lost)+len(r.Twice) > 0 {
 			t.Errorf("exit %d, %+v\n%s%s", code, r, out, errOut)
 		}
-		if !strings.Contains(out, "GO") || !strings.Contains(errOut, "people come") || strings.Contains(errOut, "\x1b") {
+		if !strings.Contains(out, "GO") || !strings.Contains(errOut, " of 300 came") || strings.Contains(errOut, "\x1b") {
 			t.Errorf("it says\n%s%s", out, errOut)
 		}
 		wantNoRehearsal(t, u.base, u.data)

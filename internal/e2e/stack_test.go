@@ -165,6 +165,9 @@ func startStack(t testing.TB, s shape) *stack {
 		st.base = "http://" + listen
 	}
 	awaitOK(t, st.base+"/healthz")
+	for _, w := range st.workers {
+		testenv.Eventually(t, 30*time.Second, "a worker is up", func() bool { return strings.Contains(w.output(), "worker is up") })
+	}
 	return st
 }
 

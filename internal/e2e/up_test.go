@@ -196,7 +196,7 @@ func TestOperatorCommands(t *testing.T) {
 		{"sale create --id shoe --title Shoe --stock 5 --price 19.99EUR", 0, "open"},
 		{"sale create --id shoe --title Other --stock 5 --price 19.99EUR", 1, ""},
 		{"sale show shoe", 0, "19.99 EUR"},
-		{"sale show nothing", 1, "not"},
+		{"sale show nothing", 1, "no such sale"},
 		{"sale list", 0, "shoe"},
 		{"sale pause shoe --json", 0, `"state": "paused"`},
 		{"sale resume shoe", 0, "open"},

@@ -92,9 +92,9 @@ func (r *Report) judge(l Limits) {
 	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
 		m, why = Unknown, fmt.Sprintf("%d orders are still on their way", queued(r.Audit))
 	}
-	add("Every order that a buyer was told of is a row, or waits as a dead letter", "none is missing", missing(r.Lost), m, why)
+	add("Every order that a buyer was told of is a row, or waits as a dead letter", "none is missing", few(r.Lost, "none is"), m, why)
 	m, why = books(len(r.Twice) == 0)
-	add("Nobody bought more than allowed", fmt.Sprintf("%d per buyer", r.Copy.PerBuyer), missing(r.Twice), m, why)
+	add("Nobody bought more than allowed", fmt.Sprintf("%d per buyer", r.Copy.PerBuyer), few(r.Twice, "nobody did"), m, why)
 
 	proven = false
 	switch single := r.Addresses == Single; {
@@ -175,12 +175,12 @@ func span(seconds float64) string {
 	return d.Round(10 * time.Millisecond).String()
 }
 
-// missing shows a few of a list.
-func missing(list []string) string {
+// few shows the first of a list, or says that there are none.
+func few(list []string, none string) string {
 	const most = 3
 	switch n := len(list); {
 	case n == 0:
-		return "none"
+		return none
 	case n > most:
 		return fmt.Sprintf("%d: %v, ...", n, list[:most])
 	default:

@@ -11,6 +11,7 @@ import (
 const (
 	plotWidth, plotHeight         = 860.0, 240.0
 	plotLeft, plotTop, plotBottom = 56.0, 12.0, 28.0
+	plotDigit                     = 7.0 // the widest that a digit of the labels is, in any font
 )
 
 // mark is a line through a plot at an instant.
@@ -85,7 +86,12 @@ func (p plot) svg() template.HTML {
 	}
 	every := step(to-from, 8)
 	for v := math.Ceil(from/every) * every; v <= to; v += every {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s s</text>`, x(v), plotHeight-8, number(v))
+		label := number(v) + " s"
+		anchor, at := "middle", x(v)
+		if at+float64(len(label))*plotDigit/2 > plotWidth {
+			anchor, at = "end", plotWidth
+		}
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, at, plotHeight-8, anchor, label)
 	}
 	below := map[float64]float64{}
 	for _, s := range p.series {

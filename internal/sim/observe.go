@@ -95,7 +95,10 @@ func (w *world) queued(lane keyspace.Lane, at map[sale.OrderID]spot) {
 	if batches != 0 {
 		w.violate("there are batches without a lease")
 	}
-	letters := w.hash(lane.DeadLetters())
+	letters, listed := w.hash(lane.DeadLetters()), map[string]bool{}
+	for line := range w.zset(lane.DeadSales()) {
+		listed[line] = true
+	}
 	for id, letter := range letters {
 		l := struct{ Unit, Message string }{}
 		err := json.Unmarshal([]byte(letter), &l)
@@ -108,6 +111,12 @@ func (w *world) queued(lane keyspace.Lane, at map[sale.OrderID]spot) {
 			w.violate("order %s is in %s and dead", short(m.ID), other)
 		}
 		at[m.ID] = spot{"dead", m.SaleID, l.Unit != "none"}
+		if line := keyspace.EncodeDeadLine(keyspace.DeadLine{Key: id, Message: m, Backed: l.Unit != "none"}); !listed[line] {
+			w.violate("dead letter %s is not in the list by sale", short(m.ID))
+		}
+	}
+	if len(listed) != len(letters) {
+		w.violate("%d dead letters are in the list by sale, and there are %d", len(listed), len(letters))
 	}
 	if len(w.zset(lane.Dead())) != len(letters) {
 		w.violate("the dead and their letters differ")

@@ -156,7 +156,18 @@ func (p *Postgres) url(database string) string {
 	return fmt.Sprintf("postgres://sluice@127.0.0.1:%d/%s?sslmode=disable", p.port, database)
 }
 
+// start starts the server, again for as long as processes of one that has crashed still hold its memory.
 func (p *Postgres) start() error {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := p.startOnce()
+		if err == nil || !strings.Contains(err.Error(), "pre-existing shared memory block") || time.Now().After(deadline) {
+			return err
+		}
+		_ = os.Truncate(filepath.Join(p.dir, "postgres.log"), 0) // it has been read
+	}
+}
+
+func (p *Postgres) startOnce() error {
 	log := filepath.Join(p.dir, "postgres.log")
 	args := append([]string{
 		"-D", p.data(), "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",

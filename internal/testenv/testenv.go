@@ -6,6 +6,7 @@ package testenv
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -34,7 +35,8 @@ type TB interface {
 	TempDir() string
 }
 
-// FreePort returns a loopback TCP port that was free a moment ago and that no other call in this process was given.
+// FreePort returns a TCP port that was free a moment ago, on every address, and that no other call in this process was given. It is none of those that the system gives to
+// connections that go out: a load test beside this one has thousands of them, and one may have the port by the time a server wants it.
 func FreePort(t TB) int {
 	t.Helper()
 	port, err := freePort()
@@ -55,19 +57,25 @@ func freePort() (int, error) {
 	if ports.given == nil {
 		ports.given = map[int]bool{}
 	}
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, err
+	var err error
+	for range 1000 {
+		port := firstPort + rand.IntN(firstOutgoing-firstPort)
+		if ports.given[port] {
+			continue
 		}
-		port := l.Addr().(*net.TCPAddr).Port
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err != nil { // somebody has it
+			continue
+		}
 		l.Close()
-		if !ports.given[port] {
-			ports.given[port] = true
-			return port, nil
-		}
+		ports.given[port] = true
+		return port, nil
 	}
+	return 0, fmt.Errorf("a thousand were tried; the last error is: %w", err)
 }
+
+// From where on the ports of FreePort are, and those that Linux gives to connections that go out (ip_local_port_range).
+const firstPort, firstOutgoing = 10240, 32768
 
 // Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never happened: ...".
 func Eventually(t TB, timeout time.Duration, what string, is func() bool) {

@@ -12,6 +12,7 @@
 --      7 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
 --      8 epoch     hash  rebuilding: the lane is held
 --      9 orders    stream  the batch's entries are pending for the consumer of its id
+--     10 by_sale   zset  a line for each letter, by sale: see include/letters
 -- ARGV 1 batch id
 --      2 failures after which a message dies
 --      3 backoff after the first failure, ms; it doubles with every further one
@@ -20,9 +21,10 @@
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
 -- include entries
+-- include letters
 
 local leases, batch, attempts, crashes, delayed, dead, letters, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local orders = KEYS[9]
+local orders, by_sale = KEYS[9], KEYS[10]
 local id, max_attempts, base, cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -35,9 +37,10 @@ end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local troubled = redis.call('HLEN', attempts) + redis.call('HLEN', crashes)
-redis.call('ZCARD', delayed) -- these three only to fail before anything is written, should a key be of another type
+redis.call('ZCARD', delayed) -- these four only to fail before anything is written, should a key be of another type
 redis.call('ZCARD', dead)
 redis.call('HLEN', letters)
+redis.call('ZCARD', by_sale)
 local entries = pending(orders, id)
 
 local failure = {}
@@ -96,8 +99,7 @@ for _, d in ipairs(delays) do
   redis.call('ZADD', delayed, d.due, d.message)
 end
 for _, d in ipairs(deaths) do
-  redis.call('ZADD', dead, now, d.order)
-  redis.call('HSET', letters, d.order, d.letter)
+  put_letter(dead, letters, by_sale, d.order, d.letter, now)
 end
 if #done > 0 then
   redis.call('HDEL', attempts, unpack(done))

@@ -13,14 +13,18 @@
 --      6 wake     list    at most one token
 --      7 dead     zset    dead order ids by time of death, ms
 --      8 letters  hash    order id -> why it died, JSON
+--      9 by_sale  zset    a line for each letter, by sale: see include/letters
 -- ARGV 1 fence that the caller knows   2 sale id   3 returned of the sale, before the caller looked for rows
 --      then for each order two: order id (decimal), buyer
 -- Answers a letter for each order: k known, a adopted, u dead for want of a unit or place; or "fenced": another rebuild has begun;
 -- or "unknown_sale"; or "returned": an order is not known, and what the caller saw of the rows is too old to tell. With the last three nothing has
 -- changed.
 
+-- include letters
+
 local call = redis.call
 local epoch, sale, stock, buyers, ready, wake, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local by_sale = KEYS[9]
 local sale_id = ARGV[2]
 
 if call('HGET', epoch, 'fence') ~= ARGV[1] then
@@ -32,8 +36,9 @@ local left = tonumber(call('GET', stock) or '')
 if not per_buyer or not serial or not left then
   return 'unknown_sale'
 end
-call('LLEN', ready) -- these two only to fail before anything is written, should a key be of another type
+call('LLEN', ready) -- these three only to fail before anything is written, should a key be of another type
 call('ZCARD', dead)
+call('ZCARD', by_sale)
 local token = call('LLEN', wake)
 local time = call('TIME')
 local now = string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
@@ -103,7 +108,6 @@ if #messages > 0 then
   end
 end
 for id, letter in pairs(deaths) do
-  call('ZADD', dead, now, id)
-  call('HSET', letters, id, letter)
+  put_letter(dead, letters, by_sale, id, letter, now)
 end
 return table.concat(answers)

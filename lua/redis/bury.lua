@@ -8,14 +8,16 @@
 --      4 letters  hash  order id -> why it died, JSON
 --      5 epoch    hash  rebuilding: the lane is held
 --      6 orders   stream  the batch's entries are pending for the consumer of its id
+--      7 by_sale  zset  a line for each letter, by sale: see include/letters
 -- ARGV 1 batch id
 --      2 reason
 --      then for each text: the text, and the same in base64 (JSON cannot hold every byte)
 -- Answers the number of messages that the batch still holds, or -1: it is not leased any more, and nothing was changed.
 
 -- include entries
+-- include letters
 
-local leases, batch, dead, letters, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local leases, batch, dead, letters, epoch, orders, by_sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, reason = ARGV[1], ARGV[2]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -26,8 +28,9 @@ if not redis.call('ZSCORE', leases, id) then
 end
 local time = redis.call('TIME')
 local now = string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
-redis.call('ZCARD', dead) -- these two only to fail before anything is written, should a key be of another type
+redis.call('ZCARD', dead) -- these three only to fail before anything is written, should a key be of another type
 redis.call('HLEN', letters)
+redis.call('ZCARD', by_sale)
 
 local base64 = {}
 for i = 3, #ARGV, 2 do
@@ -74,7 +77,6 @@ else
   end
 end
 for _, b in ipairs(buried) do
-  redis.call('ZADD', dead, now, b.id)
-  redis.call('HSET', letters, b.id, b.letter)
+  put_letter(dead, letters, by_sale, b.id, b.letter, now)
 end
 return left

@@ -12,12 +12,15 @@
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
 --      5 epoch    hash    rebuilding: the lane is held
 --      6 sale     hash    returned
+--      7 by_sale  zset    a line for each letter, by sale: see include/letters
 -- ARGV 1 order id
 --      2 buyer
 --      3 "1": give the unit and the place back
 -- Answers 1, 0: there is no such dead letter, or -1: its cancelling was never begun.
 
-local dead, letters, stock, buyers, epoch, sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- include letters
+
+local dead, letters, stock, buyers, epoch, sale, by_sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -32,7 +35,8 @@ if letter.state ~= 'cancelling' then
   return -1
 end
 give_back = give_back and letter.unit ~= 'none' -- see adopt.lua
-redis.call('ZCARD', dead) -- fails before anything is written, should the key be of another type
+redis.call('ZCARD', dead) -- these two only to fail before anything is written, should a key be of another type
+redis.call('ZCARD', by_sale)
 local returned = tonumber(redis.call('HGET', sale, 'returned') or '')
 
 local loaded, places, held = false, nil, 0
@@ -44,8 +48,7 @@ if give_back then
   end
 end
 
-redis.call('ZREM', dead, id)
-redis.call('HDEL', letters, id)
+drop_letter(dead, letters, by_sale, id)
 if returned then -- otherwise the sale is not here, and will be loaded with another number
   redis.call('HSET', sale, 'returned', string.format('%d', returned + 1))
 end

@@ -11,11 +11,14 @@
 --      8 sale      hash    the order's sale: per_buyer, accepted
 --      9 stock     string  units left
 --     10 buyers    hash    buyer -> order ids by place, comma-separated
+--     11 by_sale   zset    a line for each letter, by sale: see include/letters
 -- ARGV 1 order id
 -- Answers 1, 0: there is no such dead letter, -1: it is being cancelled, -2: there is no unit for it, or -3: its buyer has no place for it.
 
+-- include letters
+
 local dead, letters, ready, wake, attempts, crashes, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local sale, stock, buyers = KEYS[8], KEYS[9], KEYS[10]
+local sale, stock, buyers, by_sale = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id = ARGV[1]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
@@ -29,10 +32,11 @@ local letter = cjson.decode(text)
 if letter.state ~= 'dead' then
   return -1
 end
-redis.call('ZCARD', dead) -- these four only to fail before anything is written, should a key be of another type
+redis.call('ZCARD', dead) -- these five only to fail before anything is written, should a key be of another type
 redis.call('LLEN', ready)
 redis.call('HLEN', attempts)
 redis.call('HLEN', crashes)
+redis.call('ZCARD', by_sale)
 local token = redis.call('LLEN', wake)
 
 local message = letter.message
@@ -69,8 +73,7 @@ elseif own and own ~= tonumber(was) and own <= per_buyer then -- a rebuild has m
   message = at(own, number)
 end
 
-redis.call('ZREM', dead, id)
-redis.call('HDEL', letters, id)
+drop_letter(dead, letters, by_sale, id)
 redis.call('HDEL', attempts, id)
 redis.call('HDEL', crashes, id)
 if serial then

@@ -3,11 +3,14 @@
 -- KEYS 1 epoch    hash  fence
 --      2 dead     zset  dead order ids by time of death, ms
 --      3 letters  hash  order id -> why it died, JSON
+--      4 by_sale  zset  a line for each letter, by sale: see include/letters
 -- ARGV 1 fence
 --      then for each letter three: order id, its message, why it died; an empty message removes the letter
 -- Answers "ok", or "fenced", as rebuild_hold.
 
-local epoch, dead, letters = KEYS[1], KEYS[2], KEYS[3]
+-- include letters
+
+local epoch, dead, letters, by_sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 if redis.call('HGET', epoch, 'fence') ~= ARGV[1] then
   return 'fenced'
@@ -17,13 +20,11 @@ local now = string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(t
 for i = 2, #ARGV, 3 do
   local id, message, why = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if message == '' then
-    redis.call('ZREM', dead, id)
-    redis.call('HDEL', letters, id)
+    drop_letter(dead, letters, by_sale, id)
   else
-    redis.call('ZADD', dead, now, id)
-    redis.call('HSET', letters, id, cjson.encode({
+    put_letter(dead, letters, by_sale, id, cjson.encode({
       state = 'dead', unit = 'none', message = message, reason = why, history = '', crashes = '0', died = now,
-    }))
+    }), now)
   end
 end
 return 'ok'

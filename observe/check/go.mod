@@ -3,6 +3,7 @@ module sluice/observe/check
 go 1.26.0
 
 require (
+	github.com/grafana/grafana-foundation-sdk/go v0.0.12
 	github.com/prometheus/common v0.67.5
 	github.com/prometheus/prometheus v0.310.0
 )

@@ -200,7 +200,7 @@ func TestAlarmsSayWhatTheyMean(t *testing.T) {
 
 // Every query of the dashboard is one that Prometheus reads, and one for the Prometheus that is provisioned.
 func TestDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
-	text, err := os.ReadFile("../grafana/dashboards/sluice.json")
+	text, err := os.ReadFile(boardFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,8 @@ function ask({ title, text, fields = [], verb, danger, run }) {
       go.disabled = true;
       problem.hidden = true;
       const values = Object.fromEntries(fields.map((f, i) => [f.name, inputs[i].value]));
-      const got = await run(values);
+      let got;
+      try { got = await run(values); } catch (e) { got = { ok: false, problem: e.message }; } // a value of which nothing can be made
       if (got.ok) {
         answer = got;
         dialog.close();

@@ -15,15 +15,13 @@ function deadView() {
   const some = [button('Retry', () => decide('retry')), button('Cancel', () => decide('cancel'), 'danger')];
   const find = search([{ name: 'because', label: 'Search the reason' }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => letters.restart());
 
-  const one = (d, verb) => (verb === 'retry' && d.order_id ? post('/dead/' + part(d.key) + '/retry', { reason: one.reason }) : post('/dead/' + part(d.key) + '/cancel', { reason: one.reason }));
-
   function mark() {
     selected.textContent = chosen.size ? count(chosen.size) + ' selected' : '';
     for (const b of some) b.disabled = !chosen.size;
   }
 
   const letters = list({
-    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', spoken('Actions')],
+    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', number('Tries'), 'Reason', spoken('Actions')],
     empty: 'No dead letters here.',
     load: async (after) => {
       const { because, sale, order } = find.values();
@@ -54,13 +52,14 @@ function deadView() {
 
   const decide = (verb) => settle(letters.rows().filter((d) => chosen.has(d.key)), verb);
 
-  async function settle(rows, verb) {
-    const n = rows.length;
+  async function settle(picked, verb) {
+    const rows = verb === 'retry' ? picked.filter((d) => d.order_id) : picked, n = rows.length;
+    if (!n) {
+      toast('What is no order cannot be retried.');
+      return;
+    }
     const text = verb === 'retry' ? 'They go to the front of the queue as if they had never failed.' : 'Their units go back on sale, and their buyers may buy again. A text that is no order is dropped.';
-    const got = await ask({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (n === 1 ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : 'Cancel them', danger: verb === 'cancel', fields: [reasonField], run: async (v) => {
-      one.reason = v.reason;
-      return inTurn(rows, (d) => one(d, verb));
-    } });
+    const got = await ask({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (n === 1 ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : 'Cancel them', danger: verb === 'cancel', fields: [reasonField], run: (v) => inTurn(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
     if (!got) return;
     toast(got.said);
     letters.again();

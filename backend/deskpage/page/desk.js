@@ -1,7 +1,6 @@
 // The address says which page of the desk this is.
 const banner = document.getElementById('banner');
 const [, , viewName = '', thing = ''] = location.pathname.split('/').map((p) => { try { return decodeURIComponent(p); } catch { return p; } });
-const titles = { '': 'Overview', sales: 'Sales', dead: 'Dead letters', groups: 'Events', webhooks: 'Webhooks', edge: 'Edge', log: 'Log' };
 
 // every looks again every few seconds, while somebody can see it.
 function every(look) {
@@ -9,8 +8,10 @@ function every(look) {
   setInterval(() => { if (!document.hidden) look(); }, 3000);
 }
 
-document.title = (titles[viewName] || 'Desk') + ' · sluice desk';
-for (const link of document.querySelectorAll('nav a')) if (link.dataset.view === viewName) link.setAttribute('aria-current', 'page');
+for (const link of document.querySelectorAll('nav a')) if (link.dataset.view === viewName) {
+  link.setAttribute('aria-current', 'page');
+  document.title = link.textContent + ' · sluice desk';
+}
 
 const left = Number(document.body.dataset.until) - Date.now();
 setTimeout(() => { fill(banner, 'Your session ends in ten minutes. ', h('a', { href: '/admin/sign-in?to=' + encodeURIComponent(location.pathname) }, 'Sign in again')); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));

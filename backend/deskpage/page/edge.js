@@ -7,7 +7,10 @@ function edgeView() {
     body = fresh || body;
     if (!body) return;
     const counts = sums(live.recent(chosen.seconds())), known = new Map();
-    for (const s of body.sources) for (const r of s.rules) known.set(r.name + ' ' + r.rate + ' ' + r.burst + ' ' + r.mode, { ...r, edges: [...((known.get(r.name + ' ' + r.rate + ' ' + r.burst + ' ' + r.mode) || {}).edges || []), s.name] });
+    for (const s of body.sources) for (const r of s.rules) {
+      const same = r.name + ' ' + r.rate + ' ' + r.burst + ' ' + r.mode; // at another edge
+      known.set(same, { ...r, edges: [...(known.get(same)?.edges || []), s.name] });
+    }
     const edges = body.sources.filter((s) => s.edge).length;
     const named = new Set([...known.values()].map((r) => r.name));
     for (const key of Object.keys(counts)) {
@@ -15,9 +18,9 @@ function edgeView() {
       if (kind === 'rule' && !named.has(name)) { named.add(name); known.set(name, { name, key: '', rate: '', burst: '', match: '', mode: '', on_error: '', edges: [] }); }
     }
     const n = (r, verdict) => counts['rule:' + r.name + ':' + verdict] || 0;
-    fill(rules, !edges && h('p', { class: 'problem' }, 'No edge reports to this backend. Name its /metrics with --edge-metrics.'), known.size > 0 && h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Rules' }, h('table', { 'aria-label': 'Rules' }, h('thead', null, h('tr', null, ['Rule', 'Counts by', 'Rate', 'Burst', 'On', 'Mode', 'On error', 'Passed', 'Refused', 'Would have refused', 'No room'].map((t, i) => h('th', { scope: 'col', class: i > 6 ? 'n' : '' }, t)))),
+    fill(rules, !edges && h('p', { class: 'problem' }, 'No edge reports to this backend. Name its /metrics with --edge-metrics.'), known.size > 0 && tableOf('Rules', ['Rule', 'Counts by', 'Rate', 'Burst', 'On', 'Mode', 'On error', ...['Passed', 'Refused', 'Would have refused', 'No room'].map(number)],
       h('tbody', null, [...known.values()].map((r) => h('tr', null, h('td', null, own(r.name), r.edges.length > 0 && r.edges.length < edges && h('small', { class: 'soft' }, 'not at every edge')), h('td', null, r.key), h('td', null, r.rate), h('td', null, r.burst), h('td', null, r.match || (r.rate ? 'everything' : '')), h('td', null, r.mode && h('span', { class: 'badge', 'data-state': r.mode === 'shadow' ? 'scheduled' : 'open' }, r.mode)), h('td', null, r.on_error),
-        h('td', { class: 'n' }, count(n(r, 'allow'))), h('td', { class: 'n' }, count(n(r, 'deny'))), h('td', { class: 'n' }, r.mode === 'shadow' || n(r, 'shadow') ? count(n(r, 'shadow')) : '–'), h('td', { class: 'n' + (n(r, 'error') ? ' bad' : '') }, count(n(r, 'error')))))))),
+        h('td', { class: 'n' }, count(n(r, 'allow'))), h('td', { class: 'n' }, count(n(r, 'deny'))), h('td', { class: 'n' }, r.mode === 'shadow' || n(r, 'shadow') ? count(n(r, 'shadow')) : '–'), h('td', { class: 'n' + (n(r, 'error') ? ' bad' : '') }, count(n(r, 'error'))))))),
     h('p', { class: 'soft' }, 'A rule in shadow mode refuses nobody: it shows what it would have refused. Counted over the span above.'));
     fill(where, h('ul', { class: 'plain' }, body.sources.map((s) => h('li', null, h('span', { class: 'badge', 'data-state': s.error ? 'sold_out' : 'open' }, s.error ? 'silent' : s.edge ? 'edge' : 'backend'), ' ', own(s.name), ' ', s.error && h('span', { class: 'soft' }, own(s.error))))));
   }

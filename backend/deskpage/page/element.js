@@ -38,9 +38,17 @@ function svg(tag, attributes, ...children) {
 // own is a text that somebody else wrote: kept apart in its direction, and short where it stands among others.
 const own = (text, cls) => h('bdi', { class: 'own ' + (cls || ''), dir: 'auto', title: text.length > 40 ? text.slice(0, 300) : undefined }, text.length > 300 ? text.slice(0, 300) + '…' : text);
 
+// plain is a text for where nothing can keep its direction apart: without the characters that change it.
+const plain = (text) => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '');
+
 const button = (label, onclick, cls, name) => h('button', { type: 'button', class: cls || '', onclick, 'aria-label': name }, label);
 
 const problemLine = (text) => h('p', { class: 'problem', role: 'alert' }, text);
+
+// tableOf is a table that scrolls by itself where it is too wide. A column of head is its name, or { name, cls }.
+const tableOf = (label, head, body) => h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, h('table', { 'aria-label': label },
+  h('thead', null, h('tr', null, head.map((c) => h('th', { scope: 'col', class: c.cls }, c.name === undefined ? c : c.name)))), body));
+const number = (name) => ({ name, cls: 'n' }); // a column of numbers
 
 const page = (...children) => fill(view, ...children);
 

@@ -6,9 +6,9 @@ function groupsView() {
     const got = await get('/groups');
     if (!got.ok) { fill(body, problemLine(got.problem)); return; }
     stream.textContent = count(got.body.stream_entries) + ' entries in the stream; the oldest change that is not in it yet waits for ' + span(got.body.untold_seconds) + '.';
-    fill(body, h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Groups' }, h('table', { 'aria-label': 'Groups' }, h('thead', null, h('tr', null, ['Group', 'Lag', 'Pending', 'Consumers', 'Oldest', 'Dead'].map((n, i) => h('th', { scope: 'col', class: i ? 'n' : '' }, n)))),
+    fill(body, tableOf('Groups', ['Group', ...['Lag', 'Pending', 'Consumers', 'Oldest', 'Dead'].map(number)],
       h('tbody', null, got.body.groups.map((g) => h('tr', null, h('td', null, h('a', { href: '/admin/groups/' + part(g.name) }, own(g.name)), !g.known && h('small', { class: 'soft' }, 'made by hand')), h('td', { class: 'n' }, count(g.lag)), h('td', { class: 'n' }, count(g.pending)),
-        h('td', { class: 'n' + (g.consumers ? '' : ' bad') }, count(g.consumers)), h('td', { class: 'n' }, span(g.oldest_age_seconds)), h('td', { class: 'n' + (g.dead ? ' bad' : '') }, count(g.dead))))))), !got.body.groups.length && h('p', { class: 'soft' }, 'Nobody reads the events.'));
+        h('td', { class: 'n' + (g.consumers ? '' : ' bad') }, count(g.consumers)), h('td', { class: 'n' }, span(g.oldest_age_seconds)), h('td', { class: 'n' + (g.dead ? ' bad' : '') }, count(g.dead)))))), !got.body.groups.length && h('p', { class: 'soft' }, 'Nobody reads the events.'));
   };
   every(again);
 }
@@ -24,7 +24,7 @@ function groupView(name) {
     if (got) location.assign('/admin/groups');
   };
   const letters = list({
-    label: 'Dead events', head: ['Event', 'Died', { name: 'Tries', cls: 'n' }, 'Reason', 'Payload', spoken('Actions')], empty: 'No dead events.',
+    label: 'Dead events', head: ['Event', 'Died', number('Tries'), 'Reason', 'Payload', spoken('Actions')], empty: 'No dead events.',
     load: (after) => get(at + '/dead', { limit: 50, after }), pick: (b) => ({ rows: b.dead, next: b.next }),
     row: (d) => h('tr', null, h('td', null, d.event), h('td', null, stamp(d.died_at)), h('td', { class: 'n' }, count(d.deliveries)), h('td', { class: 'wide' }, own(d.reason)), h('td', { class: 'wide' }, h('code', null, own(d.body))),
       h('td', { class: 'acts' }, d.retrying ? h('span', { class: 'soft' }, 'is run again') : [button('Run again', act('retry', d), 'small', 'Run ' + d.event + ' again'), button('Drop', act('cancel', d), 'small', 'Drop ' + d.event)])),

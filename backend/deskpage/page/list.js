@@ -6,8 +6,8 @@ function list({ head, label, load, pick, row, empty, actions }) {
   const body = h('tbody');
   const note = h('p', { class: 'soft note', role: 'status' });
   const first = button('First', () => show([''])), back = button('Previous', () => show(trail.slice(0, -1))), more = button('Next', () => show([...trail, next]));
-  const table = h('table', { 'aria-label': label }, h('thead', null, h('tr', null, head.map((c) => h('th', { scope: 'col', class: c.cls }, c.name === undefined ? c : c.name)))), body);
-  const el = h('div', { class: 'list' }, h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, table), note, h('div', { class: 'row pages' }, first, back, more, actions));
+  const table = tableOf(label, head, body);
+  const el = h('div', { class: 'list' }, table, note, h('div', { class: 'row pages' }, first, back, more, actions));
   let trail = [''], next = '', turn = 0, rows = [];
 
   async function show(to) {

@@ -8,7 +8,7 @@ const targetLink = (l) => {
 const logRow = (l) => h('tr', null, h('td', null, stamp(l.at)), h('td', null, own(l.actor)), h('td', null, l.action), h('td', { class: 'wide' }, targetLink(l)), h('td', { class: 'wide' }, own(l.detail)));
 const logHead = ['When', 'Who', 'What', 'To what', 'Detail'];
 
-const logTable = (lines) => (lines.length ? h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'What was done' }, h('table', { 'aria-label': 'What was done' }, h('thead', null, h('tr', null, logHead.map((n) => h('th', { scope: 'col' }, n)))), h('tbody', null, lines.map(logRow)))) : h('p', { class: 'soft' }, 'Nothing yet.'));
+const logTable = (lines) => (lines.length ? tableOf('What was done', logHead, h('tbody', null, lines.map(logRow))) : h('p', { class: 'soft' }, 'Nothing yet.'));
 
 function logView() {
   const find = search([{ name: 'actor', label: 'Who' }, { name: 'action', label: 'What, such as sale.pause or dead' }, { name: 'target', label: 'To what' }], () => lines.restart());

@@ -15,7 +15,7 @@ function ledger(a) {
 
 function saleView(id) {
   const at = '/sales/' + part(id);
-  const title = h('h1'), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), books = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Counting…')), doings = h('div'), state = h('p', { class: 'row' });
+  const title = h('h1', null, own(id)), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), books = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Counting…')), doings = h('div'), state = h('p', { class: 'row' });
   let said = ''; // of the sale, when it was drawn last
   page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'The sale'), facts, h('p', null, h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Ledger'), button('Count', () => counted())), books)), h('section', { class: 'card' }, h('h2', null, 'What was done'), doings));
@@ -43,7 +43,7 @@ function saleView(id) {
     if (text === said) return;
     said = text;
     fill(title, own(s.title));
-    document.title = s.title.slice(0, 60) + ' · sluice desk';
+    document.title = plain(s.title).slice(0, 60) + ' · sluice desk';
     fill(state, badge(s.state), s.paused_by ? h('span', { class: 'soft' }, 'by ', own(s.paused_by)) : '', !s.applied && h('span', { class: 'soft' }, 'The last change is on its way to Redis.'));
     const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
     fill(facts, fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Rows', count(s.sold)), fact('Ever accepted', count(s.accepted)), fact('Price', price(s.price)),

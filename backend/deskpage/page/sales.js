@@ -8,7 +8,7 @@ const soldBar = (s) => {
 function salesView() {
   const find = search([{ name: 'q', label: 'Search title or id' }, { name: 'state', label: 'State', options: [['', 'Any state'], ...Object.entries(words)] }], () => sales.restart());
   const sales = list({
-    label: 'Sales', head: ['Sale', 'State', { name: 'Left', cls: 'n' }, { name: 'Rows', cls: 'n' }, { name: 'Stock', cls: 'n' }, spoken('Share gone'), 'Opens', 'Price'], empty: 'There is no such sale.',
+    label: 'Sales', head: ['Sale', 'State', ...['Left', 'Rows', 'Stock'].map(number), spoken('Share gone'), 'Opens', 'Price'], empty: 'There is no such sale.',
     load: (after) => get('/sales', { ...find.values(), limit: 50, after }), pick: (b) => ({ rows: b.sales, next: b.next }),
     row: (s) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/sales/' + part(s.id) }, own(s.title)), h('small', { class: 'soft' }, s.id)), h('td', null, badge(s.state), !s.applied && h('small', { class: 'soft' }, 'on its way to Redis')),
       h('td', { class: 'n' }, count(s.left)), h('td', { class: 'n' }, count(s.sold)), h('td', { class: 'n' }, count(s.stock)), h('td', null, soldBar(s)), h('td', null, stamp(s.opens_at)), h('td', null, price(s.price))),

@@ -1,5 +1,5 @@
 // Endpoints of webhooks, and what was sent to each.
-const endpointState = (e) => h('span', { class: 'badge', 'data-state': e.state === 'active' || e.state === 'on' ? 'open' : 'paused' }, e.state);
+const endpointState = (e) => h('span', { class: 'badge', 'data-state': e.state === 'active' ? 'open' : 'paused' }, e.state);
 
 function webhooksView() {
   const body = h('div');
@@ -7,9 +7,9 @@ function webhooksView() {
   every(async () => {
     const got = await get('/webhooks');
     if (!got.ok) { fill(body, problemLine(got.problem)); return; }
-    fill(body, h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Endpoints' }, h('table', { 'aria-label': 'Endpoints' }, h('thead', null, h('tr', null, ['Endpoint', 'State', 'Waiting', 'Failed', 'Oldest'].map((n, i) => h('th', { scope: 'col', class: i > 1 ? 'n' : '' }, n)))),
+    fill(body, tableOf('Endpoints', ['Endpoint', 'State', ...['Waiting', 'Failed', 'Oldest'].map(number)],
       h('tbody', null, got.body.webhooks.map((e) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/webhooks/' + part(e.id) }, own(e.title || e.url)), h('small', { class: 'soft' }, own(e.url))), h('td', null, endpointState(e), e.reason && h('small', { class: 'soft' }, own(e.reason))),
-        h('td', { class: 'n' }, count(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, count(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds))))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No system is told of orders. sluice webhook add URL adds one.'));
+        h('td', { class: 'n' }, count(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, count(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No system is told of orders. sluice webhook add URL adds one.'));
   });
 }
 
@@ -22,7 +22,7 @@ function webhookView(id) {
   };
   const find = search([{ name: 'state', label: 'State', options: [['', 'Any state'], ['waiting', 'waiting'], ['delivered', 'delivered'], ['failed', 'failed']] }], () => deliveries.restart());
   const deliveries = list({
-    label: 'Deliveries', head: ['Delivery', 'Type', 'State', { name: 'Tries', cls: 'n' }, 'Made', 'Next or last', spoken('Actions')], empty: 'Nothing was sent.',
+    label: 'Deliveries', head: ['Delivery', 'Type', 'State', number('Tries'), 'Made', 'Next or last', spoken('Actions')], empty: 'Nothing was sent.',
     load: (before) => get(at + '/deliveries', { ...find.values(), limit: 50, before }), pick: (b) => ({ rows: b.deliveries, next: b.next }),
     row: (d) => {
       const open = h('button', { type: 'button', class: 'link', 'aria-expanded': 'false', onclick: async () => {

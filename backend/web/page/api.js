@@ -3,10 +3,10 @@ async function call(method, path, { token, key, timeout = 15000 } = {}) {
   const headers = { Accept: 'application/json' };
   if (token) headers.Authorization = 'Bearer ' + token;
   if (key) headers['Idempotency-Key'] = '"' + key + '"';
-  const patience = new AbortController();
-  const timer = setTimeout(() => patience.abort(), timeout);
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), timeout);
   try {
-    const response = await fetch(path, { method, headers, signal: patience.signal, cache: 'no-store', credentials: 'omit', redirect: 'error' });
+    const response = await fetch(path, { method, headers, signal: late.signal, cache: 'no-store', credentials: 'omit', redirect: 'error' });
     clock.heard(response);
     let body = {};
     try {

@@ -9,15 +9,15 @@ const spread = (ms) => ms * (0.75 + Math.random() / 2); // thousands of pages mu
 // watchSale tells of the sale's state and units left for as long as the page is seen.
 function watchSale(tell) {
   const again = 60000; // before a refused stream is tried once more
-  let source, timer;
+  let source, asking, listening; // the stream, and the timers of what comes next
   let heard = 0; // events
   const ask = async () => {
-    clearTimeout(timer);
+    clearTimeout(asking);
     const before = heard;
     const answer = await call('GET', salePath);
     // An event that came meanwhile is newer than this answer may be.
     if (answer.status === 200) tell(heard === before ? answer.body : { ...answer.body, state: undefined, left: undefined });
-    if (!document.hidden && !source) timer = setTimeout(ask, spread(Math.max(4000, answer.wait * 1000)));
+    if (!document.hidden && !source) asking = setTimeout(ask, spread(Math.max(4000, answer.wait * 1000)));
   };
   const listen = () => {
     source = new EventSource(salePath + '/events');
@@ -28,11 +28,10 @@ function watchSale(tell) {
       if (source?.readyState !== EventSource.CLOSED) return; // it comes back by itself
       stop();
       ask();
-      timer2 = setTimeout(() => { if (!document.hidden) { clearTimeout(timer); listen(); } }, spread(again));
+      listening = setTimeout(() => { if (!document.hidden) { clearTimeout(asking); listen(); } }, spread(again));
     });
   };
-  let timer2;
-  const stop = () => { source?.close(); source = undefined; clearTimeout(timer); clearTimeout(timer2); };
+  const stop = () => { source?.close(); source = undefined; clearTimeout(asking); clearTimeout(listening); };
   const start = () => { stop(); if (!document.hidden) { ask(); listen(); } };
   document.addEventListener('visibilitychange', start);
   addEventListener('online', start);

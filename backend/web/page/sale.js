@@ -3,7 +3,7 @@
 const data = root.dataset;
 const now = {
   sale: { state: data.state, left: Number(data.left), stock: Number(data.stock), opens: Number(data.opens), closes: Number(data.closes) },
-  step: 'idle', // or 'checking', 'sending', 'waiting'
+  step: 'idle', // or 'sending', 'waiting'
   until: 0, // the end of a wait, on performance's clock
   tries: 0,
   order: null,
@@ -108,7 +108,7 @@ function track(id, status = 'queued') {
 }
 
 function sayOrder(order) {
-  const by = order.pay_by ? ' ' + say('say.payby', { time: new Date(order.pay_by).toLocaleTimeString(document.documentElement.lang) }) : '';
+  const by = order.pay_by ? ' ' + say('say.payby', { time: new Date(order.pay_by).toLocaleTimeString(locale) }) : '';
   tell(say('say.' + order.status) + by, order.status === 'cancelled' ? 'bad' : 'good');
   if (order.status === 'cancelled') buyer.remember({ key: '' }); // the next purchase is another one
 }

@@ -38,11 +38,20 @@ function put(id, words) {
 function showCountdown(ms) {
   $('countdown').hidden = ms < 0;
   if (ms < 0) return;
+  showOpening(now.sale.opens);
   const s = Math.ceil(ms / 1000);
   put('d', String(Math.floor(s / 86400)));
   put('h', pad(Math.floor(s / 3600) % 24));
   put('m', pad(Math.floor(s / 60) % 60));
   put('s', pad(s % 60));
+}
+
+// showOpening says when it opens by the reader's own zone, and names that: the shop may be in another.
+function showOpening(opens) {
+  const at = new Date(opens).toISOString();
+  if ($('at').dateTime === at) return;
+  $('at').dateTime = at;
+  put('at', new Date(opens).toLocaleString(locale, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric', hour: '2-digit', minute: '2-digit', timeZoneName: 'short' }));
 }
 
 function showButton(now, state) {
@@ -53,7 +62,7 @@ function showButton(now, state) {
 }
 
 function buttonNow(now, state) {
-  if (now.step === 'sending' || now.step === 'checking') return [say('buy.sending'), false];
+  if (now.step === 'sending') return [say('buy.sending'), false];
   if (now.step === 'waiting') return [say('buy.wait', { n: Math.max(1, Math.ceil((now.until - performance.now()) / 1000)) }), false];
   if (now.order && now.order.status !== 'cancelled' && now.full) return [say('buy.done'), false];
   if (state !== 'open') return [say('buy.' + state), false];

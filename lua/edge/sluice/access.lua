@@ -105,16 +105,19 @@ end
 -- subject_of(head) -> the buyer, now in buyer_name too, if the request's token is remembered; or nil
 local function subject_of(head)
   if not head then
-    return token.recall(ngx_var.http_authorization, ngx.now(), buyer_name)
+    local authorization = ngx_var.http_authorization
+    return authorization and token.recall(authorization, #authorization, ngx.now(), buyer_name)
   elseif head.authorization ~= nil then
-    return token.recall_at(head.authorization, head.authorization_length, ngx.now(), buyer_name)
+    return token.recall(head.authorization, head.authorization_length, ngx.now(), buyer_name)
   end
 end
 
 -- tell_over(rule, wait): the same as `exceeded`, for snippets/refuse.conf, which says the rest
 local function tell_over(rule, wait)
   count(rule.denied)
+  set("sluice_verdict", "deny", true)
   set("sluice_rule", rule.name, true)
+  set("sluice_remaining", "0", true)
   set("sluice_quota_policy", rule.quota_policy, true)
   set("sluice_retry_after", quota.retry_after(wait))
   set("sluice_quota", quota.exceeded(rule, wait))
@@ -191,7 +194,7 @@ end)
 -- remember: the buyer, and the buckets of rules by buyer
 local remember = step(function()
   local value = find(AUTHORIZATION)
-  subject = value and token.recall_at(value.data, length_of(value), ngx_now(), buyer_name)
+  subject = value and token.recall(value.data, length_of(value), ngx_now(), buyer_name)
   if subject then
     limiter.aim(chosen.rules, chosen.ips + 1, chosen.n, buyer_name)
   end
@@ -290,28 +293,28 @@ local refuse_unknown = step(function()
 end)
 
 function _M.run()
-  if chunked.now then
+  if #chunked then
     return ngx.exec("@chunked")
   end
   turn = known.enter()
-  local _ = choose.now
+  local _ = #choose
   if chosen.n == 0 then
     return
   end
-  _ = address.now
+  _ = #address
   subject = nil
   if chosen.n > chosen.ips then
-    _ = remember.now
-    if not subject and refuse_unknown.now then
+    _ = #remember
+    if not subject and #refuse_unknown then
       return
     end
   end
-  _ = admit.now
+  _ = #admit
   if not ok then
     return refused(ok, chosen.rules[at], detail)
   end
-  _ = gather.now
-  _ = tell.now
+  _ = #gather
+  _ = #tell
   if delay > 0 then
     ngx.sleep(delay / 1000000)
     known.held()

@@ -2,9 +2,11 @@
 -- and a running edge keeps the one it has. All modules are loaded here, so workers read no file.
 
 local access = require "sluice.access"
+local chance = require "sluice.chance"
 local count = require "sluice.count"
 local known = require "sluice.known"
 local policy = require "sluice.policy"
+local request_id = require "sluice.request_id"
 local rules = require "sluice.limit.rules"
 local status = require "sluice.status"
 local token = require "sluice.token"
@@ -34,10 +36,12 @@ function _M.init()
   access.init(p)
   known.init(ngx.shared.sluice_sales, p.repeats)
   status.init(p)
+  request_id.init(chance.bytes(28))
 end
 
 function _M.init_worker()
   -- Retry-After is jittered, and workers that drew the same numbers would take the jitter out again.
+  request_id.init_worker(ngx.worker.pid(), math.floor(ngx.now()))
   math.randomseed(ngx.now() * 1000 + ngx.worker.pid() * 7919)
   -- A worker holds a few megabytes, most of them tokens it remembers: to look through those more seldom costs little memory. Default: 200.
   collectgarbage("setpause", 400)

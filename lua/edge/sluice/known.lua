@@ -29,6 +29,11 @@ local NOTHING = ""
 
 local COUNTED = { sold_out = "repeated/sold_out", scheduled = "repeated/scheduled", paused = "repeated/paused", closed = "repeated/closed" }
 
+-- Microseconds for which a sale that had nothing to be repeated is not looked up again, by the same worker and for the same request line; unless
+-- this worker has learned something meanwhile.
+local IDLE = 1000
+local learned = 0
+
 local on = false
 
 -- What judge leaves for the access phase. wanted: the record whose sale's list this worker is to fetch. turn: the path whose turn to ask again the
@@ -98,13 +103,27 @@ function _M.is_state(judged)
   return COUNTED[judged] ~= nil
 end
 
--- judge(path, request, head, sound) -> the state that is to be told; or NOTHING, or the time. path: decoded, without a query; request: the request
--- line; head: as head/plain.lua has it, or nil; sound: whether nginx would not refuse the request further on: then it shall.
-function _M.judge(path, request, head, sound)
-  local record = on and records.find(path)
+-- glance(line) -> what judge would answer, where that is not a state and takes no look at the zone; or nil. line: as for judge
+function _M.glance(line)
+  if not on then
+    return NOTHING
+  end
+  local now = now_us()
+  if now < line.idle + IDLE and line.idle > learned then
+    return now
+  end
+end
+
+-- judge(line, head, sound) -> the state that is to be told; or the time. line: its `text` is the request line, its `path` is decoded and without a
+-- query, and `idle` is for this module to keep: when it saw that there is nothing to be repeated, at first 0. head: as head/plain.lua has it, or nil.
+-- sound: whether nginx would not refuse the request further on: then it shall.
+function _M.judge(line, head, sound)
+  local path, request = line.path, line.text
+  local record = records.find(path)
   local now = now_us()
   if not record or now >= record.ends then
-    return on and now or NOTHING
+    line.idle = now
+    return now
   end
   if not sound or request ~= record.line and not spelt(path, request) then
     return now
@@ -197,6 +216,7 @@ function _M.learn()
     if sale then
       local wait = match(ngx_var.upstream_http_retry_after or "", "^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
       records.learn(path, judged < 0 and -judged or judged, sale, tonumber(wait))
+      learned = now_us()
     end
   elseif id and status == 202 and not ngx_var.upstream_http_idempotency_replayed then
     records.accepted(path, now_us())

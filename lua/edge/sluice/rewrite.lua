@@ -11,10 +11,12 @@ local head = require "sluice.head"
 local known = require "sluice.known"
 local look = require("sluice.head.plain").look
 local request = require "sluice.request"
+local request_id = require "sluice.request_id"
 local step = require "sluice.step"
 
 local is_state = known.is_state
-local find, length_of, same = request.find, request.length, request.same
+local find, length_of, same, set_at = request.find, request.length, request.same, request.set_at
+local write_next = request_id.write_next
 local name = client.name
 local ngx_var = ngx.var
 local get_method = ngx.req.get_method
@@ -25,7 +27,8 @@ local tonumber = tonumber
 
 local DOT = 46
 local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
-local URI = request.variable "uri"
+local URI, ROOM = request.variable "uri", request.variable "sluice_room"
+local SIZE = request_id.SIZE
 
 -- What a badly written head is refused with, by the status that head.lua gives.
 local REFUSED = { ["400"] = "malformed", ["431"] = "too_large" }
@@ -44,6 +47,7 @@ end
 --   limited   whether limits look at it
 --   plan      which, see access.plan_of
 --   host      of the last request with this line
+--   idle      when its sale had nothing to be repeated, see known.judge
 local MOST_LINES, MAX_LINE = 1024, 128
 local kept, lines = {}, 0
 
@@ -66,7 +70,7 @@ end
 -- read(text) -> the line, worked out
 local function read(text)
   local path, method = path_of(), get_method()
-  return { text = text, path = path, purchase = method == "POST", limited = limited(path), plan = access.plan_of(method, path_of) }
+  return { text = text, path = path, purchase = method == "POST", limited = limited(path), plan = access.plan_of(method, path_of), idle = 0 }
 end
 
 local function keep(host)
@@ -113,13 +117,27 @@ local function recall(value)
   end
 end
 
+-- number(): says the request's number, in memory that it has for that. Only dots are written over. Where somebody's own configuration sets that
+-- variable to a text with no variable in it, the memory is the configuration's, and holds another request's number, which may have still to be told.
+local function number()
+  local room = find(ROOM)
+  if room and length_of(room) >= SIZE and room.data[0] == DOT then
+    write_next(room.data)
+    set_at("sluice_request_id", room.data, SIZE)
+  end
+end
+
 -- arrive -> what judge answers, if the request is no more to be looked at; or nil
 local arrive = step(function()
-  local value, uri = request.arrive(), find(URI)
-  if length_of(uri) > 1 and uri.data[1] == DOT and is_internal() then -- nginx itself goes to /.sluice
-    return "own"
+  local value = request.arrive()
+  if is_internal() then
+    local uri = find(URI)
+    if length_of(uri) > 1 and uri.data[1] == DOT then -- nginx itself goes to /.sluice
+      return "own"
+    end
   end
   known.begin()
+  number()
   if not value then
     return "malformed"
   end
@@ -130,16 +148,20 @@ local arrive = step(function()
   end
 end)
 
--- settle: who and what it is
+-- settle -> what judge answers, if no limit refuses the request: who and what it is, is known then; or nil: known.judge must be asked
 local settle = step(function()
   key_length = client.settle(plain)
   recall(request.line())
   good = fits() and even()
+  if line.purchase then
+    return known.glance(line)
+  end
+  return ""
 end)
 
 -- state -> what known.judge says
 local state = step(function()
-  return known.judge(line.path, line.text, plain, good)
+  return known.judge(line, plain, good)
 end)
 
 -- over -> whether a limit refuses it
@@ -162,22 +184,21 @@ end)
 --   over                   a limit refuses the request, see access.over
 --   all else               what known.judge says of a purchase, or "". What counts as one client is in $sluice_key.
 function _M.judge()
-  local answer = arrive.now
+  local answer = #arrive
   if answer then
     return answer
   end
-  local _ = settle.now
-  local judged = ""
-  if line.purchase then
-    judged = state.now
+  local judged = #settle
+  if not judged then
+    judged = #state
     if is_state(judged) then
       return judged
     end
   end
-  if good and line.limited and over.now then
+  if good and line.limited and #over then
     return "over"
   end
-  _ = pass.now
+  local _ = #pass
   return judged
 end
 

@@ -10,19 +10,16 @@ local keys = require "sluice.token.keys"
 local names = require "sluice.limit.name"
 local plain = require "sluice.token.plain"
 local public = require "sluice.token.public"
+local remembered = require "sluice.token.remembered"
 
-ffi.cdef [[
-int sluice_same_text(const unsigned char *text, const char *other, size_t n) __asm__("memcmp");
-]]
-
-local C = ffi.C
 local find, match, sub, byte, lower = string.find, string.match, string.sub, string.byte, string.lower
 local ffi_cast, ffi_string = ffi.cast, ffi.string
 local decode, encode = base64url.decode, base64url.encode
 local plain_claims = plain.claims
 local type = type
 
-local SPACE = 32
+local recall, remember = remembered.recall, remembered.remember
+local SPACE, BEARER = 32, 6 -- a space, and where it is in "Bearer ..."
 
 local MAX_TOKEN = 4096
 local MAX_SUBJECT = 255
@@ -37,12 +34,6 @@ local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
 -- Times are seconds since 1970. Beyond 2^53 neighbouring whole numbers run together, and some readers overflow.
 local MAX_TIME = 9007199254740992
 
--- Tokens remembered by one worker, each in the place that its signature names: a newer one takes an older one's place, and memory is bounded, at
--- 3 MB or so for tokens of the usual size.
-local PLACES = 8192
-local MAX_REMEMBERED = 1024 -- bytes of a token
-local known_text, known_subject, known_expiry = {}, {}, {}
-local known_name = names.many(PLACES) -- by which limits count the subject
 local nobody = names.new()
 
 -- The key that a good token's first segment, as it was sent, has named. Issuers know a handful; the bound is for the one who makes up new ones.
@@ -61,7 +52,7 @@ local _M = {}
 function _M.use(by)
   local before = set
   set = by
-  known_text, known_subject, known_expiry = {}, {}, {}
+  remembered.forget()
   known_headers, headers = {}, 0
   return before
 end
@@ -210,49 +201,20 @@ local function check(raw, now)
   return subject, expiry
 end
 
--- place_of(raw): the signature's last characters but two, which carry a few bits only, are as good as a checksum, and are there already
-local function place_of(text)
-  local n = #text
-  local a, b, c = byte(text, n - 4, n - 2)
-  return c and (a * 4489 + b * 67 + c) % PLACES or 0
+-- recall(text, n, now, whose) -> the subject of the token in this header Authorization, n bytes of a string or of memory, if it is remembered; costs
+-- next to nothing. now: seconds since 1970. whose: a name (limit/name.lua) to be made the subject's. What came in the header `token` has no space
+-- in it, and is not taken for a Bearer token.
+function _M.recall(text, n, now, whose)
+  text = ffi.cast(bytes_of, text)
+  return n > BEARER and text[BEARER] == SPACE and recall(text, n, now, whose) or nil
 end
 
--- remembered(text, now, whose) -> subject, or nil. A token that was good is remembered by the whole text it came in, and until it expires: buyers
--- in a hurry come again and again. whose: a name (limit/name.lua) to be made the subject's, or nil
-local function remembered(text, now, whose)
-  local place = place_of(text)
-  if known_text[place] == text and now < known_expiry[place] then
-    if whose then
-      names.copy(whose, known_name[place])
-    end
-    return known_subject[place]
-  end
-end
-
--- recall(authorization, now, whose) -> the subject of the token in this header, if it is remembered; costs next to nothing. What came in the header
--- `token` has no space in it, and is not taken for a Bearer token.
-function _M.recall(authorization, now, whose)
-  return authorization and byte(authorization, 7) == SPACE and remembered(authorization, now, whose) or nil
-end
-
--- recall_at(text, n, now, whose) -> the same for n bytes of memory, without a Lua string of them
-function _M.recall_at(text, n, now, whose)
-  if n > MAX_REMEMBERED or n < 8 or text[6] ~= SPACE then
-    return nil
-  end
-  local place = (text[n - 5] * 4489 + text[n - 4] * 67 + text[n - 3]) % PLACES
-  local known = known_text[place]
-  if known and #known == n and now < known_expiry[place] and C.sluice_same_text(text, known, n) == 0 then
-    names.copy(whose, known_name[place])
-    return known_subject[place]
-  end
-end
-
--- verify(raw, now, whose, authorization) -> subject; or nil, why. now: seconds since 1970; whose: as for recall; authorization: the header that raw
--- came in, if it was that one
+-- verify(raw, now, whose, authorization) -> subject; or nil, why. now: seconds since 1970; whose: a name to be made the subject's, or nil;
+-- authorization: the header that raw came in, if it was that one
 function _M.verify(raw, now, whose, authorization)
   local text = authorization or raw
-  local known = remembered(text, now, whose)
+  whose = whose or nobody
+  local known = recall(text, #text, now, whose)
   if known then
     return known
   end
@@ -260,13 +222,8 @@ function _M.verify(raw, now, whose, authorization)
   if not subject then
     return nil, expiry
   end
-  whose = whose or nobody
   names.buyer(whose, subject)
-  if #text <= MAX_REMEMBERED then
-    local place = place_of(text)
-    known_text[place], known_subject[place], known_expiry[place] = text, subject, expiry
-    names.copy(known_name[place], whose)
-  end
+  remember(text, subject, expiry, whose)
   return subject
 end
 

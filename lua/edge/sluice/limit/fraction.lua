@@ -1,9 +1,10 @@
 -- A rate that is a Lua number as a fraction: 200 is 1 request in 5,000 us, 1/60 is 1 in 60,000,000.
 
-local ceil, floor, max = math.ceil, math.floor, math.max
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
 local SECOND = 1000000 -- us
 local MOST = 1e12 -- requests per second, more than a clock of microseconds can tell from no limit
+local LEAST = 1e-9 -- one request in 31 years, which nobody can tell from none; far below, the numbers are too large for any arithmetic
 
 -- The fraction looked for has at most this in its denominator: 1/86400 has, and all that has five decimals.
 local FINEST = 100000
@@ -36,11 +37,9 @@ local function nearest(x)
 end
 
 -- of(rate) -> count, period: count requests in period us, in lowest terms. rate is above 0, in requests per second. What is no such fraction is
--- rounded down, so that its bound holds.
+-- rounded down, so that its bound holds; all below LEAST are LEAST.
 function _M.of(rate)
-  if rate > MOST then
-    rate = MOST
-  end
+  rate = max(LEAST, min(rate, MOST))
   local p, q = nearest(rate)
   if not p then
     q = FINEST * max(1, ceil(1 / rate))

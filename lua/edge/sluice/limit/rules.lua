@@ -8,6 +8,7 @@
 -- When there is no room for a new bucket its request is not admitted, unless its rule says on_error = "allow".
 
 local buckets = require "sluice.limit.buckets"
+local chance = require "sluice.chance"
 local clock = require "sluice.clock"
 local gcra = require "sluice.limit.gcra"
 local lock = require "sluice.limit.lock"
@@ -38,13 +39,6 @@ local places, old_tat, old_frac = {}, {}, {}
 
 local _M = { backlog = backlog, over = over }
 
-local function random()
-  local f = assert(io.open("/dev/urandom", "rb"))
-  local bytes = f:read(16)
-  f:close()
-  return bytes
-end
-
 -- build(dict) -> the address of a new table, which has nearly all of the zone; or nil: there is no room
 local function build(dict)
   local pages = buckets.pages(dict:free_space() - RESERVE)
@@ -57,7 +51,7 @@ local function build(dict)
     return nil
   end
   slab.clear(memory, size)
-  buckets.make(memory, pages, random())
+  buckets.make(memory, pages, chance.bytes(16))
   return slab.address(memory)
 end
 

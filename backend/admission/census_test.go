@@ -1,0 +1,92 @@
+package admission
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/keyspace"
+	"sluice/internal/testenv"
+)
+
+// A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is wanted most.
+func TestCensusOutlastsTheReadTimeout(t *testing.T) {
+	r := testenv.StartRedis(t)
+	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 50 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = c.Close() })
+	h, ctx := newHouse(c), context.Background()
+	h.put(t, onSale("s", 5, 1))
+	h.buy(t, "s", "ann", "k")
+	c.AddHook(slowScripts{r})
+	census, err := h.TakeCensus(ctx, "s")
+	if err != nil || len(census.Ready) != 1 {
+		t.Errorf("%+v, %v", census, err)
+	}
+}
+
+// slowScripts makes Redis take 300 ms for every script.
+type slowScripts struct{ redis *testenv.Redis }
+
+func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (slowScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s slowScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			s.redis.Pause()
+			time.AfterFunc(300*time.Millisecond, s.redis.Resume)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Fast workers lease batch after batch, each between the census's two looks. It goes on until it has seen one instant whole.
+func TestCensusWaitsForAnInstant(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newHouse(c), context.Background()
+		h.put(t, onSale("s", 100, 1))
+		for i := range 100 {
+			h.buy(t, "s", "b"+strconv.Itoa(i), "k")
+		}
+		lane, left := keyspace.Lane(0), 50
+		looking := redis.NewClient(c.Options())
+		t.Cleanup(func() { _ = looking.Close() })
+		looking.AddHook(afterRange{func() {
+			if left--; left >= 0 {
+				id := "batch" + strconv.Itoa(left)
+				c.LMove(ctx, lane.Ready(), lane.Batch(id), "RIGHT", "LEFT")
+				c.ZAdd(ctx, lane.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
+			}
+		}})
+		census, err := newHouse(looking).TakeCensus(ctx, "s")
+		if err != nil || len(census.Ready) != 50 || len(census.Leased) != 50 {
+			t.Errorf("%d ready and %d leased, %v", len(census.Ready), len(census.Leased), err)
+		}
+	})
+}
+
+// afterRange calls then after each ZRANGE.
+type afterRange struct{ then func() }
+
+func (afterRange) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (afterRange) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h afterRange) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "zrange" {
+			h.then()
+		}
+		return err
+	}
+}

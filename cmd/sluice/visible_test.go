@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// What others have written reaches an operator's terminal as text: nothing in it moves the cursor, turns the direction of a line or hides one.
+func TestTerminalObeysNobodysWords(t *testing.T) {
+	const evil = "a\x1b]0;owned\a\x1b[2J\u009b31m\u202egnitirw\u2066b\x7f"
+	text, err := json.Marshal(evil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/ep_2"):
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"id":"ep_2","title":%[1]s,"reason":%[1]s}`, text)
+		case strings.HasSuffix(r.URL.Path, "/pause"):
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprintf(w, `{"title":"Conflict","status":409,"code":"conflict","detail":%s}`, text)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"id":"shoe","title":%[1]s,"buyer":%[1]s,"sales":[{"id":"shoe","title":%[1]s}],"dead":[{"key":"1","event":"1.created","buyer":%[1]s,"reason":%[1]s}],
+				"webhooks":[{"id":"ep_1","title":%[1]s,"url":%[1]s}],"body":%[1]s,"log":[{"error":%[1]s,"answer":%[1]s}],"orders":[{"order_id":"1","buyer":%[1]s}]}`, text)
+		}
+	}))
+	t.Cleanup(s.Close)
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
+	for _, args := range []string{
+		"sale list", "sale show shoe", "sale pause shoe", "dead list", "dead --group push list", "order list", "order show 1", "webhook list", "webhook show ep_2", "webhook deliveries ep_1 1",
+		"sale list --json", "dead list --json", "webhook deliveries ep_1 1 --json", "__complete sale show ",
+	} {
+		stdout, stderr, _ := sluice(t, env, strings.Split(args, " ")...)
+		if at := strings.IndexAny(stdout+stderr, "\x1b\a\u009b\u202e\u2066\x7f"); at >= 0 {
+			t.Errorf("sluice %s: %q", args, stdout+stderr)
+		}
+		if !strings.Contains(stdout+stderr, `\u202egnitirw\u2066b`) {
+			t.Errorf("sluice %s does not show what there is: %q", args, stdout+stderr)
+		}
+		var got struct{ Sales []struct{ Title string } }
+		if strings.HasSuffix(args, "--json") && (json.Unmarshal([]byte(stdout), &got) != nil || got.Sales[0].Title != evil) {
+			t.Errorf("sluice %s says something else than the server: %s", args, stdout)
+		}
+	}
+}
+
+func TestVisibleLeavesTextAsItIs(t *testing.T) {
+	for _, text := range []string{"", "The shoe\t99.90 EUR\n", "鞋 👟 \u200d\u200e حذاء", "\xff is no UTF-8"} {
+		if got := visible(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}

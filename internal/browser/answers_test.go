@@ -1,0 +1,87 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// answering makes a page's purchases be answered from window.answers, the last of them again and again; orders are told only to those who ask, and of the sale nothing is told at all.
+const answering = `
+window.answers = %s;
+window.keys = [];
+const problem = (status, body, header) => new Response(typeof body === "string" ? body : JSON.stringify(body), { status, headers: { "Content-Type": "application/problem+json", ...header } });
+window.EventSource = class extends EventTarget { close() {} };
+window.fetch = async (path, init = {}) => {
+  if (init.method === "POST") {
+    keys.push(init.headers["Idempotency-Key"]);
+    return problem(...(answers.length > 1 ? answers.shift() : answers[0]));
+  }
+  if (path.endsWith("/events")) return problem(503, {});
+  if (path.startsWith("/v1/orders/")) return problem(200, { order_id: "7", status: "created" });
+  return new Promise(() => {});
+};`
+
+// Every answer that a purchase may get is told in plain words, and leads somewhere.
+func TestEveryAnswerHasItsWords(t *testing.T) {
+	s := openUp(t)
+	s.createSale("answers", "The shoe", 10, time.Now().Add(-time.Second))
+	opens := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for _, c := range []struct {
+		name, answers, id, says string
+		then                    string // is true in the end
+	}{
+		{"sold out", `[[409, {code: "sold-out"}]]`, "say", "Sold out. If units come back", `document.getElementById("left").textContent.startsWith("0 of")`},
+		{"already bought", `[[409, {code: "already-bought", order_id: "7"}]]`, "order-status", "confirmed", `document.getElementById("order-id").textContent === "7"`},
+		{"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "say", "Not open yet", `!document.getElementById("countdown").hidden`},
+		{"closed", `[[409, {code: "sale-closed"}]]`, "say", "The sale is over", `document.getElementById("buy").textContent === "Closed"`},
+		{"paused", `[[409, {code: "sale-paused"}]]`, "say", "The sale is paused", `document.getElementById("buy").textContent === "Paused"`},
+		{"key of another request", `[[422, {code: "idempotency-key-reused"}], [202, {order_id: "7"}]]`, "say", "We could not get through",
+			`document.getElementById("order-id").textContent === "7" && keys[0] !== keys[1] || (document.getElementById("buy").textContent === "Buy now" && document.getElementById("buy").click())`},
+		{"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "say", "did not understand this: no such thing", `document.getElementById("buy").textContent === "Buy now"`},
+		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "say", "very busy. We ask again for you in 3 seconds",
+			`document.getElementById("order-id").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
+		{"an error page of somebody between", `[[502, "<html>"], [202, {order_id: "7"}]]`, "say", "very busy", `document.getElementById("order-id").textContent === "7"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := openWith(t, newPerson(t), s.page("answers", "kay"), fmt.Sprintf(answering, c.answers))
+			b.ready("Buy now")
+			b.press("buy")
+			b.says(c.id, c.says)
+			b.await("what follows", c.then)
+			b.clean()
+		})
+	}
+}
+
+// Where no stream is to be had, the page asks: the sale's units and the order's status come all the same. That there is none is said after the page has had its
+// first answer, which it believes to be followed by events.
+func TestPageWithoutStreamsAsks(t *testing.T) {
+	s := openUp(t)
+	s.createSale("asked", "The shoe", 2, time.Now().Add(-time.Second))
+	b := openWith(t, newPerson(t), s.page("asked", "lea"), `
+let had;
+const answered = new Promise((done) => { had = done; });
+window.EventSource = class extends EventTarget {
+	constructor() { super(); this.readyState = 2; answered.then(() => setTimeout(() => this.dispatchEvent(new Event("error")), 100)); }
+	close() {}
+};
+EventSource.CLOSED = 2;
+const real = window.fetch;
+window.fetch = async (path, init) => {
+	if (path.endsWith("/events")) return new Response("", { status: 503 });
+	const answer = await real(path, init);
+	had();
+	return answer;
+};`)
+	b.ready("Buy now")
+	if code := s.buy("asked", "kim"); code != 202 {
+		t.Fatalf("kim got %d", code)
+	}
+	b.says("left", "1 of 2 left")
+	b.press("buy")
+	b.says("order-status", "confirmed")
+	b.says("left", "0 of 2 left")
+	b.clean()
+}

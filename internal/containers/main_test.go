@@ -1,0 +1,113 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var keep = flag.String("data", "", "folder where the engine keeps images and the build's cache for the next run; by default nothing is kept")
+
+// The names under which a test that is inside its namespaces is told what was made ready outside, where there is a network.
+const (
+	insideVariable  = "SLUICE_CONTAINERS_DIR"
+	composeVariable = "SLUICE_CONTAINERS_COMPOSE"
+	modulesVariable = "SLUICE_CONTAINERS_MODULES"
+)
+
+// TestMain runs the tests in namespaces of their own.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv(insideVariable) != "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := enter(ctx)
+	stop()
+	if err == nil {
+		return
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() < 0 {
+		fmt.Fprintln(os.Stderr, "containers:", err)
+	}
+	os.Exit(1)
+}
+
+// enter makes ready what needs the network, and starts this program again where there is none but its own: with network, mounts and processes that end with it. It
+// returns when all of that is gone.
+func enter(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a Docker engine is started: that takes root")
+	}
+	var missing []string
+	for _, program := range []string{"dockerd", "unshare", "busybox"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing = append(missing, program)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not installed: %s (see .ci/install)", strings.Join(missing, ", "))
+	}
+	compose, err := output(ctx, "compose", "go", "tool", "-n", "github.com/docker/compose/v2/cmd") // compiles it, the first time
+	if err != nil {
+		return err
+	}
+	if _, err := output(ctx, "../..", "go", "mod", "download"); err != nil {
+		return err
+	}
+	modules, err := output(ctx, "../..", "go", "env", "GOMODCACHE")
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "sluice-containers-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	defer removeGroups(filepath.Base(dir))
+
+	cmd := exec.CommandContext(ctx, "unshare", slices.Concat([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, os.Args)...)
+	cmd.Env = append(os.Environ(), insideVariable+"="+dir, composeVariable+"="+compose, modulesVariable+"="+modules)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // an interrupt is passed on as an end, by ctx
+	return cmd.Run()
+}
+
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// removeGroups removes the control groups of an engine whose processes have ended. The kernel removes none that is in use.
+func removeGroups(name string) {
+	var groups []string
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		tops, _ := filepath.Glob(pattern + name)
+		for _, top := range tops {
+			_ = filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && entry.IsDir() {
+					groups = append(groups, path)
+				}
+				return nil
+			})
+		}
+	}
+	for _, group := range slices.Backward(groups) { // those within first
+		_ = os.Remove(group)
+	}
+}

@@ -1,0 +1,192 @@
+package nginx
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testenv"
+)
+
+func TestNumbersOfRequestsAreNeverTheSame(t *testing.T) {
+	out := requireLua(t).run(t, `
+		local id = require "sluice.request_id"
+		local ffi = require "ffi"
+		local memory = ffi.new("char[?]", id.SIZE)
+		local seen, last, n = {}, {}, 0
+		local function draw(times)
+			for _ = 1, times do
+				id.write_next(memory)
+				local number = ffi.string(memory, id.SIZE)
+				if seen[number] or not number:find("^%x+$") or #number ~= 32 then
+					error("a number that was there or is none: " .. number)
+				end
+				seen[number], n = true, n + 1
+				local digit = number:sub(-1)
+				last[digit] = (last[digit] or 0) + 1
+			end
+		end
+		id.init(("nobody knows"):rep(3):sub(1, 28))
+		id.init_worker(100, 1000)
+		draw(50000)
+		id.init_worker(101, 1000) -- the one beside it
+		draw(50000)
+		id.init_worker(100, 1001) -- the one that has its process's number after it
+		draw(50000)
+		id.init_worker(100, 1002) -- one that counts once around, and comes to where it was
+		draw(100)
+		id.state.count = -10
+		draw(50000)
+		local first = next(seen):sub(1, 8)
+		id.init(require("sluice.chance").bytes(28))
+		id.init_worker(100, 1000)
+		draw(50000)
+		if ffi.string(memory, 8) == first then
+			return "not another nginx's"
+		end
+		for digit, times in pairs(last) do
+			if times < n / 16 * 0.9 or times > n / 16 * 1.1 then
+				return digit .. " is the last digit of " .. times
+			end
+		end
+		return n`)
+	if out != "250100" {
+		t.Error(out)
+	}
+}
+
+// A part of the secret that does nothing would be one that nobody has to guess.
+func TestEveryByteOfTheSecretIsInTheNumbers(t *testing.T) {
+	out := requireLua(t).run(t, `
+		local id = require "sluice.request_id"
+		local ffi = require "ffi"
+		local memory = ffi.new("char[?]", id.SIZE)
+		local function first(secret)
+			id.init(secret)
+			id.init_worker(7, 9)
+			id.write_next(memory)
+			return ffi.string(memory, id.SIZE)
+		end
+		local secret = ("x"):rep(28)
+		local number = first(secret)
+		for i = 1, #secret do
+			if first(secret:sub(1, i - 1) .. "y" .. secret:sub(i + 1)) == number then
+				return "byte " .. i .. " does nothing"
+			end
+		end
+		return first(secret) == number and "all"`)
+	if out != "all" {
+		t.Error(out)
+	}
+}
+
+// Whoever answers, Lua or nginx, and in whichever worker: the client is told the number that is in the log, and no other answer has it.
+func TestEveryAnswerHasANumberOfItsOwn(t *testing.T) {
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/m", burst = 9, match = { path = "/v1/sales/*" } } } }`, nil)
+	requests := map[int]string{
+		200: "GET /healthz HTTP/1.1\r\nHost: a",
+		429: "GET /v1/sales/1 HTTP/1.1\r\nHost: a",
+		405: "POST /healthz HTTP/1.1\r\nHost: a",
+		404: "GET /admin HTTP/1.1\r\nHost: a",
+		400: "GET /\x01 HTTP/1.1\r\nHost: a",
+		431: "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 40_000),
+	}
+	const times = 15
+	told := map[string]int{}
+	send := func() {
+		for status, head := range requests {
+			for range times {
+				answer := e.raw(head + "\r\nConnection: close\r\nX-Request-Id: mine\r\n\r\n")
+				_, rest, _ := strings.Cut(answer, "X-Request-Id: ")
+				id, _, _ := strings.Cut(rest, "\r\n")
+				if told[id] != 0 || !hex32.MatchString(id) || strings.Count(answer, "X-Request-Id") != 1 {
+					t.Fatalf("asked for %d: not a number of its own: %s", status, answer)
+				}
+				told[id] = status
+			}
+		}
+	}
+	for range 10 { // the burst
+		if got := e.do("GET", "/v1/sales/1"); got.status != 200 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	send()
+	nginxOf := func() string { return e.do("GET", "/v1/sales/1").header.Get("X-Request-Id")[:8] }
+	before := nginxOf()
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 10*time.Second, "the new workers answer", func() bool { http.DefaultClient.CloseIdleConnections(); return nginxOf() != before })
+	send()
+	if err := e.stop(); err != nil { // what workers have still to log, they do now
+		t.Fatal(err)
+	}
+	nginxes, workers := map[string]bool{}, map[string]bool{}
+	for status := range requests {
+		if status == 200 {
+			continue // a /healthz that is answered is not logged
+		}
+		logged := map[string]bool{}
+		for _, entry := range e.logged(2*times, status) {
+			id := fmt.Sprint(entry["request_id"])
+			logged[id] = true
+			if status == 429 {
+				nginxes[id[:8]], workers[fmt.Sprint(entry["worker"])] = true, true
+			}
+		}
+		for id, with := range told {
+			if with == status && !logged[id] {
+				t.Errorf("%s was told with %d, and is not in the log", id, status)
+			}
+		}
+	}
+	if len(nginxes) != 2 || len(workers) < 3 {
+		t.Errorf("%d nginxes and %d workers refused", len(nginxes), len(workers))
+	}
+}
+
+// Who writes a server of their own may leave the memory out in which the number is written, or set it to a text that nginx does not make anew for each request.
+func TestNumbersAreNoOtherRequestsInAConfigurationOfSomebodysOwn(t *testing.T) {
+	const ours = `set $sluice_room "................................$scheme";`
+	for name, theirs := range map[string]string{
+		"left out": "", "too short": `set $sluice_room "$scheme";`, "memory of the configuration": `set $sluice_room "....................................";`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := workingCopy(t)
+			rewrite(t, root+"/nginx/snippets/refuse.conf", ours, theirs)
+			arrived, goOn := make(chan string, 1), make(chan struct{})
+			backend := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					arrived <- r.Header.Get("X-Request-Id")
+					<-goOn
+				}
+			})
+			e := startEdge(t, `return { rules = {} }`, func(c *Config) { c.Root, c.Workers = root, 1 }, backend.addr)
+			ids := map[string]bool{}
+			for range 3 { // the first number of a worker is set in another way than the ones that follow
+				var slow answer
+				done := make(chan struct{})
+				go func() { defer close(done); slow = e.do("GET", "/slow") }()
+				asked := <-arrived
+				quick := e.do("GET", "/quick").header.Get("X-Request-Id")
+				goOn <- struct{}{}
+				<-done
+				told := slow.header.Get("X-Request-Id")
+				if told != asked || !hex32.MatchString(told) || !hex32.MatchString(quick) || told == quick || ids[told] || ids[quick] {
+					t.Fatalf("the backend got %q, its client is told %q, and a request that came in between %q", asked, told, quick)
+				}
+				ids[told], ids[quick] = true, true
+				e.logged(len(ids), 200)
+			}
+			for _, entry := range e.logged(len(ids), 200) {
+				if id := fmt.Sprint(entry["request_id"]); !ids[id] {
+					t.Errorf("%s is in the log, and nobody was told it", id)
+				}
+			}
+		})
+	}
+}
