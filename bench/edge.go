@@ -44,7 +44,7 @@ func edge(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"edge, every request accepted", all, plain, 0, 0},
 		},
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // house is sluice with all its parts.

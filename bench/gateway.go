@@ -55,7 +55,7 @@ func gateways(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 		}
 		c.contestants = append(c.contestants, contestant{who.name, row.measure(who.name, at)})
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // row is what the proxies have in common: what is before them and what is behind.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"text/tabwriter"
 )
@@ -51,6 +52,18 @@ type result struct {
 	CostOf       string  `json:"cost_of,omitempty"`
 	OursCost     float64 `json:"ours_cost_us,omitempty"`     // median, of one thing
 	BaselineCost float64 `json:"baseline_cost_us,omitempty"` // median, of one thing
+}
+
+// only is the contest of the ratios whose name it matches, and of those whom they compare: two by themselves have many rounds in little time.
+func (c contest) only(match *regexp.Regexp) contest {
+	if match == nil {
+		return c
+	}
+	c.ratios = slices.DeleteFunc(slices.Clone(c.ratios), func(r ratio) bool { return !match.MatchString(r.name) })
+	c.contestants = slices.DeleteFunc(slices.Clone(c.contestants), func(who contestant) bool {
+		return !slices.ContainsFunc(c.ratios, func(r ratio) bool { return who.name == r.ours || who.name == r.baseline })
+	})
+	return c
 }
 
 // hold runs one round that does not count and then the given number that do.

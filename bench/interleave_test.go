@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,24 @@ func TestRoundsAlternateTheOrderAndTheFirstDoesNotCount(t *testing.T) {
 	r := got[0]
 	if r.Ratio != 3 || r.Lowest != 2 || r.Highest != 3 || r.Ours != 40 || r.Baseline != 20 || r.Rounds != 3 {
 		t.Errorf("result %+v", r)
+	}
+}
+
+func TestOnlyTheRatiosAskedForAreMeasured(t *testing.T) {
+	var ran []string
+	who := func(name string) contestant {
+		return contestant{name, func(context.Context) (float64, error) { ran = append(ran, name); return 1, nil }}
+	}
+	c := contest{
+		contestants: []contestant{who("a"), who("b"), who("c"), who("d")},
+		ratios:      []ratio{{"one", "a", "c", 0, 0}, {"one more", "b", "c", 0, 0}, {"two", "a", "d", 0, 0}},
+	}
+	for match, want := range map[string]string{"^one$": "a c c a", "one": "a b c c b a", "two": "a d d a", "none": ""} {
+		ran = nil
+		got, err := c.only(regexp.MustCompile(match)).hold(t.Context(), 1)
+		if err != nil || strings.Join(ran, " ") != want || slices.ContainsFunc(got, func(r result) bool { return !strings.Contains(r.Name, strings.Trim(match, "^$")) }) {
+			t.Errorf("%s: %v, %+v, %v", match, ran, got, err)
+		}
 	}
 }
 

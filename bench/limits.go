@@ -56,7 +56,7 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"edge, sold out", gone, constant, 0.9, 0.95},
 		},
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // limitsPolicy has two rules that everybody keeps, and one that nobody can: at one request an hour what is measured are refusals. (At

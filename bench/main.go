@@ -1,7 +1,7 @@
 // Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints ratios: absolute numbers
 // of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
 //
-//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile folder]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . webhooks [--deliveries n] [--rounds n] [--json]
@@ -18,12 +18,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"syscall"
 	"time"
 )
 
-const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--rounds n] [--seconds s] [--json] [--profile folder]
+const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile folder]
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench events [--rounds n] [--seconds s] [--json]
        bench webhooks [--deliveries n] [--rounds n] [--json]
@@ -50,8 +51,9 @@ var contests = []struct {
 // settings are the command's flags.
 type settings struct {
 	rounds  int
-	seconds time.Duration // of load, for each contestant of a round
-	profile string        // folder for CPU profiles; empty: none
+	seconds time.Duration  // of load, for each contestant of a round
+	profile string         // folder for CPU profiles; empty: none
+	match   *regexp.Regexp // of the ratios' names; nil: all
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -125,6 +127,7 @@ func speed(ctx context.Context, s *stage, args []string) error {
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
 	asJSON := flags.Bool("json", false, "print JSON instead of a table")
+	match := flags.String("match", "", "regular expression: only ratios whose name it matches, and whom they compare")
 	profile := flags.String("profile", "", "folder for CPU profiles of our side; the figures are then those of a profiled program")
 	if err := flags.Parse(args); err != nil {
 		return errOf(err)
@@ -136,12 +139,16 @@ func speed(ctx context.Context, s *stage, args []string) error {
 	if err != nil {
 		return err
 	}
+	names, err := regexp.Compile(*match)
+	if err != nil {
+		return usageError(err.Error())
+	}
 	if *profile != "" {
 		if err := os.MkdirAll(*profile, 0o755); err != nil {
 			return err
 		}
 	}
-	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
+	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile, match: names}
 	var results []result
 	for _, c := range contests {
 		if !slices.Contains(wanted, c.name) {
@@ -153,6 +160,9 @@ func speed(ctx context.Context, s *stage, args []string) error {
 		}
 		results = append(results, got...)
 		s.clear()
+	}
+	if len(results) == 0 {
+		return usageError(fmt.Sprintf("no ratio of these has a name that %q matches", *match))
 	}
 	if *asJSON {
 		return printJSON(os.Stdout, results)

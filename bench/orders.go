@@ -42,7 +42,7 @@ func orders(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"orders, of COPY", "order.Store.Write, batches of 500", "COPY, batches of 500", 0.5, 0},
 		},
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 type writers struct {

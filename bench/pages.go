@@ -45,7 +45,7 @@ func pages(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"page through the edge, against the backend alone", kept, direct, 0, 0},
 		},
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // opening is what a browser of a crowd sends, from an address of its own.

@@ -47,7 +47,7 @@ func purchase(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"purchase, of the same on shared round trips", "sluice backend", "bare Fiber + redisconn.Pipeline", 0, 0},
 		},
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // purchases is what the contestants have in common.

@@ -42,7 +42,7 @@ func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"queue, batches of 100 on both sides", list100, rawStreams, 0, 0},
 		},
 	}
-	return c.hold(ctx, cfg.rounds)
+	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // listSetting is how many takers share the work, and how many messages they take at once.
