@@ -4,17 +4,23 @@
 local gcra = require "sluice.limit.gcra"
 
 local remaining = gcra.remaining
-local ceil, floor, max, random = math.ceil, math.floor, math.max, math.random
+local ceil, floor, max, min, random = math.ceil, math.floor, math.max, math.min, math.random
 
 local SECOND = 1000000 -- us
 
--- How many texts are kept of each kind, for ever: most requests need one that another had before. Then it costs no memory, and may be told without a
--- copy (request.set).
+-- Most requests need a text that another had before. Those are kept, for ever: then they cost no memory, and may be told without a copy
+-- (request.set). The first of each kind are made beforehand: where some requests make a text and others find one, LuaJIT compiles the making anew for
+-- each size that the table ever had, and whoever finds one comes by all of these.
 local KEPT = 4096
+local READY = 1024 -- of what each rule has
 
--- kept() -> a table for that; kept.room counts down
-local function kept()
-  return { room = KEPT }
+-- kept(n, make) -> texts by number, those of 0 to n by make(i); room counts down for others
+local function kept(n, make)
+  local texts = { room = KEPT }
+  for i = 0, n do
+    texts[i] = make(i)
+  end
+  return texts
 end
 
 -- keep(of, key, text) -> text, whether it is kept
@@ -26,7 +32,11 @@ local function keep(of, key, text)
   return text, true
 end
 
-local numbers = kept()
+local function whole(n)
+  return ("%.0f"):format(n)
+end
+
+local numbers = kept(KEPT, whole)
 
 local _M = {}
 
@@ -36,7 +46,7 @@ local function number(n)
   if text then
     return text, true
   end
-  return keep(numbers, n, ("%.0f"):format(n))
+  return keep(numbers, n, whole(n))
 end
 
 _M.number = number
@@ -45,12 +55,27 @@ local function seconds(us)
   return max(1, ceil(us / SECOND))
 end
 
+-- within(rule, left) -> the member of the field RateLimit for a rule that allows another request within a second, whatever is left
+local function within(rule, left)
+  return ('"%s";r=%d;t=1'):format(rule.name, left)
+end
+
+-- without(rule, t) -> the member for t seconds without a request
+local function without(rule, t)
+  return ('"%s";r=0;t=%.0f'):format(rule.name, t)
+end
+
 -- prepare(rule): call once per rule, before the others
 function _M.prepare(rule)
   local quota = rule.burst + 1
   rule.quota_policy = ('"%s";q=%d;w=%.0f'):format(rule.name, quota, seconds(quota * rule.period / rule.count))
-  rule.quota_texts, rule.exceeded_texts = kept(), kept()
   rule.within_a_second = rule.period / rule.count <= SECOND -- there is always one more
+  rule.quota_texts = kept(rule.within_a_second and min(quota, READY) or -1, function(left)
+    return within(rule, left)
+  end)
+  rule.exceeded_texts = kept(min(seconds(rule.period / rule.count), KEPT), function(t)
+    return without(rule, t)
+  end)
 end
 
 -- limit(rule, backlog) -> one member of the field RateLimit, how many requests are left, and whether the text is kept. backlog: see limit/rules.lua
@@ -64,12 +89,14 @@ function _M.limit(rule, backlog)
     return text, left, true
   end
   local is_kept
-  text, is_kept = keep(rule.quota_texts, left, ('"%s";r=%d;t=1'):format(rule.name, left))
+  text, is_kept = keep(rule.quota_texts, left, within(rule, left))
   return text, left, is_kept
 end
 
 -- pairs(): a table for pair
-_M.pairs = kept
+function _M.pairs()
+  return { room = KEPT }
+end
 
 -- pair(of, a, b) -> a field of two members that are kept, and whether it is kept itself
 function _M.pair(of, a, b)
@@ -97,7 +124,7 @@ function _M.exceeded(rule, wait)
   if text then
     return text, true
   end
-  return keep(rule.exceeded_texts, t, ('"%s";r=0;t=%.0f'):format(rule.name, t))
+  return keep(rule.exceeded_texts, t, without(rule, t))
 end
 
 -- retry_after(wait) -> whole seconds, never too few, and up to a tenth (one at least) more by chance: those who were refused together should not

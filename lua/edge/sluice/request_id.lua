@@ -8,9 +8,11 @@
 
 local bit = require "bit"
 local ffi = require "ffi"
+local lookup3 = require "sluice.lookup3"
 
-local band, bxor, rol, rshift, tobit = bit.band, bit.bxor, bit.rol, bit.rshift, bit.tobit
+local band, bxor, rshift = bit.band, bit.bxor, bit.rshift
 local cast = ffi.cast
+local add, final = lookup3.add, lookup3.final
 
 -- The digits of each byte, as they lie in memory.
 local DIGITS = ffi.new("uint16_t[256]")
@@ -47,20 +49,14 @@ end
 
 -- write_next(memory): another number, SIZE bytes
 function _M.write_next(memory)
-  local count = tobit(state.count + 1)
+  local count = add(state.count, 1)
   state.count = count
   if count == 0 then
     state.began = state.began + 1
   end
   local before, after, at = state.before, state.after, cast(POINTER, memory)
   local a, b, c = bxor(count, before[0]), bxor(state.worker, before[1]), bxor(state.began, before[2])
-  c = bxor(c, b) c = tobit(c - rol(b, 14))
-  a = bxor(a, c) a = tobit(a - rol(c, 11))
-  b = bxor(b, a) b = tobit(b - rol(a, 25))
-  c = bxor(c, b) c = tobit(c - rol(b, 16))
-  a = bxor(a, c) a = tobit(a - rol(c, 4))
-  b = bxor(b, a) b = tobit(b - rol(a, 14))
-  c = bxor(c, b) c = tobit(c - rol(b, 24))
+  a, b, c = final(a, b, c)
   write(at, 0, state.nginx)
   write(at, 4, bxor(a, after[0]))
   write(at, 8, bxor(b, after[1]))

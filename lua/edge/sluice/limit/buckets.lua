@@ -11,19 +11,24 @@
 -- Whoever does not write reads without the lock: what is written last is the instant, of eight aligned bytes, and a name changes only where the
 -- instant is over. A worker that dies half-way leaves an empty bucket with a new name, or an old one that is wrong by less than a microsecond.
 --
--- The eight of a set are compared with each other without a branch, because LuaJIT compiles every way through a piece of code by itself.
+-- The eight of a set are compared with each other by the C library, or without a branch, because LuaJIT compiles every way through a piece of code by
+-- itself.
 
 local bit = require "bit"
 local ffi = require "ffi"
+local lookup3 = require "sluice.lookup3"
 
-local band, bor, bxor, rol, rshift, tobit = bit.band, bit.bor, bit.bxor, bit.rol, bit.rshift, bit.tobit
+local band, bor, bxor, rol, rshift = bit.band, bit.bor, bit.bxor, bit.rol, bit.rshift
+local add, final, mix = lookup3.add, lookup3.final, lookup3.mix
 local floor, max, min = math.floor, math.max, math.min
+local tonumber = tonumber
 local C = ffi.C
 local cast = ffi.cast
 
 ffi.cdef [[
 typedef struct { int32_t mark[8], frac[8]; double tat[8]; int32_t name[8][4]; } sluice_bucket_set_t;
 int sluice_same_bucket(const int32_t *mine, const int32_t *name, size_t n) __asm__("memcmp");
+const int32_t *sluice_mark(const int32_t *marks, int32_t mark, size_t n) __asm__("wmemchr");
 typedef struct { int32_t seed[4], pages; } sluice_bucket_head_t;
 ]]
 
@@ -31,6 +36,7 @@ local SLOTS = 8
 local FIRST = 4 -- buckets that a set has before the other one is considered
 local PAGE, SETS = 4096, 16
 assert(ffi.sizeof("sluice_bucket_set_t") * SETS == PAGE)
+assert(ffi.sizeof("wchar_t") == 4) -- for wmemchr
 local HEAD_POINTER = ffi.typeof("sluice_bucket_head_t *")
 
 local _M = {}
@@ -63,35 +69,13 @@ function _M.open(memory)
   }
 end
 
--- zero(x) -> 1 where x is 0, and 0 where it is another 32-bit number
-local function zero(x)
-  return 1 - rshift(bor(x, tobit(0 - x)), 31)
-end
-
 -- hash(t, name) -> two numbers of 32 bits for a client's name (Bob Jenkins' lookup3, hashword2, for four words)
 function _M.hash(t, name)
-  local a, b, c = tobit(t.a + name[0]), tobit(t.b + name[1]), tobit(t.c + name[2])
-  a = tobit(a - c) a = bxor(a, rol(c, 4)) c = tobit(c + b)
-  b = tobit(b - a) b = bxor(b, rol(a, 6)) a = tobit(a + c)
-  c = tobit(c - b) c = bxor(c, rol(b, 8)) b = tobit(b + a)
-  a = tobit(a - c) a = bxor(a, rol(c, 16)) c = tobit(c + b)
-  b = tobit(b - a) b = bxor(b, rol(a, 19)) a = tobit(a + c)
-  c = tobit(c - b) c = bxor(c, rol(b, 4)) b = tobit(b + a)
-  a = tobit(tobit(a + name[3]) + t.d)
-  c = bxor(c, b) c = tobit(c - rol(b, 14))
-  a = bxor(a, c) a = tobit(a - rol(c, 11))
-  b = bxor(b, a) b = tobit(b - rol(a, 25))
-  c = bxor(c, b) c = tobit(c - rol(b, 16))
-  a = bxor(a, c) a = tobit(a - rol(c, 4))
-  b = bxor(b, a) b = tobit(b - rol(a, 14))
-  c = bxor(c, b) c = tobit(c - rol(b, 24))
+  local a, b, c = add(t.a, name[0]), add(t.b, name[1]), add(t.c, name[2])
+  a, b, c = mix(a, b, c)
+  local _
+  _, b, c = final(add(a, add(name[3], t.d)), b, c)
   return c, b
-end
-
--- match(marks, mark) -> the place of the mark among eight, from 1; 0: it is not there; or nothing of use: it is there twice
-local function match(marks, mark)
-  return zero(bxor(marks[0], mark)) + 2 * zero(bxor(marks[1], mark)) + 3 * zero(bxor(marks[2], mark)) + 4 * zero(bxor(marks[3], mark))
-    + 5 * zero(bxor(marks[4], mark)) + 6 * zero(bxor(marks[5], mark)) + 7 * zero(bxor(marks[6], mark)) + 8 * zero(bxor(marks[7], mark))
 end
 
 local function same(mine, name)
@@ -111,11 +95,12 @@ end
 
 -- among(t, set, mark, name) -> the place of the bucket, or -1: it is not in this set
 local function among(t, set, mark, name)
-  local i = match(t.sets[set].mark, mark)
-  if i == 0 then
+  local marks = t.sets[set].mark
+  local at = C.sluice_mark(marks, mark, SLOTS)
+  if at == nil then
     return -1
   end
-  local slot = band(i - 1, SLOTS - 1)
+  local slot = band(tonumber(at - marks), SLOTS - 1)
   if same(t.sets[set].name[slot], name) then
     return set * SLOTS + slot
   end
@@ -124,9 +109,9 @@ end
 
 -- set_on(page, h, tag) -> the set. For some clients two rules have the same set, and not for all or none.
 local function set_on(page, h, tag)
-  local x = tobit(h + tag)
+  local x = add(h, tag)
   x = bxor(x, rol(x, 7))
-  return page * SETS + band(tobit(x + rol(x, 11)), SETS - 1)
+  return page * SETS + band(add(x, rol(x, 11)), SETS - 1)
 end
 
 -- aim(t, bucket, whose, h, g): the bucket of one client from here on. whose: the client's name; h, g: the hash of that. A bucket is
