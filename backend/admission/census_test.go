@@ -16,19 +16,19 @@ import (
 // A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is wanted most.
 func TestCensusOutlastsTheReadTimeout(t *testing.T) {
 	r := testenv.StartRedis(t)
-	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 50 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = c.Close() })
-	h, ctx := newHouse(c), context.Background()
+	h, ctx := newHouse(r.Client()), context.Background()
 	h.put(t, onSale("s", 5, 1))
 	h.buy(t, "s", "ann", "k")
+	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 250 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = c.Close() })
 	c.AddHook(slowScripts{r})
-	census, err := h.TakeCensus(ctx, "s")
+	census, err := newHouse(c).TakeCensus(ctx, "s")
 	if err != nil || len(census.Ready) != 1 {
 		t.Errorf("%+v, %v", census, err)
 	}
 }
 
-// slowScripts makes Redis take 300 ms for every script.
+// slowScripts makes Redis take longer for every script than two tries of another call.
 type slowScripts struct{ redis *testenv.Redis }
 
 func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -41,7 +41,7 @@ func (s slowScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
 			s.redis.Pause()
-			time.AfterFunc(300*time.Millisecond, s.redis.Resume)
+			time.AfterFunc(800*time.Millisecond, s.redis.Resume)
 		}
 		return next(ctx, cmd)
 	}

@@ -78,12 +78,12 @@ func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
 		next()
 		hangUps = append(hangUps, hangUp)
 	}
-	var before int
-	w.do(func() { before = w.views })
 	start := time.Now()
-	testenv.Eventually(t, 5*time.Second, "five looks", func() (yes bool) { w.do(func() { yes = w.views >= before+5 }); return })
-	if took := time.Since(start); took < 60*time.Millisecond {
-		t.Errorf("five looks within %v: the streams look each for themselves", took)
+	var before, looks int
+	w.do(func() { before = w.views })
+	testenv.Eventually(t, 5*time.Second, "five looks", func() bool { w.do(func() { looks = w.views - before }); return looks >= 5 })
+	if most := int(time.Since(start)/s.app.streams.interval) + 2; looks > most { // one may have been due already, and one be under way
+		t.Errorf("%d looks, want %d at most: the streams look each for themselves", looks, most)
 	}
 	for _, hangUp := range hangUps {
 		hangUp()

@@ -280,19 +280,21 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
-	deadline := make(chan time.Duration, 1)
+	type span struct{ deadline, entered time.Time }
+	decision := make(chan span, 1)
 	cfg.Admitter = admitFunc(func(ctx context.Context, _ admission.Request) (admission.Decision, error) {
 		at, _ := ctx.Deadline()
-		deadline <- time.Until(at)
+		decision <- span{at, time.Now()}
 		<-ctx.Done()
 		return admission.Decision{}, fmt.Errorf("admit: %w", ctx.Err())
 	})
 	cfg.AdmitTimeout = 50 * time.Millisecond
 	app, err := NewPublic(cfg)
+	asked := time.Now()
 	a := serve(t, app, err).buy(t, "ann")
 	wantProblem(t, a, 503, "temporarily-unavailable")
-	if got := <-deadline; got <= 0 || got > cfg.AdmitTimeout {
-		t.Errorf("deadline in %v", got)
+	if got := <-decision; got.deadline.Before(asked.Add(cfg.AdmitTimeout)) || got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
+		t.Errorf("asked at %v, entered at %v, deadline at %v; want %v for the decision", asked, got.entered, got.deadline, cfg.AdmitTimeout)
 	}
 }
 

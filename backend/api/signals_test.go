@@ -2,12 +2,15 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/sale"
 	"sluice/backend/signal"
 	"sluice/internal/testenv"
@@ -65,33 +68,43 @@ func TestSignalsCostABoundedNumberOfLooks(t *testing.T) {
 	next()
 	next()
 	var before, after int
-	w.do(func() { before = w.views })
 	start := time.Now()
-	for time.Since(start) < 4*feedGap {
+	w.do(func() { before, after = w.views, w.views })
+	for time.Since(start) < 4*feedGap || after == before { // a machine may stand still before the first look
 		hub.Tell(signal.Signal{Type: signal.Left, SaleID: "drop"})
+		w.do(func() { after = w.views })
 	}
-	w.do(func() { after = w.views })
-	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks < 1 || looks > most {
-		t.Errorf("%d looks, want 1 to %d", looks, most)
+	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks > most {
+		t.Errorf("%d looks, want %d at most", looks, most)
 	}
+}
+
+// behind is a stock whose sale is about to open, by a clock that is behind: only the fifth look finds it open.
+type behind struct {
+	*world
+	looks atomic.Int64
+}
+
+func (b *behind) View(ctx context.Context, id string) (admission.View, error) {
+	v, err := b.world.View(ctx, id)
+	if b.looks.Add(1) < 5 {
+		v.State, v.OpensAt = sale.StateScheduled, time.Now().Add(30*time.Millisecond)
+	}
+	return v, err
 }
 
 func TestStreamsAreToldOfAnOpeningWithoutASignal(t *testing.T) {
 	w := newWorld()
-	s, _ := signalled(t, w)
-	opens := time.Now().Add(300 * time.Millisecond)
-	w.do(func() {
-		v := w.sales["drop"]
-		v.State, v.OpensAt = sale.StateScheduled, opens
-		w.sales["drop"] = v
-	})
+	cfg := w.config(t)
+	cfg.Signals, cfg.Stock = &signal.Hub{}, &behind{world: w}
+	app, err := NewPublic(cfg)
+	s := serve(t, app, err)
+	s.app.streams.interval = time.Hour
 	next, _ := s.listen("drop")
 	if got := next(); got != `state {"state":"scheduled"}` {
 		t.Fatal(got)
 	}
 	next()
-	late := time.AfterFunc(time.Until(opens)+30*time.Millisecond, func() { w.set(42, sale.StateOpen) }) // Redis's clock is behind
-	defer late.Stop()
 	if got := next(); got != `state {"state":"open"}` {
 		t.Error(got)
 	}

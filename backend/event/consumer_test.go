@@ -19,7 +19,7 @@ import (
 	"sluice/internal/testenv"
 )
 
-// idle is short enough to be waited for, and long enough for a busy machine to renew in time: where a test depends on that, it says so.
+// idle is short enough to be waited for. A machine that stands still for longer makes living instances look as though they were gone, so no test may depend on that they do not.
 const idle = 150 * time.Millisecond
 
 func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
@@ -62,7 +62,8 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 		w.start(w.relay(event.RelayConfig{}).Run)
 		var want []string
 		all := newSink()
-		w.start(w.consumer(w.client(), "g", all, event.Config{Batch: 5, Idle: idle}).Run)
+		const most = 1000 // deliveries: a machine that stands still is taken for one more death, and that kills no event
+		w.start(w.consumer(w.client(), "g", all, event.Config{Batch: 5, Idle: idle, MaxDeliveries: most}).Run)
 		for nth := 1; nth <= 8; nth++ {
 			for _, before := range []bool{true, false} {
 				ctx, kill := context.WithCancel(w.Context())
@@ -74,7 +75,7 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 						return errKilled // a dead process does nothing any more
 					}
 					return all.Handle(ctx, events)
-				}), event.Config{Batch: 5, Idle: idle, Drain: time.Millisecond, Log: quiet})
+				}), event.Config{Batch: 5, Idle: idle, MaxDeliveries: most, Drain: time.Millisecond, Log: quiet})
 				if err != nil {
 					w.Fatal(err)
 				}
@@ -171,6 +172,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 		killer := created(orders)[5]
 		w.drain(w.relay(event.RelayConfig{}))
 		all := newSink()
+		const long = time.Minute // only a death is one: a machine that stands still must not look like it
 		deaths := 0
 		for deaths < 20 {
 			ctx, kill := context.WithCancel(w.Context())
@@ -191,7 +193,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 					}
 				}
 				return all.Handle(ctx, events)
-			}), event.Config{Concurrency: 1, Batch: 10, Idle: idle, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet})
+			}), event.Config{Concurrency: 1, Batch: 10, Idle: long, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet})
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -206,6 +208,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 			}
 			deaths++
 			<-done
+			w.age("g", long)
 		}
 		if deaths != 4 {
 			w.Errorf("it killed %d consumers, want 4", deaths)
@@ -286,30 +289,60 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 	})
 }
 
-// A handler that takes longer than Idle keeps its events.
+// swept is a store whose consumer stands still when it has found nothing that others have left behind, which is when it asks for retries.
+type swept struct {
+	event.Store
+	done chan struct{} // takes one for each look
+}
+
+func (s swept) LeaseRetries(ctx context.Context, _ string, _ time.Duration, _ int) ([]order.Letter, error) {
+	select {
+	case s.done <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A handler that takes longer than Idle keeps its events. That it takes long is made up, and another instance looks when they have been renewed: no slow machine is late with that.
 func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	on(t, func(w *world) {
-		const long = time.Second // renewed after a quarter
-		orders := w.buy(3)
 		w.drain(w.relay(event.RelayConfig{}))
 		s := newSink()
 		begun, end := make(chan struct{}, 100), make(chan struct{})
+		release := sync.OnceFunc(func() { close(end) })
+		defer release()
 		h := event.HandlerFunc(func(ctx context.Context, events []event.Event) error {
 			begun <- struct{}{}
 			<-end
 			return s.Handle(ctx, events)
 		})
-		cfg := event.Config{Idle: long, Concurrency: 1}
-		w.start(w.consumer(w.client(), "g", h, cfg).Run)
+		instance := func(idle time.Duration) (looked chan struct{}) {
+			store := swept{w.store, make(chan struct{}, 1)}
+			c, err := event.New(w.client(), space, store, "g", h, event.Config{Idle: idle, Concurrency: 1, Log: quiet})
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.start(c.Run)
+			return store.done
+		}
+		const long = time.Minute // for the second instance; the first renews as often as Idle would have it
+		<-instance(idle)         // from here on it takes nothing from itself
+		orders := w.buy(3)
+		w.drain(w.relay(event.RelayConfig{}))
 		<-begun
-		w.start(w.consumer(w.client(), "g", h, cfg).Run)
-		deadline := time.After(2 * long)
+		for range 2 {
+			w.age("g", 2*long)
+			testenv.Eventually(w, patience, "what is being handled is renewed", func() bool {
+				return !slices.ContainsFunc(w.pending("g"), func(p redis.XPendingExt) bool { return p.Idle >= long })
+			})
+		}
 		select {
 		case <-begun:
 			w.Error("another instance took what is being handled")
-		case <-deadline:
+		case <-instance(long):
 		}
-		close(end)
+		release()
 		testenv.Eventually(w, patience, "they are handled", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		if len(s.twice()) > 0 {
@@ -386,7 +419,7 @@ func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
 		r := w.relay(event.RelayConfig{})
 		w.start(r.Run)
 		s := newSink()
-		w.start(w.consumer(w.client(), "g", s, event.Config{Idle: idle}).Run)
+		w.start(w.consumer(w.client(), "g", s, event.Config{Idle: time.Minute}).Run) // nobody is gone
 		var want []string
 		for range 3 {
 			want = append(want, created(w.buy(50))...)

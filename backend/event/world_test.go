@@ -242,6 +242,27 @@ func (w *world) consumer(client *redis.Client, group string, h event.Handler, cf
 	return c
 }
 
+// pending lists what was given to the group's instances and is not acknowledged.
+func (w *world) pending(group string) []redis.XPendingExt {
+	w.Helper()
+	all, err := w.raw.XPendingExt(context.Background(), &redis.XPendingExtArgs{Stream: space.Events(), Group: group, Start: "-", End: "+", Count: 1000}).Result()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return all
+}
+
+// age makes it look as though whoever has pending events had been silent for so long.
+func (w *world) age(group string, idle time.Duration) {
+	w.Helper()
+	for _, p := range w.pending(group) {
+		args := []any{"XCLAIM", space.Events(), group, p.Consumer, 0, p.ID, "IDLE", idle.Milliseconds(), "RETRYCOUNT", p.RetryCount, "JUSTID"}
+		if err := w.raw.Do(context.Background(), args...).Err(); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
 // settled waits until a group has nothing pending and nothing to come.
 func (w *world) settled(group string) {
 	w.Helper()

@@ -89,10 +89,19 @@ func gathered(t *testing.T, registry *prometheus.Registry) string {
 func TestAuditorForgivesWhatPasses(t *testing.T) {
 	s := open(t, 20)
 	s.redis.Decr(t.Context(), keyspace.Lane(0).Stock("s"))
-	a := s.auditor(ledger.AuditorConfig{Again: 300 * time.Millisecond, Pause: func(context.Context, string, string) error { t.Error("paused"); return nil }})
-	time.AfterFunc(100*time.Millisecond, func() { s.redis.Incr(context.Background(), keyspace.Lane(0).Stock("s")) })
-	if err := a.RunOnce(t.Context()); err != nil {
-		t.Fatal(err)
+	looks := 0
+	a := s.auditor(ledger.AuditorConfig{
+		Again: time.Millisecond,
+		Pause: func(context.Context, string, string) error { t.Error("paused"); return nil },
+		Generation: func(context.Context) (int64, bool) { // is asked for around the second look alone
+			if looks++; looks == 1 {
+				s.redis.Incr(context.Background(), keyspace.Lane(0).Stock("s"))
+			}
+			return 1, true
+		},
+	})
+	if err := a.RunOnce(t.Context()); err != nil || looks != 2 {
+		t.Fatalf("%v; the generation was asked for %d times, want 2: it has not looked again", err, looks)
 	}
 }
 

@@ -79,20 +79,24 @@ func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
 	if hook.calls < rounds*4 || m.done["release"] == 0 || m.done["retry"] == 0 || m.done["cancel"] == 0 || m.done["write"] == 0 {
 		t.Errorf("too little has moved: %d commands, %v", hook.calls, m.done)
 	}
-	steal := map[string]func(){
-		"a unit": func() { other.Decr(t.Context(), keyspace.Lane(0).Stock("s")) },
-		"a message": func() {
-			other.RPop(t.Context(), keyspace.Lane(0).Ready())
-		},
-	}
-	for name, take := range steal {
-		hook.moves = nil
-		take()
+	audit := func(what string, balanced bool) {
+		t.Helper()
 		hook.moves = func() { m.move() }
-		if r, err := books.Audit(t.Context(), "s"); err != nil || r.Balanced {
-			t.Errorf("%s was stolen, and the audit balances: %v", name, err)
+		if r, err := books.Audit(t.Context(), "s"); err != nil || r.Balanced != balanced {
+			t.Errorf("%s: the audit balances: %v, %v", what, r.Balanced, err)
 		}
+		hook.moves = nil
 	}
+	hook.moves = nil
+	other.Decr(t.Context(), keyspace.Lane(0).Stock("s"))
+	audit("a unit was stolen", false)
+	other.Incr(t.Context(), keyspace.Lane(0).Stock("s"))
+	audit("it was given back", true)
+	m.buy()
+	if got := other.LPop(t.Context(), keyspace.Lane(0).Ready()).Val(); !strings.HasSuffix(got, fmt.Sprint("buyer", m.n)) { // nobody has written it yet
+		t.Fatalf("the newest message is %q", got)
+	}
+	audit("a message was stolen", false)
 }
 
 // mover moves orders about.
