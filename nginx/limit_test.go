@@ -221,3 +221,34 @@ func TestEachFullBucketRefusesEarly(t *testing.T) {
 		t.Errorf("the rules that refuse are\n%s, want\n%s", got, want)
 	}
 }
+
+// Full buckets that look alike to a worker's memory are remembered both; of three, the one that came first is not. A free place is nobody's bucket that
+// refuses.
+func TestFullBucketsOfOnePlace(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local refused, out = require "sluice.limit.refused", {}
+		local function name(n) return { [0] = n, -n, n, 7 } end
+		local function look(h)
+			for n = 1, 3 do
+				local tat, frac = refused.recall(h, name(n))
+				out[#out + 1] = ("%s/%s"):format(tat or "-", frac or "-")
+			end
+		end
+		refused.forget()
+		out[1] = refused.recall(5, { [0] = 0, 0, 0, 0 }) or "-"
+		refused.remember(5, name(1), 1e15, 3)
+		look(5)
+		refused.remember(5 + 4096, name(2), 20, 0)
+		refused.remember(5, name(2), 21, 1)
+		look(5)
+		refused.remember(-4096 + 5, name(3), 30, 0)
+		look(5)
+		look(6)
+		refused.forget()
+		look(5)
+		return table.concat(out, " ")
+	`)
+	if want := "0 1e+15/3 -/- -/- 1e+15/3 21/1 -/- -/- 21/1 30/0 -/- -/- -/- -/- -/- -/-"; got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
+}

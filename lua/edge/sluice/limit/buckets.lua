@@ -185,6 +185,15 @@ function _M.read(t, place)
   return set.tat[slot], set.frac[slot]
 end
 
+-- keep(t, place, now): no claim takes the place before the next microsecond, even if the bucket is empty
+function _M.keep(t, place, now)
+  local set, slot = t.sets[rshift(place, 3)], band(place, SLOTS - 1)
+  if set.tat[slot] < now then
+    set.frac[slot] = 0
+    set.tat[slot] = now
+  end
+end
+
 function _M.write(t, place, tat, frac)
   local set, slot = t.sets[rshift(place, 3)], band(place, SLOTS - 1)
   set.frac[slot] = frac

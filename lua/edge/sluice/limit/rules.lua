@@ -13,13 +13,15 @@ local clock = require "sluice.clock"
 local gcra = require "sluice.limit.gcra"
 local lock = require "sluice.limit.lock"
 local name = require "sluice.limit.name"
+local refused = require "sluice.limit.refused"
 local slab = require "sluice.limit.slab"
 
 local decide, state_of, wait_of = gcra.decide, gcra.state, gcra.wait
 local count = require("sluice.count").add
 local acquire, release = lock.acquire, lock.release
-local aim_one, claim, find, hash, is, still = buckets.aim, buckets.claim, buckets.find, buckets.hash, buckets.is, buckets.still
+local aim_one, claim, find, hash, is, keep, still = buckets.aim, buckets.claim, buckets.find, buckets.hash, buckets.is, buckets.keep, buckets.still
 local read, write_to = buckets.read, buckets.write
+local recall, remember = refused.recall, refused.remember
 local now_us = clock.now
 
 local NO_ROOM = "no memory"
@@ -34,8 +36,8 @@ local held, t -- the lock, and the table of buckets that it guards
 -- over: true where a shadow rule would have refused.
 local backlog, over = {}, {}
 
--- Where the buckets are, or -1; and what was there before this turn, for taking its writes back.
-local places, old_tat, old_frac = {}, {}, {}
+-- Where the buckets are, or -1; and whether one of them is nowhere.
+local places, missing = {}, false
 
 local _M = { backlog = backlog, over = over }
 
@@ -78,6 +80,7 @@ function _M.init(shared_dict)
   end
   held, t = opened, buckets.open(slab.pointer(address))
   name.init(t.secret)
+  refused.forget()
 end
 
 -- prepare(rule): call once per rule, before the others. rule.prefix tells it from other rules.
@@ -98,22 +101,12 @@ function _M.aim(rules, from, to, whose)
   end
 end
 
--- take_back(n): undoes what this turn has written in the first n buckets
-local function take_back(n)
-  for i = 1, n do
-    if backlog[i] and not over[i] then
-      write_to(t, places[i], old_tat[i], old_frac[i])
-    end
-  end
-end
-
--- write_one(i, rule, now) -> true, or nil, err where the rule may not be passed over
-local function write_one(i, rule, now)
-  local b = backlog[i]
-  if not b or over[i] then
+-- reserve_one(i, rule, now) -> true: what the rule's bucket is to hold can be written, whatever becomes of the others; or nil, err where the rule may
+-- not be passed over. The bucket is there then, and not one that the next may take; it holds as much as before.
+local function reserve_one(i, rule, now)
+  if not backlog[i] or over[i] then
     return true
   end
-  local tat, frac = state_of(rule, now, b)
   local place, bucket = places[i], rule.bucket
   if place < 0 or not is(t, place, bucket) then -- a rule before this one may have made its bucket in the place of this one, which was empty
     place = claim(t, bucket, now)
@@ -127,8 +120,15 @@ local function write_one(i, rule, now)
     end
     places[i] = place
   end
-  write_to(t, place, tat, frac)
+  keep(t, place, now)
   return true
+end
+
+local function write_one(i, rule, now)
+  local b = backlog[i]
+  if b and not over[i] then
+    write_to(t, places[i], state_of(rule, now, b))
+  end
 end
 
 -- look(i, bucket) -> tat, frac; tat is nil where there is no bucket
@@ -136,12 +136,10 @@ local function look(i, bucket)
   local place = find(t, bucket)
   places[i] = place
   if place < 0 then
-    old_tat[i], old_frac[i] = 0, 0
+    missing = true
     return nil, 0
   end
-  local tat, frac = read(t, place)
-  old_tat[i], old_frac[i] = tat, frac
-  return tat, frac
+  return read(t, place)
 end
 
 -- judge_one(i, rule, now) -> true; false, wait
@@ -164,6 +162,7 @@ end
 
 -- judge(rules, n, now) -> true; false, i, wait
 local function judge(rules, n, now)
+  missing = false
   local ok, detail = judge_one(1, rules[1], now)
   if not ok then
     return ok, 1, detail
@@ -184,25 +183,31 @@ local function judge(rules, n, now)
   return true
 end
 
--- write(rules, n, now) -> true; nil, i, err
-local function write(rules, n, now)
-  local ok, err = write_one(1, rules[1], now)
-  if not ok then
-    return nil, 1, err
-  end
-  if n == 1 then
-    return true
-  end
-  ok, err = write_one(2, rules[2], now)
-  if not ok then
-    take_back(1)
-    return nil, 2, err
-  end
-  for i = 3, n do
-    ok, err = write_one(i, rules[i], now)
+-- reserve(rules, n, now) -> true; nil, i, err
+local function reserve(rules, n, now)
+  for i = 1, n do
+    local ok, err = reserve_one(i, rules[i], now)
     if not ok then
-      take_back(i - 1)
       return nil, i, err
+    end
+  end
+  return true
+end
+
+-- write(rules, n, now) -> true; nil, i, err. Nothing is written before all can be: others read without the lock, and keep in mind who is refused
+-- (limit/refused.lua).
+local function write(rules, n, now)
+  if missing then
+    local ok, i, err = reserve(rules, n, now)
+    if not ok then
+      return ok, i, err
+    end
+  end
+  write_one(1, rules[1], now)
+  if n > 1 then
+    write_one(2, rules[2], now)
+    for i = 3, n do
+      write_one(i, rules[i], now)
     end
   end
   return true
@@ -229,15 +234,25 @@ local function refuses_one(rule, words, h, g)
   end
   local bucket = rule.bucket
   aim_one(t, bucket, words, h, g)
+  local whose = bucket.name.words
+  local tat, frac = recall(h, whose)
+  local allowed, b
+  if tat then
+    allowed, b = decide(rule, now_us(), tat, frac)
+    if not allowed then
+      return wait_of(rule, b)
+    end
+  end
   local place = find(t, bucket)
   if place < 0 then
     return nil
   end
-  local tat, frac = read(t, place)
-  local allowed, b = decide(rule, now_us(), tat, frac)
+  tat, frac = read(t, place)
+  allowed, b = decide(rule, now_us(), tat, frac)
   if allowed or not still(t, place, bucket) then
     return nil
   end
+  remember(h, whose, tat, frac)
   return wait_of(rule, b)
 end
 
