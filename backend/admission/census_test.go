@@ -3,7 +3,7 @@ package admission
 import (
 	"context"
 	"strconv"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,29 +21,13 @@ func TestCensusOutlastsTheReadTimeout(t *testing.T) {
 	h.buy(t, "s", "ann", "k")
 	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 250 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = c.Close() })
-	c.AddHook(slowScripts{r})
+	var script sync.Once
+	c.AddHook(afterRange{func() { // the script is next, and takes longer than two tries of another call
+		script.Do(func() { r.Pause(); time.AfterFunc(800*time.Millisecond, r.Resume) })
+	}})
 	census, err := newHouse(c).TakeCensus(ctx, "s")
 	if err != nil || len(census.Ready) != 1 {
 		t.Errorf("%+v, %v", census, err)
-	}
-}
-
-// slowScripts makes Redis take longer for every script than two tries of another call.
-type slowScripts struct{ redis *testenv.Redis }
-
-func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (slowScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (s slowScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			s.redis.Pause()
-			time.AfterFunc(800*time.Millisecond, s.redis.Resume)
-		}
-		return next(ctx, cmd)
 	}
 }
 

@@ -32,6 +32,7 @@ type Sequencer struct {
 	now    func() time.Time
 	script *redis.Script
 	lease  singleflight.Group
+	limit  time.Duration // of a lease, whoever waits for it
 
 	mu         sync.Mutex
 	next, last uint64 // numbers in hand; none when next > last
@@ -40,10 +41,10 @@ type Sequencer struct {
 
 // NewSequencer makes a Sequencer with the given clock. It asks Redis for nothing until the first Next.
 func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) *Sequencer {
-	return &Sequencer{client: client, key: space.Sequence(), now: now, script: redisscript.Load("number"), next: 1}
+	return &Sequencer{client: client, key: space.Sequence(), now: now, script: redisscript.Load("number"), limit: leaseTimeout, next: 1}
 }
 
-// leaseTimeout bounds a lease, whoever waits for it.
+// leaseTimeout is a Sequencer's limit.
 const leaseTimeout = time.Second
 
 // Next makes an id. When the numbers have run out it waits for more until ctx is done. An error wraps sale.ErrUnavailable.
@@ -86,7 +87,7 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	if !empty {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
 	end, err := s.script.Run(ctx, s.client, []string{s.key}, Block, s.anywhere()).Int64()
 	if err != nil {

@@ -39,7 +39,13 @@ func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
 		_, err := a.Admit(ctx, Request{SaleID: "shoe", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
 		return err
 	}
-	newcomer := func() *Admitter { return NewAdmitter(client, space, NewSequencer(client, space, time.Now)) }
+	newcomer := func() *Admitter {
+		ids := NewSequencer(client, space, time.Now)
+		ids.limit = time.Minute
+		a := NewAdmitter(client, space, ids)
+		a.groups.timeout = time.Minute
+		return a
+	}
 	numbered := newcomer()
 	if _, err := numbered.ids.Next(t.Context()); err != nil {
 		t.Fatal(err)

@@ -109,6 +109,7 @@ func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := NewAdmitter(pipe, keyspace.Space{}, h.ids)
+	a.groups.timeout = time.Minute
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		defer cancel()

@@ -91,8 +91,8 @@ func wantAllWork(t *testing.T, s *order.Store) {
 func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
+	create(t, ordertest.Open(t, server.URL), "s", 1000) // which may take longer than patience
 	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
-	create(t, s, "s", 1000)
 	wantAllWork(t, s)
 	server.Stop()
 	wantAllUnavailable(t, s)
@@ -102,9 +102,9 @@ func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
 
 func TestPostgresSilentNeverHangsACall(t *testing.T) {
 	server := testenv.SharedPostgres(t)
+	create(t, ordertest.Open(t, server.URL), "s", 1000)
 	wire := newWire(t, server.URL)
 	s := ordertest.Open(t, wire.url, order.WithTimeout(patience))
-	create(t, s, "s", 1000)
 	wire.cut()
 	wantAllUnavailable(t, s)
 	start := time.Now()
@@ -132,9 +132,10 @@ func TestPostgresSilentCannotHoldUpClose(t *testing.T) {
 
 func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 	server := testenv.SharedPostgres(t)
+	patient := ordertest.Open(t, server.URL)
+	create(t, patient, "s", 1000)
 	wire := newWire(t, server.URL)
 	s := ordertest.Open(t, wire.url, order.WithTimeout(patience))
-	create(t, s, "s", 1000)
 	ctx := context.Background()
 	other, err := pgx.Connect(ctx, server.URL)
 	if err != nil {
@@ -172,7 +173,7 @@ func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
-	wantCount(t, s, "s", 0)
+	wantCount(t, patient, "s", 0)
 	wantAllWork(t, s)
 }
 
@@ -192,8 +193,8 @@ func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
 func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
+	create(t, ordertest.Open(t, server.URL), "s", 1_000_000)
 	s := ordertest.Open(t, server.URL, order.WithTimeout(patience))
-	create(t, s, "s", 1_000_000)
 	var stop atomic.Bool
 	var acknowledged, failed atomic.Int64
 	var wg sync.WaitGroup
