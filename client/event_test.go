@@ -52,7 +52,7 @@ func TestSilentStreamIsOpenedAnew(t *testing.T) {
 		<-r.Context().Done()
 	}, events("event: state\ndata: {\"state\":\"open\"}\n\n"))
 	c := s.client(t)
-	c.silent = 50 * time.Millisecond
+	c.silent = 500 * time.Millisecond // no slow machine is silent for so long before the first event
 	var left int64
 	for e, err := range c.SaleEvents(t.Context(), "drop") {
 		if err != nil {

@@ -225,6 +225,7 @@ func TestAConnectionWithoutItsProxyHeaderIsClosed(t *testing.T) {
 	if n := len(b.requests()); n > 0 {
 		t.Fatalf("%d requests reached the backend", n)
 	}
+	e = serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.ProxyProtocol = true })
 	for i, raw := range []string{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY UNKNOWN\r\n"} {
 		answers := e.raw(t, raw+"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		if want := []string{"192.0.2.1", "127.0.0.1"}[i]; len(answers) != 1 || b.last(t).header.Get("X-Real-Ip") != want {

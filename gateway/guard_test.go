@@ -351,14 +351,14 @@ func TestSlowClientsAreLetGoWithoutAWord(t *testing.T) {
 			if _, err := c.Write([]byte{b}); err != nil {
 				return
 			}
-			<-time.After(5 * time.Millisecond)
+			<-time.After(50 * time.Millisecond)
 		}
 	}()
 	start := time.Now()
 	if got, err := io.ReadAll(c); len(got) > 0 {
 		t.Errorf("a trickle got %q, %v, want no answer", got, err)
 	}
-	if d := time.Since(start); d > 2*time.Second {
+	if d := time.Since(start); d > 20*time.Second { // it would go on for fifty
 		t.Errorf("a trickle was listened to for %v", d)
 	}
 	e.access.flush()
