@@ -105,7 +105,7 @@ func TestWithoutAWholeListNothingIsRepeated(t *testing.T) {
 				spoil(s, listOf(s.holders))
 			})
 			begin := time.Now()
-			for time.Since(begin) < 700*time.Millisecond {
+			for time.Since(begin) < 700*time.Millisecond || s.count("HEAD", "/holders") == 0 && time.Since(begin) < 20*time.Second { // a slow machine comes round seldom
 				if _, told := s.fromMemory(func() answer { return s.buy(t, "dan") }); told {
 					t.Fatal("told from memory")
 				}
@@ -199,7 +199,7 @@ func TestAClientThatGoesAwayDoesNotStopTheFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 0\r\n\r\n", dropOrders, signed(t, "dan"))
-	testenv.Eventually(t, time.Second, "the fetch has begun", func() bool { return s.count("HEAD", "/holders") > 0 })
+	testenv.Eventually(t, 20*time.Second, "the fetch has begun", func() bool { return s.count("HEAD", "/holders") > 0 })
 	c.Close()
 	s.learned(t)
 	if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); told {

@@ -143,6 +143,7 @@ type madeShop struct {
 	header   string        // Sluice-Sale of its refusals; "" accepts
 	replayed bool          // what it accepts it has accepted before
 	took     time.Duration // how long it takes to answer a purchase
+	held     chan struct{} // a purchase is answered when this is closed; nil: at once
 	status   int           // of a refusal; 0 is 409
 	holders  []uint32
 	listHead string // of the list; "" is the right one
@@ -172,7 +173,7 @@ func (s *madeShop) set(change func()) {
 
 func (s *madeShop) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	header, replayed, took, status, listTook := s.header, s.replayed, s.took, s.status, s.listTook
+	header, replayed, took, held, status, listTook := s.header, s.replayed, s.took, s.held, s.status, s.listTook
 	s.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/holders") {
 		if listTook > 0 {
@@ -184,6 +185,9 @@ func (s *madeShop) answer(w http.ResponseWriter, r *http.Request) {
 	s.set(func() { s.arrived = append(s.arrived, time.Now()) })
 	if took > 0 {
 		<-time.After(took)
+	}
+	if held != nil {
+		<-held
 	}
 	switch {
 	case header == "":

@@ -249,7 +249,7 @@ func TestAChangeShowsWithinASecond(t *testing.T) {
 			s.change(t, c.before)
 			s.learned(t)
 			var sold, told atomic.Int64
-			var first atomic.Int64
+			var first, lastTold atomic.Int64 // when somebody had bought, and when the last one asked who was told of the state before
 			stop := make(chan struct{})
 			var flood sync.WaitGroup
 			for sender := range 4 {
@@ -260,12 +260,15 @@ func TestAChangeShowsWithinASecond(t *testing.T) {
 							return
 						default:
 						}
+						asked := time.Now().UnixNano()
 						switch a := s.buy(t, fmt.Sprint("buyer-", sender, "-", n)); a.status {
 						case 202:
 							first.CompareAndSwap(0, time.Now().UnixNano())
 							sold.Add(1)
 						case 409:
 							told.Add(1)
+							for old := lastTold.Load(); first.Load() == 0 && asked > old && !lastTold.CompareAndSwap(old, asked); old = lastTold.Load() {
+							}
 						default:
 							t.Errorf("status %d", a.status)
 						}
@@ -281,10 +284,10 @@ func TestAChangeShowsWithinASecond(t *testing.T) {
 			testenv.Eventually(t, 10*time.Second, "somebody buys", func() bool { return sold.Load() > 0 })
 			close(stop)
 			flood.Wait()
-			late := time.Unix(0, first.Load()).Sub(changed)
-			t.Logf("%d told, the first bought %s after the change", told.Load(), late)
-			if late > time.Second+50*time.Millisecond || late < -5*time.Millisecond {
-				t.Errorf("the first bought %s after the change, want within a second", late)
+			late, early := time.Unix(0, lastTold.Load()).Sub(changed), time.Unix(0, first.Load()).Sub(changed)
+			t.Logf("%d told, the last who did not know asked %s after the change, and the first had bought %s after it", told.Load(), late, early)
+			if late > time.Second+50*time.Millisecond || early < -5*time.Millisecond { // by when it was asked: an answer may take longer than a second on its way
+				t.Errorf("told what was %s after the change, want within a second; bought %s after it", late, early)
 			}
 			if asked := s.purchases(); int64(asked) > told.Load()/2 {
 				t.Errorf("%d requests reached the backend, and %d were refused: the flood was not held off", asked, told.Load())
@@ -304,38 +307,45 @@ func TestKnowledgeNeverOutlivesItsTime(t *testing.T) {
 			s := startMadeShop(t, open, func(s *madeShop) {
 				s.header, s.took = "drop;state=sold_out;version=7;ttl="+c.ttl+";holders=0", c.took
 			})
+			begun := time.Now() // it is sent after this
 			s.buy(t, "ann")
 			s.set(func() { s.header, s.took = "", 0 })
 			sent := s.arrived[0] // it was sent before
-			var last time.Duration
+			var last, early time.Duration
 			told := 0
-			for time.Since(sent) < c.most+300*time.Millisecond {
+			for time.Since(sent) < c.most+300*time.Millisecond || early == 0 && time.Since(sent) < 20*time.Second {
 				asked := time.Since(sent)
 				if a := s.edge.do("POST", dropOrders); a.status == 409 { // without a token nobody renews
 					last = asked
 					told++
+				} else if early == 0 {
+					early = time.Since(begun)
 				}
 			}
-			if told == 0 || last > c.most {
-				t.Errorf("%d answers from memory, the last asked for %s after the backend was, want some and none after %s", told, last, c.most)
+			t.Logf("%d answers from memory, the last asked for %s after the backend was, the first other one was there %s after", told, last, early)
+			if last > c.most {
+				t.Errorf("the last answer from memory was asked for %s after the backend was, want none after %s", last, c.most)
 			}
-			if last < c.most-100*time.Millisecond {
-				t.Errorf("the last answer from memory came %s after the backend was asked: memory ends early", last)
+			if early < c.most-100*time.Millisecond {
+				t.Errorf("an answer that was there %s after the backend was asked is not from memory: memory ends early", early)
 			}
 		})
 	}
 }
 
 func TestWithTheBackendGoneMemoryLastsItsTimeAndThen503(t *testing.T) {
+	var arrived atomic.Int64
 	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		arrived.Store(time.Now().UnixNano())
 		w.Header().Set("Sluice-Sale", "drop;state=closed;version=7;ttl=1000;holders=0")
 		w.WriteHeader(409)
 	})
 	e := startEdge(t, open, nil, backend.addr)
-	sent := time.Now()
+	begun := time.Now() // it is sent after this, and before it arrives
 	e.do("POST", dropOrders)
+	sent := time.Unix(0, arrived.Load())
 	backend.stop()
-	var last time.Duration
+	var last, early time.Duration
 	testenv.Eventually(t, 5*time.Second, "503", func() bool {
 		asked := time.Since(sent)
 		a := e.do("POST", dropOrders, "Authorization", signed(t, "ann"))
@@ -343,11 +353,13 @@ func TestWithTheBackendGoneMemoryLastsItsTimeAndThen503(t *testing.T) {
 			last = asked
 		} else if a.status != 503 || a.body != problemBody(503, "") {
 			t.Fatalf("%d %s", a.status, a.body)
+		} else if early == 0 {
+			early = time.Since(begun)
 		}
 		return a.status == 503 && asked > time.Second
 	})
-	if last < 700*time.Millisecond || last > time.Second {
-		t.Errorf("the last refusal came %s after the first request, want up to a second", last)
+	if early < 700*time.Millisecond || last > time.Second {
+		t.Errorf("the last refusal was asked for %s after the backend was, and the first 503 was there after %s, want a second", last, early)
 	}
 }
 
@@ -542,13 +554,15 @@ func TestAnAcceptedOrderEndsWhatIsKnown(t *testing.T) {
 		t.Errorf("after a new order: from memory: %v, %d", told, a.status)
 	}
 	// A refusal that was under way at that time may be older than the order.
-	s.set(func() { s.header, s.took = "drop;state=sold_out;version=7;ttl=1000;holders=1", 300*time.Millisecond })
+	held := make(chan struct{})
+	s.set(func() { s.header, s.held = "drop;state=sold_out;version=7;ttl=1000;holders=1", held })
 	late := make(chan answer)
 	before := s.purchases()
 	go func() { late <- s.buy(t, "bob") }()
-	testenv.Eventually(t, 2*time.Second, "the late one is under way", func() bool { return s.purchases() > before })
-	s.set(func() { s.header, s.took = "", 0 })
+	testenv.Eventually(t, 20*time.Second, "the late one is under way", func() bool { return s.purchases() > before })
+	s.set(func() { s.header, s.held = "", nil })
 	s.buy(t, "cid")
+	close(held)
 	if a := <-late; a.status != 409 {
 		t.Fatal(a.status)
 	}

@@ -188,15 +188,17 @@ func TestARefusedBodyIsNotTheNextRequest(t *testing.T) {
 
 func TestWithNoBackendTheAnswerIs503AtOnce(t *testing.T) {
 	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
+	quickest := time.Hour // of all: a machine may stand still meanwhile
 	for range 6 {
 		start := time.Now()
 		got := e.send("POST", "/v1/sales/1/orders", "{}")
 		if got.status != 503 || got.body != problemBody(503, "") || got.header.Get("Retry-After") != "1" || got.header.Get("Cache-Control") != "no-store" {
 			t.Fatalf("status %d, %v, %s", got.status, got.header, got.body)
 		}
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("it took %s", took)
-		}
+		quickest = min(quickest, time.Since(start))
+	}
+	if quickest > 2*time.Second {
+		t.Errorf("each took %s at least", quickest)
 	}
 }
 
