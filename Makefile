@@ -123,7 +123,7 @@ bench-test: install-bench ## the benchmarks' own tests: one short round of each 
 	cd bench && $(GO) test -count=1 -vet=off -timeout 15m ./...
 
 bench-edge: install-bench ## speed of both edges: limits and refusals in nginx, the Go gateway next to Caddy and others
-	cd bench && $(GO) run . speed --only limits,gateway
+	cd bench && $(GO) run -pgo=../cmd/sluice/release.pgo . speed --only limits,gateway
 
 bench-pages: install-bench ## how many openings of a sale's page an nginx edge answers, and how few of them the backend sees
 	cd bench && $(GO) run . speed --only pages
