@@ -252,3 +252,40 @@ func TestFullBucketsOfOnePlace(t *testing.T) {
 		t.Errorf("%s, want\n%s", got, want)
 	}
 }
+
+// A bucket that has just been made holds nothing, whoever looks and whatever its maker still does: a worker would remember that it refuses. What it is
+// made of may have had a part of a microsecond left, in another rule's parts.
+func TestANewBucketHoldsNothingOfTheOldOne(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local buckets, ffi, gcra, names = require "sluice.limit.buckets", require "ffi", require "sluice.limit.gcra", require "sluice.limit.name"
+		local memory = ffi.new("char[?]", buckets.size(1))
+		buckets.make(memory, 1, ("seed"):rep(4))
+		local t, now, whose = buckets.open(memory), 1e12, names.new()
+		local fine = { name = names.new(), tag = names.new() }   -- of a rule of 999,983 requests in a second
+		local coarse = { name = names.new(), tag = names.new() } -- and of one in an hour
+		names.buyer(fine.tag, "fine")
+		names.buyer(coarse.tag, "coarse")
+		local function place(bucket, key)
+			names.buyer(whose, key)
+			local h, g = buckets.hash(t, whose.words)
+			buckets.aim(t, bucket, whose.words, h, g)
+			return buckets.claim(t, bucket, now)
+		end
+		for n = 1, 1000 do -- until all have been used
+			local at = place(fine, "fine " .. n)
+			if at then buckets.write(t, at, now, 999982) end
+		end
+		now = now + 1
+		local made, wrong = 0, 0
+		for n = 1, 50 do
+			local at = place(coarse, "coarse " .. n)
+			local allowed, backlog = gcra.decide({ count = 1, period = 3600e6, tolerance = 0 }, now, buckets.read(t, at))
+			made = made + 1
+			if not allowed or backlog ~= 3600e6 then wrong = wrong + 1 end
+		end
+		return ("%d made, %d wrong"):format(made, wrong)
+	`)
+	if want := "50 made, 0 wrong"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -174,6 +174,7 @@ function _M.claim(t, bucket, now)
   local set = t.sets[index]
   local slot = oldest(set.tat)
   local mine = set.name[slot]
+  set.frac[slot] = 0 -- what is less than a microsecond by the old bucket's rule may be minutes by this one's
   mine[0], mine[1], mine[2], mine[3] = name[0], name[1], name[2], name[3]
   set.mark[slot] = bucket.mark
   return index * SLOTS + slot
