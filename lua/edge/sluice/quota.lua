@@ -12,7 +12,7 @@ local SECOND = 1000000 -- us
 -- (request.set). The first of each kind are made beforehand: where some requests make a text and others find one, LuaJIT compiles the making anew for
 -- each size that the table ever had, and whoever finds one comes by all of these.
 local KEPT = 4096
-local READY = 1024 -- of what each rule has
+local READY = 1024 -- of what each rule has left
 
 -- kept(n, make) -> texts by number, those of 0 to n by make(i); room counts down for others
 local function kept(n, make)

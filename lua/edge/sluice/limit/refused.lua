@@ -1,6 +1,6 @@
 -- Buckets that were found full, as one worker remembers them. As long as a bucket refuses, nobody is admitted and it stays as it is: until then what
--- is here is the bucket itself. In a flood most requests are of clients who have just been refused, and these few kilobytes stay near the processor,
--- where to go to the table of all buckets (limit/buckets.lua) takes longer than all else that is done with a refusal.
+-- is here is the bucket itself (over a reload that changes a burst, it may be fuller). In a flood most requests are of clients who have just been
+-- refused, and these 256 kB stay near the processor, where to go to the table of all buckets (limit/buckets.lua) is to wait for memory.
 --
 -- A bucket has two places, in one line of the processor's cache. A new one takes the first, what was there goes to the second, and what was there is
 -- forgotten.
