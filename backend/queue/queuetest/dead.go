@@ -47,6 +47,35 @@ var deadTests = []test{
 		h.push(order(2))
 		h.takeExactly(5, orders(1, 2)...)
 	}},
+	{"RetryOfACrasherForgetsItsFailures", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxAttempts: 2, MaxCrashes: 1})
+		h.push(order(1))
+		h.ack(h.take(1, "").ID, failures("once", order(1))...)
+		h.Advance(lease)
+		for range 2 {
+			h.takeExactly(1, order(1))
+			h.Advance(lease)
+			h.reclaim(1)
+		}
+		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		h.ack(h.takeExactly(1, order(1)).ID, failures("again", order(1))...)
+		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
+	}},
+	{"RetryOfAFailureForgetsItsCrashes", func(t *testing.T, f Factory) {
+		h := open(t, f, queue.Config{MaxCrashes: 1})
+		h.push(order(1))
+		h.take(1, "")
+		h.Advance(lease)
+		h.reclaim(1)
+		h.ack(h.takeExactly(5, order(1)).ID, queue.Failure{ID: order(1).ID, Reason: "would oversell", Permanent: true})
+		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		h.push(order(2))
+		h.takeExactly(5, orders(1, 2)...) // with company: it is no suspect
+	}},
 	{"RetryTwiceFindsNothing", func(t *testing.T, f Factory) {
 		h := open(t, f, queue.Config{})
 		kill(h, order(1))
