@@ -101,6 +101,15 @@ func New(pin Pinner, store Store, space keyspace.Space, cfg Config) *Rebuilder {
 // Run rebuilds these sales, or all when there are none given or the data in Redis is not verified. It returns ErrBusy when another process is at it, or an
 // error that wraps sale.ErrUnavailable; Redis then stays unverified until a rebuild succeeds.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
+	return r.run(ctx, func(context.Context) bool { return true }, only)
+}
+
+// RunIf is Run for all sales, if that is still needed when no other rebuild is at it: the one that was may have done it. It returns nil if it is not.
+func (r *Rebuilder) RunIf(ctx context.Context, needed func(context.Context) bool) error {
+	return r.run(ctx, needed, nil)
+}
+
+func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, only []string) error {
 	client, runID, err := r.pin.Pin(ctx)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
@@ -118,6 +127,9 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	}
 	ctx, release := lock.Keep(ctx)
 	defer release()
+	if !needed(ctx) {
+		return nil
+	}
 
 	fence, err := r.nextFence(ctx, client)
 	if err != nil {

@@ -687,6 +687,40 @@ func TestOneRebuildAtATime(t *testing.T) {
 	}
 }
 
+// A guard that saw a rebuild under way must not begin another one when that has ended.
+func TestRebuildThatIsNoLongerNeededIsNotMade(t *testing.T) {
+	w := newWorld(t)
+	asked := 0
+	needed := func(answer bool) func(context.Context) bool {
+		return func(context.Context) bool { asked++; return answer }
+	}
+	if err := w.rebuild.RunIf(w.ctx, needed(true)); err != nil {
+		t.Fatal(err)
+	}
+	first := w.rebuild.Status()
+	if err := w.rebuild.RunIf(w.ctx, needed(false)); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.rebuild.Status(); asked != 2 || first.Fence == 0 || got.Fence != first.Fence {
+		t.Errorf("asked %d times; rebuild %d, and then %d", asked, first.Fence, got.Fence)
+	}
+	if err := w.rebuild.Run(w.ctx); err != nil || w.rebuild.Status().Fence == first.Fence { // the lock was given back
+		t.Errorf("rebuild %d after that: %v", w.rebuild.Status().Fence, err)
+	}
+	other := rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
+		Step: func(string) error {
+			if err := w.rebuild.RunIf(w.ctx, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
+				t.Errorf("while another one is at it: %v", err)
+			}
+			return nil
+		},
+	})
+	if err := other.Run(w.ctx); err != nil || asked != 2 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}
+
 // While a rebuild is under way nothing in the lane moves, whoever still has a connection.
 func TestLaneStandsStillWhileItIsRebuilt(t *testing.T) {
 	w := newWorld(t)

@@ -31,8 +31,13 @@ func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
 // guardBackend watches Redis, and rebuilds it when its data is not verified.
 func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
 	failing := false
+	unverified := func(ctx context.Context) bool { // another rebuild, an operator's perhaps, may have ended between the guard's look and now
+		err := s.guard.Look(ctx, s.orders)
+		_, ok := s.guard.Verified()
+		return err != nil || !ok
+	}
 	return s.guard.Run(ctx, s.orders, func(ctx context.Context) {
-		err := r.Run(ctx)
+		err := r.RunIf(ctx, unverified)
 		switch {
 		case err == nil:
 			failing = false
