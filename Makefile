@@ -47,43 +47,43 @@ RACE = -race $(foreach library,$(UNWATCHED),-gcflags=$(library)=-race=false)
 
 # Of the simulation it plays a few seeds; plain plays them all.
 race: ## the unit tests under -race, of all packages or of some (ONLY=./backend/...)
-	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 10m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /internal/e2e -e /nginx$$))
+	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 10m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /test/e2e -e /nginx$$))
 
-# nginx runs Lua, which no race detector sees; its Go, which starts and stops it, runs under -race in internal/edges.
+# nginx runs Lua, which no race detector sees; its Go, which starts and stops it, runs under -race in test/edges.
 plain:
-	$(GO) test -vet=off -p $(PACKAGES) -timeout 10m ./nginx ./internal/sim
+	$(GO) test -vet=off -p $(PACKAGES) -timeout 10m ./nginx ./test/sim
 	cd observe/check && $(GO) test -timeout 5m ./...
 
 e2e: ## the whole program over nginx, the Go gateway, Redis and PostgreSQL
-	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 15m ./internal/e2e
-	cd internal/chaos && $(GO) test -count=1 -vet=off -timeout 5m .
+	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 15m ./test/e2e
+	cd test/chaos && $(GO) test -count=1 -vet=off -timeout 5m .
 
 browser: ## the pages in a headless Chromium, through the Go gateway and through nginx
-	cd internal/browser && $(GO) test -count=1 -vet=off -timeout 10m .
+	cd test/browser && $(GO) test -count=1 -vet=off -timeout 10m .
 
 pictures: install ## draws the pages, in both themes and at a phone's width, into docs/pictures
-	mkdir -p docs/pictures && cd internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
+	mkdir -p docs/pictures && cd test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
 
 AXE = axe-core@4.10.3
 weight: install ## what the page of a sale weighs, and when it is painted on a phone with a slow network, through the Go gateway and through nginx
-	cd internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestThePageIsLight' .
+	cd test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestThePageIsLight' .
 
 accessible: install ## axe-core looks for barriers in the pages; needs npm
 	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
-	cd $(CURDIR)/internal/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
+	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
 
 desk-scale: install ## the operators' desk with 10,000 sales and 1,000,000 dead letters: time to the first row, memory (SALES=n DEAD=n)
-	cd internal/browser && $(GO) test -count=1 -v -timeout 20m -run 'TestDeskAtScale' . -scale-sales $(or $(SALES),10000) -scale-dead $(or $(DEAD),1000000)
+	cd test/browser && $(GO) test -count=1 -v -timeout 20m -run 'TestDeskAtScale' . -scale-sales $(or $(SALES),10000) -scale-dead $(or $(DEAD),1000000)
 
 k6: ## the load tests' own tests: an honest shop passes, each kind of cheat fails; builds k6 once
 	cd loadtest && $(GO) test -vet=off -timeout 10m ./...
 
 rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
-	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./internal/e2e
+	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./test/e2e
 
 compose: install ## docker-compose.yml and the Dockerfile on a Docker engine of its own: built, started, sold from, killed, reloaded, watched, taken down; as root on Linux (DATA=folder keeps the build's cache for the next time)
 	@sh .ci/install docker.io busybox prometheus
-	cd internal/containers && $(GO) test -count=1 -v -timeout 30m . $(if $(DATA),-data $(abspath $(DATA)))
+	cd test/containers && $(GO) test -count=1 -v -timeout 30m . $(if $(DATA),-data $(abspath $(DATA)))
 
 edge-bound: install install-bench ## one hot key, 2 and 4 workers, rates and bursts for 10 s each, a reload half-way: admitted beside the bound (10 minutes)
 	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TheBoundSideBySide' ./nginx
@@ -95,26 +95,26 @@ edge-corpus: install ## a million generated decisions through both edges and the
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
 sim: ## 10,000 seeds of whole sales with faults at every call, on both queues (SEEDS=n FROM=n QUEUE=list|stream); SEED=n plays one again and prints every step
-	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./internal/sim $(if $(QUEUE),-queue $(QUEUE)) $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./test/sim $(if $(QUEUE),-queue $(QUEUE)) $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
 
 chaos: install ## 220 kills, freezes, cut links and full disks on real parts in five minutes, then a count of all orders; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
-	cd internal/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
+	cd test/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
 
 several: install ## twelve machines in network namespaces, each cut off in turn, Redis failed over, the database restored, all restarted, while 20,000 buyers come (root; six minutes)
 	@[ "$$(id -u)" -eq 0 ] || { echo "several: only root can make machines out of network namespaces" >&2; exit 1; }
 	@sh .ci/install iproute2 haproxy
-	cd internal/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several
+	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several
 
 failovers: install ## the machine with the master of Redis is cut off again and again (FAILOVERS=n): for how long nothing is sold, and who did what when (root; two minutes)
 	@[ "$$(id -u)" -eq 0 ] || { echo "failovers: only root can make machines out of network namespaces" >&2; exit 1; }
 	@sh .ci/install iproute2 haproxy
-	cd internal/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestFailovers' . -failovers $(or $(FAILOVERS),6)
+	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestFailovers' . -failovers $(or $(FAILOVERS),6)
 
 events-chaos: install ## 100,000 orders told to points, push and webhooks while instances are killed twenty times, then a count of all (ORDERS=n KILLS=n; SLOW=n: one more group takes n a second)
-	SLUICE_EVENTS_ORDERS=$(or $(ORDERS),100000) SLUICE_EVENTS_KILLS=$(or $(KILLS),20) SLUICE_EVENTS_SLOW=$(or $(SLOW),0) $(GO) test -count=1 -v -timeout 40m -run 'TestGroupsMissNothing' ./internal/e2e
+	SLUICE_EVENTS_ORDERS=$(or $(ORDERS),100000) SLUICE_EVENTS_KILLS=$(or $(KILLS),20) SLUICE_EVENTS_SLOW=$(or $(SLOW),0) $(GO) test -count=1 -v -timeout 40m -run 'TestGroupsMissNothing' ./test/e2e
 
 mutants: ## break the scripts, the worker and the tables in each known way: the simulation or a conformance test must notice
-	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./internal/sim -mutants
+	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./test/sim -mutants
 
 bench: install-bench ## speed of the whole path, as ratios against named baselines in one interleaved run
 	cd bench && $(GO) run . speed --only purchase,edge,orders,queue

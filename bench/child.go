@@ -21,11 +21,11 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/api"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/internal/problem"
 	"sluice/internal/token"
 )
@@ -155,12 +155,12 @@ var admitOne string
 // bare is what a purchase costs at least: one handler, one script. It believes the Buyer header, limits nobody, and answers the script's words.
 func bare(client redis.Scripter) fiber.Handler {
 	script := redis.NewScript(admitOne)
-	lane := keyspace.Space{}.LaneOf(saleID)
+	shard := keyspace.Space{}.ShardOf(saleID)
 	ids := newIDs()
 	return func(f *fiber.Ctx) error {
 		buyer := string(f.Request().Header.Peek(buyerHeader))
 		answer, err := script.Run(f.Context(), client,
-			[]string{lane.Sale(saleID), lane.Stock(saleID), lane.Buyers(saleID), "sluice:{0}:dedup:" + buyer, lane.Ready(), lane.Wake()},
+			[]string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), "sluice:{0}:dedup:" + buyer, shard.Ready(), shard.Wake()},
 			ids.next().String(), saleID, buyer, "0123456789abcdef", 120_000).Text()
 		if err != nil {
 			return err
@@ -210,11 +210,11 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	store, err := order.Open(ctx, "sqlite://"+filepath.Join(c.data, "orders.db"))
+	db, err := store.Open(ctx, "sqlite://"+filepath.Join(c.data, "orders.db"))
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer db.Close()
 	key, err := newKey()
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 	app, err := api.NewPublic(api.PublicConfig{
 		Admitter: admission.NewAdmitter(pipeline, space, admission.NewSequencer(client, space, time.Now)),
 		Stock:    admission.NewStock(client, space),
-		Orders:   store,
+		Orders:   db,
 		Dead:     queue.NewList(client, 0, queue.Config{}),
 		Tokens:   key,
 		Limiter:  limiter,
@@ -241,7 +241,7 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 
 // openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would take it for one that lost its data.
 func openSale(ctx context.Context, client *redis.Client, stock int64) error {
-	epoch := keyspace.Lane(0).Epoch()
+	epoch := keyspace.Shard(0).Epoch()
 	mark, err := client.HGetAll(ctx, epoch).Result()
 	if err != nil {
 		return err

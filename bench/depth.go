@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
 )
 
@@ -110,13 +110,13 @@ func evalTime(ctx context.Context, client *redis.Client) (float64, error) {
 
 type deepQueue struct {
 	*drains
-	lane keyspace.Lane
-	list *queue.List
-	ack  string
+	shard keyspace.Shard
+	list  *queue.List
+	ack   string
 }
 
-func newDeepQueue(d *drains, lane keyspace.Lane) *deepQueue {
-	return &deepQueue{drains: d, lane: lane, list: queue.NewList(d.client, lane, queue.Config{})}
+func newDeepQueue(d *drains, shard keyspace.Shard) *deepQueue {
+	return &deepQueue{drains: d, shard: shard, list: queue.NewList(d.client, shard, queue.Config{})}
 }
 
 func (q *deepQueue) fill(ctx context.Context, n int) error {
@@ -125,7 +125,7 @@ func (q *deepQueue) fill(ctx context.Context, n int) error {
 		for i := range args {
 			args[i] = q.messages[i%len(q.messages)]
 		}
-		if err := q.client.LPush(ctx, q.lane.Ready(), args...).Err(); err != nil {
+		if err := q.client.LPush(ctx, q.shard.Ready(), args...).Err(); err != nil {
 			return err
 		}
 	}
@@ -139,11 +139,11 @@ func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
 	for i, m := range q.messages {
 		args[i] = m
 	}
-	if err := q.client.LPush(ctx, q.lane.Ready(), args...).Err(); err != nil {
+	if err := q.client.LPush(ctx, q.shard.Ready(), args...).Err(); err != nil {
 		return 0, err
 	}
 	if q.ack == "" {
-		if err := q.client.LPush(ctx, q.lane.Wake(), "1").Err(); err != nil {
+		if err := q.client.LPush(ctx, q.shard.Wake(), "1").Err(); err != nil {
 			return 0, err
 		}
 		if err := redisscript.Load("take").Load(ctx, q.client).Err(); err != nil {

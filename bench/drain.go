@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/backend/redisconn"
-	"sluice/internal/testenv"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/test/testenv"
 )
 
 // drains holds what all ways to empty a queue share. One of them runs at a time.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/internal/testenv"
+	"sluice/backend/redis/keyspace"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 // edge compares sluice as a whole (nginx with every limit, one backend, Redis, a worker that writes rows into PostgreSQL) with the same nginx as a
@@ -207,13 +207,13 @@ func (h *house) sluice(ctx context.Context, args ...string) error {
 
 // settle waits until every accepted order is a row, and tells how many were not when it began. The next contestant starts on a quiet machine.
 func (h *house) settle(ctx context.Context) (backlog int64, err error) {
-	lane := keyspace.Lane(0)
+	shard := keyspace.Shard(0)
 	for first := true; ; first = false {
-		ready, err := h.client.LLen(ctx, lane.Ready()).Result()
+		ready, err := h.client.LLen(ctx, shard.Ready()).Result()
 		if err != nil {
 			return 0, err
 		}
-		leases, err := h.client.ZCard(ctx, lane.Leases()).Result()
+		leases, err := h.client.ZCard(ctx, shard.Leases()).Result()
 		if err != nil {
 			return 0, err
 		}

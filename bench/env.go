@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // stage is where a contest is held: what was started and must be stopped again. It is what testenv asks of a test. It is safe for concurrent use.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/event"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
-	"sluice/backend/redisconn"
-	"sluice/internal/testenv"
+	"sluice/backend/events"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/store"
+	"sluice/test/testenv"
 )
 
 // eventGroups are the services that hear of every order. They do nothing with it.
@@ -35,7 +35,7 @@ const eventTarget = 3
 // eventSide is one way from committed rows to the groups. It calls heard for each event and group when the group's handler is done, and runs until ctx ends.
 type eventSide struct {
 	name string
-	run  func(ctx context.Context, heard func(group int, events ...string)) error
+	run  func(ctx context.Context, heard func(group int, batch ...string)) error
 }
 
 // lagResult is how long it took from a commit until the last of the groups was done, at a fixed rate of orders.
@@ -51,8 +51,8 @@ type eventReport struct {
 	Lag   []lagResult `json:"lag"`
 }
 
-// events measures how fast changes of orders are told.
-func events(ctx context.Context, s *stage, args []string) error {
+// measureEvents measures how fast changes of orders are told.
+func measureEvents(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("events", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 5, "seconds of load in each round of the lag")
@@ -121,7 +121,7 @@ func newEventRun(ctx context.Context, s *stage) (*eventRun, error) {
 	}
 	r := &eventRun{writers: w, server: testenv.StartRedis(s), wake: make(chan struct{}, 1)}
 	r.plain = r.server.Client()
-	r.store, err = order.Open(ctx, url, order.OnChange(func() {
+	r.store, err = store.Open(ctx, url, store.OnChange(func() {
 		select {
 		case r.wake <- struct{}{}:
 		default:
@@ -147,7 +147,7 @@ func (r *eventRun) ours() eventSide {
 		defer running.Wait()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		waker := event.NewWaker(client, space)
+		waker := events.NewWaker(client, space)
 		running.Go(func() { _ = waker.Run(ctx) })
 		running.Go(func() {
 			for {
@@ -159,16 +159,16 @@ func (r *eventRun) ours() eventSide {
 				}
 			}
 		})
-		running.Go(func() { _ = event.NewRelay(client, space, r.store, event.RelayConfig{}).Run(ctx) })
+		running.Go(func() { _ = events.NewRelay(client, space, r.store, events.RelayConfig{}).Run(ctx) })
 		for i, group := range eventGroups {
-			c, err := event.New(client, space, r.store, group, event.HandlerFunc(func(_ context.Context, events []event.Event) error {
-				ids := make([]string, len(events))
-				for k, e := range events {
+			c, err := events.New(client, space, r.store, group, events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
+				ids := make([]string, len(batch))
+				for k, e := range batch {
 					ids[k] = e.ID
 				}
 				heard(i, ids...)
 				return nil
-			}), event.Config{Batch: 500})
+			}), events.Config{Batch: 500})
 			if err != nil {
 				return err
 			}
@@ -196,7 +196,7 @@ func (r *eventRun) rate(side eventSide, n int) func(context.Context) (float64, e
 		}
 		begin := time.Now()
 		tally := newTally(n * len(eventGroups))
-		err = r.while(ctx, side, func(_ int, events ...string) { tally.add(len(events)) }, func() error { return tally.wait(ctx) })
+		err = r.while(ctx, side, func(_ int, batch ...string) { tally.add(len(batch)) }, func() error { return tally.wait(ctx) })
 		took := time.Since(begin)
 		if err != nil {
 			return 0, err
@@ -254,19 +254,19 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 	all := newOrders(r.ids, 0, n)
 	index := make(map[string]int, n)
 	for i, o := range all {
-		index[event.ID(o.ID, "created")] = i
+		index[events.ID(o.ID, "created")] = i
 	}
 	committed, told, groups := make([]time.Time, n), make([]atomic.Int64, n), make([]atomic.Int32, n)
 	tally := newTally(n * len(eventGroups))
 	start := time.Now()
-	heard := func(_ int, events ...string) {
+	heard := func(_ int, batch ...string) {
 		now := int64(time.Since(start))
-		for _, id := range events {
+		for _, id := range batch {
 			if i, ok := index[id]; ok && groups[i].Add(1) == int32(len(eventGroups)) {
 				told[i].Store(now)
 			}
 		}
-		tally.add(len(events))
+		tally.add(len(batch))
 	}
 	err := r.while(ctx, side, heard, func() error {
 		for i, tick := 0, 0; i < n; tick++ {

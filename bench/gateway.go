@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 // gateways compares the Go gateway, which judges every request by two rules and verifies its token, with proxies that judge nothing (Caddy, the standard

@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // idleResult is what an empty queue costs, and how soon its worker has a message that is pushed into it.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"sluice/internal/problem"
-	"sluice/internal/testenv"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 // limits measures what the edge itself does in nginx, without a backend: two rules against an access phase that is empty, a refusal by a limit

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // connections that wrk keeps busy, with one thread: as many buyers wait for an answer at any time.

@@ -85,7 +85,7 @@ func run(args []string) int {
 	case "queue":
 		err = queues(ctx, s, args[1:])
 	case "events":
-		err = events(ctx, s, args[1:])
+		err = measureEvents(ctx, s, args[1:])
 	case "webhooks":
 		err = webhooks(ctx, s, args[1:])
 	case "open":

@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/internal/testenv"
+	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
 // footprint is what n accepted and still queued orders hold in Redis, in bytes.
@@ -70,10 +70,10 @@ func weigh(ctx context.Context, s *stage, n int) (footprint, error) {
 	if err != nil {
 		return footprint{}, err
 	}
-	lane := keyspace.Lane(0)
+	shard := keyspace.Shard(0)
 	f := footprint{Orders: n, Used: full, RSS: rss, Command: fmt.Sprintf("go run . memory --buyers %d", n)}
 	rest := full
-	for key, each := range map[string]*float64{lane.Buyers(saleID): &f.Buyers, lane.Ready(): &f.Ready} {
+	for key, each := range map[string]*float64{shard.Buyers(saleID): &f.Buyers, shard.Ready(): &f.Ready} {
 		if err := client.Del(ctx, key).Err(); err != nil {
 			return footprint{}, err
 		}
@@ -90,13 +90,13 @@ func weigh(ctx context.Context, s *stage, n int) (footprint, error) {
 
 // accept buys for n buyers, in pipelines.
 func accept(ctx context.Context, client *redis.Client, script *redis.Script, n int) error {
-	lane := keyspace.Lane(0)
+	shard := keyspace.Shard(0)
 	ids := newIDs()
 	for begin := 0; begin < n; begin += 1000 {
 		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := begin; i < min(begin+1000, n); i++ {
 				buyer := buyerName(i)
-				keys := []string{lane.Sale(saleID), lane.Stock(saleID), lane.Buyers(saleID), lane.Ready(), lane.Wake(), lane.Dedup(buyer, "r:"+buyer)}
+				keys := []string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), shard.Ready(), shard.Wake(), shard.Dedup(buyer, "r:"+buyer)}
 				script.EvalSha(ctx, p, keys, saleID, ids.next().String(), buyer, "0123456789abcdef", 24*3600*1000)
 			}
 			return nil
@@ -110,7 +110,7 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 			}
 		}
 	}
-	left, err := client.Get(ctx, lane.Stock(saleID)).Int()
+	left, err := client.Get(ctx, shard.Stock(saleID)).Int()
 	if err == nil && left != 0 {
 		err = fmt.Errorf("%d units left", left)
 	}

@@ -13,10 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"sluice/backend/event"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
-	"sluice/internal/testenv"
+	"sluice/backend/events"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/store"
+	"sluice/test/testenv"
 )
 
 // openKind is one of the two streams that a browser holds open.
@@ -73,8 +73,8 @@ type openHouse struct {
 	env        []string
 	addrs      []string // of the API
 	admins     []string
-	store      *order.Store
-	waker      *event.Waker
+	store      *store.Store
+	waker      *events.Waker
 	ids        *ids
 	wrote      int
 }
@@ -148,11 +148,11 @@ func newOpenHouse(ctx context.Context, s *stage) (*openHouse, error) {
 			return nil, fmt.Errorf("sale create: %w\n%s", err, out)
 		}
 	}
-	if h.store, err = order.Open(ctx, database.URL); err != nil {
+	if h.store, err = store.Open(ctx, database.URL); err != nil {
 		return nil, err
 	}
 	s.Cleanup(func() { _ = h.store.Close() })
-	h.waker = event.NewWaker(server.Client(), keyspace.Space{})
+	h.waker = events.NewWaker(server.Client(), keyspace.Space{})
 	go func() { _ = h.waker.Run(ctx) }()
 	return h, nil
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sluice/backend/order"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/backend/store"
+	"sluice/test/testenv"
 )
 
 const (
@@ -46,7 +46,7 @@ func orders(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 }
 
 type writers struct {
-	store *order.Store
+	store *store.Store
 	db    *pgx.Conn
 	ids   *ids
 	cfg   settings
@@ -56,7 +56,7 @@ type writers struct {
 func newWriters(ctx context.Context, s *stage, url string, cfg settings) (*writers, error) {
 	w := &writers{ids: newIDs(), cfg: cfg}
 	var err error
-	if w.store, err = order.Open(ctx, url); err != nil {
+	if w.store, err = store.Open(ctx, url); err != nil {
 		return nil, err
 	}
 	s.Cleanup(func() { _ = w.store.Close() })

@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/internal/testenv"
+	"sluice/backend/redis/keyspace"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 // purchase compares the whole purchase path of one backend (token, limit per user, replay protection, script, JSON) with the least a purchase can be: a bare
@@ -183,7 +183,7 @@ func (p *purchases) sell(ctx context.Context, at server, requests string) (outco
 // settle waits until nothing is under way any more, so that no order ends up in the next contestant's sale, and tells how many were accepted.
 func (p *purchases) settle(ctx context.Context) (accepted int64, err error) {
 	for last := int64(-1); ; last = accepted {
-		accepted, err = p.client.HGet(ctx, keyspace.Lane(0).Sale(saleID), "accepted").Int64()
+		accepted, err = p.client.HGet(ctx, keyspace.Shard(0).Sale(saleID), "accepted").Int64()
 		if err != nil || accepted == last {
 			return accepted, err
 		}

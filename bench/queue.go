@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 )
 
 const (
@@ -52,14 +52,14 @@ func (l listSetting) String() string {
 	return fmt.Sprintf("list, %d takers, batches of %d", l.takers, l.batch)
 }
 
-// list empties a queue of one lane.
+// list empties a queue of one shard.
 func (d *drains) list(c listSetting) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
-		lane := keyspace.Lane(0)
-		if err := d.fill(ctx, func(p redis.Pipeliner, m string) { p.LPush(ctx, lane.Ready(), m) }); err != nil {
+		shard := keyspace.Shard(0)
+		if err := d.fill(ctx, func(p redis.Pipeliner, m string) { p.LPush(ctx, shard.Ready(), m) }); err != nil {
 			return 0, err
 		}
-		q := queue.NewList(d.client, lane, queue.Config{})
+		q := queue.NewList(d.client, shard, queue.Config{})
 		return d.empty(ctx, c.takers, func(ctx context.Context, handle func(n int)) error {
 			for ack := ""; ; {
 				b, lost, err := q.Take(ctx, c.batch, ack)

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 )

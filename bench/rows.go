@@ -14,12 +14,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/order"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/worker"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // rowsLoad is an open load: orders arrive at a fixed rate, whatever becomes of those before.
@@ -44,7 +44,7 @@ type rowsResult struct {
 // route is one way from an accepted order to its row. start consumes until ctx ends and every consumer has returned, which done tells.
 type route struct {
 	name  string
-	start func(ctx context.Context, store worker.Store) (push func(context.Context, sale.Order) error, done func(), err error)
+	start func(ctx context.Context, db worker.Store) (push func(context.Context, sale.Order) error, done func(), err error)
 }
 
 const (
@@ -189,7 +189,7 @@ func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, p
 
 // watch notes when an order has been committed first.
 type watch struct {
-	*order.Store
+	*store.Store
 	committed []atomic.Int64 // ns since 1970, by serial
 	tally     *tally
 }
@@ -209,10 +209,10 @@ func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
 }
 
 func ours(client *redis.Client) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
-	return func(ctx context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+	return func(ctx context.Context, db worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 		q := queue.NewList(client, 0, queue.Config{})
 		var all sync.WaitGroup
-		all.Go(func() { _ = worker.New(q, store, worker.Config{Log: slog.New(slog.DiscardHandler)}).Run(ctx) })
+		all.Go(func() { _ = worker.New(q, db, worker.Config{Log: slog.New(slog.DiscardHandler)}).Run(ctx) })
 		push := func(ctx context.Context, o sale.Order) error { return q.Push(ctx, o) }
 		return push, all.Wait, nil
 	}

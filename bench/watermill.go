@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/backend/event"
+	"sluice/backend/events"
 )
 
 // watermillSetting is how many publishers send at once, and how many subscribers each group has: one of them works on one message at a time.
@@ -50,7 +50,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 				}
 				running.Go(func() {
 					for m := range messages {
-						if e, err := event.Decode(string(m.Payload)); err == nil {
+						if e, err := events.Decode(string(m.Payload)); err == nil {
 							heard(i, e.ID)
 						}
 						m.Ack()
@@ -79,7 +79,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 			}
 			all := make([]*message.Message, len(changes))
 			for i, change := range changes {
-				e := event.Of(change)
+				e := events.Of(change)
 				all[i] = message.NewMessage(e.ID, []byte(e.Encode()))
 			}
 			var sending errgroup.Group

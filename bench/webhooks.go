@@ -18,12 +18,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sluice/backend/event"
-	"sluice/backend/order"
+	"sluice/backend/events"
+	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
-	"sluice/backend/webhook"
+	"sluice/backend/store"
 	"sluice/internal/outbound"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 const (
@@ -83,7 +83,7 @@ type webhookRun struct {
 	n        int
 	url      string // of the database
 	receiver string // address
-	store    *order.Store
+	store    *store.Store
 	db       *pgx.Conn
 	ids      *ids
 }
@@ -94,7 +94,7 @@ func newWebhookRun(ctx context.Context, s *stage, n int) (*webhookRun, error) {
 		return nil, err
 	}
 	var err error
-	if r.store, err = order.Open(ctx, r.url); err != nil {
+	if r.store, err = store.Open(ctx, r.url); err != nil {
 		return nil, err
 	}
 	s.Cleanup(func() { _ = r.store.Close() })
@@ -134,21 +134,21 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	}
 	for k := range endpoints {
 		sales := []string{"s" + strconv.Itoa(k)} // each hears of a sale of its own
-		e := order.Endpoint{ID: fmt.Sprintf("ep_%d", k), URL: fmt.Sprintf(webhookURL, r.receiver), Secret: webhook.NewSecret(), Sales: sales}
+		e := store.Endpoint{ID: fmt.Sprintf("ep_%d", k), URL: fmt.Sprintf(webhookURL, r.receiver), Secret: webhook.NewSecret(), Sales: sales}
 		if _, err := r.store.AddEndpoint(ctx, e); err != nil {
 			return err
 		}
 	}
-	events := make([]event.Event, r.n)
-	for i := range events {
+	batch := make([]events.Event, r.n)
+	for i := range batch {
 		id := r.ids.next()
-		events[i] = event.Event{
-			ID: event.ID(id, sale.StatusCreated), Type: event.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints), Buyer: buyerName(i), Nth: 1,
+		batch[i] = events.Event{
+			ID: events.ID(id, sale.StatusCreated), Type: events.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints), Buyer: buyerName(i), Nth: 1,
 			Price: sale.Price{Amount: 9990, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().Add(time.Second), Position: int64(i + 1),
 		}
 	}
 	h := webhook.Handler(r.store, func(int64) {})
-	for batch := range slices.Chunk(events, 500) {
+	for batch := range slices.Chunk(batch, 500) {
 		if err := h.Handle(ctx, batch); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 // everything is a Progress that is done with everything.
 type everything struct{}
 
-func (everything) Position(context.Context) int64 { return order.Anywhere }
+func (everything) Position(context.Context) int64 { return store.Anywhere }
 
 // delivered is Metrics that tells when all is delivered.
 type delivered struct {
@@ -193,13 +193,13 @@ func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (
 		defer stop()
 		var senders []*webhook.Sender
 		for range instances {
-			store, err := order.Open(ctx, r.url)
+			db, err := store.Open(ctx, r.url)
 			if err != nil {
 				return 0, err
 			}
 			client := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix(loopbackOnly)}})
-			senders = append(senders, webhook.NewSender(store, client, everything{}, webhook.SenderConfig{Metrics: d}))
-			defer func() { stop(); running.Wait(); client.Close(); _ = store.Close() }()
+			senders = append(senders, webhook.NewSender(db, client, everything{}, webhook.SenderConfig{Metrics: d}))
+			defer func() { stop(); running.Wait(); client.Close(); _ = db.Close() }()
 		}
 		limit, cancel := context.WithTimeout(ctx, webhookUntil)
 		defer cancel()

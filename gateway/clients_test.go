@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"sluice/gateway/limit"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {} }`

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 const byToken = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100000 } } }`

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/policy"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 func TestNewReportsAllMistakesTogether(t *testing.T) {

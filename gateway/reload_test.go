@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // write replaces the policy file, and makes sure that it looks changed however coarse the file system's clock is.

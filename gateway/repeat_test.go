@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 var shopKey, _ = token.NewKey(secret)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"sluice/internal/problem"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // shopkeeper is a backend with one sale, called drop.

@@ -13,8 +13,8 @@ import (
 
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
-	"sluice/internal/edgetest"
 	"sluice/internal/token"
+	"sluice/test/edgetest"
 )
 
 // tracer puts requests of a trace before the gateway's judgement, under a clock of its own and without any network.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {} }`

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // In a container nobody runs `sluice edge`: nginx is given this folder and lua/ as they are. Only names that exist nowhere but there, and

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 const secret = "an edge's secret for tests, 32 bytes or more"

@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 const million = 1_000_000

@@ -21,12 +21,12 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/api"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/backend/store"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 const dropOrders = "/v1/sales/drop/orders"
@@ -85,11 +85,11 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { client.Close() })
-	store, err := order.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	db, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { store.Close() })
+	t.Cleanup(func() { db.Close() })
 	tokens, err := token.NewKey(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	space := keyspace.Space{}
 	s := &realShop{stock: admission.NewStock(client, space), def: def}
 	app, err := api.NewPublic(api.PublicConfig{
-		Admitter: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)), Stock: s.stock, Orders: store,
-		Dead: api.Lanes{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Log: slog.New(slog.DiscardHandler),
+		Admitter: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)), Stock: s.stock, Orders: db,
+		Dead: api.Shards{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
 	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 // What the backend says and what the edge repeats must be the same to the last byte: both through the edge, one after the other.

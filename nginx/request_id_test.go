@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 func TestNumbersOfRequestsAreNeverTheSame(t *testing.T) {

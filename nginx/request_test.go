@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 func generated(t *testing.T, alg, kid string) (private []byte, authorization string) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // A shadow beside a live rule of the same key, rate and burst: each counts in buckets of its own, and neither spends the other's.

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/edgetest"
-	"sluice/internal/testenv"
+	"sluice/test/edgetest"
+	"sluice/test/testenv"
 )
 
 // decision is one line of bound.conf's log.

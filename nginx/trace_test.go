@@ -15,8 +15,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sluice/internal/edgetest"
 	"sluice/internal/token"
+	"sluice/test/edgetest"
 )
 
 // luaTracer puts traces before the Lua edge's modules, in LuaJIT with a made-up ngx: testdata/replay.lua.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 )
@@ -52,7 +52,7 @@ type Admitter struct {
 	stream   bool
 }
 
-// DefaultMaxReady is how many accepted orders may wait in one lane where nothing else is said. A message takes about 150 bytes of Redis.
+// DefaultMaxReady is how many accepted orders may wait in one shard where nothing else is said. A message takes about 150 bytes of Redis.
 const DefaultMaxReady = 1_000_000
 
 // Recorder writes down accepted orders before their buyers are told, should Redis lose them (rebuild.Keeper).
@@ -67,11 +67,11 @@ type Recorder interface {
 // RecordTo makes the Admitter write down what it accepts. It must be called before the first Admit.
 func (a *Admitter) RecordTo(r Recorder) { a.record = r }
 
-// MaxReady bounds the messages that nobody has taken, in each lane: with so many, a purchase that would get a unit is QueueFull. Orders that come back to the queue
+// MaxReady bounds the messages that nobody has taken, in each shard: with so many, a purchase that would get a unit is QueueFull. Orders that come back to the queue
 // may exceed it. It must be called before the first Admit; without it the bound is DefaultMaxReady.
 func (a *Admitter) MaxReady(n int64) { a.bound = n }
 
-// IntoStream makes the Admitter queue orders in the stream of their lane and not in its list. It must be called before the first Admit.
+// IntoStream makes the Admitter queue orders in the stream of their shard and not in its list. It must be called before the first Admit.
 func (a *Admitter) IntoStream() { a.stream = true }
 
 // decideTimeout bounds a group's stay in Redis, and before that the wait for its turn.

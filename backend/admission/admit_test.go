@@ -12,13 +12,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
-var lane = keyspace.Lane(0)
+var shard = keyspace.Shard(0)
 
 // onBoth runs the test over the embedded Redis and over a real one.
 func onBoth(t *testing.T, test func(t *testing.T, c *redis.Client)) {
@@ -88,13 +88,13 @@ func TestAdmitOutcomes(t *testing.T) {
 		h.want(t, "s", "bob with a space", "k1", sale.Accepted)
 		h.want(t, "s", "cid", "k1", sale.SoldOut)
 		h.want(t, "nothing", "cid", "k1", sale.UnknownSale)
-		if n := c.LLen(context.Background(), lane.Ready()).Val(); n != 2 {
+		if n := c.LLen(context.Background(), shard.Ready()).Val(); n != 2 {
 			t.Fatalf("%d messages are ready, want 2", n)
 		}
-		if n := c.LLen(context.Background(), lane.Wake()).Val(); n != 1 {
+		if n := c.LLen(context.Background(), shard.Wake()).Val(); n != 1 {
 			t.Fatalf("%d wake tokens, want 1", n)
 		}
-		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), lane.Ready(), 0).Val())
+		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
 		if err != nil || m.Buyer != "bob with a space" || m.SaleID != "s" || m.Nth != 1 || m.Serial != 2 {
 			t.Fatalf("the newest message is %+v, %v", m, err)
 		}
@@ -146,14 +146,14 @@ func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h := newHouse(c)
 		h.put(t, onSale("s", 5, 5))
-		keys := []string{lane.Sale("s"), lane.Stock("s"), lane.Buyers("s"), lane.Ready(), lane.Wake(), lane.Dedup("ann", "k")}
+		keys := []string{shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Ready(), shard.Wake(), shard.Dedup("ann", "k")}
 		run := func() string {
 			return h.script.Run(context.Background(), c, keys, "s", "6000000000000000001", "ann", "f", 1).Val().(string)
 		}
 		if got := run(); got != "accepted" {
 			t.Fatal(got)
 		}
-		c.Del(context.Background(), lane.Dedup("ann", "k")) // even when its key has expired
+		c.Del(context.Background(), shard.Dedup("ann", "k")) // even when its key has expired
 		if got := run(); got != "accepted" {
 			t.Fatalf("the same command again: %s", got)
 		}
@@ -184,9 +184,9 @@ func TestAdmitSeveralPlaces(t *testing.T) {
 			ids = append(ids, h.want(t, "s", "ann", fmt.Sprint(i), sale.Accepted).OrderID)
 		}
 		h.want(t, "s", "ann", "more", sale.AlreadyBought)
-		c.HSet(context.Background(), lane.Buyers("s"), "ann", ids[0].String()+",,"+ids[2].String()) // the second is given back
+		c.HSet(context.Background(), shard.Buyers("s"), "ann", ids[0].String()+",,"+ids[2].String()) // the second is given back
 		h.want(t, "s", "ann", "again", sale.Accepted)
-		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), lane.Ready(), 0).Val())
+		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
 		if err != nil || m.Nth != 2 || m.Serial != 4 {
 			t.Fatalf("the free place is 2, and this is acceptance 4; got %+v, %v", m, err)
 		}
@@ -270,7 +270,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 		if len(won) != stock || len(seen) != stock {
 			t.Fatalf("%d buyers got %d orders, want %d of each", len(won), len(seen), stock)
 		}
-		if n := c.LLen(context.Background(), lane.Ready()).Val(); n != stock {
+		if n := c.LLen(context.Background(), shard.Ready()).Val(); n != stock {
 			t.Fatalf("%d messages, want %d", n, stock)
 		}
 	})
@@ -281,16 +281,16 @@ func TestAdmitWritesNothingWhenTheQueueIsNoList(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
-		c.Set(ctx, lane.Ready(), "junk", 0)
+		c.Set(ctx, shard.Ready(), "junk", 0)
 		r := Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"}
 		if _, err := h.Admit(ctx, r); err == nil {
 			t.Error("accepted without a queue")
 		}
-		c.Del(ctx, lane.Ready())
+		c.Del(ctx, shard.Ready())
 		if v, err := h.View(ctx, "s"); err != nil || v.Left != 5 || v.Accepted != 0 {
 			t.Errorf("after the error: %+v, %v", v, err)
 		}
-		if d, err := h.Admit(ctx, r); err != nil || d.Outcome != sale.Accepted || c.LLen(ctx, lane.Ready()).Val() != 1 {
+		if d, err := h.Admit(ctx, r); err != nil || d.Outcome != sale.Accepted || c.LLen(ctx, shard.Ready()).Val() != 1 {
 			t.Errorf("the same request again: %+v, %v", d, err)
 		}
 	})

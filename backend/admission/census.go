@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -43,7 +43,7 @@ func (c *Census) InFlight(yield func(keyspace.Message)) {
 
 // TakeCensus counts the orders of one sale; see TakeCensuses.
 func (s *Stock) TakeCensus(ctx context.Context, id string) (Census, error) {
-	all, err := s.TakeCensuses(ctx, s.space.LaneOf(id), []string{id})
+	all, err := s.TakeCensuses(ctx, s.space.ShardOf(id), []string{id})
 	if err != nil {
 		return Census{}, err
 	}
@@ -58,20 +58,20 @@ const (
 	listings      = 3                // how often the dead letters are listed before a census is given up
 )
 
-// TakeCensuses counts the orders of several sales of one lane, all at the same instant. Redis copies the lane's queue at that instant, which holds it up by some
+// TakeCensuses counts the orders of several sales of one shard, all at the same instant. Redis copies the shard's queue at that instant, which holds it up by some
 // 40 ms per million queued orders and takes their memory once more; the copies are then read in small pieces, and removed. Of the dead letters, only those of these
 // sales are looked at. An error wraps sale.ErrUnavailable.
 //
 // The dead letters of an older version are listed by sale first, once: see ListDead.
-func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
+func (s *Stock) TakeCensuses(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*Census, error) {
 	for i := range listings {
-		censuses, err := s.takeCensuses(ctx, lane, ids)
+		censuses, err := s.takeCensuses(ctx, shard, ids)
 		if !errors.Is(err, errUnlisted) {
 			return censuses, err
 		}
-		_, err = s.listLetters(ctx, lane)
+		_, err = s.listLetters(ctx, shard)
 		if err == nil && i > 0 { // there are lines of letters that are gone
-			_, err = s.dropLines(ctx, lane)
+			_, err = s.dropLines(ctx, shard)
 		}
 		if err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (s *Stock) TakeCensuses(ctx context.Context, lane keyspace.Lane, ids []stri
 
 var errUnlisted = errors.New("admission: not every dead letter is listed by sale")
 
-func (s *Stock) takeCensuses(ctx context.Context, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
+func (s *Stock) takeCensuses(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*Census, error) {
 	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
 	defer cancel()
 	var patient redis.Scripter = s.client
@@ -90,7 +90,7 @@ func (s *Stock) takeCensuses(ctx context.Context, lane keyspace.Lane, ids []stri
 		patient = c.WithTimeout(copyTimeout) // shares c's connections, not its read timeout
 	}
 	for try := 0; ; try++ {
-		censuses, err := s.tryCensuses(ctx, patient, lane, ids)
+		censuses, err := s.tryCensuses(ctx, patient, shard, ids)
 		switch {
 		case errors.Is(err, errMoved):
 		case err == nil, errors.Is(err, errUnlisted):
@@ -109,13 +109,13 @@ func (s *Stock) takeCensuses(ctx context.Context, lane keyspace.Lane, ids []stri
 // errMoved says that a batch was leased between the list of batches and the look at them.
 var errMoved = errors.New("admission: a batch was leased meanwhile")
 
-func (s *Stock) tryCensuses(ctx context.Context, patient redis.Scripter, lane keyspace.Lane, ids []string) (map[string]*Census, error) {
-	batches, err := s.client.ZRange(ctx, lane.Leases(), 0, -1).Result()
+func (s *Stock) tryCensuses(ctx context.Context, patient redis.Scripter, shard keyspace.Shard, ids []string) (map[string]*Census, error) {
+	batches, err := s.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
-	shot := newSnapshot(lane, len(batches), len(ids))
-	args := []any{lane.BatchPrefix(), copiesLast.Milliseconds(), len(batches)}
+	shot := newSnapshot(shard, len(batches), len(ids))
+	args := []any{shard.BatchPrefix(), copiesLast.Milliseconds(), len(batches)}
 	for _, id := range ids {
 		args = append(args, id)
 	}

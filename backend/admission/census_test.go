@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/internal/testenv"
+	"sluice/backend/redis/keyspace"
+	"sluice/test/testenv"
 )
 
 // A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is wanted most.
@@ -39,14 +39,14 @@ func TestCensusWaitsForAnInstant(t *testing.T) {
 		for i := range 100 {
 			h.buy(t, "s", "b"+strconv.Itoa(i), "k")
 		}
-		lane, left := keyspace.Lane(0), 50
+		shard, left := keyspace.Shard(0), 50
 		looking := redis.NewClient(c.Options())
 		t.Cleanup(func() { _ = looking.Close() })
 		looking.AddHook(afterRange{func() {
 			if left--; left >= 0 {
 				id := "batch" + strconv.Itoa(left)
-				c.LMove(ctx, lane.Ready(), lane.Batch(id), "RIGHT", "LEFT")
-				c.ZAdd(ctx, lane.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
+				c.LMove(ctx, shard.Ready(), shard.Batch(id), "RIGHT", "LEFT")
+				c.ZAdd(ctx, shard.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
 			}
 		}})
 		census, err := newHouse(looking).TakeCensus(ctx, "s")

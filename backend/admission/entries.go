@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and its text.

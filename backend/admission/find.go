@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -20,7 +20,7 @@ import (
 // loaded sale are looked at, a few hundred at once: 50 ms with 10,000 sales. One such search goes on at a time, so that asking for orders that do not exist is no way to keep Redis busy.
 func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
 	if saleID := s.whereabouts.of(id); saleID != "" {
-		return s.findIn(ctx, s.space.LaneOf(saleID), []string{saleID}, buyer, id)
+		return s.findIn(ctx, s.space.ShardOf(saleID), []string{saleID}, buyer, id)
 	}
 	select {
 	case s.search <- struct{}{}:
@@ -28,13 +28,13 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 	case <-ctx.Done():
 		return sale.Order{}, unavailable("find order", ctx.Err())
 	}
-	for _, lane := range s.space.All() {
-		ids, err := s.client.SMembers(ctx, lane.Sales()).Result()
+	for _, shard := range s.space.All() {
+		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
 		if err != nil {
 			return sale.Order{}, unavailable("find order", err)
 		}
 		for some := range slices.Chunk(ids, listChunk) {
-			o, err := s.findIn(ctx, lane, some, buyer, id)
+			o, err := s.findIn(ctx, shard, some, buyer, id)
 			if err == nil {
 				s.Remember(id, o.SaleID)
 			}
@@ -49,12 +49,12 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 // Remember tells of which sale an order is, for FindOrder; whoever has accepted it knows. It may be forgotten again.
 func (s *Stock) Remember(id sale.OrderID, saleID string) { s.whereabouts.put(id, saleID) }
 
-// findIn looks at the buyer's places in some sales of a lane, in one round trip.
-func (s *Stock) findIn(ctx context.Context, lane keyspace.Lane, ids []string, buyer string, id sale.OrderID) (sale.Order, error) {
+// findIn looks at the buyer's places in some sales of a shard, in one round trip.
+func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID) (sale.Order, error) {
 	held := make([]*redis.StringCmd, len(ids))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, saleID := range ids {
-			held[i] = p.HGet(ctx, lane.Buyers(saleID), buyer)
+			held[i] = p.HGet(ctx, shard.Buyers(saleID), buyer)
 		}
 		return nil
 	})

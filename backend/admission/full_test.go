@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // A Redis without memory refuses the first write of a purchase, so that no unit is taken; who gets no unit is told so as ever, and who has an order finds it.
@@ -29,7 +29,7 @@ func TestFullRedisTakesNoUnit(t *testing.T) {
 	}
 	h.want(t, "s", "ann", "another", sale.AlreadyBought)
 	h.want(t, "empty", "bob", "k", sale.SoldOut)
-	if left, queued := c.Get(ctx, lane.Stock("s")).Val(), c.LLen(ctx, lane.Ready()).Val(); left != "1" || queued != 2 || c.HExists(ctx, lane.Buyers("s"), "bob").Val() {
+	if left, queued := c.Get(ctx, shard.Stock("s")).Val(), c.LLen(ctx, shard.Ready()).Val(); left != "1" || queued != 2 || c.HExists(ctx, shard.Buyers("s"), "bob").Val() {
 		t.Errorf("%s units are left and %d orders queued, want 1 and 2", left, queued)
 	}
 	if err := c.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {

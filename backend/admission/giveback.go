@@ -16,8 +16,8 @@ const maxGiveBack = 500
 // numbers are those of the returns within the sale, in the order of the orders; 0 for an order that held no unit here. They are remembered in
 // Redis until Forget. Errors: ErrNotLoaded, and nothing was given back; or one that wraps sale.ErrUnavailable, and then some may have been.
 func (s *Stock) GiveBack(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
-	lane := s.space.LaneOf(saleID)
-	keys := []string{lane.Sale(saleID), lane.Stock(saleID), lane.Buyers(saleID), lane.Returns(saleID)}
+	shard := s.space.ShardOf(saleID)
+	keys := []string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), shard.Returns(saleID)}
 	for part := range slices.Chunk(orders, maxGiveBack) {
 		args := make([]any, 0, 2*len(part))
 		for _, o := range part {
@@ -74,5 +74,5 @@ func (s *Stock) Given(ctx context.Context, saleID string) ([]sale.OrderID, error
 }
 
 func (s *Stock) returns(saleID string) string {
-	return s.space.LaneOf(saleID).Returns(saleID)
+	return s.space.ShardOf(saleID).Returns(saleID)
 }

@@ -46,14 +46,14 @@ func TestGiveBackOnceHoweverOften(t *testing.T) {
 			t.Fatalf("numbers %v", numbers)
 		}
 		h.wantLeft(t, "s", 1)
-		if held := c.HGet(ctx, lane.Buyers("s"), "ann").Val(); held != ","+second.ID.String() {
+		if held := c.HGet(ctx, shard.Buyers("s"), "ann").Val(); held != ","+second.ID.String() {
 			t.Fatalf("ann holds %q", held)
 		}
 		if again := h.give(t, "s", first, second); again[0] != n || again[1] != n+1 {
 			t.Fatalf("again: %v, the first was %d", again, n)
 		}
 		h.wantLeft(t, "s", 2)
-		if held, err := c.HGet(ctx, lane.Buyers("s"), "ann").Result(); err != nil || held != "" {
+		if held, err := c.HGet(ctx, shard.Buyers("s"), "ann").Result(); err != nil || held != "" {
 			t.Fatalf("ann holds %q, %v; want an empty entry, which edges and slow loads look at", held, err)
 		}
 		census, err := h.TakeCensus(ctx, "s")
@@ -149,7 +149,7 @@ func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		s := onSale("s", 5, 1)
 		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1, Status: sale.StatusCreated}
-		if err := h.putBuyers(ctx, lane.Buyers("s"), map[string]string{"ann": "700"}); err != nil {
+		if err := h.putBuyers(ctx, shard.Buyers("s"), map[string]string{"ann": "700"}); err != nil {
 			t.Fatal(err)
 		}
 		o.Status = sale.StatusCancelled
@@ -166,7 +166,7 @@ func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 		// And the other way round: what was given back is not put in again by somebody who is slow.
 		given := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
 		h.give(t, "s", given)
-		if err := h.putBuyers(ctx, lane.Buyers("s"), map[string]string{"bob": given.ID.String()}); err != nil {
+		if err := h.putBuyers(ctx, shard.Buyers("s"), map[string]string{"bob": given.ID.String()}); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "2", sale.Accepted)
@@ -178,12 +178,12 @@ func TestGiveBackThatFailsChangesNothing(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		o := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
-		c.LPush(ctx, lane.Returns("s"), "of another type")
+		c.LPush(ctx, shard.Returns("s"), "of another type")
 		if _, err := h.GiveBack(ctx, "s", []sale.Order{o}); !errors.Is(err, sale.ErrUnavailable) {
 			t.Fatalf("%v", err)
 		}
 		h.wantLeft(t, "s", 4)
-		c.Del(ctx, lane.Returns("s"))
+		c.Del(ctx, shard.Returns("s"))
 		h.give(t, "s", o)
 		h.wantLeft(t, "s", 5)
 	})
@@ -266,7 +266,7 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 					r.Fatalf("%d left, %v; %d held", v.Left, err, len(held))
 				}
 			}
-			places := c.HGetAll(ctx, lane.Buyers("s")).Val()
+			places := c.HGetAll(ctx, shard.Buyers("s")).Val()
 			n := 0
 			for buyer, text := range places {
 				for id := range strings.SplitSeq(text, ",") {

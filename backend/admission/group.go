@@ -179,14 +179,14 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 // ask asks Redis about a group.
 func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
 	k := a.keys.of(a.space, saleID)
-	lane := a.space.LaneOf(saleID)
+	shard := a.space.ShardOf(saleID)
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
 	args := make([]any, 1, 4+4*len(group))
 	args[0] = saleID
 	for _, w := range group {
 		r := &w.request
-		keys = append(keys, lane.Dedup(r.Buyer, r.Key))
+		keys = append(keys, shard.Dedup(r.Buyer, r.Key))
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
 	now, tell := time.Now().UnixMilli(), 0
@@ -197,7 +197,7 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 	if a.stream {
 		keys = append(keys, k.orders)
 	}
-	keys, args = traced(lane, group, keys, args)
+	keys, args = traced(shard, group, keys, args)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	rest := text
 	for i, w := range group {

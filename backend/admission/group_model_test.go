@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -125,17 +125,17 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 
 func (m *modelSale) compare(t *rapid.T, c *redis.Client) {
 	ctx := context.Background()
-	queue := c.LRange(ctx, lane.Ready(), 0, -1).Val()
+	queue := c.LRange(ctx, shard.Ready(), 0, -1).Val()
 	for i, j := 0, len(queue)-1; i < j; i, j = i+1, j-1 {
 		queue[i], queue[j] = queue[j], queue[i]
 	}
 	if got, want := strings.Join(queue, "\n"), strings.Join(m.queue, "\n"); got != want {
 		t.Fatalf("the queue holds\n%s\nwant\n%s", got, want)
 	}
-	if got := c.Get(ctx, lane.Stock("s")).Val(); got != fmt.Sprint(m.left) {
+	if got := c.Get(ctx, shard.Stock("s")).Val(); got != fmt.Sprint(m.left) {
 		t.Fatalf("%s units left, want %d", got, m.left)
 	}
-	held := c.HGetAll(ctx, lane.Buyers("s")).Val()
+	held := c.HGetAll(ctx, shard.Buyers("s")).Val()
 	var got, want []string
 	for buyer, places := range held {
 		got = append(got, buyer+"="+places)
@@ -154,11 +154,11 @@ func (m *modelSale) compare(t *rapid.T, c *redis.Client) {
 	}
 	for key, q := range m.byKey {
 		buyer, k, _ := strings.Cut(key, "\x00")
-		if got, want := c.Get(ctx, keyspace.Lane(0).Dedup(buyer, k)).Val(), q.fingerprint+" "+q.id.String(); got != want {
+		if got, want := c.Get(ctx, keyspace.Shard(0).Dedup(buyer, k)).Val(), q.fingerprint+" "+q.id.String(); got != want {
 			t.Fatalf("the request key of %s is %q, want %q", buyer, got, want)
 		}
 	}
-	if n := c.LLen(ctx, lane.Wake()).Val(); n != int64(min(1, len(m.queue))) {
+	if n := c.LLen(ctx, shard.Wake()).Val(); n != int64(min(1, len(m.queue))) {
 		t.Fatalf("%d wake tokens after %d orders", n, len(m.queue))
 	}
 }

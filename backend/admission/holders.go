@@ -27,7 +27,7 @@ const holdersChunk = 1000
 
 // Accepted is the number of orders that a sale has ever accepted. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.
 func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
-	f, err := s.client.HMGet(ctx, s.space.LaneOf(id).Sale(id), "version", "accepted").Result()
+	f, err := s.client.HMGet(ctx, s.space.ShardOf(id).Sale(id), "version", "accepted").Result()
 	if err != nil {
 		return 0, unavailable("accepted of "+id, err)
 	}
@@ -55,7 +55,7 @@ func (s *Stock) Holders(ctx context.Context, id string, most int) (Holders, erro
 	if err != nil {
 		return Holders{}, err
 	}
-	key := s.space.LaneOf(id).Buyers(id)
+	key := s.space.ShardOf(id).Buyers(id)
 	n, err := s.client.HLen(ctx, key).Result()
 	if err != nil {
 		return Holders{}, unavailable("holders of "+id, err)

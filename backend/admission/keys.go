@@ -5,7 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // saleKeys are the names of the keys that every purchase from one sale touches.
@@ -24,10 +24,10 @@ func (c *keyCache) of(space keyspace.Space, saleID string) *saleKeys {
 	if k := slot.Load(); k != nil && k.saleID == saleID {
 		return k
 	}
-	lane := space.LaneOf(saleID)
+	shard := space.ShardOf(saleID)
 	k := &saleKeys{
-		saleID: saleID, sale: lane.Sale(saleID), stock: lane.Stock(saleID), buyers: lane.Buyers(saleID), ready: lane.Ready(), wake: lane.Wake(),
-		orders: lane.Orders(),
+		saleID: saleID, sale: shard.Sale(saleID), stock: shard.Stock(saleID), buyers: shard.Buyers(saleID), ready: shard.Ready(), wake: shard.Wake(),
+		orders: shard.Orders(),
 	}
 	slot.Store(k)
 	return k

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"testing"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
 	var c keyCache
-	space := keyspace.Space{Lanes: 3}
+	space := keyspace.Space{Shards: 3}
 	for range 2 {
 		for i := range 10 * len(c) {
 			id := fmt.Sprintf("sale-%d", i)
-			lane := space.LaneOf(id)
-			want := [...]string{id, lane.Sale(id), lane.Stock(id), lane.Buyers(id), lane.Ready(), lane.Wake(), lane.Orders()}
+			shard := space.ShardOf(id)
+			want := [...]string{id, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Ready(), shard.Wake(), shard.Orders()}
 			k := c.of(space, id)
 			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake, k.orders}; got != want {
 				t.Fatalf("got %v, want %v", got, want)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // readDead reads the lines of every sale with dead letters that hold a unit; its census tells how many there are.
@@ -29,22 +29,22 @@ func (s *snapshot) readDead(ctx context.Context, client redis.UniversalClient, i
 	return nil
 }
 
-// ListDead makes the list by sale of dead letters agree with the letters, in the lane of one sale, and tells how many lines it has put there or removed. Scripts keep the
+// ListDead makes the list by sale of dead letters agree with the letters, in the shard of one sale, and tells how many lines it has put there or removed. Scripts keep the
 // list; it is made here where a version without one has written letters, or removed some: seconds per million letters, in small pieces. It may be repeated, and done by
 // several at once. An error wraps sale.ErrUnavailable.
 func (s *Stock) ListDead(ctx context.Context, saleID string) (changed int64, err error) {
-	lane := s.space.LaneOf(saleID)
-	put, err := s.listLetters(ctx, lane)
+	shard := s.space.ShardOf(saleID)
+	put, err := s.listLetters(ctx, shard)
 	if err != nil {
 		return put, err
 	}
-	dropped, err := s.dropLines(ctx, lane)
+	dropped, err := s.dropLines(ctx, shard)
 	return put + dropped, err
 }
 
 // listLetters puts the lines there that are missing.
-func (s *Stock) listLetters(ctx context.Context, lane keyspace.Lane) (changed int64, err error) {
-	err = scanPairs(ctx, s.client.HScan, lane.DeadLetters(), func(pairs []string) error { return s.listSome(ctx, lane, "letters", pairs, &changed) })
+func (s *Stock) listLetters(ctx context.Context, shard keyspace.Shard) (changed int64, err error) {
+	err = scanPairs(ctx, s.client.HScan, shard.DeadLetters(), func(pairs []string) error { return s.listSome(ctx, shard, "letters", pairs, &changed) })
 	if err != nil {
 		return changed, unavailable("list dead letters", err)
 	}
@@ -52,20 +52,20 @@ func (s *Stock) listLetters(ctx context.Context, lane keyspace.Lane) (changed in
 }
 
 // dropLines removes the lines of letters that are gone.
-func (s *Stock) dropLines(ctx context.Context, lane keyspace.Lane) (changed int64, err error) {
-	err = scanPairs(ctx, s.client.ZScan, lane.DeadSales(), func(pairs []string) error { return s.listSome(ctx, lane, "lines", pairs, &changed) })
+func (s *Stock) dropLines(ctx context.Context, shard keyspace.Shard) (changed int64, err error) {
+	err = scanPairs(ctx, s.client.ZScan, shard.DeadSales(), func(pairs []string) error { return s.listSome(ctx, shard, "lines", pairs, &changed) })
 	if err != nil {
 		return changed, unavailable("list dead letters", err)
 	}
 	return changed, nil
 }
 
-func (s *Stock) listSome(ctx context.Context, lane keyspace.Lane, what string, pairs []string, changed *int64) error {
+func (s *Stock) listSome(ctx context.Context, shard keyspace.Shard, what string, pairs []string, changed *int64) error {
 	args := []any{what}
 	for pair := range slices.Chunk(pairs, 2) {
 		args = append(args, pair[0])
 	}
-	n, err := s.list.Run(ctx, s.client, []string{lane.DeadLetters(), lane.DeadSales()}, args...).Int64()
+	n, err := s.list.Run(ctx, s.client, []string{shard.DeadLetters(), shard.DeadSales()}, args...).Int64()
 	*changed += n
 	return err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -19,8 +19,8 @@ func dies(t *testing.T, c *redis.Client, saleID, more string, from, to int) {
 	ctx := context.Background()
 	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for id := from; id <= to; id++ {
-			p.ZAdd(ctx, lane.Dead(), redis.Z{Score: float64(id), Member: strconv.Itoa(id)})
-			p.HSet(ctx, lane.DeadLetters(), strconv.Itoa(id), fmt.Sprintf(`{"state":"dead","message":"%d %s 1 %d buyer %d"%s}`, id, saleID, id, id, more))
+			p.ZAdd(ctx, shard.Dead(), redis.Z{Score: float64(id), Member: strconv.Itoa(id)})
+			p.HSet(ctx, shard.DeadLetters(), strconv.Itoa(id), fmt.Sprintf(`{"state":"dead","message":"%d %s 1 %d buyer %d"%s}`, id, saleID, id, id, more))
 		}
 		return nil
 	}); err != nil {
@@ -50,20 +50,20 @@ func TestCensusCountsLettersOfAnOlderVersion(t *testing.T) {
 		dies(t, c, "s", "", 1, 3)
 		dies(t, c, "s", `,"unit":"none"`, 4, 5)
 		dies(t, c, "s.2", "", 6, 6+2*listingChunk)
-		c.HSet(ctx, lane.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`, "12 x", "{broken")
+		c.HSet(ctx, shard.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`, "12 x", "{broken")
 		h.wantDead(t, "s", 3, 2)
 		h.wantDead(t, "s.2", 2*listingChunk+1, 0)
 
 		// It is still at work: one more is dead, one is retried, and one has lost its unit to others.
 		dies(t, c, "s", "", 9_001, 9_001)
 		h.wantDead(t, "s", 4, 2)
-		c.HDel(ctx, lane.DeadLetters(), "9001", "2", "raw:ab")
+		c.HDel(ctx, shard.DeadLetters(), "9001", "2", "raw:ab")
 		h.wantDead(t, "s", 2, 2)
 
 		// As many come as go, and the census cannot know; the list can be made right all the same.
 		dies(t, c, "s", `,"unit":"none"`, 3, 3)
 		dies(t, c, "s", "", 9_002, 9_002)
-		c.HDel(ctx, lane.DeadLetters(), "1")
+		c.HDel(ctx, shard.DeadLetters(), "1")
 		for _, want := range []int64{4, 0} {
 			if n, err := h.ListDead(ctx, "s"); err != nil || n != want {
 				t.Errorf("%d lines were changed, %v; want %d", n, err, want)
@@ -78,7 +78,7 @@ func TestCensusCountsAnOrderOnceHoweverManyLettersItHas(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h := newHouse(c)
 		dies(t, c, "s", "", 1, 3)
-		c.HSet(context.Background(), lane.DeadLetters(), "copy", `{"state":"dead","message":"2 s 1 2 buyer 2"}`)
+		c.HSet(context.Background(), shard.DeadLetters(), "copy", `{"state":"dead","message":"2 s 1 2 buyer 2"}`)
 		h.wantDead(t, "s", 3, 0)
 	})
 }
@@ -90,11 +90,11 @@ func TestCensusLeavesNoCopies(t *testing.T) {
 		h.put(t, onSale("s", 9, 1))
 		h.buy(t, "s", "ann", "k")
 		dies(t, c, "s", "", 1, 3)
-		c.ZAdd(ctx, lane.Delayed(), redis.Z{Member: "5 s 1 5 ben"})
-		c.RPush(ctx, lane.Batch("b"), "6 s 1 6 cat")
-		c.ZAdd(ctx, lane.Leases(), redis.Z{Score: 1, Member: "b"})
-		c.XAdd(ctx, &redis.XAddArgs{Stream: lane.Orders(), Values: []string{"m", "7 s 1 7 dan"}})
-		c.HSet(ctx, lane.Returns("s"), "8", "1")
+		c.ZAdd(ctx, shard.Delayed(), redis.Z{Member: "5 s 1 5 ben"})
+		c.RPush(ctx, shard.Batch("b"), "6 s 1 6 cat")
+		c.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "b"})
+		c.XAdd(ctx, &redis.XAddArgs{Stream: shard.Orders(), Values: []string{"m", "7 s 1 7 dan"}})
+		c.HSet(ctx, shard.Returns("s"), "8", "1")
 		census, err := h.TakeCensus(ctx, "s")
 		if err != nil || len(census.Ready) != 2 || len(census.Delayed) != 1 || len(census.Leased) != 1 || len(census.Dead) != 3 || len(census.Given) != 1 {
 			t.Fatalf("%+v, %v", census, err)
@@ -128,7 +128,7 @@ func (w *weigh) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A sale with three dead letters is counted at the cost of three, whatever else is dead in its lane.
+// A sale with three dead letters is counted at the cost of three, whatever else is dead in its shard.
 func TestCensusReadsTheLettersOfItsSaleAlone(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h := newHouse(c)
@@ -152,7 +152,7 @@ func TestCensusOfManySalesHasTheLettersOfEach(t *testing.T) {
 		h := newHouse(c)
 		dies(t, c, "a", "", 1, censusChunk+1)
 		dies(t, c, "c", `,"unit":"none"`, 5_001, 5_002)
-		got, err := h.TakeCensuses(context.Background(), keyspace.Lane(0), []string{"c", "b", "a"})
+		got, err := h.TakeCensuses(context.Background(), keyspace.Shard(0), []string{"c", "b", "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,15 +168,15 @@ func TestSnapshotMayRunTwice(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		dies(t, c, "s", "", 1, 3)
 		h.wantDead(t, "s", 3, 0)
-		shot := newSnapshot(lane, 0, 1)
+		shot := newSnapshot(shard, 0, 1)
 		for _, want := range []string{"3", "3", "2"} {
 			if want == "2" {
-				c.HDel(ctx, lane.DeadLetters(), "1")
+				c.HDel(ctx, shard.DeadLetters(), "1")
 				if _, err := h.ListDead(ctx, "s"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			f, err := h.Stock.snapshot.Run(ctx, c, shot.keys(nil, []string{"s"}), lane.BatchPrefix(), 60_000, 0, "s").StringSlice()
+			f, err := h.Stock.snapshot.Run(ctx, c, shot.keys(nil, []string{"s"}), shard.BatchPrefix(), 60_000, 0, "s").StringSlice()
 			if copied := c.ZCard(ctx, shot.lines[0]).Val(); err != nil || f[0] != want || strconv.FormatInt(copied, 10) != want {
 				t.Fatalf("%q, %v, and %d lines are copied; want %s", f, err, copied, want)
 			}
@@ -191,8 +191,8 @@ func TestSnapshotMayRunTwice(t *testing.T) {
 func TestSnapshotThatRunsTwiceHasTheLaterInstant(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
-		shot := newSnapshot(lane, 1, 1)
-		sources := []string{lane.Ready(), lane.Delayed(), lane.Orders(), lane.Batch("b"), lane.Returns("s")}
+		shot := newSnapshot(shard, 1, 1)
+		sources := []string{shard.Ready(), shard.Delayed(), shard.Orders(), shard.Batch("b"), shard.Returns("s")}
 		copies := []string{shot.ready, shot.delayed, shot.orders, shot.batches[0], shot.returns[0]}
 		fill := func(ids ...string) {
 			for _, id := range ids {
@@ -203,7 +203,7 @@ func TestSnapshotThatRunsTwiceHasTheLaterInstant(t *testing.T) {
 				c.HSet(ctx, sources[4], id, id)
 			}
 		}
-		c.ZAdd(ctx, lane.Leases(), redis.Z{Score: 1, Member: "b"})
+		c.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "b"})
 		for _, step := range []struct {
 			name string
 			do   func()
@@ -215,7 +215,7 @@ func TestSnapshotThatRunsTwiceHasTheLaterInstant(t *testing.T) {
 			{"nothing is there", func() { c.Del(ctx, sources...) }, 0},
 		} {
 			step.do()
-			if err := h.Stock.snapshot.Run(ctx, c, shot.keys([]string{"b"}, []string{"s"}), lane.BatchPrefix(), 60_000, 1, "s").Err(); err != nil {
+			if err := h.Stock.snapshot.Run(ctx, c, shot.keys([]string{"b"}, []string{"s"}), shard.BatchPrefix(), 60_000, 1, "s").Err(); err != nil {
 				t.Fatalf("%s: %v", step.name, err)
 			}
 			for i, n := range []int64{c.LLen(ctx, copies[0]).Val(), c.ZCard(ctx, copies[1]).Val(), c.XLen(ctx, copies[2]).Val(), c.LLen(ctx, copies[3]).Val(), c.HLen(ctx, copies[4]).Val()} {

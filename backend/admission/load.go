@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -34,13 +34,13 @@ const loadChunk = 10_000
 // fails keeps no other from being loaded, unless ctx ends or a store is away; the errors are joined.
 func (s *Stock) LoadAll(ctx context.Context, defs []sale.Sale, orders func(saleID string, yield func(sale.Order) error) error) error {
 	var failures []error
-	for lane, all := range s.byLane(defs) {
+	for shard, all := range s.byShard(defs) {
 		for some := range slices.Chunk(all, loadChunk) {
 			ids := make([]string, len(some))
 			for i, def := range some {
 				ids[i] = def.ID
 			}
-			censuses, err := s.TakeCensuses(ctx, lane, ids)
+			censuses, err := s.TakeCensuses(ctx, shard, ids)
 			if err != nil {
 				return errors.Join(append(failures, err)...)
 			}
@@ -58,13 +58,13 @@ func (s *Stock) LoadAll(ctx context.Context, defs []sale.Sale, orders func(saleI
 	return errors.Join(failures...)
 }
 
-func (s *Stock) byLane(defs []sale.Sale) map[keyspace.Lane][]sale.Sale {
-	lanes := map[keyspace.Lane][]sale.Sale{}
+func (s *Stock) byShard(defs []sale.Sale) map[keyspace.Shard][]sale.Sale {
+	shards := map[keyspace.Shard][]sale.Sale{}
 	for _, def := range defs {
-		lane := s.space.LaneOf(def.ID)
-		lanes[lane] = append(lanes[lane], def)
+		shard := s.space.ShardOf(def.ID)
+		shards[shard] = append(shards[shard], def)
 	}
-	return lanes
+	return shards
 }
 
 // loadCounted finishes what a census has begun.
@@ -72,7 +72,7 @@ func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, 
 	if census.Loaded {
 		return nil
 	}
-	lane := s.space.LaneOf(def.ID)
+	shard := s.space.ShardOf(def.ID)
 	var accepted, held int64
 	var newest sale.OrderID
 	seen := map[sale.OrderID]bool{}
@@ -97,7 +97,7 @@ func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, 
 	}
 	census.InFlight(func(m keyspace.Message) { add(m) })
 
-	if err := s.putBuyers(ctx, lane.Buyers(def.ID), buyers); err != nil {
+	if err := s.putBuyers(ctx, shard.Buyers(def.ID), buyers); err != nil {
 		return err
 	}
 	if newest > 0 {
@@ -106,7 +106,7 @@ func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, 
 			return err
 		}
 	}
-	keys := []string{lane.Sale(def.ID), lane.Stock(def.ID), lane.Sales(), lane.Buyers(def.ID), lane.Returns(def.ID), lane.Epoch()}
+	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Epoch()}
 	args := append(definition(def), def.Stock-held, accepted, def.ID, len(buyers), s.onlyVerified)
 	answer, err := s.load.Run(ctx, s.client, keys, append(args, given...)...).Text()
 	switch {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
-// All sales of a lane are loaded with one look into its queue, and each as if it were alone: with its rows, and with what is queued.
+// All sales of a shard are loaded with one look into its queue, and each as if it were alone: with its rows, and with what is queued.
 func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		const n = 30
@@ -27,7 +27,7 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 				rows[id] = append(rows[id], sale.Order{ID: sale.OrderID(1000*i + k + 1), SaleID: id, Buyer: "row" + strconv.Itoa(k), Nth: 1, Serial: int64(k + 1)})
 			}
 			if i%2 == 0 {
-				c.LPush(ctx, lane.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Nth: 1, Serial: 9}))
+				c.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Nth: 1, Serial: 9}))
 			}
 		}
 		h.put(t, defs[0]) // one is there already, and bought of
@@ -90,7 +90,7 @@ func TestVersionsLeaveOutWhatIsNotWhole(t *testing.T) {
 		for _, id := range []string{"whole", "no stock", "no definition"} {
 			h.put(t, onSale(id, 1, 1))
 		}
-		c.Del(ctx, lane.Stock("no stock"), lane.Sale("no definition"))
+		c.Del(ctx, shard.Stock("no stock"), shard.Sale("no definition"))
 		versions, err := h.Versions(ctx, []string{"whole", "no stock", "no definition"})
 		if err != nil || len(versions) != 1 || versions["whole"] != 1 {
 			t.Errorf("%v, %v", versions, err)
@@ -117,7 +117,7 @@ func (*countLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 func (w *countLooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && cmd.Name() == "zrange" && args[1] == lane.Leases() {
+		if args := cmd.Args(); len(args) > 1 && cmd.Name() == "zrange" && args[1] == shard.Leases() {
 			w.n++
 		}
 		return next(ctx, cmd)
@@ -141,7 +141,7 @@ func TestCensusReadsTheReturnsOfEverySale(t *testing.T) {
 				fields[strconv.Itoa(1_000_000*i+k+1)] = k + 1
 			}
 			if len(fields) > 0 {
-				c.HSet(ctx, lane.Returns(id), fields)
+				c.HSet(ctx, shard.Returns(id), fields)
 			}
 		}
 		censuses, err := h.TakeCensuses(ctx, 0, ids)

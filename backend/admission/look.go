@@ -15,7 +15,7 @@ import (
 // LastSerial is how many orders Redis has accepted of a sale, also while the sale is held for a rebuild. It returns sale.ErrNotFound, or wraps
 // sale.ErrUnavailable.
 func (s *Stock) LastSerial(ctx context.Context, saleID string) (int64, error) {
-	n, err := s.client.HGet(ctx, s.space.LaneOf(saleID).Sale(saleID), "accepted").Int64()
+	n, err := s.client.HGet(ctx, s.space.ShardOf(saleID).Sale(saleID), "accepted").Int64()
 	if errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("sale %s: %w", saleID, sale.ErrNotFound)
 	}
@@ -32,8 +32,8 @@ func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, e
 		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
 		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, id := range some {
-				lane := s.space.LaneOf(id)
-				have[i], left[i] = p.HGet(ctx, lane.Sale(id), "version"), p.Exists(ctx, lane.Stock(id))
+				shard := s.space.ShardOf(id)
+				have[i], left[i] = p.HGet(ctx, shard.Sale(id), "version"), p.Exists(ctx, shard.Stock(id))
 			}
 			return nil
 		})
@@ -52,7 +52,7 @@ func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, e
 // Places calls yield for every place that a buyer holds in a sale, in no order and in small reads. A place that comes or goes meanwhile may be missed, and one
 // may come twice. An error wraps sale.ErrUnavailable.
 func (s *Stock) Places(ctx context.Context, saleID string, yield func(buyer string, nth int, id sale.OrderID)) error {
-	return ScanBuyers(ctx, s.client, s.space.LaneOf(saleID).Buyers(saleID), func(buyer, held string) {
+	return ScanBuyers(ctx, s.client, s.space.ShardOf(saleID).Buyers(saleID), func(buyer, held string) {
 		for nth, id := range PlacesIn(held) {
 			yield(buyer, nth, id)
 		}
@@ -99,7 +99,7 @@ func (s *Stock) HavePlaces(ctx context.Context, orders []sale.Order) ([]bool, er
 		buyers[i] = o.Buyer
 	}
 	saleID := orders[0].SaleID
-	held, err := s.client.HMGet(ctx, s.space.LaneOf(saleID).Buyers(saleID), buyers...).Result()
+	held, err := s.client.HMGet(ctx, s.space.ShardOf(saleID).Buyers(saleID), buyers...).Result()
 	if err != nil {
 		return nil, unavailable("places in "+saleID, err)
 	}

@@ -2,7 +2,7 @@ package admission
 
 import "strings"
 
-// The value of a buyer in the hash keyspace.Lane.Buyers: order ids by place, comma-separated, a place given back left empty.
+// The value of a buyer in the hash keyspace.Shard.Buyers: order ids by place, comma-separated, a place given back left empty.
 
 // placeOf is the place of id in held, from 1; 0 when it is not there.
 func placeOf(held, id string) int {

@@ -37,7 +37,7 @@ func (a *Admitter) askAndWait(ctx context.Context, saleID string, group []*waite
 	}
 	if !made {
 		// WAIT is about what its connection has written, and a repetition writes nothing. What is written now comes after the order.
-		if err := conn.Set(ctx, a.space.LaneOf(saleID).Replicated(), "1", 0).Err(); err != nil {
+		if err := conn.Set(ctx, a.space.ShardOf(saleID).Replicated(), "1", 0).Err(); err != nil {
 			withhold(group, fmt.Errorf("wait for replicas: %w", err))
 			return
 		}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // flock is a shop over a master, whose orders are told when both of its replicas have them.
@@ -75,7 +75,7 @@ func (f flock) told(buyer, key string) (d Decision) {
 	return d
 }
 
-func (f flock) left() string { return f.c.Get(f.t.Context(), lane.Stock("s")).Val() }
+func (f flock) left() string { return f.c.Get(f.t.Context(), shard.Stock("s")).Val() }
 
 // With a replica that stands still nobody is told of an order, those are answered at once who get none, and whoever asks again later finds the order of the first time.
 func TestOrderIsToldWhenReplicasHaveIt(t *testing.T) {
@@ -83,11 +83,11 @@ func TestOrderIsToldWhenReplicasHaveIt(t *testing.T) {
 	ctx := t.Context()
 	first := f.told("ann", "k")
 	for _, r := range []*testenv.Redis{f.first, f.second} {
-		if got := r.Client().HGet(ctx, lane.Buyers("s"), "ann").Val(); got != first.OrderID.String() {
+		if got := r.Client().HGet(ctx, shard.Buyers("s"), "ann").Val(); got != first.OrderID.String() {
 			t.Errorf("a replica has the order %q, and the buyer was told %s", got, first.OrderID)
 		}
 	}
-	if first.Outcome == sale.Accepted && f.c.Exists(ctx, lane.Replicated()).Val() != 0 {
+	if first.Outcome == sale.Accepted && f.c.Exists(ctx, shard.Replicated()).Val() != 0 {
 		t.Error("something was written that no repetition made necessary")
 	}
 
@@ -109,13 +109,13 @@ func TestOrderIsToldWhenReplicasHaveIt(t *testing.T) {
 	if after := waits(); before == "" || after != before {
 		t.Errorf("a refusal waited for replicas: %q, then %q", before, after)
 	}
-	held := f.c.HGet(ctx, lane.Buyers("s"), "bob").Val()
+	held := f.c.HGet(ctx, shard.Buyers("s"), "bob").Val()
 
 	f.second.Resume()
 	if d := f.told("bob", "k"); d.Outcome != sale.Replayed || d.OrderID.String() != held {
 		t.Errorf("bob is told %+v, and his order is %s", d, held)
 	}
-	if f.c.Exists(ctx, lane.Replicated()).Val() != 1 {
+	if f.c.Exists(ctx, shard.Replicated()).Val() != 1 {
 		t.Error("WAIT after a repetition, which writes nothing, was not made to cover the order")
 	}
 	if f.left() != "1" {
@@ -162,7 +162,7 @@ func TestMasterWithoutReplicasTakesNoUnit(t *testing.T) {
 	f.wantUntold("bob", "k", "NOREPLICAS")
 	f.wantUntold("ann", "k", "NOREPLICAS")
 	f.want(t, "s", "ann", "another", sale.AlreadyBought)
-	if f.left() != "2" || f.c.HExists(t.Context(), lane.Buyers("s"), "bob").Val() {
+	if f.left() != "2" || f.c.HExists(t.Context(), shard.Buyers("s"), "bob").Val() {
 		t.Errorf("%s units are left, want 2", f.left())
 	}
 	f.second.Resume()
@@ -234,7 +234,7 @@ func TestOnlyTheServerThatDecidedVouches(t *testing.T) {
 	if !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("ann is told %+v, %v", d, err)
 	}
-	if name.waits != 1 || !decides.Client().HExists(t.Context(), lane.Buyers("s"), "ann").Val() {
+	if name.waits != 1 || !decides.Client().HExists(t.Context(), shard.Buyers("s"), "ann").Val() {
 		t.Errorf("the order was not made, or nobody waited (%d)", name.waits)
 	}
 }

@@ -8,12 +8,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
-// snapshot names the copies of a lane's queue at one instant.
+// snapshot names the copies of a shard's queue at one instant.
 type snapshot struct {
-	lane           keyspace.Lane
+	shard          keyspace.Shard
 	ready, delayed string
 	orders         string // the stream
 	leased         string // id up to which its entries are; empty: none is
@@ -21,26 +21,26 @@ type snapshot struct {
 	returns, lines []string // of each sale; lines are those of dead letters that hold a unit
 }
 
-func newSnapshot(lane keyspace.Lane, batches, sales int) *snapshot {
+func newSnapshot(shard keyspace.Shard, batches, sales int) *snapshot {
 	name := rand.Text()
-	s := &snapshot{lane: lane, ready: lane.Copy(name, "ready"), delayed: lane.Copy(name, "delayed"), orders: lane.Copy(name, "orders")}
+	s := &snapshot{shard: shard, ready: shard.Copy(name, "ready"), delayed: shard.Copy(name, "delayed"), orders: shard.Copy(name, "orders")}
 	for i := range batches {
-		s.batches = append(s.batches, lane.Copy(name, "batch"+strconv.Itoa(i)))
+		s.batches = append(s.batches, shard.Copy(name, "batch"+strconv.Itoa(i)))
 	}
 	for i := range sales {
-		s.returns = append(s.returns, lane.Copy(name, "returns"+strconv.Itoa(i)))
-		s.lines = append(s.lines, lane.Copy(name, "lines"+strconv.Itoa(i)))
+		s.returns = append(s.returns, shard.Copy(name, "returns"+strconv.Itoa(i)))
+		s.lines = append(s.lines, shard.Copy(name, "lines"+strconv.Itoa(i)))
 	}
 	return s
 }
 
 func (s *snapshot) keys(batches, sales []string) []string {
-	keys := []string{s.lane.Ready(), s.lane.Delayed(), s.lane.DeadLetters(), s.lane.Leases(), s.ready, s.delayed, s.lane.DeadSales(), s.lane.Orders(), s.orders}
+	keys := []string{s.shard.Ready(), s.shard.Delayed(), s.shard.DeadLetters(), s.shard.Leases(), s.ready, s.delayed, s.shard.DeadSales(), s.shard.Orders(), s.orders}
 	for i, b := range batches {
-		keys = append(keys, s.lane.Batch(b), s.batches[i])
+		keys = append(keys, s.shard.Batch(b), s.batches[i])
 	}
 	for i, id := range sales {
-		keys = append(keys, s.lane.Sale(id), s.lane.Stock(id), s.lane.Returns(id), s.returns[i], s.lines[i])
+		keys = append(keys, s.shard.Sale(id), s.shard.Stock(id), s.shard.Returns(id), s.returns[i], s.lines[i])
 	}
 	return keys
 }

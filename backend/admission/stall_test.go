@@ -8,10 +8,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // hasty is a client whose calls wait for a minute, unless their own deadline ends them: where one takes too long, no slow machine is to blame.

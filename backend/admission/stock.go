@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 )
@@ -60,8 +60,8 @@ func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 // Sync brings a loaded sale up to date; units left move by the difference in stock. A version that is not newer changes nothing. It returns
 // ErrNotLoaded, or wraps sale.ErrUnavailable.
 func (s *Stock) Sync(ctx context.Context, def sale.Sale) error {
-	lane := s.space.LaneOf(def.ID)
-	answer, err := s.sync.Run(ctx, s.client, []string{lane.Sale(def.ID), lane.Stock(def.ID)}, definition(def)...).Text()
+	shard := s.space.ShardOf(def.ID)
+	answer, err := s.sync.Run(ctx, s.client, []string{shard.Sale(def.ID), shard.Stock(def.ID)}, definition(def)...).Text()
 	switch {
 	case err != nil:
 		return unavailable("sync "+def.ID, err)
@@ -81,8 +81,8 @@ func definition(d sale.Sale) []any {
 
 // View looks at one sale. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.
 func (s *Stock) View(ctx context.Context, id string) (View, error) {
-	lane := s.space.LaneOf(id)
-	f, err := s.view.Run(ctx, s.client, []string{lane.Sale(id), lane.Stock(id)}).StringSlice()
+	shard := s.space.ShardOf(id)
+	f, err := s.view.Run(ctx, s.client, []string{shard.Sale(id), shard.Stock(id)}).StringSlice()
 	if err != nil {
 		return View{}, unavailable("view "+id, err)
 	}
@@ -95,13 +95,13 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 // List looks at every loaded sale, in no order. An error wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	var views []View
-	for _, lane := range s.space.All() {
-		ids, err := s.client.SMembers(ctx, lane.Sales()).Result()
+	for _, shard := range s.space.All() {
+		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
 		if err != nil {
 			return nil, unavailable("list sales", err)
 		}
 		for some := range slices.Chunk(ids, listChunk) {
-			if views, err = s.look(ctx, lane, some, views); err != nil {
+			if views, err = s.look(ctx, shard, some, views); err != nil {
 				return nil, err
 			}
 		}
@@ -111,16 +111,16 @@ func (s *Stock) List(ctx context.Context) ([]View, error) {
 
 // Views looks at some sales, in no order; those that Redis does not hold are left out. An error wraps sale.ErrUnavailable.
 func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
-	byLane := map[keyspace.Lane][]string{}
+	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
-		lane := s.space.LaneOf(id)
-		byLane[lane] = append(byLane[lane], id)
+		shard := s.space.ShardOf(id)
+		byShard[shard] = append(byShard[shard], id)
 	}
 	var views []View
-	for lane, all := range byLane {
+	for shard, all := range byShard {
 		for some := range slices.Chunk(all, listChunk) {
 			var err error
-			if views, err = s.look(ctx, lane, some, views); err != nil {
+			if views, err = s.look(ctx, shard, some, views); err != nil {
 				return nil, err
 			}
 		}
@@ -131,14 +131,14 @@ func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 // listChunk is how many sales are looked at in one round trip: thousands would hold others up.
 const listChunk = 500
 
-// look adds the sales of one lane to views, in one round trip.
-func (s *Stock) look(ctx context.Context, lane keyspace.Lane, ids []string, views []View) ([]View, error) {
+// look adds the sales of one shard to views, in one round trip.
+func (s *Stock) look(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
 	now := new(redis.TimeCmd)
 	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		now = p.Time(ctx)
 		for i, id := range ids {
-			defs[i], left[i] = p.HMGet(ctx, lane.Sale(id), viewFields...), p.Get(ctx, lane.Stock(id))
+			defs[i], left[i] = p.HMGet(ctx, shard.Sale(id), viewFields...), p.Get(ctx, shard.Stock(id))
 		}
 		return nil
 	})
@@ -163,7 +163,7 @@ func (s *Stock) look(ctx context.Context, lane keyspace.Lane, ids []string, view
 	return views, nil
 }
 
-// viewFields are the fields of keyspace.Lane.Sale in the order in which view.lua answers them.
+// viewFields are the fields of keyspace.Shard.Sale in the order in which view.lua answers them.
 var viewFields = []string{"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted"}
 
 func parseView(id string, f []string) (View, error) {

@@ -13,10 +13,10 @@ import (
 	"github.com/ulule/limiter/v3"
 	"pgregory.net/rapid"
 
-	"sluice/backend/keyspace"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 func TestSyncMovesLeftByTheDifference(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 		h.put(t, onSale("s", 10, 2))
 		both := h.want(t, "s", "ann", "1", sale.Accepted).OrderID // in the queue, and a row as well
 		queued := h.want(t, "s", "ann", "2", sale.Accepted).OrderID
-		c.Del(ctx, lane.Sale("s"), lane.Stock("s"), lane.Buyers("s"), h.ids.key)
+		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), h.ids.key)
 
 		rows := []sale.Order{
 			{ID: both, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1},
@@ -399,14 +399,14 @@ func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
 		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2})
-		c.LPush(ctx, lane.Ready(), rival)
+		c.LPush(ctx, shard.Ready(), rival)
 		err := h.Load(ctx, onSale("s", 5, 1), func(yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if held := c.HGet(ctx, lane.Buyers("s"), "ann").Val(); held != "800,900" {
+		if held := c.HGet(ctx, shard.Buyers("s"), "ann").Val(); held != "800,900" {
 			t.Errorf("ann holds %q, want the row's 800 where it was, and 900 behind it", held)
 		}
 		if v, _ := h.View(ctx, "s"); v.Left != 3 {
@@ -419,7 +419,7 @@ func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
 func TestLoadNoticesThatRedisWasEmptied(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
-		c.AddHook(emptyBeforeLoad{h, lane.Buyers("s")})
+		c.AddHook(emptyBeforeLoad{h, shard.Buyers("s")})
 		row := func(yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1})
 		}

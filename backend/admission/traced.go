@@ -4,14 +4,14 @@ import (
 	"strconv"
 	"time"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // traceTTL is how long the trace of an order is known. An order that waits for longer is written all the same, and is not shown.
 const traceTTL = time.Hour
 
 // traced appends what the script has to know of purchases whose traces are sampled: nothing when there is none.
-func traced(lane keyspace.Lane, group []*waiter, keys []string, args []any) ([]string, []any) {
+func traced(shard keyspace.Shard, group []*waiter, keys []string, args []any) ([]string, []any) {
 	var traces []byte
 	for i, w := range group {
 		if w.request.Trace == "" {
@@ -22,7 +22,7 @@ func traced(lane keyspace.Lane, group []*waiter, keys []string, args []any) ([]s
 		}
 		traces = strconv.AppendInt(append(traces, ' '), int64(i+1), 10)
 		traces = append(append(traces, ' '), w.request.Trace...)
-		keys = append(keys, lane.Trace(w.id.String()))
+		keys = append(keys, shard.Trace(w.id.String()))
 	}
 	if traces != nil {
 		args = append(args, string(traces))

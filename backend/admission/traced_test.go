@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -57,14 +57,14 @@ func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 					}
 				}
 				bob := group[1]
-				keys := c.Keys(t.Context(), lane.Trace("*")).Val()
-				if len(keys) != 1 || keys[0] != lane.Trace(bob.id.String()) {
+				keys := c.Keys(t.Context(), shard.Trace("*")).Val()
+				if len(keys) != 1 || keys[0] != shard.Trace(bob.id.String()) {
 					t.Errorf("traces are kept at %v", keys)
 				}
-				if got := c.Get(t.Context(), lane.Trace(bob.id.String())).Val(); got != parent {
+				if got := c.Get(t.Context(), shard.Trace(bob.id.String())).Val(); got != parent {
 					t.Errorf("bob's trace is %q", got)
 				}
-				if left := c.PTTL(t.Context(), lane.Trace(bob.id.String())).Val(); left <= 0 || left > traceTTL {
+				if left := c.PTTL(t.Context(), shard.Trace(bob.id.String())).Val(); left <= 0 || left > traceTTL {
 					t.Errorf("bob's trace expires in %v", left)
 				}
 				for _, m := range queued(t, c, stream) {
@@ -79,9 +79,9 @@ func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 
 func queued(t *testing.T, c *redis.Client, stream bool) []string {
 	t.Helper()
-	messages := c.LRange(t.Context(), lane.Ready(), 0, -1).Val()
+	messages := c.LRange(t.Context(), shard.Ready(), 0, -1).Val()
 	if stream {
-		for _, e := range c.XRange(t.Context(), lane.Orders(), "-", "+").Val() {
+		for _, e := range c.XRange(t.Context(), shard.Orders(), "-", "+").Val() {
 			m, _ := e.Values["m"].(string)
 			messages = append(messages, m)
 		}
@@ -99,13 +99,13 @@ func TestOrderStandsThoughItsTraceCannotBeKept(t *testing.T) {
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]
 		k := h.keys.of(keyspace.Space{}, "s")
-		answer, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, lane.Dedup("ann", "k"), lane.Trace(w.id.String())},
+		answer, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String())},
 			"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 "+parent).Text()
 		if err != nil || answer != "accepted" {
 			t.Fatalf("%q, %v", answer, err)
 		}
-		left, waiting := c.Get(t.Context(), lane.Stock("s")).Val(), c.LLen(t.Context(), lane.Ready()).Val()
-		if left != "2" || waiting != 1 || c.Exists(t.Context(), lane.Trace(w.id.String())).Val() != 0 {
+		left, waiting := c.Get(t.Context(), shard.Stock("s")).Val(), c.LLen(t.Context(), shard.Ready()).Val()
+		if left != "2" || waiting != 1 || c.Exists(t.Context(), shard.Trace(w.id.String())).Val() != 0 {
 			t.Errorf("%s units are left, and %d orders wait", left, waiting)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
-	"sluice/backend/trace"
+	"sluice/backend/telemetry"
 )
 
 // App is one HTTP application, made by NewPublic or NewOperator and run by Serve.
@@ -21,7 +21,7 @@ type App struct {
 	fiber   *fiber.App
 	log     *slog.Logger
 	metrics *Metrics
-	tracer  *trace.Tracer
+	tracer  *telemetry.Tracer
 	now     func() time.Time
 	jitter  func() float64
 	drain   time.Duration
@@ -47,7 +47,7 @@ type endpoint struct{ method, path string }
 type settings struct {
 	log       *slog.Logger
 	metrics   *Metrics
-	tracer    *trace.Tracer
+	tracer    *telemetry.Tracer
 	now       func() time.Time
 	jitter    func() float64
 	drain     time.Duration

@@ -10,11 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/backend/desk"
-	"sluice/backend/ledger"
-	"sluice/backend/order"
+	"sluice/backend/admin"
+	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 const adminToken = "the operator's token"
@@ -24,22 +24,22 @@ type deskWorld struct {
 	mu     sync.Mutex
 	asked  []string
 	err    error
-	view   desk.View
+	view   admin.View
 	wasRow bool
 	dead   []queue.DeadLetter
 	next   string
 	stats  queue.Stats
-	second queue.Stats // of another lane
+	second queue.Stats // of another shard
 
-	settled []desk.Settled
+	settled []admin.Settled
 
-	rows      []order.Row
-	callbacks []order.Callback
+	rows      []store.Row
+	callbacks []store.Callback
 }
 
 func newDeskWorld() *deskWorld {
 	v := newWorld().sales["drop"]
-	return &deskWorld{view: desk.View{Sale: v.Sale, Sold: 57, State: v.State, Live: &v}}
+	return &deskWorld{view: admin.View{Sale: v.Sale, Sold: 57, State: v.State, Live: &v}}
 }
 
 func (d *deskWorld) ask(format string, args ...any) error {
@@ -57,7 +57,7 @@ func (d *deskWorld) was() string {
 	return s
 }
 
-func (d *deskWorld) Create(_ context.Context, actor string, s sale.Sale) (desk.View, error) {
+func (d *deskWorld) Create(_ context.Context, actor string, s sale.Sale) (admin.View, error) {
 	err := d.ask("%s creates %+v", actor, s)
 	v := d.view
 	v.Sale = s
@@ -66,32 +66,32 @@ func (d *deskWorld) Create(_ context.Context, actor string, s sale.Sale) (desk.V
 	}
 	return v, err
 }
-func (d *deskWorld) Show(_ context.Context, id string) (desk.View, error) {
+func (d *deskWorld) Show(_ context.Context, id string) (admin.View, error) {
 	return d.view, d.ask("show %s", id)
 }
-func (d *deskWorld) List(context.Context) ([]desk.View, error) {
-	return []desk.View{d.view}, d.ask("list")
+func (d *deskWorld) List(context.Context) ([]admin.View, error) {
+	return []admin.View{d.view}, d.ask("list")
 }
-func (d *deskWorld) Restock(_ context.Context, actor, id string, add int64, key string) (desk.View, error) {
+func (d *deskWorld) Restock(_ context.Context, actor, id string, add int64, key string) (admin.View, error) {
 	return d.view, d.ask("%s adds %d to %s, key %q", actor, add, id, key)
 }
-func (d *deskWorld) Pause(_ context.Context, actor, id string) (desk.View, error) {
+func (d *deskWorld) Pause(_ context.Context, actor, id string) (admin.View, error) {
 	return d.view, d.ask("%s pauses %s", actor, id)
 }
-func (d *deskWorld) Resume(_ context.Context, actor, id string) (desk.View, error) {
+func (d *deskWorld) Resume(_ context.Context, actor, id string) (admin.View, error) {
 	return d.view, d.ask("%s resumes %s", actor, id)
 }
-func (d *deskWorld) Open(_ context.Context, actor, id string) (desk.View, error) {
+func (d *deskWorld) Open(_ context.Context, actor, id string) (admin.View, error) {
 	return d.view, d.ask("%s opens %s", actor, id)
 }
-func (d *deskWorld) Close(_ context.Context, actor, id string) (desk.View, error) {
+func (d *deskWorld) Close(_ context.Context, actor, id string) (admin.View, error) {
 	return d.view, d.ask("%s closes %s", actor, id)
 }
-func (d *deskWorld) Page(_ context.Context, q order.SalesQuery) ([]desk.View, error) {
-	return []desk.View{d.view}, d.ask("page %+v", q)
+func (d *deskWorld) Page(_ context.Context, q store.SalesQuery) ([]admin.View, error) {
+	return []admin.View{d.view}, d.ask("page %+v", q)
 }
-func (d *deskWorld) Log(_ context.Context, q order.LogQuery) ([]order.LogEntry, error) {
-	return []order.LogEntry{{Number: 7, At: orderID(1).Time(), Actor: "ann", Action: "sale.pause", Target: "drop", Detail: "version 2"}}, d.ask("log %+v", q)
+func (d *deskWorld) Log(_ context.Context, q store.LogQuery) ([]store.LogEntry, error) {
+	return []store.LogEntry{{Number: 7, At: orderID(1).Time(), Actor: "ann", Action: "sale.pause", Target: "drop", Detail: "version 2"}}, d.ask("log %+v", q)
 }
 func (d *deskWorld) Note(_ context.Context, actor, action, target, detail string) error {
 	return d.ask("%s notes %s of %s: %s", actor, action, target, detail)
@@ -105,47 +105,47 @@ func (d *deskWorld) Dead(_ context.Context, q queue.DeadQuery) ([]queue.DeadLett
 func (d *deskWorld) Retry(_ context.Context, actor string, id sale.OrderID) error {
 	return d.ask("%s retries %s", actor, id)
 }
-func (d *deskWorld) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (desk.Cancelled, error) {
+func (d *deskWorld) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error) {
 	o := bought(id.Sequence(), "ann", sale.StatusCancelled)
 	if d.wasRow {
 		o.Status = sale.StatusCreated
 	}
-	return desk.Cancelled{Order: o, WasRow: d.wasRow, GivenBack: !d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+	return admin.Cancelled{Order: o, WasRow: d.wasRow, GivenBack: !d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
 }
-func (d *deskWorld) Settle(_ context.Context, actor string, s desk.Settlement) ([]desk.Settled, string, error) {
+func (d *deskWorld) Settle(_ context.Context, actor string, s admin.Settlement) ([]admin.Settled, string, error) {
 	return d.settled, d.next, d.ask("%s settles %+v", actor, s)
 }
-func (d *deskWorld) Order(_ context.Context, id sale.OrderID) (desk.OrderView, error) {
+func (d *deskWorld) Order(_ context.Context, id sale.OrderID) (admin.OrderView, error) {
 	return d.order(id), d.ask("order %s", id)
 }
-func (d *deskWorld) Orders(_ context.Context, q order.RowQuery) ([]order.Row, error) {
+func (d *deskWorld) Orders(_ context.Context, q store.RowQuery) ([]store.Row, error) {
 	return d.rows, d.ask("orders %+v", q)
 }
-func (d *deskWorld) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (desk.OrderView, error) {
+func (d *deskWorld) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (admin.OrderView, error) {
 	return d.order(id), d.ask("%s cancels row %s because %q", actor, id, reason)
 }
-func (d *deskWorld) Callbacks(_ context.Context, q order.CallbackQuery) ([]order.Callback, error) {
+func (d *deskWorld) Callbacks(_ context.Context, q store.CallbackQuery) ([]store.Callback, error) {
 	return d.callbacks, d.ask("callbacks %+v", q)
 }
-func (d *deskWorld) SettleRefund(_ context.Context, actor string, number int64, note string) (order.Callback, error) {
-	c := order.Callback{Number: number, SaleID: "drop", At: orderID(1).Time(), Settlement: order.SettledTwice, Refund: true, SettledBy: actor, SettledAt: orderID(2).Time()}
-	c.OrderID, c.Event = orderID(1), order.EventSucceeded
+func (d *deskWorld) SettleRefund(_ context.Context, actor string, number int64, note string) (store.Callback, error) {
+	c := store.Callback{Number: number, SaleID: "drop", At: orderID(1).Time(), Settlement: store.SettledTwice, Refund: true, SettledBy: actor, SettledAt: orderID(2).Time()}
+	c.OrderID, c.Event = orderID(1), store.EventSucceeded
 	return c, d.ask("%s settles %d: %s", actor, number, note)
 }
 
 // order is a cancelled row with the callbacks that the desk knows.
-func (d *deskWorld) order(id sale.OrderID) desk.OrderView {
-	row := order.Row{Order: bought(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
-	return desk.OrderView{Row: row, Callbacks: d.callbacks}
+func (d *deskWorld) order(id sale.OrderID) admin.OrderView {
+	row := store.Row{Order: bought(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
+	return admin.OrderView{Row: row, Callbacks: d.callbacks}
 }
 func (d *deskWorld) Drop(_ context.Context, actor, key string) error {
 	return d.ask("%s drops %s", actor, key)
 }
-func (d *deskWorld) Rehearse(_ context.Context, actor string, r desk.Rehearsal) (desk.View, error) {
+func (d *deskWorld) Rehearse(_ context.Context, actor string, r admin.Rehearsal) (admin.View, error) {
 	return d.view, d.ask("%s rehearses %+v", actor, r)
 }
-func (d *deskWorld) Rehearsals(context.Context) ([]desk.View, error) {
-	return []desk.View{d.view}, d.ask("rehearsals")
+func (d *deskWorld) Rehearsals(context.Context) ([]admin.View, error) {
+	return []admin.View{d.view}, d.ask("rehearsals")
 }
 func (d *deskWorld) RemoveRehearsal(_ context.Context, actor, id string) (int64, error) {
 	return 7, d.ask("%s removes %s", actor, id)
@@ -160,10 +160,10 @@ func (d *deskWorld) AbandonBatch(_ context.Context, actor, id string, limit int,
 	}
 	return 3, err
 }
-func (d *deskWorld) Audit(_ context.Context, id string) (ledger.Report, error) {
-	return ledger.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
+func (d *deskWorld) Audit(_ context.Context, id string) (audit.Report, error) {
+	return audit.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
 }
-func (d *deskWorld) ByLane(context.Context) ([]queue.Stats, error) {
+func (d *deskWorld) ByShard(context.Context) ([]queue.Stats, error) {
 	return []queue.Stats{d.stats, d.second}, d.ask("stats")
 }
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/events/salechange"
 	"sluice/backend/sale"
-	"sluice/backend/signal"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // listen opens an event stream; next returns its next event as "name data", skipping everything else.
@@ -92,7 +92,7 @@ func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
 
 func TestFeedEndsWithItsLastStream(t *testing.T) {
 	w := newWorld()
-	feeds := newFeeds(w, &signal.Hub{}, 2, make(chan struct{}))
+	feeds := newFeeds(w, &salechange.Hub{}, 2, make(chan struct{}))
 	v := w.sales["drop"]
 	a, ok1 := feeds.subscribe(v)
 	b, ok2 := feeds.subscribe(v)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/events/salechange"
 	"sluice/backend/sale"
-	"sluice/backend/signal"
 )
 
 // feeds watches sales for the event streams: one loop per sale and process looks once a second, when a signal says that the sale has changed, and when it opens,
@@ -75,7 +75,7 @@ func (s *feeds) unsubscribe(f *feed) {
 	}
 }
 
-func (s *feeds) run(f *feed, changes *signal.Listener) {
+func (s *feeds) run(f *feed, changes *salechange.Listener) {
 	defer changes.Close()
 	tick := time.NewTicker(s.interval)
 	defer tick.Stop()

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"sluice/backend/order"
+	"sluice/backend/store"
 )
 
 // Whatever the strict reader accepts, every other reader understands, and in the same way.
@@ -110,7 +110,7 @@ func FuzzReadPayment(f *testing.F) {
 		if err != nil || p == nil {
 			return
 		}
-		if p.OrderID <= 0 || len(p.Digest) != 64 || p.Event == order.EventSucceeded && (p.Reference == "" || !currencyCode(p.Price.Currency)) {
+		if p.OrderID <= 0 || len(p.Digest) != 64 || p.Event == store.EventSucceeded && (p.Reference == "" || !currencyCode(p.Price.Currency)) {
 			t.Errorf("%q is read as %+v", body, p)
 		}
 		if strings.ContainsRune(p.Reference, 0) || !utf8.ValidString(p.Reference) || len(p.Reference) > 255 {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/event"
-	"sluice/backend/order"
+	"sluice/backend/events"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // fakeEvents knows one group with two dead letters, and says what it was asked for.
@@ -20,18 +20,18 @@ type fakeEvents struct {
 	err   error
 }
 
-func (f *fakeEvents) Status(context.Context) (event.Status, error) {
-	return event.Status{Stream: 9, Untold: 2 * time.Second, Groups: []event.GroupStatus{
+func (f *fakeEvents) Status(context.Context) (events.Status, error) {
+	return events.Status{Stream: 9, Untold: 2 * time.Second, Groups: []events.GroupStatus{
 		{Name: "points", Known: true, Lag: 1, Pending: 2, Consumers: 3, Oldest: 4 * time.Second, Dead: 5},
 	}}, f.err
 }
 
-func (f *fakeEvents) Letters(_ context.Context, q order.LetterQuery) ([]order.Letter, error) {
+func (f *fakeEvents) Letters(_ context.Context, q store.LetterQuery) ([]store.Letter, error) {
 	f.asked = fmt.Sprintf("%s %s %d", q.Group, q.After, q.Limit)
-	if err := event.ValidateGroup(q.Group); err != nil {
+	if err := events.ValidateGroup(q.Group); err != nil {
 		return nil, err
 	}
-	letters := []order.Letter{
+	letters := []store.Letter{
 		{Group: q.Group, EventID: "7.created", Position: 3, Body: "{}", Reason: "no", Deliveries: 5, DiedAt: time.Unix(1700000000, 0).UTC()},
 		{Group: q.Group, EventID: "8.created", Retrying: true},
 	}
@@ -85,7 +85,7 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 			t.Errorf("%s %s: %d %s; asked %q, want %d, %q, %s", c.method, c.path, got.status, got.body, f.asked, c.status, c.asked, c.part)
 		}
 	}
-	f.err = fmt.Errorf("of SQL: %w", event.ErrNoGroup)
+	f.err = fmt.Errorf("of SQL: %w", events.ErrNoGroup)
 	for path, method := range map[string]string{"nosuch/dead": "GET", "nosuch/dead/7.created/retry": "POST", "nosuch/dead/7.created/cancel": "POST", "nosuch/remove": "POST"} {
 		if got := s.operate(method, "/admin/v1/groups/"+path, ""); got.status != 404 || !strings.Contains(got.body, "There is no group of this name.") {
 			t.Errorf("%s: %d %s", path, got.status, got.body)

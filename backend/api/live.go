@@ -11,8 +11,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/event"
-	"sluice/backend/push"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
 	"sluice/backend/sale"
 	"sluice/internal/problem"
 )
@@ -77,10 +77,10 @@ func (p *public) openPage(c *fiber.Ctx, only sale.OrderID) error {
 	// The page hears from now on, and only then asks how things are: nothing lies between.
 	page, missed, known, err := p.cfg.Live.Open(p.look.next(), buyer, after)
 	switch {
-	case errors.Is(err, push.ErrFull):
+	case errors.Is(err, notify.ErrFull):
 		p.roll.call(p.now())
 		return errPagesFull.with(header{fiber.HeaderRetryAfter, p.retryAfter(pollInstead)})
-	case errors.Is(err, push.ErrTooMany):
+	case errors.Is(err, notify.ErrTooMany):
 		p.roll.call(p.now())
 		return errManyPages.with(header{fiber.HeaderRetryAfter, p.retryAfter(pollInstead)})
 	case err != nil:
@@ -103,7 +103,7 @@ func (p *public) openPage(c *fiber.Ctx, only sale.OrderID) error {
 // orderStream writes one page's events. It ends when the client is gone, was too slow, or has no valid token any more, and when the application drains.
 type orderStream struct {
 	conn     net.Conn
-	page     *push.Page
+	page     *notify.Page
 	only     sale.OrderID // this order; 0: all of the buyer
 	find     func() (sale.Order, error)
 	roll     *rollCall
@@ -129,12 +129,12 @@ func updateOf(id sale.OrderID, saleID string, status sale.Status) update {
 	return update{id.String(), saleID, status, id.Time(), id}
 }
 
-func updateOfEvent(e event.Event) update {
+func updateOfEvent(e events.Event) update {
 	return updateOf(e.OrderID, e.SaleID, sale.Status(strings.TrimPrefix(string(e.Type), "order.")))
 }
 
 // begin finds out what the page is told first: what it has missed or, where that is not known, how its orders are.
-func (s *orderStream) begin(p *public, buyer string, missed []event.Event, known bool) error {
+func (s *orderStream) begin(p *public, buyer string, missed []events.Event, known bool) error {
 	if s.only != 0 {
 		o, err := s.find() // also to see whose it is
 		if err != nil {
@@ -239,7 +239,7 @@ func (s *orderStream) write(w *bufio.Writer, u update) {
 	if err != nil { // strings and a time: cannot fail
 		return
 	}
-	_, _ = w.WriteString("id: " + event.ID(u.id, u.Status) + "\nevent: order\ndata: ")
+	_, _ = w.WriteString("id: " + events.ID(u.id, u.Status) + "\nevent: order\ndata: ")
 	_, _ = w.Write(data)
 	_, _ = w.WriteString("\n\n")
 }

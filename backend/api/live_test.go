@@ -15,14 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/event"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
-	"sluice/backend/push"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/backend/store"
+	"sluice/test/testenv"
 )
 
 // OrdersOfBuyer is BuyerOrders.
@@ -46,7 +46,7 @@ type livePages struct {
 	position int
 }
 
-func serveLive(t *testing.T, limits push.LiveConfig) *livePages {
+func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 	t.Helper()
 	mini := miniredis.RunT(t)
 	client, err := redisconn.Open("redis://" + mini.Addr())
@@ -55,7 +55,7 @@ func serveLive(t *testing.T, limits push.LiveConfig) *livePages {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	limits.Log = quiet()
-	live := push.NewLive(client, keyspace.Space{}, limits)
+	live := notify.NewLive(client, keyspace.Space{}, limits)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- live.Run(ctx) }()
@@ -71,7 +71,7 @@ func serveLive(t *testing.T, limits push.LiveConfig) *livePages {
 func (l *livePages) tell(id sale.OrderID, buyer string, status sale.Status) {
 	l.t.Helper()
 	l.position++
-	e := event.Event{ID: event.ID(id, status), Type: event.Type("order." + string(status)), OrderID: id, SaleID: "drop", Buyer: buyer}
+	e := events.Event{ID: events.ID(id, status), Type: events.Type("order." + string(status)), OrderID: id, SaleID: "drop", Buyer: buyer}
 	err := l.raw.XAdd(context.Background(), &redis.XAddArgs{Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()}}).Err()
 	if err != nil {
 		l.t.Fatal(err)
@@ -131,7 +131,7 @@ func (l *livePages) want(next func() string, ids ...string) {
 }
 
 func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
-	l := serveLive(t, push.LiveConfig{})
+	l := serveLive(t, notify.LiveConfig{})
 	l.row(orderID(1), "ann", sale.StatusPaid)
 	l.row(orderID(2), "bob", sale.StatusCreated)
 	l.row(orderID(3), "ann", sale.StatusCreated)
@@ -157,7 +157,7 @@ func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
 }
 
 func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
-	l := serveLive(t, push.LiveConfig{})
+	l := serveLive(t, notify.LiveConfig{})
 	id, other := orderID(1), orderID(2)
 	l.w.do(func() { l.w.queued[id] = sale.Order{ID: id, SaleID: "drop", Buyer: "ann"} })
 	path := "/v1/orders/" + id.String() + "/events"
@@ -193,7 +193,7 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 }
 
 func TestPageEndsWithItsToken(t *testing.T) {
-	l := serveLive(t, push.LiveConfig{})
+	l := serveLive(t, notify.LiveConfig{})
 	raw, err := key(t).Sign("ann", 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestPageEndsWithItsToken(t *testing.T) {
 }
 
 func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
-	l := serveLive(t, push.LiveConfig{Pages: 3, BuyerPages: 2})
+	l := serveLive(t, notify.LiveConfig{Pages: 3, BuyerPages: 2})
 	ann := bearerOf(t, "ann")
 	l.page("/v1/me/events", ann, "")
 	_, hangUp := l.page("/v1/me/events", ann, "")
@@ -246,7 +246,7 @@ func (l *livePages) status(path, authorization string) int {
 func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 	const most, asked = 100, 130
 	registry := prometheus.NewRegistry()
-	l := serveLive(t, push.LiveConfig{Pages: most, Registerer: registry})
+	l := serveLive(t, notify.LiveConfig{Pages: most, Registerer: registry})
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -323,7 +323,7 @@ func open(r *prometheus.Registry) float64 {
 }
 
 func TestPagesEndWithTheDrain(t *testing.T) {
-	l := serveLive(t, push.LiveConfig{})
+	l := serveLive(t, notify.LiveConfig{})
 	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
 	l.stop()
 	if got := next(); got != "end" {
@@ -332,7 +332,7 @@ func TestPagesEndWithTheDrain(t *testing.T) {
 }
 
 func TestPagesWhileStoresAreDown(t *testing.T) {
-	l := serveLive(t, push.LiveConfig{Pages: 1})
+	l := serveLive(t, notify.LiveConfig{Pages: 1})
 	l.w.do(func() { l.w.sqlErr = errRedisDown })
 	for range 3 { // a page that was refused takes no place
 		wantProblem(t, l.ask("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
@@ -351,10 +351,10 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 type fakeSubscriptions struct {
 	mu   sync.Mutex
 	last int64
-	all  []order.PushSubscription
+	all  []store.PushSubscription
 }
 
-func (f *fakeSubscriptions) Subscribe(_ context.Context, p order.PushSubscription, most int) (order.PushSubscription, error) {
+func (f *fakeSubscriptions) Subscribe(_ context.Context, p store.PushSubscription, most int) (store.PushSubscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
@@ -363,7 +363,7 @@ func (f *fakeSubscriptions) Subscribe(_ context.Context, p order.PushSubscriptio
 	return p, nil
 }
 
-func (f *fakeSubscriptions) Subscriptions(_ context.Context, buyer string) (list []order.PushSubscription, _ error) {
+func (f *fakeSubscriptions) Subscriptions(_ context.Context, buyer string) (list []store.PushSubscription, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.all {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/backend/order"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // Metrics are the counters of the API. One set serves both applications of a process. It is safe for concurrent use.
@@ -72,7 +72,7 @@ type purchaseCount struct {
 
 // callbackResults are all that may come of a callback of the payment provider.
 var callbackResults = []string{
-	string(order.SettledPaid), string(order.SettledFailed), string(order.SettledCancelled), string(order.SettledMismatch), string(order.SettledTwice),
+	string(store.SettledPaid), string(store.SettledFailed), string(store.SettledCancelled), string(store.SettledMismatch), string(store.SettledTwice),
 	"replayed", "ignored", "not_set_up", "forged", "bad_request", "reused", "not_written", "unknown_order", "unavailable",
 }
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/contract"
 	"sluice/internal/openapi"
 	"sluice/internal/problem"
+	"sluice/test/contract"
 )
 
 // openAPI is docs/openapi.yaml.

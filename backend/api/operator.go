@@ -15,9 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
+	"sluice/backend/admin/session"
 	"sluice/backend/sale"
-	"sluice/backend/session"
 )
 
 // OperatorConfig is what NewOperator needs. Fields without a default in their comment are required.
@@ -31,7 +31,7 @@ type OperatorConfig struct {
 	Webhooks WebhookDesk
 	Board    Board
 	Pages    DeskPages
-	MaxReady int64          // of each lane, to be shown
+	MaxReady int64          // of each shard, to be shown
 	Ended    session.Others // who else hears that a session was ended early; nil: nobody
 	Token    string         // what operators send as Authorization: Bearer ...
 	Gatherer prometheus.Gatherer
@@ -107,8 +107,8 @@ func NewOperator(cfg OperatorConfig) (*App, error) {
 	o.handle(fiber.MethodGet, "/admin/v1/rebuild", o.showRebuild)
 	o.handle(fiber.MethodGet, "/admin/v1/queue", o.queue)
 	o.handle(fiber.MethodGet, "/admin/v1/dead", o.listDead)
-	o.handle(fiber.MethodPost, "/admin/v1/dead/retry", o.settleDead(desk.RetryDead))
-	o.handle(fiber.MethodPost, "/admin/v1/dead/cancel", o.settleDead(desk.CancelDead))
+	o.handle(fiber.MethodPost, "/admin/v1/dead/retry", o.settleDead(admin.RetryDead))
+	o.handle(fiber.MethodPost, "/admin/v1/dead/cancel", o.settleDead(admin.CancelDead))
 	o.handle(fiber.MethodGet, "/admin/v1/dead/:order", o.showDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/retry", o.retryDead)
 	o.handle(fiber.MethodPost, "/admin/v1/dead/:order/cancel", o.cancelDead)

@@ -8,10 +8,10 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // deadBody is a dead letter. order_id, sale_id and buyer are empty for a text that is no message, which raw then shows.
@@ -103,7 +103,7 @@ func (o *operator) retryDead(ctx context.Context, c *fiber.Ctx, actor string) er
 	if err != nil {
 		return err
 	}
-	if err := o.cfg.Desk.Retry(order.WithReason(ctx, reason), actor, id); err != nil {
+	if err := o.cfg.Desk.Retry(store.WithReason(ctx, reason), actor, id); err != nil {
 		return err
 	}
 	return sendJSON(c, fiber.StatusOK, settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)})
@@ -126,7 +126,7 @@ func (o *operator) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) e
 		return err
 	}
 	if key, ok := rawKey(c.Params("order")); ok {
-		if err := o.cfg.Desk.Drop(order.WithReason(ctx, reason), actor, key); err != nil {
+		if err := o.cfg.Desk.Drop(store.WithReason(ctx, reason), actor, key); err != nil {
 			return err
 		}
 		return sendJSON(c, fiber.StatusOK, settledBody{Key: key, Status: "dropped"})

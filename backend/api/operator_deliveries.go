@@ -6,15 +6,15 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/order"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // DeliveryDesk shows deliveries and has them sent again.
 type DeliveryDesk interface {
 	Ping(ctx context.Context, id string) (deliveryID string, err error)
-	Deliveries(ctx context.Context, q order.DeliveryQuery) ([]order.Delivery, error)
-	Delivery(ctx context.Context, endpointID, id string) (order.Delivery, []order.DeliveryAttempt, error)
+	Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error)
+	Delivery(ctx context.Context, endpointID, id string) (store.Delivery, []store.DeliveryAttempt, error)
 	Redeliver(ctx context.Context, actor, endpointID, id, reason string) error
 	RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (int64, error)
 }
@@ -30,11 +30,11 @@ type deliveryBody struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"` // of one that does not
 }
 
-var deliveryStates = map[order.DeliveryState]string{order.DeliveryWaiting: "waiting", order.DeliveryDelivered: "delivered", order.DeliveryFailed: "failed"}
+var deliveryStates = map[store.DeliveryState]string{store.DeliveryWaiting: "waiting", store.DeliveryDelivered: "delivered", store.DeliveryFailed: "failed"}
 
-func deliveryJSON(d order.Delivery) deliveryBody {
+func deliveryJSON(d store.Delivery) deliveryBody {
 	b := deliveryBody{ID: d.ID, Type: d.Type, State: deliveryStates[d.State], Attempts: d.Attempts, Sending: d.Leased, CreatedAt: d.CreatedAt, EndedAt: unlessZero(d.EndedAt)}
-	if d.State == order.DeliveryWaiting {
+	if d.State == store.DeliveryWaiting {
 		b.DueAt = &d.DueAt
 	}
 	return b
@@ -42,7 +42,7 @@ func deliveryJSON(d order.Delivery) deliveryBody {
 
 func (o *operator) listDeliveries(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := newQuery(c)
-	wanted := order.DeliveryQuery{EndpointID: pathParam(c, "webhook"), Before: q.number("before"), Limit: q.limit()}
+	wanted := store.DeliveryQuery{EndpointID: pathParam(c, "webhook"), Before: q.number("before"), Limit: q.limit()}
 	word := q.oneOf("state", "waiting", "delivered", "failed")
 	for state, name := range deliveryStates {
 		if name == word {

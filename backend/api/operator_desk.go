@@ -7,16 +7,16 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/web"
+	"sluice/backend/web/buyer"
 )
 
 // DeskPages makes the pages of the operators' desk (deskpage.Pages).
 type DeskPages interface {
 	// SignIn is the page with the form; problem is "", wrong, name or limited, and actor what was typed for a name.
-	SignIn(problem, actor, to string) (web.Page, error)
+	SignIn(problem, actor, to string) (buyer.Page, error)
 	// View is one page of the desk for whoever has signed in.
-	View(actor string, until time.Time) (web.Page, error)
-	Asset(name string) (web.Asset, bool)
+	View(actor string, until time.Time) (buyer.Page, error)
+	Asset(name string) (buyer.Asset, bool)
 }
 
 const (
@@ -90,7 +90,7 @@ func typedName(c *fiber.Ctx) string {
 	return strings.TrimSpace(string(c.Context().PostArgs().Peek("name")))
 }
 
-func sendDeskPage(c *fiber.Ctx, status int, page web.Page) error {
+func sendDeskPage(c *fiber.Ctx, status int, page buyer.Page) error {
 	resp := &c.Context().Response
 	resp.SetStatusCode(status)
 	resp.Header.SetContentType(fiber.MIMETextHTMLCharsetUTF8)

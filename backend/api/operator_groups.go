@@ -7,15 +7,15 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/event"
-	"sluice/backend/order"
+	"sluice/backend/events"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // EventDesk shows the groups that read the events of orders, and does what operators decide about them (event.Desk).
 type EventDesk interface {
-	Status(ctx context.Context) (event.Status, error)
-	Letters(ctx context.Context, q order.LetterQuery) ([]order.Letter, error)
+	Status(ctx context.Context) (events.Status, error)
+	Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error)
 	Retry(ctx context.Context, actor, group, eventID, reason string) error
 	Drop(ctx context.Context, actor, group, eventID, reason string) error
 	Remove(ctx context.Context, actor, group, reason string) error
@@ -95,7 +95,7 @@ func (o *operator) listLetters(ctx context.Context, c *fiber.Ctx, _ string) erro
 		return err
 	}
 	q := newQuery(c)
-	wanted := order.LetterQuery{Group: name, After: q.text("after"), Limit: q.limit()}
+	wanted := store.LetterQuery{Group: name, After: q.text("after"), Limit: q.limit()}
 	if len(wanted.After) > maxEventID || !isStorable(wanted.After) {
 		q.bad.Add("after", "must be the next of the page before")
 	}

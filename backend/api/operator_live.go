@@ -10,14 +10,14 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/board"
+	"sluice/backend/admin/livestats"
 	"sluice/internal/problem"
 )
 
 // Board holds the figures that the desk shows (board.Board).
 type Board interface {
-	Since(at int64) (samples []board.Sample, more <-chan struct{})
-	Sources() []board.Source
+	Since(at int64) (samples []livestats.Sample, more <-chan struct{})
+	Sources() []livestats.Source
 	Started() time.Time
 }
 
@@ -28,17 +28,17 @@ var errWatchersFull = refusalOf(problem.Unavailable, "Too many desks are open he
 
 // liveBody is what the desk shows: samples after some time, and where they come from.
 type liveBody struct {
-	StartedAt time.Time      `json:"started_at"`
-	Now       int64          `json:"now"` // Unix milliseconds
-	MaxReady  int64          `json:"max_ready"`
-	Sources   []board.Source `json:"sources"`
-	Samples   []board.Sample `json:"samples"`
+	StartedAt time.Time          `json:"started_at"`
+	Now       int64              `json:"now"` // Unix milliseconds
+	MaxReady  int64              `json:"max_ready"`
+	Sources   []livestats.Source `json:"sources"`
+	Samples   []livestats.Sample `json:"samples"`
 }
 
 func (o *operator) liveBody(since int64) (liveBody, <-chan struct{}) {
 	samples, more := o.cfg.Board.Since(since)
 	if samples == nil {
-		samples = []board.Sample{}
+		samples = []livestats.Sample{}
 	}
 	return liveBody{StartedAt: o.cfg.Board.Started().UTC(), Now: o.now().UnixMilli(), MaxReady: o.cfg.MaxReady, Sources: o.cfg.Board.Sources(), Samples: samples}, more
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/order"
+	"sluice/backend/store"
 )
 
 // logBody is one line of the desk log.
@@ -22,7 +22,7 @@ type logBody struct {
 // listLog is GET /admin/v1/log: who did what and when, the newest first.
 func (o *operator) listLog(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := newQuery(c)
-	wanted := order.LogQuery{Target: q.search("target"), Actor: q.search("actor"), Action: q.search("action"), Before: q.number("before"), Limit: q.limit()}
+	wanted := store.LogQuery{Target: q.search("target"), Actor: q.search("actor"), Action: q.search("action"), Before: q.number("before"), Limit: q.limit()}
 	if err := q.err(); err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/desk"
-	"sluice/backend/order"
+	"sluice/backend/admin"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/internal/problem"
 )
 
@@ -35,7 +35,7 @@ type rowBody struct {
 	Returning   bool        `json:"returning"`              // cancelled, and the unit is on its way back on sale
 }
 
-func rowJSON(r order.Row) rowBody {
+func rowJSON(r store.Row) rowBody {
 	b := rowBody{
 		OrderID: r.ID.String(), SaleID: r.SaleID, Buyer: r.Buyer, Status: r.Status, CreatedAt: r.CreatedAt(), UpdatedAt: r.UpdatedAt.UTC(),
 		Reference: r.Reference, CancelledBy: r.CancelledBy, Reason: r.Note, Returning: r.Returning,
@@ -60,7 +60,7 @@ type callbackBody struct {
 	Note      string     `json:"note,omitempty"`
 }
 
-func callbackJSON(c order.Callback) callbackBody {
+func callbackJSON(c store.Callback) callbackBody {
 	b := callbackBody{
 		Payment: strconv.FormatInt(c.Number, 10), At: c.At.UTC(), OrderID: c.OrderID.String(), SaleID: c.SaleID, Event: string(c.Event), Price: c.Price,
 		Reference: c.Reference, Outcome: string(c.Settlement), Refund: c.Refund, SettledBy: c.SettledBy, Note: c.Note,
@@ -72,7 +72,7 @@ func callbackJSON(c order.Callback) callbackBody {
 	return b
 }
 
-func callbacksJSON(callbacks []order.Callback) []callbackBody {
+func callbacksJSON(callbacks []store.Callback) []callbackBody {
 	bodies := make([]callbackBody, len(callbacks))
 	for i, c := range callbacks {
 		bodies[i] = callbackJSON(c)
@@ -86,7 +86,7 @@ type orderViewBody struct {
 	Payments []callbackBody `json:"payments"`
 }
 
-func orderViewJSON(v desk.OrderView) orderViewBody {
+func orderViewJSON(v admin.OrderView) orderViewBody {
 	return orderViewBody{rowJSON(v.Row), callbacksJSON(v.Callbacks)}
 }
 
@@ -148,7 +148,7 @@ func (o *object) remark(name string) string {
 
 func (o *operator) listOrderRows(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := newQuery(c)
-	wanted := order.RowQuery{SaleID: q.sale(), Status: sale.Status(q.oneOf("status", string(sale.StatusCreated), string(sale.StatusPaid), string(sale.StatusCancelled)))}
+	wanted := store.RowQuery{SaleID: q.sale(), Status: sale.Status(q.oneOf("status", string(sale.StatusCreated), string(sale.StatusPaid), string(sale.StatusCancelled)))}
 	wanted.After = q.order("after")
 	wanted.Limit = q.limit()
 	if err := q.err(); err != nil {
@@ -173,7 +173,7 @@ func (o *operator) listOrderRows(ctx context.Context, c *fiber.Ctx, _ string) er
 
 func (o *operator) listPayments(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := newQuery(c)
-	wanted := order.CallbackQuery{
+	wanted := store.CallbackQuery{
 		OpenRefunds: q.oneOf("refund", "open") == "open", SaleID: q.sale(), OrderID: q.order("order"), After: q.number("after"), Limit: q.limit(),
 	}
 	if err := q.err(); err != nil {

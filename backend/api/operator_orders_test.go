@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/order"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 func TestOperatorReadsAndCancelsOrders(t *testing.T) {
@@ -15,10 +15,10 @@ func TestOperatorReadsAndCancelsOrders(t *testing.T) {
 	due := orderID(1).Time().Add(15 * time.Minute)
 	created := bought(1, "ann", sale.StatusCreated)
 	created.DueAt = due
-	d.rows = []order.Row{{Order: created, UpdatedAt: orderID(1).Time()}, {Order: bought(2, "bob", sale.StatusPaid), UpdatedAt: orderID(2).Time(), Reference: "pi_1"}}
-	callback := order.Callback{Number: 7, SaleID: "drop", At: orderID(3).Time(), Settlement: order.SettledCancelled, Refund: true}
-	callback.OrderID, callback.Event, callback.Reference, callback.Price = orderID(5), order.EventSucceeded, "pi_2", sale.Price{Amount: 1999, Currency: "EUR"}
-	d.callbacks = []order.Callback{callback}
+	d.rows = []store.Row{{Order: created, UpdatedAt: orderID(1).Time()}, {Order: bought(2, "bob", sale.StatusPaid), UpdatedAt: orderID(2).Time(), Reference: "pi_1"}}
+	callback := store.Callback{Number: 7, SaleID: "drop", At: orderID(3).Time(), Settlement: store.SettledCancelled, Refund: true}
+	callback.OrderID, callback.Event, callback.Reference, callback.Price = orderID(5), store.EventSucceeded, "pi_2", sale.Price{Amount: 1999, Currency: "EUR"}
+	d.callbacks = []store.Callback{callback}
 	s := d.serve(t)
 
 	id := func(n uint32) string { return orderID(n).String() }

@@ -8,14 +8,14 @@ import (
 	"sluice/backend/queue"
 )
 
-// queueBody is the whole queue, and each of its lanes.
+// queueBody is the whole queue, and each of its shards.
 type queueBody struct {
 	countsBody
-	AcceptedPerSecond *float64   `json:"accepted_per_second"` // null until somebody has asked twice within a minute
-	OrderedPerSecond  *float64   `json:"ordered_per_second"`
-	DrainSeconds      *float64   `json:"drain_seconds"` // every order accepted by now is in SQL within; null: not known, or nothing leaves the queue
-	MaxReady          int64      `json:"max_ready"`     // of one lane: with so many ready, purchases of its sales are answered 503
-	Lanes             []laneBody `json:"lanes"`
+	AcceptedPerSecond *float64    `json:"accepted_per_second"` // null until somebody has asked twice within a minute
+	OrderedPerSecond  *float64    `json:"ordered_per_second"`
+	DrainSeconds      *float64    `json:"drain_seconds"` // every order accepted by now is in SQL within; null: not known, or nothing leaves the queue
+	MaxReady          int64       `json:"max_ready"`     // of one shard: with so many ready, purchases of its sales are answered 503
+	Shards            []shardBody `json:"shards"`
 }
 
 type countsBody struct {
@@ -27,9 +27,9 @@ type countsBody struct {
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 }
 
-// laneBody is one lane at one instant.
-type laneBody struct {
-	Lane int `json:"lane"`
+// shardBody is one shard at one instant.
+type shardBody struct {
+	Shard int `json:"shard"`
 	countsBody
 	DrainedPerSecond *float64 `json:"drained_per_second"` // null: not known
 	DrainSeconds     *float64 `json:"drain_seconds"`
@@ -40,22 +40,22 @@ func countsOf(s queue.Stats) countsBody {
 }
 
 func (o *operator) queue(ctx context.Context, c *fiber.Ctx, _ string) error {
-	lanes, err := o.cfg.Queue.ByLane(ctx)
+	shards, err := o.cfg.Queue.ByShard(ctx)
 	if err != nil {
 		return err
 	}
-	body := queueBody{countsBody: countsOf(sumOf(lanes)), DrainSeconds: drain(o.cfg.Pace), MaxReady: o.cfg.MaxReady, Lanes: make([]laneBody, len(lanes))}
-	for i, s := range lanes {
-		lane := laneBody{Lane: i, countsBody: countsOf(s)}
-		pace := o.cfg.Pace.Lane(i)
+	body := queueBody{countsBody: countsOf(sumOf(shards)), DrainSeconds: drain(o.cfg.Pace), MaxReady: o.cfg.MaxReady, Shards: make([]shardBody, len(shards))}
+	for i, s := range shards {
+		shard := shardBody{Shard: i, countsBody: countsOf(s)}
+		pace := o.cfg.Pace.Shard(i)
 		if pace.Known {
-			lane.DrainedPerSecond = &pace.PerSecond
+			shard.DrainedPerSecond = &pace.PerSecond
 		}
 		if pace.Drains {
 			within := pace.Within.Seconds()
-			lane.DrainSeconds = &within
+			shard.DrainSeconds = &within
 		}
-		body.Lanes[i] = lane
+		body.Shards[i] = shard
 	}
 	// With SQL down the depths are what matters most, so they come without the rates.
 	if views, err := o.cfg.Desk.List(ctx); err == nil {

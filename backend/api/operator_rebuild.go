@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/rebuild"
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/internal/problem"
 )

@@ -7,13 +7,13 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 )
 
 // RehearsalDesk makes rehearsals of sales, lets things fail in them, and removes them (desk.Desk).
 type RehearsalDesk interface {
-	Rehearse(ctx context.Context, actor string, r desk.Rehearsal) (desk.View, error)
-	Rehearsals(ctx context.Context) ([]desk.View, error)
+	Rehearse(ctx context.Context, actor string, r admin.Rehearsal) (admin.View, error)
+	Rehearsals(ctx context.Context) ([]admin.View, error)
 	RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error)
 	PauseRedis(ctx context.Context, actor, id string, span time.Duration, beside bool) error
 	AbandonBatch(ctx context.Context, actor, id string, limit int, beside bool) (orders int, err error)
@@ -32,7 +32,7 @@ func (o *operator) rehearse(ctx context.Context, c *fiber.Ctx, actor string) err
 	if err != nil {
 		return err
 	}
-	r := desk.Rehearsal{SaleID: body.text("sale"), OpensAt: body.instant("opens_at"), ClosesAt: body.instant("closes_at"), Beside: body.flag("beside_real_sales")}
+	r := admin.Rehearsal{SaleID: body.text("sale"), OpensAt: body.instant("opens_at"), ClosesAt: body.instant("closes_at"), Beside: body.flag("beside_real_sales")}
 	if n, ok := body.integer("stock"); ok {
 		if r.Stock = n; n < 1 {
 			body.mistake("stock", "must be at least 1")
@@ -113,7 +113,7 @@ func (o *operator) fault(ctx context.Context, c *fiber.Ctx, actor string) error 
 	if kind == faultRedis {
 		err = o.cfg.Desk.PauseRedis(ctx, actor, saleID, span, beside)
 	} else {
-		orders, err = o.cfg.Desk.AbandonBatch(ctx, actor, saleID, int(min(max(limit, 0), desk.MaxAbandoned+1)), beside) // out of range stays out of range
+		orders, err = o.cfg.Desk.AbandonBatch(ctx, actor, saleID, int(min(max(limit, 0), admin.MaxAbandoned+1)), beside) // out of range stays out of range
 	}
 	if err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/desk"
-	"sluice/backend/order"
+	"sluice/backend/admin"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/internal/problem"
 )
 
@@ -53,7 +53,7 @@ type deskBody struct {
 	DrainSeconds *float64 `json:"drain_seconds,omitempty"`
 }
 
-func deskJSON(v desk.View) deskBody {
+func deskJSON(v admin.View) deskBody {
 	b := deskBody{
 		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt.UTC(), Hold: durationText(v.Hold),
 		Switch: v.Switch, Sold: v.Sold, Version: v.Version, Paused: v.Paused,
@@ -140,7 +140,7 @@ func (o *object) addMissing(err error) {
 
 func (o *operator) listSales(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := newQuery(c)
-	wanted := order.SalesQuery{
+	wanted := store.SalesQuery{
 		Text: q.search("q"), After: q.text("after"), Limit: q.limit(),
 		State: sale.State(q.oneOf("state", string(sale.StateScheduled), string(sale.StateOpen), string(sale.StatePaused), string(sale.StateSoldOut), string(sale.StateClosed))),
 	}
@@ -162,7 +162,7 @@ func (o *operator) listSales(ctx context.Context, c *fiber.Ctx, _ string) error 
 	return sendSales(c, views, next, err)
 }
 
-func sendSales(c *fiber.Ctx, views []desk.View, next string, err error) error {
+func sendSales(c *fiber.Ctx, views []admin.View, next string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func sendSales(c *fiber.Ctx, views []desk.View, next string, err error) error {
 	}{deskBodies(views), next})
 }
 
-func deskBodies(views []desk.View) []deskBody {
+func deskBodies(views []admin.View) []deskBody {
 	list := make([]deskBody, len(views))
 	for i, v := range views {
 		list[i] = deskJSON(v)
@@ -195,7 +195,7 @@ func (o *operator) showSale(ctx context.Context, c *fiber.Ctx, _ string) error {
 }
 
 // turn answers pause, resume, open and close, which have no body.
-func (o *operator) turn(to func(ctx context.Context, actor, id string) (desk.View, error)) operatorHandler {
+func (o *operator) turn(to func(ctx context.Context, actor, id string) (admin.View, error)) operatorHandler {
 	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
 		saleID, err := saleParam(c)
 		if err != nil {

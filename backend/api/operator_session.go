@@ -12,7 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2/utils"
 	"github.com/valyala/fasthttp"
 
-	"sluice/backend/session"
+	"sluice/backend/admin/session"
 	"sluice/internal/problem"
 )
 

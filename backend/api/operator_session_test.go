@@ -10,27 +10,27 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/board"
-	"sluice/backend/deskpage"
-	"sluice/backend/session"
-	"sluice/internal/testenv"
+	"sluice/backend/admin/livestats"
+	"sluice/backend/admin/pages"
+	"sluice/backend/admin/session"
+	"sluice/test/testenv"
 )
 
 // fakeBoard holds the samples that it is given.
 type fakeBoard struct {
 	mu      sync.Mutex
-	samples []board.Sample
+	samples []livestats.Sample
 	more    chan struct{}
 }
 
 func newFakeBoard() *fakeBoard {
-	return &fakeBoard{more: make(chan struct{}), samples: []board.Sample{
-		{At: 1000, Counts: map[string]float64{"rule:ip:deny": 3}, Latency: &board.Latency{P50: 1, P95: 2, P99: 3}, Queue: &board.QueueFigures{Ready: 5}, Books: &board.BookFigures{Sales: 1, Log: 7}},
+	return &fakeBoard{more: make(chan struct{}), samples: []livestats.Sample{
+		{At: 1000, Counts: map[string]float64{"rule:ip:deny": 3}, Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3}, Queue: &livestats.QueueFigures{Ready: 5}, Books: &livestats.BookFigures{Sales: 1, Log: 7}},
 		{At: 2000, Counts: map[string]float64{}},
 	}}
 }
 
-func (b *fakeBoard) add(s board.Sample) {
+func (b *fakeBoard) add(s livestats.Sample) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.samples = append(b.samples, s)
@@ -38,7 +38,7 @@ func (b *fakeBoard) add(s board.Sample) {
 	b.more = make(chan struct{})
 }
 
-func (b *fakeBoard) Since(at int64) (after []board.Sample, more <-chan struct{}) {
+func (b *fakeBoard) Since(at int64) (after []livestats.Sample, more <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.samples {
@@ -49,13 +49,13 @@ func (b *fakeBoard) Since(at int64) (after []board.Sample, more <-chan struct{})
 	return after, b.more
 }
 func (b *fakeBoard) Started() time.Time { return orderID(1).Time() }
-func (b *fakeBoard) Sources() []board.Source {
+func (b *fakeBoard) Sources() []livestats.Source {
 	at := orderID(1).Time()
-	return []board.Source{{Name: board.Self, SeenAt: &at, Rules: []board.Rule{}}, {Name: "http://10.0.0.9/metrics", Edge: true, Error: "no route", Rules: []board.Rule{{Name: "ip", Key: "ip", Rate: "20r/s", Burst: "40", Mode: "enforce", OnError: "deny"}}}}
+	return []livestats.Source{{Name: livestats.Self, SeenAt: &at, Rules: []livestats.Rule{}}, {Name: "http://10.0.0.9/metrics", Edge: true, Error: "no route", Rules: []livestats.Rule{{Name: "ip", Key: "ip", Rate: "20r/s", Burst: "40", Mode: "enforce", OnError: "deny"}}}}
 }
 
-func deskPages() *deskpage.Pages {
-	p, err := deskpage.New()
+func deskPages() *pages.Pages {
+	p, err := pages.New()
 	if err != nil {
 		panic(err)
 	}
@@ -282,7 +282,7 @@ func TestLiveFiguresAreToldAndAsked(t *testing.T) {
 	if e := next(); !strings.Contains(e, `"at":2000`) || strings.Contains(e, `"at":1000`) {
 		t.Errorf("first %s", e)
 	}
-	b.add(board.Sample{At: 3000, Counts: map[string]float64{}})
+	b.add(livestats.Sample{At: 3000, Counts: map[string]float64{}})
 	if e := next(); !strings.Contains(e, `"at":3000`) || strings.Contains(e, `"at":2000`) {
 		t.Errorf("then %s", e)
 	}
@@ -344,7 +344,7 @@ func TestDesksAreBounded(t *testing.T) {
 	at := int64(10_000)
 	testenv.Eventually(t, 20*time.Second, "room again", func() bool { // a client that is gone is found out by a write
 		at++
-		b.add(board.Sample{At: at, Counts: map[string]float64{}})
+		b.add(livestats.Sample{At: at, Counts: map[string]float64{}})
 		return s.operate("HEAD", "/admin/v1/live/events", "").status == 200
 	})
 	next, _ := s.watch("/admin/v1/live/events", "Authorization: Bearer "+adminToken)
@@ -364,7 +364,7 @@ func TestDeskStreamEndsWithItsSession(t *testing.T) {
 	if a := s.ask("POST", "/admin/sign-out", "", cookie, form, "Sec-Fetch-Site: same-origin"); a.status != 303 {
 		t.Fatal(a.status)
 	}
-	b.add(board.Sample{At: 3000, Counts: map[string]float64{}})
+	b.add(livestats.Sample{At: 3000, Counts: map[string]float64{}})
 	if got := next(); got != "end" {
 		t.Errorf("after signing out: %s", got)
 	}
@@ -408,7 +408,7 @@ func TestSigningOutIsSigningOutEverywhere(t *testing.T) {
 	if a := here.ask("POST", "/admin/sign-out", "", cookie, form, "Sec-Fetch-Site: same-origin"); a.status != 303 {
 		t.Fatal(a.status)
 	}
-	figures.add(board.Sample{At: 3000, Counts: map[string]float64{}})
+	figures.add(livestats.Sample{At: 3000, Counts: map[string]float64{}})
 	if got := next(); got != "end" {
 		t.Errorf("the other backend still tells: %s", got)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 	"sluice/backend/sale"
 )
 
@@ -33,7 +33,7 @@ type settledOneBody struct {
 const maxSettled = 500
 
 // settleDead retries or cancels all dead orders that a filter names.
-func (o *operator) settleDead(verb desk.Verb) operatorHandler {
+func (o *operator) settleDead(verb admin.Verb) operatorHandler {
 	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
 		s, err := readSettlement(c)
 		if err != nil {
@@ -64,13 +64,13 @@ func (o *operator) settleDead(verb desk.Verb) operatorHandler {
 	}
 }
 
-func readSettlement(c *fiber.Ctx) (desk.Settlement, error) {
+func readSettlement(c *fiber.Ctx) (admin.Settlement, error) {
 	body, err := readBody(c)
 	if err != nil {
-		return desk.Settlement{}, err
+		return admin.Settlement{}, err
 	}
-	s := desk.Settlement{
-		Filter: desk.DeadFilter{
+	s := admin.Settlement{
+		Filter: admin.DeadFilter{
 			SaleID: body.text("sale"), Because: body.remark("because"), DiedAfter: body.instant("died_after"), DiedBefore: body.instant("died_before"),
 		},
 		Reason: body.remark("reason"), DryRun: body.flag("dry_run"), After: body.text("after"), Limit: 100,
@@ -86,7 +86,7 @@ func readSettlement(c *fiber.Ctx) (desk.Settlement, error) {
 		}
 		s.Limit = int(n)
 	}
-	if all := body.flag("all"); !all && s.Filter == (desk.DeadFilter{}) {
+	if all := body.flag("all"); !all && s.Filter == (admin.DeadFilter{}) {
 		body.mistake("all", "must be true where nothing else says which orders are meant")
 	}
 	body.unknown()

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -13,7 +13,7 @@ import (
 func TestManyDeadOrdersAreSettled(t *testing.T) {
 	d := newDeskWorld()
 	letter := queue.DeadLetter{Message: bought(5, "ann", sale.StatusQueued), Reason: "deadlock"}
-	d.settled = []desk.Settled{
+	d.settled = []admin.Settled{
 		{Letter: letter, Status: sale.StatusQueued, GivenBack: true}, {Letter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
 		{Letter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
 	}
@@ -26,9 +26,9 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	if a.status != 200 || a.body != want {
 		t.Errorf("%d %s\nwant %s", a.status, a.body, want)
 	}
-	asked := desk.Settlement{
-		Verb: desk.RetryDead, Reason: "mended", Limit: 7, After: "0~5-x",
-		Filter: desk.DeadFilter{SaleID: "drop", Because: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
+	asked := admin.Settlement{
+		Verb: admin.RetryDead, Reason: "mended", Limit: 7, After: "0~5-x",
+		Filter: admin.DeadFilter{SaleID: "drop", Because: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
 	}
 	if got := d.was(); got != fmt.Sprintf("zoe settles %+v", asked) {
 		t.Errorf("asked the desk: %s", got)
@@ -37,7 +37,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	if a := s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`); a.body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if got := d.was(); got != fmt.Sprintf("operator settles %+v", desk.Settlement{Verb: desk.CancelDead, DryRun: true, Limit: 100}) {
+	if got := d.was(); got != fmt.Sprintf("operator settles %+v", admin.Settlement{Verb: admin.CancelDead, DryRun: true, Limit: 100}) {
 		t.Errorf("asked the desk: %s", got)
 	}
 	for _, body := range []string{``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`, `{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`} {

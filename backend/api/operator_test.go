@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -154,7 +154,7 @@ func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
 		{fmt.Errorf("sale drop: %w", sale.ErrExists), 409, "conflict", "exists"},
 		{fmt.Errorf("sale drop is closed: %w", sale.ErrConflict), 409, "conflict", "state"},
 		{fmt.Errorf("postgres at 10.0.0.7: %w", sale.ErrUnavailable), 503, "temporarily-unavailable", "try again"},
-		{&desk.PendingError{Cause: errRedisDown}, 503, "temporarily-unavailable", "stored"},
+		{&admin.PendingError{Cause: errRedisDown}, 503, "temporarily-unavailable", "stored"},
 		{fmt.Errorf("desk: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}), 400, "bad-request", "errors"},
 		{context.DeadlineExceeded, 503, "temporarily-unavailable", ""},
 		{fmt.Errorf("surprise at 10.0.0.7"), 500, "internal-error", ""},

@@ -7,25 +7,25 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/order"
-	"sluice/backend/webhook"
+	"sluice/backend/events/webhook"
+	"sluice/backend/store"
 )
 
 // WebhookDesk shows the endpoints of webhooks and what was sent to them, and does what operators decide about them (webhook.Desk).
 type WebhookDesk interface {
 	EndpointDesk
 	DeliveryDesk
-	Pause(ctx context.Context, actor, id, reason string) (order.Endpoint, error)
-	Resume(ctx context.Context, actor, id, reason string) (order.Endpoint, error)
+	Pause(ctx context.Context, actor, id, reason string) (store.Endpoint, error)
+	Resume(ctx context.Context, actor, id, reason string) (store.Endpoint, error)
 	Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error)
 }
 
 // EndpointDesk makes, shows, changes and removes endpoints.
 type EndpointDesk interface {
-	Add(ctx context.Context, actor string, s webhook.Settings, strict bool, reason string) (order.Endpoint, error)
-	List(ctx context.Context) ([]order.Endpoint, error)
-	Show(ctx context.Context, id string) (order.Endpoint, error)
-	Change(ctx context.Context, actor, id string, s webhook.Settings, reason string) (order.Endpoint, error)
+	Add(ctx context.Context, actor string, s webhook.Settings, strict bool, reason string) (store.Endpoint, error)
+	List(ctx context.Context) ([]store.Endpoint, error)
+	Show(ctx context.Context, id string) (store.Endpoint, error)
+	Change(ctx context.Context, actor, id string, s webhook.Settings, reason string) (store.Endpoint, error)
 	Remove(ctx context.Context, actor, id, reason string) error
 }
 
@@ -53,7 +53,7 @@ type webhookBody struct {
 	Types            []string            `json:"types"` // empty: all
 	Sales            []string            `json:"sales"` // empty: all
 	Strict           bool                `json:"strict"`
-	State            order.EndpointState `json:"state"`
+	State            store.EndpointState `json:"state"`
 	Reason           string              `json:"reason"`
 	CreatedAt        time.Time           `json:"created_at"`
 	CreatedBy        string              `json:"created_by"`
@@ -66,7 +66,7 @@ type webhookBody struct {
 	Secret           string              `json:"secret,omitempty"` // of a new one only
 }
 
-func webhookJSON(e order.Endpoint) webhookBody {
+func webhookJSON(e store.Endpoint) webhookBody {
 	return webhookBody{
 		ID: e.ID, URL: e.URL, Title: e.Title, Types: list(e.Types), Sales: list(e.Sales), Strict: e.Strict, State: e.State, Reason: e.Reason,
 		CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, OldSecretUntil: unlessZero(e.OldUntil), FailingSince: unlessZero(e.FailingSince), HeldUntil: unlessZero(e.HoldUntil),
@@ -193,7 +193,7 @@ func (o *operator) changeWebhook(ctx context.Context, c *fiber.Ctx, actor string
 	return sendJSON(c, fiber.StatusOK, webhookJSON(e))
 }
 
-func (o *operator) turnWebhook(turn func(ctx context.Context, actor, id, reason string) (order.Endpoint, error)) operatorHandler {
+func (o *operator) turnWebhook(turn func(ctx context.Context, actor, id, reason string) (store.Endpoint, error)) operatorHandler {
 	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
 		reason, err := remark(c, "reason")
 		if err != nil {

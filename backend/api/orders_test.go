@@ -8,7 +8,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 func (s *site) order(buyer string, id sale.OrderID, query string) answer {

@@ -8,16 +8,16 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
-	"sluice/backend/web"
+	"sluice/backend/web/buyer"
 )
 
 // Pages makes what browsers are shown (web.Pages). Bodies are not changed by anybody.
 type Pages interface {
-	Sale(lang web.Lang, s web.Sale) (web.Page, error)
-	Sales(lang web.Lang, list []web.Sale) (web.Page, error)
-	Missing(lang web.Lang) (web.Page, error)
-	NotReady(lang web.Lang) (web.Page, error)
-	Asset(name string) (web.Asset, bool)
+	Sale(lang buyer.Lang, s buyer.Sale) (buyer.Page, error)
+	Sales(lang buyer.Lang, list []buyer.Sale) (buyer.Page, error)
+	Missing(lang buyer.Lang) (buyer.Page, error)
+	NotReady(lang buyer.Lang) (buyer.Page, error)
+	Asset(name string) (buyer.Asset, bool)
 }
 
 // pageAge is how long browsers and edges may show a page again: in a flood everybody asks for the same one.
@@ -36,7 +36,7 @@ func (p *public) salesPage(c *fiber.Ctx) error {
 	if err != nil {
 		return p.sendNotReady(c, lang)
 	}
-	list := make([]web.Sale, len(views))
+	list := make([]buyer.Sale, len(views))
 	for i, v := range views {
 		list[i] = pageSale(v)
 	}
@@ -59,13 +59,13 @@ func (p *public) salePage(c *fiber.Ctx) error {
 	return p.sendPage(c, fiber.StatusOK, page, err)
 }
 
-func (p *public) sendNotReady(c *fiber.Ctx, lang web.Lang) error {
+func (p *public) sendNotReady(c *fiber.Ctx, lang buyer.Lang) error {
 	page, err := p.cfg.Pages.NotReady(lang)
 	c.Context().Response.Header.Set(fiber.HeaderRetryAfter, p.retryAfter(0))
 	return p.sendPage(c, fiber.StatusServiceUnavailable, page, err)
 }
 
-func (p *public) sendPage(c *fiber.Ctx, status int, page web.Page, err error) error {
+func (p *public) sendPage(c *fiber.Ctx, status int, page buyer.Page, err error) error {
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p *public) sendPage(c *fiber.Ctx, status int, page web.Page, err error) er
 
 func (p *public) asset(c *fiber.Ctx) error { return sendAsset(c, p.cfg.Pages.Asset) }
 
-func sendAsset(c *fiber.Ctx, find func(name string) (web.Asset, bool)) error {
+func sendAsset(c *fiber.Ctx, find func(name string) (buyer.Asset, bool)) error {
 	a, ok := find(c.Params("name"))
 	if !ok {
 		return errNotFound
@@ -108,12 +108,12 @@ func sendAsset(c *fiber.Ctx, find func(name string) (web.Asset, bool)) error {
 	return nil
 }
 
-func pageLanguage(c *fiber.Ctx) web.Lang {
-	return web.Language(c.Query("lang"), c.Get(fiber.HeaderAcceptLanguage))
+func pageLanguage(c *fiber.Ctx) buyer.Lang {
+	return buyer.Language(c.Query("lang"), c.Get(fiber.HeaderAcceptLanguage))
 }
 
-func pageSale(v admission.View) web.Sale {
-	return web.Sale{
+func pageSale(v admission.View) buyer.Sale {
+	return buyer.Sale{
 		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, Left: v.Left, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt, ClosesAt: v.ClosesAt,
 	}
 }

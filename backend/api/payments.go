@@ -12,9 +12,9 @@ import (
 	"github.com/gofiber/fiber/v2/utils"
 	"github.com/valyala/fasthttp"
 
-	"sluice/backend/order"
 	"sluice/backend/payment"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/internal/problem"
 )
 
@@ -40,16 +40,16 @@ var (
 )
 
 // settlements says how each settlement is answered: with a result, or with a refusal for money that no order took.
-var settlements = map[order.Settlement]struct {
+var settlements = map[store.Settlement]struct {
 	result string
 	code   problem.Code
 	detail string
 }{
-	order.SettledPaid:      {result: "paid"},
-	order.SettledFailed:    {result: "noted"},
-	order.SettledCancelled: {code: problem.OrderCancelled, detail: "The order was cancelled before the money came. The payment is noted, to be given back."},
-	order.SettledMismatch:  {code: problem.PaymentMismatch, detail: "This is not the price of the sale. The payment is noted, to be given back."},
-	order.SettledTwice:     {code: problem.AlreadyPaid, detail: "Another payment has paid this order. The payment is noted, to be given back."},
+	store.SettledPaid:      {result: "paid"},
+	store.SettledFailed:    {result: "noted"},
+	store.SettledCancelled: {code: problem.OrderCancelled, detail: "The order was cancelled before the money came. The payment is noted, to be given back."},
+	store.SettledMismatch:  {code: problem.PaymentMismatch, detail: "This is not the price of the sale. The payment is noted, to be given back."},
+	store.SettledTwice:     {code: problem.AlreadyPaid, detail: "Another payment has paid this order. The payment is noted, to be given back."},
 }
 
 // payment is POST /v1/payments.
@@ -79,7 +79,7 @@ func (p *public) takePayment(c *fiber.Ctx) (result string, err error) {
 	switch {
 	case errors.Is(err, sale.ErrNotFound):
 		return p.notWritten(wanted.OrderID)
-	case errors.Is(err, order.ErrCallbackReused):
+	case errors.Is(err, store.ErrCallbackReused):
 		return "reused", errReused
 	case err != nil:
 		return "unavailable", err
@@ -139,11 +139,11 @@ type paymentBody struct {
 	Result  string `json:"result"` // paid, noted or ignored
 }
 
-// events are the types of callbacks that mean something here.
-var events = map[string]order.Event{"payment.succeeded": order.EventSucceeded, "payment.failed": order.EventFailed}
+// callbackEvents are the types of callbacks that mean something here.
+var callbackEvents = map[string]store.Event{"payment.succeeded": store.EventSucceeded, "payment.failed": store.EventFailed}
 
 // readPayment reads the text of a callback; nil is one of a type that means nothing here. Providers add fields, so unknown ones are passed over.
-func readPayment(contentType, body []byte) (*order.Payment, error) {
+func readPayment(contentType, body []byte) (*store.Payment, error) {
 	if !isJSON(contentType) {
 		return nil, mistake("Content-Type", "must be application/json")
 	}
@@ -155,7 +155,7 @@ func readPayment(contentType, body []byte) (*order.Payment, error) {
 	if err := o.err(); err != nil {
 		return nil, err
 	}
-	event, known := events[kind]
+	event, known := callbackEvents[kind]
 	switch {
 	case kind == "":
 		return nil, mistake("type", "must be set")
@@ -163,7 +163,7 @@ func readPayment(contentType, body []byte) (*order.Payment, error) {
 		return nil, nil
 	}
 	sum := sha256.Sum256(body)
-	p := &order.Payment{Digest: hex.EncodeToString(sum[:]), Event: event}
+	p := &store.Payment{Digest: hex.EncodeToString(sum[:]), Event: event}
 	data := o.child("data")
 	if p.OrderID, err = sale.ParseOrderID(data.text("order_id")); err != nil {
 		data.mistakeOnce("order_id", err.Error())
@@ -171,7 +171,7 @@ func readPayment(contentType, body []byte) (*order.Payment, error) {
 	amount, hasAmount := data.integer("amount")
 	p.Price = sale.Price{Amount: amount, Currency: data.text("currency")}
 	p.Reference = data.text("reference")
-	succeeded := event == order.EventSucceeded
+	succeeded := event == store.EventSucceeded
 	if succeeded && !hasAmount {
 		data.mistakeOnce("amount", "must be set")
 	}

@@ -12,10 +12,10 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"sluice/backend/order"
 	"sluice/backend/payment"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 var paymentSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("p", 32)))
@@ -23,13 +23,13 @@ var paymentSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.
 // till settles callbacks as told, and remembers what it was asked.
 type till struct {
 	mu       sync.Mutex
-	asked    []order.Payment
-	settled  order.Settlement
+	asked    []store.Payment
+	settled  store.Settlement
 	replayed bool
 	err      error
 }
 
-func (l *till) Pay(_ context.Context, p order.Payment) (order.Settlement, bool, error) {
+func (l *till) Pay(_ context.Context, p store.Payment) (store.Settlement, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked = append(l.asked, p)
@@ -43,7 +43,7 @@ func (l *till) do(f func()) {
 }
 
 // was is what was asked since the last call.
-func (l *till) was() []order.Payment {
+func (l *till) was() []store.Payment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	asked := l.asked
@@ -90,15 +90,15 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 	l := &till{}
 	s := newWorld().serveTill(t, l)
 	for _, c := range []struct {
-		settled order.Settlement
+		settled store.Settlement
 		status  int
 		want    string // the result, or the code
 	}{
-		{order.SettledPaid, 200, "paid"},
-		{order.SettledFailed, 200, "noted"},
-		{order.SettledCancelled, 409, "order-cancelled"},
-		{order.SettledMismatch, 409, "payment-mismatch"},
-		{order.SettledTwice, 409, "already-paid"},
+		{store.SettledPaid, 200, "paid"},
+		{store.SettledFailed, 200, "noted"},
+		{store.SettledCancelled, 409, "order-cancelled"},
+		{store.SettledMismatch, 409, "payment-mismatch"},
+		{store.SettledTwice, 409, "already-paid"},
 	} {
 		var first answer
 		for _, replayed := range []bool{false, true} {
@@ -125,23 +125,23 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 		}
 	}
 	asked := l.was()
-	want := order.Payment{CallbackID: "msg_1", OrderID: orderID(1), Event: order.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
+	want := store.Payment{CallbackID: "msg_1", OrderID: orderID(1), Event: store.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
 	want.Digest = asked[0].Digest
 	if asked[0] != want || len(want.Digest) != 64 {
 		t.Errorf("asked %+v, want %+v", asked[0], want)
 	}
 	s.callback("msg_2", `{"type":"payment.failed","data":{"order_id":"7"}}`)
-	if got := l.was()[0]; got.Event != order.EventFailed || got.OrderID != 7 || got.Digest == want.Digest {
+	if got := l.was()[0]; got.Event != store.EventFailed || got.OrderID != 7 || got.Digest == want.Digest {
 		t.Errorf("asked %+v", got)
 	}
-	l.do(func() { l.err = fmt.Errorf("pay: %w", order.ErrCallbackReused) })
+	l.do(func() { l.err = fmt.Errorf("pay: %w", store.ErrCallbackReused) })
 	wantProblem(t, s.callback("msg_1", paid(orderID(1))), 422, "idempotency-key-reused")
 	l.do(func() { l.err = errRedisDown })
 	wantProblem(t, s.callback("msg_1", paid(orderID(1))), 503, "temporarily-unavailable")
 }
 
 func TestPaymentNeedsAGoodSignature(t *testing.T) {
-	l := &till{settled: order.SettledPaid}
+	l := &till{settled: store.SettledPaid}
 	s := newWorld().serveTill(t, l)
 	body := paid(orderID(1))
 	good := signed(t, "msg_1", time.Now(), body)
@@ -192,7 +192,7 @@ func TestPaymentWithoutASecretSaysSo(t *testing.T) {
 }
 
 func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
-	l := &till{settled: order.SettledPaid}
+	l := &till{settled: store.SettledPaid}
 	s := newWorld().serveTill(t, l)
 	for body, want := range map[string]string{
 		`{"type":"payment.succeeded","data":{}}`:                                                                             "data.order_id data.amount data.currency data.reference",

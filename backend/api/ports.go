@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"sluice/backend/admission"
-	"sluice/backend/event"
-	"sluice/backend/order"
-	"sluice/backend/push"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // What the public routes need of the rest. Errors follow package sale: ErrNotFound, ErrUnavailable. Implementations are safe for
@@ -43,7 +43,7 @@ type Orders interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
-// DeadLetters looks at orders that failed too often (the lanes of queue.List).
+// DeadLetters looks at orders that failed too often (the shards of queue.List).
 type DeadLetters interface {
 	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
 	Stats(ctx context.Context) (queue.Stats, error)
@@ -67,12 +67,12 @@ type Callbacks interface {
 
 // Payments settles callbacks of the payment provider (order.Store). Errors: sale.ErrNotFound for an order that is no row, order.ErrCallbackReused.
 type Payments interface {
-	Pay(ctx context.Context, p order.Payment) (settled order.Settlement, replayed bool, err error)
+	Pay(ctx context.Context, p store.Payment) (settled store.Settlement, replayed bool, err error)
 }
 
 // Live tells open pages of their buyers' orders (push.Live).
 type Live interface {
-	Open(ctx context.Context, buyer, after string) (p *push.Page, missed []event.Event, known bool, err error)
+	Open(ctx context.Context, buyer, after string) (p *notify.Page, missed []events.Event, known bool, err error)
 }
 
 // BuyerOrders finds a buyer's newest orders that are rows, the oldest first (order.Store).
@@ -82,8 +82,8 @@ type BuyerOrders interface {
 
 // Subscriptions keeps the browsers in which buyers want to be told (order.Store).
 type Subscriptions interface {
-	Subscribe(ctx context.Context, p order.PushSubscription, most int) (order.PushSubscription, error)
-	Subscriptions(ctx context.Context, buyer string) ([]order.PushSubscription, error)
+	Subscribe(ctx context.Context, p store.PushSubscription, most int) (store.PushSubscription, error)
+	Subscriptions(ctx context.Context, buyer string) ([]store.PushSubscription, error)
 	Unsubscribe(ctx context.Context, buyer string, id int64) error
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/admission"
+	"sluice/backend/events/salechange"
 	"sluice/backend/sale"
-	"sluice/backend/signal"
-	"sluice/backend/trace"
+	"sluice/backend/telemetry"
 	"sluice/internal/problem"
 )
 
@@ -45,11 +45,11 @@ type PublicConfig struct {
 	MaxWaiting   int                               // requests held back by ?wait; 0: 10,000
 	Drain        time.Duration                     // 0: DefaultDrain
 
-	Metrics *Metrics         // nil: not exported
-	Tracer  *trace.Tracer    // nil: nothing is traced
-	Log     *slog.Logger     // nil: slog.Default
-	Now     func() time.Time // nil: time.Now
-	Jitter  func() float64   // in [0, 1), spreads Retry-After; nil: random
+	Metrics *Metrics          // nil: not exported
+	Tracer  *telemetry.Tracer // nil: nothing is traced
+	Log     *slog.Logger      // nil: slog.Default
+	Now     func() time.Time  // nil: time.Now
+	Jitter  func() float64    // in [0, 1), spreads Retry-After; nil: random
 }
 
 // MaxStreams is how many event streams of sales a process keeps open, unless it is told otherwise.
@@ -100,7 +100,7 @@ func NewPublic(cfg PublicConfig) (*App, error) {
 		cfg.Away = func(string) time.Duration { return 5 * time.Second }
 	}
 	if cfg.Signals == nil {
-		cfg.Signals = &signal.Hub{}
+		cfg.Signals = &salechange.Hub{}
 	}
 	fresh := cfg.Stock
 	cfg.Stock = &sharedLooks{Stock: cfg.Stock}

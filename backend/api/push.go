@@ -8,8 +8,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/order"
-	"sluice/backend/push"
+	"sluice/backend/events/notify"
+	"sluice/backend/store"
 	"sluice/internal/problem"
 )
 
@@ -23,7 +23,7 @@ type subscriptionBody struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func subscriptionJSON(s order.PushSubscription) subscriptionBody {
+func subscriptionJSON(s store.PushSubscription) subscriptionBody {
 	return subscriptionBody{strconv.FormatInt(s.ID, 10), s.Endpoint, s.Lang, s.CreatedAt.UTC()}
 }
 
@@ -63,7 +63,7 @@ func (p *public) subscribe(c *fiber.Ctx) error {
 		return err
 	}
 	s.Buyer = buyer
-	kept, err := p.cfg.Subscriptions.Subscribe(p.look.next(), s, push.MaxSubscriptions)
+	kept, err := p.cfg.Subscriptions.Subscribe(p.look.next(), s, notify.MaxSubscriptions)
 	if err != nil {
 		return err
 	}
@@ -100,24 +100,24 @@ func (p *public) pushBuyer(c *fiber.Ctx) (string, error) {
 }
 
 // readSubscription reads what PushSubscription.toJSON writes, and the language that the buyer wants. The error names every mistake.
-func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (order.PushSubscription, error) {
+func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (store.PushSubscription, error) {
 	if media, _, _ := bytes.Cut(contentType, []byte{';'}); !bytes.EqualFold(bytes.TrimSpace(media), []byte(fiber.MIMEApplicationJSON)) {
-		return order.PushSubscription{}, mistake("Content-Type", "must be application/json")
+		return store.PushSubscription{}, mistake("Content-Type", "must be application/json")
 	}
 	o, err := readObject(body)
 	if err != nil {
-		return order.PushSubscription{}, err
+		return store.PushSubscription{}, err
 	}
-	s := order.PushSubscription{Endpoint: o.text("endpoint"), Lang: o.text("lang")}
+	s := store.PushSubscription{Endpoint: o.text("endpoint"), Lang: o.text("lang")}
 	o.take("expirationTime") // a hint that no browser gives; its push service tells when a subscription has ended
 	keys := o.child("keys")
 	s.P256dh, s.Auth = keys.text("p256dh"), keys.text("auth")
 	keys.unknown()
 	o.unknown()
 	if err := o.err(); err != nil {
-		return order.PushSubscription{}, err
+		return store.PushSubscription{}, err
 	}
-	return push.CheckSubscription(s, func(raw string) error {
+	return notify.CheckSubscription(s, func(raw string) error {
 		_, err := checkURL(raw)
 		return err
 	})

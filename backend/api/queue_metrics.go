@@ -23,8 +23,8 @@ type queueCollector struct {
 	messages, leases, oldest, countable, bound, drained, drain *prometheus.Desc
 }
 
-// NewQueueCollector makes the gauges of the queue, by lane: sluice_queue_messages by place, sluice_queue_leases, sluice_queue_oldest_age_seconds,
-// sluice_queue_drained_per_second, sluice_queue_drain_seconds; and sluice_queue_max_ready, the bound of each lane. sluice_queue_up is 0, and alone with the bound, when
+// NewQueueCollector makes the gauges of the queue, by shard: sluice_queue_messages by place, sluice_queue_leases, sluice_queue_oldest_age_seconds,
+// sluice_queue_drained_per_second, sluice_queue_drain_seconds; and sluice_queue_max_ready, the bound of each shard. sluice_queue_up is 0, and alone with the bound, when
 // the queue could not be counted in time.
 func NewQueueCollector(queue QueueStats, pace Pace, maxReady int64) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -32,14 +32,14 @@ func NewQueueCollector(queue QueueStats, pace Pace, maxReady int64) prometheus.C
 	}
 	return &queueCollector{
 		queue: queue, pace: pace, most: maxReady,
-		messages:  desc("sluice_queue_messages", "Accepted orders that are not rows yet, by where they are.", "lane", "place"),
-		leases:    desc("sluice_queue_leases", "Batches that workers hold.", "lane"),
-		oldest:    desc("sluice_queue_oldest_age_seconds", "Age of the oldest order that is not a row yet.", "lane"),
+		messages:  desc("sluice_queue_messages", "Accepted orders that are not rows yet, by where they are.", "shard", "place"),
+		leases:    desc("sluice_queue_leases", "Batches that workers hold.", "shard"),
+		oldest:    desc("sluice_queue_oldest_age_seconds", "Age of the oldest order that is not a row yet.", "shard"),
 		countable: desc("sluice_queue_up", "Whether the queue could be counted."),
-		bound:     desc("sluice_queue_max_ready", "Ready orders of one lane at which purchases of its sales are answered 503."),
-		drained:   desc("sluice_queue_drained_per_second", "Orders that leave the queue in a second, over the last while; NaN while it is not known.", "lane"),
+		bound:     desc("sluice_queue_max_ready", "Ready orders of one shard at which purchases of its sales are answered 503."),
+		drained:   desc("sluice_queue_drained_per_second", "Orders that leave the queue in a second, over the last while; NaN while it is not known.", "shard"),
 		drain: desc("sluice_queue_drain_seconds",
-			"Every order accepted by now is in SQL within so many seconds at the present pace; +Inf when nothing leaves the queue, NaN while the pace is not known.", "lane"),
+			"Every order accepted by now is in SQL within so many seconds at the present pace; +Inf when nothing leaves the queue, NaN while the pace is not known.", "shard"),
 	}
 }
 
@@ -52,7 +52,7 @@ func (q *queueCollector) Describe(out chan<- *prometheus.Desc) {
 func (q *queueCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	lanes, err := q.queue.ByLane(ctx)
+	shards, err := q.queue.ByShard(ctx)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -62,19 +62,19 @@ func (q *queueCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	gauge(q.countable, 1)
-	for i, s := range lanes {
-		lane := strconv.Itoa(i)
+	for i, s := range shards {
+		shard := strconv.Itoa(i)
 		for _, place := range []struct {
 			name string
 			n    int64
 		}{{"ready", s.Ready}, {"delayed", s.Delayed}, {"leased", s.Leased}, {"dead", s.Dead}} {
-			gauge(q.messages, float64(place.n), lane, place.name)
+			gauge(q.messages, float64(place.n), shard, place.name)
 		}
-		gauge(q.leases, float64(s.Leases), lane)
-		gauge(q.oldest, s.OldestAge.Seconds(), lane)
-		pace := q.pace.Lane(i)
-		gauge(q.drained, drained(pace), lane)
-		gauge(q.drain, drainSeconds(pace), lane)
+		gauge(q.leases, float64(s.Leases), shard)
+		gauge(q.oldest, s.OldestAge.Seconds(), shard)
+		pace := q.pace.Shard(i)
+		gauge(q.drained, drained(pace), shard)
+		gauge(q.drain, drainSeconds(pace), shard)
 	}
 }
 

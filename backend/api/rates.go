@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 )
 
 // rates tells how fast orders are accepted and become rows, from the counts of two requests that lie a second to a minute apart.
@@ -31,7 +31,7 @@ const (
 func newRates(now func() time.Time) *rates { return &rates{now: now} }
 
 // since adds the present counts, and compares them with earlier ones; nil is a rate that is not known.
-func (r *rates) since(views []desk.View) (accepted, ordered *float64) {
+func (r *rates) since(views []admin.View) (accepted, ordered *float64) {
 	s := sample{at: r.now()}
 	for _, v := range views {
 		s.ordered += v.Sold

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/admin"
 	"sluice/backend/admission"
-	"sluice/backend/desk"
 	"sluice/backend/queue"
 )
 
@@ -21,17 +21,17 @@ func TestQueueShowsDepthsAndRates(t *testing.T) {
 	app, err := NewOperator(cfg)
 	s := serve(t, app, err)
 	depths := `{"ready":11,"delayed":2,"leased":3,"leases":4,"dead":6,"oldest_age_seconds":100,`
-	lanes := `"drain_seconds":3,"max_ready":500,"lanes":[` +
-		`{"lane":0,"ready":1,"delayed":2,"leased":3,"leases":4,"dead":5,"oldest_age_seconds":90,"drained_per_second":7,"drain_seconds":3},` +
-		`{"lane":1,"ready":10,"delayed":0,"leased":0,"leases":0,"dead":1,"oldest_age_seconds":100,"drained_per_second":null,"drain_seconds":null}]}` + "\n"
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":null,"ordered_per_second":null,`+lanes {
+	shards := `"drain_seconds":3,"max_ready":500,"shards":[` +
+		`{"shard":0,"ready":1,"delayed":2,"leased":3,"leases":4,"dead":5,"oldest_age_seconds":90,"drained_per_second":7,"drain_seconds":3},` +
+		`{"shard":1,"ready":10,"delayed":0,"leased":0,"leases":0,"dead":1,"oldest_age_seconds":100,"drained_per_second":null,"drain_seconds":null}]}` + "\n"
+	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":null,"ordered_per_second":null,`+shards {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	now = now.Add(10 * time.Second)
 	live := *d.view.Live
 	live.Accepted += 50
 	d.view.Live, d.view.Sold = &live, d.view.Sold+20
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":5,"ordered_per_second":2,`+lanes {
+	if a := s.operate("GET", "/admin/v1/queue", ""); a.body != depths+`"accepted_per_second":5,"ordered_per_second":2,`+shards {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -41,11 +41,11 @@ func TestRatesCompareOnlyWhatIsComparable(t *testing.T) {
 	r := newRates(func() time.Time { return now })
 	count := func(after time.Duration, accepted, ordered int64) string {
 		now = now.Add(after)
-		v := desk.View{Sold: ordered}
+		v := admin.View{Sold: ordered}
 		if accepted >= 0 {
 			v.Live = &admission.View{Accepted: accepted}
 		}
-		a, o := r.since([]desk.View{v})
+		a, o := r.since([]admin.View{v})
 		show := func(f *float64) string {
 			if f == nil {
 				return "?"

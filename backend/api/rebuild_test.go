@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"sluice/backend/queue"
-	"sluice/backend/rebuild"
-	"sluice/internal/testenv"
+	"sluice/backend/recovery/rebuild"
+	"sluice/test/testenv"
 )
 
 // fakeRebuild is a Rebuilder that rebuilds when it is let.
@@ -45,12 +45,12 @@ func (f *fakeRebuild) Status() rebuild.Status {
 	return f.status
 }
 
-// fakePace is a queue whose first lane drains in three seconds; of the others nothing is known.
+// fakePace is a queue whose first shard drains in three seconds; of the others nothing is known.
 type fakePace struct{}
 
 func (fakePace) Within() (time.Duration, bool) { return 3 * time.Second, true }
 
-func (fakePace) Lane(i int) queue.Pace {
+func (fakePace) Shard(i int) queue.Pace {
 	if i > 0 {
 		return queue.Pace{}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/reference"
+	"sluice/backend/web/apidocs"
 	"sluice/docs"
 	"sluice/internal/openapi"
 )
@@ -24,7 +24,7 @@ const referenceAge = "public, max-age=60"
 // manual is the documentation of one application.
 type manual struct {
 	yaml []byte
-	page reference.Page
+	page apidocs.Page
 }
 
 // addReference adds the documentation's routes, after all others. It is made when somebody asks first: most processes are never asked.
@@ -80,6 +80,6 @@ func (a *App) manual() (m manual, err error) {
 	if m.yaml, err = part.YAML(); err != nil {
 		return m, err
 	}
-	m.page, err = reference.New(part, openAPIPath)
+	m.page, err = apidocs.New(part, openAPIPath)
 	return m, err
 }

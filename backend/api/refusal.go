@@ -13,8 +13,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
-	"sluice/backend/desk"
-	"sluice/backend/event"
+	"sluice/backend/admin"
+	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/internal/problem"
 )
@@ -64,7 +64,7 @@ var byError = []struct {
 	{sale.ErrUnavailable, errUnavailable},
 	{context.DeadlineExceeded, errUnavailable},
 	{context.Canceled, errUnavailable},
-	{event.ErrNoGroup, errNoGroup}, // before what it wraps
+	{events.ErrNoGroup, errNoGroup}, // before what it wraps
 	{sale.ErrNotFound, errNotFound},
 	{sale.ErrExists, errExists},
 	{sale.ErrConflict, errConflict},
@@ -83,10 +83,10 @@ func refusalFor(err error) (r *refusal, known bool) {
 		}
 		return refusalWith(d), true
 	}
-	if _, ok := errors.AsType[*desk.PendingError](err); ok {
+	if _, ok := errors.AsType[*admin.PendingError](err); ok {
 		return errPending, true
 	}
-	if refused, ok := errors.AsType[*desk.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*admin.RefusedError](err); ok {
 		return refusalOf(problem.Conflict, refused.Detail), true
 	}
 	for _, row := range byError {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 	"sluice/backend/sale"
 )
 
@@ -98,7 +98,7 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 			t.Errorf("POST %s asked the desk: %s", path, got)
 		}
 	}
-	d.err = &desk.RefusedError{Detail: "The sale drop is open."}
+	d.err = &admin.RefusedError{Detail: "The sale drop is open."}
 	if a := s.operate("POST", at+"/remove", ""); a.status != 409 || a.field(t, "detail") != "The sale drop is open." {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // SIGTERM in the middle of everything: streams end, waits answer, an open purchase is finished, nothing new comes in.

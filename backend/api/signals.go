@@ -8,13 +8,13 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/signal"
+	"sluice/backend/events/salechange"
 )
 
 // Signals tells soon of changes of sales, and may lose any (signal.Hub).
 type Signals interface {
 	// Listen is about one sale, or about all when saleID is empty.
-	Listen(saleID string) *signal.Listener
+	Listen(saleID string) *salechange.Listener
 }
 
 // signalsPath is where edges listen.
@@ -53,7 +53,7 @@ func (p *public) signals(c *fiber.Ctx) error {
 // signalStream tells one edge.
 type signalStream struct {
 	conn     net.Conn
-	listener *signal.Listener
+	listener *salechange.Listener
 	stopping <-chan struct{}
 	open     *atomic.Int64
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/events/salechange"
 	"sluice/backend/sale"
-	"sluice/backend/signal"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // signalled is a site that hears of changes and would find out by itself within an hour.
-func signalled(t *testing.T, w *world) (*site, *signal.Hub) {
-	hub := &signal.Hub{}
+func signalled(t *testing.T, w *world) (*site, *salechange.Hub) {
+	hub := &salechange.Hub{}
 	cfg := w.config(t)
 	cfg.Signals = hub
 	app, err := NewPublic(cfg)
@@ -38,18 +38,18 @@ func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
 	next()
 	next()
 	for i, c := range []struct {
-		kind  signal.Type
+		kind  salechange.Type
 		left  int64
 		state sale.State
 		want  string
 	}{
-		{signal.Left, 41, sale.StateOpen, `left {"left":41}`},
-		{signal.SoldOut, 0, sale.StateSoldOut, `state {"state":"sold_out"}left {"left":0}`},
-		{signal.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5}`},
+		{salechange.Left, 41, sale.StateOpen, `left {"left":41}`},
+		{salechange.SoldOut, 0, sale.StateSoldOut, `state {"state":"sold_out"}left {"left":0}`},
+		{salechange.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5}`},
 	} {
 		w.set(c.left, c.state)
-		hub.Tell(signal.Signal{Type: c.kind, SaleID: "other"})
-		hub.Tell(signal.Signal{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
+		hub.Tell(salechange.Signal{Type: c.kind, SaleID: "other"})
+		hub.Tell(salechange.Signal{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
 		got := next()
 		if i > 0 {
 			got += next()
@@ -71,7 +71,7 @@ func TestSignalsCostABoundedNumberOfLooks(t *testing.T) {
 	start := time.Now()
 	w.do(func() { before, after = w.views, w.views })
 	for time.Since(start) < 4*feedGap || after == before { // a machine may stand still before the first look
-		hub.Tell(signal.Signal{Type: signal.Left, SaleID: "drop"})
+		hub.Tell(salechange.Signal{Type: salechange.Left, SaleID: "drop"})
 		w.do(func() { after = w.views })
 	}
 	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks > most {
@@ -96,7 +96,7 @@ func (b *behind) View(ctx context.Context, id string) (admission.View, error) {
 func TestStreamsAreToldOfAnOpeningWithoutASignal(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.Signals, cfg.Stock = &signal.Hub{}, &behind{world: w}
+	cfg.Signals, cfg.Stock = &salechange.Hub{}, &behind{world: w}
 	app, err := NewPublic(cfg)
 	s := serve(t, app, err)
 	s.app.streams.interval = time.Hour
@@ -139,14 +139,14 @@ func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
 	if got := next(); got != ":" {
 		t.Fatalf("it begins with %q, so that an edge knows that it is listened to", got)
 	}
-	hub.Tell(signal.Signal{Type: signal.Left, SaleID: "drop", Left: 3})
-	hub.Tell(signal.Signal{Type: signal.Restocked, SaleID: "drop", Left: 3})
+	hub.Tell(salechange.Signal{Type: salechange.Left, SaleID: "drop", Left: 3})
+	hub.Tell(salechange.Signal{Type: salechange.Restocked, SaleID: "drop", Left: 3})
 	if got := next() + " " + next(); got != `event: restocked data: {"v":1,"sale":"drop"}` {
 		t.Error(got)
 	}
 	hangUp()
 	testenv.Eventually(t, 20*time.Second, "the stream of an edge that is gone ends", func() bool {
-		hub.Tell(signal.Signal{Type: signal.Paused, SaleID: "drop"})
+		hub.Tell(salechange.Signal{Type: salechange.Paused, SaleID: "drop"})
 		return s.app.listening.Load() == 0
 	})
 	next, _ = s.edge()

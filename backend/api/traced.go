@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
-	"sluice/backend/trace"
+	"sluice/backend/telemetry"
 	"sluice/internal/slogctx"
 )
 
@@ -45,8 +45,8 @@ func documentedPath(route string) string {
 }
 
 // spanOf is the span of a request, or nil.
-func spanOf(ctx *fasthttp.RequestCtx) *trace.Request {
-	span, _ := ctx.UserValue(spanKey{}).(*trace.Request)
+func spanOf(ctx *fasthttp.RequestCtx) *telemetry.Request {
+	span, _ := ctx.UserValue(spanKey{}).(*telemetry.Request)
 	return span
 }
 

@@ -14,9 +14,9 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
-	"sluice/backend/trace"
+	"sluice/backend/telemetry"
 	"sluice/internal/slogctx"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 const sampled = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -26,7 +26,7 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.Tracer = trace.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(trace.Sampler(sdk.ParentBased(sdk.NeverSample())))))
+	cfg.Tracer = telemetry.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample())))))
 	app, err := NewPublic(cfg)
 	s := serve(t, app, err)
 	if a := s.buy(t, "ann", sampled, "X-Request-Id: r1"); a.status != 202 {
@@ -87,7 +87,7 @@ func TestRefusalsInTheLogNameTheRequestAndTheTrace(t *testing.T) {
 	w.admit = func(admission.Request) (admission.Decision, error) { return admission.Decision{}, errRedisDown }
 	cfg := w.config(t)
 	cfg.Log = slog.New(slogctx.Handler(slog.NewJSONHandler(&out, nil)))
-	cfg.Tracer = trace.New(sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.NeverSample()))))
+	cfg.Tracer = telemetry.New(sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.NeverSample()))))
 	app, err := NewPublic(cfg)
 	s := serve(t, app, err)
 	s.buy(t, "ann", sampled, "X-Request-Id: "+strings.Repeat("r", 100))

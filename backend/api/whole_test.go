@@ -11,23 +11,23 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/backend/admin"
 	"sluice/backend/admission"
-	"sluice/backend/desk"
-	"sluice/backend/keyspace"
-	"sluice/backend/ledger"
-	"sluice/backend/order"
+	"sluice/backend/audit"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/worker"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // whole is both applications on a real Redis and SQLite, wired as the program wires them.
 type whole struct {
 	redis            *testenv.Redis
 	public, operator *site
-	store            *order.Store
+	store            *store.Store
 	list             *queue.List
 }
 
@@ -43,28 +43,28 @@ func serveWhole(t *testing.T) *whole {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := order.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	db, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { store.Close() })
+	t.Cleanup(func() { db.Close() })
 	space := keyspace.Space{}
 	stock, list := admission.NewStock(client, space), queue.NewList(client, 0, queue.Config{})
-	office := desk.New(store, stock, []desk.Lane{list}, quiet())
+	office := admin.New(db, stock, []admin.Shard{list}, quiet())
 	limiter, err := admission.NewUserLimiter("5-M", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(NewQueueCollector(Lanes{list}, make(queue.Meters, 1), 100))
+	registry.MustRegister(NewQueueCollector(Shards{list}, make(queue.Meters, 1), 100))
 	metrics := NewMetrics(registry)
 	public, err := NewPublic(PublicConfig{
-		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: store, Points: store, Dead: Lanes{list},
+		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: db, Points: db, Dead: Shards{list},
 		Tokens: key(t), Limiter: limiter, Known: office.Known, Metrics: metrics, Log: quiet(),
 	})
-	w := &whole{redis: server, store: store, list: list, public: serve(t, public, err)}
+	w := &whole{redis: server, store: db, list: list, public: serve(t, public, err)}
 	operator, err := NewOperator(OperatorConfig{
-		Desk: office, Ledger: ledger.New(stock, store), Queue: Lanes{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Board: newFakeBoard(), Pages: deskPages(), Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
+		Desk: office, Ledger: audit.New(stock, db), Queue: Shards{list}, Rebuild: &fakeRebuild{}, Pace: make(queue.Meters, 1), Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, Board: newFakeBoard(), Pages: deskPages(), Token: adminToken, Gatherer: registry, Metrics: metrics, Log: quiet(),
 	})
 	w.operator = serve(t, operator, err)
 	return w
@@ -93,7 +93,7 @@ func (w *whole) create(t *testing.T, id string, stock int) {
 	}
 }
 
-func (w *whole) audit(t *testing.T, id string) (r ledger.Report) {
+func (w *whole) audit(t *testing.T, id string) (r audit.Report) {
 	t.Helper()
 	a := w.operator.operate("GET", "/admin/v1/sales/"+id+"/audit", "")
 	if a.status != 200 {
@@ -171,7 +171,7 @@ func TestASaleFromCreationToClose(t *testing.T) {
 	metrics := w.operator.ask("GET", "/metrics", "")
 	for _, line := range []string{
 		`sluice_api_purchase_total{outcome="accepted"} 3`, `sluice_api_purchase_total{outcome="replayed"} 1`, `sluice_api_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
-		`sluice_queue_messages{lane="0",place="ready"} 0`, "sluice_queue_up 1",
+		`sluice_queue_messages{shard="0",place="ready"} 0`, "sluice_queue_up 1",
 	} {
 		if !strings.Contains(metrics.body, line+"\n") {
 			t.Errorf("/metrics lacks %s", line)

@@ -18,7 +18,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
-	"sluice/backend/web"
+	"sluice/backend/web/buyer"
 	"sluice/internal/token"
 )
 
@@ -43,7 +43,7 @@ type world struct {
 	views      int // calls of View
 	statuses   int // calls of Statuses
 	asked      int // most ids in one of them
-	limit      func(buyer string) (admission.LimitResult, error)
+	limit      func(buyerID string) (admission.LimitResult, error)
 }
 
 func newWorld() *world {
@@ -109,13 +109,13 @@ func (w *world) Remember(id sale.OrderID, saleID string) {
 	w.remembered[id] = saleID
 }
 
-func (w *world) FindOrder(_ context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
+func (w *world) FindOrder(_ context.Context, buyerID string, id sale.OrderID) (sale.Order, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.redisErr != nil {
 		return sale.Order{}, w.redisErr
 	}
-	if o, ok := w.queued[id]; ok && o.Buyer == buyer {
+	if o, ok := w.queued[id]; ok && o.Buyer == buyerID {
 		return o, nil
 	}
 	return sale.Order{}, fmt.Errorf("order: %w", sale.ErrNotFound)
@@ -186,14 +186,14 @@ func (w *world) Stats(context.Context) (queue.Stats, error) {
 	return stats, w.redisErr
 }
 
-func (w *world) Allow(_ context.Context, buyer string) (admission.LimitResult, error) {
+func (w *world) Allow(_ context.Context, buyerID string) (admission.LimitResult, error) {
 	w.mu.Lock()
 	limit := w.limit
 	w.mu.Unlock()
 	if limit == nil {
 		return admission.LimitResult{Allowed: true}, nil
 	}
-	return limit(buyer)
+	return limit(buyerID)
 }
 
 var errRedisDown = fmt.Errorf("redis at 10.0.0.7:6379: connection refused: %w", sale.ErrUnavailable)
@@ -208,9 +208,9 @@ func key(t testing.TB) *token.Key {
 }
 
 // bearerOf is an Authorization header for the buyer.
-func bearerOf(t testing.TB, buyer string) string {
+func bearerOf(t testing.TB, buyerID string) string {
 	t.Helper()
-	raw, err := key(t).Sign(buyer, time.Hour)
+	raw, err := key(t).Sign(buyerID, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,14 +221,14 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (w *world) config(t testing.TB) PublicConfig {
 	return PublicConfig{
-		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w, Pages: pages(t),
+		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w, Pages: buyerPages(t),
 		Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
 	}
 }
 
-func pages(t testing.TB) Pages {
+func buyerPages(t testing.TB) Pages {
 	t.Helper()
-	p, err := web.New(web.Config{})
+	p, err := buyer.New(buyer.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,9 +331,9 @@ func readAnswer(t testing.TB, resp *http.Response) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-func (s *site) buy(t testing.TB, buyer string, headers ...string) answer {
+func (s *site) buy(t testing.TB, buyerID string, headers ...string) answer {
 	t.Helper()
-	return s.ask("POST", "/v1/sales/drop/orders", "", append(headers, "Authorization: "+bearerOf(t, buyer))...)
+	return s.ask("POST", "/v1/sales/drop/orders", "", append(headers, "Authorization: "+bearerOf(t, buyerID))...)
 }
 
 // raw sends bytes as they are and reads one response.

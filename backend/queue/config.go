@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Config tunes a queue. Zero fields take the defaults named here. Every process on a lane should use the same.
+// Config tunes a queue. Zero fields take the defaults named here. Every process on a shard should use the same.
 type Config struct {
 	Lease       time.Duration  // how long a worker may keep a batch without extending it; 10 s, at least 1 ms
 	MaxAttempts int            // failures after which a message dies; 5

@@ -31,7 +31,7 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	least, most := q.scores(from)
 	chunk := int64(max(limit, 200))
 	for offset := int64(0); ; offset += chunk {
-		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.lane.Dead(), &redis.ZRangeBy{
+		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.shard.Dead(), &redis.ZRangeBy{
 			Min: least, Max: most, Offset: offset, Count: chunk,
 		}).Result()
 		if err != nil {
@@ -71,7 +71,7 @@ func (l *List) letters(ctx context.Context, entries []redis.Z) ([]*DeadLetter, e
 	for i, e := range entries {
 		keys[i] = e.Member.(string)
 	}
-	texts, err := l.client.HMGet(ctx, l.lane.DeadLetters(), keys...).Result()
+	texts, err := l.client.HMGet(ctx, l.shard.DeadLetters(), keys...).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (c cursor) before(d cursor) bool {
 func (l *List) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	text, err := l.client.HGet(ctx, l.lane.DeadLetters(), id.String()).Result()
+	text, err := l.client.HGet(ctx, l.shard.DeadLetters(), id.String()).Result()
 	if errors.Is(err, redis.Nil) {
 		return DeadLetter{}, notDead(id)
 	}
@@ -156,8 +156,8 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	defer cancel()
 	saleID := letter.Message.SaleID
 	keys := []string{
-		l.lane.Dead(), l.lane.DeadLetters(), l.lane.Ready(), l.lane.Wake(), l.lane.Attempts(), l.lane.Crashes(), l.lane.Epoch(),
-		l.lane.Sale(saleID), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.DeadSales(),
+		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(), l.shard.Epoch(),
+		l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.DeadSales(),
 	}
 	n, err := l.deadRetry.Run(ctx, l.client, keys, id.String()).Int()
 	switch {
@@ -180,7 +180,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.lane.DeadLetters(), l.lane.Epoch()}, id.String()).StringSlice()
+	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.shard.DeadLetters(), l.shard.Epoch()}, id.String()).StringSlice()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
@@ -204,7 +204,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool)
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	saleID := letter.Message.SaleID
-	keys := []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.Stock(saleID), l.lane.Buyers(saleID), l.lane.Epoch(), l.lane.Sale(saleID), l.lane.DeadSales()}
+	keys := []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Epoch(), l.shard.Sale(saleID), l.shard.DeadSales()}
 	back := 0
 	if giveBack {
 		back = 1
@@ -228,7 +228,7 @@ func (l *List) DropRaw(ctx context.Context, key string) error {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
-	removed, err := l.deadDrop.Run(ctx, l.client, []string{l.lane.Dead(), l.lane.DeadLetters(), l.lane.DeadSales()}, key).Int()
+	removed, err := l.deadDrop.Run(ctx, l.client, []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadSales()}, key).Int()
 	if err != nil {
 		return wrap("drop", err)
 	}

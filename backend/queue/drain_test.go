@@ -14,7 +14,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 const drainWorkers = 4

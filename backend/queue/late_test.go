@@ -9,8 +9,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
 )
 
@@ -24,7 +24,7 @@ func TestLeaseExtendedBehindTheWatchersBackIsLeftAlone(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	l := queue.NewList(client(), keyspace.Lane(0), queue.Config{Lease: time.Second})
+	l := queue.NewList(client(), keyspace.Shard(0), queue.Config{Lease: time.Second})
 	push(t, l, 2)
 	b := take(t, l, 2, "")
 	if n, err := l.Reclaim(t.Context(), 10); n != 0 || err != nil { // from here on Redis knows the scripts, which are run by their digests
@@ -41,7 +41,7 @@ func TestLeaseExtendedBehindTheWatchersBackIsLeftAlone(t *testing.T) {
 			t.Errorf("extend: lost=%v, %v", lost, err)
 		}
 	}})
-	n, err := queue.NewList(watching, keyspace.Lane(0), queue.Config{Lease: time.Second}).Reclaim(t.Context(), 10)
+	n, err := queue.NewList(watching, keyspace.Shard(0), queue.Config{Lease: time.Second}).Reclaim(t.Context(), 10)
 	if err != nil || n != 0 || looked != 1 {
 		t.Errorf("reclaimed %d leases that run, looked %d times, %v", n, looked, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // Take leases the next messages, at most limit of them; see TakeAs. Most callers that run in a loop want TakeAs, which can be
@@ -63,8 +63,8 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 		previous = id
 	}
 	keys := []string{
-		l.lane.Ready(), l.lane.Delayed(), l.lane.Leases(), l.lane.Wake(), l.lane.Batch(id), l.lane.Batch(previous),
-		l.lane.Attempts(), l.lane.Crashes(), l.lane.Epoch(), l.lane.Orders(),
+		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id), l.shard.Batch(previous),
+		l.shard.Attempts(), l.shard.Crashes(), l.shard.Epoch(), l.shard.Orders(),
 	}
 	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, l.into).StringSlice()
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Leases(), l.lane.Batch(id), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(), l.lane.DeadSales()}
+	keys := []string{l.shard.Leases(), l.shard.Batch(id), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Epoch(), l.shard.Orders(), l.shard.DeadSales()}
 	args := append([]any{id, "not a queue message"}, rubbish...)
 	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
 	if err != nil {
@@ -108,8 +108,8 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{
-		l.lane.Leases(), l.lane.Batch(batchID), l.lane.Attempts(), l.lane.Crashes(), l.lane.Delayed(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(),
-		l.lane.DeadSales(),
+		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Attempts(), l.shard.Crashes(), l.shard.Delayed(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Epoch(), l.shard.Orders(),
+		l.shard.DeadSales(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {
@@ -151,7 +151,7 @@ func cleanReason(s string) string {
 func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Leases(), l.lane.Batch(batchID), l.lane.Ready(), l.lane.Wake(), l.lane.Epoch(), l.lane.Orders()}
+	keys := []string{l.shard.Leases(), l.shard.Batch(batchID), l.shard.Ready(), l.shard.Wake(), l.shard.Epoch(), l.shard.Orders()}
 	n, err := l.release.Run(ctx, l.client, keys, batchID).Int()
 	return err == nil && n == 0, wrap("release", err)
 }
@@ -160,6 +160,6 @@ func (l *List) Release(ctx context.Context, batchID string) (lost bool, err erro
 func (l *List) Extend(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	n, err := l.extend.Run(ctx, l.client, []string{l.lane.Leases()}, batchID, l.cfg.Lease.Milliseconds()).Int()
+	n, err := l.extend.Run(ctx, l.client, []string{l.shard.Leases()}, batchID, l.cfg.Lease.Milliseconds()).Int()
 	return err == nil && n == 0, wrap("extend", err)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // rawPrefix begins the keys of texts that are no messages.

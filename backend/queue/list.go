@@ -9,20 +9,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
 )
 
-// List is the queue of one lane on Redis lists. Redis's clock is the only one it goes by. It is safe for concurrent use.
+// List is the queue of one shard on Redis lists. Redis's clock is the only one it goes by. It is safe for concurrent use.
 //
-// It also gives out what the stream of the lane holds, should there be any: see Stream.
+// It also gives out what the stream of the shard holds, should there be any: see Stream.
 //
 // Errors wrap sale.ErrUnavailable when Redis is at fault (unreachable, too slow, loading, read-only, full); the call may then
 // have been carried out or not, and doing it again is safe. For CallTimeout to bound a call, the client needs
 // ContextTimeoutEnabled; without it the client's own timeouts and retries do.
 type List struct {
 	client redis.UniversalClient
-	lane   keyspace.Lane
+	shard  keyspace.Shard
 	cfg    Config
 	into   string // where new messages go: list or stream
 
@@ -32,11 +32,11 @@ type List struct {
 	deadDrop                                     *redis.Script
 }
 
-// NewList makes the queue of a lane. It does not talk to Redis.
-func NewList(client redis.UniversalClient, lane keyspace.Lane, cfg Config) *List {
+// NewList makes the queue of a shard. It does not talk to Redis.
+func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *List {
 	load := redisscript.Load
 	return &List{
-		client: client, lane: lane, cfg: cfg.withDefaults(), into: intoList,
+		client: client, shard: shard, cfg: cfg.withDefaults(), into: intoList,
 		push: load("push"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend"), bury: load("bury"),
 		expired: load("expired"), rewind: load("rewind"), reclaim: load("reclaim"), promote: load("promote"),
 		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
@@ -73,9 +73,9 @@ func (l *List) Push(ctx context.Context, messages ...Message) error {
 func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}
+	keys := []string{l.shard.Ready(), l.shard.Wake(), l.shard.Epoch()}
 	if l.into == intoStream {
-		keys = append(keys, l.lane.Orders())
+		keys = append(keys, l.shard.Orders())
 	}
 	return l.push.Run(ctx, l.client, keys, texts...).Err()
 }
@@ -86,9 +86,9 @@ func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err
 	ctx, cancel := context.WithTimeout(ctx, timeout+time.Second+l.cfg.CallTimeout)
 	defer cancel()
 	if timeout >= time.Second/2 {
-		err = l.client.BLPop(ctx, (timeout + time.Second - 1).Truncate(time.Second), l.lane.Wake()).Err()
+		err = l.client.BLPop(ctx, (timeout + time.Second - 1).Truncate(time.Second), l.shard.Wake()).Err()
 	} else { // BLPop knows whole seconds only; it alone may outlast the client's read timeout
-		err = l.client.Do(ctx, "BLPOP", l.lane.Wake(), max(timeout, time.Millisecond).Seconds()).Err()
+		err = l.client.Do(ctx, "BLPOP", l.shard.Wake(), max(timeout, time.Millisecond).Seconds()).Err()
 	}
 	if errors.Is(err, redis.Nil) {
 		return false, nil

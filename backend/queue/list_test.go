@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 var began = time.Now() // not now: message(1) must be the same order throughout a test
@@ -77,17 +77,17 @@ func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
 		{"sale not loaded", "", "", true, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lane := keyspace.Lane(i)
-			l := queue.NewList(client, lane, queue.Config{})
+			shard := keyspace.Shard(i)
+			l := queue.NewList(client, shard, queue.Config{})
 			m := message(1)
 			parsed, _ := sale.ParseOrderID(id)
 			m.ID = parsed
 			bury(t, l, m)
 			if c.stock != "" {
-				client.Set(ctx, lane.Stock("drop"), c.stock, 0)
+				client.Set(ctx, shard.Stock("drop"), c.stock, 0)
 			}
 			if c.buyers != "" {
-				client.HSet(ctx, lane.Buyers("drop"), "bob", c.buyers, "eve", id)
+				client.HSet(ctx, shard.Buyers("drop"), "bob", c.buyers, "eve", id)
 			}
 			if _, err := l.BeginCancel(ctx, m.ID); err != nil {
 				t.Fatal(err)
@@ -98,16 +98,16 @@ func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
 			if err := l.FinishCancel(ctx, m.ID, c.giveBack); !errors.Is(err, sale.ErrNotFound) {
 				t.Errorf("second finish: %v", err)
 			}
-			if got := client.Get(ctx, lane.Stock("drop")).Val(); got != c.wantStock {
+			if got := client.Get(ctx, shard.Stock("drop")).Val(); got != c.wantStock {
 				t.Errorf("stock is %q, want %q", got, c.wantStock)
 			}
-			if got := client.HGet(ctx, lane.Buyers("drop"), "bob").Val(); got != c.wantBuyers {
+			if got := client.HGet(ctx, shard.Buyers("drop"), "bob").Val(); got != c.wantBuyers {
 				t.Errorf("bob's places are %q, want %q", got, c.wantBuyers)
 			}
-			if c.buyers != "" && !client.HExists(ctx, lane.Buyers("drop"), "bob").Val() {
+			if c.buyers != "" && !client.HExists(ctx, shard.Buyers("drop"), "bob").Val() {
 				t.Error("bob is gone from the buyers: an edge would not let a repetition of his request through")
 			}
-			if c.buyers != "" && client.HGet(ctx, lane.Buyers("drop"), "eve").Val() != id {
+			if c.buyers != "" && client.HGet(ctx, shard.Buyers("drop"), "eve").Val() != id {
 				t.Error("another buyer's place was touched")
 			}
 		})
@@ -118,7 +118,7 @@ func TestDropRawRemovesRubbishOnly(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{})
 	bury(t, l, message(1))
-	client.LPush(t.Context(), keyspace.Lane(0).Ready(), "rubbish")
+	client.LPush(t.Context(), keyspace.Shard(0).Ready(), "rubbish")
 	take(t, l, 1, "")
 	page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})
 	if err != nil || len(page) != 2 {
@@ -142,14 +142,14 @@ func TestHugeTextIsBuriedWithItsBytes(t *testing.T) {
 		size = 1 << 20
 	}
 	onEachRedis(t, func(t *testing.T, e engine) {
-		lane := keyspace.Lane(0)
-		l := queue.NewList(e.client, lane, queue.Config{CallTimeout: time.Minute})
+		shard := keyspace.Shard(0)
+		l := queue.NewList(e.client, shard, queue.Config{CallTimeout: time.Minute})
 		huge := strings.Repeat("\xfe12 \x00", size/5)
 		first, last := message(1), message(2)
 		if err := l.Push(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.client.LPush(t.Context(), lane.Ready(), huge).Err(); err != nil {
+		if err := e.client.LPush(t.Context(), shard.Ready(), huge).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Push(t.Context(), last); err != nil {
@@ -171,10 +171,10 @@ func TestHugeTextIsBuriedWithItsBytes(t *testing.T) {
 
 func TestUnreadableLetterIsStillSeen(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	lane := keyspace.Lane(0)
-	client.ZAdd(t.Context(), lane.Dead(), redis.Z{Score: 1, Member: "12"})
-	client.HSet(t.Context(), lane.DeadLetters(), "12", "{broken")
-	page, _, err := queue.NewList(client, lane, queue.Config{}).DeadLetters(t.Context(), queue.DeadQuery{})
+	shard := keyspace.Shard(0)
+	client.ZAdd(t.Context(), shard.Dead(), redis.Z{Score: 1, Member: "12"})
+	client.HSet(t.Context(), shard.DeadLetters(), "12", "{broken")
+	page, _, err := queue.NewList(client, shard, queue.Config{}).DeadLetters(t.Context(), queue.DeadQuery{})
 	if err != nil || len(page) != 1 || string(page[0].Raw) != "{broken" || page[0].Key != "12" {
 		t.Fatalf("dead letters: %+v, %v", page, err)
 	}
@@ -182,18 +182,18 @@ func TestUnreadableLetterIsStillSeen(t *testing.T) {
 
 func TestListingLooksAtABoundedNumberOfLetters(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	lane := keyspace.Lane(0)
+	shard := keyspace.Shard(0)
 	const others = 10_100
 	p := client.Pipeline()
 	for i := 1; i <= others; i++ {
 		id := message(i).ID.String()
-		p.ZAdd(t.Context(), lane.Dead(), redis.Z{Score: float64(i / 3), Member: id})
-		p.HSet(t.Context(), lane.DeadLetters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
+		p.ZAdd(t.Context(), shard.Dead(), redis.Z{Score: float64(i / 3), Member: id})
+		p.HSet(t.Context(), shard.DeadLetters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
 	}
 	if _, err := p.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := queue.NewList(client, lane, queue.Config{CallTimeout: time.Minute})
+	l := queue.NewList(client, shard, queue.Config{CallTimeout: time.Minute})
 	m := message(others + 1)
 	bury(t, l, m)
 	page, next, err := l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
@@ -220,8 +220,8 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{})
 	want := push(t, l, 1)
-	client.Set(t.Context(), keyspace.Lane(0).Batch("text"), "no list", 0)
-	client.RPush(t.Context(), keyspace.Lane(0).Batch("list"), keyspace.EncodeMessage(message(2)))
+	client.Set(t.Context(), keyspace.Shard(0).Batch("text"), "no list", 0)
+	client.RPush(t.Context(), keyspace.Shard(0).Batch("list"), keyspace.EncodeMessage(message(2)))
 	for _, id := range []string{"text", "list"} {
 		if b, _, err := l.TakeAs(t.Context(), id, 1, ""); err == nil {
 			t.Errorf("took %v as batch %s, which exists", b, id)
@@ -232,10 +232,10 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 	}
 }
 
-func crash(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.Lane) {
+func crash(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Shard) {
 	t.Helper()
-	for _, id := range client.ZRange(t.Context(), lane.Leases(), 0, -1).Val() {
-		client.ZAdd(t.Context(), lane.Leases(), redis.Z{Score: 1, Member: id})
+	for _, id := range client.ZRange(t.Context(), shard.Leases(), 0, -1).Val() {
+		client.ZAdd(t.Context(), shard.Leases(), redis.Z{Score: 1, Member: id})
 	}
 	if n, err := l.Reclaim(t.Context(), 10); n != 1 || err != nil {
 		t.Fatalf("reclaimed %d leases, %v", n, err)
@@ -257,13 +257,13 @@ func TestWatcherWithAStricterLimitKillsNoBystander(t *testing.T) {
 
 func TestRubbishInABatchThatRunsOutComesBack(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	lane := keyspace.Lane(0)
-	l := queue.NewList(client, lane, queue.Config{MaxCrashes: 1})
+	shard := keyspace.Shard(0)
+	l := queue.NewList(client, shard, queue.Config{MaxCrashes: 1})
 	for range 3 { // a worker died between taking it and burying it
-		client.RPush(t.Context(), lane.Batch("held"), "rubbish")
-		client.ZAdd(t.Context(), lane.Leases(), redis.Z{Score: 1, Member: "held"})
-		crash(t, client, l, lane)
-		if got := client.RPop(t.Context(), lane.Ready()).Val(); got != "rubbish" {
+		client.RPush(t.Context(), shard.Batch("held"), "rubbish")
+		client.ZAdd(t.Context(), shard.Leases(), redis.Z{Score: 1, Member: "held"})
+		crash(t, client, l, shard)
+		if got := client.RPop(t.Context(), shard.Ready()).Val(); got != "rubbish" {
 			t.Fatalf("ready holds %q", got)
 		}
 	}
@@ -283,7 +283,7 @@ func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
 	if err := l.FinishCancel(t.Context(), m.ID, true); err != nil {
 		t.Fatal(err)
 	}
-	client.Del(t.Context(), keyspace.Lane(0).Wake())
+	client.Del(t.Context(), keyspace.Shard(0).Wake())
 	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("these keys are left: %v", keys)
 	}
@@ -315,7 +315,7 @@ func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 		s, statsErr := l.Stats(t.Context())
 		return err == nil && statsErr == nil && s == queue.Stats{}
 	})
-	client.Del(t.Context(), keyspace.Lane(0).Wake())
+	client.Del(t.Context(), keyspace.Shard(0).Wake())
 	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("these keys are left: %v", keys)
 	}

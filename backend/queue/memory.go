@@ -7,14 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
 // DefaultCapacity is how many messages may be ready in a Memory where nothing else is said; a message takes about 100 bytes.
 const DefaultCapacity = 100_000
 
-// Memory is the queue of one lane in this process: bounded, with leases, retries and dead letters as List has them. It is for tests, and for programs that
+// Memory is the queue of one shard in this process: bounded, with leases, retries and dead letters as List has them. It is for tests, and for programs that
 // embed a sale and may lose it. Whatever it holds is gone when the process ends: messages that are ready, delayed or leased, the dead ones, and what was
 // counted of failures. So an order that is only here must not be promised to anybody for longer than the process lives; see Till.
 //

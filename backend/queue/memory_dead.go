@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 

@@ -87,23 +87,23 @@ func (m *Meter) Drain() (d time.Duration, known, ok bool) {
 	return time.Duration(float64(m.waiting) / m.rate * float64(time.Second)), true, true
 }
 
-// Meters are the meters of all lanes.
+// Meters are the meters of all shards.
 type Meters []Meter
 
-// Within is how long the slowest lane needs; ok is false when one is not known, or does not drain.
+// Within is how long the slowest shard needs; ok is false when one is not known, or does not drain.
 func (m Meters) Within() (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {
-		lane, drains := m[i].Within()
-		d, ok = max(d, lane), ok && drains
+		shard, drains := m[i].Within()
+		d, ok = max(d, shard), ok && drains
 	}
 	return d, ok
 }
 
-// Lane tells the pace of one lane.
-func (m Meters) Lane(i int) Pace { return m[i].Pace() }
+// Shard tells the pace of one shard.
+func (m Meters) Shard(i int) Pace { return m[i].Pace() }
 
-// Away is how long to keep buyers away that find the lane full: until a tenth of it has drained, within two seconds and a minute.
+// Away is how long to keep buyers away that find the shard full: until a tenth of it has drained, within two seconds and a minute.
 func (m Meters) Away(i int) time.Duration {
 	const least, most = 2 * time.Second, time.Minute
 	d, known, drains := m[i].Drain()

@@ -37,39 +37,39 @@ func TestMeterKnowsWhenTheQueueIsDrained(t *testing.T) {
 	}
 }
 
-func TestMetersTellOfEachLaneAndOfTheWorst(t *testing.T) {
+func TestMetersTellOfEachShardAndOfTheWorst(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := make(queue.Meters, 2)
-	sample := func(lane int, second, accepted, ready int64) {
-		m[lane].Sample(at.Add(time.Duration(second)*time.Second), accepted, queue.Stats{Ready: ready})
+	sample := func(shard int, second, accepted, ready int64) {
+		m[shard].Sample(at.Add(time.Duration(second)*time.Second), accepted, queue.Stats{Ready: ready})
 	}
 	sample(0, 0, 1000, 500)
 	sample(0, 1, 1000, 400) // 100 a second
 	if _, ok := m.Within(); ok {
-		t.Error("it knows of all lanes what it knows of one")
+		t.Error("it knows of all shards what it knows of one")
 	}
 	if d := m.Away(1); d != 5*time.Second {
-		t.Errorf("away from a lane of which nothing is known: %v", d)
+		t.Errorf("away from a shard of which nothing is known: %v", d)
 	}
 	sample(1, 0, 0, 0)
-	if p := m.Lane(1); p.Known || !p.Drains || p.Within != 0 {
-		t.Errorf("an empty lane: %+v", p)
+	if p := m.Shard(1); p.Known || !p.Drains || p.Within != 0 {
+		t.Errorf("an empty shard: %+v", p)
 	}
 	sample(1, 1, 9000, 9000)
-	if p := m.Lane(1); p.Drains || m.Away(1) != time.Minute {
-		t.Errorf("a lane that nothing leaves: %+v, away %v", p, m.Away(1))
+	if p := m.Shard(1); p.Drains || m.Away(1) != time.Minute {
+		t.Errorf("a shard that nothing leaves: %+v, away %v", p, m.Away(1))
 	}
 	if _, ok := m.Within(); ok {
-		t.Error("all is drained although nothing leaves a lane")
+		t.Error("all is drained although nothing leaves a shard")
 	}
 	for s := int64(2); s < 200; s++ {
 		sample(1, s, 9000+10*s, 9000)
 	}
-	if p := m.Lane(0); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.Away(0) != 2*time.Second {
-		t.Errorf("lane 0: %+v, away %v", p, m.Away(0))
+	if p := m.Shard(0); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.Away(0) != 2*time.Second {
+		t.Errorf("shard 0: %+v, away %v", p, m.Away(0))
 	}
 	d, ok := m.Within()
-	if want := m.Lane(1).Within; !ok || d != want || d < 890*time.Second || m.Away(1) != time.Minute {
-		t.Errorf("all drained in %v, %v; the slower lane in %v, away %v", d, ok, want, m.Away(1))
+	if want := m.Shard(1).Within; !ok || d != want || d < 890*time.Second || m.Away(1) != time.Minute {
+		t.Errorf("all drained in %v, %v; the slower shard in %v, away %v", d, ok, want, m.Away(1))
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 func reads(l *queue.List) map[string]func(t *testing.T) error {
@@ -116,7 +116,7 @@ func TestCallersCancellationIsNotAnOutage(t *testing.T) {
 // off the queue must not, for it is what makes room.
 func TestFullRedisStillDrains(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	lane := keyspace.Lane(7)
+	shard := keyspace.Shard(7)
 	for name := range operations(nil, "") {
 		if name == "begin" {
 			continue // an operator's, and it grows a letter
@@ -124,20 +124,20 @@ func TestFullRedisStillDrains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client.ConfigSet(t.Context(), "maxmemory", "0")
 			client.FlushAll(t.Context())
-			l := queue.NewList(client, lane, queue.Config{MaxCrashes: 1})
-			prepare(t, client, l, lane)
+			l := queue.NewList(client, shard, queue.Config{MaxCrashes: 1})
+			prepare(t, client, l, shard)
 			if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 				t.Fatal(err)
 			}
 			if name == "take" { // and what is no message is buried
 				client.ConfigSet(t.Context(), "maxmemory", "0")
-				client.ZRem(t.Context(), lane.Delayed(), keyspace.EncodeMessage(message(60)))
-				client.RPush(t.Context(), lane.Ready(), "rubbish")
+				client.ZRem(t.Context(), shard.Delayed(), keyspace.EncodeMessage(message(60)))
+				client.RPush(t.Context(), shard.Ready(), "rubbish")
 				client.ConfigSet(t.Context(), "maxmemory", "1")
 			}
-			before := client.HLen(t.Context(), lane.DeadLetters()).Val()
+			before := client.HLen(t.Context(), shard.DeadLetters()).Val()
 			err := operations(l, "held")[name](t)
-			if n := client.HLen(t.Context(), lane.DeadLetters()).Val(); name == "take" && n != before+1 {
+			if n := client.HLen(t.Context(), shard.DeadLetters()).Val(); name == "take" && n != before+1 {
 				t.Errorf("%d dead letters, want the rubbish beside the %d from before", n, before)
 			}
 			if refused := errors.Is(err, sale.ErrUnavailable); refused != (name == "push") || err != nil && !refused {

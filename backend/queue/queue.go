@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 

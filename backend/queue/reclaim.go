@@ -37,7 +37,7 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 func (l *List) promoteDue(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.promote.Run(ctx, l.client, []string{l.lane.Delayed(), l.lane.Ready(), l.lane.Wake(), l.lane.Epoch()}, MaxBatch).Err()
+	return l.promote.Run(ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Epoch()}, MaxBatch).Err()
 }
 
 // tooFar bounds how far ahead a deadline and a due time can lie, in ms: twice what this process would set, so that one whose leases
@@ -51,7 +51,7 @@ func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahea
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	lease, delay := l.tooFar()
-	answer, err := l.expired.Run(ctx, l.client, []string{l.lane.Leases(), l.lane.Delayed()}, max(limit, 1), lease, delay).StringSlice()
+	answer, err := l.expired.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed()}, max(limit, 1), lease, delay).StringSlice()
 	if err != nil {
 		return nil, false, err
 	}
@@ -63,7 +63,7 @@ func (l *List) rewindClock(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	lease, delay := l.tooFar()
-	return l.rewind.Run(ctx, l.client, []string{l.lane.Leases(), l.lane.Delayed(), l.lane.Epoch()},
+	return l.rewind.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Epoch()},
 		lease, delay, l.cfg.Lease.Milliseconds(), l.cfg.BackoffCap.Milliseconds(), MaxBatch).Err()
 }
 
@@ -72,8 +72,8 @@ func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{
-		l.lane.Leases(), l.lane.Batch(id), l.lane.Ready(), l.lane.Wake(),
-		l.lane.Attempts(), l.lane.Crashes(), l.lane.Dead(), l.lane.DeadLetters(), l.lane.Epoch(), l.lane.Orders(), l.lane.DeadSales(),
+		l.shard.Leases(), l.shard.Batch(id), l.shard.Ready(), l.shard.Wake(),
+		l.shard.Attempts(), l.shard.Crashes(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Epoch(), l.shard.Orders(), l.shard.DeadSales(),
 	}
 	return l.reclaim.Run(ctx, l.client, keys, id, l.cfg.MaxCrashes).Int()
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
 	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
-// operations is every call that writes, by name; each takes care of what it needs in a lane that prepare has filled.
+// operations is every call that writes, by name; each takes care of what it needs in a shard that prepare has filled.
 func operations(l *queue.List, batch string) map[string]func(t *testing.T) error {
 	fail := []queue.Failure{{ID: message(1).ID, Reason: "no"}, {ID: message(2).ID, Reason: "no", Permanent: true}}
 	return map[string]func(t *testing.T) error{
@@ -41,8 +41,8 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 }
 
 // listOf opens a driver.
-func listOf(driver string, c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) *queue.List {
-	q := drivers[driver].open(c, lane, cfg)
+func listOf(driver string, c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) *queue.List {
+	q := drivers[driver].open(c, shard, cfg)
 	if s, ok := q.(*queue.Stream); ok {
 		return s.List
 	}
@@ -85,30 +85,30 @@ func scriptsThatFail(t *testing.T, e engine) {
 func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	client := e.client
 	ctx := t.Context()
-	lane := keyspace.Lane(7)
+	shard := keyspace.Shard(7)
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
 	rest := []string{
-		lane.Ready(), lane.Delayed(), lane.Leases(), lane.Wake(), lane.Attempts(), lane.Crashes(), lane.Dead(), lane.DeadLetters(), lane.DeadSales(),
-		lane.Stock("drop"), lane.Buyers("drop"), lane.Sale("drop"), lane.Batch("held"), lane.Orders(),
+		shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadSales(),
+		shard.Stock("drop"), shard.Buyers("drop"), shard.Sale("drop"), shard.Batch("held"), shard.Orders(),
 	}
 	failed := 0
-	l := listOf(driver, client, lane, cfg)
+	l := listOf(driver, client, shard, cfg)
 	for name := range operations(nil, "") {
 		for _, key := range rest {
-			if name == "promote" && key == lane.Leases() {
+			if name == "promote" && key == shard.Leases() {
 				continue // the step after it fails, and rightly leaves the promotion as it is
 			}
 			client.FlushAll(ctx)
-			prepare(t, client, l, lane)
+			prepare(t, client, l, shard)
 			switch name { // one step of the two
 			case "reclaim", "die":
 				if name == "die" {
-					client.RPop(ctx, lane.Batch("held"))
+					client.RPop(ctx, shard.Batch("held"))
 				}
 				soon := float64(time.Now().Add(time.Minute).UnixMilli())
-				client.ZAdd(ctx, lane.Delayed(), redis.Z{Score: soon, Member: keyspace.EncodeMessage(message(60))})
+				client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: soon, Member: keyspace.EncodeMessage(message(60))})
 			case "promote":
-				client.Del(ctx, lane.Leases())
+				client.Del(ctx, shard.Leases())
 			}
 			if err := client.Set(ctx, key, "of another type", 0).Err(); err != nil {
 				t.Fatal(err)
@@ -135,11 +135,11 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 // TestForgottenScriptsAreSentAgain: an operator's SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
 func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
-		lane := keyspace.Lane(7)
+		shard := keyspace.Shard(7)
 		for name := range operations(nil, "") {
-			l := queue.NewStream(e.client, lane, queue.Config{MaxCrashes: 1}).List // runs all that those of a list do, and more
+			l := queue.NewStream(e.client, shard, queue.Config{MaxCrashes: 1}).List // runs all that those of a list do, and more
 			e.client.FlushAll(t.Context())
-			prepare(t, e.client, l, lane)
+			prepare(t, e.client, l, shard)
 			if err := e.client.ScriptFlush(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 // A rebuild may begin between a take and the burial of what it found, and any key may hold something else.
 func TestBurialThatFailsChangesNothing(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
-		ctx, lane := t.Context(), keyspace.Lane(7)
+		ctx, shard := t.Context(), keyspace.Shard(7)
 		wrong := func(key string) func() error {
 			return func() error { return e.client.Set(ctx, key, "of another type", 0).Err() }
 		}
@@ -165,17 +165,17 @@ func TestBurialThatFailsChangesNothing(t *testing.T) {
 			error string
 			make  func() error
 		}{
-			{"HELD", func() error { return e.client.HSet(ctx, lane.Epoch(), "rebuilding", "1").Err() }},
-			{"", wrong(lane.Leases())}, {"", wrong(lane.Batch("b"))}, {"", wrong(lane.Dead())}, {"", wrong(lane.DeadLetters())}, {"", wrong(lane.DeadSales())}, {"", wrong(lane.Orders())},
+			{"HELD", func() error { return e.client.HSet(ctx, shard.Epoch(), "rebuilding", "1").Err() }},
+			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead())}, {"", wrong(shard.DeadLetters())}, {"", wrong(shard.DeadSales())}, {"", wrong(shard.Orders())},
 		} {
 			e.client.FlushAll(ctx)
-			e.client.RPush(ctx, lane.Batch("b"), "no message", keyspace.EncodeMessage(message(3)))
-			e.client.ZAdd(ctx, lane.Leases(), redis.Z{Score: 1, Member: "b"})
+			e.client.RPush(ctx, shard.Batch("b"), "no message", keyspace.EncodeMessage(message(3)))
+			e.client.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "b"})
 			if err := c.make(); err != nil {
 				t.Fatal(err)
 			}
 			before := e.dump()
-			keys := []string{lane.Leases(), lane.Batch("b"), lane.Dead(), lane.DeadLetters(), lane.Epoch(), lane.Orders(), lane.DeadSales()}
+			keys := []string{shard.Leases(), shard.Batch("b"), shard.Dead(), shard.DeadLetters(), shard.Epoch(), shard.Orders(), shard.DeadSales()}
 			err := redisscript.Load("bury").Run(ctx, e.client, keys, "b", "why", "no message", "bm8=").Err()
 			if err == nil || !strings.HasPrefix(err.Error(), c.error) {
 				t.Errorf("the error is %v", err)
@@ -187,8 +187,8 @@ func TestBurialThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-// prepare fills every key of a lane: a lease that has run out, a delayed message that is due, ready ones, dead ones.
-func prepare(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.Lane) {
+// prepare fills every key of a shard: a lease that has run out, a delayed message that is due, ready ones, dead ones.
+func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Shard) {
 	t.Helper()
 	ctx := t.Context()
 	bury(t, l, message(50), message(51))
@@ -201,21 +201,21 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, lane keyspace.La
 	if _, err := l.Ack(ctx, take(t, l, 1, "").ID, queue.Failure{ID: message(60).ID, Reason: "no"}); err != nil {
 		t.Fatal(err)
 	}
-	client.ZAdd(ctx, lane.Delayed(), redis.Z{Score: 1, Member: keyspace.EncodeMessage(message(60))})
-	client.LPush(ctx, lane.Batch("held"), keyspace.EncodeMessage(message(1)))
-	client.RPush(ctx, lane.Batch("held"), keyspace.EncodeMessage(message(2)))
-	client.ZAdd(ctx, lane.Leases(), redis.Z{Score: 1, Member: "held"})
-	client.HSet(ctx, lane.Crashes(), message(1).ID.String(), "1")
-	client.ZAdd(ctx, lane.Dead(), redis.Z{Score: 1, Member: "raw:ab"})
-	client.HSet(ctx, lane.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`)
-	client.ZAdd(ctx, lane.DeadSales(), redis.Z{Member: " 0 raw:ab"})
+	client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: 1, Member: keyspace.EncodeMessage(message(60))})
+	client.LPush(ctx, shard.Batch("held"), keyspace.EncodeMessage(message(1)))
+	client.RPush(ctx, shard.Batch("held"), keyspace.EncodeMessage(message(2)))
+	client.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "held"})
+	client.HSet(ctx, shard.Crashes(), message(1).ID.String(), "1")
+	client.ZAdd(ctx, shard.Dead(), redis.Z{Score: 1, Member: "raw:ab"})
+	client.HSet(ctx, shard.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`)
+	client.ZAdd(ctx, shard.DeadSales(), redis.Z{Member: " 0 raw:ab"})
 	if err := l.Push(ctx, message(70), message(71)); err != nil {
 		t.Fatal(err)
 	}
-	client.HSet(ctx, lane.Sale("drop"), "returned", "7")
-	client.Set(ctx, lane.Stock("drop"), "3", 0)
-	client.HSet(ctx, lane.Buyers("drop"), "bob", message(51).ID.String())
-	client.Del(ctx, lane.Wake())
+	client.HSet(ctx, shard.Sale("drop"), "returned", "7")
+	client.Set(ctx, shard.Stock("drop"), "3", 0)
+	client.HSet(ctx, shard.Buyers("drop"), "bob", message(51).ID.String())
+	client.Del(ctx, shard.Wake())
 }
 
 func dump(t *testing.T, client *redis.Client) map[string]string {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
+	"sluice/backend/redis/keyspace"
 )
 
 // Stats counts the queue. Under load, batches that are taken while it counts may be missed in Leased.
@@ -42,15 +42,15 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 	lengths, firsts := make([]*redis.IntCmd, len(leases)), make([]*redis.StringCmd, len(leases))
 	cmds, _ := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		clock = p.Time(ctx)
-		ready, delayed, dead = p.LLen(ctx, l.lane.Ready()), p.ZCard(ctx, l.lane.Delayed()), p.ZCard(ctx, l.lane.Dead())
-		found = p.ZRange(ctx, l.lane.Leases(), 0, -1)
-		next, due = p.LIndex(ctx, l.lane.Ready(), -1), p.ZRange(ctx, l.lane.Delayed(), 0, 0)
-		length = p.XLen(ctx, l.lane.Orders())
+		ready, delayed, dead = p.LLen(ctx, l.shard.Ready()), p.ZCard(ctx, l.shard.Delayed()), p.ZCard(ctx, l.shard.Dead())
+		found = p.ZRange(ctx, l.shard.Leases(), 0, -1)
+		next, due = p.LIndex(ctx, l.shard.Ready(), -1), p.ZRange(ctx, l.shard.Delayed(), 0, 0)
+		length = p.XLen(ctx, l.shard.Orders())
 		if entries {
-			groups, first = p.XInfoGroups(ctx, l.lane.Orders()), p.Do(ctx, "XRANGE", l.lane.Orders(), "-", "+", "COUNT", 1)
+			groups, first = p.XInfoGroups(ctx, l.shard.Orders()), p.Do(ctx, "XRANGE", l.shard.Orders(), "-", "+", "COUNT", 1)
 		}
 		for i, id := range leases {
-			lengths[i], firsts[i] = p.LLen(ctx, l.lane.Batch(id)), p.LIndex(ctx, l.lane.Batch(id), 0)
+			lengths[i], firsts[i] = p.LLen(ctx, l.shard.Batch(id)), p.LIndex(ctx, l.shard.Batch(id), 0)
 		}
 		return nil
 	})

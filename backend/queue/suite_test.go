@@ -12,39 +12,39 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
-// lanes gives every fixture a lane of its own, so that they can share a server.
-var lanes atomic.Int64
+// shards gives every fixture a shard of its own, so that they can share a server.
+var shards atomic.Int64
 
 // drivers are those that keep messages in Redis.
 var drivers = map[string]struct {
-	open func(redis.UniversalClient, keyspace.Lane, queue.Config) queuetest.Queue
-	push func(c redis.Cmdable, lane keyspace.Lane, text string) error // as somebody else would
+	open func(redis.UniversalClient, keyspace.Shard, queue.Config) queuetest.Queue
+	push func(c redis.Cmdable, shard keyspace.Shard, text string) error // as somebody else would
 }{
 	"List": {
-		func(c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) queuetest.Queue {
-			return queue.NewList(c, lane, cfg)
+		func(c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) queuetest.Queue {
+			return queue.NewList(c, shard, cfg)
 		},
-		func(c redis.Cmdable, lane keyspace.Lane, text string) error {
-			return c.LPush(context.Background(), lane.Ready(), text).Err()
+		func(c redis.Cmdable, shard keyspace.Shard, text string) error {
+			return c.LPush(context.Background(), shard.Ready(), text).Err()
 		},
 	},
 	"Stream": {
-		func(c redis.UniversalClient, lane keyspace.Lane, cfg queue.Config) queuetest.Queue {
-			return queue.NewStream(c, lane, cfg)
+		func(c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) queuetest.Queue {
+			return queue.NewStream(c, shard, cfg)
 		},
-		func(c redis.Cmdable, lane keyspace.Lane, text string) error { return addEntry(c, lane, "m", text) },
+		func(c redis.Cmdable, shard keyspace.Shard, text string) error { return addEntry(c, shard, "m", text) },
 	},
 }
 
-func addEntry(c redis.Cmdable, lane keyspace.Lane, fields ...string) error {
-	return c.XAdd(context.Background(), &redis.XAddArgs{Stream: lane.Orders(), Values: fields}).Err()
+func addEntry(c redis.Cmdable, shard keyspace.Shard, fields ...string) error {
+	return c.XAdd(context.Background(), &redis.XAddArgs{Stream: shard.Orders(), Values: fields}).Err()
 }
 
 func TestListOnRedis(t *testing.T)       { onRedis(t, "List") }
@@ -57,9 +57,9 @@ func TestStreamOnMiniredis(t *testing.T) { onMiniredis(t, "Stream") }
 func onRedis(t *testing.T, driver string) {
 	client := testenv.StartRedis(t).Client()
 	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
-		lane := keyspace.Lane(lanes.Add(1))
-		return fixture(t, driver, client, lane, cfg, func(d time.Duration) {
-			for _, key := range []string{lane.Leases(), lane.Delayed()} {
+		shard := keyspace.Shard(shards.Add(1))
+		return fixture(t, driver, client, shard, cfg, func(d time.Duration) {
+			for _, key := range []string{shard.Leases(), shard.Delayed()} {
 				members, err := client.ZRange(context.Background(), key, 0, -1).Result()
 				if err != nil {
 					t.Fatal(err)
@@ -80,14 +80,14 @@ func onMiniredis(t *testing.T, driver string) {
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
-		return fixture(t, driver, client, keyspace.Lane(lanes.Add(1)), cfg, func(d time.Duration) {
+		return fixture(t, driver, client, keyspace.Shard(shards.Add(1)), cfg, func(d time.Duration) {
 			now = now.Add(d)
 			m.SetTime(now)
 		})
 	})
 }
 
-func fixture(t testing.TB, driver string, client *redis.Client, lane keyspace.Lane, cfg queue.Config, advance func(time.Duration)) queuetest.Fixture {
+func fixture(t testing.TB, driver string, client *redis.Client, shard keyspace.Shard, cfg queue.Config, advance func(time.Duration)) queuetest.Fixture {
 	list := func(key string) []string {
 		texts, err := client.LRange(context.Background(), key, 0, -1).Result()
 		if err != nil {
@@ -97,11 +97,11 @@ func fixture(t testing.TB, driver string, client *redis.Client, lane keyspace.La
 	}
 	d := drivers[driver]
 	return queuetest.Fixture{
-		Queue:   d.open(client, lane, cfg),
+		Queue:   d.open(client, shard, cfg),
 		Advance: advance,
 		Batch: func(id string) []string {
-			texts := list(lane.Batch(id))
-			for _, e := range entries(t, client, lane) {
+			texts := list(shard.Batch(id))
+			for _, e := range entries(t, client, shard) {
 				if e.batch == id {
 					texts = append(texts, e.Text)
 				}
@@ -109,11 +109,11 @@ func fixture(t testing.TB, driver string, client *redis.Client, lane keyspace.La
 			return texts
 		},
 		PushRaw: func(text string) {
-			if err := d.push(client, lane, text); err != nil {
+			if err := d.push(client, shard, text); err != nil {
 				t.Fatal(err)
 			}
 		},
-		Locate: func() map[sale.OrderID][]string { return locate(t, client, lane, list) },
+		Locate: func() map[sale.OrderID][]string { return locate(t, client, shard, list) },
 	}
 }
 
@@ -123,20 +123,20 @@ type entry struct {
 	batch string // empty: nobody has taken it
 }
 
-// entries are those of the stream of a lane. Each that was given out is pending for a batch, and each that is pending is there.
-func entries(t testing.TB, client *redis.Client, lane keyspace.Lane) []entry {
+// entries are those of the stream of a shard. Each that was given out is pending for a batch, and each that is pending is there.
+func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 	t.Helper()
 	ctx := context.Background()
-	if client.XLen(ctx, lane.Orders()).Val() == 0 {
+	if client.XLen(ctx, shard.Orders()).Val() == 0 {
 		return nil
 	}
 	batches, delivered := map[string]string{}, ""
-	for _, g := range client.XInfoGroups(ctx, lane.Orders()).Val() {
+	for _, g := range client.XInfoGroups(ctx, shard.Orders()).Val() {
 		delivered = g.LastDeliveredID
 		if g.Pending == 0 {
 			continue
 		}
-		pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: lane.Orders(), Group: g.Name, Start: "-", End: "+", Count: 100_000}).Result()
+		pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: shard.Orders(), Group: g.Name, Start: "-", End: "+", Count: 100_000}).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func entries(t testing.TB, client *redis.Client, lane keyspace.Lane) []entry {
 			batches[p.ID] = p.Consumer
 		}
 	}
-	answer, err := client.Do(ctx, "XRANGE", lane.Orders(), "-", "+").Result()
+	answer, err := client.Do(ctx, "XRANGE", shard.Orders(), "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func entries(t testing.TB, client *redis.Client, lane keyspace.Lane) []entry {
 		batch := batches[e.ID]
 		if batch != "" {
 			delete(batches, e.ID)
-			if client.ZScore(ctx, lane.Leases(), batch).Err() != nil {
+			if client.ZScore(ctx, shard.Leases(), batch).Err() != nil {
 				t.Fatalf("entry %s is pending for %s, which is no lease", e.ID, batch)
 			}
 		}
 		all = append(all, entry{e, batch})
-		if batch == "" && out && len(client.XRange(ctx, lane.Orders(), "("+delivered, e.ID).Val()) == 0 {
+		if batch == "" && out && len(client.XRange(ctx, shard.Orders(), "("+delivered, e.ID).Val()) == 0 {
 			t.Fatalf("entry %s was given out and is pending for nobody", e.ID)
 		}
 	}
@@ -173,7 +173,7 @@ func entries(t testing.TB, client *redis.Client, lane keyspace.Lane) []entry {
 	return all
 }
 
-func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(string) []string) map[sale.OrderID][]string {
+func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(string) []string) map[sale.OrderID][]string {
 	found := map[sale.OrderID][]string{}
 	add := func(place string, texts ...string) {
 		for _, text := range texts {
@@ -185,41 +185,41 @@ func locate(t testing.TB, client *redis.Client, lane keyspace.Lane, list func(st
 		}
 	}
 	ctx := context.Background()
-	add("ready", list(lane.Ready())...)
-	inStream := entries(t, client, lane)
+	add("ready", list(shard.Ready())...)
+	inStream := entries(t, client, shard)
 	for _, e := range inStream {
 		add(cmp.Or(e.batch, "ready"), e.Text)
 	}
-	add("delayed", client.ZRange(ctx, lane.Delayed(), 0, -1).Val()...)
+	add("delayed", client.ZRange(ctx, shard.Delayed(), 0, -1).Val()...)
 	// Every batch there is, leased or not: a batch without a lease would never be found again.
-	prefix := lane.BatchPrefix()
+	prefix := shard.BatchPrefix()
 	for _, key := range client.Keys(ctx, escapeGlob(prefix)+"*").Val() {
 		add(key[len(prefix):], list(key)...)
 	}
-	leases := client.ZRange(ctx, lane.Leases(), 0, -1).Val()
+	leases := client.ZRange(ctx, shard.Leases(), 0, -1).Val()
 	for _, id := range leases {
-		if client.Exists(ctx, lane.Batch(id)).Val() == 0 && !slices.ContainsFunc(inStream, func(e entry) bool { return e.batch == id }) {
+		if client.Exists(ctx, shard.Batch(id)).Val() == 0 && !slices.ContainsFunc(inStream, func(e entry) bool { return e.batch == id }) {
 			t.Fatalf("lease %s has no batch", id)
 		}
 	}
-	letters := client.HGetAll(ctx, lane.DeadLetters()).Val()
+	letters := client.HGetAll(ctx, shard.DeadLetters()).Val()
 	for key, text := range letters {
 		id, err := sale.ParseOrderID(key)
 		if err != nil {
 			t.Fatalf("dead letter %q: %v", key, err)
 		}
-		if client.ZScore(ctx, lane.Dead(), key).Err() != nil {
+		if client.ZScore(ctx, shard.Dead(), key).Err() != nil {
 			t.Fatalf("dead letter %q has no time of death", key)
 		}
 		found[id] = append(found[id], "dead")
-		if line := lineOf(t, key, text); client.ZScore(ctx, lane.DeadSales(), line).Err() != nil {
+		if line := lineOf(t, key, text); client.ZScore(ctx, shard.DeadSales(), line).Err() != nil {
 			t.Fatalf("dead letter %q is not in the list by sale as %q", key, line)
 		}
 	}
-	if n := client.ZCard(ctx, lane.DeadSales()).Val(); int(n) != len(letters) {
+	if n := client.ZCard(ctx, shard.DeadSales()).Val(); int(n) != len(letters) {
 		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(letters))
 	}
-	if n := client.ZCard(ctx, lane.Dead()).Val(); int(n) != len(letters) {
+	if n := client.ZCard(ctx, shard.Dead()).Val(); int(n) != len(letters) {
 		t.Fatalf("%d times of death, %d letters", n, len(letters))
 	}
 	return found

@@ -12,12 +12,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/keyspace"
-	orderstore "sluice/backend/order"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	orderstore "sluice/backend/store"
 	"sluice/backend/worker"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 var errDead = errors.New("this worker is dead")
@@ -77,11 +77,11 @@ func (m *mortal) Write(ctx context.Context, orders []sale.Order) error {
 	return m.boundary("write", func() error { return m.store.Write(ctx, orders) })
 }
 
-// world is one lane of a real Redis and one sale in a real order store.
+// world is one shard of a real Redis and one sale in a real order store.
 type world struct {
 	*testing.T
 	client *redis.Client
-	lane   keyspace.Lane
+	shard  keyspace.Shard
 	list   *queue.List
 	store  *orderstore.Store
 	saleID string
@@ -97,8 +97,8 @@ func newWorlds(t *testing.T) func() world {
 	n := 0
 	return func() world {
 		n++
-		w := world{T: t, client: client, lane: keyspace.Lane(n), store: store, saleID: fmt.Sprintf("drop-%d", n)}
-		w.list = queue.NewList(client, w.lane, queue.Config{Lease: time.Hour, MaxCrashes: 3})
+		w := world{T: t, client: client, shard: keyspace.Shard(n), store: store, saleID: fmt.Sprintf("drop-%d", n)}
+		w.list = queue.NewList(client, w.shard, queue.Config{Lease: time.Hour, MaxCrashes: 3})
 		w.create()
 		return w
 	}
@@ -121,7 +121,7 @@ func (w world) push(n int) (poison sale.OrderID) {
 	w.Helper()
 	for i := 1; i <= n; i++ {
 		o := order(i)
-		o.ID = sale.NewOrderID(time.Now(), uint32(int(w.lane)<<16+i))
+		o.ID = sale.NewOrderID(time.Now(), uint32(int(w.shard)<<16+i))
 		o.SaleID = w.saleID
 		if i == n/2 {
 			o.SaleID, poison = "nosuch", o.ID
@@ -134,8 +134,8 @@ func (w world) push(n int) (poison sale.OrderID) {
 }
 
 func (w world) expireLeases() {
-	for _, id := range w.client.ZRange(w.Context(), w.lane.Leases(), 0, -1).Val() {
-		w.client.ZIncrBy(w.Context(), w.lane.Leases(), -float64(2*time.Hour/time.Millisecond), id)
+	for _, id := range w.client.ZRange(w.Context(), w.shard.Leases(), 0, -1).Val() {
+		w.client.ZIncrBy(w.Context(), w.shard.Leases(), -float64(2*time.Hour/time.Millisecond), id)
 	}
 }
 

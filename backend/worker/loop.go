@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // loop takes one batch after the other.
@@ -84,7 +84,7 @@ func (l *loop) work(b queue.Batch) {
 	release()
 	end(reasons(failures), err)
 	switch {
-	case errors.Is(err, order.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
+	case errors.Is(err, store.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
 		l.handBack(b, err)
 	case errors.Is(err, errLost):
 		l.leaseLost(b.ID)

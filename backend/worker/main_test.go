@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	orders_ "sluice/backend/order"
 	"sluice/backend/sale"
+	orders_ "sluice/backend/store"
 	"sluice/backend/worker"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	orderstore "sluice/backend/order"
 	"sluice/backend/sale"
+	orderstore "sluice/backend/store"
 	"sluice/backend/worker"
 )
 

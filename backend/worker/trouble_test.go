@@ -14,11 +14,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	orderstore "sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	orderstore "sluice/backend/store"
 	"sluice/backend/worker"
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // run starts a worker over the world's queue and a store, and returns what it counts. It is stopped when the test ends, or earlier.
@@ -70,10 +70,10 @@ func (w world) pushGood(from, to int) {
 // Somebody has written over the queue's key. The worker waits until it is put right, and then goes on.
 func TestWorkerOutlivesAKeyOfTheWrongType(t *testing.T) {
 	w := newWorlds(t)()
-	w.client.Set(t.Context(), w.lane.Ready(), "not a list", 0)
+	w.client.Set(t.Context(), w.shard.Ready(), "not a list", 0)
 	m, _ := w.run(w.store)
 	testenv.Eventually(t, 20*time.Second, "the worker has failed a few times", func() bool { return m.calls.Load() >= 3 })
-	w.client.Del(t.Context(), w.lane.Ready())
+	w.client.Del(t.Context(), w.shard.Ready())
 	w.pushGood(1, 20)
 	w.awaitRows(20)
 }
@@ -141,7 +141,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	}
 	do(w.client, "REPLICAOF", "NO", "ONE")
 	w.awaitRows(n)
-	for _, key := range []string{w.lane.Attempts(), w.lane.Crashes(), w.lane.DeadLetters()} {
+	for _, key := range []string{w.shard.Attempts(), w.shard.Crashes(), w.shard.DeadLetters()} {
 		if held := w.client.HGetAll(t.Context(), key).Val(); len(held) > 0 {
 			t.Errorf("%s holds %v", key, held)
 		}

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	orderstore "sluice/backend/order"
 	"sluice/backend/sale"
+	orderstore "sluice/backend/store"
 	"sluice/backend/worker"
 )
 

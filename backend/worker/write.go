@@ -7,9 +7,9 @@ import (
 	"runtime/debug"
 	"time"
 
-	"sluice/backend/order"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // write stores the orders. When the store refuses them it writes the halves, and so finds the k that are at fault among n with about 2k*log2(n) writes.
@@ -36,7 +36,7 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 // failure is permanent when the store has looked at the order and refused it. Any other error may be a fault in the store, which
 // a person can mend: the order is tried again, a few times.
 func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
-	refused := errors.Is(err, order.ErrRejected)
+	refused := errors.Is(err, store.ErrRejected)
 	kind := KindError
 	if refused {
 		kind = KindRejected
@@ -47,7 +47,7 @@ func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failu
 }
 
 func isFault(err error) bool {
-	return !errors.Is(err, order.ErrStale) && !errors.Is(err, errLost) && !errors.Is(err, errDrained) && !errors.Is(err, errStopping)
+	return !errors.Is(err, store.ErrStale) && !errors.Is(err, errLost) && !errors.Is(err, errDrained) && !errors.Is(err, errStopping)
 }
 
 // persist writes the orders as they are, for as long as it takes: while the store is unavailable it pauses and tries again, and
@@ -90,5 +90,5 @@ func (l *loop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 			err = fmt.Errorf("the order store panicked: %v", p)
 		}
 	}()
-	return l.store.Write(order.AtGeneration(ctx, l.generation), orders)
+	return l.store.Write(store.AtGeneration(ctx, l.generation), orders)
 }

@@ -11,7 +11,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/payment"
 	"sluice/backend/queue"
-	"sluice/backend/web"
+	"sluice/backend/web/buyer"
 )
 
 type backendConfig struct {
@@ -104,7 +104,7 @@ func (cfg backendConfig) check() error {
 	bad.checkListen("admin", cfg.admin)
 	bad.checkTokens(cfg.secret, cfg.tokenKeys)
 	bad.checkJournal(cfg.journal)
-	bad.checkLanes(cfg.lanes)
+	bad.checkShards(cfg.shards)
 	bad.checkDriver(cfg.queue)
 	bad.checkPrivate(cfg.hooks)
 	bad.checkWebPush(cfg.webPush)
@@ -127,7 +127,7 @@ func (cfg backendConfig) check() error {
 	if cfg.database == "" {
 		bad.add("no database: set %s or --database", envDatabase)
 	}
-	if _, err := web.New(web.Config{SignIn: cfg.signIn}); err != nil {
+	if _, err := buyer.New(buyer.Config{SignIn: cfg.signIn}); err != nil {
 		bad.add("--sign-in: %v", err)
 	}
 	if cfg.paymentSecret != "" {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/api"
-	"sluice/backend/epoch"
-	"sluice/backend/rebuild"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/rebuild"
 )
 
 // reconcileEvery is how often each backend brings Redis up to date with SQL. It bounds how long a change stays unseen whose author died half way.
@@ -69,7 +69,7 @@ func (b *backend) verify(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(epoch.Heartbeat):
+		case <-time.After(guard.Heartbeat):
 		}
 	}
 }

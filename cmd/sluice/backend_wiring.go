@@ -8,66 +8,66 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/backend/admin"
+	"sluice/backend/admin/livestats"
+	"sluice/backend/admin/pages"
+	"sluice/backend/admin/session"
 	"sluice/backend/admission"
 	"sluice/backend/api"
-	"sluice/backend/board"
-	"sluice/backend/desk"
-	"sluice/backend/deskpage"
-	"sluice/backend/event"
-	"sluice/backend/ledger"
-	"sluice/backend/order"
+	"sluice/backend/audit"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/events/salechange"
+	"sluice/backend/events/webhook"
 	"sluice/backend/payment"
-	"sluice/backend/push"
 	"sluice/backend/queue"
-	"sluice/backend/rebuild"
-	"sluice/backend/redisconn"
-	"sluice/backend/session"
-	"sluice/backend/signal"
-	"sluice/backend/web"
-	"sluice/backend/webhook"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/store"
+	"sluice/backend/web/buyer"
 	"sluice/internal/token"
 )
 
 // backend is the API, the operator's API, and the loops that keep Redis up to date and cancel what is not paid in time.
 type backend struct {
 	public, operator *api.App
-	desk             *desk.Desk
-	returner         *desk.Returner
+	desk             *admin.Desk
+	returner         *admin.Returner
 	stock            *admission.Stock
 	registry         *prometheus.Registry
 	figures          *prometheus.Registry // what the desk shows of this process; /metrics has both
-	board            *board.Board
+	board            *livestats.Board
 	keys             *token.File
 	log              *slog.Logger
 	stores           *stores
 	rebuilder        *rebuild.Rebuilder
 	keeper           *rebuild.Keeper // nil: no journal
-	auditor          *ledger.Auditor
-	meters           queue.Meters // by lane
+	auditor          *audit.Auditor
+	meters           queue.Meters // by shard
 	sales            *api.SaleGauges
-	relay            *event.Relay
-	live             *push.Live
-	signals          *signal.Receiver
-	events           *event.Counters
+	relay            *events.Relay
+	live             *notify.Live
+	signals          *salechange.Receiver
+	events           *events.Counters
 	closers          []func()
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
 	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
 	b.registry.MustRegister(guardCollector(s.guard), b.sales,
-		api.NewQueueCollector(s.lanes(), b.meters, int64(cfg.maxReady)))
-	eventDesk := event.NewDesk(s.redis, s.space, s.orders)
-	b.events = event.NewCounters(b.registry)
+		api.NewQueueCollector(s.shards(), b.meters, int64(cfg.maxReady)))
+	eventDesk := events.NewDesk(s.redis, s.space, s.orders)
+	b.events = events.NewCounters(b.registry)
 	urls, err := cfg.hooks.client()
 	if err != nil {
 		return nil, err
 	}
 	hooks := webhook.NewDesk(s.orders, urls)
 	b.registry.MustRegister(webhook.NewCollector(hooks))
-	b.registry.MustRegister(event.NewCollector(eventDesk))
-	b.relay = event.NewRelay(s.redis, s.space, s.orders, event.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})
-	hub := &signal.Hub{}
-	b.signals = signal.NewReceiver(s.guard.Raw(), s.space, hub, signal.NewMetrics(b.registry), log)
+	b.registry.MustRegister(events.NewCollector(eventDesk))
+	b.relay = events.NewRelay(s.redis, s.space, s.orders, events.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})
+	hub := &salechange.Hub{}
+	b.signals = salechange.NewReceiver(s.guard.Raw(), s.space, hub, salechange.NewMetrics(b.registry), log)
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
 	if err != nil {
 		return nil, usage("%w", err)
@@ -80,14 +80,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if err != nil {
 		return nil, err
 	}
-	counters := desk.NewCounters(b.registry)
-	b.desk = desk.New(s.orders, b.stock, s.deskLanes(), log)
+	counters := admin.NewCounters(b.registry)
+	b.desk = admin.New(s.orders, b.stock, s.deskShards(), log)
 	b.desk.CountWith(counters)
 	if cfg.pauseRedis == nil {
 		cfg.pauseRedis = s.pauseRedis
 	}
 	b.desk.PauseWith(cfg.pauseRedis)
-	b.returner = desk.NewReturner(s.orders, b.stock, counters, log)
+	b.returner = admin.NewReturner(s.orders, b.stock, counters, log)
 	metrics := api.NewMetrics(b.figures)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
 	admitter.MaxReady(int64(cfg.maxReady))
@@ -104,9 +104,9 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		b.keeper = keeper
 		admitter.RecordTo(keeper)
 	}
-	books := ledger.New(b.stock, s.orders)
-	b.auditor = ledger.NewAuditor(books, s.orders, s.space, ledger.AuditorConfig{
-		Turn: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: ledger.NewMetrics(b.registry), Log: log,
+	books := audit.New(b.stock, s.orders)
+	b.auditor = audit.NewAuditor(books, s.orders, s.space, audit.AuditorConfig{
+		Turn: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: audit.NewMetrics(b.registry), Log: log,
 	})
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	var callbacks api.Callbacks // without a secret there are none
@@ -115,14 +115,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 			return nil, usage("%s: %w", envPayment, err)
 		}
 	}
-	pages, err := web.New(web.Config{SignIn: cfg.signIn})
+	site, err := buyer.New(buyer.Config{SignIn: cfg.signIn})
 	if err != nil {
 		return nil, usage("--sign-in: %w", err)
 	}
 	openPages, openStreams := roomForStreams(cfg.filesPerStream, log)
-	b.live = push.NewLive(s.redis, s.space, push.LiveConfig{Pages: openPages, Registerer: b.registry, Log: log})
+	b.live = notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: b.registry, Log: log})
 	public := api.PublicConfig{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.lanes(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: pages,
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.shards(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: site,
 		MaxStreams: openStreams, Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log,
 	}
 	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
@@ -131,14 +131,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if b.public, err = api.NewPublic(public); err != nil {
 		return nil, err
 	}
-	b.board = board.New(board.Config{Queue: s.lanes(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
+	b.board = livestats.New(livestats.Config{Queue: s.shards(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
 	b.registry.MustRegister(b.board.Collector())
-	deskPages, err := deskpage.New()
+	deskPages, err := pages.New()
 	if err != nil {
 		return nil, err
 	}
 	b.operator, err = api.NewOperator(api.OperatorConfig{
-		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.lanes(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
+		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
 		Ended: session.NewShared(s.guard.Raw(), s.space),
 		Board: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures}, Checks: checks, Metrics: metrics, Log: log,
 	})
@@ -152,12 +152,12 @@ func (b *backend) known(saleID string) bool {
 
 // away is how long buyers are kept away from a sale whose queue is full.
 func (b *backend) away(saleID string) time.Duration {
-	return b.meters.Away(int(b.stores.space.LaneOf(saleID)))
+	return b.meters.Away(int(b.stores.space.ShardOf(saleID)))
 }
 
 // pause pauses a sale on behalf of the audit.
 func (b *backend) pause(ctx context.Context, saleID, reason string) error {
-	_, err := b.desk.Pause(order.WithReason(ctx, reason), "audit", saleID)
+	_, err := b.desk.Pause(store.WithReason(ctx, reason), "audit", saleID)
 	return err
 }
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/backend/points"
-	"sluice/backend/push"
-	"sluice/backend/webhook"
+	"sluice/backend/events/notify"
+	"sluice/backend/events/points"
+	"sluice/backend/events/webhook"
 )
 
 // addCompletion adds the command that prints the shells' scripts, with an example of each.
@@ -77,4 +77,4 @@ func oneOf(c *cobra.Command, flag string, values ...cobra.Completion) {
 }
 
 // ownGroups are the groups that this program runs.
-var ownGroups = []cobra.Completion{points.Group, push.Group, webhook.Group}
+var ownGroups = []cobra.Completion{points.Group, notify.Group, webhook.Group}

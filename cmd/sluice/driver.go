@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sluice/backend/desk"
+	"sluice/backend/admin"
 	"sluice/backend/queue"
 	"sluice/backend/worker"
 )
@@ -18,10 +18,10 @@ const (
 	driverStream = "stream"
 )
 
-// orderQueue is what this program does with the queue of one lane (queue.List, queue.Stream).
+// orderQueue is what this program does with the queue of one shard (queue.List, queue.Stream).
 type orderQueue interface {
 	worker.Queue
-	desk.Lane
+	admin.Shard
 	Reclaim(ctx context.Context, limit int) (leases int, err error)
 	Stats(ctx context.Context) (queue.Stats, error)
 }

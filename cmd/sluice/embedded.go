@@ -12,9 +12,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"sluice/backend/admission"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // undeliveredFile is where `sluice up` leaves the orders that its embedded Redis still held when it ended in order.
@@ -58,7 +58,7 @@ func startEmbeddedRedis(ctx context.Context) (embeddedRedis, error) {
 }
 
 // saveUndelivered writes down every order that is in Redis and not a row: what waits, and what is dead.
-func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, orders *order.Store) error {
+func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, orders *store.Store) error {
 	sales, err := orders.Sales(ctx)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, ord
 
 // restoreUndelivered queues what saveUndelivered wrote down, except what is a row by now. It must run before sales are loaded,
 // so that these orders are counted.
-func restoreUndelivered(ctx context.Context, d dataDir, orders *order.Store, push func(context.Context, keyspace.Message) error) (int, error) {
+func restoreUndelivered(ctx context.Context, d dataDir, orders *store.Store, push func(context.Context, keyspace.Message) error) (int, error) {
 	text, err := os.ReadFile(d.path(undeliveredFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/backend/event"
-	"sluice/backend/points"
-	"sluice/backend/push"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/events/points"
+	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
-	"sluice/backend/webhook"
 )
 
 const envPoints = "SLUICE_POINTS"
@@ -48,12 +48,12 @@ func (m *mistakes) checkGroups(cfg groupConfig) {
 const pointsIdle = 10 * time.Second
 
 // runPoints runs one instance of the group that credits points, until ctx ends.
-func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig, counters *event.Counters) error {
+func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig, counters *events.Counters) error {
 	rule, err := points.ParseRule(cfg.points)
 	if err != nil {
 		return usage("--points: %w", err)
 	}
-	c, err := event.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	c, err := events.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ webhook).`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad mistakes
 			if !slices.Contains(ownGroups, args[0]) {
-				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, push.Group, webhook.Group)
+				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, notify.Group, webhook.Group)
 			}
 			cfg.push.webPushConfig = p.webPushEnv()
 			if cfg.redisURL == "" {
@@ -113,7 +113,7 @@ webhook).`,
 			if cfg.database == "" {
 				bad.add("no database: set %s or --database", envDatabase)
 			}
-			bad.checkLanes(cfg.lanes)
+			bad.checkShards(cfg.shards)
 			bad.checkGroups(cfg.groupConfig)
 			if err := bad.err(); err != nil {
 				return err
@@ -125,7 +125,7 @@ webhook).`,
 			}
 			defer tracer.Close()
 			registry := newRegistry()
-			counters := event.NewCounters(registry)
+			counters := events.NewCounters(registry)
 			cfg.blocking = groupBlocking
 			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
 			if err != nil {
@@ -139,7 +139,7 @@ webhook).`,
 			switch args[0] {
 			case points.Group:
 				g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
-			case push.Group:
+			case notify.Group:
 				g.Go(func() error { return runPush(ctx, log, s, cfg.push, counters, registry) })
 			case webhook.Group:
 				g.Go(func() error { return runWebhooks(ctx, log, s, cfg.hooks, counters, webhook.NewCounters(registry)) })
@@ -151,7 +151,7 @@ webhook).`,
 	f := c.Flags()
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
-	p.lanesFlag(f, &cfg.lanes)
+	p.shardsFlag(f, &cfg.shards)
 	p.groupFlags(f, &cfg.groupConfig)
 	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	return c

@@ -8,12 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/backend/epoch"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
-	"sluice/backend/rebuild"
-	"sluice/backend/redisconn"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // rebuilder makes the Rebuilder of this process.
@@ -22,7 +22,7 @@ func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
 		Log:     log,
 		Rebuilt: func(ctx context.Context) { _ = s.guard.Look(ctx, s.orders) }, // the heartbeat would open it a second later
 		Pause: func(ctx context.Context, saleID, reason string) error {
-			_, err := s.orders.SetSwitch(order.WithReason(order.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
+			_, err := s.orders.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
 		},
 	})
@@ -54,7 +54,7 @@ func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx
 
 // source is worker.Source.
 type source struct {
-	guard   *epoch.Guard
+	guard   *guard.Guard
 	adopter *rebuild.Adopter
 }
 
@@ -67,7 +67,7 @@ func (s source) Generation() int64 { return s.guard.Generation() }
 func (s source) HandBack(ctx context.Context, orders []sale.Order) error {
 	fence, err := s.guard.Adoptable(ctx)
 	if err == nil && fence == 0 {
-		err = epoch.ErrUnverified
+		err = guard.ErrUnverified
 	}
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s source) HandBack(ctx context.Context, orders []sale.Order) error {
 }
 
 // guardCollector tells Prometheus whether Redis is trusted.
-func guardCollector(g *epoch.Guard) prometheus.Collector {
+func guardCollector(g *guard.Guard) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_redis_verified", Help: "Whether the data in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
 	}, func() float64 {
@@ -91,9 +91,9 @@ func guardCollector(g *epoch.Guard) prometheus.Collector {
 // auditEvery is how often each sale is audited, by whichever backend is first.
 const auditEvery = 30 * time.Second
 
-// auditTurn tells whether it is this process's turn to audit a lane. A turn is never given back: it is over when the next one is due.
-func (s *stores) auditTurn(ctx context.Context, lane keyspace.Lane) bool {
-	lock, err := redisconn.Acquire(ctx, s.redis, lane.AuditLock(), auditEvery*9/10)
+// auditTurn tells whether it is this process's turn to audit a shard. A turn is never given back: it is over when the next one is due.
+func (s *stores) auditTurn(ctx context.Context, shard keyspace.Shard) bool {
+	lock, err := redisconn.Acquire(ctx, s.redis, shard.AuditLock(), auditEvery*9/10)
 	return err == nil && lock != nil
 }
 

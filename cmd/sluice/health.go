@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/backend/order"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/store"
 	"sluice/client"
 )
 
@@ -83,5 +83,5 @@ func (p *program) askRedis(ctx context.Context) error {
 }
 
 func (p *program) askDatabase(ctx context.Context) error {
-	return order.Probe(ctx, p.getenv(envDatabase))
+	return store.Probe(ctx, p.getenv(envDatabase))
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sluice/backend/journal"
-	"sluice/backend/rebuild"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
 )
 
 const (

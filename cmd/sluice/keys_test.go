@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
 	"sluice/internal/token"
+	"sluice/test/testenv"
 )
 
 const testSecret = "a secret of the test, of 32 bytes at least"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/slogctx"
 )
 

@@ -31,15 +31,15 @@ func (b *backend) measureOnce(ctx context.Context) {
 		return
 	}
 	b.sales.See(views)
-	lanes, err := b.stores.lanes().ByLane(ctx)
+	shards, err := b.stores.shards().ByShard(ctx)
 	if err != nil {
 		return
 	}
-	accepted := make([]int64, len(lanes))
+	accepted := make([]int64, len(shards))
 	for _, v := range views {
-		accepted[b.stores.space.LaneOf(v.ID)] += v.Accepted
+		accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
 	}
-	for i := range lanes {
-		b.meters[i].Sample(time.Now(), accepted[i], lanes[i])
+	for i := range shards {
+		b.meters[i].Sample(time.Now(), accepted[i], shards[i])
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/api"
-	"sluice/backend/event"
-	"sluice/backend/push"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
 	"sluice/internal/outbound"
 )
 
@@ -48,7 +48,7 @@ type webPushConfig struct {
 func (p *program) pushFlags(f *pflag.FlagSet, cfg *pushConfig) {
 	p.str(f, &cfg.adapters, "push", envPush, "log", "adapters that tell buyers of their orders, separated by commas: log, smtp://user:password@host:587?from=A&to={buyer}, ntfy://host/topic")
 	p.str(f, &cfg.contact, "push-contact", envPushContact, "", "whom push services may write to, mailto:... or https://...")
-	f.DurationVar(&cfg.hold, "push-hold", push.DefaultHold, "how long messages that an instance was sending stay with it when it is gone; an attempt takes half of it at most")
+	f.DurationVar(&cfg.hold, "push-hold", notify.DefaultHold, "how long messages that an instance was sending stay with it when it is gone; an attempt takes half of it at most")
 }
 
 func (p *program) webPushEnv() webPushConfig {
@@ -57,7 +57,7 @@ func (p *program) webPushEnv() webPushConfig {
 
 func (m *mistakes) checkWebPush(cfg webPushConfig) {
 	if cfg.vapid != "" {
-		if _, err := push.ParseKey(cfg.vapid); err != nil {
+		if _, err := notify.ParseKey(cfg.vapid); err != nil {
 			m.add("%s: %v", envVAPID, err)
 		}
 	}
@@ -67,7 +67,7 @@ func (m *mistakes) checkWebPush(cfg webPushConfig) {
 }
 
 func (m *mistakes) checkPush(cfg pushConfig) {
-	if _, err := push.ParseAdapters(cfg.adapters, slog.Default()); err != nil {
+	if _, err := notify.ParseAdapters(cfg.adapters, slog.Default()); err != nil {
 		m.add("--push: %v", err)
 	}
 	if cfg.hold < minLease || cfg.hold > maxLease {
@@ -109,12 +109,12 @@ func (cfg webPushConfig) client() (*outbound.Client, error) {
 }
 
 // serve adds to the public API what tells buyers.
-func (cfg webPushConfig) serve(public *api.PublicConfig, s *stores, live *push.Live) error {
+func (cfg webPushConfig) serve(public *api.PublicConfig, s *stores, live *notify.Live) error {
 	public.Live, public.BuyerOrders = live, s.orders
 	if cfg.vapid == "" {
 		return nil
 	}
-	key, err := push.ParseKey(cfg.vapid)
+	key, err := notify.ParseKey(cfg.vapid)
 	if err != nil {
 		return usage("%s: %w", envVAPID, err)
 	}
@@ -127,19 +127,19 @@ func (cfg webPushConfig) serve(public *api.PublicConfig, s *stores, live *push.L
 }
 
 // runPush runs one instance of the group that tells buyers, until ctx ends.
-func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, counters *event.Counters, registry prometheus.Registerer) error {
-	adapters, err := push.ParseAdapters(cfg.adapters, log)
+func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, counters *events.Counters, registry prometheus.Registerer) error {
+	adapters, err := notify.ParseAdapters(cfg.adapters, log)
 	if err != nil {
 		return usage("--push: %w", err)
 	}
-	config := push.Config{Adapters: adapters, Hold: cfg.hold, Metrics: push.NewCounters(registry), Log: log}
-	channels := []string{push.Web}
+	config := notify.Config{Adapters: adapters, Hold: cfg.hold, Metrics: notify.NewCounters(registry), Log: log}
+	channels := []string{notify.Web}
 	for _, a := range adapters {
 		channels = append(channels, a.Name())
 	}
-	registry.MustRegister(push.NewCollector(s.orders, channels...))
+	registry.MustRegister(notify.NewCollector(s.orders, channels...))
 	if cfg.vapid != "" {
-		key, err := push.ParseKey(cfg.vapid)
+		key, err := notify.ParseKey(cfg.vapid)
 		if err != nil {
 			return usage("%s: %w", envVAPID, err)
 		}
@@ -147,12 +147,12 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 		if err != nil {
 			return usage("%s: %w", envPushAllowPrivate, err)
 		}
-		config.Web = &push.WebConfig{Key: key, Contact: cfg.contact, Client: client}
+		config.Web = &notify.WebConfig{Key: key, Contact: cfg.contact, Client: client}
 	} else {
 		log.Info("no browser is told of orders while no page is open: " + envVAPID + " is not set")
 	}
-	service := push.New(s.orders, s.orders, config)
-	c, err := event.New(s.redis, s.space, s.orders, push.Group, service, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	service := notify.New(s.orders, s.orders, config)
+	c, err := events.New(s.redis, s.space, s.orders, notify.Group, service, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (d dataDir) vapid() (string, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return s, err
 	}
-	key, err := push.NewKey()
+	key, err := notify.NewKey()
 	if err != nil {
 		return "", err
 	}
@@ -185,7 +185,7 @@ and keep it: with another one, every browser has to subscribe again. Browsers re
 		Example: `  sluice group vapid
   export SLUICE_VAPID_KEY="$(sluice group vapid --json | jq -r .private)"`,
 		RunE: func(*cobra.Command, []string) error {
-			key, err := push.NewKey()
+			key, err := notify.NewKey()
 			if err != nil {
 				return err
 			}

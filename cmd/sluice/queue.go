@@ -22,20 +22,20 @@ type queueJSON struct {
 	queueCounts
 	Drain    *float64 `json:"drain_seconds"`
 	MaxReady int64    `json:"max_ready"`
-	Lanes    []struct {
-		Lane int `json:"lane"`
+	Shards   []struct {
+		Shard int `json:"shard"`
 		queueCounts
 		Drained *float64 `json:"drained_per_second"`
 		Drain   *float64 `json:"drain_seconds"`
-	} `json:"lanes"`
+	} `json:"shards"`
 }
 
 func (p *program) queueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Show how many accepted orders wait, and within how long they are in SQL",
-		Long: `Show each lane of the queue: what waits and where, how fast it drains, and within how long every order that is accepted by now is in the
-database. A lane that holds as many ready orders as it may accepts no more: purchases of its sales get 503 until it has drained.`,
+		Long: `Show each shard of the queue: what waits and where, how fast it drains, and within how long every order that is accepted by now is in the
+database. A shard that holds as many ready orders as it may accepts no more: purchases of its sales get 503 until it has drained.`,
 		Example: `  sluice queue
   sluice queue --json`,
 	}
@@ -53,22 +53,22 @@ database. A lane that holds as many ready orders as it may accepts no more: purc
 
 func printQueue(w io.Writer, q queueJSON) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LANE\tREADY\tDELAYED\tLEASED\tLEASES\tDEAD\tOLDEST\tDRAINED/S\tIN SQL WITHIN")
+	fmt.Fprintln(t, "SHARD\tREADY\tDELAYED\tLEASED\tLEASES\tDEAD\tOLDEST\tDRAINED/S\tIN SQL WITHIN")
 	row := func(name string, c queueCounts, drained string, drain *float64) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", name, c.Ready, c.Delayed, c.Leased, c.Leases, c.Dead, span(&c.Oldest), drained, span(drain))
 	}
-	for _, l := range q.Lanes {
+	for _, l := range q.Shards {
 		drained := "?"
 		if l.Drained != nil {
 			drained = fmt.Sprintf("%.0f", *l.Drained)
 		}
-		row(fmt.Sprint(l.Lane), l.queueCounts, drained, l.Drain)
+		row(fmt.Sprint(l.Shard), l.queueCounts, drained, l.Drain)
 	}
-	if len(q.Lanes) > 1 {
+	if len(q.Shards) > 1 {
 		row("all", q.queueCounts, "", q.Drain)
 	}
 	t.Flush()
-	fmt.Fprintf(w, "a lane with %d ready orders accepts no more\n", q.MaxReady)
+	fmt.Fprintf(w, "a shard with %d ready orders accepts no more\n", q.MaxReady)
 }
 
 // span prints seconds; nil is not known.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/backend/rebuild"
+	"sluice/backend/recovery/rebuild"
 )
 
 // progressEvery is how often a rebuild is asked how far it is.

@@ -9,51 +9,51 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/admin"
 	"sluice/backend/api"
-	"sluice/backend/desk"
-	"sluice/backend/epoch"
-	"sluice/backend/event"
-	"sluice/backend/keyspace"
-	"sluice/backend/order"
+	"sluice/backend/events"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/trace"
+	"sluice/backend/store"
+	"sluice/backend/telemetry"
 )
 
 // stores are the open connections of one process.
 type stores struct {
-	guard  *epoch.Guard
+	guard  *guard.Guard
 	redis  *redis.Client // guarded
 	pipe   *redisconn.Pipeline
-	orders *order.Store
+	orders *store.Store
 	space  keyspace.Space
-	queues []orderQueue // by lane
+	queues []orderQueue // by shard
 	stop   context.CancelFunc
-	tracer *trace.Tracer // nil: nothing is traced
-	notes  *trace.Notes  // with tracer
+	tracer *telemetry.Tracer // nil: nothing is traced
+	notes  *telemetry.Notes  // with tracer
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
-func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identify epoch.Identify, queueConfig queue.Config) (*stores, error) {
-	s := &stores{space: keyspace.Space{Lanes: cfg.lanes}}
+func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identify guard.Identify, queueConfig queue.Config) (*stores, error) {
+	s := &stores{space: keyspace.Space{Shards: cfg.shards}}
 	var err error
-	if s.guard, err = epoch.Open(cfg.redisURL, s.space, identify, log, redisconn.Blocking(cfg.blocking)); err != nil {
+	if s.guard, err = guard.Open(cfg.redisURL, s.space, identify, log, redisconn.Blocking(cfg.blocking)); err != nil {
 		return nil, usage("--redis: %w", err)
 	}
 	s.redis = s.guard.Client()
 	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
 		return nil, err
 	}
-	waker := event.NewWaker(s.redis, s.space)
-	if s.orders, err = openDatabase(ctx, log, cfg.database, order.OnChange(waker.Wake)); err != nil {
+	waker := events.NewWaker(s.redis, s.space)
+	if s.orders, err = openDatabase(ctx, log, cfg.database, store.OnChange(waker.Wake)); err != nil {
 		_ = s.guard.Close()
 		return nil, err
 	}
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
 	s.stop = stop
 	go func() { _ = waker.Run(waking) }()
-	if err := awaitDatabase(ctx, log, func() error { return s.claimLanes(ctx) }); err != nil { // it may go away again
+	if err := awaitDatabase(ctx, log, func() error { return s.claimShards(ctx) }); err != nil { // it may go away again
 		s.close()
 		return nil, err
 	}
@@ -63,59 +63,59 @@ func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identif
 
 func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg queue.Config) []orderQueue {
 	queues := make([]orderQueue, len(space.All()))
-	for i, lane := range space.All() {
+	for i, shard := range space.All() {
 		if driver == driverStream {
-			queues[i] = queue.NewStream(client, lane, cfg)
+			queues[i] = queue.NewStream(client, shard, cfg)
 		} else {
-			queues[i] = queue.NewList(client, lane, cfg)
+			queues[i] = queue.NewList(client, shard, cfg)
 		}
 	}
 	return queues
 }
 
-// claimLanes makes sure that all processes agree: a sale is looked for in the lane that its name and the number of lanes say.
-func (s *stores) claimLanes(ctx context.Context) error {
+// claimShards makes sure that all processes agree: a sale is looked for in the shard that its name and the number of shards say.
+func (s *stores) claimShards(ctx context.Context) error {
 	want := len(s.space.All())
-	have, err := s.orders.ClaimLanes(ctx, want)
+	have, err := s.orders.ClaimShards(ctx, want)
 	if err == nil && have != want {
-		return usage("--lanes is %d, and the orders of this database are kept in %d lanes: every process must say the same (to change it: docs/operations.md)", want, have)
+		return usage("--shards is %d, and the orders of this database are kept in %d shards: every process must say the same (to change it: docs/operations.md)", want, have)
 	}
 	return err
 }
 
 // pushRaw queues an order in a Redis that is not verified yet.
 func (s *stores) pushRaw(ctx context.Context, m keyspace.Message) error {
-	return queue.NewList(s.guard.Raw(), s.space.LaneOf(m.SaleID), queue.Config{}).Push(ctx, m)
+	return queue.NewList(s.guard.Raw(), s.space.ShardOf(m.SaleID), queue.Config{}).Push(ctx, m)
 }
 
-func (s *stores) deskLanes() []desk.Lane {
-	lanes := make([]desk.Lane, len(s.queues))
+func (s *stores) deskShards() []admin.Shard {
+	shards := make([]admin.Shard, len(s.queues))
 	for i, q := range s.queues {
-		lanes[i] = q
+		shards[i] = q
 	}
-	return lanes
+	return shards
 }
 
-// lanes are the queues as the API wants them.
-func (s *stores) lanes() api.Lanes {
-	lanes := make(api.Lanes, len(s.queues))
+// shards are the queues as the API wants them.
+func (s *stores) shards() api.Shards {
+	shards := make(api.Shards, len(s.queues))
 	for i, q := range s.queues {
-		lanes[i] = q
+		shards[i] = q
 	}
-	return lanes
+	return shards
 }
 
 // openDatabase waits for the database, whatever it is away for.
-func openDatabase(ctx context.Context, log *slog.Logger, url string, options ...order.Option) (store *order.Store, err error) {
-	var badURL *order.URLError
+func openDatabase(ctx context.Context, log *slog.Logger, url string, options ...store.Option) (db *store.Store, err error) {
+	var badURL *store.URLError
 	err = awaitDatabase(ctx, log, func() (err error) {
-		store, err = order.Open(ctx, url, options...)
+		db, err = store.Open(ctx, url, options...)
 		return err
 	})
 	if errors.As(err, &badURL) {
 		return nil, usage("--database: %w", err)
 	}
-	return store, err
+	return db, err
 }
 
 // awaitDatabase tries to do something until the database is there for it.
@@ -156,21 +156,21 @@ func (s *stores) pauseRedis(ctx context.Context, span time.Duration) error {
 	return nil
 }
 
-// openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many lanes it has.
-func openQueueAlone(ctx context.Context, redisURL string, lanes int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {
-	space := keyspace.Space{Lanes: lanes}
-	guard, err := epoch.Open(redisURL, space, nil, log)
+// openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many shards it has.
+func openQueueAlone(ctx context.Context, redisURL string, shards int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {
+	space := keyspace.Space{Shards: shards}
+	g, err := guard.Open(redisURL, space, nil, log)
 	if err != nil {
 		return nil, nil, usage("--redis: %w", err)
 	}
-	var wrong *epoch.LanesError
-	if err := epoch.CheckLanes(ctx, guard.Raw(), space); errors.As(err, &wrong) { // one that does not answer is waited for, and not trusted before it says the same
-		_ = guard.Close()
+	var wrong *guard.ShardsError
+	if err := guard.CheckShards(ctx, g.Raw(), space); errors.As(err, &wrong) { // one that does not answer is waited for, and not trusted before it says the same
+		_ = g.Close()
 		return nil, nil, usage("%w", wrong)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	go func() { _ = guard.Run(ctx, noSQL{}, nil) }()
-	return openQueues(guard.Client(), space, driver, cfg), func() { stop(); _ = guard.Close() }, nil
+	go func() { _ = g.Run(ctx, noSQL{}, nil) }()
+	return openQueues(g.Client(), space, driver, cfg), func() { stop(); _ = g.Close() }, nil
 }
 
 // noSQL knows no generation.

@@ -24,7 +24,7 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 				return answers[min(tries, len(answers))-1]
 			})
 		}
-		away, wrong := fmt.Errorf("order: lanes: %w: connection reset", sale.ErrUnavailable), errors.New("the database says there are none")
+		away, wrong := fmt.Errorf("order: shards: %w: connection reset", sale.ErrUnavailable), errors.New("the database says there are none")
 		if err := try(away, away, away, nil); err != nil || tries != 4 {
 			t.Errorf("%v after %d tries", err, tries)
 		}

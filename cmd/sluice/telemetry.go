@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"sluice/backend/trace"
+	"sluice/backend/telemetry"
 )
 
 // newRegistry makes the registry of a process, with what Go and the operating system know of it.
@@ -45,8 +45,8 @@ func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prome
 }
 
 // openTracer makes the tracer of a process, or nil where the environment has no endpoint for traces. Close it when everything has ended.
-func (p *program) openTracer(ctx context.Context, service string, log *slog.Logger) (*trace.Tracer, error) {
-	tracer, err := trace.Open(ctx, p.getenv, service, version, log)
+func (p *program) openTracer(ctx context.Context, service string, log *slog.Logger) (*telemetry.Tracer, error) {
+	tracer, err := telemetry.Open(ctx, p.getenv, service, version, log)
 	if err != nil {
 		return nil, usage("%w", err)
 	}
@@ -54,9 +54,9 @@ func (p *program) openTracer(ctx context.Context, service string, log *slog.Logg
 }
 
 // trace makes what uses the stores trace what it does. tracer may be nil.
-func (s *stores) trace(tracer *trace.Tracer) {
+func (s *stores) trace(tracer *telemetry.Tracer) {
 	s.tracer = tracer
 	if tracer != nil {
-		s.notes = trace.NewNotes(s.redis, s.space)
+		s.notes = telemetry.NewNotes(s.redis, s.space)
 	}
 }

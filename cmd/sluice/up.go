@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/api"
-	"sluice/backend/epoch"
+	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
-	"sluice/backend/webhook"
 	"sluice/backend/worker"
 	"sluice/gateway"
 	"sluice/gateway/policy"
@@ -94,9 +94,9 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 	ownRedis, ownDatabase := cfg.embedded()
 	cfg.journal.dir = data.path(journalFolder)
-	var identify epoch.Identify
+	var identify guard.Identify
 	if ownRedis {
-		identify = epoch.Fixed("embedded") // it has no run_id, and is empty whenever it starts
+		identify = guard.Fixed("embedded") // it has no run_id, and is empty whenever it starts
 	}
 	if ownDatabase {
 		cfg.database = "sqlite:" + data.path(databaseFile)
@@ -113,7 +113,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	cfg.backendConfig.hooks = cfg.groupConfig.hooks
 	cfg.filesPerStream = 3 // to the gateway, from there to the API, and there
 	w := workerConfig{concurrency: 2, batch: 500}
-	cfg.blocking = cfg.lanes*w.concurrency + 3*groupBlocking + pushBlocking
+	cfg.blocking = cfg.shards*w.concurrency + 3*groupBlocking + pushBlocking
 	log := p.logger()
 	tracer, err := p.openTracer(ctx, "sluice", log)
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 			work, stop := context.WithCancel(context.WithoutCancel(ctx))
 			defer stop()
 			if ownRedis { // what it holds is gone with the process
-				context.AfterFunc(ctx, func() { awaitIdle(work, log, s.lanes()); stop() })
+				context.AfterFunc(ctx, func() { awaitIdle(work, log, s.shards()); stop() })
 			} else {
 				context.AfterFunc(ctx, stop)
 			}
@@ -302,7 +302,7 @@ Buy one unit, and look at the order:
 }
 
 // awaitIdle waits until the queue is empty, at most ten seconds.
-func awaitIdle(ctx context.Context, log *slog.Logger, q api.Lanes) {
+func awaitIdle(ctx context.Context, log *slog.Logger, q api.Shards) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"sluice/backend/event"
-	"sluice/backend/webhook"
+	"sluice/backend/events"
+	"sluice/backend/events/webhook"
 	"sluice/internal/outbound"
 )
 
@@ -85,20 +85,20 @@ func (cfg webhookConfig) client() (*outbound.Client, error) {
 const webhookLease = 5 * time.Second
 
 // runWebhooks runs one instance of the group that sends webhooks, until ctx ends: what brings deliveries stops first.
-func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookConfig, counters *event.Counters, sent *webhook.Counters) error {
+func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookConfig, counters *events.Counters, sent *webhook.Counters) error {
 	client, err := cfg.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	sender := webhook.NewSender(s.orders, client, event.NewProgress(s.redis, s.space, s.orders, webhook.Group), webhook.SenderConfig{
+	sender := webhook.NewSender(s.orders, client, events.NewProgress(s.redis, s.space, s.orders, webhook.Group), webhook.SenderConfig{
 		Lease: cfg.timeout + webhookLease, Keep: cfg.keep, Metrics: sent, Log: log, Tracer: s.tracer, Notes: s.notes,
 	})
 	handler := webhook.Handler(s.orders, func(n int64) {
 		sent.Added(n)
 		sender.Wake()
 	})
-	c, err := event.New(s.redis, s.space, s.orders, webhook.Group, handler, event.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	c, err := events.New(s.redis, s.space, s.orders, webhook.Group, handler, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
-	"sluice/backend/trace"
+	"sluice/backend/telemetry"
 	"sluice/backend/worker"
 )
 
 type workerConfig struct {
 	storesConfig
-	concurrency int // of each lane
+	concurrency int // of each shard
 	batch       int
 	lease       time.Duration
 	noWatcher   bool
@@ -35,7 +35,7 @@ func (p *program) workerFlags(c *cobra.Command, cfg *workerConfig) {
 	f := c.Flags()
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
-	p.lanesFlag(f, &cfg.lanes)
+	p.shardsFlag(f, &cfg.shards)
 	p.driverFlag(f, &cfg.queue)
 }
 
@@ -46,15 +46,15 @@ func (cfg workerConfig) check(needDatabase bool) error {
 	} else {
 		bad.checkRedis("--redis", cfg.redisURL)
 	}
-	bad.checkLanes(cfg.lanes)
+	bad.checkShards(cfg.shards)
 	bad.checkDriver(cfg.queue)
 	if needDatabase && cfg.database == "" {
 		bad.add("no database: set %s or --database", envDatabase)
 	}
 	if needDatabase && (cfg.concurrency < 1 || cfg.concurrency > 64) {
 		bad.add("--concurrency must be between 1 and 64")
-	} else if cfg.lanes*cfg.concurrency > 256 {
-		bad.add("--concurrency %d in each of %d lanes is more than 256 in all", cfg.concurrency, cfg.lanes)
+	} else if cfg.shards*cfg.concurrency > 256 {
+		bad.add("--concurrency %d in each of %d shards is more than 256 in all", cfg.concurrency, cfg.shards)
 	}
 	if needDatabase && (cfg.batch < 1 || cfg.batch > queue.MaxBatch) {
 		bad.add("--batch must be between 1 and %d", queue.MaxBatch)
@@ -85,7 +85,7 @@ SIGTERM finishes what is leased and exits 0.`,
 			defer tracer.Close()
 			registry := newRegistry()
 			counters := worker.NewCounters(registry)
-			cfg.blocking = cfg.lanes * cfg.concurrency
+			cfg.blocking = cfg.shards * cfg.concurrency
 			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{Lease: cfg.lease, Reclaimed: counters.Reclaimed})
 			if err != nil {
 				return err
@@ -97,13 +97,13 @@ SIGTERM finishes what is leased and exits 0.`,
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })
 			g.Go(func() error { return runWorker(ctx, log, s, cfg, counters) })
-			log.Info("worker is up", "lanes", cfg.lanes, "concurrency", cfg.concurrency, "batch", cfg.batch)
+			log.Info("worker is up", "shards", cfg.shards, "concurrency", cfg.concurrency, "batch", cfg.batch)
 			return g.Wait()
 		},
 	}
 	p.workerFlags(c, &cfg)
 	f := c.Flags()
-	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each lane written at once")
+	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each shard written at once")
 	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
 	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "how long a batch whose worker is gone stays with it; a living worker renews it")
 	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
@@ -124,7 +124,7 @@ func (p *program) watcherCommand() *cobra.Command {
 			}
 			log := p.logger()
 			registry := newRegistry()
-			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.lanes, cfg.queue, queue.Config{Reclaimed: worker.NewCounters(registry).Reclaimed}, log)
+			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.shards, cfg.queue, queue.Config{Reclaimed: worker.NewCounters(registry).Reclaimed}, log)
 			if err != nil {
 				return err
 			}
@@ -136,13 +136,13 @@ func (p *program) watcherCommand() *cobra.Command {
 		},
 	}
 	p.str(c.Flags(), &cfg.redisURL, "redis", envRedis, "", redisHelp)
-	p.lanesFlag(c.Flags(), &cfg.lanes)
+	p.shardsFlag(c.Flags(), &cfg.shards)
 	p.driverFlag(c.Flags(), &cfg.queue)
 	c.Flags().StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	return c
 }
 
-// runWatchers runs one in each lane, until ctx ends.
+// runWatchers runs one in each shard, until ctx ends.
 func runWatchers(ctx context.Context, log *slog.Logger, queues []orderQueue) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, q := range queues {
@@ -151,13 +151,13 @@ func runWatchers(ctx context.Context, log *slog.Logger, queues []orderQueue) err
 	return g.Wait()
 }
 
-// runWorker runs one in each lane, so that no lane waits for another, until ctx ends, and then until what is leased is finished.
+// runWorker runs one in each shard, so that no shard waits for another, until ctx ends, and then until what is leased is finished.
 func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, q := range s.queues {
 		config := worker.Config{Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs()}
 		if s.tracer != nil {
-			config.Tracer = trace.NewOrders(s.tracer, s.notes)
+			config.Tracer = telemetry.NewOrders(s.tracer, s.notes)
 		}
 		w := worker.New(q, s.orders, config)
 		g.Go(func() error { return w.Run(ctx) })

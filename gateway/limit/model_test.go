@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice/gateway/limit"
-	"sluice/internal/edgetest"
+	"sluice/test/edgetest"
 )
 
 // Random traces, random rules, several at once, clocks that jump back and forth, a table that is swept now and then: every verdict is the model's, to

@@ -1,5 +1,5 @@
 // Package openapi reads an OpenAPI 3.1 document as it stands: in its order, with references followed where one looks. It does not judge the document; what
-// the document says of a request and its answer, internal/contract checks.
+// the document says of a request and its answer, test/contract checks.
 package openapi
 
 import (

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"sluice/backend/admission"
-	"sluice/backend/keyspace"
 	"sluice/backend/queue"
-	"sluice/backend/redisconn"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 )
@@ -66,7 +66,7 @@ type redisSubject struct {
 
 	line  line
 	admit *admission.Admitter
-	lane  keyspace.Lane
+	shard keyspace.Shard
 }
 
 func (s *redisSubject) label() string { return s.name }
@@ -95,9 +95,9 @@ func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration)
 func (s *redisSubject) reopen(lease time.Duration) {
 	cfg := queue.Config{Lease: lease}
 	if s.stream {
-		s.line = queue.NewStream(s.server.client, s.lane, cfg)
+		s.line = queue.NewStream(s.server.client, s.shard, cfg)
 	} else {
-		s.line = queue.NewList(s.server.client, s.lane, cfg)
+		s.line = queue.NewList(s.server.client, s.shard, cfg)
 	}
 }
 
@@ -110,9 +110,9 @@ func (s *redisSubject) buy(ctx context.Context, n int) error {
 }
 
 func (s *redisSubject) held(ctx context.Context, n int) (float64, error) {
-	key := s.lane.Ready()
+	key := s.shard.Ready()
 	if s.stream {
-		key = s.lane.Orders()
+		key = s.shard.Orders()
 	}
 	bytes, err := s.server.client.MemoryUsage(ctx, key, 0).Result()
 	return float64(bytes) / float64(n), err
@@ -120,9 +120,9 @@ func (s *redisSubject) held(ctx context.Context, n int) (float64, error) {
 
 func (s *redisSubject) left(ctx context.Context) (int64, error) {
 	if s.stream {
-		return s.server.client.XLen(ctx, s.lane.Orders()).Result()
+		return s.server.client.XLen(ctx, s.shard.Orders()).Result()
 	}
-	return s.server.client.LLen(ctx, s.lane.Ready()).Result()
+	return s.server.client.LLen(ctx, s.shard.Ready()).Result()
 }
 
 func (s *redisSubject) used(ctx context.Context) (cpu time.Duration, log float64, err error) {

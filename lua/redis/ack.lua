@@ -10,7 +10,7 @@
 --      5 delayed   zset  messages by due time, ms
 --      6 dead      zset  dead order ids by time of death, ms
 --      7 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
---      8 epoch     hash  rebuilding: the lane is held
+--      8 epoch     hash  rebuilding: the shard is held
 --      9 orders    stream  the batch's entries are pending for the consumer of its id
 --     10 by_sale   zset  a line for each letter, by sale: see include/letters
 -- ARGV 1 batch id
@@ -28,7 +28,7 @@ local orders, by_sale = KEYS[9], KEYS[10]
 local id, max_attempts, base, cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 if not redis.call('ZSCORE', leases, id) then
   return 0

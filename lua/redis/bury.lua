@@ -6,7 +6,7 @@
 --      2 batch    list  the batch
 --      3 dead     zset  dead order ids by time of death, ms
 --      4 letters  hash  order id -> why it died, JSON
---      5 epoch    hash  rebuilding: the lane is held
+--      5 epoch    hash  rebuilding: the shard is held
 --      6 orders   stream  the batch's entries are pending for the consumer of its id
 --      7 by_sale  zset  a line for each letter, by sale: see include/letters
 -- ARGV 1 batch id
@@ -21,7 +21,7 @@ local leases, batch, dead, letters, epoch, orders, by_sale = KEYS[1], KEYS[2], K
 local id, reason = ARGV[1], ARGV[2]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 if not redis.call('ZSCORE', leases, id) then
   return -1

@@ -10,7 +10,7 @@
 --      2 letters  hash    order id -> why it died, JSON
 --      3 stock    string  units left of the sale
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
---      5 epoch    hash    rebuilding: the lane is held
+--      5 epoch    hash    rebuilding: the shard is held
 --      6 sale     hash    returned
 --      7 by_sale  zset    a line for each letter, by sale: see include/letters
 -- ARGV 1 order id
@@ -24,7 +24,7 @@ local dead, letters, stock, buyers, epoch, sale, by_sale = KEYS[1], KEYS[2], KEY
 local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local text = redis.call('HGET', letters, id)
 if not text then

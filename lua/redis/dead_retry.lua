@@ -7,7 +7,7 @@
 --      4 wake      list    at most one token
 --      5 attempts  hash    order id -> failures
 --      6 crashes   hash    order id -> leases that ran out
---      7 epoch     hash    rebuilding: the lane is held
+--      7 epoch     hash    rebuilding: the shard is held
 --      8 sale      hash    the order's sale: per_buyer, accepted
 --      9 stock     string  units left
 --     10 buyers    hash    buyer -> order ids by place, comma-separated
@@ -22,7 +22,7 @@ local sale, stock, buyers, by_sale = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id = ARGV[1]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local text = redis.call('HGET', letters, id)
 if not text then

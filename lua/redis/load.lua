@@ -4,10 +4,10 @@
 --
 -- KEYS 1 sale      hash
 --      2 stock     string  units left
---      3 sales     set     ids of the sales in this lane
+--      3 sales     set     ids of the sales in this shard
 --      4 buyers    hash    buyer -> order ids by place
 --      5 returns   hash    order id -> number of its return, until SQL knows it
---      6 epoch     hash    run_id: this Redis was verified; rebuilding: the lane is held
+--      6 epoch     hash    run_id: this Redis was verified; rebuilding: the shard is held
 -- ARGV 1 version   2 switch   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock in all   7 title
 --      8 price amount   9 currency   10 units left   11 acceptances so far   12 sale id
 --      13 how many buyers were put in place   14 "1": only into a Redis that was verified

@@ -3,14 +3,14 @@
 -- KEYS 1 delayed  zset  messages by due time, ms
 --      2 ready    list  newest left; its front is its right end
 --      3 wake     list  at most one token
---      4 epoch    hash  rebuilding: the lane is held
+--      4 epoch    hash  rebuilding: the shard is held
 -- ARGV 1 most messages to move, 1 to 1000
 -- Answers the number of messages moved.
 
 local delayed, ready, wake, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 ready  list  newest left
 --      2 wake   list  at most one token
---      3 epoch  hash  rebuilding: the lane is held
+--      3 epoch  hash  rebuilding: the shard is held
 --      4 orders stream; where there is this key, the messages go into the stream and not into the list
 -- ARGV the messages, oldest first, at most 1000
 -- Answers the number of messages.
@@ -10,7 +10,7 @@
 local ready, wake, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local token = redis.call('LLEN', wake)
 if orders then

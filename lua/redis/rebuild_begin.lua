@@ -1,9 +1,9 @@
--- rebuild_begin: hold a lane for the rebuild that has this fence. Its queue stands still from here on, and no new connection is trusted.
+-- rebuild_begin: hold a shard for the rebuild that has this fence. Its queue stands still from here on, and no new connection is trusted.
 --
 -- KEYS 1 epoch  hash  fence, rebuilding, run_id
 --      2 ready  list  what an earlier rebuild has left unfinished
--- ARGV 1 fence   2 run_id that the lane must have been verified with; empty: none
--- Answers "ok", "fenced": a later rebuild has begun, or "unverified": the lane's data was not. With the last two nothing has changed.
+-- ARGV 1 fence   2 run_id that the shard must have been verified with; empty: none
+-- Answers "ok", "fenced": a later rebuild has begun, or "unverified": the shard's data was not. With the last two nothing has changed.
 
 local epoch, unfinished = KEYS[1], KEYS[2]
 local fence = ARGV[1]

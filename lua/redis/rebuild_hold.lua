@@ -1,5 +1,5 @@
 -- rebuild_hold: take sales off the market while they are rebuilt. Without version and switch nothing can be bought from a sale, and nothing can be
--- loaded in its place while the lane is held; what else is known of it stays.
+-- loaded in its place while the shard is held; what else is known of it stays.
 --
 -- KEYS 1 epoch  hash  fence
 --      2.. sale hash

@@ -3,7 +3,7 @@
 -- KEYS 1 epoch  hash    fence
 --      2 sale   hash
 --      3 stock  string  units left
---      4 sales  set     ids of the sales in this lane
+--      4 sales  set     ids of the sales in this shard
 --      5 returns  hash  order id -> number of its return, until SQL knows it
 -- ARGV 1 fence   2 sale id   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock in all   7 title   8 price amount
 --      9 currency   10 units left   11 acceptances so far

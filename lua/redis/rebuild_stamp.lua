@@ -1,12 +1,12 @@
--- rebuild_stamp: end a rebuild. This Redis is the verified one from here on, and the lane is no longer held.
+-- rebuild_stamp: end a rebuild. This Redis is the verified one from here on, and the shard is no longer held.
 --
 -- KEYS 1 epoch  hash
--- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 how many lanes there are
+-- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 how many shards there are
 -- Answers "ok", or "fenced", as rebuild_hold.
 
 if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
   return 'fenced'
 end
-redis.call('HSET', KEYS[1], 'generation', ARGV[1], 'run_id', ARGV[2], 'lanes', ARGV[3])
+redis.call('HSET', KEYS[1], 'generation', ARGV[1], 'run_id', ARGV[2], 'shards', ARGV[3])
 redis.call('HDEL', KEYS[1], 'rebuilding')
 return 'ok'

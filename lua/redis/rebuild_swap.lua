@@ -1,4 +1,4 @@
--- rebuild_swap: let the queue that was put together take the place of the lane's, at once.
+-- rebuild_swap: let the queue that was put together take the place of the shard's, at once.
 --
 -- Replay-safe by the field swapped: a repetition would find nothing to put in place, and empty the queue.
 --

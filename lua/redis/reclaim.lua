@@ -11,7 +11,7 @@
 --      6 crashes   hash  order id -> leases that ran out
 --      7 dead      zset  dead order ids by time of death, ms
 --      8 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
---      9 epoch     hash  rebuilding: the lane is held
+--      9 epoch     hash  rebuilding: the shard is held
 --     10 orders    stream  the batch's entries are pending for the consumer of its id
 --     11 by_sale   zset  a line for each letter, by sale: see include/letters
 -- ARGV 1 batch id
@@ -26,7 +26,7 @@ local attempts, crashes, dead, letters, epoch, orders, by_sale = KEYS[5], KEYS[6
 local id, max_crashes = ARGV[1], tonumber(ARGV[2])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -4,7 +4,7 @@
 --      2 batch   list  the batch, oldest left
 --      3 ready   list  newest left; the messages go back to its front, which is its right end
 --      4 wake    list  at most one token
---      5 epoch   hash  rebuilding: the lane is held
+--      5 epoch   hash  rebuilding: the shard is held
 --      6 orders  stream  the batch's entries are pending for the consumer of its id
 -- ARGV 1 batch id
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
@@ -15,7 +15,7 @@ local leases, batch, ready, wake, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEY
 local id = ARGV[1]
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 if not redis.call('ZSCORE', leases, id) then
   return 0

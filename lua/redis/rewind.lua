@@ -3,7 +3,7 @@
 --
 -- KEYS 1 leases   zset  batch ids by deadline, ms
 --      2 delayed  zset  messages by due time, ms
---      3 epoch    hash  rebuilding: the lane is held
+--      3 epoch    hash  rebuilding: the shard is held
 -- ARGV 1 how far ahead a deadline can lie, ms
 --      2 how far ahead a due time can lie, ms
 --      3 how long a lease lasts, ms
@@ -16,7 +16,7 @@ local lease_ahead, delay_ahead, lease_ms, delay_ms = tonumber(ARGV[1]), tonumber
 local limit = tonumber(ARGV[5])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

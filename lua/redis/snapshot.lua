@@ -1,4 +1,4 @@
--- snapshot: keep the queue of a lane as it is at this instant, and tell what its sales count at the same instant.
+-- snapshot: keep the queue of a shard as it is at this instant, and tell what its sales count at the same instant.
 --
 -- The queue is copied, not read: Redis copies a list of 800,000 orders in 30 ms, and reading it in a script takes seconds. The copies
 -- are then read in pieces, and vanish by themselves. Of the dead letters only the lines of these sales are copied that

@@ -14,7 +14,7 @@
 --      6 previous  list  the batch to acknowledge (the new batch again when there is none)
 --      7 attempts  hash  order id -> failures
 --      8 crashes   hash  order id -> leases that ran out
---      9 epoch     hash  rebuilding: the lane is held
+--      9 epoch     hash  rebuilding: the shard is held
 --     10 orders    stream
 -- ARGV 1 most messages to take, 1 to 1000
 --      2 how long the lease lasts, ms
@@ -32,7 +32,7 @@ local batch, previous, attempts, crashes, epoch, orders = KEYS[5], KEYS[6], KEYS
 local max, lease_ms, id, previous_id, max_crashes = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this lane is being rebuilt')
+  return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -50,9 +50,9 @@ var cases = map[string]struct{ fires, silent string }{
 		 sluice_redis_verified{instance="b"} 1x120`,
 	},
 	"SluiceDeadLetters": {
-		`sluice_queue_messages{lane="0",place="dead"} 1x120`,
-		`sluice_queue_messages{lane="0",place="dead"} 0x120
-		 sluice_queue_messages{lane="0",place="ready"} 9x120`,
+		`sluice_queue_messages{shard="0",place="dead"} 1x120`,
+		`sluice_queue_messages{shard="0",place="dead"} 0x120
+		 sluice_queue_messages{shard="0",place="ready"} 9x120`,
 	},
 	"SluiceAuditIsOld": {
 		`sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
@@ -112,14 +112,14 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_edge_policy_reloads_total{result="ok"} 0x80 1x40
 		 sluice_edge_policy_reloads_total{result="error"} 1x120`,
 	},
-	"SluiceOrdersWait":        {`sluice_queue_oldest_age_seconds{lane="0"} 31x120`, `sluice_queue_oldest_age_seconds{lane="0"} 5x120`},
-	"SluiceQueueDoesNotDrain": {`sluice_queue_drain_seconds{lane="0"}` + strings.Repeat(" Inf", 120), `sluice_queue_drain_seconds{lane="0"}` + strings.Repeat(" NaN", 120)},
+	"SluiceOrdersWait":        {`sluice_queue_oldest_age_seconds{shard="0"} 31x120`, `sluice_queue_oldest_age_seconds{shard="0"} 5x120`},
+	"SluiceQueueDoesNotDrain": {`sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" Inf", 120), `sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" NaN", 120)},
 	"SluiceQueueIsNearlyFull": {
-		`sluice_queue_messages{lane="0",place="ready",instance="a"} 90x120
+		`sluice_queue_messages{shard="0",place="ready",instance="a"} 90x120
 		 sluice_queue_max_ready{instance="a"} 100x120
 		 sluice_queue_max_ready{instance="b"} 100x120`,
-		`sluice_queue_messages{lane="0",place="ready",instance="a"} 10x120
-		 sluice_queue_messages{lane="0",place="dead",instance="a"} 99x120
+		`sluice_queue_messages{shard="0",place="ready",instance="a"} 10x120
+		 sluice_queue_messages{shard="0",place="dead",instance="a"} 99x120
 		 sluice_queue_max_ready{instance="a"} 100x120`,
 	},
 	"SluiceWorkersPause": {`sluice_worker_paused_loops{kind="unavailable"} 2x120`, `sluice_worker_paused_loops{kind="unavailable"} 0x120`},

@@ -1,4 +1,4 @@
--- letters: what a lane knows of its dead orders, in three keys that change together: when each died, its letter, and a list of them by sale.
+-- letters: what a shard knows of its dead orders, in three keys that change together: when each died, its letter, and a list of them by sale.
 -- Scripts include this by its name; it is none itself. A script declares dead, letters and by_sale among its KEYS, and makes sure of
 -- their types before it writes.
 --

@@ -1,0 +1,344 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+func TestCancelThatDiesAnywhereGivesBackOnce(t *testing.T) {
+	w := newWorld(t)
+	w.each(func(fault string) {
+		f := *w.faults
+		w.noFault()
+		w.create(fault, 5)
+		dead := w.die(fault, "bob")
+		w.wantBooks(fault, 4, 0)
+
+		*w.faults = f
+		_, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("the fault was hidden: %v", err)
+		}
+		w.noFault()
+		// A worker that held the order all the time writes it now. Once it is cancelled that does nothing; before, the order is sold.
+		if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
+			t.Fatal(err)
+		}
+		o, err := w.store.Order(w.ctx, dead.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sold := int64(0)
+		if o.Status == sale.StatusCreated {
+			sold = 1
+		}
+		for i := range 3 {
+			got, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+			settled := i > 0 || w.faults.what == "" || w.faults.what == "FinishCancel" && f.after
+			switch {
+			case sold == 1 && settled:
+				if !errors.Is(err, sale.ErrNotFound) {
+					t.Errorf("cancelled a sold order: %+v, %v", got, err)
+				}
+			case err != nil || got.WasRow != (sold == 1) || got.Order.ID != dead.ID || got.Order.SaleID != fault || got.Order.Status != o.Status:
+				t.Errorf("again: %+v, %v; the row is %s", got, err, o.Status)
+			}
+		}
+		w.wantNoLetter(dead.ID)
+		w.wantBooks(fault, 5-sold, sold)
+		want := sale.Accepted
+		if sold == 1 {
+			want = sale.AlreadyBought
+		}
+		if d := w.buy(fault, "bob"); d.Outcome != want {
+			t.Errorf("the buyer was told %s, want %s", d.Outcome, want)
+		}
+		w.drain()
+	})
+}
+
+func (w *world) drain() {
+	w.t.Helper()
+	for _, q := range w.queues {
+		ack := ""
+		for {
+			b, _, err := q.Take(w.ctx, 100, ack)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if len(b.Messages) == 0 {
+				break
+			}
+			if err := w.store.Write(w.ctx, b.Messages); err != nil {
+				w.t.Fatal(err)
+			}
+			ack = b.ID
+		}
+	}
+}
+
+func TestCancelOfOrderThatIsARowGivesNothingBack(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+	if err != nil || !got.WasRow || got.Order.Status != sale.StatusCreated {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	w.wantNoLetter(dead.ID)
+	w.wantBooks("s", 4, 1)
+}
+
+// Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel gives it back.
+func TestCancelInARedisThatLostTheSale(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	c := w.redis.Client()
+	shard := keyspace.Space{Shards: shards}.ShardOf("s")
+	if err := c.Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("s", 5, 0)
+}
+
+// Another process is loading the sale, and has counted the dead order as holding its unit, while the order is cancelled.
+func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	s := w.create("s", 5).Sale
+	dead := w.die("s", "bob")
+	shard := keyspace.Space{Shards: shards}.ShardOf("s")
+	if err := w.redis.Client().Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { // asked for rows after the queue was counted
+		_, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("s", 5, 0)
+}
+
+func TestRetryPutsTheOrderBack(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	if err := w.Retry(w.ctx, "ann", dead.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.wantNoLetter(dead.ID)
+	w.drain()
+	w.wantBooks("s", 4, 1)
+	if err := w.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("retried an order that is not dead: %v", err)
+	}
+	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
+	if err != nil || log[0].Actor != "ann" || log[0].Action != "dead.retry" || log[0].Target != dead.ID.String() || log[0].Detail != "sale s: card stolen" {
+		t.Fatalf("log %+v, %v", log, err)
+	}
+}
+
+func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	shard, _, err := w.find(w.ctx, dead.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shard.BeginCancel(w.ctx, dead.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("%v", err)
+	}
+	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
+		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
+	}
+	page, _, err := w.Dead(w.ctx, queue.DeadQuery{})
+	if err != nil || len(page) != 1 || !page[0].Cancelling {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("s", 5, 0)
+}
+
+func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
+	w := newWorld(t)
+	plain := New(w.store, w.stock, []Shard{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	w.create("s", 100)
+	left, sold := int64(100), int64(0)
+	for round := range 25 {
+		dead := w.die("s", fmt.Sprint("buyer ", round))
+		var wg sync.WaitGroup
+		var cancelled, retried bool
+		for range 2 {
+			wg.Go(func() {
+				_, err := plain.Cancel(w.ctx, "ann", dead.ID, "stolen")
+				if err != nil && !errors.Is(err, sale.ErrNotFound) {
+					t.Errorf("cancel: %v", err)
+				}
+			})
+		}
+		wg.Go(func() {
+			err := plain.Retry(w.ctx, "ben", dead.ID)
+			if err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
+				t.Errorf("retry: %v", err)
+			}
+			retried = err == nil
+		})
+		wg.Wait()
+		w.drain()
+		o, err := w.store.Order(w.ctx, dead.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancelled = o.Status == sale.StatusCancelled
+		if cancelled == retried {
+			t.Fatalf("retried=%v, and the order is %s", retried, o.Status)
+		}
+		if !cancelled {
+			left--
+			sold++
+		}
+		w.wantNoLetter(dead.ID)
+		w.wantBooks("s", left, sold)
+	}
+}
+
+func TestCancelOfUnknownOrder(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.Cancel(w.ctx, "ann", 77, ""); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestDeadPagesOverAllShards(t *testing.T) {
+	w := newWorld(t)
+	space := keyspace.Space{Shards: shards}
+	var want []sale.OrderID
+	perShard := map[keyspace.Shard]int{}
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		w.create(id, 9)
+		for _, buyer := range []string{"x", "y"} {
+			want = append(want, w.die(id, buyer).ID)
+		}
+		perShard[space.ShardOf(id)]++
+	}
+	if len(perShard) != shards {
+		t.Fatalf("all sales are in one shard: %v", perShard)
+	}
+	slices.Sort(want)
+	for _, limit := range []int{0, 1, 2, 3, 9, 10, 11} {
+		var got []sale.OrderID
+		q := queue.DeadQuery{Limit: limit}
+		for pages := 0; ; pages++ {
+			page, next, err := w.Dead(w.ctx, q)
+			if err != nil || limit > 0 && len(page) > limit || pages > 20 {
+				t.Fatalf("limit %d: %d letters, %v", limit, len(page), err)
+			}
+			for _, letter := range page {
+				got = append(got, letter.Message.ID)
+			}
+			if next == "" {
+				break
+			}
+			q.After = next
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Fatalf("limit %d: %d letters, want %d", limit, len(got), len(want))
+		}
+	}
+	page, next, err := w.Dead(w.ctx, queue.DeadQuery{SaleID: "c"})
+	if err != nil || len(page) != 2 || next != "" || page[0].Message.SaleID != "c" || page[0].Reason != "card stolen" {
+		t.Fatalf("of one sale: %+v, %q, %v", page, next, err)
+	}
+	var invalid *sale.InvalidError
+	for _, after := range []string{"x", "~", "9~", "-1~", "0~x", "1"} {
+		if _, _, err := w.Dead(w.ctx, queue.DeadQuery{After: after}); !errors.As(err, &invalid) {
+			t.Errorf("cursor %q: %v", after, err)
+		}
+	}
+}
+
+func TestDropRemovesRubbishOnly(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	c := w.redis.Client()
+	if err := c.LPush(w.ctx, keyspace.Shard(1).Ready(), "no message at all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.drain()
+	page, _, err := w.Dead(w.ctx, queue.DeadQuery{})
+	i := slices.IndexFunc(page, func(d queue.DeadLetter) bool { return d.Raw != nil })
+	if err != nil || len(page) != 2 || i < 0 || string(page[i].Raw) != "no message at all" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	for _, key := range []string{dead.ID.String(), "raw:nothing"} {
+		if err := w.Drop(w.ctx, "ann", key); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("dropped %s: %v", key, err)
+		}
+	}
+	if err := w.Drop(w.ctx, "ann", page[i].Key); err != nil {
+		t.Fatal(err)
+	}
+	if page, _, err = w.Dead(w.ctx, queue.DeadQuery{}); err != nil || len(page) != 1 || page[0].Message.ID != dead.ID {
+		t.Fatalf("%+v, %v", page, err)
+	}
+}
+
+// Redis was rebuilt between the letter and its row: whether there is a letter still has to be asked again.
+func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	epoch := keyspace.Space{Shards: shards}.ShardOf("s").Epoch()
+	redis := w.redis.Client()
+	begin := func() (generation int64) {
+		generation, err := w.store.NextFence(w.ctx, 0)
+		if err == nil {
+			err = w.store.BeginGeneration(w.ctx, generation)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return generation
+	}
+	redis.HSet(w.ctx, epoch, "generation", begin())
+	later := begin()
+	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("cancelled by a letter of an older Redis: %v", err)
+	}
+	if _, err := w.store.Order(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("it is a row: %v", err)
+	}
+	redis.HSet(w.ctx, epoch, "generation", later)
+	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+		t.Error(err)
+	}
+	w.wantNoLetter(dead.ID)
+	w.wantBooks("s", 5, 0)
+}

@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+)
+
+// forge puts a message on the queue by hand, which nobody was told of and which takes no unit, and lets it die there.
+func (w *world) forge(o sale.Order) sale.Order {
+	w.t.Helper()
+	shard := keyspace.Space{Shards: shards}.ShardOf(o.SaleID)
+	if err := w.redis.Client().LPush(w.ctx, shard.Ready(), keyspace.EncodeMessage(o)).Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	b, _, err := w.queues[shard].Take(w.ctx, 10, "")
+	if err != nil || len(b.Messages) != 1 {
+		w.t.Fatalf("took %+v, %v", b, err)
+	}
+	if _, err := w.queues[shard].Ack(w.ctx, b.ID, queue.Failure{ID: o.ID, Reason: "refused", Permanent: true}); err != nil {
+		w.t.Fatal(err)
+	}
+	return o
+}
+
+// wantLog checks the last line of the desk log about an order, and that it says who did it and why.
+func (w *world) wantLog(id sale.OrderID, action string, heldNoUnit bool) {
+	w.t.Helper()
+	log, err := w.store.Log(w.ctx, store.LogQuery{Target: id.String(), Limit: 1})
+	if err != nil || len(log) != 1 || log[0].Action != action || log[0].Actor != "ann" || log[0].HeldNoUnit() != heldNoUnit {
+		w.t.Fatalf("log %+v, %v; want %s", log, err, action)
+	}
+}
+
+func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
+	w := newWorld(t)
+	id := sale.OrderID(1000)
+	w.each(func(fault string) {
+		f := *w.faults
+		w.noFault()
+		w.create(fault, 5)
+		w.buy(fault, "bob")
+		w.drain()
+		id++
+		dead := w.forge(sale.Order{ID: id, SaleID: fault, Buyer: "eve", Nth: 1, Serial: 9})
+
+		*w.faults = f
+		_, err := w.Cancel(w.ctx, "ann", dead.ID, "forged")
+		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("the fault was hidden: %v", err)
+		}
+		w.noFault()
+		for range 2 {
+			got, err := w.Cancel(w.ctx, "ann", dead.ID, "forged")
+			if err != nil || got.GivenBack || got.Order.Status != sale.StatusCancelled || got.Order.ID != dead.ID {
+				t.Errorf("again: %+v, %v", got, err)
+			}
+		}
+		w.wantNoLetter(dead.ID)
+		w.wantLog(dead.ID, store.CancelledOrder, true)
+		w.wantBooks(fault, 4, 1)
+		w.wantBalanced(fault)
+		if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil { // by a worker that is late
+			t.Fatal(err)
+		}
+		w.wantBooks(fault, 4, 1)
+		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
+			t.Errorf("its buyer was told %s", d.Outcome)
+		}
+		w.drain()
+		w.wantBalanced(fault)
+	})
+}
+
+// Whatever a forged message says, what others hold stays theirs.
+func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	bob := w.die("s", "bob")
+	for name, o := range map[string]sale.Order{
+		"of a buyer who holds another order": {ID: 2001, SaleID: "s", Buyer: "bob", Nth: 1, Serial: 2},
+		"at a place that there is not":       {ID: 2002, SaleID: "s", Buyer: "bob", Nth: 100, Serial: 2},
+		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Nth: 1, Serial: 1},
+	} {
+		got, err := w.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
+		if err != nil || got.GivenBack || got.Order.Status != sale.StatusCancelled {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		w.wantNoLetter(o.ID)
+		w.wantBooks("s", 4, 0)
+		w.wantBalanced("s")
+	}
+	if got, err := w.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.GivenBack {
+		t.Errorf("the order that took a unit: %+v, %v", got, err)
+	}
+	w.wantBooks("s", 5, 0)
+}
+
+// refuse makes SQL refuse every row of a buyer.
+func (w *world) refuse(buyer string) {
+	w.t.Helper()
+	storetest.Exec(w.t, w.url, fmt.Sprintf("CREATE TRIGGER refuse BEFORE INSERT ON orders WHEN NEW.buyer = '%s' BEGIN SELECT RAISE(ABORT, 'no room for this name'); END", buyer))
+}
+
+func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
+	w := newWorld(t)
+	w.refuse("eve")
+	w.each(func(fault string) {
+		f := *w.faults
+		w.noFault()
+		w.create(fault, 5)
+		dead := w.die(fault, "eve")
+
+		*w.faults = f
+		_, err := w.Cancel(w.ctx, "ann", dead.ID, "no use")
+		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("the fault was hidden: %v", err)
+		}
+		w.noFault()
+		for range 2 {
+			got, err := w.Cancel(w.ctx, "ann", dead.ID, "no use")
+			if err != nil || !got.GivenBack || got.Order.Status != Dropped || got.Order.ID != dead.ID {
+				t.Errorf("again: %+v, %v", got, err)
+			}
+		}
+		w.wantNoLetter(dead.ID)
+		w.wantLog(dead.ID, store.DroppedDead, false)
+		w.wantBooks(fault, 5, 0)
+		w.wantBalanced(fault)
+		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
+			t.Errorf("its buyer was told %s", d.Outcome)
+		}
+		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil { // nobody can write it: out of the way
+			t.Fatal(err)
+		}
+	})
+}
+
+// The id of a dead order is another order's: it can be no row, and the other one stays what it is.
+func TestDeadOrderWhoseIDIsAnothersIsDropped(t *testing.T) {
+	for _, forged := range []bool{true, false} {
+		t.Run(fmt.Sprint("forged: ", forged), func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 5)
+			w.create("t", 5)
+			var id sale.OrderID
+			if forged {
+				id = w.buy("s", "bob").OrderID
+				w.drain()
+				w.forge(sale.Order{ID: id, SaleID: "s", Buyer: "eve", Nth: 1, Serial: 1})
+			} else { // it took a unit, and the other order came by its id first
+				id = w.die("s", "eve").ID
+				other := store.Dead{Order: sale.Order{ID: id, SaleID: "t", Buyer: "bob", Nth: 1, Serial: 1}, Unbacked: true}
+				if _, err := w.store.CancelDead(w.ctx, other, "test", "test"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, err := w.store.Order(w.ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				got, err := w.Cancel(w.ctx, "ann", id, "no use")
+				if err != nil || got.Order.Status != Dropped || got.WasRow || got.GivenBack == forged {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+			w.wantNoLetter(id)
+			w.wantLog(id, store.DroppedDead, forged)
+			if after, err := w.store.Order(w.ctx, id); err != nil || after != before {
+				t.Errorf("the other order was %+v and is %+v, %v", before, after, err)
+			}
+			if forged {
+				w.wantBooks("s", 4, 1)
+			} else {
+				w.wantBooks("s", 5, 0)
+			}
+			w.wantBalanced("s")
+			w.wantBalanced("t")
+		})
+	}
+}

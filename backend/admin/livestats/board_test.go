@@ -1,0 +1,209 @@
+package livestats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sluice/backend/queue"
+	"sluice/backend/store"
+)
+
+// world is what a board looks at.
+type world struct {
+	now    time.Time
+	shards []queue.Stats
+	total  store.Totals
+	log    int64
+	broken error
+}
+
+func (w *world) ByShard(context.Context) ([]queue.Stats, error) { return w.shards, w.broken }
+func (w *world) Within() (time.Duration, bool)                  { return 3 * time.Second, true }
+func (w *world) Shard(int) queue.Pace                           { return queue.Pace{Known: true, PerSecond: 10} }
+func (w *world) Totals(context.Context) (store.Totals, error)   { return w.total, w.broken }
+func (w *world) Log(context.Context, store.LogQuery) ([]store.LogEntry, error) {
+	return []store.LogEntry{{Number: w.log}}, w.broken
+}
+
+func newWorld() *world { return &world{now: time.Unix(1000, 0), shards: make([]queue.Stats, 2)} }
+
+func (w *world) board(own prometheus.Gatherer, urls ...string) *Board {
+	return New(Config{Queue: w, Pace: w, Books: w, Own: own, URLs: urls, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now }})
+}
+
+// tick makes the next sample, a second later.
+func (w *world) tick(t *testing.T, b *Board) Sample {
+	t.Helper()
+	w.now = w.now.Add(time.Second)
+	b.RunOnce(t.Context())
+	samples, _ := b.Since(0)
+	return samples[len(samples)-1]
+}
+
+func TestSampleAddsUpWhatEverySourceHasCounted(t *testing.T) {
+	w := newWorld()
+	reg := prometheus.NewRegistry()
+	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_api_purchase_seconds", Buckets: []float64{.001, .01, .1}})
+	reg.MustRegister(bought, seconds)
+	bought.WithLabelValues("accepted").Add(1000) // of before the board was there
+	var denied atomic.Int64
+	edge := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		n := denied.Load()
+		if n < 0 {
+			out.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = fmt.Fprintf(out, `# TYPE sluice_edge_requests_total counter
+sluice_edge_requests_total{rule="ip",verdict="deny"} %d
+sluice_edge_requests_total{rule="ip",verdict="allow"} 0
+# TYPE sluice_edge_repeated_refusals_total counter
+sluice_edge_repeated_refusals_total{state="sold_out"} 7
+# TYPE sluice_edge_rule_info gauge
+sluice_edge_rule_info{rule="ip",key="ip",rate="20r/s",burst="40",match="",mode="enforce",on_error="deny"} 1
+# TYPE sluice_api_purchase_total counter
+sluice_api_purchase_total{outcome="accepted"} %d
+# TYPE sluice_api_purchase_seconds histogram
+sluice_api_purchase_seconds_bucket{le="0.001"} %d
+sluice_api_purchase_seconds_bucket{le="+Inf"} %d
+sluice_api_purchase_seconds_sum 1
+sluice_api_purchase_seconds_count %d
+`, n, n, n, n, n)
+	}))
+	defer edge.Close()
+	b := w.board(reg, edge.URL)
+	if s := w.tick(t, b); len(s.Counts) != 0 || s.Latency != nil {
+		t.Errorf("what was before counts: %+v", s)
+	}
+	denied.Store(5)
+	bought.WithLabelValues("accepted").Add(3)
+	for range 3 {
+		seconds.Observe(.05)
+	}
+	w.shards[0], w.shards[1] = queue.Stats{Ready: 2, OldestAge: time.Second}, queue.Stats{Ready: 3, Dead: 1, OldestAge: 4 * time.Second}
+	w.total, w.log = store.Totals{Sales: 2, Stock: 10, Sold: 4}, 9
+	s := w.tick(t, b)
+	if s.Counts["rule:ip:deny"] != 5 || s.Counts["purchase:accepted"] != 8 || s.Counts["rows"] != 4 || s.Counts["repeated:sold_out"] != 0 || len(s.Counts) != 3 {
+		t.Errorf("counted %v", s.Counts)
+	}
+	if s.Latency == nil || s.Latency.P50 > 1 || s.Latency.P99 < 10 || s.Latency.P99 > 100 {
+		t.Errorf("latency %+v", s.Latency)
+	}
+	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestSeconds != 4 || s.Queue.PerSecond != 20 || *s.Queue.DrainSeconds != 3 || s.Books.Log != 9 {
+		t.Errorf("%+v %+v", s.Queue, s.Books)
+	}
+	sources := b.Sources()
+	if len(sources) != 2 || sources[0].Name != Self || sources[0].Edge || !sources[1].Edge || len(sources[1].Rules) != 1 || sources[1].Rules[0] != (Rule{"ip", "ip", "20r/s", "40", "", "enforce", "deny"}) {
+		t.Errorf("%+v", sources)
+	}
+	denied.Store(-1)
+	if s := w.tick(t, b); s.Counts["rule:ip:deny"] != 0 || b.Sources()[1].Error == "" {
+		t.Errorf("a silent edge: %v, %+v", s.Counts, b.Sources()[1])
+	}
+	denied.Store(2) // it was started anew
+	if s := w.tick(t, b); s.Counts["rule:ip:deny"] != 2 || b.Sources()[1].Error != "" {
+		t.Errorf("an edge that began anew: %v", s.Counts)
+	}
+}
+
+// Every backend may be given the same URLs, its own among them.
+func TestOwnFiguresAreNotCountedTwice(t *testing.T) {
+	w := newWorld()
+	reg := prometheus.NewRegistry()
+	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
+	reg.MustRegister(bought)
+	self := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	defer self.Close()
+	b := w.board(reg, self.URL)
+	reg.MustRegister(b.Collector())
+	bought.WithLabelValues("accepted").Inc()
+	w.tick(t, b)
+	bought.WithLabelValues("accepted").Inc()
+	if s := w.tick(t, b); s.Counts["purchase:accepted"] != 1 || !strings.Contains(b.Sources()[1].Name, Self) {
+		t.Errorf("one purchase: %v, %+v", s.Counts, b.Sources())
+	}
+}
+
+func TestSampleIsMadeWhileStoresAreDown(t *testing.T) {
+	w := newWorld()
+	w.broken = errors.New("down")
+	b := w.board(nil)
+	if s := w.tick(t, b); s.Queue != nil || s.Books != nil {
+		t.Errorf("%+v", s)
+	}
+	w.broken, w.total.Sold = nil, 100
+	if s := w.tick(t, b); s.Counts["rows"] != 0 || s.Books.Sold != 100 {
+		t.Errorf("all rows became rows at once: %+v", s)
+	}
+}
+
+func TestSourceThatHangsCostsItsOwnFiguresOnly(t *testing.T) {
+	w := newWorld()
+	hold := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	defer slow.Close()
+	defer close(hold)
+	b := w.board(nil, slow.URL)
+	if s := w.tick(t, b); s.Queue == nil || s.Books == nil {
+		t.Errorf("%+v", s)
+	}
+	if e := b.Sources()[0].Error; !strings.Contains(e, "deadline") {
+		t.Errorf("it says %q", e)
+	}
+}
+
+func TestBoardKeepsAQuarterOfAnHourAndTellsOfMore(t *testing.T) {
+	w := newWorld()
+	b := w.board(nil)
+	for range kept + 50 {
+		w.tick(t, b)
+	}
+	all, more := b.Since(0)
+	if len(all) != kept || all[kept-1].At != w.now.UnixMilli() || all[0].At != w.now.Add(-(kept-1)*time.Second).UnixMilli() {
+		t.Fatalf("%d samples, the first of %d", len(all), all[0].At)
+	}
+	if some, _ := b.Since(w.now.UnixMilli() - 1500); len(some) != 2 {
+		t.Errorf("%d since", len(some))
+	}
+	select {
+	case <-more:
+		t.Error("told of nothing")
+	default:
+	}
+	w.tick(t, b)
+	<-more
+}
+
+func TestLatencyIsReadFromBuckets(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    figures
+		want *Latency
+	}{
+		"nothing":     {figures{}, nil},
+		"no requests": {figures{"seconds:0.1": 0, "seconds:+Inf": 0}, nil},
+		"one bucket":  {figures{"seconds:0.1": 100, "seconds:1": 100, "seconds:+Inf": 100}, &Latency{50, 95, 99}},
+		"two buckets": {figures{"seconds:0.1": 50, "seconds:1": 100, "seconds:+Inf": 100}, &Latency{100, 910, 982}},
+		"above all":   {figures{"seconds:0.1": 0, "seconds:+Inf": 10}, &Latency{100, 100, 100}},
+	} {
+		got := c.f.latency()
+		if (got == nil) != (c.want == nil) {
+			t.Errorf("%s: %+v", name, got)
+			continue
+		}
+		if got != nil && (math.Abs(got.P50-c.want.P50) > .01 || math.Abs(got.P95-c.want.P95) > .01 || math.Abs(got.P99-c.want.P99) > .01) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

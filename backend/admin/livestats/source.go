@@ -1,0 +1,194 @@
+package livestats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Self is the name of the source that is this process.
+const Self = "this process"
+
+// Source is something that figures come from.
+type Source struct {
+	Name   string     `json:"name"` // a URL, or Self
+	Error  string     `json:"error,omitempty"`
+	SeenAt *time.Time `json:"seen_at"` // when it answered last; null: never
+	Edge   bool       `json:"edge"`    // it reports figures of an edge
+	Rules  []Rule     `json:"rules"`   // of its policy, if it tells
+}
+
+// Rule is one rule of the policy that an edge has in force.
+type Rule struct {
+	Name    string `json:"name"`
+	Key     string `json:"key"`
+	Rate    string `json:"rate"`
+	Burst   string `json:"burst"`
+	Match   string `json:"match"` // method and path; empty: everything
+	Mode    string `json:"mode"`
+	OnError string `json:"on_error"`
+}
+
+// source remembers what it said last.
+type source struct {
+	name string
+	read func(ctx context.Context) (map[string]*dto.MetricFamily, error)
+	not  string // the id of this process, whose figures are counted already
+
+	mu     sync.Mutex
+	known  bool
+	last   figures
+	public Source
+}
+
+func (s *source) state() Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.public
+	if state.Name == "" {
+		state.Name = s.name
+	}
+	return state
+}
+
+// look reads the source and tells what it has counted since. A source that is seen for the first time has counted nothing: nobody knows when it began.
+func (s *source) look(ctx context.Context, log *slog.Logger) figures {
+	families, err := s.read(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if s.public.Error == "" {
+				log.Warn("the desk cannot read figures; trying again", "from", s.name, "error", err)
+			}
+			s.public.Error = err.Error()
+		}
+		return nil
+	}
+	if s.public.Error != "" {
+		log.Info("the desk reads figures again", "from", s.name)
+	}
+	now := time.Now().UTC()
+	s.public = Source{SeenAt: &now, Rules: rulesOf(families)}
+	for name := range families {
+		s.public.Edge = s.public.Edge || strings.HasPrefix(name, "sluice_edge_")
+	}
+	if info := families["sluice_board_info"].GetMetric(); s.not != "" && len(info) > 0 && labelOf(info[0], "id") == s.not {
+		s.public.Name = s.name + " (" + Self + ")"
+		return nil
+	}
+	read := figuresOf(families)
+	before, known := s.last, s.known
+	s.last, s.known = read, true
+	if !known {
+		return nil
+	}
+	return read.since(before)
+}
+
+// counted are the counters that the desk shows: the name of the metric, and the labels that make its key.
+var counted = []struct {
+	metric, key string
+	labels      []string
+}{
+	{"sluice_edge_requests_total", "rule", []string{"rule", "verdict"}},
+	{"sluice_edge_unauthorized_total", "edge:unauthorized", nil},
+	{"sluice_edge_malformed_total", "edge:malformed", nil},
+	{"sluice_edge_repeated_refusals_total", "repeated", []string{"state"}},
+	{"sluice_api_purchase_total", "purchase", []string{"outcome"}},
+}
+
+func figuresOf(families map[string]*dto.MetricFamily) figures {
+	f := figures{}
+	for _, c := range counted {
+		for _, m := range families[c.metric].GetMetric() {
+			key := c.key
+			for _, label := range c.labels {
+				key += ":" + labelOf(m, label)
+			}
+			f[key] += m.GetCounter().GetValue() + m.GetUntyped().GetValue()
+		}
+	}
+	for _, m := range families["sluice_api_purchase_seconds"].GetMetric() { // of each outcome
+		h := m.GetHistogram()
+		for _, b := range h.GetBucket() {
+			if !math.IsInf(b.GetUpperBound(), 1) { // a process that gathers has no such bucket, one that is scraped has
+				f[secondsKey+strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] += float64(b.GetCumulativeCount())
+			}
+		}
+		f[secondsKey+"+Inf"] += float64(h.GetSampleCount())
+	}
+	return f
+}
+
+func rulesOf(families map[string]*dto.MetricFamily) []Rule {
+	rules := []Rule{}
+	for _, m := range families["sluice_edge_rule_info"].GetMetric() {
+		rules = append(rules, Rule{
+			Name: labelOf(m, "rule"), Key: labelOf(m, "key"), Rate: labelOf(m, "rate"), Burst: labelOf(m, "burst"), Match: labelOf(m, "match"), Mode: labelOf(m, "mode"),
+			OnError: labelOf(m, "on_error"),
+		})
+	}
+	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.Name, b.Name) })
+	return rules
+}
+
+func labelOf(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func ownFigures(from prometheus.Gatherer) func(context.Context) (map[string]*dto.MetricFamily, error) {
+	return func(context.Context) (map[string]*dto.MetricFamily, error) {
+		all, err := from.Gather()
+		families := make(map[string]*dto.MetricFamily, len(all))
+		for _, f := range all {
+			families[f.GetName()] = f
+		}
+		return families, err
+	}
+}
+
+// maxScrape bounds what is read of one answer.
+const maxScrape = 4 << 20
+
+func scraper() *http.Client {
+	return &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func scrape(client *http.Client, url string) func(context.Context) (map[string]*dto.MetricFamily, error) {
+	return func(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("it answers %s", resp.Status)
+		}
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		return parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxScrape))
+	}
+}

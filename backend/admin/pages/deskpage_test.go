@@ -1,0 +1,67 @@
+package pages
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPagesNameTheirFilesAndHoldNoScript(t *testing.T) {
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	desk, err := p.View(`<b>"Zoë"</b>`, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := p.SignIn("wrong", `"><script>`, `/admin/dead?x="><script>`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, page := range map[string][]byte{"desk": desk.Body, "sign-in": in.Body} {
+		text := string(page)
+		if strings.Contains(text, "<b>") || strings.Contains(text, `"><script>`) || regexp.MustCompile(`<script(>| [^>]*>)[^<]`).MatchString(text) || regexp.MustCompile(`\son[a-z]+=|\sstyle=|<style`).MatchString(text) {
+			t.Errorf("%s runs what it should not:\n%s", name, text)
+		}
+		files := regexp.MustCompile(`/admin/assets/([^"]+)"`).FindAllStringSubmatch(text, -1)
+		if len(files) < 2 {
+			t.Errorf("%s names %d files", name, len(files))
+		}
+		for _, f := range files {
+			if a, ok := p.Asset(f[1]); !ok || !a.Exact || len(a.Body) == 0 {
+				t.Errorf("%s names %s, which is not there", name, f[1])
+			}
+		}
+	}
+	if strings.Contains(string(in.Body), "<script") {
+		t.Error("signing in needs a script")
+	}
+}
+
+// What others wrote becomes text only: nothing in the scripts makes markup of it, or code.
+func TestScriptsMakeNoMarkup(t *testing.T) {
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := p.Asset(p.script)
+	for _, way := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc", "javascript:"} {
+		if strings.Contains(string(a.Body), way) {
+			t.Errorf("the script uses %s", way)
+		}
+	}
+	for _, name := range scripts {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(a.Body), string(text)) {
+			t.Errorf("%s is not in the script", name)
+		}
+	}
+	if n := len(a.Gzip); n > 30<<10 {
+		t.Errorf("the script takes %d bytes over the wire", n)
+	}
+}

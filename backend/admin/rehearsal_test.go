@@ -1,0 +1,233 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
+)
+
+// scheduled is a sale that opens tomorrow.
+func (w *world) scheduled(id string, stock int64) sale.Sale {
+	w.t.Helper()
+	s := storetest.Sale(id, stock)
+	s.OpensAt, s.ClosesAt = time.Now().Add(24*time.Hour), time.Time{}
+	v, err := w.Create(w.ctx, "test", s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v.Sale
+}
+
+func (w *world) rehearse(saleID string, stock int64) View {
+	w.t.Helper()
+	v, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: saleID, Stock: stock, ClosesAt: time.Now().Add(time.Minute)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// wantNothingOf checks that neither store knows a sale, under any name of a key.
+func (w *world) wantNothingOf(saleID string) {
+	w.t.Helper()
+	if keys, err := w.redis.Client().Keys(w.ctx, "*"+saleID+"*").Result(); err != nil || len(keys) > 0 {
+		w.t.Errorf("Redis holds %v, %v", keys, err)
+	}
+	shard := keyspace.Space{Shards: shards}.ShardOf(saleID)
+	if listed, err := w.redis.Client().SIsMember(w.ctx, shard.Sales(), saleID).Result(); err != nil || listed {
+		w.t.Errorf("Redis lists it: %v, %v", listed, err)
+	}
+	if _, _, err := w.store.Sale(w.ctx, saleID); !errors.Is(err, sale.ErrNotFound) {
+		w.t.Errorf("SQL has it: %v", err)
+	}
+}
+
+func TestRehearsalIsACopyWithUnitsOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	real := w.scheduled("shoe", 5)
+	v := w.rehearse("shoe", 0)
+	want := real
+	want.ID, want.Title, want.OpensAt, want.ClosesAt = v.ID, "Rehearsal of "+real.Title, v.OpensAt, v.ClosesAt
+	if !strings.HasPrefix(v.ID, "rehearsal-shoe-") || v.Sale != want || v.State != sale.StateOpen {
+		t.Fatalf("%+v\nwant %+v", v, want)
+	}
+	w.buy(v.ID, "bob")
+	w.drain()
+	w.wantBooks(v.ID, 4, 1)
+	w.wantBooks("shoe", 5, 0)
+	if again := w.rehearse("shoe", 3); again.ID == v.ID || again.Stock != 3 {
+		t.Errorf("another: %+v", again)
+	}
+	if all, err := w.Rehearsals(w.ctx); err != nil || len(all) != 2 || all[0].ID != v.ID {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := w.Create(w.ctx, "eve", storetest.Sale("rehearsal-mine", 5)); err == nil {
+		t.Error("somebody made a sale with the name of a rehearsal")
+	}
+}
+
+func TestRehearseRefusesBadRequests(t *testing.T) {
+	w := newWorld(t)
+	w.scheduled("shoe", 5)
+	soon := time.Now().Add(time.Minute)
+	for name, r := range map[string]Rehearsal{
+		"no end":         {SaleID: "shoe"},
+		"over already":   {SaleID: "shoe", ClosesAt: time.Now().Add(-time.Second)},
+		"ends first":     {SaleID: "shoe", OpensAt: soon, ClosesAt: soon},
+		"far too long":   {SaleID: "shoe", ClosesAt: time.Now().Add(MaxRehearsal + time.Minute)},
+		"no units":       {SaleID: "shoe", Stock: -1, ClosesAt: soon},
+		"of a rehearsal": {SaleID: "rehearsal-shoe-x", ClosesAt: soon},
+	} {
+		var invalid *sale.InvalidError
+		if v, err := w.Rehearse(w.ctx, "ann", r); !errors.As(err, &invalid) {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+	if _, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "other", ClosesAt: soon}); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("a sale that is not there: %v", err)
+	}
+}
+
+func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
+	w := newWorld(t)
+	w.scheduled("shoe", 5)
+	try := func(beside bool, ends time.Duration) (string, error) {
+		v, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "shoe", ClosesAt: time.Now().Add(ends), Beside: beside})
+		return v.ID, err
+	}
+	later := storetest.Sale("later", 5)
+	later.OpensAt, later.ClosesAt = time.Now().Add(30*time.Minute), time.Time{}
+	if _, err := w.Create(w.ctx, "test", later); err != nil {
+		t.Fatal(err)
+	}
+	var busy *RefusedError
+	if _, err := try(false, time.Hour); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "later") {
+		t.Errorf("one opens meanwhile: %v", err)
+	}
+	id, err := try(false, time.Minute)
+	if err != nil {
+		t.Fatalf("one opens afterwards: %v", err)
+	}
+	w.PauseWith(func(context.Context, time.Duration) error { return nil })
+	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, false); err != nil {
+		t.Errorf("a fault with nobody near: %v", err)
+	}
+
+	w.create("now", 5)
+	if _, err := try(false, time.Minute); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "now") {
+		t.Errorf("one is open: %v", err)
+	}
+	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, false); !errors.As(err, &busy) {
+		t.Errorf("a fault beside one that is open: %v", err)
+	}
+	if n, err := w.AbandonBatch(w.ctx, "ann", id, 5, false); !errors.As(err, &busy) || n != 0 {
+		t.Errorf("a fault beside one that is open: %d, %v", n, err)
+	}
+	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, true); err != nil {
+		t.Errorf("somebody insists: %v", err)
+	}
+	if _, err := try(true, time.Minute); err != nil {
+		t.Errorf("somebody insists: %v", err)
+	}
+	w.Practice("now")
+	if _, err := try(false, time.Minute); err != nil {
+		t.Errorf("it is for practice: %v", err)
+	}
+}
+
+func TestAbandonedBatchComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.scheduled("shoe", 5)
+	id := w.rehearse("shoe", 0).ID
+	if _, err := w.AbandonBatch(w.ctx, "ann", "shoe", 5, false); err == nil {
+		t.Error("a fault in a real sale")
+	}
+	w.buy(id, "a")
+	w.buy(id, "b")
+	if n, err := w.AbandonBatch(w.ctx, "ann", id, 5, false); err != nil || n != 2 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("removed under a worker: %v", err)
+	}
+	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, false); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("a fault after it was closed: %v", err)
+	}
+	w.wantBooks(id, 3, 0)
+}
+
+func TestRemoveThatDiesAnywhereLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.scheduled("shoe", 5)
+	w.buyRehearsed(t, func(id string) {
+		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); w.faults.what != "" && err == nil {
+			t.Error("the fault was hidden")
+		}
+		w.noFault()
+		if err := w.RunOnce(w.ctx); err != nil { // any backend's
+			t.Error(err)
+		}
+		if d := w.buy(id, "late"); d.Outcome == sale.Accepted && w.faults.what != "SetSwitch" {
+			t.Errorf("it sells after a remove that died at %s", w.faults.what)
+		}
+		w.drain()
+		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); err != nil && !errors.Is(err, sale.ErrNotFound) {
+			t.Error(err)
+		}
+		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("a third time: %v", err)
+		}
+		w.wantNothingOf(id)
+	})
+	w.wantBooks("shoe", 5, 0)
+	if _, err := w.RemoveRehearsal(w.ctx, "ann", "shoe"); err == nil {
+		t.Fatal("a real sale was removed")
+	}
+}
+
+// buyRehearsed runs try with a rehearsal that has a row and a dead order, and with a fault at each call.
+func (w *world) buyRehearsed(t *testing.T, try func(id string)) {
+	t.Helper()
+	w.each(func(string) {
+		f := *w.faults
+		w.noFault()
+		id := w.rehearse("shoe", 0).ID
+		w.die(id, "bob")
+		w.buy(id, "cat")
+		w.drain()
+		*w.faults = f
+		try(id)
+	})
+}
+
+func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
+	w := newWorld(t)
+	shoe := w.scheduled("shoe", 5)
+	fresh := w.rehearse("shoe", 0)
+	old := fresh.Sale
+	old.ID, old.OpensAt, old.ClosesAt = "rehearsal-shoe-old", time.Now().Add(-time.Hour), time.Now().Add(-rehearsalKept)
+	if _, err := w.store.CreateSale(w.ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	lost := fresh.Sale
+	lost.ID = "rehearsal-shoe-lost" // in Redis alone: it was loaded by somebody who had read SQL before it was removed
+	if err := w.stock.Load(w.ctx, lost, func(func(sale.Order) error) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.sweep(w.ctx)
+	w.wantNothingOf(old.ID)
+	w.wantNothingOf(lost.ID)
+	if v := w.view(fresh.ID); v.State != sale.StateOpen {
+		t.Errorf("one under way is %s", v.State)
+	}
+	w.wantBooks(shoe.ID, 5, 0)
+}

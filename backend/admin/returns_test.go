@@ -1,0 +1,359 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sluice/backend/admission"
+	"sluice/backend/audit"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+)
+
+// returner is one that meets the world's faults, and leaves nothing to the age of leftovers.
+func (w *world) returner() *Returner {
+	r := NewReturner(faultyStore{w.store, w.faults}, faultyStock{w.stock, w.faults}, nil, slog.New(slog.DiscardHandler))
+	r.age = 0
+	return r
+}
+
+// sellHeld creates a sale with a hold and lets these buyers' orders become rows.
+func (w *world) sellHeld(id string, stock int64, buyers ...string) []sale.Order {
+	w.t.Helper()
+	if _, err := w.Create(w.ctx, "test", storetest.WithHold(id, stock, time.Hour)); err != nil {
+		w.t.Fatal(err)
+	}
+	var rows []sale.Order
+	for _, buyer := range buyers {
+		d := w.buy(id, buyer)
+		if d.Outcome != sale.Accepted {
+			w.t.Fatalf("%s: %s", buyer, d.Outcome)
+		}
+		rows = append(rows, sale.Order{ID: d.OrderID, SaleID: id, Buyer: buyer})
+	}
+	w.drain()
+	for i := range rows {
+		o, err := w.store.Order(w.ctx, rows[i].ID)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		rows[i] = o
+	}
+	return rows
+}
+
+func (w *world) elapse(orders ...sale.Order) { storetest.Elapse(w.t, w.url, orders...) }
+
+func (w *world) wantBalanced(saleID string) audit.Report {
+	w.t.Helper()
+	r, err := audit.New(w.stock, w.store).Audit(w.ctx, saleID)
+	if err != nil || !r.Balanced {
+		w.t.Fatalf("audit %+v, %v", r, err)
+	}
+	return r
+}
+
+// Whatever dies between the end of a hold and the unit's return, the count balances at that instant, and the next turn of anybody brings the unit back once.
+func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
+	w := newWorld(t)
+	w.each(func(fault string) {
+		f := *w.faults
+		w.noFault()
+		rows := w.sellHeld(fault, 3, "ann", "bob", "cid")
+		w.elapse(rows[0], rows[1])
+		*w.faults = f
+		r := w.returner()
+		r.turns = 1 // not one that tidies: it makes a call for every sale there is
+		if err := r.RunOnce(w.ctx); w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("the fault was hidden: %v", err)
+		}
+		w.noFault()
+		w.wantBalanced(fault)
+		for range 2 { // another process, which has not met the fault
+			if err := w.returner().RunOnce(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.wantBooks(fault, 2, 1)
+		if report := w.wantBalanced(fault); report.Ordered != 1 || report.Returning != 0 {
+			t.Errorf("audit %+v", report)
+		}
+		if given, err := w.stock.Given(w.ctx, fault); err != nil || len(given) != 0 {
+			t.Errorf("Redis remembers %v, %v", given, err)
+		}
+		for buyer, want := range map[string]sale.Outcome{"ann": sale.Accepted, "bob": sale.Accepted, "cid": sale.AlreadyBought} {
+			if d := w.buy(fault, buyer); d.Outcome != want {
+				t.Errorf("%s was told %s, want %s", buyer, d.Outcome, want)
+			}
+		}
+		if d := w.buy(fault, "dan"); d.Outcome != sale.SoldOut {
+			t.Errorf("a fourth unit: %s", d.Outcome)
+		}
+		w.drain()
+		w.wantBooks(fault, 0, 3)
+	})
+}
+
+func TestCancelOrderThatDiesAnywhereGivesBackOnce(t *testing.T) {
+	w := newWorld(t)
+	w.each(func(fault string) {
+		f := *w.faults
+		w.noFault()
+		rows := w.sellHeld(fault, 2, "ann", "bob")
+		*w.faults = f
+		_, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
+		if err != nil && !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		w.noFault()
+		w.wantBalanced(fault)
+		v, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
+		if err != nil || v.Status != sale.StatusCancelled || v.CancelledBy != "eve" {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if err := w.returner().RunOnce(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.wantBooks(fault, 1, 1)
+		if report := w.wantBalanced(fault); report.Returning != 0 {
+			t.Errorf("audit %+v", report)
+		}
+		if d := w.buy(fault, "ann"); d.Outcome != sale.Accepted {
+			t.Errorf("the buyer was told %s", d.Outcome)
+		}
+		w.drain()
+	})
+}
+
+func TestCancelOrderGivesBackAtOnce(t *testing.T) {
+	w := newWorld(t)
+	rows := w.sellHeld("s", 2, "ann", "bob")
+	v, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
+	if err != nil || v.Returning || v.Note != "wrong size" {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	w.wantBooks("s", 1, 1)
+	if _, _, err := w.store.Pay(w.ctx, storetest.Payment(rows[1], "ref")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CancelOrder(w.ctx, "eve", rows[1].ID, ""); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("a paid order: %v", err)
+	}
+	shown, err := w.Order(w.ctx, rows[1].ID)
+	if err != nil || shown.Status != sale.StatusPaid || shown.Reference != "ref" || len(shown.Callbacks) != 1 {
+		t.Fatalf("%+v, %v", shown, err)
+	}
+	if _, err := w.Order(w.ctx, 77); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("no row: %v", err)
+	}
+	if _, err := w.CancelOrder(w.ctx, "eve", 77, ""); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("no row: %v", err)
+	}
+}
+
+// While Redis is away orders are cancelled all the same, their units count as ordered, and come back with Redis.
+func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
+	w := newWorld(t)
+	rows := w.sellHeld("s", 2, "ann", "bob")
+	w.elapse(rows...)
+	w.redis.Pause()
+	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+	defer cancel()
+	r := w.returner()
+	if err := r.RunOnce(ctx); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("%v", err)
+	}
+	if o, err := w.store.Order(w.ctx, rows[0].ID); err != nil || o.Status != sale.StatusCancelled {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if n := testutil.ToFloat64(r.counters.returning); n != 2 {
+		t.Errorf("the gauge says %v units wait", n)
+	}
+	w.redis.Resume()
+	if report := w.wantBalanced("s"); report.Ordered != 2 || report.Returning != 2 {
+		t.Fatalf("audit %+v", report)
+	}
+	if err := r.RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("s", 2, 0)
+	if n := testutil.ToFloat64(r.counters.returning); n != 0 || testutil.ToFloat64(r.counters.returned) != 2 {
+		t.Errorf("the gauge says %v units wait, the counter that %v came back", n, testutil.ToFloat64(r.counters.returned))
+	}
+}
+
+// Redis loses everything while units are on their way back: the load counts them as left, and nobody gives them back a second time.
+func TestRedisLostWhileUnitsReturn(t *testing.T) {
+	w := newWorld(t)
+	rows := w.sellHeld("s", 5, "ann", "bob", "cid", "dan")
+	if _, _, err := w.store.CancelOrder(w.ctx, rows[0].ID, "eve", ""); err != nil { // and died
+		t.Fatal(err)
+	}
+	if _, err := w.CancelOrder(w.ctx, "eve", rows[1].ID, ""); err != nil { // wholly
+		t.Fatal(err)
+	}
+	if err := w.redis.Client().FlushAll(w.ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.returner().RunOnce(w.ctx); !errors.Is(err, admission.ErrNotLoaded) {
+		t.Fatalf("%v", err)
+	}
+	if err := w.RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if report := w.wantBalanced("s"); report.Left != 3 || report.Ordered != 2 {
+		t.Fatalf("audit %+v", report)
+	}
+	if err := w.returner().RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("s", 3, 2)
+	w.wantBalanced("s")
+}
+
+// An order that is dead in the queue and a cancelled row at the same time has one unit.
+func TestDeadLetterOfACancelledRowGivesNothingBack(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CancelOrder(w.ctx, "eve", dead.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.wantBalanced("s")
+	got, err := w.Cancel(w.ctx, "eve", dead.ID, "")
+	if err != nil || !got.WasRow || got.Order.Status != sale.StatusCancelled {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	w.wantBooks("s", 5, 0)
+	w.wantBalanced("s")
+}
+
+// Bounded turns: a sale that Redis does not hold does not keep the units of others waiting.
+func TestOneSaleThatCannotBeReachedDelaysNoOther(t *testing.T) {
+	w := newWorld(t)
+	lost := w.sellHeld("lost", 3, "ann", "bob")
+	kept := w.sellHeld("kept", 3, "ann", "bob")
+	w.elapse(slices.Concat(lost, kept)...)
+	shard := keyspace.Space{Shards: shards}.ShardOf("lost")
+	if err := w.redis.Client().Del(w.ctx, shard.Sale("lost"), shard.Stock("lost"), shard.Buyers("lost")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.returner().RunOnce(w.ctx); !errors.Is(err, admission.ErrNotLoaded) {
+		t.Fatalf("%v", err)
+	}
+	w.wantBooks("kept", 3, 0)
+	if err := w.RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.returner().RunOnce(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.wantBooks("lost", 3, 0)
+	w.wantBalanced("lost")
+}
+
+// More than fits into one batch, cancelled and given back by several at once.
+func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
+	w := newWorld(t)
+	const n = 2*returnBatch + 10
+	buyers := make([]string, n)
+	for i := range buyers {
+		buyers[i] = fmt.Sprint("b", i)
+	}
+	rows := w.sellHeld("s", n, buyers...)
+	w.elapse(rows...)
+	done := make(chan error, 3)
+	for range 3 {
+		r := NewReturner(w.store, w.stock, nil, slog.New(slog.DiscardHandler))
+		r.age = 0
+		go func() {
+			err := r.RunOnce(w.ctx)
+			for errors.Is(err, sale.ErrUnavailable) { // SQLite has one writer, and a slow machine lets somebody wait too long: his next turn
+				err = r.RunOnce(w.ctx)
+			}
+			done <- err
+		}()
+	}
+	for finished := 0; finished < 3; {
+		w.wantBalanced("s") // at every instant
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			finished++
+		default:
+		}
+	}
+	w.wantBooks("s", n, 0)
+	if report := w.wantBalanced("s"); report.Left != n {
+		t.Fatalf("audit %+v", report)
+	}
+	rest, err := w.store.Rows(w.ctx, store.RowQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1})
+	if err != nil || len(rest) != 1 || rest[0].CancelledBy != "hold" || rest[0].Returning {
+		t.Fatalf("%+v, %v", rest, err)
+	}
+}
+
+// A payment and an operator's cancel come at the same instant: one of them wins, the other is told so, and unit and money go one way each.
+func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
+	const rounds = 30
+	w := newWorld(t)
+	plain := New(w.store, w.stock, []Shard{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	var names []string
+	for i := range rounds {
+		names = append(names, fmt.Sprint("buyer ", i))
+	}
+	rows := w.sellHeld("s", rounds, names...)
+	left, sold, refunds := int64(0), int64(rounds), 0
+	for i, o := range rows {
+		var wg sync.WaitGroup
+		var settled store.Settlement
+		var cancelErr error
+		start := make(chan struct{})
+		wg.Go(func() {
+			<-start
+			var err error
+			if settled, _, err = w.store.Pay(w.ctx, storetest.Payment(o, "ref")); err != nil {
+				t.Errorf("pay: %v", err)
+			}
+		})
+		wg.Go(func() {
+			<-start
+			_, cancelErr = plain.CancelOrder(w.ctx, "eve", o.ID, "wrong size")
+		})
+		close(start)
+		wg.Wait()
+		got, err := w.store.Order(w.ctx, o.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case got.Status == sale.StatusPaid && settled == store.SettledPaid && errors.Is(cancelErr, sale.ErrConflict):
+		case got.Status == sale.StatusCancelled && settled == store.SettledCancelled && cancelErr == nil:
+			left, sold, refunds = left+1, sold-1, refunds+1
+		default:
+			t.Fatalf("order %d is %s; the payment was told %s, the operator %v", i, got.Status, settled, cancelErr)
+		}
+		w.wantBooks("s", left, sold)
+	}
+	w.wantBalanced("s")
+	open, err := w.store.Callbacks(w.ctx, store.CallbackQuery{OpenRefunds: true, Limit: rounds})
+	if err != nil || len(open) != refunds {
+		t.Errorf("%d refunds for %d payments that came too late, %v", len(open), refunds, err)
+	}
+	t.Logf("%d payments won, %d cancels", rounds-refunds, refunds)
+}

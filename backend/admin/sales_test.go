@@ -1,0 +1,429 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
+	w := newWorld(t)
+	s := storetest.Sale("", 5)
+	s.PerBuyer, s.Switch, s.Version = 0, "", 0
+	v, err := w.Create(w.ctx, "ann", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(v.ID) != 10 || sale.ValidateID(v.ID) != nil || v.PerBuyer != 1 || v.Switch != sale.On || v.Version != 1 || v.State != sale.StateOpen {
+		t.Fatalf("created %+v", v)
+	}
+	if v.Live == nil || v.Live.Left != 5 || v.Live.Sale != v.Sale {
+		t.Fatalf("in Redis %+v", v.Live)
+	}
+	if d := w.buy(v.ID, "bob"); d.Outcome != sale.Accepted {
+		t.Fatalf("a buyer was told %s", d.Outcome)
+	}
+	other, err := w.Create(w.ctx, "ann", s)
+	if err != nil || other.ID == v.ID {
+		t.Fatalf("second sale without an id: %q, %v", other.ID, err)
+	}
+	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 10}); err != nil || len(log) != 2 || log[0].Actor != "ann" || log[0].Action != "sale.create" {
+		t.Fatalf("log %+v, %v", log, err)
+	}
+}
+
+func TestCreateAgainAnswersTheSameSaleOnly(t *testing.T) {
+	w := newWorld(t)
+	s := storetest.Sale("s", 5)
+	s.OpensAt = time.Now().Add(-time.Hour).In(time.FixedZone("", 3600)) // with nanoseconds, which are not kept
+	s.ClosesAt = s.OpensAt.Add(9 * time.Hour)
+	if _, err := w.Create(w.ctx, "ann", s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Pause(w.ctx, "ann", "s"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := w.Create(w.ctx, "ann", s); err != nil || v.Switch != sale.Paused || v.Version != 2 {
+		t.Fatalf("the same again: %+v, %v", v, err)
+	}
+	for what, change := range map[string]func(*sale.Sale){
+		"title":     func(s *sale.Sale) { s.Title += "!" },
+		"price":     func(s *sale.Sale) { s.Price.Amount++ },
+		"stock":     func(s *sale.Sale) { s.Stock++ },
+		"per buyer": func(s *sale.Sale) { s.PerBuyer++ },
+		"hold":      func(s *sale.Sale) { s.Hold = time.Hour },
+		"opens at":  func(s *sale.Sale) { s.OpensAt = s.OpensAt.Add(time.Millisecond) },
+		"closes at": func(s *sale.Sale) { s.ClosesAt = time.Time{} },
+	} {
+		other := s
+		change(&other)
+		if _, err := w.Create(w.ctx, "ann", other); !errors.Is(err, sale.ErrExists) {
+			t.Errorf("another %s: %v", what, err)
+		}
+	}
+	var invalid *sale.InvalidError
+	if _, err := w.Create(w.ctx, "ann", sale.Sale{}); !errors.As(err, &invalid) || len(invalid.Fields) < 3 {
+		t.Errorf("an empty sale: %v", err)
+	}
+}
+
+func TestSwitchAndRestockReachBuyers(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 1)
+	outcome := func(buyer string, want sale.Outcome) {
+		t.Helper()
+		if d := w.buy("s", buyer); d.Outcome != want {
+			t.Fatalf("%s was told %s, want %s", buyer, d.Outcome, want)
+		}
+	}
+	want := func(v View, err error, state sale.State, version int64) {
+		t.Helper()
+		if err != nil || v.State != state || v.Version != version || v.Live == nil || v.Live.Version != version {
+			t.Fatalf("%+v, %v; want %s at version %d", v, err, state, version)
+		}
+	}
+	v, err := w.Pause(w.ctx, "ann", "s")
+	want(v, err, sale.StatePaused, 2)
+	outcome("ann", sale.SalePaused)
+	v, err = w.Resume(w.ctx, "ann", "s")
+	want(v, err, sale.StateOpen, 3)
+	outcome("ann", sale.Accepted)
+	outcome("bob", sale.SoldOut)
+	for range 2 {
+		v, err = w.Restock(w.ctx, "ann", "s", 1, "key")
+		want(v, err, sale.StateOpen, 4)
+	}
+	outcome("bob", sale.Accepted)
+	outcome("cid", sale.SoldOut)
+	v, err = w.Close(w.ctx, "ann", "s")
+	want(v, err, sale.StateClosed, 5)
+	outcome("cid", sale.SaleClosed)
+
+	if _, err := w.Resume(w.ctx, "ann", "s"); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("resumed a closed sale: %v", err)
+	}
+	if _, err := w.Restock(w.ctx, "ann", "s", 1, ""); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("restocked a closed sale: %v", err)
+	}
+	if _, err := w.Pause(w.ctx, "ann", "nobody"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("paused an unknown sale: %v", err)
+	}
+	if _, err := w.Show(w.ctx, "nobody"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("showed an unknown sale: %v", err)
+	}
+}
+
+// A sale that is opened before its time sells at once, and once it has opened nothing is changed.
+func TestOpenNowReachesBuyers(t *testing.T) {
+	w := newWorld(t)
+	later := time.Now().Add(time.Hour)
+	if _, err := w.Create(w.ctx, "ann", saleAt("s", later)); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.buy("s", "bob"); d.Outcome != sale.NotOpen {
+		t.Fatalf("before its time: %s", d.Outcome)
+	}
+	for range 2 {
+		v, err := w.Open(w.ctx, "ann", "s")
+		if err != nil || v.State != sale.StateOpen || v.Version != 2 || v.Live == nil || v.Live.Version != 2 || !v.OpensAt.Before(time.Now()) || v.Live.Left != 5 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	if d := w.buy("s", "bob"); d.Outcome != sale.Accepted {
+		t.Fatalf("after it was opened: %s", d.Outcome)
+	}
+	log, err := w.Log(w.ctx, store.LogQuery{Target: "s", Limit: 10})
+	if err != nil || len(log) != 2 || log[0].Action != "sale.open" || log[0].Actor != "ann" || !strings.Contains(log[0].Detail, later.UTC().Format(time.RFC3339)) {
+		t.Errorf("written down: %+v, %v", log, err)
+	}
+
+	over := saleAt("over", time.Now().Add(-2*time.Hour))
+	over.ClosesAt = time.Now().Add(-time.Hour)
+	if _, err := w.Create(w.ctx, "ann", over); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Close(w.ctx, "ann", "s"); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]error{"s": sale.ErrConflict, "over": sale.ErrConflict, "nobody": sale.ErrNotFound} {
+		if _, err := w.Open(w.ctx, "ann", id); !errors.Is(err, want) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if _, err := w.Create(w.ctx, "ann", saleAt("paused", later)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Pause(w.ctx, "ann", "paused"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := w.Open(w.ctx, "ann", "paused"); err != nil || v.State != sale.StatePaused {
+		t.Errorf("a paused one: %+v, %v", v, err)
+	}
+	if v, err := w.Resume(w.ctx, "ann", "paused"); err != nil || v.State != sale.StateOpen {
+		t.Errorf("and then: %+v, %v", v, err)
+	}
+}
+
+// Whatever dies in the middle of a change, the loop brings Redis to what SQL says, and doing the change again is harmless.
+func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
+	w := newWorld(t)
+	opened := time.Now().Add(-time.Hour)
+	changes := map[string]func(id string) (View, error){
+		"create":  func(id string) (View, error) { return w.Create(w.ctx, "ann", saleAt(id, opened)) },
+		"pause":   func(id string) (View, error) { return w.Pause(w.ctx, "ann", id) },
+		"close":   func(id string) (View, error) { return w.Close(w.ctx, "ann", id) },
+		"open":    func(id string) (View, error) { return w.Open(w.ctx, "ann", id) },
+		"restock": func(id string) (View, error) { return w.Restock(w.ctx, "ann", id, 3, "key") },
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			w.each(func(fault string) {
+				id := name + fault
+				f := *w.faults
+				bought := int64(0)
+				if name != "create" {
+					w.noFault()
+					s := storetest.Sale(id, 5)
+					if _, err := w.store.CreateSale(w.ctx, s); err != nil {
+						t.Fatal(err)
+					}
+					if err := w.RunOnce(w.ctx); err != nil {
+						t.Fatal(err)
+					}
+					w.buy(id, "bob")
+					bought = 1
+				}
+				*w.faults = f
+				_, err := change(id)
+				var pending *PendingError
+				if w.faults.what != "" && w.faults.what != "View" { // a view that fails is only not shown
+					if !errors.Is(err, sale.ErrUnavailable) {
+						t.Errorf("the fault was hidden: %v", err)
+					}
+				} else if err != nil {
+					t.Errorf("without a fault: %v", err)
+				}
+				w.noFault()
+				stored, _, serr := w.store.Sale(w.ctx, id)
+				if errors.As(err, &pending) && (serr != nil || pending.Sale != stored) {
+					t.Errorf("said that %+v is stored; it is %+v, %v", pending.Sale, stored, serr)
+				}
+				if err := w.RunOnce(w.ctx); err != nil {
+					t.Fatal(err)
+				}
+				if serr == nil {
+					if v := w.view(id); v.Sale != stored || v.Left != stored.Stock-bought {
+						t.Errorf("after the loop Redis holds %+v, SQL %+v", v, stored)
+					}
+				}
+				for range 2 {
+					v, err := change(id)
+					if err != nil || v.Live == nil || v.Live.Sale != v.Sale || v.Live.Left != v.Stock-bought {
+						t.Errorf("again: %+v, %v", v, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func saleAt(id string, opens time.Time) sale.Sale {
+	s := storetest.Sale(id, 5)
+	s.OpensAt = opens
+	return s
+}
+
+func TestRedisDownIsToldAndHealed(t *testing.T) {
+	w := newWorld(t)
+	w.create("old", 5)
+	w.buy("old", "ann")
+	b, _, err := w.queues[0].Take(w.ctx, 1, "")
+	if err != nil || len(b.Messages) == 0 {
+		if b, _, err = w.queues[1].Take(w.ctx, 1, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.store.Write(w.ctx, b.Messages); err != nil {
+		t.Fatal(err)
+	}
+
+	w.redis.Kill()
+	var pending *PendingError
+	v, err := w.Create(w.ctx, "ann", storetest.Sale("new", 3))
+	if !errors.As(err, &pending) || !errors.Is(err, sale.ErrUnavailable) || v.ID != "new" || v.Live != nil {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if _, err := w.Pause(w.ctx, "ann", "old"); !errors.As(err, &pending) || pending.Sale.Switch != sale.Paused {
+		t.Fatalf("pause: %v", err)
+	}
+	if v, err := w.Show(w.ctx, "old"); err != nil || v.Live != nil || v.State != sale.StatePaused || v.Sold != 1 {
+		t.Fatalf("show: %+v, %v", v, err)
+	}
+	if list, err := w.List(w.ctx); err != nil || len(list) != 2 || list[0].ID != "old" || list[0].Live != nil || list[0].Sold != 1 {
+		t.Fatalf("list: %+v, %v", list, err)
+	}
+	if !w.Known("new") {
+		t.Fatal("a sale that was just made is not known")
+	}
+	if err := w.RunOnce(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("reconcile: %v", err)
+	}
+	if !w.Known("new") || !w.Known("old") || w.Known("nobody") {
+		t.Fatal("the sales of SQL are not known while Redis is away")
+	}
+
+	w.redis.Start() // it kept nothing
+	testenv.Eventually(t, 10*time.Second, "the loop reaches Redis", func() bool { return w.RunOnce(w.ctx) == nil })
+	w.wantBooks("new", 3, 0)
+	w.wantBooks("old", 4, 1)
+	if d := w.buy("old", "bob"); d.Outcome != sale.SalePaused {
+		t.Fatalf("the pause was lost: %s", d.Outcome)
+	}
+	if _, err := w.Resume(w.ctx, "ann", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.buy("old", "ann"); d.Outcome != sale.AlreadyBought {
+		t.Fatalf("the buyer of a row buys again: %s", d.Outcome)
+	}
+	list, err := w.List(w.ctx)
+	if err != nil || len(list) != 2 || list[0].Live == nil || list[1].Live == nil || list[1].Live.Left != 3 {
+		t.Fatalf("list: %+v, %v", list, err)
+	}
+}
+
+// However many sales there are, a turn in which nothing has changed asks Redis once, and one that finds many missing loads them together.
+func TestReconcileDoesNotAskForEverySale(t *testing.T) {
+	w := newWorld(t)
+	for i := range 40 {
+		if _, err := w.store.CreateSale(w.ctx, storetest.Sale(fmt.Sprintf("s%d", i), 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		change func() error
+		calls  int
+	}{
+		{"all are missing", func() error { return nil }, 2 + 2*40}, // their rows are asked for one by one, and each is brought up to date at the end
+		{"nothing has changed", func() error { return nil }, 1},
+		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, 2},
+		{"nothing has changed", func() error { return nil }, 1},
+	} {
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		*w.faults = faults{}
+		if err := w.RunOnce(w.ctx); err != nil || w.faults.calls != c.calls {
+			t.Errorf("%s: %d calls, want %d; %v", c.what, w.faults.calls, c.calls, err)
+		}
+	}
+	w.wantBooks("s7", 8, 0)
+	w.wantBooks("s39", 5, 0)
+}
+
+// Several backends reconcile and change the same sales at once.
+func TestReconcileConcurrentlyAgrees(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := w.store.CreateSale(w.ctx, storetest.Sale(id, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := New(w.store, w.stock, []Shard{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5 {
+				if err := plain.RunOnce(w.ctx); err != nil {
+					t.Error(err)
+				}
+				if _, err := plain.Restock(w.ctx, "ann", "b", 1, ""); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	w.wantBooks("a", 10, 0)
+	w.wantBooks("b", 30, 0)
+}
+
+// Between the desk's first look and its load, a process that has not heard of the change loads the sale as it was.
+func TestChangeIsNotHiddenByASlowerLoad(t *testing.T) {
+	w := newWorld(t)
+	s, err := w.store.CreateSale(w.ctx, storetest.Sale("s", 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(w.store, lateStock{w.stock, s}, nil, nil)
+	if v, err := d.Pause(w.ctx, "ann", "s"); err != nil || v.State != sale.StatePaused || v.Live == nil || v.Live.Version != 2 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+type lateStock struct {
+	*admission.Stock
+	old sale.Sale
+}
+
+func (s lateStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
+	if err := s.Stock.Load(ctx, s.old, orders); err != nil {
+		return err
+	}
+	return s.Stock.Load(ctx, n, orders)
+}
+
+func TestRunHealsAndLogsFailureOnce(t *testing.T) {
+	w := newWorld(t)
+	var out lockedBuffer
+	d := New(w.store, w.stock, nil, slog.New(slog.NewTextHandler(&out, nil)))
+	if _, err := w.store.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil {
+		t.Fatal(err)
+	}
+	w.redis.Kill()
+	ctx, cancel := context.WithCancel(w.ctx)
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx, time.Millisecond) }()
+	testenv.Eventually(t, 5*time.Second, "the failure is logged", func() bool { return strings.Contains(out.String(), "level=WARN") })
+	w.redis.Start()
+	testenv.Eventually(t, 10*time.Second, "the sale is loaded", func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil })
+	testenv.Eventually(t, 5*time.Second, "the recovery is logged", func() bool { return strings.Contains(out.String(), "level=INFO") })
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatalf("ended with %v", err)
+	}
+	if lines := slices.Collect(strings.Lines(out.String())); len(lines) != 2 {
+		t.Fatalf("logged\n%s", out.String())
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,209 @@
+package session
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+)
+
+const secret = "the operator's token"
+
+func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	clock := func() time.Time { return now }
+	k := New(secret, nil, clock)
+	text, s := k.Begin("Zoë 鞋")
+	other := New(secret, nil, clock) // another backend, or the same one after a restart
+	for _, keeper := range []*Keeper{k, other} {
+		if who, ok := keeper.Who(text); !ok || who != s || who.Actor != "Zoë 鞋" {
+			t.Fatalf("%+v, %v", who, ok)
+		}
+	}
+	if strings.Contains(text, secret) {
+		t.Error("the secret is in it")
+	}
+	if _, ok := New(secret+"!", nil, clock).Who(text); ok {
+		t.Error("a new secret leaves it alive")
+	}
+	now = now.Add(Life - time.Second)
+	if _, ok := other.Who(text); !ok {
+		t.Error("it ends early")
+	}
+	now = now.Add(time.Second)
+	if _, ok := other.Who(text); ok {
+		t.Error("it does not end")
+	}
+}
+
+func TestEndedSessionIsOver(t *testing.T) {
+	k := New(secret, nil, nil)
+	first, s := k.Begin("ann")
+	second, _ := k.Begin("ann")
+	if err := k.End(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := k.Who(first); ok {
+		t.Error("it goes on")
+	}
+	if _, ok := k.Who(second); !ok {
+		t.Error("another one of the same person is over too")
+	}
+}
+
+func TestEndedSessionsAreForgottenInTime(t *testing.T) {
+	now := time.Unix(0, 0)
+	k := New(secret, nil, func() time.Time { return now })
+	for range maxEnded {
+		_, s := k.Begin("ann")
+		if err := k.End(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(Life)
+	text, s := k.Begin("ann")
+	if err := k.End(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := k.Who(text); ok || len(k.ended) != 1 {
+		t.Errorf("%d are remembered", len(k.ended))
+	}
+}
+
+func TestForgedSessionIsNone(t *testing.T) {
+	k := New(secret, nil, nil)
+	text, _ := k.Begin("ann")
+	payload, signature, _ := strings.Cut(text, ".")
+	for name, forged := range map[string]string{
+		"nothing": "", "a dot": ".", "no signature": payload, "an empty one": payload + ".", "another's": payload + "." + strings.Repeat("A", len(signature)),
+		"another name": base64.RawURLEncoding.EncodeToString([]byte(`{"i":"x","a":"eve","u":"2999-01-01T00:00:00Z"}`)) + "." + signature,
+		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x", "bits that nobody reads": text[:len(text)-1] + string(text[len(text)-1]+1),
+		"signed nothing": "." + base64.RawURLEncoding.EncodeToString(k.sign("")), "no JSON": "eA." + base64.RawURLEncoding.EncodeToString(k.sign("eA")),
+	} {
+		if s, ok := k.Who(forged); ok {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+func TestTriesAreFewFromOneAddress(t *testing.T) {
+	tries, now := NewTries(), time.Unix(1000, 0)
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for i := range triesInARow {
+		if _, ok := tries.Try(a, now); !ok {
+			t.Fatalf("try %d", i)
+		}
+	}
+	for range 100 { // refused ones do not make it longer
+		if wait, ok := tries.Try(a, now); ok || wait > tryEvery || wait <= tryEvery-time.Second {
+			t.Fatalf("one more: %v, %v", wait, ok)
+		}
+	}
+	if _, ok := tries.Try(b, now); !ok {
+		t.Error("another address")
+	}
+	if _, ok := tries.Try(a, now.Add(tryEvery)); !ok {
+		t.Error("after a while")
+	}
+	tries.Right(a)
+	if _, ok := tries.Try(a, now.Add(tryEvery)); !ok {
+		t.Error("whoever knew the secret")
+	}
+	for i := range triesInARow + 1 {
+		if _, ok := tries.Try(netip.MustParseAddr("2001:db8::"+string(rune('1'+i))), now); ok != (i < triesInARow) {
+			t.Errorf("address %d of one network: %v", i, ok)
+		}
+	}
+}
+
+func TestTriesOfManyAddressesAreBounded(t *testing.T) {
+	tries, now := NewTries(), time.Unix(1000, 0)
+	passed := 0
+	for i := range 10 * maxAddresses {
+		if _, ok := tries.Try(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now); ok {
+			passed++
+		}
+	}
+	if len(tries.by) > maxAddresses+1 || passed > maxAddresses+triesInARow {
+		t.Errorf("%d addresses, %d tries", len(tries.by), passed)
+	}
+	if _, ok := tries.Try(netip.MustParseAddr("192.0.2.1"), now.Add(time.Hour)); !ok || len(tries.by) > 1 {
+		t.Errorf("%d addresses are remembered for an hour", len(tries.by))
+	}
+}
+
+// Signing out at one backend is signing out at all, for as long as the session would have lasted; while Redis is away each goes by what it has heard.
+func TestSessionEndedElsewhereIsOver(t *testing.T) {
+	mini := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	backend := func() *Keeper { return New(secret, NewShared(client, keyspace.Space{}), nil) }
+	here, there, late := backend(), backend(), backend()
+	text, s := here.Begin("ann")
+	kept, _ := here.Begin("ann")
+	if _, ok := there.Who(text); !ok {
+		t.Fatal("not known elsewhere")
+	}
+	if err := here.End(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := there.Who(text); ok {
+		t.Error("it goes on elsewhere")
+	}
+	if _, ok := there.Who(kept); !ok {
+		t.Error("another one of the same person is over too")
+	}
+	key := keyspace.Space{}.EndedSession(s.ID)
+	if left := mini.TTL(key); left <= Life-time.Minute || left > Life {
+		t.Errorf("remembered for %s", left)
+	}
+	mini.Close()
+	if _, ok := there.Who(text); ok {
+		t.Error("it begins again where it was known to be over")
+	}
+	if _, ok := late.Who(kept); !ok {
+		t.Error("nobody gets to the desk without Redis")
+	}
+	if err := here.End(t.Context(), s); err == nil {
+		t.Error("nobody says that the others have not heard")
+	}
+	if _, ok := here.Who(text); ok {
+		t.Error("it goes on where it was ended")
+	}
+}
+
+// silentOthers never answer.
+type silentOthers struct{ asked int }
+
+func (o *silentOthers) End(context.Context, string, time.Duration) error {
+	return errors.New("no answer")
+}
+func (o *silentOthers) Ended(context.Context, string) (bool, error) {
+	o.asked++
+	return false, errors.New("no answer")
+}
+
+func TestOthersWhoDoNotAnswerAreAskedSeldom(t *testing.T) {
+	now, others := time.Unix(1_800_000_000, 0), &silentOthers{}
+	k := New(secret, others, func() time.Time { return now })
+	text, _ := k.Begin("ann")
+	for i := range 3 {
+		for range 10 {
+			if _, ok := k.Who(text); !ok {
+				t.Fatal("nobody gets to the desk")
+			}
+		}
+		if others.asked != i+1 {
+			t.Errorf("asked %d times in %d seconds", others.asked, i+1)
+		}
+		now = now.Add(silence)
+	}
+}

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Many dead orders are settled page by page, over all shards: those that the filter names, each once, and none in a dry run. Who did it and why is in the log.
+func TestSettleManyDeadOrders(t *testing.T) {
+	w := newWorld(t)
+	w.noFault()
+	sales := []string{}
+	for i := 0; len(sales) < 2; i++ { // one in each of two shards
+		id := fmt.Sprint("s", i)
+		if len(sales) == 0 || (keyspace.Space{Shards: shards}).ShardOf(id) != (keyspace.Space{Shards: shards}).ShardOf(sales[0]) {
+			sales = append(sales, id)
+			w.create(id, 10)
+		}
+	}
+	var ids []sale.OrderID
+	for _, buyer := range []string{"a", "b", "c", "d"} {
+		for _, id := range sales {
+			ids = append(ids, w.die(id, buyer).ID)
+		}
+	}
+	all := func(s Settlement) (found []Settled) {
+		t.Helper()
+		for s.Limit = 3; ; {
+			page, next, err := w.Settle(w.ctx, "ann", s)
+			if err != nil || len(page) > s.Limit {
+				t.Fatalf("%d of at most %d, %v", len(page), s.Limit, err)
+			}
+			found = append(found, page...)
+			if s.After = next; next == "" {
+				return found
+			}
+		}
+	}
+	for name, row := range map[string]struct {
+		filter DeadFilter
+		want   int
+	}{
+		"all": {DeadFilter{}, 8}, "of a sale": {DeadFilter{SaleID: sales[1]}, 4}, "why": {DeadFilter{Because: "CARD"}, 8}, "another why": {DeadFilter{Because: "disk"}, 0},
+		"before": {DeadFilter{DiedBefore: time.Now().Add(-time.Hour)}, 0}, "before now": {DeadFilter{DiedBefore: time.Now().Add(time.Hour)}, 8},
+		"after": {DeadFilter{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {DeadFilter{DiedAfter: time.Now().Add(-time.Hour)}, 8},
+	} {
+		got := all(Settlement{Verb: CancelDead, Filter: row.filter, DryRun: true})
+		if len(got) != row.want || slices.ContainsFunc(got, func(s Settled) bool { return s.Status != sale.StatusDead || s.Err != nil }) {
+			t.Errorf("%s: %d would be settled, want %d: %+v", name, len(got), row.want, got)
+		}
+	}
+	w.wantBooks(sales[0], 6, 0)
+
+	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil { // somebody else is at it
+		t.Fatal(err)
+	}
+	retried := all(Settlement{Verb: RetryDead, Filter: DeadFilter{SaleID: sales[0]}, Reason: "the disk is mended"})
+	for i, s := range retried {
+		if i == 0 && !errors.Is(s.Err, sale.ErrConflict) || i > 0 && (s.Err != nil || s.Status != sale.StatusQueued) {
+			t.Errorf("retry %d: %+v", i, s)
+		}
+	}
+	if len(retried) != 4 {
+		t.Errorf("%d retried", len(retried))
+	}
+	cancelled := all(Settlement{Verb: CancelDead, Reason: "stolen cards"})
+	if len(cancelled) != 5 { // and the one whose cancelling was begun
+		t.Errorf("%d cancelled: %+v", len(cancelled), cancelled)
+	}
+	if again := all(Settlement{Verb: CancelDead}); len(again) != 0 {
+		t.Errorf("cancelled again: %+v", again)
+	}
+	w.wantBooks(sales[0], 7, 0)
+	w.wantBooks(sales[1], 10, 0)
+	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]int{}
+	for _, e := range log {
+		if e.Actor == "ann" {
+			for _, why := range []string{"the disk is mended", "stolen cards"} {
+				if strings.Contains(e.Detail, why) {
+					said[e.Action]++
+				}
+			}
+		}
+	}
+	if said["dead.retry"] != 3 || len(said) != 2 {
+		t.Errorf("the log has %v", said)
+	}
+}
+
+func TestSettleTellsThatAStoreIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.noFault()
+	w.create("s", 5)
+	w.die("s", "ann")
+	w.die("s", "bob")
+	*w.faults = faults{at: 2} // of the calls of the first order
+	done, _, err := w.Settle(w.ctx, "ann", Settlement{Verb: CancelDead})
+	if !errors.Is(err, sale.ErrUnavailable) || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	w.noFault()
+	if done, _, err = w.Settle(w.ctx, "ann", Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
+		t.Errorf("again: %+v, %v", done, err)
+	}
+	w.wantBooks("s", 5, 0)
+}

@@ -1,0 +1,303 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+const shards = 2
+
+// world is a desk over a real Redis and SQLite, and the public side that makes its orders.
+type world struct {
+	*Desk
+	t      *testing.T
+	ctx    context.Context
+	redis  *testenv.Redis
+	url    string // of the database
+	store  *store.Store
+	stock  *admission.Stock
+	queues []*queue.List
+	admit  *admission.Admitter
+	faults *faults
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	r := testenv.StartRedis(t)
+	redisconn.Quiet(slog.New(slog.DiscardHandler))
+	client, err := redisconn.Open(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	space := keyspace.Space{Shards: shards}
+	databaseURL := storetest.SQLite(t)
+	w := &world{
+		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL,
+		store: storetest.Open(t, databaseURL),
+		stock: admission.NewStock(client, space),
+		admit: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)),
+	}
+	var all []Shard
+	for _, shard := range space.All() {
+		q := queue.NewList(client, shard, queue.Config{})
+		w.queues = append(w.queues, q)
+		all = append(all, faultyShard{q, w.faults})
+	}
+	w.Desk = New(faultyStore{w.store, w.faults}, faultyStock{w.stock, w.faults}, all, slog.New(slog.DiscardHandler))
+	return w
+}
+
+func (w *world) create(id string, stock int64) View {
+	w.t.Helper()
+	v, err := w.Create(w.ctx, "test", storetest.Sale(id, stock))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+func (w *world) buy(saleID, buyer string) admission.Decision {
+	w.t.Helper()
+	d, err := w.admit.Admit(w.ctx, admission.Request{SaleID: saleID, Buyer: buyer, Key: strconv.FormatInt(time.Now().UnixNano(), 36), KeyTTL: time.Minute})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+// die lets a buyer buy an order that then fails for good.
+func (w *world) die(saleID, buyer string) sale.Order {
+	w.t.Helper()
+	d := w.buy(saleID, buyer)
+	q := w.queues[keyspace.Space{Shards: shards}.ShardOf(saleID)]
+	b, _, err := q.Take(w.ctx, 10, "")
+	if err != nil || len(b.Messages) != 1 || b.Messages[0].ID != d.OrderID {
+		w.t.Fatalf("took %+v, %v; want order %s (%s)", b, err, d.OrderID, d.Outcome)
+	}
+	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: d.OrderID, Reason: "card stolen", Permanent: true}); err != nil {
+		w.t.Fatal(err)
+	}
+	return b.Messages[0]
+}
+
+func (w *world) view(saleID string) admission.View {
+	w.t.Helper()
+	v, err := w.stock.View(w.ctx, saleID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// wantBooks checks the units left in Redis and the orders in SQL.
+func (w *world) wantBooks(saleID string, left, sold int64) {
+	w.t.Helper()
+	c, err := w.store.Count(w.ctx, saleID, store.Always, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if got := w.view(saleID).Left; got != left || c.Sold != sold || c.Rows != sold {
+		w.t.Fatalf("sale %s: %d left, %d sold, %d rows; want %d left, %d sold", saleID, got, c.Sold, c.Rows, left, sold)
+	}
+}
+
+func (w *world) wantNoLetter(id sale.OrderID) {
+	w.t.Helper()
+	if _, letter, err := w.find(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
+		w.t.Fatalf("the dead letter is still there: %+v, %v", letter, err)
+	}
+}
+
+// faults lets the desk die at one of its calls: before the call is made, or after it was made and before its answer came.
+type faults struct {
+	at    int // 1 is the next call; 0 never
+	after bool
+	calls int
+	what  string // the call that failed
+}
+
+var errFault = fmt.Errorf("the wire was cut: %w", sale.ErrUnavailable)
+
+func (f *faults) call(what string, do func() error) error {
+	f.calls++
+	if f.at != f.calls {
+		return do()
+	}
+	f.what = what
+	if f.after {
+		_ = do() // its answer is lost, whatever it is
+	}
+	return errFault
+}
+
+// each runs try with a fault at its first call, its second, and so on, until one try makes fewer calls; each place is tried twice, before the call and after.
+func (w *world) each(try func(name string)) {
+	w.t.Helper()
+	for at := 1; ; at++ {
+		for _, after := range []bool{false, true} {
+			*w.faults = faults{at: at, after: after}
+			try(fmt.Sprintf("f%d-%v", at, after))
+			if w.t.Failed() {
+				w.t.Fatalf("with a fault at call %d, %s, made=%v", at, w.faults.what, after)
+			}
+		}
+		if w.faults.what == "" {
+			if at < 3 {
+				w.t.Fatal("no fault was met")
+			}
+			return
+		}
+	}
+}
+
+func (w *world) noFault() { w.faults.at = 0 }
+
+type faultyStore struct {
+	*store.Store
+	f *faults
+}
+
+func (s faultyStore) CreateSale(ctx context.Context, n sale.Sale) (got sale.Sale, err error) {
+	return got, s.f.call("CreateSale", func() error { got, err = s.Store.CreateSale(ctx, n); return err })
+}
+
+func (s faultyStore) Sale(ctx context.Context, id string) (got sale.Sale, sold int64, err error) {
+	return got, sold, s.f.call("Sale", func() error { got, sold, err = s.Store.Sale(ctx, id); return err })
+}
+
+func (s faultyStore) SetSwitch(ctx context.Context, id string, to sale.Switch) (got sale.Sale, err error) {
+	return got, s.f.call("SetSwitch", func() error { got, err = s.Store.SetSwitch(ctx, id, to); return err })
+}
+
+func (s faultyStore) OpenSale(ctx context.Context, id string, at time.Time) (got sale.Sale, err error) {
+	return got, s.f.call("OpenSale", func() error { got, err = s.Store.OpenSale(ctx, id, at); return err })
+}
+
+func (s faultyStore) Restock(ctx context.Context, id string, add int64, key string) (got sale.Sale, err error) {
+	return got, s.f.call("Restock", func() error { got, err = s.Store.Restock(ctx, id, add, key); return err })
+}
+
+func (s faultyStore) OrdersOf(ctx context.Context, id string, yield func(sale.Order) error) error {
+	return s.f.call("OrdersOf", func() error { return s.Store.OrdersOf(ctx, id, yield) })
+}
+
+func (s faultyStore) CancelDead(ctx context.Context, o store.Dead, actor, reason string) (was bool, err error) {
+	return was, s.f.call("CancelDead", func() error { was, err = s.Store.CancelDead(ctx, o, actor, reason); return err })
+}
+
+func (s faultyStore) DropDead(ctx context.Context, o store.Dead, actor, reason string, because error) error {
+	return s.f.call("DropDead", func() error { return s.Store.DropDead(ctx, o, actor, reason, because) })
+}
+
+func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.Order, err error) {
+	err = s.f.call("CancelOverdue", func() error { got, err = s.Store.CancelOverdue(ctx, limit); return err })
+	if err != nil {
+		got = nil // the answer is lost
+	}
+	return got, err
+}
+
+func (s faultyStore) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error) {
+	return o, changed, s.f.call("CancelOrder", func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err })
+}
+
+func (s faultyStore) Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) (got []sale.Order, err error) {
+	err = s.f.call("Returning", func() error { got, err = s.Store.Returning(ctx, after, age, limit); return err })
+	return got, err
+}
+
+func (s faultyStore) MarkReturned(ctx context.Context, returns []store.Return) error {
+	return s.f.call("MarkReturned", func() error { return s.Store.MarkReturned(ctx, returns) })
+}
+
+func (s faultyStore) Returned(ctx context.Context, ids []sale.OrderID) (got []sale.OrderID, err error) {
+	err = s.f.call("Returned", func() error { got, err = s.Store.Returned(ctx, ids); return err })
+	return got, err
+}
+
+func (s faultyStore) Record(ctx context.Context, action, target, detail string) error {
+	return s.f.call("Record", func() error { return s.Store.Record(ctx, action, target, detail) })
+}
+
+type faultyStock struct {
+	*admission.Stock
+	f *faults
+}
+
+func (s faultyStock) View(ctx context.Context, id string) (v admission.View, err error) {
+	return v, s.f.call("View", func() error { v, err = s.Stock.View(ctx, id); return err })
+}
+
+func (s faultyStock) Sync(ctx context.Context, n sale.Sale) error {
+	return s.f.call("Sync", func() error { return s.Stock.Sync(ctx, n) })
+}
+
+func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
+	return s.f.call("Load", func() error { return s.Stock.Load(ctx, n, orders) })
+}
+
+func (s faultyStock) LoadAll(ctx context.Context, all []sale.Sale, orders func(string, func(sale.Order) error) error) error {
+	return s.f.call("LoadAll", func() error { return s.Stock.LoadAll(ctx, all, orders) })
+}
+
+func (s faultyStock) Versions(ctx context.Context, ids []string) (versions map[string]int64, err error) {
+	return versions, s.f.call("Versions", func() error { versions, err = s.Stock.Versions(ctx, ids); return err })
+}
+
+func (s faultyStock) GiveBack(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
+	err = s.f.call("GiveBack", func() error { numbers, err = s.Stock.GiveBack(ctx, saleID, orders); return err })
+	return numbers, err
+}
+
+func (s faultyStock) Given(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
+	err = s.f.call("Given", func() error { ids, err = s.Stock.Given(ctx, saleID); return err })
+	return ids, err
+}
+
+func (s faultyStock) HavePlaces(ctx context.Context, orders []sale.Order) (holds []bool, err error) {
+	return holds, s.f.call("HavePlaces", func() error { holds, err = s.Stock.HavePlaces(ctx, orders); return err })
+}
+
+func (s faultyStock) Forget(ctx context.Context, saleID string, ids []sale.OrderID) error {
+	return s.f.call("Forget", func() error { return s.Stock.Forget(ctx, saleID, ids) })
+}
+
+func (s faultyStore) RemoveRehearsal(ctx context.Context, id string) (n int64, err error) {
+	return n, s.f.call("RemoveRehearsal", func() error { n, err = s.Store.RemoveRehearsal(ctx, id); return err })
+}
+
+func (s faultyStock) Remove(ctx context.Context, id string) error {
+	return s.f.call("Remove", func() error { return s.Stock.Remove(ctx, id) })
+}
+
+type faultyShard struct {
+	*queue.List
+	f *faults
+}
+
+func (l faultyShard) RetryDead(ctx context.Context, id sale.OrderID) error {
+	return l.f.call("RetryDead", func() error { return l.List.RetryDead(ctx, id) })
+}
+
+func (l faultyShard) BeginCancel(ctx context.Context, id sale.OrderID) (d queue.DeadLetter, err error) {
+	return d, l.f.call("BeginCancel", func() error { d, err = l.List.BeginCancel(ctx, id); return err })
+}
+
+func (l faultyShard) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool) error {
+	return l.f.call("FinishCancel", func() error { return l.List.FinishCancel(ctx, id, giveBack) })
+}

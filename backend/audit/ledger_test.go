@@ -1,0 +1,268 @@
+package audit_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/admission"
+	"sluice/backend/audit"
+	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/backend/worker"
+	"sluice/test/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// shop is a sale of the given stock over real stores, without anybody who works.
+type shop struct {
+	t      *testing.T
+	redis  *redis.Client
+	store  *store.Store
+	stock  *admission.Stock
+	admit  *admission.Admitter
+	queue  *queue.List
+	ledger *audit.Ledger
+}
+
+func open(t *testing.T, stock int64) *shop {
+	t.Helper()
+	ctx := t.Context()
+	client := testenv.StartRedis(t).Client()
+	db, err := store.Open(ctx, storetest.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	var space keyspace.Space
+	s := &shop{
+		t: t, redis: client, store: db, stock: admission.NewStock(client, space),
+		admit: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)),
+		queue: queue.NewList(client, 0, queue.Config{MaxAttempts: 1}),
+	}
+	s.ledger = audit.New(s.stock, db)
+	def, err := db.CreateSale(ctx, sale.Sale{
+		ID: "s", Title: "Thing", Price: sale.Price{Currency: "EUR"}, Stock: stock, PerBuyer: 1, OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.stock.Load(ctx, def, func(func(sale.Order) error) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *shop) buy(buyer string) {
+	s.t.Helper()
+	_, err := s.admit.Admit(s.t.Context(), admission.Request{SaleID: "s", Buyer: buyer, Key: rand.Text(), KeyTTL: time.Minute, Fingerprint: "f"})
+	if err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *shop) audit() audit.Report {
+	s.t.Helper()
+	r, err := s.ledger.Audit(s.t.Context(), "s")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *shop) take(n int) queue.Batch {
+	s.t.Helper()
+	b, _, err := s.queue.Take(s.t.Context(), n, "")
+	if err != nil || len(b.Messages) != n {
+		s.t.Fatalf("took %d of %d: %v", len(b.Messages), n, err)
+	}
+	return b
+}
+
+func TestAuditCountsEveryPlaceOnce(t *testing.T) {
+	s := open(t, 10)
+	ctx := t.Context()
+	for i := range 7 {
+		s.buy(fmt.Sprint("b", i))
+	}
+	rows := s.take(2)
+	if err := s.store.Write(ctx, rows.Messages); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.queue.Ack(ctx, rows.ID); err != nil {
+		t.Fatal(err)
+	}
+	committed := s.take(1) // a row, and leased still
+	if err := s.store.Write(ctx, committed.Messages); err != nil {
+		t.Fatal(err)
+	}
+	s.take(1)
+	dying := s.take(1)
+	if _, err := s.queue.Ack(ctx, dying.ID, queue.Failure{ID: dying.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
+		t.Fatal(err)
+	}
+	want := audit.Report{SaleID: "s", Stock: 10, Left: 3, Ready: 2, Leased: 1, Ordered: 3, Dead: 1, Balanced: true}
+	if got := s.audit(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A worker of an older version buries one order and an operator of that version retries another, so that there are as many lines as letters.
+func TestAuditIsNotMisledByAnOlderVersion(t *testing.T) {
+	s := open(t, 5)
+	s.buy("ann")
+	dying := s.take(1)
+	if _, err := s.queue.Ack(t.Context(), dying.ID, queue.Failure{ID: dying.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
+		t.Fatal(err)
+	}
+	lines := keyspace.Shard(0).DeadSales()
+	misled := func() {
+		s.redis.Del(t.Context(), lines)
+		s.redis.ZAdd(t.Context(), lines, redis.Z{Member: "other 1 7 7 other 1 1 bob"})
+	}
+	misled()
+	if r := s.audit(); !r.Balanced || r.Dead != 1 {
+		t.Errorf("asked by a person: %+v", r)
+	}
+	misled()
+	a := s.auditor(audit.AuditorConfig{Again: time.Millisecond, Pause: func(_ context.Context, _, why string) error { t.Error("paused:", why); return nil }})
+	if err := a.RunOnce(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAuditSaysWhatIsWrong(t *testing.T) {
+	for name, spoil := range map[string]func(s *shop){
+		"a unit vanished":   func(s *shop) { s.redis.Decr(s.t.Context(), keyspace.Shard(0).Stock("s")) },
+		"a unit appeared":   func(s *shop) { s.redis.Incr(s.t.Context(), keyspace.Shard(0).Stock("s")) },
+		"an order vanished": func(s *shop) { s.redis.RPop(s.t.Context(), keyspace.Shard(0).Ready()) },
+		"an order is there twice": func(s *shop) {
+			ready := keyspace.Shard(0).Ready()
+			s.redis.LPush(s.t.Context(), ready, s.redis.LIndex(s.t.Context(), ready, 0).Val())
+		},
+		"more is sold than there was, and the sum is right": func(s *shop) {
+			for i := range 4 { // left is -1 then
+				s.redis.LPush(s.t.Context(), keyspace.Shard(0).Ready(), fmt.Sprintf("%d s 1 %d eve%d", 9000+i, 3+i, i))
+				s.redis.Decr(s.t.Context(), keyspace.Shard(0).Stock("s"))
+			}
+		},
+		"Redis lost the sale": func(s *shop) { s.redis.FlushAll(s.t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, 5)
+			s.buy("ann")
+			s.buy("bob")
+			if r := s.audit(); !r.Balanced {
+				t.Fatalf("before: %+v", r)
+			}
+			spoil(s)
+			if r := s.audit(); r.Balanced || len(r.Differences) == 0 {
+				t.Errorf("the audit sees nothing: %+v", r)
+			}
+		})
+	}
+	if _, err := open(t, 1).ledger.Audit(t.Context(), "nothing"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("an unknown sale: %v", err)
+	}
+}
+
+// At every instant of a running sale the count balances: buyers buy, two workers write, and the audit is taken all the time.
+func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
+	s := open(t, 2000)
+	ctx, stop := context.WithCancel(t.Context())
+	var workers errgroup.Group
+	for range 2 {
+		workers.Go(func() error { return worker.New(s.queue, s.store, worker.Config{Batch: 20}).Run(ctx) })
+	}
+	var buyers errgroup.Group
+	audited := make(chan struct{}, 8) // buyers pause until an audit has passed, so that a slow machine audits the sale and not its end
+	for b := range 8 {
+		buyers.Go(func() error {
+			for i := range 300 {
+				if i%30 == 29 {
+					<-audited
+				}
+				s.buy(fmt.Sprintf("b%d-%d", b, i))
+			}
+			return nil
+		})
+	}
+	sold := make(chan struct{})
+	go func() { _ = buyers.Wait(); close(sold) }()
+	audits, between := 0, 0
+	for open := true; open; audits++ {
+		select {
+		case <-sold:
+			open = false
+		default:
+		}
+		r := s.audit()
+		for range cap(audited) {
+			select {
+			case audited <- struct{}{}:
+			default:
+			}
+		}
+		if !r.Balanced {
+			t.Fatalf("audit %d: %+v", audits, r)
+		}
+		if r.Left > 0 && r.Left < r.Stock {
+			between++
+		}
+	}
+	testenv.Eventually(t, 20*time.Second, "every order a row", func() bool { return s.audit().Ordered == 2000 })
+	stop()
+	_ = workers.Wait()
+	if between < 3 {
+		t.Errorf("only %d of %d audits fell into the sale", between, audits)
+	}
+}
+
+// A Redis that has come back older than SQL (a failover to a replica that lags, a worker that writes after Redis was emptied) believes in more units
+// than there are. Its own numbers add up all the same, with the rows it knows of.
+func TestRowsThatRedisNeverAcceptedAreADifference(t *testing.T) {
+	s := open(t, 100)
+	for i := range 10 {
+		s.buy(fmt.Sprint("early", i))
+	}
+	if err := s.store.Write(t.Context(), s.take(10).Messages); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.audit(); !r.Balanced {
+		t.Fatalf("before: %+v", r)
+	}
+	keys := s.redis.Keys(t.Context(), "*").Val()
+	older := map[string]string{}
+	for _, k := range keys {
+		older[k] = s.redis.Dump(t.Context(), k).Val()
+	}
+	for i := range 20 {
+		s.buy(fmt.Sprint("late", i))
+	}
+	if err := s.store.Write(t.Context(), s.take(20).Messages); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.audit(); !r.Balanced || r.Ordered != 30 {
+		t.Fatalf("before Redis goes back: %+v", r)
+	}
+	s.redis.FlushAll(t.Context())
+	for k, dump := range older {
+		if err := s.redis.Restore(t.Context(), k, 0, dump).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := s.audit(); r.Balanced || len(r.Differences) == 0 {
+		t.Errorf("Redis offers 90 units of 100 and 30 are rows: %+v", r)
+	}
+}

@@ -1,0 +1,40 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestAuditsOfManySalesAreFewSeries(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	for i := range 5000 {
+		m.audited(Report{SaleID: fmt.Sprint("s", i), Balanced: i != 7 && i != 4000})
+	}
+	if n := testutil.CollectAndCount(m.sales); n != maxSaleSeries {
+		t.Errorf("%d series, want %d", n, maxSaleSeries)
+	}
+	for _, id := range []string{"s7", "s4000"} {
+		if a, there := m.sales.sales[id]; !there || a.balanced {
+			t.Errorf("%s, which does not balance, is not told of: %+v", id, m.sales.sales)
+		}
+	}
+	m.audited(Report{SaleID: "s7", Balanced: true})
+	if !m.sales.sales["s7"].balanced {
+		t.Error("s7 balances again, and that is not told")
+	}
+	const want = `
+		# HELP sluice_ledger_audits_total Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.
+		# TYPE sluice_ledger_audits_total counter
+		sluice_ledger_audits_total{result="balanced"} 4999
+		sluice_ledger_audits_total{result="failed"} 0
+		sluice_ledger_audits_total{result="unbalanced"} 2
+	`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_ledger_audits_total"); err != nil {
+		t.Error(err)
+	}
+}

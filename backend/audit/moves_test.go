@@ -1,0 +1,221 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/audit"
+	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// between does something before every command of an audit but the first, as others do all the time.
+type between struct {
+	mu    sync.Mutex
+	calls int
+	moves func()
+}
+
+func (b *between) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b.mu.Lock()
+		b.calls++
+		if b.moves != nil && !strings.HasPrefix(cmd.Name(), "eval") { // the lease list, before, must be right for the script to run
+			b.moves()
+		}
+		b.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+// Orders move between any two commands of the audit, in every way there is and in every direction: bought, taken, written, acknowledged, released, failed,
+// promoted, died, retried, cancelled, restocked. The audit balances, to the unit, each time; and when a unit is stolen, never.
+func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
+	s := open(t, 100_000)
+	other := s.redis // the one that moves things
+	hook := &between{}
+	seen := redis.NewClient(other.Options())
+	t.Cleanup(func() { _ = seen.Close() })
+	seen.AddHook(hook)
+	stock := admission.NewStock(seen, keyspace.Space{})
+	books := audit.New(stock, s.store)
+	m := &mover{shop: s, random: rand.New(rand.NewPCG(1, 2)), batches: map[string]queue.Batch{}}
+	for range 5000 { // more than one read takes
+		m.buy()
+	}
+	hook.moves = func() {
+		for range m.random.IntN(4) {
+			m.move()
+		}
+	}
+	const rounds = 40
+	for round := range rounds {
+		r, err := books.Audit(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Balanced {
+			t.Fatalf("round %d: %+v", round, r)
+		}
+	}
+	if hook.calls < rounds*4 || m.done["release"] == 0 || m.done["retry"] == 0 || m.done["cancel"] == 0 || m.done["write"] == 0 {
+		t.Errorf("too little has moved: %d commands, %v", hook.calls, m.done)
+	}
+	auditor := func(what string, balanced bool) {
+		t.Helper()
+		hook.moves = func() { m.move() }
+		if r, err := books.Audit(t.Context(), "s"); err != nil || r.Balanced != balanced {
+			t.Errorf("%s: the audit balances: %v, %v", what, r.Balanced, err)
+		}
+		hook.moves = nil
+	}
+	hook.moves = nil
+	other.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
+	auditor("a unit was stolen", false)
+	other.Incr(t.Context(), keyspace.Shard(0).Stock("s"))
+	auditor("it was given back", true)
+	m.buy()
+	if got := other.LPop(t.Context(), keyspace.Shard(0).Ready()).Val(); !strings.HasSuffix(got, fmt.Sprint("buyer", m.n)) { // nobody has written it yet
+		t.Fatalf("the newest message is %q", got)
+	}
+	auditor("a message was stolen", false)
+}
+
+// mover moves orders about.
+type mover struct {
+	*shop
+	random  *rand.Rand
+	n       int
+	batches map[string]queue.Batch
+	dead    []sale.OrderID
+	done    map[string]int
+}
+
+func (m *mover) buy() {
+	m.n++
+	m.shop.buy(fmt.Sprint("buyer", m.n))
+}
+
+func (m *mover) did(what string, err error) {
+	if m.done == nil {
+		m.done = map[string]int{}
+	}
+	m.done[what]++
+	if err != nil {
+		m.t.Errorf("%s: %v", what, err)
+	}
+}
+
+func (m *mover) move() {
+	ctx := m.t.Context()
+	batch := func() (queue.Batch, bool) {
+		for id, b := range m.batches {
+			delete(m.batches, id)
+			return b, true
+		}
+		return queue.Batch{}, false
+	}
+	switch m.random.IntN(9) {
+	case 0, 1:
+		m.buy()
+	case 2, 3:
+		b, _, err := m.queue.Take(ctx, 1+m.random.IntN(40), "")
+		m.did("take", err)
+		if len(b.Messages) > 0 {
+			m.batches[b.ID] = b
+		}
+	case 4, 5:
+		if b, ok := batch(); ok {
+			m.did("write", m.store.Write(ctx, b.Messages))
+			if m.random.IntN(3) > 0 { // else its acknowledgement is late
+				_, err := m.queue.Ack(ctx, b.ID)
+				m.did("ack", err)
+			}
+		}
+	case 6:
+		if b, ok := batch(); ok {
+			_, err := m.queue.Release(ctx, b.ID)
+			m.did("release", err)
+		}
+	case 7:
+		if b, ok := batch(); ok {
+			m.did("write", m.store.Write(ctx, b.Messages[1:]))
+			id := b.Messages[0].ID
+			_, err := m.queue.Ack(ctx, b.ID, queue.Failure{ID: id, Reason: "no", Permanent: true})
+			m.did("die", err)
+			m.dead = append(m.dead, id)
+		}
+	case 8:
+		if len(m.dead) == 0 {
+			return
+		}
+		id := m.dead[0]
+		m.dead = m.dead[1:]
+		if m.random.IntN(2) == 0 {
+			m.did("retry", m.queue.RetryDead(ctx, id))
+			return
+		}
+		letter, err := m.queue.BeginCancel(ctx, id)
+		m.did("begin", err)
+		_, err = m.store.CancelDead(ctx, store.Dead{Order: letter.Message}, "test", "no")
+		m.did("cancel", err)
+		m.did("finish", m.queue.FinishCancel(ctx, id, true))
+	}
+}
+
+func TestExplainNamesTheOrders(t *testing.T) {
+	s := open(t, 50)
+	ctx := t.Context()
+	for i := range 10 {
+		s.buy(fmt.Sprint("b", i))
+	}
+	rows := s.take(3)
+	if err := s.store.Write(ctx, rows.Messages); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.queue.Ack(ctx, rows.ID); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := s.ledger.Explain(ctx, "s"); err != nil || len(found) > 0 {
+		t.Fatalf("nothing is wrong: %v, %v", found, err)
+	}
+	ready := keyspace.Shard(0).Ready()
+	stolen, err := keyspace.DecodeMessage(s.redis.RPop(ctx, ready).Val())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgotten := rows.Messages[1]
+	s.redis.HDel(ctx, keyspace.Shard(0).Buyers("s"), forgotten.Buyer)
+	r := s.audit()
+	if r.Balanced || len(r.Orders) != 2 {
+		t.Fatalf("%+v", r)
+	}
+	byID := map[sale.OrderID]audit.Difference{}
+	for _, d := range r.Orders {
+		byID[d.OrderID] = d
+	}
+	if d := byID[stolen.ID]; d.Buyer != stolen.Buyer || !strings.Contains(d.Missing, "nor in the queue") {
+		t.Errorf("the stolen message: %+v", d)
+	}
+	if d := byID[forgotten.ID]; d.Buyer != forgotten.Buyer || d.Found != "is a row" {
+		t.Errorf("the row without a place: %+v", d)
+	}
+}

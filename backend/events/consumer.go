@@ -1,0 +1,331 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/telemetry"
+	redisscript "sluice/lua/redis"
+)
+
+// Handler does what a group is for. It must be safe for concurrent use, and harmless when it is given the same event again, or the events of one
+// order out of turn: an event comes at least once, and a later one may overtake one that failed.
+//
+// nil: all events are done. An error that wraps sale.ErrUnavailable: nobody's fault, the same events come again soon, and no attempt is counted. Any other: the events
+// come again one by one; one that fails alone comes again later, and is a dead letter after MaxDeliveries, or at once when the error wraps ErrPermanent.
+// The context ends when a stop takes too long.
+type Handler interface {
+	Handle(ctx context.Context, events []Event) error
+}
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(ctx context.Context, events []Event) error
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, events []Event) error { return f(ctx, events) }
+
+// Store is what a Consumer needs of SQL (order.Store).
+type Store interface {
+	AddGroup(ctx context.Context, name string, fromNow bool) (store.Group, error)
+	Group(ctx context.Context, name string) (store.Group, error)
+	Bury(ctx context.Context, l store.Letter) error
+	Unbury(ctx context.Context, group, eventID string) error
+	LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) ([]store.Letter, error)
+}
+
+// Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
+type Config struct {
+	FromNow       bool              // where a group begins that is new: with what happens from now on; else with all that is still kept
+	Concurrency   int               // batches handled at once; 2
+	Batch         int               // events in a batch, at most; 100
+	Idle          time.Duration     // how long an instance that is gone keeps its events; a living one renews them; 30 s, at least 10 ms
+	MaxDeliveries int               // deliveries after which an event that still fails is dead; 5
+	Backoff       time.Duration     // wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
+	Drain         time.Duration     // how long a stop waits for handlers; 10 s
+	Metrics       Metrics           // may be nil
+	Tracer        *telemetry.Tracer // nil: nothing is traced
+	Log           *slog.Logger
+}
+
+// Metrics counts what a Consumer does. It must be safe for concurrent use.
+type Metrics interface {
+	// Delivered counts deliveries by what became of them: done, failed, dead or waiting (a store was down).
+	Delivered(group, outcome string, n int)
+}
+
+func (c Config) withDefaults() Config {
+	number := func(field *int, value int) {
+		if *field <= 0 {
+			*field = value
+		}
+	}
+	duration := func(field *time.Duration, value time.Duration) {
+		if *field <= 0 {
+			*field = value
+		}
+	}
+	number(&c.Concurrency, 2)
+	number(&c.Batch, 100)
+	number(&c.MaxDeliveries, 5)
+	duration(&c.Idle, 30*time.Second)
+	duration(&c.Backoff, time.Second)
+	duration(&c.Drain, 10*time.Second)
+	c.Idle = max(c.Idle, 10*time.Millisecond)
+	c.Backoff = min(c.Backoff, c.Idle)
+	if c.Metrics == nil {
+		c.Metrics = uncounted{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+type uncounted struct{}
+
+func (uncounted) Delivered(string, string, int) {}
+
+// Consumer is one instance of a group. Several, in any processes, share the group's events; what an instance leaves behind that is killed
+// goes to the others after Idle.
+type Consumer struct {
+	client  redis.UniversalClient
+	space   keyspace.Space
+	store   Store
+	group   string
+	name    string // of this instance
+	handler Handler
+	cfg     Config
+
+	claim, keep, leave *redis.Script
+
+	mu   sync.Mutex
+	held map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
+}
+
+// New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
+func New(client redis.UniversalClient, space keyspace.Space, db Store, group string, handler Handler, cfg Config) (*Consumer, error) {
+	if err := ValidateGroup(group); err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	cfg = cfg.withDefaults()
+	cfg.Log = cfg.Log.With("group", group)
+	for _, outcome := range []string{"done", "failed", "dead", "waiting"} { // known from the start, so that a rate can be taken
+		cfg.Metrics.Delivered(group, outcome, 0)
+	}
+	return &Consumer{
+		client: client, space: space, store: db, group: group, handler: handler, cfg: cfg,
+		name:  fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
+		claim: redisscript.Load("event_claim"), keep: redisscript.Load("event_keep"), leave: redisscript.Load("event_leave"),
+		held: map[string]time.Time{},
+	}, nil
+}
+
+// Run consumes until ctx ends; then it finishes what is being handled, lets go of the rest at once, and returns nil. Whatever is down is waited for. It returns
+// ErrRemoved when somebody removes the group.
+func (c *Consumer) Run(ctx context.Context) error {
+	if err := c.join(ctx, true); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	// Handlers outlive ctx, by Drain at most.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	finished := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(c.cfg.Drain)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			stop()
+		case <-finished:
+		}
+	})
+	for range c.cfg.Concurrency {
+		g.Go(func() error { return c.loop(ctx, func() (bool, error) { return c.read(ctx, work) }) })
+	}
+	g.Go(func() error { return c.loop(ctx, func() (bool, error) { return c.sweep(ctx, work) }) })
+	renewing := make(chan struct{})
+	go func() {
+		defer close(renewing)
+		c.renew(work)
+	}()
+	err := g.Wait()
+	close(finished)
+	stop()
+	<-renewing
+	c.goodbye(context.WithoutCancel(ctx))
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// join makes the group known in SQL and in Redis. It waits for both. A group that is no longer known, though it was, is ErrRemoved.
+func (c *Consumer) join(ctx context.Context, first bool) error {
+	var retry backoff
+	for ctx.Err() == nil {
+		var g store.Group
+		var err error
+		if first {
+			g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)
+		} else {
+			g, err = c.store.Group(ctx, c.group)
+		}
+		if isNotFound(err) {
+			err = fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
+		}
+		if err == nil {
+			err = join(ctx, c.client, c.space, g)
+		}
+		if err == nil {
+			err = c.joined(ctx)
+		}
+		if errors.Is(err, ErrRemoved) {
+			return err
+		}
+		if err == nil {
+			retry.reset(c.cfg.Log, "the group is there")
+			return nil
+		}
+		retry.wait(ctx, c.cfg.Log, "the group waits; trying again", err)
+	}
+	return nil
+}
+
+// joined takes back what join has made in Redis, if the group was removed in between: nobody else would, and the stream would wait for it for ever. A stop does
+// not keep it from that.
+func (c *Consumer) joined(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if _, err := c.store.Group(ctx, c.group); !isNotFound(err) {
+		return err
+	}
+	if _, err := destroy(ctx, c.client, c.space, c.group); err != nil {
+		return err
+	}
+	return fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
+}
+
+func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }
+
+// loop takes steps until ctx ends, and waits where one finds nothing or fails. A group that Redis has lost is made again.
+func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error)) error {
+	var retry backoff
+	for ctx.Err() == nil {
+		idle, err := step()
+		switch {
+		case ctx.Err() != nil:
+		case noGroup(err):
+			if err := c.join(ctx, false); err != nil {
+				return err
+			}
+		case err != nil:
+			retry.wait(ctx, c.cfg.Log, "events cannot be read; trying again", err)
+		default:
+			retry.reset(c.cfg.Log, "events are read again")
+			if idle {
+				sleep(ctx, min(time.Second, c.cfg.Idle/4))
+			}
+		}
+	}
+	return nil
+}
+
+// blocking is how long a read waits for events; a stop takes as long.
+const blocking = 500 * time.Millisecond
+
+// read takes new events and handles them.
+func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
+	streams, err := c.client.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: c.group, Consumer: c.name, Streams: []string{c.space.Events(), ">"}, Count: int64(c.cfg.Batch), Block: blocking,
+	}).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err != nil {
+		return false, wrap("read", err)
+	}
+	var all []delivery
+	for _, s := range streams {
+		for _, m := range s.Messages {
+			body, _ := m.Values["event"].(string)
+			all = append(all, delivery{id: m.ID, body: body, deliveries: 1})
+		}
+	}
+	c.process(work, all)
+	return false, nil
+}
+
+// sweep takes what others have left behind, and what people want to be run again.
+func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
+	answer, err := c.claim.Run(ctx, c.client, []string{c.space.Events()}, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
+	if err != nil {
+		return false, wrap("claim", err)
+	}
+	var all []delivery
+	for _, entry := range answer {
+		fields, _ := entry.([]any)
+		if len(fields) != 3 {
+			continue
+		}
+		d := delivery{}
+		d.id, _ = fields[0].(string)
+		d.deliveries, _ = fields[1].(int64)
+		d.body, _ = fields[2].(string)
+		all = append(all, d)
+	}
+	if len(all) > 0 {
+		c.process(work, all)
+		return false, nil
+	}
+	letters, err := c.store.LeaseRetries(ctx, c.group, c.cfg.Idle+time.Minute, c.cfg.Batch)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range letters {
+		c.rerun(work, l)
+	}
+	if len(letters) > 0 {
+		return false, nil
+	}
+	return true, wrap("tidy", c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, (10*time.Minute+10*c.cfg.Idle).Milliseconds(), "").Err())
+}
+
+// goodbye lets go of what was taken and not handled, so that others have it at once, and leaves the group.
+func (c *Consumer) goodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	pending, err := c.client.XPendingExt(ctx, &redis.XPendingExtArgs{
+		Stream: c.space.Events(), Group: c.group, Start: "-", End: "+", Count: int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)), Consumer: c.name,
+	}).Result()
+	if err == nil && len(pending) > 0 {
+		var all []delivery
+		for _, p := range pending {
+			all = append(all, delivery{id: p.ID})
+		}
+		err = c.hold(ctx, all, c.cfg.Idle)
+	}
+	if err == nil {
+		err = c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, int64(1<<52), c.name).Err()
+	}
+	if err != nil && !noGroup(err) {
+		c.cfg.Log.Warn("others get what this instance has not handled only after a while", "after", c.cfg.Idle, "err", err)
+	}
+}

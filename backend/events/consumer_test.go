@@ -1,0 +1,595 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/events"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/test/testenv"
+)
+
+// idle is short enough to be waited for. A machine that stands still for longer makes living instances look as though they were gone, so no test may depend on that they do not.
+const idle = 150 * time.Millisecond
+
+func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
+	on(t, func(w *world) {
+		w.start(w.relay(events.RelayConfig{}).Run)
+		one, two, other := newSink(), newSink(), newSink()
+		var begun sync.WaitGroup // neither goes on before the other has an event: one does not take all
+		begun.Add(2)
+		for _, s := range []*sink{one, two} {
+			first := sync.OnceFunc(func() { begun.Done(); begun.Wait() })
+			s.fail = func(events.Event) error { first(); return nil }
+		}
+		cfg := events.Config{Batch: 10, Idle: time.Minute} // nothing is taken for left behind
+		w.start(w.consumer(w.client(), "shared", one, cfg).Run)
+		w.start(w.consumer(w.client(), "shared", two, cfg).Run)
+		w.start(w.consumer(w.client(), "alone", other, cfg).Run)
+		orders := w.buy(400)
+		w.cancel(orders[:20]...)
+		want := slices.Concat(created(orders), cancelled(orders[:20]))
+		testenv.Eventually(w, patience, "the group of one has all", func() bool { return other.has(want) })
+		w.settled("shared")
+		both := 0
+		for _, id := range want {
+			if n := one.count(id) + two.count(id); n != 1 {
+				w.Fatalf("%s was handled %d times", id, n)
+			}
+			if one.count(id) > 0 {
+				both++
+			}
+		}
+		if both == 0 || both == len(want) || len(other.twice()) > 0 {
+			w.Errorf("one instance handled %d of %d; twice %v", both, len(want), other.twice())
+		}
+	})
+}
+
+// An instance is killed at every one of its calls, before and after it; another one does the rest.
+func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
+	on(t, func(w *world) {
+		w.start(w.relay(events.RelayConfig{}).Run)
+		var want []string
+		all := newSink()
+		const most = 1000 // deliveries: a machine that stands still is taken for one more death, and that kills no event
+		w.start(w.consumer(w.client(), "g", all, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most}).Run)
+		for nth := 1; nth <= 8; nth++ {
+			for _, before := range []bool{true, false} {
+				ctx, kill := context.WithCancel(w.Context())
+				m := &mortal{nth: nth, before: before, kill: kill}
+				client := w.client()
+				client.AddHook(m)
+				c, err := events.New(client, space, mortalStore{w.store, m}, "g", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+					if m.gone() {
+						return errKilled // a dead process does nothing any more
+					}
+					return all.Handle(ctx, batch)
+				}), events.Config{Batch: 5, Idle: idle, MaxDeliveries: most, Drain: time.Millisecond, Log: quiet})
+				if err != nil {
+					w.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); _ = c.Run(ctx) }()
+				orders := w.buy(20)
+				want = append(want, created(orders)...)
+				testenv.Eventually(w, patience, fmt.Sprintf("all is handled though an instance died at its call %d", nth), func() bool { return all.has(want) })
+				kill()
+				<-done
+			}
+		}
+		w.settled("g")
+	})
+}
+
+func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
+	on(t, func(w *world) {
+		ctx := store.WithActor(w.Context(), "eve")
+		w.start(w.relay(events.RelayConfig{}).Run)
+		var broken atomic.Bool
+		broken.Store(true)
+		orders := w.buy(30)
+		bad := map[string]error{
+			created(orders)[3]:  errors.New("no\nsuch street"),
+			created(orders)[17]: fmt.Errorf("no such country: %w", events.ErrPermanent),
+		}
+		var mu sync.Mutex
+		deliveries := map[string][]int64{}
+		s := newSink()
+		s.fail = func(e events.Event) error {
+			if err := bad[e.ID]; err != nil && broken.Load() {
+				mu.Lock()
+				deliveries[e.ID] = append(deliveries[e.ID], e.Deliveries)
+				mu.Unlock()
+				return err
+			}
+			return nil
+		}
+		// A machine that stands still must not look like an instance that is gone: that would be one delivery more.
+		cfg := events.Config{Batch: 10, Idle: time.Minute, Backoff: 10 * time.Millisecond, MaxDeliveries: 3}
+		w.start(w.consumer(w.client(), "g", s, cfg).Run)
+		letters := func() []store.Letter {
+			l, err := w.store.Letters(ctx, store.LetterQuery{Group: "g"})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return l
+		}
+		testenv.Eventually(w, patience, "two are dead", func() bool { return len(letters()) == 2 })
+		testenv.Eventually(w, patience, "the others are handled", func() bool {
+			return s.has(slices.DeleteFunc(created(orders), func(id string) bool { return bad[id] != nil }))
+		})
+		w.settled("g")
+		for _, l := range letters() {
+			want, reason := int64(3), "no such street"
+			if errors.Is(bad[l.EventID], events.ErrPermanent) {
+				want, reason = 1, "no such country: will never work"
+			}
+			if l.Deliveries != want || l.Reason != reason {
+				w.Errorf("%+v, want %d deliveries and %q", l, want, reason)
+			}
+		}
+		mu.Lock()
+		if got := slices.Compact(deliveries[created(orders)[3]]); !slices.Equal(got, []int64{1, 2, 3}) {
+			w.Errorf("delivered as %v", got)
+		}
+		mu.Unlock()
+		// Retried while nothing has changed, it is dead again; then it works.
+		if err := w.store.RetryLetter(ctx, "g", created(orders)[3]); err != nil {
+			w.Fatal(err)
+		}
+		testenv.Eventually(w, patience, "it has failed again", func() bool {
+			l, _ := w.store.Letters(ctx, store.LetterQuery{Group: "g", EventID: created(orders)[3]})
+			return len(l) == 1 && !l[0].Retrying && l[0].Deliveries == 4
+		})
+		broken.Store(false)
+		if err := w.store.RetryLetter(ctx, "g", created(orders)[3]); err != nil {
+			w.Fatal(err)
+		}
+		testenv.Eventually(w, patience, "it is handled", func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 })
+		if err := w.store.DropLetter(ctx, "g", created(orders)[17]); err != nil || len(letters()) != 0 {
+			w.Errorf("dropped: %v", err)
+		}
+		w.settled("g")
+	})
+}
+
+// One event kills every process that touches it. The others of its batch survive, and in the end it is dead.
+func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
+	on(t, func(w *world) {
+		w.drain(w.relay(events.RelayConfig{}))
+		orders := w.buy(12)
+		killer := created(orders)[5]
+		w.drain(w.relay(events.RelayConfig{}))
+		all := newSink()
+		const long = time.Minute // only a death is one: a machine that stands still must not look like it
+		deaths := 0
+		for deaths < 20 {
+			ctx, kill := context.WithCancel(w.Context())
+			m := &mortal{kill: kill}
+			client := w.client()
+			client.AddHook(m)
+			c, err := events.New(client, space, mortalStore{w.store, m}, "g", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+				if m.gone() {
+					return errKilled
+				}
+				for _, e := range batch {
+					if e.ID == killer {
+						m.mu.Lock()
+						m.dead = true
+						m.mu.Unlock()
+						kill()
+						return errKilled
+					}
+				}
+				return all.Handle(ctx, batch)
+			}), events.Config{Concurrency: 1, Batch: 10, Idle: long, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet})
+			if err != nil {
+				w.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); _ = c.Run(ctx) }()
+			dead := func() bool { n, err := w.store.CountLetters(w.Context()); return err == nil && n["g"] == 1 }
+			testenv.Eventually(w, patience, "it dies or is done", func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) })
+			if !m.gone() {
+				kill()
+				<-done
+				break
+			}
+			deaths++
+			<-done
+			w.age("g", long)
+		}
+		if deaths != 4 {
+			w.Errorf("it killed %d consumers, want 4", deaths)
+		}
+		w.settled("g")
+		l, err := w.store.Letters(w.Context(), store.LetterQuery{Group: "g"})
+		if err != nil || len(l) != 1 || l[0].EventID != killer || l[0].Reason != "4 consumers died or hung over it" {
+			w.Errorf("%+v, %v", l, err)
+		}
+	})
+}
+
+func without(ids []string, id string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(s string) bool { return s == id })
+}
+
+func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
+	on(t, func(w *world) {
+		one := w.buy(1)
+		w.drain(w.relay(events.RelayConfig{}))
+		for i, values := range []any{
+			map[string]any{"event": `{"v":2,"id":"7.created","type":"order.created"}`}, map[string]any{"event": "rubbish"},
+			map[string]any{"event": `{"v":1,"id":"8.paid","order_id":"x"}`}, map[string]any{"other": "x"},
+		} {
+			id := fmt.Sprintf("%d-0", i+2)
+			if err := w.raw.XAdd(w.Context(), &redis.XAddArgs{Stream: space.Events(), ID: id, Values: values}).Err(); err != nil {
+				w.Fatal(err)
+			}
+		}
+		orders := append(one, w.buy(10)...)
+		w.drain(w.relay(events.RelayConfig{}))
+		s := newSink()
+		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run)
+		testenv.Eventually(w, patience, "the rest flows", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		l, err := w.store.Letters(w.Context(), store.LetterQuery{Group: "g"})
+		got := map[string]string{}
+		for _, l := range l {
+			got[l.EventID] = l.Reason
+		}
+		for id, part := range map[string]string{"7.created": "version 2 is unknown", "stream-3-0": "is no event", "8.paid": "names no order", "stream-5-0": "is no event"} {
+			if !strings.Contains(got[id], part) {
+				w.Errorf("%s: %q", id, got[id])
+			}
+		}
+		if err != nil || len(l) != 4 {
+			w.Errorf("%+v, %v", l, err)
+		}
+	})
+}
+
+// A store that is down is nobody's fault: no delivery is counted, and nobody else takes the events.
+func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
+	on(t, func(w *world) {
+		orders := w.buy(10)
+		w.start(w.relay(events.RelayConfig{}).Run)
+		var down atomic.Bool
+		var refused atomic.Int64
+		down.Store(true)
+		s := newSink()
+		s.fail = func(events.Event) error {
+			if down.Load() {
+				refused.Add(1)
+				return fmt.Errorf("points: %w", sale.ErrUnavailable)
+			}
+			return nil
+		}
+		w.start(w.consumer(w.client(), "g", s, events.Config{MaxDeliveries: 1, Idle: time.Minute}).Run)
+		testenv.Eventually(w, patience, "it has tried three times", func() bool { return refused.Load() >= 3 })
+		down.Store(false)
+		testenv.Eventually(w, patience, "all are handled", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		for id, n := range s.most {
+			if n != 1 {
+				w.Errorf("%s was delivered %d times", id, n)
+			}
+		}
+	})
+}
+
+// swept is a store whose consumer stands still when it has found nothing that others have left behind, which is when it asks for retries.
+type swept struct {
+	events.Store
+	done chan struct{} // takes one for each look
+}
+
+func (s swept) LeaseRetries(ctx context.Context, _ string, _ time.Duration, _ int) ([]store.Letter, error) {
+	select {
+	case s.done <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A handler that takes longer than Idle keeps its events. That it takes long is made up, and another instance looks when they have been renewed: no slow machine is late with that.
+func TestLongHandlerKeepsItsEvents(t *testing.T) {
+	on(t, func(w *world) {
+		w.drain(w.relay(events.RelayConfig{}))
+		s := newSink()
+		begun, end := make(chan struct{}, 100), make(chan struct{})
+		release := sync.OnceFunc(func() { close(end) })
+		defer release()
+		h := events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+			begun <- struct{}{}
+			<-end
+			return s.Handle(ctx, batch)
+		})
+		instance := func(idle time.Duration) (looked chan struct{}) {
+			db := swept{w.store, make(chan struct{}, 1)}
+			c, err := events.New(w.client(), space, db, "g", h, events.Config{Idle: idle, Concurrency: 1, Log: quiet})
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.start(c.Run)
+			return db.done
+		}
+		const long = time.Minute // for the second instance; the first renews as often as Idle would have it
+		<-instance(idle)         // from here on it takes nothing from itself
+		orders := w.buy(3)
+		w.drain(w.relay(events.RelayConfig{}))
+		<-begun
+		for range 2 {
+			w.age("g", 2*long)
+			testenv.Eventually(w, patience, "what is being handled is renewed", func() bool {
+				return !slices.ContainsFunc(w.pending("g"), func(p redis.XPendingExt) bool { return p.Idle >= long })
+			})
+		}
+		select {
+		case <-begun:
+			w.Error("another instance took what is being handled")
+		case <-instance(long):
+		}
+		release()
+		testenv.Eventually(w, patience, "they are handled", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		if len(s.twice()) > 0 {
+			w.Errorf("handled twice: %v", s.twice())
+		}
+	})
+}
+
+func TestGroupBeginsWhereItIsTold(t *testing.T) {
+	on(t, func(w *world) {
+		s, late := newSink(), newSink()
+		w.start(w.consumer(w.client(), "early", s, events.Config{FromNow: true}).Run) // there is no stream yet
+		testenv.Eventually(w, patience, "the group is there", func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
+		first := w.buy(5)
+		w.start(w.relay(events.RelayConfig{}).Run)
+		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
+		w.start(w.consumer(w.client(), "late", late, events.Config{FromNow: true}).Run)
+		testenv.Eventually(w, patience, "the late group is there", func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
+		second := w.buy(5)
+		testenv.Eventually(w, patience, "the late group has what is new", func() bool { return late.has(created(second)) })
+		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(slices.Concat(first, second))) })
+	})
+}
+
+func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
+	on(t, func(w *world) {
+		orders := w.buy(40)
+		w.drain(w.relay(events.RelayConfig{}))
+		s := newSink()
+		begun, end := make(chan struct{}, 100), make(chan struct{})
+		c := w.consumer(w.client(), "g", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+			begun <- struct{}{}
+			<-end
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return s.Handle(ctx, batch)
+		}), events.Config{Batch: 10, Concurrency: 1, Idle: time.Hour})
+		ctx, cancel := context.WithCancel(w.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		<-begun
+		cancel()
+		close(end)
+		if err := <-done; err != nil {
+			w.Fatal(err)
+		}
+		if n := len(s.counts); n != 10 {
+			w.Errorf("%d were finished, want the 10 that were begun", n)
+		}
+		stubborn := w.consumer(w.client(), "g", events.HandlerFunc(func(ctx context.Context, _ []events.Event) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}), events.Config{Batch: 10, Concurrency: 1, Idle: time.Hour, Drain: 50 * time.Millisecond})
+		ctx, cancel = context.WithCancel(w.Context())
+		go func() { done <- stubborn.Run(ctx) }()
+		<-begun
+		cancel()
+		if err := <-done; err != nil {
+			w.Fatal(err)
+		}
+		w.start(w.consumer(w.client(), "g", s, events.Config{Batch: 10, Idle: time.Hour}).Run)
+		testenv.Eventually(w, patience, "the others have what it let go", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		if len(s.twice()) > 0 {
+			w.Errorf("handled twice: %v", s.twice())
+		}
+	})
+}
+
+func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
+	on(t, func(w *world) {
+		r := w.relay(events.RelayConfig{})
+		w.start(r.Run)
+		s := newSink()
+		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run) // nobody is gone
+		var want []string
+		for range 3 {
+			want = append(want, created(w.buy(50))...)
+			if err := w.raw.FlushAll(w.Context()).Err(); err != nil {
+				w.Fatal(err)
+			}
+			want = append(want, created(w.buy(50))...)
+		}
+		testenv.Eventually(w, patience, "all is handled", func() bool { return s.has(want) })
+	})
+}
+
+func TestRemovedGroupEndsItsConsumers(t *testing.T) {
+	on(t, func(w *world) {
+		w.buy(5)
+		w.drain(w.relay(events.RelayConfig{}))
+		s := newSink()
+		done := make(chan error, 1)
+		go func() { done <- w.consumer(w.client(), "g", s, events.Config{}).Run(w.Context()) }()
+		w.settled("g")
+		if err := events.Remove(w.Context(), w.raw, space, w.store, "g"); err != nil {
+			w.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, events.ErrRemoved) {
+			w.Errorf("it ended with %v", err)
+		}
+		if err := events.Remove(w.Context(), w.raw, space, w.store, "g"); !errors.Is(err, sale.ErrNotFound) {
+			w.Errorf("removed twice: %v", err)
+		}
+		if err := w.raw.XGroupCreate(w.Context(), space.Events(), "by-hand", "0").Err(); err != nil {
+			w.Fatal(err)
+		}
+		if err := events.Remove(w.Context(), w.raw, space, w.store, "by-hand"); err != nil {
+			w.Errorf("a group that Redis alone knows: %v", err)
+		}
+	})
+}
+
+// Who mistypes the name of a group is told so, and does not see an empty group.
+func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
+	on(t, func(w *world) {
+		ctx, desk := w.Context(), events.NewDesk(w.raw, space, w.store)
+		unknown := func(name string, want bool) {
+			w.Helper()
+			_, err := desk.Letters(ctx, store.LetterQuery{Group: name, After: "7.created"})
+			if errors.Is(err, events.ErrNoGroup) != want || !want && err != nil {
+				w.Errorf("letters of %s: %v", name, err)
+			}
+			for verb, err := range map[string]error{"retry": desk.Retry(ctx, "eve", name, "7.created", ""), "drop": desk.Drop(ctx, "eve", name, "7.created", "")} {
+				if errors.Is(err, events.ErrNoGroup) != want || !errors.Is(err, sale.ErrNotFound) {
+					w.Errorf("%s of %s: %v", verb, name, err)
+				}
+			}
+		}
+		unknown("nosuch", true) // there is no stream yet either
+		w.buy(1)
+		w.drain(w.relay(events.RelayConfig{}))
+		unknown("nosuch", true)
+		if err := w.raw.XGroupCreate(ctx, space.Events(), "by-hand", "0").Err(); err != nil {
+			w.Fatal(err)
+		}
+		unknown("by-hand", false)
+		if _, err := w.store.AddGroup(ctx, "not-begun", false); err != nil {
+			w.Fatal(err)
+		}
+		unknown("not-begun", false)
+		if err := w.store.Bury(ctx, store.Letter{Group: "left-behind", EventID: "8.created"}); err != nil {
+			w.Fatal(err)
+		}
+		if letters, err := desk.Letters(ctx, store.LetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
+			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
+		}
+		for _, name := range []string{"not-begun", "by-hand"} {
+			if err := desk.Remove(ctx, "eve", name, ""); err != nil {
+				w.Error(err)
+			}
+			unknown(name, true)
+			if err := desk.Remove(ctx, "eve", name, ""); !errors.Is(err, events.ErrNoGroup) {
+				w.Errorf("%s removed twice: %v", name, err)
+			}
+		}
+	})
+}
+
+// lookedAt is a store that does something once, when its group is looked at while Redis knows it.
+type lookedAt struct {
+	events.Store
+	known func() bool
+	once  sync.Once
+	do    atomic.Pointer[func()]
+}
+
+func (s *lookedAt) Group(ctx context.Context, name string) (store.Group, error) {
+	if do := s.do.Load(); do != nil && s.known() {
+		s.once.Do(*do)
+	}
+	return s.Store.Group(ctx, name)
+}
+
+// A group is removed, and its consumer stopped, in the very instant in which the consumer has made it again in Redis, which had lost it. It is not left there: the stream
+// would wait for it for ever.
+func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
+	on(t, func(w *world) {
+		known := func() bool {
+			groups, err := w.raw.XInfoGroups(context.Background(), space.Events()).Result()
+			return err == nil && len(groups) > 0
+		}
+		db := &lookedAt{Store: w.store, known: known}
+		c, err := events.New(w.client(), space, db, "g", newSink(), events.Config{Concurrency: 1, Log: quiet})
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(w.Context())
+		defer stop()
+		w.buy(5)
+		w.drain(w.relay(events.RelayConfig{}))
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		w.settled("g")
+		remove := func() {
+			if err := w.store.RemoveGroup(context.Background(), "g"); err != nil {
+				w.Error(err)
+			}
+			stop()
+		}
+		db.do.Store(&remove)
+		if err := w.raw.XGroupDestroy(w.Context(), space.Events(), "g").Err(); err != nil {
+			w.Fatal(err)
+		}
+		if err := <-done; err != nil && !errors.Is(err, events.ErrRemoved) {
+			w.Errorf("it ended with %v", err)
+		}
+		if known() {
+			w.Error("the group is left in Redis")
+		}
+	})
+}
+
+func TestGroupNames(t *testing.T) {
+	for _, bad := range []string{"", "a b", "a{b}", "{a}", "A", "1a", "-a", "a/b", "ä", "a\n", "a" + strings.Repeat("b", 64)} {
+		var invalid *sale.InvalidError
+		if _, err := events.New(nil, space, nil, bad, nil, events.Config{}); !errors.As(err, &invalid) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for _, good := range []string{"points", "a", "web-hooks-2", "a" + strings.Repeat("b", 63)} {
+		if _, err := events.New(nil, space, nil, good, nil, events.Config{}); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+func TestEventSurvivesItsBody(t *testing.T) {
+	e := events.Event{
+		ID: "9.cancelled", Type: events.Cancelled, OrderID: 9, SaleID: "s", Buyer: "Zoë \"x\"\n<&>", Nth: 2, Price: sale.Price{Amount: 5, Currency: "EUR"},
+		Was: sale.StatusQueued, At: time.UnixMilli(1_700_000_000_123).UTC(),
+	}
+	if got, err := events.Decode(e.Encode()); err != nil || got != e {
+		t.Errorf("%+v, %v; want %+v", got, err, e)
+	}
+	if strings.Contains(e.Encode(), "traceparent") {
+		t.Errorf("an event that is not traced speaks of it: %s", e.Encode())
+	}
+	traced := e
+	traced.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	if got, err := events.Decode(traced.Encode()); err != nil || got != traced {
+		t.Errorf("%+v, %v; want %+v", got, err, traced)
+	}
+	// What a later version adds, an earlier one passes over.
+	if got, err := events.Decode(strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1)); err != nil || got != e {
+		t.Errorf("%+v, %v; want %+v", got, err, e)
+	}
+}

@@ -1,0 +1,201 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/store"
+)
+
+// Book is what a Desk needs of SQL (order.Store).
+type Book interface {
+	Registry
+	Letters
+	Groups(ctx context.Context) ([]store.Group, error)
+	Untold(ctx context.Context, after int64) (time.Duration, error)
+}
+
+// Letters are the dead letters of groups.
+type Letters interface {
+	CountLetters(ctx context.Context) (map[string]int64, error)
+	Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error)
+	RetryLetter(ctx context.Context, group, eventID string) error
+	DropLetter(ctx context.Context, group, eventID string) error
+}
+
+// Desk shows the groups to people, and does what they decide. It is safe for concurrent use.
+type Desk struct {
+	client redis.UniversalClient
+	space  keyspace.Space
+	book   Book
+}
+
+// NewDesk makes a Desk. It does not connect yet.
+func NewDesk(client redis.UniversalClient, space keyspace.Space, book Book) *Desk {
+	return &Desk{client: client, space: space, book: book}
+}
+
+// GroupStatus is how far a group has come.
+type GroupStatus struct {
+	Name      string
+	Known     bool  // in SQL; else somebody has made it in Redis by hand, and the stream waits for it all the same
+	Lag       int64 // events in the stream that it was not given yet
+	Pending   int64 // events that it was given and has not acknowledged
+	Consumers int64
+	Oldest    time.Duration // age of the oldest event in the stream that it has not acknowledged; 0: there is none
+	Dead      int64
+}
+
+// Status is the whole of the events.
+type Status struct {
+	Stream int64         // entries of the stream
+	Untold time.Duration // age of the oldest event that is not in the stream yet; 0: there is none
+	Groups []GroupStatus // by name
+}
+
+// Status reads how far every group has come, not all of one instant.
+func (d *Desk) Status(ctx context.Context) (Status, error) {
+	known, err := d.book.Groups(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	dead, err := d.book.CountLetters(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	var s Status
+	newest, err := d.client.XRevRangeN(ctx, d.space.Events(), "+", "-", 1).Result()
+	if err != nil {
+		return Status{}, wrap("status", err)
+	}
+	last := int64(0)
+	if len(newest) > 0 {
+		last = PositionOf(newest[0].ID)
+	}
+	if s.Untold, err = d.book.Untold(ctx, last); err != nil {
+		return Status{}, err
+	}
+	if s.Stream, err = d.client.XLen(ctx, d.space.Events()).Result(); err != nil {
+		return Status{}, wrap("status", err)
+	}
+	inRedis, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
+	if err != nil && !noGroup(err) {
+		return Status{}, wrap("status", err)
+	}
+	for _, g := range inRedis {
+		found := GroupStatus{Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: max(last-PositionOf(g.LastDeliveredID), 0)}
+		if found.Oldest, err = d.oldest(ctx, g); err != nil {
+			return Status{}, err
+		}
+		s.Groups = append(s.Groups, found)
+	}
+	for _, g := range known {
+		i := slices.IndexFunc(s.Groups, func(s GroupStatus) bool { return s.Name == g.Name })
+		if i < 0 { // Redis has lost it, or it has not begun
+			i = len(s.Groups)
+			s.Groups = append(s.Groups, GroupStatus{Name: g.Name, Lag: max(last-g.Start, 0)})
+		}
+		s.Groups[i].Known = true
+	}
+	for i, g := range s.Groups {
+		s.Groups[i].Dead = dead[g.Name]
+	}
+	slices.SortFunc(s.Groups, func(a, b GroupStatus) int { return strings.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+// oldest is how old the first event is that a group has not acknowledged.
+func (d *Desk) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, error) {
+	from := "(" + g.LastDeliveredID
+	if g.Pending > 0 {
+		p, err := d.client.XPending(ctx, d.space.Events(), g.Name).Result()
+		if err != nil && !noGroup(err) {
+			return 0, wrap("status", err)
+		}
+		if err == nil && p.Count > 0 {
+			from = p.Lower
+		}
+	}
+	first, err := d.client.XRangeN(ctx, d.space.Events(), from, "+", 1).Result()
+	if err != nil {
+		return 0, wrap("status", err)
+	}
+	if len(first) == 0 {
+		return 0, nil
+	}
+	body, _ := first[0].Values["event"].(string)
+	e, err := Decode(body)
+	if err != nil {
+		return 0, nil //nolint:nilerr // it will be a dead letter; its age is not known
+	}
+	return max(time.Since(e.At), 0), nil
+}
+
+// exists returns ErrNoGroup for a name that no group has.
+func (d *Desk) exists(ctx context.Context, name string) error {
+	if _, err := d.book.Group(ctx, name); !isNotFound(err) {
+		return err
+	}
+	inRedis, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
+	if err != nil && !noGroup(err) {
+		return wrap("look for group "+name, err)
+	}
+	if !slices.ContainsFunc(inRedis, func(g redis.XInfoGroup) bool { return g.Name == name }) {
+		return ErrNoGroup
+	}
+	return nil
+}
+
+// Letters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.
+func (d *Desk) Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error) {
+	if err := ValidateGroup(q.Group); err != nil {
+		return nil, err
+	}
+	letters, err := d.book.Letters(ctx, q)
+	if err == nil && len(letters) == 0 {
+		err = d.exists(ctx, q.Group)
+	}
+	return letters, err
+}
+
+// Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup, sale.ErrNotFound, a *sale.InvalidError for a bad name.
+func (d *Desk) Retry(ctx context.Context, actor, group, eventID, reason string) error {
+	if err := ValidateGroup(group); err != nil {
+		return err
+	}
+	return d.settled(ctx, group, d.book.RetryLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
+}
+
+// Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a *sale.InvalidError for a bad name.
+func (d *Desk) Drop(ctx context.Context, actor, group, eventID, reason string) error {
+	if err := ValidateGroup(group); err != nil {
+		return err
+	}
+	return d.settled(ctx, group, d.book.DropLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
+}
+
+// settled is err, or ErrNoGroup where the letter was not found because there is no such group.
+func (d *Desk) settled(ctx context.Context, group string, err error) error {
+	if isNotFound(err) && errors.Is(d.exists(ctx, group), ErrNoGroup) {
+		return ErrNoGroup
+	}
+	return err
+}
+
+// Remove is Remove with an actor and a reason, for the desk log. Error: ErrNoGroup.
+func (d *Desk) Remove(ctx context.Context, actor, group, reason string) error {
+	if strings.ContainsAny(group, "\x00\n") || group == "" {
+		return ErrNoGroup
+	}
+	err := Remove(store.WithReason(store.WithActor(ctx, actor), reason), d.client, d.space, d.book, group)
+	if isNotFound(err) {
+		return ErrNoGroup
+	}
+	return err
+}

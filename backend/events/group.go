@@ -1,0 +1,84 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// MaxGroupName is the most characters of a group's name.
+const MaxGroupName = 64
+
+// ValidateGroup checks the name of a group: it is part of URLs and commands, so it is small letters, digits and -, and begins with a letter. The error is a *sale.InvalidError.
+func ValidateGroup(name string) error {
+	ok := name != "" && len(name) <= MaxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+	if ok {
+		return nil
+	}
+	bad := &sale.InvalidError{}
+	bad.Add("group", fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", MaxGroupName))
+	return bad
+}
+
+// Registry is what groups need of SQL (order.Store).
+type Registry interface {
+	AddGroup(ctx context.Context, name string, fromNow bool) (store.Group, error)
+	Group(ctx context.Context, name string) (store.Group, error)
+	RemoveGroup(ctx context.Context, name string) error
+}
+
+// join makes a registered group known to Redis, with the stream, should either be missing.
+func join(ctx context.Context, client redis.UniversalClient, space keyspace.Space, g store.Group) error {
+	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
+	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
+		return wrap("make group "+g.Name, err)
+	}
+	return nil
+}
+
+// destroy makes Redis forget a group, and tells whether it knew it.
+func destroy(ctx context.Context, client redis.UniversalClient, space keyspace.Space, name string) (known bool, err error) {
+	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
+	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
+		return false, wrap("remove group "+name, err)
+	}
+	return n == 1, nil
+}
+
+func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
+
+// PositionOf is the position of the entry of the stream with this id; 0 for one that somebody else has put there.
+func PositionOf(id string) int64 {
+	head, _, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(head, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no more. A consumer of it that still runs
+// ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for a bad name.
+func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, registry Registry, name string) error {
+	known, err := destroy(ctx, client, space, name)
+	if err != nil {
+		return err
+	}
+	err = registry.RemoveGroup(ctx, name)
+	if known && isNotFound(err) {
+		return nil // Redis alone knew it
+	}
+	if err != nil {
+		return err
+	}
+	_, err = destroy(ctx, client, space, name) // made again between the two; whoever makes it later finds out by itself
+	return err
+}

@@ -1,0 +1,305 @@
+package notify_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/test/testenv"
+)
+
+var space keyspace.Space
+
+// stage is a Redis with the stream, and processes whose pages listen.
+type stage struct {
+	*testing.T
+	redis    *miniredis.Miniredis
+	raw      *redis.Client
+	position int
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	t.Parallel()
+	s := &stage{T: t, redis: miniredis.RunT(t)}
+	s.raw = s.client()
+	return s
+}
+
+func (s *stage) client() *redis.Client {
+	c, err := redisconn.Open("redis://" + s.redis.Addr())
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// process runs a Live until the test ends.
+func (s *stage) process(cfg notify.LiveConfig) *notify.Live {
+	cfg.Log = quiet
+	l := notify.NewLive(s.client(), space, cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	s.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.Error(err)
+		}
+	})
+	return l
+}
+
+// tell appends an event to the stream, as the relay does.
+func (s *stage) tell(buyer string, e events.Event) events.Event {
+	s.Helper()
+	s.position++
+	e.Buyer = buyer
+	s.add(s.position, e.Encode())
+	return e
+}
+
+func (s *stage) add(position int, body string) {
+	s.Helper()
+	if err := s.raw.XAdd(context.Background(), &redis.XAddArgs{Stream: space.Events(), ID: fmt.Sprintf("%d-0", position), Values: []string{"event", body}}).Err(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *stage) open(l *notify.Live, buyer, after string) (p *notify.Page, missed []string, known bool) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p, batch, known, err := l.Open(ctx, buyer, after)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range batch {
+		missed = append(missed, e.ID)
+	}
+	return p, missed, known
+}
+
+// next is the id of the next event of a page, or "cut".
+func (s *stage) next(p *notify.Page) string {
+	s.Helper()
+	select {
+	case e := <-p.Events():
+		return e.ID
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case e := <-p.Events():
+		return e.ID
+	case <-p.Cut():
+		return "cut"
+	case <-timer.C:
+		s.Fatal("nothing is told")
+	}
+	return ""
+}
+
+func TestPagesOfEveryProcessHearOfTheirBuyersOrders(t *testing.T) {
+	s := newStage(t)
+	s.tell("ann", created(1)) // before anybody listens
+	one, two := s.process(notify.LiveConfig{}), s.process(notify.LiveConfig{})
+	a1, _, known := s.open(one, "ann", "")
+	a2, _, _ := s.open(two, "ann", "")
+	b, _, _ := s.open(two, "bob", "")
+	if known {
+		t.Error("a page without Last-Event-ID must ask how things are")
+	}
+	s.tell("bob", created(2))
+	paid := s.tell("ann", eventOf(1, events.Paid, sale.StatusPaid))
+	s.add(s.position+1, `{"v":99,"id":"x"}`) // of a later version: nobody's business here, and no gap
+	s.position++
+	s.tell("ann", eventOf(1, "order.shipped", "shipped"))
+	last := s.tell("ann", eventOf(1, events.Cancelled, sale.StatusCancelled))
+	for _, p := range []*notify.Page{a1, a2} {
+		if x, y := s.next(p), s.next(p); x != paid.ID || y != last.ID {
+			t.Errorf("ann's page is told %s, %s", x, y)
+		}
+	}
+	if got := s.next(b); got != created(2).ID {
+		t.Errorf("bob's page is told %s", got)
+	}
+	for _, p := range []*notify.Page{a1, a2, b} {
+		select {
+		case e := <-p.Events():
+			t.Errorf("told more: %+v", e)
+		default:
+		}
+		p.Close()
+	}
+}
+
+func TestPageThatComesBackIsToldWhatItMissed(t *testing.T) {
+	s := newStage(t)
+	first := s.tell("ann", created(1))
+	s.tell("bob", created(2))
+	second := s.tell("ann", eventOf(1, events.Paid, sale.StatusPaid))
+	l := s.process(notify.LiveConfig{})
+	for after, want := range map[string][]string{first.ID: {second.ID}, second.ID: nil} {
+		p, missed, known := s.open(l, "ann", after)
+		if !known || !slices.Equal(missed, want) {
+			t.Errorf("after %s: %v, known %v; want %v", after, missed, known, want)
+		}
+		p.Close()
+	}
+	for _, after := range []string{"", "7.created", created(2).ID, "\x00"} { // unknown, or another buyer's
+		p, missed, known := s.open(l, "ann", after)
+		if known || len(missed) != 0 {
+			t.Errorf("after %q: %v, known %v", after, missed, known)
+		}
+		p.Close()
+	}
+}
+
+func TestPagesAreBounded(t *testing.T) {
+	s := newStage(t)
+	l := s.process(notify.LiveConfig{Pages: 50, BuyerPages: 3})
+	var open []*notify.Page
+	for range 3 {
+		p, _, _ := s.open(l, "ann", "")
+		open = append(open, p)
+	}
+	if _, _, _, err := l.Open(t.Context(), "ann", ""); !errors.Is(err, notify.ErrTooMany) {
+		t.Fatalf("the fourth page of a buyer: %v", err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	full := 0
+	for n := range 100 {
+		wg.Go(func() {
+			p, _, _, err := l.Open(context.Background(), fmt.Sprintf("b%d", n), "")
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, notify.ErrFull):
+				full++
+			case err != nil:
+				t.Error(err)
+			default:
+				open = append(open, p)
+			}
+		})
+	}
+	wg.Wait()
+	if len(open) != 50 || full != 53 {
+		t.Fatalf("%d pages are open, %d refused; want 50 and 53", len(open), full)
+	}
+	for _, p := range open {
+		p.Close()
+		p.Close()
+	}
+	p, _, _ := s.open(l, "ann", "")
+	p.Close()
+}
+
+func TestSlowPageIsCutOffAndHoldsUpNobody(t *testing.T) {
+	s := newStage(t)
+	l := s.process(notify.LiveConfig{})
+	slow, _, _ := s.open(l, "ann", "")
+	quick, _, _ := s.open(l, "bob", "")
+	for n := range 100 {
+		s.tell("ann", created(n+1))
+	}
+	last := s.tell("bob", created(200))
+	if got := s.next(quick); got != last.ID {
+		t.Errorf("%s", got)
+	}
+	select {
+	case <-slow.Cut():
+	default:
+		t.Error("the page that reads nothing is not cut off")
+	}
+}
+
+// What was trimmed before it was read, or lost with Redis, leaves a gap in the positions: every page has to look for itself.
+func TestGapCutsEveryPageOffAndForgetsWhatWasKept(t *testing.T) {
+	s := newStage(t)
+	l := s.process(notify.LiveConfig{})
+	known := s.tell("ann", created(1))
+	p, _, _ := s.open(l, "ann", "")
+	s.position += 5
+	s.tell("bob", created(2))
+	if got := s.next(p); got != "cut" {
+		t.Errorf("told %s", got)
+	}
+	p.Close()
+	if _, _, ok := s.open(l, "ann", known.ID); ok {
+		t.Error("what lies behind a gap counts as known")
+	}
+}
+
+func TestRedisThatComesBackEmptyTellsNothingTwiceAndGoesOn(t *testing.T) {
+	s := newStage(t)
+	l := s.process(notify.LiveConfig{})
+	p, _, _ := s.open(l, "ann", "")
+	first := s.tell("ann", created(1))
+	if got := s.next(p); got != first.ID {
+		t.Fatal(got)
+	}
+	s.redis.FlushAll()
+	s.position = 0
+	s.tell("ann", created(1)) // the relay fills it again
+	second := s.tell("ann", eventOf(1, events.Paid, sale.StatusPaid))
+	if got := s.next(p); got != second.ID {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestPagesAreCutOffWhenRedisStaysAwayAndRefusedUntilItIsBack(t *testing.T) {
+	s := newStage(t)
+	l := s.process(notify.LiveConfig{Lost: 50 * time.Millisecond})
+	p, _, _ := s.open(l, "ann", "")
+	s.redis.SetError("LOADING Redis is loading")
+	if got := s.next(p); got != "cut" {
+		t.Errorf("told %s", got)
+	}
+	p.Close()
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, _, _, err := l.Open(short, "ann", ""); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("opened while Redis is away: %v", err)
+	}
+	s.redis.SetError("")
+	p, _, _ = s.open(l, "ann", "")
+	e := s.tell("ann", created(1))
+	if got := s.next(p); got != e.ID {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestNobodyListensNobodyReads(t *testing.T) {
+	s := newStage(t)
+	l := s.process(notify.LiveConfig{Linger: 20 * time.Millisecond})
+	reads := func() int { return s.redis.CommandCount() }
+	if n := reads(); n > 5 { // connecting
+		t.Errorf("%d commands before anybody listens", n)
+	}
+	for range 3 {
+		p, _, _ := s.open(l, "ann", "")
+		e := s.tell("ann", created(s.position+1))
+		if got := s.next(p); got != e.ID {
+			t.Errorf("told %s", got)
+		}
+		p.Close()
+		testenv.Eventually(t, patience, "it stops reading", func() bool { return !l.Reading() })
+	}
+}

@@ -1,0 +1,206 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/events"
+)
+
+// Run reads the stream while pages are open, until ctx ends; it returns nil.
+func (l *Live) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.wanted:
+		}
+		l.follow(ctx)
+	}
+}
+
+// follow reads until nobody has listened for a while, or ctx ends. While Redis is away it tries on.
+func (l *Live) follow(ctx context.Context) {
+	defer l.stop("stopped")
+	failures, since, alone := 0, time.Now(), time.Time{}
+	for ctx.Err() == nil {
+		var err error
+		if l.isReading() {
+			err = l.read(ctx)
+		} else {
+			err = l.begin(ctx)
+		}
+		if err == nil {
+			if failures > 0 {
+				l.cfg.Log.Info("events are read for open pages again")
+			}
+			failures = 0
+		} else if ctx.Err() == nil {
+			if failures == 0 {
+				since = time.Now()
+				l.cfg.Log.Warn("events cannot be read for open pages; trying again", "err", err)
+			}
+			failures++
+			if time.Since(since) >= l.cfg.Lost {
+				l.stop("unread")
+			}
+			l.pause(ctx, failures)
+		}
+		l.mu.Lock()
+		nobody := l.count == 0
+		l.mu.Unlock()
+		switch {
+		case !nobody:
+			alone = time.Time{}
+		case alone.IsZero():
+			alone = time.Now()
+		case time.Since(alone) >= l.cfg.Linger:
+			return
+		}
+	}
+}
+
+func (l *Live) pause(ctx context.Context, failures int) {
+	timer := time.NewTimer(min(50*time.Millisecond<<min(failures, 5), time.Second))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (l *Live) isReading() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reading
+}
+
+// begin learns where the stream ends, and what has happened last.
+func (l *Live) begin(ctx context.Context) error {
+	var entries []redis.XMessage
+	before := "+"
+	for len(entries) < recentEvents { // in pages, so that none takes long
+		page, err := l.client.XRevRangeN(ctx, l.space.Events(), before, "-", 1024).Result()
+		if err != nil {
+			return err
+		}
+		entries = append(entries, page...)
+		if len(page) < 1024 {
+			break
+		}
+		before = "(" + page[len(page)-1].ID
+	}
+	batch := make([]events.Event, len(entries))
+	for i, m := range entries {
+		batch[len(entries)-1-i] = entry(m)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.recent, l.last = nil, 0
+	for _, e := range batch {
+		l.note(e)
+	}
+	l.reading = true
+	close(l.ready)
+	return nil
+}
+
+// stop ends reading. Open pages are cut off: what happens now is not told.
+func (l *Live) stop(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.reading {
+		return
+	}
+	l.reading = false
+	l.ready = make(chan struct{})
+	l.cutAll(why)
+	if l.count > 0 { // somebody came in the last moment
+		select {
+		case l.wanted <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (l *Live) cutAll(why string) {
+	for _, pages := range l.pages {
+		for p := range pages {
+			l.cut(p, why)
+		}
+	}
+}
+
+// blocking is how long a read waits in Redis; a stop takes as long.
+const blocking = 500 * time.Millisecond
+
+// read waits for events and tells of them.
+func (l *Live) read(ctx context.Context) error {
+	streams, err := l.client.XRead(ctx, &redis.XReadArgs{
+		Streams: []string{l.space.Events(), fmt.Sprintf("%d-0", l.last)}, Count: 500, Block: blocking,
+	}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var batch []events.Event
+	for _, s := range streams {
+		for _, m := range s.Messages {
+			batch = append(batch, entry(m))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range batch {
+		l.note(e)
+	}
+	return nil
+}
+
+// entry is an event as the stream has it; Type is "" for what pages of this version are not told.
+func entry(m redis.XMessage) events.Event {
+	body, _ := m.Values["event"].(string)
+	e, err := events.Decode(body)
+	if err != nil || !told(e.Type) {
+		e = events.Event{}
+	}
+	e.Position = events.PositionOf(m.ID)
+	return e
+}
+
+// note tells of one event and keeps it. Where positions have a gap something was missed, and nobody knows what: all pages are to look for themselves.
+// l.mu is held.
+func (l *Live) note(e events.Event) {
+	if e.Position <= l.last { // somebody else's, or told already
+		return
+	}
+	if l.last != 0 && e.Position != l.last+1 {
+		l.recent = nil
+		l.cutAll("missed")
+	}
+	l.last = e.Position
+	if e.Type == "" {
+		return
+	}
+	if len(l.recent) >= 2*recentEvents {
+		l.recent = slices.Clone(l.recent[len(l.recent)-recentEvents:])
+	}
+	l.recent = append(l.recent, e)
+	for p := range l.pages[e.Buyer] {
+		if p.events == nil {
+			continue
+		}
+		select {
+		case p.events <- e:
+		default:
+			l.cut(p, "slow")
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package notify
+
+import (
+	"crypto/ecdh"
+	"encoding/base64"
+	"strings"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Bounds of subscriptions.
+const (
+	MaxSubscriptions = 5    // of one buyer; the oldest make room
+	maxEndpoint      = 2000 // bytes; those of the known push services have 150 to 1000
+	authLen          = 16   // bytes (RFC 8291, section 3.2)
+)
+
+// CheckSubscription checks what a browser sent, and brings keys and language into one form. checkURL judges the endpoint's URL. The error is a *sale.InvalidError with every mistake.
+func CheckSubscription(p store.PushSubscription, checkURL func(string) error) (store.PushSubscription, error) {
+	bad := &sale.InvalidError{}
+	if p.Endpoint == "" || len(p.Endpoint) > maxEndpoint {
+		bad.Add("endpoint", "must be an https URL of at most 2000 bytes")
+	} else if err := checkURL(p.Endpoint); err != nil {
+		bad.Add("endpoint", err.Error())
+	}
+	key, err := decodeKey(p.P256dh)
+	if err == nil {
+		_, err = ecdh.P256().NewPublicKey(key)
+	}
+	if err != nil {
+		bad.Add("keys.p256dh", "must be a point of the curve P-256 in base64url, as PushSubscription.toJSON gives it")
+	}
+	auth, err := decodeKey(p.Auth)
+	if err != nil || len(auth) != authLen {
+		bad.Add("keys.auth", "must be 16 bytes in base64url, as PushSubscription.toJSON gives it")
+	}
+	lang, ok := ParseLang(p.Lang)
+	if !ok {
+		bad.Add("lang", "must be en or zh")
+	}
+	if len(bad.Fields) > 0 {
+		return store.PushSubscription{}, bad
+	}
+	p.P256dh, p.Auth, p.Lang = base64.RawURLEncoding.EncodeToString(key), base64.RawURLEncoding.EncodeToString(auth), string(lang)
+	return p, nil
+}
+
+// decodeKey reads base64url, with or without padding: browsers write it without.
+func decodeKey(s string) ([]byte, error) {
+	if len(s) > 200 {
+		return nil, base64.CorruptInputError(0)
+	}
+	return base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
+}

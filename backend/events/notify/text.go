@@ -1,0 +1,74 @@
+package notify
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"sluice/backend/events"
+	"sluice/backend/sale"
+)
+
+// Lang is a language of messages. The zero value is English.
+type Lang string
+
+// The languages.
+const (
+	English Lang = "en"
+	Chinese Lang = "zh"
+)
+
+// ParseLang reads a language tag such as zh, zh-CN or en; "" is English. ok is false for all others.
+func ParseLang(tag string) (l Lang, ok bool) {
+	main, _, _ := strings.Cut(strings.ToLower(tag), "-")
+	switch Lang(main) {
+	case "", English:
+		return English, true
+	case Chinese:
+		return Chinese, true
+	}
+	return "", false
+}
+
+// Text is a message in words. Neither part has control characters, so both fit any header.
+type Text struct{ Title, Body string }
+
+// texts have the sale and the order as arguments 1 and 2.
+var texts = map[Lang]map[string]Text{
+	English: {
+		"created":   {"Your order is in", "Order %[2]s in the sale %[1]s: your unit is reserved."},
+		"paid":      {"Your payment has arrived", "Order %[2]s in the sale %[1]s is paid."},
+		"cancelled": {"Your order is cancelled", "Order %[2]s in the sale %[1]s is cancelled."},
+		"failed":    {"Your order could not be completed", "We are sorry: order %[2]s in the sale %[1]s could not be completed."},
+	},
+	Chinese: {
+		"created":   {"下单成功", "您在活动 %[1]s 中的订单 %[2]s 已生成，商品已为您保留。"},
+		"paid":      {"付款成功", "您在活动 %[1]s 中的订单 %[2]s 已付款。"},
+		"cancelled": {"订单已取消", "您在活动 %[1]s 中的订单 %[2]s 已取消。"},
+		"failed":    {"订单未能完成", "很抱歉，您在活动 %[1]s 中的订单 %[2]s 未能完成。"},
+	},
+}
+
+// Text is the message in a language; an unknown one is English.
+func (m Message) Text(l Lang) Text {
+	words, ok := texts[l]
+	if !ok {
+		words = texts[English]
+	}
+	kind := string(m.status())
+	if m.Type == events.Cancelled && m.Was == sale.StatusQueued { // it has never been created
+		kind = "failed"
+	}
+	t := words[kind]
+	return Text{t.Title, fmt.Sprintf(t.Body, plain(m.SaleID), m.OrderID)}
+}
+
+// plain takes out what could end a line or hide in one: control characters, and those that turn the direction of writing.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}

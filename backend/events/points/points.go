@@ -1,0 +1,76 @@
+// Package points credits buyers with points for their orders. It is a group of the events (package event) and keeps its ledger in SQL: each order is credited
+// once, and a cancelled one counts nothing, in whatever order and however often its events come.
+package points
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"sluice/backend/events"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Group is the name of the group.
+const Group = "points"
+
+// Rule says how many points an order is worth: so many for each full so many of the currency's minor unit. The zero value gives none.
+type Rule struct{ Points, Per int64 }
+
+// DefaultRule is a point for each full hundred cents.
+const DefaultRule = "1/100"
+
+const maxRule = 1_000_000
+
+// ParseRule reads "1/100": one point for each full 100 of the minor unit. The error is one line.
+func ParseRule(text string) (Rule, error) {
+	left, right, _ := strings.Cut(text, "/")
+	n, err := strconv.ParseInt(left, 10, 64)
+	per, err2 := strconv.ParseInt(right, 10, 64)
+	if err != nil || err2 != nil || n < 0 || n > maxRule || per < 1 || per > maxRule {
+		return Rule{}, fmt.Errorf("%q is no rule for points: want POINTS/CENTS such as 1/100, each at most %d", text, maxRule)
+	}
+	return Rule{n, per}, nil
+}
+
+// Of is what a price is worth. A price too high to be reckoned with is worth the most there is.
+func (r Rule) Of(p sale.Price) int64 {
+	if r.Per == 0 || r.Points == 0 {
+		return 0
+	}
+	full := p.Amount / r.Per
+	const most = int64(1) << 40 // sums of these stay far below what SQL holds
+	if full > most/r.Points {
+		return most
+	}
+	return full * r.Points
+}
+
+// Ledger keeps what was credited (order.Store).
+type Ledger interface {
+	CreditPoints(ctx context.Context, credits []store.Credit) error
+}
+
+// Handler makes the group's handler.
+func Handler(ledger Ledger, rule Rule) events.Handler {
+	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+		credits := make([]store.Credit, 0, len(batch))
+		for _, e := range batch {
+			if e.Buyer == "" {
+				return fmt.Errorf("points: %w: order %s has no buyer", events.ErrPermanent, e.OrderID)
+			}
+			switch e.Type {
+			case events.Created:
+				credits = append(credits, store.Credit{OrderID: e.OrderID, Status: sale.StatusCreated, Buyer: e.Buyer, Points: rule.Of(e.Price)})
+			case events.Cancelled:
+				credits = append(credits, store.Credit{OrderID: e.OrderID, Status: sale.StatusCancelled, Buyer: e.Buyer})
+			}
+		}
+		if len(credits) == 0 {
+			return nil
+		}
+		return ledger.CreditPoints(ctx, credits)
+	})
+}

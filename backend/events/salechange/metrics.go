@@ -1,0 +1,26 @@
+package salechange
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics counts what a Receiver hears.
+type Metrics struct {
+	up       prometheus.Gauge
+	received *prometheus.CounterVec
+}
+
+// NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		up: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_signal_up", Help: "Whether this process hears of changes of sales at once; if not, within a second."}),
+		received: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_signal_received_total", Help: "Signals heard, by type; unknown: not of this version.",
+		}, []string{"type"}),
+	}
+	for _, t := range []Type{Opened, Paused, Closed, SoldOut, Restocked, Changed, Left, "unknown"} {
+		m.received.WithLabelValues(string(t))
+	}
+	if reg != nil {
+		reg.MustRegister(m.up, m.received)
+	}
+	return m
+}

@@ -1,0 +1,75 @@
+package salechange
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDecodeReadsWhatItKnowsAndNothingElse(t *testing.T) {
+	for text, want := range map[string]Signal{
+		`{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}`:  {SoldOut, "shoe", 0},
+		`{"v":1,"type":"left","sale":"a.b-c","left":12,"later":[1,{}]}`: {Left, "a.b-c", 12},
+		`{"v":1,"type":"opened","sale":"s"}`:                            {Opened, "s", 0},
+	} {
+		if got, err := Decode(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		``, `x`, `null`, `[]`, `{}`, `{"v":2,"type":"left","sale":"s"}`, `{"v":1,"type":"burnt","sale":"s"}`, `{"v":1,"type":"left"}`,
+		`{"v":1,"type":"left","sale":"a b"}`, `{"v":1,"type":"left","sale":"\n"}`, `{"v":1,"type":"left","sale":"s","left":-1}`,
+		`{"v":1,"type":"left","sale":"s","left":"1"}`, `{"v":1,"type":"left","sale":"s"}` + strings.Repeat(" ", most),
+	} {
+		if got, err := Decode(text); err == nil {
+			t.Errorf("%.80s is read as %+v", text, got)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(`{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		if s, err := Decode(text); err == nil && (s.SaleID == "" || strings.ContainsAny(s.SaleID, "\"\\\r\n") || s.Left < 0) {
+			t.Fatalf("%q is read as %+v", text, s)
+		}
+	})
+}
+
+func TestListenersGetWhatTheyAskedFor(t *testing.T) {
+	var h Hub
+	shoe, all := h.Listen("shoe"), h.Listen("")
+	for _, s := range []Signal{{Left, "shoe", 3}, {SoldOut, "shoe", 0}, {Paused, "hat", 0}} {
+		h.Tell(s)
+	}
+	<-shoe.Wake()
+	<-all.Wake()
+	if got := shoe.Take(); len(got) != 1 || got[0] != (Signal{SoldOut, "shoe", 0}) {
+		t.Errorf("who listens to the shoe hears %v; the latest is enough", got)
+	}
+	if got := all.Take(); len(got) != 2 || got[0].Type != SoldOut || got[1].SaleID != "hat" {
+		t.Errorf("who listens to all hears %v", got)
+	}
+	h.Tell(Signal{Left, "shoe", 2})
+	if got := all.Take(); len(got) != 0 {
+		t.Errorf("edges hear %v; what is left changes all the time, and is nothing to them", got)
+	}
+	for range 2 {
+		shoe.Close()
+		all.Close()
+	}
+	h.Tell(Signal{SoldOut, "shoe", 0})
+	if len(all.Take())+len(h.all)+len(h.bySale) != 0 {
+		t.Error("who has gone still hears, or is remembered")
+	}
+}
+
+func TestSlowListenerHoldsNobodyUpAndTakesBoundedRoom(t *testing.T) {
+	var h Hub
+	slow := h.Listen("")
+	for i := range 100 * mostSales {
+		h.Tell(Signal{Opened, "sale-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%40), 0})
+	}
+	if got := len(slow.Take()); got > mostSales || got == 0 {
+		t.Errorf("%d signals are kept for who does not listen, want at most %d", got, mostSales)
+	}
+}

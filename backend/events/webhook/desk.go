@@ -1,0 +1,272 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Book is what a Desk needs of SQL (order.Store).
+type Book interface {
+	EndpointBook
+	DeliveryBook
+	RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error
+}
+
+// EndpointBook keeps the endpoints.
+type EndpointBook interface {
+	AddEndpoint(ctx context.Context, e store.Endpoint) (store.Endpoint, error)
+	Endpoint(ctx context.Context, id string) (store.Endpoint, error)
+	Endpoints(ctx context.Context, counts bool) ([]store.Endpoint, error)
+	ChangeEndpoint(ctx context.Context, id, action string, change func(*store.Endpoint) error) (store.Endpoint, error)
+	RemoveEndpoint(ctx context.Context, id string) error
+}
+
+// DeliveryBook keeps the deliveries.
+type DeliveryBook interface {
+	AddDeliveries(ctx context.Context, all []store.Delivery) (int64, error)
+	Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error)
+	Delivery(ctx context.Context, id string) (store.Delivery, []store.DeliveryAttempt, error)
+	Redeliver(ctx context.Context, id string) error
+	RedeliverFailed(ctx context.Context, endpointID string, since time.Time, limit int) (int64, error)
+}
+
+// URLs judges the URLs of endpoints (outbound.Client).
+type URLs interface {
+	CheckURL(raw string) (*url.URL, error)
+}
+
+// Desk is what operators do with endpoints and deliveries. Each change is in the desk log with who and why. It is safe for concurrent use.
+type Desk struct {
+	book Book
+	urls URLs
+	now  func() time.Time
+}
+
+// NewDesk makes a Desk.
+func NewDesk(book Book, urls URLs) *Desk { return &Desk{book: book, urls: urls, now: time.Now} }
+
+// Bounds of what an endpoint is made of.
+const (
+	maxTitle   = 200 // bytes
+	maxSales   = 100
+	maxSecrets = 7 * 24 * time.Hour // for which an old secret may sign
+	maxID      = 200                // bytes of an id that is looked for
+)
+
+// DefaultKeep is how long an old secret signs beside the new one.
+const DefaultKeep = 24 * time.Hour
+
+// Settings are what an operator says of an endpoint. A nil field is left as it is, or empty in a new one.
+type Settings struct {
+	URL, Title   *string
+	Types, Sales *[]string // empty: all
+}
+
+// apply checks the settings and puts them in e. The error is a *sale.InvalidError.
+func (d *Desk) apply(e *store.Endpoint, s Settings) error {
+	bad := &sale.InvalidError{}
+	if s.URL != nil {
+		if _, err := d.urls.CheckURL(*s.URL); err != nil {
+			bad.Add("url", strings.TrimPrefix(err.Error(), "not allowed: the URL "))
+		}
+		e.URL = *s.URL
+	}
+	if s.Title != nil {
+		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) || *s.Title != "" && !sale.Visible(*s.Title) {
+			bad.Add("title", fmt.Sprintf("must be one line of at most %d bytes, with something to see", maxTitle))
+		}
+		e.Title = *s.Title
+	}
+	if s.Types != nil {
+		for _, t := range *s.Types {
+			if !slices.Contains(Types, t) {
+				bad.Add("types", "must be of "+strings.Join(Types, ", "))
+				break
+			}
+		}
+		e.Types = slices.Compact(slices.Sorted(slices.Values(*s.Types)))
+	}
+	if s.Sales != nil {
+		if len(*s.Sales) > maxSales {
+			bad.Add("sales", fmt.Sprintf("must be at most %d", maxSales))
+		}
+		for _, id := range *s.Sales {
+			if err := sale.ValidateID(id); err != nil {
+				bad.Add("sales", err.Error())
+				break
+			}
+		}
+		e.Sales = slices.Compact(slices.Sorted(slices.Values(*s.Sales)))
+	}
+	if len(bad.Fields) > 0 {
+		return bad
+	}
+	return nil
+}
+
+func as(ctx context.Context, actor, reason string) context.Context {
+	return store.WithReason(store.WithActor(ctx, actor), reason)
+}
+
+// Add makes an endpoint. What is returned holds its secret, which nothing else shows. Errors: a *sale.InvalidError; sale.ErrConflict when there are too many.
+func (d *Desk) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (store.Endpoint, error) {
+	if s.URL == nil {
+		s.URL = new(string)
+	}
+	e := store.Endpoint{ID: "ep_" + strings.ToLower(rand.Text()[:20]), Secret: NewSecret(), Strict: strict}
+	if err := d.apply(&e, s); err != nil {
+		return store.Endpoint{}, err
+	}
+	return d.book.AddEndpoint(as(ctx, actor, reason), e)
+}
+
+// List returns every endpoint, the oldest first.
+func (d *Desk) List(ctx context.Context) ([]store.Endpoint, error) {
+	return d.book.Endpoints(ctx, true)
+}
+
+// Show returns an endpoint, or sale.ErrNotFound.
+func (d *Desk) Show(ctx context.Context, id string) (store.Endpoint, error) {
+	if !lookable(id) {
+		return store.Endpoint{}, sale.ErrNotFound
+	}
+	return d.book.Endpoint(ctx, id)
+}
+
+// lookable tells whether SQL can be asked for an id at all.
+func lookable(id string) bool {
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxID
+}
+
+// Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError, sale.ErrNotFound.
+func (d *Desk) Change(ctx context.Context, actor, id string, s Settings, reason string) (store.Endpoint, error) {
+	if !lookable(id) {
+		return store.Endpoint{}, sale.ErrNotFound
+	}
+	return d.book.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", func(e *store.Endpoint) error { return d.apply(e, s) })
+}
+
+// Pause keeps deliveries until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+func (d *Desk) Pause(ctx context.Context, actor, id, reason string) (store.Endpoint, error) {
+	return d.turn(ctx, actor, id, "webhook.pause", reason, func(e *store.Endpoint) error {
+		if e.State == store.EndpointDisabled {
+			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
+		}
+		e.State, e.Reason = store.EndpointPaused, reason
+		return nil
+	})
+}
+
+// Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error: sale.ErrNotFound.
+func (d *Desk) Resume(ctx context.Context, actor, id, reason string) (store.Endpoint, error) {
+	return d.turn(ctx, actor, id, "webhook.resume", reason, func(e *store.Endpoint) error {
+		e.State, e.Reason = store.EndpointActive, ""
+		return nil
+	})
+}
+
+func (d *Desk) turn(ctx context.Context, actor, id, action, reason string, to func(*store.Endpoint) error) (store.Endpoint, error) {
+	if !lookable(id) {
+		return store.Endpoint{}, sale.ErrNotFound
+	}
+	return d.book.ChangeEndpoint(as(ctx, actor, reason), id, action, to)
+}
+
+// Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors: sale.ErrNotFound, a *sale.InvalidError.
+func (d *Desk) Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error) {
+	if keep < 0 || keep > maxSecrets {
+		bad := &sale.InvalidError{}
+		bad.Add("keep", "must be between 0s and "+maxSecrets.String())
+		return "", bad
+	}
+	if !lookable(id) {
+		return "", sale.ErrNotFound
+	}
+	secret = NewSecret()
+	return secret, d.book.RotateSecret(as(ctx, actor, reason), id, secret, keep)
+}
+
+// Remove forgets an endpoint with all its deliveries. Error: sale.ErrNotFound.
+func (d *Desk) Remove(ctx context.Context, actor, id, reason string) error {
+	if !lookable(id) {
+		return sale.ErrNotFound
+	}
+	return d.book.RemoveEndpoint(as(ctx, actor, reason), id)
+}
+
+// Ping sends something to try an endpoint, once and at once, also when it is paused; what comes of it is in the log of the delivery whose id is returned.
+// Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+func (d *Desk) Ping(ctx context.Context, id string) (deliveryID string, err error) {
+	e, err := d.Show(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if e.State == store.EndpointDisabled {
+		return "", fmt.Errorf("it is disabled: %w", sale.ErrConflict)
+	}
+	ping := store.Delivery{
+		ID: ID("ping_"+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: store.SequenceFree, Type: TypePing,
+		Body: encode(payload{TypePing, d.now().UTC().Truncate(time.Millisecond), pingData{id}}),
+	}
+	_, err = d.book.AddDeliveries(ctx, []store.Delivery{ping})
+	return ping.ID, err
+}
+
+// Deliveries returns one page of an endpoint's deliveries, the newest first. Error: sale.ErrNotFound.
+func (d *Desk) Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error) {
+	if _, err := d.Show(ctx, q.EndpointID); err != nil {
+		return nil, err
+	}
+	return d.book.Deliveries(ctx, q)
+}
+
+// Delivery returns a delivery of an endpoint with its attempts. Error: sale.ErrNotFound.
+func (d *Desk) Delivery(ctx context.Context, endpointID, id string) (store.Delivery, []store.DeliveryAttempt, error) {
+	if !lookable(id) || !lookable(endpointID) {
+		return store.Delivery{}, nil, sale.ErrNotFound
+	}
+	found, log, err := d.book.Delivery(ctx, id)
+	if err == nil && found.EndpointID != endpointID {
+		err = sale.ErrNotFound
+	}
+	return found, log, err
+}
+
+// Redeliver sends a delivery again, whatever has become of it, with the same id and text. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+func (d *Desk) Redeliver(ctx context.Context, actor, endpointID, id, reason string) error {
+	if _, _, err := d.Delivery(ctx, endpointID, id); err != nil {
+		return err
+	}
+	return d.book.Redeliver(as(ctx, actor, reason), id)
+}
+
+// redeliverBatch bounds a transaction.
+const redeliverBatch = 2000
+
+// RedeliverSince sends again all that were given up since then, and tells how many. Errors as of Redeliver; what was asked for before an error stays asked for.
+func (d *Desk) RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (n int64, err error) {
+	if !lookable(endpointID) {
+		return 0, sale.ErrNotFound
+	}
+	for {
+		some, err := d.book.RedeliverFailed(as(ctx, actor, reason), endpointID, since, redeliverBatch)
+		n += some
+		if err != nil || some < redeliverBatch {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,464 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sluice/backend/events"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/internal/outbound"
+	"sluice/test/testenv"
+)
+
+// everything is a Progress: all events are written.
+type everything struct{}
+
+func (everything) Position(context.Context) int64 { return store.Anywhere }
+
+// shop is an endpoint on loopback that verifies what it gets and keeps it.
+type shop struct {
+	*httptest.Server
+	t      *testing.T
+	mu     sync.Mutex
+	got    map[string]int // webhook-ids that were taken
+	order  []string       // in their order
+	secret string
+	answer func(w http.ResponseWriter, r *http.Request, id string) (taken bool)
+}
+
+func newShop(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, id string) bool) *shop {
+	t.Helper()
+	s := &shop{t: t, got: map[string]int{}, answer: answer}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.take))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *shop) take(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	id := r.Header.Get("webhook-id")
+	s.mu.Lock()
+	secret := s.secret
+	s.mu.Unlock()
+	if hook, err := standardwebhooks.NewWebhook(secret); err != nil || hook.Verify(body, r.Header) != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+		s.t.Errorf("a forged request: %s %v", r.Method, r.Header)
+	}
+	if s.answer != nil && !s.answer(w, r, id) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got[id]++
+	s.order = append(s.order, id)
+}
+
+func (s *shop) ids() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := map[string]int{}
+	for id, n := range s.got {
+		ids[id] = n
+	}
+	return ids
+}
+
+// client reaches shops on loopback.
+func client(t *testing.T, timeout time.Duration) *outbound.Client {
+	t.Helper()
+	c := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func quick() SenderConfig {
+	return SenderConfig{
+		Poll: 10 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond},
+	}
+}
+
+// run runs a sender until the test ends, or stop is called.
+func run(t *testing.T, s *Sender) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+type bench struct {
+	*store.Store
+	desk *Desk
+}
+
+func newBench(t *testing.T, c *outbound.Client) bench {
+	t.Helper()
+	db := storetest.Open(t, storetest.SQLite(t))
+	return bench{db, NewDesk(db, c)}
+}
+
+func (b bench) endpoint(t *testing.T, s *shop, strict bool) store.Endpoint {
+	t.Helper()
+	e := b.desk.add(t, Settings{URL: &s.URL}, strict)
+	s.mu.Lock()
+	s.secret = e.Secret
+	s.mu.Unlock()
+	return e
+}
+
+// tell gives the group n orders that are created and paid.
+func (b bench) tell(t *testing.T, n int) {
+	t.Helper()
+	var batch []events.Event
+	for i := range n {
+		batch = append(batch, happened(int64(i+1), events.Created, "s", int64(2*i+1)), happened(int64(i+1), events.Paid, "s", int64(2*i+2)))
+	}
+	if err := Handler(b.Store, func(int64) {}).Handle(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b bench) show(t *testing.T, id string) store.Endpoint {
+	t.Helper()
+	e, err := b.desk.Show(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestReceiverThatFailsAndHangs(t *testing.T) {
+	const orders = 60
+	var n atomic.Int64
+	var bad *shop
+	bad = newShop(t, func(w http.ResponseWriter, r *http.Request, id string) bool {
+		switch k := n.Add(1); {
+		case k%50 == 49:
+			<-r.Context().Done() // hangs until the sender gives up
+			return false
+		case k%5 == 0:
+			w.WriteHeader(http.StatusInternalServerError)
+			return false
+		}
+		if first := strings.Replace(id, "_paid_", "_created_", 1); first != id && bad.ids()[first] == 0 {
+			t.Errorf("%s came before its order was created", id)
+		}
+		return true
+	})
+	good := newShop(t, nil)
+	c := client(t, time.Second)
+	b := newBench(t, c)
+	e, other := b.endpoint(t, bad, false), b.endpoint(t, good, false)
+	b.tell(t, orders)
+	cfg := quick()
+	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
+	for range 2 {
+		run(t, NewSender(b.Store, c, everything{}, cfg))
+	}
+	testenv.Eventually(t, 90*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 })
+	for _, s := range []*shop{bad, good} {
+		ids := s.ids()
+		if len(ids) != 2*orders {
+			t.Errorf("%d ids, want %d", len(ids), 2*orders)
+		}
+	}
+	for id, times := range good.ids() {
+		if times != 1 {
+			t.Errorf("%s came %d times", id, times)
+		}
+	}
+	if got := b.show(t, e.ID); got.Failed != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
+	release := make(chan struct{})
+	hanging := newShop(t, func(http.ResponseWriter, *http.Request, string) bool { <-release; return true })
+	t.Cleanup(func() { close(release) })
+	good := newShop(t, nil)
+	c := client(t, 30*time.Second)
+	b := newBench(t, c)
+	stuck, fine := b.endpoint(t, hanging, false), b.endpoint(t, good, false)
+	b.tell(t, 40)
+	cfg := quick()
+	cfg.Drain = 10 * time.Millisecond
+	stop := run(t, NewSender(b.Store, c, everything{}, cfg))
+	testenv.Eventually(t, 60*time.Second, "the other has got everything", func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 })
+	if got := b.show(t, stuck.ID); got.Waiting != 80 {
+		t.Errorf("%+v", got)
+	}
+	stop() // gives back what is under way: no attempt
+	if list, err := b.desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: stuck.ID, Limit: 1000}); err != nil || len(list) != 80 {
+		t.Error(len(list), err)
+	} else {
+		for _, d := range list {
+			if d.Leased || d.Attempts != 0 {
+				t.Errorf("after a stop: %+v", d)
+			}
+		}
+	}
+}
+
+func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
+	var n atomic.Int64
+	s := newShop(t, func(w http.ResponseWriter, _ *http.Request, _ string) bool {
+		if n.Add(1)%3 == 0 {
+			w.WriteHeader(http.StatusBadGateway)
+			return false
+		}
+		return true
+	})
+	c := client(t, 5*time.Second)
+	b := newBench(t, c)
+	e := b.endpoint(t, s, true)
+	b.tell(t, 20)
+	for range 2 {
+		run(t, NewSender(b.Store, c, everything{}, quick()))
+	}
+	testenv.Eventually(t, 60*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	for i, id := range s.order {
+		if want := fmt.Sprintf("%d_%s_%s", i/2+1, []string{"created", "paid"}[i%2], e.ID); id != want {
+			t.Fatalf("number %d is %s, want %s", i, id, want)
+		}
+	}
+}
+
+func TestGivenUpThenSentAgainByHand(t *testing.T) {
+	var broken atomic.Bool
+	broken.Store(true)
+	s := newShop(t, func(w http.ResponseWriter, _ *http.Request, _ string) bool {
+		if broken.Load() {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(w, strings.Repeat("é", 2000))
+			return false
+		}
+		return true
+	})
+	c := client(t, 5*time.Second)
+	b := newBench(t, c)
+	e := b.endpoint(t, s, false)
+	b.tell(t, 1)
+	run(t, NewSender(b.Store, c, everything{}, quick()))
+	testenv.Eventually(t, 30*time.Second, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
+	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != store.EndpointActive {
+		t.Errorf("%+v", got)
+	}
+	d, log, err := b.desk.Delivery(t.Context(), e.ID, "1_created_"+e.ID)
+	if err != nil || d.State != store.DeliveryFailed || d.Attempts != 6 || len(log) != 6 || log[0].Status != http.StatusTeapot || len(log[0].Answer) != 1<<10 {
+		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
+	}
+	broken.Store(false)
+	if n, err := b.desk.RedeliverSince(t.Context(), "eve", e.ID, time.Now().Add(-time.Hour), "mended"); err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	testenv.Eventually(t, 30*time.Second, "both are delivered", func() bool { return len(s.ids()) == 2 && b.show(t, e.ID).Waiting == 0 })
+	if got := b.show(t, e.ID); got.Failed != 0 || !got.FailingSince.IsZero() {
+		t.Errorf("%+v", got)
+	}
+	if err := b.desk.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 30*time.Second, "a delivered one comes again", func() bool { return s.ids()["1_paid_"+e.ID] == 2 })
+}
+
+func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
+	s := newShop(t, func(w http.ResponseWriter, _ *http.Request, id string) bool {
+		if !strings.HasPrefix(id, "ping_") {
+			w.WriteHeader(http.StatusGone)
+			return false
+		}
+		return true
+	})
+	c := client(t, 5*time.Second)
+	b := newBench(t, c)
+	e := b.endpoint(t, s, false)
+	if _, err := b.desk.Pause(t.Context(), "eve", e.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	b.tell(t, 1)
+	run(t, NewSender(b.Store, c, everything{}, quick()))
+	id, err := b.desk.Ping(t.Context(), e.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 30*time.Second, "the ping is there", func() bool { return s.ids()[id] == 1 })
+	if got := b.show(t, e.ID); got.State != store.EndpointPaused {
+		t.Errorf("%+v", got)
+	}
+	if _, err := b.desk.Resume(t.Context(), "eve", e.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 30*time.Second, "it is disabled", func() bool { return b.show(t, e.ID).State == store.EndpointDisabled })
+	if _, err := b.desk.Ping(t.Context(), e.ID); err == nil {
+		t.Error("a ping to a disabled endpoint")
+	}
+	if _, err := b.desk.Pause(t.Context(), "eve", e.ID, ""); err == nil {
+		t.Error("a disabled endpoint can be paused")
+	}
+}
+
+func TestNothingIsSentAheadOfWhatIsNotWrittenYet(t *testing.T) {
+	s := newShop(t, nil)
+	c := client(t, 5*time.Second)
+	b := newBench(t, c)
+	e := b.endpoint(t, s, false)
+	b.tell(t, 2)
+	var upTo atomic.Int64
+	upTo.Store(2)
+	run(t, NewSender(b.Store, c, position{&upTo}, quick()))
+	testenv.Eventually(t, 30*time.Second, "what may go is there", func() bool { return b.show(t, e.ID).Waiting == 2 })
+	if got := s.ids(); len(got) != 2 || got["1_created_"+e.ID] != 1 || got["1_paid_"+e.ID] != 1 {
+		t.Errorf("%v", got)
+	}
+	upTo.Store(4)
+	testenv.Eventually(t, 30*time.Second, "the rest is there", func() bool { return len(s.ids()) == 4 })
+}
+
+type position struct{ at *atomic.Int64 }
+
+func (p position) Position(context.Context) int64 { return p.at.Load() }
+
+func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
+	var signatures atomic.Value
+	s := newShop(t, func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+		signatures.Store(r.Header.Get("webhook-signature"))
+		return true
+	})
+	c := client(t, 5*time.Second)
+	b := newBench(t, c)
+	e := b.endpoint(t, s, false)
+	fresh, err := b.desk.Rotate(t.Context(), "eve", e.ID, time.Hour, "")
+	if err != nil || fresh == e.Secret {
+		t.Fatal(err)
+	}
+	run(t, NewSender(b.Store, c, everything{}, quick()))
+	for i, secret := range []string{e.Secret, fresh} { // the shop knows the old one, then the new one
+		s.mu.Lock()
+		s.secret = secret
+		s.mu.Unlock()
+		if _, err := b.desk.Ping(t.Context(), e.ID); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, 30*time.Second, "the ping is there", func() bool { return len(s.ids()) == i+1 })
+		if n := len(strings.Fields(signatures.Load().(string))); n != 2 {
+			t.Errorf("%d signatures", n)
+		}
+	}
+}
+
+func TestEndpointsThatAnswerBadly(t *testing.T) {
+	inner := newShop(t, func(http.ResponseWriter, *http.Request, string) bool {
+		t.Error("the redirect was followed")
+		return false
+	})
+	for name, answer := range map[string]http.HandlerFunc{
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, inner.URL, http.StatusPermanentRedirect)
+		},
+		"hangs up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"never end": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(200)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, func(w http.ResponseWriter, r *http.Request, _ string) bool { answer(w, r); return false })
+			c := client(t, 500*time.Millisecond)
+			b := newBench(t, c)
+			e := b.endpoint(t, s, false)
+			id, err := b.desk.Ping(t.Context(), e.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, NewSender(b.Store, c, everything{}, quick()))
+			testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
+				d, log, err := b.desk.Delivery(t.Context(), e.ID, id)
+				return err == nil && d.State == store.DeliveryFailed && len(log) == 1 && log[0].Error != ""
+			})
+		})
+	}
+	t.Run("a private address", func(t *testing.T) {
+		s := newShop(t, func(http.ResponseWriter, *http.Request, string) bool { t.Error("it was asked"); return false })
+		b := newBench(t, client(t, time.Second))
+		e := b.endpoint(t, s, false) // taken while it was allowed
+		id, err := b.desk.Ping(t.Context(), e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything{}, quick()))
+		testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
+			d, log, err := b.desk.Delivery(t.Context(), e.ID, id)
+			return err == nil && d.State == store.DeliveryFailed && strings.Contains(log[0].Error, "not allowed")
+		})
+	})
+}
+
+// faulty is a store whose calls fail now and then, before or after they were carried out.
+type faulty struct {
+	*store.Store
+	broken func() bool
+}
+
+var errDown = errors.New("the database is away")
+
+func (f faulty) LeaseDeliveries(ctx context.Context, id string, upTo int64, lease time.Duration, limit int) (store.Endpoint, []store.Delivery, error) {
+	e, leased, err := f.Store.LeaseDeliveries(ctx, id, upTo, lease, limit)
+	if f.broken() { // leased, and nobody knows by whom
+		return store.Endpoint{}, nil, errDown
+	}
+	return e, leased, err
+}
+
+func (f faulty) RecordResults(ctx context.Context, id string, results []store.Result) (int, error) {
+	if f.broken() {
+		return 0, errDown
+	}
+	lost, err := f.Store.RecordResults(ctx, id, results)
+	if f.broken() {
+		return 0, errDown
+	}
+	return lost, err
+}
+
+func TestNothingIsLostThoughTheStoreFails(t *testing.T) {
+	s := newShop(t, nil)
+	c := client(t, 5*time.Second)
+	b := newBench(t, c)
+	e := b.endpoint(t, s, false)
+	b.tell(t, 20)
+	cfg := quick()
+	cfg.Lease = 300 * time.Millisecond
+	run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything{}, cfg))
+	testenv.Eventually(t, 60*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	if n := len(s.ids()); n != 40 {
+		t.Errorf("%d ids, want 40", n)
+	}
+}

@@ -1,0 +1,78 @@
+package webhook
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"sluice/backend/events"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/telemetry"
+	"sluice/test/testenv"
+)
+
+// Whoever is told of an order that is traced gets its trace with it, at every attempt; of any other, and with a ping, there is nothing to get.
+func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	mini := miniredis.RunT(t)
+	notes := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = notes.Close() })
+	if err := mini.Set(keyspace.Shard(0).Trace(sale.OrderID(1).String()), parent); err != nil {
+		t.Fatal(err)
+	}
+	spans := tracetest.NewSpanRecorder()
+	tracer := telemetry.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample())))))
+	t.Cleanup(tracer.Close)
+
+	got := make(chan string, 100)
+	first := true
+	shop := newShop(t, func(w http.ResponseWriter, r *http.Request, id string) bool {
+		got <- id[:1] + " " + r.Header.Get("traceparent")
+		if strings.HasPrefix(id, "1_") && first {
+			first = false
+			w.WriteHeader(http.StatusInternalServerError)
+			return false
+		}
+		return true
+	})
+	c := client(t, time.Minute)
+	b := newBench(t, c)
+	e := b.endpoint(t, shop, false)
+	if err := Handler(b.Store, func(int64) {}).Handle(t.Context(), []events.Event{happened(1, events.Created, "s", 1), happened(2, events.Created, "s", 2)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.desk.Ping(t.Context(), e.ID); err != nil {
+		t.Fatal(err)
+	}
+	cfg := quick()
+	cfg.Tracer, cfg.Notes, cfg.Log = tracer, telemetry.NewNotes(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
+	stop := run(t, NewSender(b.Store, c, everything{}, cfg))
+	testenv.Eventually(t, 30*time.Second, "three deliveries", func() bool { return len(shop.ids()) == 3 })
+	stop()
+	close(got)
+	seen := map[string]bool{}
+	for line := range got {
+		who, carried, _ := strings.Cut(line, " ")
+		if traced := strings.HasPrefix(carried, parent[:36]); traced != (who == "1") || !traced && carried != "" {
+			t.Errorf("the request about %s carries %q", who, carried)
+		}
+		seen[carried] = true
+	}
+	ended := spans.Ended()
+	if len(ended) != 2 {
+		t.Fatalf("%d spans, want one for each of two attempts", len(ended))
+	}
+	for _, s := range ended {
+		if sc := s.SpanContext(); !seen["00-"+sc.TraceID().String()+"-"+sc.SpanID().String()+"-01"] || s.Parent().SpanID().String() != parent[36:52] {
+			t.Errorf("span %s below %s was carried by no request", sc.SpanID(), s.Parent().SpanID())
+		}
+	}
+}

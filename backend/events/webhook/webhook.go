@@ -1,0 +1,108 @@
+// Package webhook tells other systems of orders by HTTP, signed as Standard Webhooks has it (www.standardwebhooks.com). It is a group of the events (package event):
+// its handler writes a delivery to SQL for each endpoint that wants an event, once however often the event comes, and a Sender posts what is written there. So a
+// slow endpoint holds up neither the group nor another endpoint. The package decides nothing about orders.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/backend/events"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Group is the name of the group.
+const Group = "webhooks"
+
+// TypePing is the type of what is sent to try an endpoint.
+const TypePing = "ping"
+
+// Types are the types of events that an endpoint may want.
+var Types = []string{string(events.Created), string(events.Paid), string(events.Cancelled)}
+
+// payload is what is posted.
+type payload struct {
+	Type      string    `json:"type"`
+	Timestamp time.Time `json:"timestamp"` // of the event, not of the attempt
+	Data      any       `json:"data"`
+}
+
+type orderData struct {
+	OrderID string      `json:"order_id"`
+	SaleID  string      `json:"sale_id"`
+	Buyer   string      `json:"buyer"`
+	Nth     int         `json:"nth"`
+	Price   sale.Price  `json:"price"`
+	Was     sale.Status `json:"was"`
+}
+
+type pingData struct {
+	EndpointID string `json:"endpoint_id"`
+}
+
+func encode(p payload) string {
+	b, _ := json.Marshal(p) // no part of it can fail
+	return string(b)
+}
+
+// ID is the webhook-id of an event for an endpoint. It holds no full stop, because what is signed is the id, a full stop, the time, a full stop, and the text.
+func ID(eventID, endpointID string) string {
+	return strings.ReplaceAll(eventID, ".", "_") + "_" + endpointID
+}
+
+// wants tells whether an endpoint is to hear of an event. What happened before it was made is nothing to it, also when Redis has lost its data and old events come again.
+func wants(e store.Endpoint, v events.Event) bool {
+	return e.State != store.EndpointDisabled && !v.At.Before(e.CreatedAt) &&
+		(len(e.Types) == 0 || slices.Contains(e.Types, string(v.Type))) &&
+		(len(e.Sales) == 0 || slices.Contains(e.Sales, v.SaleID))
+}
+
+// Outlet is what the handler needs of SQL (order.Store).
+type Outlet interface {
+	Endpoints(ctx context.Context, counts bool) ([]store.Endpoint, error)
+	AddDeliveries(ctx context.Context, all []store.Delivery) (int64, error)
+}
+
+// addBatch is how many deliveries one transaction writes: many endpoints must not make it take too long.
+const addBatch = 2000
+
+// Handler makes the group's handler. added is told after deliveries were written; it must return at once.
+func Handler(outlet Outlet, added func(n int64)) events.Handler {
+	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+		endpoints, err := outlet.Endpoints(ctx, false)
+		if err != nil {
+			return err
+		}
+		var all []store.Delivery
+		for _, v := range batch {
+			var body string
+			for _, e := range endpoints {
+				if !wants(e, v) {
+					continue
+				}
+				if body == "" {
+					body = encode(payload{string(v.Type), v.At, orderData{v.OrderID.String(), v.SaleID, v.Buyer, v.Nth, v.Price, v.Was}})
+				}
+				sequence := int64(v.OrderID)
+				if e.Strict {
+					sequence = store.SequenceStrict
+				}
+				all = append(all, store.Delivery{ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence, Type: string(v.Type), Body: body})
+			}
+		}
+		for some := range slices.Chunk(all, addBatch) { // what is written before an error is found there the next time
+			n, err := outlet.AddDeliveries(ctx, some)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				added(n)
+			}
+		}
+		return nil
+	})
+}

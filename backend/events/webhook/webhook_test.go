@@ -1,0 +1,239 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sluice/backend/events"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/internal/outbound"
+)
+
+func newDesk(t *testing.T, db *store.Store) *Desk {
+	t.Helper()
+	return NewDesk(db, outbound.New(outbound.Config{}))
+}
+
+func pointer[T any](v T) *T { return &v }
+
+func (d *Desk) add(t *testing.T, s Settings, strict bool) store.Endpoint {
+	t.Helper()
+	if s.URL == nil {
+		s.URL = pointer("https://shop.example/hook")
+	}
+	e, err := d.Add(t.Context(), "eve", s, strict, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func happened(n int64, what events.Type, saleID string, position int64) events.Event {
+	id := sale.OrderID(n)
+	return events.Event{
+		ID: id.String() + "." + strings.TrimPrefix(string(what), "order."), Type: what, OrderID: id, SaleID: saleID, Buyer: "ann", Nth: 1,
+		Price: sale.Price{Amount: 1999, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().UTC().Add(time.Minute).Truncate(time.Millisecond), Position: position,
+	}
+}
+
+func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
+	db := storetest.Open(t, storetest.SQLite(t))
+	desk := newDesk(t, db)
+	all := desk.add(t, Settings{}, false)
+	paid := desk.add(t, Settings{Types: &[]string{"order.paid"}}, true)
+	shoe := desk.add(t, Settings{Sales: &[]string{"shoe"}}, false)
+	off := desk.add(t, Settings{}, false)
+	if _, err := db.ChangeEndpoint(t.Context(), off.ID, "x", func(e *store.Endpoint) error { e.State = store.EndpointDisabled; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	paused := desk.add(t, Settings{}, false)
+	if _, err := desk.Pause(t.Context(), "eve", paused.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	old := happened(9, events.Created, "shoe", 9)
+	old.At = time.Now().Add(-time.Hour)
+	batch := []events.Event{happened(7, events.Created, "shoe", 3), happened(7, events.Paid, "shoe", 4), happened(8, events.Created, "hat", 5), old}
+	var added []int64
+	h := Handler(db, func(n int64) { added = append(added, n) })
+	for range 2 {
+		if err := h.Handle(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(added) != 1 || added[0] != 9 {
+		t.Errorf("added %v, want 9 once", added)
+	}
+	for id, want := range map[string]string{
+		all.ID: "8_created 7_paid 7_created", paid.ID: "7_paid", shoe.ID: "7_paid 7_created", off.ID: "", paused.ID: "8_created 7_paid 7_created",
+	} {
+		list, err := desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, d := range list {
+			got = append(got, strings.TrimSuffix(d.ID, "_"+id))
+			if strings.Contains(d.ID, ".") || d.Sequence == store.SequenceStrict != (id == paid.ID) {
+				t.Errorf("%+v", d)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", id, got, want)
+		}
+	}
+	list, _ := desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: paid.ID})
+	want := `{"type":"order.paid","timestamp":"` + batch[1].At.Format(time.RFC3339Nano) + `","data":{"order_id":"7","sale_id":"shoe","buyer":"ann","nth":1,"price":{"amount":1999,"currency":"EUR"},"was":"queued"}}`
+	if list[0].Body != want || !json.Valid([]byte(want)) {
+		t.Errorf("body %s\nwant %s", list[0].Body, want)
+	}
+}
+
+func TestSignaturesAreThoseOfTheStandard(t *testing.T) {
+	// The example of the standard's own documents.
+	h := http.Header{}
+	if err := sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), `{"test": 2432232314}`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := h.Get("webhook-signature"), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	secrets := []string{NewSecret(), NewSecret()}
+	if secrets[0] == secrets[1] {
+		t.Error("two secrets are one")
+	}
+	now := time.Now()
+	if err := sign(h, "a", now, "text", secrets...); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range append(secrets, NewSecret()) {
+		hook, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := hook.Verify([]byte("text"), h); (err == nil) != (secret == secrets[0] || secret == secrets[1]) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := sign(h, "a", now, "text", "whsec_!hush!"); err == nil || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a secret that cannot be read: %v", err)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	now := time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC)
+	d := store.Delivery{ID: "x", Type: "order.paid"}
+	after := func(attempts int) store.Delivery { d := d; d.Attempts = attempts; return d }
+	ping := store.Delivery{ID: "y", Type: TypePing}
+	for _, c := range []struct {
+		name   string
+		d      store.Delivery
+		a      answer
+		jitter float64
+		state  store.DeliveryState
+		wait   time.Duration
+		hold   time.Duration
+		gone   bool
+		text   string
+	}{
+		{"200", d, answer{status: 200}, 0, store.DeliveryDelivered, 0, 0, false, ""},
+		{"299", d, answer{status: 299}, 0, store.DeliveryDelivered, 0, 0, false, ""},
+		{"first failure", d, answer{status: 500}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "it answered 500"},
+		{"jitter", d, answer{status: 500}, 0.999999, store.DeliveryWaiting, 6 * time.Second, 0, false, "500"},
+		{"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, store.DeliveryWaiting, 2 * time.Minute, 0, false, "no answer"},
+		{"last but one", after(9), answer{status: 404}, 0, store.DeliveryWaiting, 10 * time.Hour, 0, false, "404"},
+		{"last", after(10), answer{status: 404}, 0, store.DeliveryFailed, 0, 0, false, "404"},
+		{"redirect", d, answer{status: 307}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "redirects are not followed"},
+		{"gone", d, answer{status: 410}, 0, store.DeliveryFailed, 0, 0, true, "410"},
+		{"slow down", d, answer{status: 429, retryAfter: "90"}, 0, store.DeliveryWaiting, 90 * time.Second, 90 * time.Second, false, "429"},
+		{"slow down, soon", after(3), answer{status: 503, retryAfter: "1"}, 0, store.DeliveryWaiting, 10 * time.Minute, time.Second, false, "503"},
+		{"slow down for ever", d, answer{status: 429, retryAfter: "4000000000"}, 0, store.DeliveryWaiting, time.Hour, time.Hour, false, "429"},
+		{"slow down, by date", d, answer{status: 503, retryAfter: now.Add(2 * time.Minute).Format(http.TimeFormat)}, 0, store.DeliveryWaiting, 2 * time.Minute, 2 * time.Minute, false, "503"},
+		{"slow down, in the past", d, answer{status: 503, retryAfter: now.Add(-time.Hour).Format(http.TimeFormat)}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "503"},
+		{"slow down, nonsense", d, answer{status: 503, retryAfter: "-7"}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "503"},
+		{"Retry-After of another status", d, answer{status: 500, retryAfter: "90"}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "500"},
+		{"ping", ping, answer{status: 500}, 0, store.DeliveryFailed, 0, 0, false, "500"},
+	} {
+		r := judge(c.d, c.a, Schedule, now, c.jitter)
+		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone || !strings.Contains(r.Error, c.text) || (r.Error == "") != (c.state == store.DeliveryDelivered) {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+	}
+	var sum time.Duration
+	for i, wait := range Schedule {
+		sum += wait
+		if i > 0 && wait < Schedule[i-1] {
+			t.Errorf("wait %d is shorter than the one before", i)
+		}
+	}
+	if sum < 24*time.Hour {
+		t.Errorf("retries end after %s, less than a day", sum)
+	}
+}
+
+func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
+	desk := newDesk(t, storetest.Open(t, storetest.SQLite(t)))
+	for field, s := range map[string]Settings{
+		"url":   {URL: pointer("https://169.254.169.254/latest/meta-data")},
+		"title": {Title: pointer("a\nb")},
+		"types": {Types: &[]string{"order.lost"}},
+		"sales": {Sales: &[]string{"a b"}},
+	} {
+		if s.URL == nil {
+			s.URL = pointer("https://shop.example")
+		}
+		_, err := desk.Add(t.Context(), "eve", s, false, "")
+		var invalid *sale.InvalidError
+		if !errors.As(err, &invalid) || len(invalid.Fields) != 1 || invalid.Fields[0].Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := desk.Add(t.Context(), "eve", Settings{}, false, ""); err == nil {
+		t.Error("an endpoint without a URL")
+	}
+	e := desk.add(t, Settings{Types: &[]string{"order.paid", "order.created", "order.paid"}}, false)
+	if strings.Join(e.Types, " ") != "order.created order.paid" || !strings.HasPrefix(e.Secret, "whsec_") || strings.Contains(e.ID, ".") {
+		t.Errorf("%+v", e)
+	}
+	if _, err := desk.Change(t.Context(), "eve", e.ID, Settings{URL: pointer("http://x")}, ""); err == nil {
+		t.Error("a URL that is refused when it is new is taken later")
+	}
+	if _, err := desk.Rotate(t.Context(), "eve", e.ID, 8*24*time.Hour, ""); err == nil {
+		t.Error("an old secret that signs for too long")
+	}
+	for _, id := range []string{"", "nobody", "a\x00b", strings.Repeat("x", 300), "é"} {
+		_, err1 := desk.Show(t.Context(), id)
+		_, err2 := desk.Change(t.Context(), "eve", id, Settings{Title: pointer("x")}, "")
+		_, err3 := desk.Pause(t.Context(), "eve", id, "")
+		_, err4 := desk.Rotate(t.Context(), "eve", id, 0, "")
+		_, err5 := desk.Ping(t.Context(), id)
+		_, err6 := desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: id})
+		_, _, err7 := desk.Delivery(t.Context(), e.ID, id)
+		_, err8 := desk.RedeliverSince(t.Context(), "eve", id, time.Time{}, "")
+		for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, desk.Remove(t.Context(), "eve", id, ""), desk.Redeliver(t.Context(), "eve", e.ID, id, "")} {
+			if !errors.Is(err, sale.ErrNotFound) {
+				t.Errorf("%q, %d: %v", id, i+1, err)
+			}
+		}
+	}
+	ping, err := desk.Ping(t.Context(), e.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := desk.add(t, Settings{}, false)
+	if err := desk.Redeliver(t.Context(), "eve", other.ID, ping, ""); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("another endpoint's delivery: %v", err)
+	}
+}
+
+var _ Store = (*store.Store)(nil)
+
+var _ func(context.Context) int64 = (&events.Progress{}).Position

@@ -1,0 +1,125 @@
+package rebuild_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/audit"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+
+	"sluice/backend/admission"
+)
+
+// BenchmarkRebuild is the time from a Redis that has started again to a sale that can be bought: so many buyers whose orders are rows, and so many whose orders wait.
+//
+//	go test -run '^$' -bench Rebuild -benchtime 1x ./backend/recovery/rebuild
+func BenchmarkRebuild(b *testing.B) {
+	for _, size := range []struct {
+		name         string
+		rows, queued int
+		empty        bool
+	}{
+		{"rows=100k/redis=intact", 100_000, 0, false},
+		{"rows=1M/redis=intact", 1_000_000, 0, false},
+		{"rows=1M/redis=empty", 1_000_000, 0, true},
+		{"rows=200k,queued=800k/redis=intact", 200_000, 800_000, false},
+	} {
+		b.Run(size.name, func(b *testing.B) {
+			ctx := context.Background()
+			quiet := slog.New(slog.DiscardHandler)
+			pg := testenv.StartPostgres(b)
+			db, err := store.Open(ctx, pg.URL, store.WithTimeout(30*time.Second))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = db.Close() })
+			s := storetest.Sale("s", int64(size.rows+size.queued+1000))
+			if _, err = db.CreateSale(ctx, s); err != nil {
+				b.Fatal(err)
+			}
+			conn, err := pgx.Connect(ctx, pg.URL)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.Close(ctx)
+			for _, statement := range []string{
+				fmt.Sprintf(`INSERT INTO orders (id, sale_id, buyer, nth, serial) SELECT (200000000::bigint + n/4000) << 32 | n, 's', 'buyer-' || lpad(n::text, 8, '0'), 1, n FROM generate_series(1, %d) AS n`, size.rows),
+				fmt.Sprintf(`UPDATE sales SET sold = %d WHERE id = 's'`, size.rows),
+				"VACUUM ANALYZE orders", "CHECKPOINT", // what a database that is in use has behind it
+			} {
+				if _, err := conn.Exec(ctx, statement); err != nil {
+					b.Fatal(err)
+				}
+			}
+			server := testenv.StartRedis(b, "--save", "", "--appendonly", "no")
+			g, err := guard.Open(server.URL, keyspace.Space{}, nil, quiet)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = g.Close() })
+			shard := keyspace.Shard(0)
+			r := rebuild.New(g, db, keyspace.Space{}, rebuild.Config{Log: quiet, JournalWait: time.Millisecond, Step: steps(b), Pause: func(_ context.Context, id, why string) error {
+				b.Errorf("%s: %s", id, why)
+				return nil
+			}})
+			if err := r.Run(ctx); err != nil { // the buyers whose orders are rows
+				b.Fatal(err)
+			}
+			pipe := g.Raw().Pipeline()
+			for n := size.rows + 1; n <= size.rows+size.queued; n++ {
+				o := sale.Order{ID: sale.OrderID((200000000+int64(n)/4000)<<32 | int64(n)), SaleID: "s", Buyer: fmt.Sprintf("buyer-%08d", n), Nth: 1, Serial: int64(n)}
+				pipe.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(o))
+				pipe.HSet(ctx, shard.Buyers("s"), o.Buyer, o.ID.String())
+				if pipe.Len() >= 20_000 || n == size.rows+size.queued {
+					if _, err := pipe.Exec(ctx); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			g.Raw().DecrBy(ctx, shard.Stock("s"), int64(size.queued))
+			g.Raw().HSet(ctx, shard.Sale("s"), "accepted", size.rows+size.queued)
+			b.ResetTimer()
+			for b.Loop() {
+				b.StopTimer()
+				if size.empty {
+					g.Raw().FlushAll(ctx)
+				}
+				b.StartTimer()
+				if err := r.Run(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			stock := admission.NewStock(g.Raw(), keyspace.Space{})
+			began := time.Now()
+			report, err := audit.New(stock, db).Audit(ctx, "s")
+			if err != nil || !report.Balanced || report.Left != 1000 {
+				b.Errorf("%+v, %v", report, err)
+			}
+			b.ReportMetric(time.Since(began).Seconds(), "audit-s")
+		})
+	}
+}
+
+// steps logs how long each step took, with -v.
+func steps(b *testing.B) func(string) error {
+	last, began := "", time.Now()
+	return func(name string) error {
+		if took := time.Since(began); took > 10*time.Millisecond && last != "" && last != "stamp" {
+			b.Logf("%s took %v", last, took.Round(time.Millisecond))
+		}
+		last, began = name, time.Now()
+		return nil
+	}
+}

@@ -1,0 +1,128 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Redis is emptied once more while it is rebuilt, before any step: that rebuild ends, no sale is paused for what was missing, and the next one has everything.
+func TestRedisIsEmptiedAgainAtEveryStep(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 9, 1)
+	w.buy("s", "ann")
+	w.write("s", 1)
+	w.buy("s", "bob")
+	for _, step := range slices.Clone(w.steps)[1:] {
+		again := rebuild.New(w.guard, w.store, space, rebuild.Config{
+			Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: w.noPause("before " + step),
+			Step: func(name string) error {
+				if name == step {
+					w.raw().FlushAll(w.ctx)
+				}
+				return nil
+			},
+		})
+		if err := again.Run(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("emptied before %s: %v", step, err)
+		}
+		w.run()
+		w.want("s", 7, 1, 1, 0, 0)
+	}
+}
+
+// Redis is emptied while a rebuild counts what it has written.
+func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 9, 1)
+	w.buy("s", "ann")
+	hook := &emptier{world: w}
+	again := rebuild.New(pinned{w.guard, hook}, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: w.noPause("during the audit"),
+		Step: func(name string) error { hook.armed = name == "audit"; return nil },
+	})
+	if err := again.Run(w.ctx); !errors.Is(err, sale.ErrUnavailable) || !hook.done {
+		t.Errorf("%v; emptied: %v", err, hook.done)
+	}
+	w.run()
+	w.want("s", 8, 1, 0, 0, 0)
+}
+
+// A rebuild that waits for journals hears that Redis was emptied, and does not keep the next one waiting.
+func TestRedisIsEmptiedWhileJournalsAreAwaited(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 9, 1)
+	again := rebuild.New(w.guard, silent{w.store}, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), JournalWait: 2 * time.Minute, Pause: w.noPause("for want of a journal"),
+		Step: func(name string) error {
+			if name == "journals" {
+				w.raw().FlushAll(w.ctx)
+			}
+			return nil
+		},
+	})
+	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	defer cancel()
+	if err := again.Run(ctx); !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func (w *world) noPause(when string) func(context.Context, string, string) error {
+	return func(_ context.Context, id, why string) error {
+		w.t.Errorf("emptied %s, sale %s is paused: %s", when, id, why)
+		return nil
+	}
+}
+
+// silent is a store that knows of one more journal, which is never brought.
+type silent struct{ *store.Store }
+
+func (silent) Journals(context.Context) ([]store.Journal, error) {
+	return []store.Journal{{ID: "other"}}, nil
+}
+
+// pinned gives the clients that a rebuild works with a hook.
+type pinned struct {
+	rebuild.Pinner
+	hook redis.Hook
+}
+
+func (p pinned) Pin(ctx context.Context) (*redis.Client, string, error) {
+	c, id, err := p.Pinner.Pin(ctx)
+	if err == nil {
+		c.AddHook(p.hook)
+	}
+	return c, id, err
+}
+
+// emptier empties Redis before the first list is read since it was armed: after the audit's snapshot, and before it is looked at.
+type emptier struct {
+	world       *world
+	armed, done bool
+}
+
+func (*emptier) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*emptier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (e *emptier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if e.armed && !e.done && cmd.Name() == "lrange" {
+			e.done = true
+			e.world.raw().FlushAll(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}

@@ -1,0 +1,85 @@
+package rebuild_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// BenchmarkJournal is the pace of accepted purchases with a journal, as a ratio of the pace without one, in turns over the same Redis.
+func BenchmarkJournal(b *testing.B) {
+	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
+	server := testenv.StartRedis(b, "--appendonly", "yes", "--appendfsync", "everysec")
+	store := storetest.Open(b, storetest.SQLite(b))
+	g, err := guard.Open(server.URL, keyspace.Space{}, nil, quiet)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = g.Close() })
+	s, err := store.CreateSale(ctx, storetest.Sale("s", sale.MaxStock))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := rebuild.New(g, store, keyspace.Space{}, rebuild.Config{Log: quiet, JournalWait: time.Millisecond}).Run(ctx); err != nil {
+		b.Fatal(err)
+	}
+	_ = s
+	pipe, err := redisconn.NewPipeline(g.Client())
+	if err != nil {
+		b.Fatal(err)
+	}
+	ids := admission.NewSequencer(g.Client(), keyspace.Space{}, time.Now)
+	sellers := map[string]*admission.Admitter{"none": admission.NewAdmitter(pipe, keyspace.Space{}, ids)}
+	for _, mode := range []journal.Sync{journal.Second, journal.Always} {
+		j, err := journal.Open(b.TempDir(), journal.Config{Sync: mode, Log: quiet})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = j.Close() })
+		seller := admission.NewAdmitter(pipe, keyspace.Space{}, ids)
+		seller.RecordTo(rebuild.NewKeeper(j, g, rebuild.NewAdopter(g.Raw(), keyspace.Space{}, store), store, quiet))
+		sellers[string(mode)] = seller
+	}
+	var buyers atomic.Int64
+	round := func(seller *admission.Admitter) time.Duration {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 128 {
+			wg.Go(func() {
+				for range 60 {
+					name := fmt.Sprint("buyer", buyers.Add(1))
+					d, err := seller.Admit(ctx, admission.Request{SaleID: "s", Buyer: name, Key: name, KeyTTL: time.Second, Fingerprint: "f"})
+					if err != nil || d.Outcome != sale.Accepted {
+						b.Error(d.Outcome, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(began)
+	}
+	took := map[string]time.Duration{}
+	for b.Loop() {
+		for _, name := range []string{"none", "second", "always", "always", "second", "none"} {
+			took[name] += round(sellers[name])
+		}
+	}
+	b.ReportMetric(float64(took["none"])/float64(took["second"]), "second/none")
+	b.ReportMetric(float64(took["none"])/float64(took["always"]), "always/none")
+	b.ReportMetric(float64(2*b.N*128*60)/took["none"].Seconds(), "none-orders/s")
+}

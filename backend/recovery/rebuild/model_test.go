@@ -1,0 +1,163 @@
+package rebuild_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"sluice/backend/admission"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Anything may happen before Redis goes back to any earlier moment, or is emptied, and happens again. After each rebuild with the journal no accepted order is lost, no unit is
+// sold twice, nobody holds more than he may, and the count balances.
+func TestRebuildAfterAnything(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 40, 2)
+			l := &life{world: w, random: rand.New(rand.NewPCG(seed, 7)), accepted: map[sale.OrderID]string{}}
+			copies := []map[string]string{{}}
+			for range 5 {
+				for range 10 + l.random.IntN(30) {
+					l.step()
+					if l.random.IntN(8) == 0 {
+						copies = append(copies, w.copyOf())
+					}
+				}
+				w.put(copies[l.random.IntN(len(copies))])
+				w.run()
+				l.batches = nil // who held one is told that it is lost
+				l.check()
+			}
+			w.drain()
+			l.check()
+		})
+	}
+}
+
+// life is what happens to one sale.
+type life struct {
+	*world
+	random   *rand.Rand
+	n        int
+	accepted map[sale.OrderID]string // and not cancelled
+	batches  []queue.Batch
+}
+
+func (l *life) step() {
+	q := l.shard("s")
+	switch l.random.IntN(7) {
+	case 0, 1, 2:
+		l.n++
+		buyer := fmt.Sprint("b", l.random.IntN(25))
+		if d, err := l.try("s", buyer); err == nil && d.Outcome == sale.Accepted {
+			l.accepted[d.OrderID] = buyer
+		}
+	case 3:
+		if b, _, err := q.Take(l.ctx, 1+l.random.IntN(5), ""); err == nil && len(b.Messages) > 0 {
+			l.batches = append(l.batches, b)
+		}
+	case 4:
+		if len(l.batches) > 0 {
+			b := l.batches[0]
+			l.batches = l.batches[1:]
+			if err := l.store.Write(l.ctx, b.Messages); err != nil {
+				l.t.Fatal(err)
+			}
+			if l.random.IntN(3) > 0 {
+				_, _ = q.Ack(l.ctx, b.ID)
+			}
+		}
+	case 5:
+		if len(l.batches) > 0 {
+			b := l.batches[0]
+			l.batches = l.batches[1:]
+			_, _ = q.Ack(l.ctx, b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no", Permanent: true})
+			for _, m := range b.Messages[1:] { // the others were written
+				if err := l.store.Write(l.ctx, []sale.Order{m}); err != nil {
+					l.t.Fatal(err)
+				}
+			}
+		}
+	case 6:
+		letters, _, err := q.DeadLetters(l.ctx, queue.DeadQuery{SaleID: "s", Limit: 1})
+		if err != nil || len(letters) == 0 {
+			return
+		}
+		id := letters[0].Message.ID
+		if l.random.IntN(2) == 0 {
+			_ = q.RetryDead(l.ctx, id)
+			return
+		}
+		letter, err := q.BeginCancel(l.ctx, id)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		was, err := l.store.CancelDead(l.ctx, store.Dead{Order: letter.Message}, "test", "no")
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if !was {
+			delete(l.accepted, id)
+		}
+		if l.random.IntN(2) == 0 { // else it dies in between
+			if err := q.FinishCancel(l.ctx, id, !was); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (l *life) check() {
+	l.t.Helper()
+	if len(l.paused) > 0 {
+		l.t.Fatalf("paused: %v", l.paused)
+	}
+	r := l.audit("s")
+	if r.Left < 0 {
+		l.t.Fatalf("%+v", r)
+	}
+	where := map[sale.OrderID]string{}
+	census, err := admission.NewStock(l.raw(), space).TakeCensus(l.ctx, "s")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	census.InFlight(func(m sale.Order) { where[m.ID] = "waits" })
+	if err := admission.ScanLetters(l.ctx, l.raw(), space.ShardOf("s").DeadLetters(), func(m sale.Order, backed bool) {
+		if !backed {
+			where[m.ID] = "unbacked"
+		}
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	var ids []sale.OrderID
+	for id := range l.accepted {
+		ids = append(ids, id)
+	}
+	rows, err := l.store.Statuses(l.ctx, ids)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for id := range rows {
+		where[id] = "row"
+	}
+	holds := map[string]int{}
+	for id, buyer := range l.accepted {
+		switch where[id] {
+		case "":
+			l.t.Fatalf("order %s of %s is lost; %+v", id, buyer, r)
+		case "unbacked":
+			l.t.Fatalf("order %s of %s lost its unit, though all were brought before anything was sold", id, buyer)
+		default:
+			holds[buyer]++
+		}
+	}
+	for buyer, n := range holds {
+		if n > 2 {
+			l.t.Fatalf("%s holds %d", buyer, n)
+		}
+	}
+}

@@ -1,0 +1,889 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/audit"
+	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+const shards = 2
+
+var space = keyspace.Space{Shards: shards}
+
+// world is a Redis that may lose data, a database that does not, and one process that guards, sells and rebuilds.
+type world struct {
+	t       *testing.T
+	ctx     context.Context
+	redis   *testenv.Redis
+	url     string // of the database
+	store   *store.Store
+	guard   *guard.Guard
+	stock   *admission.Stock
+	admit   *admission.Admitter
+	queues  []*queue.List
+	journal *journal.Journal
+	keeper  *rebuild.Keeper
+	paused  map[string]string
+	rebuild *rebuild.Rebuilder
+	die     string // the step at which the rebuild dies; empty: none
+	steps   []string
+}
+
+var errDied = errors.New("the process was killed")
+
+func newWorld(t *testing.T, args ...string) *world {
+	t.Helper()
+	redisconn.Quiet(slog.New(slog.DiscardHandler))
+	w := &world{t: t, ctx: context.Background(), redis: testenv.StartRedis(t, args...), url: storetest.SQLite(t)}
+	w.store = storetest.Open(t, w.url)
+	w.start()
+	w.run()
+	return w
+}
+
+// start makes a process anew.
+func (w *world) start() {
+	w.t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	var err error
+	if w.guard, err = guard.Open(w.redis.URL, space, nil, quiet); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = w.guard.Close() })
+	client := w.guard.Client()
+	w.stock = admission.NewStock(client, space).OnlyVerified()
+	w.admit = admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now))
+	w.queues = nil
+	for _, shard := range space.All() {
+		w.queues = append(w.queues, queue.NewList(client, shard, queue.Config{}))
+	}
+	if w.journal != nil {
+		_ = w.journal.Close()
+	}
+	if w.journal, err = journal.Open(w.redis.Dir+"/journal", journal.Config{Log: quiet}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.keeper = rebuild.NewKeeper(w.journal, w.guard, rebuild.NewAdopter(w.guard.Raw(), space, w.store), w.store, quiet)
+	w.admit.RecordTo(w.keeper)
+	w.paused = map[string]string{}
+	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: quiet, JournalWait: time.Millisecond,
+		Pause: func(ctx context.Context, id, reason string) error {
+			w.paused[id] = reason
+			_, err := w.store.SetSwitch(store.WithReason(ctx, reason), id, sale.Paused)
+			return err
+		},
+		Step: func(name string) error {
+			w.steps = append(w.steps, name)
+			if name == w.die {
+				return errDied
+			}
+			return nil
+		},
+	})
+}
+
+// run rebuilds, and brings the journal.
+func (w *world) run(only ...string) {
+	w.t.Helper()
+	if err := w.rebuild.Run(w.ctx, only...); err != nil {
+		w.t.Fatal(err)
+	}
+	w.look()
+	if why, ok := w.guard.Verified(); !ok {
+		w.t.Fatalf("rebuilt, and not verified: %s", why)
+	}
+	w.bring()
+}
+
+func (w *world) bring() {
+	w.t.Helper()
+	if _, err := w.keeper.Bring(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) look() {
+	w.t.Helper()
+	if err := w.guard.Look(w.ctx, w.store); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) create(id string, stock int64, perBuyer int) {
+	w.t.Helper()
+	s := storetest.Sale(id, stock)
+	s.PerBuyer = perBuyer
+	s, err := w.store.CreateSale(w.ctx, s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { return nil }); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) try(saleID, buyer string) (admission.Decision, error) {
+	return w.admit.Admit(w.ctx, admission.Request{SaleID: saleID, Buyer: buyer, Key: strconv.FormatInt(time.Now().UnixNano(), 36), KeyTTL: time.Minute})
+}
+
+func (w *world) buy(saleID, buyer string) sale.OrderID {
+	w.t.Helper()
+	d, err := w.try(saleID, buyer)
+	if err != nil || d.Outcome != sale.Accepted {
+		w.t.Fatalf("%s buys from %s: %v, %v", buyer, saleID, d.Outcome, err)
+	}
+	return d.OrderID
+}
+
+func (w *world) shard(saleID string) *queue.List { return w.queues[space.ShardOf(saleID)] }
+
+func (w *world) take(saleID string, n int) queue.Batch {
+	w.t.Helper()
+	b, _, err := w.shard(saleID).Take(w.ctx, n, "")
+	if err != nil || len(b.Messages) != n {
+		w.t.Fatalf("took %d of %d: %v", len(b.Messages), n, err)
+	}
+	return b
+}
+
+// write makes rows of n orders.
+func (w *world) write(saleID string, n int) {
+	w.t.Helper()
+	b := w.take(saleID, n)
+	if err := w.store.Write(w.ctx, b.Messages); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.shard(saleID).Ack(w.ctx, b.ID); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// kill makes a dead letter of the next order.
+func (w *world) kill(saleID string) sale.OrderID {
+	w.t.Helper()
+	b := w.take(saleID, 1)
+	if _, err := w.shard(saleID).Ack(w.ctx, b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
+		w.t.Fatal(err)
+	}
+	return b.Messages[0].ID
+}
+
+// drain makes rows of everything that waits, as workers do.
+func (w *world) drain() {
+	w.t.Helper()
+	for _, q := range w.queues {
+		for {
+			b, _, err := q.Take(w.ctx, 100, "")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if len(b.Messages) == 0 {
+				break
+			}
+			if err := w.store.Write(w.ctx, b.Messages); err != nil {
+				w.t.Fatal(err)
+			}
+			if _, err := q.Ack(w.ctx, b.ID); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (w *world) audit(saleID string) audit.Report {
+	w.t.Helper()
+	r, err := audit.New(w.stock, w.store).Audit(w.ctx, saleID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !r.Balanced {
+		w.t.Fatalf("sale %s: %+v", saleID, r)
+	}
+	return r
+}
+
+func (w *world) want(saleID string, left, queued, ordered, dead, unbacked int64) {
+	w.t.Helper()
+	r := w.audit(saleID)
+	if got := r.Ready + r.Delayed + r.Leased; r.Left != left || got != queued || r.Ordered != ordered || r.Dead != dead || r.Unbacked != unbacked {
+		w.t.Fatalf("sale %s: %d left, %d queued, %d ordered, %d dead, %d unbacked; want %d, %d, %d, %d, %d", saleID,
+			r.Left, got, r.Ordered, r.Dead, r.Unbacked, left, queued, ordered, dead, unbacked)
+	}
+}
+
+// copyOf is all that Redis holds of its shards; put gives it back, as a Redis that has come back older would have it.
+func (w *world) copyOf() map[string]string {
+	w.t.Helper()
+	all := map[string]string{}
+	for _, key := range w.raw().Keys(w.ctx, "*").Val() {
+		all[key] = w.raw().Dump(w.ctx, key).Val()
+	}
+	return all
+}
+
+func (w *world) put(older map[string]string) {
+	w.t.Helper()
+	w.raw().FlushAll(w.ctx)
+	for _, key := range slices.Sorted(maps.Keys(older)) {
+		if err := w.raw().Restore(w.ctx, key, 0, older[key]).Err(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, shard := range space.All() { // it is another process
+		w.raw().HSet(w.ctx, shard.Epoch(), "run_id", "of the one before")
+	}
+}
+
+func (w *world) raw() *redis.Client { return w.guard.Raw() }
+
+// A sale in which orders are everywhere: rows, a committed one still leased, leased, delayed, ready, dead.
+func (w *world) fill(saleID string) {
+	w.t.Helper()
+	w.create(saleID, 30, 2)
+	for i := range 8 {
+		w.buy(saleID, fmt.Sprint("b", i))
+	}
+	w.buy(saleID, "b0") // a second one
+	w.write(saleID, 3)
+	w.kill(saleID)
+	b := w.take(saleID, 1)
+	if err := w.store.Write(w.ctx, b.Messages); err != nil {
+		w.t.Fatal(err)
+	}
+	w.take(saleID, 1)
+	b = w.take(saleID, 1)
+	if _, err := w.shard(saleID).Ack(w.ctx, b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "later"}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestRebuildOfAnIntactRedisChangesNoCount(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	w.fill("other")
+	before := w.audit("s")
+	w.run()
+	w.want("s", before.Left, before.Ready+before.Delayed+before.Leased, before.Ordered, before.Dead, 0)
+	for _, s := range w.rebuild.Status().Sales {
+		if s.Requeued != 0 || s.Unbacked != 0 || s.Mended != 0 || !s.Balanced {
+			t.Errorf("an intact Redis was mended: %+v", s)
+		}
+	}
+	w.drain()
+	w.want("s", before.Left, 0, 8, 1, 0)
+	w.want("other", before.Left, 0, 8, 1, 0)
+	if d, err := w.try("s", "b0"); err != nil || d.Outcome != sale.AlreadyBought {
+		t.Errorf("a buyer who holds two: %v, %v", d.Outcome, err)
+	}
+	if d, err := w.try("s", "b1"); err != nil || d.Outcome != sale.Accepted {
+		t.Errorf("a buyer who holds one of two: %v, %v", d.Outcome, err)
+	}
+	if len(w.paused) > 0 {
+		t.Errorf("paused: %v", w.paused)
+	}
+}
+
+func TestRebuildOfAnEmptyRedisHasTheJournal(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	w.raw().FlushAll(w.ctx)
+	w.look()
+	if _, err := w.try("s", "late"); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("an emptied Redis sells: %v", err)
+	}
+	w.run()
+	w.want("s", 21, 5, 4, 0, 0) // the dead letter is queued anew: why it died is lost, the order is not
+	w.drain()
+	w.want("s", 21, 0, 9, 0, 0)
+	w.run()
+	w.want("s", 21, 0, 9, 0, 0)
+}
+
+func TestRebuildOfAnEmptyRedisWithoutJournalHasTheRows(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.look()
+	w.want("s", 26, 0, 4, 0, 0)
+	if d, err := w.try("s", "b7"); err != nil || d.Outcome != sale.Accepted {
+		t.Errorf("a buyer whose order is lost cannot buy: %v, %v", d.Outcome, err)
+	}
+}
+
+// Redis comes back as it was before most of the sale: what was sold since are rows, messages that workers had, and lines in the journal.
+func TestRebuildOfAnOlderRedis(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 10, 1)
+	for i := range 3 {
+		w.buy("s", fmt.Sprint("early", i))
+	}
+	w.write("s", 1)
+	older := w.copyOf()
+	for i := range 5 {
+		w.buy("s", fmt.Sprint("late", i))
+	}
+	w.write("s", 4) // early1, early2, late0, late1
+	w.put(older)
+	w.look()
+	if _, err := w.try("s", "late3"); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("an older Redis sells: %v", err)
+	}
+	w.run()
+	w.want("s", 2, 3, 5, 0, 0)
+	w.drain()
+	w.want("s", 2, 0, 8, 0, 0)
+	for _, buyer := range []string{"early0", "late0", "late4"} {
+		if d, err := w.try("s", buyer); err != nil || d.Outcome != sale.AlreadyBought {
+			t.Errorf("%s: %v, %v", buyer, d.Outcome, err)
+		}
+	}
+}
+
+// What was cancelled after the copy was made must not come back: neither its place nor its message.
+func TestRebuildForgetsWhatWasCancelled(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	w.buy("s", "bob")
+	dead := w.kill("s")
+	older := w.copyOf()
+	q := w.shard("s")
+	letter, err := q.BeginCancel(w.ctx, dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.CancelDead(w.ctx, store.Dead{Order: letter.Message}, "test", "no"); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.FinishCancel(w.ctx, dead, true); err != nil {
+		t.Fatal(err)
+	}
+	w.want("s", 4, 1, 0, 0, 0)
+	w.put(older)
+	w.run()
+	w.want("s", 4, 1, 0, 0, 0)
+	w.buy("s", "ann")
+	w.drain()
+	w.want("s", 3, 0, 2, 0, 0)
+}
+
+// A unit on its way back, after its order was cancelled in SQL, comes back once, wherever Redis was lost.
+func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
+	for name, given := range map[string]bool{"lost before it was given back": false, "lost after it": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 5, 1)
+			for _, buyer := range []string{"ann", "bob", "cid"} {
+				w.buy("s", buyer)
+			}
+			id := w.take("s", 1).Messages[0].ID
+			w.drain()
+			older := w.copyOf()
+			if err := w.store.Write(w.ctx, []sale.Order{{ID: id, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			b, _, err := w.store.CancelOrder(w.ctx, id, "test", "no")
+			if err != nil {
+				t.Fatal(err)
+			}
+			giveBack := func(marked bool) {
+				numbers, err := w.stock.GiveBack(w.ctx, "s", []sale.Order{b})
+				if err != nil || len(numbers) != 1 {
+					t.Fatal(numbers, err)
+				}
+				if !marked {
+					return
+				}
+				if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.stock.Forget(w.ctx, "s", []sale.OrderID{id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if given {
+				giveBack(false) // and the mark in SQL comes too late
+			}
+			w.put(older)
+			w.run()
+			w.want("s", 3, 0, 2, 0, 0)
+			giveBack(true)
+			w.want("s", 3, 0, 2, 0, 0)
+			w.run()
+			w.want("s", 3, 0, 2, 0, 0)
+			w.buy("s", "ann")
+			w.drain()
+			w.want("s", 2, 0, 3, 0, 0)
+		})
+	}
+}
+
+// SQL loses a commit after the acknowledgement: Redis knows the order by its buyer's place only.
+func TestRebuildQueuesPlacesWithoutRows(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	id := w.buy("s", "ann")
+	b := w.take("s", 1)
+	if _, err := w.shard("s").Ack(w.ctx, b.ID); err != nil { // written to a database that lost it
+		t.Fatal(err)
+	}
+	w.buy("s", "bob")
+	w.run()
+	w.want("s", 3, 2, 0, 0, 0)
+	if s := w.rebuild.Status().Sales; len(s) != 1 || s[0].Requeued != 1 {
+		t.Errorf("%+v", s)
+	}
+	w.drain()
+	if o, err := w.store.Order(w.ctx, id); err != nil || o.Buyer != "ann" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// The unit of an order that only the journal has was sold again: a person sees it, nothing is oversold, and a restock makes it good.
+func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 1, 1)
+	first := w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil { // nobody brings the journal in time
+		t.Fatal(err)
+	}
+	w.look()
+	w.buy("s", "bob")
+	w.bring()
+	w.want("s", 0, 1, 0, 0, 1)
+	q := w.shard("s")
+	letter, err := q.DeadLetter(w.ctx, first)
+	if err != nil || !letter.Unbacked {
+		t.Fatalf("%+v, %v", letter, err)
+	}
+	if err := q.RetryDead(w.ctx, first); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("an order without a unit is queued: %v", err)
+	}
+	w.run()
+	w.want("s", 0, 1, 0, 0, 1)
+	restocked, err := w.store.Restock(w.ctx, "s", 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stock.Sync(w.ctx, restocked); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.RetryDead(w.ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	w.want("s", 0, 2, 0, 0, 0)
+	w.drain()
+	w.want("s", 0, 0, 2, 0, 0)
+	if o, err := w.store.Order(w.ctx, first); err != nil || o.Buyer != "ann" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// Another order has the place of a dead one by now: its buyer may have a second, so it gets that, and can be a row there.
+func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
+	for perBuyer, name := range map[int]string{2: "there is one", 1: "there is none"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 5, perBuyer)
+			w.buy("s", "ann")
+			dead := w.kill("s")
+			other := sale.Order{ID: dead + 1, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2}
+			if err := w.store.Write(w.ctx, []sale.Order{other}); err != nil {
+				t.Fatal(err)
+			}
+			w.run("s")
+			if perBuyer == 1 {
+				w.want("s", 4, 0, 1, 0, 1)
+				return
+			}
+			w.want("s", 3, 0, 1, 1, 0)
+			if err := w.shard("s").RetryDead(w.ctx, dead); err != nil {
+				t.Fatal(err)
+			}
+			w.drain()
+			w.want("s", 3, 0, 2, 0, 0)
+			if o, err := w.store.Order(w.ctx, dead); err != nil || o.Nth != 2 {
+				t.Errorf("%+v, %v", o, err)
+			}
+		})
+	}
+}
+
+func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 1, 1)
+	first := w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.look()
+	w.buy("s", "ann") // herself, again
+	w.bring()
+	w.want("s", 0, 1, 0, 0, 1)
+	q := w.shard("s")
+	letter, err := q.BeginCancel(w.ctx, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.CancelDead(w.ctx, store.Dead{Order: letter.Message}, "test", "twice"); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.FinishCancel(w.ctx, first, true); err != nil {
+		t.Fatal(err)
+	}
+	w.want("s", 0, 1, 0, 0, 0)
+	if d, err := w.try("s", "ann"); err != nil || d.Outcome != sale.AlreadyBought {
+		t.Errorf("the cancelled order took the other one's place along: %v, %v", d.Outcome, err)
+	}
+}
+
+// Killed before any step, a rebuild is done again from the start, and nothing is counted twice.
+func TestRebuildDiesAtEveryStep(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	names := slices.Clone(w.steps)
+	older := w.copyOf()
+	w.buy("s", "late")
+	w.write("s", 2)
+	lost := w.copyOf()
+	for _, broken := range []map[string]string{older, lost, {}} {
+		for _, step := range names {
+			w.put(broken)
+			w.die = step
+			if err := w.rebuild.Run(w.ctx); !errors.Is(err, errDied) {
+				t.Fatalf("%s: %v", step, err)
+			}
+			w.look()
+			if _, err := w.try("s", "meanwhile"); !errors.Is(err, sale.ErrUnavailable) {
+				t.Fatalf("a rebuild that died before %s left a Redis that sells: %v", step, err)
+			}
+			w.die = ""
+			w.start()
+			w.run()
+			r := w.audit("s")
+			if r.Left != 20 || r.Ordered != 6 || r.Ready+r.Leased+r.Delayed+r.Dead != 4 {
+				t.Fatalf("died before %s: %+v", step, r)
+			}
+		}
+	}
+	w.drain()
+	if r := w.audit("s"); r.Ordered+r.Dead != 10 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// Two rebuild at once, one of them paused at any step for longer than its lock lasts: the later one wins, and the earlier one changes nothing any more.
+func TestRebuildThatWasPausedIsFenced(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	for _, step := range slices.Clone(w.steps)[1:] {
+		var second map[string]string
+		slow := rebuild.New(w.guard, w.store, space, rebuild.Config{
+			Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond,
+			Pause: func(context.Context, string, string) error { t.Error("the paused one pauses a sale"); return nil },
+			Step: func(name string) error {
+				if name == step {
+					w.raw().Del(w.ctx, space.All()[0].RebuildLock()) // its time is over
+					w.run()
+					w.buy("s", "between "+step)
+					second = w.copyOf()
+				}
+				return nil
+			},
+		})
+		if err := slow.Run(w.ctx); err == nil {
+			t.Fatalf("paused before %s, it was not fenced", step)
+		}
+		third := w.copyOf()
+		for key, dump := range second {
+			if third[key] != dump && key != space.Sequence() {
+				t.Fatalf("paused before %s, it changed %s", step, key)
+			}
+		}
+		w.look()
+		if why, ok := w.guard.Verified(); !ok {
+			t.Fatalf("paused before %s, it took the verified Redis away: %s", step, why)
+		}
+		w.audit("s")
+	}
+}
+
+// Who waits for the end of a rebuild audits next: then Redis must be open here, and not a heartbeat later.
+func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
+	w := newWorld(t)
+	var r *rebuild.Rebuilder
+	told := 0
+	r = rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }, JournalWait: time.Millisecond,
+		Rebuilt: func(ctx context.Context) {
+			if told++; !r.Status().Running {
+				t.Error("the rebuild is said to have ended before")
+			}
+			if err := w.guard.Look(ctx, w.store); err != nil {
+				t.Error(err)
+			}
+		},
+	})
+	if err := r.Run(w.ctx); err != nil || r.Status().Running {
+		t.Fatalf("%v, %+v", err, r.Status())
+	}
+	if why, ok := w.guard.Verified(); !ok || told != 1 {
+		t.Errorf("told %d times, verified %t: %s", told, ok, why)
+	}
+	failing := rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
+		Step:    func(string) error { return errDied },
+		Rebuilt: func(context.Context) { t.Error("told, and nothing was rebuilt") },
+	})
+	if err := failing.Run(w.ctx); !errors.Is(err, errDied) {
+		t.Error(err)
+	}
+}
+
+func TestOneRebuildAtATime(t *testing.T) {
+	w := newWorld(t)
+	other := rebuild.New(w.guard, w.store, space, rebuild.Config{Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
+		Step: func(string) error {
+			if err := other.Run(w.ctx); !errors.Is(err, rebuild.ErrBusy) {
+				t.Errorf("a second one at the same time: %v", err)
+			}
+			return nil
+		},
+	})
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A guard that saw a rebuild under way must not begin another one when that has ended.
+func TestRebuildThatIsNoLongerNeededIsNotMade(t *testing.T) {
+	w := newWorld(t)
+	asked := 0
+	needed := func(answer bool) func(context.Context) bool {
+		return func(context.Context) bool { asked++; return answer }
+	}
+	if err := w.rebuild.RunIf(w.ctx, needed(true)); err != nil {
+		t.Fatal(err)
+	}
+	first := w.rebuild.Status()
+	if err := w.rebuild.RunIf(w.ctx, needed(false)); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.rebuild.Status(); asked != 2 || first.Fence == 0 || got.Fence != first.Fence {
+		t.Errorf("asked %d times; rebuild %d, and then %d", asked, first.Fence, got.Fence)
+	}
+	if err := w.rebuild.Run(w.ctx); err != nil || w.rebuild.Status().Fence == first.Fence { // the lock was given back
+		t.Errorf("rebuild %d after that: %v", w.rebuild.Status().Fence, err)
+	}
+	other := rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
+		Step: func(string) error {
+			if err := w.rebuild.RunIf(w.ctx, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
+				t.Errorf("while another one is at it: %v", err)
+			}
+			return nil
+		},
+	})
+	if err := other.Run(w.ctx); err != nil || asked != 2 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}
+
+// While a rebuild is under way nothing in the shard moves, whoever still has a connection.
+func TestShardStandsStillWhileItIsRebuilt(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	open := queue.NewList(w.raw(), space.ShardOf("s"), queue.Config{Lease: time.Millisecond}) // a process that has not heard of it
+	seller := admission.NewAdmitter(w.raw(), space, admission.NewSequencer(w.raw(), space, time.Now))
+	letters, _, err := open.DeadLetters(w.ctx, queue.DeadQuery{})
+	if err != nil || len(letters) != 1 {
+		t.Fatalf("%v, %v", letters, err)
+	}
+	dead := letters[0].Message.ID
+	tried := 0
+	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: func(context.Context, string, string) error { return nil },
+		Step: func(name string) error {
+			if slices.Contains([]string{"begin", "fence", "hold", "stamp"}, name) {
+				return nil
+			}
+			tried++
+			before := w.copyOf()
+			_, _, err1 := open.Take(w.ctx, 5, "")
+			_, err2 := open.Reclaim(w.ctx, 5)
+			err3 := open.RetryDead(w.ctx, dead)
+			_, err4 := open.BeginCancel(w.ctx, dead)
+			err5 := open.FinishCancel(w.ctx, dead, true)
+			err6 := open.Push(w.ctx, sale.Order{ID: 1, SaleID: "s", Buyer: "x", Nth: 1, Serial: 1})
+			for i, err := range []error{err1, err2, err3, err4, err5, err6} {
+				if !errors.Is(err, sale.ErrUnavailable) {
+					t.Errorf("before %s, call %d: %v", name, i+1, err)
+				}
+			}
+			d, err := seller.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "new", Key: name, KeyTTL: time.Minute})
+			if d.Outcome != sale.UnknownSale {
+				t.Errorf("before %s, a purchase: %v, %v", name, d.Outcome, err)
+			}
+			after := w.copyOf()
+			delete(before, space.Sequence())
+			delete(after, space.Sequence())
+			if !maps.Equal(before, after) {
+				t.Errorf("before %s something moved", name)
+			}
+			return nil
+		},
+	})
+	if err := w.rebuild.Run(w.ctx); err != nil || tried < 5 {
+		t.Fatalf("%v after %d tries", err, tried)
+	}
+}
+
+// A sale that cannot be made to balance is paused, with the reason; the others go on.
+func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
+	w := newWorld(t)
+	w.create("good", 5, 1)
+	w.create("bad", 5, 1)
+	w.buy("good", "ann")
+	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond,
+		Pause: func(ctx context.Context, id, reason string) error {
+			w.paused[id] = reason
+			_, err := w.store.SetSwitch(ctx, id, sale.Paused)
+			return err
+		},
+		Step: func(name string) error {
+			if name == "audit" {
+				w.raw().Incr(w.ctx, space.ShardOf("bad").Stock("bad"))
+			}
+			return nil
+		},
+	})
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.look()
+	if len(w.paused) != 1 || w.paused["bad"] == "" {
+		t.Fatalf("paused: %v", w.paused)
+	}
+	if d, err := w.try("bad", "bob"); err != nil || d.Outcome != sale.SalePaused {
+		t.Errorf("bad: %v, %v", d.Outcome, err)
+	}
+	w.buy("good", "bob")
+	w.start()
+	w.look()
+	w.run("bad")
+	w.want("bad", 5, 0, 0, 0, 0)
+}
+
+// A backend died between the acceptance and its journal; the buyer asked another one, and was promised the order. That one writes it down, once, and
+// also an order that was cancelled since: its row keeps it from coming back.
+func TestRepetitionIsWrittenDown(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 2)
+	first := admission.NewAdmitter(w.raw(), space, admission.NewSequencer(w.raw(), space, time.Now)) // keeps no journal
+	ask := func(a *admission.Admitter, key string) admission.Decision {
+		t.Helper()
+		d, err := a.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	cancelled := ask(first, "k1")
+	if err := w.store.Write(w.ctx, w.take("s", 1).Messages); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.store.CancelOrder(w.ctx, cancelled.OrderID, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	waiting := ask(first, "k2")
+	for range 3 {
+		for key, was := range map[string]admission.Decision{"k1": cancelled, "k2": waiting} {
+			if d := ask(w.admit, key); d.Outcome != sale.Replayed || d.OrderID != was.OrderID {
+				t.Fatalf("%s is repeated: %v %s", key, d.Outcome, d.OrderID)
+			}
+		}
+	}
+	lines := 0
+	if _, err := w.journal.Orders(func(sale.Order) { lines++ }); err != nil || lines != 2 {
+		t.Errorf("%d lines in the journal, want one for each order; %v", lines, err)
+	}
+	w.raw().FlushAll(w.ctx)
+	w.run()
+	w.want("s", 4, 1, 0, 0, 0)
+}
+
+// A process that was told of other shards would forget what is in those it does not know.
+func TestRebuildLeavesOtherShardsAlone(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	before := w.copyOf()
+	stranger := rebuild.New(w.guard, w.store, keyspace.Space{Shards: shards + 1}, rebuild.Config{Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+	var wrong *guard.ShardsError
+	if err := stranger.Run(w.ctx); !errors.As(err, &wrong) {
+		t.Errorf("a rebuild that was told of %d shards where there are %d: %v", shards+1, shards, err)
+	}
+	if !maps.Equal(before, w.copyOf()) {
+		t.Error("it has changed something")
+	}
+}
+
+// A process that was elsewhere while Redis was rebuilt writes nothing that the rebuild has not counted.
+func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	generation := w.guard.Generation()
+	b := w.take("s", 1)
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.look()
+	if err := w.store.Write(store.AtGeneration(w.ctx, generation), b.Messages); !errors.Is(err, store.ErrStale) {
+		t.Fatalf("it is written behind the rebuild's back: %v", err)
+	}
+	w.want("s", 5, 0, 0, 0, 0)
+	adopter := rebuild.NewAdopter(w.raw(), space, w.store)
+	for range 2 {
+		if _, err := adopter.Adopt(w.ctx, w.guard.Generation(), b.Messages); err != nil {
+			t.Fatal(err)
+		}
+		w.want("s", 4, 1, 0, 0, 0)
+	}
+	if _, err := adopter.Adopt(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("adopted at an older generation: %v", err)
+	}
+}

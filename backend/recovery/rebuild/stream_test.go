@@ -1,0 +1,33 @@
+package rebuild_test
+
+import (
+	"slices"
+	"testing"
+)
+
+// What waits in a stream, or is leased from it, is found there with its serial, in its order, and no text is forgotten; afterwards it waits in the list.
+func TestRebuildOfAnIntactStreamKeepsItsQueue(t *testing.T) {
+	w := newWorld(t)
+	w.admit.IntoStream()
+	w.fill("s")
+	before := w.audit("s")
+	shard := space.ShardOf("s")
+	if err := w.raw().Do(w.ctx, "XADD", shard.Orders(), "*", "m", "no message").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	w.want("s", before.Left, before.Ready+before.Delayed+before.Leased, before.Ordered, before.Dead, 0)
+	for _, s := range w.rebuild.Status().Sales {
+		if s.Requeued != 0 || s.Unbacked != 0 || s.Mended != 0 || !s.Balanced {
+			t.Errorf("an intact stream was mended: %+v", s)
+		}
+	}
+	if n := w.raw().XLen(w.ctx, shard.Orders()).Val(); n != 0 {
+		t.Errorf("%d entries are in the stream still", n)
+	}
+	if texts := w.raw().LRange(w.ctx, shard.Ready(), 0, -1).Val(); !slices.Contains(texts, "no message") {
+		t.Errorf("the text that is no message is gone: %q", texts)
+	}
+	w.drain()
+	w.want("s", before.Left, 0, 8, 1, 0)
+}

@@ -1,0 +1,118 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// rival is another session on the same database, with a transaction under way.
+type rival struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func newRival(t *testing.T, url string) rival {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	r := rival{t, conn}
+	r.exec("BEGIN")
+	return r
+}
+
+func (r rival) exec(sql string) {
+	r.t.Helper()
+	if _, err := r.conn.Exec(r.t.Context(), sql); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// awaitWaiting returns when n statements wait for a lock.
+func awaitWaiting(t *testing.T, url string, n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	testenv.Eventually(t, 20*time.Second, fmt.Sprint(n, " statements wait for a lock"), func() bool {
+		var waiting int
+		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(&waiting)
+		return err == nil && waiting == n
+	})
+}
+
+// A write that PostgreSQL picks as the victim of a deadlock leaves nothing behind, is nobody's fault, and succeeds the next time.
+func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
+	url := testenv.SharedPostgres(t).URL
+	s := storetest.Open(t, url+"&deadlock_timeout=50ms", store.WithTimeout(30*time.Second))
+	create(t, s, "a", 10)
+	create(t, s, "b", 10)
+	first, second := newRival(t, url), newRival(t, url+"&deadlock_timeout=60s")
+	first.exec("SELECT FROM sales WHERE id = 'a' FOR UPDATE")
+	second.exec("SELECT FROM sales WHERE id = 'b' FOR UPDATE")
+	batch := append(storetest.Orders("a", 2), storetest.Orders("b", 2)...)
+	written, done := make(chan error, 1), make(chan error, 1)
+	go func() { written <- s.Write(context.Background(), batch) }()
+	awaitWaiting(t, url, 1) // the write, for a
+	go func() {
+		_, err := second.conn.Exec(t.Context(), "SELECT FROM sales WHERE id = 'a' FOR UPDATE")
+		done <- err
+	}()
+	awaitWaiting(t, url, 2)
+	first.exec("COMMIT") // the write has a, and waits for b last of the two: it is the one that finds the circle
+	if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) || !strings.Contains(fmt.Sprint(err), "40P01") {
+		t.Fatalf("the victim of a deadlock: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	second.exec("COMMIT")
+	wantCount(t, s, "a", 0)
+	wantCount(t, s, "b", 0)
+	if err := s.Write(context.Background(), batch); err != nil {
+		t.Fatal(err)
+	}
+	wantCount(t, s, "a", 2)
+	wantCount(t, s, "b", 2)
+}
+
+// A database whose default is a stricter isolation refuses a write that met another one; it is written again and then succeeds.
+func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T) {
+	for _, level := range []string{"repeatable%20read", "serializable"} {
+		url := testenv.SharedPostgres(t).URL
+		s := storetest.Open(t, url+"&default_transaction_isolation="+level, store.WithTimeout(30*time.Second))
+		create(t, s, "s", 10)
+		other := newRival(t, url)
+		other.exec("UPDATE sales SET title = 'changed' WHERE id = 's'")
+		batch := storetest.Orders("s", 3)
+		written := make(chan error, 1)
+		go func() { written <- s.Write(context.Background(), batch) }()
+		awaitWaiting(t, url, 1)
+		other.exec("COMMIT")
+		if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) || !strings.Contains(fmt.Sprint(err), "40001") {
+			t.Fatalf("%s: a write that met another one: %v", level, err)
+		}
+		wantCount(t, s, "s", 0)
+		for range 2 {
+			if err := s.Write(context.Background(), batch); err != nil {
+				t.Fatalf("%s: %v", level, err)
+			}
+		}
+		wantCount(t, s, "s", 3)
+	}
+}

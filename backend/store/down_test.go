@@ -1,0 +1,306 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// patience is the store's timeout in these tests, and slack what a loaded machine may add to it.
+const (
+	patience = 500 * time.Millisecond
+	slack    = 3 * time.Second
+)
+
+// everyCall runs each method of the store against a sale "s".
+func everyCall(s *store.Store) map[string]func(context.Context) error {
+	dead := storetest.Order("s", "dead")
+	return map[string]func(context.Context) error{
+		"Ping":          s.Ping,
+		"Write":         func(ctx context.Context) error { return s.Write(ctx, storetest.Orders("s", 2)) },
+		"CreateSale":    func(ctx context.Context) error { _, err := s.CreateSale(ctx, storetest.Sale("new", 1)); return err },
+		"Sale":          func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
+		"Sales":         func(ctx context.Context) error { _, err := s.Sales(ctx); return err },
+		"SetSwitch":     func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
+		"Restock":       func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
+		"Order":         func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
+		"Statuses":      func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
+		"OrdersOf":      func(ctx context.Context) error { return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil }) },
+		"Count":         func(ctx context.Context) error { _, err := s.Count(ctx, "s", store.Always, nil); return err },
+		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID, "desk", "test"); return err },
+		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
+		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },
+		"MarkReturned":  func(ctx context.Context) error { return s.MarkReturned(ctx, []store.Return{{ID: 1, Number: 1}}) },
+		"Returned":      func(ctx context.Context) error { _, err := s.Returned(ctx, []sale.OrderID{1}); return err },
+		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, storetest.Payment(dead, "ref")); return err },
+		"Rows":          func(ctx context.Context) error { _, err := s.Rows(ctx, store.RowQuery{}); return err },
+		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
+		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "desk", ""); return err },
+		"CancelDead": func(ctx context.Context) error {
+			_, err := s.CancelDead(ctx, store.Dead{Order: dead}, "desk", "test")
+			return err
+		},
+		"Record":      func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
+		"ClaimShards": func(ctx context.Context) error { _, err := s.ClaimShards(ctx, 1); return err },
+		"SalesPage":   func(ctx context.Context) error { _, err := s.SalesPage(ctx, store.SalesQuery{}); return err },
+		"Totals":      func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
+		"Log":         func(ctx context.Context) error { _, err := s.Log(ctx, store.LogQuery{Limit: 1}); return err },
+	}
+}
+
+func wantAllUnavailable(t *testing.T, s *store.Store) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for name, call := range everyCall(s) {
+		wg.Go(func() {
+			start := time.Now()
+			if err := call(context.Background()); !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) {
+				t.Errorf("%s: %v, want ErrUnavailable", name, err)
+			}
+			if took := time.Since(start); took > patience+slack {
+				t.Errorf("%s took %s, its timeout is %s", name, took, patience)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func wantAllWork(t *testing.T, s *store.Store) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, "the database answers again", func() bool { return s.Ping(context.Background()) == nil })
+	for name, call := range everyCall(s) {
+		testenv.Eventually(t, 5*time.Second, name+" works again", func() bool {
+			err := call(context.Background())
+			return err == nil || errors.Is(err, sale.ErrNotFound) || errors.Is(err, sale.ErrExists)
+		})
+	}
+}
+
+func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t)
+	create(t, storetest.Open(t, server.URL), "s", 1000) // which may take longer than patience
+	s := storetest.Open(t, server.URL, store.WithTimeout(patience))
+	wantAllWork(t, s)
+	server.Stop()
+	wantAllUnavailable(t, s)
+	server.Start()
+	wantAllWork(t, s)
+}
+
+func TestPostgresSilentNeverHangsACall(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	create(t, storetest.Open(t, server.URL), "s", 1000)
+	wire := newWire(t, server.URL)
+	s := storetest.Open(t, wire.url, store.WithTimeout(patience))
+	wire.cut()
+	wantAllUnavailable(t, s)
+	start := time.Now()
+	if _, err := store.Open(context.Background(), wire.url, store.WithTimeout(patience)); !errors.Is(err, sale.ErrUnavailable) || time.Since(start) > patience+slack {
+		t.Errorf("open took %s: %v", time.Since(start), err)
+	}
+	wire.mend()
+	wantAllWork(t, s)
+}
+
+func TestPostgresSilentCannotHoldUpClose(t *testing.T) {
+	wire := newWire(t, testenv.SharedPostgres(t).URL)
+	s, err := store.Open(context.Background(), wire.url, store.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire.cut()
+	defer wire.mend()
+	start := time.Now()
+	_ = s.Close() // may say that connections are still in use
+	if took := time.Since(start); took > patience+slack {
+		t.Errorf("close took %s, its timeout is %s", took, patience)
+	}
+}
+
+func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	patient := storetest.Open(t, server.URL)
+	create(t, patient, "s", 1000)
+	wire := newWire(t, server.URL)
+	s := storetest.Open(t, wire.url, store.WithTimeout(patience))
+	ctx := context.Background()
+	other, err := pgx.Connect(ctx, server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(ctx)
+	observer, err := pgx.Connect(ctx, server.URL) // of its own: inside a transaction pg_stat_activity stands still
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close(ctx)
+	tx, err := other.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE sales SET sold = sold"); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func(n int) func() bool {
+		return func() bool {
+			var active int
+			err := observer.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()").Scan(&active)
+			return err == nil && active == n
+		}
+	}
+	written := make(chan error, 1)
+	go func() { written <- s.Write(ctx, storetest.Orders("s", 3)) }()
+	testenv.Eventually(t, 10*time.Second, "the write waits for the lock", waiting(1))
+	wire.cut() // so that the server learns nothing of the client's end
+	if err := <-written; !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("behind a lock: %v", err)
+	}
+	testenv.Eventually(t, 10*time.Second, "the server gives up the statement", waiting(0))
+	wire.mend()
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantCount(t, patient, "s", 0)
+	wantAllWork(t, s)
+}
+
+func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	create(t, storetest.Open(t, server.URL), "s", 10)
+	s := storetest.Open(t, server.URL+"&default_transaction_read_only=on")
+	if err := s.Write(context.Background(), storetest.Orders("s", 1)); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatalf("on a server that only reads: %v", err)
+	}
+	if _, _, err := s.Sale(context.Background(), "s"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Writers go on while the server is killed and recovers. What Write acknowledged must be there, and no order may be counted twice.
+func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t)
+	create(t, storetest.Open(t, server.URL), "s", 1_000_000)
+	s := storetest.Open(t, server.URL, store.WithTimeout(patience))
+	var stop atomic.Bool
+	var acknowledged, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for !stop.Load() {
+				batch := storetest.Orders("s", 50)
+				for { // as the worker does: the same batch until it is written
+					err := s.Write(context.Background(), batch)
+					if err == nil {
+						acknowledged.Add(50)
+						break
+					}
+					if !errors.Is(err, sale.ErrUnavailable) {
+						t.Errorf("write: %v", err)
+						return
+					}
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	more := func() func() bool {
+		before := acknowledged.Load()
+		return func() bool { return acknowledged.Load() > before+500 }
+	}
+	for range 2 {
+		testenv.Eventually(t, 20*time.Second, "orders are written", more())
+		server.Kill()
+		server.Start()
+	}
+	testenv.Eventually(t, 20*time.Second, "orders are written after the crash", more())
+	stop.Store(true)
+	wg.Wait()
+	if failed.Load() == 0 {
+		t.Error("no write met the crash")
+	}
+	wantCount(t, s, "s", acknowledged.Load())
+}
+
+func create(t *testing.T, s *store.Store, id string, stock int64) {
+	t.Helper()
+	if _, err := s.CreateSale(context.Background(), storetest.Sale(id, stock)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCount(t *testing.T, s *store.Store, id string, n int64) {
+	t.Helper()
+	c, err := s.Count(context.Background(), id, store.Always, nil)
+	if err != nil || c.Rows != n || c.Sold != n {
+		t.Fatalf("%d rows, %d sold, %v; want %d", c.Rows, c.Sold, err, n)
+	}
+}
+
+// wire forwards connections to a server. While it is cut, nothing passes in either direction and nothing is closed, as when a host freezes.
+type wire struct {
+	url  string
+	gate sync.RWMutex // held for writing while cut
+}
+
+func newWire(t *testing.T, databaseURL string) *wire {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	u.Host = l.Addr().String()
+	w := &wire{url: u.String()}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go w.forward(client, server)
+			go w.forward(server, client)
+		}
+	}()
+	return w
+}
+
+func (w *wire) cut()  { w.gate.Lock() }
+func (w *wire) mend() { w.gate.Unlock() }
+
+func (w *wire) forward(from, to net.Conn) {
+	defer to.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		w.gate.RLock()
+		_, werr := to.Write(buf[:n])
+		w.gate.RUnlock()
+		if err != nil || werr != nil {
+			return
+		}
+	}
+}

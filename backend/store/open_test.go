@@ -1,0 +1,94 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
+	closed := testenv.FreePort(t)
+	folder := t.TempDir()
+	notADatabase := filepath.Join(folder, "text")
+	if err := os.WriteFile(notADatabase, []byte(strings.Repeat("this is not a database\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		url  string
+		want string // a part of the message
+		bad  bool   // *URLError; otherwise sale.ErrUnavailable
+	}{
+		{"", "must begin with postgres:// or sqlite:", true},
+		{"mysql://sluice:s3cret@db/orders", "must begin with", true},
+		{"host=db password=s3cret", "must begin with", true},
+		{"postgres://sluice:s3cret/x@db/orders", "must look like", true},
+		{"postgres://sluice:s3cret%zz@db/orders", "must look like", true},
+		{"postgres://sluice:s3cret@db:s3cret/orders", "must look like", true},
+		{"postgres://sluice:s3cret@db/orders?sslmode=s3cret", "must look like", true},
+		{"postgres://sluice:s3cret@db/orders?pool_max_conns=s3cret", "must look like", true},
+		{"postgres://sluice@db/orders?password=s3cret&connect_timeout=x", "must look like", true},
+		{fmt.Sprintf("postgres://sluice:s3cret@127.0.0.1:%d/orders", closed), "refused", false},
+		{fmt.Sprintf("postgres://sluice:s3cret@127.0.0.1:%d,127.0.0.1:%d/orders", closed, closed), "refused", false},
+
+		{"sqlite:", "must name a file", true},
+		{"sqlite:///", "must name a file", true},
+		{"sqlite:/some/folder/", "must name a file", true},
+		{"sqlite://orders.db", "three slashes", true},
+		{"sqlite://user:s3cret@host/orders.db", "three slashes", true},
+		{"sqlite::memory:", "needs a file", true},
+		{"sqlite:orders.db?mode=memory", "no parameters", true},
+		{"sqlite:%zz", "%XX", true},
+		{"sqlite://" + folder + "/absent/orders.db", "no such file or directory", false},
+		{"sqlite://" + folder, "is a directory", false},
+		{"sqlite://" + notADatabase, "not a database", false},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		_, err := store.Open(ctx, c.url)
+		cancel()
+		if err == nil {
+			t.Errorf("%q was opened", c.url)
+			continue
+		}
+		if text := err.Error(); !strings.Contains(text, c.want) || strings.ContainsAny(text, "\n\t") || strings.Contains(text, "s3cret") {
+			t.Errorf("%q: %q, want one line with %q and no password", c.url, text, c.want)
+		}
+		var bad *store.URLError
+		if errors.As(err, &bad) != c.bad || errors.Is(err, sale.ErrUnavailable) == c.bad {
+			t.Errorf("%q: a mistake in the URL should be %v: %v", c.url, c.bad, err)
+		}
+	}
+}
+
+func TestSQLiteFileIsFoundAndPrivate(t *testing.T) {
+	folder := t.TempDir()
+	t.Chdir(folder)
+	for url, path := range map[string]string{
+		"sqlite:rel.db":                            "rel.db",
+		"sqlite://" + folder + "/abs.db":           "abs.db",
+		"sqlite:" + folder + "/one.db":             "one.db",
+		"sqlite:odd%3F%23%25%20n%C3%A4me%20100%25": "odd?#% näme 100%",
+	} {
+		s := storetest.Open(t, url)
+		if _, err := s.CreateSale(context.Background(), storetest.Sale("s", 1)); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+		info, err := os.Stat(filepath.Join(folder, path))
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: others may read the file: %s", url, info.Mode())
+		}
+	}
+}

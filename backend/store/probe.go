@@ -1,0 +1,52 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Probe tells whether the database that the URL names answers (SQLite: whether its file is there). It changes nothing and keeps nothing open, so it suits
+// health checks of processes that hold a Store of their own. Errors are those of Open.
+func Probe(ctx context.Context, databaseURL string) error {
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	var err error
+	scheme, _, _ := strings.Cut(databaseURL, ":")
+	switch scheme {
+	case "postgres", "postgresql":
+		err = probePostgres(ctx, databaseURL)
+	case "sqlite":
+		var path string
+		if path, err = sqlitePath(databaseURL); err == nil {
+			if _, missing := os.Stat(path); missing != nil {
+				err = unavailable(missing)
+			}
+		}
+	default:
+		err = &URLError{"must begin with postgres:// or sqlite:"}
+	}
+	if err != nil {
+		return fmt.Errorf("order: probe: %w", err)
+	}
+	return nil
+}
+
+func probePostgres(ctx context.Context, databaseURL string) error {
+	config, err := postgresConfig(databaseURL, DefaultTimeout)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if err := conn.Ping(ctx); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+func cancelDead(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	cancel := func(what string, o sale.Order, want bool) {
+		t.Helper()
+		for range 2 { // a cancel that died half way is repeated
+			wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: o}, "desk", "test")
+			if err != nil || wasRow != want {
+				t.Fatalf("%s: wasRow=%v, %v; want %v", what, wasRow, err, want)
+			}
+		}
+	}
+	never := Order("s", "ann")
+	cancel("an order that never became a row", never, false)
+	row := Order("s", "ben")
+	e.write(t, row)
+	cancel("an order that is a row", row, true)
+	e.wantRows(t, "s", 1)
+
+	held := store.Dead{Order: Order("s", "dan"), Unbacked: true}
+	for i := range 2 { // the row itself says that there is nothing to give back
+		if wasRow, err := e.CancelDead(e.ctx, held, "desk", "test"); err != nil || wasRow != (i > 0) {
+			t.Fatalf("an order without a unit, time %d: wasRow=%v, %v", i+1, wasRow, err)
+		}
+	}
+	rows, err := e.Rows(e.ctx, store.RowQuery{SaleID: "s", Status: sale.StatusCancelled})
+	if err != nil || len(rows) != 2 || rows[0].Unbacked || !rows[1].Unbacked || rows[0].Returning || rows[1].Returning {
+		t.Fatalf("cancelled rows: %+v, %v", rows, err)
+	}
+
+	foreign := row // its id is another order's: it can never be a row
+	foreign.Buyer = "cid"
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: foreign}, "desk", "test"); !errors.Is(err, store.ErrRejected) {
+		t.Fatalf("an order whose id is taken: %v", err)
+	}
+	cancel("an order of an unknown sale", Order("nobody", "ann"), false)
+
+	got, err := e.Order(e.ctx, row.ID)
+	row.Status = sale.StatusCreated
+	if err != nil || got != row {
+		t.Fatalf("the row became %+v, %v", got, err)
+	}
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: sale.Order{}}, "desk", ""); !errors.Is(err, store.ErrRejected) {
+		t.Fatalf("cancelled nothing: %v", err)
+	}
+}
+
+func cancelDeadFreesPlace(t *testing.T, e *env) {
+	e.create(t, "s", 1)
+	dead, next := Order("s", "ann"), Order("s", "ann")
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	e.write(t, next)
+	e.wantRows(t, "s", 1)
+
+	// The other way round: the place is another order's row by now.
+	late := Order("s", "ann")
+	if wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: late}, "desk", "duplicate"); err != nil || wasRow {
+		t.Fatalf("wasRow=%v, %v", wasRow, err)
+	}
+}
+
+func dropDead(t *testing.T, e *env) {
+	why := errors.New("no room")
+	for i, dead := range []store.Dead{{Order: Order("s", "ann")}, {Order: Order("s", "ben"), Unbacked: true}} {
+		if err := e.DropDead(e.ctx, dead, "desk\x00", "why \xff", why); err != nil {
+			t.Fatal(err)
+		}
+		last, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, "")
+		if err != nil || last.Actor != "desk" || last.HeldNoUnit() != (i == 1) || !strings.HasSuffix(last.Detail, "sale s: why \uFFFD (there can be no row: no room)") {
+			t.Errorf("log %+v, %v", last, err)
+		}
+		if _, err := e.Order(e.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("it is a row: %v", err)
+		}
+	}
+	older := e.begin(t)
+	e.begin(t)
+	dead := store.Dead{Order: Order("s", "cid")}
+	if err := e.DropDead(store.AtGeneration(e.ctx, older), dead, "desk", "test", why); !errors.Is(err, store.ErrStale) {
+		t.Errorf("of an older generation: %v", err)
+	}
+	if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, ""); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("what was refused is in the desk log: %v", err)
+	}
+}
+
+func cancelDeadReason(t *testing.T, e *env) {
+	e.create(t, "s", 1)
+	for _, reason := range []string{"", "nul \x00, not UTF-8 \xff", "two\nlines", `'"`} {
+		if _, err := e.CancelDead(e.ctx, store.Dead{Order: Order("s", "ann")}, "desk\x00", reason); err != nil {
+			t.Errorf("reason %q: %v", reason, err)
+		}
+	}
+}
+
+func orderAndStatuses(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	row, dead, absent := Order("s", "ann"), Order("s", "ben"), Order("s", "cid")
+	e.write(t, row)
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Statuses(e.ctx, []sale.OrderID{row.ID, dead.ID, absent.ID, row.ID})
+	if err != nil || len(got) != 2 || got[row.ID] != sale.StatusCreated || got[dead.ID] != sale.StatusCancelled {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if got, err := e.Statuses(e.ctx, nil); err != nil || len(got) != 0 {
+		t.Fatalf("of nothing: %v, %v", got, err)
+	}
+	if _, err := e.Order(e.ctx, absent.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("absent: %v", err)
+	}
+	high := Order("s", "dan")
+	high.ID = 1<<63 - 1
+	e.write(t, high)
+	if got, err := e.Order(e.ctx, high.ID); err != nil || got.ID != high.ID {
+		t.Fatalf("the highest id came back as %d, %v", got.ID, err)
+	}
+}
+
+func ordersOf(t *testing.T, e *env) {
+	const n = 5_100 // more than a page, which ends between orders of one serial
+	e.create(t, "s", n)
+	e.create(t, "other", 10)
+	batch := Orders("s", n)
+	for i := range batch {
+		batch[i].Serial = int64(i/3 + 1) // serials may repeat after a rebuild
+	}
+	for part := range slices.Chunk(batch, 500) {
+		e.write(t, part...)
+	}
+	e.write(t, Orders("other", 3)...)
+	dead := Order("s", "dead")
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	var got []sale.Order
+	if err := e.OrdersOf(e.ctx, "s", func(o sale.Order) error {
+		got = append(got, o)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range batch {
+		batch[i].Status = sale.StatusCreated
+	}
+	if !slices.Equal(got, batch) {
+		t.Fatalf("read %d orders, want the %d written, by serial and id", len(got), n)
+	}
+
+	stop, seen := errors.New("enough"), 0
+	err := e.OrdersOf(e.ctx, "s", func(sale.Order) error {
+		if seen++; seen == 5 {
+			return stop
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) || seen != 5 {
+		t.Fatalf("stopped after %d with %v", seen, err)
+	}
+	if err := e.OrdersOf(e.ctx, "nobody", func(sale.Order) error { return stop }); err != nil {
+		t.Fatalf("unknown sale: %v", err)
+	}
+}
+
+func count(t *testing.T, e *env) {
+	e.create(t, "s", 10)
+	e.create(t, "other", 10)
+	batch := Orders("s", 5)
+	for i := range batch {
+		batch[i].Serial = int64(i + 1)
+	}
+	e.write(t, batch...)
+	foreign := Order("other", "ann")
+	e.write(t, foreign)
+	dead := Order("s", "dead")
+	dead.Serial = 2
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Count(e.ctx, "s", store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})
+	if err != nil || c.Rows != 3 || c.Sold != 5 || c.Stock != 10 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	slices.Sort(c.Among)
+	if !slices.Equal(c.Among, []sale.OrderID{batch[0].ID, batch[4].ID}) {
+		t.Fatalf("among %v", c.Among)
+	}
+	if _, err := e.Count(e.ctx, "nobody", store.Always, nil); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("unknown sale: %v", err)
+	}
+
+	// While orders are written, every count sees sold and rows of the same instant.
+	done := make(chan error, 1)
+	go func() {
+		for range 40 {
+			if _, err := e.Restock(e.ctx, "other", 5, ""); err != nil {
+				done <- err
+				return
+			}
+			if err := e.Write(e.ctx, Orders("other", 5)); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		if c, err := e.Count(e.ctx, "other", store.Always, nil); err != nil || c.Rows != c.Sold {
+			t.Fatalf("%d rows, %d sold, %v", c.Rows, c.Sold, err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+func writeOverlapping(t *testing.T, e *env) {
+	const writers, each = 4, 60
+	e.create(t, "s", 1000)
+	all := Orders("s", writers*each)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() { // every order is in the batches of all writers, cut differently and in another order
+			mine := slices.Clone(all)
+			random := rand.New(rand.NewPCG(uint64(w), 1))
+			random.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			for batch := range slices.Chunk(mine, 7+w*5) {
+				if err := e.Write(e.ctx, batch); err != nil {
+					t.Errorf("writer %d: %v", w, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	e.wantRows(t, "s", writers*each)
+}
+
+func writeSalesInAnyOrder(t *testing.T, e *env) {
+	const sales, writers, rounds, each = 5, 4, 12, 3
+	for i := range sales {
+		e.create(t, "s"+strconv.Itoa(i), writers*rounds*each)
+	}
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(w), 2))
+			for range rounds {
+				var batch []sale.Order
+				for _, i := range random.Perm(sales) {
+					batch = append(batch, Orders("s"+strconv.Itoa(i), each)...)
+				}
+				if err := e.Write(e.ctx, batch); err != nil { // a deadlock would be ErrUnavailable
+					t.Errorf("writer %d: %v", w, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range sales {
+		e.wantRows(t, "s"+strconv.Itoa(i), writers*rounds*each)
+	}
+}
+
+func writeRace(t *testing.T, e *env) {
+	const stock, writers = 50, 6
+	e.create(t, "s", stock)
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range stock {
+				if err := e.Write(e.ctx, Orders("s", 1)); err != nil && !errors.Is(err, store.ErrRejected) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	e.wantRows(t, "s", stock)
+}
+
+func writeInterrupted(t *testing.T, e *env) {
+	const rounds, each = 40, 50
+	e.create(t, "s", 2*rounds*each)
+	random := rand.New(rand.NewPCG(1, 3))
+	whole, none := 0, 0
+	typical := time.Duration(0)
+	for round := range rounds {
+		batch := Orders("s", each)
+		ctx, cancel := context.WithCancel(e.ctx)
+		if round > 5 { // by then it is known how long a write takes
+			after := time.Duration(random.Int64N(int64(typical) * 3 / 2))
+			timer := time.AfterFunc(after, cancel)
+			defer timer.Stop()
+		}
+		start := time.Now()
+		err := e.Write(ctx, batch)
+		if round <= 5 {
+			typical = max(time.Since(start), time.Microsecond)
+		}
+		cancel()
+		if err != nil && !errors.Is(err, sale.ErrUnavailable) {
+			t.Fatalf("interrupted: %v", err)
+		}
+		ids := make([]sale.OrderID, each)
+		for i, o := range batch {
+			ids[i] = o.ID
+		}
+		rows, serr := e.Statuses(e.ctx, ids)
+		switch {
+		case serr != nil:
+			t.Fatal(serr)
+		case len(rows) == each:
+			whole++
+		case len(rows) == 0 && err != nil:
+			none++
+			e.write(t, batch...) // as the next worker will; the server may still be finishing the first attempt
+		default:
+			t.Fatalf("%d of %d orders are rows after an interrupted write (%v)", len(rows), each, err)
+		}
+	}
+	e.wantRows(t, "s", rounds*each)
+	t.Logf("%d batches were found whole, %d absent", whole, none)
+}
+
+func cancelDeadRace(t *testing.T, e *env) {
+	const rounds = 40
+	e.create(t, "s", rounds)
+	kept := int64(0)
+	for range rounds {
+		o := Order("s", "buyer-"+strconv.FormatUint(uint64(sequence.Load()), 10))
+		var wg sync.WaitGroup
+		var wasRow bool
+		wg.Go(func() {
+			if err := e.Write(e.ctx, []sale.Order{o}); err != nil {
+				t.Errorf("write: %v", err)
+			}
+		})
+		wg.Go(func() {
+			var err error
+			if wasRow, err = e.CancelDead(e.ctx, store.Dead{Order: o}, "desk", "race"); err != nil {
+				t.Errorf("cancel: %v", err)
+			}
+		})
+		wg.Wait()
+		got, err := e.Order(e.ctx, o.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wasRow != (got.Status == sale.StatusCreated) {
+			t.Fatalf("cancel said wasRow=%v of an order that is %s", wasRow, got.Status)
+		}
+		if wasRow {
+			kept++
+		}
+	}
+	e.wantRows(t, "s", kept)
+}

@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+const rehearsal = sale.RehearsalPrefix + "s-x"
+
+// Whatever becomes of the orders of a rehearsal, nobody is told, also of those that share a transaction with real ones.
+func rehearsalIsNotTold(t *testing.T, e *env) {
+	e.create(t, "s", 100)
+	e.createHold(t, rehearsal, 100)
+	of, real := Orders(rehearsal, 5), Orders("s", 2)
+	e.write(t, of[0], real[0], of[1], of[2])
+	e.write(t, of[3])
+	e.write(t, of[3], of[4], real[1]) // partly rows already
+	e.pay(t, of[0], "p1")
+	if _, _, err := e.CancelOrder(e.ctx, of[1].ID, "eve", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CancelDead(e.ctx, store.Dead{Order: Order(rehearsal, "dead")}, "eve", ""); err != nil {
+		t.Fatal(err)
+	}
+	Elapse(t, e.url, of[2])
+	if got, err := e.CancelOverdue(e.ctx, 100); err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	var want []string
+	for _, o := range real {
+		want = append(want, fmt.Sprintf("%s was queued now created", o.ID))
+	}
+	slices.Sort(want)
+	if got := told(e.allChanges(t, 0, 100)); !slices.Equal(got, want) {
+		t.Fatalf("told %v\nwant %v", got, want)
+	}
+	if _, sold, err := e.Sale(e.ctx, rehearsal); err != nil || sold != 3 {
+		t.Fatalf("%d sold, %v; want 3", sold, err)
+	}
+}
+
+func removeRehearsal(t *testing.T, e *env) {
+	e.create(t, "s", 100)
+	e.create(t, rehearsal, 2000)
+	real, of := Orders("s", 3), Orders(rehearsal, 1100) // more than go at once
+	e.write(t, real...)
+	for batch := range slices.Chunk(of, 200) {
+		e.write(t, batch...)
+	}
+	if _, _, err := e.CancelOrder(e.ctx, of[0].ID, "eve", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Restock(e.ctx, rehearsal, 5, "k"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"s", rehearsal} { // a real sale, closed or not, and one that still sells
+		if n, err := e.RemoveRehearsal(e.ctx, id); !errors.Is(err, sale.ErrConflict) || n != 0 {
+			t.Fatalf("%s: %d, %v", id, n, err)
+		}
+		if _, err := e.SetSwitch(e.ctx, id, sale.Closed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.RemoveRehearsal(e.ctx, "s"); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("a real sale: %v", err)
+	}
+	if n, err := e.RemoveRehearsal(store.WithActor(e.ctx, "eve"), rehearsal); err != nil || n != int64(len(of)) {
+		t.Fatalf("%d orders, %v", n, err)
+	}
+	log, err := e.Log(e.ctx, store.LogQuery{Limit: 1})
+	if err != nil || log[0].Actor != "eve" || log[0].Action != "rehearsal.remove" || log[0].Target != rehearsal || log[0].Detail != "1100 orders" {
+		t.Fatalf("log %+v, %v", log, err)
+	}
+	if _, err := e.RemoveRehearsal(e.ctx, rehearsal); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("again: %v", err)
+	}
+	if err := e.Write(e.ctx, of[5:7]); !errors.Is(err, store.ErrRejected) {
+		t.Fatalf("a late worker: %v", err)
+	}
+	ids := []sale.OrderID{real[0].ID, real[1].ID, real[2].ID, of[0].ID, of[1].ID, of[1099].ID}
+	rows, err := e.Statuses(e.ctx, ids)
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("rows %v, %v; want the real ones", rows, err)
+	}
+	if _, sold, err := e.Sale(e.ctx, "s"); err != nil || sold != 3 {
+		t.Fatalf("the real sale: %d sold, %v", sold, err)
+	}
+}

@@ -1,0 +1,113 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/backend/sale"
+)
+
+// maxLinks bounds the orders of a batch that are shown: the links of its span, and the spans in the orders' own traces. OpenTelemetry's own bound is the same.
+const maxLinks = 128
+
+// Item is one order of a batch. Parent is the traceparent under which it was accepted; "" for one that is not traced.
+type Item struct {
+	Order  sale.OrderID
+	SaleID string
+	Parent string
+}
+
+// Step is what is done with a batch, in the words of OpenTelemetry's conventions for messaging.
+type Step struct {
+	Operation   string    // "process" for who takes from a queue, "send" for who fills one
+	Destination string    // "orders" or "events"
+	Group       string    // of consumers; "" for none
+	Began       time.Time // zero: now
+}
+
+// Batch is the span of a batch, in a trace of its own that links to those of its orders; each of these gets a span for the same time, so that one trace shows all of a
+// purchase. nil is a batch of which nothing is shown.
+type Batch struct {
+	tracer *Tracer
+	step   Step
+	span   trace.Span
+	items  []Item
+	of     []trace.SpanContext // by item
+}
+
+// Batch begins the span of a batch of n orders, if one of the items is traced. The context that it returns carries the span.
+func (t *Tracer) Batch(ctx context.Context, step Step, n int, items []Item) (context.Context, *Batch) {
+	if t == nil {
+		return ctx, nil
+	}
+	if step.Began.IsZero() {
+		step.Began = time.Now()
+	}
+	b := &Batch{tracer: t, step: step}
+	var links []trace.Link
+	for _, item := range items {
+		if len(links) == maxLinks {
+			break
+		}
+		if sc := parse(item.Parent); sc.IsSampled() {
+			links = append(links, trace.Link{SpanContext: sc})
+			b.items, b.of = append(b.items, item), append(b.of, sc)
+		}
+	}
+	if len(links) == 0 {
+		return ctx, nil
+	}
+	ctx, b.span = t.tracer.Start(ctx, step.name(), trace.WithNewRoot(), trace.WithSpanKind(step.kind()), trace.WithTimestamp(step.Began), trace.WithLinks(links...),
+		trace.WithAttributes(step.attributes()...), trace.WithAttributes(attribute.Int("messaging.batch.message_count", n)))
+	return ctx, b
+}
+
+// End ends the span. err is why the whole batch came to nothing; failed says the same of single orders.
+func (b *Batch) End(err error, failed map[sale.OrderID]string) {
+	if b == nil {
+		return
+	}
+	end := time.Now()
+	for i, item := range b.items {
+		_, span := b.tracer.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), b.of[i]), b.step.name(),
+			trace.WithSpanKind(b.step.kind()), trace.WithTimestamp(b.step.Began), trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}),
+			trace.WithAttributes(b.step.attributes()...), trace.WithAttributes(attribute.String("sluice.order.id", item.Order.String()), attribute.String("sluice.sale.id", item.SaleID)))
+		if why, bad := failed[item.Order]; bad {
+			span.SetStatus(codes.Error, why)
+		} else if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End(trace.WithTimestamp(end))
+	}
+	if err != nil {
+		b.span.SetStatus(codes.Error, err.Error())
+	} else if len(failed) > 0 {
+		b.span.SetAttributes(attribute.Int("sluice.failed_orders", len(failed)))
+		b.span.SetStatus(codes.Error, "some orders failed")
+	}
+	b.span.End(trace.WithTimestamp(end))
+}
+
+func (s Step) name() string { return s.Operation + " " + s.Destination }
+
+func (s Step) kind() trace.SpanKind {
+	if s.Operation == "send" {
+		return trace.SpanKindProducer
+	}
+	return trace.SpanKindConsumer
+}
+
+func (s Step) attributes() []attribute.KeyValue {
+	all := []attribute.KeyValue{
+		attribute.String("messaging.system", "redis"), attribute.String("messaging.operation.name", s.Operation),
+		attribute.String("messaging.operation.type", s.Operation), attribute.String("messaging.destination.name", s.Destination),
+	}
+	if s.Group != "" {
+		all = append(all, attribute.String("messaging.consumer.group.name", s.Group))
+	}
+	return all
+}

@@ -1,0 +1,259 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+)
+
+const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+func recorded(t *testing.T, base sdk.Sampler) (*Tracer, *tracetest.SpanRecorder) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	tracer := New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(Sampler(base))))
+	t.Cleanup(tracer.Close)
+	return tracer, spans
+}
+
+func headers(pairs ...string) Header {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	for _, row := range []struct {
+		name, env     string
+		endpoint, err string
+	}{
+		{"nothing", "", "", ""},
+		{"endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", "http://c:4318/v1/traces", ""},
+		{"endpoint with a path", "OTEL_EXPORTER_OTLP_ENDPOINT=https://c/otlp/", "https://c/otlp/v1/traces", ""},
+		{"endpoint of traces", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://d:1/x", "http://d:1/x", ""},
+		{"disabled", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_SDK_DISABLED=true", "", ""},
+		{"no exporter", "OTEL_EXPORTER_OTLP_ENDPOINT=:: OTEL_TRACES_EXPORTER=none", "", ""},
+		{"another exporter", "OTEL_TRACES_EXPORTER=zipkin", "", "OTEL_TRACES_EXPORTER=zipkin"},
+		{"gRPC", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
+		{"no URL", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318", "", "OTEL_EXPORTER_OTLP_ENDPOINT: want http://"},
+		{"no URL of traces", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=ftp://x", "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: want"},
+		{"ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=1.5", "", "OTEL_TRACES_SAMPLER_ARG=1.5"},
+		{"no ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=NaN", "", "OTEL_TRACES_SAMPLER_ARG=NaN"},
+		{"sampler", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
+		{"two mistakes", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s, err := readSettings(func(name string) string {
+				for pair := range strings.FieldsSeq(row.env) {
+					if n, value, _ := strings.Cut(pair, "="); n == name {
+						return value
+					}
+				}
+				return ""
+			})
+			if row.err != "" {
+				if err == nil || !strings.Contains(err.Error(), row.err) {
+					t.Errorf("error %v, want one with %q", err, row.err)
+				}
+				return
+			}
+			if err != nil || s.endpoint != row.endpoint || s.on != (row.endpoint != "") {
+				t.Errorf("%+v, %v, want %q", s, err, row.endpoint)
+			}
+		})
+	}
+	if tracer, err := Open(t.Context(), func(string) string { return "" }, "x", "1", slog.New(slog.DiscardHandler)); tracer != nil || err != nil {
+		t.Errorf("without an endpoint: %v, %v", tracer, err)
+	}
+}
+
+// Whether a purchase is shown is for whoever begins its trace; where that is us, for the ratio.
+func TestSamplingFollowsTheEdge(t *testing.T) {
+	tracer, spans := recorded(t, mustSampler(t, "", "0"))
+	if r := tracer.Request("POST", "/x", headers()); r != nil {
+		t.Error("a request without a parent is shown at the ratio 0")
+	}
+	if r := tracer.Request("POST", "/x", headers("traceparent", strings.TrimSuffix(parent, "1")+"0")); r != nil {
+		t.Error("a request is shown whose parent is not sampled")
+	}
+	if r := tracer.Request("POST", "/x", headers("traceparent", "nonsense")); r != nil {
+		t.Error("a request is shown whose parent is none")
+	}
+	r := tracer.Request("POST", "/x", headers("traceparent", parent))
+	r.End(202)
+	if all := spans.Ended(); len(all) != 1 || all[0].Parent().SpanID().String() != "00f067aa0ba902b7" || !all[0].Parent().IsRemote() {
+		t.Fatalf("spans %v", all)
+	}
+	whatever, _ := recorded(t, mustSampler(t, "traceidratio", "0"))
+	if r := whatever.Request("POST", "/x", headers("traceparent", parent)); r != nil {
+		t.Error("traceidratio listens to the parent")
+	}
+}
+
+func mustSampler(t *testing.T, name, arg string) sdk.Sampler {
+	t.Helper()
+	s, err := samplerOf(name, arg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// One purchase from the request to the row: the request, the sending below it, and the batch, which is a trace of its own with a link, and a span beside the sending.
+func TestBatchLinksToItsOrders(t *testing.T) {
+	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	r := tracer.Request("POST", "/v1/sales/{sale}/orders", headers("traceparent", parent))
+	sending := r.Send("s")
+	kept := sending.Parent()
+	sending.Decided(sale.Accepted, 12, nil)
+	r.End(202)
+
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	space := keyspace.Space{Shards: 3}
+	client.Set(t.Context(), space.ShardOf("s").Trace("12"), kept, 0)
+	orders := NewOrders(tracer, NewNotes(client, space))
+	ctx, end := orders.Begin(t.Context(), []sale.Order{{ID: 11, SaleID: "s"}, {ID: 12, SaleID: "s"}, {ID: 13, SaleID: "other"}})
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		t.Error("the context does not carry the span of the batch")
+	}
+	end(map[sale.OrderID]string{12: "refused"}, nil)
+
+	byName := map[string][]sdk.ReadOnlySpan{}
+	for _, s := range spans.Ended() {
+		byName[s.Name()] = append(byName[s.Name()], s)
+	}
+	sent, processed := byName["send orders"], byName["process orders"]
+	if len(sent) != 1 || len(processed) != 2 || len(byName["POST /v1/sales/{sale}/orders"]) != 1 {
+		t.Fatalf("spans %v", byName)
+	}
+	own, batch := processed[0], processed[1]
+	if own.SpanContext().TraceID() != sent[0].SpanContext().TraceID() || own.Parent().SpanID() != sent[0].SpanContext().SpanID() {
+		t.Errorf("the order's span is below %v", own.Parent())
+	}
+	if links := batch.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != sent[0].SpanContext().SpanID() || batch.Parent().IsValid() {
+		t.Errorf("the batch links to %v, below %v", links, batch.Parent())
+	}
+	if links := own.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != batch.SpanContext().SpanID() {
+		t.Errorf("the order's span links to %v", links)
+	}
+	if own.Status().Description != "refused" {
+		t.Errorf("the order failed, its span says %+v", own.Status())
+	}
+}
+
+// Who is told of an order hears of its trace, and so does the collector of what was answered.
+func TestPostIsBelowItsOrder(t *testing.T) {
+	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	item := Item{Order: 7, SaleID: "shoe", Parent: parent}
+	p := tracer.Post(item, "shop.example", 2)
+	told := parse(p.Parent())
+	p.End(204, nil)
+	tracer.Post(item, "shop.example", 3).End(503, nil)
+	tracer.Post(item, "shop.example", 4).End(0, errors.New("no answer"))
+	for _, unsampled := range []string{"", "x", strings.TrimSuffix(parent, "1") + "0"} {
+		item.Parent = unsampled
+		if p := tracer.Post(item, "shop.example", 0); p != nil || p.Parent() != "" {
+			t.Errorf("%q: is shown", unsampled)
+		}
+	}
+	item.Parent = parent
+	if off := (*Tracer)(nil).Post(item, "shop.example", 0); off.Parent() != "" {
+		t.Error("what is off is shown")
+	} else {
+		off.End(200, nil)
+	}
+	ended := spans.Ended()
+	if len(ended) != 3 {
+		t.Fatalf("%d spans", len(ended))
+	}
+	for i, want := range []codes.Code{codes.Unset, codes.Error, codes.Error} {
+		s := ended[i]
+		if s.Parent().SpanID().String() != "00f067aa0ba902b7" || s.SpanKind() != trace.SpanKindClient || s.Status().Code != want {
+			t.Errorf("span %d: below %s, %s, %v", i, s.Parent().SpanID(), s.SpanKind(), s.Status())
+		}
+	}
+	if told.TraceID() != ended[0].SpanContext().TraceID() || told.SpanID() != ended[0].SpanContext().SpanID() {
+		t.Errorf("told of %v", told)
+	}
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	var items []Item
+	for i := range 1000 {
+		items = append(items, Item{Order: sale.OrderID(i + 1), SaleID: "s", Parent: fmt.Sprintf("00-%032x-%016x-01", i+1, i+1)})
+	}
+	_, b := tracer.Batch(t.Context(), Step{Operation: "send", Destination: "events"}, len(items), items)
+	b.End(errors.New("away"), nil)
+	if all := spans.Ended(); len(all) != maxLinks+1 || len(all[maxLinks].Links()) != maxLinks || all[maxLinks].DroppedLinks() != 0 {
+		t.Errorf("%d spans", len(all))
+	}
+	if _, b := tracer.Batch(t.Context(), Step{Operation: "send", Destination: "events"}, 1, []Item{{Order: 1}, {Order: 2, Parent: "nonsense"}}); b != nil {
+		t.Error("a batch without a traced order is shown")
+	}
+}
+
+// Redis does not answer, or has something else there: orders are not shown, and nothing fails.
+func TestNotesThatCannotBeRead(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	client.LPush(t.Context(), keyspace.Shard(0).Trace("1"), "no text")
+	items := []Item{{Order: 1, SaleID: "s"}, {Order: 2, SaleID: "s", Parent: parent}}
+	notes := NewNotes(client, keyspace.Space{})
+	notes.Fill(t.Context(), items)
+	server.Close()
+	notes.Fill(t.Context(), items)
+	if items[0].Parent != "" || items[1].Parent != parent {
+		t.Errorf("%+v", items)
+	}
+}
+
+// What is off costs nothing.
+func TestOffAllocatesNothing(t *testing.T) {
+	var tracer *Tracer
+	ctx := context.Background()
+	if n := testing.AllocsPerRun(100, func() {
+		r := tracer.Request("POST", "/x", nil)
+		s := r.Send("s")
+		_ = s.Parent()
+		s.Decided(sale.Accepted, 1, nil)
+		r.End(202)
+		_, b := tracer.Batch(ctx, Step{}, 1, nil)
+		b.End(nil, nil)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	tracer.Close()
+}
+
+func BenchmarkOff(b *testing.B) {
+	var tracer *Tracer
+	b.ReportAllocs()
+	for b.Loop() {
+		r := tracer.Request("POST", "/x", nil)
+		s := r.Send("s")
+		_ = s.Parent()
+		s.Decided(sale.Accepted, 1, nil)
+		r.End(202)
+	}
+}

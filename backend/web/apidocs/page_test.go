@@ -1,0 +1,109 @@
+package apidocs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"flag"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sluice/docs"
+	"sluice/internal/openapi"
+)
+
+var write = flag.String("write", "", "file to write the page of docs/openapi.yaml to, to be looked at")
+
+func pageOf(t *testing.T, text []byte) string {
+	t.Helper()
+	d, err := openapi.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(d, "/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(p.Gzip))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unpacked, err := io.ReadAll(r); err != nil || !bytes.Equal(unpacked, p.HTML) {
+		t.Errorf("compressed, it is another page (%v)", err)
+	}
+	if strings.Contains(p.Policy, "unsafe") || !strings.HasPrefix(p.Policy, "default-src 'none'; style-src 'sha256-") {
+		t.Errorf("policy %q", p.Policy)
+	}
+	return string(p.HTML)
+}
+
+// The page has every operation and every schema, and its links lead to something.
+func TestPageHasAllOfTheDocument(t *testing.T) {
+	page := pageOf(t, docs.OpenAPI)
+	if *write != "" {
+		if err := os.WriteFile(*write, []byte(page), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := openapi.Parse(docs.OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for op := range d.Operations() {
+		if !strings.Contains(page, `<article id="`+op.Get("operationId").Text()+`"`) {
+			t.Errorf("%s %s is not on it", op.Method, op.Path)
+		}
+	}
+	for name := range d.At("components", "schemas").Fields() {
+		if !strings.Contains(page, `<article id="schema-`+name+`"`) {
+			t.Errorf("the schema %s is not on it", name)
+		}
+	}
+	ids := map[string]int{}
+	for _, m := range regexp.MustCompile(`\sid="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		ids[m[1]]++
+	}
+	for id, n := range ids {
+		if n > 1 {
+			t.Errorf("the id %s is there %d times", id, n)
+		}
+	}
+	for _, m := range regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		if id, inside := strings.CutPrefix(m[1], "#"); inside && ids[id] == 0 || !inside && m[1] != "/openapi.yaml" {
+			t.Errorf("the link %s leads nowhere, or to another host", m[1])
+		}
+	}
+	for _, no := range []string{"<script", "<img", "<link", "style=", "onclick", "<no value>", "ZgotmplZ", "%!"} {
+		if strings.Contains(page, no) {
+			t.Errorf("the page has %q", no)
+		}
+	}
+}
+
+// What a document says is text, whatever it looks like.
+func TestTextStaysText(t *testing.T) {
+	page := pageOf(t, []byte(`
+openapi: 3.1.0
+info: { title: "<b>T</b>", version: "1", description: "a <script>alert(1)</script> `+"`<i>`"+` **<u>**" }
+paths:
+  /x/{id}:
+    parameters: [{ name: id, in: path, required: true, description: "<p>", schema: { type: string, examples: ["<x>"] } }]
+    post:
+      operationId: x
+      summary: "<h1>"
+      requestBody: { content: { application/json: { example: { text: "it's </pre>" } } } }
+      responses: { "200": { description: "</details>" } }
+`))
+	for _, no := range []string{"<b>T", "<script>alert", "<i>", "<u>", "<x>", "it's </pre>", `<h1>"`} {
+		if strings.Contains(page, no) {
+			t.Errorf("the page has %q", no)
+		}
+	}
+	for _, yes := range []string{"<code>&lt;i&gt;</code>", "<strong>&lt;u&gt;</strong>", "&lt;h1&gt;"} {
+		if !strings.Contains(page, yes) {
+			t.Errorf("the page lacks %q\n%s", yes, page)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package apidocs
+
+import (
+	"html"
+	"html/template"
+	"regexp"
+	"strings"
+)
+
+var (
+	codeSpan = regexp.MustCompile("`([^`]+)`")
+	boldSpan = regexp.MustCompile(`\*\*([^*]+)\*\*`)
+)
+
+// prose makes HTML of a description: paragraphs, lists with "- ", `code` and **bold**. Everything else is text.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		block = strings.TrimSpace(block)
+		switch {
+		case block == "":
+		case strings.HasPrefix(block, "- "):
+			b.WriteString("<ul>")
+			for item := range strings.SplitSeq(block[2:], "\n- ") {
+				b.WriteString("<li>" + inline(item) + "</li>")
+			}
+			b.WriteString("</ul>")
+		default:
+			b.WriteString("<p>" + inline(block) + "</p>")
+		}
+	}
+	return template.HTML(b.String()) //nolint:gosec // escaped by inline
+}
+
+func inline(text string) string {
+	escaped := html.EscapeString(strings.Join(strings.Fields(text), " "))
+	return boldSpan.ReplaceAllString(codeSpan.ReplaceAllString(escaped, "<code>$1</code>"), "<strong>$1</strong>")
+}

@@ -1,0 +1,224 @@
+package buyer
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+func newPages(t testing.TB, cfg Config) *Pages {
+	t.Helper()
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var shoe = Sale{
+	ID: "shoe", Title: "The shoe", Price: sale.Price{Amount: 9990, Currency: "EUR"}, Stock: 10, Left: 7, PerBuyer: 1, State: sale.StateOpen,
+	OpensAt: time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC),
+}
+
+// Both languages say the same things, with the same places for values, and the page asks for no word that there is not.
+func TestLanguagesSayTheSame(t *testing.T) {
+	p := newPages(t, Config{})
+	en, zh := p.words[English], p.words[Chinese]
+	if a, b := slices.Sorted(maps.Keys(en)), slices.Sorted(maps.Keys(zh)); !slices.Equal(a, b) {
+		t.Fatalf("English has %v\nChinese has %v", a, b)
+	}
+	place := regexp.MustCompile(`\{\w+\}`)
+	for key := range en {
+		a, b := place.FindAllString(en[key], -1), place.FindAllString(zh[key], -1)
+		slices.Sort(a)
+		slices.Sort(b)
+		if !slices.Equal(a, b) {
+			t.Errorf("%s: %q has %v, %q has %v", key, en[key], a, zh[key], b)
+		}
+	}
+	var script string
+	for name, a := range p.assets.byURL {
+		if strings.HasSuffix(name, ".js") {
+			script = string(a.Body)
+		}
+	}
+	for _, m := range regexp.MustCompile(`say\('([a-z.]+)'`).FindAllStringSubmatch(script, -1) {
+		if _, ok := en[m[1]]; !ok && !strings.HasSuffix(m[1], ".") {
+			t.Errorf("the script says %q, which no language has", m[1])
+		}
+	}
+	for _, prefix := range []string{"state.", "buy.", "say."} {
+		for _, s := range []sale.State{sale.StateScheduled, sale.StatePaused, sale.StateSoldOut, sale.StateClosed} {
+			if en[prefix+string(s)] == "" {
+				t.Errorf("nothing is said for %s%s", prefix, s)
+			}
+		}
+	}
+	for _, s := range []sale.Status{sale.StatusQueued, sale.StatusCreated, sale.StatusPaid, sale.StatusCancelled, sale.StatusDead} {
+		if en["status."+string(s)] == "" || en["say."+string(s)] == "" {
+			t.Errorf("nothing is said of an order that is %s", s)
+		}
+	}
+}
+
+// A title cannot leave its place, in whatever part of the page it stands.
+func TestTitlesStayText(t *testing.T) {
+	p := newPages(t, Config{})
+	for _, title := range []string{`</title><script>x</script>`, `"><img src=x onerror=x>`, `' onclick='x`, "{{.Now}}", "\u202Eevil", `</style>`} {
+		s := shoe
+		s.Title = title
+		one, err := p.Sale(English, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := p.Sales(English, []Sale{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range []string{string(one.Body), string(all.Body)} {
+			if strings.Count(body, "<script") > 1 || strings.Contains(body, "<img") || strings.Contains(body, "' onclick='") || strings.Count(body, "</style>") != 1 {
+				t.Errorf("the title %q breaks out:\n%s", title, body)
+			}
+		}
+		if head, _, _ := strings.Cut(string(one.Body), "</head>"); strings.ContainsRune(head, 0x202E) {
+			t.Errorf("the window's title turns around: %q", title)
+		}
+	}
+}
+
+// The first paint takes one round trip, and all of the page little of a phone's line.
+func TestPagesAreLight(t *testing.T) {
+	p := newPages(t, Config{})
+	page, err := p.Sale(Chinese, shoe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const firstWindow = 10 * 1460 // bytes that a server may send before it hears from the client (RFC 6928)
+	if len(page.Body) > firstWindow {
+		t.Errorf("the page has %d bytes, more than the %d of the first round trip", len(page.Body), firstWindow)
+	}
+	sum := len(page.Body)
+	for _, a := range p.assets.byURL {
+		sum += len(a.Gzip)
+	}
+	if sum > 50_000 {
+		t.Errorf("page and assets have %d bytes, want 50,000 at most", sum)
+	}
+}
+
+// Lists name what one can buy first, and are bounded.
+func TestSalesInOrderAndBounded(t *testing.T) {
+	p := newPages(t, Config{})
+	var list []Sale
+	for range 500 {
+		s := shoe
+		s.ID, s.State = "closed", sale.StateClosed
+		list = append(list, s)
+	}
+	later, sooner, open := shoe, shoe, shoe
+	later.ID, later.State, later.OpensAt = "later", sale.StateScheduled, shoe.OpensAt.Add(time.Hour)
+	sooner.ID, sooner.State = "sooner", sale.StateScheduled
+	open.ID = "open"
+	page, err := p.Sales(English, append(list, later, sooner, open))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, m := range regexp.MustCompile(`href="/s/(\w+)"`).FindAllStringSubmatch(string(page.Body), -1) {
+		ids = append(ids, m[1])
+	}
+	if len(ids) != mostListed || !slices.Equal(ids[:3], []string{"open", "sooner", "later"}) {
+		t.Errorf("%d sales, the first are %v", len(ids), ids[:min(3, len(ids))])
+	}
+	if !strings.Contains(string(page.Body), "And 303 more.") {
+		t.Error("nobody says that there are more")
+	}
+}
+
+func TestLanguage(t *testing.T) {
+	for _, c := range []struct {
+		asked, accept string
+		want          Lang
+	}{
+		{"", "", English}, {"", "zh", Chinese}, {"", "zh-Hant-TW,en;q=0.1", Chinese}, {"", "de, zh;q=0.5", Chinese}, {"", "de", English}, {"en", "zh", English},
+		{"zh", "en", Chinese}, {"fr", "zh", Chinese}, {"", "\x00;;;q=", English}, {"", strings.Repeat("zh,", 100), English},
+	} {
+		if got := Language(c.asked, c.accept); got != c.want {
+			t.Errorf("asked for %q, accepts %.20q: %s, want %s", c.asked, c.accept, got, c.want)
+		}
+	}
+}
+
+func TestPrices(t *testing.T) {
+	for _, c := range []struct {
+		price sale.Price
+		lang  Lang
+		want  string
+	}{
+		{sale.Price{Amount: 9990, Currency: "EUR"}, English, "99.90 EUR"}, {sale.Price{Amount: 5, Currency: "USD"}, English, "0.05 USD"},
+		{sale.Price{Amount: 123456789, Currency: "CNY"}, Chinese, "CNY 1,234,567.89"}, {sale.Price{Amount: 1500, Currency: "JPY"}, English, "1,500 JPY"},
+		{sale.Price{Amount: 1500, Currency: "BHD"}, English, "1.500 BHD"}, {sale.Price{Amount: 100, Currency: "QQQ"}, English, "1.00 QQQ"}, {sale.Price{Currency: "EUR"}, Chinese, "免费"},
+	} {
+		if got := formatPrice(c.lang, c.price); got != c.want {
+			t.Errorf("%v: %q, want %q", c.price, got, c.want)
+		}
+	}
+}
+
+// The page of sign-in is nothing that a browser would run.
+func TestSignInPages(t *testing.T) {
+	for _, bad := range []string{"javascript:alert(1)", "//shop.example", "shop", "https://", "https://a:b@shop.example/", "data:text/html,x", "https://shop.example/\x00"} {
+		if _, err := New(Config{SignIn: bad}); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	p := newPages(t, Config{SignIn: "https://shop.example/login?back={url}"})
+	page, err := p.Sale(English, shoe)
+	if err != nil || !strings.Contains(string(page.Body), `data-sign-in="https://shop.example/login?back={url}"`) {
+		t.Errorf("the page does not say where to sign in (%v)", err)
+	}
+}
+
+// An asset's name tells its bytes; another version's name gets this one's bytes, which may not be kept.
+func TestAssets(t *testing.T) {
+	p := newPages(t, Config{})
+	for name, want := range p.assets.byURL {
+		if a, ok := p.Asset(name); !ok || !a.Exact || string(a.Body) != string(want.Body) {
+			t.Errorf("%s: %v, %v", name, a, ok)
+		}
+		other := regexp.MustCompile(`\.[0-9a-f]{12}\.`).ReplaceAllString(name, ".0123456789ab.")
+		if a, ok := p.Asset(other); !ok || a.Exact || string(a.Body) != string(want.Body) {
+			t.Errorf("%s, of another version: %v", other, ok)
+		}
+	}
+	for _, name := range []string{"", "sale.js", "sale..js", "../web.go", "sale.0123456789ab.css", "sale.0123456789abc.js"} {
+		if _, ok := p.Asset(name); ok {
+			t.Errorf("there is an asset %q", name)
+		}
+	}
+	page, err := p.Sale(English, shoe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range p.assets.byURL {
+		if !strings.Contains(string(page.Body), "/assets/"+name) {
+			t.Errorf("the page does not name %s", name)
+		}
+	}
+}
+
+// What the page says of a sale can be read back by its script.
+func TestWordsAreJSONInTheirAttribute(t *testing.T) {
+	p := newPages(t, Config{})
+	v := p.view(English)
+	var w map[string]string
+	if err := json.Unmarshal([]byte(v.TextJSON), &w); err != nil || w["buy"] != "Buy now" {
+		t.Errorf("%v: %v", w, err)
+	}
+}

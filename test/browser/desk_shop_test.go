@@ -1,0 +1,116 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
+)
+
+// openDesk is `sluice up` on a real Redis and PostgreSQL. The database takes no orders of buyers whose names begin with "cursed": they become dead letters.
+func openDesk(t testing.TB) *shop {
+	s, env := newShop(t)
+	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
+	s.database, s.redis = pg.URL, redis
+	s.edge = testenv.Launch(t, binary, append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "up", "--data", t.TempDir())
+	s.awaitReady()
+	s.sql(`CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.buyer LIKE 'cursed%' AND NEW.status <> 'cancelled' THEN RAISE EXCEPTION 'the table refuses %', NEW.buyer USING ERRCODE = 'integrity_constraint_violation'; END IF;
+		RETURN NEW; END $$`)
+	s.sql(`CREATE TRIGGER cursed BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION curse()`)
+	return s
+}
+
+func (s *shop) sql(statement string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.database)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		s.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// die has orders accepted that become dead letters.
+func (s *shop) die(saleID string, n int) {
+	s.t.Helper()
+	for i := range n {
+		s.settled(func() bool { return s.buy(saleID, fmt.Sprintf("cursed-%s-%d", saleID, i)) == http.StatusAccepted }, "an accepted order") // the edge limits how fast
+	}
+	s.settled(func() bool { return len(s.dead(saleID)) == n }, fmt.Sprintf("%d dead letters of %s", n, saleID))
+}
+
+// dead are the keys of a sale's dead letters.
+func (s *shop) dead(saleID string) (keys []string) {
+	s.t.Helper()
+	list, _ := s.operator(http.MethodGet, "/dead?sale="+saleID, nil)["dead"].([]any)
+	for _, d := range list {
+		keys = append(keys, fmt.Sprint(d.(map[string]any)["key"]))
+	}
+	return keys
+}
+
+// atDesk opens a page of the desk and signs in, with the keyboard alone.
+func (s *shop) atDesk(t testing.TB, who person, name, path string) *tab {
+	t.Helper()
+	b := open(t, who, s.admin+"/admin/"+path)
+	b.await("the sign-in form", `document.querySelector("input[name=token]") || document.querySelector("h1")`)
+	if b.eval(`Boolean(document.querySelector("input[name=token]"))`) == "true" {
+		b.await("the name to be asked for", `document.activeElement.name === "name"`)
+		b.keys(name + kb.Tab + adminToken + kb.Enter)
+	}
+	b.await("the desk", `document.querySelector("header nav") && document.querySelector("main h1")`)
+	return b
+}
+
+func (b *tab) keys(keys string) { b.t.Helper(); b.do(chromedp.KeyEvent(keys)) }
+
+// text presses a button with this text: in the dialog, if one is open, or else on the page.
+func (b *tab) text(words string) {
+	b.t.Helper()
+	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button")].find((b) => !b.disabled && b.textContent.trim() === ` + quote(words) + `)`
+	b.await("a button "+words, find)
+	b.eval(find + `.click()`)
+}
+
+// shows waits until the page's content has these words.
+func (b *tab) shows(words string) {
+	b.t.Helper()
+	b.await("the page to show "+words, `document.querySelector("main").innerText.includes(`+quote(words)+`)`)
+}
+
+// lines are the last lines of the desk log, "who what", the newest first.
+func (s *shop) lines(n int) string {
+	s.t.Helper()
+	list, _ := s.operator(http.MethodGet, fmt.Sprintf("/log?limit=%d", n), nil)["log"].([]any)
+	var lines []string
+	for _, l := range list {
+		line := l.(map[string]any)
+		lines = append(lines, fmt.Sprintf("%v %v", line["actor"], line["action"]))
+	}
+	return strings.Join(lines, ", ")
+}
+
+// promise evaluates a script that ends later.
+func (b *tab) promise(script string) string {
+	b.t.Helper()
+	var out string
+	b.do(chromedp.Evaluate(script, &out, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	return out
+}
+
+// visit goes to another address in the same tab.
+func (b *tab) visit(url string) { b.t.Helper(); b.do(chromedp.Navigate(url)) }

@@ -1,0 +1,54 @@
+package browser
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"sluice/test/testenv"
+)
+
+// The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes and at a phone's width. It shows in a browser that may load nothing from anywhere else.
+func TestPicturesOfRehearsal(t *testing.T) {
+	if *pictures == "" {
+		t.Skip("-pictures names no folder")
+	}
+	data, out := t.TempDir(), t.TempDir()
+	s, env := newShop(t)
+	s.edge = testenv.Launch(t, binary, env, "up", "--data", data)
+	s.awaitReady()
+	cmd := exec.CommandContext(t.Context(), binary, "rehearse", "--data", data, "--out", out, "--seed", "1", "--buyers", "800", "--stock", "200", "--pause-redis", "500ms")
+	cmd.Env = append(os.Environ(), env...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		t.Logf("%v: %s", err, said.String()) // a slow machine says no-go, which can be drawn too
+	}
+	pages, err := filepath.Glob(filepath.Join(out, "rehearsal-*.html"))
+	if err != nil || len(pages) != 1 {
+		t.Fatalf("%d reports, %v: %s", len(pages), err, said.String())
+	}
+	for _, l := range looks {
+		if l.width < 500 {
+			l.height = 1400
+		}
+		b := open(t, newPerson(t), "file://"+pages[0])
+		b.look(l.scheme, l.width, l.height)
+		b.await("the plots", `document.querySelectorAll("svg").length === 3`)
+		var png []byte
+		b.do(chromedp.ActionFunc(func(ctx context.Context) error { return chromedp.FullScreenshot(&png, 100).Do(ctx) }))
+		png, err := paletted(png)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for the documentation
+			t.Fatal(err)
+		}
+		b.clean()
+	}
+}

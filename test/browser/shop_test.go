@@ -1,0 +1,213 @@
+package browser
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sluice/internal/token"
+	"sluice/test/testenv"
+)
+
+const (
+	tokenSecret = "browser-token-secret-0123456789abcdefghijk"
+	adminToken  = "browser-admin-token-0123456789abcdefghijk"
+)
+
+var binary string // sluice
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "sluice-browser-")
+	if err != nil {
+		panic(err)
+	}
+	root, _ := filepath.Abs("../..")
+	if binary, err = testenv.BuildSluice(root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := testenv.Main(m)
+	if browser.stop != nil {
+		browser.stop()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// shop is a running sluice, seen through one of its edges.
+type shop struct {
+	t           testing.TB
+	base, admin string
+	database    string         // of openDesk
+	redis       *testenv.Redis // of openDesk
+	edge        *testenv.Program
+	key         *token.Key
+}
+
+// edges are the ways in which a page reaches a browser.
+var edges = map[string]func(t testing.TB) *shop{"gateway": openUp, "nginx": openNginx}
+
+func newShop(t testing.TB) (*shop, []string) {
+	key, err := token.NewKey(tokenSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen, admin := address(t), address(t)
+	return &shop{t: t, base: "http://" + listen, admin: "http://" + admin, key: key}, []string{
+		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_LISTEN=" + listen, "SLUICE_ADMIN_LISTEN=" + admin,
+	}
+}
+
+// openUp is `sluice up`.
+func openUp(t testing.TB) *shop {
+	s, env := newShop(t)
+	s.edge = testenv.Launch(t, binary, env, "up", "--data", t.TempDir())
+	s.awaitReady()
+	return s
+}
+
+// openNginx is a backend and a worker on Redis and PostgreSQL, behind nginx.
+func openNginx(t testing.TB) *shop {
+	s, env := newShop(t)
+	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
+	env = append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL)
+	upstream := address(t)
+	testenv.Launch(t, binary, env, "backend", "--listen", upstream)
+	testenv.Launch(t, binary, env, "worker", "--metrics", address(t))
+	s.edge = testenv.Launch(t, binary, env, "edge", "--upstream", "http://"+upstream, "--prefix", t.TempDir())
+	s.awaitReady()
+	return s
+}
+
+func (s *shop) awaitReady() {
+	testenv.Eventually(s.t, 60*time.Second, "a shop that is ready", func() bool {
+		resp, err := http.Get(s.base + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+func address(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
+
+func (s *shop) token(buyer string, ttl time.Duration) string {
+	s.t.Helper()
+	signed, err := s.key.Sign(buyer, ttl)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return signed
+}
+
+// page is the address of a sale's page for a buyer who comes from the shop.
+func (s *shop) page(saleID, buyer string) string {
+	return s.base + "/s/" + saleID + "#token=" + s.token(buyer, time.Hour)
+}
+
+// operator calls the operator's API and fails on anything but success.
+func (s *shop) operator(method, path string, body any) map[string]any {
+	s.t.Helper()
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req, err := http.NewRequest(method, s.admin+"/admin/v1"+path, bytes.NewReader(encoded))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode >= 300 {
+		s.t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
+	}
+	var answer map[string]any
+	_ = json.Unmarshal(text, &answer)
+	return answer
+}
+
+func (s *shop) createSale(id, title string, stock int, opens time.Time) {
+	s.t.Helper()
+	s.createSaleFor(1, id, title, stock, opens)
+}
+
+// createSaleFor is createSale for so many units to a buyer.
+func (s *shop) createSaleFor(perBuyer int, id, title string, stock int, opens time.Time) {
+	s.t.Helper()
+	s.operator(http.MethodPost, "/sales", map[string]any{
+		"id": id, "title": title, "stock": stock, "per_buyer": perBuyer, "price": map[string]any{"amount": 9990, "currency": "EUR"}, "opens_at": opens.UTC().Format(time.RFC3339Nano),
+	})
+	s.settled(func() bool { _, code := s.get("/v1/sales/" + id); return code == http.StatusOK }, "the sale "+id)
+}
+
+func (s *shop) get(path string) (body string, code int) {
+	resp, err := http.Get(s.base + path)
+	if err != nil {
+		return err.Error(), 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ := io.ReadAll(resp.Body)
+	return string(text), resp.StatusCode
+}
+
+func (s *shop) settled(is func() bool, what string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, 30*time.Second, what, is)
+}
+
+// ordered is how many rows a sale has.
+func (s *shop) ordered(saleID string) float64 {
+	s.t.Helper()
+	audit := s.operator(http.MethodGet, "/sales/"+saleID+"/audit", nil)
+	if audit["balanced"] != true {
+		s.t.Fatalf("the audit of %s: %v", saleID, audit)
+	}
+	n, _ := audit["ordered"].(float64)
+	return n
+}
+
+// buy buys without a browser, and returns the status.
+func (s *shop) buy(saleID, buyer string) int {
+	s.t.Helper()
+	return s.ask(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
+}
+
+// exhaust asks for another sale until the buyer is refused by a limit.
+func (s *shop) exhaust(buyer string) {
+	s.t.Helper()
+	bearer := s.token(buyer, time.Hour)
+	for range 100 {
+		if s.ask(http.MethodPost, "/v1/sales/another/orders", bearer) == http.StatusTooManyRequests {
+			return
+		}
+	}
+	s.t.Fatal("100 requests, and no limit")
+}
+
+func (s *shop) ask(method, path, bearer string) int {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.base+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+bearer)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}

@@ -1,0 +1,209 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+// Books is what both stores say, read key by key and table by table.
+type Books struct {
+	Sales   map[string]Shelf
+	Rows    []Row
+	Letters []Letter
+	Queue   []string           // texts of messages that are in a list, a lease or delayed
+	Holders map[Place][]string // the buyers hash: the orders that a buyer holds
+	Journal map[string]Place   // order id -> whose
+	Paused  []string           // what the audit or a rebuild has paused, and why
+	Audits  map[string]bool    // whether the program's own audit balances
+}
+
+// Shelf is one sale.
+type Shelf struct {
+	Stock, Sold int64 // in SQL
+	Left        int64 // in Redis
+}
+
+// Row is an order in SQL.
+type Row struct {
+	ID        string
+	Place     Place
+	Cancelled bool
+	Returning bool // cancelled, and its unit is not back
+}
+
+// Letter is a dead letter.
+type Letter struct {
+	ID       string
+	Place    Place
+	Unbacked bool // it holds no unit
+}
+
+// readBooks reads both stores, and the journals in the given folders. Nothing may change meanwhile.
+func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
+	b := &Books{Sales: map[string]Shelf{}, Holders: map[Place][]string{}, Journal: map[string]Place{}, Audits: map[string]bool{}}
+	for _, read := range []func() error{
+		func() error { return b.readSQL(ctx, db) },
+		func() error { return b.readSales(ctx, rdb) },
+		func() error { return b.readQueue(ctx, rdb) },
+		func() error { return b.readJournals(journals) },
+	} {
+		if err := read(); err != nil {
+			return nil, fmt.Errorf("chaos: read the books: %w", err)
+		}
+	}
+	return b, nil
+}
+
+func (b *Books) readSQL(ctx context.Context, db *pgx.Conn) error {
+	var id string
+	var shelf Shelf
+	rows, err := db.Query(ctx, "SELECT id, stock, sold FROM sales")
+	if err != nil {
+		return err
+	}
+	if _, err := pgx.ForEachRow(rows, []any{&id, &shelf.Stock, &shelf.Sold}, func() error { b.Sales[id] = shelf; return nil }); err != nil {
+		return err
+	}
+	var r Row
+	rows, err = db.Query(ctx, "SELECT id::text, sale_id, buyer, status = 'cancelled', status = 'cancelled' AND returned IS NULL FROM orders")
+	if err != nil {
+		return err
+	}
+	if _, err := pgx.ForEachRow(rows, []any{&r.ID, &r.Place.Sale, &r.Place.Buyer, &r.Cancelled, &r.Returning}, func() error { b.Rows = append(b.Rows, r); return nil }); err != nil {
+		return err
+	}
+	var line string
+	rows, err = db.Query(ctx, "SELECT concat_ws(' ', at, actor, action, target, detail) FROM desk_log WHERE actor IN ('audit', 'rebuild')")
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&line}, func() error { b.Paused = append(b.Paused, line); return nil })
+	return err
+}
+
+// Keys carry a shard's hash tag, sluice:{0}:..., and are found whatever the shard.
+func scan(ctx context.Context, rdb *redis.Client, pattern string, each func(key string) error) error {
+	found := rdb.Scan(ctx, 0, pattern, 1000).Iterator()
+	for found.Next(ctx) {
+		if err := each(found.Val()); err != nil {
+			return err
+		}
+	}
+	return found.Err()
+}
+
+func (b *Books) readSales(ctx context.Context, rdb *redis.Client) error {
+	for id, shelf := range b.Sales {
+		found := 0
+		if err := scan(ctx, rdb, "sluice:{*}:sale:"+id+":stock", func(key string) (err error) {
+			found++
+			shelf.Left, err = rdb.Get(ctx, key).Int64()
+			return err
+		}); err != nil {
+			return err
+		}
+		if found != 1 {
+			return fmt.Errorf("sale %s is in Redis %d times", id, found)
+		}
+		b.Sales[id] = shelf
+		if err := scan(ctx, rdb, "sluice:{*}:sale:"+id+":buyers", func(key string) error {
+			held := rdb.HScan(ctx, key, 0, "", 5000).Iterator()
+			for held.Next(ctx) {
+				buyer := held.Val()
+				if !held.Next(ctx) {
+					break
+				}
+				p := Place{id, buyer}
+				b.Holders[p] = nil // a hash that grows may show a field twice
+				for order := range strings.SplitSeq(held.Val(), ",") {
+					if order != "" {
+						b.Holders[p] = append(b.Holders[p], order)
+					}
+				}
+			}
+			return held.Err()
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Books) readQueue(ctx context.Context, rdb *redis.Client) error {
+	list := func(key string) error {
+		texts, err := rdb.LRange(ctx, key, 0, -1).Result()
+		b.Queue = append(b.Queue, texts...)
+		return err
+	}
+	for _, pattern := range []string{"sluice:{*}:ready", "sluice:{*}:batch:*"} {
+		if err := scan(ctx, rdb, pattern, list); err != nil {
+			return err
+		}
+	}
+	if err := scan(ctx, rdb, "sluice:{*}:delayed", func(key string) error {
+		texts, err := rdb.ZRange(ctx, key, 0, -1).Result()
+		b.Queue = append(b.Queue, texts...)
+		return err
+	}); err != nil {
+		return err
+	}
+	return scan(ctx, rdb, "sluice:{*}:dead:letters", func(key string) error {
+		letters, err := rdb.HGetAll(ctx, key).Result()
+		for id, text := range letters {
+			var letter struct{ Message, Unit string }
+			if err := json.Unmarshal([]byte(text), &letter); err != nil {
+				return fmt.Errorf("dead letter %s: %w", id, err)
+			}
+			place, _ := placeOf(letter.Message, 4)
+			b.Letters = append(b.Letters, Letter{ID: id, Place: place, Unbacked: letter.Unit == "none"})
+		}
+		return err
+	})
+}
+
+// placeOf reads whose order a message is: its second word is the sale, and what comes after so many words is the buyer.
+func placeOf(message string, words int) (p Place, orderID string) {
+	f := strings.SplitN(message, " ", words+1)
+	if len(f) <= words {
+		return Place{}, ""
+	}
+	return Place{f[1], f[words]}, f[0]
+}
+
+// readJournals reads the lines "<checksum> <order id> <sale> <buyer>" that are left of the journals.
+func (b *Books) readJournals(folders []string) error {
+	for _, folder := range folders {
+		files, err := filepath.Glob(filepath.Join(folder, "*"))
+		if err != nil {
+			return err
+		}
+		for _, name := range files {
+			f, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			lines := bufio.NewScanner(f)
+			for lines.Scan() {
+				_, line, _ := strings.Cut(lines.Text(), " ")
+				p, id := placeOf(line, 2)
+				if _, err := strconv.ParseInt(id, 10, 64); err == nil { // else a torn line, or another file
+					b.Journal[id] = p
+				}
+			}
+			f.Close()
+			if err := lines.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"sluice/backend/redis/redisconn"
+	"sluice/test/testenv"
+)
+
+var (
+	seed   = flag.Uint64("seed", 0, "seed of the schedule; 0: a new one")
+	faults = flag.Int("faults", 20, "how many")
+	idle   = flag.Duration("idle", time.Minute, "bound from the end of the last fault until nothing is under way; wide, for busy machines")
+	queue  = flag.String("queue", "list", "where orders wait in Redis: list or stream")
+	svg    = flag.String("svg", "", "file to draw the run to")
+	span   = flag.Duration("span", 20*time.Second, "over which they are spread")
+)
+
+var binary string // sluice
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "sluice-chaos-")
+	if err != nil {
+		panic(err)
+	}
+	redisconn.Quiet(slog.New(slog.DiscardHandler)) // it is away now and then
+	root, _ := filepath.Abs("../..")
+	if binary, err = testenv.BuildSluice(root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := testenv.Main(m)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// Whatever is killed, frozen, cut off or full: what was accepted is sold, once.
+func TestChaos(t *testing.T) {
+	if *seed == 0 {
+		*seed = uint64(rand.Uint32())
+	}
+	t.Logf("seed %d", *seed)
+	r := Run(t, Plan{
+		Binary: binary, Queue: *queue, Seed: *seed, Faults: *faults, Span: *span, Lease: 2 * time.Second,
+		Cast: Cast{Backends: 2, Workers: 3, Watchers: 2},
+		Rate: 250, Sales: max(2, int(*span/(50*time.Second))), Stock: 20_000, Idle: *idle,
+	}, t.Logf)
+	t.Logf("\n%s", r)
+	if *svg != "" {
+		if err := r.Draw(*svg); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(r.Violations()); n > 0 {
+		for _, f := range r.Struck {
+			t.Logf("from %.3f s: %s", f.Began.Seconds(), f.Fault)
+		}
+		t.Errorf("%d violations", n)
+	}
+	canFail(t, r)
+	if got := r.History.orders(); got < 20 {
+		t.Errorf("only %d orders were accepted: this proves little", got)
+	}
+	if len(r.Struck) < *faults {
+		t.Errorf("only %d of %d faults happened", len(r.Struck), *faults)
+	}
+}
+
+// canFail spoils the books of a real run: the check must notice.
+func canFail(t *testing.T, r *Result) {
+	t.Helper()
+	told := slices.IndexFunc(r.Books.Rows, func(row Row) bool { _, ok := r.History.Told[row.ID]; return ok && !row.Cancelled })
+	if told < 0 {
+		t.Fatal("no row of an order that a buyer was told of")
+	}
+	rows := r.Books.Rows
+	r.Books.Rows = slices.Delete(slices.Clone(rows), told, told+1)
+	if v := Check(r.History, r.Books); len(v.Lost) != len(r.Verdict.Lost)+1 {
+		t.Errorf("a row is removed, and %d orders are lost", len(v.Lost))
+	}
+	twin := rows[told]
+	twin.ID = "1"
+	r.Books.Rows = append(slices.Clone(rows), twin)
+	if v := Check(r.History, r.Books); len(v.Twice) < len(r.Verdict.Twice)+1 && r.History.Sales[twin.Place.Sale].PerBuyer == 1 {
+		t.Error("an order is doubled, and nobody has two")
+	}
+	r.Books.Rows = rows
+}

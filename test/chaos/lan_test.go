@@ -1,0 +1,160 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sluice/test/testenv"
+)
+
+// ownWorld says that this process has namespaces of its own.
+const ownWorld = "SLUICE_SEVERAL_WORLD"
+
+// inOwnWorld plays the rest of a test in network, process, mount and IPC namespaces of its own, and answers true there. The kernel takes all of it away when that process
+// ends, however it ends: hosts, links, servers.
+func inOwnWorld(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(ownWorld) != "" {
+		for _, args := range [][]string{{"mount", "--make-rprivate", "/"}, {"mount", "-t", "proc", "proc", "/proc"}, {"ip", "link", "set", "lo", "up"}} {
+			command(t, args...)
+		}
+		return true
+	}
+	if os.Getuid() != 0 {
+		t.Fatal("several machines are network namespaces on this one, and only root can make them")
+	}
+	testenv.Find(t, "ip", "iproute2")
+	testenv.Find(t, "haproxy", "haproxy")
+	args := os.Args[1:]
+	if filter := flag.Lookup("test.run").Value.String(); !strings.Contains(filter, "/") { // which may choose parts of this test
+		args = append(args, "-test.run", "^"+t.Name()+"$")
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), ownWorld+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s in a world of its own: %v", t.Name(), err)
+	}
+	return false
+}
+
+// command runs a command that is done at once.
+func command(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// lan is a network of hosts with one switch. This process stands at the switch, as the buyers do.
+type lan struct {
+	t     *testing.T
+	hosts []*host
+}
+
+// host is a machine of the network.
+type host struct {
+	name, ip string
+	pid      int // of the process that keeps its namespaces
+	dir      string
+}
+
+const (
+	street  = "10.77.0.1" // where buyers and the operator are
+	network = "/16"
+)
+
+// newLAN makes the hosts. Each knows the hardware addresses of all others for good: what is sent to one that is cut off vanishes without a word, as behind a router, and not
+// even "no route to host" comes back.
+func newLAN(t *testing.T, names ...string) *lan {
+	t.Helper()
+	l := &lan{t: t}
+	mac := func(n int) string { return fmt.Sprintf("02:00:0a:4d:00:%02x", n) }
+	var known strings.Builder
+	for i := range len(names) + 1 {
+		fmt.Fprintf(&known, "neigh replace 10.77.0.%d lladdr %s nud permanent dev eth0\n", i+1, mac(i+1))
+	}
+	ip := func(batch string, enter ...string) {
+		t.Helper()
+		cmd := exec.Command("ip", "-batch", "-")
+		if len(enter) > 0 {
+			cmd = exec.Command(enter[0], append(enter[1:], "ip", "-batch", "-")...)
+		}
+		cmd.Stdin = strings.NewReader(batch)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("ip: %v\n%s", err, out)
+		}
+	}
+	ip("link add eth0 address " + mac(1) + " type bridge\naddr add " + street + network + " dev eth0\nlink set eth0 up\n")
+	for i, name := range names {
+		h := &host{name: name, ip: fmt.Sprintf("10.77.0.%d", i+2), dir: t.TempDir()}
+		keeper := exec.Command("sleep", "infinity")
+		keeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
+		if err := keeper.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = keeper.Process.Kill(); _ = keeper.Wait() })
+		h.pid = keeper.Process.Pid
+		ip(fmt.Sprintf("link add port%d type veth peer name eth0 address %s netns %d\nlink set port%d master eth0 up\n", i+2, mac(i+2), h.pid, i+2))
+		ip("link set lo up\naddr add "+h.ip+network+" dev eth0\nlink set eth0 up\n"+known.String(), h.enter()...)
+		command(t, append(h.enter(), "hostname", name)...)
+		l.hosts = append(l.hosts, h)
+	}
+	ip(known.String())
+	return l
+}
+
+func (l *lan) host(name string) *host {
+	l.t.Helper()
+	for _, h := range l.hosts {
+		if h.name == name {
+			return h
+		}
+	}
+	l.t.Fatalf("there is no host %s", name)
+	return nil
+}
+
+// cut takes hosts off the network: their cable is out. join puts them back.
+func (l *lan) cut(names ...string)  { l.link("down", names) }
+func (l *lan) join(names ...string) { l.link("up", names) }
+
+func (l *lan) link(state string, names []string) {
+	l.t.Helper()
+	for i, h := range l.hosts {
+		for _, name := range names {
+			if h.name == name {
+				command(l.t, "ip", "link", "set", fmt.Sprint("port", i+2), state)
+			}
+		}
+	}
+}
+
+// enter is the beginning of a command that is to run on the host.
+func (h *host) enter() []string {
+	ns := fmt.Sprintf("/proc/%d/ns/", h.pid)
+	return []string{"nsenter", "--net=" + ns + "net", "--uts=" + ns + "uts"}
+}
+
+// silent is a test in which a program's output is not shown when it fails: that of the servers is long, and says little of ours.
+type silent struct{ testenv.TB }
+
+// launch starts a program on the host.
+func (h *host) launch(t testenv.TB, env []string, args ...string) *testenv.Program {
+	t.Helper()
+	enter := h.enter()
+	return testenv.Launch(t, enter[0], env, append(append(enter[1:], "--"), args...)...)
+}
+
+func (h *host) at(port int) string { return fmt.Sprintf("%s:%d", h.ip, port) }

@@ -1,0 +1,255 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
+)
+
+const sigterm = syscall.SIGTERM
+
+// night is a farm with two sales under way: one for the crowd, and one by which the pulse is felt.
+type night struct {
+	*farm
+
+	t       *testing.T
+	stage   *stage
+	history *History
+	boss    *operator
+	crowd   *crowd
+	pulse   pulse
+	closing func() // the shop: returns when the last buyer has gone
+}
+
+const (
+	mainSale = "main"
+	comers   = 40 // new buyers a second, besides the pulse
+)
+
+func newNight(t *testing.T) *night {
+	t.Helper()
+	n := &night{farm: newFarm(t), t: t, history: NewHistory()}
+	n.stage = n.farm.stage()
+	n.boss = newOperator(n.stage, n.history, 1)
+	n.crowd = newCrowd(n.stage, n.history, 1, comers)
+	n.pulse.entrances = []entrance{
+		{"both", []string{n.shop(overTCP), n.shop(overHTTP)}},
+		{"nginx", []string{n.shop(nginxTCP), n.shop(nginxHTTP)}},
+		{"gateway", []string{n.shop(gatewayTCP), n.shop(gatewayHTTP)}},
+	}
+	for _, id := range []string{mainSale, pulseSale} {
+		n.boss.create(id, Offer{Stock: 100_000, PerBuyer: 1})
+	}
+	return n
+}
+
+// begin lets buyers come.
+func (n *night) begin() {
+	n.crowd.offers(mainSale)
+	ctx, stop := context.WithCancel(n.t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { n.crowd.run(ctx) })
+	all.Go(func() { n.pulse.run(ctx, n.stage, n.history) })
+	n.closing = sync.OnceFunc(func() { stop(); all.Wait() })
+	n.t.Cleanup(n.closing)
+	n.normal(n.t, "a sale that runs")
+}
+
+// normal waits until all buyers of two seconds are served well, and nothing that was accepted waits for long.
+func (n *night) normal(t *testing.T, what string) {
+	t.Helper()
+	since := time.Now()
+	testenv.Eventually(t, 2*time.Minute, what, func() bool {
+		if time.Since(since) < 2*time.Second {
+			return false
+		}
+		if oldest := n.oldest(t); oldest >= 0 && oldest < 2 && n.pulse.well(since, 30) {
+			return true
+		}
+		since = time.Now()
+		return false
+	})
+}
+
+// oldest is the age in seconds of what waits longest, or -1 if nobody tells.
+func (n *night) oldest(t *testing.T) float64 {
+	for _, name := range backendHosts {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		a := call(ctx, "GET", n.desk(name)+"/admin/v1/queue", adminToken, "", "")
+		cancel()
+		var q struct {
+			Oldest float64 `json:"oldest_age_seconds"`
+		}
+		if a.status == 200 && json.Unmarshal(a.body, &q) == nil {
+			return q.Oldest
+		}
+	}
+	return -1
+}
+
+func (n *night) desk(host string) string { return "http://" + n.host(host).at(adminPort) }
+
+// request asks once, and drops what the answer holds.
+func (n *night) request(t *testing.T, client *http.Client, method, url, body string, header ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		if header[i+1] != "" {
+			req.Header.Set(header[i], header[i+1])
+		}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp
+}
+
+// cut says which host is cut off, and what buyers may feel of it.
+type cut struct {
+	host     string
+	away     time.Duration
+	entrance string        // whose buyers count; "" is everybody
+	longest  time.Duration // that anybody may wait for an answer
+	refused  int           // buyers of an entrance who may get no answer, or one that says that it is busy
+	rebuilt  bool          // Redis fails over, and is rebuilt
+	streams  bool          // pages are open meanwhile, and must not hang
+}
+
+// cutOff takes a host away for a while. Nobody is told: what is sent to it vanishes.
+func (n *night) cutOff(t *testing.T, c cut) {
+	var pages []*page
+	if c.streams {
+		for range 4 {
+			pages = append(pages, openPage(t, n.shop(nginxHTTP)), openPage(t, n.shop(gatewayHTTP)))
+		}
+	}
+	from := time.Now()
+	n.cut(c.host)
+	oldest := 0.0
+	for time.Since(from) < c.away {
+		oldest = max(oldest, n.oldest(t))
+		pause(t.Context(), 200*time.Millisecond)
+	}
+	n.join(c.host)
+	back := time.Now()
+	n.normal(t, "all well after "+c.host+" is back")
+	for _, e := range n.pulse.entrances {
+		f := n.pulse.felt(e.name, from, back)
+		t.Logf("%s is away for %.0f s, by %s: %s", c.host, c.away.Seconds(), e.name, f)
+		if c.entrance != "" && c.entrance != e.name {
+			continue
+		}
+		if f.longest > c.longest {
+			t.Errorf("by %s somebody waited for %v", e.name, f.longest)
+		}
+		if refused := f.asked - f.sold; refused > c.refused {
+			t.Errorf("by %s, %d buyers were not served", e.name, refused)
+		}
+		if late := n.pulse.felt(e.name, from.Add(c.away*3/4), back); late.sold < late.asked*9/10 || late.slow > late.asked/10 {
+			t.Errorf("by %s the sale was not well again before %s was back: %s", e.name, c.host, late)
+		}
+		if f = n.pulse.felt(e.name, back, time.Now()); f.longest > c.longest || f.asked != f.sold {
+			t.Logf("%s is back, by %s: %s", c.host, e.name, f)
+		}
+	}
+	t.Logf("%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s", c.host, time.Since(back).Seconds()-2, oldest)
+	if c.rebuilt {
+		n.tell(t, from)
+	}
+	for _, p := range pages {
+		if silence := p.longest(); silence > 65*time.Second {
+			t.Errorf("a page was silent for %v", silence)
+		} else {
+			t.Logf("a page was silent for %.0f s, ended %t", silence.Seconds(), p.ended())
+		}
+	}
+	n.audit(t)
+}
+
+// audit is what the operator does after each trouble.
+func (n *night) audit(t *testing.T) {
+	t.Helper()
+	for _, id := range []string{mainSale, pulseSale} {
+		out, err := n.sluice("backend-1", "sale", "audit", id)
+		if err != nil {
+			t.Error(err)
+		} else if !strings.Contains(out, "balanced") {
+			t.Errorf("sluice sale audit %s: %s", id, out)
+		}
+	}
+}
+
+// told lists the orders of a sale that buyers were told of.
+func (h *History) told(saleID string) (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, p := range h.Told {
+		if p.Sale == saleID {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// dump backs the database up while the sale runs.
+func (n *night) dump(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "sluice.dump")
+	command(t, "pg_dump", "--format=custom", "--file="+file, n.database)
+	return file
+}
+
+// load restores a dump into a new database.
+func (n *night) load(t *testing.T, dump, name string) {
+	t.Helper()
+	if err := n.psql("postgres", "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "pg_restore", "--dbname="+n.databaseURL(name), dump)
+}
+
+// end closes the shop, and compares both stores with all that buyers were told.
+func (n *night) end(t *testing.T) {
+	n.closing()
+	ctx := t.Context()
+	master := n.redis(n.master())
+	defer master.Close()
+	w := &watch{began: time.Now(), redis: master, url: n.database}
+	if idle := w.idle(ctx, time.Now(), time.Minute); idle >= time.Minute {
+		t.Error("after a minute there is still something under way")
+	}
+	db, err := pgx.Connect(ctx, n.database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(ctx)
+	books, err := readBooks(ctx, master, db, n.journals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range n.history.Sales {
+		books.Audits[id] = n.boss.audit(id)
+	}
+	verdict := Check(n.history, books)
+	for _, v := range append(verdict.Violations(), n.boss.wrong...) {
+		t.Error(v)
+	}
+	h := n.history
+	t.Logf("%d orders told, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none", len(h.Told), len(books.Rows), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
+	canFail(t, &Result{History: h, Books: books, Verdict: verdict})
+}

@@ -1,0 +1,191 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
+)
+
+// Plan says what a run is.
+type Plan struct {
+	Binary string // sluice
+	Queue  string // where orders wait in Redis: list or stream
+	Seed   uint64
+	Faults int
+	Span   time.Duration // over which they are spread
+	Lease  time.Duration
+	Cast   Cast // Links is not asked for
+	Rate   int  // new buyers a second
+	Sales  int  // one after the other, each beginning before the one before it ends
+	Stock  int64
+	Idle   time.Duration // bound from the end of the last fault until nothing is under way
+}
+
+// Result is what a run came to.
+type Result struct {
+	Plan     Plan
+	Disk     string // how it was filled
+	Struck   []Struck
+	History  *History
+	Books    *Books
+	Verdict  Verdict
+	Commands map[string]int // of the operator
+	Samples  []Sample
+	Recovery []time.Duration
+	Idle     time.Duration // from the end of the last fault
+	Wrong    []string      // violations that are not of the books
+}
+
+// Struck is a fault that has happened.
+type Struck struct {
+	Fault
+
+	Began, Ended time.Duration // since the run began
+}
+
+// Violations are all of the run.
+func (r *Result) Violations() []string { return append(r.Verdict.Violations(), r.Wrong...) }
+
+// Run plays a plan. log gets a line now and then.
+func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
+	t.Helper()
+	p.Cast.Links = linksOf(p.Cast)
+	schedule := Draw(p.Seed, p.Faults, p.Span, p.Lease, p.Cast)
+	s := newStage(t, p.Binary, p.Queue, p.Cast, p.Lease)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if err := s.disk.refuse(ctx); err != nil {
+		t.Fatalf("chaos: %v", err)
+	}
+	r := &Result{Plan: p, Disk: s.disk.String(), History: NewHistory()}
+	boss := newOperator(s, r.History, p.Seed)
+	buyers := newCrowd(s, r.History, p.Seed, p.Rate)
+	var open struct {
+		sync.Mutex
+		sales []string
+	}
+	offer := func(n int) {
+		id := fmt.Sprint("sale-", n)
+		offer := Offer{Stock: p.Stock, PerBuyer: 1}
+		switch n % 4 {
+		case 1:
+			offer.Stock /= 4 // sells out
+		case 3:
+			offer.PerBuyer = 2
+		}
+		boss.create(id, offer)
+		open.Lock()
+		defer open.Unlock()
+		open.sales = append(open.sales, id)
+		buyers.offers(open.sales[max(0, len(open.sales)-2):]...)
+	}
+	offer(0)
+	w := newWatch(s)
+	defer w.redis.Close()
+
+	selling, closeShop := context.WithCancel(ctx)
+	var crowd, rest sync.WaitGroup
+	crowd.Go(func() { buyers.run(selling) })
+	rest.Go(func() { // the operator
+		at := time.Now()
+		for n := 1; n < p.Sales && selling.Err() == nil; n++ {
+			part, done := context.WithDeadline(selling, at.Add(time.Duration(n)*p.Span/time.Duration(p.Sales)))
+			boss.work(part, 300*time.Millisecond)
+			done()
+			if selling.Err() == nil {
+				offer(n)
+			}
+		}
+		boss.work(selling, 300*time.Millisecond)
+	})
+	sampling, stopSampling := context.WithCancel(ctx)
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		w.run(sampling, 250*time.Millisecond, func() []string { open.Lock(); defer open.Unlock(); return open.sales })
+	})
+
+	following, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	r.Struck, r.Wrong = play(ctx, s, w, schedule, func(pid int) { w.killed(following, pid) }, log)
+	ended := time.Now()
+	closeShop()
+	crowd.Wait()
+	r.Idle = w.idle(ctx, ended, 4*p.Idle)
+	if r.Idle > p.Idle {
+		r.Wrong = append(r.Wrong, fmt.Sprintf("not idle %s after the last fault", p.Idle))
+	}
+	rest.Wait() // a command may still have been on its way
+	w.idle(ctx, time.Now(), 4*p.Idle)
+	time.AfterFunc(5*time.Second, giveUp) // nothing is under way: what is not a row by now will never be one
+	w.open.Wait()
+	r.Wrong = append(r.Wrong, w.stuck...)
+	stopSampling()
+	sampler.Wait()
+	r.Wrong = append(append(r.Wrong, boss.wrong...), s.ended()...)
+	r.Commands, r.Samples, r.Recovery = boss.done, w.samples, w.recovery
+
+	db, err := pgx.Connect(ctx, s.disk.url)
+	if err != nil {
+		t.Fatalf("chaos: %v", err)
+	}
+	defer db.Close(ctx)
+	if r.Books, err = readBooks(ctx, w.redis, db, s.journals); err != nil {
+		t.Fatalf("chaos: %v", err)
+	}
+	for id := range r.History.Sales {
+		r.Books.Audits[id] = boss.audit(id)
+	}
+	r.Verdict = Check(r.History, r.Books)
+	return r
+}
+
+// play lets each fault of a schedule happen at its time, beside those that last, and returns when all are undone.
+func play(ctx context.Context, s *stage, w *watch, schedule []Fault, killed func(pid int), log func(format string, args ...any)) (struck []Struck, wrong []string) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for n, f := range schedule {
+		pause(ctx, time.Until(w.began.Add(f.At)))
+		all.Go(func() {
+			var began time.Duration
+			err := s.strike(ctx, f, func(pid int) bool { return w.holds(ctx, pid) }, func(pid int) {
+				began = time.Since(w.began)
+				if f.Kind == WorkerKilled {
+					killed(pid)
+				}
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				wrong = append(wrong, err.Error())
+				return
+			}
+			struck = append(struck, Struck{f, began, time.Since(w.began)})
+		})
+		if (n+1)%20 == 0 {
+			w.mu.Lock()
+			last := w.samples[len(w.samples)-1]
+			w.mu.Unlock()
+			log("%5.0f s: %d faults, %.0f rows, %.0f waiting, %.0f dead", time.Since(w.began).Seconds(), n+1, last.Rows, last.Waiting, last.Dead)
+		}
+	}
+	all.Wait()
+	return struck, wrong
+}
+
+// idle waits until nothing is under way, and tells how long that was after since.
+func (w *watch) idle(ctx context.Context, since time.Time, atMost time.Duration) time.Duration {
+	db := &sqlConn{url: w.url}
+	defer db.close()
+	for time.Since(since) < atMost {
+		if n, err := w.busy(ctx, db); err == nil && n == 0 {
+			break
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	return time.Since(since)
+}

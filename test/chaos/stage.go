@@ -1,0 +1,100 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/internal/token"
+	"sluice/test/testenv"
+)
+
+const (
+	tokenSecret = "chaos-token-secret-0123456789abcdefghijklmnop"
+	adminToken  = "chaos-admin-token-0123456789abcdefghijklmnop"
+)
+
+// actor is a process that can be hit. Whoever hits it holds its lock until that is undone.
+type actor struct {
+	sync.Mutex
+	*testenv.Program
+	base, admin string // of a backend
+}
+
+// stage is everything that runs.
+type stage struct {
+	redis *testenv.Redis
+	pg    *testenv.Postgres
+	disk  *disk
+	key   *token.Key
+
+	workers, backends, watchers []*actor
+	links                       []*link
+	linkLocks                   []sync.Mutex
+	redisLock, pgLock           sync.Mutex
+	journals                    []string // folders
+}
+
+// newStage starts the stores, a link from each process to each store that it uses, and the processes.
+func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration) *stage {
+	t.Helper()
+	s := &stage{
+		redis: testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always"),
+		pg:    testenv.StartPostgres(t), // fsync is on by default
+	}
+	s.disk = newDisk(t, s.pg)
+	var err error
+	if s.key, err = token.NewKey(tokenSecret); err != nil {
+		t.Fatalf("chaos: %v", err)
+	}
+	config, err := pgx.ParseConfig(s.disk.url)
+	if err != nil {
+		t.Fatalf("chaos: %v", err)
+	}
+	postgres := fmt.Sprintf("%s:%d", config.Host, config.Port)
+	launch := func(name string, sql bool, args ...string) *actor {
+		toRedis := newLink(t, name+" - Redis", s.redis.Addr)
+		s.links = append(s.links, toRedis)
+		env := []string{
+			"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
+			fmt.Sprint("SLUICE_SHARDS=", shards), "SLUICE_QUEUE=" + queue,
+			"SLUICE_REDIS_URL=redis://" + toRedis.addr() + "/0",
+		}
+		if sql {
+			toSQL := newLink(t, name+" - PostgreSQL", postgres)
+			s.links = append(s.links, toSQL)
+			env = append(env, "SLUICE_DATABASE_URL="+strings.Replace(s.disk.url, postgres, toSQL.addr(), 1))
+		}
+		return &actor{Program: testenv.Launch(t, binary, env, args...)}
+	}
+	for i := range cast.Backends {
+		listen, admin := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+		journal := t.TempDir()
+		s.journals = append(s.journals, journal)
+		b := launch(fmt.Sprint("backend ", i), true, "backend", "--listen", listen, "--admin", admin, "--journal", journal)
+		b.base, b.admin = "http://"+listen, "http://"+admin
+		s.backends = append(s.backends, b)
+	}
+	for _, b := range s.backends { // the first one makes the tables
+		testenv.Eventually(t, 60*time.Second, "a backend that is ready", func() bool { return ready(b.base) })
+	}
+	for i := range cast.Workers {
+		s.workers = append(s.workers, launch(fmt.Sprint("worker ", i), true, "worker", "--no-watcher", "--lease", lease.String()))
+	}
+	for i := range cast.Watchers {
+		s.watchers = append(s.watchers, launch(fmt.Sprint("watcher ", i), false, "watcher"))
+	}
+	s.linkLocks = make([]sync.Mutex, len(s.links))
+	return s
+}
+
+func ready(base string) bool {
+	return call(context.Background(), "GET", base+"/readyz", "", "", "").status == 200
+}
+
+// links is how many a cast has.
+func linksOf(c Cast) int { return 2*c.Backends + 2*c.Workers + c.Watchers }

@@ -1,0 +1,110 @@
+package compose_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/test/testenv"
+)
+
+// build returns the path of a sluice made from this checkout.
+func build(t *testing.T) string {
+	t.Helper()
+	bin, err := testenv.BuildSluice(root(t), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// Every command and flag that a container runs is one that the program has: with --help behind it, it exits 0 and does nothing else.
+func TestCommandsExist(t *testing.T) {
+	bin := build(t)
+	check := func(where string, args []string) {
+		out, err := exec.Command(bin, append(slices.Clone(args), "--help")...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "\n  sluice "+args[0]+" ") { // an unknown command gets the help of all
+			t.Errorf("%s runs sluice %s: %v\n%s", where, strings.Join(args, " "), err, out)
+		}
+	}
+	if exec.Command(bin, "backend", "--no-such-flag", "--help").Run() == nil {
+		t.Fatal("--help hides unknown flags, so this test proves nothing")
+	}
+	for name, s := range project(t).Services {
+		if s.Image != "sluice" {
+			continue
+		}
+		check(name, s.Command)
+		if health := s.HealthCheck.Test; len(health) > 2 && health[0] == "CMD" && health[1] == "sluice" {
+			check(name+"'s health check", health[2:])
+		}
+	}
+	health := regexp.MustCompile(`(?m)^HEALTHCHECK .* CMD \["sluice", (.*)\]$`).FindStringSubmatch(read(t, "Dockerfile"))
+	if health == nil {
+		t.Fatal("the Dockerfile has no HEALTHCHECK that runs sluice")
+	}
+	check("the Dockerfile", strings.Split(strings.ReplaceAll(health[1], `"`, ""), ", "))
+}
+
+// A variable that nobody reads is a setting that somebody believes in.
+func TestVariablesAreRead(t *testing.T) {
+	variable := regexp.MustCompile(`"(SLUICE_[A-Z_]+)"`)
+	known := map[string][]string{}
+	sources, err := filepath.Glob(filepath.Join(root(t), "cmd/sluice/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		if strings.HasSuffix(source, "_test.go") {
+			continue
+		}
+		path, _ := filepath.Rel(root(t), source)
+		for _, m := range variable.FindAllStringSubmatch(read(t, path), -1) {
+			known["sluice"] = append(known["sluice"], m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`"(OTEL_[A-Z_]+)"`).FindAllStringSubmatch(read(t, "backend/telemetry/settings.go"), -1) {
+		known["sluice"] = append(known["sluice"], m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^env (\w+);`).FindAllStringSubmatch(read(t, "nginx/runtime/main.conf"), -1) {
+		known["edge"] = append(known["edge"], m[1])
+	}
+	for name, s := range project(t).Services {
+		who := name
+		if s.Image == "sluice" {
+			who = "sluice"
+		}
+		for v := range s.Environment {
+			if (who == "sluice" || strings.HasPrefix(v, "SLUICE_")) && !slices.Contains(known[who], v) {
+				t.Errorf("%s is given %s, which %s does not read", name, v, who)
+			}
+		}
+	}
+}
+
+// .dockerignore lets through only what it names; a package that it forgets is missing in the image's build.
+func TestImageGetsEveryPackage(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}", "./cmd/sluice")
+	list.Dir = root(t)
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	sent := strings.Split(read(t, ".dockerignore"), "\n")
+	dirs := strings.Fields(string(out))
+	for _, dir := range dirs {
+		path, err := filepath.Rel(root(t), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if top, _, _ := strings.Cut(path, "/"); !slices.Contains(sent, "!"+top) {
+			t.Errorf(".dockerignore keeps %s from the build", path)
+		}
+	}
+	if len(dirs) < 5 {
+		t.Errorf("go list found %d packages only", len(dirs))
+	}
+}

@@ -1,0 +1,114 @@
+package containers
+
+import (
+	"archive/tar"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sluice/test/testenv"
+)
+
+// files are what is in an image, as it is written.
+type files struct {
+	t       *testing.T
+	out     *tar.Writer
+	written map[string]bool
+}
+
+func (f *files) add(header tar.Header, content io.Reader) {
+	f.t.Helper()
+	header.Name = strings.TrimPrefix(header.Name, "/")
+	if f.written[header.Name] {
+		return
+	}
+	f.written[header.Name] = true
+	if err := f.out.WriteHeader(&header); err != nil {
+		f.t.Fatal(err)
+	}
+	if content != nil {
+		if _, err := io.Copy(f.out, content); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *files) text(name, text string, mode int64) {
+	f.add(tar.Header{Name: name, Mode: mode, Size: int64(len(text))}, strings.NewReader(text))
+}
+
+// folder adds an empty folder of somebody's; mode is as chmod has it.
+func (f *files) folder(name string, user, group int, mode int64) {
+	f.add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: user, Gid: group}, nil)
+}
+
+func (f *files) link(name, target string) {
+	f.add(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
+}
+
+// copy adds a file of this machine under a name, and whatever it is linked with.
+func (f *files) copy(name, source string) {
+	f.t.Helper()
+	in, err := os.Open(source)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.add(tar.Header{Name: name, Mode: int64(info.Mode().Perm()), Size: info.Size()}, in)
+	if info.Mode()&0o111 == 0 && !strings.Contains(name, ".so") {
+		return
+	}
+	for _, library := range libraries(f.t, source) {
+		f.copy(library, library)
+	}
+}
+
+var loaded = regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(0x`)
+
+// libraries returns what the loader would load for a program or a library; nothing for a script, or a program that is linked with nothing.
+func libraries(t *testing.T, path string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ldd", path).Output()
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, m := range loaded.FindAllSubmatch(out, -1) {
+		all = append(all, string(m[1]))
+	}
+	return all
+}
+
+// program adds a program of this machine where it is here. Patterns are places in which it may be, beside where programs are.
+func (f *files) program(name, debianPackage string, patterns ...string) {
+	f.t.Helper()
+	path := testenv.Find(f.t, name, debianPackage, patterns...)
+	f.copy(path, path)
+}
+
+// tree adds a folder of this machine with all that is in it, as the folder name. What is a link here is a file there.
+func (f *files) tree(name, source string) {
+	f.t.Helper()
+	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() {
+			f.copy(name+strings.TrimPrefix(path, source), path)
+		}
+		return nil // a link to nothing, or to a folder, is left out
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}

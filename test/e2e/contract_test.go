@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/valyala/fasthttp"
+
+	"sluice/test/contract"
+)
+
+// broken are the answers, to any test here, that are not as docs/openapi.yaml says. They fail the run at its end: who asked may be a goroutine of no test.
+var broken breaches
+
+type breaches struct {
+	mu   sync.Mutex
+	said map[string]int
+}
+
+func (b *breaches) note(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.said == nil {
+		b.said = map[string]int{}
+	}
+	if text := err.Error(); len(b.said) < 100 || b.said[text] > 0 {
+		b.said[text]++
+	}
+}
+
+// tell writes them down, and says how many different ones there are.
+func (b *breaches) tell(w io.Writer) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for text, n := range b.said {
+		fmt.Fprintf(w, "FAIL: an answer is not as docs/openapi.yaml says (%d times): %s\n", n, text)
+	}
+	return len(b.said)
+}
+
+// checked holds all that goes through a transport against docs/openapi.yaml.
+func checked(base http.RoundTripper) http.RoundTripper {
+	c, err := contract.Load()
+	if err != nil {
+		panic(err) // the document of this very tree; its own tests say more
+	}
+	return &contract.Transport{Contract: c, Base: base, Report: broken.note}
+}
+
+// check is for the load generator, which speaks another library.
+func (b *breaches) check(method, path string, resp *fasthttp.Response) {
+	c, err := contract.Load()
+	if err != nil {
+		b.note(err)
+		return
+	}
+	header := http.Header{}
+	for name, value := range resp.Header.All() {
+		header.Add(string(name), string(value))
+	}
+	if err := c.Check(contract.Exchange{Method: method, Path: path, Status: resp.StatusCode(), Header: header, Body: resp.Body()}); err != nil {
+		b.note(err)
+	}
+}

@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/events"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// streamBound is the relay's.
+const streamBound = 100_000
+
+type eventChaos struct {
+	t         *testing.T
+	store     *store.Store
+	client    *redis.Client
+	db        *pgx.Conn
+	admin     string
+	processes []*process
+	names     []string // of the groups
+	push      *inbox
+	shop      *receiver
+	endpoint  string // the shop's
+	slow      *inbox // nil: there is no such group
+}
+
+// slowly runs a group in this process that takes so many events a second.
+func (c *eventChaos) slowly(perSecond int) {
+	c.slow = &inbox{seen: map[string]string{}}
+	const batch = 100
+	consumer, err := events.New(c.client, keyspace.Space{}, c.store, "slow", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+		for _, e := range batch {
+			c.slow.accept(e.ID, e.Encode())
+		}
+		select {
+		case <-time.After(time.Duration(len(batch)) * time.Second / time.Duration(perSecond)):
+		case <-ctx.Done():
+		}
+		return nil
+	}), events.Config{Concurrency: 1, Batch: batch, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := consumer.Run(ctx); err != nil {
+			c.t.Error(err)
+		}
+	}()
+	c.t.Cleanup(func() { cancel(); <-done })
+}
+
+// inbox is a server that takes down what it accepts.
+type inbox struct {
+	mu    sync.Mutex
+	seen  map[string]string // id -> body
+	clash string            // two bodies that came with one id
+}
+
+func (b *inbox) count() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.seen) }
+
+// accept takes down a message; the same again is the same message.
+func (b *inbox) accept(id, body string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before, again := b.seen[id]; again && before != body {
+		b.clash = id + ": " + before + " and " + body
+	}
+	b.seen[id] = body
+}
+
+func newEventChaos(t *testing.T, slow int) *eventChaos {
+	r, pg := testenv.StartRedis(t), testenv.StartPostgres(t)
+	c := &eventChaos{t: t, client: r.Client(), push: &inbox{seen: map[string]string{}}, shop: newReceiver(t)}
+	c.shop.anyTime = true
+	pushes := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		var m struct{ Tags []string }
+		body, err := io.ReadAll(req.Body)
+		if err == nil && json.Unmarshal(body, &m) == nil && len(m.Tags) == 1 {
+			c.push.accept(m.Tags[0], string(body))
+		}
+	}))
+	t.Cleanup(pushes.Close)
+	env := []string{
+		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=" + r.URL, "SLUICE_DATABASE_URL=" + pg.URL,
+		"SLUICE_PUSH=ntfy+" + pushes.URL + "/orders",
+		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8", "SLUICE_WEBHOOK_TIMEOUT=1s", // what hangs is given up soon
+	}
+	for range 2 {
+		listen, admin := addr(t), addr(t)
+		c.processes = append(c.processes, launch(t, env, "backend", "--listen", listen, "--admin", admin))
+		c.admin = "http://" + admin
+		awaitOK(t, c.admin+"/readyz")
+	}
+	for _, group := range chaosGroups {
+		for range 2 {
+			c.processes = append(c.processes, launch(t, env, "group", "run", group))
+		}
+	}
+	body := `{"id":"s","title":"S","stock":1000000,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":"2020-01-01T00:00:00Z"}`
+	if a := do(t, "POST", c.admin+"/admin/v1/sales", adminToken, body, "Content-Type", "application/json"); a.Status != 201 {
+		t.Fatalf("create sale: %d %s", a.Status, a.Body)
+	}
+	c.addShop()
+	c.store = storetest.Open(t, pg.URL)
+	var err error
+	if c.db, err = pgx.Connect(t.Context(), pg.URL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.db.Close(t.Context()) })
+	c.names = slices.Clone(chaosGroups)
+	if slow > 0 {
+		c.names = append(c.names, "slow")
+		c.slowly(slow)
+	}
+	testenv.Eventually(t, 60*time.Second, "the groups are known", func() bool { return len(c.groups()) == len(c.names) })
+	return c
+}
+
+// addShop makes an endpoint for the receiver.
+func (c *eventChaos) addShop() {
+	body := `{"url":"` + c.shop.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
+	a := do(c.t, "POST", c.admin+"/admin/v1/webhooks", adminToken, body, "Content-Type", "application/json")
+	var made struct{ ID, Secret string }
+	if err := json.Unmarshal(a.Body, &made); err != nil || a.Status != 201 || made.ID == "" {
+		c.t.Fatalf("create endpoint: %d %s, %v", a.Status, a.Body, err)
+	}
+	c.endpoint = made.ID
+	c.shop.mu.Lock()
+	defer c.shop.mu.Unlock()
+	c.shop.secret = made.Secret
+}
+
+// hurry lets the time pass for which failed webhooks wait: hours of it would not do here.
+func (c *eventChaos) hurry() {
+	const sql = "UPDATE webhook_deliveries SET due_at = now() WHERE endpoint_id = $1 AND state = 1 AND due_at > now()"
+	if _, err := c.db.Exec(c.t.Context(), sql, c.endpoint); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+type groupState struct {
+	Name               string
+	Lag, Pending, Dead int64
+}
+
+func (c *eventChaos) groups() []groupState {
+	var answer struct{ Groups []groupState }
+	a, err := try("GET", c.admin+"/admin/v1/groups", adminToken, "")
+	if err == nil {
+		_ = json.Unmarshal(a.Body, &answer)
+	}
+	return answer.Groups
+}
+
+// poison puts an event of a version that nobody knows behind the newest one.
+func (c *eventChaos) poison(i int) {
+	stream := keyspace.Space{}.Events()
+	testenv.Eventually(c.t, 60*time.Second, "a poisoned event is in the stream", func() bool {
+		newest, err := c.client.XRevRangeN(c.t.Context(), stream, "+", "-", 1).Result()
+		if err != nil || len(newest) == 0 || !strings.HasSuffix(newest[0].ID, "-0") {
+			return false
+		}
+		id := strings.TrimSuffix(newest[0].ID, "-0") + "-1"
+		return c.client.XAdd(c.t.Context(), &redis.XAddArgs{Stream: stream, ID: id, Values: []string{"event", fmt.Sprintf(`{"v":9,"id":"poison-%d"}`, i)}}).Err() == nil
+	})
+}
+
+// told is how many events each kind of process is through with: relays (at least as many as points), then chaosGroups.
+func (c *eventChaos) told() []int {
+	var points int
+	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
+		c.t.Fatal(err)
+	}
+	return []int{points, points, c.push.count(), c.shop.taken()}
+}
+
+// least is how many events the group has that is furthest behind.
+func (c *eventChaos) least() int { return slices.Min(c.told()) }
+
+func (c *eventChaos) progress(of int) string {
+	told, groups := c.told(), c.groups()
+	c.shop.mu.Lock()
+	defer c.shop.mu.Unlock()
+	again := -len(c.shop.took)
+	for _, n := range c.shop.took {
+		again += n
+	}
+	return fmt.Sprintf("of %d events %d credited, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, told[1], told[2],
+		len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
+}
+
+// done tells whether everybody has everything.
+func (c *eventChaos) done(want map[string]bool) bool {
+	if c.least() < len(want) {
+		return false
+	}
+	if e, err := c.store.Endpoint(c.t.Context(), c.endpoint); err != nil || e.Waiting > 0 {
+		return false
+	}
+	groups := c.groups()
+	return len(groups) == len(c.names) && !slices.ContainsFunc(groups, func(g groupState) bool { return g.Lag+g.Pending > 0 })
+}

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// weather stands before a server and is bad to every purchase: the first answer is lost on its way, the second says 503, and from the third on all is well.
+type weather struct {
+	*httptest.Server
+	mu       sync.Mutex
+	times    map[string][]time.Time // of the attempts of a purchase, by its key
+	replayed map[string]bool
+}
+
+func newWeather(t *testing.T, upstream string) *weather {
+	t.Helper()
+	target, err := url.Parse(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &weather{times: map[string][]time.Time{}, replayed: map[string]bool{}}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() },
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.Header.Get("Idempotency-Replayed") == "true" {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.replayed[resp.Request.Header.Get("Idempotency-Key")] = true
+			}
+			return nil
+		},
+	}
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			proxy.ServeHTTP(rw, r)
+			return
+		}
+		key := r.Header.Get("Idempotency-Key")
+		w.mu.Lock()
+		w.times[key] = append(w.times[key], time.Now())
+		attempt := len(w.times[key])
+		w.mu.Unlock()
+		switch attempt {
+		case 1:
+			proxy.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler) // the connection breaks
+		case 2:
+			rw.Header().Set("Retry-After", "1")
+			rw.Header().Set("Content-Type", "application/problem+json")
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(rw, `{"type":"about:blank","title":"Temporarily unavailable","status":503,"detail":"Later.","code":"temporarily-unavailable"}`)
+		default:
+			proxy.ServeHTTP(rw, r)
+		}
+	}))
+	t.Cleanup(w.Close)
+	return w
+}
+
+// example is one language of docs/examples.
+type example struct {
+	language, interpreter string   // which must be there, except php
+	buy, webhook          []string // commands; PORT in them is one
+}
+
+func examplesOf(t *testing.T) []example {
+	t.Helper()
+	dir, built := filepath.Join(root, "docs/examples"), t.TempDir()
+	if out, err := exec.Command("go", "build", "-C", root, "-o", built, "./docs/examples/go/buy", "./docs/examples/go/webhook").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	return []example{
+		{"curl", "curl", []string{"sh", in("buy.sh")}, nil},
+		{"go", "go", []string{filepath.Join(built, "buy")}, []string{filepath.Join(built, "webhook")}},
+		{"javascript", "node", []string{"node", in("buy.mjs")}, []string{"node", in("webhook.mjs")}},
+		{"python", "python3", []string{"python3", in("buy.py")}, []string{"python3", in("webhook.py")}},
+		{"php", "php", []string{"php", in("buy.php")}, []string{"php", "-S", "127.0.0.1:PORT", in("webhook.php")}},
+	}
+}
+
+// The examples for integrators work as they stand: in bad weather they buy one unit and no second, and say why they were refused; and of webhooks they take the genuine
+// ones, once each. Of each language that is on this machine.
+func TestExamplesForIntegrators(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	u := startUp(t, data, "--allow-private", "127.0.0.0/8")
+	bad := newWeather(t, u.base)
+	for _, e := range examplesOf(t) {
+		if _, err := exec.LookPath(e.interpreter); err != nil {
+			t.Logf("%s is not here, so its example was not run", e.interpreter)
+			continue
+		}
+		t.Run(e.language, func(t *testing.T) {
+			t.Parallel()
+			buyer, errOut, code := sluiceRun(t, nil, "token", "--user", "buyer-"+e.language, "--data", data)
+			if code != 0 {
+				t.Fatal(errOut)
+			}
+			buy := func(key string) (stdout, stderr string, err error) {
+				ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, e.buy[0], append(e.buy[1:len(e.buy):len(e.buy)], "demo", key)...)
+				cmd.Env = append(os.Environ(), "SLUICE_URL="+bad.URL, "SLUICE_TOKEN="+strings.TrimSpace(buyer))
+				var out, errs bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				err = cmd.Run()
+				return out.String(), errs.String(), err
+			}
+			first, stderr, err := buy("basket-" + e.language)
+			if err != nil || !regexp.MustCompile(`^[1-9]\d{16,} created\n$`).MatchString(first) {
+				t.Fatalf("it says %q and %q (%v)", first, stderr, err)
+			}
+			bad.mu.Lock()
+			at, replayed := bad.times[`"basket-`+e.language+`"`], bad.replayed[`"basket-`+e.language+`"`]
+			bad.mu.Unlock()
+			if len(at) != 3 || at[2].Sub(at[1]) < time.Second || !replayed {
+				t.Errorf("it asked at %v, want three times, the third a second after the second; told of the first order: %v", at, replayed)
+			}
+			if again, stderr, err := buy("basket-" + e.language); err != nil || again != first {
+				t.Errorf("the same purchase again: %q and %q (%v), want %q", again, stderr, err, first)
+			}
+			if _, stderr, err := buy("another-" + e.language); err == nil || !strings.Contains(stderr, "already-bought") {
+				t.Errorf("another purchase: %q (%v), want already-bought", stderr, err)
+			}
+			if e.webhook != nil {
+				takesWebhooks(t, u, e)
+			}
+		})
+	}
+}
+
+// takesWebhooks runs an example's receiver, has it pinged, and sends it a forgery.
+func takesWebhooks(t *testing.T, u *upProcess, e example) {
+	listen := addr(t)
+	_, port, _ := strings.Cut(listen, ":")
+	made, errOut, code := sluiceRun(t, nil, "webhook", "add", "http://"+listen+"/", "--type", "order.created", "--json", "--data", u.data)
+	if code != 0 {
+		t.Fatal(errOut)
+	}
+	id, secret := regexp.MustCompile(`"id": "(ep_[^"]+)"`).FindStringSubmatch(made), regexp.MustCompile(`"secret": "(whsec_[^"]+)"`).FindStringSubmatch(made)
+	if id == nil || secret == nil {
+		t.Fatal(made)
+	}
+	args := make([]string, len(e.webhook))
+	for i, arg := range e.webhook {
+		args[i] = strings.ReplaceAll(arg, "PORT", port)
+	}
+	receiver := &process{testenv.Launch(t, args[0], []string{"WEBHOOK_SECRET=" + secret[1], "PORT=" + port, "TMPDIR=" + t.TempDir(), "HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, args[1:]...)}
+	post := func() int {
+		resp, err := http.Post("http://"+listen+"/", "application/json", strings.NewReader(`{"type":"order.paid","data":{}}`))
+		if err != nil {
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	testenv.Eventually(t, 30*time.Second, "a forgery is refused", func() bool { return post() == http.StatusUnauthorized })
+	log, errOut, code := sluiceRun(t, nil, "webhook", "ping", id[1], "--json", "--data", u.data)
+	delivery := regexp.MustCompile(`"id": "([^"]+)"`).FindStringSubmatch(log)
+	if code != 0 || delivery == nil {
+		t.Fatalf("ping: %s%s\n%s", log, errOut, receiver.output())
+	}
+	if _, errOut, code := sluiceRun(t, nil, "webhook", "redeliver", id[1], delivery[1], "--data", u.data); code != 0 {
+		t.Fatal(errOut)
+	}
+	testenv.Eventually(t, 30*time.Second, "it has come twice", func() bool {
+		out, _, _ := sluiceRun(t, nil, "webhook", "deliveries", id[1], delivery[1], "--json", "--data", u.data)
+		return strings.Count(out, `"status": 204`) == 2
+	})
+	if n := strings.Count(receiver.output(), "ping "+delivery[1]); n != 1 {
+		t.Errorf("it took the webhook %d times, want once\n%s", n, receiver.output())
+	}
+}

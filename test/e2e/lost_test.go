@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
+)
+
+// crowd are buyers that do not give up: on 503 they ask again, with the same key.
+type crowd struct {
+	s        *stack
+	accepted atomic.Int64
+	busy     atomic.Int64 // answers with 503
+	stop     atomic.Bool
+
+	mu     sync.Mutex
+	orders map[string]string // buyer -> the order that they were told last
+	wg     sync.WaitGroup
+}
+
+func hammer(s *stack, saleID string, hands int) *crowd {
+	c := &crowd{s: s, orders: map[string]string{}}
+	for hand := range hands {
+		c.wg.Go(func() {
+			for i := 0; !c.stop.Load(); i++ {
+				if !c.buy(saleID, fmt.Sprintf("b%d-%d", hand, i), (hand+i)%len(s.bases)) {
+					return
+				}
+			}
+		})
+	}
+	return c
+}
+
+// buy answers false when the sale is sold out.
+func (c *crowd) buy(saleID, buyer string, at int) bool {
+	for try_ := 0; !c.stop.Load(); try_++ {
+		a, err := try("POST", c.s.bases[(at+try_)%len(c.s.bases)]+"/v1/sales/"+saleID+"/orders", c.s.token(buyer), "", "Idempotency-Key", `"one"`)
+		switch {
+		case err != nil:
+			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // a buyer's patience, not a wait for something
+		case a.Status == 202, a.Code == "already-bought":
+			c.mu.Lock()
+			c.orders[buyer] = a.OrderID
+			c.mu.Unlock()
+			c.accepted.Add(1)
+			return true
+		case a.Code == "sold-out":
+			return false
+		case a.Status == 503:
+			c.busy.Add(1)
+			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // as above
+		default:
+			c.s.t.Errorf("%s gets %d %s", buyer, a.Status, a.Body)
+			return false
+		}
+	}
+	return false
+}
+
+func (c *crowd) await(n int64) {
+	c.s.t.Helper()
+	testenv.Eventually(c.s.t, 60*time.Second, fmt.Sprint(n, " orders accepted"), func() bool { return c.accepted.Load() >= n })
+}
+
+// check settles the sale and proves: every unit is one row, every order that a buyer was told is among them, and the audit balances.
+func (c *crowd) check(saleID string, stock int64) {
+	t := c.s.t
+	t.Helper()
+	done := make(chan struct{})
+	go func() { c.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(90 * time.Second):
+		c.stop.Store(true)
+		<-done
+		t.Errorf("the sale did not sell out: %d accepted, audit %+v", c.accepted.Load(), c.s.audit(saleID))
+	}
+	r := c.s.settle(saleID, stock)
+	if !r.Balanced || r.Left != 0 || r.Dead != 0 || r.Unbacked != 0 {
+		t.Errorf("audit: %+v", r)
+	}
+	db, err := pgx.Connect(t.Context(), c.s.pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(t.Context())
+	rows, err := db.Query(t.Context(), "SELECT buyer, id::text FROM orders WHERE sale_id = $1 AND status = 'created'", saleID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sold := map[string]string{}
+	for rows.Next() {
+		var buyer, id string
+		if err := rows.Scan(&buyer, &id); err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := sold[buyer]; twice {
+			t.Errorf("%s has two rows", buyer)
+		}
+		sold[buyer] = id
+	}
+	lost := 0
+	for _, buyer := range slices.Sorted(maps.Keys(c.orders)) {
+		if sold[buyer] != c.orders[buyer] {
+			if lost++; lost <= 5 {
+				t.Errorf("%s was told of order %s, and has the row %q", buyer, c.orders[buyer], sold[buyer])
+			}
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d orders are lost", lost, len(c.orders))
+	}
+	t.Logf("%d rows, %d buyers were told of an order, %d answers were 503", len(sold), len(c.orders), c.busy.Load())
+}
+
+const lostStock = 6000
+
+// Redis is killed and comes back with the files of some seconds ago, while buyers go on; backends are killed and paused while they rebuild. Nobody is asked to do anything.
+func TestRedisComesBackOlder(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]func(s *stack){
+		"undisturbed":      func(*stack) {},
+		"rebuilder killed": func(s *stack) { s.backends[0].crash() },
+		"rebuilder paused": func(s *stack) {
+			s.backends[0].Signal(syscall.SIGSTOP)
+			time.AfterFunc(7*time.Second, func() { s.backends[0].Signal(syscall.SIGCONT) }) // longer than its lock lasts
+		},
+		"worker killed": func(s *stack) { s.workers[0].crash() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startStack(t, shape{backends: 2, workers: 2, journal: true})
+			s.createSale("s", lostStock)
+			buyers := hammer(s, "s", 8)
+			buyers.await(1000)
+			files, older := filepath.Join(s.redis.Dir, "appendonlydir"), filepath.Join(t.TempDir(), "older")
+			copyDir(t, files, older)
+			buyers.await(2500)
+			s.redis.Kill()
+			if err := os.RemoveAll(files); err != nil {
+				t.Fatal(err)
+			}
+			copyDir(t, older, files)
+			s.redis.Start()
+			began := time.Now()
+			trouble(s)
+			at := buyers.accepted.Load()
+			buyers.await(at + 100)
+			t.Logf("sold again %v after Redis was back", time.Since(began).Round(time.Millisecond))
+			buyers.check("s", lostStock)
+		})
+	}
+}
+
+func TestRedisIsEmptied(t *testing.T) {
+	t.Parallel()
+	s := startStack(t, shape{backends: 2, workers: 2, journal: true})
+	s.createSale("s", lostStock)
+	buyers := hammer(s, "s", 8)
+	for _, n := range []int64{1000, 3500} {
+		buyers.await(n)
+		s.redis.Client().FlushAll(t.Context())
+	}
+	buyers.check("s", lostStock)
+}
+
+// The processes reach Redis through a name that moves: first the master, then a replica that had stopped listening to it.
+func TestReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
+	master := testenv.StartRedis(t)
+	_, port, _ := net.SplitHostPort(master.Addr)
+	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+port)
+	name := newName(t, master.Addr)
+	s := startStack(t, shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"})
+	s.createSale("s", lostStock)
+	buyers := hammer(s, "s", 8)
+	buyers.await(800)
+	testenv.Eventually(t, 10*time.Second, "a replica that follows", func() bool {
+		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil { // cut off from here on, as by a network
+		t.Fatal(err)
+	}
+	buyers.await(2500)
+	name.move(replica.Addr)
+	began := time.Now()
+	at := buyers.accepted.Load()
+	buyers.await(at + 100)
+	t.Logf("sold again %v after the failover", time.Since(began).Round(time.Millisecond))
+	buyers.check("s", lostStock)
+}
+
+// name is an address whose connections lead to one server, and after a move, which cuts them, to another.
+type name struct {
+	addr string
+
+	mu    sync.Mutex
+	to    string
+	conns []net.Conn
+}
+
+func newName(t *testing.T, to string) *name {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	n := &name{addr: ln.Addr().String(), to: to}
+	go func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			n.mu.Lock()
+			out, err := net.Dial("tcp", n.to)
+			if err != nil {
+				in.Close()
+			} else {
+				n.conns = append(n.conns, in, out)
+				go func() { _, _ = io.Copy(out, in); out.Close(); in.Close() }()
+				go func() { _, _ = io.Copy(in, out); out.Close(); in.Close() }()
+			}
+			n.mu.Unlock()
+		}
+	}()
+	return n
+}
+
+func (n *name) move(to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.to = to
+	for _, c := range n.conns {
+		c.Close()
+	}
+	n.conns = nil
+}
+
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v %s", err, out)
+	}
+}

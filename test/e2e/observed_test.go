@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/test/testenv"
+)
+
+// observed is a set-up in which every program tells Prometheus of itself, and traces go to a collector.
+type observed struct {
+	*stack
+	collector *otlpCollector
+	edges     map[string]string // base URL by edge
+	metrics   map[string]string // address by program
+
+	mu   sync.Mutex
+	told []string // the traceparents of webhooks
+}
+
+func startObserved(t *testing.T) *observed {
+	c := newOTLPCollector(t)
+	o := &observed{collector: c, edges: map[string]string{}, metrics: map[string]string{}}
+	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hook" {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.told = append(o.told, r.Header.Get("traceparent"))
+		}
+	}))
+	t.Cleanup(told.Close)
+	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_TRACES_SAMPLER_ARG=0", "SLUICE_ALLOW_PRIVATE=127.0.0.0/8"}
+	o.stack = startStack(t, shape{backends: 1, env: env})
+	hook := `{"url":"` + told.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
+	run := func(name string, args ...string) {
+		o.metrics[name] = addr(t)
+		launch(t, o.env, append(args, "--metrics", o.metrics[name])...)
+	}
+	for _, edge := range []string{"gateway", "edge"} {
+		listen := addr(t)
+		o.edges[edge] = "http://" + listen
+		run(edge, edge, "--listen", listen, "--policy", filepath.Join(root, "lua/policy.lua"), "--upstream", o.base)
+	}
+	run("worker", "worker")
+	run("watcher", "watcher")
+	run("points", "group", "run", "points")
+	run("webhooks", "group", "run", "webhooks")
+	run("push", "group", "run", "push", "--push", "ntfy+http"+strings.TrimPrefix(told.URL, "http")+"/orders")
+	o.metrics["backend"] = strings.TrimPrefix(o.admin, "http://")
+	for _, base := range o.edges {
+		awaitOK(t, base+"/healthz")
+	}
+	if a := o.operator("POST", "/admin/v1/webhooks", hook); a.Status != 201 {
+		t.Fatalf("an endpoint: %d %s", a.Status, a.Body)
+	}
+	return o
+}
+
+// One purchase through each edge is one trace, from the caller's span to the row and to who is told of it, and what Prometheus hears of it all is what the dashboard, the
+// alarms and the documentation speak of.
+func TestPurchaseIsObservedFromTheEdgeToThoseWhoAreTold(t *testing.T) {
+	t.Parallel()
+	o := startObserved(t)
+	o.createSale("night", 10)
+	const caller = "00f067aa0ba902b7"
+	traces := map[string]string{}
+	for i, edge := range []string{"gateway", "edge"} {
+		traces[edge] = fmt.Sprintf("4bf92f3577b34da6a3ce929d0e0e473%d", i)
+		a := do(t, "POST", o.edges[edge]+"/v1/sales/night/orders", o.token("buyer "+edge), "", "traceparent", "00-"+traces[edge]+"-"+caller+"-01")
+		if a.Status != 202 {
+			t.Fatalf("%s: %d %s", edge, a.Status, a.Body)
+		}
+		note := o.redis.Client().PTTL(t.Context(), keyspace.Shard(0).Trace(a.OrderID)).Val()
+		if note <= 0 || note > time.Hour {
+			t.Errorf("the order's trace is kept for %v", note)
+		}
+	}
+	unsampled := "4bf92f3577b34da6a3ce929d0e0e4739"
+	for _, parent := range []string{"", "00-" + unsampled + "-" + caller + "-00"} {
+		if a := do(t, "POST", o.edges["edge"]+"/v1/sales/night/orders", o.token("buyer "+parent), "", "traceparent", parent); a.Status != 202 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	o.settle("night", 4)
+	for edge, id := range traces {
+		o.wantTrace(t, edge, id, caller)
+	}
+	if all := o.collector.trace(unsampled); len(all) > 0 {
+		t.Errorf("a purchase that nobody wanted to see has %d spans", len(all))
+	}
+	if keys := o.redis.Client().Keys(t.Context(), keyspace.Shard(0).Trace("*")).Val(); len(keys) != 2 {
+		t.Errorf("traces of %d orders are kept, want 2", len(keys))
+	}
+	o.checkMetrics(t)
+}
+
+// wantTrace waits until a trace is whole, and checks how its spans hang together.
+func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
+	t.Helper()
+	const purchase, hook = "POST /v1/sales/{sale}/orders", "POST webhook"
+	steps := []struct{ service, name, group string }{
+		{"sluice-backend", purchase, ""}, {"sluice-backend", "send orders", ""}, {"sluice-worker", "process orders", ""}, {"sluice-backend", "send events", ""},
+		{"sluice-group-points", "process events", "points"}, {"sluice-group-webhooks", "process events", "webhooks"}, {"sluice-group-push", "process events", "push"},
+		{"sluice-group-webhooks", hook, ""},
+	}
+	testenv.Eventually(t, 30*time.Second, "the trace through "+edge+" is whole", func() bool {
+		for _, s := range steps {
+			if o.collector.find(id, s.service, s.name, s.group) == nil {
+				return false
+			}
+		}
+		return true
+	})
+	request, sending := o.collector.find(id, "sluice-backend", purchase, ""), o.collector.find(id, "sluice-backend", "send orders", "")
+	if got := hex.EncodeToString(request.GetParentSpanId()); got != caller {
+		t.Errorf("%s: the request is below %s", edge, got)
+	}
+	if string(sending.GetParentSpanId()) != string(request.GetSpanId()) {
+		t.Errorf("%s: the sending is not below the request", edge)
+	}
+	for _, s := range steps[2:] {
+		own := o.collector.find(id, s.service, s.name, s.group)
+		if string(own.GetParentSpanId()) != string(sending.GetSpanId()) || own.attribute("sluice.order.id") != sending.attribute("sluice.order.id") {
+			t.Errorf("%s: %s of %s is not below the sending of its order", edge, s.name, s.service)
+		}
+		if s.name == hook {
+			o.mu.Lock()
+			if want := fmt.Sprintf("00-%s-%x-01", id, own.GetSpanId()); !slices.Contains(o.told, want) {
+				t.Errorf("%s: no webhook carried %s, but %q", edge, want, o.told)
+			}
+			o.mu.Unlock()
+			continue
+		}
+		if len(own.GetLinks()) != 1 {
+			t.Errorf("%s: %s of %s links to %d batches", edge, s.name, s.service, len(own.GetLinks()))
+			continue
+		}
+		batch := o.collector.trace(hex.EncodeToString(own.GetLinks()[0].GetTraceId()))
+		if len(batch) != 1 || !slices.ContainsFunc(batch[0].GetLinks(), func(l *otlpLink) bool { return string(l.GetSpanId()) == string(sending.GetSpanId()) }) {
+			t.Errorf("%s: the batch of %s does not link back", edge, s.name)
+		}
+	}
+}
+
+var ourMetric = regexp.MustCompile(`\bsluice_[a-z_]+`)
+
+// exported are the metrics of all programs together: the names of samples as a query uses them, and the names of families. Each program must name its own well.
+func (o *observed) exported(t *testing.T) (samples, families map[string]bool) {
+	t.Helper()
+	samples, families = map[string]bool{}, map[string]bool{}
+	for program, address := range o.metrics {
+		text := string(do(t, "GET", "http://"+address+"/metrics", "", "").Body)
+		var ours strings.Builder
+		for line := range strings.Lines(text) {
+			switch name := ourMetric.FindString(line); {
+			case name == "":
+				continue
+			case strings.HasPrefix(line, "# TYPE "):
+				families[name] = true
+			case !strings.HasPrefix(line, "#"):
+				samples[name] = true
+			}
+			ours.WriteString(line)
+		}
+		if problems, err := promlint.New(strings.NewReader(ours.String())).Lint(); err != nil || len(problems) > 0 {
+			t.Errorf("%s: %v %v", program, problems, err)
+		}
+		if ours.Len() == 0 {
+			t.Errorf("%s says nothing of itself:\n%s", program, text)
+		}
+		if program != "edge" && !strings.Contains(text, "\nprocess_cpu_seconds_total ") {
+			t.Errorf("%s does not say what it takes", program)
+		}
+	}
+	return samples, families
+}
+
+// checkMetrics compares what the programs export with what is written about it.
+func (o *observed) checkMetrics(t *testing.T) {
+	t.Helper()
+	documented := documentedMetrics(t)
+	var samples, families map[string]bool
+	testenv.Eventually(t, 30*time.Second, "the first audit is done", func() bool {
+		samples, families = o.exported(t)
+		return samples["sluice_ledger_balanced"] || t.Failed()
+	})
+	for name := range families {
+		if !documented[name] {
+			t.Errorf("docs/observability.md does not explain %s", name)
+		}
+	}
+	for name := range documented {
+		if !families[name] {
+			t.Errorf("docs/observability.md explains %s, which no program exports", name)
+		}
+	}
+	for _, file := range []string{"observe/prometheus/alerts.yml", "observe/grafana/dashboards/sluice.json"} {
+		for _, name := range namesIn(t, file) {
+			if !samples[name] {
+				t.Errorf("%s asks for %s, which no program exports", file, name)
+			}
+		}
+	}
+}
+
+func namesIn(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasSuffix(file, ".json") {
+		var board struct {
+			Panels []struct{ Targets []struct{ Expr string } }
+		}
+		if err := json.Unmarshal(text, &board); err != nil {
+			t.Fatal(err)
+		}
+		text = nil
+		for _, p := range board.Panels {
+			for _, target := range p.Targets {
+				text = append(append(text, target.Expr...), '\n')
+			}
+		}
+	}
+	names := ourMetric.FindAllString(string(text), -1)
+	if len(names) < 20 {
+		t.Fatalf("%s names %d metrics", file, len(names))
+	}
+	return names
+}
+
+// documentedMetrics are those of the tables of docs/observability.md: the first cell of a row.
+func documentedMetrics(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/observability.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(sluice_[a-z_]+)`").FindAllStringSubmatch(string(text), -1) {
+		if names[m[1]] {
+			t.Errorf("docs/observability.md explains %s twice", m[1])
+		}
+		names[m[1]] = true
+	}
+	return names
+}

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func (u *upProcess) points(t *testing.T, bearer string) string {
+	t.Helper()
+	a := do(t, "GET", u.base+"/v1/me/points", bearer, "")
+	if a.Status != 200 {
+		t.Fatalf("points: %d %s", a.Status, a.Body)
+	}
+	return strings.TrimSpace(string(a.Body))
+}
+
+// Points are credited for an order and taken back with it, and survive a kill -9 of a process whose Redis goes with it.
+func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	u := startUp(t, data)
+	token, _, _ := sluiceRun(t, nil, "token", "--user", "ann", "--data", data)
+	ann := strings.TrimSpace(token)
+	if got := u.points(t, ann); got != `{"points":0}` {
+		t.Fatalf("before: %s", got)
+	}
+	if a := do(t, "GET", u.base+"/v1/me/points", "", ""); a.Status != 401 {
+		t.Errorf("without a token: %d", a.Status)
+	}
+	a := do(t, "POST", u.base+"/v1/sales/demo/orders", ann, "")
+	if a.Status != 202 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	u.end(syscall.SIGKILL) // at once: the order may be anywhere
+	u = startUp(t, data)
+	testenv.Eventually(t, 30*time.Second, "the order is credited", func() bool { return u.points(t, ann) == `{"points":19}` })
+	stdout, errOut, code := sluiceRun(t, nil, "order", "cancel", a.OrderID, "--reason", "x", "--data", data)
+	if code != 0 {
+		t.Fatalf("cancel: %s%s", stdout, errOut)
+	}
+	testenv.Eventually(t, 30*time.Second, "the points are taken back", func() bool { return u.points(t, ann) == `{"points":0}` })
+
+	for _, s := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"group list", 0, "points"},
+		{"group list --json", 0, `"lag"`},
+		{"group remove nobody", 1, "no group of this name"},
+		{"group run nobody --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
+		{"group run points", 2, "no Redis"},
+		{"group run points --points 1/0", 2, "no rule for points"},
+		{"dead --group points list", 0, "EVENT"},
+		{"dead --group points retry 7.created", 1, "nothing here"},
+		{"dead --group points cancel --all", 0, ""},
+		{"dead --group points cancel", 2, "--all"},
+		{"dead --group {x} list", 2, "small letters"},
+		{"dead --group nosuch list", 1, "no group of this name"},
+		{"dead --group nosuch cancel --all", 1, "no group of this name"},
+		{"dead --group nosuch retry 7.created", 1, "no group of this name"},
+	} {
+		args := strings.Fields(s.args)
+		if !strings.Contains(s.args, "run ") {
+			args = append(args, "--data", data)
+		}
+		stdout, errOut, code := sluiceRun(t, nil, args...)
+		if code != s.code || !strings.Contains(strings.ToLower(stdout+errOut), strings.ToLower(s.want)) || code != 0 && strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
+			t.Errorf("sluice %s: exit %d, want %d and %q\n%s%s", s.args, code, s.code, s.want, stdout, errOut)
+		}
+	}
+}
+
+// Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the points of what he holds, nothing is pending and nothing dead.
+func TestPointsAreExactThoughInstancesAreKilled(t *testing.T) {
+	t.Parallel()
+	const orders, kills = 1200, 6
+	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
+	u := startUp(t, t.TempDir(), "--redis", r.URL, "--database", pg.URL)
+	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "s", "--title", "S", "--stock", "5000", "--price", "19.99EUR", "--data", u.data); code != 0 {
+		t.Fatal(out, errOut)
+	}
+	run := func() *process {
+		return launch(t, nil, "group", "run", "points", "--redis", r.URL, "--database", pg.URL)
+	}
+	instances := []*process{run(), run()}
+	db := storetest.Open(t, pg.URL)
+	all := storetest.Orders("s", orders)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i, batch := range slices.Collect(slices.Chunk(all, 20)) {
+			if err := db.Write(t.Context(), batch); err != nil {
+				t.Error(err)
+				return
+			}
+			for _, o := range batch[:3] {
+				if _, _, err := db.CancelOrder(t.Context(), o.ID, "eve", ""); err != nil {
+					t.Error(err)
+				}
+			}
+			if i%(orders/20/kills) == 0 {
+				which := (i / (orders / 20 / kills)) % 2
+				instances[which].crash()
+				instances[which] = run()
+			}
+		}
+	})
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	testenv.Eventually(t, 90*time.Second, "every order is credited, and the cancelled ones are taken back", func() bool {
+		var sum int64
+		for i, o := range all {
+			n, err := db.Points(t.Context(), o.Buyer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := int64(19)
+			if i%20 < 3 {
+				want = 0
+			}
+			if n != want {
+				return false
+			}
+			sum += n
+		}
+		return sum == 19*orders*17/20
+	})
+	testenv.Eventually(t, 60*time.Second, "nothing is pending", func() bool {
+		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
+		return strings.Contains(out, `"pending": 0`) && strings.Contains(out, `"lag": 0`)
+	})
+	if l, err := db.Letters(t.Context(), store.LetterQuery{Group: "points"}); err != nil || len(l) != 0 {
+		t.Errorf("dead letters %v, %v", l, err)
+	}
+	for _, p := range instances {
+		if code := p.end(syscall.SIGTERM); code != 0 {
+			t.Errorf("SIGTERM: exit %d\n%s", code, fmt.Sprint(p.output()))
+		}
+	}
+}

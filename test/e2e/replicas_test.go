@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// The master of two replicas dies, and Sentinel makes one of them the next. Each replica is cut off for a while before, and then both, as by a network: what the master
+// tells nobody else, no buyer is told. There is no journal, and still no order of a 202 is lost.
+func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
+	t.Parallel()
+	const stock, replicas = 2500, 2
+	ctx := t.Context()
+	master := testenv.StartRedis(t)
+	var links []*link
+	for range replicas {
+		l := newLink(t, master.Addr)
+		links = append(links, l)
+		testenv.StartReplica(t, l.addr)
+	}
+	sentinel := startSentinel(t, master.Addr, replicas)
+	s := startStack(t, shape{backends: 2, workers: 2, redis: master, redisURL: sentinel.URL + "?master_name=shop", env: []string{fmt.Sprint("SLUICE_REDIS_WAIT=", replicas)}})
+	s.createSale("s", stock)
+
+	first := s.buy("s", "first", "Idempotency-Key", `"one"`)
+	if first.Status != 202 {
+		t.Fatalf("%d %s", first.Status, first.Body)
+	}
+	buyers := hammer(s, "s", 8)
+	buyers.await(500)
+	for _, l := range links {
+		refused := buyers.busy.Load()
+		l.hold()
+		testenv.Eventually(t, 30*time.Second, "buyers are asked to come again", func() bool { return buyers.busy.Load() > refused+8 })
+		if a := s.buy("s", "first", "Idempotency-Key", `"one"`); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" || a.OrderID != "" {
+			t.Errorf("a repetition while a replica is cut off: %d %s", a.Status, a.Body)
+		}
+		l.release()
+		at := buyers.accepted.Load()
+		buyers.await(at + 200)
+	}
+	if a := s.buy("s", "first", "Idempotency-Key", `"one"`); a.Status != 202 || a.OrderID != first.OrderID {
+		t.Errorf("the first order is %s, and now %d %s", first.OrderID, a.Status, a.Body)
+	}
+
+	told, refused := buyers.accepted.Load(), buyers.busy.Load()
+	before := master.Client().Get(ctx, "sluice:{0}:sale:s:stock").Val()
+	for _, l := range links {
+		l.hold()
+	}
+	testenv.Eventually(t, 30*time.Second, "the master sells what its replicas do not know", func() bool {
+		return before != master.Client().Get(ctx, "sluice:{0}:sale:s:stock").Val() && buyers.busy.Load() > refused+8
+	})
+	master.Kill()
+	for _, l := range links {
+		l.cut() // and with it what was on its way
+	}
+	began := time.Now()
+	var next string
+	testenv.Eventually(t, 60*time.Second, "another master", func() bool {
+		addr, err := sentinel.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop").StringSlice()
+		next = strings.Join(addr, ":")
+		return err == nil && next != master.Addr
+	})
+	testenv.StartReplica(t, next) // two again
+	at := buyers.accepted.Load()
+	buyers.await(at + 100)
+	t.Logf("told of %d orders before the failover; sold again %v after the master died", told, time.Since(began).Round(time.Millisecond))
+	buyers.check("s", stock)
+}
+
+// startSentinel starts one that watches over the master at an address, and waits until it knows the replicas.
+func startSentinel(t *testing.T, master string, replicas int) *testenv.Redis {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(master)
+	config := filepath.Join(t.TempDir(), "sentinel.conf")
+	// The long timeout keeps Sentinel from leading the replicas around the links by which they follow the master.
+	text := fmt.Sprintf("sentinel monitor shop %s %s 1\nsentinel down-after-milliseconds shop 1000\nsentinel failover-timeout shop 120000\n", host, port)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := testenv.StartSentinel(t, config)
+	testenv.Eventually(t, 30*time.Second, "a Sentinel that knows the replicas", func() bool {
+		known, err := s.Client().Do(t.Context(), "SENTINEL", "REPLICAS", "shop").Slice()
+		return err == nil && len(known) == replicas
+	})
+	return s
+}
+
+// link is a way to a server that can stand still: nothing that the server sends arrives while it is held, and what was held is gone when it is cut.
+type link struct {
+	addr string
+
+	mu    sync.Mutex
+	moves *sync.Cond
+	held  bool
+	conns []net.Conn
+}
+
+func newLink(t *testing.T, to string) *link {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{addr: ln.Addr().String()}
+	l.moves = sync.NewCond(&l.mu)
+	t.Cleanup(func() { ln.Close(); l.cut() })
+	go func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			l.mu.Lock()
+			l.conns = append(l.conns, in, out)
+			l.mu.Unlock()
+			go func() { _, _ = io.Copy(out, in); out.Close(); in.Close() }()
+			go func() { l.carry(in, out); out.Close(); in.Close() }()
+		}
+	}()
+	return l
+}
+
+// carry brings what the server sends.
+func (l *link) carry(to io.Writer, from io.Reader) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		for l.held {
+			l.moves.Wait()
+		}
+		l.mu.Unlock()
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = true
+}
+
+func (l *link) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = false
+	l.moves.Broadcast()
+}
+
+// cut ends all connections.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		c.Close()
+	}
+	l.conns, l.held = nil, false
+	l.moves.Broadcast()
+}

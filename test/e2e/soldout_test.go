@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// While a sale refuses as a whole, the edge answers by itself; holders get through, and every change shows within a second.
+func TestSoldOutAtNginx(t *testing.T)      { soldOut(t, shape{edge: "edge"}) }
+func TestSoldOutAtTheGateway(t *testing.T) { soldOut(t, shape{edge: "gateway"}) }
+
+// Every signal is lost: nobody may publish, and nobody may listen.
+func TestSoldOutWithoutSignals(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
+
+// roomy limits nobody here, but shows by its headers that a request was counted: what comes from memory has none.
+const roomy = `return { rules = {
+	{ name = "ip", key = "ip", rate = "10000r/s", burst = 10000 },
+	{ name = "token", key = "token", rate = "10000r/s", burst = 10000, match = { method = "POST", path = "/v1/sales/*/orders" } },
+} }`
+
+// soon is how long a change may take to show: the second that an answer may be repeated, and some for a busy machine.
+const soon = 1500 * time.Millisecond
+
+// unknown asks until a change is known, and returns how long after its call the last one asked who was not told of it: what an answer takes, or a machine that stands still, does
+// not count.
+func (s *stack) unknown(known func() bool) (last time.Duration) {
+	s.t.Helper()
+	begin := time.Now()
+	testenv.Eventually(s.t, 10*time.Second, "the change is known", func() bool {
+		asked := time.Since(begin)
+		if known() {
+			return true
+		}
+		last = asked
+		return false
+	})
+	return last
+}
+
+func soldOut(t *testing.T, on shape) {
+	policy := filepath.Join(t.TempDir(), "policy.lua")
+	if err := os.WriteFile(policy, []byte(roomy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	on.backends, on.workers, on.policy = 2, 1, policy
+	s := startStack(t, on)
+	s.createSale("drop", 3)
+	orders := map[string]string{}
+	for _, name := range []string{"ann", "bob", "cid"} {
+		a := s.buy("drop", name, "Idempotency-Key", `"`+name+`"`)
+		if a.Status != 202 {
+			t.Fatalf("%s gets %d %s", name, a.Status, a.Body)
+		}
+		orders[name] = a.OrderID
+	}
+
+	asked := s.buy("drop", "dan")
+	if asked.Code != "sold-out" || fromMemory(asked) {
+		t.Fatalf("the first refusal is %d %s with headers %v", asked.Status, asked.Body, asked.Header)
+	}
+	known := s.told("drop", "sold-out")
+	sameAnswer(t, asked, known)
+	s.holdersAreNotTold("drop", orders)
+	for _, bearer := range []string{"", "x", "a.b.c.d"} {
+		if a := do(t, "POST", s.base+"/v1/sales/drop/orders", bearer, ""); a.Status != 409 && a.Status != 401 {
+			t.Errorf("token %q gets %d %s", bearer, a.Status, a.Body)
+		}
+	}
+
+	if a := s.operator("POST", "/admin/v1/sales/drop/restock", `{"add":1}`); a.Status != 200 {
+		t.Fatalf("restock: %d %s", a.Status, a.Body)
+	}
+	orders["eve"], _ = s.sells("drop", "eve")
+	s.told("drop", "sold-out")
+	s.holdersAreNotTold("drop", orders)
+
+	for _, c := range []struct{ change, code string }{{"pause", "sale-paused"}, {"resume", "sold-out"}, {"close", "sale-closed"}} {
+		if a := s.operator("POST", "/admin/v1/sales/drop/"+c.change, ""); a.Status != 200 {
+			t.Fatalf("%s: %d %s", c.change, a.Status, a.Body)
+		}
+		var a answer
+		if took := s.unknown(func() bool { a = s.buy("drop", "dan"); return a.Code == c.code }); took > soon {
+			t.Errorf("%s shows after %v", c.change, took)
+		}
+		s.told("drop", c.code)
+		s.holdersAreNotTold("drop", orders)
+	}
+	if r := s.settle("drop", 4); !r.Balanced || r.Left != 0 {
+		t.Errorf("audit: %+v", r)
+	}
+
+	s.opens(t)
+
+	for _, path := range []string{"/.sluice/sales/drop/holders", "/.SLUICE/sales/drop/holders", "/%2esluice/sales/drop/holders", "//.sluice/sales/drop/holders"} {
+		a := do(t, "GET", s.base+path, "", "")
+		if a.Status != 404 && a.Status != 400 || a.Header.Get("Sluice-Holders") != "" {
+			t.Errorf("GET %s gets %d with headers %v", path, a.Status, a.Header)
+		}
+	}
+
+	s.told("drop", "sale-closed")
+	for _, b := range s.backends {
+		b.end(9)
+	}
+	gone := time.Now()
+	for time.Since(gone) < soon {
+		if a := s.buy("drop", "dan"); a.Code != "sale-closed" && a.Status != 503 {
+			t.Errorf("without a backend dan gets %d %s", a.Status, a.Body)
+		}
+	}
+	if a := s.buy("drop", "dan"); a.Status != 503 {
+		t.Errorf("when what was known has run out, dan gets %d %s", a.Status, a.Body)
+	}
+}
+
+// fromMemory says whether no limit was asked.
+func fromMemory(a answer) bool { return a.Header.Get("RateLimit") == "" }
+
+// told waits until somebody who holds nothing is refused with code from memory, and returns the answer.
+func (s *stack) told(saleID, code string) (a answer) {
+	s.t.Helper()
+	testenv.Eventually(s.t, 10*time.Second, code+" from memory", func() bool {
+		a = s.buy(saleID, "dan")
+		return a.Code == code && fromMemory(a)
+	})
+	return a
+}
+
+func sameAnswer(t *testing.T, asked, known answer) {
+	t.Helper()
+	plain := func(h http.Header) string {
+		h = h.Clone()
+		for _, name := range []string{"Date", "X-Request-Id", "RateLimit", "RateLimit-Policy"} {
+			h.Del(name)
+		}
+		return fmt.Sprint(h)
+	}
+	if asked.Status != known.Status || string(asked.Body) != string(known.Body) || plain(asked.Header) != plain(known.Header) {
+		t.Errorf("the backend says %d %s %v\nand the edge      %d %s %v", asked.Status, asked.Body, asked.Header, known.Status, known.Body, known.Header)
+	}
+	if id := known.Header.Get("X-Request-Id"); len(id) != 32 || id == asked.Header.Get("X-Request-Id") {
+		t.Errorf("the edge's own answer has the number %q, and the one before it %q", id, asked.Header.Get("X-Request-Id"))
+	}
+	for name := range known.Header {
+		if strings.HasPrefix(strings.ToLower(name), "sluice-") {
+			t.Errorf("the client sees %s", name)
+		}
+	}
+}
+
+// holdersAreNotTold asks for every holder, for longer than anything is known, while others ask too.
+func (s *stack) holdersAreNotTold(saleID string, orders map[string]string) {
+	s.t.Helper()
+	var wg sync.WaitGroup
+	until := time.Now().Add(1200 * time.Millisecond)
+	memory := 0
+	wg.Go(func() {
+		for time.Now().Before(until) || memory == 0 && time.Now().Before(until.Add(20*time.Second)) { // a slow machine comes round seldom
+			a, err := try("POST", s.base+"/v1/sales/"+saleID+"/orders", s.token("dan"), "")
+			if err != nil || a.Status != 409 {
+				s.t.Errorf("dan gets %d %s, %v", a.Status, a.Body, err)
+			} else if fromMemory(a) {
+				memory++
+			}
+		}
+	})
+	for name, order := range orders {
+		wg.Go(func() {
+			url, key := s.base+"/v1/sales/"+saleID+"/orders", `"`+name+`"`
+			for time.Now().Before(until) {
+				for _, header := range [][]string{nil, {"Idempotency-Key", key}} {
+					a, err := try("POST", url, s.token(name), "", header...)
+					if err != nil || a.OrderID != order {
+						s.t.Errorf("%s, who holds %s, gets %d %s, %v", name, order, a.Status, a.Body, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if memory == 0 {
+		s.t.Error("nobody was answered from memory meanwhile")
+	}
+}
+
+// sells waits until a buyer gets an order, no longer than it may take to show that there is something to sell.
+func (s *stack) sells(saleID, buyer string) (order string, took time.Duration) {
+	s.t.Helper()
+	took = s.unknown(func() bool {
+		a := s.buy(saleID, buyer, "Idempotency-Key", `"`+buyer+`"`)
+		order = a.OrderID
+		return a.Status == 202
+	})
+	if took > soon {
+		s.t.Errorf("%s gets an order after %v", buyer, took)
+	}
+	return order, took
+}
+
+// opens watches a sale from before its opening.
+func (s *stack) opens(t *testing.T) {
+	t.Helper()
+	at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
+	body := fmt.Sprintf(`{"id":"later","title":"Thing","stock":5,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`, at.UTC().Format(time.RFC3339Nano))
+	if a := s.operator("POST", "/admin/v1/sales", body); a.Status != 201 {
+		t.Fatalf("create sale: %d %s", a.Status, a.Body)
+	}
+	asked := s.buy("later", "dan")
+	known := s.told("later", "sale-not-open")
+	if string(asked.Body) != string(known.Body) || known.Header.Get("Retry-After") == "" || known.Header.Get("Retry-After") > "3" {
+		t.Errorf("the backend says %s, and the edge %s with Retry-After %q", asked.Body, known.Body, known.Header.Get("Retry-After"))
+	}
+	var sold, last time.Time // when somebody had bought, and when the last one asked who was told to wait
+	testenv.Eventually(t, 10*time.Second, "the sale opens", func() bool {
+		asked := time.Now()
+		a := s.buy("later", "dan")
+		if sold = time.Now(); a.Status != 202 {
+			last = asked
+		}
+		if a.Status != 202 && a.Code != "sale-not-open" {
+			t.Errorf("before the opening dan gets %d %s", a.Status, a.Body)
+		}
+		return a.Status == 202
+	})
+	if sold.Before(at) || last.Sub(at) > 500*time.Millisecond {
+		t.Errorf("the first order comes %v after the opening, and until %v after it people are told to wait", sold.Sub(at), last.Sub(at))
+	}
+}

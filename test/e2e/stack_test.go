@@ -1,0 +1,308 @@
+// Package e2e runs the real program: its processes, nginx, Redis and PostgreSQL, with real traffic and real signals.
+//
+// Most of these tests wait most of the time, so they run beside each other. Those that measure, or that need both processors, do not.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/token"
+	"sluice/test/testenv"
+)
+
+var (
+	binary string // the program under test
+	root   string // of the repository
+)
+
+const (
+	tokenSecret = "e2e-token-secret-0123456789abcdefghijklmnop"
+	adminToken  = "e2e-admin-token-0123456789abcdefghijklmnop"
+
+	paymentSecret = "whsec_ZTJlLXBheW1lbnQtc2VjcmV0LTAxMjM0NTY3ODlhYg=="
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "sluice-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	root, _ = filepath.Abs("../..")
+	if binary, err = testenv.BuildSluice(root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := testenv.Main(m)
+	_ = os.RemoveAll(dir)
+	if broken.tell(os.Stderr) > 0 && code == 0 {
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// process is one running sluice.
+type process struct{ *testenv.Program }
+
+// launch starts `sluice args...` with nothing in its environment but env, and stops it when the test ends.
+func launch(t testing.TB, env []string, args ...string) *process {
+	t.Helper()
+	return &process{testenv.Launch(t, binary, env, args...)}
+}
+
+func (p *process) output() string             { return p.Output() }
+func (p *process) end(sig syscall.Signal) int { return p.End(sig) }
+func (p *process) crash()                     { p.Crash() }
+
+func sluiceRun(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// stack is the whole set-up: an edge, backends and workers over real stores.
+type stack struct {
+	t        testing.TB
+	redis    *testenv.Redis
+	pg       *testenv.Postgres
+	backends []*process
+	workers  []*process
+	edge     *process
+	base     string // of the edge
+	admin    string // of the first backend's operator API
+	admins   []string
+	bases    []string // of the backends
+	key      *token.Key
+	env      []string // of its processes
+}
+
+type shape struct {
+	edge     string // "edge" (nginx), "gateway", or "" for none: base is then the first backend
+	backends int
+	workers  int
+	policy   string            // path; "" is the repository's lua/policy.lua
+	journal  bool              // each backend keeps one
+	env      []string          // more of it
+	redis    *testenv.Redis    // nil: one of its own
+	redisURL string            // where processes find Redis; "" is where it is
+	pg       *testenv.Postgres // nil: a database of its own on the server that all tests share
+}
+
+func startStack(t testing.TB, s shape) *stack {
+	t.Helper()
+	key, err := token.NewKey(tokenSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &stack{t: t, key: key, redis: s.redis, pg: s.pg}
+	if st.pg == nil {
+		st.pg = testenv.SharedPostgres(t)
+	}
+	if st.redis == nil {
+		st.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	}
+	if s.redisURL == "" {
+		s.redisURL = st.redis.URL
+	}
+	env := []string{
+		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
+		"SLUICE_PAYMENT_SECRET=whsec_YW5vdGhlciBzZWNyZXQsIG5ldmVyIHVzZWQgaGVyZQ== " + paymentSecret,
+		"SLUICE_REDIS_URL=" + s.redisURL, "SLUICE_DATABASE_URL=" + st.pg.URL,
+	}
+	env = append(env, s.env...)
+	st.env = env
+	var upstreams []string
+	for range s.backends {
+		listen, admin := addr(t), addr(t)
+		args := []string{"backend", "--listen", listen, "--admin", admin}
+		if s.journal {
+			args = append(args, "--journal", t.TempDir())
+		}
+		st.backends = append(st.backends, launch(t, env, args...))
+		st.bases = append(st.bases, "http://"+listen)
+		st.admins = append(st.admins, "http://"+admin)
+		upstreams = append(upstreams, "--upstream", "http://"+listen)
+		st.base = "http://" + listen
+	}
+	st.admin = st.admins[0]
+	for _, b := range st.admins {
+		awaitOK(t, b+"/readyz")
+	}
+	for range s.workers {
+		st.workers = append(st.workers, launch(t, env, "worker"))
+	}
+	if s.edge != "" {
+		if s.policy == "" {
+			s.policy = filepath.Join(root, "lua/policy.lua")
+		}
+		listen := addr(t)
+		args := append([]string{s.edge, "--listen", listen, "--policy", s.policy}, upstreams...)
+		if s.edge == "edge" {
+			args = append(args, "--workers", "2")
+		}
+		st.edge = launch(t, env, args...)
+		st.base = "http://" + listen
+	}
+	awaitOK(t, st.base+"/healthz")
+	for _, w := range st.workers {
+		testenv.Eventually(t, 30*time.Second, "a worker is up", func() bool { return strings.Contains(w.output(), "worker is up") })
+	}
+	return st
+}
+
+func addr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
+
+func awaitOK(t testing.TB, url string) {
+	t.Helper()
+	testenv.Eventually(t, 30*time.Second, "200 from "+url, func() bool {
+		resp, err := client.Get(url)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+}
+
+func (s *stack) token(buyer string) string {
+	s.t.Helper()
+	signed, err := s.key.Sign(buyer, time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return signed
+}
+
+// answer is any answer, with the fields that tests look at.
+type answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+
+	OrderID string `json:"order_id"`
+	State   string `json:"status"`
+	Code    string `json:"code"`
+}
+
+func do(t testing.TB, method, url, bearer, body string, header ...string) answer {
+	t.Helper()
+	a, err := try(method, url, bearer, body, header...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	return a
+}
+
+var client = &http.Client{Timeout: 15 * time.Second, Transport: checked(&http.Transport{MaxIdleConnsPerHost: 64})}
+
+func try(method, url, bearer, body string, header ...string) (answer, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{Body: b}
+	var probe struct {
+		OrderID string          `json:"order_id"`
+		Status  json.RawMessage `json:"status"`
+		Code    string          `json:"code"`
+	}
+	if json.Unmarshal(b, &probe) == nil {
+		a.OrderID, a.Code = probe.OrderID, probe.Code
+		a.State = strings.Trim(string(probe.Status), `"`)
+	}
+	a.Status, a.Header = resp.StatusCode, resp.Header
+	return a, nil
+}
+
+func (s *stack) buy(saleID, buyer string, header ...string) answer {
+	s.t.Helper()
+	return do(s.t, "POST", s.base+"/v1/sales/"+saleID+"/orders", s.token(buyer), "", header...)
+}
+
+func (s *stack) operator(method, path, body string) answer {
+	s.t.Helper()
+	return do(s.t, method, s.admin+path, adminToken, body, "Content-Type", "application/json")
+}
+
+func (s *stack) createSale(id string, stock int) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
+		id, stock, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+	if a := s.operator("POST", "/admin/v1/sales", body); a.Status != 201 {
+		s.t.Fatalf("create sale: %d %s", a.Status, a.Body)
+	}
+}
+
+type audit struct {
+	Stock, Left, Ready, Delayed, Leased, Ordered, Dead, Returning, Unbacked int64
+	Balanced                                                                bool
+	Differences                                                             []string
+}
+
+func (s *stack) audit(saleID string) audit {
+	s.t.Helper()
+	r, a := s.tryAudit(saleID)
+	if a.Status != 200 {
+		s.t.Fatalf("audit: %d %s", a.Status, a.Body)
+	}
+	return r
+}
+
+func (s *stack) tryAudit(saleID string) (r audit, a answer) {
+	s.t.Helper()
+	a = s.operator("GET", "/admin/v1/sales/"+saleID+"/audit", "")
+	if a.Status == 200 && json.Unmarshal(a.Body, &r) != nil {
+		s.t.Fatalf("audit: %s", a.Body)
+	}
+	return r, a
+}
+
+// settle waits until every accepted order of the sale is a row, and Redis, should it have lost anything, is rebuilt.
+func (s *stack) settle(saleID string, ordered int64) audit {
+	s.t.Helper()
+	var last audit
+	testenv.Eventually(s.t, 60*time.Second, fmt.Sprintf("%d rows and nothing in between", ordered), func() bool {
+		var a answer
+		if last, a = s.tryAudit(saleID); a.Status != 200 && a.Status != 503 {
+			s.t.Fatalf("audit: %d %s", a.Status, a.Body)
+		}
+		return a.Status == 200 && last.Ordered == ordered && last.Ready+last.Delayed+last.Leased == 0
+	})
+	return last
+}

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
+)
+
+// Redis loses everything again and again, also while it is rebuilt, and meanwhile the operator restocks, cancels rows and starts rebuilds at both backends, and
+// processes are killed and paused. No sale is paused for it, and in the end every order of a 202 is its buyer's row, every restock is counted once, and every
+// cancelled unit is sold or for sale again.
+func TestEverythingMovesWhileRedisIsEmptied(t *testing.T) {
+	t.Parallel()
+	const stock, add = 4000, 100
+	s := startStack(t, shape{backends: 2, workers: 2, journal: true})
+	s.createSale("s", stock)
+	ctx := t.Context()
+	buyers := hammer(s, "s", 6)
+	buyers.await(300)
+
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	var restocks, cancelled atomic.Int64
+	t.Cleanup(func() { // also when the test ends early
+		stop.Store(true)
+		buyers.stop.Store(true)
+		wg.Wait()
+		buyers.wg.Wait()
+	})
+	// persist repeats a command until it is answered with anything but 503, for a minute at most.
+	persist := func(path, body string, header ...string) answer {
+		for i, began := 0, time.Now(); ; i++ {
+			a, err := try("POST", s.admins[i%2]+path, adminToken, body, append(header, "Content-Type", "application/json")...)
+			if err == nil && a.Status != 503 || time.Since(began) > time.Minute {
+				return a
+			}
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // an operator's patience
+		}
+	}
+	wg.Go(func() {
+		for n := 0; !stop.Load(); n++ {
+			if a := persist("/admin/v1/sales/s/restock", fmt.Sprintf(`{"add":%d}`, add), "Idempotency-Key", fmt.Sprintf(`"r%d"`, n)); a.Status != 200 {
+				t.Errorf("restock: %d %s", a.Status, a.Body)
+			}
+			restocks.Add(1)
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as above
+		}
+	})
+	wg.Go(func() {
+		db, err := pgx.Connect(ctx, s.pg.URL)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer db.Close(ctx)
+		for !stop.Load() {
+			var id string
+			if db.QueryRow(ctx, "SELECT id::text FROM orders WHERE status = 'created' ORDER BY random() LIMIT 1").Scan(&id) == nil {
+				if a := persist("/admin/v1/orders/"+id+"/cancel", ""); a.Status != 200 {
+					t.Errorf("cancel: %d %s", a.Status, a.Body)
+				}
+				cancelled.Add(1)
+			}
+		}
+	})
+	empty := func() { s.redis.Client().FlushAll(ctx) }
+	rebuild := func() {
+		for _, admin := range s.admins {
+			wg.Go(func() {
+				_, _ = try("POST", admin+"/admin/v1/rebuild", adminToken, "{}", "Content-Type", "application/json")
+			})
+		}
+	}
+	nap := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) } //nolint:forbidigo // the moment is what varies
+	for round, strike := range []func(){
+		empty,
+		func() { rebuild(); nap(100); empty() },
+		func() { rebuild(); nap(150); s.backends[0].crash() },
+		func() { empty(); nap(200); s.backends[1].crash(); s.workers[0].crash() },
+		func() {
+			empty()
+			nap(300)
+			s.backends[0].Signal(syscall.SIGSTOP)
+			nap(1500)
+			empty()
+			s.backends[0].Signal(syscall.SIGCONT)
+		},
+		func() {
+			s.workers[1].Signal(syscall.SIGSTOP)
+			empty()
+			nap(1500)
+			rebuild()
+			s.workers[1].Signal(syscall.SIGCONT)
+		},
+		func() { s.redis.Pause(); rebuild(); nap(2000); s.redis.Resume() },
+	} {
+		strike()
+		at := buyers.accepted.Load()
+		buyers.await(at + 100)
+		t.Logf("round %d: %d accepted, %d restocks, %d cancelled", round, buyers.accepted.Load(), restocks.Load(), cancelled.Load())
+	}
+	stop.Store(true)
+	wg.Wait()
+	buyers.wg.Wait() // sold out
+	var r audit
+	testenv.Eventually(t, 60*time.Second, "an idle shop", func() bool {
+		var a answer
+		r, a = s.tryAudit("s")
+		return a.Status == 200 && r.Ready+r.Delayed+r.Leased+r.Returning == 0
+	})
+	if want := stock + add*restocks.Load(); !r.Balanced || r.Stock != want || r.Unbacked != 0 {
+		t.Errorf("audit %+v; want a stock of %d", r, want)
+	}
+	db, err := pgx.Connect(ctx, s.pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(ctx)
+	known := map[string]string{}
+	rows, err := db.Query(ctx, "SELECT id::text, buyer FROM orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var id, buyer string
+		if err := rows.Scan(&id, &buyer); err != nil {
+			t.Fatal(err)
+		}
+		known[id] = buyer
+	}
+	lost := 0
+	for buyer, id := range buyers.orders {
+		if known[id] != buyer {
+			if lost++; lost <= 5 {
+				t.Errorf("%s was told of order %s, which is the row of %q", buyer, id, known[id])
+			}
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d orders are lost", lost, len(buyers.orders))
+	}
+	t.Logf("%d rows, %d told, %d lost, %+v", len(known), len(buyers.orders), lost, r)
+}

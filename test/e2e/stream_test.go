@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/test/testenv"
+)
+
+// Orders through a stream: a worker that is killed with a lease, a Redis that loses everything, entries that somebody else has added, and processes that
+// disagree about where new orders wait. Every 202 is a row at the end, and the audit balances.
+func TestOrdersThroughAStream(t *testing.T) {
+	t.Parallel()
+	s := startStack(t, shape{backends: 2, journal: true, env: []string{"SLUICE_QUEUE=stream", "SLUICE_MAX_READY=30"}})
+	const id = "drop"
+	s.createSale(id, 100)
+	redis, orders := s.redis.Client(), keyspace.Shard(0).Orders()
+	buy := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if a := s.buy(id, fmt.Sprint("b", i)); a.Status != 202 {
+				t.Fatalf("purchase %d: %d %s", i, a.Status, a.Body)
+			}
+		}
+	}
+	buy(0, 30)
+	if n := redis.XLen(t.Context(), orders).Val(); n != 30 {
+		t.Errorf("%d entries, want 30", n)
+	}
+	if a := s.buy(id, "late"); a.Status != 503 {
+		t.Errorf("a full queue: %d %s", a.Status, a.Body)
+	}
+	if r := s.audit(id); !r.Balanced || r.Ready != 30 {
+		t.Errorf("the audit: %+v", r)
+	}
+	for _, fields := range [][]string{{"m", "no message"}, {"order", "12"}, {"big", strings.Repeat("x", 10<<20)}} {
+		redis.Do(t.Context(), "XADD", orders, "*", fields[0], fields[1])
+	}
+
+	// Nobody can write orders, so the worker dies with its lease.
+	sql := s.sql()
+	held, err := sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Exec(t.Context(), "LOCK TABLE orders IN SHARE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	worker := launch(t, s.env, "worker", "--lease", "1s", "--no-watcher")
+	testenv.Eventually(t, 20*time.Second, "a lease", func() bool { return redis.ZCard(t.Context(), keyspace.Shard(0).Leases()).Val() > 0 })
+	worker.End(syscall.SIGKILL)
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	worker = launch(t, s.env, "worker", "--queue", "list", "--lease", "1s")
+	s.settle(id, 30)
+	if n := redis.ZCard(t.Context(), keyspace.Shard(0).Dead()).Val(); n != 3 {
+		t.Errorf("%d texts are dead, want 3", n)
+	}
+	worker.End(syscall.SIGTERM)
+
+	buy(30, 40)
+	list := addr(t)
+	other := launch(t, s.env, "backend", "--listen", list, "--admin", addr(t), "--queue", "list")
+	awaitOK(t, "http://"+list+"/readyz")
+	s.base = "http://" + list
+	buy(40, 50)
+	if n, m := redis.XLen(t.Context(), orders).Val(), redis.LLen(t.Context(), keyspace.Shard(0).Ready()).Val(); n != 10 || m != 10 {
+		t.Errorf("%d wait in the stream and %d in the list, want 10 and 10", n, m)
+	}
+	other.End(syscall.SIGTERM)
+	s.base = s.bases[0]
+	redis.FlushAll(t.Context()) // the journals of two backends hold 10 of 20, the list's had none
+	// Each backend notices by itself, so one may still be told that its Redis is not verified when another has rebuilt it.
+	for i := range 10 {
+		testenv.Eventually(t, 30*time.Second, "a purchase from the Redis that was rebuilt", func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 })
+	}
+	launch(t, s.env, "worker")
+	if r := s.settle(id, 50); !r.Balanced || r.Left != 50 {
+		t.Errorf("the end: %+v", r)
+	}
+	if n := redis.XLen(t.Context(), orders).Val(); n != 0 {
+		t.Errorf("%d entries are left in the stream", n)
+	}
+	if _, errOut, code := sluiceRun(t, s.env, "worker", "--queue", "kafka"); code != 2 || !strings.Contains(errOut, "--queue") {
+		t.Errorf("a queue that there is not: exit %d, %s", code, errOut)
+	}
+}

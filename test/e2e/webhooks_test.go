@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func TestWebhooksByCommand(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	u := startUp(t, data, "--allow-private", "127.0.0.0/8", "--webhook-timeout", "2s")
+	r := newReceiver(t)
+	id := r.add(t, data, "--title", "Shop", "--type", "order.created", "--sale", "demo")
+	token, _, _ := sluiceRun(t, nil, "token", "--user", "ann", "--data", data)
+	a := do(t, "POST", u.base+"/v1/sales/demo/orders", strings.TrimSpace(token), "")
+	if a.Status != 202 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	delivery := a.OrderID + "_created_" + id
+	testenv.Eventually(t, 30*time.Second, "the order is told of", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.took[delivery] == 1
+	})
+	for _, s := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"webhook add http://shop.example/", 0, "secret"}, // private networks are allowed, and it may lead to one
+		{"webhook add http://10.0.0.1/", 2, "not public"},
+		{"webhook add https://user:hush@shop.example/", 2, "password"},
+		{"webhook add https://169.254.169.254/", 2, "not public"},
+		{"webhook add ftp://shop.example/", 2, "https://"},
+		{"webhook add https://shop.example/ --type order.lost", 2, "order.paid"},
+		{"webhook add", 2, "arg"},
+		{"webhook list", 0, "Shop"},
+		{"webhook show ID", 0, "order.created"},
+		{"webhook show nobody", 1, "nothing here"},
+		{"webhook ping ID", 0, "it answered 200"},
+		{"webhook deliveries ID", 0, "delivered"},
+		{"webhook deliveries ID --state odd", 2, "waiting"},
+		{"webhook deliveries ID " + delivery, 0, `"type":"order.created"`},
+		{"webhook pause ID --reason night", 0, "is paused"},
+		{"webhook show ID", 0, "night"},
+		{"webhook resume ID", 0, "is resumed"},
+		{"webhook change ID --title New --type order.paid", 0, "is changed"},
+		{"webhook change ID", 2, "what is to be changed"},
+		{"webhook rotate ID --keep 1h --json", 0, "whsec_"},
+		{"webhook rotate ID --keep 999h", 2, "keep"},
+		{"webhook redeliver ID " + delivery, 0, "is sent again"},
+		{"webhook redeliver ID", 2, "--failed"},
+		{"webhook redeliver ID --failed --since 2026-01-01T00:00:00Z", 0, "0 deliveries"},
+		{"webhook redeliver ID nothing", 1, "nothing here"},
+		{"webhook remove ID", 0, "is removed"},
+		{"webhook ping ID", 1, "nothing here"},
+		{"group run webhooks", 2, "no Redis"},
+		{"group run webhooks --allow-private 10.0.0.1/8", 2, "--allow-private"},
+		{"group run webhooks --webhook-timeout 1h", 2, "--webhook-timeout"},
+		{"group list", 0, "webhooks"},
+	} {
+		args := strings.Fields(strings.Replace(s.args, "ID", id, 1))
+		if !strings.Contains(s.args, "run ") {
+			args = append(args, "--data", data)
+		}
+		stdout, errOut, code := sluiceRun(t, nil, args...)
+		if code != s.code || !strings.Contains(strings.ToLower(stdout+errOut), strings.ToLower(s.want)) || code != 0 && strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
+			t.Errorf("sluice %s: exit %d, want %d and %q\n%s%s", s.args, code, s.code, s.want, stdout, errOut)
+		}
+	}
+	if log := fmt.Sprint(u.output()); strings.Contains(log, "whsec_") || strings.Contains(log, r.secret) {
+		t.Error("a secret is in the log")
+	}
+}
+
+// Two instances of the group are killed again and again, and so is the process that relays, while orders are written and cancelled and the receiver fails: every event
+// comes at least once, under an id of its own, cancelled after created.
+func TestWebhooksAreLostNowhereThoughInstancesAreKilled(t *testing.T) {
+	t.Parallel()
+	const orders, kills = 300, 4
+	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
+	flags := []string{"--redis", r.URL, "--database", pg.URL, "--allow-private", "127.0.0.0/8", "--webhook-timeout", "500ms"}
+	u := startUp(t, t.TempDir(), flags...)
+	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "s", "--title", "S", "--stock", "5000", "--price", "19.99EUR", "--data", u.data); code != 0 {
+		t.Fatal(out, errOut)
+	}
+	shop := newReceiver(t)
+	id := shop.add(t, u.data, "--sale", "s")
+	run := func() *process {
+		return launch(t, nil, append([]string{"group", "run", "webhooks"}, flags...)...)
+	}
+	instances := []*process{run(), run()}
+	store := storetest.Open(t, pg.URL)
+	all := storetest.Orders("s", orders)
+	want := map[string]bool{}
+	for i := 0; i < orders; i += 10 {
+		if err := store.Write(t.Context(), all[i:i+10]); err != nil {
+			t.Fatal(err)
+		}
+		for k, o := range all[i : i+10] {
+			want[fmt.Sprintf("%s_created_%s", o.ID, id)] = true
+			if k < 2 {
+				if _, _, err := store.CancelOrder(t.Context(), o.ID, "eve", ""); err != nil {
+					t.Fatal(err)
+				}
+				want[fmt.Sprintf("%s_cancelled_%s", o.ID, id)] = true
+			}
+		}
+		if i%(orders/kills) == 0 {
+			which := (i / (orders / kills)) % 2
+			instances[which].crash()
+			instances[which] = run()
+		}
+	}
+	testenv.Eventually(t, 2*time.Minute, "every event has come", func() bool { return shop.taken() >= len(want) })
+	testenv.Eventually(t, time.Minute, "nothing waits, nothing is pending", func() bool {
+		e, err := store.Endpoint(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
+		return e.Waiting == 0 && e.Failed == 0 && strings.Count(out, `"pending": 0`) >= 2 && strings.Count(out, `"dead": 0`) >= 2
+	})
+	shop.mu.Lock()
+	defer shop.mu.Unlock()
+	again := 0
+	for id, n := range shop.took {
+		if !want[id] {
+			t.Errorf("%s is of no event", id)
+		}
+		again += n - 1
+	}
+	if len(shop.took) != len(want) || shop.forged != 0 || len(shop.early) != 0 {
+		t.Errorf("%d ids, want %d; %d forged; before their orders were created: %v", len(shop.took), len(want), shop.forged, shop.early)
+	}
+	t.Logf("%d events, %d came again", len(want), again)
+	for _, p := range instances {
+		if code := p.end(syscall.SIGTERM); code != 0 {
+			t.Errorf("SIGTERM: exit %d\n%s", code, fmt.Sprint(p.output()))
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package edges
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sluice/gateway"
+	"sluice/internal/token"
+	"sluice/nginx"
+	"sluice/test/testenv"
+)
+
+const secret = "a secret of both edges, 32 bytes or more"
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// seen is a request as a backend got it.
+type seen struct {
+	method, target, host, body string
+	header                     http.Header
+}
+
+// String is what must be the same whichever edge the request came through. The request's id must be one, and nothing more.
+func (s seen) String() string {
+	var lines []string
+	for name, values := range s.header {
+		for _, v := range values {
+			if name == "X-Request-Id" && hex32.MatchString(v) {
+				v = "(an id)"
+			}
+			if name != "Content-Length" || v != "0" { // which is to say nothing
+				lines = append(lines, name+": "+v)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return fmt.Sprintf("%s %s for %s\n%s\n%q", s.method, s.target, s.host, strings.Join(lines, "\n"), s.body)
+}
+
+var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// backend records what it is asked and answers as the test says.
+type backend struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got []seen
+}
+
+func startBackend(t *testing.T, answer http.HandlerFunc) *backend {
+	t.Helper()
+	b := &backend{}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		b.mu.Lock()
+		b.got = append(b.got, seen{r.Method, r.RequestURI, r.Host, string(body), r.Header.Clone()})
+		b.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+// take returns what came since the last time.
+func (b *backend) take() []seen {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	got := b.got
+	b.got = nil
+	return got
+}
+
+// edge is one of the two, running, with a backend of its own.
+type edge struct {
+	name, address string
+	backend       *backend
+	log           func() string // the access log so far
+	metrics       func() string // as Prometheus gets them
+}
+
+// options are the same for both edges.
+type options struct {
+	policy        string
+	proxyProtocol bool
+	perClient     int
+}
+
+// startBoth runs nginx and the gateway until the test ends.
+func startBoth(t *testing.T, o options, answer http.HandlerFunc) []*edge {
+	t.Helper()
+	return []*edge{startNginx(t, o, answer), startGateway(t, o, answer)}
+}
+
+func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
+	t.Helper()
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "policy.lua")
+	if err := os.WriteFile(policy, []byte(o.policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := startBackend(t, answer)
+	e := &edge{name: "nginx", address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), backend: b}
+	said := &bytes.Buffer{}
+	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
+	cfg := nginx.Config{Listen: e.address, Status: status, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, Policy: policy, Workers: 2, Root: "../..",
+		Prefix: filepath.Join(dir, "edge"), Log: said, Grace: 2 * time.Second, ProxyProtocol: o.proxyProtocol, PerClient: o.perClient}
+	e.log = func() string {
+		text, _ := os.ReadFile(filepath.Join(cfg.Prefix, "logs/access.log"))
+		return string(text)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- cfg.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("nginx ended with: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("nginx said:\n%s", said)
+		}
+	})
+	e.wait(t, done, o)
+	return e
+}
+
+func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
+	t.Helper()
+	b := startBackend(t, answer)
+	path := filepath.Join(t.TempDir(), "access.log")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	g, err := gateway.New(gateway.Config{Registry: registry, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, PolicySource: []byte(o.policy), AccessLog: file,
+		ProxyProtocol: o.proxyProtocol, PerClient: o.perClient, DrainTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the gateway ended with: %v", err)
+		}
+		_ = file.Close()
+	})
+	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b}
+	status := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	t.Cleanup(status.Close)
+	e.metrics = func() string { return page(t, status.URL) }
+	e.log = func() string {
+		text, _ := os.ReadFile(path)
+		return string(text)
+	}
+	e.wait(t, done, o)
+	return e
+}
+
+func page(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, resp.Status, err)
+	}
+	return string(text)
+}
+
+// wait returns when the edge answers. That it accepts connections is no sign: nginx does so while it tests its configuration.
+func (e *edge) wait(t *testing.T, ended chan error, o options) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, e.name+" listens", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("%s did not start: %v", e.name, err)
+		default:
+		}
+		c, err := net.Dial("tcp", e.address)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		hello := "GET /healthz HTTP/1.0\r\n\r\n"
+		if o.proxyProtocol {
+			hello = "PROXY UNKNOWN\r\n" + hello
+		}
+		_, _ = io.WriteString(c, hello)
+		got, _ := io.ReadAll(c)
+		return bytes.HasPrefix(got, []byte("HTTP/1.1 200"))
+	})
+}
+
+// heard is all that a client hears on one connection.
+type heard struct {
+	answers []string // in a form that must be the same from both edges
+	codes   []int
+	headers []http.Header
+	closed  bool // the edge closed the connection
+	interim int  // answers "100 Continue", which an edge may leave out
+}
+
+// The headers that belong to a connection or to the program at its other end, and not to the answer.
+var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Transfer-Encoding"}
+
+// ask sends bytes as they are, and listens until the edge closes or has been silent for a while. methods are those of the requests, where they are
+// not GET, because answers to HEAD have no body.
+func (e *edge) ask(t *testing.T, raw string, methods ...string) heard {
+	t.Helper()
+	c, err := net.Dial("tcp", e.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(c, raw) // the edge may close before it has all
+	var h heard
+	r := bufio.NewReader(c)
+	for {
+		if _, err := r.Peek(1); err != nil {
+			var timeout net.Error
+			h.closed = !errors.As(err, &timeout) || !timeout.Timeout()
+			return h
+		}
+		method := http.MethodGet
+		if i := len(h.answers); i < len(methods) {
+			method = methods[i]
+		}
+		resp, err := http.ReadResponse(r, &http.Request{Method: method})
+		if err != nil {
+			rest, _ := io.ReadAll(r)
+			h.answers = append(h.answers, fmt.Sprintf("not HTTP: %v %q", err, rest))
+			return h
+		}
+		if resp.StatusCode == http.StatusContinue {
+			h.interim++
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			body = append(body, " (broken off)"...)
+		}
+		h.headers, h.codes = append(h.headers, resp.Header), append(h.codes, resp.StatusCode)
+		h.answers = append(h.answers, spelled(t, resp, body))
+	}
+}
+
+const patience = 2 * time.Second
+
+// spelled is an answer without what may differ: the id must be one, and Retry-After is jittered upward by a tenth, or a second.
+func spelled(t *testing.T, resp *http.Response, body []byte) string {
+	t.Helper()
+	var lines []string
+	for name, values := range resp.Header {
+		if slices.Contains(ofConnection, name) {
+			continue
+		}
+		for _, v := range values {
+			switch {
+			case name == "X-Request-Id" && hex32.MatchString(v):
+				v = "(an id)"
+			case name == "Retry-After" && resp.StatusCode == http.StatusTooManyRequests:
+				v = soon(t, v, resp.Header.Get("RateLimit"))
+			}
+			lines = append(lines, name+": "+v)
+		}
+	}
+	slices.Sort(lines)
+	status := resp.Status
+	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
+		status = "431" // nginx has no words for it, and fasthttp does not go without
+	}
+	return fmt.Sprintf("%s\n%s\n%s", status, strings.Join(lines, "\n"), body)
+}
+
+var nextToken = regexp.MustCompile(`;t=(\d+)$`)
+
+// soon checks that Retry-After is the time of the next token, or a little more.
+func soon(t *testing.T, after, quota string) string {
+	t.Helper()
+	var wait, least int
+	if _, err := fmt.Sscanf(after, "%d", &wait); err != nil {
+		return after
+	}
+	if m := nextToken.FindStringSubmatch(quota); m != nil {
+		_, _ = fmt.Sscanf(m[1], "%d", &least)
+	}
+	if least = max(least, 1); wait < least || wait > least+max(1, least/10) {
+		t.Errorf("Retry-After %s with RateLimit %q: want %d, or up to a tenth more", after, quota, least)
+	}
+	return "(soon)"
+}
+
+func bearer(t *testing.T, sub string) string {
+	t.Helper()
+	key, err := token.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := key.Sign(sub, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Authorization: Bearer " + raw
+}

@@ -1,0 +1,75 @@
+package edges
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// What both edges count, they count alike, under the same names.
+func TestTheEdgesCountTheSame(t *testing.T) {
+	t.Parallel()
+	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
+		{ name = "ip", key = "ip", rate = "100r/s", burst = 50 },
+		{ name = "slow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/slow" } },
+		{ name = "trial", key = "ip", rate = "1r/h", burst = 0, mode = "shadow" },
+		{ name = "token", key = "token", rate = "10r/m", burst = 1, match = { method = "POST", path = "/v1/sales/*/orders" } },
+	} }`}, play)
+	const last = "Connection: close"
+	want := []string{
+		`malformed_total 3`,
+		`requests_total{rule="ip",verdict="allow"} 7`, // the bad token too, which is not in it
+		`requests_total{rule="slow",verdict="allow"} 1`,
+		`requests_total{rule="slow",verdict="deny"} 1`,
+		`requests_total{rule="token",verdict="allow"} 2`,
+		`requests_total{rule="trial",verdict="allow"} 1`,
+		`requests_total{rule="trial",verdict="shadow"} 6`,
+		`rule_info{burst="0",key="ip",match="",mode="shadow",on_error="allow",rate="0.000277778r/s",rule="trial"} 1`,
+		`rule_info{burst="0",key="ip",match="/slow",mode="enforce",on_error="deny",rate="0.000277778r/s",rule="slow"} 1`,
+		`rule_info{burst="1",key="token",match="POST /v1/sales/*/orders",mode="enforce",on_error="deny",rate="0.166667r/s",rule="token"} 1`,
+		`rule_info{burst="50",key="ip",match="",mode="enforce",on_error="deny",rate="100r/s",rule="ip"} 1`,
+		`unauthorized_total 1`,
+		`upstream_seconds_bucket{le="+Inf"} 7`,
+		`upstream_seconds_bucket{le="10"} 7`,
+		`upstream_seconds_count{} 7`,
+	}
+	for _, e := range both {
+		for _, raw := range []string{
+			request("GET", "/", last), request("GET", "/nothing", last), request("GET", "/slow", last), request("GET", "/slow", last), request("GET", "/v1/orders/none", last),
+			request("POST", "/v1/sales/1/orders", bearer(t, "ann"), last), request("POST", "/v1/sales/1/orders", bearer(t, "ann"), last),
+			request("POST", "/v1/sales/1/orders", "Token: x", last), request("GET", "/much", last),
+			"GET /a//b HTTP/1.1\r\nHost: x\r\n\r\n", post("Content-Length: 17000"), getHead + "A: " + strings.Repeat("a", 9000) + "\r\n\r\n",
+		} {
+			e.ask(t, raw)
+		}
+		var got []string
+		testenv.Eventually(t, 10*time.Second, e.name+" has counted all", func() bool {
+			got = counted(e, want)
+			return slices.Equal(got, want) || t.Failed()
+		})
+		// A backend that is gone is counted as that.
+		e.backend.Close()
+		e.ask(t, request("GET", "/", last))
+		testenv.Eventually(t, 10*time.Second, e.name+" has counted a failure", func() bool {
+			return strings.Contains(e.metrics(), `sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `)
+		})
+	}
+}
+
+// counted are the metrics that want names, as the edge has them, without what they are labelled with by chance.
+func counted(e *edge, want []string) (got []string) {
+	plain := strings.NewReplacer("sluice_edge_", "", `,upstream="`+e.backend.Listener.Addr().String()+`"`, "", `upstream="`+e.backend.Listener.Addr().String()+`",`, "",
+		`upstream="`+e.backend.Listener.Addr().String()+`"`, "")
+	for line := range strings.Lines(e.metrics()) {
+		line = plain.Replace(strings.TrimSpace(line))
+		name, _, _ := strings.Cut(line, " ")
+		if slices.ContainsFunc(want, func(w string) bool { return strings.HasPrefix(w, name+" ") }) {
+			got = append(got, line)
+		}
+	}
+	slices.Sort(got)
+	return got
+}

@@ -1,0 +1,95 @@
+package edges
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// Everybody who has sent one request is over the limit. The nginx edge finds that out before it looks for a location, so it must know by itself what a
+// location would have said.
+const strict = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
+	{ name = "ip", key = "ip", rate = "1r/h", burst = 0 },
+} }`
+
+func TestALimitRefusesNothingThatIsNotItsBusiness(t *testing.T) {
+	both := startBoth(t, options{policy: strict}, play)
+	const client, last = "X-Forwarded-For: 192.0.2.1", "Connection: close"
+	for _, x := range []exchange{
+		{name: "the first", raw: request("GET", "/", client, last), codes: "200"},
+		{name: "the second", raw: request("GET", "/", client, last), codes: "429"},
+		{name: "another page", raw: request("GET", "/v1/sales/1?a=b", client, last), codes: "429"},
+		{name: "a purchase", raw: request("POST", "/v1/sales/1/orders", client, bearer(t, "ann"), "Content-Length: 2", last) + "{}", codes: "429"},
+		{name: "two on one connection", raw: request("GET", "/", client) + request("GET", "/", client, last), codes: "429 429"},
+		{name: "another client", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.2", last), codes: "200"},
+		{name: "many headers", raw: request("GET", "/", append(slices.Repeat([]string{"A: b"}, 20), client, last)...), codes: "429"},
+		{name: "two lines of hops", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.9", client, last), codes: "429"},
+		{name: "a chunked body", raw: request("POST", "/", client, "Transfer-Encoding: chunked") + "1\r\na\r\n0\r\n\r\n", codes: "429"},
+		{name: "HEAD", raw: request("HEAD", "/", client, last), methods: []string{"HEAD"}, codes: "429"},
+
+		{name: "health", raw: request("GET", "/healthz", client, last), codes: "200"},
+		{name: "health in capitals is a page", raw: request("GET", "/Healthz", client, last), codes: "429"},
+		{name: "health and more is a page", raw: request("GET", "/healthz/x", client, last), codes: "429"},
+		{name: "operators' paths", raw: request("GET", "/admin", client, last), codes: "404"},
+		{name: "operators' paths in capitals", raw: request("GET", "/ADMINs/x", client, last), codes: "404"},
+		{name: "metrics", raw: request("GET", "/metrics", client, last), codes: "404"},
+		{name: "metrics and more", raw: request("GET", "/Metrics/x", client, last), codes: "404"},
+		{name: "what begins like metrics is a page", raw: request("GET", "/metricsx", client, last), codes: "429"},
+		{name: "debug", raw: request("GET", "/debug/pprof", client, last), codes: "404"},
+		{name: "between edge and backends", raw: request("GET", "/.sluice/sales/1/holders", client, last), codes: "404"},
+		{name: "a hidden file is a page", raw: request("GET", "/.well-known/x", client, last), codes: "429"},
+
+		{name: "an odd path", raw: request("GET", "/a//b", client), codes: "400"},
+		{name: "an odd path, once more", raw: request("GET", "/a//b", client), codes: "400"},
+		{name: "an odd host", raw: "GET / HTTP/1.1\r\nHost: shop_example,8080\r\n" + client + "\r\n\r\n", codes: "400"},
+		{name: "a badly written head", raw: request("GET", "/", client, "A : b"), codes: "400"},
+		{name: "two tokens", raw: request("GET", "/", client, "Token: a", "Token: b"), codes: "400"},
+		{name: "a body that is too large", raw: request("POST", "/", client, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413"},
+		{name: "a body that is not", raw: request("POST", "/", client, "Content-Length: 16384", last) + strings.Repeat("a", 16384), codes: "429"},
+	} {
+		compare(t, both, x)
+	}
+}
+
+// A limit by token refuses early when the token is remembered, and late when it came in the other header: nobody must see a difference, nor the log.
+func TestARefusalIsTheSameEarlyAndLate(t *testing.T) {
+	t.Parallel()
+	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
+		{ name = "ip", key = "ip", rate = "1000r/s", burst = 1000 },
+		{ name = "token", key = "token", rate = "1r/h", burst = 0, match = { method = "POST", path = "/v1/sales/*/orders" } },
+	} }`}, play)
+	const client, last = "X-Forwarded-For: 192.0.2.1", "Connection: close"
+	early := request("POST", "/v1/sales/1/orders", client, bearer(t, "ann"), last)
+	late := request("POST", "/v1/sales/1/orders", client, "Token:"+strings.TrimPrefix(bearer(t, "ann"), "Authorization: Bearer"), last)
+	for _, x := range []exchange{
+		{name: "the first", raw: early, codes: "202"},
+		{name: "late", raw: late, codes: "429"},
+	} {
+		compare(t, both, x)
+	}
+	for range 6 { // until both workers remember the token
+		compare(t, both, exchange{name: "early", raw: early, codes: "429"})
+	}
+	for _, e := range both {
+		a, b := e.ask(t, early), e.ask(t, late)
+		if !slices.Equal(a.answers, b.answers) {
+			t.Errorf("%s: early\n%v\n\nand late\n%v", e.name, a.answers, b.answers)
+		}
+		testenv.Eventually(t, 5*time.Second, e.name+" has logged all", func() bool { return strings.Count(e.log(), "\n") == 10 })
+		denied := 0
+		for line := range strings.Lines(e.log()) {
+			if strings.Contains(line, `"client":"192.0.2.1","buyer":"ann"`) && strings.Contains(line, `"verdict":"deny","rule":"token","remaining":"0","shadow":"","reason":""`) {
+				denied++
+			}
+		}
+		if denied != 9 {
+			t.Errorf("%s logs %d refusals, want 9:\n%s", e.name, denied, e.log())
+		}
+		testenv.Eventually(t, 5*time.Second, e.name+" has counted them", func() bool {
+			return strings.Contains(e.metrics(), `requests_total{rule="token",verdict="deny"} 9`)
+		})
+	}
+}

@@ -1,0 +1,222 @@
+package edgetest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sluice/test/edgetest"
+)
+
+const folder = "../../gateway/testdata/traces"
+
+var update = flag.Bool("update", false, "write the golden traces anew from the scenarios and the model")
+
+const (
+	start = int64(1_000_000_000_000) // us
+	us    = int64(1)
+	ms    = 1000 * us
+	sec   = 1000 * ms
+	minu  = 60 * sec
+	hour  = 60 * minu
+)
+
+// story writes a trace: requests of one kind, at instants after the start.
+type story struct{ edgetest.Trace }
+
+func tell(name, about string, rules ...edgetest.Rule) *story {
+	return &story{edgetest.Trace{Name: name, About: about, Rules: rules}}
+}
+
+func (s *story) at(r edgetest.Request, after ...int64) *story {
+	for _, d := range after {
+		r.At = start + d
+		s.Steps = append(s.Steps, edgetest.Step{Request: r})
+	}
+	return s
+}
+
+func get(client, path string) edgetest.Request {
+	return edgetest.Request{Peer: client, Client: client, Method: "GET", Path: path}
+}
+
+func buy(client, buyer string) edgetest.Request {
+	r := edgetest.Request{Peer: client, Client: client, Buyer: buyer, Method: "POST", Path: "/v1/sales/42/orders"}
+	if buyer != "" {
+		r.Headers = map[string]string{"Authorization": "Bearer {token:" + buyer + "}"}
+	}
+	return r
+}
+
+func every(gap int64, n int) (at []int64) {
+	for i := range n {
+		at = append(at, int64(i)*gap)
+	}
+	return at
+}
+
+func times(at int64, n int) []int64 {
+	all := make([]int64, n)
+	for i := range all {
+		all[i] = at
+	}
+	return all
+}
+
+func scenarios() []*story {
+	const a, b = "192.0.2.1", "192.0.2.2"
+	ip := func(name, rate string, burst int64) edgetest.Rule {
+		return edgetest.Rule{Name: name, Key: "ip", Rate: rate, Burst: burst}
+	}
+	orders := edgetest.Rule{Name: "token", Key: "token", Rate: "2r/s", Burst: 1, Method: "POST", Path: "/v1/sales/*/orders"}
+	shadow := ip("strict", "1r/s", 0)
+	shadow.Shadow = true
+	slow := ip("slow", "10r/s", 3)
+	slow.Delay = true
+	proxied := func(forwarded, client string) edgetest.Request {
+		return edgetest.Request{Peer: "10.0.0.1", Client: client, Method: "GET", Path: "/", Headers: map[string]string{"X-Forwarded-For": forwarded}}
+	}
+	bad := buy(a, "")
+	bad.Headers = map[string]string{"Authorization": "Bearer nonsense"}
+	other := buy(a, "ann")
+	other.Headers = map[string]string{"token": "{token:ann}"}
+	forged := get(a, "/")
+	forged.Headers = map[string]string{"X-Forwarded-For": "203.0.113.7"}
+	spelled := func(path string) edgetest.Request { r := buy(a, ""); r.Path = path; return r }
+
+	trusting := tell("trusted_proxy", "Clients behind a proxy that is believed are counted apart; what others say of themselves is not looked at.", ip("ip", "1r/s", 0))
+	trusting.Trusted = []string{"10.0.0.0/8"}
+	trusting.at(proxied("198.51.100.1", "198.51.100.1"), 0, 1*ms).at(proxied("198.51.100.2", "198.51.100.2"), 2*ms).
+		at(proxied("198.51.100.2, 198.51.100.1", "198.51.100.1"), 3*ms).at(proxied("198.51.100.2, 10.9.9.9", "198.51.100.2"), 4*ms).
+		at(proxied("nonsense", "10.0.0.1"), 5*ms).at(forged, 6*ms, 7*ms).at(proxied("::ffff:198.51.100.1", "198.51.100.1"), 8*ms, 1*sec)
+
+	return []*story{
+		tell("burst_then_rate", "burst + 1 pass at once, then one for every share of the rate; a refusal takes nothing.", ip("ip", "10r/s", 2)).
+			at(get(a, "/"), times(0, 5)...).at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
+		tell("twenty_thousand_a_second", "A share of 50 us and no burst: asked every 10 us, every fifth request passes.", ip("hot", "20000r/s", 0)).
+			at(get(a, "/"), every(10*us, 60)...).at(get(a, "/"), 1*ms, 1*ms+49, 1*ms+50, 1*ms+100),
+		tell("one_a_minute", "A slow rate is no less exact than a fast one.", ip("ip", "1r/m", 1)).
+			at(get(a, "/"), 0, 1*us, 2*us, 59*sec, minu-1, minu, minu+1, 2*minu, 2*minu+1, 10*minu, 10*minu+1, 10*minu+2),
+		tell("thirds_of_a_microsecond", "A share that is no whole number of microseconds: nothing is rounded, however long it goes on.", ip("ip", "333333.33r/s", 0)).
+			at(get(a, "/"), every(1*us, 80)...).at(get(a, "/"), every(3*us, 40)[30:]...),
+		tell("idle_key", "A bucket that is left alone is empty again and no better than a new one.", ip("ip", "1r/s", 2)).
+			at(get(a, "/"), 0, 0, 0, 0).at(get(b, "/"), 1*sec).at(get(a, "/"), hour, hour, hour, hour).at(get(a, "/"), 25*hour),
+		tell("keys_apart", "What one client has used up is nothing to another; an IPv6 client is its /64.", ip("ip", "1r/h", 0)).
+			at(get(a, "/"), 0, 1).at(get(b, "/"), 2, 3).at(get("2001:db8:1:2::1", "/"), 4).at(get("2001:db8:1:2:ffff::9", "/"), 5).at(get("2001:db8:1:3::1", "/"), 6),
+		tell("refusal_takes_nothing", "Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
+			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1), edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"}).
+			at(get(a, "/"), times(0, 6)...).at(spelled("/"), 1*ms).at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
+		tell("buyers", "Per-token limits count verified subjects, whatever the token and the header; a bad token uses up its address's share and nobody's else.",
+			ip("ip", "1r/s", 5), orders).
+			at(buy(a, "ann"), 0, 1*ms).at(other, 2*ms).at(buy(b, "ann"), 3*ms).at(buy(b, "bob"), 4*ms).at(bad, 5*ms, 6*ms).at(buy(a, ""), 7*ms, 8*ms, 9*ms).
+			at(get(a, "/v1/sales"), 10*ms).at(buy(b, "bob"), 11*ms, 12*ms).at(buy(b, "ann"), 503*ms),
+		tell("shadow_beside_live", "A shadow rule has buckets of its own, refuses nobody and takes nothing when it is over.", ip("live", "10r/s", 1), shadow).
+			at(get(a, "/"), 0, 0, 0, 100*ms, 900*ms, 1*sec, 1*sec, 2*sec),
+		tell("shadow_alone", "A shadow rule asks nobody for a token.", edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true}).
+			at(buy(a, "ann"), 0, 1).at(buy(a, ""), 2).at(bad, 3).at(buy(a, "ann"), 1*sec),
+		tell("delay", "With delay a burst is held back to the rate: each waits for a share longer than the one before.", slow).
+			at(get(a, "/"), times(0, 5)...).at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
+		tell("spelling", "No other way to write a path is a way around its rule.",
+			edgetest.Rule{Name: "orders", Key: "ip", Rate: "1r/s", Method: "POST", Path: "/v1/sales/*/orders"}).
+			at(spelled("/v1/sales/42/orders"), 0, 1).at(spelled("/v1/sales/42/orders/"), 2).at(spelled("/V1/Sales/7/ORDERS"), 3).at(spelled("/v1/sales/42"), 4).
+			at(spelled("/v1/sales/42/orders/1"), 5).at(get(a, "/v1/sales/42/orders"), 6),
+		tell("one_instant", "Time that stands still gives nothing back, and one microsecond too early is too early.", ip("ip", "10r/s", 0)).
+			at(get(a, "/"), times(0, 3)...).at(get(a, "/"), 99_999, 100*ms, 100*ms, 199_999, 200*ms),
+		trusting,
+	}
+}
+
+// write is the trace as its file has it: a line for each step.
+func (s *story) write() []byte {
+	steps := s.Steps
+	head := s.Trace
+	head.Steps = nil
+	text, err := json.MarshalIndent(head, "", "  ")
+	if err != nil {
+		panic(err)
+	}
+	var b bytes.Buffer
+	b.Write(bytes.TrimSuffix(text, []byte("null\n}")))
+	b.WriteString("[\n")
+	for i, step := range steps {
+		line, err := json.Marshal(step)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(&b, "    %s%s\n", line, map[bool]string{true: ","}[i < len(steps)-1])
+	}
+	b.WriteString("  ]\n}\n")
+	return b.Bytes()
+}
+
+// The files are what both edges replay. They change only on purpose: go test ./test/edgetest -update
+func TestGoldenTracesAreTheModels(t *testing.T) {
+	stories := scenarios()
+	for _, s := range stories {
+		if err := s.Decide(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(folder, s.Name+".json")
+		if *update {
+			if err := os.MkdirAll(folder, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, s.write(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if was, err := os.ReadFile(path); err != nil || !bytes.Equal(was, s.write()) {
+			t.Errorf("%s is not what the model says (%v): if that is meant, go test ./test/edgetest -update", path, err)
+		}
+	}
+	traces, err := edgetest.Golden(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(traces) != len(stories) {
+		t.Errorf("%d files for %d stories", len(traces), len(stories))
+	}
+}
+
+// The model decides everything else, so its own answers are written down here by hand.
+func TestTheModelByHand(t *testing.T) {
+	trace := tell("by hand", "", edgetest.Rule{Name: "ip", Key: "ip", Rate: "2r/s", Burst: 1, Delay: true}).at(get("192.0.2.1", "/"), 0, 0, 0, 250*ms, 500*ms, 500*ms, 3*sec).Trace
+	if err := trace.Decide(); err != nil {
+		t.Fatal(err)
+	}
+	allow := func(left, delay int64) edgetest.Decision {
+		return edgetest.Decision{Verdict: "allow", Rule: "ip", Remaining: left, Delay: delay, Limit: fmt.Sprintf(`"ip";r=%d;t=1`, left)}
+	}
+	deny := edgetest.Decision{Verdict: "deny", Rule: "ip", Retry: 1, Limit: `"ip";r=0;t=1`}
+	for i, want := range []edgetest.Decision{allow(1, 0), allow(0, 500*ms), deny, deny, allow(0, 500*ms), deny, allow(1, 0)} {
+		if got := trace.Steps[i].Want; got != want {
+			t.Errorf("request %d: %+v, want %+v", i+1, got, want)
+		}
+	}
+}
+
+func TestTheSameSeedIsTheSameTrace(t *testing.T) {
+	a, b, c := edgetest.Generate(7, 50), edgetest.Generate(7, 50), edgetest.Generate(8, 50)
+	if err := a.Check(decisions(b)); err != nil || a.Policy() != b.Policy() {
+		t.Errorf("two traces of one seed differ: %v", err)
+	}
+	if a.Policy() == c.Policy() {
+		t.Error("two seeds made the same policy")
+	}
+	d := decisions(b)
+	d[49].Remaining++
+	if a.Check(d) == nil {
+		t.Error("a wrong decision was not seen")
+	}
+}
+
+func decisions(t *edgetest.Trace) (d []edgetest.Decision) {
+	for _, s := range t.Steps {
+		d = append(d, s.Want)
+	}
+	return d
+}

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/backend/admin"
+	"sluice/backend/admission"
+	"sluice/backend/audit"
+	"sluice/backend/queue"
+	"sluice/backend/worker"
+)
+
+// backend is one API server: it admits purchases and keeps Redis up to date with SQL.
+// Its admitter is nil while it cannot be reached.
+type backend struct {
+	name  string
+	admit atomic.Pointer[admission.Admitter]
+}
+
+func (w *world) stock(p *process) *admission.Stock {
+	s := admission.NewStock(p.client, w.space)
+	if w.Guarded {
+		return s.OnlyVerified()
+	}
+	return s
+}
+
+func (w *world) desk(p *process) *admin.Desk {
+	var shards []admin.Shard
+	for _, shard := range w.space.All() {
+		shards = append(shards, w.queue(p.client, shard, w.queueConfig(p)))
+	}
+	return admin.New(faultyStore{w.store, p}, w.stock(p), shards, w.log)
+}
+
+func (w *world) runBackend(b *backend) func(*process) {
+	return func(p *process) {
+		b.admit.Store(nil)
+		if w.Guarded {
+			rebuilder := w.rebuilder(p)
+			w.watchRedis(p, func(ctx context.Context) { _ = rebuilder.Run(ctx) }) // what fails is for the next turn
+		}
+		ids := admission.NewSequencer(p.client, w.space, time.Now)
+		// The first block of numbers is leased before anybody asks, or those who wait for it would get them in no order.
+		for p.alive() {
+			if _, err := ids.Next(p.ctx); err == nil {
+				break
+			}
+			p.sleep(p.ctx, 100*time.Millisecond)
+		}
+		admit := admission.NewAdmitter(p.client, w.space, ids)
+		if w.stream {
+			admit.IntoStream()
+		}
+		if w.MaxReady > 0 {
+			admit.MaxReady(w.MaxReady)
+		}
+		if w.Guarded {
+			keeper, closeIt, err := w.keeper(p, b.name)
+			if err != nil {
+				w.violate("%s has no journal: %v", b.name, err)
+				return
+			}
+			defer func() { p.loops.Wait(); closeIt() }()
+			admit.RecordTo(keeper)
+			p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
+		}
+		b.admit.Store(admit)
+		d := w.desk(p)
+		returner := admin.NewReturner(faultyStore{w.store, p}, w.stock(p), nil, w.log)
+		for p.alive() {
+			_ = d.RunOnce(p.ctx) // what fails is for the next turn
+			p.sleep(p.ctx, 500*time.Millisecond)
+			_ = returner.RunOnce(p.ctx)
+			p.sleep(p.ctx, 500*time.Millisecond)
+		}
+	}
+}
+
+func (w *world) isCalm() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calm
+}
+
+// runWorker works off all shards, each by a loop of its own, until it is told to stop.
+func (w *world) runWorker(p *process) {
+	w.watchRedis(p, nil)
+	working, stop := context.WithCancel(p.ctx)
+	w.mu.Lock()
+	p.stop = stop
+	w.mu.Unlock()
+	var shards sync.WaitGroup
+	for _, shard := range w.space.All() {
+		rnd := p.fork()
+		cfg := worker.Config{
+			Concurrency: 1, Batch: w.Batch, Idle: 300 * time.Millisecond, WriteTimeout: 2 * time.Second, MaxBackoff: time.Second,
+			DrainTimeout: time.Second, Jitter: rnd.Float64, BatchID: p.batchIDs(shard), Log: w.log,
+		}
+		if w.Guarded {
+			cfg.Source = w.source(p)
+		}
+		work := worker.New(w.queue(p.client, shard, w.queueConfig(p)), faultyStore{w.store, p}, cfg)
+		shards.Go(func() { _ = work.Run(working) }) // always nil
+	}
+	shards.Wait()
+	p.cancel()
+}
+
+func (w *world) runWatcher(p *process) {
+	w.watchRedis(p, nil)
+	var watchers []*queue.Watcher
+	for _, shard := range w.space.All() {
+		watchers = append(watchers, queue.NewWatcher(w.queue(p.client, shard, w.queueConfig(p)), queue.WatcherConfig{Log: w.log}))
+	}
+	for p.alive() {
+		for _, watch := range watchers {
+			_, _ = watch.RunOnce(p.ctx) // what fails is for the next turn
+		}
+		p.sleep(p.ctx, 500*time.Millisecond)
+	}
+}
+
+// runAuditor asks for the audit again and again: it must balance at every instant at which Redis has been verified.
+func (w *world) runAuditor(p *process) {
+	w.watchRedis(p, nil)
+	l := audit.New(w.stock(p), faultyStore{w.store, p})
+	for p.alive() {
+		p.sleep(p.ctx, 2*time.Second+p.within(2*time.Second))
+		id := w.Shops[p.rnd.IntN(len(w.Shops))].ID
+		sound := w.auditable(id) // asked before: a sale may be loaded while the audit finds that it is not
+		report, err := l.Audit(p.ctx, id)
+		if err != nil || sound == "" || sound != w.auditable(id) {
+			continue
+		}
+		w.checkAudit(report)
+	}
+}
+
+// auditable names the Redis that can be audited; empty: it holds no such sale, or is not verified.
+func (w *world) auditable(saleID string) string {
+	if !w.verified() || !w.mini.Exists(w.space.ShardOf(saleID).Stock(saleID)) {
+		return ""
+	}
+	return w.server() + w.hash(w.space.All()[0].Epoch())["fence"] + "."
+}
+
+func (w *world) cast() {
+	backends := []*backend{{name: "backend1"}, {name: "backend2"}}
+	add := func(name string, once bool, main func(*process)) {
+		w.roles = append(w.roles, &role{name: name, main: main, once: once})
+	}
+	add("operator", false, w.runOperator)
+	add("provider", false, w.runProvider)
+	for _, b := range backends {
+		add(b.name, false, w.runBackend(b))
+	}
+	for i := range w.Workers {
+		add(fmt.Sprintf("worker%d", i+1), false, w.runWorker)
+	}
+	add("watcher", false, w.runWatcher)
+	add("auditor", false, w.runAuditor)
+	for i := range w.Buyers {
+		name := fmt.Sprintf("buyer%d", i+1)
+		add(name, true, w.runBuyer(name, backends))
+		if w.rnd.IntN(4) == 0 {
+			kind := []string{"refused", "failing", "deadly"}[w.rnd.IntN(3)]
+			if w.Gentle {
+				kind = "refused"
+			}
+			w.troubles[name] = &troublemaker{kind, 1 + w.rnd.IntN(12)}
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver of the observer's own connection
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// row is an order in SQL.
+type row struct {
+	buyer, saleID, status string
+	due                   int64 // ms; 0: never
+	died                  bool  // it is cancelled because it died in the queue: its letter, as long as there is one, has the unit
+}
+
+func (r row) cancelled() bool { return r.status == "cancelled" }
+
+// callback is a settled callback of the payment provider.
+type callback struct {
+	order     sale.OrderID
+	event     store.Event
+	reference string
+	settled   store.Settlement
+	refund    bool
+}
+
+// units are those of a sale in SQL.
+type units struct{ stock, sold int64 }
+
+// books reads SQL beside the order store, by statements of its own.
+type books struct{ db *sql.DB }
+
+func openBooks(path string) (*books, error) {
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	return &books{db}, nil
+}
+
+// empty makes the database that of a new run.
+func (b *books) empty() error {
+	for _, statement := range []string{
+		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM desk_log", "DELETE FROM payments", "DELETE FROM sales", "DELETE FROM journals", "UPDATE counters SET n = 0",
+	} {
+		if _, err := b.db.ExecContext(context.Background(), statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+func (b *books) each(query string, scan func(*sql.Rows) error) error {
+	found, err := b.db.QueryContext(context.Background(), query)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	for found.Next() {
+		if err := scan(found); err != nil {
+			return err
+		}
+	}
+	return found.Err()
+}
+
+func (b *books) rows() (map[sale.OrderID]row, error) {
+	rows := map[sale.OrderID]row{}
+	return rows, b.each("SELECT id, buyer, sale_id, status, coalesce(due_at, 0), status = 'cancelled' AND coalesce(returned, 0) = -1 FROM orders", func(found *sql.Rows) error {
+		var id int64
+		var r row
+		err := found.Scan(&id, &r.buyer, &r.saleID, &r.status, &r.due, &r.died)
+		rows[sale.OrderID(id)] = r
+		return err
+	})
+}
+
+func (b *books) units() (map[string]units, error) {
+	all := map[string]units{}
+	return all, b.each("SELECT id, stock, sold FROM sales", func(found *sql.Rows) error {
+		var id string
+		var u units
+		err := found.Scan(&id, &u.stock, &u.sold)
+		all[id] = u
+		return err
+	})
+}
+
+func (b *books) callbacks() (all []callback, err error) {
+	err = b.each("SELECT order_id, event, reference, outcome, refund FROM payments ORDER BY id", func(found *sql.Rows) error {
+		var c callback
+		err := found.Scan(&c.order, &c.event, &c.reference, &c.settled, &c.refund)
+		all = append(all, c)
+		return err
+	})
+	return all, err
+}
+
+// checkRows holds SQL against the invariants that hold whatever becomes of Redis.
+func (w *world) checkRows() {
+	rows, err := w.books.rows()
+	all, uerr := w.books.units()
+	if err != nil || uerr != nil {
+		w.violate("the observer cannot read SQL: %v, %v", err, uerr)
+		return
+	}
+	count, of := map[string]int64{}, map[[2]string]int{}
+	for id, r := range rows {
+		if !r.cancelled() {
+			count[r.saleID]++
+			of[[2]string{r.saleID, r.buyer}]++
+		}
+		if was, known := w.rows[id]; known && (was.buyer != r.buyer || was.saleID != r.saleID || was.status != "created" && was.status != r.status) {
+			w.violate("row %s has changed from %+v to %+v", short(id), was, r)
+		}
+	}
+	for id := range w.rows {
+		if _, still := rows[id]; !still {
+			w.violate("row %s is gone", short(id))
+		}
+	}
+	for _, s := range w.Shops {
+		if u := all[s.ID]; count[s.ID] > u.stock || count[s.ID] != u.sold {
+			w.violate("SQL has %d units of %s, counts %d as sold, and has %d orders", u.stock, s.ID, u.sold, count[s.ID])
+		}
+	}
+	for key, n := range of {
+		if most := w.shop(key[0]).PerBuyer; n > most {
+			w.violate("SQL has %d orders of %s in %s, who may hold %d", n, key[1], key[0], most)
+		}
+	}
+	w.checkPayments(rows)
+	w.mu.Lock()
+	w.rows = rows
+	w.mu.Unlock()
+}
+
+func (w *world) shop(id string) shop {
+	for _, s := range w.Shops {
+		if s.ID == id {
+			return s
+		}
+	}
+	return shop{}
+}
+
+// checkPayments: an order is paid by one payment, and the money of every other one goes back, once.
+func (w *world) checkPayments(rows map[sale.OrderID]row) {
+	all, err := w.books.callbacks()
+	if err != nil {
+		w.violate("the observer cannot read the payments: %v", err)
+		return
+	}
+	type money struct {
+		order     sale.OrderID
+		reference string
+	}
+	paidBy, kept, back := map[sale.OrderID]string{}, map[money]bool{}, map[money]int{}
+	for _, c := range all {
+		m := money{c.order, c.reference}
+		if c.refund {
+			back[m]++
+		}
+		switch by, paid := paidBy[c.order]; {
+		case c.settled == store.SettledPaid && paid && by != c.reference:
+			w.violate("order %s was paid by %s and by %s", short(c.order), by, c.reference)
+		case c.settled == store.SettledPaid:
+			paidBy[c.order], kept[m] = c.reference, true
+		}
+	}
+	for _, c := range all {
+		m := money{c.order, c.reference}
+		if c.event == store.EventSucceeded && c.settled != store.SettledPaid && back[m] != 1 {
+			w.violate("payment %s of order %s was %s, and goes back %d times", c.reference, short(c.order), c.settled, back[m])
+		}
+	}
+	for id, r := range rows {
+		if _, paid := paidBy[id]; paid != (r.status == "paid") {
+			w.violate("order %s is %s, and paid: %v", short(id), r.status, paid)
+		}
+	}
+}
+
+// overdue tells whether an order waits to be cancelled.
+func (w *world) overdue() bool {
+	for _, r := range w.rows {
+		if r.status == "created" && r.due != 0 && r.due <= time.Now().UnixMilli() {
+			return true
+		}
+	}
+	return false
+}

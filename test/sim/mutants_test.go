@@ -1,0 +1,100 @@
+package sim
+
+// simulation is this package's own test, with seeds enough for every mutant that it has to find.
+var simulation = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "list"}}
+
+// mutant is one small edit of one file, and who must find it.
+type mutant struct {
+	name, file, old, new string
+	by                   proof
+}
+
+// streamed is the same over the stream.
+var streamed = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "stream"}}
+
+func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
+func storeTest(run string) proof     { return proof{"./backend/store", "TestSQLiteStore/" + run, nil} }
+func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
+func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
+
+const (
+	sqliteTables = "backend/store/migrations/sqlite/00001_sales_and_orders.sql"
+	notLeased    = "if not redis.call('ZSCORE', leases, id) then"
+	notFenced    = "if redis.call('HGET', epoch, 'fence') ~= ARGV[1] then"
+	held         = "if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then"
+)
+
+// fast are played with every run of this package's tests, so that the machinery below cannot rot.
+var fast = []mutant{
+	{"ack: no fence", "lua/redis/ack.lua", notLeased, "if false then", queueTest("lease/AckTwiceAnswersLost")},
+	{"admit: the stock is not taken from", "lua/redis/admit.lua", "call('DECRBY', stock, n)", "call('DECRBY', stock, 0)", simulation},
+}
+
+var mutants = []mutant{
+	{"admit: sells when nothing is left", "lua/redis/admit.lua", "elseif left <= 0 then", "elseif left <= -1 then", simulation},
+	{"admit: the same order again takes a second unit", "lua/redis/admit.lua", "if place == id then", "if place == '' and place == id then",
+		admissionTest("TestAdmitReplayedScriptTakesOneUnit/miniredis")},
+	{"admit: the request key is not looked at", "lua/redis/admit.lua", "if before then", "if before and before == '' then", simulation},
+	{"admit: one buyer buys twice within a group", "lua/redis/admit.lua", "held[buyer], seen[key] = text, value", "seen[key] = value",
+		admissionTest("TestGroupDecidesAsOneAfterTheOther")},
+	{"admit: another connection waits for the replicas", "backend/admission/replicas.go", "conn.Wait(", "a.replicas.client.Wait(", admissionTest("TestOnlyTheServerThatDecidedVouches")},
+	{"admit: an order is told that no replica has", "backend/admission/replicas.go", "have < int64(a.replicas.count)", "have < 0", admissionTest("TestOrderIsToldWhenReplicasHaveIt")},
+	{"take: a replay is not recognised", "lua/redis/take.lua", "if redis.call('ZSCORE', leases, id) then\n  local again", "if false then\n  local again", simulation},
+	{"take: leases out of a shard that is rebuilt", "lua/redis/take.lua", held, "if false then", rebuildTest("TestShardStandsStillWhileItIsRebuilt")},
+	{"extend: no fence", "lua/redis/extend.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
+	{"release: no fence", "lua/redis/release.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
+	{"reclaim: no second look at the deadline", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
+		proof{"./backend/queue", "TestLeaseExtendedBehindTheWatchersBackIsLeftAlone", nil}},
+	{"reclaim: a batch is dropped", "lua/redis/reclaim.lua", "redis.call('RPUSH', ready, unpack(front))", "", simulation},
+	{"stream: what a batch holds of it is dropped", "lua/redis/include/entries.lua", "messages[#messages + 1] = text_of(entry)", "messages[1] = text_of(entry)", streamed},
+	{"stream: entries stay when their batch is done", "lua/redis/include/entries.lua", "redis.call('XDEL', orders, unpack(ids))", "", streamed},
+	{"stream: a batch is leased without its deadline", "lua/redis/take.lua", "if #taken > 0 then\n  redis.call('ZADD'", "if n > 0 then\n  redis.call('ZADD'", streamed},
+	{"stream: the audit does not see it", "backend/admission/entries.go", "return ScanOrders(ctx, client, s.orders,", "return ScanOrders(ctx, client, s.orders+\"x\",", streamed},
+	{"stream: a rebuild forgets it", "backend/recovery/rebuild/queue.go", "j.client, shard.Orders(), func", "j.client, shard.Orders()+\"x\", func", rebuildTest("TestRebuildOfAnIntactStreamKeepsItsQueue")},
+	{"reclaim: nobody does", "backend/queue/reclaim.go", "for _, id := range ids {", "for _, id := range ids[:0] {", simulation},
+	{"watcher: never looks", "backend/queue/watcher.go", "n, err := w.queue.Reclaim(ctx, w.cfg.Limit)", "n, err := 0, error(nil)",
+		proof{"./backend/queue", "TestWatcherRoundGoesOnUntilNothingIsLeft", nil}},
+	{"give back: not once", "lua/redis/give_back.lua", "if found > 0 then", "if found >= 0 then", admissionTest("TestGiveBackOnceHoweverOften")},
+	{"dead letters: one is not listed by sale", "lua/redis/include/letters.lua", "redis.call('ZADD', by_sale, 0, line_of(key, text))", "", simulation},
+	{"dead letters: one that is gone stays listed", "lua/redis/include/letters.lua", "  redis.call('HDEL', letters, key)\n  redis.call('ZREM', by_sale, line_of(key, text))", "  redis.call('HDEL', letters, key)", simulation},
+	{"dead letters: those of an older version are not missed", "lua/redis/snapshot.lua", "if redis.call('ZCARD', by_sale) ~= redis.call('HLEN', KEYS[3]) then", "if false then", admissionTest("TestCensusCountsLettersOfAnOlderVersion/miniredis")},
+	{"dead letters: one of another sale is counted", "lua/redis/snapshot.lua", "return '[' .. sale .. unit, '(' .. sale .. string.sub(unit, 1, -2) .. '!'", "return '-', '+'", admissionTest("TestCensusReadsTheLettersOfItsSaleAlone/miniredis")},
+	{"finish cancel: the unit goes back and the place does not", "lua/redis/dead_finish_cancel.lua", "if held > 0 then", "if held > 1 then", simulation},
+	{"finish cancel: an order that has no place gives a unit back", "lua/redis/dead_finish_cancel.lua", "loaded and held > 0 and", "loaded and",
+		proof{"./backend/queue", "TestCancelGivesUnitAndPlaceBackOnce", nil}},
+	{"desk: a forged order is told to have given a unit back", "backend/admin/dead.go", "letter.Unbacked || !held[0]", "letter.Unbacked && held[0]",
+		proof{"./backend/admin", "TestCancelOfAForgedOrderGivesNothingBack", nil}},
+	{"rebuild: a dead letter has a unit and no place", "backend/recovery/rebuild/account.go", "if h != nil && !h.free(nth) {", "if h != nil && !h.free(nth) && false {",
+		rebuildTest("TestDeadOrderMovesToAnotherPlaceOfItsBuyer")},
+	{"worker: what fails within a batch is dropped", "backend/worker/write.go", "return append(first, second...), err", "return append(first[:0], second[:0]...), err", simulation},
+	{"worker: acknowledges what was not written", "backend/worker/write.go", "\tcase !isFault(err):\n\t\treturn nil, err\n", "\tcase !isFault(err):\n\t\treturn nil, nil\n",
+		proof{"./backend/worker", "TestStopDoesNotWaitForAStoreThatIsDown", nil}},
+	{"worker: does not keep its lease", "backend/worker/loop.go", "lost, err := l.queue.Extend(l.calls, id)", "lost, err := false, error(nil)",
+		proof{"./backend/worker", "TestSlowWriteKeepsItsLease", nil}},
+	{"SQL: an order written again counts again", "backend/store/sqlite.go", "hold_ms > 0)) ON CONFLICT (id) DO NOTHING", "hold_ms > 0)) ON CONFLICT (id) DO UPDATE SET serial = excluded.serial",
+		storeTest("WriteTwiceCountsOnce")},
+	{"SQL: no unique place", sqliteTables, "CREATE UNIQUE INDEX orders_place", "CREATE INDEX orders_place", storeTest("WriteRefusesSecondOrderForOnePlace")},
+	{"SQL: oversells", sqliteTables, "CHECK (0 <= sold AND sold <= stock)", "CHECK (0 <= sold)", storeTest("WriteRefusesMoreThanTheStock")},
+	{"SQL: a paid order is cancelled", "backend/store/cancel.go", "case sale.StatusPaid:", `case "never":`, storeTest("CancelOrder$")},
+	{"SQL: a cancelled order is paid", "backend/store/payments.go", "if o.Status == sale.StatusCancelled {", "if false {", storeTest("PayAgainstCancelHasOneWinner")},
+	{"SQL: no fence between generations", "backend/store/sqlite.go", "if present != generation {", "if present != generation && false {",
+		storeTest("WriteOfAnOlderGenerationIsRefused")},
+	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
+	{"rebuild: numbered by a database that has forgotten", "backend/recovery/rebuild/rebuild.go", "r.store.NextFence(ctx, newest)", "r.store.NextFence(ctx, 0)",
+		rebuildTest("TestOneRebuildIsEnoughForARestoredDatabase")},
+	{"rebuild: messages that are sent twice are there twice", "lua/redis/rebuild_push.lua", "elseif there > before then", "elseif false then",
+		rebuildTest("TestMessagesThatAreSentTwiceAreQueuedOnce")},
+	{"adopt: nobody asks what was given back meanwhile", "lua/redis/adopt.lua", "elseif (def[3] or '') ~= ARGV[3] then", "elseif false then",
+		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
+	{"finish cancel: no return is counted", "lua/redis/dead_finish_cancel.lua", "format('%d', returned + 1)", "format('%d', returned)",
+		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
+	{"SQL: a dead letter of an older generation is settled", "backend/store/generation.go", "if n != wanted {", "if n != wanted && false {",
+		storeTest("CancelDeadOfAnOlderGenerationIsRefused")},
+	{"rebuild: no lock", "backend/redis/redisconn/lock.go", "if n != 1 {", "if n != 1 && false {", rebuildTest("TestOneRebuildAtATime")},
+	{"rebuild: anybody renews the lock", "lua/redis/renew.lua", "if owner and owner ~= ARGV[1] then", "if false then",
+		proof{"./backend/redis/redisconn", "TestLock", nil}},
+	{"epoch: a Redis that started again is trusted", "backend/recovery/guard/mark.go", "case m.RunID != s.runID:", "case m.RunID != s.runID && false:",
+		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},
+	{"epoch: a connection is made to any Redis", "backend/recovery/guard/guard.go", "if why != \"\" {\n\t\tg.close(why)\n\t\treturn ErrUnverified", "if why != \"\" && false {\n\t\tg.close(why)\n\t\treturn ErrUnverified",
+		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},
+}

@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/backend/admin"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+)
+
+// runOperator creates the sales, and then does what operators do, each thing until it is done.
+func (w *world) runOperator(p *process) {
+	w.watchRedis(p, nil)
+	d := w.desk(p)
+	until := func(do func() error) {
+		for range 6 {
+			if err := do(); err == nil || !errors.Is(err, sale.ErrUnavailable) {
+				return
+			}
+			p.sleep(p.ctx, p.within(time.Second))
+		}
+	}
+	for _, s := range w.Shops {
+		until(func() error {
+			_, err := d.Create(p.ctx, "op", sale.Sale{
+				ID: s.ID, Title: "t", Price: price, Stock: int64(s.Stock), PerBuyer: s.PerBuyer, OpensAt: w.clocks, Hold: s.Hold,
+			})
+			return err
+		})
+	}
+	for turn := 0; p.alive(); turn++ {
+		p.sleep(p.ctx, 500*time.Millisecond+p.within(2*time.Second))
+		saleID := w.Shops[p.rnd.IntN(len(w.Shops))].ID
+		switch p.rnd.IntN(8) {
+		case 0:
+			until(func() error { _, err := d.Pause(p.ctx, "op", saleID); return err })
+		case 1, 2:
+			until(func() error { _, err := d.Resume(p.ctx, "op", saleID); return err })
+		case 3:
+			add, key := int64(1+p.rnd.IntN(2)), fmt.Sprintf("%s-%d", p.name, turn)
+			if turn < 10 {
+				until(func() error { _, err := d.Restock(p.ctx, "op", saleID, add, key); return err })
+			}
+		case 4:
+			w.operateRow(p, d, until)
+		default:
+			w.operateDead(p, d, until)
+		}
+	}
+}
+
+// operateRow cancels an order that is a row.
+func (w *world) operateRow(p *process, d *admin.Desk, until func(func() error)) {
+	w.mu.Lock()
+	var all []sale.OrderID
+	for id, r := range w.rows {
+		if !r.cancelled() {
+			all = append(all, id)
+		}
+	}
+	w.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	var id sale.OrderID
+	for _, o := range all { // the newest: whichever order a map has
+		id = max(id, o)
+	}
+	until(func() error { _, err := d.CancelOrder(p.ctx, "op", id, "asked for"); return err })
+}
+
+// operateDead looks at the dead letters, and retries or cancels one of them; half of what is retried was mended before.
+func (w *world) operateDead(p *process, d *admin.Desk, until func(func() error)) {
+	page, _, err := d.Dead(p.ctx, queue.DeadQuery{})
+	if err != nil || len(page) == 0 {
+		return
+	}
+	letter := page[p.rnd.IntN(len(page))]
+	if p.rnd.IntN(3) == 0 {
+		until(func() error { _, err := d.Cancel(p.ctx, "op", letter.Message.ID, "no use"); return err })
+		return
+	}
+	if p.rnd.IntN(2) == 0 {
+		w.mu.Lock()
+		delete(w.troubles, letter.Message.Buyer)
+		w.mu.Unlock()
+	}
+	until(func() error { return d.Retry(p.ctx, "op", letter.Message.ID) })
+}

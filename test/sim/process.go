@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/recovery/guard"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+)
+
+// fate is what becomes of one call to a store.
+type fate int
+
+// The fates. Each but the first is counted as a fault.
+const (
+	fine      fate = iota
+	before         // it fails, and has had no effect
+	after          // its reply is lost
+	twice          // it is carried out twice: the client sent it again
+	late           // its caller gives up, and then it is carried out all the same
+	dieBefore      // the process stops for good in front of it
+	dieAfter       // the process stops for good behind it
+	gone           // the process had stopped before
+	fates
+)
+
+var fateNames = [fates]string{"", "fails before", "reply lost", "carried out twice", "carried out late", "process dies before", "process dies after", "gone"}
+
+var (
+	errCut  = fmt.Errorf("the wire was cut: %w", sale.ErrUnavailable)
+	errGone = errors.New("this process is dead")
+)
+
+// process is one run of one program. When it dies it never has an effect again: each of its calls fails, and its goroutines find their way out.
+type process struct {
+	w      *world
+	name   string
+	ctx    context.Context
+	cancel context.CancelFunc
+	client *redis.Client
+	guard  *guard.Guard // nil where Redis is taken at its word
+	loops  sync.WaitGroup
+	rnd    *rand.Rand
+	frozen time.Time // it is not let on before
+	stop   func()    // tells it to end in good order; nil: it knows no such thing
+	dead   bool
+	ended  bool // its goroutine has returned
+}
+
+// call is a process in front of a call, waiting to be let on.
+type call struct {
+	p    *process
+	what string
+	look bool // it changes nothing, is no step and has no faults
+	fate chan fate
+}
+
+// do waits for its turn and makes a call as the seed decides. again carries the call out when its caller is gone.
+func (p *process) do(what string, run, again func() error) error {
+	f := p.ask(what, false)
+	w := p.w
+	switch f {
+	case gone, dieBefore:
+		return errGone
+	case before:
+		return errCut
+	case late:
+		w.delay(what, again)
+		return errCut
+	}
+	w.mini.SetTime(time.Now())
+	err := run()
+	if f == twice && err == nil {
+		err = run()
+	}
+	w.dirty.Store(true) // last: a call that makes its connection first waits for another turn
+	switch f {
+	case after:
+		return errCut
+	case dieAfter:
+		w.kill(p)
+		return errGone
+	}
+	return err
+}
+
+// look waits for its turn too, but nothing happens to it unless the process is dead.
+func (p *process) look(run func() error) error {
+	if p.ask("look", true) == gone {
+		return errGone
+	}
+	return run()
+}
+
+func (p *process) ask(what string, look bool) fate {
+	c := &call{p: p, what: what, look: look, fate: make(chan fate, 1)}
+	p.w.mu.Lock()
+	if p.dead {
+		p.w.mu.Unlock()
+		return gone
+	}
+	p.w.pending = append(p.w.pending, c)
+	p.w.mu.Unlock()
+	return <-c.fate
+}
+
+// sleep returns early when ctx or the process ends.
+func (p *process) sleep(ctx context.Context, d time.Duration) { p.rest(ctx, d, p.rnd) }
+
+// rest adds odd nanoseconds, which keep two sleepers from waking at one instant, whose order no seed would decide.
+func (p *process) rest(ctx context.Context, d time.Duration, rnd *rand.Rand) {
+	t := time.NewTimer(d + time.Duration(rnd.IntN(1_000_000)))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-p.ctx.Done():
+	case <-t.C:
+	}
+}
+
+// fork makes a source of chance for another goroutine of the process. Only its main one may call it.
+func (p *process) fork() *rand.Rand { return rand.New(rand.NewPCG(p.rnd.Uint64(), 0)) }
+
+// every runs do again and again in a goroutine of its own, for as long as the process lives.
+func (p *process) every(d time.Duration, do func()) {
+	rnd := p.fork()
+	p.loops.Go(func() {
+		for p.rest(p.ctx, time.Duration(rnd.Int64N(int64(d))), rnd); p.alive(); p.rest(p.ctx, d, rnd) {
+			do()
+		}
+	})
+}
+
+// within is a random time below d.
+func (p *process) within(d time.Duration) time.Duration { return time.Duration(p.rnd.Int64N(int64(d))) }
+
+func (p *process) alive() bool { return p.ctx.Err() == nil }
+
+// batchIDs names batches after their process, so that a trace can be read.
+func (p *process) batchIDs(shard keyspace.Shard) func() string {
+	n := 0
+	return func() string {
+		n++
+		return fmt.Sprintf("%s-%d-%d", p.name, shard, n)
+	}
+}

@@ -1,0 +1,296 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"sluice/backend/recovery/journal"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Bench holds the stores that runs use one after the other: to make them anew takes longer than a run.
+type Bench struct {
+	mini   *miniredis.Miniredis
+	names  map[string]string
+	store  *store.Store
+	books  *books
+	folder string
+
+	// Stream lets orders go through the stream and not through the list.
+	Stream bool
+}
+
+// NewBench makes the stores in a folder.
+func NewBench(folder string) (*Bench, error) {
+	mini, names, err := openRedis()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(folder, "orders.db")
+	db, err := store.Open(context.Background(), (&url.URL{Scheme: "sqlite", Path: path}).String())
+	if err != nil {
+		return nil, err
+	}
+	books, err := openBooks(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Bench{mini: mini, names: names, store: db, books: books, folder: folder}, nil
+}
+
+// Close gives the stores back.
+func (b *Bench) Close() error {
+	b.mini.Close()
+	if err := b.books.db.Close(); err != nil {
+		return err
+	}
+	return b.store.Close()
+}
+
+// Run plays one seed with at most limit steps under faults (0: as many as the seed wants). It must be called in a bubble of testing/synctest.
+func (b *Bench) Run(seed uint64, limit int) (Result, error) {
+	b.mini.FlushAll()
+	if err := b.books.empty(); err != nil {
+		return Result{}, err
+	}
+	time.Sleep(time.Until(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))) // order ids begin in 2020; a bubble begins in 2000
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	w := &world{
+		plan: planOf(rnd), stream: b.Stream, mini: b.mini, store: b.store, books: b.books, folder: filepath.Join(b.folder, "journals"), names: b.names, rnd: rnd, clocks: time.Now(),
+		redis: connect(b.mini), log: slog.New(slog.DiscardHandler), troubles: map[string]*troublemaker{},
+		settled: map[string]store.Settlement{}, journals: map[string]*journal.Journal{}, seen: map[string]sale.OrderID{}, promised: map[sale.OrderID]string{}, rows: map[sale.OrderID]row{},
+	}
+	defer w.redis.Close()
+	w.touched.Store(true)
+	w.dirty.Store(true)
+	if limit > 0 {
+		w.Steps = min(w.Steps, limit)
+	}
+	w.space = keyspace.Space{Shards: w.Shards}
+	if w.Guarded {
+		if err := os.RemoveAll(w.folder); err != nil {
+			return Result{}, err
+		}
+	}
+	w.startRedis()
+	w.mini.SetTime(time.Now())
+	w.tell(fmt.Sprintf("seed %d: %+v", seed, w.plan))
+	w.cast()
+	w.play()
+	w.end()
+	w.result.Groups, w.result.Payments = int(w.groups.Load()), len(w.settled)
+	w.result.Violation, w.result.Trace, w.result.Took = w.first, w.trace, time.Since(w.clocks)
+	return w.result, nil
+}
+
+func (w *world) play() {
+	for w.result.Steps < w.Steps && w.look() {
+		w.strike()
+		w.chores()
+		w.step()
+	}
+	if w.first != "" {
+		return
+	}
+	w.tell("no more faults; everything is started again")
+	w.mu.Lock()
+	w.calm = true
+	clear(w.troubles)
+	w.mu.Unlock()
+	for _, r := range w.roles {
+		if r.now != nil {
+			r.now.frozen = time.Time{}
+		}
+		if !r.once && r.now != nil && r.name == "operator" {
+			w.kill(r.now)
+			r.once = true
+		}
+	}
+	// A lease, the longest wait of each attempt, and a few turns of each loop: then there must be nothing left to do.
+	rest := 3*lease + 3*backoffCap + 10*time.Second
+	if w.Guarded { // and a lock that a dead process holds, the wait for journals, twice what is known of a dead journal
+		rest += 30 * time.Second
+	}
+	for until := time.Now().Add(rest); w.look(); {
+		w.chores()
+		w.step()
+		if w.rests() || time.Now().After(until) {
+			break
+		}
+	}
+	if w.first != "" {
+		return
+	}
+	if !w.rests() {
+		w.violate("not at rest %s after the last fault", rest)
+		return
+	}
+	w.checkRest()
+}
+
+// end stops everything, so that no goroutine outlives the run.
+func (w *world) end() {
+	if w.first != "" {
+		w.tell("VIOLATION: " + w.first)
+	}
+	for _, r := range w.roles {
+		if r.now != nil {
+			w.kill(r.now)
+		}
+	}
+	synctest.Wait()
+	for range 100 {
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	for _, r := range w.roles {
+		if r.now != nil {
+			r.now.close()
+		}
+	}
+}
+
+// look waits until nobody moves, writes down what was said, and checks the invariants.
+func (w *world) look() bool {
+	synctest.Wait()
+	w.mu.Lock()
+	notes := w.notes
+	w.notes = nil
+	w.mu.Unlock()
+	slices.Sort(notes)
+	for _, n := range notes {
+		w.tell(n)
+	}
+	w.check()
+	return w.first == ""
+}
+
+// chores carries out what is due by the clock: late calls, and the start of what has died.
+func (w *world) chores() {
+	w.mu.Lock()
+	var due []lateCall
+	w.delayed = slices.DeleteFunc(w.delayed, func(c lateCall) bool {
+		if time.Now().Before(c.due) {
+			return false
+		}
+		due = append(due, c)
+		return true
+	})
+	w.mu.Unlock()
+	for _, c := range due {
+		w.tell("late: " + c.what)
+		w.mini.SetTime(time.Now())
+		w.dirty.Store(true)
+		_ = c.do() // nobody hears of it
+		w.check()
+	}
+	for _, r := range w.roles {
+		switch {
+		case r.now == nil:
+		case !w.over(r.now) || r.once:
+			continue
+		case r.start.IsZero():
+			r.start = time.Now().Add(time.Duration(w.rnd.Int64N(int64(2 * time.Second))))
+			continue
+		case time.Now().Before(r.start):
+			continue
+		default:
+			r.now.close()
+		}
+		w.launch(r)
+		r.start = time.Time{}
+		w.result.Starts++
+		w.tell(r.now.name + "  starts")
+	}
+}
+
+// step lets one process make one call, or lets time pass.
+func (w *world) step() {
+	synctest.Wait()
+	ready := w.eligible()
+	if len(ready) == 0 || w.rnd.IntN(5) == 0 {
+		w.pass(len(ready) == 0)
+		return
+	}
+	c := ready[w.rnd.IntN(len(ready))]
+	if c.look {
+		w.letOn(c, fine)
+		return
+	}
+	w.result.Steps++
+	if !w.calm && w.rnd.Float64() < w.Freezes {
+		d := lease/2 + time.Duration(w.rnd.Int64N(int64(2*lease)))
+		c.p.frozen = time.Now().Add(d)
+		w.result.Freezes++
+		w.tell(fmt.Sprintf("%s  freezes for %s in front of %s", c.p.name, d, c.what))
+		return
+	}
+	if !w.calm && w.rnd.Float64() < w.Stops && w.stop(c.p) {
+		return
+	}
+	f := w.choose()
+	w.result.Faults[f]++
+	w.tell(strings.TrimRight(fmt.Sprintf("%s  %s  %s", c.p.name, c.what, strings.ToUpper(fateNames[f])), " "))
+	w.letOn(c, f)
+}
+
+// stop tells a process to end in good order, if it can.
+func (w *world) stop(p *process) bool {
+	w.mu.Lock()
+	stop := p.stop
+	w.mu.Unlock()
+	if stop == nil || p.ctx.Err() != nil {
+		return false
+	}
+	w.result.Stops++
+	w.tell(p.name + "  is told to stop")
+	stop()
+	return true
+}
+
+func (w *world) letOn(c *call, f fate) {
+	w.mu.Lock()
+	w.pending = slices.DeleteFunc(w.pending, func(o *call) bool { return o == c })
+	w.mu.Unlock()
+	if f == dieBefore {
+		w.kill(c.p)
+	}
+	c.fate <- f
+}
+
+func (w *world) choose() fate {
+	switch x := w.rnd.Float64(); {
+	case w.calm:
+		return fine
+	case x < w.Deaths:
+		return dieBefore + fate(w.rnd.IntN(2))
+	case x < w.Deaths+w.Faults && w.Gentle:
+		return after + fate(w.rnd.IntN(2))
+	case x < w.Deaths+w.Faults:
+		return before + fate(w.rnd.IntN(4))
+	}
+	return fine
+}
+
+// pass lets a little time go by: mostly less than a tick of anything, sometimes more when nobody has anything to do.
+func (w *world) pass(nothing bool) {
+	d := time.Duration(w.rnd.Int64N(int64(30 * time.Millisecond)))
+	if nothing || w.rnd.IntN(20) == 0 {
+		d = time.Duration(w.rnd.Int64N(int64(400 * time.Millisecond)))
+	}
+	time.Sleep(d)
+	w.mini.FastForward(d) // keys expire by this alone
+}

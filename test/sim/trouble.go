@@ -1,0 +1,41 @@
+package sim
+
+import (
+	"fmt"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// troublemaker is a buyer whose orders cannot be written, for a while or until somebody mends it.
+type troublemaker struct {
+	kind string // refused, failing or deadly
+	left int
+}
+
+// trouble tells whether a write fails because of the orders in it.
+func (w *world) trouble(p *process, batch []sale.Order) (bool, error) {
+	w.mu.Lock()
+	var worst *troublemaker
+	for _, o := range batch {
+		if t := w.troubles[o.Buyer]; t != nil && t.left > 0 {
+			worst = t
+			break
+		}
+	}
+	if worst == nil {
+		w.mu.Unlock()
+		return false, nil
+	}
+	worst.left--
+	w.mu.Unlock()
+	switch worst.kind {
+	case "refused":
+		return true, fmt.Errorf("%w: a bad order", store.ErrRejected)
+	case "deadly":
+		w.note("%s  the order kills its worker", p.name)
+		w.kill(p)
+		return true, errGone
+	}
+	return true, fmt.Errorf("an odd order")
+}
