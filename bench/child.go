@@ -241,7 +241,7 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 
 // openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would take it for one that lost its data.
 func openSale(ctx context.Context, client *redis.Client, stock int64) error {
-	epoch := keyspace.Shard(0).Epoch()
+	epoch := keyspace.Shard(0).Guard()
 	mark, err := client.HGetAll(ctx, epoch).Result()
 	if err != nil {
 		return err

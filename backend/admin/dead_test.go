@@ -315,7 +315,7 @@ func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
-	epoch := keyspace.Space{Shards: shards}.ShardOf("s").Epoch()
+	epoch := keyspace.Space{Shards: shards}.ShardOf("s").Guard()
 	redis := w.redis.Client()
 	begin := func() (generation int64) {
 		generation, err := w.store.NextFence(w.ctx, 0)

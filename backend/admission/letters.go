@@ -53,7 +53,7 @@ func (s *Stock) listLetters(ctx context.Context, shard keyspace.Shard) (changed 
 
 // dropLines removes the lines of letters that are gone.
 func (s *Stock) dropLines(ctx context.Context, shard keyspace.Shard) (changed int64, err error) {
-	err = scanPairs(ctx, s.client.ZScan, shard.DeadSales(), func(pairs []string) error { return s.listSome(ctx, shard, "lines", pairs, &changed) })
+	err = scanPairs(ctx, s.client.ZScan, shard.DeadIndex(), func(pairs []string) error { return s.listSome(ctx, shard, "lines", pairs, &changed) })
 	if err != nil {
 		return changed, unavailable("list dead letters", err)
 	}
@@ -65,7 +65,7 @@ func (s *Stock) listSome(ctx context.Context, shard keyspace.Shard, what string,
 	for pair := range slices.Chunk(pairs, 2) {
 		args = append(args, pair[0])
 	}
-	n, err := s.list.Run(ctx, s.client, []string{shard.DeadLetters(), shard.DeadSales()}, args...).Int64()
+	n, err := s.list.Run(ctx, s.client, []string{shard.DeadLetters(), shard.DeadIndex()}, args...).Int64()
 	*changed += n
 	return err
 }

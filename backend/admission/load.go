@@ -106,7 +106,7 @@ func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, 
 			return err
 		}
 	}
-	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Epoch()}
+	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard()}
 	args := append(definition(def), def.Stock-held, accepted, def.ID, len(buyers), s.onlyVerified)
 	answer, err := s.load.Run(ctx, s.client, keys, append(args, given...)...).Text()
 	switch {

@@ -41,7 +41,7 @@ type Sequencer struct {
 
 // NewSequencer makes a Sequencer with the given clock. It asks Redis for nothing until the first Next.
 func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) *Sequencer {
-	return &Sequencer{client: client, key: space.Sequence(), now: now, script: redisscript.Load("number"), limit: leaseTimeout, next: 1}
+	return &Sequencer{client: client, key: space.Sequence(), now: now, script: redisscript.Load("alloc_order_ids"), limit: leaseTimeout, next: 1}
 }
 
 // leaseTimeout is a Sequencer's limit.

@@ -35,7 +35,7 @@ func newSnapshot(shard keyspace.Shard, batches, sales int) *snapshot {
 }
 
 func (s *snapshot) keys(batches, sales []string) []string {
-	keys := []string{s.shard.Ready(), s.shard.Delayed(), s.shard.DeadLetters(), s.shard.Leases(), s.ready, s.delayed, s.shard.DeadSales(), s.shard.Orders(), s.orders}
+	keys := []string{s.shard.Ready(), s.shard.Delayed(), s.shard.DeadLetters(), s.shard.Leases(), s.ready, s.delayed, s.shard.DeadIndex(), s.shard.Orders(), s.orders}
 	for i, b := range batches {
 		keys = append(keys, s.shard.Batch(b), s.batches[i])
 	}

@@ -51,8 +51,8 @@ func (s *Stock) OnlyVerified() *Stock {
 func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 	return &Stock{
 		client: client, space: space,
-		sync: redisscript.Load("sync"), load: redisscript.Load("load"), view: redisscript.Load("view"), snapshot: redisscript.Load("snapshot"),
-		give: redisscript.Load("give_back"), list: redisscript.Load("dead_list"),
+		sync: redisscript.Load("update_sale"), load: redisscript.Load("load_sale"), view: redisscript.Load("read_sale"), snapshot: redisscript.Load("snapshot"),
+		give: redisscript.Load("return_unit"), list: redisscript.Load("dead_reindex"),
 		whereabouts: newWhereabouts(rememberedOrders), search: make(chan struct{}, 1),
 	}
 }
@@ -163,7 +163,7 @@ func (s *Stock) look(ctx context.Context, shard keyspace.Shard, ids []string, vi
 	return views, nil
 }
 
-// viewFields are the fields of keyspace.Shard.Sale in the order in which view.lua answers them.
+// viewFields are the fields of keyspace.Shard.Sale in the order in which read_sale.lua answers them.
 var viewFields = []string{"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted"}
 
 func parseView(id string, f []string) (View, error) {

@@ -126,7 +126,7 @@ func TestAuditIsNotMisledByAnOlderVersion(t *testing.T) {
 	if _, err := s.queue.Ack(t.Context(), dying.ID, queue.Failure{ID: dying.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
 		t.Fatal(err)
 	}
-	lines := keyspace.Shard(0).DeadSales()
+	lines := keyspace.Shard(0).DeadIndex()
 	misled := func() {
 		s.redis.Del(t.Context(), lines)
 		s.redis.ZAdd(t.Context(), lines, redis.Z{Member: "other 1 7 7 other 1 1 bob"})

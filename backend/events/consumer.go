@@ -129,7 +129,7 @@ func New(client redis.UniversalClient, space keyspace.Space, db Store, group str
 	return &Consumer{
 		client: client, space: space, store: db, group: group, handler: handler, cfg: cfg,
 		name:  fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
-		claim: redisscript.Load("event_claim"), keep: redisscript.Load("event_keep"), leave: redisscript.Load("event_leave"),
+		claim: redisscript.Load("event_claim"), keep: redisscript.Load("event_extend_claim"), leave: redisscript.Load("event_remove_consumers"),
 		held: map[string]time.Time{},
 	}, nil
 }

@@ -156,8 +156,8 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	defer cancel()
 	saleID := letter.Message.SaleID
 	keys := []string{
-		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(), l.shard.Epoch(),
-		l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.DeadSales(),
+		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(),
+		l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.DeadIndex(),
 	}
 	n, err := l.deadRetry.Run(ctx, l.client, keys, id.String()).Int()
 	switch {
@@ -180,7 +180,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.shard.DeadLetters(), l.shard.Epoch()}, id.String()).StringSlice()
+	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.shard.DeadLetters(), l.shard.Guard()}, id.String()).StringSlice()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
@@ -204,7 +204,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool)
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	saleID := letter.Message.SaleID
-	keys := []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Epoch(), l.shard.Sale(saleID), l.shard.DeadSales()}
+	keys := []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(), l.shard.Sale(saleID), l.shard.DeadIndex()}
 	back := 0
 	if giveBack {
 		back = 1
@@ -228,7 +228,7 @@ func (l *List) DropRaw(ctx context.Context, key string) error {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
-	removed, err := l.deadDrop.Run(ctx, l.client, []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadSales()}, key).Int()
+	removed, err := l.deadDrop.Run(ctx, l.client, []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadIndex()}, key).Int()
 	if err != nil {
 		return wrap("drop", err)
 	}

@@ -35,7 +35,7 @@ func TestLeaseExtendedBehindTheWatchersBackIsLeftAlone(t *testing.T) {
 
 	looked := 0
 	watching := client()
-	watching.AddHook(afterScript{redisscript.Load("expired").Hash(), func() {
+	watching.AddHook(afterScript{redisscript.Load("expired_leases").Hash(), func() {
 		looked++
 		if lost, err := l.Extend(t.Context(), b.ID); err != nil || lost {
 			t.Errorf("extend: lost=%v, %v", lost, err)

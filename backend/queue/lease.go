@@ -64,7 +64,7 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 	}
 	keys := []string{
 		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id), l.shard.Batch(previous),
-		l.shard.Attempts(), l.shard.Crashes(), l.shard.Epoch(), l.shard.Orders(),
+		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(),
 	}
 	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, l.into).StringSlice()
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.shard.Leases(), l.shard.Batch(id), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Epoch(), l.shard.Orders(), l.shard.DeadSales()}
+	keys := []string{l.shard.Leases(), l.shard.Batch(id), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex()}
 	args := append([]any{id, "not a queue message"}, rubbish...)
 	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
 	if err != nil {
@@ -108,8 +108,8 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{
-		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Attempts(), l.shard.Crashes(), l.shard.Delayed(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Epoch(), l.shard.Orders(),
-		l.shard.DeadSales(),
+		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Attempts(), l.shard.Crashes(), l.shard.Delayed(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(),
+		l.shard.DeadIndex(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {
@@ -151,7 +151,7 @@ func cleanReason(s string) string {
 func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.shard.Leases(), l.shard.Batch(batchID), l.shard.Ready(), l.shard.Wake(), l.shard.Epoch(), l.shard.Orders()}
+	keys := []string{l.shard.Leases(), l.shard.Batch(batchID), l.shard.Ready(), l.shard.Wake(), l.shard.Guard(), l.shard.Orders()}
 	n, err := l.release.Run(ctx, l.client, keys, batchID).Int()
 	return err == nil && n == 0, wrap("release", err)
 }

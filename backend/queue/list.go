@@ -37,8 +37,8 @@ func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *Li
 	load := redisscript.Load
 	return &List{
 		client: client, shard: shard, cfg: cfg.withDefaults(), into: intoList,
-		push: load("push"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend"), bury: load("bury"),
-		expired: load("expired"), rewind: load("rewind"), reclaim: load("reclaim"), promote: load("promote"),
+		push: load("enqueue"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend_lease"), bury: load("dead_letter"),
+		expired: load("expired_leases"), rewind: load("clamp_deadlines"), reclaim: load("reclaim"), promote: load("promote_delayed"),
 		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
 		deadDrop: load("dead_drop"),
 	}
@@ -73,7 +73,7 @@ func (l *List) Push(ctx context.Context, messages ...Message) error {
 func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.shard.Ready(), l.shard.Wake(), l.shard.Epoch()}
+	keys := []string{l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}
 	if l.into == intoStream {
 		keys = append(keys, l.shard.Orders())
 	}

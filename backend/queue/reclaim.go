@@ -37,7 +37,7 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 func (l *List) promoteDue(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.promote.Run(ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Epoch()}, MaxBatch).Err()
+	return l.promote.Run(ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}, MaxBatch).Err()
 }
 
 // tooFar bounds how far ahead a deadline and a due time can lie, in ms: twice what this process would set, so that one whose leases
@@ -63,7 +63,7 @@ func (l *List) rewindClock(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	lease, delay := l.tooFar()
-	return l.rewind.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Epoch()},
+	return l.rewind.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Guard()},
 		lease, delay, l.cfg.Lease.Milliseconds(), l.cfg.BackoffCap.Milliseconds(), MaxBatch).Err()
 }
 
@@ -73,7 +73,7 @@ func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	defer cancel()
 	keys := []string{
 		l.shard.Leases(), l.shard.Batch(id), l.shard.Ready(), l.shard.Wake(),
-		l.shard.Attempts(), l.shard.Crashes(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Epoch(), l.shard.Orders(), l.shard.DeadSales(),
+		l.shard.Attempts(), l.shard.Crashes(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex(),
 	}
 	return l.reclaim.Run(ctx, l.client, keys, id, l.cfg.MaxCrashes).Int()
 }

@@ -88,7 +88,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	shard := keyspace.Shard(7)
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
 	rest := []string{
-		shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadSales(),
+		shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadIndex(),
 		shard.Stock("drop"), shard.Buyers("drop"), shard.Sale("drop"), shard.Batch("held"), shard.Orders(),
 	}
 	failed := 0
@@ -165,8 +165,8 @@ func TestBurialThatFailsChangesNothing(t *testing.T) {
 			error string
 			make  func() error
 		}{
-			{"HELD", func() error { return e.client.HSet(ctx, shard.Epoch(), "rebuilding", "1").Err() }},
-			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead())}, {"", wrong(shard.DeadLetters())}, {"", wrong(shard.DeadSales())}, {"", wrong(shard.Orders())},
+			{"HELD", func() error { return e.client.HSet(ctx, shard.Guard(), "rebuilding", "1").Err() }},
+			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead())}, {"", wrong(shard.DeadLetters())}, {"", wrong(shard.DeadIndex())}, {"", wrong(shard.Orders())},
 		} {
 			e.client.FlushAll(ctx)
 			e.client.RPush(ctx, shard.Batch("b"), "no message", keyspace.EncodeMessage(message(3)))
@@ -175,8 +175,8 @@ func TestBurialThatFailsChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := e.dump()
-			keys := []string{shard.Leases(), shard.Batch("b"), shard.Dead(), shard.DeadLetters(), shard.Epoch(), shard.Orders(), shard.DeadSales()}
-			err := redisscript.Load("bury").Run(ctx, e.client, keys, "b", "why", "no message", "bm8=").Err()
+			keys := []string{shard.Leases(), shard.Batch("b"), shard.Dead(), shard.DeadLetters(), shard.Guard(), shard.Orders(), shard.DeadIndex()}
+			err := redisscript.Load("dead_letter").Run(ctx, e.client, keys, "b", "why", "no message", "bm8=").Err()
 			if err == nil || !strings.HasPrefix(err.Error(), c.error) {
 				t.Errorf("the error is %v", err)
 			}
@@ -208,7 +208,7 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.S
 	client.HSet(ctx, shard.Crashes(), message(1).ID.String(), "1")
 	client.ZAdd(ctx, shard.Dead(), redis.Z{Score: 1, Member: "raw:ab"})
 	client.HSet(ctx, shard.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`)
-	client.ZAdd(ctx, shard.DeadSales(), redis.Z{Member: " 0 raw:ab"})
+	client.ZAdd(ctx, shard.DeadIndex(), redis.Z{Member: " 0 raw:ab"})
 	if err := l.Push(ctx, message(70), message(71)); err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +230,8 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 // TestScriptsDeclareEveryKey reads the scripts: the first argument of every command must be a name that comes from KEYS.
 func TestScriptsDeclareEveryKey(t *testing.T) {
 	scripts := []string{
-		"push", "take", "ack", "release", "extend", "expired", "rewind", "reclaim", "promote", "bury",
-		"dead_retry", "dead_begin_cancel", "dead_finish_cancel", "dead_drop", "rebuild_letters",
+		"enqueue", "take", "ack", "release", "extend_lease", "expired_leases", "clamp_deadlines", "reclaim", "promote_delayed", "dead_letter",
+		"dead_retry", "dead_begin_cancel", "dead_finish_cancel", "dead_drop", "rebuild_dead_letters",
 	}
 	call := regexp.MustCompile(`redis\.p?call\('(\w+)'(?:, '(?:GROUPS|CREATE|DELCONSUMER|GROUP', group, id, 'COUNT', n, 'STREAMS)')?(?:, ([\w.\[\]]+))?`)
 	locals := regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)

@@ -212,11 +212,11 @@ func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(
 			t.Fatalf("dead letter %q has no time of death", key)
 		}
 		found[id] = append(found[id], "dead")
-		if line := lineOf(t, key, text); client.ZScore(ctx, shard.DeadSales(), line).Err() != nil {
+		if line := lineOf(t, key, text); client.ZScore(ctx, shard.DeadIndex(), line).Err() != nil {
 			t.Fatalf("dead letter %q is not in the list by sale as %q", key, line)
 		}
 	}
-	if n := client.ZCard(ctx, shard.DeadSales()).Val(); int(n) != len(letters) {
+	if n := client.ZCard(ctx, shard.DeadIndex()).Val(); int(n) != len(letters) {
 		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(letters))
 	}
 	if n := client.ZCard(ctx, shard.Dead()).Val(); int(n) != len(letters) {

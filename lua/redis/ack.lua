@@ -10,9 +10,9 @@
 --      5 delayed   zset  messages by due time, ms
 --      6 dead      zset  dead order ids by time of death, ms
 --      7 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
---      8 epoch     hash  rebuilding: the shard is held
+--      8 guard     hash  rebuilding: the shard is held
 --      9 orders    stream  the batch's entries are pending for the consumer of its id
---     10 by_sale   zset  a line for each letter, by sale: see include/letters
+--     10 index   zset  a line for each letter, by sale: see include/dead_letters
 -- ARGV 1 batch id
 --      2 failures after which a message dies
 --      3 backoff after the first failure, ms; it doubles with every further one
@@ -21,13 +21,13 @@
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
 -- include entries
--- include letters
+-- include dead_letters
 
-local leases, batch, attempts, crashes, delayed, dead, letters, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local orders, by_sale = KEYS[9], KEYS[10]
+local leases, batch, attempts, crashes, delayed, dead, letters, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local orders, index = KEYS[9], KEYS[10]
 local id, max_attempts, base, cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 if not redis.call('ZSCORE', leases, id) then
@@ -40,7 +40,7 @@ local troubled = redis.call('HLEN', attempts) + redis.call('HLEN', crashes)
 redis.call('ZCARD', delayed) -- these four only to fail before anything is written, should a key be of another type
 redis.call('ZCARD', dead)
 redis.call('HLEN', letters)
-redis.call('ZCARD', by_sale)
+redis.call('ZCARD', index)
 local entries = pending(orders, id)
 
 local failure = {}
@@ -99,7 +99,7 @@ for _, d in ipairs(delays) do
   redis.call('ZADD', delayed, d.due, d.message)
 end
 for _, d in ipairs(deaths) do
-  put_letter(dead, letters, by_sale, d.order, d.letter, now)
+  put_letter(dead, letters, index, d.order, d.letter, now)
 end
 if #done > 0 then
   redis.call('HDEL', attempts, unpack(done))

@@ -173,7 +173,7 @@ if n > 0 then
     end
   end
   if left == 0 or ARGV[4 * size + 3] == '1' then
-    redis.pcall('PUBLISH', string.match(sale, '^(.-)sale:') .. 'signals',
+    redis.pcall('PUBLISH', string.match(sale, '^(.-)sale:') .. 'sale_notifications',
       format('{"v":1,"type":"%s","sale":"%s","left":%d,"version":%s}', left == 0 and 'sold_out' or 'left', sale_id, left, version))
   end
 end

@@ -10,20 +10,20 @@
 --      2 letters  hash    order id -> why it died, JSON
 --      3 stock    string  units left of the sale
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
---      5 epoch    hash    rebuilding: the shard is held
+--      5 guard    hash    rebuilding: the shard is held
 --      6 sale     hash    returned
---      7 by_sale  zset    a line for each letter, by sale: see include/letters
+--      7 index  zset    a line for each letter, by sale: see include/dead_letters
 -- ARGV 1 order id
 --      2 buyer
 --      3 "1": give the unit and the place back
 -- Answers 1, 0: there is no such dead letter, or -1: its cancelling was never begun.
 
--- include letters
+-- include dead_letters
 
-local dead, letters, stock, buyers, epoch, sale, by_sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local dead, letters, stock, buyers, guard, sale, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 local text = redis.call('HGET', letters, id)
@@ -34,9 +34,9 @@ local letter = cjson.decode(text)
 if letter.state ~= 'cancelling' then
   return -1
 end
-give_back = give_back and letter.unit ~= 'none' -- see adopt.lua
+give_back = give_back and letter.unit ~= 'none' -- see restore_orders.lua
 redis.call('ZCARD', dead) -- these two only to fail before anything is written, should a key be of another type
-redis.call('ZCARD', by_sale)
+redis.call('ZCARD', index)
 local returned = tonumber(redis.call('HGET', sale, 'returned') or '')
 
 local loaded, places, held = false, nil, 0
@@ -48,13 +48,13 @@ if give_back then
   end
 end
 
-drop_letter(dead, letters, by_sale, id)
+drop_letter(dead, letters, index, id)
 if returned then -- otherwise the sale is not here, and will be loaded with another number
   redis.call('HSET', sale, 'returned', string.format('%d', returned + 1))
 end
 if loaded and held > 0 and redis.call('INCR', stock) == 1 then
   local prefix, sale_id = string.match(stock, '^(.-)sale:(.*):stock$')
-  redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"restocked","sale":"%s","left":1}', sale_id))
+  redis.pcall('PUBLISH', prefix .. 'sale_notifications', string.format('{"v":1,"type":"restocked","sale":"%s","left":1}', sale_id))
 end
 if held > 0 then -- the buyer stays, as in give_back
   places = string.gsub(string.sub(places, 2, -2), '^,+$', '')

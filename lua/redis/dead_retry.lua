@@ -7,21 +7,21 @@
 --      4 wake      list    at most one token
 --      5 attempts  hash    order id -> failures
 --      6 crashes   hash    order id -> leases that ran out
---      7 epoch     hash    rebuilding: the shard is held
+--      7 guard     hash    rebuilding: the shard is held
 --      8 sale      hash    the order's sale: per_buyer, accepted
 --      9 stock     string  units left
 --     10 buyers    hash    buyer -> order ids by place, comma-separated
---     11 by_sale   zset    a line for each letter, by sale: see include/letters
+--     11 index   zset    a line for each letter, by sale: see include/dead_letters
 -- ARGV 1 order id
 -- Answers 1, 0: there is no such dead letter, -1: it is being cancelled, -2: there is no unit for it, or -3: its buyer has no place for it.
 
--- include letters
+-- include dead_letters
 
-local dead, letters, ready, wake, attempts, crashes, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local sale, stock, buyers, by_sale = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local dead, letters, ready, wake, attempts, crashes, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local sale, stock, buyers, index = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id = ARGV[1]
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 local text = redis.call('HGET', letters, id)
@@ -36,7 +36,7 @@ redis.call('ZCARD', dead) -- these five only to fail before anything is written,
 redis.call('LLEN', ready)
 redis.call('HLEN', attempts)
 redis.call('HLEN', crashes)
-redis.call('ZCARD', by_sale)
+redis.call('ZCARD', index)
 local token = redis.call('LLEN', wake)
 
 local message = letter.message
@@ -73,7 +73,7 @@ elseif own and own ~= tonumber(was) and own <= per_buyer then -- a rebuild has m
   message = at(own, number)
 end
 
-drop_letter(dead, letters, by_sale, id)
+drop_letter(dead, letters, index, id)
 redis.call('HDEL', attempts, id)
 redis.call('HDEL', crashes, id)
 if serial then

@@ -1,6 +1,6 @@
 -- rebuild_sale: write down what was counted of a sale. It cannot be bought yet: see rebuild_open.
 --
--- KEYS 1 epoch  hash    fence
+-- KEYS 1 guard  hash    fence
 --      2 sale   hash
 --      3 stock  string  units left
 --      4 sales  set     ids of the sales in this shard
@@ -10,12 +10,12 @@
 --      12.. ids of cancelled orders whose unit is counted in the units left, and whose rows do not know that yet
 -- Answers "ok", or "fenced", as rebuild_hold.
 
-local epoch, sale, stock, sales, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local guard, sale, stock, sales, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
-if redis.call('HGET', epoch, 'fence') ~= ARGV[1] then
+if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
-local time = redis.call('TIME') -- see load.lua
+local time = redis.call('TIME') -- see load_sale.lua
 local returned = string.format('%d', tonumber(time[1]) * 1000000 + tonumber(time[2]))
 redis.call('DEL', returns)
 redis.call('HSET', sale, 'opens_at', ARGV[3], 'closes_at', ARGV[4], 'per_buyer', ARGV[5], 'stock', ARGV[6], 'title', ARGV[7],

@@ -11,21 +11,21 @@
 --      6 crashes   hash  order id -> leases that ran out
 --      7 dead      zset  dead order ids by time of death, ms
 --      8 letters   hash  order id -> why it died, JSON; raw:<sha1> when another order's letter bears the id
---      9 epoch     hash  rebuilding: the shard is held
+--      9 guard     hash  rebuilding: the shard is held
 --     10 orders    stream  the batch's entries are pending for the consumer of its id
---     11 by_sale   zset  a line for each letter, by sale: see include/letters
+--     11 index   zset  a line for each letter, by sale: see include/dead_letters
 -- ARGV 1 batch id
 --      2 crashes from which on a message travels alone
 -- Answers the number of messages taken back, dead ones included, or -1: the lease has not run out, or there is none.
 
 -- include entries
--- include letters
+-- include dead_letters
 
 local leases, batch, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local attempts, crashes, dead, letters, epoch, orders, by_sale = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local attempts, crashes, dead, letters, guard, orders, index = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id, max_crashes = ARGV[1], tonumber(ARGV[2])
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')
@@ -41,7 +41,7 @@ redis.call('LLEN', ready) -- these five only to fail before anything is written,
 redis.call('HLEN', crashes)
 redis.call('ZCARD', dead)
 redis.call('HLEN', letters)
-redis.call('ZCARD', by_sale)
+redis.call('ZCARD', index)
 local token = redis.call('LLEN', wake)
 local front, ids = {}, {}
 for i = #messages, 1, -1 do
@@ -72,7 +72,7 @@ end
 redis.call('ZREM', leases, id)
 drop(batch, orders, id, entries)
 if letter then
-  put_letter(dead, letters, by_sale, key, letter, now)
+  put_letter(dead, letters, index, key, letter, now)
   redis.call('HDEL', attempts, ids[1])
   redis.call('HDEL', crashes, ids[1])
   return 1

@@ -4,17 +4,17 @@
 --      2 batch   list  the batch, oldest left
 --      3 ready   list  newest left; the messages go back to its front, which is its right end
 --      4 wake    list  at most one token
---      5 epoch   hash  rebuilding: the shard is held
+--      5 guard   hash  rebuilding: the shard is held
 --      6 orders  stream  the batch's entries are pending for the consumer of its id
 -- ARGV 1 batch id
 -- Answers 1, or 0: the batch is not leased any more, and nothing was changed.
 
 -- include entries
 
-local leases, batch, ready, wake, epoch, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local leases, batch, ready, wake, guard, orders = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id = ARGV[1]
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 if not redis.call('ZSCORE', leases, id) then

@@ -2,7 +2,7 @@
 --
 -- The queue is copied, not read: Redis copies a list of 800,000 orders in 30 ms, and reading it in a script takes seconds. The copies
 -- are then read in pieces, and vanish by themselves. Of the dead letters only the lines of these sales are copied that
--- hold a unit, of which there are no more than units; the others are counted. See include/letters.
+-- hold a unit, of which there are no more than units; the others are counted. See include/dead_letters.
 --
 -- KEYS 1 ready  2 delayed  3 dead:letters  4 leases  5, 6 the copies of the first two  7 dead:sales, their lines  8 orders, the stream  9 its copy
 --      then for each batch two: the batch and its copy
@@ -30,8 +30,8 @@ for _, batch in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
     return { 'stale' }
   end
 end
-local by_sale = KEYS[7]
-if redis.call('ZCARD', by_sale) ~= redis.call('HLEN', KEYS[3]) then
+local index = KEYS[7]
+if redis.call('ZCARD', index) ~= redis.call('HLEN', KEYS[3]) then
   return { 'unlisted' }
 end
 
@@ -51,9 +51,9 @@ local function copy_lines(sale, to)
   local from, till = lines_of(sale, ' 1 ')
   local n
   if redis.REDIS_VERSION_NUM then
-    n = redis.call('ZRANGESTORE', to, by_sale, from, till, 'BYLEX')
+    n = redis.call('ZRANGESTORE', to, index, from, till, 'BYLEX')
   else
-    local lines = redis.call('ZRANGEBYLEX', by_sale, from, till)
+    local lines = redis.call('ZRANGEBYLEX', index, from, till)
     n = #lines
     redis.call('DEL', to)
     for _, line in ipairs(lines) do
@@ -70,7 +70,7 @@ for i = first_sale, #KEYS, 5 do
   local f = redis.call('HMGET', KEYS[i], 'stock', 'accepted', 'returned')
   local sale = ARGV[4 + n / 6]
   answer[n + 1] = copy_lines(sale, KEYS[i + 4])
-  answer[n + 2], answer[n + 3] = tostring(redis.call('ZLEXCOUNT', by_sale, lines_of(sale, ' 0 '))), f[3] or '0'
+  answer[n + 2], answer[n + 3] = tostring(redis.call('ZLEXCOUNT', index, lines_of(sale, ' 0 '))), f[3] or '0'
   answer[n + 4], answer[n + 5], answer[n + 6] = f[1] or '', redis.call('GET', KEYS[i + 1]) or '', f[2] or ''
   copy(KEYS[i + 2], KEYS[i + 3])
   n = n + 6

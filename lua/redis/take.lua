@@ -14,7 +14,7 @@
 --      6 previous  list  the batch to acknowledge (the new batch again when there is none)
 --      7 attempts  hash  order id -> failures
 --      8 crashes   hash  order id -> leases that ran out
---      9 epoch     hash  rebuilding: the shard is held
+--      9 guard     hash  rebuilding: the shard is held
 --     10 orders    stream
 -- ARGV 1 most messages to take, 1 to 1000
 --      2 how long the lease lasts, ms
@@ -28,10 +28,10 @@
 -- include deliver
 
 local ready, delayed, leases, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local batch, previous, attempts, crashes, epoch, orders = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local batch, previous, attempts, crashes, guard, orders = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local max, lease_ms, id, previous_id, max_crashes = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')
@@ -39,7 +39,7 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 if redis.call('ZSCORE', leases, id) then
   local again = held(batch, orders, pending(orders, id))
-  redis.call('ZREM', leases, id) -- see extend.lua
+  redis.call('ZREM', leases, id) -- see extend_lease.lua
   redis.call('ZADD', leases, now + lease_ms, id)
   again[#again + 1] = 'ok'
   return again

@@ -85,7 +85,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 	}
 	s.redis.Client().FlushAll(t.Context())
 	testenv.Eventually(t, 30*time.Second, "it is rebuilt", func() bool {
-		return s.operator("GET", "/readyz", "").Status == 200 && s.redis.Client().HExists(t.Context(), "sluice:{2}:epoch", "run_id").Val()
+		return s.operator("GET", "/readyz", "").Status == 200 && s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
 	})
 	worker.Start()
 	for i, id := range sales {

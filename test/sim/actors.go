@@ -146,7 +146,7 @@ func (w *world) auditable(saleID string) string {
 	if !w.verified() || !w.mini.Exists(w.space.ShardOf(saleID).Stock(saleID)) {
 		return ""
 	}
-	return w.server() + w.hash(w.space.All()[0].Epoch())["fence"] + "."
+	return w.server() + w.hash(w.space.All()[0].Guard())["fence"] + "."
 }
 
 func (w *world) cast() {

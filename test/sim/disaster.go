@@ -86,7 +86,7 @@ func (w *world) verified() bool {
 		return true
 	}
 	for _, shard := range w.space.All() {
-		if mark := w.hash(shard.Epoch()); mark["run_id"] != w.server() || mark["rebuilding"] != "" {
+		if mark := w.hash(shard.Guard()); mark["run_id"] != w.server() || mark["rebuilding"] != "" {
 			return false
 		}
 	}

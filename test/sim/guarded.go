@@ -121,7 +121,7 @@ func (w *world) adopted() bool {
 	if !w.Guarded {
 		return true
 	}
-	fence := w.hash(w.space.All()[0].Epoch())["fence"]
+	fence := w.hash(w.space.All()[0].Guard())["fence"]
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.journals {

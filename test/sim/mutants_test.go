@@ -20,8 +20,8 @@ func admissionTest(run string) proof { return proof{"./backend/admission", run, 
 const (
 	sqliteTables = "backend/store/migrations/sqlite/00001_sales_and_orders.sql"
 	notLeased    = "if not redis.call('ZSCORE', leases, id) then"
-	notFenced    = "if redis.call('HGET', epoch, 'fence') ~= ARGV[1] then"
-	held         = "if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then"
+	notFenced    = "if redis.call('HGET', guard, 'fence') ~= ARGV[1] then"
+	held         = "if redis.call('HEXISTS', guard, 'rebuilding') == 1 then"
 )
 
 // fast are played with every run of this package's tests, so that the machinery below cannot rot.
@@ -41,7 +41,7 @@ var mutants = []mutant{
 	{"admit: an order is told that no replica has", "backend/admission/replicas.go", "have < int64(a.replicas.count)", "have < 0", admissionTest("TestOrderIsToldWhenReplicasHaveIt")},
 	{"take: a replay is not recognised", "lua/redis/take.lua", "if redis.call('ZSCORE', leases, id) then\n  local again", "if false then\n  local again", simulation},
 	{"take: leases out of a shard that is rebuilt", "lua/redis/take.lua", held, "if false then", rebuildTest("TestShardStandsStillWhileItIsRebuilt")},
-	{"extend: no fence", "lua/redis/extend.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
+	{"extend: no fence", "lua/redis/extend_lease.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
 	{"release: no fence", "lua/redis/release.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
 	{"reclaim: no second look at the deadline", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
 		proof{"./backend/queue", "TestLeaseExtendedBehindTheWatchersBackIsLeftAlone", nil}},
@@ -54,10 +54,10 @@ var mutants = []mutant{
 	{"reclaim: nobody does", "backend/queue/reclaim.go", "for _, id := range ids {", "for _, id := range ids[:0] {", simulation},
 	{"watcher: never looks", "backend/queue/watcher.go", "n, err := w.queue.Reclaim(ctx, w.cfg.Limit)", "n, err := 0, error(nil)",
 		proof{"./backend/queue", "TestWatcherRoundGoesOnUntilNothingIsLeft", nil}},
-	{"give back: not once", "lua/redis/give_back.lua", "if found > 0 then", "if found >= 0 then", admissionTest("TestGiveBackOnceHoweverOften")},
-	{"dead letters: one is not listed by sale", "lua/redis/include/letters.lua", "redis.call('ZADD', by_sale, 0, line_of(key, text))", "", simulation},
-	{"dead letters: one that is gone stays listed", "lua/redis/include/letters.lua", "  redis.call('HDEL', letters, key)\n  redis.call('ZREM', by_sale, line_of(key, text))", "  redis.call('HDEL', letters, key)", simulation},
-	{"dead letters: those of an older version are not missed", "lua/redis/snapshot.lua", "if redis.call('ZCARD', by_sale) ~= redis.call('HLEN', KEYS[3]) then", "if false then", admissionTest("TestCensusCountsLettersOfAnOlderVersion/miniredis")},
+	{"give back: not once", "lua/redis/return_unit.lua", "if found > 0 then", "if found >= 0 then", admissionTest("TestGiveBackOnceHoweverOften")},
+	{"dead letters: one is not listed by sale", "lua/redis/include/dead_letters.lua", "redis.call('ZADD', index, 0, line_of(key, text))", "", simulation},
+	{"dead letters: one that is gone stays listed", "lua/redis/include/dead_letters.lua", "  redis.call('HDEL', letters, key)\n  redis.call('ZREM', index, line_of(key, text))", "  redis.call('HDEL', letters, key)", simulation},
+	{"dead letters: those of an older version are not missed", "lua/redis/snapshot.lua", "if redis.call('ZCARD', index) ~= redis.call('HLEN', KEYS[3]) then", "if false then", admissionTest("TestCensusCountsLettersOfAnOlderVersion/miniredis")},
 	{"dead letters: one of another sale is counted", "lua/redis/snapshot.lua", "return '[' .. sale .. unit, '(' .. sale .. string.sub(unit, 1, -2) .. '!'", "return '-', '+'", admissionTest("TestCensusReadsTheLettersOfItsSaleAlone/miniredis")},
 	{"finish cancel: the unit goes back and the place does not", "lua/redis/dead_finish_cancel.lua", "if held > 0 then", "if held > 1 then", simulation},
 	{"finish cancel: an order that has no place gives a unit back", "lua/redis/dead_finish_cancel.lua", "loaded and held > 0 and", "loaded and",
@@ -82,16 +82,16 @@ var mutants = []mutant{
 	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
 	{"rebuild: numbered by a database that has forgotten", "backend/recovery/rebuild/rebuild.go", "r.store.NextFence(ctx, newest)", "r.store.NextFence(ctx, 0)",
 		rebuildTest("TestOneRebuildIsEnoughForARestoredDatabase")},
-	{"rebuild: messages that are sent twice are there twice", "lua/redis/rebuild_push.lua", "elseif there > before then", "elseif false then",
+	{"rebuild: messages that are sent twice are there twice", "lua/redis/rebuild_enqueue.lua", "elseif there > before then", "elseif false then",
 		rebuildTest("TestMessagesThatAreSentTwiceAreQueuedOnce")},
-	{"adopt: nobody asks what was given back meanwhile", "lua/redis/adopt.lua", "elseif (def[3] or '') ~= ARGV[3] then", "elseif false then",
+	{"adopt: nobody asks what was given back meanwhile", "lua/redis/restore_orders.lua", "elseif (def[3] or '') ~= ARGV[3] then", "elseif false then",
 		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
 	{"finish cancel: no return is counted", "lua/redis/dead_finish_cancel.lua", "format('%d', returned + 1)", "format('%d', returned)",
 		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
 	{"SQL: a dead letter of an older generation is settled", "backend/store/generation.go", "if n != wanted {", "if n != wanted && false {",
 		storeTest("CancelDeadOfAnOlderGenerationIsRefused")},
 	{"rebuild: no lock", "backend/redis/redisconn/lock.go", "if n != 1 {", "if n != 1 && false {", rebuildTest("TestOneRebuildAtATime")},
-	{"rebuild: anybody renews the lock", "lua/redis/renew.lua", "if owner and owner ~= ARGV[1] then", "if false then",
+	{"rebuild: anybody renews the lock", "lua/redis/renew_lock.lua", "if owner and owner ~= ARGV[1] then", "if false then",
 		proof{"./backend/redis/redisconn", "TestLock", nil}},
 	{"epoch: a Redis that started again is trusted", "backend/recovery/guard/mark.go", "case m.RunID != s.runID:", "case m.RunID != s.runID && false:",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},

@@ -96,7 +96,7 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 		w.violate("there are batches without a lease")
 	}
 	letters, listed := w.hash(shard.DeadLetters()), map[string]bool{}
-	for line := range w.zset(shard.DeadSales()) {
+	for line := range w.zset(shard.DeadIndex()) {
 		listed[line] = true
 	}
 	for id, letter := range letters {

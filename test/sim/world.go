@@ -177,7 +177,7 @@ func (w *world) describe(args []any) (what string, watch func(func() error) erro
 	switch script {
 	case "take":
 		what += fmt.Sprintf(" %v ack %q", argv[2], argv[3])
-	case "ack", "release", "extend", "reclaim":
+	case "ack", "release", "extend_lease", "reclaim":
 		what += fmt.Sprintf(" %v", argv[0])
 	case "admit":
 		for i := 1; i+3 < len(argv); i += 4 {

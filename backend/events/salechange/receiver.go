@@ -72,7 +72,7 @@ func (r *Receiver) listen(ctx context.Context) (heard bool, err error) {
 	shards := r.space.All()
 	channels := make([]string, len(shards))
 	for i, shard := range shards {
-		channels[i] = shard.Signals()
+		channels[i] = shard.SaleNotifications()
 	}
 	sub := r.client.Subscribe(ctx, channels...)
 	defer sub.Close()

@@ -202,9 +202,9 @@ func TestReceiverComesBackWithRedisAndPassesOverNoise(t *testing.T) {
 	h.awaitUp("1")
 	for range 2 {
 		for _, noise := range []string{"", "x", `{"v":9,"type":"left","sale":"s"}`, `{"v":1,"type":"what","sale":"s"}`} {
-			h.client.Publish(t.Context(), h.space.ShardOf("s").Signals(), noise)
+			h.client.Publish(t.Context(), h.space.ShardOf("s").SaleNotifications(), noise)
 		}
-		h.client.Publish(t.Context(), h.space.ShardOf("s").Signals(), `{"v":1,"type":"paused","sale":"s"}`)
+		h.client.Publish(t.Context(), h.space.ShardOf("s").SaleNotifications(), `{"v":1,"type":"paused","sale":"s"}`)
 		if got := h.next(l); got.Type != salechange.Paused {
 			t.Errorf("heard %v", got)
 		}

@@ -64,7 +64,7 @@ func stamp(t *testing.T, g *guard.Guard, generation int64) {
 
 func mark(t *testing.T, g *guard.Guard, fields ...any) {
 	t.Helper()
-	if err := g.Raw().HSet(t.Context(), keyspace.Shard(0).Epoch(), fields...).Err(); err != nil {
+	if err := g.Raw().HSet(t.Context(), keyspace.Shard(0).Guard(), fields...).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,7 +119,7 @@ func TestConnectionToUnverifiedDataIsRefused(t *testing.T) {
 		stamp(t, first, 2)
 		mark(t, first, fields...)
 		wantRefused(t, open(t, r.URL, nil), name)
-		first.Raw().HDel(t.Context(), keyspace.Shard(0).Epoch(), "rebuilding")
+		first.Raw().HDel(t.Context(), keyspace.Shard(0).Guard(), "rebuilding")
 	}
 }
 

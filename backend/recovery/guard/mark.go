@@ -67,7 +67,7 @@ func look(ctx context.Context, c redis.Cmdable, identify Identify, space keyspac
 	}
 	s := sight{runID: id}
 	for _, shard := range space.All() {
-		fields, err := c.HGetAll(ctx, shard.Epoch()).Result()
+		fields, err := c.HGetAll(ctx, shard.Guard()).Result()
 		if err != nil {
 			return sight{}, err
 		}
@@ -112,7 +112,7 @@ func (e *ShardsError) Error() string {
 func Newest(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, error) {
 	var newest int64
 	for _, shard := range space.All() {
-		fields, err := c.HGetAll(ctx, shard.Epoch()).Result()
+		fields, err := c.HGetAll(ctx, shard.Guard()).Result()
 		if err != nil {
 			return 0, fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
 		}
@@ -126,7 +126,7 @@ func Newest(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, 
 // is that of Redis.
 func CheckShards(ctx context.Context, c redis.Cmdable, space keyspace.Space) error {
 	shards := space.All()
-	fields, err := c.HGetAll(ctx, shards[0].Epoch()).Result()
+	fields, err := c.HGetAll(ctx, shards[0].Guard()).Result()
 	if err != nil {
 		return fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
 	}

@@ -39,7 +39,7 @@ type Adopter struct {
 
 // NewAdopter makes an Adopter. The client need not be guarded: what is done at another generation is refused.
 func NewAdopter(client redis.UniversalClient, space keyspace.Space, rows statuses) *Adopter {
-	return &Adopter{client: client, space: space, rows: rows, script: redisscript.Load("adopt")}
+	return &Adopter{client: client, space: space, rows: rows, script: redisscript.Load("restore_orders")}
 }
 
 const (
@@ -130,8 +130,8 @@ func (a *Adopter) adopt(ctx context.Context, fence int64, u unsettled, done *Ado
 func (a *Adopter) run(ctx context.Context, fence int64, u unsettled, done *Adopted) (again bool, err error) {
 	shard := a.space.ShardOf(u.saleID)
 	keys := []string{
-		shard.Epoch(), shard.Sale(u.saleID), shard.Stock(u.saleID), shard.Buyers(u.saleID), shard.Ready(), shard.Wake(), shard.Dead(), shard.DeadLetters(),
-		shard.DeadSales(),
+		shard.Guard(), shard.Sale(u.saleID), shard.Stock(u.saleID), shard.Buyers(u.saleID), shard.Ready(), shard.Wake(), shard.Dead(), shard.DeadLetters(),
+		shard.DeadIndex(),
 	}
 	args := []any{fence, u.saleID, u.returned}
 	for _, o := range u.orders {

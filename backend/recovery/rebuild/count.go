@@ -171,7 +171,7 @@ func (j *job) countPlaces(ctx context.Context, a *account) error {
 }
 
 func (j *job) writePlaces(ctx context.Context, a *account, wrong map[string]bool) error {
-	w := j.writer(ctx, "places", []string{a.shard.Epoch(), a.shard.Buyers(a.def.ID)}, 2)
+	w := j.writer(ctx, "slots", []string{a.shard.Guard(), a.shard.Buyers(a.def.ID)}, 2)
 	for buyer := range wrong {
 		if a.places[buyer] == nil {
 			a.mended++
@@ -213,7 +213,7 @@ func (j *job) statuses(ctx context.Context, orders []sale.Order) (map[sale.Order
 // writeLetters lets a person see the orders for which there is nothing left.
 func (j *job) writeLetters(ctx context.Context) error {
 	for _, a := range j.sales {
-		w := j.writer(ctx, "letters", []string{a.shard.Epoch(), a.shard.Dead(), a.shard.DeadLetters(), a.shard.DeadSales()}, 3)
+		w := j.writer(ctx, "dead_letters", []string{a.shard.Guard(), a.shard.Dead(), a.shard.DeadLetters(), a.shard.DeadIndex()}, 3)
 		for _, id := range a.removed {
 			if err := w.add(id, "", ""); err != nil {
 				return err
@@ -238,7 +238,7 @@ func (j *job) writeSales(ctx context.Context) error {
 		if !d.ClosesAt.IsZero() {
 			closes = d.ClosesAt.UnixMilli()
 		}
-		keys := []string{a.shard.Epoch(), a.shard.Sale(d.ID), a.shard.Stock(d.ID), a.shard.Sales(), a.shard.Returns(d.ID)}
+		keys := []string{a.shard.Guard(), a.shard.Sale(d.ID), a.shard.Stock(d.ID), a.shard.Sales(), a.shard.Returns(d.ID)}
 		args := []any{d.ID, d.OpensAt.UnixMilli(), closes, d.PerBuyer, d.Stock, d.Title, d.Price.Amount, d.Price.Currency, a.left, a.accepted}
 		if err := j.call(ctx, "sale", keys, append(args, a.given...)...); err != nil {
 			return err

@@ -86,10 +86,10 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 		if len(*only) > 0 {
 			verified = j.runID
 		}
-		err := j.call(ctx, "begin", []string{shard.Epoch(), shard.RebuildReady()}, verified)
+		err := j.call(ctx, "begin", []string{shard.Guard(), shard.RebuildReady()}, verified)
 		if errors.Is(err, errNotVerified) {
 			*only = nil
-			err = j.call(ctx, "begin", []string{shard.Epoch(), shard.RebuildReady()}, "")
+			err = j.call(ctx, "begin", []string{shard.Guard(), shard.RebuildReady()}, "")
 		}
 		if err != nil {
 			return err
@@ -101,7 +101,7 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 // last makes sure that no other rebuild has begun, and that Redis was not emptied since this one has. A fence that is gone does not come back.
 func (j *job) last(ctx context.Context) error {
 	for _, shard := range j.space.All() {
-		if err := j.call(ctx, "hold", []string{shard.Epoch()}); err != nil {
+		if err := j.call(ctx, "suspend_sales", []string{shard.Guard()}); err != nil {
 			return err
 		}
 	}
@@ -125,13 +125,13 @@ func (j *job) hold(ctx context.Context, only []string) error {
 		j.sales, j.byID[s.ID] = append(j.sales, a), a
 	}
 	for _, shard := range j.space.All() {
-		keys := []string{shard.Epoch()}
+		keys := []string{shard.Guard()}
 		for _, a := range j.sales {
 			if a.shard == shard {
 				keys = append(keys, shard.Sale(a.def.ID))
 			}
 		}
-		if err := j.call(ctx, "hold", keys); err != nil {
+		if err := j.call(ctx, "suspend_sales", keys); err != nil {
 			return err
 		}
 	}
@@ -211,7 +211,7 @@ func (j *job) auditSales(ctx context.Context) error {
 // openSales gives back version and switch. The version is the one whose stock was counted: a later one is applied by the reconcile loop.
 func (j *job) openSales(ctx context.Context) error {
 	for _, a := range j.sales {
-		if err := j.call(ctx, "open", []string{a.shard.Epoch(), a.shard.Sale(a.def.ID)}, a.def.Version, string(a.def.Switch)); err != nil {
+		if err := j.call(ctx, "resume_sale", []string{a.shard.Guard(), a.shard.Sale(a.def.ID)}, a.def.Version, string(a.def.Switch)); err != nil {
 			return err
 		}
 	}
@@ -220,7 +220,7 @@ func (j *job) openSales(ctx context.Context) error {
 
 func (j *job) stamp(ctx context.Context) error {
 	for _, shard := range j.space.All() {
-		if err := j.call(ctx, "stamp", []string{shard.Epoch()}, j.runID, len(j.space.All())); err != nil {
+		if err := j.call(ctx, "finish", []string{shard.Guard()}, j.runID, len(j.space.All())); err != nil {
 			return err
 		}
 	}

@@ -16,10 +16,10 @@ func TestMessagesThatAreSentTwiceAreQueuedOnce(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer client.Close()
-	shard, push := keyspace.Shard(0), redisscript.Load("rebuild_push")
-	mini.HSet(shard.Epoch(), "fence", "7")
+	shard, push := keyspace.Shard(0), redisscript.Load("rebuild_enqueue")
+	mini.HSet(shard.Guard(), "fence", "7")
 	run := func(fence, before int, messages ...any) (string, error) {
-		return push.Run(t.Context(), client, []string{shard.Epoch(), shard.RebuildReady()}, append([]any{fence, before}, messages...)...).Text()
+		return push.Run(t.Context(), client, []string{shard.Guard(), shard.RebuildReady()}, append([]any{fence, before}, messages...)...).Text()
 	}
 	for _, step := range []struct {
 		before   int

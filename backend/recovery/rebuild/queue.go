@@ -120,7 +120,7 @@ func (j *job) swapQueues(ctx context.Context) error {
 			}
 		}
 		j.status.total(len(texts))
-		w := j.writer(ctx, "push", []string{shard.Epoch(), shard.RebuildReady()}, 1)
+		w := j.writer(ctx, "enqueue", []string{shard.Guard(), shard.RebuildReady()}, 1)
 		w.number = true
 		for _, text := range texts {
 			if err := w.add(text); err != nil {
@@ -134,8 +134,8 @@ func (j *job) swapQueues(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		keys := []string{shard.Epoch(), shard.RebuildReady(), shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(), shard.Attempts(), shard.Crashes(), shard.Orders()}
-		if err := j.call(ctx, "swap", append(keys, j.batches[shard]...), forget...); err != nil {
+		keys := []string{shard.Guard(), shard.RebuildReady(), shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(), shard.Attempts(), shard.Crashes(), shard.Orders()}
+		if err := j.call(ctx, "swap_queue", append(keys, j.batches[shard]...), forget...); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (w *writer) flush() error {
 	return w.send()
 }
 
-// send runs the script for what is collected. A client may send that twice: see rebuild_push.lua. After an error the rebuild ends, and the next one begins with an
+// send runs the script for what is collected. A client may send that twice: see rebuild_enqueue.lua. After an error the rebuild ends, and the next one begins with an
 // empty list.
 func (w *writer) send() error {
 	script := w.job.scripts[w.script]

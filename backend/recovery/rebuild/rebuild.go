@@ -92,7 +92,7 @@ func New(pin Pinner, db Store, space keyspace.Space, cfg Config) *Rebuilder {
 		cfg.Step = func(string) error { return nil }
 	}
 	r := &Rebuilder{pin: pin, store: db, space: space, cfg: cfg, scripts: map[string]*redis.Script{}}
-	for _, name := range []string{"begin", "hold", "places", "letters", "push", "swap", "sale", "open", "stamp"} {
+	for _, name := range []string{"begin", "suspend_sales", "slots", "dead_letters", "enqueue", "swap_queue", "sale", "resume_sale", "finish"} {
 		r.scripts[name] = redisscript.Load("rebuild_" + name)
 	}
 	return r

@@ -255,7 +255,7 @@ func (w *world) put(older map[string]string) {
 		}
 	}
 	for _, shard := range space.All() { // it is another process
-		w.raw().HSet(w.ctx, shard.Epoch(), "run_id", "of the one before")
+		w.raw().HSet(w.ctx, shard.Guard(), "run_id", "of the one before")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // docs/keys.md has every key with its type, as this package names them, and no other.
 func TestDocumentHasEveryKey(t *testing.T) {
-	text, err := os.ReadFile("../../docs/keys.md")
+	text, err := os.ReadFile("../../../docs/keys.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (Space) EventWake() string { return "sluice:{events}:wake" }
 func (Space) EventRelay() string { return "sluice:{events}:relay" }
 
 // EndedSession (string, SET PX) is there while an operator's session is over before its time; it holds nothing.
-func (Space) EndedSession(id string) string { return "sluice:{desk}:ended:" + id }
+func (Space) EndedSession(id string) string { return "sluice:{admin}:ended:" + id }
 
 // Shard is one shard of the keyspace.
 type Shard int
@@ -88,15 +88,15 @@ func (l Shard) Dead() string { return l.key("dead") }
 // DeadLetters (hash) maps the id of a dead order to its message and why it died.
 func (l Shard) DeadLetters() string { return l.key("dead:letters") }
 
-// DeadSales (sorted set) lists the dead letters by sale, a line for each: see lua/redis/include/letters.lua. All scores are 0.
-func (l Shard) DeadSales() string { return l.key("dead:sales") }
+// DeadSales (sorted set) lists the dead letters by sale, a line for each: see lua/redis/include/dead_letters.lua. All scores are 0.
+func (l Shard) DeadIndex() string { return l.key("dead:index") }
 
 // Wake (list) holds at most one token, on which idle workers block.
 func (l Shard) Wake() string { return l.key("wake") }
 
 // Epoch (hash) says which Redis this is: run_id of the server whose data was verified, the generation it was verified as, the fence of the last rebuild
 // that began, and rebuilding while one is under way. A Redis that comes back with other data has another run_id, or none here.
-func (l Shard) Epoch() string { return l.key("epoch") }
+func (l Shard) Guard() string { return l.key("guard") }
 
 // RebuildLock (string) is held by the process that rebuilds this shard.
 func (l Shard) RebuildLock() string { return l.key("rebuild:lock") }
@@ -114,7 +114,7 @@ func (l Shard) Replicated() string { return l.key("replicated") }
 func (l Shard) Copy(snapshot, part string) string { return l.key("copy:" + snapshot + ":" + part) }
 
 // Signals (channel) tells whoever listens that something about a sale has changed. Nothing relies on it; scripts derive its name from that of a key of the shard.
-func (l Shard) Signals() string { return l.key("signals") }
+func (l Shard) SaleNotifications() string { return l.key("sale_notifications") }
 
 // Sales (set) holds the ids of the sales loaded in this shard.
 func (l Shard) Sales() string { return l.key("sales") }

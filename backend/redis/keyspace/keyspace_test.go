@@ -15,8 +15,8 @@ func TestKeysOfAShardShareItsHashTag(t *testing.T) {
 		shards[shard] = true
 		tag := shard.Ready()[:strings.Index(shard.Ready(), "}")+1]
 		for _, key := range []string{
-			shard.Ready(), shard.Orders(), shard.Batch("b"), shard.Leases(), shard.Delayed(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadSales(),
-			shard.Wake(), shard.Signals(), shard.Sales(), shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"), shard.Replicated(),
+			shard.Ready(), shard.Orders(), shard.Batch("b"), shard.Leases(), shard.Delayed(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadIndex(),
+			shard.Wake(), shard.SaleNotifications(), shard.Sales(), shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"), shard.Replicated(),
 		} {
 			if !strings.HasPrefix(key, tag) || strings.Count(key, "{") != 1 {
 				t.Errorf("key %q does not carry the tag %q alone", key, tag)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A DeadLine is the line of one dead letter in the list by sale (Shard.DeadSales). lua/redis/include/letters.lua writes the same form.
+// A DeadLine is the line of one dead letter in the list by sale (Shard.DeadSales). lua/redis/include/dead_letters.lua writes the same form.
 type DeadLine struct {
 	Key     string  // of the letter
 	Message Message // what died

@@ -22,7 +22,7 @@ type Lock struct {
 
 // Acquire takes the lock named key for a while, if nobody holds it; else the Lock is nil.
 func Acquire(ctx context.Context, client redis.UniversalClient, key string, lasts time.Duration) (*Lock, error) {
-	l := &Lock{client: client, key: key, token: rand.Text(), lasts: lasts, renew: redisscript.Load("renew")}
+	l := &Lock{client: client, key: key, token: rand.Text(), lasts: lasts, renew: redisscript.Load("renew_lock")}
 	// The script takes what nobody holds, and may be sent twice: after SET NX whose answer was lost the lock would be nobody's until it ran out.
 	n, err := l.renew.Run(ctx, client, []string{key}, l.token, lasts.Milliseconds()).Int()
 	if err != nil {

@@ -1,4 +1,4 @@
--- event_leave: remove the consumers of a group that have nothing pending and were last heard of long ago.
+-- event_remove_consumers: remove the consumers of a group that have nothing pending and were last heard of long ago.
 --
 -- KEYS 1 stream
 -- ARGV 1 group   2 how long is long, ms   3 a consumer that leaves now, if it has nothing pending; may be ''

@@ -1,7 +1,7 @@
--- rebuild_hold: take sales off the market while they are rebuilt. Without version and switch nothing can be bought from a sale, and nothing can be
+-- rebuild_suspend_sales: take sales off the market while they are rebuilt. Without version and switch nothing can be bought from a sale, and nothing can be
 -- loaded in its place while the shard is held; what else is known of it stays.
 --
--- KEYS 1 epoch  hash  fence
+-- KEYS 1 guard  hash  fence
 --      2.. sale hash
 -- ARGV 1 fence
 -- Answers "ok", or "fenced": this rebuild has been overtaken, or Redis was emptied, and nothing has changed.

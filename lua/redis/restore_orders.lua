@@ -1,11 +1,11 @@
--- adopt: give orders of one sale that were accepted by a Redis that has lost them their unit, their place and their message again.
+-- restore_orders: give orders of one sale that were accepted by a Redis that has lost them their unit, their place and their message again.
 --
 -- Idempotent by order id: an order that holds a place of its buyer, or is a dead letter, is known and left alone. The caller has made sure
 -- that none of them was a row. One may have become a row since, but not without a trace: either its buyer has the place still, or it was given back,
 -- and then returned is another number. An order for which there is no unit, or whose buyer holds all the places, becomes a dead letter that holds
 -- nothing (unit "none"): a person decides. Never more units are given than there are.
 --
--- KEYS 1 epoch    hash    fence: number of the last rebuild
+-- KEYS 1 guard    hash    fence: number of the last rebuild
 --      2 sale     hash    per_buyer, accepted, returned
 --      3 stock    string  units left
 --      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
@@ -13,21 +13,21 @@
 --      6 wake     list    at most one token
 --      7 dead     zset    dead order ids by time of death, ms
 --      8 letters  hash    order id -> why it died, JSON
---      9 by_sale  zset    a line for each letter, by sale: see include/letters
+--      9 index  zset    a line for each letter, by sale: see include/dead_letters
 -- ARGV 1 fence that the caller knows   2 sale id   3 returned of the sale, before the caller looked for rows
 --      then for each order two: order id (decimal), buyer
 -- Answers a letter for each order: k known, a adopted, u dead for want of a unit or place; or "fenced": another rebuild has begun;
 -- or "unknown_sale"; or "returned": an order is not known, and what the caller saw of the rows is too old to tell. With the last three nothing has
 -- changed.
 
--- include letters
+-- include dead_letters
 
 local call = redis.call
-local epoch, sale, stock, buyers, ready, wake, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local by_sale = KEYS[9]
+local guard, sale, stock, buyers, ready, wake, dead, letters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local index = KEYS[9]
 local sale_id = ARGV[2]
 
-if call('HGET', epoch, 'fence') ~= ARGV[1] then
+if call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
 local def = call('HMGET', sale, 'per_buyer', 'accepted', 'returned')
@@ -38,7 +38,7 @@ if not per_buyer or not serial or not left then
 end
 call('LLEN', ready) -- these three only to fail before anything is written, should a key be of another type
 call('ZCARD', dead)
-call('ZCARD', by_sale)
+call('ZCARD', index)
 local token = call('LLEN', wake)
 local time = call('TIME')
 local now = string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
@@ -108,6 +108,6 @@ if #messages > 0 then
   end
 end
 for id, letter in pairs(deaths) do
-  put_letter(dead, letters, by_sale, id, letter, now)
+  put_letter(dead, letters, index, id, letter, now)
 end
 return table.concat(answers)

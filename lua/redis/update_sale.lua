@@ -1,4 +1,4 @@
--- sync: bring a sale that Redis holds up to a newer definition from SQL.
+-- update_sale: bring a sale that Redis holds up to a newer definition from SQL.
 --
 -- Units left move by the difference of the stock in all, so a restock while the sale runs neither loses nor makes a unit.
 -- Replay-safe: a version that is not newer changes nothing. What has changed is signalled.
@@ -26,5 +26,5 @@ if ARGV[2] ~= have[3] then
   what = ({ paused = 'paused', closed = 'closed' })[ARGV[2]] or 'opened'
 end
 local prefix, id = string.match(sale, '^(.-)sale:(.*)$')
-redis.pcall('PUBLISH', prefix .. 'signals', string.format('{"v":1,"type":"%s","sale":"%s","left":%.0f,"version":%s}', what, id, left, ARGV[1]))
+redis.pcall('PUBLISH', prefix .. 'sale_notifications', string.format('{"v":1,"type":"%s","sale":"%s","left":%.0f,"version":%s}', what, id, left, ARGV[1]))
 return 'applied'

@@ -1,6 +1,6 @@
--- rebuild_stamp: end a rebuild. This Redis is the verified one from here on, and the shard is no longer held.
+-- rebuild_finish: end a rebuild. This Redis is the verified one from here on, and the shard is no longer held.
 --
--- KEYS 1 epoch  hash
+-- KEYS 1 guard  hash
 -- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 how many shards there are
 -- Answers "ok", or "fenced", as rebuild_hold.
 

@@ -1,15 +1,15 @@
--- promote: move delayed messages whose time has come to the front of the queue, and wake a worker.
+-- promote_delayed: move delayed messages whose time has come to the front of the queue, and wake a worker.
 --
 -- KEYS 1 delayed  zset  messages by due time, ms
 --      2 ready    list  newest left; its front is its right end
 --      3 wake     list  at most one token
---      4 epoch    hash  rebuilding: the shard is held
+--      4 guard    hash  rebuilding: the shard is held
 -- ARGV 1 most messages to move, 1 to 1000
 -- Answers the number of messages moved.
 
-local delayed, ready, wake, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local delayed, ready, wake, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 local time = redis.call('TIME')

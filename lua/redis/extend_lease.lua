@@ -1,4 +1,4 @@
--- extend: count the lease of a batch from now. A lease that has run out can still be extended while nobody has reclaimed it.
+-- extend_lease: count the lease of a batch from now. A lease that has run out can still be extended while nobody has reclaimed it.
 --
 -- KEYS 1 leases  zset  batch ids by deadline, ms
 -- ARGV 1 batch id

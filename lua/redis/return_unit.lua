@@ -1,4 +1,4 @@
--- give_back: take back the units of orders of one sale that were cancelled in SQL, and free their buyers' places. Each once, however often
+-- return_unit: take back the units of orders of one sale that were cancelled in SQL, and free their buyers' places. Each once, however often
 -- it is asked for: an order holds its unit while its buyer has it at a place, and what was taken back is remembered until SQL knows.
 --
 -- A buyer who holds nothing any more stays in the hash, with empty places: edges still let a repetition of the old request through, and a
@@ -60,7 +60,7 @@ if units > 0 then
   local left = call('INCRBY', stock, format('%d', units))
   if left == units then -- it was sold out
     local prefix, sale_id = string.match(sale, '^(.-)sale:(.*)$')
-    redis.pcall('PUBLISH', prefix .. 'signals',
+    redis.pcall('PUBLISH', prefix .. 'sale_notifications',
       format('{"v":1,"type":"restocked","sale":"%s","left":%.0f,"version":%s}', sale_id, left, call('HGET', sale, 'version')))
   end
 end

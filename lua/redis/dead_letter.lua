@@ -1,4 +1,4 @@
--- bury: move texts of a batch that are no messages to the dead letters, so that they neither block the queue nor get lost.
+-- dead_letter: move texts of a batch that are no messages to the dead letters, so that they neither block the queue nor get lost.
 --
 -- Their ids are made of the text itself: raw:<sha1>. A batch that holds nothing else is let go.
 --
@@ -6,21 +6,21 @@
 --      2 batch    list  the batch
 --      3 dead     zset  dead order ids by time of death, ms
 --      4 letters  hash  order id -> why it died, JSON
---      5 epoch    hash  rebuilding: the shard is held
+--      5 guard    hash  rebuilding: the shard is held
 --      6 orders   stream  the batch's entries are pending for the consumer of its id
---      7 by_sale  zset  a line for each letter, by sale: see include/letters
+--      7 index  zset  a line for each letter, by sale: see include/dead_letters
 -- ARGV 1 batch id
 --      2 reason
 --      then for each text: the text, and the same in base64 (JSON cannot hold every byte)
 -- Answers the number of messages that the batch still holds, or -1: it is not leased any more, and nothing was changed.
 
 -- include entries
--- include letters
+-- include dead_letters
 
-local leases, batch, dead, letters, epoch, orders, by_sale = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local leases, batch, dead, letters, guard, orders, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, reason = ARGV[1], ARGV[2]
 
-if redis.call('HEXISTS', epoch, 'rebuilding') == 1 then
+if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
   return redis.error_reply('HELD this shard is being rebuilt')
 end
 if not redis.call('ZSCORE', leases, id) then
@@ -30,7 +30,7 @@ local time = redis.call('TIME')
 local now = string.format('%d', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 redis.call('ZCARD', dead) -- these three only to fail before anything is written, should a key be of another type
 redis.call('HLEN', letters)
-redis.call('ZCARD', by_sale)
+redis.call('ZCARD', index)
 
 local base64 = {}
 for i = 3, #ARGV, 2 do
@@ -77,6 +77,6 @@ else
   end
 end
 for _, b in ipairs(buried) do
-  put_letter(dead, letters, by_sale, b.id, b.letter, now)
+  put_letter(dead, letters, index, b.id, b.letter, now)
 end
 return left

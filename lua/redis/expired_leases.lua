@@ -1,4 +1,4 @@
--- expired: find leases that have run out. Reads only; reclaim looks again before it acts.
+-- expired_leases: find leases that have run out. Reads only; reclaim looks again before it acts.
 --
 -- KEYS 1 leases   zset  batch ids by deadline, ms
 --      2 delayed  zset  messages by due time, ms

@@ -1,4 +1,4 @@
--- event_keep: say for how long a consumer has had events, if they are still its own. No delivery is counted.
+-- event_extend_claim: say for how long a consumer has had events, if they are still its own. No delivery is counted.
 --
 -- 0 keeps them for as long as a new delivery would; as much as others wait for before they claim lets them go.
 --

@@ -1,8 +1,8 @@
--- letters: what a shard knows of its dead orders, in three keys that change together: when each died, its letter, and a list of them by sale.
--- Scripts include this by its name; it is none itself. A script declares dead, letters and by_sale among its KEYS, and makes sure of
+-- dead_letters: what a shard knows of its dead orders, in three keys that change together: when each died, its letter, and a list of them by sale.
+-- Scripts include this by its name; it is none itself. A script declares dead, letters and index among its KEYS, and makes sure of
 -- their types before it writes.
 --
--- In by_sale, all scores are 0 and the members are in the order of their bytes, so that those of a sale stand side by side:
+-- In index, all scores are 0 and the members are in the order of their bytes, so that those of a sale stand side by side:
 --
 --   <sale> <1: it holds a unit, 0: it holds none> <key of the letter> <message>
 --
@@ -21,24 +21,24 @@ local function line_of(key, text)
 end
 
 -- put_letter keeps a letter, in place of another one of that key if there is one.
-local function put_letter(dead, letters, by_sale, key, text, now)
+local function put_letter(dead, letters, index, key, text, now)
   local other = redis.call('HGET', letters, key)
   if other then
-    redis.call('ZREM', by_sale, line_of(key, other))
+    redis.call('ZREM', index, line_of(key, other))
   end
   redis.call('ZADD', dead, now, key)
   redis.call('HSET', letters, key, text)
-  redis.call('ZADD', by_sale, 0, line_of(key, text))
+  redis.call('ZADD', index, 0, line_of(key, text))
 end
 
 -- drop_letter answers whether there was one.
-local function drop_letter(dead, letters, by_sale, key)
+local function drop_letter(dead, letters, index, key)
   local text = redis.call('HGET', letters, key)
   redis.call('ZREM', dead, key)
   if not text then
     return false
   end
   redis.call('HDEL', letters, key)
-  redis.call('ZREM', by_sale, line_of(key, text))
+  redis.call('ZREM', index, line_of(key, text))
   return true
 end

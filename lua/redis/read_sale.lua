@@ -1,4 +1,4 @@
--- view: a sale as it stands now, in one consistent look.
+-- read_sale: a sale as it stands now, in one consistent look.
 --
 -- KEYS 1 sale      hash
 --      2 stock     string  units left

@@ -1,8 +1,8 @@
--- rebuild_push: add messages to the queue that is put together.
+-- rebuild_enqueue: add messages to the queue that is put together.
 --
 -- Replay-safe: a client may send it again when the reply is lost, and the messages are there then.
 --
--- KEYS 1 epoch  hash  fence
+-- KEYS 1 guard  hash  fence
 --      2 ready  list  of the rebuild, newest left
 -- ARGV 1 fence   2 how many messages were added before
 --      then messages, oldest first, at most 1000
