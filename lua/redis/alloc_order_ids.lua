@@ -1,4 +1,5 @@
--- alloc_order_ids: lease a block of order numbers. A counter that is not there was lost, and with it what had been leased: it begins anew far from there.
+-- alloc_order_ids: lease a block of order numbers. A counter that is not there was lost, and with it what had been leased:
+-- it begins anew far from there.
 --
 -- KEYS 1 counter  string
 -- ARGV 1 how many numbers   2 where to begin should there be no counter

@@ -1,4 +1,5 @@
--- clamp_deadlines: the clock was set back. Leases and delays that would last longer than they ever should are counted from now, or a crashed worker's batch
+-- clamp_deadlines: the clock was set back. Leases and delays that would last longer than they ever should are counted from
+-- now, or a crashed worker's batch
 -- would wait for as long as the clock was wrong.
 --
 -- KEYS 1 leases   zset  batch ids by deadline, ms

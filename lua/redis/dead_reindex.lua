@@ -1,4 +1,5 @@
--- dead_reindex: make the list of dead letters by sale agree with some letters. An older version, which kept no such list, may have put letters there or
+-- dead_reindex: make the list of dead letters by sale agree with some letters. An older version, which kept no such list, may have put letters
+-- there or
 -- taken some away.
 --
 -- KEYS 1 letters  hash  order id -> why it died, JSON

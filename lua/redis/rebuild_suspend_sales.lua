@@ -1,4 +1,5 @@
--- rebuild_suspend_sales: take sales off the market while they are rebuilt. Without version and switch nothing can be bought from a sale, and nothing can be
+-- rebuild_suspend_sales: take sales off the market while they are rebuilt. Without version and switch nothing can be bought from a sale, and
+-- nothing can be
 -- loaded in its place while the shard is held; what else is known of it stays.
 --
 -- KEYS 1 guard  hash  fence

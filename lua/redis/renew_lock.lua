@@ -1,4 +1,5 @@
--- renew_lock: keep a lock for longer, or let it go, unless somebody else has it. One that has run out and that nobody has taken is its last owner's again.
+-- renew_lock: keep a lock for longer, or let it go, unless somebody else has it. One that has run out and that nobody has taken
+-- is its last owner's again.
 --
 -- KEYS 1 lock  string  its owner's token
 -- ARGV 1 token   2 how much longer, ms; 0 lets it go

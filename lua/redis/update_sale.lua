@@ -26,5 +26,6 @@ if ARGV[2] ~= have[3] then
   what = ({ paused = 'paused', closed = 'closed' })[ARGV[2]] or 'opened'
 end
 local prefix, id = string.match(sale, '^(.-)sale:(.*)$')
-redis.pcall('PUBLISH', prefix .. 'sale_notifications', string.format('{"v":1,"type":"%s","sale":"%s","left":%.0f,"version":%s}', what, id, left, ARGV[1]))
+redis.pcall('PUBLISH', prefix .. 'sale_notifications',
+  string.format('{"v":1,"type":"%s","sale":"%s","left":%.0f,"version":%s}', what, id, left, ARGV[1]))
 return 'applied'
