@@ -1,5 +1,6 @@
-// Package queuebench measures the drivers of the order queue side by side, through the product's own admission and queue: how fast they take in and give
-// out, what they cost, and what becomes of messages when something dies. It never measures SQL: the messages are handed to nobody.
+// Package queuebench compares the drivers of the order queue in one run: throughput of accepting and draining, latency,
+// cost in Redis, and messages lost when a worker or the server is killed. Orders pass the product's admission. Messages
+// are not written to SQL. An in-process queue is the floor of the comparison.
 package queuebench
 
 import (
@@ -9,53 +10,53 @@ import (
 	"time"
 )
 
-// Options say what is measured. Zero fields take the defaults named here.
+// Options selects the load. Zero fields take the defaults in their comments.
 type Options struct {
-	RedisURL string        // an empty Redis; "": one is started, and only that one can be killed
-	Orders   int           // accepted and drained in each round; 50,000
-	Rounds   int           // of accepting and draining, in turn; the median counts; 3
-	Rate     int           // orders a second while latency is measured; 1000
-	Span     time.Duration // for as long; 3 s
+	RedisURL string        // an empty Redis; "" starts one, and only that one is killed
+	Orders   int           // accepted and drained in each round, at least 1000; 50,000
+	Rounds   int           // interleaved rounds, of which the median counts; 3
+	Rate     int           // orders per second while latency is measured; 1000
+	Span     time.Duration // duration of the latency measurement; 3 s
 }
 
-// Takers is how many goroutines empty a queue at once, and Batch how many messages each takes.
 const (
-	Takers = 4
-	Batch  = 500
-	buyers = 64 // who ask at once
+	Takers = 4   // goroutines that drain a queue concurrently
+	Batch  = 500 // messages per take
+	buyers = 64  // concurrent purchases
 )
 
-// Row is what was measured of one driver.
+// Row holds the results of one driver.
 type Row struct {
 	Driver    string        `json:"driver"`
 	Accepted  float64       `json:"accepted_per_second"`
-	Drained   float64       `json:"drained_per_second"`       // by four takers
-	Alone     float64       `json:"drained_alone_per_second"` // by one
-	P50       time.Duration `json:"p50_ns"`                   // from the wish to buy until a taker has the order
+	Drained   float64       `json:"drained_per_second"`       // by Takers goroutines
+	Alone     float64       `json:"drained_alone_per_second"` // by one goroutine
+	P50       time.Duration `json:"p50_ns"`                   // from the purchase request to the take
 	P99       time.Duration `json:"p99_ns"`
-	Memory    float64       `json:"bytes_per_message"`             // of Redis, or of this process
-	CPU       time.Duration `json:"cpu_per_message_ns"`            // of Redis to accept one and give it out; 0: no Redis
-	AOF       float64       `json:"log_bytes_per_message"`         // in Redis's append-only file; below 0: there is none
-	Worker    Loss          `json:"worker_killed"`                 // with a batch of 100 out of 1000
-	Server    *Loss         `json:"server_killed"`                 // nil: not measured, because the Redis is not ours to kill
-	InOrder   bool          `json:"in_order"`                      // one taker gets what was accepted first, first
-	Overtaken float64       `json:"overtaken"`                     // share of messages that four takers get after a later one
-	Replayed  bool          `json:"replayed"`                      // the same take again gives the same batch
-	Kept      int64         `json:"entries_after_acknowledgement"` // that could be read again
+	Memory    float64       `json:"bytes_per_message"`             // in Redis, or in this process
+	CPU       time.Duration `json:"cpu_per_message_ns"`            // of Redis, to accept and drain a message; 0: no Redis
+	AOF       float64       `json:"log_bytes_per_message"`         // in the append-only file; below 0: none
+	Worker    Loss          `json:"worker_killed"`                 // while it holds a batch of 100 of 1000
+	Server    *Loss         `json:"server_killed"`                 // nil: not measured, the run did not start this Redis
+	InOrder   bool          `json:"in_order"`                      // one taker gets messages in the order of acceptance
+	Overtaken float64       `json:"overtaken"`                     // share of messages that Takers goroutines get after a later one
+	Replayed  bool          `json:"replayed"`                      // a repeated take returns the same batch
+	Kept      int64         `json:"entries_after_acknowledgement"` // that can still be read
 }
 
-// Loss is what became of messages when something died.
+// Loss counts the messages affected by a killed process.
 type Loss struct {
 	Messages int `json:"messages"`
 	Lost     int `json:"lost"`
 	Twice    int `json:"given_out_twice"`
 }
 
-// Run measures list, stream and memory. tell gets a line now and then.
-func Run(ctx context.Context, o Options, tell func(string)) ([]Row, error) {
+// Run measures the list, the stream and the in-process queue, and calls progress with a line before each step. It
+// returns ErrNotEmpty when the Redis of o.RedisURL holds keys.
+func Run(ctx context.Context, o Options, progress func(string)) ([]Row, error) {
 	o = o.withDefaults()
 	if o.Orders < 1000 || o.Rounds < 1 || o.Rate < 1 || o.Span < 0 {
-		return nil, fmt.Errorf("at least 1000 orders, one round and one order a second are needed")
+		return nil, fmt.Errorf("queuebench: Orders must be at least 1000, Rounds and Rate at least 1")
 	}
 	s, err := openServer(ctx, o.RedisURL)
 	if err != nil {
@@ -63,12 +64,14 @@ func Run(ctx context.Context, o Options, tell func(string)) ([]Row, error) {
 	}
 	defer s.close()
 	subjects := []subject{
-		&redisSubject{server: s, name: "list"}, &redisSubject{server: s, name: "stream", stream: true}, &memorySubject{},
+		&redisSubject{server: s, name: "list"},
+		&redisSubject{server: s, name: "stream", stream: true},
+		&memorySubject{},
 	}
 	rows, rounds := make([]Row, len(subjects)), make([][]round, len(subjects))
-	for n := range o.Rounds + 1 { // the first one warms up
+	for n := range o.Rounds + 1 { // the first round warms up and does not count
 		for i, sub := range subjects {
-			tell(fmt.Sprintf("round %d of %d: %s", n, o.Rounds, sub.label()))
+			progress(fmt.Sprintf("round %d of %d: %s", n, o.Rounds, sub.label()))
 			r, err := play(ctx, sub, o.Orders)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", sub.label(), err)
@@ -79,7 +82,7 @@ func Run(ctx context.Context, o Options, tell func(string)) ([]Row, error) {
 		}
 	}
 	for i, sub := range subjects {
-		tell("latency, crashes and order: " + sub.label())
+		progress("latency, crashes and order: " + sub.label())
 		if rows[i], err = examine(ctx, sub, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", sub.label(), err)
 		}

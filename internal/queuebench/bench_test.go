@@ -12,8 +12,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Every cell of the table is measured, and what must not get lost does not.
-func TestEveryDriverIsMeasured(t *testing.T) {
+// Every cell of the table is measured, and no driver in Redis loses a message.
+func TestRunMeasuresEveryDriver(t *testing.T) {
 	rows, err := Run(t.Context(), Options{Orders: 2000, Rounds: 1, Rate: 400, Span: 250 * time.Millisecond}, func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -26,15 +26,15 @@ func TestEveryDriverIsMeasured(t *testing.T) {
 		if r.Accepted <= 0 || r.Drained <= 0 || r.Alone <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Memory <= 0 || (r.CPU > 0) != inRedis || (r.AOF > 0) != inRedis {
 			t.Errorf("not measured: %+v", r)
 		}
-		if r.Worker != (Loss{Messages: inPeril, Twice: lostBatch}) || !r.InOrder || !r.Replayed || r.Kept != 0 {
+		if r.Worker != (Loss{Messages: queued, Twice: takenBatch}) || !r.InOrder || !r.Replayed || r.Kept != 0 {
 			t.Errorf("%s: %+v", r.Driver, r)
 		}
-		lost := inPeril
+		lost := queued
 		if inRedis {
 			lost = 0
 		}
 		if r.Server == nil || r.Server.Lost != lost {
-			t.Errorf("%s is killed: %+v, want %d lost", r.Driver, r.Server, lost)
+			t.Errorf("%s after kill -9: %+v, want %d lost", r.Driver, r.Server, lost)
 		}
 	}
 	var table, plot bytes.Buffer
@@ -49,19 +49,19 @@ func TestEveryDriverIsMeasured(t *testing.T) {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			t.Fatalf("the plot is no XML: %v", err)
+			t.Fatalf("the plot is not XML: %v", err)
 		}
 	}
 }
 
-// A run empties the database it is given, so it refuses one that holds anything.
-func TestARedisThatHoldsSomethingIsLeftAlone(t *testing.T) {
+// A run empties its database, so Run rejects one that holds keys.
+func TestRunRejectsRedisThatHoldsKeys(t *testing.T) {
 	r := testenv.StartRedis(t)
 	r.Client().Set(t.Context(), "precious", "1", 0)
 	if _, err := Run(t.Context(), Options{RedisURL: r.URL}, func(string) {}); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("Run returned %v, want ErrNotEmpty", err)
 	}
 	if r.Client().Get(t.Context(), "precious").Val() != "1" {
-		t.Error("it is gone")
+		t.Error("Run deleted the key")
 	}
 }

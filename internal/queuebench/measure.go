@@ -14,7 +14,7 @@ import (
 	"sluice/backend/queue"
 )
 
-// round is one filling and emptying.
+// round holds the results of accepting and draining once.
 type round struct {
 	accepted, drained, alone, memory, log, overtaken float64
 	cpu                                              time.Duration
@@ -61,7 +61,7 @@ func play(ctx context.Context, s subject, orders int) (r round, err error) {
 	return r, nil
 }
 
-// accept lets many buyers buy at once.
+// accept buys orders units with concurrent buyers and returns the duration.
 func accept(ctx context.Context, s subject, orders int) (time.Duration, error) {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -83,7 +83,7 @@ func accept(ctx context.Context, s subject, orders int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// fill pushes messages past admission.
+// fill opens an empty queue and pushes n messages without admission.
 func fill(ctx context.Context, s subject, n int, lease time.Duration) error {
 	if err := s.open(ctx, 0, lease); err != nil {
 		return err
@@ -95,7 +95,7 @@ func fill(ctx context.Context, s subject, n int, lease time.Duration) error {
 	return s.queue().Push(ctx, messages...)
 }
 
-// drain takes everything, and answers the serials in the order in which they came.
+// drain takes n messages and returns their serials in the order in which they were taken.
 func drain(ctx context.Context, q line, n, takers int) (serials []int64, took time.Duration, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -108,7 +108,7 @@ func drain(ctx context.Context, q line, n, takers int) (serials []int64, took ti
 				case err != nil:
 					return err
 				case lost:
-					return errors.New("a lease was lost")
+					return errors.New("a lease expired during the drain")
 				case len(b.Messages) == 0:
 					return nil
 				}
@@ -124,12 +124,12 @@ func drain(ctx context.Context, q line, n, takers int) (serials []int64, took ti
 	err = g.Wait()
 	took = time.Since(start)
 	if err == nil && len(serials) != n {
-		err = fmt.Errorf("%d messages of %d came out", len(serials), n)
+		err = fmt.Errorf("%d of %d messages were drained", len(serials), n)
 	}
 	return serials, took, err
 }
 
-// overtaken is the share of messages that came after a later one.
+// overtaken returns the share of messages that were taken after a later one.
 func overtaken(serials []int64) float64 {
 	latest, behind := int64(0), 0
 	for _, s := range serials {
@@ -141,13 +141,13 @@ func overtaken(serials []int64) float64 {
 	return float64(behind) / float64(max(len(serials), 1))
 }
 
-// latency lets orders come at a steady rate to one taker.
+// latency buys at a steady rate while one goroutine takes, and returns percentiles from request to take.
 func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50, p99 time.Duration, err error) {
 	n := max(int(span.Seconds()*float64(rate)), 100)
 	if err := s.open(ctx, n, longLease); err != nil {
 		return 0, 0, err
 	}
-	asked := make([]time.Time, n+1) // by number of the buyer; written before it is pushed, read after it is taken
+	requested := make([]time.Time, n+1) // by number of the buyer
 	var mu sync.Mutex
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -165,7 +165,7 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 			g.Go(func() error {
 				defer func() { <-slots }()
 				mu.Lock()
-				asked[i] = time.Now()
+				requested[i] = time.Now()
 				mu.Unlock()
 				return s.buy(ctx, i)
 			})
@@ -195,7 +195,7 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 					mu.Unlock()
 					return err
 				}
-				waits = append(waits, now.Sub(asked[i]))
+				waits = append(waits, now.Sub(requested[i]))
 			}
 			mu.Unlock()
 		}
@@ -209,39 +209,39 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 }
 
 const (
-	inPeril    = 1000 // messages that are there when something dies
-	lostBatch  = 100
+	queued     = 1000 // messages in the queue when a process is killed
+	takenBatch = 100  // of which a taker holds these
 	shortLease = time.Second
 )
 
-// examine measures what is not a matter of speed.
+// examine measures latency, losses, order and replay.
 func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 	r.Driver = s.label()
 	if r.P50, r.P99, err = latency(ctx, s, o.Rate, o.Span); err != nil {
 		return r, fmt.Errorf("latency: %w", err)
 	}
-	if r.Worker, err = workerDies(ctx, s); err != nil {
-		return r, fmt.Errorf("a worker that dies: %w", err)
+	if r.Worker, err = killWorker(ctx, s); err != nil {
+		return r, fmt.Errorf("killed worker: %w", err)
 	}
-	if r.Server, err = serverDies(ctx, s); err != nil {
-		return r, fmt.Errorf("a server that dies: %w", err)
+	if r.Server, err = killServer(ctx, s); err != nil {
+		return r, fmt.Errorf("killed server: %w", err)
 	}
-	if err := fill(ctx, s, inPeril, longLease); err != nil {
+	if err := fill(ctx, s, queued, longLease); err != nil {
 		return r, err
 	}
-	first, _, err := s.queue().TakeAs(ctx, "again", lostBatch, "")
+	first, _, err := s.queue().TakeAs(ctx, "again", takenBatch, "")
 	if err != nil {
 		return r, err
 	}
-	second, _, err := s.queue().TakeAs(ctx, "again", lostBatch, "")
+	second, _, err := s.queue().TakeAs(ctx, "again", takenBatch, "")
 	if err != nil {
 		return r, err
 	}
-	r.Replayed = len(first.Messages) == lostBatch && slices.Equal(first.Messages, second.Messages)
+	r.Replayed = len(first.Messages) == takenBatch && slices.Equal(first.Messages, second.Messages)
 	if _, err := s.queue().Release(ctx, "again"); err != nil {
 		return r, err
 	}
-	serials, _, err := drain(ctx, s.queue(), inPeril, 1)
+	serials, _, err := drain(ctx, s.queue(), queued, 1)
 	if err != nil {
 		return r, err
 	}
@@ -250,12 +250,12 @@ func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 	return r, err
 }
 
-// workerDies lets a taker vanish with a batch.
-func workerDies(ctx context.Context, s subject) (Loss, error) {
-	if err := fill(ctx, s, inPeril, shortLease); err != nil {
+// killWorker abandons a batch and drains the rest until its lease has expired.
+func killWorker(ctx context.Context, s subject) (Loss, error) {
+	if err := fill(ctx, s, queued, shortLease); err != nil {
 		return Loss{}, err
 	}
-	gone, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), lostBatch, "")
+	gone, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), takenBatch, "")
 	if err != nil {
 		return Loss{}, err
 	}
@@ -266,7 +266,7 @@ func workerDies(ctx context.Context, s subject) (Loss, error) {
 	rest := 0
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for ack := ""; rest < inPeril && ctx.Err() == nil; {
+	for ack := ""; rest < queued && ctx.Err() == nil; {
 		b, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), Batch, ack)
 		if err != nil {
 			return Loss{}, err
@@ -287,15 +287,15 @@ func workerDies(ctx context.Context, s subject) (Loss, error) {
 			twice++
 		}
 	}
-	return Loss{Messages: inPeril, Lost: inPeril - rest, Twice: twice}, nil
+	return Loss{Messages: queued, Lost: queued - rest, Twice: twice}, nil
 }
 
-// serverDies kills what holds the messages, in the middle of work.
-func serverDies(ctx context.Context, s subject) (*Loss, error) {
-	if err := fill(ctx, s, inPeril, longLease); err != nil {
+// killServer kills the process that holds the messages while a batch is leased.
+func killServer(ctx context.Context, s subject) (*Loss, error) {
+	if err := fill(ctx, s, queued, longLease); err != nil {
 		return nil, err
 	}
-	if _, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), lostBatch, ""); err != nil {
+	if _, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), takenBatch, ""); err != nil {
 		return nil, err
 	}
 	ours, err := s.kill(ctx)
@@ -307,5 +307,5 @@ func serverDies(ctx context.Context, s subject) (*Loss, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loss{Messages: inPeril, Lost: inPeril - int(stats.Ready+stats.Delayed+stats.Leased)}, nil
+	return &Loss{Messages: queued, Lost: queued - int(stats.Ready+stats.Delayed+stats.Leased)}, nil
 }

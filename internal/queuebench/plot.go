@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// panel is one group of bars; a driver without a value has none.
+// panel is one group of bars.
 type panel struct {
 	name  string
 	value func(Row) float64
@@ -16,13 +16,13 @@ type panel struct {
 var panels = []panel{
 	{"accepted per second", func(r Row) float64 { return r.Accepted }, func(r Row) string { return count(r.Accepted) }},
 	{"drained per second, 4 takers", func(r Row) float64 { return r.Drained }, func(r Row) string { return count(r.Drained) }},
-	{"asked to taken, p99", func(r Row) float64 { return float64(r.P99) }, func(r Row) string { return span(r.P99) }},
+	{"request to take, p99", func(r Row) float64 { return float64(r.P99) }, func(r Row) string { return span(r.P99) }},
 	{"bytes per waiting message", func(r Row) float64 { return r.Memory }, func(r Row) string { return fmt.Sprintf("%.0f", r.Memory) }},
 	{"Redis CPU per message", func(r Row) float64 { return float64(r.CPU) }, func(r Row) string { return span(r.CPU) }},
-	{"Redis log, bytes per message", func(r Row) float64 { return max(r.AOF, 0) }, func(r Row) string { return fmt.Sprintf("%.0f", max(r.AOF, 0)) }},
+	{"append-only file, bytes per message", func(r Row) float64 { return max(r.AOF, 0) }, func(r Row) string { return fmt.Sprintf("%.0f", max(r.AOF, 0)) }},
 }
 
-// colours can be read on white and on black.
+// colours have enough contrast on white and on black.
 var colours = []string{"#3b82f6", "#ea7617", "#22a05b"}
 
 const (
@@ -30,7 +30,7 @@ const (
 	barLeft, barWidth                 = 90, 500
 )
 
-// Draw draws the rows as bars to an SVG, each panel on a scale of its own.
+// Draw writes the rows as an SVG bar chart. Each panel has its own scale.
 func Draw(w io.Writer, rows []Row) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="The drivers of the order queue side by side">`+"\n",

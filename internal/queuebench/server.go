@@ -13,19 +13,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is the Redis of a run.
+// server is the Redis server of a run.
 type server struct {
 	client *redis.Client
-	dir    string    // of one that we have started
-	port   int       // of it
-	cmd    *exec.Cmd // nil: it is not ours
+	dir    string // data directory; "" when the run did not start the server
+	port   int
+	cmd    *exec.Cmd // nil when the run did not start the server
 	ended  chan struct{}
 }
 
-// ErrNotEmpty refuses a Redis that holds something: a run empties its database.
-var ErrNotEmpty = errors.New("the Redis is not empty; a run empties its database, so give it one of its own")
+// ErrNotEmpty reports a Redis database that holds keys. A run empties its database.
+var ErrNotEmpty = errors.New("the Redis database is not empty and the run would empty it: use a database without keys")
 
-// openServer connects to an empty Redis, or starts one that keeps a log and syncs it every second.
+// openServer connects to the empty Redis at url. Without a url it starts one with appendfsync everysec.
 func openServer(ctx context.Context, url string) (*server, error) {
 	if url != "" {
 		options, err := redis.ParseURL(url)
@@ -44,7 +44,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 		return s, nil
 	}
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, errors.New("redis-server is not installed (Debian: apt-get install redis-server), and no --redis is given")
+		return nil, errors.New("redis-server is not installed: install it (Debian: apt-get install redis-server) or use --redis")
 	}
 	dir, err := os.MkdirTemp("", "sluice-bench-")
 	if err != nil {
@@ -79,7 +79,8 @@ func freePort(ctx context.Context) (int, error) {
 func (s *server) addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
 func (s *server) start(ctx context.Context) error {
-	s.cmd = exec.Command("redis-server", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec")
+	s.cmd = exec.Command("redis-server", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec")
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("redis-server: %w", err)
 	}
@@ -89,19 +90,19 @@ func (s *server) start(ctx context.Context) error {
 	defer cancel()
 	look := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1})
 	defer look.Close()
-	for look.Ping(ctx).Err() != nil { // it reads its log first
+	for look.Ping(ctx).Err() != nil { // it answers when it has read its append-only file
 		select {
 		case <-ctx.Done():
-			return errors.New("redis-server does not answer")
+			return errors.New("redis-server did not answer within 30 s")
 		case <-s.ended:
-			return errors.New("redis-server ended")
+			return errors.New("redis-server exited at start")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// crash kills the server and starts it again over what it left behind.
+// crash kills the server and starts it again on its data directory. It returns false when the run did not start it.
 func (s *server) crash(ctx context.Context) (bool, error) {
 	if s.cmd == nil {
 		return false, nil
@@ -118,7 +119,7 @@ func (s *server) end() {
 func (s *server) close() {
 	if s.client != nil {
 		if s.cmd == nil {
-			_ = s.client.FlushDB(context.Background()).Err() // all of it is ours
+			_ = s.client.FlushDB(context.Background()).Err() // the database was empty before the run
 		}
 		_ = s.client.Close()
 	}

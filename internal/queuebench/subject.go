@@ -2,12 +2,9 @@ package queuebench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"sluice/backend/admission"
@@ -15,50 +12,43 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/worker"
 )
 
 // line is a queue under test.
 type line interface {
-	worker.Queue
 	Push(ctx context.Context, messages ...queue.Message) error
-	Reclaim(ctx context.Context, limit int) (leases int, err error)
+	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
+	Release(ctx context.Context, batchID string) (lost bool, err error)
+	Wait(ctx context.Context, timeout time.Duration) (woken bool, err error)
 	Stats(ctx context.Context) (queue.Stats, error)
 }
 
-// subject is a driver with its admission.
+// subject is a driver with the admission in front of it.
 type subject interface {
-	driver
-	costs
-	// kill ends what holds the messages with no warning and starts it again; false: it cannot.
-	kill(ctx context.Context) (bool, error)
-}
-
-// driver is how a subject is used.
-type driver interface {
 	label() string
-	// open empties it and puts a sale of stock units on the market; reopen finds what is there.
+	// open empties the queue and opens a sale of stock units. reopen connects to what is there.
 	open(ctx context.Context, stock int, lease time.Duration) error
 	reopen(lease time.Duration)
 	queue() line
 	buy(ctx context.Context, n int) error
-}
 
-// costs are what a subject takes.
-type costs interface {
-	// held is how many bytes each of n waiting messages takes.
+	// held returns the bytes that each of n waiting messages takes.
 	held(ctx context.Context, n int) (float64, error)
-	// left is how many messages could still be read.
+	// left returns the number of messages that can still be read.
 	left(ctx context.Context) (int64, error)
-	// used is the processor time and the bytes logged by Redis so far; a log below 0: there is none.
+	// used returns Redis's processor time and the size of its append-only file so far; a size below 0 means that
+	// there is no file.
 	used(ctx context.Context) (cpu time.Duration, log float64, err error)
+	// kill ends the process that holds the messages without warning and starts it again. It returns false where it
+	// cannot.
+	kill(ctx context.Context) (bool, error)
 }
 
 const saleID = "bench"
 
 func buyer(n int) string { return "buyer-" + strconv.Itoa(n) }
 
-// redisSubject is the product as it runs: the list or the stream, and admission in front of it.
+// redisSubject is a driver of the product: the list or the stream behind the product's admission.
 type redisSubject struct {
 	server *server
 	name   string
@@ -102,9 +92,11 @@ func (s *redisSubject) reopen(lease time.Duration) {
 }
 
 func (s *redisSubject) buy(ctx context.Context, n int) error {
-	d, err := s.admit.Admit(ctx, admission.Request{SaleID: saleID, Buyer: buyer(n), Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
+	d, err := s.admit.Admit(ctx, admission.Request{
+		SaleID: saleID, Buyer: buyer(n), Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+	})
 	if err == nil && d.Outcome != sale.Accepted {
-		err = fmt.Errorf("a purchase was answered %s", d.Outcome)
+		err = fmt.Errorf("a purchase returned %s", d.Outcome)
 	}
 	return err
 }
@@ -133,7 +125,7 @@ func (s *redisSubject) used(ctx context.Context) (cpu time.Duration, log float64
 	log = -1
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		n, _ := strconv.ParseFloat(value, 64) // other lines are no numbers
+		n, _ := strconv.ParseFloat(value, 64) // other lines hold no numbers
 		switch name {
 		case "used_cpu_user", "used_cpu_sys":
 			cpu += time.Duration(n * float64(time.Second))
@@ -146,65 +138,9 @@ func (s *redisSubject) used(ctx context.Context) (cpu time.Duration, log float64
 
 func (s *redisSubject) kill(ctx context.Context) (bool, error) { return s.server.crash(ctx) }
 
-// memorySubject is the queue in this process, with the till in front of it.
-type memorySubject struct {
-	line *queue.Memory
-	till *queue.Till
-	ids  atomic.Uint32
-}
-
-func (s *memorySubject) label() string { return "memory" }
-func (s *memorySubject) queue() line   { return s.line }
-
-func (s *memorySubject) open(_ context.Context, stock int, lease time.Duration) error {
-	s.reopen(lease)
-	s.till = queue.NewTill(s.line)
-	s.till.Open(saleID, int64(stock), 1)
-	return nil
-}
-
-// reopen finds nothing: what was there was in the process.
-func (s *memorySubject) reopen(lease time.Duration) {
-	s.line = queue.NewMemory(10_000_000, queue.Config{Lease: lease})
-}
-
-func (s *memorySubject) buy(_ context.Context, n int) error {
-	if outcome, _ := s.till.Buy(saleID, buyer(n), "k", sale.NewOrderID(time.Now(), s.ids.Add(1))); outcome != sale.Accepted {
-		return fmt.Errorf("a purchase was answered %s", outcome)
-	}
-	return nil
-}
-
-// held fills a queue of its own: the heap of this process holds much else.
-func (s *memorySubject) held(ctx context.Context, n int) (float64, error) {
-	heap := func() float64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
-	before := heap()
-	q := queue.NewMemory(n, queue.Config{})
-	for i := range n {
-		if !q.Offer(message(i)) {
-			return 0, errors.New("the queue is full")
-		}
-	}
-	grown := heap() - before
-	runtime.KeepAlive(q)
-	return grown / float64(n), ctx.Err()
-}
-
-func (s *memorySubject) left(ctx context.Context) (int64, error) {
-	stats, err := s.line.Stats(ctx)
-	return stats.Ready + stats.Leased, err
-}
-
-func (s *memorySubject) used(context.Context) (time.Duration, float64, error) { return 0, -1, nil }
-func (s *memorySubject) kill(context.Context) (bool, error)                   { return true, nil }
-
 func message(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(time.Now(), uint32(n)), SaleID: saleID, Buyer: buyer(n), Nth: 1, Serial: int64(n) + 1, Status: sale.StatusQueued,
+		ID: sale.NewOrderID(time.Now(), uint32(n)), SaleID: saleID, Buyer: buyer(n), Nth: 1, Serial: int64(n) + 1,
+		Status: sale.StatusQueued,
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Write prints a table, one column a driver.
+// Write prints rows as a table with one column per driver.
 func Write(w io.Writer, rows []Row) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	defer t.Flush()
@@ -22,8 +22,8 @@ func Write(w io.Writer, rows []Row) {
 	line("accepted/s", func(r Row) string { return count(r.Accepted) })
 	line(fmt.Sprintf("drained/s, %d takers", Takers), func(r Row) string { return count(r.Drained) })
 	line("drained/s, one taker", func(r Row) string { return count(r.Alone) })
-	line("asked to taken, p50", func(r Row) string { return span(r.P50) })
-	line("asked to taken, p99", func(r Row) string { return span(r.P99) })
+	line("request to take, p50", func(r Row) string { return span(r.P50) })
+	line("request to take, p99", func(r Row) string { return span(r.P99) })
 	line("memory per waiting message", func(r Row) string { return fmt.Sprintf("%.0f bytes", r.Memory) })
 	line("Redis CPU per message", func(r Row) string {
 		if r.CPU == 0 {
@@ -31,16 +31,16 @@ func Write(w io.Writer, rows []Row) {
 		}
 		return span(r.CPU)
 	})
-	line("Redis log per message", func(r Row) string {
+	line("append-only file per message", func(r Row) string {
 		if r.AOF < 0 {
 			return "none"
 		}
 		return fmt.Sprintf("%.0f bytes", r.AOF)
 	})
-	line("a worker dies: lost, given out twice", func(r Row) string {
+	line("worker killed: lost, delivered twice", func(r Row) string {
 		return fmt.Sprintf("%d, %d of %d", r.Worker.Lost, r.Worker.Twice, r.Worker.Messages)
 	})
-	line("what holds it dies (kill -9): lost", func(r Row) string {
+	line("server killed (kill -9): lost", func(r Row) string {
 		if r.Server == nil {
 			return "not measured"
 		}
@@ -48,18 +48,18 @@ func Write(w io.Writer, rows []Row) {
 	})
 	line("order, one taker", func(r Row) string {
 		if r.InOrder {
-			return "first in, first out"
+			return "FIFO"
 		}
 		return "not kept"
 	})
 	line(fmt.Sprintf("overtaken, %d takers", Takers), func(r Row) string { return fmt.Sprintf("%.1f%%", 100*r.Overtaken) })
-	line("the same take again", func(r Row) string {
+	line("repeated take returns", func(r Row) string {
 		if r.Replayed {
 			return "the same batch"
 		}
 		return "another batch"
 	})
-	line("to be read again when acknowledged", func(r Row) string { return fmt.Sprint(r.Kept) })
+	line("entries left after acknowledgement", func(r Row) string { return fmt.Sprint(r.Kept) })
 }
 
 func count(perSecond float64) string {
