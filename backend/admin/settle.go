@@ -59,7 +59,7 @@ func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []S
 	for range pages {
 		var letters []queue.DeadLetter
 		letters, next, err = d.Dead(ctx, queue.DeadQuery{
-			SaleID: s.Filter.SaleID, Because: s.Filter.Because, DiedAfter: s.Filter.DiedAfter, DiedBefore: s.Filter.DiedBefore, Limit: s.Limit - len(done), After: next,
+			SaleID: s.Filter.SaleID, ErrorContains: s.Filter.Because, DiedAfter: s.Filter.DiedAfter, DiedBefore: s.Filter.DiedBefore, Limit: s.Limit - len(done), After: next,
 		})
 		if err != nil {
 			return done, "", err

@@ -89,7 +89,7 @@ func (o *operator) showDead(ctx context.Context, c *fiber.Ctx, _ string) error {
 func deadQuery(c *fiber.Ctx) (queue.DeadQuery, error) {
 	q := newQuery(c)
 	wanted := queue.DeadQuery{
-		SaleID: q.sale(), After: q.text("after"), Limit: q.limit(), Because: q.search("because"), DiedAfter: q.instant("died_after"), DiedBefore: q.instant("died_before"),
+		SaleID: q.sale(), After: q.text("after"), Limit: q.limit(), ErrorContains: q.search("because"), DiedAfter: q.instant("died_after"), DiedBefore: q.instant("died_before"),
 	}
 	return wanted, q.err()
 }

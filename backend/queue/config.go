@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// Config tunes a queue. Zero fields take the defaults named here. Every process on a shard should use the same.
+// Config configures a queue. Zero fields take the defaults in their comments. All processes of a shard should use the same
+// values.
 type Config struct {
-	Lease       time.Duration  // how long a worker may keep a batch without extending it; 10 s, at least 1 ms
-	MaxAttempts int            // failures after which a message dies; 5
-	MaxCrashes  int            // leases run out after which a message travels alone; once more, and it dies; 3
-	BackoffBase time.Duration  // upper bound of the wait after the first failure, doubled with each further one; 200 ms
-	BackoffCap  time.Duration  // upper bound of every wait; 1 min
-	CallTimeout time.Duration  // bound of one call to Redis, if the client has ContextTimeoutEnabled; 3 s
-	Jitter      func() float64 // share of the upper bound that is waited, in [0,1]; uniformly random ("full jitter")
-	Reclaimed   func(n int)    // told how many messages each reclaimed lease gave back; must be safe for concurrent use; may be nil
+	Lease       time.Duration  // duration of a lease; 10 s, at least 1 ms
+	MaxAttempts int            // failures after which a message becomes a dead letter; 5
+	MaxCrashes  int            // expired leases after which a message is leased alone; one more makes it a dead letter; 3
+	BackoffBase time.Duration  // maximum delay after the first failure, doubled by each further one; 200 ms
+	BackoffCap  time.Duration  // maximum delay after any failure; 1 min
+	CallTimeout time.Duration  // timeout of a call to Redis; needs a client with ContextTimeoutEnabled; 3 s
+	Jitter      func() float64 // fraction of the maximum delay, in [0,1]; default uniformly random ("full jitter")
+	OnReclaim   func(n int)    // called with the number of messages of each requeued lease, concurrently; may be nil
 }
 
 func (c Config) withDefaults() Config {
@@ -37,8 +38,8 @@ func (c Config) withDefaults() Config {
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
-	if c.Reclaimed == nil {
-		c.Reclaimed = func(int) {}
+	if c.OnReclaim == nil {
+		c.OnReclaim = func(int) {}
 	}
 	return c
 }

@@ -12,11 +12,11 @@ import (
 	"sluice/backend/sale"
 )
 
-// maxDeadScan bounds how many letters one call to DeadLetters looks at.
+// maxDeadScan is the maximum number of dead letters that one call to DeadLetters reads.
 const maxDeadScan = 10_000
 
-// DeadLetters lists one page, the longest dead first. next is the cursor of the page after it, empty at the end; a page can be
-// short, or even empty, with more to come, because one call looks at a bounded number of letters.
+// DeadLetters returns a page, ordered by time of death, and the cursor of the next page; next is empty on the last page. A
+// page may be short or empty although more pages follow, because one call reads at most maxDeadScan dead letters.
 func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter, next string, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -38,17 +38,17 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 			return nil, "", wrap("dead letters", err)
 		}
 		last := cursor{}
-		letters, err := l.letters(ctx, entries)
+		found, err := l.readDeadLetters(ctx, entries)
 		if err != nil {
 			return nil, "", wrap("dead letters", err)
 		}
 		for i, e := range entries {
 			last = cursor{int64(e.Score), e.Member.(string)}
-			letter := letters[i]
-			if letter == nil || !from.before(last) || !q.selects(letter) {
+			dead := found[i]
+			if dead == nil || !from.before(last) || !q.selects(dead) {
 				continue
 			}
-			page = append(page, *letter)
+			page = append(page, *dead)
 			if len(page) == limit {
 				return page, last.String(), nil
 			}
@@ -62,8 +62,8 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	}
 }
 
-// letters reads the letters of some entries; one that is gone meanwhile is nil.
-func (l *List) letters(ctx context.Context, entries []redis.Z) ([]*DeadLetter, error) {
+// readDeadLetters returns the dead letters of entries. One that was removed in the meantime is nil.
+func (l *List) readDeadLetters(ctx context.Context, entries []redis.Z) ([]*DeadLetter, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -75,17 +75,17 @@ func (l *List) letters(ctx context.Context, entries []redis.Z) ([]*DeadLetter, e
 	if err != nil {
 		return nil, err
 	}
-	letters := make([]*DeadLetter, len(keys))
+	found := make([]*DeadLetter, len(keys))
 	for i, text := range texts {
 		if s, ok := text.(string); ok {
-			letter := decodeLetter(keys[i], s)
-			letters[i] = &letter
+			dead := decodeDeadLetter(keys[i], s)
+			found[i] = &dead
 		}
 	}
-	return letters, nil
+	return found, nil
 }
 
-// cursor is a place in the dead set: a time of death in ms, and among letters of the same ms the key.
+// cursor is a position in the set of dead letters: the time of death in milliseconds, then the key.
 type cursor struct {
 	died int64
 	key  string
@@ -99,7 +99,7 @@ func parseCursor(s string) (cursor, error) {
 	died, err := strconv.ParseInt(ms, 10, 64)
 	if !ok || err != nil || died < 0 {
 		bad := &sale.InvalidError{}
-		bad.Add("after", "is not a cursor that came with a page")
+		bad.Add("after", "is not a cursor returned with a page")
 		return cursor{}, bad
 	}
 	return cursor{died, key}, nil
@@ -107,7 +107,7 @@ func parseCursor(s string) (cursor, error) {
 
 func (c cursor) String() string { return strconv.FormatInt(c.died, 10) + "-" + c.key }
 
-// scores are the times of death between which the letters of a query lie, as Redis reads them.
+// scores returns the range of the times of death of q as Redis scores.
 func (q *DeadQuery) scores(from cursor) (least, most string) {
 	least, most = "-inf", "+inf"
 	since := from.died
@@ -118,7 +118,7 @@ func (q *DeadQuery) scores(from cursor) (least, most string) {
 		least = strconv.FormatInt(since, 10)
 	}
 	if !q.DiedBefore.IsZero() {
-		most = strconv.FormatInt(q.DiedBefore.UnixMilli(), 10) // the letters of this very millisecond are looked at one by one
+		most = strconv.FormatInt(q.DiedBefore.UnixMilli(), 10) // inclusive: selects compares this millisecond exactly
 	}
 	return least, most
 }
@@ -127,7 +127,7 @@ func (c cursor) before(d cursor) bool {
 	return c.died < d.died || c.died == d.died && c.key < d.key
 }
 
-// DeadLetter finds one. It returns sale.ErrNotFound.
+// DeadLetter returns the dead letter of an order. Errors: sale.ErrNotFound.
 func (l *List) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -138,23 +138,23 @@ func (l *List) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, err
 	if err != nil {
 		return DeadLetter{}, wrap("dead letter", err)
 	}
-	return decodeLetter(id.String(), text), nil
+	return decodeDeadLetter(id.String(), text), nil
 }
 
 func notDead(id sale.OrderID) error {
 	return fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 }
 
-// RetryDead puts a dead order back at the front of the queue as if it had never failed; an unbacked one takes a unit and a place first. It returns
-// sale.ErrNotFound, or sale.ErrConflict while somebody cancels it or when there is no unit or place for it.
+// RetryDead requeues a dead order at the front of the queue without its failures. An unbacked one takes a unit and a slot
+// first. Errors: sale.ErrNotFound; sale.ErrConflict while it is being cancelled, or if no unit or slot is free.
 func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
-	letter, err := l.DeadLetter(ctx, id)
+	dead, err := l.DeadLetter(ctx, id)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	saleID := letter.Message.SaleID
+	saleID := dead.Message.SaleID
 	keys := []string{
 		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(),
 		l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.DeadIndex(),
@@ -166,17 +166,17 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	case n == 0:
 		return notDead(id)
 	case n == -2:
-		return fmt.Errorf("there is no unit left for order %s; restock its sale first: %w", id, sale.ErrConflict)
+		return fmt.Errorf("no unit is left for order %s; restock its sale, then retry: %w", id, sale.ErrConflict)
 	case n == -3:
-		return fmt.Errorf("the buyer of order %s holds other orders in its place: %w", id, sale.ErrConflict)
+		return fmt.Errorf("the buyer of order %s has reached the limit per buyer with other orders: %w", id, sale.ErrConflict)
 	case n < 0:
 		return fmt.Errorf("dead letter %s is being cancelled: %w", id, sale.ErrConflict)
 	}
 	return nil
 }
 
-// BeginCancel marks a dead order: from now on it cannot be retried, so that the order store can be told. Doing it again gives
-// the same letter, with the generation of now. It returns sale.ErrNotFound.
+// BeginCancel marks a dead order as being cancelled, which rejects retries while the caller updates SQL. A repeated call
+// returns the same dead letter with the current generation. Errors: sale.ErrNotFound.
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -187,41 +187,43 @@ func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, er
 	case len(answer) == 0:
 		return DeadLetter{}, notDead(id)
 	}
-	letter := decodeLetter(id.String(), answer[0])
-	if letter.Generation, err = strconv.ParseInt(answer[1], 10, 64); err != nil {
-		return DeadLetter{}, wrap("begin cancel", fmt.Errorf("the generation of Redis is no number: %w", err))
+	dead := decodeDeadLetter(id.String(), answer[0])
+	if dead.Generation, err = strconv.ParseInt(answer[1], 10, 64); err != nil {
+		return DeadLetter{}, wrap("begin cancel", fmt.Errorf("the generation in Redis is not a number: %w", err))
 	}
-	return letter, nil
+	return dead, nil
 }
 
-// FinishCancel removes a dead order that BeginCancel has marked. With giveBack, its unit goes back to the stock and its place
-// back to the buyer, once; an order that has no place of its buyer has no unit either, and gives none. It returns sale.ErrNotFound, also when it is done already, or sale.ErrConflict without BeginCancel.
-func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool) error {
-	letter, err := l.DeadLetter(ctx, id)
+// FinishCancel removes a dead order that BeginCancel marked. With returnUnit it returns the unit to the stock and the slot to
+// the buyer; an order without a slot holds no unit and returns none. Errors: sale.ErrNotFound, also after an earlier
+// FinishCancel; sale.ErrConflict without BeginCancel.
+func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit bool) error {
+	dead, err := l.DeadLetter(ctx, id)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	saleID := letter.Message.SaleID
+	saleID := dead.Message.SaleID
 	keys := []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(), l.shard.Sale(saleID), l.shard.DeadIndex()}
 	back := 0
-	if giveBack {
+	if returnUnit {
 		back = 1
 	}
-	n, err := l.deadFinishCancel.Run(ctx, l.client, keys, id.String(), letter.Message.Buyer, back).Int()
+	n, err := l.deadFinishCancel.Run(ctx, l.client, keys, id.String(), dead.Message.Buyer, back).Int()
 	switch {
 	case err != nil:
 		return wrap("finish cancel", err)
 	case n == 0:
 		return notDead(id)
 	case n < 0:
-		return fmt.Errorf("dead letter %s: cancelling was not begun: %w", id, sale.ErrConflict)
+		return fmt.Errorf("dead letter %s: FinishCancel without BeginCancel: %w", id, sale.ErrConflict)
 	}
 	return nil
 }
 
-// DropRaw removes a text that is no message, by its key "raw:...". No order and no stock depend on it. It returns sale.ErrNotFound.
+// DropRaw removes a text that is not a message by its key "raw:...". No order and no unit depend on it. Errors:
+// sale.ErrNotFound.
 func (l *List) DropRaw(ctx context.Context, key string) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()

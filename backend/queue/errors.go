@@ -10,19 +10,19 @@ import (
 	"sluice/backend/sale"
 )
 
-// wrap says what was attempted, and adds sale.ErrUnavailable where Redis, and not the call, is at fault.
-func wrap(attempt string, err error) error {
+// wrap adds the operation to err, and sale.ErrUnavailable where Redis is the cause.
+func wrap(operation string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case unavailable(err):
-		return fmt.Errorf("queue: %s: %w: %w", attempt, sale.ErrUnavailable, err)
+		return fmt.Errorf("queue: %s: %w: %w", operation, sale.ErrUnavailable, err)
 	}
-	return fmt.Errorf("queue: %s: %w", attempt, err)
+	return fmt.Errorf("queue: %s: %w", operation, err)
 }
 
-// unavailable: whatever is not an answer of Redis (timeouts, refused and broken connections), and the answers that mean
-// "not now". The caller's own cancellation is neither.
+// unavailable reports whether err is a network error (a timeout, a refused or broken connection) or an answer of Redis that
+// is temporary. A cancellation by the caller is neither.
 func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -41,7 +41,7 @@ func unavailable(err error) bool {
 	}
 	for _, prefix := range []string{
 		"BUSY", "HELD", "MISCONF",
-		"UNBLOCKED", // whoever waited on a master that has become a replica
+		"UNBLOCKED", // a blocking call on a master that became a replica
 	} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true

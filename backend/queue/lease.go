@@ -10,19 +10,18 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Take leases the next messages, at most limit of them; see TakeAs. Most callers that run in a loop want TakeAs, which can be
-// repeated after an error.
+// Take is TakeAs with a new batch id. A loop should call TakeAs instead, which can be repeated after an error.
 func (l *List) Take(ctx context.Context, limit int, ack string) (b Batch, lost bool, err error) {
 	return l.TakeAs(ctx, NewBatchID(), limit, ack)
 }
 
-// TakeAs acknowledges the batch ack (none when it is empty) and leases the next messages, at most limit of them, as batch id, all in one step. The batch
-// that comes back is empty when there is nothing to do.
+// TakeAs acknowledges batch ack and leases up to limit of the next messages as batch id, in one atomic step. An empty ack
+// acknowledges nothing. The returned batch is empty if no message is ready.
 //
-// After an error, the call may or may not have been carried out. Repeat it with the same id: if it was, the same messages come back. lost tells
-// that the batch ack was not leased any more: it was reclaimed, or an earlier call whose answer was lost has acknowledged it.
+// After an error the call may have been executed. Repeat it with the same id: an executed call returns the same messages.
+// lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost reply acknowledged it.
 //
-// When nothing is ready, leases that have run out are reclaimed first. Texts that are no messages are buried on the way.
+// If no message is ready, TakeAs requeues expired leases and tries again. Texts that are not messages become dead letters.
 func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b Batch, lost bool, err error) {
 	limit = min(max(limit, 1), MaxBatch)
 	reclaimed := false
@@ -40,19 +39,19 @@ func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b 
 			if len(messages) > 0 {
 				return Batch{ID: id, Messages: messages}, lost, nil
 			}
-			continue // there was nothing but rubbish, which is buried now, and the batch is let go
+			continue // all texts were invalid: they are dead letters now, and the batch has ended
 		}
 		if reclaimed {
 			return Batch{}, lost, nil
 		}
 		reclaimed = true
 		if n, err := l.Reclaim(ctx, reclaimOnTake); err != nil || n == 0 {
-			return Batch{}, lost, nil //nolint:nilerr // the take itself has worked; the next one tries again
+			return Batch{}, lost, nil //nolint:nilerr // the take succeeded; the next one reclaims
 		}
 	}
 }
 
-// reclaimOnTake bounds the work that an idle take does for others.
+// reclaimOnTake is the maximum number of expired leases that an idle take requeues.
 const reclaimOnTake = 10
 
 func (l *List) lease(ctx context.Context, id string, limit int, ack string) (texts []string, lost bool, err error) {
@@ -76,34 +75,34 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 
 func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message, error) {
 	messages := make([]Message, 0, len(texts))
-	var rubbish []any
+	var invalid []any
 	for _, text := range texts {
 		m, err := keyspace.DecodeMessage(text)
 		if err != nil {
-			rubbish = append(rubbish, text, base64.StdEncoding.EncodeToString([]byte(text)))
+			invalid = append(invalid, text, base64.StdEncoding.EncodeToString([]byte(text)))
 			continue
 		}
 		messages = append(messages, m)
 	}
-	if len(rubbish) == 0 {
+	if len(invalid) == 0 {
 		return messages, nil
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{l.shard.Leases(), l.shard.Batch(id), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex()}
-	args := append([]any{id, "not a queue message"}, rubbish...)
+	args := append([]any{id, "not a queue message"}, invalid...)
 	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
 	if err != nil {
 		return nil, err
 	}
 	if left < 0 {
-		return nil, nil // reclaimed meanwhile
+		return nil, nil // the lease expired in the meantime
 	}
 	return messages, nil
 }
 
-// Ack ends a lease: the messages named in failures are delayed or die, all others are done. Failures that name no message of
-// the batch are ignored. lost tells that the batch was not leased any more; then nothing has changed.
+// Ack ends a lease. Messages in failures are delayed or become dead letters, all others are removed. Failures of other
+// batches' messages are ignored. lost reports that the batch was no longer leased; nothing has changed then.
 func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -123,7 +122,7 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	return err == nil && n == 0, wrap("ack", err)
 }
 
-// cleanReason makes one line of valid UTF-8 of at most MaxReason bytes.
+// cleanReason returns s as one line of valid UTF-8 of at most MaxReason bytes.
 func cleanReason(s string) string {
 	if len(s) > 4*MaxReason {
 		s = s[:4*MaxReason]
@@ -147,7 +146,7 @@ func cleanReason(s string) string {
 	return s
 }
 
-// Release ends a lease with nothing done: its messages go back to the front, and no failure is counted.
+// Release requeues the messages of a batch at the front without counting a failure. lost is as for Ack.
 func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -156,7 +155,7 @@ func (l *List) Release(ctx context.Context, batchID string) (lost bool, err erro
 	return err == nil && n == 0, wrap("release", err)
 }
 
-// Extend counts a lease from now. lost tells that the batch was not leased any more: stop working on it.
+// Extend starts the lease again from now. lost reports that the batch was no longer leased: the worker must stop writing it.
 func (l *List) Extend(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()

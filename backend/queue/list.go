@@ -13,18 +13,18 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// List is the queue of one shard on Redis lists. Redis's clock is the only one it goes by. It is safe for concurrent use.
+// List is the queue of one shard on Redis lists. All times are those of Redis's clock. It is safe for concurrent use.
 //
-// It also gives out what the stream of the shard holds, should there be any: see Stream.
+// A take also returns the messages of the shard's stream, if it has any: see Stream.
 //
-// Errors wrap sale.ErrUnavailable when Redis is at fault (unreachable, too slow, loading, read-only, full); the call may then
-// have been carried out or not, and doing it again is safe. For CallTimeout to bound a call, the client needs
-// ContextTimeoutEnabled; without it the client's own timeouts and retries do.
+// Errors wrap sale.ErrUnavailable when Redis is unreachable, too slow, loading, read-only or full. The call may have been
+// executed then, and repeating it is safe. CallTimeout bounds calls only if the client has ContextTimeoutEnabled; otherwise
+// the client's own timeouts and retries apply.
 type List struct {
 	client redis.UniversalClient
 	shard  keyspace.Shard
 	cfg    Config
-	into   string // where new messages go: list or stream
+	into   string // where Push adds messages: intoList or intoStream
 
 	push, take, ack, release, extend, bury       *redis.Script
 	expired, rewind, reclaim, promote            *redis.Script
@@ -32,7 +32,7 @@ type List struct {
 	deadDrop                                     *redis.Script
 }
 
-// NewList makes the queue of a shard. It does not talk to Redis.
+// NewList returns the queue of a shard. It does not connect to Redis.
 func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *List {
 	load := redisscript.Load
 	return &List{
@@ -44,15 +44,15 @@ func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *Li
 	}
 }
 
-// Lease is how long a batch may be kept without extending it.
+// Lease returns the duration of a lease.
 func (l *List) Lease() time.Duration { return l.cfg.Lease }
 
 func (l *List) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, l.cfg.CallTimeout)
 }
 
-// Push puts messages at the end of the queue, the first one first, and wakes a worker. Admission does not need it: its script
-// pushes by itself. A message that is not valid is an error, and then none of them is pushed.
+// Push appends messages to the queue in their order and wakes a worker. Admission does not call it, because the admission
+// script enqueues the order itself. If a message is invalid, Push returns an error and adds none.
 func (l *List) Push(ctx context.Context, messages ...Message) error {
 	texts := make([]any, len(messages))
 	for i, m := range messages {
@@ -80,14 +80,15 @@ func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	return l.push.Run(ctx, l.client, keys, texts...).Err()
 }
 
-// Wait blocks until there may be something to take (true), or until timeout has passed (false). From half a second on, timeout is rounded up to
-// whole seconds. It keeps a connection busy. A cancelled ctx is noticed when the wait ends, so the timeout should stay around a second.
+// Wait blocks until a message may be ready and returns true, or until timeout and returns false. A timeout of half a second
+// or more is rounded up to whole seconds. Wait occupies a connection and returns only after the timeout when ctx is
+// cancelled, so the timeout should be about a second.
 func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout+time.Second+l.cfg.CallTimeout)
 	defer cancel()
 	if timeout >= time.Second/2 {
 		err = l.client.BLPop(ctx, (timeout + time.Second - 1).Truncate(time.Second), l.shard.Wake()).Err()
-	} else { // BLPop knows whole seconds only; it alone may outlast the client's read timeout
+	} else { // BLPop accepts only whole seconds; it alone may exceed the client's read timeout
 		err = l.client.Do(ctx, "BLPOP", l.shard.Wake(), max(timeout, time.Millisecond).Seconds()).Err()
 	}
 	if errors.Is(err, redis.Nil) {

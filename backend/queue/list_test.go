@@ -126,7 +126,7 @@ func TestDropRawRemovesRubbishOnly(t *testing.T) {
 	}
 	for _, d := range page {
 		err := l.DropRaw(t.Context(), d.Key)
-		if rubbish := d.Raw != nil; rubbish != (err == nil) {
+		if invalid := d.Raw != nil; invalid != (err == nil) {
 			t.Errorf("drop %s: %v", d.Key, err)
 		}
 		if err := l.DropRaw(t.Context(), d.Key); !errors.Is(err, sale.ErrNotFound) {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Meter tells how long the queue needs to drain: within how long every order that is accepted by now has left it. It is told counts from time to time, and knows nothing until it was
-// told twice. It is safe for concurrent use; the zero value is ready.
+// Meter estimates how long a queue needs to drain, from periodic samples of its counts. It needs two samples. It is safe for
+// concurrent use, and its zero value is ready to use.
 type Meter struct {
 	mu       sync.Mutex
 	at       time.Time
 	accepted int64
 	waiting  int64
-	rate     float64 // orders that leave the queue in a second, averaged over the last while; below 0: not known
+	rate     float64 // orders that leave the queue per second, exponentially weighted
 	known    bool
 }
 
-// meterMemory is how old a count is when it weighs a third of a new one.
+// meterMemory is the time constant of the exponentially weighted average.
 const meterMemory = 10 * time.Second
 
-// Sample tells how many orders were ever accepted by now, and how many of them wait in the queue. What came and does not wait any more has left.
+// Sample adds a sample: the number of orders ever accepted, and the counts of the queue.
 func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,7 +32,7 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	switch {
 	case first || span <= 0:
 		return
-	case left < 0: // counted anew by a rebuild, or pushed again
+	case left < 0: // a rebuild has changed the counter, or orders were pushed again
 		m.known = false
 		return
 	case !m.known:
@@ -43,18 +43,18 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	m.rate += weight * (left/span - m.rate)
 }
 
-// stalled is a rate at which a queue is not drained.
+// stalled is the rate per second below which a queue counts as not draining.
 const stalled = 0.01
 
-// Pace is how fast a queue drains.
+// Pace describes how fast a queue drains.
 type Pace struct {
-	Known     bool          // whether PerSecond is
+	Known     bool          // PerSecond is valid
 	PerSecond float64       // orders that leave the queue
-	Drains    bool          // whether Within is known: the queue is empty, or something leaves it
-	Within    time.Duration // every order accepted by now has left the queue
+	Drains    bool          // Within is valid: the queue is empty or draining
+	Within    time.Duration // until all orders accepted so far have left the queue
 }
 
-// Pace tells all that the meter knows.
+// Pace returns the current estimate.
 func (m *Meter) Pace() Pace {
 	var p Pace
 	p.Within, _, p.Drains = m.Drain()
@@ -66,13 +66,13 @@ func (m *Meter) Pace() Pace {
 	return p
 }
 
-// Within is how long the queue needs at its present pace; ok is false when that is not known, or when nothing leaves it.
+// Within returns the time to drain at the current rate. ok is false if the rate is unknown or the queue does not drain.
 func (m *Meter) Within() (d time.Duration, ok bool) {
 	d, _, ok = m.Drain()
 	return d, ok
 }
 
-// Drain is Within, and known tells the two reasons apart for which it may not answer: the pace is not known, or it is known and nothing leaves the queue.
+// Drain is Within with the reason for a false ok: known is false if the rate is unknown, true if the queue does not drain.
 func (m *Meter) Drain() (d time.Duration, known, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,10 +87,10 @@ func (m *Meter) Drain() (d time.Duration, known, ok bool) {
 	return time.Duration(float64(m.waiting) / m.rate * float64(time.Second)), true, true
 }
 
-// Meters are the meters of all shards.
+// Meters holds a Meter for each shard.
 type Meters []Meter
 
-// Within is how long the slowest shard needs; ok is false when one is not known, or does not drain.
+// Within returns the time to drain of the slowest shard. ok is false if it is false for any shard.
 func (m Meters) Within() (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {
@@ -100,11 +100,12 @@ func (m Meters) Within() (d time.Duration, ok bool) {
 	return d, ok
 }
 
-// Shard tells the pace of one shard.
+// Shard returns the Pace of shard i.
 func (m Meters) Shard(i int) Pace { return m[i].Pace() }
 
-// Away is how long to keep buyers away that find the shard full: until a tenth of it has drained, within two seconds and a minute.
-func (m Meters) Away(i int) time.Duration {
+// RetryAfter returns the delay for buyers when shard i is full: the time to drain a tenth of it, between two seconds and a
+// minute.
+func (m Meters) RetryAfter(i int) time.Duration {
 	const least, most = 2 * time.Second, time.Minute
 	d, known, drains := m[i].Drain()
 	switch {

@@ -48,7 +48,7 @@ func TestMetersTellOfEachShardAndOfTheWorst(t *testing.T) {
 	if _, ok := m.Within(); ok {
 		t.Error("it knows of all shards what it knows of one")
 	}
-	if d := m.Away(1); d != 5*time.Second {
+	if d := m.RetryAfter(1); d != 5*time.Second {
 		t.Errorf("away from a shard of which nothing is known: %v", d)
 	}
 	sample(1, 0, 0, 0)
@@ -56,8 +56,8 @@ func TestMetersTellOfEachShardAndOfTheWorst(t *testing.T) {
 		t.Errorf("an empty shard: %+v", p)
 	}
 	sample(1, 1, 9000, 9000)
-	if p := m.Shard(1); p.Drains || m.Away(1) != time.Minute {
-		t.Errorf("a shard that nothing leaves: %+v, away %v", p, m.Away(1))
+	if p := m.Shard(1); p.Drains || m.RetryAfter(1) != time.Minute {
+		t.Errorf("a shard that nothing leaves: %+v, away %v", p, m.RetryAfter(1))
 	}
 	if _, ok := m.Within(); ok {
 		t.Error("all is drained although nothing leaves a shard")
@@ -65,11 +65,11 @@ func TestMetersTellOfEachShardAndOfTheWorst(t *testing.T) {
 	for s := int64(2); s < 200; s++ {
 		sample(1, s, 9000+10*s, 9000)
 	}
-	if p := m.Shard(0); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.Away(0) != 2*time.Second {
-		t.Errorf("shard 0: %+v, away %v", p, m.Away(0))
+	if p := m.Shard(0); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.RetryAfter(0) != 2*time.Second {
+		t.Errorf("shard 0: %+v, away %v", p, m.RetryAfter(0))
 	}
 	d, ok := m.Within()
-	if want := m.Shard(1).Within; !ok || d != want || d < 890*time.Second || m.Away(1) != time.Minute {
-		t.Errorf("all drained in %v, %v; the slower shard in %v, away %v", d, ok, want, m.Away(1))
+	if want := m.Shard(1).Within; !ok || d != want || d < 890*time.Second || m.RetryAfter(1) != time.Minute {
+		t.Errorf("all drained in %v, %v; the slower shard in %v, away %v", d, ok, want, m.RetryAfter(1))
 	}
 }

@@ -157,7 +157,7 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 	defer client.Close()
 	want := push(t, queue.NewList(server.Client(), 0, queue.Config{}), 2000)
 	var reclaimed atomic.Int64
-	l := queue.NewList(client, 0, queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, Reclaimed: func(n int) { reclaimed.Add(int64(n)) }})
+	l := queue.NewList(client, 0, queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, OnReclaim: func(n int) { reclaimed.Add(int64(n)) }})
 
 	var mu sync.Mutex
 	seen := map[sale.OrderID]bool{}

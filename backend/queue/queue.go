@@ -1,8 +1,9 @@
-// Package queue moves accepted orders from Redis to whoever writes them into the order store, and loses none: messages are
-// leased in batches, a lease that runs out puts them back, and what fails too often is kept as a dead letter until a person
-// decides. A message may be delivered more than once; the order store makes the second time a no-op.
+// Package queue is the reliable queue between admission and the workers: a list (List) or a stream (Stream) in Redis for
+// each shard. Workers lease messages in batches. A lease that expires is requeued, and a message that fails too often is
+// kept as a dead letter until an admin retries or cancels it. Delivery is at least once; the store makes the second write
+// of an order a no-op.
 //
-// The package never decides whether an order is accepted, and never trims or drops a message.
+// The package does not decide purchases, and it never drops a message.
 package queue
 
 import (
@@ -15,44 +16,44 @@ import (
 	"sluice/backend/sale"
 )
 
-// Message is one accepted order on its way to the order store.
+// Message is one accepted order that is not in SQL yet.
 type Message = keyspace.Message
 
-// MaxBatch is the most messages that one batch holds; asking for more gives this many.
+// MaxBatch is the maximum number of messages in a batch. Larger limits are reduced to it.
 const MaxBatch = 1000
 
-// Batch is what one lease covers, oldest message first. Without messages it is no lease, and its ID must not be used.
+// Batch holds the messages of one lease, oldest first. A Batch without messages is not leased and has no valid ID.
 type Batch struct {
 	ID       string
 	Messages []Message
 }
 
-// NewBatchID makes an id that no other batch has: 72 random bits, safe in a Redis key.
+// NewBatchID returns a unique id of 72 random bits. It contains only characters that are safe in a Redis key.
 func NewBatchID() string {
 	var b [9]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	_, _ = rand.Read(b[:]) // never returns an error
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Failure says that one message of a batch could not be worked on.
+// Failure reports that one message of a batch could not be stored.
 type Failure struct {
 	ID        sale.OrderID
-	Reason    string // for the operator; kept as one line of at most MaxReason bytes
-	Permanent bool   // no later attempt can succeed: the message dies at once
+	Reason    string // shown to admins; kept as one line of at most MaxReason bytes
+	Permanent bool   // no retry can succeed: the message becomes a dead letter immediately
 }
 
-// MaxReason is how many bytes of a failure's reason are kept.
+// MaxReason is the maximum length of a stored reason in bytes.
 const MaxReason = 500
 
-// Stats counts the queue at one instant.
+// Stats holds the message counts of a queue at one instant.
 type Stats struct {
-	Ready   int64 // nobody has taken them
-	Delayed int64 // wait for their next attempt
-	Leased  int64 // messages in batches
-	Leases  int64 // batches
+	Ready   int64 // waiting for a worker
+	Delayed int64 // waiting for their next attempt
+	Leased  int64 // messages in leased batches
+	Leases  int64 // leased batches
 	Dead    int64 // dead letters
-	// OldestAge is how long ago the oldest message was accepted, to the second: of the next ready one, the next delayed one and the first one
-	// of every batch. 0 when there is none.
+	// OldestAge is the age in whole seconds of the oldest of these: the next ready message, the next delayed message and
+	// the first message of each batch. It is 0 for an empty queue.
 	OldestAge time.Duration
 }
 
@@ -62,33 +63,35 @@ type Attempt struct {
 	Reason string
 }
 
-// DeadLetter is a message that failed too often. It still holds its unit of the sale's stock, unless it is unbacked.
+// DeadLetter is a message that failed too often, or a text that is not a message. It holds its unit of the sale's stock
+// unless Unbacked is set.
 type DeadLetter struct {
-	Key        string  // its name in the queue: the order id, or raw:<hash> for a text that is no message
+	Key        string  // the order id, or raw:<hash> for a text that is not a message
 	Message    Message // zero when Raw is set
-	Raw        []byte  // a text found on the queue that is no message; holds no unit of anything
+	Raw        []byte  // a text from the queue that is not a message; it holds no unit
 	Reason     string
 	History    []Attempt // oldest first
-	Crashes    int       // how often its lease ran out
+	Crashes    int       // number of expired leases
 	DiedAt     time.Time // millisecond precision, UTC
-	Cancelling bool      // somebody has begun to cancel it; it cannot be retried any more
-	Unbacked   bool      // it holds no unit and no place: Redis had lost the order, and others had them when it was found again
-	Generation int64     // of the Redis in which BeginCancel has found it (see order.AtGeneration); 0: it has none, and from any other method
+	Cancelling bool      // BeginCancel was called; a retry is rejected
+	Unbacked   bool      // it holds no unit and no slot: Redis lost the order, and both were taken before it was restored
+	Generation int64     // set by BeginCancel: the generation of the Redis data, see store.AtGeneration; 0: none
 }
 
-// DeadQuery asks for one page of dead letters, the longest dead first.
+// DeadQuery selects a page of dead letters, ordered by time of death.
 type DeadQuery struct {
-	SaleID string // only this sale; empty: all, and the texts that are no messages
-	Limit  int    // at most this many, 1 to 1000; 0 means 100
-	After  string // the cursor that came with the page before; empty: from the start
+	SaleID string // only this sale; empty: all sales and the texts that are not messages
+	Limit  int    // page size, 1 to 1000; 0 means 100
+	After  string // cursor of the previous page; empty: first page
 
-	Because    string    // only those whose reason has this text in it, in upper or lower case; empty: all
-	DiedAfter  time.Time // not before it, to the millisecond; zero: all
-	DiedBefore time.Time // before it, to the millisecond; zero: all
+	ErrorContains string    // only reasons that contain this text, ignoring case; empty: all
+	DiedAfter     time.Time // at or after, in milliseconds; zero: all
+	DiedBefore    time.Time // before, in milliseconds; zero: all
 }
 
-// selects tells whether a letter is asked for, wherever the page is.
+// selects reports whether d matches the filters of q, regardless of the page.
 func (q *DeadQuery) selects(d *DeadLetter) bool {
-	return (q.SaleID == "" || d.Message.SaleID == q.SaleID) && (q.Because == "" || strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.Because))) &&
+	return (q.SaleID == "" || d.Message.SaleID == q.SaleID) &&
+		(q.ErrorContains == "" || strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.ErrorContains))) &&
 		!d.DiedAt.Before(q.DiedAfter) && (q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore))
 }

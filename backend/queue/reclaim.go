@@ -4,12 +4,12 @@ import (
 	"context"
 )
 
-// Reclaim takes back at most limit leases that have run out, and answers how many it did. Their messages go to the front of the
-// queue with one more crash counted, or die of it. Delayed messages whose time has come (at most MaxBatch of them) become
-// ready as well. Any number of callers may do this at once.
+// Reclaim requeues the messages of up to limit expired leases at the front of the queue and returns the number of leases. It
+// counts a crash for each message; a message with too many becomes a dead letter. Reclaim also makes up to MaxBatch due
+// delayed messages ready. It may be called concurrently by any number of processes.
 //
-// Redis's clock may be wrong and be set right. Set ahead, leases run out early, which costs a crash each and nothing else. Set back, they would last for as long as
-// the clock was wrong: those that lie further ahead than twice the longest there is are counted from now.
+// Redis's clock may jump. After a jump ahead, leases expire early, which costs one crash each. After a jump back, leases would
+// last as long as the clock was wrong; those with a deadline more than twice the longest lease ahead start again from now.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	if err := l.promoteDue(ctx); err != nil {
 		return 0, wrap("promote", err)
@@ -28,7 +28,7 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 		}
 		if n >= 0 {
 			leases++
-			l.cfg.Reclaimed(n)
+			l.cfg.OnReclaim(n)
 		}
 	}
 	return leases, nil
@@ -40,17 +40,17 @@ func (l *List) promoteDue(ctx context.Context) error {
 	return l.promote.Run(ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}, MaxBatch).Err()
 }
 
-// tooFar bounds how far ahead a deadline and a due time can lie, in ms: twice what this process would set, so that one whose leases
-// are somewhat longer keeps them.
-func (l *List) tooFar() (lease, delay int64) {
+// maxAhead returns how far ahead a lease's deadline and a delayed message's due time may lie, in milliseconds: twice the
+// values of this process, because another process may use longer ones.
+func (l *List) maxAhead() (lease, delay int64) {
 	return 2 * l.cfg.Lease.Milliseconds(), 2 * l.cfg.BackoffCap.Milliseconds()
 }
 
-// expiredLeases also tells whether the clock was set back.
+// expiredLeases returns the ids of up to limit expired leases, and whether the clock was set back.
 func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahead bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	lease, delay := l.tooFar()
+	lease, delay := l.maxAhead()
 	answer, err := l.expired.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed()}, max(limit, 1), lease, delay).StringSlice()
 	if err != nil {
 		return nil, false, err
@@ -62,12 +62,12 @@ func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahea
 func (l *List) rewindClock(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	lease, delay := l.tooFar()
+	lease, delay := l.maxAhead()
 	return l.rewind.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Guard()},
 		lease, delay, l.cfg.Lease.Milliseconds(), l.cfg.BackoffCap.Milliseconds(), MaxBatch).Err()
 }
 
-// reclaimOne answers how many messages came back, or -1 when the lease has not run out after all.
+// reclaimOne returns the number of requeued messages, or -1 if the lease has been extended.
 func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Stats counts the queue. Under load, batches that are taken while it counts may be missed in Leased.
+// Stats returns the counts of the queue. Under load, Leased may omit batches that are taken concurrently.
 func (l *List) Stats(ctx context.Context) (Stats, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -30,8 +30,8 @@ func (l *List) Stats(ctx context.Context) (Stats, error) {
 	}
 }
 
-// count reads everything in one transaction; exact when the leases it was given are the leases it found, and when it was told to look at the entries of the
-// stream if there are any.
+// count reads all counts in one transaction. The result is exact if the leases it found equal those it was given, and if
+// entries was set for a stream that is not empty.
 func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stats, now []string, more bool, err error) {
 	var ready, dead, delayed, length *redis.IntCmd
 	var found, due *redis.StringSliceCmd
@@ -55,7 +55,8 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 		return nil
 	})
 	for _, c := range cmds {
-		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && (c != redis.Cmder(groups) || !strings.Contains(err.Error(), "no such key")) {
+		noStream := c == redis.Cmder(groups) && c.Err() != nil && strings.Contains(c.Err().Error(), "no such key")
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && !noStream {
 			return Stats{}, nil, false, err
 		}
 	}

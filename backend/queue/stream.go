@@ -6,21 +6,22 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Where new messages go.
+// Where Push adds messages.
 const (
 	intoList   = "list"
 	intoStream = "stream"
 )
 
-// Stream is the queue of one shard on a Redis stream with a consumer group. A new message is an entry of the stream until it is acknowledged; the consumer of
-// the group is the batch, so what is leased can be looked at with XPENDING. A stream has no front: what comes back (a lease that ran out, a release, a
-// retry) leaves the stream for the list of the shard, from which a take serves first. Leases, retries and dead letters are those of List, by the same
-// scripts.
+// Stream is the queue of one shard on a Redis stream with a consumer group. A new message is an entry of the stream until it
+// is acknowledged. Each batch is a consumer of the group, so that XPENDING lists leased messages. A stream has no front, so
+// requeued messages (an expired lease, a release, a retry) move to the shard's list, which a take reads first. Leases,
+// retries and dead letters use the same scripts as List.
 //
-// List and Stream of one shard may be used at the same time. Each gives out what the other has pushed; between the two, no order is kept.
+// List and Stream of one shard may be used concurrently. Each returns the messages that the other pushed. Order is kept
+// within each, not between the two.
 type Stream struct{ *List }
 
-// NewStream makes the queue of a shard. It does not talk to Redis.
+// NewStream returns the queue of a shard. It does not connect to Redis.
 func NewStream(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *Stream {
 	l := NewList(client, shard, cfg)
 	l.into = intoStream

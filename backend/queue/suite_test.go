@@ -202,8 +202,8 @@ func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(
 			t.Fatalf("lease %s has no batch", id)
 		}
 	}
-	letters := client.HGetAll(ctx, shard.DeadLetters()).Val()
-	for key, text := range letters {
+	dead := client.HGetAll(ctx, shard.DeadLetters()).Val()
+	for key, text := range dead {
 		id, err := sale.ParseOrderID(key)
 		if err != nil {
 			t.Fatalf("dead letter %q: %v", key, err)
@@ -216,26 +216,26 @@ func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(
 			t.Fatalf("dead letter %q is not in the list by sale as %q", key, line)
 		}
 	}
-	if n := client.ZCard(ctx, shard.DeadIndex()).Val(); int(n) != len(letters) {
-		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(letters))
+	if n := client.ZCard(ctx, shard.DeadIndex()).Val(); int(n) != len(found) {
+		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(found))
 	}
-	if n := client.ZCard(ctx, shard.Dead()).Val(); int(n) != len(letters) {
-		t.Fatalf("%d times of death, %d letters", n, len(letters))
+	if n := client.ZCard(ctx, shard.Dead()).Val(); int(n) != len(found) {
+		t.Fatalf("%d times of death, %d letters", n, len(found))
 	}
 	return found
 }
 
 // lineOf is where a letter belongs in the list by sale.
 func lineOf(t testing.TB, key, text string) string {
-	var letter struct{ Message, Unit string }
-	if err := json.Unmarshal([]byte(text), &letter); err != nil {
+	var dead struct{ Message, Unit string }
+	if err := json.Unmarshal([]byte(text), &dead); err != nil {
 		t.Fatalf("dead letter %q: %v", key, err)
 	}
-	m, err := keyspace.DecodeMessage(letter.Message)
+	m, err := keyspace.DecodeMessage(dead.Message)
 	if err != nil {
 		return " 0 " + key
 	}
-	return keyspace.EncodeDeadLine(keyspace.DeadLine{Key: key, Message: m, Backed: letter.Unit != "none"})
+	return keyspace.EncodeDeadLine(keyspace.DeadLine{Key: key, Message: m, Backed: dead.Unit != "none"})
 }
 
 func escapeGlob(s string) string {

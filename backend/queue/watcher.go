@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// reclaimer is the part of a queue that a watcher needs.
+// reclaimer is implemented by List and Stream.
 type reclaimer interface {
 	Reclaim(ctx context.Context, limit int) (leases int, err error)
 }
 
-// WatcherConfig tunes a Watcher. Zero fields take the defaults named here.
+// WatcherConfig configures a Watcher. Zero fields take the defaults in their comments.
 type WatcherConfig struct {
-	Interval time.Duration // between two rounds, give or take a quarter; 1 s
-	Limit    int           // leases reclaimed in one call; 100
+	Interval time.Duration // between two rounds, randomized by a quarter; 1 s
+	Limit    int           // maximum leases per call to Reclaim; 100
 	Log      *slog.Logger  // slog.Default()
 }
 
-// Watcher brings back what crashed workers leave behind. Any number of them may watch one queue; there is no leader, because
-// reclaiming is atomic in the queue and a second attempt finds nothing.
+// Watcher requeues the leases of crashed workers. Any number of watchers may serve one queue without a leader, because a
+// reclaim is atomic.
 type Watcher struct {
 	queue reclaimer
 	cfg   WatcherConfig
 }
 
-// NewWatcher makes a watcher of one queue.
+// NewWatcher returns a watcher of one queue.
 func NewWatcher(queue reclaimer, cfg WatcherConfig) *Watcher {
 	if cfg.Interval <= 0 {
 		cfg.Interval = time.Second
@@ -40,15 +40,15 @@ func NewWatcher(queue reclaimer, cfg WatcherConfig) *Watcher {
 	return &Watcher{queue: queue, cfg: cfg}
 }
 
-// Run watches until ctx is cancelled, and then returns nil. A queue that does not answer is logged and tried again.
+// Run calls RunOnce in intervals until ctx is cancelled, then returns nil. It logs errors and continues.
 func (w *Watcher) Run(ctx context.Context) error {
 	for {
 		if n, err := w.RunOnce(ctx); err != nil && ctx.Err() == nil {
-			w.cfg.Log.Warn("watcher: queue does not answer", "err", err)
+			w.cfg.Log.Warn("watcher: reclaim failed", "err", err)
 		} else if n > 0 {
-			w.cfg.Log.Info("watcher: reclaimed leases that ran out", "leases", n)
+			w.cfg.Log.Info("watcher: requeued expired leases", "leases", n)
 		}
-		// The jitter keeps several watchers from always looking at the same moment.
+		// The jitter keeps several watchers out of step.
 		pause := time.NewTimer(w.cfg.Interval*3/4 + rand.N(w.cfg.Interval/2+1))
 		select {
 		case <-ctx.Done():
@@ -59,7 +59,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// RunOnce reclaims until no lease that has run out is left, and answers how many there were.
+// RunOnce reclaims until no expired lease is left and returns their number.
 func (w *Watcher) RunOnce(ctx context.Context) (leases int, err error) {
 	for {
 		n, err := w.queue.Reclaim(ctx, w.cfg.Limit)

@@ -152,7 +152,7 @@ func (b *backend) known(saleID string) bool {
 
 // away is how long buyers are kept away from a sale whose queue is full.
 func (b *backend) away(saleID string) time.Duration {
-	return b.meters.Away(int(b.stores.space.ShardOf(saleID)))
+	return b.meters.RetryAfter(int(b.stores.space.ShardOf(saleID)))
 }
 
 // pause pauses a sale on behalf of the audit.

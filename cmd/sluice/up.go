@@ -122,7 +122,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	defer tracer.Close()
 	registry := newRegistry()
 	counters := worker.NewCounters(registry)
-	s, err := openStores(ctx, log, cfg.storesConfig, identify, queue.Config{Reclaimed: counters.Reclaimed})
+	s, err := openStores(ctx, log, cfg.storesConfig, identify, queue.Config{OnReclaim: counters.Reclaimed})
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ SIGTERM finishes what is leased and exits 0.`,
 			registry := newRegistry()
 			counters := worker.NewCounters(registry)
 			cfg.blocking = cfg.shards * cfg.concurrency
-			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{Lease: cfg.lease, Reclaimed: counters.Reclaimed})
+			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{Lease: cfg.lease, OnReclaim: counters.Reclaimed})
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func (p *program) watcherCommand() *cobra.Command {
 			}
 			log := p.logger()
 			registry := newRegistry()
-			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.shards, cfg.queue, queue.Config{Reclaimed: worker.NewCounters(registry).Reclaimed}, log)
+			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.shards, cfg.queue, queue.Config{OnReclaim: worker.NewCounters(registry).Reclaimed}, log)
 			if err != nil {
 				return err
 			}

@@ -149,13 +149,13 @@ func searching(t *testing.T, f Factory) {
 	}
 	third := all[2].DiedAt
 	for _, q := range []queue.DeadQuery{
-		{Because: "deadlock"}, {Because: "CARD"}, {Because: "twice"}, {Because: "nothing like it"}, {Because: "deadlock", SaleID: "other"}, {Because: "card", SaleID: "other"},
+		{ErrorContains: "deadlock"}, {ErrorContains: "CARD"}, {ErrorContains: "twice"}, {ErrorContains: "nothing like it"}, {ErrorContains: "deadlock", SaleID: "other"}, {ErrorContains: "card", SaleID: "other"},
 		{DiedAfter: third}, {DiedBefore: third}, {DiedAfter: third.Add(time.Microsecond)}, {DiedBefore: third.Add(time.Microsecond)}, {DiedAfter: third, DiedBefore: third},
-		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)}, {DiedBefore: third.Add(time.Hour)}, {Because: "card", DiedBefore: third},
+		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)}, {DiedBefore: third.Add(time.Hour)}, {ErrorContains: "card", DiedBefore: third},
 	} {
 		var want, got []string
 		for _, d := range all {
-			if (q.SaleID == "" || d.Message.SaleID == q.SaleID) && strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.Because)) &&
+			if (q.SaleID == "" || d.Message.SaleID == q.SaleID) && strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.ErrorContains)) &&
 				!d.DiedAt.Before(q.DiedAfter) && (q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore)) {
 				want = append(want, d.Reason)
 			}

@@ -81,7 +81,7 @@ var reclaimTests = []test{
 	{"WatchersAtOnceReclaimEachLeaseOnce", func(t *testing.T, f Factory) { // window W7
 		var mu sync.Mutex
 		messages := 0
-		h := open(t, f, queue.Config{Reclaimed: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
+		h := open(t, f, queue.Config{OnReclaim: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
 		h.push(orders(1, 40)...)
 		for range 20 {
 			h.take(2, "")

@@ -9,11 +9,12 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// rawPrefix begins the keys of texts that are no messages.
+// rawPrefix is the key prefix of texts that are not messages.
 const rawPrefix = "raw:"
 
-// letterJSON is how the scripts write a dead letter. Numbers are strings, because Lua writes large ones as floats.
-type letterJSON struct {
+// deadLetterJSON is the format in which the scripts store a dead letter. Numbers are strings, because Lua encodes large
+// numbers as floats.
+type deadLetterJSON struct {
 	State   string `json:"state"` // dead or cancelling
 	Message string `json:"message"`
 	Raw     []byte `json:"raw"` // instead of a message
@@ -21,14 +22,14 @@ type letterJSON struct {
 	History string `json:"history"` // lines of: ms, tab, reason
 	Crashes string `json:"crashes"`
 	Died    string `json:"died"` // ms
-	Unit    string `json:"unit"` // none: see DeadLetter.Unbacked; empty: one
+	Unit    string `json:"unit"` // "none": DeadLetter.Unbacked
 }
 
-// decodeLetter never fails: what cannot be read is shown as it is, because a letter that nobody can see is a lost order.
-func decodeLetter(key, text string) DeadLetter {
-	var j letterJSON
+// decodeDeadLetter returns an unreadable text as Raw instead of an error, so that no dead letter is hidden from admins.
+func decodeDeadLetter(key, text string) DeadLetter {
+	var j deadLetterJSON
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		return DeadLetter{Key: key, Raw: []byte(text), Reason: "this dead letter cannot be read: " + err.Error()}
+		return DeadLetter{Key: key, Raw: []byte(text), Reason: "unreadable dead letter: " + err.Error()}
 	}
 	d := DeadLetter{
 		Key: key, Raw: j.Raw, Reason: j.Reason, History: decodeHistory(j.History),

@@ -12,7 +12,7 @@ func FuzzLetterIsNeverLost(f *testing.F) {
 	f.Add(`{"state":"cancelling","raw":"aGVsbG8=","history":"\n\t\n","crashes":"x","died":""}`)
 	f.Add(`{broken`)
 	f.Fuzz(func(t *testing.T, text string) {
-		d := decodeLetter("key", text)
+		d := decodeDeadLetter("key", text)
 		if d.Key != "key" || d.Raw == nil && d.Message.ID == 0 {
 			t.Errorf("%q became %+v, which shows neither a message nor a text", text, d)
 		}
