@@ -216,11 +216,11 @@ func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(
 			t.Fatalf("dead letter %q is not in the list by sale as %q", key, line)
 		}
 	}
-	if n := client.ZCard(ctx, shard.DeadIndex()).Val(); int(n) != len(found) {
-		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(found))
+	if n := client.ZCard(ctx, shard.DeadIndex()).Val(); int(n) != len(dead) {
+		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(dead))
 	}
-	if n := client.ZCard(ctx, shard.Dead()).Val(); int(n) != len(found) {
-		t.Fatalf("%d times of death, %d letters", n, len(found))
+	if n := client.ZCard(ctx, shard.Dead()).Val(); int(n) != len(dead) {
+		t.Fatalf("%d times of death, %d letters", n, len(dead))
 	}
 	return found
 }
