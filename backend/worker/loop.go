@@ -10,18 +10,18 @@ import (
 	"sluice/backend/store"
 )
 
-// loop takes one batch after the other.
+// loop takes, writes and acknowledges one batch after the other. Run starts Config.Concurrency loops.
 type loop struct {
 	*Worker
-	stopping context.Context // done: take nothing more
-	hard     context.Context // done: give up the write that is under way
-	calls    context.Context // for calls to the queue, never done: cut off half way, a take would leave a lease that nobody knows of
+	stopping context.Context // done: take no further batch
+	hard     context.Context // done: cancel the write in progress
+	calls    context.Context // for calls to the queue; never done, because a cancelled take may leave an unknown lease
 
-	next      string // id of the batch to take; kept as long as it is not certain whether it was taken
-	uncertain bool   // a take as next failed, and may have been carried out all the same
-	ack       string // a batch that is written and not acknowledged yet
+	next      string // id of the next batch; kept until a take with it has returned
+	uncertain bool   // a take with id next returned an error and may have been executed
+	ack       string // a batch that is committed and not acknowledged
 
-	generation int64 // of the Redis that the batch in hand was taken from; 0: any
+	generation int64 // of the Redis data that the current batch was taken from; 0: any
 }
 
 func (l *loop) run() {
@@ -35,7 +35,7 @@ func (l *loop) run() {
 			l.pause(&pause, KindQueue)
 		case len(batch.Messages) > 0:
 			pause.reset()
-			l.work(batch)
+			l.process(batch)
 		default:
 			if _, err := l.queue.Wait(l.calls, l.cfg.Idle); err != nil {
 				l.queueFailed("wait", err)
@@ -43,32 +43,32 @@ func (l *loop) run() {
 			}
 		}
 	}
-	l.settle()
+	l.finish()
 }
 
-// take acknowledges what was written and leases the next batch. After an error it asks for the same batch again: should the
-// first call have been carried out, its messages come now, and not when their lease has run out.
+// take acknowledges the written batch and leases the next one. After an error it repeats the call with the same id: if the
+// first call was executed, the same messages are returned now instead of after their lease has expired.
 func (l *loop) take() (queue.Batch, error) {
 	if l.cfg.Source != nil {
-		l.generation = l.cfg.Source.Generation() // before the call: an older one is refused, a newer one would lie
+		l.generation = l.cfg.Source.Generation() // read before the call: writes with an older generation are rejected
 	}
 	batch, lost, err := l.queue.TakeAs(l.calls, l.next, l.cfg.Batch, l.ack)
 	if err != nil {
 		l.uncertain = true
 		return queue.Batch{}, err
 	}
-	if lost && !l.uncertain { // else the first call has acknowledged it
+	if lost && !l.uncertain { // otherwise the first call acknowledged it
 		l.leaseLost(l.ack)
 	}
 	l.next, l.uncertain, l.ack = l.cfg.BatchID(), false, ""
 	return batch, nil
 }
 
-// settle leaves nothing leased behind.
-func (l *loop) settle() {
+// finish acknowledges or releases what the loop holds.
+func (l *loop) finish() {
 	if l.ack != "" {
 		if _, err := l.queue.Ack(l.calls, l.ack); err != nil {
-			l.queueFailed("ack", err) // its lease runs out, and it is written again for nothing
+			l.queueFailed("ack", err) // its lease expires, and writing it again changes nothing
 		}
 	}
 	if l.uncertain {
@@ -76,8 +76,8 @@ func (l *loop) settle() {
 	}
 }
 
-// work writes a batch and says what became of it. A batch written in full is acknowledged with the next take.
-func (l *loop) work(b queue.Batch) {
+// process writes a batch and reports the result to the queue. The next take acknowledges a batch without failures.
+func (l *loop) process(b queue.Batch) {
 	ctx, release := l.keepLease(b.ID)
 	ctx, end := l.cfg.Tracer.Begin(ctx, b.Messages)
 	failures, err := l.write(ctx, b.Messages)
@@ -85,11 +85,11 @@ func (l *loop) work(b queue.Batch) {
 	end(reasons(failures), err)
 	switch {
 	case errors.Is(err, store.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
-		l.handBack(b, err)
+		l.restore(b, err)
 	case errors.Is(err, errLost):
 		l.leaseLost(b.ID)
 	case err != nil:
-		l.cfg.Log.Info("worker: gives its batch back", "batch", b.ID, "orders", len(b.Messages), "why", err)
+		l.cfg.Log.Info("worker: released an unwritten batch", "batch", b.ID, "orders", len(b.Messages), "err", err)
 		l.release(b.ID)
 	case len(failures) > 0:
 		l.fail(b.ID, failures)
@@ -109,14 +109,14 @@ func reasons(failures []queue.Failure) map[sale.OrderID]string {
 	return all
 }
 
-// fail acknowledges a batch some of whose orders could not be written. A worker that stops gives up after a few attempts, and
-// then the batch is tried again by another one.
+// fail acknowledges a batch with failed orders. While the worker shuts down, it releases the batch after three failed
+// attempts, and another worker writes it again.
 func (l *loop) fail(id string, failures []queue.Failure) {
 	var pause backoff
 	for {
 		lost, err := l.queue.Ack(l.calls, id, failures...)
 		if err == nil {
-			if lost && pause.n == 0 { // else an earlier call has acknowledged it
+			if lost && pause.n == 0 { // otherwise an earlier call acknowledged it
 				l.leaseLost(id)
 			}
 			return
@@ -130,36 +130,36 @@ func (l *loop) fail(id string, failures []queue.Failure) {
 	}
 }
 
-// rebuilt tells whether Redis was rebuilt since the batch in hand was taken.
+// rebuilt reports whether Redis was rebuilt after the current batch was taken.
 func (l *loop) rebuilt() bool {
 	return l.cfg.Source != nil && l.cfg.Source.Generation() != l.generation
 }
 
-// handBack gives up a batch that was taken from a Redis which was rebuilt since. That Redis may have lost these orders, and then nobody else has them: so it is told of
-// them, for as long as it takes. What it knows already is left alone.
-func (l *loop) handBack(b queue.Batch, why error) {
-	l.cfg.Log.Warn("worker: Redis was rebuilt; its batch goes back", "batch", b.ID, "orders", len(b.Messages), "why", why)
+// restore queues a batch again that was taken before a rebuild of Redis. Redis may have lost these orders, so that only this
+// worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged.
+func (l *loop) restore(b queue.Batch, cause error) {
+	l.cfg.Log.Warn("worker: Redis was rebuilt, restoring its batch", "batch", b.ID, "orders", len(b.Messages), "err", cause)
 	var pause backoff
 	for {
-		err := l.cfg.Source.HandBack(l.calls, b.Messages)
+		err := l.cfg.Source.RestoreOrders(l.calls, b.Messages)
 		if err == nil {
 			break
 		}
-		l.queueFailed("hand back", err)
+		l.queueFailed("restore", err)
 		if l.hard.Err() != nil {
 			ids := make([]string, len(b.Messages))
 			for i, m := range b.Messages {
 				ids[i] = m.ID.String()
 			}
-			l.cfg.Log.Error("worker: ends with orders that Redis may have lost", "orders", ids)
+			l.cfg.Log.Error("worker: stopped with orders that Redis may have lost", "orders", ids)
 			return
 		}
 		pause.wait(l.hard, &l.cfg)
 	}
-	l.release(b.ID) // should its lease have outlived the rebuild
+	l.release(b.ID) // in case its lease survived the rebuild
 }
 
-// pause waits because a store is away.
+// pause waits before the next attempt and counts the loop as paused.
 func (l *loop) pause(b *backoff, kind string) {
 	l.cfg.Metrics.Paused(kind, 1)
 	defer l.cfg.Metrics.Paused(kind, -1)
@@ -174,22 +174,22 @@ func (l *loop) release(id string) {
 
 func (l *loop) leaseLost(id string) {
 	l.cfg.Metrics.LeaseLost()
-	l.cfg.Log.Warn("worker: lost its lease; another worker has the batch", "batch", id)
+	l.cfg.Log.Warn("worker: lease expired, another worker has the batch", "batch", id)
 }
 
 func (l *loop) queueFailed(call string, err error) {
 	l.cfg.Metrics.Failed(KindQueue)
-	l.cfg.Log.Warn("worker: queue does not answer", "call", call, "err", err)
+	l.cfg.Log.Warn("worker: queue call failed", "call", call, "err", err)
 }
 
 var (
-	errLost     = errors.New("the lease is lost")
-	errDrained  = errors.New("the time to drain is over")
-	errStopping = errors.New("the worker stops and the order store is unavailable")
+	errLost     = errors.New("the lease expired")
+	errDrained  = errors.New("the drain timeout has passed")
+	errStopping = errors.New("shutting down while the store is unavailable")
 )
 
-// keepLease extends a lease for as long as the work on it goes on: every third of it, so that two calls in a row may fail. The context ends, because
-// of errLost, when the batch belongs to somebody else. release ends the extending, and returns when no call is under way.
+// keepLease extends the lease of batch id every third of its duration, so that two consecutive calls may fail. When the lease
+// has expired, it cancels the context with errLost. release stops the extending and waits for a call in progress.
 func (l *loop) keepLease(id string) (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(l.hard)
 	done := make(chan struct{})

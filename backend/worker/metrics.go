@@ -6,30 +6,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Kinds of failures that are counted.
+// Kinds of failures.
 const (
-	KindRejected    = "rejected"    // an order that the store has refused for good
-	KindError       = "error"       // an order that failed otherwise, and is tried again
-	KindUnavailable = "unavailable" // a write that found the store away
-	KindQueue       = "queue"       // a call that found the queue away
+	KindRejected    = "rejected"    // the store rejected an order permanently
+	KindError       = "error"       // an order failed with another error and is retried
+	KindUnavailable = "unavailable" // a write while the store was unavailable
+	KindQueue       = "queue"       // a failed call to the queue
 )
 
-// Metrics is told what happens. It must be safe for concurrent use.
+// Metrics counts the worker's events. It must be safe for concurrent use.
 type Metrics interface {
 	BatchWritten(orders int, took time.Duration) // one transaction
 	Failed(kind string)                          // one of the kinds
-	LeaseLost()                                  // a batch came to belong to another worker
-	Paused(kind string, loops int)               // loops that begin (1) or end (-1) to wait for the store (KindUnavailable) or the queue (KindQueue)
+	LeaseLost()                                  // the lease of a batch expired
+	Paused(kind string, loops int)               // +1 or -1 loop waiting for the store or the queue
 }
 
-type uncounted struct{}
+type noMetrics struct{}
 
-func (uncounted) BatchWritten(int, time.Duration) {}
-func (uncounted) Failed(string)                   {}
-func (uncounted) LeaseLost()                      {}
-func (uncounted) Paused(string, int)              {}
+func (noMetrics) BatchWritten(int, time.Duration) {}
+func (noMetrics) Failed(string)                   {}
+func (noMetrics) LeaseLost()                      {}
+func (noMetrics) Paused(string, int)              {}
 
-// Counters is Metrics in Prometheus.
+// Counters exports Metrics to Prometheus.
 type Counters struct {
 	orders, batches, lost, reclaimed prometheus.Counter
 	failures                         *prometheus.CounterVec
@@ -37,34 +37,34 @@ type Counters struct {
 	paused                           *prometheus.GaugeVec
 }
 
-// NewCounters registers the counters. It panics when they are registered already.
+// NewCounters registers the counters. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	c := &Counters{
-		orders:    counter("sluice_worker_orders_written_total", "Orders written into the order store, repetitions included."),
-		batches:   counter("sluice_worker_batches_total", "Transactions in which orders were written."),
-		lost:      counter("sluice_worker_lost_leases_total", "Batches that came to belong to another worker while this one worked on them."),
-		reclaimed: counter("sluice_queue_reclaimed_total", "Messages given back because the lease of their batch ran out."),
+		orders:    counter("sluice_worker_orders_written_total", "Orders written to SQL, including repeated writes."),
+		batches:   counter("sluice_worker_batches_total", "Transactions that wrote orders."),
+		lost:      counter("sluice_worker_lost_leases_total", "Batches whose lease expired while this worker was writing them."),
+		reclaimed: counter("sluice_queue_reclaimed_total", "Messages requeued because the lease of their batch expired."),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_worker_failures_total", Help: "What went wrong, by kind: rejected, error, unavailable, queue.",
+			Name: "sluice_worker_failures_total", Help: "Failures by kind: rejected, error, unavailable, queue.",
 		}, []string{"kind"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_worker_write_seconds", Help: "Time that one transaction took.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
+			Name: "sluice_worker_write_seconds", Help: "Duration of a transaction.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
 		}),
 		sizes: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_worker_batch_orders", Help: "Orders in one transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
+			Name: "sluice_worker_batch_orders", Help: "Orders per transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
 		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sluice_worker_paused_loops", Help: "Loops that wait because the order store (unavailable) or the queue (queue) is away.",
+			Name: "sluice_worker_paused_loops", Help: "Loops that wait for the store (unavailable) or the queue (queue).",
 		}, []string{"kind"}),
 	}
 	for _, kind := range []string{KindUnavailable, KindQueue} {
 		c.paused.WithLabelValues(kind)
 	}
 	for _, kind := range []string{KindRejected, KindError, KindUnavailable, KindQueue} {
-		c.failures.WithLabelValues(kind) // shown as 0 from the start, so that a rate can be taken
+		c.failures.WithLabelValues(kind) // exported as 0 from the start, so that rates are defined
 	}
 	r.MustRegister(c.orders, c.batches, c.lost, c.reclaimed, c.failures, c.seconds, c.sizes, c.paused)
 	return c
@@ -87,5 +87,5 @@ func (c *Counters) Failed(kind string) { c.failures.WithLabelValues(kind).Inc() 
 // LeaseLost implements Metrics.
 func (c *Counters) LeaseLost() { c.lost.Inc() }
 
-// Reclaimed counts what queue.Config.Reclaimed tells.
+// Reclaimed counts requeued messages; see queue.Config.OnReclaim.
 func (c *Counters) Reclaimed(n int) { c.reclaimed.Add(float64(n)) }

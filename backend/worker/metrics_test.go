@@ -20,10 +20,10 @@ func TestCountersCountUnderTheirPublishedNames(t *testing.T) {
 	c.Reclaimed(3)
 	c.Paused(worker.KindUnavailable, 1)
 	want := `
-# HELP sluice_queue_reclaimed_total Messages given back because the lease of their batch ran out.
+# HELP sluice_queue_reclaimed_total Messages requeued because the lease of their batch expired.
 # TYPE sluice_queue_reclaimed_total counter
 sluice_queue_reclaimed_total 3
-# HELP sluice_worker_batch_orders Orders in one transaction.
+# HELP sluice_worker_batch_orders Orders per transaction.
 # TYPE sluice_worker_batch_orders histogram
 sluice_worker_batch_orders_bucket{le="1"} 0
 sluice_worker_batch_orders_bucket{le="2"} 0
@@ -38,23 +38,23 @@ sluice_worker_batch_orders_bucket{le="1000"} 1
 sluice_worker_batch_orders_bucket{le="+Inf"} 1
 sluice_worker_batch_orders_sum 7
 sluice_worker_batch_orders_count 1
-# HELP sluice_worker_paused_loops Loops that wait because the order store (unavailable) or the queue (queue) is away.
+# HELP sluice_worker_paused_loops Loops that wait for the store (unavailable) or the queue (queue).
 # TYPE sluice_worker_paused_loops gauge
 sluice_worker_paused_loops{kind="queue"} 0
 sluice_worker_paused_loops{kind="unavailable"} 1
-# HELP sluice_worker_batches_total Transactions in which orders were written.
+# HELP sluice_worker_batches_total Transactions that wrote orders.
 # TYPE sluice_worker_batches_total counter
 sluice_worker_batches_total 1
-# HELP sluice_worker_failures_total What went wrong, by kind: rejected, error, unavailable, queue.
+# HELP sluice_worker_failures_total Failures by kind: rejected, error, unavailable, queue.
 # TYPE sluice_worker_failures_total counter
 sluice_worker_failures_total{kind="error"} 0
 sluice_worker_failures_total{kind="queue"} 0
 sluice_worker_failures_total{kind="rejected"} 1
 sluice_worker_failures_total{kind="unavailable"} 0
-# HELP sluice_worker_lost_leases_total Batches that came to belong to another worker while this one worked on them.
+# HELP sluice_worker_lost_leases_total Batches whose lease expired while this worker was writing them.
 # TYPE sluice_worker_lost_leases_total counter
 sluice_worker_lost_leases_total 1
-# HELP sluice_worker_orders_written_total Orders written into the order store, repetitions included.
+# HELP sluice_worker_orders_written_total Orders written to SQL, including repeated writes.
 # TYPE sluice_worker_orders_written_total counter
 sluice_worker_orders_written_total 7
 `

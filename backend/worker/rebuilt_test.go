@@ -17,7 +17,7 @@ import (
 type fakeSource struct {
 	mu         sync.Mutex
 	generation int64
-	errs       []error // for one HandBack each
+	errs       []error // one for each call to RestoreOrders
 	back       []sale.OrderID
 }
 
@@ -33,7 +33,7 @@ func (s *fakeSource) rebuild() {
 	s.generation++
 }
 
-func (s *fakeSource) HandBack(_ context.Context, orders []sale.Order) error {
+func (s *fakeSource) RestoreOrders(_ context.Context, orders []sale.Order) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.errs) > 0 {

@@ -1,7 +1,7 @@
-// Package worker turns queued orders into rows: it takes a batch, writes it, and acknowledges it only then. Whatever happens in between, the batch is
-// written again by somebody, and the second time changes nothing.
+// Package worker writes queued orders to SQL: it leases a batch, writes it in one transaction, and acknowledges it after the
+// commit. If a worker crashes in between, the lease expires and another worker writes the batch again, which changes nothing.
 //
-// It never decides whether an order is right: the order store does. It never drops one either: what the store refuses goes to the dead letters.
+// The package does not validate orders. An order that the store rejects becomes a dead letter.
 package worker
 
 import (
@@ -15,59 +15,50 @@ import (
 	"sluice/backend/sale"
 )
 
-// Leaser is where batches come from (queue.List).
-type Leaser interface {
+// Queue is the part of queue.List that a worker calls.
+type Queue interface {
 	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
 	Ack(ctx context.Context, batchID string, failures ...queue.Failure) (lost bool, err error)
 	Release(ctx context.Context, batchID string) (lost bool, err error)
 	Extend(ctx context.Context, batchID string) (lost bool, err error)
 	Lease() time.Duration
-}
-
-// Waiter tells when there may be something to take (queue.List).
-type Waiter interface {
 	Wait(ctx context.Context, timeout time.Duration) (woken bool, err error)
 }
 
-// Queue is what a worker works off.
-type Queue interface {
-	Leaser
-	Waiter
-}
-
-// Store is where orders go (order.Store). Write stores all of them or none, and storing the same order again changes nothing.
+// Store writes orders to SQL. Write stores all orders or none. Writing an order again changes nothing.
 //
-// An error that wraps order.ErrRejected means that some of the orders can never be stored. One that wraps sale.ErrUnavailable is nobody's fault and passes.
+// An error that wraps store.ErrRejected means that some of the orders can never be stored. An error that wraps
+// sale.ErrUnavailable is temporary.
 type Store interface {
 	Write(ctx context.Context, orders []sale.Order) error
 }
 
-// Source tells which Redis batches are taken from, should it lose data and be rebuilt (epoch.Guard and rebuild.Adopter).
+// Source identifies the Redis data that batches are taken from, and restores orders after a rebuild of Redis.
 type Source interface {
-	// Generation is that of the Redis that answers the next call, or an older one.
+	// Generation returns the generation of the Redis that executes the next call, or an older one.
 	Generation() int64
-	// HandBack makes sure that each of the orders is a row, or known to the Redis that answers now. It may be repeated.
-	HandBack(ctx context.Context, orders []sale.Order) error
+	// RestoreOrders ensures that each order is a row in SQL or queued in Redis. It may be repeated.
+	RestoreOrders(ctx context.Context, orders []sale.Order) error
 }
 
-// Tracer shows what becomes of batches (trace.Orders). Neither call may take long. The context that Begin returns carries the span, and ends when ctx does.
+// Tracer records spans of batches. Begin and end must not block. The context that Begin returns carries the span.
 type Tracer interface {
 	Begin(ctx context.Context, orders []sale.Order) (_ context.Context, end func(failed map[sale.OrderID]string, err error))
 }
 
-// Config tunes a Worker. Zero fields take the defaults named here.
+// Config configures a Worker. Zero fields take the defaults in their comments.
 type Config struct {
-	Concurrency  int            // batches written at once; 2
-	Batch        int            // orders in a batch at most; 500
-	Idle         time.Duration  // longest wait for news when the queue is empty; 1 s
-	WriteTimeout time.Duration  // bound of one write, beyond what the store itself keeps to; 30 s
-	MaxBackoff   time.Duration  // longest pause while a store is down; 2 s
-	DrainTimeout time.Duration  // how long a write may go on after Run was told to stop; 10 s
-	Jitter       func() float64 // share of the longest pause that is waited, in [0,1); uniformly random ("full jitter")
-	BatchID      func() string  // makes the ids of batches, no two alike in all processes; queue.NewBatchID
-	Metrics      Metrics        // nil: nothing is counted
-	Tracer       Tracer         // nil: nothing is traced
-	Source       Source         // which Redis batches come from; nil: always the same
+	Concurrency  int            // batches written concurrently; 2
+	Batch        int            // maximum orders in a batch; 500
+	Idle         time.Duration  // duration of one wait for the wake-up token of an empty queue; 1 s
+	WriteTimeout time.Duration  // timeout of one write, in addition to the store's own; 30 s
+	MaxBackoff   time.Duration  // longest pause between attempts during an outage; 2 s
+	DrainTimeout time.Duration  // maximum duration of a write in progress after ctx of Run is cancelled; 10 s
+	Jitter       func() float64 // fraction of the longest pause, in [0,1); default uniformly random ("full jitter")
+	BatchID      func() string  // returns ids of batches, unique over all processes; queue.NewBatchID
+	Metrics      Metrics        // nil: no metrics
+	Tracer       Tracer         // nil: no spans
+	Source       Source         // nil: Redis is never rebuilt
 	Log          *slog.Logger   // slog.Default()
 }
 
@@ -95,10 +86,10 @@ func (c Config) withDefaults() Config {
 		c.BatchID = queue.NewBatchID
 	}
 	if c.Metrics == nil {
-		c.Metrics = uncounted{}
+		c.Metrics = noMetrics{}
 	}
 	if c.Tracer == nil {
-		c.Tracer = untraced{}
+		c.Tracer = noTracer{}
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -106,9 +97,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-type untraced struct{}
+type noTracer struct{}
 
-func (untraced) Begin(ctx context.Context, _ []sale.Order) (context.Context, func(map[sale.OrderID]string, error)) {
+func (noTracer) Begin(ctx context.Context, _ []sale.Order) (context.Context, func(map[sale.OrderID]string, error)) {
 	return ctx, ended
 }
 
@@ -121,14 +112,16 @@ type Worker struct {
 	cfg   Config
 }
 
-// New makes a Worker. It does nothing until Run.
+// New returns a Worker. Run starts it.
 func New(q Queue, store Store, cfg Config) *Worker {
 	return &Worker{queue: q, store: store, cfg: cfg.withDefaults()}
 }
 
-// Run works until ctx is cancelled, and then returns nil; stores that are down are waited for. Shutting down goes in this order: nothing more is taken;
-// a write that is under way may finish within DrainTimeout and is acknowledged; what could not be written is released, so that
-// another worker gets it at once. Several Runs may go on at once, here and in other processes.
+// Run writes batches until ctx is cancelled, then returns nil. It retries for as long as SQL or Redis is unavailable.
+//
+// On shutdown Run takes no further batch. A write in progress may finish within DrainTimeout and is acknowledged. A batch that
+// was not written is released, so that another worker takes it immediately. Run may be called concurrently, in this and in
+// other processes.
 func (w *Worker) Run(ctx context.Context) error {
 	hard, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)

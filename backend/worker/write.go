@@ -12,8 +12,9 @@ import (
 	"sluice/backend/store"
 )
 
-// write stores the orders. When the store refuses them it writes the halves, and so finds the k that are at fault among n with about 2k*log2(n) writes.
-// The failures are theirs; every other order is stored. An error means that some may not be stored, and says why: errLost, errDrained or errStopping.
+// write stores the orders. When the store rejects them, it bisects: k rejected orders among n take about 2k*log2(n) writes.
+// It returns a failure for each rejected order; all others are stored. An error means that some orders may not be stored: it
+// is errLost, errDrained, errStopping or store.ErrStale.
 func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure, error) {
 	err := l.persist(ctx, orders)
 	switch {
@@ -33,25 +34,25 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 	return append(first, second...), err
 }
 
-// failure is permanent when the store has looked at the order and refused it. Any other error may be a fault in the store, which
-// a person can mend: the order is tried again, a few times.
+// failure is permanent when the store rejected the order. After any other error the queue retries the order up to its limit
+// of attempts.
 func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
-	refused := errors.Is(err, store.ErrRejected)
+	rejected := errors.Is(err, store.ErrRejected)
 	kind := KindError
-	if refused {
+	if rejected {
 		kind = KindRejected
 	}
 	l.cfg.Metrics.Failed(kind)
-	l.cfg.Log.ErrorContext(ctx, "worker: an order could not be written", "order", o.ID.String(), "sale", o.SaleID, "permanent", refused, "err", err)
-	return queue.Failure{ID: o.ID, Reason: err.Error(), Permanent: refused}
+	l.cfg.Log.ErrorContext(ctx, "worker: an order was not written", "order", o.ID.String(), "sale", o.SaleID, "permanent", rejected, "err", err)
+	return queue.Failure{ID: o.ID, Reason: err.Error(), Permanent: rejected}
 }
 
 func isFault(err error) bool {
 	return !errors.Is(err, store.ErrStale) && !errors.Is(err, errLost) && !errors.Is(err, errDrained) && !errors.Is(err, errStopping)
 }
 
-// persist writes the orders as they are, for as long as it takes: while the store is unavailable it pauses and tries again, and
-// that counts against no order. A worker that is to stop does not wait for the store.
+// persist writes the orders in one transaction. While the store is unavailable it pauses and retries without a limit, and
+// counts no attempt of an order. During shutdown it returns errStopping instead.
 func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 	var pause backoff
 	for {
@@ -61,7 +62,7 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 		case err == nil:
 			l.cfg.Metrics.BatchWritten(len(orders), time.Since(start))
 			if pause.n > 0 {
-				l.cfg.Log.InfoContext(ctx, "worker: the order store is back", "attempts", pause.n+1)
+				l.cfg.Log.InfoContext(ctx, "worker: the store is available again", "attempts", pause.n+1)
 			}
 			return nil
 		case ctx.Err() != nil:
@@ -71,7 +72,7 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 		}
 		l.cfg.Metrics.Failed(KindUnavailable)
 		if pause.n == 0 {
-			l.cfg.Log.WarnContext(ctx, "worker: the order store is unavailable; trying on", "err", err)
+			l.cfg.Log.WarnContext(ctx, "worker: the store is unavailable, retrying", "err", err)
 		}
 		if l.stopping.Err() != nil {
 			return errStopping
@@ -80,14 +81,14 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 	}
 }
 
-// attempt writes once. A store that panics has failed; the worker goes on, or one bad order would take every worker with it.
+// attempt writes once. It returns a panic of the store as an error, because one order must not end every worker.
 func (l *loop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.WriteTimeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			l.cfg.Log.ErrorContext(ctx, "worker: the order store panicked", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the order store panicked: %v", p)
+			l.cfg.Log.ErrorContext(ctx, "worker: the store panicked", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the store panicked: %v", p)
 		}
 	}()
 	return l.store.Write(store.AtGeneration(ctx, l.generation), orders)

@@ -64,7 +64,7 @@ func (s *stores) source() source {
 
 func (s source) Generation() int64 { return s.guard.Generation() }
 
-func (s source) HandBack(ctx context.Context, orders []sale.Order) error {
+func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
 	fence, err := s.guard.Adoptable(ctx)
 	if err == nil && fence == 0 {
 		err = guard.ErrUnverified

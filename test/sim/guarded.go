@@ -86,7 +86,7 @@ func (w *world) source(p *process) source {
 	return source{p.guard, rebuild.NewAdopter(p.guard.Raw(), w.space, faultyStore{w.store, p})}
 }
 
-func (s source) HandBack(ctx context.Context, orders []sale.Order) error {
+func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
 	fence, err := s.Adoptable(ctx)
 	if err == nil && fence == 0 {
 		err = guard.ErrUnverified
