@@ -44,13 +44,13 @@ type shown struct {
 // before makes what an example needs, and says what takes the place of what in it. Operations that need nothing are not here.
 func (s *shown) before(t *testing.T, id string) map[string]string {
 	switch id {
-	case "showOrder", "orderEvents", "pay", "showOrderRow":
+	case "getOrder", "streamOrder", "receivePayment", "adminGetOrder":
 		return map[string]string{exampleOrder: s.written("ann-" + id)}
-	case "cancelOrderRow":
+	case "cancelOrder":
 		return map[string]string{exampleOrder: s.written("eve")}
-	case "rehearse":
+	case "createRehearsal":
 		return map[string]string{exampleEnd: inHalfAnHour()}
-	case "rehearseFault", "removeRehearsal":
+	case "injectFault", "deleteRehearsal":
 		var made struct{ ID string }
 		a := s.operator("POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`)
 		if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {
@@ -62,9 +62,9 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{"drop": "closing"}
 	case "settlePayment":
 		return map[string]string{exampleNumber: s.refund()}
-	case "showDead", "retryDead", "cancelDead":
+	case "getDeadOrder", "retryDeadOrder", "cancelDeadOrder":
 		return map[string]string{exampleOrder: s.deadOrder(id)}
-	case "unsubscribe":
+	case "deletePushSubscription":
 		var list struct{ Subscriptions []struct{ ID string } }
 		a := do(s.t, "GET", s.base+"/v1/me/push/subscriptions", s.token("ann"), "")
 		if json.Unmarshal(a.Body, &list) != nil || len(list.Subscriptions) == 0 {
@@ -75,20 +75,20 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		if _, err := s.store.AddGroup(t.Context(), "points", true); err != nil {
 			t.Fatal(err)
 		}
-	case "removeGroup":
+	case "deleteGroup":
 		if err := s.redis.Client().XGroupCreateMkStream(t.Context(), keyspace.Space{}.Events(), "by-hand", "0").Err(); err != nil {
 			t.Fatal(err)
 		}
 		return map[string]string{"points": "by-hand"}
-	case "retryDeadEvent", "dropDeadEvent":
+	case "retryDeadEvent", "discardDeadEvent":
 		event := id + ".created"
 		if err := s.store.Bury(t.Context(), store.Letter{Group: "points", EventID: event, Body: "{}", Reason: "for an example", DiedAt: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		return map[string]string{exampleEvent: event}
-	case "removeWebhook":
+	case "deleteWebhook":
 		return map[string]string{exampleEndpoint: s.newEndpoint()}
-	case "showDelivery", "redeliverWebhook":
+	case "getDelivery", "redeliver":
 		var sent struct{ Delivery string }
 		a := s.operator("POST", "/admin/v1/webhooks/"+s.endpoint+"/ping", "")
 		if json.Unmarshal(a.Body, &sent) != nil || sent.Delivery == "" {
@@ -206,8 +206,8 @@ func (s *shown) run(t *testing.T, op openapi.Operation, id string, r openapi.Req
 		for scheme := range requirement.Fields() {
 			switch scheme {
 			case "buyer":
-				bearer = s.token(map[bool]string{true: "ann-" + id, false: "ann"}[id == "showOrder" || id == "orderEvents"])
-			case "operator":
+				bearer = s.token(map[bool]string{true: "ann-" + id, false: "ann"}[id == "getOrder" || id == "streamOrder"])
+			case "admin":
 				base, bearer = s.admin, adminToken
 			}
 		}
@@ -226,7 +226,7 @@ func (s *shown) run(t *testing.T, op openapi.Operation, id string, r openapi.Req
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
-	if id == "pay" { // the signature of an example can be of no other time and text
+	if id == "receivePayment" { // the signature of an example can be of no other time and text
 		hook, err := standardwebhooks.NewWebhook(paymentSecret)
 		if err != nil {
 			t.Fatal(err)
