@@ -1,4 +1,5 @@
-// Package loadtest_test proves that the load scripts pass a seller that keeps its promises and fail one that does not.
+// Package loadtest_test verifies that the load tests pass against a correct server and fail against servers with
+// known faults.
 package loadtest_test
 
 import (
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	tokenSecret = "a-secret-of-the-tests-and-of-nobody-else"
-	adminToken  = "operator-of-the-tests"
+	tokenSecret = "token-secret-of-the-load-test-suite"
+	adminToken  = "admin-token-of-the-load-test-suite"
 )
 
 type verdict struct {
@@ -28,7 +29,7 @@ type verdict struct {
 		Outcome string
 		Count   int
 	}
-	Books map[string]int
+	Units map[string]int
 }
 
 func (v verdict) count(outcome string) int {
@@ -40,8 +41,8 @@ func (v verdict) count(outcome string) int {
 	return -1
 }
 
-// k6 returns the path of the program. It also opens the scripts, which only k6 reads otherwise: go test caches a result until a file that the
-// tests themselves opened has changed.
+// k6 returns the path of the k6 binary. It also reads the scripts, so that go test does not use a cached result after
+// a script has changed.
 var k6 = sync.OnceValues(func() (string, error) {
 	for _, pattern := range []string{"*.js", "lib/*.js"} {
 		scripts, err := filepath.Glob(pattern)
@@ -58,7 +59,7 @@ var k6 = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// run returns the verdict, k6's exit code and what k6 printed.
+// run executes a script and returns the verdict, the exit code and the output of k6.
 func run(t *testing.T, script string, server *fake.Server, env ...string) (verdict, int, string) {
 	t.Helper()
 	bin, err := k6()
@@ -67,7 +68,8 @@ func run(t *testing.T, script string, server *fake.Server, env ...string) (verdi
 	}
 	out := t.TempDir()
 	cmd := exec.Command(bin, "run", "--quiet", "--address", "", script+".js")
-	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "OUT="+out, "TARGET="+server.Public.URL, "ADMIN="+server.Admin.URL,
+	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "OUT="+out,
+		"TARGET="+server.Public.URL, "ADMIN="+server.Admin.URL,
 		"SLUICE_TOKEN_SECRET="+tokenSecret, "SLUICE_ADMIN_TOKEN="+adminToken, "SETTLE=2s")
 	cmd.Env = append(cmd.Env, env...)
 	printed, err := cmd.CombinedOutput()
@@ -81,7 +83,7 @@ func run(t *testing.T, script string, server *fake.Server, env ...string) (verdi
 		err = json.Unmarshal(text, &v)
 	}
 	if err != nil {
-		t.Fatalf("no verdict: %v\n%s", err, printed)
+		t.Fatalf("read verdict: %v\n%s", err, printed)
 	}
 	return v, cmd.ProcessState.ExitCode(), string(printed)
 }
@@ -92,7 +94,7 @@ func start(t *testing.T, fault fake.Fault) *fake.Server {
 	return s
 }
 
-func TestHonestSellerPasses(t *testing.T) {
+func TestCorrectServerPasses(t *testing.T) {
 	for script, env := range map[string][]string{
 		"smoke": {"RATE=6", "DURATION=4s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3"},
 		"spike": {"RATE=60", "DURATION=2s", "STOCK=40", "OPENS_IN=2", "MAX_VUS=60", "AUDIT_EVERY=1", "AGAIN=1", "FOLLOW=1"},
@@ -104,76 +106,82 @@ func TestHonestSellerPasses(t *testing.T) {
 			if v.Verdict != "PASS" || exit != 0 {
 				t.Fatalf("verdict %s, exit %d, want a pass\n%s", v.Verdict, exit, printed)
 			}
-			if sold := v.Books["ordered"]; sold < 12 || v.count("accepted") != sold || v.Books["left"] != 0 {
-				t.Errorf("%d accepted, %d rows, %d left: the stock should be sold\n%s", v.count("accepted"), sold, v.Books["left"], printed)
+			if sold := v.Units["ordered"]; sold < 12 || v.count("accepted") != sold || v.Units["left"] != 0 {
+				t.Errorf("%d accepted, %d rows, %d left: want the whole stock sold\n%s",
+					v.count("accepted"), sold, v.Units["left"], printed)
 			}
 			if v.count("sold_out") == 0 || v.count("replayed")+v.count("already_bought") == 0 || v.count("failed") != 0 {
-				t.Errorf("the run missed an outcome\n%s", printed)
+				t.Errorf("an outcome is missing\n%s", printed)
 			}
 			if script == "spike" && v.count("not_open") == 0 {
-				t.Errorf("nobody came before the sale opened\n%s", printed)
+				t.Errorf("no request was sent before the sale opened\n%s", printed)
 			}
 		})
 	}
 }
 
-func TestCheatingSellerFails(t *testing.T) {
+func TestFaultyServerFails(t *testing.T) {
 	for _, c := range []struct {
 		fault fake.Fault
-		says  string // part of a failure in the verdict, or of what k6 prints
+		want  string // part of a failure in the verdict, or of the output of k6
 	}{
 		{fake.Oversells, "oversold: 15 rows"},
 		{fake.SellsTwice, "one-per-buyer"},
-		{fake.ForgetsReply, "same-answer"},
+		{fake.ChangesReply, "same-answer"},
 		{fake.LosesOrders, "lost_orders count<=0"},
 		{fake.HidesLosses, "accepted-becomes-a-row"},
 		{fake.AddsRows, "unexplained_rows count<=0"},
-		{fake.Unbalanced, "the server says that its books do not balance"},
+		{fake.Unbalanced, "the audit is not balanced"},
 		{fake.NeverEmpties, "1 orders are still queued"},
 		{fake.Crashes, "purchase_failed rate<=0"},
-		{fake.ServesHTML, "409 that is no problem+json"},
+		{fake.ServesHTML, "409 without problem+json"},
 	} {
 		t.Run(strings.ReplaceAll(string(c.fault), " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			v, exit, printed := run(t, "smoke", start(t, c.fault), "RATE=8", "DURATION=3s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3")
+			v, exit, printed := run(t, "smoke", start(t, c.fault),
+				"RATE=8", "DURATION=3s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3")
 			if v.Verdict != "FAIL" || exit == 0 {
-				t.Errorf("verdict %s, exit %d, of a seller that %s", v.Verdict, exit, c.fault)
+				t.Errorf("verdict %s, exit %d for a server that %s", v.Verdict, exit, c.fault)
 			}
-			if said := strings.Join(v.Failures, "\n") + printed; !strings.Contains(said, c.says) {
-				t.Errorf("the run does not say %q:\n%s", c.says, said)
+			if output := strings.Join(v.Failures, "\n") + printed; !strings.Contains(output, c.want) {
+				t.Errorf("output without %q:\n%s", c.want, output)
 			}
 		})
 	}
 }
 
-func TestUnreachableOperatorFails(t *testing.T) {
+func TestUnreachableAdminAPIFails(t *testing.T) {
 	server := start(t, "")
 	server.Admin.Close()
 	v, exit, printed := run(t, "smoke", server)
 	if v.Verdict != "FAIL" || exit == 0 {
-		t.Errorf("verdict %s, exit %d without an operator API\n%s", v.Verdict, exit, printed)
+		t.Errorf("verdict %s, exit %d without the admin API\n%s", v.Verdict, exit, printed)
 	}
 }
 
-func TestConfigurationMistakesAreAllNamed(t *testing.T) {
+func TestAllConfigurationErrorsAreReported(t *testing.T) {
 	bin, err := k6()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "run", "--quiet", "--address", "", "spike.js")
-	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "TARGET=http://shop.example", "RATE=many", "DURATION=soon", "SLUICE_TOKEN_SECRET=short", "SLUICE_ADMIN_TOKEN=")
+	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "TARGET=http://shop.example",
+		"RATE=many", "DURATION=soon", "SLUICE_TOKEN_SECRET=short", "SLUICE_ADMIN_TOKEN=")
 	printed, err := cmd.CombinedOutput()
 	if err == nil {
 		t.Error("k6 started the run")
 	}
-	for _, name := range []string{"TARGET=http://shop.example: not this machine", "RATE=many", "DURATION=soon", "SLUICE_TOKEN_SECRET", "SLUICE_ADMIN_TOKEN"} {
+	for _, name := range []string{
+		"TARGET=http://shop.example: not this machine", "RATE=many", "DURATION=soon",
+		"SLUICE_TOKEN_SECRET", "SLUICE_ADMIN_TOKEN",
+	} {
 		if !strings.Contains(string(printed), name) {
-			t.Errorf("nothing about %s in\n%s", name, printed)
+			t.Errorf("%s is not reported in\n%s", name, printed)
 		}
 	}
 }
 
-// The load tests are worth little under rules that nobody runs.
+// The load tests must run with the rules of production.
 func TestPolicyDiffersOnlyInTrust(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
@@ -184,7 +192,7 @@ func TestPolicyDiffersOnlyInTrust(t *testing.T) {
 		code = regexp.MustCompile(`trusted_proxies\s*=\s*\{[^}]*\}`).ReplaceAllString(code, "trusted_proxies")
 		return strings.Join(strings.Fields(code), " ")
 	}
-	if ours, everyday := read("policy.lua"), read("../lua/policy.lua"); ours != everyday {
-		t.Errorf("loadtest/policy.lua says\n%s\nlua/policy.lua says\n%s", ours, everyday)
+	if test, production := read("policy.lua"), read("../lua/policy.lua"); test != production {
+		t.Errorf("loadtest/policy.lua has\n%s\nlua/policy.lua has\n%s", test, production)
 	}
 }

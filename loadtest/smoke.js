@@ -1,5 +1,5 @@
-// Smoke: a small sale from first click to sold out, every buyer followed to the end. Passes with the default policy: it stays below the
-// per-address limit. Half a minute.
+// Smoke test: a small sale from the opening to sold out. Every order is followed until it is a row, and the HTTP contract is checked.
+// Takes half a minute and stays below the per-address limit of the default policy.
 
 import http from 'k6/http';
 import exec from 'k6/execution';
@@ -39,7 +39,7 @@ export function buy({ run, sale }) {
 const problem = (status, code) => (res) =>
   res.status === status && res.headers['Content-Type'] === 'application/problem+json' && res.json('code') === code;
 
-// contract asks what the public must never be given, and what it must always be told.
+// contract checks public responses: status codes, problem codes, and what must not be visible.
 export function contract({ run, sale }) {
   const stranger = new Buyer(`${run}-stranger`, 0, config);
   const orders = `${config.target}/v1/sales/${sale.id}/orders`;
@@ -55,7 +55,7 @@ export function contract({ run, sale }) {
   check(http.post(orders, null, { headers: { Authorization: `${stranger.headers.Authorization}x` } }), {
     'a token with a wrong signature is 401': problem(401, 'unauthorized'),
   });
-  check(http.get(`${config.target}/v1/orders/1`, { headers: stranger.headers }), { "nobody's order is 404": problem(404, 'not-found') });
+  check(http.get(`${config.target}/v1/orders/1`, { headers: stranger.headers }), { 'an unknown order is 404': problem(404, 'not-found') });
   check(http.post(`${config.target}/v1/sales/${run}-nothing/orders`, null, { headers: stranger.headers }), {
     'an unknown sale is 404': problem(404, 'not-found'),
   });

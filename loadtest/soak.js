@@ -1,18 +1,18 @@
-// Soak: a steady stream for a long time. The operator restocks now and then, so that selling and being sold out take turns; the books are
-// looked at all the while, and the verdict shows the first third of the run beside the last. Wants loadtest/policy.lua, as the spike does.
+// Soak test: a constant arrival rate for a long time. Regular restocks make the sale alternate between open and sold out. Audits run
+// throughout, and the verdict compares the first third of the run with the last. Requires loadtest/policy.lua.
 
 import exec from 'k6/execution';
 import { Buyer } from './lib/buyer.js';
 import { load } from './lib/config.js';
 import { travel } from './lib/journey.js';
-import { restock } from './lib/operator.js';
+import { restock } from './lib/admin.js';
 import { prepare, settle, watch } from './lib/sale.js';
 import { thresholds } from './lib/thresholds.js';
 import { summary, thirds } from './lib/verdict.js';
 
 const config = load({ rate: 20, duration: '30m', stock: 600, maxVUs: 200, forwarded: true });
 
-// Half of what is asked for in the time between two restocks, unless RESTOCK says otherwise.
+// RESTOCK, or half of the requests between two restocks.
 const added = config.restock || Math.max(1, Math.round((config.rate * config.restockEvery) / 2));
 
 const everySeconds = (seconds, name) => ({
@@ -35,7 +35,7 @@ export const options = {
       gracefulStop: '60s',
     },
     auditor: everySeconds(config.auditEvery, 'look'),
-    operator: everySeconds(config.restockEvery, 'operate'),
+    restocker: everySeconds(config.restockEvery, 'addStock'),
   },
   setupTimeout: '60s',
   teardownTimeout: `${config.settle + 60}s`,
@@ -55,7 +55,7 @@ export function buy({ run, sale }) {
 
 export const look = (data) => watch(config, data);
 
-export function operate({ run, sale }) {
+export function addStock({ run, sale }) {
   const n = exec.scenario.iterationInTest;
   if (n > 0) restock(config, sale.id, added, `"${run}-restock-${n}"`);
 }

@@ -1,5 +1,5 @@
-// Spike: a few wait at the door, the sale opens, everybody comes at once, almost nobody gets one. Each buyer has an address of their own,
-// which the edge believes when it runs with loadtest/policy.lua.
+// Spike test: a few buyers arrive before the opening, then the rate rises within two seconds and most buyers find the sale sold out.
+// Each buyer has an address of its own, which the edge accepts with loadtest/policy.lua.
 
 import exec from 'k6/execution';
 import { Buyer } from './lib/buyer.js';

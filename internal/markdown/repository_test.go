@@ -102,14 +102,12 @@ var (
 )
 
 func TestEveryMakeTargetExists(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	targets := map[string]bool{}
-	for _, m := range makeTarget.FindAllStringSubmatch(string(text), -1) {
-		for _, name := range strings.Fields(m[1]) {
-			targets[name] = true
+	for _, file := range makefiles {
+		for _, m := range makeTarget.FindAllStringSubmatch(readMakefile(t, file), -1) {
+			for _, name := range strings.Fields(m[1]) {
+				targets[name] = true
+			}
 		}
 	}
 	calls := 0

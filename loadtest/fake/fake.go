@@ -1,5 +1,5 @@
-// Package fake is a sluice that keeps its promises or, on request, breaks one of them. The tests of the load scripts run against it: a load
-// test that passes against a seller that cheats is worth nothing. It keeps one sale, in memory.
+// Package fake provides an in-memory server with the parts of sluice's API that the load tests use. On request it has
+// one known fault, which a load test must detect. It handles one sale.
 package fake
 
 import (
@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// Fault is the promise that a Server breaks. The zero value keeps all of them.
+// Fault is a known fault of a Server. The zero value is a correct server.
 type Fault string
 
 // The faults.
 const (
-	Oversells    Fault = "sells three units more than there are"
+	Oversells    Fault = "sells three units more than the stock"
 	SellsTwice   Fault = "gives a buyer two units"
-	ForgetsReply Fault = "answers the same request with another order id"
-	LosesOrders  Fault = "accepts every third order and forgets it"
-	HidesLosses  Fault = "loses every third order and cooks the books"
-	AddsRows     Fault = "makes rows that nobody ordered"
-	Unbalanced   Fault = "has books that do not balance"
-	NeverEmpties Fault = "leaves one order queued for ever"
-	Crashes      Fault = "answers every fifth purchase with a 500"
-	ServesHTML   Fault = "refuses with a page instead of problem+json"
+	ChangesReply Fault = "answers the same request with another order id"
+	LosesOrders  Fault = "accepts every third order and loses it"
+	HidesLosses  Fault = "loses every third order and counts it as a row"
+	AddsRows     Fault = "adds rows without orders"
+	Unbalanced   Fault = "reports an unbalanced audit"
+	NeverEmpties Fault = "never writes one of the orders"
+	Crashes      Fault = "returns 500 for every fifth purchase"
+	ServesHTML   Fault = "refuses with HTML instead of problem+json"
 )
 
-// Server serves the public and the operator API on listeners of their own. It is safe for concurrent use.
+// Server serves the public API and the admin API on separate listeners. It is safe for concurrent use.
 type Server struct {
 	Public, Admin *httptest.Server
 
@@ -52,7 +52,7 @@ type order struct {
 	rowAt time.Time
 }
 
-// lag is how long an order takes to become a row.
+// lag is the time until an accepted order is a row.
 const lag = 50 * time.Millisecond
 
 // New starts a server; Close stops it.
@@ -89,16 +89,16 @@ func (s *Server) purchase(buyer, key string) decision {
 		return decision{status: http.StatusConflict, code: "sale-not-open"}
 	}
 	if id := s.keys[buyer+key]; key != "" && id != "" {
-		if s.fault == ForgetsReply {
+		if s.fault == ChangesReply {
 			id += "7"
 		}
 		return decision{status: http.StatusAccepted, orderID: id, replayed: true}
 	}
-	places := 1
+	slots := 1
 	if s.fault == SellsTwice {
-		places = 2
+		slots = 2
 	}
-	if held := s.buyers[buyer]; len(held) >= places {
+	if held := s.buyers[buyer]; len(held) >= slots {
 		return decision{status: http.StatusConflict, code: "already-bought", orderID: held[0]}
 	}
 	stock := s.stock
@@ -127,7 +127,7 @@ func (s *Server) sell(buyer, key string) string {
 	return id
 }
 
-type books struct {
+type unitCount struct {
 	Stock    int  `json:"stock"`
 	Left     int  `json:"left"`
 	Ready    int  `json:"ready"`
@@ -138,10 +138,10 @@ type books struct {
 	Balanced bool `json:"balanced"`
 }
 
-func (s *Server) audit() books {
+func (s *Server) audit() unitCount {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := books{Stock: s.stock, Left: s.stock - s.sold, Balanced: s.fault != Unbalanced}
+	b := unitCount{Stock: s.stock, Left: s.stock - s.sold, Balanced: s.fault != Unbalanced}
 	for _, o := range s.orders {
 		switch {
 		case o.lost && s.fault != HidesLosses:
@@ -158,7 +158,7 @@ func (s *Server) audit() books {
 	return b
 }
 
-// find returns the status of the buyer's order, or "" if there is none.
+// find returns the status of the buyer's order, or "" if it does not exist.
 func (s *Server) find(buyer, id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

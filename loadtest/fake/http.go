@@ -27,7 +27,7 @@ func (s *Server) public() http.Handler {
 		id := r.PathValue("order")
 		status := s.find(buyer, id)
 		if status == "queued" && r.URL.Query().Has("wait") && s.fault != NeverEmpties {
-			time.Sleep(2 * lag) // the answer is held until the order is a row
+			time.Sleep(2 * lag) // wait until the order is a row
 			status = s.find(buyer, id)
 		}
 		if status == "" {
@@ -104,7 +104,8 @@ func (s *Server) asBuyer(h func(http.ResponseWriter, *http.Request, string)) htt
 	}
 }
 
-// verify reads an HS256 token without the library of the real server, so that the two cannot be wrong together.
+// verify checks an HS256 token. It does not use the package of the real server, so that an error in one is not hidden
+// by the other.
 func (s *Server) verify(raw string) (buyer string, ok bool) {
 	signed, signature, found := cutLast(raw, ".")
 	sum, err := base64.RawURLEncoding.DecodeString(signature)

@@ -1,4 +1,4 @@
-// What an answer to a purchase means. An outcome is one word; anything outside the HTTP contract is 'failed', with why.
+// Classification of purchase responses into outcomes. Any response outside the HTTP contract is 'failed', with a reason.
 
 export const outcomes = ['accepted', 'replayed', 'sold_out', 'already_bought', 'limited', 'not_open', 'failed'];
 
@@ -42,9 +42,9 @@ function accepted(res) {
 
 // classify turns a k6 response to POST /v1/sales/{sale}/orders into {outcome, orderId?, retryAfter? (seconds), why?}.
 export function classify(res) {
-  if (res.status === 0) return failed(res.error || 'no answer');
+  if (res.status === 0) return failed(res.error || 'no response');
   if (res.status === 202) return accepted(res);
-  if (!(header(res, 'Content-Type') || '').startsWith('application/problem+json')) return failed(`${res.status} that is no problem+json`);
+  if (!(header(res, 'Content-Type') || '').startsWith('application/problem+json')) return failed(`${res.status} without problem+json`);
 
   const { code, order_id: orderId } = body(res);
   const refusal = refusals[code];

@@ -1,15 +1,15 @@
-// A virtual buyer: a name, a token and an address of its own. Everything about buyer n of a run follows from n, so that a run can be
-// repeated habit by habit.
+// A virtual buyer with a name, a token and an address. All properties of buyer n are derived from n, so two runs with the same variables
+// send the same requests.
 
 import { sign } from './token.js';
 
-// 10.0.0.0/8 has room for 16 million buyers; the edge sees these addresses only where its policy trusts this machine as a proxy.
+// addressOf returns one of 16 million addresses of 10.0.0.0/8. The edge uses it only if its policy trusts this machine as a proxy.
 function addressOf(n) {
   const host = (n % 0xfffffe) + 1;
   return `10.${host >> 16}.${(host >> 8) & 255}.${host & 255}`;
 }
 
-// A number from 0 to 1 that is fixed for (n, salt): the murmur3 finisher over both.
+// fixed returns a number from 0 to 1 that depends only on (n, salt): the murmur3 finalizer over both.
 function fixed(n, salt) {
   let h = Math.imul(n + 1, 0x9e3779b1) ^ Math.imul(salt + 1, 0x85ebca6b);
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
@@ -20,7 +20,7 @@ function fixed(n, salt) {
 const salts = { double: 1, again: 2, follow: 3 };
 
 export class Buyer {
-  // run tells the buyers of one run from those of the next; n counts from 0.
+  // run distinguishes the buyers of different runs; n counts from 0.
   constructor(run, n, config) {
     this.n = n;
     this.name = `${run}-${n}`;
@@ -30,12 +30,12 @@ export class Buyer {
     if (config.forwarded) this.headers['X-Forwarded-For'] = this.address;
   }
 
-  // does tells whether this buyer has a habit that the given share of all buyers has.
+  // does returns whether this buyer belongs to the given share of buyers with a habit.
   does(habit, share) {
     return fixed(this.n, salts[habit]) < share;
   }
 
-  // doubleClick tells how this buyer clicks: once, or twice at the same time, with or without one idempotency key for both.
+  // doubleClick returns 'once', or 'keyed' or 'bare' for two concurrent requests with and without a shared idempotency key.
   doubleClick(keyed, bare) {
     const x = fixed(this.n, salts.double);
     if (x < keyed) return 'keyed';

@@ -1,7 +1,7 @@
-// What a run is told by its environment (k6 run -e NAME=value, or a variable of the shell). Every mistake is reported at once, before any
-// request is sent. The README lists every variable.
+// The configuration of a run, from environment variables (k6 run -e NAME=value, or variables of the shell). All errors are reported
+// together, before any request is sent. The README lists every variable.
 
-const mistakes = [];
+const problems = [];
 
 function text(name, fallback) {
   const value = __ENV[name];
@@ -13,7 +13,7 @@ function number(name, fallback, { min = 0, max = Infinity, whole = false } = {})
   if (raw === undefined) return fallback;
   const value = Number(raw);
   if (!Number.isFinite(value) || value < min || value > max || (whole && !Number.isInteger(value))) {
-    mistakes.push(`${name}=${raw}: want a ${whole ? 'whole ' : ''}number from ${min}${max === Infinity ? ' up' : ` to ${max}`}`);
+    problems.push(`${name}=${raw}: use a ${whole ? 'whole ' : ''}number from ${min}${max === Infinity ? ' up' : ` to ${max}`}`);
     return fallback;
   }
   return value;
@@ -22,7 +22,7 @@ function number(name, fallback, { min = 0, max = Infinity, whole = false } = {})
 const count = (name, fallback, min = 0) => number(name, fallback, { min, whole: true });
 const share = (name, fallback) => number(name, fallback, { max: 1 });
 
-// seconds reads k6's own form: 90s, 5m, 1h30m, 500ms.
+// seconds parses a duration in k6's format: 90s, 5m, 1h30m, 500ms.
 function seconds(name, fallback) {
   const raw = text(name, fallback);
   const units = { ms: 0.001, s: 1, m: 60, h: 3600 };
@@ -31,36 +31,36 @@ function seconds(name, fallback) {
     total += Number(n) * units[unit];
     return '';
   });
-  if (rest !== '' || total <= 0) mistakes.push(`${name}=${raw}: want a duration such as 500ms, 90s or 1h30m`);
+  if (rest !== '' || total <= 0) problems.push(`${name}=${raw}: use a duration such as 500ms, 90s or 1h30m`);
   return total;
 }
 
 function flag(name, fallback) {
   const raw = text(name, fallback ? 'yes' : 'no');
-  if (raw !== 'yes' && raw !== 'no') mistakes.push(`${name}=${raw}: want yes or no`);
+  if (raw !== 'yes' && raw !== 'no') problems.push(`${name}=${raw}: use yes or no`);
   return raw === 'yes';
 }
 
-// A flood sent to the wrong address is somebody's bad night, so any address but this machine's own wants a word more.
+// address accepts only this machine unless REMOTE=yes, so that a typing error does not overload another system.
 function address(name, fallback) {
   const url = text(name, fallback).replace(/\/+$/, '');
   const host = /^https?:\/\/(\[[^\]]+\]|[^/:?#]+)(:\d+)?$/.exec(url);
-  if (!host) mistakes.push(`${name}=${url}: want http://host:port`);
+  if (!host) problems.push(`${name}=${url}: use http://host:port`);
   else if (!/^(127\.\d+\.\d+\.\d+|localhost|\[::1\])$/.test(host[1]) && text('REMOTE') !== 'yes') {
-    mistakes.push(`${name}=${url}: not this machine; set REMOTE=yes if you may load it`);
+    problems.push(`${name}=${url}: not this machine; set REMOTE=yes if you may load it`);
   }
   return url;
 }
 
 function secret(name, least) {
   const value = text(name, '');
-  if (value.length < least) mistakes.push(`${name}: set it to what the server has (at least ${least} characters)`);
+  if (value.length < least) problems.push(`${name}: set it to the value of the server (at least ${least} characters)`);
   return value;
 }
 
-// load reads the whole configuration; defaults are the script's own: rate, duration, stock and whatever else it wants to differ.
+// load returns the configuration. defaults are those of the script: rate, duration, stock, maxVUs and optional others.
 export function load(defaults) {
-  mistakes.length = 0;
+  problems.length = 0;
   const config = {
     target: address('TARGET', 'http://127.0.0.1:8080'),
     admin: address('ADMIN', 'http://127.0.0.1:8081'),
@@ -97,6 +97,6 @@ export function load(defaults) {
 
     out: text('OUT', '.'),
   };
-  if (mistakes.length > 0) throw new Error(`bad configuration\n  ${mistakes.join('\n  ')}`);
+  if (problems.length > 0) throw new Error(`invalid configuration\n  ${problems.join('\n  ')}`);
   return Object.freeze(config);
 }

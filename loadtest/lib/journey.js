@@ -1,4 +1,4 @@
-// What one buyer does: clicks (some twice), waits and tries again when told to, and, having bought, checks that sluice keeps its promises.
+// The visit of one buyer: purchase requests (some doubled), retries after Retry-After, and, after a purchase, checks of the guarantees.
 
 import { sleep } from 'k6';
 import { click } from './purchase.js';
@@ -8,7 +8,7 @@ import * as measure from './measure.js';
 const holding = ['accepted', 'replayed', 'already_bought'];
 const worthAnotherTry = ['limited', 'not_open', 'failed'];
 
-// The answer a person would act on, of those to one double click.
+// best returns the response that a person would act on after a double click.
 const best = (answers) => answers.find((a) => holding.includes(a.outcome)) || answers[0];
 
 class Journey {
@@ -24,7 +24,7 @@ class Journey {
       this.orders.add(answer.orderId);
       measure.ordered();
       if (this.orders.size > this.sale.per_buyer) {
-        measure.broken('one-per-buyer', `${this.buyer.name} was told of the orders ${[...this.orders].join(', ')}`);
+        measure.violation('one-per-buyer', `${this.buyer.name} has the orders ${[...this.orders].join(', ')}`);
       }
     }
     return answers;
@@ -42,7 +42,7 @@ class Journey {
     }
   }
 
-  // The same request gets the same answer, and another request is told about the order there is.
+  // again verifies that a repeated request returns the same order, and that another request returns already-bought with that order.
   again() {
     const [order] = this.orders;
     sleep(1);
@@ -52,10 +52,10 @@ class Journey {
 
   expect(outcome, order, options) {
     const [answer] = this.click(options);
-    if (answer.outcome === 'limited' || answer.outcome === 'failed') return; // no verdict on the order
+    if (answer.outcome === 'limited' || answer.outcome === 'failed') return; // no statement about the order
     if (answer.outcome !== outcome || answer.orderId !== order) {
       const got = `${answer.outcome} ${answer.orderId || ''}`;
-      measure.broken('same-answer', `${this.buyer.name} holds order ${order}, should hear ${outcome} and heard ${got}`);
+      measure.violation('same-answer', `${this.buyer.name} has order ${order} and got ${got}, want ${outcome}`);
     }
   }
 
@@ -63,11 +63,11 @@ class Journey {
     const [order] = this.orders;
     const status = follow(this.config, this.buyer, order);
     if (status === 'created' || status === 'paid') measure.orderBecameRow(Date.now() - since);
-    else measure.broken('accepted-becomes-a-row', `order ${order} of ${this.buyer.name} is ${status}`);
+    else measure.violation('accepted-becomes-a-row', `order ${order} of ${this.buyer.name} is ${status}`);
   }
 }
 
-// travel runs one buyer's visit to the sale.
+// travel runs the visit of one buyer.
 export function travel(config, sale, buyer, tags = {}) {
   const journey = new Journey(config, sale, buyer, tags);
   journey.buy();

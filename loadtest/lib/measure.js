@@ -1,5 +1,5 @@
-// The metrics of a run. purchases and purchase_duration carry the outcome as a tag, so that a threshold and a dashboard can tell a fast
-// refusal from a slow sale.
+// The metrics of a run. purchases and purchase_duration have the outcome as a tag, so that thresholds and dashboards can distinguish
+// fast refusals from slow purchases.
 
 import { Counter, Gauge, Rate, Trend } from 'k6/metrics';
 
@@ -7,63 +7,63 @@ const purchases = new Counter('purchases');
 const purchaseDuration = new Trend('purchase_duration', true);
 const failedRate = new Rate('purchase_failed');
 const orderDuration = new Trend('order_row_duration', true);
-const brokenPromises = new Counter('broken_promises');
+const violations = new Counter('violations');
 const lostOrders = new Counter('lost_orders');
 const unexplainedRows = new Counter('unexplained_rows');
 const balanced = new Rate('audit_balanced');
 const backlog = new Trend('backlog');
-const books = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'].map((name) => [name, new Gauge(`audit_${name}`)]);
+const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'].map((name) => [name, new Gauge(`audit_${name}`)]);
 
-const shown = 3; // of each kind of failure, per virtual user; the counters have them all
+const shown = 3; // messages per kind of failure and virtual user; the counters include all of them
 const seen = {};
 
-function tell(kind, message) {
+function report(kind, message) {
   seen[kind] = (seen[kind] || 0) + 1;
   if (seen[kind] <= shown) console.error(message);
 }
 
-// purchase records one answer; milliseconds is the time from the first byte sent to the last one read.
+// purchase records one response; milliseconds is the time from the first byte sent to the last byte received.
 export function purchase(answer, milliseconds, tags) {
   const all = { ...tags, outcome: answer.outcome };
   purchases.add(1, all);
   purchaseDuration.add(milliseconds, all);
   failedRate.add(answer.outcome === 'failed');
   if (answer.outcome === 'failed') {
-    unexplainedRows.add(-1); // it may have been accepted all the same, and the answer lost
-    tell(answer.why, `failed: ${answer.why}`);
+    unexplainedRows.add(-1); // the order may have been accepted and only the response lost
+    report(answer.why, `failed: ${answer.why}`);
   }
 }
 
-// ordered records an order id that a buyer was told for the first time. With rows, it closes the account: see the thresholds.
+// ordered records an order id that a buyer received for the first time. Together with rows it yields lost_orders and unexplained_rows.
 export function ordered() {
   lostOrders.add(1);
   unexplainedRows.add(-1);
 }
 
-// rows records how many rows the whole run made.
+// rows records the number of rows that the run created.
 export function rows(n) {
   lostOrders.add(-n);
   unexplainedRows.add(n);
 }
 
-// orderBecameRow records how long an accepted order took to become a row, as its buyer saw it.
+// orderBecameRow records the time from the 202 until the buyer saw the order as a row.
 export function orderBecameRow(milliseconds) {
   orderDuration.add(milliseconds);
 }
 
-// broken records that a promise of sluice was broken; a run with one of these has failed.
-export function broken(promise, detail) {
-  brokenPromises.add(1, { promise });
-  tell(promise, `broken promise, ${promise}: ${detail}`);
+// violation records that a guarantee was violated, which fails the run.
+export function violation(guarantee, detail) {
+  violations.add(1, { guarantee });
+  report(guarantee, `violation of ${guarantee}: ${detail}`);
 }
 
-// audited records one audit taken while the sale goes on.
+// audited records an audit during the sale.
 export function audited(audit) {
   balanced.add(audit.balanced === true);
   backlog.add(audit.ready + audit.delayed + audit.leased);
 }
 
-// closed records the last audit, for the summary.
+// closed records the final audit for the summary.
 export function closed(audit) {
-  for (const [name, gauge] of books) gauge.add(audit[name]);
+  for (const [name, gauge] of states) gauge.add(audit[name]);
 }

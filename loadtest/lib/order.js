@@ -1,4 +1,4 @@
-// An order as its buyer sees it.
+// Order status, from the buyer's view.
 
 import http from 'k6/http';
 import { sleep } from 'k6';
@@ -13,7 +13,7 @@ function parse(res) {
   }
 }
 
-// status asks once; the server holds the answer up to waitSeconds while the order is queued. It returns {http, status?, retryAfter}.
+// status sends one request, which the server holds for up to waitSeconds while the order is queued, and returns {http, status?, retryAfter}.
 export function status(config, buyer, orderId, waitSeconds = 0) {
   const query = waitSeconds > 0 ? `?wait=${waitSeconds}s` : '';
   const res = http.get(`${config.target}/v1/orders/${orderId}${query}`, {
@@ -24,8 +24,8 @@ export function status(config, buyer, orderId, waitSeconds = 0) {
   return { http: res.status, status: parse(res).status, retryAfter: Number(res.headers['Retry-After']) || 1 };
 }
 
-// follow asks until the order is no longer queued or config.settle has passed, and returns its last known status ('queued' included), or
-// 'lost' when the server does not know the order.
+// follow polls until the order is no longer queued or config.settle has passed. It returns the last status, or 'lost' if the server does
+// not know the order.
 export function follow(config, buyer, orderId) {
   const deadline = Date.now() + config.settle * 1000;
   for (;;) {

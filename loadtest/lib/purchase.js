@@ -1,10 +1,10 @@
-// One click on "buy", or two at the same time.
+// Purchase requests.
 
 import http from 'k6/http';
 import { classify } from './answer.js';
 import * as measure from './measure.js';
 
-// Refusals are answers, not failures of HTTP: http_req_failed is for 5xx and lost connections.
+// Refusals (4xx) are expected; http_req_failed counts 5xx and lost connections.
 http.setResponseCallback(http.expectedStatuses({ min: 200, max: 499 }));
 
 const timeout = '10s';
@@ -15,7 +15,7 @@ function request(config, saleId, buyer, key) {
   return { method: 'POST', url: `${config.target}/v1/sales/${saleId}/orders`, body: null, params: { headers, tags, timeout } };
 }
 
-// click sends times requests together and returns their answers. tags go to the metrics.
+// click sends `times` concurrent requests and returns their classified responses. tags are added to the metrics.
 export function click(config, saleId, buyer, { key, times = 1, tags = {} } = {}) {
   const one = request(config, saleId, buyer, key);
   const responses = times === 1 ? [http.request(one.method, one.url, one.body, one.params)] : http.batch(Array(times).fill(one));

@@ -1,21 +1,21 @@
-// What a run must reach to pass, by outcome.
+// The thresholds of a run.
 
 import { outcomes } from './answer.js';
 
-// thresholds returns k6's option of that name; planned is how many iterations the scenarios start in all.
+// thresholds returns k6's option of that name. planned is the total number of iterations of all scenarios.
 export function thresholds(config, planned, extra = {}) {
   const all = {
     'purchases{outcome:accepted}': ['count>=1'],
     'purchase_duration{outcome:accepted}': [`p(95)<${config.p95Accepted}`],
     'purchase_duration{outcome:sold_out}': [`p(95)<${config.p95SoldOut}`],
     purchase_failed: [`rate<=${config.maxFailed}`],
-    broken_promises: ['count==0'],
+    violations: ['count==0'],
     lost_orders: ['count<=0'],
     dropped_iterations: [`count<=${Math.floor(planned * config.maxDropped)}`],
   };
   if (config.alone) all.unexplained_rows = ['count<=0'];
 
-  // k6 keeps the numbers of a tag only where a threshold asks for them; these cannot fail and are for the verdict.
+  // k6 keeps the values of a tag only if a threshold uses it. These cannot fail and exist for the verdict.
   for (const outcome of outcomes) {
     all[`purchases{outcome:${outcome}}`] ??= ['count>=0'];
     all[`purchase_duration{outcome:${outcome}}`] ??= ['max>=0'];

@@ -1,4 +1,4 @@
-// Signs a buyer's JWT the way the shop's login would: HS256, sub and exp.
+// sign returns a buyer's JWT as the shop would issue it: HS256, with sub, iat and exp.
 
 import crypto from 'k6/crypto';
 import encoding from 'k6/encoding';

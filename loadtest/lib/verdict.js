@@ -1,8 +1,8 @@
-// The end of a run: one screen for a person, and the same as JSON for a machine.
+// The verdict of a run, as text and as JSON.
 
 import { outcomes } from './answer.js';
 
-// thirds are the parts of a long run that are shown side by side; a script that wants them tags its purchases with third.
+// thirds are the parts of a long run that the verdict compares. A script tags its purchases with one of them.
 export const thirds = ['first', 'middle', 'last'];
 
 const values = (data, name) => data.metrics[name]?.values || {};
@@ -25,18 +25,18 @@ function byOutcome(data) {
   });
 }
 
-function theBooks(data) {
+function unitCount(data) {
   const found = {};
   for (const name of ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead']) found[name] = values(data, `audit_${name}`).value;
   return found;
 }
 
-// report gathers the verdict. A run without closing books has not been audited, and has failed for that alone.
+// report assembles the verdict. A run without a final audit has failed.
 export function report(script, data) {
   const failures = failedThresholds(data);
-  const books = theBooks(data);
-  const audited = books.stock !== undefined;
-  if (!audited) failures.unshift('the sale was not audited at the end; the reason is in the log above');
+  const units = unitCount(data);
+  const audited = units.stock !== undefined;
+  if (!audited) failures.unshift('the final audit is missing; see the errors above');
   return {
     script,
     verdict: failures.length === 0 ? 'PASS' : 'FAIL',
@@ -49,10 +49,10 @@ export function report(script, data) {
     thirds: thirds.map((third) => ({ third, ...values(data, `purchase_duration{third:${third}}`) })).filter((t) => t.count > 0),
     orderRow: values(data, 'order_row_duration'),
     backlog: values(data, 'backlog'),
-    broken: values(data, 'broken_promises').count || 0,
+    violations: values(data, 'violations').count || 0,
     lostOrders: audited ? Math.max(0, values(data, 'lost_orders').count || 0) : undefined,
-    unheardOrders: audited ? Math.max(0, -(values(data, 'lost_orders').count || 0)) : undefined,
-    books: audited ? books : undefined,
+    unreportedOrders: audited ? Math.max(0, -(values(data, 'lost_orders').count || 0)) : undefined,
+    units: audited ? units : undefined,
   };
 }
 
@@ -60,10 +60,10 @@ function hints(r) {
   const share = (outcome) => (r.purchases ? r.outcomes.find((o) => o.outcome === outcome).count / r.purchases : 0);
   const found = [];
   if (share('limited') > 0.5) {
-    found.push('Most answers were 429. If every buyer should have an address of their own, start the edge with loadtest/policy.lua.');
+    found.push('Most responses were 429. To give every buyer an address of its own, start the edge with loadtest/policy.lua.');
   }
-  if (r.dropped > 0) found.push(`${r.dropped} iterations were not started in time: this machine, or MAX_VUS, was too small for the rate.`);
-  if (r.unheardOrders > 0) found.push(`${r.unheardOrders} rows have a buyer who never saw the 202 (lost answers, or other traffic on this sale).`);
+  if (r.dropped > 0) found.push(`${r.dropped} iterations were not started in time: this machine is too slow for the rate, or MAX_VUS is too small.`);
+  if (r.unreportedOrders > 0) found.push(`${r.unreportedOrders} rows belong to buyers that did not receive the 202 (lost responses, or other traffic on this sale).`);
   return found;
 }
 
@@ -72,13 +72,13 @@ export function text(r) {
   lines.push(pad(['outcome', 'count', 'p50 ms', 'p95 ms', 'p99 ms', 'max ms']));
   for (const o of r.outcomes) lines.push(pad([o.outcome, o.count, ms(o.p50), ms(o.p95), ms(o.p99), ms(o.max)]));
   lines.push('');
-  for (const t of r.thirds) lines.push(`${`${t.third} third`.padEnd(18)}p50 ${ms(t.med)} ms, p95 ${ms(t['p(95)'])} ms, p99 ${ms(t['p(99)'])} ms (${t.count} answers)`);
+  for (const t of r.thirds) lines.push(`${`${t.third} third`.padEnd(18)}p50 ${ms(t.med)} ms, p95 ${ms(t['p(95)'])} ms, p99 ${ms(t['p(99)'])} ms (${t.count} responses)`);
   if (r.orderRow.count > 0) lines.push(`accepted to row   p50 ${ms(r.orderRow.med)} ms, p95 ${ms(r.orderRow['p(95)'])} ms, max ${ms(r.orderRow.max)} ms (${r.orderRow.count} followed)`);
-  if (r.backlog.count > 0) lines.push(`queued at a look  p50 ${r.backlog.med}, max ${r.backlog.max} orders`);
-  if (r.books) {
-    const { stock, left, ready, delayed, leased, ordered, dead } = r.books;
-    lines.push(`the books         stock ${stock} = left ${left} + ready ${ready} + delayed ${delayed} + leased ${leased} + ordered ${ordered} + dead ${dead}`);
-    lines.push(`buyers' side      ${r.lostOrders} orders lost, ${r.broken} promises broken`);
+  if (r.backlog.count > 0) lines.push(`queued at audits  p50 ${r.backlog.med}, max ${r.backlog.max} orders`);
+  if (r.units) {
+    const { stock, left, ready, delayed, leased, ordered, dead } = r.units;
+    lines.push(`units             stock ${stock} = left ${left} + ready ${ready} + delayed ${delayed} + leased ${leased} + ordered ${ordered} + dead ${dead}`);
+    lines.push(`guarantees        ${r.lostOrders} orders lost, ${r.violations} violations`);
   }
   for (const failure of r.failures) lines.push(`failed            ${failure}`);
   for (const hint of hints(r)) lines.push(`note              ${hint}`);

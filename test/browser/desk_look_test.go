@@ -53,13 +53,13 @@ func TestPicturesOfTheDesk(t *testing.T) {
 		b := open(t, who, s.admin+"/admin/")
 		b.look(l.scheme, l.width, l.height)
 		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
-		b.draw("desk-sign-in-" + l.name)
+		b.draw("admin-sign-in-" + l.name)
 		b = s.atDesk(t, who, "ann", "log")
 		b.look(l.scheme, l.width, l.height)
 		for _, p := range deskPages {
 			b.visit(s.admin + "/admin/" + p.path)
 			b.await(p.name, p.settled)
-			b.draw("desk-" + p.name + "-" + l.name)
+			b.draw("admin-" + p.name + "-" + l.name)
 		}
 		b.visit(s.admin + "/admin/dead")
 		b.await("letters", `document.querySelector("tbody tr[data-key]")`)
@@ -67,7 +67,7 @@ func TestPicturesOfTheDesk(t *testing.T) {
 		b.eval(`document.querySelector("thead input").click()`)
 		b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
 		b.await("the dialog", `document.querySelector("dialog[open]")`)
-		b.draw("desk-ask-" + l.name)
+		b.draw("admin-confirm-" + l.name)
 	}
 }
 

@@ -1,4 +1,4 @@
-// The operator's side of a run: makes the sale, looks at the books, restocks.
+// Calls of the admin API: create the sale, audit, restock.
 
 import http from 'k6/http';
 
@@ -13,7 +13,7 @@ function call(config, method, path, { body, key, expect }) {
   return res.json();
 }
 
-// createSale returns the id of a new sale that opens config.opensIn seconds from now, one unit a buyer.
+// createSale creates a sale that opens config.opensIn seconds from now, with one unit per buyer, and returns its id.
 export function createSale(config, run) {
   const opensAt = new Date(Date.now() + config.opensIn * 1000).toISOString();
   const body = {
@@ -27,19 +27,19 @@ export function createSale(config, run) {
   return call(config, 'POST', '/admin/v1/sales', { body, expect: 201 }).id;
 }
 
-const books = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
+const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
 
-// audit returns the server's books on one sale.
+// audit returns the unit count of a sale.
 export function audit(config, saleId) {
   const found = call(config, 'GET', `/admin/v1/sales/${saleId}/audit`, { expect: 200 });
-  const missing = books.filter((name) => !Number.isInteger(found[name]));
+  const missing = states.filter((name) => !Number.isInteger(found[name]));
   if (missing.length > 0 || typeof found.balanced !== 'boolean') {
     throw new Error(`the audit lacks ${missing.join(', ') || 'balanced'}: ${JSON.stringify(found)}`);
   }
   return found;
 }
 
-// restock adds units; the same key adds them once.
+// restock adds units, once per key.
 export function restock(config, saleId, add, key) {
   call(config, 'POST', `/admin/v1/sales/${saleId}/restock`, { body: { add }, key, expect: 200 });
 }

@@ -1,0 +1,49 @@
+# Long tests, which `make test` runs in a short form or not at all. `make help-proof` lists them; docs/proof.md explains them.
+# Included by the Makefile, so paths are relative to the root of the repository.
+
+RUSH_REQUESTS ?= 200000
+
+help-proof: # lists the long tests
+	@$(list) test/proof.mk
+
+sim: ## 10,000 simulated sales with faults at every call, with both queues (SEEDS=n FROM=n QUEUE=list|stream; SEED=n prints every step of one)
+	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./test/sim $(if $(QUEUE),-queue $(QUEUE)) $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+
+mutants: ## break the scripts, the worker and the tables in known ways: a test must fail for each
+	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./test/sim -mutants
+
+chaos: install ## 220 faults on real servers in five minutes, then an audit; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
+	cd test/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
+
+several: install ## twelve machines in network namespaces: disconnects, a failover, a restore, restarts, 20,000 buyers (root; six minutes)
+	@[ "$$(id -u)" -eq 0 ] || { echo "several: network namespaces need root: run it with sudo" >&2; exit 1; }
+	@sh .ci/install iproute2 haproxy
+	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several
+
+failovers: install ## disconnect the Redis master repeatedly and print a timeline of each failover (FAILOVERS=n; root; two minutes)
+	@[ "$$(id -u)" -eq 0 ] || { echo "failovers: network namespaces need root: run it with sudo" >&2; exit 1; }
+	@sh .ci/install iproute2 haproxy
+	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestFailovers' . -failovers $(or $(FAILOVERS),6)
+
+events-chaos: install ## 100,000 orders to every group of consumers with twenty kills (ORDERS=n KILLS=n; SLOW=n adds a group with n events/s)
+	SLUICE_EVENTS_ORDERS=$(or $(ORDERS),100000) SLUICE_EVENTS_KILLS=$(or $(KILLS),20) SLUICE_EVENTS_SLOW=$(or $(SLOW),0) $(GO) test -count=1 -v -timeout 40m -run 'TestGroupsMissNothing' ./test/e2e
+
+rush: install ## 200,000 requests of 20,000 buyers for 1,000 units through both edges, with kills (RUSH_REQUESTS=n)
+	SLUICE_RUSH_REQUESTS=$(RUSH_REQUESTS) $(GO) test -count=1 -v -timeout 30m -run 'TestRush' ./test/e2e
+
+compose: install ## docker-compose.yml on a separate Docker engine: build, sell, kill, reload, stop (root on Linux; DATA=directory keeps the build cache)
+	@sh .ci/install docker.io busybox prometheus
+	cd test/containers && $(GO) test -count=1 -v -timeout 30m . $(if $(DATA),-data $(abspath $(DATA)))
+
+edge-bound: install install-bench ## one hot key, 2 and 4 workers, a reload half-way: admitted requests beside the bound (ten minutes)
+	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TheBoundSideBySide' ./nginx
+
+edge-corpus: install ## a million generated decisions by both edges and the model, without a difference
+	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
+
+AXE = axe-core@4.10.3
+accessible: install ## check the pages for accessibility with axe-core (needs npm)
+	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
+	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
+
+.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus accessible
