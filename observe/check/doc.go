@@ -1,3 +1,3 @@
-// Package check tests the rules and the dashboard of the folder above with Prometheus' own parser and engine. It is a module of its own because those are large, and the
-// product does not need them.
+// Package check tests the alert rules and the dashboard with Prometheus's parser and query engine and with Grafana's
+// published types. It is a separate module because the product does not need these dependencies.
 package check

@@ -15,14 +15,16 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-const boardFile = "../grafana/dashboards/sluice.json"
+const dashboardFile = "../grafana/dashboards/sluice.json"
 
-// asPublished says what of a dashboard Grafana's own published types do not know, miss or do not allow: of the dashboard, of its kinds of panels and of its queries.
-// Of a kind of panel that is not named here they would let any option pass, so there must be no other.
-func asPublished(text []byte) error {
+// validate checks a dashboard against Grafana's published types: unknown, missing and invalid fields of the dashboard,
+// of its panels and of its queries. The types accept any option of a panel kind that is not registered here, so other
+// kinds are an error.
+func validate(text []byte) error {
 	runtime := cog.NewRuntime()
 	known := map[string]bool{"row": true}
-	for _, kind := range []variants.PanelcfgConfig{stat.VariantConfig(), bargauge.VariantConfig(), timeseries.VariantConfig()} {
+	kinds := []variants.PanelcfgConfig{stat.VariantConfig(), bargauge.VariantConfig(), timeseries.VariantConfig()}
+	for _, kind := range kinds {
 		runtime.RegisterPanelcfgVariant(kind)
 		known[kind.Identifier] = true
 	}
@@ -38,13 +40,14 @@ func asPublished(text []byte) error {
 	}
 	for _, panel := range d.Panels {
 		if panel.Panel != nil && !known[panel.Panel.Type] {
-			return errors.New("a panel of the kind " + panel.Panel.Type)
+			return errors.New("panel kind " + panel.Panel.Type + " is not registered")
 		}
 	}
 	return d.Validate()
 }
 
-// withoutTitleFormat takes out what Grafana's source of Prometheus data reads of an annotation, by this name, and the types of annotations do not have.
+// withoutTitleFormat removes the annotation field titleFormat, which Grafana's Prometheus data source reads but the
+// published types lack.
 func withoutTitleFormat(text []byte) ([]byte, error) {
 	var d map[string]any
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -61,19 +64,19 @@ func withoutTitleFormat(text []byte) ([]byte, error) {
 	return json.Marshal(d)
 }
 
-func TestDashboardIsAsGrafanaPublishesIt(t *testing.T) {
-	text, err := os.ReadFile(boardFile)
+func TestDashboardMatchesGrafanaTypes(t *testing.T) {
+	text, err := os.ReadFile(dashboardFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := asPublished(text); err != nil {
+	if err := validate(text); err != nil {
 		t.Error(err)
 	}
 }
 
-// What the types are to notice: a name or a value that Grafana would pass over in silence, in each part of a dashboard.
-func TestMistakesInTheDashboardAreNoticed(t *testing.T) {
-	text, err := os.ReadFile(boardFile)
+// Grafana ignores unknown fields silently. The validation must find one in each part of a dashboard.
+func TestInvalidDashboardIsRejected(t *testing.T) {
+	text, err := os.ReadFile(dashboardFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,32 +86,35 @@ func TestMistakesInTheDashboardAreNoticed(t *testing.T) {
 				return p
 			}
 		}
-		t.Fatalf("no panel of the kind %s", kind)
+		t.Fatalf("no panel of kind %s", kind)
 		return nil
 	}
-	for what, spoil := range map[string]func(map[string]any){
-		"a setting of the dashboard": func(d map[string]any) { d["refreshes"] = "5s" },
-		"a value":                    func(d map[string]any) { d["editable"] = "no" },
-		"an option of stat":          func(d map[string]any) { panel(d, "stat")["options"].(map[string]any)["colorMod"] = "value" },
-		"an option of bargauge":      func(d map[string]any) { panel(d, "bargauge")["options"].(map[string]any)["display"] = "basic" },
-		"an option of timeseries":    func(d map[string]any) { panel(d, "timeseries")["options"].(map[string]any)["legends"] = "right" },
-		"an option that is missing":  func(d map[string]any) { delete(panel(d, "stat")["options"].(map[string]any), "orientation") },
-		"a word of a query": func(d map[string]any) {
+	options := func(d map[string]any, kind string) map[string]any {
+		return panel(d, kind)["options"].(map[string]any)
+	}
+	for name, corrupt := range map[string]func(map[string]any){
+		"unknown dashboard field":      func(d map[string]any) { d["refreshes"] = "5s" },
+		"invalid value":                func(d map[string]any) { d["editable"] = "no" },
+		"unknown option of stat":       func(d map[string]any) { options(d, "stat")["colorMod"] = "value" },
+		"unknown option of bargauge":   func(d map[string]any) { options(d, "bargauge")["display"] = "basic" },
+		"unknown option of timeseries": func(d map[string]any) { options(d, "timeseries")["legends"] = "right" },
+		"missing option":               func(d map[string]any) { delete(options(d, "stat"), "orientation") },
+		"unknown query field": func(d map[string]any) {
 			panel(d, "timeseries")["targets"].([]any)[0].(map[string]any)["legend"] = "a"
 		},
-		"a kind of panel": func(d map[string]any) { panel(d, "stat")["type"] = "statistics" },
+		"unknown panel kind": func(d map[string]any) { panel(d, "stat")["type"] = "statistics" },
 	} {
 		var d map[string]any
 		if err := json.Unmarshal(text, &d); err != nil {
 			t.Fatal(err)
 		}
-		spoil(d)
-		spoilt, err := json.Marshal(d)
+		corrupt(d)
+		corrupted, err := json.Marshal(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if asPublished(spoilt) == nil {
-			t.Errorf("%s: nobody notices", what)
+		if validate(corrupted) == nil {
+			t.Errorf("%s: want an error", name)
 		}
 	}
 }

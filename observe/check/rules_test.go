@@ -25,7 +25,7 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			if _, twice := all[r.Alert]; twice {
-				t.Errorf("%s is there twice", r.Alert)
+				t.Errorf("alert %s is defined twice", r.Alert)
 			}
 			all[r.Alert] = r
 		}
@@ -33,10 +33,12 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-// at is the instant at which the alarms are looked at; the series below are twenty minutes long, with a value every ten seconds (see every).
+// at is the time at which the alerts are evaluated. The series below have a sample every ten seconds for twenty
+// minutes.
 const at = 15 * time.Minute
 
-// cases are for each alarm what it is for, and what is nearest to that and no reason for an alarm. A line of hyphens lies between several.
+// cases has, for each alert, series for which it must fire and the most similar series for which it must not. "---"
+// separates independent cases.
 var cases = map[string]struct{ fires, silent string }{
 	"SluiceSaleDoesNotBalance": {
 		`sluice_ledger_audits_total{result="unbalanced"} 0x60 1x60`,
@@ -112,8 +114,14 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_edge_policy_reloads_total{result="ok"} 0x80 1x40
 		 sluice_edge_policy_reloads_total{result="error"} 1x120`,
 	},
-	"SluiceOrdersWait":        {`sluice_queue_oldest_age_seconds{shard="0"} 31x120`, `sluice_queue_oldest_age_seconds{shard="0"} 5x120`},
-	"SluiceQueueDoesNotDrain": {`sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" Inf", 120), `sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" NaN", 120)},
+	"SluiceOrdersWait": {
+		`sluice_queue_oldest_age_seconds{shard="0"} 31x120`,
+		`sluice_queue_oldest_age_seconds{shard="0"} 5x120`,
+	},
+	"SluiceQueueDoesNotDrain": {
+		`sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" Inf", 120),
+		`sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" NaN", 120),
+	},
 	"SluiceQueueIsNearlyFull": {
 		`sluice_queue_messages{shard="0",place="ready",instance="a"} 90x120
 		 sluice_queue_max_ready{instance="a"} 100x120
@@ -122,17 +130,29 @@ var cases = map[string]struct{ fires, silent string }{
 		 sluice_queue_messages{shard="0",place="dead",instance="a"} 99x120
 		 sluice_queue_max_ready{instance="a"} 100x120`,
 	},
-	"SluiceWorkersPause": {`sluice_worker_paused_loops{kind="unavailable"} 2x120`, `sluice_worker_paused_loops{kind="unavailable"} 0x120`},
-	"SluiceWorkersDie":   {`sluice_queue_reclaimed_total 0x80 500x40`, `sluice_queue_reclaimed_total 500x120`},
+	"SluiceWorkersPause": {
+		`sluice_worker_paused_loops{kind="unavailable"} 2x120`,
+		`sluice_worker_paused_loops{kind="unavailable"} 0x120`,
+	},
+	"SluiceLeasesExpire": {`sluice_queue_reclaimed_total 0x80 500x40`, `sluice_queue_reclaimed_total 500x120`},
 	"SluiceEventsWait":   {`sluice_event_untold_seconds 61x120`, `sluice_event_untold_seconds 1x120`},
 	"SluiceGroupIsBehind": {
 		`sluice_event_oldest_seconds{group="points"} 61x120`,
 		`sluice_event_oldest_seconds{group="points"} 0x120`,
 	},
-	"SluiceGroupHasDeadLetters": {`sluice_event_dead{group="points"} 1x120`, `sluice_event_dead{group="points"} 0x120`},
-	"SluiceWebhooksFail":        {`sluice_webhook_failing{endpoint="e"} 1x120`, `sluice_webhook_failing{endpoint="e"} 0x120`},
-	"SluicePushesWait":          {`sluice_push_waiting{channel="web"} 20000x120`, `sluice_push_waiting{channel="web"} 20x120`},
-	"SluiceSignalsAreOff": {
+	"SluiceGroupHasDeadLetters": {
+		`sluice_event_dead{group="points"} 1x120`,
+		`sluice_event_dead{group="points"} 0x120`,
+	},
+	"SluiceWebhooksFail": {
+		`sluice_webhook_failing{endpoint="e"} 1x120`,
+		`sluice_webhook_failing{endpoint="e"} 0x120`,
+	},
+	"SluiceNotificationsWait": {
+		`sluice_push_waiting{channel="web"} 20000x120`,
+		`sluice_push_waiting{channel="web"} 20x120`,
+	},
+	"SluiceSaleNotificationsAreOff": {
 		`sluice_signal_up 1x120
 		 sluice_edge_signals_up 0x120
 		 ---
@@ -146,14 +166,14 @@ var cases = map[string]struct{ fires, silent string }{
 		up{job="other"} 0x120`},
 }
 
-func TestEveryAlarmFiresOnWhatItIsForAndStaysSilentOtherwise(t *testing.T) {
+func TestAlertsFireOnlyWhenTheyShould(t *testing.T) {
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000, Timeout: time.Minute})
 	t.Cleanup(func() { _ = engine.Close() })
 	rules := alerts(t)
 	for name, r := range rules {
 		c, there := cases[name]
 		if !there {
-			t.Errorf("nothing shows that %s fires", name)
+			t.Errorf("alert %s has no test case", name)
 			continue
 		}
 		all := map[string]bool{}
@@ -181,26 +201,26 @@ func TestEveryAlarmFiresOnWhatItIsForAndStaysSilentOtherwise(t *testing.T) {
 	}
 	for name := range cases {
 		if _, there := rules[name]; !there {
-			t.Errorf("there is no alarm %s", name)
+			t.Errorf("alert %s does not exist", name)
 		}
 	}
 }
 
-func TestAlarmsSayWhatTheyMean(t *testing.T) {
+func TestAlertsHaveSeveritySummaryAndRunbook(t *testing.T) {
 	for name, r := range alerts(t) {
 		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
-			t.Errorf("%s has the severity %q and the summary %q", name, r.Labels["severity"], r.Annotations["summary"])
+			t.Errorf("alert %s has severity %q and summary %q", name, r.Labels["severity"], r.Annotations["summary"])
 		}
 		page, _, _ := strings.Cut(r.Annotations["runbook"], "#")
 		if _, err := os.Stat("../../" + page); page == "" || err != nil {
-			t.Errorf("%s is explained in %q: %v", name, r.Annotations["runbook"], err)
+			t.Errorf("alert %s has runbook %q: %v", name, r.Annotations["runbook"], err)
 		}
 	}
 }
 
-// Every query of the dashboard is one that Prometheus reads, and one for the Prometheus that is provisioned.
-func TestDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
-	text, err := os.ReadFile(boardFile)
+// Every query of the dashboard must be valid and use the provisioned data source.
+func TestDashboardQueriesAreValid(t *testing.T) {
+	text, err := os.ReadFile(dashboardFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +238,7 @@ func TestDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal(text, &board); err != nil || board.UID == "" {
-		t.Fatalf("the dashboard: %v", err)
+		t.Fatalf("read dashboard: %v", err)
 	}
 	source, err := os.ReadFile("../grafana/provisioning/datasources/prometheus.yml")
 	if err != nil {
@@ -228,11 +248,11 @@ func TestDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
 	ids, queries := map[int]bool{}, 0
 	for _, panel := range board.Panels {
 		if ids[panel.ID] || panel.GridPos.X+panel.GridPos.W > 24 {
-			t.Errorf("%s: its id is taken, or it is too wide", panel.Title)
+			t.Errorf("panel %s: the id is not unique, or the panel is too wide", panel.Title)
 		}
 		ids[panel.ID] = true
 		if panel.Type != "row" && len(panel.Targets) == 0 {
-			t.Errorf("%s shows nothing", panel.Title)
+			t.Errorf("panel %s has no query", panel.Title)
 		}
 		for _, target := range panel.Targets {
 			queries++
@@ -240,11 +260,11 @@ func TestDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
 				t.Errorf("%s: %v", panel.Title, err)
 			}
 			if target.Datasource.UID != string(uid[1]) {
-				t.Errorf("%s asks %q", panel.Title, target.Datasource.UID)
+				t.Errorf("panel %s uses data source %q", panel.Title, target.Datasource.UID)
 			}
 		}
 	}
 	if queries < 30 {
-		t.Errorf("%d queries: what has become of the dashboard?", queries)
+		t.Errorf("found %d queries, want at least 30", queries)
 	}
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// every is the time between two values of a series.
+// every is the interval between two samples of a series.
 const every = 10 * time.Second
 
-// held is what Prometheus would have stored: one series a line, as its own rule tests write them.
+// held is a set of stored series.
 type held []storage.Series
 
+// hold parses series in the notation of Prometheus rule tests, one per line.
 func hold(t *testing.T, text string) storage.Queryable {
 	t.Helper()
 	var h held
@@ -54,7 +55,7 @@ func (h held) find(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) 
 	return found
 }
 
-// sample is chunks.Sample: a number at a time in milliseconds.
+// sample implements chunks.Sample; at is in milliseconds.
 type sample struct {
 	at    int64
 	value float64
@@ -68,7 +69,7 @@ func (sample) FH() *histogram.FloatHistogram { return nil }
 func (sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample         { return s }
 
-// set is storage.SeriesSet.
+// set implements storage.SeriesSet.
 type set struct {
 	series []storage.Series
 	at     int
