@@ -1,14 +1,14 @@
-# The sluice binary and nothing else: one static file on Alpine, run by nobody in particular.
+# The sluice binary, statically linked, on Alpine, run by an unprivileged user.
 #
 #   docker build -t sluice --build-arg VERSION=1.2.3 .
-#   docker run --rm -p 127.0.0.1:8080:8080 sluice up --listen :8080          everything in one container, gone when it ends
+#   docker run --rm -p 127.0.0.1:8080:8080 sluice up --listen :8080          everything in one container, without persistent data
 #
-# docker-compose.yml runs the same image as backends and worker.
+# docker-compose.yml uses the same image for backends and workers.
 
 FROM --platform=$BUILDPLATFORM golang:1.26-alpine AS build
 WORKDIR /src
 
-# The modules change less often than the code, so they are a layer of their own.
+# Modules change less often than code, so they have a layer of their own.
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 
@@ -25,7 +25,7 @@ FROM alpine:3.22
 LABEL org.opencontainers.image.title="sluice" org.opencontainers.image.licenses="Apache-2.0"
 
 COPY --from=build /out/sluice /usr/local/bin/sluice
-# `sluice up` keeps its secrets and its database here.
+# Secrets and database of `sluice up`.
 COPY --from=build --chown=10001:10001 /out/data /data
 ENV SLUICE_DATA=/data
 
