@@ -1,0 +1,121 @@
+package markdown
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// makefiles are the Makefile and the files that it includes.
+var makefiles = []string{"Makefile", "bench/bench.mk", "test/proof.mk"}
+
+func readMakefile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	selection = regexp.MustCompile(`-(?:run|bench) '?([^'\s]+)'?`)
+	changeDir = regexp.MustCompile(`cd (?:\$\(CURDIR\)/)?(\S+)`)
+	directory = regexp.MustCompile(`(?:^|\s)(\.(?:/[a-z0-9/]+)?)(?:\s|;|$)`)
+	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
+)
+
+// go test succeeds if its -run pattern matches no test, so a target of the Makefile or a command of a document would
+// pass without running anything after a test is renamed.
+func TestCommandsSelectExistingTests(t *testing.T) {
+	lines := map[string][]string{}
+	for _, file := range makefiles {
+		lines[file] = strings.Split(readMakefile(t, file), "\n")
+	}
+	for _, d := range readAll(t) {
+		for _, code := range append(d.Code, d.Spans...) {
+			lines[d.Path] = append(lines[d.Path], code.Value)
+		}
+	}
+	checked := 0
+	for file, all := range lines {
+		for _, line := range all {
+			if strings.Contains(line, "go test") || strings.Contains(line, "$(GO) test") {
+				checked += checkSelection(t, file, line)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("found only %d calls of go test with -run or -bench", checked)
+	}
+}
+
+// checkSelection reports patterns of a go test command that match no test in its directories, and returns the number of
+// patterns. Patterns that mean "no test" are left out.
+func checkSelection(t *testing.T, file, line string) (checked int) {
+	base := root
+	if cd := changeDir.FindStringSubmatch(line); cd != nil {
+		base = filepath.Join(root, cd[1])
+	}
+	for _, m := range selection.FindAllStringSubmatch(line, -1) {
+		if m[1] == "^$$" || m[1] == "xx" {
+			continue
+		}
+		checked++
+		pattern, err := regexp.Compile(m[1])
+		if err != nil {
+			t.Errorf("%s: %s: %v", file, m[0], err)
+			continue
+		}
+		for _, dir := range directory.FindAllStringSubmatch(line, -1) {
+			if !pattern.MatchString(strings.Join(testsIn(t, filepath.Join(base, dir[1])), "\n")) {
+				t.Errorf("%s: %s matches no test in %s", file, m[0], dir[1])
+			}
+		}
+	}
+	return checked
+}
+
+var runbook = regexp.MustCompile(`(?m)^\s*runbook: (\S+)$`)
+
+// A link in an alert must lead to an existing section.
+func TestRunbooksOfAlertsExist(t *testing.T) {
+	docs := readAll(t)
+	text, err := os.ReadFile(filepath.Join(root, "observe/prometheus/alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := runbook.FindAllSubmatch(text, -1)
+	for _, m := range links {
+		page, anchor, _ := strings.Cut(string(m[1]), "#")
+		if d, ok := docs[page]; !ok || anchor != "" && !d.Anchors[anchor] {
+			t.Errorf("runbook %s does not exist", m[1])
+		}
+	}
+	if len(links) < 20 {
+		t.Errorf("found only %d runbooks", len(links))
+	}
+}
+
+// testsIn returns the names of the tests in a directory.
+func testsIn(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests in %s: %v", dir, err)
+	}
+	var names []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testFunc.FindAllSubmatch(bytes.ReplaceAll(text, []byte("\r"), nil), -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+}
