@@ -107,8 +107,8 @@ func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, 
 		}
 	}
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard()}
-	args := append(definition(def), def.Stock-held, accepted, def.ID, len(buyers), s.onlyVerified)
-	answer, err := s.load.Run(ctx, s.client, keys, append(args, given...)...).Text()
+	args := append([]any{def.Version, string(def.Switch), len(buyers), s.onlyVerified}, SaleArgs(def, def.Stock-held, accepted, given)...)
+	answer, err := s.load.Run(ctx, s.client, keys, args...).Text()
 	switch {
 	case err == nil && answer == "lost":
 		err = errors.New("its buyers vanished meanwhile: Redis was emptied")

@@ -61,7 +61,9 @@ func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 // ErrNotLoaded, or wraps sale.ErrUnavailable.
 func (s *Stock) Sync(ctx context.Context, def sale.Sale) error {
 	shard := s.space.ShardOf(def.ID)
-	answer, err := s.sync.Run(ctx, s.client, []string{shard.Sale(def.ID), shard.Stock(def.ID)}, definition(def)...).Text()
+	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID)}
+	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
+	answer, err := s.sync.Run(ctx, s.client, keys, args...).Text()
 	switch {
 	case err != nil:
 		return unavailable("sync "+def.ID, err)
@@ -71,12 +73,21 @@ func (s *Stock) Sync(ctx context.Context, def sale.Sale) error {
 	return nil
 }
 
+// definition returns the fields of a sale that SQL defines, in the order of the scripts.
 func definition(d sale.Sale) []any {
 	var closes int64
 	if !d.ClosesAt.IsZero() {
 		closes = d.ClosesAt.UnixMilli()
 	}
-	return []any{d.Version, string(d.Switch), d.OpensAt.UnixMilli(), closes, d.PerBuyer, d.Stock, d.Title, d.Price.Amount, d.Price.Currency}
+	return []any{d.OpensAt.UnixMilli(), closes, d.PerBuyer, d.Stock, d.Title, d.Price.Amount, d.Price.Currency}
+}
+
+// SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
+// orders accepted so far, and the ids of cancelled orders whose unit is part of the units left and whose rows do not
+// have the number of the return.
+func SaleArgs(d sale.Sale, left, accepted int64, returned []any) []any {
+	args := append([]any{d.ID}, definition(d)...)
+	return append(append(args, left, accepted), returned...)
 }
 
 // View looks at one sale. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"errors"
 	"maps"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -225,33 +224,4 @@ func dump(t *testing.T, client *redis.Client) map[string]string {
 		all[key] = client.Dump(t.Context(), key).Val()
 	}
 	return all
-}
-
-// TestScriptsDeclareEveryKey reads the scripts: the first argument of every command must be a name that comes from KEYS.
-func TestScriptsDeclareEveryKey(t *testing.T) {
-	scripts := []string{
-		"enqueue", "take", "ack", "release", "extend_lease", "expired_leases", "clamp_deadlines", "reclaim", "promote_delayed", "dead_letter",
-		"dead_retry", "dead_begin_cancel", "dead_finish_cancel", "dead_drop", "rebuild_dead_letters",
-	}
-	call := regexp.MustCompile(`redis\.p?call\('(\w+)'(?:, '(?:GROUPS|CREATE|DELCONSUMER|GROUP', group, id, 'COUNT', n, 'STREAMS)')?(?:, ([\w.\[\]]+))?`)
-	locals := regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)
-	for _, name := range scripts {
-		text := redisscript.Source(name)
-		for _, part := range []string{"-- " + name + ": ", "\n-- KEYS 1 ", "\n-- ARGV ", "\n-- Answers "} {
-			if !strings.Contains(text, part) {
-				t.Errorf("%s.lua: the header has no %q", name, part)
-			}
-		}
-		declared := map[string]bool{}
-		for _, l := range locals.FindAllStringSubmatch(text, -1) {
-			for _, n := range strings.Split(l[1], ", ") {
-				declared[n] = true
-			}
-		}
-		for _, c := range call.FindAllStringSubmatch(text, -1) {
-			if c[1] != "TIME" && c[1] != "PUBLISH" && !declared[c[2]] && !strings.HasPrefix(c[2], "KEYS[") {
-				t.Errorf("%s.lua: %s of %q, which is not one of its KEYS", name, c[1], c[2])
-			}
-		}
-	}
 }

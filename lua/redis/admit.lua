@@ -1,26 +1,33 @@
--- admit: decide a group of purchases from one sale, one after the other, and put the orders of those that get a unit on the queue in the
--- same step. What all of them need is read and written once.
+-- admit: decides a group of purchases from one sale, in order, and queues the orders of those that get a unit, in one
+-- step. State that the purchases share is read and written once per group.
 --
--- Reads and decides first, writes last; a refusal writes nothing. Replay-safe: run twice with the same order ids (a client
--- that retries after a lost reply), it answers "accepted" twice and takes the units once.
+-- All reads and decisions come before all writes, and a refusal writes nothing. The script is replay-safe: run again
+-- with the same order ids, it returns "accepted" again and takes no second unit.
 --
--- KEYS 1 sale      hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted
---      2 stock     string  units left
---      3 buyers    hash    buyer -> order ids by place, comma-separated; a place given back is empty
---      4 ready     list    queue, newest left
---      5 wake      list    at most one token
---      6.. dedup   string  "<fingerprint> <order id>" of the request key of one purchase each
---      then, if orders go through the stream and not to the list: orders, stream
---      last, for each purchase that traces names: trace, string, its traceparent
+-- KEYS 1 sale    hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted
+--      2 stock   string  units left
+--      3 buyers  hash    buyer -> order ids by slot (include/slots)
+--      4 ready   list    queue, newest left
+--      5 wake    list    at most one token
+--      then per purchase: dedup  string  "<fingerprint> <order id>" of its request key
+--      then, if orders are queued in the stream: orders  stream
+--      then per traced purchase: trace  string  its traceparent
 -- ARGV 1 sale id
---      then for each purchase four:
---      order id (decimal; never a Lua number: it exceeds 2^53), buyer, fingerprint of what is asked (no spaces), how long dedup is kept (ms)
---      then, if it is bounded: how many messages ready may hold; with so many in it, nobody gets a unit
---      then: "1" if a signal may say how many units are left; that the last one is sold is always signalled (see signal.Type)
---      last, if purchases are traced: traces, "<how long they are kept (ms)>" and for each, in their order, " <which purchase, from 1> <traceparent>"
--- Answers one string with a line for each purchase, the outcome and what belongs to it. <serial> is how many orders the sale has accepted:
+--      then four per purchase: order id (decimal text; a Lua number is exact up to 2^53 only), buyer, fingerprint of
+--        the request (no spaces), lifetime of dedup (ms)
+--      then, optional: largest number of messages waiting for a worker; at that number no purchase gets a unit
+--      then, optional: "1" to publish how many units are left; the sale of the last unit is always published
+--      then, if purchases are traced: "<lifetime of trace (ms)>", and for each in order
+--        " <purchase, from 1> <traceparent>"
+-- Returns one string, one line per purchase: the outcome and its values. <serial> is the number of orders
+--      accepted so far:
 --      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
---      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "queue_full" "unknown_sale"
+--      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "queue_full"
+--      "unknown_sale"
+
+-- include clock
+-- include slots
+-- include notify
 
 local call, match, format, concat = redis.call, string.match, string.format, table.concat
 local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -32,7 +39,6 @@ for i, parent in string.gmatch(traces or '', ' (%d+) (%S+)') do
 end
 local orders = #KEYS - #traced > 5 + size and KEYS[6 + size] or nil
 
--- What is there: of the sale, of each request key, of each buyer.
 local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
 local switch, per_buyer, version, serial = def[1], tonumber(def[4]), def[5], tonumber(def[6]) or 0
 local left = tonumber(call('GET', stock) or '')
@@ -44,7 +50,7 @@ for i = 1, size do
   names[i] = ARGV[4 * i - 1]
 end
 local seen, held = call('MGET', unpack(KEYS, 6, 5 + size)), call('HMGET', buyers, unpack(names))
-if size > 1 then -- a request or a buyer may come twice in a group: the later one sees what the earlier one did
+if size > 1 then -- a request or buyer that occurs twice in a group: the later purchase sees the earlier result
   local by_key, by_buyer = {}, {}
   for i = 1, size do
     by_key[KEYS[5 + i]], by_buyer[names[i]] = seen[i], held[i]
@@ -57,20 +63,18 @@ local token = call('LLEN', wake)
 local room = (tonumber(ARGV[4 * size + 2] or '') or math.huge) - call('LLEN', ready)
 if orders then
   room = room - call('XLEN', orders)
-  if room < size then -- perhaps: some of the entries are leased
+  if room < size then -- leased entries of the stream do not count
     local leased = redis.pcall('XPENDING', orders, 'orders')
     room = room + (leased.err and 0 or leased[1])
   end
 end
 
--- closed_by says why nobody gets a unit, however many there are.
-local function closed_by()
+-- sale_wide_refusal returns the refusal that applies to every purchase whatever the stock, or nil.
+local function sale_wide_refusal()
   if switch == 'closed' then
     return 'closed'
   end
-  local opens_at, closes_at = tonumber(def[2]), tonumber(def[3])
-  local time = call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local opens_at, closes_at, now = tonumber(def[2]), tonumber(def[3]), now_ms()
   if closes_at > 0 and now >= closes_at then
     return 'closed'
   elseif switch == 'paused' then
@@ -79,33 +83,7 @@ local function closed_by()
     return format('not_open %d %d', opens_at, now)
   end
 end
-local closed = closed_by()
-
--- place_for finds the order's place among those that its buyer holds: nth and the new text; nil and the latest order id, if all are taken;
--- or 0, if the order itself is among them.
-local function place_for(id, text)
-  if not text then
-    return 1, id
-  end
-  local nth, count, latest, places, n = nil, 0, nil, {}, 0
-  for place in string.gmatch(text .. ',', '([^,]*),') do
-    n = n + 1
-    places[n] = place
-    if place == id then
-      return 0
-    elseif place == '' then
-      nth = nth or n
-    else
-      count, latest = count + 1, place
-    end
-  end
-  if count >= per_buyer then
-    return nil, latest
-  end
-  nth = nth or n + 1
-  places[nth] = id
-  return nth, concat(places, ',')
-end
+local refusal = sale_wide_refusal()
 
 local answers, messages, winners, requests, n, w, r = {}, {}, {}, {}, 0, 0, 0
 for i = 1, size do
@@ -123,13 +101,13 @@ for i = 1, size do
       answer = 'replayed ' .. got
     end
   else
-    local nth, text = place_for(id, held[buyer])
-    if not nth then
+    local slot, text = assign_slot(held[buyer], id, per_buyer)
+    if not slot then
       answer = 'already_bought ' .. text
-    elseif nth == 0 then
+    elseif slot == 0 then
       answer = 'accepted'
-    elseif closed then
-      answer = format('%s %s %d', closed, version, serial)
+    elseif refusal then
+      answer = format('%s %s %d', refusal, version, serial)
     elseif left <= 0 then
       answer = format('sold_out %s %d', version, serial)
     elseif room <= 0 then
@@ -140,7 +118,7 @@ for i = 1, size do
       local value = fingerprint .. ' ' .. id
       held[buyer], seen[key] = text, value
       n = n + 1
-      messages[n] = id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. format('%d', serial) .. ' ' .. buyer
+      messages[n] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. format('%d', serial) .. ' ' .. buyer
       winners[w + 1], winners[w + 2] = buyer, text
       requests[r + 1], requests[r + 2], requests[r + 3] = key, value, ARGV[at + 3]
       w, r = w + 2, r + 3
@@ -150,7 +128,7 @@ for i = 1, size do
 end
 
 if n > 0 then
-  -- The first write is the one that may still fail, should the key be of another type or the memory full; the others then cannot.
+  -- Only the first write can fail (wrong type, full memory); Redis does not refuse the later ones.
   if orders then
     for i = 1, n do
       call('XADD', orders, '*', 'm', messages[i])
@@ -167,14 +145,13 @@ if n > 0 then
   if token == 0 then
     call('LPUSH', wake, '1')
   end
-  for i, t in ipairs(traced) do -- shown is not sold: should it fail, the order stands
+  for i, t in ipairs(traced) do -- pcall: a failure to store a trace does not fail the purchase
     if answers[t[1]] == 'accepted' then
       redis.pcall('SET', KEYS[#KEYS - #traced + i], t[2], 'PX', match(traces, '^%d+'))
     end
   end
   if left == 0 or ARGV[4 * size + 3] == '1' then
-    redis.pcall('PUBLISH', string.match(sale, '^(.-)sale:') .. 'sale_notifications',
-      format('{"v":1,"type":"%s","sale":"%s","left":%d,"version":%s}', left == 0 and 'sold_out' or 'left', sale_id, left, version))
+    notify(sale, left == 0 and 'sold_out' or 'left', left, version)
   end
 end
 return concat(answers, '\n')

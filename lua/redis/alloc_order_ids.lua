@@ -1,11 +1,14 @@
--- alloc_order_ids: lease a block of order numbers. A counter that is not there was lost, and with it what had been leased:
--- it begins anew far from there.
+-- alloc_order_ids: leases a block of order numbers. A missing counter was lost together with the blocks leased from
+-- it; the new counter starts at a number far from the old ones.
 --
--- KEYS 1 counter  string
--- ARGV 1 how many numbers   2 where to begin should there be no counter
--- Answers the last number of the block. Run twice, it leases two blocks, one for nothing.
+-- KEYS 1 counter  string  last number leased
+-- ARGV 1 size of the block
+--      2 start of a new counter
+-- Returns the last number of the block. Each run leases another block.
 
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('SET', KEYS[1], ARGV[2])
+local counter = KEYS[1]
+
+if redis.call('EXISTS', counter) == 0 then
+  redis.call('SET', counter, ARGV[2])
 end
-return redis.call('INCRBY', KEYS[1], ARGV[1])
+return redis.call('INCRBY', counter, ARGV[1])

@@ -1,31 +1,29 @@
--- clamp_deadlines: the clock was set back. Leases and delays that would last longer than they ever should are counted from
--- now, or a crashed worker's batch
--- would wait for as long as the clock was wrong.
+-- clamp_deadlines: shortens leases and delays that end too far ahead because the clock was set back. Without it, the
+-- batch of a crashed worker would stay leased for as long as the clock was wrong.
 --
 -- KEYS 1 leases   zset  batch ids by deadline, ms
 --      2 delayed  zset  messages by due time, ms
---      3 guard    hash  rebuilding: the shard is held
+--      3 guard    hash  rebuilding: a rebuild holds the shard
 -- ARGV 1 how far ahead a deadline can lie, ms
 --      2 how far ahead a due time can lie, ms
---      3 how long a lease lasts, ms
---      4 the longest delay, ms
---      5 most entries of each to change, 1 to 1000
--- Answers the number of entries that were changed.
+--      3 duration of a lease, ms
+--      4 longest delay, ms
+--      5 largest number of leases, and of delays, to change: 1 to 1000
+-- Returns the number of leases and delays changed.
+
+-- include clock
 
 local leases, delayed, guard = KEYS[1], KEYS[2], KEYS[3]
-local lease_ahead, delay_ahead, lease_ms, delay_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local limit = tonumber(ARGV[5])
+local lease_ahead, delay_ahead = tonumber(ARGV[1]), tonumber(ARGV[2])
+local lease_ms, delay_ms, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this shard is being rebuilt')
-end
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- include check_shard
+local now = now_ms()
 local held = redis.call('ZRANGEBYSCORE', leases, now + lease_ahead, '+inf', 'LIMIT', 0, limit)
 local waiting = redis.call('ZRANGEBYSCORE', delayed, now + delay_ahead, '+inf', 'LIMIT', 0, limit)
 
 for _, id in ipairs(held) do
-  redis.call('ZREM', leases, id) -- see extend_lease.lua
+  redis.call('ZREM', leases, id) -- first, see extend_lease
   redis.call('ZADD', leases, now + lease_ms, id)
 end
 for _, message in ipairs(waiting) do

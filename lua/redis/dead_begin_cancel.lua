@@ -1,24 +1,24 @@
--- dead_begin_cancel: mark a dead order as being cancelled; from then on it cannot be retried. Done twice, it answers twice.
+-- dead_begin_cancel: marks a dead letter as being cancelled, so that its order cannot be retried.
 --
--- KEYS 1 letters  hash  order id -> why it died, JSON
---      2 guard    hash  rebuilding: the shard is held; generation
+-- KEYS 1 letters  hash  key -> dead letter, JSON
+--      2 guard    hash  rebuilding: a rebuild holds the shard; generation of the verified data
 -- ARGV 1 order id
--- Answers two: the letter, and the generation of this Redis, 0 when it was never verified. An empty array: there is no such letter.
+-- Returns the letter and the generation; or nothing if the order has no letter.
 
 local letters, guard = KEYS[1], KEYS[2]
 local id = ARGV[1]
 
-if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this shard is being rebuilt')
-end
+-- include check_shard
 local text = redis.call('HGET', letters, id)
 if not text then
   return {}
 end
+local generation = redis.call('HGET', guard, 'generation') or '0'
+
 local letter = cjson.decode(text)
 if letter.state == 'dead' then
   letter.state = 'cancelling'
   text = cjson.encode(letter)
   redis.call('HSET', letters, id, text)
 end
-return { text, redis.call('HGET', guard, 'generation') or '0' }
+return { text, generation }

@@ -1,15 +1,14 @@
--- dead_drop: remove a text that is no message from the dead letters. No order and no stock depend on it.
+-- dead_drop: deletes the letter of a text that is not a message. No order and no stock depend on it.
 --
--- KEYS 1 dead     zset  dead order ids by time of death, ms
---      2 letters  hash  order id -> why it died, JSON
---      3 index  zset  a line for each letter, by sale: see include/dead_letters
+-- KEYS 1 dead     zset  keys of dead letters by time of death, ms
+--      2 letters  hash  key -> dead letter, JSON
+--      3 index    zset  dead letters by sale (include/dead_letters)
 -- ARGV 1 key of the letter
--- Answers 1, or 0: there is no such letter.
+-- Returns 1; or 0 if the letter does not exist.
 
 -- include dead_letters
 
 local dead, letters, index = KEYS[1], KEYS[2], KEYS[3]
 
-redis.call('ZCARD', dead) -- these two only to fail before anything is written, should a key be of another type
-redis.call('ZCARD', index)
+check_letter_types(dead, letters, index)
 return drop_letter(dead, letters, index, ARGV[1]) and 1 or 0

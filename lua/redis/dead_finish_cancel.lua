@@ -1,31 +1,32 @@
--- dead_finish_cancel: remove a dead order whose cancelling was begun; give its unit and its buyer's place back if asked to. An order that is
--- a row gives them back through give_back.
+-- dead_finish_cancel: deletes the letter of an order whose cancellation has begun, and returns its unit and its
+-- buyer's slot on request. An order that is a row in SQL returns them through return_unit instead.
 --
--- Exactly once, because the dead letter guards it. A unit goes back with its place and in no other way: the buyer's place is what proves that
--- the order ever took one, and a message that somebody has put on the queue by hand has none. Where Redis does not hold the sale's stock there
--- is nothing to give back to: the stock will be counted from SQL, where this order is cancelled. The sale counts a return, so that adopt does
--- not take the order for a lost one.
+-- The letter exists once, so the unit is returned once. A unit is returned together with its slot only: the slot
+-- proves that the order took a unit, and a message that was added to the queue by hand has none. If Redis does not
+-- hold the sale's stock, no unit is returned: the stock is counted from SQL later, where this order is cancelled. The
+-- sale counts the return, so that restore_orders does not take the order for a lost one.
 --
--- KEYS 1 dead     zset    dead order ids by time of death, ms
---      2 letters  hash    order id -> why it died, JSON
+-- KEYS 1 dead     zset    keys of dead letters by time of death, ms
+--      2 letters  hash    key -> dead letter, JSON
 --      3 stock    string  units left of the sale
---      4 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
---      5 guard    hash    rebuilding: the shard is held
---      6 sale     hash    returned
---      7 index  zset    a line for each letter, by sale: see include/dead_letters
+--      4 buyers   hash    buyer -> order ids by slot (include/slots)
+--      5 guard    hash    rebuilding: a rebuild holds the shard
+--      6 sale     hash    returned: number of the last return
+--      7 index    zset    dead letters by sale (include/dead_letters)
 -- ARGV 1 order id
 --      2 buyer
---      3 "1": give the unit and the place back
--- Answers 1, 0: there is no such dead letter, or -1: its cancelling was never begun.
+--      3 "1" to return the unit and the slot
+-- Returns 1; 0 if the order has no letter; or -1 if its cancellation has not begun.
 
+-- include slots
+-- include notify
 -- include dead_letters
 
-local dead, letters, stock, buyers, guard, sale, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local id, buyer, give_back = ARGV[1], ARGV[2], ARGV[3] == '1'
+local dead, letters, stock, buyers, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local sale, index = KEYS[6], KEYS[7]
+local id, buyer, wanted = ARGV[1], ARGV[2], ARGV[3] == '1'
 
-if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this shard is being rebuilt')
-end
+-- include check_shard
 local text = redis.call('HGET', letters, id)
 if not text then
   return 0
@@ -34,30 +35,23 @@ local letter = cjson.decode(text)
 if letter.state ~= 'cancelling' then
   return -1
 end
-give_back = give_back and letter.unit ~= 'none' -- see restore_orders.lua
-redis.call('ZCARD', dead) -- these two only to fail before anything is written, should a key be of another type
-redis.call('ZCARD', index)
+check_letter_types(dead, letters, index)
 local returned = tonumber(redis.call('HGET', sale, 'returned') or '')
 
-local loaded, places, held = false, nil, 0
-if give_back then
+local loaded, slots = false, nil
+if wanted and letter.unit ~= 'none' then
   loaded = tonumber(redis.call('GET', stock) or '') ~= nil
-  local ids = redis.call('HGET', buyers, buyer)
-  if ids then
-    places, held = string.gsub(',' .. ids .. ',', ',' .. id .. ',', ',,', 1)
-  end
+  slots = release_slot(redis.call('HGET', buyers, buyer), id)
 end
 
 drop_letter(dead, letters, index, id)
-if returned then -- otherwise the sale is not here, and will be loaded with another number
+if returned then -- a sale that Redis does not hold is loaded with a higher number later
   redis.call('HSET', sale, 'returned', string.format('%d', returned + 1))
 end
-if loaded and held > 0 and redis.call('INCR', stock) == 1 then
-  local prefix, sale_id = string.match(stock, '^(.-)sale:(.*):stock$')
-  redis.pcall('PUBLISH', prefix .. 'sale_notifications', string.format('{"v":1,"type":"restocked","sale":"%s","left":1}', sale_id))
+if loaded and slots and redis.call('INCR', stock) == 1 then -- it was sold out
+  notify(sale, 'restocked', 1)
 end
-if held > 0 then -- the buyer stays, as in give_back
-  places = string.gsub(string.sub(places, 2, -2), '^,+$', '')
-  redis.call('HSET', buyers, buyer, places)
+if slots then
+  redis.call('HSET', buyers, buyer, slots)
 end
 return 1

@@ -1,12 +1,11 @@
--- dead_reindex: make the list of dead letters by sale agree with some letters. An older version, which kept no such list, may have put letters
--- there or
--- taken some away.
+-- dead_reindex: makes the index of dead letters agree with some of the letters, after a process without the index
+-- added or deleted letters.
 --
--- KEYS 1 letters  hash  order id -> why it died, JSON
---      2 index  zset  a line for each letter, by sale: see include/dead_letters
--- ARGV 1 "letters": the rest are keys of letters, whose lines are to be there
---        "lines": the rest are lines, of which those are removed that have no letter
--- Answers how many lines were put there or removed.
+-- KEYS 1 letters  hash  key -> dead letter, JSON
+--      2 index    zset  dead letters by sale (include/dead_letters)
+-- ARGV 1 "letters": the rest are keys of letters, whose lines are added if they are missing
+--        "lines": the rest are lines, which are deleted if they have no letter
+-- Returns the number of lines added or deleted.
 
 -- include dead_letters
 
@@ -16,11 +15,11 @@ local changed = 0
 for i = 2, #ARGV do
   if ARGV[1] == 'letters' then
     local text = redis.call('HGET', letters, ARGV[i])
-    changed = changed + (text and redis.call('ZADD', index, 0, line_of(ARGV[i], text)) or 0)
+    changed = changed + (text and redis.call('ZADD', index, 0, index_line(ARGV[i], text)) or 0)
   else
     local key = string.match(ARGV[i], '^ 0 (.*)$') or string.match(ARGV[i], '^%S+ %d (%S+)') or ''
     local text = redis.call('HGET', letters, key)
-    if not text or line_of(key, text) ~= ARGV[i] then
+    if not text or index_line(key, text) ~= ARGV[i] then
       changed = changed + redis.call('ZREM', index, ARGV[i])
     end
   end

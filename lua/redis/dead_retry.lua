@@ -1,29 +1,30 @@
--- dead_retry: put a dead order back at the front of the queue, with its failures and crashes forgotten. One that holds no unit takes one first.
--- One that has another place of its buyer than when it was accepted is told so.
+-- dead_retry: puts a dead order back to the front of the queue and deletes its failures and crashes. An order without
+-- a unit takes a unit and a slot first. The message of an order whose slot a rebuild has changed gets the new slot.
 --
--- KEYS 1 dead      zset    dead order ids by time of death, ms
---      2 letters   hash    order id -> why it died, JSON
---      3 ready     list    newest left; its front is its right end
+-- KEYS 1 dead      zset    keys of dead letters by time of death, ms
+--      2 letters   hash    key -> dead letter, JSON
+--      3 ready     list    newest left
 --      4 wake      list    at most one token
 --      5 attempts  hash    order id -> failures
---      6 crashes   hash    order id -> leases that ran out
---      7 guard     hash    rebuilding: the shard is held
---      8 sale      hash    the order's sale: per_buyer, accepted
+--      6 crashes   hash    order id -> number of expired leases
+--      7 guard     hash    rebuilding: a rebuild holds the shard
+--      8 sale      hash    per_buyer, accepted of the order's sale
 --      9 stock     string  units left
---     10 buyers    hash    buyer -> order ids by place, comma-separated
---     11 index   zset    a line for each letter, by sale: see include/dead_letters
+--     10 buyers    hash    buyer -> order ids by slot (include/slots)
+--     11 index     zset    dead letters by sale (include/dead_letters)
 -- ARGV 1 order id
--- Answers 1, 0: there is no such dead letter, -1: it is being cancelled, -2: there is no unit for it, or -3: its buyer has no place for it.
+-- Returns 1; 0 if the order has no letter; -1 if it is being cancelled; -2 if no unit is left for it; or -3 if its
+--      buyer has no empty slot.
 
+-- include slots
+-- include requeue
 -- include dead_letters
 
-local dead, letters, ready, wake, attempts, crashes, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local sale, stock, buyers, index = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local dead, letters, ready, wake, attempts, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local guard, sale, stock, buyers, index = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id = ARGV[1]
 
-if redis.call('HEXISTS', guard, 'rebuilding') == 1 then
-  return redis.error_reply('HELD this shard is being rebuilt')
-end
+-- include check_shard
 local text = redis.call('HGET', letters, id)
 if not text then
   return 0
@@ -32,45 +33,35 @@ local letter = cjson.decode(text)
 if letter.state ~= 'dead' then
   return -1
 end
-redis.call('ZCARD', dead) -- these five only to fail before anything is written, should a key be of another type
-redis.call('LLEN', ready)
+check_letter_types(dead, letters, index)
+redis.call('LLEN', ready) -- these three fail before anything is written if a key has the wrong type
 redis.call('HLEN', attempts)
 redis.call('HLEN', crashes)
-redis.call('ZCARD', index)
 local token = redis.call('LLEN', wake)
 
 local message = letter.message
 local sale_id, was, number, buyer = string.match(message, '^%d+ (%S+) (%d+) (%d+) (.+)$')
 local def = redis.call('HMGET', sale, 'per_buyer', 'accepted')
 local per_buyer = tonumber(def[1] or '') or 0
-local places, nth, own, count, n = {}, nil, nil, 0, 0
-for place in string.gmatch((redis.call('HGET', buyers, buyer or '') or '') .. ',', '([^,]*),') do
-  n = n + 1
-  places[n] = place
-  if place == '' then
-    nth = nth or n
-  else
-    count = count + 1
-    own = place == id and n or own
-  end
-end
-local function at(place, serial)
-  return id .. ' ' .. sale_id .. ' ' .. place .. ' ' .. serial .. ' ' .. buyer
-end
-local serial
+local held = redis.call('HGET', buyers, buyer or '')
+local serial, slots
 if letter.unit == 'none' then
   local left = tonumber(redis.call('GET', stock) or '') or 0
   if not def[1] or not def[2] or left < 1 then
     return -2
-  elseif count >= per_buyer then
+  end
+  local slot
+  slot, slots = assign_slot(held, id, per_buyer)
+  if not slot or slot == 0 then
     return -3
   end
-  nth = nth or n + 1
-  places[nth] = id
   serial = string.format('%d', tonumber(def[2]) + 1)
-  message = at(nth, serial)
-elseif own and own ~= tonumber(was) and own <= per_buyer then -- a rebuild has moved it: others had its place
-  message = at(own, number)
+  message = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. serial .. ' ' .. buyer
+else
+  local slot = slot_of(held, id)
+  if slot and slot ~= tonumber(was) and slot <= per_buyer then
+    message = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. number .. ' ' .. buyer
+  end
 end
 
 drop_letter(dead, letters, index, id)
@@ -79,9 +70,9 @@ redis.call('HDEL', crashes, id)
 if serial then
   redis.call('HSET', sale, 'accepted', serial)
   redis.call('DECR', stock)
-  redis.call('HSET', buyers, buyer, table.concat(places, ','))
+  redis.call('HSET', buyers, buyer, slots)
 end
-redis.call('RPUSH', ready, message)
+push_front(ready, { message })
 if token == 0 then
   redis.call('LPUSH', wake, '1')
 end

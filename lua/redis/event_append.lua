@@ -1,16 +1,17 @@
--- event_append: put events at the end of the stream, unless somebody else has put something there meanwhile or the stream is full.
+-- event_append: adds events to the end of the stream, unless another relay has added events since or the stream is
+-- full.
 --
--- An event's id is its position in SQL. A call that is repeated, or made by a relay that slept, finds that the stream ends elsewhere than its
--- caller thought, and does nothing.
+-- The id of an event is its position in SQL. A repeated call, or one from a relay that was suspended, finds another
+-- end than its caller expects and adds nothing.
 --
--- KEYS 1 stream
--- ARGV 1 where the stream ends, as the caller thinks: a position, 0 when it is empty; -1 only asks
---      2 most entries that the stream may have
---      3... position, body; positions ascending
--- Answers {position of the last entry ever, entries}; the caller's events up to that position are in.
+-- KEYS 1 stream  stream  events
+-- ARGV 1 position at which the caller expects the stream to end, 0 if it is empty; -1 to read only
+--      2 largest number of entries in the stream
+--      then two per event: position, body; positions ascend
+-- Returns {position of the last entry ever added, entries}. The stream holds the caller's events up to that position.
 
 local stream = KEYS[1]
-local ends, bound = tonumber(ARGV[1]), tonumber(ARGV[2])
+local expected, bound = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local last = 0
 if redis.call('EXISTS', stream) == 1 then
@@ -26,9 +27,10 @@ if redis.call('EXISTS', stream) == 1 then
   end
 end
 local entries = redis.call('XLEN', stream)
-if last ~= ends then
+if last ~= expected then
   return { last, entries }
 end
+
 local i = 3
 while i < #ARGV and entries < bound do
   redis.call('XADD', stream, ARGV[i] .. '-0', 'event', ARGV[i + 1])

@@ -1,11 +1,12 @@
--- event_claim: give a consumer events that another one has had for too long. Each is one delivery more.
+-- event_claim: moves events that another consumer has held for too long to this consumer. Each move counts as a
+-- delivery.
 --
--- Events that were given out once come several at a time. One that has been given out twice or more comes alone: if it kills its consumer, it takes
--- no innocent ones along.
+-- Events that were delivered once are claimed together. An event that was delivered twice or more is claimed alone:
+-- if it crashes its consumer, no other event is affected.
 --
--- KEYS 1 stream
--- ARGV 1 group   2 consumer   3 how long is too long, ms   4 how many events at most
--- Answers a list of {id, deliveries, body or ''}; empty when there is nothing.
+-- KEYS 1 stream  stream  events
+-- ARGV 1 group   2 consumer   3 idle time from which an event is claimed, ms   4 largest number of events
+-- Returns a list of {id, deliveries, body or ''}.
 
 local stream, group, consumer, idle, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -29,9 +30,10 @@ for _, entry in ipairs(pending) do
       break
     end
   else
-    gone[#gone + 1] = entry[1] -- somebody has deleted it from the stream
+    gone[#gone + 1] = entry[1] -- deleted from the stream by hand
   end
 end
+
 for _, event in ipairs(chosen) do
   redis.call('XCLAIM', stream, group, consumer, 0, event[1], 'RETRYCOUNT', event[2], 'JUSTID')
 end

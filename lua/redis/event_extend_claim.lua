@@ -1,10 +1,12 @@
--- event_extend_claim: say for how long a consumer has had events, if they are still its own. No delivery is counted.
+-- event_extend_claim: sets the idle time of events that still belong to the consumer. It counts no delivery.
 --
--- 0 keeps them for as long as a new delivery would; as much as others wait for before they claim lets them go.
+-- An idle time of 0 keeps an event for as long as a new delivery does. The idle time from which others claim releases
+-- it.
 --
--- KEYS 1 stream
--- ARGV 1 group   2 consumer   3... id, ms
--- Answers how many of them are the consumer's.
+-- KEYS 1 stream  stream  events
+-- ARGV 1 group   2 consumer
+--      then two per event: id, idle time in ms
+-- Returns how many of the events belong to the consumer.
 
 local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 
@@ -15,6 +17,7 @@ for i = 3, #ARGV, 2 do
     own[#own + 1] = { ARGV[i], ARGV[i + 1], entry[4] }
   end
 end
+
 for _, event in ipairs(own) do
   redis.call('XCLAIM', stream, group, consumer, 0, event[1], 'IDLE', event[2], 'RETRYCOUNT', event[3], 'JUSTID')
 end

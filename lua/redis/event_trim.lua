@@ -1,65 +1,57 @@
--- event_trim: make sure that every group is there, find out what all of them are done with, and drop of that what the caller allows.
+-- event_trim: creates missing consumer groups, and deletes events that every group has acknowledged, as far as the
+-- caller permits. The newest entry stays, because it marks the end of the stream.
 --
--- KEYS 1 stream
--- ARGV 1 last position that may be dropped   2 entries that are kept while there is no group
---      3... name, start: the groups that must be there; a missing one begins behind its start
--- Answers {position up to which every group has acknowledged everything, entries, the missing groups...}. The newest entry stays: it says where
--- the stream ends.
+-- KEYS 1 stream  stream  events
+-- ARGV 1 last position that may be deleted   2 number of entries to keep while there is no group
+--      then two per group: name, start; a missing group begins after its start
+-- Returns {position up to which every group has acknowledged every event, entries, the groups created...}.
 
 local stream, allowed, keep = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 
-local function number(id)
+-- position returns the position of an entry id.
+local function position(id)
   return tonumber(string.match(id, '^%d+'))
 end
 
--- The groups that are there: what each has been given last.
-local given, missing = {}, {}
-local function look()
-  given = {}
-  if redis.call('EXISTS', stream) == 0 then
-    return
+local acknowledged = {} -- group -> position up to which it has acknowledged every event
+local exists = redis.call('EXISTS', stream) == 1
+for _, group in ipairs(exists and redis.call('XINFO', 'GROUPS', stream) or {}) do
+  local fields = {}
+  for i = 1, #group, 2 do
+    fields[group[i]] = group[i + 1]
   end
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local fields = {}
-    for i = 1, #group, 2 do
-      fields[group[i]] = group[i + 1]
-    end
-    given[fields['name']] = number(fields['last-delivered-id'])
-  end
-end
-
-look()
-for i = 3, #ARGV, 2 do
-  if not given[ARGV[i]] then
-    redis.call('XGROUP', 'CREATE', stream, ARGV[i], ARGV[i + 1] .. '-0', 'MKSTREAM')
-    missing[#missing + 1] = ARGV[i]
-  end
-end
-if #missing > 0 then
-  look()
-end
-
-local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
-local last = newest and number(newest[1]) or 0
-local done = nil
-for name, position in pairs(given) do
-  local pending = redis.call('XPENDING', stream, name)
+  local pending = redis.call('XPENDING', stream, fields['name'])
   if tonumber(pending[1]) > 0 then
-    position = number(pending[2]) - 1
-  end
-  if not done or position < done then
-    done = position
+    acknowledged[fields['name']] = position(pending[2]) - 1
+  else
+    acknowledged[fields['name']] = position(fields['last-delivered-id'])
   end
 end
-if not done then
-  done = math.max(last - keep, 0)
+local missing = {}
+for i = 3, #ARGV, 2 do
+  if not acknowledged[ARGV[i]] then
+    acknowledged[ARGV[i]] = tonumber(ARGV[i + 1])
+    missing[#missing + 1] = { name = ARGV[i], start = ARGV[i + 1] .. '-0' }
+  end
+end
+local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+local last = newest and position(newest[1]) or 0
+local entries = redis.call('XLEN', stream)
+local done = nil
+for _, at in pairs(acknowledged) do
+  done = math.min(done or at, at)
+end
+done = done or math.max(last - keep, 0)
+
+for _, group in ipairs(missing) do
+  redis.call('XGROUP', 'CREATE', stream, group.name, group.start, 'MKSTREAM')
 end
 local upto = math.min(allowed, done, last - 1)
 if upto > 0 then
-  redis.call('XTRIM', stream, 'MINID', string.format('%.0f-0', upto + 1))
+  entries = entries - redis.call('XTRIM', stream, 'MINID', string.format('%.0f-0', upto + 1))
 end
-local answer = { done, redis.call('XLEN', stream) }
-for _, name in ipairs(missing) do
-  answer[#answer + 1] = name
+local answer = { done, entries }
+for _, group in ipairs(missing) do
+  answer[#answer + 1] = group.name
 end
 return answer

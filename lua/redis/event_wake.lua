@@ -1,9 +1,12 @@
--- event_wake: wake the relay of events, unless it is about to wake anyway.
+-- event_wake: wakes the relay of events, unless a token is waiting for it already.
 --
 -- KEYS 1 wake  list  at most one token
--- Answers 1.
+-- ARGV none
+-- Returns 1.
 
-if redis.call('LLEN', KEYS[1]) == 0 then
-  redis.call('LPUSH', KEYS[1], '1')
+local wake = KEYS[1]
+
+if redis.call('LLEN', wake) == 0 then
+  redis.call('LPUSH', wake, '1')
 end
 return 1

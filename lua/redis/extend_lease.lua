@@ -1,9 +1,11 @@
--- extend_lease: count the lease of a batch from now. A lease that has run out can still be extended while nobody has reclaimed it.
+-- extend_lease: restarts the lease of a batch. An expired lease can be extended until its batch is reclaimed.
 --
 -- KEYS 1 leases  zset  batch ids by deadline, ms
 -- ARGV 1 batch id
---      2 how long the lease lasts, ms
--- Answers 1, or 0: the batch is not leased any more.
+--      2 duration of the lease, ms
+-- Returns 1; or 0 if the batch is not leased.
+
+-- include clock
 
 local leases = KEYS[1]
 local id, lease_ms = ARGV[1], tonumber(ARGV[2])
@@ -11,8 +13,7 @@ local id, lease_ms = ARGV[1], tonumber(ARGV[2])
 if not redis.call('ZSCORE', leases, id) then
   return 0
 end
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-redis.call('ZREM', leases, id) -- never refused, and after it ZADD is not either: a full memory must not cost a lease
+local now = now_ms()
+redis.call('ZREM', leases, id) -- Redis with full memory refuses ZADD as first write, and accepts it after ZREM
 redis.call('ZADD', leases, now + lease_ms, id)
 return 1

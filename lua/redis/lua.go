@@ -1,6 +1,6 @@
-// Package redisscript embeds the scripts that run inside Redis, one file a script. Each file's header says its purpose,
-// KEYS, ARGV and answers. Scripts read and decide first and write last, because Redis does not roll a script back.
-// What several of them need is in the folder include; the line "-- include NAME" stands for it.
+// Package redisscript embeds the scripts that run inside Redis, one file per script. The header of each file states its
+// purpose, KEYS, ARGV and return values. Scripts read and check first and write last, because Redis does not roll back.
+// Files in include hold shared functions; the line "-- include NAME" is replaced by the file.
 package redisscript
 
 import (
@@ -17,8 +17,8 @@ var files embed.FS
 
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
-// Load returns the script in name.lua, ready to Run (EVALSHA, and EVAL when Redis does not know it yet). It panics when
-// there is no such file: names are constants, and a test loads them all. A script is read once.
+// Load returns the script name.lua. Its Run sends EVALSHA, and EVAL if Redis does not have the script. Load panics if the
+// file does not exist; names are constants. It is safe for concurrent use.
 func Load(name string) *redis.Script {
 	if s, ok := loaded.Load(name); ok {
 		return s.(*redis.Script)
@@ -28,9 +28,9 @@ func Load(name string) *redis.Script {
 	return s
 }
 
-var loaded sync.Map // by name; a script never changes
+var loaded sync.Map // *redis.Script by name
 
-// Source is the text of name.lua with what it includes. It panics as Load does.
+// Source returns the text of name.lua with its includes. It panics if a file does not exist.
 func Source(name string) string {
 	return include.ReplaceAllStringFunc(read(name+".lua"), func(line string) string {
 		return read("include/" + include.FindStringSubmatch(line)[1] + ".lua")

@@ -1,9 +1,9 @@
--- rebuild_begin: hold a shard for the rebuild that has this fence. Its queue stands still from here on, and no new connection is trusted.
+-- rebuild_begin: holds a shard for the rebuild with this fence. Its queue stops, and new connections are not trusted.
 --
--- KEYS 1 guard  hash  fence, rebuilding, run_id
---      2 ready  list  what an earlier rebuild has left unfinished
--- ARGV 1 fence   2 run_id that the shard must have been verified with; empty: none
--- Answers "ok", "fenced": a later rebuild has begun, or "unverified": the shard's data was not. With the last two nothing has changed.
+-- KEYS 1 guard       hash  fence, rebuilding, run_id
+--      2 unfinished  list  the queue that an interrupted rebuild left
+-- ARGV 1 fence   2 run_id with which the shard must have been verified; empty: any
+-- Returns "ok"; "fenced" if a later rebuild has begun; or "unverified". Only "ok" changes anything.
 
 local guard, unfinished = KEYS[1], KEYS[2]
 local fence = ARGV[1]
@@ -14,6 +14,7 @@ end
 if ARGV[2] ~= '' and redis.call('HGET', guard, 'run_id') ~= ARGV[2] then
   return 'unverified'
 end
+
 redis.call('HSET', guard, 'fence', fence, 'rebuilding', fence)
 redis.call('HDEL', guard, 'run_id')
 redis.call('UNLINK', unfinished)

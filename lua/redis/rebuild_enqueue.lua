@@ -1,21 +1,23 @@
--- rebuild_enqueue: add messages to the queue that is put together.
---
--- Replay-safe: a client may send it again when the reply is lost, and the messages are there then.
+-- rebuild_enqueue: adds messages to the queue that the rebuild assembles. A call that is repeated after a lost reply
+-- adds nothing.
 --
 -- KEYS 1 guard  hash  fence
---      2 ready  list  of the rebuild, newest left
--- ARGV 1 fence   2 how many messages were added before
+--      2 ready  list  queue of the rebuild, newest left
+-- ARGV 1 fence   2 number of messages added before
 --      then messages, oldest first, at most 1000
--- Answers "ok", or "fenced", as rebuild_hold.
+-- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
-if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
+local guard, ready = KEYS[1], KEYS[2]
+
+if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
-local there, before = redis.call('LLEN', KEYS[2]), tonumber(ARGV[2])
-if there < before then
+local length, before = redis.call('LLEN', ready), tonumber(ARGV[2])
+if length < before then
   return redis.error_reply('ERR messages are missing')
-elseif there > before then
+elseif length > before then
   return 'ok'
 end
-redis.call('LPUSH', KEYS[2], unpack(ARGV, 3))
+
+redis.call('LPUSH', ready, unpack(ARGV, 3))
 return 'ok'

@@ -1,12 +1,14 @@
--- rebuild_finish: end a rebuild. This Redis is the verified one from here on, and the shard is no longer held.
+-- rebuild_finish: ends a rebuild. The data of this server is verified, and the shard is no longer held.
 --
--- KEYS 1 guard  hash
--- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 how many shards there are
--- Answers "ok", or "fenced", as rebuild_hold.
+-- KEYS 1 guard  hash  fence, generation, run_id, shards, rebuilding
+-- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 number of shards
+-- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
-if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
+local guard = KEYS[1]
+
+if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
-redis.call('HSET', KEYS[1], 'generation', ARGV[1], 'run_id', ARGV[2], 'shards', ARGV[3])
-redis.call('HDEL', KEYS[1], 'rebuilding')
+redis.call('HSET', guard, 'generation', ARGV[1], 'run_id', ARGV[2], 'shards', ARGV[3])
+redis.call('HDEL', guard, 'rebuilding')
 return 'ok'

@@ -1,28 +1,20 @@
--- rebuild_sale: write down what was counted of a sale. It cannot be bought yet: see rebuild_open.
+-- rebuild_sale: stores the counted totals of a sale. rebuild_resume_sale lets it be bought.
 --
--- KEYS 1 guard  hash    fence
---      2 sale   hash
---      3 stock  string  units left
---      4 sales  set     ids of the sales in this shard
---      5 returns  hash  order id -> number of its return, until SQL knows it
--- ARGV 1 fence   2 sale id   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock in all   7 title   8 price amount
---      9 currency   10 units left   11 acceptances so far
---      12.. ids of cancelled orders whose unit is counted in the units left, and whose rows do not know that yet
--- Answers "ok", or "fenced", as rebuild_hold.
+-- KEYS 1 guard    hash    fence
+--      2 sale     hash
+--      3 stock    string  units left
+--      4 sales    set     ids of the sales in this shard
+--      5 returns  hash    order id -> number of its return, until its row has the number
+-- ARGV 1 fence
+--      then the sale (include/write_sale)
+-- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
+
+-- include write_sale
 
 local guard, sale, stock, sales, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
-local time = redis.call('TIME') -- see load_sale.lua
-local returned = string.format('%d', tonumber(time[1]) * 1000000 + tonumber(time[2]))
-redis.call('DEL', returns)
-redis.call('HSET', sale, 'opens_at', ARGV[3], 'closes_at', ARGV[4], 'per_buyer', ARGV[5], 'stock', ARGV[6], 'title', ARGV[7],
-  'amount', ARGV[8], 'currency', ARGV[9], 'accepted', ARGV[11], 'returned', returned)
-redis.call('SET', stock, ARGV[10])
-redis.call('SADD', sales, ARGV[2])
-for i = 12, #ARGV do
-  redis.call('HSET', returns, ARGV[i], returned)
-end
+write_sale(sale, stock, sales, returns, 2)
 return 'ok'

@@ -1,10 +1,10 @@
--- rebuild_slots: put right what buyers hold.
+-- rebuild_slots: corrects the slots of buyers.
 --
 -- KEYS 1 guard   hash  fence
---      2 buyers  hash  buyer -> order ids by place, comma-separated
+--      2 buyers  hash  buyer -> order ids by slot (include/slots)
 -- ARGV 1 fence
---      then for each buyer two: buyer, order ids by place (empty: the buyer holds nothing, and stays: see return_unit.lua)
--- Answers "ok", or "fenced", as rebuild_hold.
+--      then two per buyer: buyer, order ids by slot; empty if the buyer holds no order
+-- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
 local guard, buyers = KEYS[1], KEYS[2]
 

@@ -1,13 +1,14 @@
--- rebuild_suspend_sales: take sales off the market while they are rebuilt. Without version and switch nothing can be bought from a sale, and
--- nothing can be
--- loaded in its place while the shard is held; what else is known of it stays.
+-- rebuild_suspend_sales: stops sales while they are rebuilt. Without version and switch nothing can be bought from a
+-- sale; its other fields stay. While the shard is held, load_sale loads no sale.
 --
 -- KEYS 1 guard  hash  fence
---      2.. sale hash
+--      then per sale: sale  hash
 -- ARGV 1 fence
--- Answers "ok", or "fenced": this rebuild has been overtaken, or Redis was emptied, and nothing has changed.
+-- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
-if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
+local guard = KEYS[1]
+
+if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
 end
 for i = 2, #KEYS do

@@ -1,23 +1,23 @@
--- rebuild_swap_queue: let the queue that was put together take the place of the shard's, at once.
+-- rebuild_swap_queue: replaces the queue of a shard by the one that the rebuild assembled, in one step.
 --
--- Replay-safe by the field swapped: a repetition would find nothing to put in place, and empty the queue.
+-- The field swapped makes the script replay-safe: a repetition would find no new queue and delete the current one.
 --
--- KEYS 1 guard    hash  fence
---      2 new      list  the queue that was put together
---      3 ready    list
---      4 delayed  zset
---      5 leases   zset
---      6 wake     list  at most one token
---      7 attempts  hash  order id -> failures
---      8 crashes   hash  order id -> leases that ran out
---      9 orders   stream  emptied: what it held is in the new queue
---     10.. the batches of all leases
+-- KEYS 1 guard     hash    fence, swapped
+--      2 new       list    queue of the rebuild
+--      3 ready     list
+--      4 delayed   zset
+--      5 leases    zset
+--      6 wake      list    at most one token
+--      7 attempts  hash    order id -> failures
+--      8 crashes   hash    order id -> number of expired leases
+--      9 orders    stream  deleted: the new queue holds its messages
+--      then the batches of all leases
 -- ARGV 1 fence
---      2.. ids of orders that had failures or crashes, and are no longer in the queue
--- Answers "ok", or "fenced", as rebuild_hold.
+--      then ids of orders that had failures or crashes, and have left the queue
+-- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
-local guard, new, ready, delayed, leases, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local attempts, crashes, orders = KEYS[7], KEYS[8], KEYS[9]
+local guard, new, ready, delayed, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local wake, attempts, crashes, orders = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 
 if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
   return 'fenced'
@@ -25,15 +25,17 @@ end
 if redis.call('HGET', guard, 'swapped') == ARGV[1] then
   return 'ok'
 end
+local assembled, token = redis.call('EXISTS', new) == 1, redis.call('LLEN', wake)
+
 redis.call('HSET', guard, 'swapped', ARGV[1])
 for i = 2, #ARGV do
   redis.call('HDEL', attempts, ARGV[i])
   redis.call('HDEL', crashes, ARGV[i])
 end
 redis.call('UNLINK', delayed, leases, orders, unpack(KEYS, 10))
-if redis.call('EXISTS', new) == 1 then
+if assembled then
   redis.call('RENAME', new, ready)
-  if redis.call('LLEN', wake) == 0 then
+  if token == 0 then
     redis.call('LPUSH', wake, '1')
   end
 else

@@ -1,67 +1,66 @@
--- return_unit: take back the units of orders of one sale that were cancelled in SQL, and free their buyers' places. Each once, however often
--- it is asked for: an order holds its unit while its buyer has it at a place, and what was taken back is remembered until SQL knows.
+-- return_unit: returns the units of orders of one sale that were cancelled in SQL, and releases their slots. Each order
+-- returns one unit, however often the script runs: an order holds its unit while it has a slot, and the number of its
+-- return is kept until its row has the number.
 --
--- A buyer who holds nothing any more stays in the hash, with empty places: edges still let a repetition of the old request through, and a
--- slower load of the sale does not put the old order back.
---
--- KEYS 1 sale     hash    returned counts the orders whose places were taken back
+-- KEYS 1 sale     hash    version; returned: number of the last return
 --      2 stock    string  units left
---      3 buyers   hash    buyer -> order ids by place, comma-separated; a place given back is empty
---      4 returns  hash    order id -> number of its return, until SQL knows it
--- ARGV for each order two, at most 1000 orders: order id, buyer
--- Answers for each order the number of its return, from 1, or 0: it held no unit here. An empty array: Redis does not hold the sale.
+--      3 buyers   hash    buyer -> order ids by slot (include/slots)
+--      4 returns  hash    order id -> number of its return, until its row has the number
+-- ARGV two per order, at most 1000 orders: order id, buyer
+-- Returns per order the number of its return, from 1, or 0 if it held no unit here; nothing if Redis does not hold
+--      the sale.
 
-local call, format = redis.call, string.format
+-- include slots
+-- include notify
+
 local sale, stock, buyers, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local returned = tonumber(call('HGET', sale, 'returned') or '0')
-if call('HEXISTS', sale, 'version') == 0 or not tonumber(call('GET', stock) or '') then
+local def = redis.call('HMGET', sale, 'version', 'returned')
+local version, returned = def[1], tonumber(def[2] or '0')
+if not version or not tonumber(redis.call('GET', stock) or '') then
   return {}
 end
 local ids, names, n = {}, {}, #ARGV / 2
 for i = 1, n do
   ids[i], names[i] = ARGV[2 * i - 1], ARGV[2 * i]
 end
-local known, texts = call('HMGET', returns, unpack(ids)), call('HMGET', buyers, unpack(names))
+local known, texts = redis.call('HMGET', returns, unpack(ids)), redis.call('HMGET', buyers, unpack(names))
 local held = {}
 for i = 1, n do
   held[names[i]] = texts[i] or nil
 end
 
-local answers, back, units, freed, given = {}, {}, 0, {}, {}
+local answers, added, released, numbers, units = {}, {}, {}, {}, 0
 for i = 1, n do
-  local id, buyer, number = ids[i], names[i], known[i] or given[ids[i]]
-  local text, found = string.gsub(',' .. (held[buyer] or '') .. ',', ',' .. id .. ',', ',,', 1)
-  if found > 0 then
-    held[buyer] = string.gsub(string.sub(text, 2, -2), '^,+$', '')
-    freed[buyer] = true
-    if not number then -- otherwise a load counted the unit as free, and another put the buyer's place in
+  local id, buyer, number = ids[i], names[i], known[i] or numbers[ids[i]]
+  local text = release_slot(held[buyer], id)
+  if text then
+    held[buyer], released[buyer] = text, true
+    if not number then -- else one load counted the unit as left, and another stored the slot
       units, returned = units + 1, returned + 1
-      number = format('%d', returned)
-      given[id] = number
-      back[#back + 1] = id
-      back[#back + 1] = number
+      number = string.format('%d', returned)
+      numbers[id] = number
+      added[#added + 1] = id
+      added[#added + 1] = number
     end
   end
   answers[i] = number or '0'
 end
 
-local places = {}
-for buyer in pairs(freed) do
-  places[#places + 1] = buyer
-  places[#places + 1] = held[buyer]
+local slots = {}
+for buyer in pairs(released) do
+  slots[#slots + 1] = buyer
+  slots[#slots + 1] = held[buyer]
 end
-if #places > 0 then
-  call('HSET', buyers, unpack(places))
+if #slots > 0 then
+  redis.call('HSET', buyers, unpack(slots))
 end
 if units > 0 then
-  call('HSET', returns, unpack(back))
-  call('HSET', sale, 'returned', format('%d', returned))
-  local left = call('INCRBY', stock, format('%d', units))
+  redis.call('HSET', returns, unpack(added))
+  redis.call('HSET', sale, 'returned', string.format('%d', returned))
+  local left = redis.call('INCRBY', stock, string.format('%d', units))
   if left == units then -- it was sold out
-    local prefix, sale_id = string.match(sale, '^(.-)sale:(.*)$')
-    redis.pcall('PUBLISH', prefix .. 'sale_notifications',
-      format('{"v":1,"type":"restocked","sale":"%s","left":%.0f,"version":%s}', sale_id, left, call('HGET', sale, 'version')))
+    notify(sale, 'restocked', left, version)
   end
 end
 return answers

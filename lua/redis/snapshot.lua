@@ -1,25 +1,33 @@
--- snapshot: keep the queue of a shard as it is at this instant, and tell what its sales count at the same instant.
+-- snapshot: copies the queue of a shard at one instant, and returns the totals of its sales at that instant.
 --
--- The queue is copied, not read: Redis copies a list of 800,000 orders in 30 ms, and reading it in a script takes seconds. The copies
--- are then read in pieces, and vanish by themselves. Of the dead letters only the lines of these sales are copied that
--- hold a unit, of which there are no more than units; the others are counted. See include/dead_letters.
+-- Redis copies a list of 800,000 orders in 30 ms; reading it in a script takes seconds. The caller reads the copies
+-- in small pieces, and they expire. Of the dead letters, the script copies the lines of these sales that hold a unit
+-- and counts the others (include/dead_letters).
 --
--- KEYS 1 ready  2 delayed  3 dead:letters  4 leases  5, 6 the copies of the first two  7 dead:sales, their lines  8 orders, the stream  9 its copy
---      then for each batch two: the batch and its copy
---      then for each sale five: the sale, its stock, its returns, the copy of its returns and that of its lines
--- ARGV 1 what the key of every batch begins with   2 how long the copies are kept, ms   3 number of batches
+-- KEYS 1 ready           list
+--      2 delayed         zset
+--      3 letters         hash    dead letters
+--      4 leases          zset
+--      5 copy of ready   list
+--      6 copy of delayed zset
+--      7 index           zset    dead letters by sale
+--      8 orders          stream
+--      9 copy of orders  stream
+--      then two per batch: the batch, its copy
+--      then five per sale: sale, stock, returns, copy of its returns, copy of its lines
+-- ARGV 1 prefix of the key of a batch   2 lifetime of the copies, ms   3 number of batches
 --      then the ids of the sales
--- Answers "stale" alone when there is a lease whose batch was not declared, or "unlisted" alone when there are letters without a line or lines
--- without a letter, and nothing has changed; else for each sale six: the number of its lines that were copied, that of the others, the number of the
--- last unit taken back, and stock in all, left and acceptances, empty when Redis does not hold the sale; and last the id up to which the entries of
--- the stream are leased, empty if none are.
+-- Returns "stale" alone if a leased batch is not among KEYS, or "unlisted" alone if letters and lines differ in
+--      number, and nothing changed. Else six per sale: number of lines copied, number of its other lines, number of
+--      the last return, stock, units left, orders accepted; the last three are empty if Redis does not hold the sale.
+--      Then the id up to which entries of the stream are leased, or ''.
 
--- include entries
+-- include stream
 
-local leases = KEYS[4]
+local ready, delayed, letters, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ready_copy, delayed_copy, index, orders, orders_copy = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local prefix, ttl, batches = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local first_sale = 10 + 2 * batches
-local orders = KEYS[8]
 
 local declared = {}
 for i = 10, first_sale - 1, 2 do
@@ -30,12 +38,12 @@ for _, batch in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
     return { 'stale' }
   end
 end
-local index = KEYS[7]
-if redis.call('ZCARD', index) ~= redis.call('HLEN', KEYS[3]) then
+if redis.call('ZCARD', index) ~= redis.call('HLEN', letters) then
   return { 'unlisted' }
 end
 
--- What the copy of a first run whose answer was lost holds, is gone first: COPY leaves it where there is nothing to copy any more.
+-- copy replaces the copy that an earlier run of the same call may have made. COPY alone would leave it in place if the
+-- source no longer exists.
 local function copy(from, to)
   redis.call('DEL', to)
   if redis.call('COPY', from, to) == 1 then
@@ -43,10 +51,13 @@ local function copy(from, to)
   end
 end
 
--- The embedded Redis has no ZRANGESTORE. It does not tell its version, nor does a Redis before 7, and is read.
+-- lines_of returns the bounds of the lines of one sale in the index. "!" is the byte after the space.
 local function lines_of(sale, unit)
-  return '[' .. sale .. unit, '(' .. sale .. string.sub(unit, 1, -2) .. '!' -- "!" comes after the space
+  return '[' .. sale .. unit, '(' .. sale .. string.sub(unit, 1, -2) .. '!'
 end
+
+-- copy_lines copies the lines of letters that hold a unit. The embedded Redis has no ZRANGESTORE; like Redis before
+-- 7, it does not report a version.
 local function copy_lines(sale, to)
   local from, till = lines_of(sale, ' 1 ')
   local n
@@ -65,50 +76,52 @@ local function copy_lines(sale, to)
   end
   return tostring(n)
 end
+
 local answer, n = {}, 0
 for i = first_sale, #KEYS, 5 do
   local f = redis.call('HMGET', KEYS[i], 'stock', 'accepted', 'returned')
   local sale = ARGV[4 + n / 6]
   answer[n + 1] = copy_lines(sale, KEYS[i + 4])
-  answer[n + 2], answer[n + 3] = tostring(redis.call('ZLEXCOUNT', index, lines_of(sale, ' 0 '))), f[3] or '0'
+  answer[n + 2] = tostring(redis.call('ZLEXCOUNT', index, lines_of(sale, ' 0 ')))
+  answer[n + 3] = f[3] or '0'
   answer[n + 4], answer[n + 5], answer[n + 6] = f[1] or '', redis.call('GET', KEYS[i + 1]) or '', f[2] or ''
   copy(KEYS[i + 2], KEYS[i + 3])
   n = n + 6
 end
-copy(KEYS[1], KEYS[5])
-copy(KEYS[2], KEYS[6])
+copy(ready, ready_copy)
+copy(delayed, delayed_copy)
 for i = 10, first_sale - 1, 2 do
   copy(KEYS[i], KEYS[i + 1])
 end
 
--- The embedded Redis would share the entries with the copy. It does not tell its version, nor does a Redis before 7, and is read.
-local function read(from, to)
+-- copy_entries copies a stream entry by entry, for the embedded Redis: its COPY would share the entries.
+local function copy_entries(from, to)
   local after = '-'
   repeat
     local entries = redis.call('XRANGE', from, after, '+', 'COUNT', 1000)
     for i = 1, #entries do
-      redis.call('XADD', to, entries[i][1], 'm', text_of(entries[i]))
+      redis.call('XADD', to, entries[i][1], 'm', entry_text(entries[i]))
     end
     after = #entries > 0 and '(' .. entries[#entries][1]
   until not after
   redis.call('PEXPIRE', to, ttl)
 end
 local leased = ''
-redis.call('DEL', KEYS[9])
+redis.call('DEL', orders_copy)
 if redis.call('XLEN', orders) > 0 then
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', orders)) do
-    local of = {}
+    local fields = {}
     for i = 1, #info, 2 do
-      of[info[i]] = info[i + 1]
+      fields[info[i]] = info[i + 1]
     end
-    if of['name'] == group then
-      leased = of['last-delivered-id']
+    if fields['name'] == group then
+      leased = fields['last-delivered-id']
     end
   end
   if redis.REDIS_VERSION_NUM then
-    copy(orders, KEYS[9])
+    copy(orders, orders_copy)
   else
-    read(orders, KEYS[9])
+    copy_entries(orders, orders_copy)
   end
 end
 answer[n + 1] = leased

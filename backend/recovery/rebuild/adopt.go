@@ -154,7 +154,7 @@ func (a *Adopter) run(ctx context.Context, fence int64, u unsettled, done *Adopt
 		switch letter {
 		case 'k':
 			done.Known++
-		case 'a':
+		case 'r':
 			done.Again++
 		case 'u':
 			done.Unbacked++

@@ -234,13 +234,8 @@ func (j *job) writeLetters(ctx context.Context) error {
 func (j *job) writeSales(ctx context.Context) error {
 	for _, a := range j.sales {
 		d := a.def
-		var closes int64
-		if !d.ClosesAt.IsZero() {
-			closes = d.ClosesAt.UnixMilli()
-		}
 		keys := []string{a.shard.Guard(), a.shard.Sale(d.ID), a.shard.Stock(d.ID), a.shard.Sales(), a.shard.Returns(d.ID)}
-		args := []any{d.ID, d.OpensAt.UnixMilli(), closes, d.PerBuyer, d.Stock, d.Title, d.Price.Amount, d.Price.Currency, a.left, a.accepted}
-		if err := j.call(ctx, "sale", keys, append(args, a.given...)...); err != nil {
+		if err := j.call(ctx, "sale", keys, admission.SaleArgs(d, a.left, a.accepted, a.given)...); err != nil {
 			return err
 		}
 	}

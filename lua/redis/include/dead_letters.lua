@@ -1,37 +1,77 @@
--- dead_letters: what a shard knows of its dead orders, in three keys that change together: when each died, its letter, and a list of them by sale.
--- Scripts include this by its name; it is none itself. A script declares dead, letters and index among its KEYS, and makes sure of
--- their types before it writes.
+-- dead_letters: the dead letters of a shard, in three keys that change together: dead (time of death), letters (the
+-- letter as JSON) and index (one line per letter, sorted by sale).
 --
--- In index, all scores are 0 and the members are in the order of their bytes, so that those of a sale stand side by side:
+-- A letter has the fields state ("dead" or "cancelling"), unit ("none": it holds no unit), message or raw, reason,
+-- history, crashes and died. In index all scores are 0, so the lines of one sale are adjacent:
 --
---   <sale> <1: it holds a unit, 0: it holds none> <key of the letter> <message>
+--   <sale> <1: holds a unit, 0: holds none> <key of the letter> <message>
 --
--- What is no message belongs to no sale, and its line begins with the space. There is a line for each letter and a letter for each line, so that
--- equal numbers tell that all are there: see snapshot.
+-- A text that is not a message belongs to no sale, and its line begins with the space. Every letter has one line, so
+-- equal counts show that the index is complete: see snapshot.
 
--- line_of is a letter's line. It is made of the text that is stored, and of nothing else.
-local function line_of(key, text)
+-- message_of returns the message of a letter, or ''.
+local function message_of(text)
   local readable, letter = pcall(cjson.decode, text)
-  local message = readable and type(letter) == 'table' and type(letter.message) == 'string' and letter.message or ''
+  if readable and type(letter) == 'table' and type(letter.message) == 'string' then
+    return letter.message, letter.unit
+  end
+  return ''
+end
+
+-- index_line returns the line of a letter. It depends on the stored text alone.
+local function index_line(key, text)
+  local message, unit = message_of(text)
   local sale = string.match(message, '^%d+ (%S+) ')
   if not sale then
     return ' 0 ' .. key
   end
-  return sale .. (letter.unit == 'none' and ' 0 ' or ' 1 ') .. key .. ' ' .. message
+  return sale .. (unit == 'none' and ' 0 ' or ' 1 ') .. key .. ' ' .. message
 end
 
--- put_letter keeps a letter, in place of another one of that key if there is one.
+-- order_identity returns a message without its serial; two messages of one order differ in nothing else.
+local function order_identity(message)
+  local head, buyer = string.match(message, '^(%d+ %S+ %d+) %d+ (.*)$')
+  return head and head .. ' ' .. buyer
+end
+
+-- letter_key returns the key for the letter of a message: the order id, or raw:<sha1> if another order with the same
+-- id has a letter. owners remembers the results of one run by order id.
+local function letter_key(letters, owners, order, message)
+  local owner = owners[order]
+  if owner == nil then
+    local text = redis.call('HGET', letters, order)
+    owner = text and (order_identity(message_of(text)) or '') or order_identity(message)
+    owners[order] = owner
+  end
+  return owner == order_identity(message) and order or 'raw:' .. redis.sha1hex(message)
+end
+
+-- encode_letter returns a new letter as JSON.
+local function encode_letter(letter, now)
+  letter.state, letter.died = 'dead', string.format('%d', now)
+  letter.history, letter.crashes = letter.history or '', letter.crashes or '0'
+  return cjson.encode(letter)
+end
+
+-- check_letter_types fails, before anything is written, if a key has the wrong type.
+local function check_letter_types(dead, letters, index)
+  redis.call('ZCARD', dead)
+  redis.call('HLEN', letters)
+  redis.call('ZCARD', index)
+end
+
+-- put_letter stores a letter and replaces one with the same key.
 local function put_letter(dead, letters, index, key, text, now)
   local other = redis.call('HGET', letters, key)
   if other then
-    redis.call('ZREM', index, line_of(key, other))
+    redis.call('ZREM', index, index_line(key, other))
   end
   redis.call('ZADD', dead, now, key)
   redis.call('HSET', letters, key, text)
-  redis.call('ZADD', index, 0, line_of(key, text))
+  redis.call('ZADD', index, 0, index_line(key, text))
 end
 
--- drop_letter answers whether there was one.
+-- drop_letter deletes a letter. It returns whether the letter existed.
 local function drop_letter(dead, letters, index, key)
   local text = redis.call('HGET', letters, key)
   redis.call('ZREM', dead, key)
@@ -39,6 +79,6 @@ local function drop_letter(dead, letters, index, key)
     return false
   end
   redis.call('HDEL', letters, key)
-  redis.call('ZREM', index, line_of(key, text))
+  redis.call('ZREM', index, index_line(key, text))
   return true
 end
