@@ -14,14 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Books is what both stores say, read key by key and table by table.
+// Books holds the contents of both stores, read key by key and table by table.
 type Books struct {
 	Sales   map[string]Shelf
 	Rows    []Row
 	Letters []Letter
 	Queue   []string           // texts of messages that are in a list, a lease or delayed
 	Holders map[Place][]string // the buyers hash: the orders that a buyer holds
-	Journal map[string]Place   // order id -> whose
+	Journal map[string]Place   // order id -> buyer and sale
 	Paused  []string           // what the audit or a rebuild has paused, and why
 	Audits  map[string]bool    // whether the program's own audit balances
 }
@@ -47,7 +47,7 @@ type Letter struct {
 	Unbacked bool // it holds no unit
 }
 
-// readBooks reads both stores, and the journals in the given folders. Nothing may change meanwhile.
+// readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime.
 func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
 	b := &Books{Sales: map[string]Shelf{}, Holders: map[Place][]string{}, Journal: map[string]Place{}, Audits: map[string]bool{}}
 	for _, read := range []func() error{
@@ -170,7 +170,7 @@ func (b *Books) readQueue(ctx context.Context, rdb *redis.Client) error {
 	})
 }
 
-// placeOf reads whose order a message is: its second word is the sale, and what comes after so many words is the buyer.
+// placeOf returns the buyer and sale of a message: its second word is the sale, and the buyer follows after words words.
 func placeOf(message string, words int) (p Place, orderID string) {
 	f := strings.SplitN(message, " ", words+1)
 	if len(f) <= words {

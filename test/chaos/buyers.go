@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// crowd are the buyers. They come at a fixed rate, whatever the shop does; each asks until it has an answer that says yes or no, loses patience or the sale ends.
+// crowd sends purchases at a fixed rate, independent of the answers. Each buyer retries until the purchase is accepted or
+// rejected, its patience ends, or the sale ends.
 type crowd struct {
 	stage   *stage
 	history *History
 	rate    int // new buyers a second
 	random  *rand.Rand
-	places  chan struct{} // bounds the buyers who wait at one time
+	places  chan struct{} // bounds the buyers that wait concurrently
 
 	mu   sync.Mutex
 	open []string // sales
@@ -76,7 +77,7 @@ func (c *crowd) run(ctx context.Context) {
 type buyer struct {
 	crowd  *crowd
 	place  Place
-	at     int // the backend that is asked next
+	at     int // the backend of the next request
 	random *rand.Rand
 	token  string
 }
@@ -94,7 +95,7 @@ func (b *buyer) buy(ctx context.Context) {
 		both.Go(func() { twin.insist(ctx, "first") })
 		b.insist(ctx, "first")
 		both.Wait()
-	case 1: // hangs up before the answer comes, and asks again
+	case 1: // closes the connection before the answer, then retries
 		short, cancel := context.WithTimeout(ctx, time.Duration(b.random.IntN(20))*time.Millisecond)
 		b.ask(short, "first")
 		cancel()
@@ -102,7 +103,7 @@ func (b *buyer) buy(ctx context.Context) {
 	case 2: // wants a second one
 		b.insist(ctx, "first")
 		b.insist(ctx, "second")
-	case 3: // asks again much later
+	case 3: // retries much later
 		b.insist(ctx, "first")
 		b.rest(ctx, 5*time.Second)
 		b.insist(ctx, "first")
@@ -111,7 +112,7 @@ func (b *buyer) buy(ctx context.Context) {
 	}
 }
 
-// insist asks until there is an answer.
+// insist retries until there is an answer.
 func (b *buyer) insist(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 
 // Verdict is what a comparison of the books with the history found.
 type Verdict struct {
-	Lost       []string // a buyer was told of an order that is neither a row nor a dead letter, or is somebody else's
-	Uncalled   []string // a row or a dead letter that nobody asked for and nothing records
+	Lost       []string // a confirmed order that is neither a row nor a dead letter, or belongs to another buyer
+	Uncalled   []string // a row or dead letter without a purchase or without a record
 	Twice      []string // a buyer with more than a sale allows
 	Units      []string // units that do not add up
 	Unfinished []string // what is left in the queue, or on its way back
@@ -20,7 +20,7 @@ func (v Verdict) Violations() []string {
 	return slices.Concat(v.Lost, v.Uncalled, v.Twice, v.Units, v.Unfinished, v.Contrary)
 }
 
-// Check compares what the stores say with what buyers and the operator were told. It asks nobody.
+// Check compares the stores with the answers that buyers and the admin received. It makes no calls.
 func Check(h *History, b *Books) Verdict {
 	var v Verdict
 	h.mu.Lock()
@@ -40,7 +40,7 @@ func Check(h *History, b *Books) Verdict {
 			live[r.Place.Sale]++
 			held[r.Place] = append(held[r.Place], r.ID)
 		case !h.Cancel[r.ID]:
-			v.Contrary = append(v.Contrary, "order "+r.ID+" is cancelled, and nobody asked for it")
+			v.Contrary = append(v.Contrary, "order "+r.ID+" is cancelled without a request")
 		}
 		if r.Returning {
 			v.Unfinished = append(v.Unfinished, "the unit of order "+r.ID+" is not back")
@@ -59,22 +59,22 @@ func Check(h *History, b *Books) Verdict {
 		dead[l.Place.Sale]++
 	}
 
-	for id, p := range h.Told {
+	for id, p := range h.Confirmed {
 		r, isRow := rows[id]
 		l, isDead := letters[id]
 		switch {
 		case !isRow && !isDead:
-			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was told to %s, and is gone", id, p.Sale, p.Buyer))
+			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was confirmed to %s and is lost", id, p.Sale, p.Buyer))
 		case isRow && r.Place != p || isDead && l.Place != p:
-			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was told to %s, and is somebody else's", id, p.Sale, p.Buyer))
+			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was confirmed to %s and belongs to another buyer", id, p.Sale, p.Buyer))
 		}
 	}
 	called := func(what, id string, p Place, cancelled bool) {
-		_, told := h.Told[id]
+		_, told := h.Confirmed[id]
 		_, written := b.Journal[id]
-		recorded := told || written || slices.Contains(b.Holders[p], id) || cancelled && h.Cancel[id] // a cancelled one is held by nobody any more
+		recorded := told || written || slices.Contains(b.Holders[p], id) || cancelled && h.Cancel[id] // a cancelled order is no longer in a slot
 		if h.Asked[p] == 0 || !recorded {
-			v.Uncalled = append(v.Uncalled, fmt.Sprintf("%s %s of %s in %s: asked %d times, recorded: %t", what, id, p.Buyer, p.Sale, h.Asked[p], recorded))
+			v.Uncalled = append(v.Uncalled, fmt.Sprintf("%s %s of %s in %s: purchased %d times, recorded: %t", what, id, p.Buyer, p.Sale, h.Asked[p], recorded))
 		}
 	}
 	for id, r := range rows {
@@ -91,7 +91,7 @@ func Check(h *History, b *Books) Verdict {
 	for p, ids := range b.Holders {
 		for _, id := range ids {
 			if !slices.Contains(held[p], id) {
-				v.Contrary = append(v.Contrary, fmt.Sprintf("Redis says that %s holds order %s of %s, which is neither a row nor dead", p.Buyer, id, p.Sale))
+				v.Contrary = append(v.Contrary, fmt.Sprintf("in Redis %s holds order %s of %s, which is neither a row nor a dead letter", p.Buyer, id, p.Sale))
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func Check(h *History, b *Books) Verdict {
 	for id, o := range h.Sales {
 		s, ok := b.Sales[id]
 		if sold := live[id]; !ok || s.Stock != o.Stock || s.Sold != sold || s.Left < 0 || s.Stock != s.Left+sold+dead[id] {
-			v.Units = append(v.Units, fmt.Sprintf("%s: the operator gave %d units, SQL says stock %d and sold %d, Redis says left %d; there are %d rows and %d dead orders",
+			v.Units = append(v.Units, fmt.Sprintf("%s: stock by the admin %d; in SQL stock %d, sold %d; in Redis left %d; %d rows, %d dead letters",
 				id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id]))
 		}
 		if !b.Audits[id] {
@@ -110,7 +110,7 @@ func Check(h *History, b *Books) Verdict {
 		v.Unfinished = append(v.Unfinished, "still in the queue: "+text)
 	}
 	for _, line := range b.Paused {
-		v.Contrary = append(v.Contrary, "paused by itself: "+line)
+		v.Contrary = append(v.Contrary, "paused automatically: "+line)
 	}
 	return v
 }

@@ -56,7 +56,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"a row that nothing records": {func(_ *History, b *Books) {
 			b.Holders[b.Rows[1].Place] = nil
 		}, func(v Verdict) []string { return v.Uncalled }},
-		"a row of somebody who never asked": {func(_ *History, b *Books) {
+		"a row without a purchase": {func(_ *History, b *Books) {
 			p := Place{"s", "zoe"}
 			b.Rows, b.Holders[p] = append(b.Rows, Row{ID: "9", Place: p}), []string{"9"}
 		}, func(v Verdict) []string { return v.Uncalled }},
@@ -78,16 +78,16 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"an accepted order without a unit": {func(_ *History, b *Books) {
 			b.Letters[0].Unbacked = true
 		}, func(v Verdict) []string { return v.Units }},
-		"a message left over":       {func(_ *History, b *Books) { b.Queue = []string{"5 s 1 5 eve"} }, func(v Verdict) []string { return v.Unfinished }},
-		"a unit that is not back":   {func(_ *History, b *Books) { b.Rows[2].Returning = true }, func(v Verdict) []string { return v.Unfinished }},
-		"a cancel nobody asked for": {func(h *History, _ *Books) { clear(h.Cancel) }, func(v Verdict) []string { return v.Contrary }},
-		"a holder without an order": {func(_ *History, b *Books) { b.Holders[Place{"s", "eve"}] = []string{"7"} }, func(v Verdict) []string { return v.Contrary }},
-		"an audit out of balance":   {func(_ *History, b *Books) { clear(b.Audits) }, func(v Verdict) []string { return v.Contrary }},
-		"a sale that paused itself": {func(_ *History, b *Books) { b.Paused = []string{"audit pause s"} }, func(v Verdict) []string { return v.Contrary }},
+		"a message left over":        {func(_ *History, b *Books) { b.Queue = []string{"5 s 1 5 eve"} }, func(v Verdict) []string { return v.Unfinished }},
+		"a unit that is not back":    {func(_ *History, b *Books) { b.Rows[2].Returning = true }, func(v Verdict) []string { return v.Unfinished }},
+		"a cancel without a request": {func(h *History, _ *Books) { clear(h.Cancel) }, func(v Verdict) []string { return v.Contrary }},
+		"a holder without an order":  {func(_ *History, b *Books) { b.Holders[Place{"s", "eve"}] = []string{"7"} }, func(v Verdict) []string { return v.Contrary }},
+		"an audit out of balance":    {func(_ *History, b *Books) { clear(b.Audits) }, func(v Verdict) []string { return v.Contrary }},
+		"a sale that paused itself":  {func(_ *History, b *Books) { b.Paused = []string{"audit pause s"} }, func(v Verdict) []string { return v.Contrary }},
 		"one key, two orders": {func(h *History, _ *Books) {
 			h.answered(Request{Place{"s", "ann"}, "first"}, answer{status: 202, OrderID: "2"})
 		}, func(v Verdict) []string { return v.Contrary }},
-		"one order, told to two": {func(h *History, _ *Books) {
+		"one order confirmed to two buyers": {func(h *History, _ *Books) {
 			h.answered(Request{Place{"s", "eve"}, "first"}, answer{status: 202, OrderID: "1"})
 		}, func(v Verdict) []string { return v.Contrary }},
 		"already bought, and no row": {func(h *History, _ *Books) {
@@ -115,7 +115,7 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 		faults := draw(3, n)
 		kinds, _ := ByKind(faults)
 		if len(faults) < n || len(kinds) != len(deck) {
-			t.Errorf("%d asked for: %d faults of %d kinds", n, len(faults), len(kinds))
+			t.Errorf("%d requested: %d faults of %d kinds", n, len(faults), len(kinds))
 		}
 		for _, f := range faults {
 			if f.At < lead(time.Minute) || f.At >= time.Minute || f.For <= 0 || f.Target < 0 || f.Target >= cast.of(f.Kind) {

@@ -32,7 +32,7 @@ func newDisk(t testenv.TB, pg *testenv.Postgres) *disk {
 	}
 	defer conn.Close(ctx)
 	d := &disk{url: pg.URL}
-	mount, err := os.MkdirTemp("", "sluice-chaos-") // not t.TempDir, which nobody but root may look into
+	mount, err := os.MkdirTemp("", "sluice-chaos-") // not t.TempDir, which only root can read
 	if err == nil {
 		err = os.Chmod(mount, 0o755)
 	}
@@ -119,20 +119,20 @@ func (d *disk) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// oddPrefix begins the names of buyers whose orders SQL refuses until the operator has mended that: see refuse and mend.
+// oddPrefix begins the names of buyers with orders that SQL rejects until the admin has removed the cause: see refuse and fix.
 const oddPrefix = "odd-"
 
 // refuse installs the trigger. The tables of the shop must be there.
 func (d *disk) refuse(ctx context.Context) error {
 	return d.exec(ctx, `
 CREATE TABLE chaos_disk_full (yes boolean);
-CREATE TABLE chaos_mended (buyer text PRIMARY KEY);
+CREATE TABLE chaos_fixed (buyer text PRIMARY KEY);
 CREATE FUNCTION chaos_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM chaos_disk_full) THEN
         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
     END IF;
-    IF NEW.buyer LIKE '`+oddPrefix+`%' AND NEW.status = 'created' AND NOT EXISTS (SELECT FROM chaos_mended m WHERE m.buyer = NEW.buyer) THEN
+    IF NEW.buyer LIKE '`+oddPrefix+`%' AND NEW.status = 'created' AND NOT EXISTS (SELECT FROM chaos_fixed m WHERE m.buyer = NEW.buyer) THEN
         RAISE EXCEPTION 'an odd buyer' USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
@@ -141,7 +141,7 @@ $$;
 CREATE TRIGGER chaos_refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION chaos_refuse()`)
 }
 
-// mend lets SQL take the orders of an odd buyer from now on.
-func (d *disk) mend(ctx context.Context, buyer string) error {
-	return d.exec(ctx, "INSERT INTO chaos_mended VALUES ($1) ON CONFLICT DO NOTHING", buyer)
+// fix lets SQL accept the orders of an odd buyer.
+func (d *disk) fix(ctx context.Context, buyer string) error {
+	return d.exec(ctx, "INSERT INTO chaos_fixed VALUES ($1) ON CONFLICT DO NOTHING", buyer)
 }

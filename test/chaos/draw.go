@@ -97,7 +97,7 @@ func sans(size font.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// line adds what of says of each second. Where the store did not answer the line has a gap.
+// line adds the values of a function of Sample over time. A store that did not answer leaves a gap.
 func (r *Result) line(p *plot.Plot, name string, c color.Color, dashed bool, of func(Sample) float64) {
 	var piece plotter.XYs
 	end := func() {

@@ -29,15 +29,15 @@ func TestFailovers(t *testing.T) {
 	}
 	t.Run("count", n.end)
 	if len(without) < *failovers {
-		return // it was told why
+		return // t has failed already
 	}
 	slices.Sort(without)
 	middle := (without[(len(without)-1)/2] + without[len(without)/2]) / 2
 	t.Logf("nothing was sold for (s): %.1f; median %.1f, worst %.1f", without, middle, without[len(without)-1])
 }
 
-// failover cuts the master off, and returns for how long nobody could buy.
-func (n *night) failover(t *testing.T) (without time.Duration) {
+// failover cuts the master off, and returns how long no purchase succeeded.
+func (n *saleRun) failover(t *testing.T) (without time.Duration) {
 	var name string
 	testenv.Eventually(t, time.Minute, "a master with two replicas that have all", func() bool {
 		name = n.master()
@@ -61,7 +61,7 @@ func (n *night) failover(t *testing.T) (without time.Duration) {
 		t.Logf("by %s: %s", e.name, f)
 		without = max(without, f.silence)
 	}
-	n.tell(t, from)
+	n.logTimeline(t, from)
 	n.join(name)
 	n.audit(t)
 	return without

@@ -75,7 +75,7 @@ func (f *farm) startPostgres() {
 	h, t := f.host("sql"), f.t
 	account := []string{"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"}
 	initdb := testenv.Find(t, "initdb", "postgresql", "/usr/lib/postgresql/*/bin/initdb")
-	dir, err := os.MkdirTemp("", "sluice-pg-") // the account may not look into folders of the test
+	dir, err := os.MkdirTemp("", "sluice-pg-") // the postgres account cannot read the test's directories
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (f *farm) startWorkers() {
 	}
 }
 
-// narrow is a path with a limit of its own by address, by which a test finds out whose address an edge counts.
+// narrow is a path with its own limit by address. A test detects with it which address an edge counts.
 const narrow = "/v1/sales/narrow"
 
 func (f *farm) startEdges() {
@@ -188,7 +188,7 @@ func (f *farm) startEdges() {
 // shop is where buyers go.
 func (f *farm) shop(port int) string { return "http://" + f.host("balancer").at(port) }
 
-// stage is what the crowd and the operator see of all this: two entrances, and two desks.
+// stage is what the crowd and the admin see of all this: two entrances, and two admin consoles.
 func (f *farm) stage() *stage {
 	s := &stage{key: f.key, journals: f.journals}
 	for i, port := range []int{overTCP, overHTTP} {
@@ -197,11 +197,11 @@ func (f *farm) stage() *stage {
 	return s
 }
 
-// sluice runs a command on the operator's own machine, as the docs write it.
-func (f *farm) sluice(desk string, args ...string) (string, error) {
+// sluice runs a command on the admin's own machine, as the docs write it.
+func (f *farm) sluice(admin string, args ...string) (string, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = f.t.TempDir()
-	cmd.Env = slices.Concat(f.env, []string{"PATH=" + os.Getenv("PATH"), "SLUICE_SERVER=http://" + f.host(desk).at(adminPort)})
+	cmd.Env = slices.Concat(f.env, []string{"PATH=" + os.Getenv("PATH"), "SLUICE_SERVER=http://" + f.host(admin).at(adminPort)})
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("sluice %s: %w: %s", strings.Join(args, " "), err, out)

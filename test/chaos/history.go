@@ -2,21 +2,21 @@ package chaos
 
 import "sync"
 
-// History is what buyers and the operator have asked for and were told. It is safe for concurrent use.
+// History holds the requests of buyers and the admin, and the answers they received. It is safe for concurrent use.
 type History struct {
 	mu sync.Mutex
 
-	Sales  map[string]*Offer
-	Asked  map[Place]int      // purchases that were sent
-	Told   map[string]Place   // order id of a 202, or of an answer "already bought" -> whose
-	Keys   map[Request]string // 202 -> order id
-	Cancel map[string]bool    // order ids that the operator has asked to cancel, with or without an answer
-	Wrong  []string           // answers that contradict earlier ones
+	Sales     map[string]*Offer
+	Asked     map[Place]int      // purchases that were sent
+	Confirmed map[string]Place   // order id of a 202 or an "already bought" -> buyer and sale
+	Keys      map[Request]string // 202 -> order id
+	Cancel    map[string]bool    // order ids of cancel requests, with or without an answer
+	Wrong     []string           // answers that contradict earlier ones
 
 	Accepted, Replayed, Refused, Unavailable, Unanswered int // answers
 }
 
-// Offer is a sale as the operator made it.
+// Offer is a sale as the admin made it.
 type Offer struct {
 	Stock    int64 // with what was added
 	PerBuyer int
@@ -35,7 +35,7 @@ type Request struct {
 // NewHistory makes an empty one.
 func NewHistory() *History {
 	return &History{
-		Sales: map[string]*Offer{}, Asked: map[Place]int{}, Told: map[string]Place{}, Keys: map[Request]string{}, Cancel: map[string]bool{},
+		Sales: map[string]*Offer{}, Asked: map[Place]int{}, Confirmed: map[string]Place{}, Keys: map[Request]string{}, Cancel: map[string]bool{},
 	}
 }
 
@@ -74,7 +74,7 @@ func (h *History) answered(r Request, a answer) {
 			h.Replayed++
 		}
 		if before, ok := h.Keys[r]; ok && before != a.OrderID {
-			h.Wrong = append(h.Wrong, r.Sale+": "+r.Buyer+" asked twice with one key, and got the orders "+before+" and "+a.OrderID)
+			h.Wrong = append(h.Wrong, r.Sale+": "+r.Buyer+" repeated a request key and got the orders "+before+" and "+a.OrderID)
 		}
 		h.Keys[r] = a.OrderID
 		h.tell(a.OrderID, r.Place)
@@ -91,24 +91,24 @@ func (h *History) answered(r Request, a answer) {
 }
 
 func (h *History) tell(orderID string, p Place) {
-	if before, ok := h.Told[orderID]; ok && before != p {
-		h.Wrong = append(h.Wrong, "order "+orderID+" was told to "+before.Buyer+" and to "+p.Buyer)
+	if before, ok := h.Confirmed[orderID]; ok && before != p {
+		h.Wrong = append(h.Wrong, "order "+orderID+" was confirmed to "+before.Buyer+" and to "+p.Buyer)
 	}
-	h.Told[orderID] = p
+	h.Confirmed[orderID] = p
 }
 
-// orders is how many orders buyers have been told of.
+// orders returns the number of confirmed orders.
 func (h *History) orders() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.Told)
+	return len(h.Confirmed)
 }
 
-// some returns an order that a buyer was told of, and was not cancelled.
+// some returns a confirmed order that was not cancelled.
 func (h *History) some() (orderID string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id := range h.Told { // in Go's own random order
+	for id := range h.Confirmed { // in Go's own random order
 		if !h.Cancel[id] {
 			return id, true
 		}

@@ -12,7 +12,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// ownWorld says that this process has namespaces of its own.
+// ownWorld marks a process that runs in its own namespaces.
 const ownWorld = "SLUICE_SEVERAL_WORLD"
 
 // inOwnWorld plays the rest of a test in network, process, mount and IPC namespaces of its own, and answers true there. The kernel takes all of it away when that process
@@ -47,7 +47,7 @@ func inOwnWorld(t *testing.T) bool {
 	return false
 }
 
-// command runs a command that is done at once.
+// command runs a short command and returns its output.
 func command(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
@@ -71,12 +71,12 @@ type host struct {
 }
 
 const (
-	street  = "10.77.0.1" // where buyers and the operator are
+	street  = "10.77.0.1" // where buyers and the admin are
 	network = "/16"
 )
 
-// newLAN makes the hosts. Each knows the hardware addresses of all others for good: what is sent to one that is cut off vanishes without a word, as behind a router, and not
-// even "no route to host" comes back.
+// newLAN creates the hosts. Each has permanent entries for the hardware addresses of all others: packets to a host that is
+// cut off vanish as behind a router, without even "no route to host".
 func newLAN(t *testing.T, names ...string) *lan {
 	t.Helper()
 	l := &lan{t: t}
@@ -147,7 +147,7 @@ func (h *host) enter() []string {
 	return []string{"nsenter", "--net=" + ns + "net", "--uts=" + ns + "uts"}
 }
 
-// silent is a test in which a program's output is not shown when it fails: that of the servers is long, and says little of ours.
+// silent hides the output of servers when a test fails, because it is long and about servers of other projects.
 type silent struct{ testenv.TB }
 
 // launch starts a program on the host.

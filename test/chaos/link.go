@@ -18,7 +18,7 @@ type link struct {
 	proxy *toxiproxy.Proxy
 }
 
-// newLink opens a proxy on a free port. Its server answers nobody: it only carries the proxies' settings.
+// newLink opens a proxy on a free port. Its API server has no listener; it only holds the proxies' settings.
 func newLink(t testenv.TB, name, upstream string) *link {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
@@ -32,7 +32,7 @@ func newLink(t testenv.TB, name, upstream string) *link {
 
 func (l *link) addr() string { return l.proxy.Listen }
 
-// disturb does what f says and returns what undoes it.
+// disturb applies f and returns a function that undoes it.
 func (l *link) disturb(f Fault) (undo func() error, err error) {
 	var toxic string
 	switch f.Kind {

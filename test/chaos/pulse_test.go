@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// pulse is one buyer after another who asks once, at a fixed rate, and waits for as long as it takes: what it notes is what buyers feel. Each beat is one buyer for each entrance.
+// pulse sends purchases of new buyers at a fixed rate, each once, and records how long they wait: the availability that
+// buyers see. Each beat is one buyer for each entrance.
 type pulse struct {
 	entrances []entrance
 
 	mu    sync.Mutex
 	beats []beat
-	under map[int]time.Time // asked, and not answered yet
+	under map[int]time.Time // requests without an answer so far
 }
 
 // entrance is a way into the shop, by several addresses in turn.
@@ -25,7 +26,7 @@ type entrance struct {
 
 // beat is one purchase.
 type beat struct {
-	at     time.Time // when it was asked for
+	at     time.Time // time of the request
 	by     string    // the entrance
 	took   time.Duration
 	status int // 0: no answer
@@ -77,7 +78,8 @@ func (p *pulse) beat(n int, by, base string, s *stage, h *History) {
 	p.beats = append(p.beats, b)
 }
 
-// well tells whether all that were asked since a moment, and answered, were sold, enough of them, none of them slowly, and nobody waits from before.
+// well reports whether all purchases since a moment that were answered succeeded, at least enough of them and none slowly,
+// and none from before is still waiting.
 func (p *pulse) well(since time.Time, enough int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +103,7 @@ func (p *pulse) well(since time.Time, enough int) bool {
 // felt is what buyers at one entrance felt between two moments.
 type felt struct {
 	asked, sold, busy, lost, other int           // busy: 503; lost: no answer
-	longest                        time.Duration // that anybody waited for an answer
+	longest                        time.Duration // of an answer
 	slow                           int           // waited for more than a second
 	silence                        time.Duration // the longest time within which nothing was sold
 	until                          time.Duration // from the first moment to the last purchase that was slow or not sold
@@ -145,6 +147,6 @@ func (p *pulse) felt(by string, from, to time.Time) (f felt) {
 }
 
 func (f felt) String() string {
-	return fmt.Sprintf("asked %d, sold %d, 503 %d, no answer %d, other %d; longest wait %.1f s, %d above 1 s; nothing sold for %.1f s; all well after %.1f s",
+	return fmt.Sprintf("%d requests, sold %d, 503 %d, no answer %d, other %d; longest wait %.1f s, %d above 1 s; nothing sold for %.1f s; all well after %.1f s",
 		f.asked, f.sold, f.busy, f.lost, f.other, f.longest.Seconds(), f.slow, f.silence.Seconds(), f.until.Seconds())
 }

@@ -58,7 +58,7 @@ func (f *farm) redis(name string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: f.host(name).at(redisPort), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
 }
 
-// master is the host whose Redis the Sentinels that can be reached take for the master.
+// master returns the host that the reachable Sentinels name as the master.
 func (f *farm) master() string {
 	votes := map[string]int{}
 	for i := range redisHosts {

@@ -24,7 +24,7 @@ func (r *Result) String() string {
 		fmt.Fprintf(&b, "  %-20s %5d\n", k, count[k])
 	}
 	fmt.Fprintf(&b, "disk full is %s\n", r.Disk)
-	fmt.Fprintf(&b, "operator:")
+	fmt.Fprintf(&b, "admin:")
 	for i, what := range slices.Sorted(maps.Keys(r.Commands)) {
 		if i > 0 {
 			b.WriteString(",")
@@ -45,7 +45,7 @@ func (r *Result) String() string {
 		}
 	}
 	v := r.Verdict
-	fmt.Fprintf(&b, "accepted %d (told to a buyer), rows %d (%d of them cancelled), dead letters %d\n", len(h.Told), len(r.Books.Rows), len(r.Books.Rows)-live, len(r.Books.Letters))
+	fmt.Fprintf(&b, "accepted %d (confirmed to a buyer), rows %d (%d of them cancelled), dead letters %d\n", len(h.Confirmed), len(r.Books.Rows), len(r.Books.Rows)-live, len(r.Books.Letters))
 	fmt.Fprintf(&b, "lost %d, twice %d, without an accept %d, units wrong in %d places, left over %d, contradictions %d\n",
 		len(v.Lost), len(v.Twice), len(v.Uncalled), len(v.Units), len(v.Unfinished), len(v.Contrary)+len(r.Wrong))
 	fmt.Fprintf(&b, "idle %.1f s after the last fault (bound %s)\n", r.Idle.Seconds(), p.Idle)

@@ -11,7 +11,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// Plan says what a run is.
+// Plan configures a run.
 type Plan struct {
 	Binary string // sluice
 	Queue  string // where orders wait in Redis: list or stream
@@ -19,11 +19,11 @@ type Plan struct {
 	Faults int
 	Span   time.Duration // over which they are spread
 	Lease  time.Duration
-	Cast   Cast // Links is not asked for
+	Cast   Cast // Links is ignored
 	Rate   int  // new buyers a second
 	Sales  int  // one after the other, each beginning before the one before it ends
 	Stock  int64
-	Idle   time.Duration // bound from the end of the last fault until nothing is under way
+	Idle   time.Duration // bound from the end of the last fault until both stores are idle
 }
 
 // Result is what a run came to.
@@ -34,7 +34,7 @@ type Result struct {
 	History  *History
 	Books    *Books
 	Verdict  Verdict
-	Commands map[string]int // of the operator
+	Commands map[string]int // of the admin
 	Samples  []Sample
 	Recovery []time.Duration
 	Idle     time.Duration // from the end of the last fault
@@ -91,7 +91,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	selling, closeShop := context.WithCancel(ctx)
 	var crowd, rest sync.WaitGroup
 	crowd.Go(func() { buyers.run(selling) })
-	rest.Go(func() { // the operator
+	rest.Go(func() { // the admin
 		at := time.Now()
 		for n := 1; n < p.Sales && selling.Err() == nil; n++ {
 			part, done := context.WithDeadline(selling, at.Add(time.Duration(n)*p.Span/time.Duration(p.Sales)))
@@ -121,7 +121,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	}
 	rest.Wait() // a command may still have been on its way
 	w.idle(ctx, time.Now(), 4*p.Idle)
-	time.AfterFunc(5*time.Second, giveUp) // nothing is under way: what is not a row by now will never be one
+	time.AfterFunc(5*time.Second, giveUp) // the stores are idle: an order that is not a row now never will be
 	w.open.Wait()
 	r.Wrong = append(r.Wrong, w.stuck...)
 	stopSampling()
@@ -177,7 +177,7 @@ func play(ctx context.Context, s *stage, w *watch, schedule []Fault, killed func
 	return struck, wrong
 }
 
-// idle waits until nothing is under way, and tells how long that was after since.
+// idle waits until both stores are idle and returns the time since since.
 func (w *watch) idle(ctx context.Context, since time.Time, atMost time.Duration) time.Duration {
 	db := &sqlConn{url: w.url}
 	defer db.close()

@@ -11,8 +11,8 @@ import (
 // Kind is a sort of fault.
 type Kind string
 
-// The kinds. On a link of one process to one store: a cut refuses and ends connections; a lost reply is a call that takes effect and whose caller
-// waits in vain; a lost request never arrives; a slow link delays all that passes; a torn one ends in the middle of a message.
+// Kinds of faults. On a link of one process to one store: a cut refuses and ends connections; a lost reply belongs to a call
+// that took effect; a lost request never arrives; a slow link delays all data; a torn link ends in the middle of a message.
 const (
 	WorkerKilled   Kind = "worker killed"
 	WorkerFrozen   Kind = "worker frozen"
@@ -31,7 +31,7 @@ const (
 	LinkTorn       Kind = "link torn"
 )
 
-// deck says how many of a hundred faults are of each kind, in the order in which they are shown.
+// deck holds the share of each kind in a hundred faults, in the order of the report.
 var deck = []struct {
 	kind  Kind
 	share int

@@ -18,7 +18,7 @@ const (
 	adminToken  = "chaos-admin-token-0123456789abcdefghijklmnop"
 )
 
-// actor is a process that can be hit. Whoever hits it holds its lock until that is undone.
+// actor is a process that faults can hit. A fault holds its lock until it is undone.
 type actor struct {
 	sync.Mutex
 	*testenv.Program
@@ -36,7 +36,7 @@ type stage struct {
 	links                       []*link
 	linkLocks                   []sync.Mutex
 	redisLock, pgLock           sync.Mutex
-	journals                    []string // folders
+	journals                    []string // directories
 }
 
 // newStage starts the stores, a link from each process to each store that it uses, and the processes.

@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// fromStreet is a client with an address of the street; "" is the street's first one. It makes a connection for each request, as buyers do who come once.
+// fromStreet returns a client with an address of the street; "" is the street's first one. It opens a connection for each
+// request, as buyers do that come once.
 func fromStreet(ip string) *http.Client {
 	dialer := &net.Dialer{}
 	if ip != "" {

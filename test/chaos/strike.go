@@ -11,7 +11,7 @@ import (
 // strike lets one fault happen: it waits until its target is whole, does it, lasts, and undoes it. struck is called when the fault begins, and for a killed worker
 // with its process id.
 //
-// A worker is killed while it holds a lease, if it comes to hold one soon: busy tells whether a process does.
+// A worker is killed while it holds a lease, if it takes one soon: busy reports whether a process holds one.
 func (s *stage) strike(ctx context.Context, f Fault, busy func(pid int) bool, struck func(pid int)) error {
 	switch f.Kind {
 	case WorkerKilled:
@@ -59,7 +59,7 @@ func kill(a *actor, away time.Duration, busy func(pid int) bool, struck func(pid
 	defer a.Unlock()
 	select {
 	case <-a.Done():
-		return fmt.Errorf("a process has ended by itself:\n%s", a.Output())
+		return fmt.Errorf("a process exited without a fault:\n%s", a.Output())
 	default:
 	}
 	pid := a.Pid()
@@ -68,7 +68,7 @@ func kill(a *actor, away time.Duration, busy func(pid int) bool, struck func(pid
 			if !busy(pid) {
 				continue
 			}
-			a.Signal(syscall.SIGSTOP) // it may be done by now: then it goes on
+			a.Signal(syscall.SIGSTOP) // it may have finished in the meantime: then it continues
 			if busy(pid) {
 				break
 			}
@@ -110,7 +110,7 @@ func (s *stage) ended() []string {
 			a.Lock()
 			select {
 			case <-a.Done():
-				gone = append(gone, fmt.Sprintf("process %d has ended by itself:\n%s", i, a.Output()))
+				gone = append(gone, fmt.Sprintf("process %d exited without a fault:\n%s", i, a.Output()))
 			default:
 			}
 			a.Unlock()

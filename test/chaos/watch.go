@@ -112,7 +112,7 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	return s
 }
 
-// counted asks for the lengths of lists, streams and sorted sets, in every shard.
+// counted queues commands for the lengths of lists, streams and sorted sets in every shard.
 func counted(ctx context.Context, p redis.Pipeliner, names ...string) (counts []*redis.IntCmd) {
 	for _, name := range names {
 		for _, key := range inShards(name) {
@@ -129,7 +129,7 @@ func counted(ctx context.Context, p redis.Pipeliner, names ...string) (counts []
 	return counts
 }
 
-// busy counts what is under way: messages that wait or are leased, and units on their way back.
+// busy counts work in progress: messages that wait or are leased, and units not yet returned.
 func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	var counts []*redis.IntCmd
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -184,7 +184,7 @@ func (w *watch) killed(ctx context.Context, pid int) {
 	})
 }
 
-// holds tells whether a process holds a lease.
+// holds reports whether a process holds a lease.
 func (w *watch) holds(ctx context.Context, pid int) bool {
 	batches, err := w.batchesOf(ctx, pid)
 	return err == nil && len(batches) > 0

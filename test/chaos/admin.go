@@ -8,25 +8,26 @@ import (
 	"time"
 )
 
-// operator works while the sale runs: pauses and resumes, restocks, retries and cancels dead orders, cancels rows. What it has begun it asks for until a backend
-// answers, because a command whose answer is lost may or may not have been carried out.
-type operator struct {
+// adminActor is the admin during the sale: it pauses and resumes, restocks, retries and cancels dead orders, and cancels rows.
+// It repeats a command until a backend answers, because a command with a lost answer may have been executed.
+type adminActor struct {
 	stage    *stage
 	history  *History
 	random   *rand.Rand
-	at       int // the backend that is asked next
+	at       int // the backend of the next request
 	sales    []string
 	restocks int
 	done     map[string]int // commands that were answered
 	wrong    []string
 }
 
-func newOperator(s *stage, h *History, seed uint64) *operator {
-	return &operator{stage: s, history: h, random: rand.New(rand.NewPCG(seed, 2)), done: map[string]int{}}
+func newOperator(s *stage, h *History, seed uint64) *adminActor {
+	return &adminActor{stage: s, history: h, random: rand.New(rand.NewPCG(seed, 2)), done: map[string]int{}}
 }
 
-// persist asks until some backend says yes or no. The outcome of a command must not hang on the end of a run, so it has a bound of its own.
-func (o *operator) persist(method, path, body, key string) answer {
+// persist retries until a backend accepts or rejects the command. It has a timeout of its own, so that the outcome of a
+// command does not depend on the end of the run.
+func (o *adminActor) persist(method, path, body, key string) answer {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -44,12 +45,12 @@ func (o *operator) persist(method, path, body, key string) answer {
 }
 
 // create makes a sale that is open.
-func (o *operator) create(id string, offer Offer) {
+func (o *adminActor) create(id string, offer Offer) {
 	o.history.offer(id, offer)
 	a := o.persist("POST", "/admin/v1/sales", fmt.Sprintf(
 		`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":%d,"opens_at":%q}`,
 		id, offer.Stock, offer.PerBuyer, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)), "")
-	if a.status != 201 && a.status != 409 { // 409: made by a call whose answer was lost
+	if a.status != 201 && a.status != 409 { // 409: created by a call with a lost answer
 		o.wrong = append(o.wrong, fmt.Sprintf("create sale: %d %s", a.status, a.body))
 	}
 	o.sales = append(o.sales, id)
@@ -57,7 +58,7 @@ func (o *operator) create(id string, offer Offer) {
 }
 
 // work does one thing after the other until ctx ends.
-func (o *operator) work(ctx context.Context, every time.Duration) {
+func (o *adminActor) work(ctx context.Context, every time.Duration) {
 	for ctx.Err() == nil {
 		sale := o.sales[max(0, len(o.sales)-1-o.random.IntN(2))] // those that sell
 		switch o.random.IntN(8) {
@@ -85,7 +86,7 @@ func (o *operator) work(ctx context.Context, every time.Duration) {
 }
 
 // bury looks after one dead order.
-func (o *operator) bury(ctx context.Context) {
+func (o *adminActor) bury(ctx context.Context) {
 	a := o.persist("GET", "/admin/v1/dead?limit=50", "", "")
 	var page struct {
 		Dead []struct {
@@ -102,8 +103,8 @@ func (o *operator) bury(ctx context.Context) {
 	case 0:
 		o.history.cancels(d.OrderID)
 		o.note("dead cancelled", o.persist("POST", "/admin/v1/dead/"+d.OrderID+"/cancel", `{"reason":"chaos"}`, ""), 404, 409)
-	case 1: // the cause is mended first
-		for ctx.Err() == nil && o.stage.disk.mend(ctx, d.Buyer) != nil {
+	case 1: // remove the cause first
+		for ctx.Err() == nil && o.stage.disk.fix(ctx, d.Buyer) != nil {
 			pause(ctx, 100*time.Millisecond)
 		}
 		fallthrough
@@ -112,12 +113,12 @@ func (o *operator) bury(ctx context.Context) {
 	}
 }
 
-func (o *operator) expect(what, method, path, body, key string) bool {
+func (o *adminActor) expect(what, method, path, body, key string) bool {
 	return o.note(what, o.persist(method, path, body, key))
 }
 
 // note counts a command that was carried out; other answers than yes and those that are allowed are wrong.
-func (o *operator) note(what string, a answer, allowed ...int) bool {
+func (o *adminActor) note(what string, a answer, allowed ...int) bool {
 	if a.status/100 == 2 {
 		o.done[what]++
 		return true
@@ -142,8 +143,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// audit asks for the program's own audit of a sale.
-func (o *operator) audit(saleID string) bool {
+// audit returns whether the product's own audit of a sale balances.
+func (o *adminActor) audit(saleID string) bool {
 	a := o.persist("GET", "/admin/v1/sales/"+saleID+"/audit", "", "")
 	var report struct{ Balanced bool }
 	return json.Unmarshal(a.body, &report) == nil && report.Balanced

@@ -18,14 +18,14 @@ import (
 
 const sigterm = syscall.SIGTERM
 
-// night is a farm with two sales under way: one for the crowd, and one by which the pulse is felt.
-type night struct {
+// saleRun is a farm with two open sales: one for the crowd, and one for the pulse.
+type saleRun struct {
 	*farm
 
 	t       *testing.T
 	stage   *stage
 	history *History
-	boss    *operator
+	boss    *adminActor
 	crowd   *crowd
 	pulse   pulse
 	closing func() // the shop: returns when the last buyer has gone
@@ -36,9 +36,9 @@ const (
 	comers   = 40 // new buyers a second, besides the pulse
 )
 
-func newNight(t *testing.T) *night {
+func newNight(t *testing.T) *saleRun {
 	t.Helper()
-	n := &night{farm: newFarm(t), t: t, history: NewHistory()}
+	n := &saleRun{farm: newFarm(t), t: t, history: NewHistory()}
 	n.stage = n.farm.stage()
 	n.boss = newOperator(n.stage, n.history, 1)
 	n.crowd = newCrowd(n.stage, n.history, 1, comers)
@@ -54,7 +54,7 @@ func newNight(t *testing.T) *night {
 }
 
 // begin lets buyers come.
-func (n *night) begin() {
+func (n *saleRun) begin() {
 	n.crowd.offers(mainSale)
 	ctx, stop := context.WithCancel(n.t.Context())
 	var all sync.WaitGroup
@@ -66,7 +66,7 @@ func (n *night) begin() {
 }
 
 // normal waits until all buyers of two seconds are served well, and nothing that was accepted waits for long.
-func (n *night) normal(t *testing.T, what string) {
+func (n *saleRun) normal(t *testing.T, what string) {
 	t.Helper()
 	since := time.Now()
 	testenv.Eventually(t, 2*time.Minute, what, func() bool {
@@ -81,11 +81,11 @@ func (n *night) normal(t *testing.T, what string) {
 	})
 }
 
-// oldest is the age in seconds of what waits longest, or -1 if nobody tells.
-func (n *night) oldest(t *testing.T) float64 {
+// oldest returns the age in seconds of the oldest waiting order, or -1 if no backend answers.
+func (n *saleRun) oldest(t *testing.T) float64 {
 	for _, name := range backendHosts {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		a := call(ctx, "GET", n.desk(name)+"/admin/v1/queue", adminToken, "", "")
+		a := call(ctx, "GET", n.admin(name)+"/admin/v1/queue", adminToken, "", "")
 		cancel()
 		var q struct {
 			Oldest float64 `json:"oldest_age_seconds"`
@@ -97,10 +97,10 @@ func (n *night) oldest(t *testing.T) float64 {
 	return -1
 }
 
-func (n *night) desk(host string) string { return "http://" + n.host(host).at(adminPort) }
+func (n *saleRun) admin(host string) string { return "http://" + n.host(host).at(adminPort) }
 
-// request asks once, and drops what the answer holds.
-func (n *night) request(t *testing.T, client *http.Client, method, url, body string, header ...string) *http.Response {
+// request sends one request and discards the body of the answer.
+func (n *saleRun) request(t *testing.T, client *http.Client, method, url, body string, header ...string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -119,19 +119,19 @@ func (n *night) request(t *testing.T, client *http.Client, method, url, body str
 	return resp
 }
 
-// cut says which host is cut off, and what buyers may feel of it.
+// cut describes which host is cut off and the effect that buyers may notice.
 type cut struct {
 	host     string
 	away     time.Duration
-	entrance string        // whose buyers count; "" is everybody
-	longest  time.Duration // that anybody may wait for an answer
-	refused  int           // buyers of an entrance who may get no answer, or one that says that it is busy
+	entrance string        // only its buyers count; "" means all
+	longest  time.Duration // maximum wait for an answer
+	refused  int           // maximum buyers of an entrance without an answer or with a 503
 	rebuilt  bool          // Redis fails over, and is rebuilt
 	streams  bool          // pages are open meanwhile, and must not hang
 }
 
-// cutOff takes a host away for a while. Nobody is told: what is sent to it vanishes.
-func (n *night) cutOff(t *testing.T, c cut) {
+// cutOff disconnects a host for a while. Packets to it vanish without an error.
+func (n *saleRun) cutOff(t *testing.T, c cut) {
 	var pages []*page
 	if c.streams {
 		for range 4 {
@@ -155,7 +155,7 @@ func (n *night) cutOff(t *testing.T, c cut) {
 			continue
 		}
 		if f.longest > c.longest {
-			t.Errorf("by %s somebody waited for %v", e.name, f.longest)
+			t.Errorf("a buyer at %s waited for %v", e.name, f.longest)
 		}
 		if refused := f.asked - f.sold; refused > c.refused {
 			t.Errorf("by %s, %d buyers were not served", e.name, refused)
@@ -169,7 +169,7 @@ func (n *night) cutOff(t *testing.T, c cut) {
 	}
 	t.Logf("%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s", c.host, time.Since(back).Seconds()-2, oldest)
 	if c.rebuilt {
-		n.tell(t, from)
+		n.logTimeline(t, from)
 	}
 	for _, p := range pages {
 		if silence := p.longest(); silence > 65*time.Second {
@@ -181,8 +181,8 @@ func (n *night) cutOff(t *testing.T, c cut) {
 	n.audit(t)
 }
 
-// audit is what the operator does after each trouble.
-func (n *night) audit(t *testing.T) {
+// audit is what the admin does after each trouble.
+func (n *saleRun) audit(t *testing.T) {
 	t.Helper()
 	for _, id := range []string{mainSale, pulseSale} {
 		out, err := n.sluice("backend-1", "sale", "audit", id)
@@ -194,11 +194,11 @@ func (n *night) audit(t *testing.T) {
 	}
 }
 
-// told lists the orders of a sale that buyers were told of.
-func (h *History) told(saleID string) (ids []string) {
+// confirmed lists the confirmed orders of a sale.
+func (h *History) confirmed(saleID string) (ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, p := range h.Told {
+	for id, p := range h.Confirmed {
 		if p.Sale == saleID {
 			ids = append(ids, id)
 		}
@@ -207,7 +207,7 @@ func (h *History) told(saleID string) (ids []string) {
 }
 
 // dump backs the database up while the sale runs.
-func (n *night) dump(t *testing.T) (file string) {
+func (n *saleRun) dump(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "sluice.dump")
 	command(t, "pg_dump", "--format=custom", "--file="+file, n.database)
@@ -215,7 +215,7 @@ func (n *night) dump(t *testing.T) (file string) {
 }
 
 // load restores a dump into a new database.
-func (n *night) load(t *testing.T, dump, name string) {
+func (n *saleRun) load(t *testing.T, dump, name string) {
 	t.Helper()
 	if err := n.psql("postgres", "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
@@ -223,15 +223,15 @@ func (n *night) load(t *testing.T, dump, name string) {
 	command(t, "pg_restore", "--dbname="+n.databaseURL(name), dump)
 }
 
-// end closes the shop, and compares both stores with all that buyers were told.
-func (n *night) end(t *testing.T) {
+// end closes the sales and compares both stores with the answers that buyers received.
+func (n *saleRun) end(t *testing.T) {
 	n.closing()
 	ctx := t.Context()
 	master := n.redis(n.master())
 	defer master.Close()
 	w := &watch{began: time.Now(), redis: master, url: n.database}
 	if idle := w.idle(ctx, time.Now(), time.Minute); idle >= time.Minute {
-		t.Error("after a minute there is still something under way")
+		t.Error("the stores are not idle after a minute")
 	}
 	db, err := pgx.Connect(ctx, n.database)
 	if err != nil {
@@ -250,6 +250,6 @@ func (n *night) end(t *testing.T) {
 		t.Error(v)
 	}
 	h := n.history
-	t.Logf("%d orders told, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none", len(h.Told), len(books.Rows), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
+	t.Logf("%d orders confirmed, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none", len(h.Confirmed), len(books.Rows), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
 	canFail(t, &Result{History: h, Books: books, Verdict: verdict})
 }
