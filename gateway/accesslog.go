@@ -10,42 +10,46 @@ import (
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/internal/ascii"
+	"sluice/gateway/proxy"
 )
 
-// accessLog gathers one line for each request and writes them together. The fields are those of the nginx edge's log (nginx/conf.d/30-log.conf). A nil
-// log does nothing.
+// accessLog buffers one JSON line for each request and writes them together, about once a second. The fields are
+// those of the nginx edge (nginx/conf.d/30-log.conf). flush does nothing on a nil log. Safe for concurrent use.
 type accessLog struct {
 	to  io.Writer
 	log *slog.Logger
 
 	mu     sync.Mutex
 	lines  []byte
-	failed bool
+	failed bool // the last write
 }
 
-const accessLogSize = 64 << 10 // bytes that are gathered before they are written early
+const accessLogSize = 64 << 10 // bytes; a fuller buffer is written immediately
 
-// add writes down a request whose answer is complete.
+// add logs a request whose response is complete.
 func (l *accessLog) add(ctx *fasthttp.RequestCtx, x *exchange) {
 	sent := sizeOf(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.end(appendEntry(appendTime(l.lines, now), ctx, x), since(ctx, now), sent)
+	l.finish(appendEntry(appendTime(l.lines, now), ctx, x), since(ctx, now), sent)
 }
 
-// later takes down a request whose answer is still on its way. The function it returns writes it down, with the bytes of the body that were sent.
+// later prepares the line of a request whose response is being streamed. The returned function logs it, given the
+// bytes of the body that were sent.
 func (l *accessLog) later(ctx *fasthttp.RequestCtx, x *exchange) func(body int64) {
 	head, entry, start := int64(len(ctx.Response.Header.Header())), appendEntry(nil, ctx, x), ctx.Time()
 	return func(body int64) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		now := time.Now()
-		l.end(append(appendTime(l.lines, now), entry...), now.Sub(start), head+body)
+		l.finish(append(appendTime(l.lines, now), entry...), now.Sub(start), head+body)
 	}
 }
 
-// since is how long a request took; nothing where fasthttp did not get as far as to look at its clock.
+// since returns the duration of a request, or 0 if it ended before fasthttp recorded its start.
 func since(ctx *fasthttp.RequestCtx, now time.Time) time.Duration {
 	if ctx.Time().IsZero() {
 		return 0
@@ -53,14 +57,14 @@ func since(ctx *fasthttp.RequestCtx, now time.Time) time.Duration {
 	return now.Sub(ctx.Time())
 }
 
-// sizeOf is how many bytes the answer has.
+// sizeOf returns the size of the response in bytes.
 func sizeOf(ctx *fasthttp.RequestCtx) int64 {
 	resp := &ctx.Response
 	if resp.SkipBody || ctx.IsHead() {
 		return int64(len(resp.Header.Header()))
 	}
 	body := len(resp.Body())
-	if !bodyless(resp.StatusCode()) {
+	if !proxy.Bodyless(resp.StatusCode()) {
 		resp.Header.SetContentLength(body)
 	}
 	return int64(len(resp.Header.Header()) + body)
@@ -70,16 +74,16 @@ func appendTime(b []byte, now time.Time) []byte {
 	return strconv.AppendFloat(append(b, `{"time":`...), float64(now.UnixMilli())/1000, 'f', 3, 64)
 }
 
-// appendEntry appends what is known before the answer is sent.
+// appendEntry appends the fields that are known before the response is sent.
 func appendEntry(b []byte, ctx *fasthttp.RequestCtx, x *exchange) []byte {
 	b = append(b, `,"client":"`...)
-	b = x.client.AppendTo(b)
+	b = x.Client.AppendTo(b)
 	b = appendText(append(b, `","buyer":"`...), x.buyer)
 	b = append(b, `","method":"`...)
 	if !x.unread {
-		b = appendText(b, asString(ctx.Method()))
+		b = appendText(b, ascii.String(ctx.Method()))
 	}
-	b = appendText(append(b, `","path":"`...), asString(x.path))
+	b = appendText(append(b, `","path":"`...), ascii.String(x.path))
 	b = strconv.AppendInt(append(b, `","status":`...), int64(ctx.Response.StatusCode()), 10)
 	b = append(append(b, `,"verdict":"`...), x.verdict...)
 	b = append(b, `","rule":"`...)
@@ -91,22 +95,22 @@ func appendEntry(b []byte, ctx *fasthttp.RequestCtx, x *exchange) []byte {
 	b = append(append(b, `","remaining":"`...), remaining...)
 	b = append(append(b, `","shadow":"`...), x.shadow...)
 	b = appendText(append(b, `","reason":"`...), x.reason)
-	b = append(append(b, `","request_id":"`...), x.id[:]...)
-	b = append(append(b, `","upstream":"`...), x.upstream...)
-	b = append(append(b, `","upstream_status":"`...), x.upstreamStatus...)
-	b = append(append(b, `","upstream_seconds":"`...), x.upstreamSeconds...)
+	b = append(append(b, `","request_id":"`...), x.ID[:]...)
+	b = append(append(b, `","upstream":"`...), x.Attempts.Upstreams...)
+	b = append(append(b, `","upstream_status":"`...), x.Attempts.Statuses...)
+	b = append(append(b, `","upstream_seconds":"`...), x.Attempts.Seconds...)
 	b = append(append(b, `","worker":`...), worker...)
 	b = append(b, `,"agent":"`...)
 	if !x.unread {
-		b = appendText(b, asString(ctx.UserAgent()))
+		b = appendText(b, ascii.String(ctx.UserAgent()))
 	}
 	return append(b, '"')
 }
 
 var worker = strconv.Itoa(os.Getpid())
 
-// end finishes the last line of b, which becomes the lines.
-func (l *accessLog) end(b []byte, took time.Duration, sent int64) {
+// finish completes the last line of b, which becomes the buffer.
+func (l *accessLog) finish(b []byte, took time.Duration, sent int64) {
 	b = strconv.AppendInt(append(b, `,"bytes":`...), sent, 10)
 	b = strconv.AppendFloat(append(b, `,"seconds":`...), took.Seconds(), 'f', 3, 64)
 	l.lines = append(b, "}\n"...)
@@ -124,14 +128,14 @@ func (l *accessLog) flush() {
 	l.write()
 }
 
-// write drops what cannot be written: a full disk must not fill the memory too.
+// write discards the lines if they cannot be written, so that a full disk does not exhaust the memory.
 func (l *accessLog) write() {
 	if len(l.lines) == 0 {
 		return
 	}
 	_, err := l.to.Write(l.lines)
 	if err != nil && !l.failed {
-		l.log.Error("the access log cannot be written", "err", err)
+		l.log.Error("writing the access log failed", "err", err)
 	}
 	l.failed = err != nil
 	l.lines = l.lines[:0]

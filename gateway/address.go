@@ -2,28 +2,32 @@ package gateway
 
 import (
 	"bytes"
-	"net"
 	"net/netip"
+
+	"sluice/gateway/internal/ascii"
+	"sluice/gateway/proxy"
 )
 
-// Longer X-Forwarded-For headers than any real chain of proxies makes were made to be expensive.
+// Limits of X-Forwarded-For. No real chain of proxies exceeds them; parsing longer headers would be expensive.
 const (
 	maxForwarded = 1024 // bytes
 	maxHops      = 16
 )
 
-// relayed is the address at the other end of a connection, or whom a load balancer names there in its PROXY header, if it is trusted. named may be the
-// zero Addr.
-func relayed(trusted []netip.Prefix, peer, named netip.Addr) netip.Addr {
-	if named.IsValid() && contains(trusted, peer) {
-		return named
+// clientAddress returns the address that the limits apply to: the peer's, or the one reported by a trusted proxy in
+// its PROXY header or in X-Forwarded-For. conn may be nil.
+func clientAddress(trusted []netip.Prefix, conn *proxy.Conn, peer netip.Addr, forwarded []byte) netip.Addr {
+	if conn != nil {
+		if source := conn.ProxySource(); source.IsValid() && contains(trusted, peer) {
+			peer = source
+		}
 	}
-	return peer
+	return forwardedFor(trusted, peer, forwarded)
 }
 
-// clientOf is the address that a request counts for: the peer's, unless the peer is a trusted proxy. Then it is the right-most hop of
-// X-Forwarded-For that is not trusted itself; if all are, the left-most. A header that does not parse says nothing, and the peer counts.
-func clientOf(trusted []netip.Prefix, peer netip.Addr, forwarded []byte) netip.Addr {
+// forwardedFor returns the peer, unless it is a trusted proxy. Then it returns the right-most hop of X-Forwarded-For
+// that is not trusted, or the left-most hop if all are. An invalid header is ignored.
+func forwardedFor(trusted []netip.Prefix, peer netip.Addr, forwarded []byte) netip.Addr {
 	if len(trusted) == 0 || len(forwarded) == 0 || len(forwarded) > maxForwarded || !contains(trusted, peer) {
 		return peer
 	}
@@ -50,26 +54,11 @@ func contains(networks []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// parseAddr reads an address without port or zone. An IPv4 address mapped into IPv6 is that IPv4 address.
+// parseAddr parses an address without port or zone. An IPv4-mapped IPv6 address becomes the IPv4 address.
 func parseAddr(text []byte) (netip.Addr, bool) {
 	if len(text) == 0 || len(text) > 45 || bytes.IndexByte(text, '%') >= 0 {
 		return netip.Addr{}, false
 	}
-	a, err := netip.ParseAddr(asString(text))
+	a, err := netip.ParseAddr(ascii.String(text))
 	return a.Unmap(), err == nil
-}
-
-// peerOf is the address at the other end of a connection; 0.0.0.0 where there is none, as with pipes.
-func peerOf(a net.Addr) netip.Addr {
-	if tcp, ok := a.(*net.TCPAddr); ok {
-		if ip, ok := netip.AddrFromSlice(tcp.IP); ok {
-			return ip.Unmap()
-		}
-	}
-	if a != nil {
-		if ap, err := netip.ParseAddrPort(a.String()); err == nil {
-			return ap.Addr().Unmap().WithZone("")
-		}
-	}
-	return netip.IPv4Unspecified()
 }

@@ -16,7 +16,7 @@ import (
 	"sluice/internal/token"
 )
 
-func mustHave(t *testing.T, got answered, status int, headers ...string) {
+func mustHave(t *testing.T, got response, status int, headers ...string) {
 	t.Helper()
 	if got.status != status {
 		t.Fatalf("status %d, want %d: %+v", got.status, status, got)
@@ -28,79 +28,94 @@ func mustHave(t *testing.T, got answered, status int, headers ...string) {
 	}
 }
 
-func TestAcceptedAnswersTellTheQuota(t *testing.T) {
+func TestResponsesContainTheQuota(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, shop, []string{b.address()})
-	mustHave(t, e.ask(t, "GET", "/v1/sales/42", ""), 200, "RateLimit", `"ip";r=5;t=1`, "RateLimit-Policy", `"ip";q=6;w=6`)
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 200,
+	mustHave(t, e.send(t, "GET", "/v1/sales/42", ""), 200, "RateLimit", `"ip";r=5;t=1`, "RateLimit-Policy", `"ip";q=6;w=6`)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 200,
 		"RateLimit", `"ip";r=4;t=1, "token";r=1;t=1`, "RateLimit-Policy", `"ip";q=6;w=6, "token";q=2;w=2`)
 }
 
-func TestTheBackendsOwnQuotaIsKept(t *testing.T) {
+func TestQuotaOfTheBackendIsKept(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("RateLimit", `"user";r=1;t=1`) })
 	e := serve(t, shop, []string{b.address()})
-	got := e.ask(t, "GET", "/v1/sales", "")
+	got := e.send(t, "GET", "/v1/sales", "")
 	if all := strings.Join(got.header.Values("RateLimit"), ", "); all != `"user";r=1;t=1, "ip";r=5;t=1` {
-		t.Errorf("RateLimit is %s, want the backend's member and the edge's", all)
+		t.Errorf("RateLimit is %s, want the members of backend and edge", all)
 	}
 }
 
-func TestTooManyRequestsOfOneAddress(t *testing.T) {
+func TestAddressOverItsLimitIsRefused(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, shop, []string{b.address()})
 	for range 6 {
-		mustHave(t, e.ask(t, "GET", "/v1/sales", ""), 200)
+		mustHave(t, e.send(t, "GET", "/v1/sales", ""), 200)
 	}
-	got := e.ask(t, "GET", "/v1/sales", "")
-	mustHave(t, got, 429, "RateLimit", `"ip";r=0;t=1`, "RateLimit-Policy", `"ip";q=6;w=6`, "Retry-After", "1", "Cache-Control", "no-store",
-		"Content-Type", "application/problem+json")
-	const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,` +
-		`"detail":"Too many requests: the policy \"ip\" allows no more right now.","code":"quota-exceeded","violated-policies":["ip"]}`
+	got := e.send(t, "GET", "/v1/sales", "")
+	mustHave(
+		t,
+		got,
+		429,
+		"RateLimit",
+		`"ip";r=0;t=1`,
+		"RateLimit-Policy",
+		`"ip";q=6;w=6`,
+		"Retry-After",
+		"1",
+		"Cache-Control",
+		"no-store",
+		"Content-Type",
+		"application/problem+json",
+	)
+	const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many ` +
+		`requests","status":429,` +
+		`"detail":"Too many requests: the policy \"ip\" allows no more right now.","code":"quota-exceeded",` +
+		`"violated-policies":["ip"]}`
 	if got.body != want {
 		t.Errorf("the body is\n%s, want\n%s", got.body, want)
 	}
 	e.ms.Add(999)
-	mustHave(t, e.ask(t, "GET", "/v1/sales", ""), 429)
+	mustHave(t, e.send(t, "GET", "/v1/sales", ""), 429)
 	e.ms.Add(1)
-	mustHave(t, e.ask(t, "GET", "/v1/sales", ""), 200)
+	mustHave(t, e.send(t, "GET", "/v1/sales", ""), 200)
 	if n := len(b.requests()); n != 7 {
 		t.Errorf("%d requests reached the backend, want 7", n)
 	}
 	if n := e.count(t, "sluice_edge_requests_total", "rule", "ip", "verdict", "deny"); n != 2 {
-		t.Errorf("%v denials were counted, want 2", n)
+		t.Errorf("counted %v denied, want 2", n)
 	}
 	if n := e.count(t, "sluice_edge_requests_total", "rule", "ip", "verdict", "allow"); n != 7 {
-		t.Errorf("%v passes were counted, want 7", n)
+		t.Errorf("counted %v allowed, want 7", n)
 	}
 }
 
-func TestTooManyPurchasesOfOneBuyerTakeNothingFromTheAddress(t *testing.T) {
+func TestBuyerOverTheLimitUsesNoQuotaOfTheAddress(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, shop, []string{b.address()})
 	ann := bearerOf(t, "ann")
 	for range 2 {
-		mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", ann), 200)
+		mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", ann), 200)
 	}
 	for range 20 {
-		got := e.ask(t, "POST", "/v1/sales/43/orders", "{}", ann)
+		got := e.send(t, "POST", "/v1/sales/43/orders", "{}", ann)
 		mustHave(t, got, 429, "RateLimit", `"token";r=0;t=1`, "RateLimit-Policy", `"token";q=2;w=2`)
 		mustContain(t, "the body", got.body, `"violated-policies":["token"]`)
 	}
-	mustHave(t, e.ask(t, "GET", "/v1/sales", ""), 200, "RateLimit", `"ip";r=3;t=1`)
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "bob")), 200)
+	mustHave(t, e.send(t, "GET", "/v1/sales", ""), 200, "RateLimit", `"ip";r=3;t=1`)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "bob")), 200)
 }
 
-// The bucket is the verified subject's: another token of the same buyer, in another header, is no new bucket.
-func TestBucketBelongsToTheSubjectAndNotToTheToken(t *testing.T) {
+// Other tokens of the same buyer, and tokens in the other header, share the bucket.
+func TestBucketBelongsToTheSubject(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, shop, []string{b.address()})
 	first, second := sign(t, "ann", time.Hour), sign(t, "ann", 2*time.Hour)
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", "Authorization: Bearer "+first), 200)
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", "authorization: bearer "+second), 200)
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", "token: "+first), 429)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "Authorization: Bearer "+first), 200)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "authorization: bearer "+second), 200)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "token: "+first), 429)
 }
 
-func TestRequestsWithoutAGoodTokenAreRefused(t *testing.T) {
+func TestRequestsWithoutValidTokenAreRefused(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, strings.Replace(shop, "burst = 5", "burst = 1000", 1), []string{b.address()})
 	good := sign(t, "ann", time.Hour)
@@ -113,16 +128,18 @@ func TestRequestsWithoutAGoodTokenAreRefused(t *testing.T) {
 	encode := func(v string) string { return base64.RawURLEncoding.EncodeToString([]byte(v)) }
 	claims := encode(fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Add(time.Hour).Unix()))
 	for name, lines := range map[string][]string{
-		"none":                     nil,
-		"empty":                    {"Authorization: Bearer "},
-		"empty token header":       {"token:"},
-		"another scheme":           {"Authorization: Basic " + good},
-		"no scheme":                {"Authorization: " + good},
-		"expired":                  {"Authorization: Bearer " + sign(t, "ann", -time.Minute)},
-		"wrong key":                {"Authorization: Bearer " + forged},
-		"alg none":                 {"Authorization: Bearer " + encode(`{"alg":"none","typ":"JWT"}`) + "." + claims + "."},
-		"alg None":                 {"Authorization: Bearer " + encode(`{"alg":"None"}`) + "." + claims + "." + parts[2]},
-		"alg HS512":                {"Authorization: Bearer " + encode(`{"alg":"HS512","typ":"JWT"}`) + "." + claims + "." + parts[2]},
+		"none":               nil,
+		"empty":              {"Authorization: Bearer "},
+		"empty token header": {"token:"},
+		"another scheme":     {"Authorization: Basic " + good},
+		"no scheme":          {"Authorization: " + good},
+		"expired":            {"Authorization: Bearer " + sign(t, "ann", -time.Minute)},
+		"wrong key":          {"Authorization: Bearer " + forged},
+		"alg none":           {"Authorization: Bearer " + encode(`{"alg":"none","typ":"JWT"}`) + "." + claims + "."},
+		"alg None":           {"Authorization: Bearer " + encode(`{"alg":"None"}`) + "." + claims + "." + parts[2]},
+		"alg HS512": {
+			"Authorization: Bearer " + encode(`{"alg":"HS512","typ":"JWT"}`) + "." + claims + "." + parts[2],
+		},
 		"two segments":             {"Authorization: Bearer " + parts[0] + "." + parts[1]},
 		"three and a half":         {"Authorization: Bearer " + good + "."},
 		"four segments":            {"Authorization: Bearer " + good + "." + parts[2]},
@@ -135,13 +152,24 @@ func TestRequestsWithoutAGoodTokenAreRefused(t *testing.T) {
 		"good token, bad bearer":   {"token: " + good, "Authorization: Bearer " + forged},
 		"good token, other scheme": {"token: " + good, "Authorization: Basic eDp5"},
 	} {
-		got := e.ask(t, "POST", "/v1/sales/42/orders", "{}", lines...)
+		got := e.send(t, "POST", "/v1/sales/42/orders", "{}", lines...)
 		if got.status != 401 {
 			t.Errorf("%s: status %d, want 401", name, got.status)
 			continue
 		}
-		mustHave(t, got, 401, "WWW-Authenticate", `Bearer error="invalid_token"`, "Cache-Control", "no-store", "Content-Type", "application/problem+json")
-		if want := `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"A valid token is needed.","code":"unauthorized"}`; got.body != want {
+		mustHave(
+			t,
+			got,
+			401,
+			"WWW-Authenticate",
+			`Bearer error="invalid_token"`,
+			"Cache-Control",
+			"no-store",
+			"Content-Type",
+			"application/problem+json",
+		)
+		if want := `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"A valid token is needed.",` +
+			`"code":"unauthorized"}`; got.body != want {
 			t.Errorf("%s: the body is %s, want %s", name, got.body, want)
 		}
 	}
@@ -149,20 +177,20 @@ func TestRequestsWithoutAGoodTokenAreRefused(t *testing.T) {
 		"two Authorization lines": {"Authorization: Bearer " + good, "Authorization: Bearer " + good},
 		"two token lines":         {"token: " + good, "token: " + good},
 	} {
-		if got := e.ask(t, "POST", "/v1/sales/42/orders", "{}", lines...); got.status != 400 {
+		if got := e.send(t, "POST", "/v1/sales/42/orders", "{}", lines...); got.status != 400 {
 			t.Errorf("%s: status %d, want 400", name, got.status)
 		}
 	}
 	if n := len(b.requests()); n != 0 {
 		t.Errorf("%d requests reached the backend", n)
 	}
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", "Authorization: BEARER   "+good), 200)
-	// Where no rule is keyed by token, the edge asks for none.
-	mustHave(t, e.ask(t, "GET", "/v1/orders/1", ""), 200)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "Authorization: BEARER   "+good), 200)
+	// Without a rule by token, no token is required.
+	mustHave(t, e.send(t, "GET", "/v1/orders/1", ""), 200)
 }
 
-// What was verified once is not believed for longer than the token itself, and not for another that only begins alike.
-func TestRememberedTokensExpire(t *testing.T) {
+// A cached token expires like the token itself, and is not accepted for a similar one.
+func TestCachedTokensExpire(t *testing.T) {
 	key, err := token.NewKey(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -178,51 +206,62 @@ func TestRememberedTokensExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := e.verifier.recall([]byte(raw)); got != nil {
-		t.Fatalf("before it was ever seen, what is remembered is %+v", got)
+	if got := e.verifier.cached([]byte(raw)); got != nil {
+		t.Fatalf("cached before its verification: %+v", got)
 	}
 	if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
-		t.Fatalf("verify says %+v, %v", got, err)
+		t.Fatalf("verify: %+v, %v", got, err)
 	}
-	if got := e.verifier.recall([]byte(raw)); got == nil || got.subject != "ann" {
-		t.Fatalf("what is remembered is %+v", got)
+	if got := e.verifier.cached([]byte(raw)); got == nil || got.subject != "ann" {
+		t.Fatalf("cached: %+v", got)
 	}
 	alike := []byte(raw[:len(raw)-2] + "AA")
-	if _, err := e.verifier.verify(alike); err == nil || e.verifier.recall(alike) != nil {
-		t.Fatal("a token that begins like a remembered one is believed")
+	if _, err := e.verifier.verify(alike); err == nil || e.verifier.cached(alike) != nil {
+		t.Fatal("a token similar to a cached one is accepted")
 	}
-	// Two tokens may fall on one place.
+	// Hashes may collide.
 	for i := range e.verifier.sets {
 		for j := range e.verifier.sets[i] {
-			place := &e.verifier.sets[i][j]
-			place.hash.Store(maphash.Bytes(e.verifier.seed, []byte(raw)))
-			place.token.Store(&verified{raw: "another", subject: "eve", expires: now.Add(time.Hour), by: e.verifier.keys.Set()})
+			entry := &e.verifier.sets[i][j]
+			entry.hash.Store(maphash.Bytes(e.verifier.seed, []byte(raw)))
+			entry.token.Store(&verified{raw: "another", subject: "eve", expires: now.Add(time.Hour), by: e.verifier.keys.Set()})
 		}
 	}
-	if got := e.verifier.recall([]byte(raw)); got != nil {
-		t.Fatalf("in the place of another token, what is remembered is %+v", got)
+	if got := e.verifier.cached([]byte(raw)); got != nil {
+		t.Fatalf("cached although the hash belongs to another token: %+v", got)
 	}
 	if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
-		t.Fatalf("in the place of another token, verify says %+v, %v", got, err)
+		t.Fatalf("verify with a colliding hash: %+v, %v", got, err)
 	}
 	now = now.Add(2 * time.Minute)
-	if got := e.verifier.recall([]byte(raw)); got != nil {
-		t.Fatal("a remembered token is believed after its time")
+	if got := e.verifier.cached([]byte(raw)); got != nil {
+		t.Fatal("a cached token is accepted after its expiry")
 	}
 	if _, err := e.verifier.verify([]byte(raw)); err == nil {
-		t.Fatal("a token is good after its time")
+		t.Fatal("a token is valid after its expiry")
 	}
 }
 
-// Whose token it is makes no difference to an address that has used up its share, remembered or not.
-func TestAnAddressOverItsLimitIsRefusedWhoeverAsks(t *testing.T) {
+// The refusal does not depend on the token, cached or not.
+func TestAddressOverItsLimitIsRefusedForAllBuyers(t *testing.T) {
 	b := newBackend(t, nil)
 	var lines bytes.Buffer
-	e := serve(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h", burst = 9 } } }`, []string{b.address()},
-		func(c *Config) { c.AccessLog = &lines })
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 200, "RateLimit", `"ip";r=0;t=3600, "token";r=9;t=3600`)
+	e := serve(
+		t,
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h", `+
+			`burst = 9 } } }`,
+		[]string{b.address()},
+		func(c *Config) { c.AccessLog = &lines },
+	)
+	mustHave(
+		t,
+		e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")),
+		200,
+		"RateLimit",
+		`"ip";r=0;t=3600, "token";r=9;t=3600`,
+	)
 	for _, name := range []string{"ann", "bob"} {
-		got := e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, name))
+		got := e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, name))
 		mustHave(t, got, 429, "RateLimit-Policy", `"ip";q=1;w=3600`)
 	}
 	e.runOnce()
@@ -230,28 +269,39 @@ func TestAnAddressOverItsLimitIsRefusedWhoeverAsks(t *testing.T) {
 	defer e.access.mu.Unlock()
 	got := regexp.MustCompile(`"buyer":"(\w*)"`).FindAllString(lines.String(), -1)
 	if want := []string{`"buyer":"ann"`, `"buyer":""`, `"buyer":""`}; !slices.Equal(got, want) {
-		t.Errorf("the log names %v, want %v", got, want)
+		t.Errorf("buyers in the log: %v, want %v", got, want)
 	}
 }
 
-// Per-IP rules come first: a flood of made-up tokens from one address is turned away before a signature is checked, and each has used up a part of
-// the address's share.
-func TestBadTokensUseUpTheAddressAndNothingElse(t *testing.T) {
+// Rules by address come first, so that a flood of forged tokens from one address is refused before signatures are
+// verified.
+func TestInvalidTokensUseTheQuotaOfTheAddress(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, shop, []string{b.address()})
 	for range 6 {
-		mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", "token: a.b.c"), 401)
+		mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "token: a.b.c"), 401)
 	}
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", "token: a.b.c"), 429, "RateLimit-Policy", `"ip";q=6;w=6`)
-	mustHave(t, e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 429, "RateLimit-Policy", `"ip";q=6;w=6`)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "token: a.b.c"), 429, "RateLimit-Policy", `"ip";q=6;w=6`)
+	mustHave(
+		t,
+		e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")),
+		429,
+		"RateLimit-Policy",
+		`"ip";q=6;w=6`,
+	)
 	if n := e.count(t, "sluice_edge_unauthorized_total"); n != 6 {
-		t.Errorf("%v were counted, want 6", n)
+		t.Errorf("counted %v unauthorized, want 6", n)
 	}
 }
 
-func TestRulesCannotBeWalkedAroundBySpelling(t *testing.T) {
+func TestRulesMatchAllSpellingsOfAPath(t *testing.T) {
 	b := newBackend(t, nil)
-	e := serve(t, `return { rules = { { name = "token", key = "token", rate = "1r/s", match = { method = "POST", path = "/v1/sales/*/orders" } } } }`, []string{b.address()})
+	e := serve(
+		t,
+		`return { rules = { { name = "token", key = "token", rate = "1r/s", match = { method = "POST", path = `+
+			`"/v1/sales/*/orders" } } } }`,
+		[]string{b.address()},
+	)
 	for target, status := range map[string]int{
 		"/v1/sales/42/orders":               401,
 		"/v1/sales/42/orders?x=/":           401,
@@ -276,7 +326,7 @@ func TestRulesCannotBeWalkedAroundBySpelling(t *testing.T) {
 		"/v1/sales/42/orders?a//b/../c%2F":  401,
 		"/other?/v1/sales/42/orders=/../..": 200,
 	} {
-		if got := e.ask(t, "POST", target, "{}"); got.status != status {
+		if got := e.send(t, "POST", target, "{}"); got.status != status {
 			t.Errorf("%s: status %d, want %d", target, got.status, status)
 		}
 	}
@@ -287,120 +337,132 @@ func TestRulesCannotBeWalkedAroundBySpelling(t *testing.T) {
 	}
 }
 
-func TestShadowRulesRefuseNothing(t *testing.T) {
+func TestShadowRulesDoNotRefuse(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, `return { rules = {
 		{ name = "tight", key = "ip", rate = "1r/s", mode = "shadow" },
 		{ name = "buyer", key = "token", rate = "1r/s", mode = "shadow" },
 	} }`, []string{b.address()})
 	for range 3 {
-		got := e.ask(t, "GET", "/v1/sales", "", bearerOf(t, "ann"))
+		got := e.send(t, "GET", "/v1/sales", "", bearerOf(t, "ann"))
 		mustHave(t, got, 200, "RateLimit", "", "RateLimit-Policy", "")
 	}
-	mustHave(t, e.ask(t, "GET", "/v1/sales", ""), 200)
-	mustHave(t, e.ask(t, "GET", "/v1/sales", "", "token: nonsense"), 200)
+	mustHave(t, e.send(t, "GET", "/v1/sales", ""), 200)
+	mustHave(t, e.send(t, "GET", "/v1/sales", "", "token: nonsense"), 200)
 	for rule, want := range map[string]float64{"tight": 4, "buyer": 2} {
 		if n := e.count(t, "sluice_edge_requests_total", "rule", rule, "verdict", "shadow"); n != want {
-			t.Errorf("%s would have refused %v, want %v", rule, n, want)
+			t.Errorf("%s: counted %v as shadow, want %v", rule, n, want)
 		}
 		if n := e.count(t, "sluice_edge_requests_total", "rule", rule, "verdict", "allow"); n != 1 {
-			t.Errorf("%s let %v pass, want 1", rule, n)
+			t.Errorf("%s: counted %v as allowed, want 1", rule, n)
 		}
 	}
 }
 
-func TestDelayHoldsRequestsBack(t *testing.T) {
+func TestDelay(t *testing.T) {
 	b := newBackend(t, nil)
-	e := serve(t, `return { rules = { { name = "slow", key = "ip", rate = "10r/s", burst = 3, delay = true } } }`, []string{b.address()})
+	e := serve(
+		t,
+		`return { rules = { { name = "slow", key = "ip", rate = "10r/s", burst = 3, delay = true } } }`,
+		[]string{b.address()},
+	)
 	start := time.Now()
-	mustHave(t, e.ask(t, "GET", "/", ""), 200)
+	mustHave(t, e.send(t, "GET", "/", ""), 200)
 	if d := time.Since(start); d > 80*time.Millisecond {
-		t.Logf("the first request took %v: a busy machine", d)
+		t.Logf("the first request took %v: the machine is busy", d)
 	}
 	start = time.Now()
-	mustHave(t, e.ask(t, "GET", "/", ""), 200)
+	mustHave(t, e.send(t, "GET", "/", ""), 200)
 	if d := time.Since(start); d < 100*time.Millisecond {
-		t.Errorf("the second request took %v, want 100ms at least", d)
+		t.Errorf("the second request took %v, want at least 100ms", d)
 	}
 }
 
-func TestNoRoomForABucketIsOurFault(t *testing.T) {
+func TestFullBucketTableIs503(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, `return { trusted_proxies = { "127.0.0.0/8" }, rules = {
 		{ name = "ip", key = "ip", rate = "1r/h", burst = 10, match = { path = "/deny" } },
 		{ name = "kind", key = "ip", rate = "1r/h", burst = 10, match = { path = "/allow" }, on_error = "allow" },
 	} }`, []string{b.address()}, func(c *Config) { c.Buckets = 1 })
-	mustHave(t, e.ask(t, "GET", "/deny", "", "X-Forwarded-For: 198.51.100.1"), 200)
-	got := e.ask(t, "GET", "/deny", "", "X-Forwarded-For: 198.51.100.2")
+	mustHave(t, e.send(t, "GET", "/deny", "", "X-Forwarded-For: 198.51.100.1"), 200)
+	got := e.send(t, "GET", "/deny", "", "X-Forwarded-For: 198.51.100.2")
 	mustHave(t, got, 503, "Retry-After", "1", "Content-Type", "application/problem+json")
 	mustContain(t, "the body", got.body, `"code":"temporarily-unavailable"`)
-	mustHave(t, e.ask(t, "GET", "/allow", "", "X-Forwarded-For: 198.51.100.2"), 200, "RateLimit", "")
-	mustHave(t, e.ask(t, "GET", "/deny", "", "X-Forwarded-For: 198.51.100.1"), 200, "RateLimit", `"ip";r=9;t=3600`)
+	mustHave(t, e.send(t, "GET", "/allow", "", "X-Forwarded-For: 198.51.100.2"), 200, "RateLimit", "")
+	mustHave(t, e.send(t, "GET", "/deny", "", "X-Forwarded-For: 198.51.100.1"), 200, "RateLimit", `"ip";r=9;t=3600`)
 	for rule, want := range map[string]float64{"ip": 1, "kind": 1} {
 		if n := e.count(t, "sluice_edge_requests_total", "rule", rule, "verdict", "error"); n != want {
-			t.Errorf("%s: %v without room were counted, want %v", rule, n, want)
+			t.Errorf("%s: counted %v errors, want %v", rule, n, want)
 		}
 	}
 }
 
-func TestClientsBehindATrustedProxyAreCountedApart(t *testing.T) {
+func TestClientsBehindATrustedProxyHaveSeparateBuckets(t *testing.T) {
 	b := newBackend(t, nil)
 	source := `return { trusted_proxies = { %s }, rules = { { name = "ip", key = "ip", rate = "1r/s" } } }`
 	trusting := serve(t, fmt.Sprintf(source, `"127.0.0.1"`), []string{b.address()})
-	mustHave(t, trusting.ask(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
-	mustHave(t, trusting.ask(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.5", "X-Forwarded-For: 198.51.100.2"), 200)
-	if r := b.last(t); r.header.Get("X-Real-Ip") != "198.51.100.2" || strings.Join(r.header.Values("X-Forwarded-For"), ",") != "198.51.100.2" {
-		t.Errorf("the backend is told %q and %q", r.header.Get("X-Real-Ip"), r.header.Values("X-Forwarded-For"))
+	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
+	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.5", "X-Forwarded-For: 198.51.100.2"), 200)
+	if r := b.last(
+		t,
+	); r.header.Get("X-Real-Ip") != "198.51.100.2" ||
+		strings.Join(r.header.Values("X-Forwarded-For"), ",") != "198.51.100.2" {
+		t.Errorf("the backend received %q and %q", r.header.Get("X-Real-Ip"), r.header.Values("X-Forwarded-For"))
 	}
-	mustHave(t, trusting.ask(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), 429)
-	mustHave(t, trusting.ask(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:1::1"), 200)
-	mustHave(t, trusting.ask(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:1:9::2"), 429)
-	mustHave(t, trusting.ask(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:2::1"), 200)
+	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), 429)
+	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:1::1"), 200)
+	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:1:9::2"), 429)
+	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:2::1"), 200)
 
-	doubting := serve(t, fmt.Sprintf(source, ""), []string{b.address()})
-	mustHave(t, doubting.ask(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
-	mustHave(t, doubting.ask(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.2"), 429)
+	untrusting := serve(t, fmt.Sprintf(source, ""), []string{b.address()})
+	mustHave(t, untrusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
+	mustHave(t, untrusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.2"), 429)
 }
 
-func TestRetryAfterIsNeverTooEarlyAndALittleLate(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		wait   time.Duration
 		random int
 		want   int64
 	}{
-		{0, 0, 1}, {time.Millisecond, 0, 1}, {time.Second, 0, 1}, {time.Second, 1, 2}, {time.Second + 1, 0, 2}, {9500 * time.Millisecond, 1, 11}, {100 * time.Second, 10, 110},
+		{0, 0, 1}, {time.Millisecond, 0, 1}, {time.Second, 0, 1}, {time.Second, 1, 2}, {time.Second + 1, 0, 2},
+		{9500 * time.Millisecond, 1, 11}, {100 * time.Second, 10, 110},
 	} {
 		most := 0
 		got := retryAfter(c.wait, func(n int) int { most = n - 1; return c.random })
 		if got != c.want {
-			t.Errorf("after %v with %d: %d, want %d", c.wait, c.random, got, c.want)
+			t.Errorf("wait %v, random %d: %d, want %d", c.wait, c.random, got, c.want)
 		}
 		if limit := max(1, int(wholeSeconds(c.wait)/10)); most != limit {
-			t.Errorf("after %v the jitter is up to %d s, want %d", c.wait, most, limit)
+			t.Errorf("wait %v: jitter of up to %d s, want %d", c.wait, most, limit)
 		}
 	}
 }
 
-func TestHealthIsTheEdgesOwn(t *testing.T) {
+func TestHealthIsAnsweredByTheEdge(t *testing.T) {
 	e := serve(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, []string{"127.0.0.1:1"})
 	for range 3 {
-		got := e.ask(t, "GET", "/healthz", "")
+		got := e.send(t, "GET", "/healthz", "")
 		mustHave(t, got, 200, "Content-Type", "application/json", "RateLimit", "")
 		if got.body != `{"status":"ok"}` {
 			t.Errorf("the body is %s", got.body)
 		}
 	}
-	mustHave(t, e.ask(t, "GET", "/healthz?x=y", ""), 200)
-	mustHave(t, e.ask(t, "POST", "/healthz", ""), 405, "Allow", "GET, HEAD")
+	mustHave(t, e.send(t, "GET", "/healthz?x=y", ""), 200)
+	mustHave(t, e.send(t, "POST", "/healthz", ""), 405, "Allow", "GET, HEAD")
 }
 
-func TestOperatorsPathsAreNotThere(t *testing.T) {
+func TestInternalPathsAreHidden(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
-	for _, target := range []string{"/admin", "/admin/", "/admin/v1/sales", "/admin/v1/dead/1/retry", "/ADMIN/v1/sales", "/%61dmin/v1/sales", "/metrics", "/metrics?x", "/Metrics/", "/debug/pprof"} {
-		got := e.ask(t, "GET", target, "", "Authorization: Bearer operator")
+	for _, target := range []string{
+		"/admin", "/admin/", "/admin/v1/sales", "/admin/v1/dead/1/retry", "/ADMIN/v1/sales", "/%61dmin/v1/sales",
+		"/metrics", "/metrics?x", "/Metrics/", "/debug/pprof",
+	} {
+		got := e.send(t, "GET", target, "", "Authorization: Bearer operator")
 		mustHave(t, got, 404, "Content-Type", "application/problem+json")
-		if want := `{"type":"about:blank","title":"Not found","status":404,"detail":"There is nothing here.","code":"not-found"}`; got.body != want {
+		if want := `{"type":"about:blank","title":"Not found","status":404,"detail":"There is nothing here.",` +
+			`"code":"not-found"}`; got.body != want {
 			t.Errorf("%s: the body is %s", target, got.body)
 		}
 	}
@@ -409,17 +471,17 @@ func TestOperatorsPathsAreNotThere(t *testing.T) {
 	}
 }
 
-func TestAccessLogSaysWhatWasDecided(t *testing.T) {
+func TestAccessLogContainsDecisions(t *testing.T) {
 	b := newBackend(t, nil)
 	log := &syncBuffer{}
 	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.AccessLog = log })
-	e.ask(t, "GET", "/healthz", "")
-	e.ask(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann"), `User-Agent: "quoted"\`+"\t\xff")
-	e.ask(t, "POST", "/v1/sales/42/orders", "{}", "token: nonsense")
+	e.send(t, "GET", "/healthz", "")
+	e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann"), `User-Agent: "quoted"\`+"\t\xff")
+	e.send(t, "POST", "/v1/sales/42/orders", "{}", "token: nonsense")
 	for range 4 {
-		e.ask(t, "GET", "/v1/s%61les", "")
+		e.send(t, "GET", "/v1/s%61les", "")
 	}
-	e.ask(t, "GET", "/v1/sales", "")
+	e.send(t, "GET", "/v1/sales", "")
 	if err := e.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +507,7 @@ func TestAccessLogSaysWhatWasDecided(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		if l.Time < 1e9 || len(l.RequestID) != 32 || l.Client != "127.0.0.1" {
-			t.Errorf("%s: no time, id or client", text)
+			t.Errorf("%s: time, request id or client missing", text)
 		}
 		l.Time, l.RequestID, l.Client = 0, "", ""
 		got = append(got, l)
@@ -454,8 +516,14 @@ func TestAccessLogSaysWhatWasDecided(t *testing.T) {
 		t.Fatalf("%d lines, want 7 (health is not logged)", len(got))
 	}
 	for i, want := range map[int]line{
-		0: {Buyer: "ann", Method: "POST", Path: "/v1/sales/42/orders", Status: 200, Verdict: "allow", Rule: "token", Remaining: "1", Upstream: b.address(), Agent: "\"quoted\"\\\t\ufffd"},
-		2: {Method: "GET", Path: "/v1/sales", Status: 200, Verdict: "allow", Rule: "ip", Remaining: "3", Upstream: b.address()},
+		0: {
+			Buyer: "ann", Method: "POST", Path: "/v1/sales/42/orders", Status: 200, Verdict: "allow", Rule: "token",
+			Remaining: "1", Upstream: b.address(), Agent: "\"quoted\"\\\t\ufffd",
+		},
+		2: {
+			Method: "GET", Path: "/v1/sales", Status: 200, Verdict: "allow", Rule: "ip", Remaining: "3",
+			Upstream: b.address(),
+		},
 		6: {Method: "GET", Path: "/v1/sales", Status: 429, Verdict: "deny", Rule: "ip", Remaining: "0"},
 	} {
 		if got[i] != want {
@@ -463,6 +531,6 @@ func TestAccessLogSaysWhatWasDecided(t *testing.T) {
 		}
 	}
 	if l := got[1]; l.Verdict != "unauthorized" || l.Status != 401 || l.Reason == "" {
-		t.Errorf("the refusal of a token is logged as %+v", l)
+		t.Errorf("the refused token is logged as %+v", l)
 	}
 }

@@ -16,47 +16,49 @@ import (
 	"time"
 
 	"sluice/gateway/limit"
+	"sluice/gateway/proxy"
 	"sluice/test/testenv"
 )
 
 const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {} }`
 
-func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
+func TestConcurrentRequestsOfOneClientAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	b := newBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
 	log := &syncBuffer{}
 	e := serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 2, log })
 	free := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(free) // a failed test must leave no request behind
+	t.Cleanup(free) // also if the test fails
 	var held sync.WaitGroup
 	for _, client := range []string{"2001:db8::1", "2001:db8::2", "192.0.2.1"} {
 		held.Go(func() {
-			if got := e.ask(t, "GET", "/v1/orders/1", "", "X-Forwarded-For: "+client); got.status != 200 {
-				t.Errorf("a request that was under way got %d", got.status)
+			if got := e.send(t, "GET", "/v1/orders/1", "", "X-Forwarded-For: "+client); got.status != 200 {
+				t.Errorf("a request in progress got %d", got.status)
 			}
 		})
 	}
-	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend", func() bool { return len(b.requests()) == 3 })
-	got := e.ask(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3")
+	testenv.Eventually(t, 5*time.Second, "three requests reach the backend", func() bool { return len(b.requests()) == 3 })
+	got := e.send(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3")
 	mustHave(t, got, 429, "Retry-After", "1", "Cache-Control", "no-store", "Content-Type", "application/problem+json")
 	mustContain(t, "the refusal", got.body, `"violated-policies":["concurrency"]`)
-	if got := e.ask(t, "GET", "/healthz", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
+	if got := e.send(t, "GET", "/healthz", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
 		t.Errorf("/healthz: %d", got.status)
 	}
 	free()
 	held.Wait()
-	if got := e.ask(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
-		t.Errorf("afterwards: %d", got.status)
+	if got := e.send(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3"); got.status != 200 {
+		t.Errorf("after the others ended: %d", got.status)
 	}
 	if n := e.count(t, "sluice_edge_requests_total", "rule", "concurrency", "verdict", "deny"); n != 1 {
-		t.Errorf("%v refusals were counted, want 1", n)
+		t.Errorf("counted %v refusals, want 1", n)
 	}
 	e.access.flush()
 	mustContain(t, "the log", log.String(), `"status":429,"verdict":"deny","rule":"concurrency","remaining":"0"`)
 }
 
-// Who has too many requests under way hears of the limit that refuses him, and the log names a buyer only if that limit is his own.
-func TestTheBuyerIsNamedOnlyByALimitOnBuyers(t *testing.T) {
+// A client over the concurrency limit is refused by a rate limit if one is exceeded. The log contains the buyer only
+// if that is a limit by buyer.
+func TestBuyerIsLoggedOnlyForLimitsByBuyer(t *testing.T) {
 	release := make(chan struct{})
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
@@ -70,18 +72,20 @@ func TestTheBuyerIsNamedOnlyByALimitOnBuyers(t *testing.T) {
 		{ name = "buyer", key = "token", rate = "1r/h", burst = 0, match = { path = "/b" } },
 	} }`, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 1, log })
 	free := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(free) // a failed test must leave no request behind
+	t.Cleanup(free) // also if the test fails
 	ann := bearerOf(t, "ann")
 	for _, path := range []string{"/a", "/b"} {
-		if got := e.ask(t, "GET", path, "", ann); got.status != 200 {
+		if got := e.send(t, "GET", path, "", ann); got.status != 200 {
 			t.Fatalf("%s: %d, want 200", path, got.status)
 		}
 	}
 	var held sync.WaitGroup
-	held.Go(func() { e.ask(t, "GET", "/held", "") })
-	testenv.Eventually(t, 5*time.Second, "a request waits at the backend", func() bool { return len(b.requests()) == 3 })
-	for _, c := range []struct{ path, rule, buyer string }{{"/a", "address", ""}, {"/b", "buyer", "ann"}, {"/c", "concurrency", ""}} {
-		got := e.ask(t, "GET", c.path, "", ann)
+	held.Go(func() { e.send(t, "GET", "/held", "") })
+	testenv.Eventually(t, 5*time.Second, "a request reaches the backend", func() bool { return len(b.requests()) == 3 })
+	for _, c := range []struct{ path, rule, buyer string }{
+		{"/a", "address", ""}, {"/b", "buyer", "ann"}, {"/c", "concurrency", ""},
+	} {
+		got := e.send(t, "GET", c.path, "", ann)
 		mustHave(t, got, 429)
 		mustContain(t, c.path, got.body, `"violated-policies":["`+c.rule+`"]`)
 		e.access.flush()
@@ -94,8 +98,8 @@ func TestTheBuyerIsNamedOnlyByALimitOnBuyers(t *testing.T) {
 	held.Wait()
 }
 
-// A stream is under way until it has ended, and is logged then.
-func TestAStreamCountsUntilItHasEnded(t *testing.T) {
+// A stream is logged when it ends.
+func TestStreamIsInProgressUntilItEnds(t *testing.T) {
 	release := make(chan struct{})
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -106,7 +110,7 @@ func TestAStreamCountsUntilItHasEnded(t *testing.T) {
 	log := &syncBuffer{}
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 1, log })
 	free := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(free) // a failed test must leave no request behind
+	t.Cleanup(free) // also if the test fails
 	c := e.connect(t)
 	defer c.Close()
 	_, _ = io.WriteString(c, "GET /v1/sales/1/events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -114,37 +118,42 @@ func TestAStreamCountsUntilItHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := e.ask(t, "GET", "/x", ""); got.status != 429 {
-		t.Errorf("beside a stream: %d, want 429", got.status)
+	if got := e.send(t, "GET", "/x", ""); got.status != 429 {
+		t.Errorf("during a stream: %d, want 429", got.status)
 	}
 	e.access.flush()
 	if strings.Contains(log.String(), "/events") {
-		t.Errorf("a stream is logged before its end: %s", log)
+		t.Errorf("the stream is logged before its end: %s", log)
 	}
 	free()
 	_, _ = io.Copy(io.Discard, resp.Body)
-	testenv.Eventually(t, 5*time.Second, "there is room again", func() bool { return e.crowd.enter(limit.Address(peerOf(c.LocalAddr()))) })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"another request is admitted",
+		func() bool { return e.concurrency.enter(limit.Address(proxy.AddrOf(c.LocalAddr()))) },
+	)
 	testenv.Eventually(t, 5*time.Second, "the stream is logged", func() bool {
 		e.access.flush()
 		return strings.Contains(log.String(), "/events")
 	})
 }
 
-func TestCrowdForgetsWhoHasLeft(t *testing.T) {
-	c := newCrowd(2)
-	key := limit.Address(peerOf(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}))
+func TestConcurrencyLimiterReleasesMemory(t *testing.T) {
+	c := newConcurrencyLimiter(2)
+	key := limit.Address(proxy.AddrOf(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}))
 	if !c.enter(key) || !c.enter(key) || c.enter(key) {
-		t.Fatal("two may be under way, and no more")
+		t.Fatal("want exactly two requests in progress")
 	}
 	c.leave(key)
 	if !c.enter(key) {
-		t.Fatal("one has left, and none may follow")
+		t.Fatal("no request is admitted after another has left")
 	}
 	c.leave(key)
 	c.leave(key)
 	for i := range c.shards {
-		if n := len(c.shards[i].under); n > 0 {
-			t.Errorf("%d clients are remembered", n)
+		if n := len(c.shards[i].inProgress); n > 0 {
+			t.Errorf("%d clients in memory, want none", n)
 		}
 	}
 }
@@ -156,7 +165,13 @@ func TestTLS(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.TLSCert, c.TLSKey = cert, key })
 	get := func(roots *x509.CertPool) (*http.Response, error) {
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+		client := &http.Client{
+			Transport: &http.Transport{
+				TLSClientConfig:   &tls.Config{RootCAs: roots},
+				ForceAttemptHTTP2: true,
+				DisableKeepAlives: true,
+			},
+		}
 		resp, err := client.Get("https://" + e.address + "/x")
 		if err == nil {
 			resp.Body.Close()
@@ -168,9 +183,9 @@ func TestTLS(t *testing.T) {
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	if got := b.last(t).header.Get("X-Forwarded-Proto"); got != "https" {
-		t.Errorf("the backend was told %q", got)
+		t.Errorf("X-Forwarded-Proto is %q, want https", got)
 	}
-	// What is refused is refused over TLS too, and the client hears why.
+	// A client receives the response to a malformed request over TLS, too.
 	c, err := tls.Dial("tcp", e.address, &tls.Config{RootCAs: roots})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +195,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("bare line feeds: %d", got.status)
 	}
 	c.Close()
-	// Whoever speaks something else is left.
+	// A client without TLS gets no response.
 	plain := e.connect(t)
 	defer plain.Close()
 	_, _ = io.WriteString(plain, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -188,15 +203,15 @@ func TestTLS(t *testing.T) {
 		t.Errorf("plain HTTP got %q", got)
 	}
 
-	// A bad renewal changes nothing, a good one does.
+	// An invalid renewal changes nothing, a valid one does.
 	if err := os.WriteFile(key, []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e.runOnce()
 	if _, err := get(roots); err != nil {
-		t.Errorf("after a bad renewal: %v", err)
+		t.Errorf("after an invalid renewal: %v", err)
 	}
-	mustContain(t, "the log", e.log.String(), "the one before it stays")
+	mustContain(t, "the log", e.log.String(), "keeping the previous one")
 	renewed := testenv.Certificate(t, cert, key, 2)
 	e.runOnce()
 	if _, err := get(renewed); err != nil {
@@ -204,7 +219,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestCertificateMustBeWhole(t *testing.T) {
+func TestIncompleteCertificateIsRejected(t *testing.T) {
 	for _, c := range []Config{{TLSCert: "/nowhere/cert.pem", TLSKey: "/nowhere/key.pem"}, {TLSCert: "x"}, {TLSKey: "x"}} {
 		c.Upstreams, c.Secret, c.PolicySource = []string{"127.0.0.1:1"}, secret, []byte(open)
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), "certificate") {
@@ -213,11 +228,19 @@ func TestCertificateMustBeWhole(t *testing.T) {
 	}
 }
 
-// A client that sends its PROXY header and nothing else, or none at all, gets no answer.
-func TestAConnectionWithoutItsProxyHeaderIsClosed(t *testing.T) {
+// Connections without a PROXY header, or with nothing after it, are closed without a response.
+func TestMissingProxyHeaderClosesTheConnection(t *testing.T) {
 	b := newBackend(t, nil)
-	e := serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.ProxyProtocol, c.RequestTimeout = true, 200*time.Millisecond })
-	for _, raw := range []string{"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY TCP4 192.0.2.1", "PROXY NONSENSE\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	e := serve(
+		t,
+		trustingLoopback,
+		[]string{b.address()},
+		func(c *Config) { c.ProxyProtocol, c.RequestTimeout = true, 200*time.Millisecond },
+	)
+	for _, raw := range []string{
+		"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY TCP4 192.0.2.1",
+		"PROXY NONSENSE\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
 		if answers := e.raw(t, raw); len(answers) != 0 {
 			t.Errorf("%q: %+v", raw, answers)
 		}
@@ -229,17 +252,18 @@ func TestAConnectionWithoutItsProxyHeaderIsClosed(t *testing.T) {
 	for i, raw := range []string{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY UNKNOWN\r\n"} {
 		answers := e.raw(t, raw+"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		if want := []string{"192.0.2.1", "127.0.0.1"}[i]; len(answers) != 1 || b.last(t).header.Get("X-Real-Ip") != want {
-			t.Errorf("%q: %+v, the backend was told %v, want %s", raw, answers, b.last(t).header, want)
+			t.Errorf("%q: %+v, the backend received %v, want %s", raw, answers, b.last(t).header, want)
 		}
 	}
 }
 
-// A whole answer's bytes are counted as they are on the wire.
-func TestTheLogCountsTheBytesOfAnAnswer(t *testing.T) {
+func TestLoggedBytesAreThoseSent(t *testing.T) {
 	b := newBackend(t, nil)
 	log := &syncBuffer{}
 	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.AccessLog = log })
-	for _, raw := range []string{"GET /x HTTP/1.1", "HEAD /x HTTP/1.1", "GET /admin HTTP/1.1", "GET /x HTTP/1.0", "nonsense"} {
+	for _, raw := range []string{
+		"GET /x HTTP/1.1", "HEAD /x HTTP/1.1", "GET /admin HTTP/1.1", "GET /x HTTP/1.0", "nonsense",
+	} {
 		c := e.connect(t)
 		_, _ = io.WriteString(c, raw+"\r\nHost: x\r\nConnection: close\r\n\r\n")
 		wire, err := io.ReadAll(c)
@@ -248,7 +272,7 @@ func TestTheLogCountsTheBytesOfAnAnswer(t *testing.T) {
 		}
 		c.Close()
 		var last string
-		testenv.Eventually(t, 5*time.Second, "it is logged", func() bool {
+		testenv.Eventually(t, 5*time.Second, "the request is logged", func() bool {
 			e.access.flush()
 			last = log.String()
 			return strings.Count(last, "\n") > 0

@@ -1,61 +1,66 @@
 package gateway
 
 import (
-	"encoding/hex"
-	"math/rand/v2"
-	"strconv"
+	"errors"
+	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/internal/ascii"
+	"sluice/gateway/policy"
+	"sluice/gateway/proxy"
 )
 
-// compose writes the request that a backend gets, head and body: the client's own lines where they may pass, and what the edge says in place of the
-// others. The path is as the client sent it.
-func (x *exchange) compose(ctx *fasthttp.RequestCtx) {
-	h := &ctx.Request.Header
-	method, body := h.Method(), ctx.Request.Body()
-	b := append(x.request[:0], method...)
-	b = append(b, ' ')
-	b = append(b, h.RequestURI()...)
-	b = append(b, " HTTP/1.1\r\n"...)
-	for i := range x.headers.lines {
-		line := &x.headers.lines[i]
-		// Of two tokens, the backend must see the one that was judged.
-		if line.fate == drop || line.fate == otherToken && x.headers.authorized {
-			continue
-		}
-		b = append(b, line.line...)
+var (
+	purchase    = policy.Match{Method: fasthttp.MethodPost, Path: "/v1/sales/*/orders"}
+	orderStatus = policy.Match{Method: fasthttp.MethodGet, Path: "/v1/orders/*"} // may wait for the order
+)
+
+// forward sends the request to a backend and completes the response.
+func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
+	method := ctx.Request.Header.Method()
+	x.Repeatable = isRepeatable(method, x.path)
+	x.Timeout = g.config.AnswerTimeout
+	if ctx.IsGet() && orderStatus.Covers(method, x.path) {
+		x.Timeout = g.config.WaitTimeout
 	}
-	if !x.headers.host {
-		b = append(b, "Host: localhost\r\n"...)
+	err := g.proxy.Forward(ctx, &x.Request)
+	switch {
+	case err == nil:
+	case errors.Is(err, proxy.ErrHTTP10):
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+	default:
+		x.reason = err.Error()
+		respondUnavailable(ctx)
 	}
-	b = append(b, "X-Request-Id: "...)
-	b = append(b, x.id[:]...)
-	b = append(b, "\r\nX-Real-IP: "...)
-	b = x.client.AppendTo(b)
-	b = append(b, "\r\nX-Forwarded-For: "...)
-	b = x.client.AppendTo(b)
-	b = append(b, "\r\nX-Forwarded-Proto: http"...)
-	if x.gateway.certificate != nil {
-		b = append(b, 's')
+	if len(x.sale) > 0 {
+		g.updateCache(ctx, x, err)
 	}
-	b = append(b, "\r\n"...)
-	if len(body) > 0 || !(h.IsGet() || h.IsHead()) {
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, int64(len(body)), 10)
-		b = append(b, "\r\n"...)
+	if len(x.quota) > 0 {
+		ctx.Response.Header.Add("RateLimit-Policy", ascii.String(x.quotaPolicy))
+		ctx.Response.Header.Add("RateLimit", ascii.String(x.quota))
 	}
-	b = append(b, "\r\n"...)
-	x.request = append(b, body...)
 }
 
-// newID makes the request's id, which nobody can foresee: the backend remembers a purchase under it.
-func (x *exchange) newID() {
-	var id [16]byte
-	for i := 0; i < len(id); i += 8 {
-		n := rand.Uint64()
-		for j := range 8 {
-			id[i+j] = byte(n >> (8 * j))
-		}
+// isRepeatable reports whether a request may be processed twice without further effect. Purchases are: backends
+// deduplicate them by X-Request-Id.
+func isRepeatable(method, path []byte) bool {
+	switch string(method) {
+	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodOptions:
+		return true
 	}
-	hex.Encode(x.id[:], id[:])
+	return purchase.Covers(method, path)
+}
+
+// delay waits, but not longer than until draining begins.
+func (g *Gateway) delay(wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-g.draining:
+	}
 }

@@ -1,10 +1,24 @@
+// Package gateway is the Go edge: a rate-limiting HTTP proxy in front of the backends. It reads the same policy as
+// the nginx edge, makes the same decisions, and writes the same responses.
+//
+// Gateway.handle shows the path of a request; each step has a file of its own:
+//
+//	proxy/          the request head is validated, and malformed ones are rejected
+//	path.go         the path is decoded for matching; ambiguous paths are rejected
+//	address.go      the client address, from the peer or a trusted proxy
+//	concurrency.go  the requests in progress of one client are limited
+//	cache.go        a sale-wide refusal is answered from memory
+//	admit.go        rate limits by address, token verification, rate limits by buyer
+//	forward.go      the request is sent to a backend
+//	responses.go    the responses of the edge itself
+//
+// The package does not import backend packages: code that both need is in internal.
 package gateway
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -13,113 +27,117 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"sluice/gateway/known"
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
+	"sluice/gateway/proxy"
+	"sluice/gateway/refusalcache"
 	"sluice/internal/token"
 )
 
-// Gateway is the edge. Safe for concurrent use; make it with New.
+// Gateway is the Go edge. Create it with New. Safe for concurrent use.
 type Gateway struct {
 	config      Config
 	log         *slog.Logger
-	clock       *clock
-	elapsed     func() time.Duration
+	elapsed     func() time.Duration // clock of the limits and the refusal cache
 	wall        func() time.Time
-	random      func(n int) int
-	verifier    *verifier
-	table       *limit.Table
 	policy      atomic.Pointer[snapshot]
 	reloader    *reloader
+	certificate *certificate // may be nil
 	metrics     *metrics
 	access      *accessLog // may be nil
-	crowd       *crowd
-	certificate *certificate // may be nil
-	balancer    balancer
-	sales       *known.Sales
-	streams     streams
-	timeouts    struct{ wait, other, silence time.Duration }
+
+	concurrency *concurrencyLimiter
+	verifier    *verifier
+	table       *limit.Table
+	refusals    *refusalcache.Cache
+	proxy       *proxy.Proxy
 
 	exchanges sync.Pool
-	draining  chan struct{}
+	draining  <-chan struct{}
 	served    atomic.Bool
 }
 
-// New makes a gateway. It reads the policy and tries nothing else: no backend need be there yet. All that is wrong with the configuration is reported
-// together; what is wrong with the policy is a policy.Mistakes.
+// New returns a gateway. It reads the policy, the token keys and the certificate, and does not connect to backends. All
+// configuration errors are reported together; errors in the policy are policy.Mistakes.
 func New(config Config) (*Gateway, error) {
-	config.defaults()
-	g := &Gateway{config: config, log: config.Logger, clock: newClock(), random: config.Random, table: limit.NewTable(config.Buckets),
-		draining: make(chan struct{})}
-	if g.elapsed = config.Now; g.elapsed == nil {
-		g.elapsed = g.clock.elapsed
-	}
-	g.wall = time.Now
-	g.timeouts.wait, g.timeouts.other, g.timeouts.silence = config.WaitTimeout, config.AnswerTimeout, config.SilenceTimeout
-	g.exchanges.New = func() any { return &exchange{gateway: g} }
-	var errs []error
-	keys, err := token.Open(config.TokenKeys, config.Secret)
-	if err != nil {
-		errs = append(errs, err)
-	} else if private := keys.Set().Private(); len(private) > 0 {
-		g.log.Warn("the file of token keys holds private parts, which no edge needs", "keys", private)
-	}
-	g.verifier = newVerifier(keys, limit.NewNamer())
-	if g.metrics, err = newMetrics(config.Registry); err != nil {
-		errs = append(errs, fmt.Errorf("gateway: metrics: %w", err))
-	}
-	g.metrics.room.Set(float64(g.table.Capacity()))
-	g.crowd = newCrowd(config.PerClient)
-	if g.certificate, err = readCertificate(config.TLSCert, config.TLSKey); err != nil {
-		errs = append(errs, err)
-	}
+	config.setDefaults()
+	g := &Gateway{config: config, log: config.Logger, wall: time.Now, table: limit.NewTable(config.Buckets),
+		concurrency: newConcurrencyLimiter(config.PerClient)}
+	g.exchanges.New = func() any { return &exchange{} }
 	if config.AccessLog != nil {
 		g.access = &accessLog{to: config.AccessLog, log: g.log}
 	}
-	g.streams.counted = func(n int) { g.metrics.streams.Set(float64(n)) }
-	switch n := len(config.Upstreams); {
-	case n == 0:
-		errs = append(errs, errors.New("an upstream is needed"))
-	case n > maxUpstreams:
-		errs = append(errs, fmt.Errorf("%d upstreams are more than %d", n, maxUpstreams))
-	}
-	for _, raw := range config.Upstreams {
-		u, err := newUpstream(raw, config.DialTimeout, g.clock, g.metrics.upstream)
+	var errs []error
+	check := func(err error) {
 		if err != nil {
 			errs = append(errs, err)
-			continue
 		}
-		u.seconds = g.metrics.seconds.WithLabelValues(u.name)
-		for _, f := range []string{"dial", "timeout", "broken", "garbled"} {
-			g.metrics.upstream.WithLabelValues(u.name, f)
-		}
-		g.balancer.upstreams = append(g.balancer.upstreams, u)
 	}
+	var err error
+	g.verifier, err = openVerifier(config.TokenKeys, config.Secret, g.log)
+	check(err)
+	g.metrics, err = newMetrics(config.Registry)
+	check(err)
+	g.certificate, err = readCertificate(config.TLSCert, config.TLSKey)
+	check(err)
+	g.proxy, err = g.newProxy()
+	check(err)
 	p, err := g.readPolicy()
-	if err != nil {
-		errs = append(errs, err)
-	}
+	check(err)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	if g.elapsed = config.Now; g.elapsed == nil {
+		g.elapsed = g.proxy.Elapsed
+	}
+	g.metrics.capacity.Set(float64(g.table.Capacity()))
 	g.policy.Store(newSnapshot(p, nil, g.metrics))
-	g.sales = known.New(known.Config{Source: g.holders, Now: g.now, Log: g.log, Fetched: g.metrics.fetched})
+	g.refusals = refusalcache.New(refusalcache.Config{Source: g.fetchBypassList, Now: g.now, Logger: g.log,
+		OnFetch: g.metrics.listFetched})
 	return g, nil
+}
+
+func (g *Gateway) newProxy() (*proxy.Proxy, error) {
+	c := &g.config
+	config := proxy.Config{
+		Upstreams: c.Upstreams, Handler: g.Handler, Rejected: g.respondUnreadable, Overload: overloadResponse(),
+		Logger: c.Logger, Registry: c.Registry, ProxyProtocol: c.ProxyProtocol, LogAttempts: g.access != nil,
+		MaxConns: c.MaxConns, MaxBody: MaxBody,
+		RequestTimeout: c.RequestTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
+		DialTimeout: c.DialTimeout, SilenceTimeout: c.SilenceTimeout, DrainTimeout: c.DrainTimeout,
+		Now: c.Now, Dial: c.dial,
+	}
+	if g.certificate != nil {
+		config.TLS = g.certificate.config()
+	}
+	return proxy.New(config)
 }
 
 func (g *Gateway) readPolicy() (*policy.Policy, error) {
 	switch {
 	case g.config.PolicyPath != "":
-		g.reloader = newReloader(g.config.PolicyPath)
+		g.reloader = &reloader{path: g.config.PolicyPath}
 		p, _, err := g.reloader.read()
 		return p, err
 	case len(g.config.PolicySource) > 0:
 		return policy.Parse("policy.lua", g.config.PolicySource)
 	}
-	return nil, errors.New("a policy is needed")
+	return nil, errors.New("no policy: name a policy file")
 }
 
-// Run listens on the configured address and serves until ctx is done.
+// openVerifier warns about private keys, which an edge does not need.
+func openVerifier(path, secret string, log *slog.Logger) (*verifier, error) {
+	keys, err := token.Open(path, secret)
+	if err != nil {
+		return nil, err
+	}
+	if private := keys.Set().Private(); len(private) > 0 {
+		log.Warn("token key file contains private keys, which an edge does not need", "keys", private)
+	}
+	return newVerifier(keys, limit.NewNamer()), nil
+}
+
+// Run listens on the configured address and serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", g.config.Listen)
 	if err != nil {
@@ -128,92 +146,35 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return g.Serve(ctx, ln)
 }
 
-// Serve accepts connections from ln until ctx is done, and then drains: it accepts no more, ends event streams, lets other requests finish
-// for DrainTimeout, and closes what is left. It returns nil after a drain in time. Call it once.
+// Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event
+// streams, waits up to DrainTimeout for other requests, and closes what remains. It returns nil if all requests
+// finished in time. Call it once.
 func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	if g.served.Swap(true) {
-		return errors.New("gateway: Serve was called before")
+		return errors.New("gateway: Serve was called twice")
 	}
-	guarded := &listener{Listener: ln, clock: g.clock, log: g.log, open: map[*conn]struct{}{}, metrics: g.metrics, refusal: turnedAway(),
-		proxied: g.config.ProxyProtocol,
-		limits:  connLimits{most: g.config.MaxConns, head: g.config.RequestTimeout, idle: g.config.IdleTimeout, write: g.config.WriteTimeout}}
-	if g.certificate != nil {
-		guarded.tls = g.certificate.config()
-	}
-	server := &fasthttp.Server{
-		Handler: g.Handler, HeaderReceived: received, ErrorHandler: g.answerUnreadable, Logger: quiet{g.log}, SecureErrorLogMessage: true,
-		ReadBufferSize: maxHead + 512, MaxRequestBodySize: MaxBody,
-		Concurrency:           2 * g.config.MaxConns, // the listener has the say; connections that linger are no longer among those it counts
-		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,
-	}
-	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
+	g.draining = ctx.Done()
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	g.clock.tick()
-	running.Go(func() { g.tick(loops) })
-	running.Go(func() { g.housekeep(loops) })
-	if g.config.Signals {
-		running.Go(func() { g.listen(loops) })
+	running.Go(func() { g.maintain(background) })
+	if g.config.SaleNotifications {
+		running.Go(func() { g.followNotifications(background) })
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(guarded) }()
-	g.log.Info("the edge listens", "address", ln.Addr().String())
-
-	var err error
-	select {
-	case err = <-failed: // nobody stopped it
-		if err == nil {
-			err = net.ErrClosed
-		}
-		err = fmt.Errorf("gateway: serve: %w", err)
-		_ = ln.Close()
-	case <-ctx.Done():
-		err = g.drain(ctx, server, guarded)
-	}
+	err := g.proxy.Serve(ctx, ln)
 	stop()
 	running.Wait()
-	g.sales.Close()
-	for _, u := range g.balancer.upstreams {
-		u.close()
-	}
+	g.refusals.Close()
 	g.access.flush()
-	return err
-}
-
-// drain ends in this order: no new connections, then what would never end by itself, then the requests under way, then what is left.
-func (g *Gateway) drain(ctx context.Context, server *fasthttp.Server, guarded *listener) error {
-	g.log.Info("the edge drains")
-	close(g.draining)
-	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.DrainTimeout)
-	defer cancel()
-	g.streams.endAll()
-	err := server.ShutdownWithContext(deadline)
-	guarded.awaitClosed(deadline)
-	if left := guarded.closeAll(); left > 0 {
-		return fmt.Errorf("gateway: drain: %d connections were cut off after %v", left, g.config.DrainTimeout)
-	}
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("gateway: drain: %w", err)
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
 	}
 	return nil
 }
 
-func (g *Gateway) tick(ctx context.Context) {
-	t := time.NewTicker(tickEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			g.clock.tick()
-		}
-	}
-}
+const maintainEvery = time.Second
 
-const housekeepEvery = time.Second
-
-func (g *Gateway) housekeep(ctx context.Context) {
-	t := time.NewTicker(housekeepEvery)
+func (g *Gateway) maintain(ctx context.Context) {
+	t := time.NewTicker(maintainEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -225,53 +186,103 @@ func (g *Gateway) housekeep(ctx context.Context) {
 	}
 }
 
-// runOnce does what is due once a second: a changed policy and changed keys are taken over, the log written, and buckets and connections that are of no
-// more use dropped.
+// runOnce reloads changed files, writes the access log, and drops expired buckets and cache entries.
 func (g *Gateway) runOnce() {
-	g.reload()
+	g.reloadPolicy()
 	g.reloadKeys()
-	g.renew()
+	g.reloadCertificate()
 	g.access.flush()
-	g.metrics.buckets.Set(float64(g.table.Sweep(g.instant())))
-	g.sales.Sweep(g.now())
-	g.metrics.holders.Set(float64(g.sales.Sums()))
-	for _, u := range g.balancer.upstreams {
-		u.prune()
+	g.metrics.buckets.Set(float64(g.table.Evict(g.instant())))
+	g.refusals.Evict(g.now())
+	g.metrics.bypassEntries.Set(float64(g.refusals.Entries()))
+}
+
+// Handler answers one request. It expects a connection that Serve has accepted, whose requests are validated. With
+// others, as in tests, it accepts what fasthttp accepts.
+func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
+	x := g.exchanges.Get().(*exchange)
+	defer g.finish(ctx, x)
+	ctx.Response.Header.DisableNormalizing()
+	client, _ := ctx.Conn().(*proxy.Conn)
+	if client != nil {
+		x.Client = client.Peer()
+	} else {
+		x.Client = proxy.AddrOf(ctx.RemoteAddr())
+	}
+	x.NewID()
+	x.logged = true
+	g.handle(ctx, x, client)
+	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
+	if x.Headers.Close() || client != nil && client.Chunked() {
+		ctx.SetConnectionClose()
 	}
 }
 
-// now is the time in milliseconds, by the clock of the limits.
+// handle writes the response. client is nil if the connection was not accepted by Serve.
+func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Conn) {
+	if !g.parse(ctx, x) {
+		return
+	}
+	p := g.policy.Load()
+	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded())
+	if g.handleReserved(ctx, x, client) {
+		return
+	}
+	x.key = limit.Address(x.Client)
+	x.counted = g.concurrency.enter(x.key)
+	if p.cacheRefusals && g.respondCached(ctx, x) {
+		return
+	}
+	if !x.counted {
+		g.refuseConcurrent(ctx, p, x)
+		return
+	}
+	wait, ok := g.admit(ctx, p, x)
+	if !ok {
+		return
+	}
+	g.delay(wait)
+	g.forward(ctx, x)
+}
+
+// parse decodes the path and the headers. It returns false if it has rejected the request.
+func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
+	var ok bool
+	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
+	if !ok || !x.ReadHeaders(ctx) {
+		g.metrics.malformed.Inc()
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+		ctx.SetConnectionClose()
+		return false
+	}
+	if ctx.IsConnect() || ctx.IsTrace() {
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowedMethods(x.path))
+		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		return false
+	}
+	return true
+}
+
+// handleReserved answers requests for reserved paths, and reports whether the path is one.
+func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Conn) bool {
+	reserved := reservedPath(x.path)
+	if reserved == notReserved {
+		return false
+	}
+	switch {
+	case client != nil && client.Chunked(): // no reserved path accepts a body
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+	case reserved == healthPath:
+		respondHealth(ctx)
+		x.logged = ctx.Response.StatusCode() != fasthttp.StatusOK
+	default:
+		respond(ctx, fasthttp.StatusNotFound, bodyNotFound)
+	}
+	return true
+}
+
+// now returns the time in milliseconds of the clock of the limits.
 func (g *Gateway) now() int64 { return g.elapsed().Milliseconds() }
 
-// instant is the same in the limits' own unit.
+// instant returns the same time in the unit of the limits.
 func (g *Gateway) instant() limit.Instant { return limit.Instant(g.elapsed().Microseconds()) }
-
-// turnedAway is the whole answer to a connection for which there is no room.
-func turnedAway() []byte {
-	var r fasthttp.Response
-	ctx := &fasthttp.RequestCtx{}
-	(&Gateway{}).answerUnavailable(ctx)
-	ctx.Response.CopyTo(&r)
-	r.SetConnectionClose()
-	var b writer
-	_, _ = r.WriteTo(&b)
-	return b
-}
-
-type writer []byte
-
-func (w *writer) Write(p []byte) (int, error) {
-	*w = append(*w, p...)
-	return len(p), nil
-}
-
-var _ io.Writer = (*writer)(nil)
-
-// quiet keeps fasthttp's words about clients' connections out of the way.
-type quiet struct{ log *slog.Logger }
-
-func (q quiet) Printf(format string, args ...any) {
-	if q.log.Enabled(context.Background(), slog.LevelDebug) {
-		q.log.Debug(fmt.Sprintf(format, args...))
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,34 +20,38 @@ import (
 	"sluice/test/testenv"
 )
 
-func TestNewReportsAllMistakesTogether(t *testing.T) {
+func TestNewReportsAllErrors(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	_, err := New(Config{Upstreams: []string{"https://a", "b"}, PolicySource: []byte("return {}"), Secret: "short", Registry: registry})
+	_, err := New(
+		Config{Upstreams: []string{"https://a", "b"}, PolicySource: []byte("return {}"), Secret: "short", Registry: registry},
+	)
 	if err == nil {
-		t.Fatal("a bad configuration is taken")
+		t.Fatal("an invalid configuration is accepted")
 	}
 	want := []string{
 		"the token secret must have at least 32 bytes, and has 5",
-		`upstream "https://a": only http:// is spoken to backends`,
-		`upstream "b" must be host:port or http://host:port`,
+		`upstream "https://a": backends are reached over plain HTTP only: use http://host:port`,
+		`upstream "b" has no host or port: use host:port or http://host:port`,
 		"policy.lua:1: rules is missing: write rules = {} to limit nothing",
 	}
 	if got := strings.Split(err.Error(), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("the mistakes are\n%s\nwant\n%s", err, strings.Join(want, "\n"))
+		t.Errorf("the errors are\n%s\nwant\n%s", err, strings.Join(want, "\n"))
 	}
 	var mistakes policy.Mistakes
 	if !errors.As(err, &mistakes) {
-		t.Error("the policy's mistakes cannot be told from the others")
+		t.Error("the errors of the policy are not policy.Mistakes")
 	}
-	for _, c := range []Config{{}, {Secret: secret, Upstreams: []string{"a:1"}}, {Secret: secret, PolicySource: []byte(open)},
+	for _, c := range []Config{{}, {Secret: secret, Upstreams: []string{"a:1"}}, {
+		Secret: secret, PolicySource: []byte(open),
+	},
 		{Secret: secret, PolicySource: []byte(open), Upstreams: strings.Fields(strings.Repeat("a:1 ", 65))}} {
 		if _, err := New(c); err == nil {
-			t.Errorf("%+v is taken", c)
+			t.Errorf("%+v is accepted", c)
 		}
 	}
 }
 
-func TestDrainLetsRequestsFinishAndTakesNoNewOnes(t *testing.T) {
+func TestDrainFinishesRequestsAndAcceptsNoConnections(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	b := newBackend(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-release })
 	e := serve(t, open, []string{b.address()})
@@ -64,7 +66,7 @@ func TestDrainLetsRequestsFinishAndTakesNoNewOnes(t *testing.T) {
 	<-arrived
 	stopped := make(chan error, 1)
 	go func() { stopped <- e.stop() }()
-	testenv.Eventually(t, 5*time.Second, "no new connection is taken", func() bool {
+	testenv.Eventually(t, 5*time.Second, "no new connection is accepted", func() bool {
 		c, err := net.Dial("tcp", e.address)
 		if err == nil {
 			_ = c.Close()
@@ -76,18 +78,25 @@ func TestDrainLetsRequestsFinishAndTakesNoNewOnes(t *testing.T) {
 	}
 	close(release)
 	if answers := readAll(t, c, ""); len(answers) != 1 || answers[0].status != 200 {
-		t.Errorf("the request under way got %+v", answers)
+		t.Errorf("the request in progress got %+v", answers)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("Serve returned %v", err)
 	}
 }
 
-func TestDrainCutsOffWhatDoesNotFinish(t *testing.T) {
+func TestDrainClosesConnectionsAfterTheTimeout(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	b := newBackend(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-release })
 	defer close(release)
-	g, err := New(Config{Upstreams: []string{b.address()}, PolicySource: []byte(open), Secret: secret, DrainTimeout: 200 * time.Millisecond})
+	g, err := New(
+		Config{
+			Upstreams:    []string{b.address()},
+			PolicySource: []byte(open),
+			Secret:       secret,
+			DrainTimeout: 200 * time.Millisecond,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +128,7 @@ func TestDrainCutsOffWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
-func TestConnectionsBeyondTheMostAreTurnedAway(t *testing.T) {
+func TestConnectionsBeyondTheLimitAreRefused(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.MaxConns = 2 })
 	var kept []net.Conn
@@ -139,15 +148,15 @@ func TestConnectionsBeyondTheMostAreTurnedAway(t *testing.T) {
 	mustHave(t, answers[0], 503, "Retry-After", "1", "Content-Type", "application/problem+json")
 	mustContain(t, "the body", answers[0].body, `"code":"temporarily-unavailable"`)
 	if n := e.count(t, "sluice_edge_connections_refused_total"); n != 1 {
-		t.Errorf("%v were counted, want 1", n)
+		t.Errorf("counted %v refused, want 1", n)
 	}
 	if n := e.count(t, "sluice_edge_connections"); n != 2 {
-		t.Errorf("%v connections are counted, want 2", n)
+		t.Errorf("counted %v open, want 2", n)
 	}
 	_ = kept[0].Close()
-	testenv.Eventually(t, 5*time.Second, "there is room again", func() bool {
+	testenv.Eventually(t, 5*time.Second, "a connection is accepted again", func() bool {
 		resp, err := http.Get("http://" + e.address + "/healthz")
-		if err != nil { // turned away while it was still sending
+		if err != nil { // refused while it was sending
 			return false
 		}
 		_ = resp.Body.Close()
@@ -155,45 +164,29 @@ func TestConnectionsBeyondTheMostAreTurnedAway(t *testing.T) {
 	})
 }
 
-// Running out of descriptors passes; a server that stops accepting because of it does not come back.
-func TestAcceptOutlivesTrouble(t *testing.T) {
-	inner := &troubled{errs: []error{syscall.EMFILE, syscall.ECONNABORTED, net.ErrClosed}}
-	l := &listener{Listener: inner, log: slog.New(slog.DiscardHandler), clock: newClock()}
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || len(inner.errs) != 0 {
-		t.Errorf("Accept gives up with %v, with %d errors to come", err, len(inner.errs))
-	}
-}
-
-type troubled struct {
-	net.Listener
-	errs []error
-}
-
-func (l *troubled) Accept() (net.Conn, error) {
-	err := l.errs[0]
-	l.errs = l.errs[1:]
-	return nil, &net.OpError{Op: "accept", Err: err}
-}
-
-func TestPanicIsA500AndNotTheEnd(t *testing.T) {
+func TestPanicIsA500(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.Random = func(int) int { panic("dice") } })
 	for range 6 {
-		mustHave(t, e.ask(t, "GET", "/", ""), 200)
+		mustHave(t, e.send(t, "GET", "/", ""), 200)
 	}
-	got := e.ask(t, "GET", "/", "")
+	got := e.send(t, "GET", "/", "")
 	mustHave(t, got, 500, "Content-Type", "application/problem+json")
 	mustContain(t, "the body", got.body, `"code":"internal-error"`)
 	mustContain(t, "the log", e.log.String(), "dice")
-	mustHave(t, e.ask(t, "GET", "/healthz", ""), 200)
+	mustHave(t, e.send(t, "GET", "/healthz", ""), 200)
 }
 
-// The stated bound, through sockets and the real clock: rate*L + burst + 1 for any interval L.
-func TestBoundHoldsThroughTheEdge(t *testing.T) {
+// The documented bound, rate*L + burst + 1 for any interval L, with sockets and the real clock.
+func TestBoundHolds(t *testing.T) {
 	const perSecond, burst, workers = 200, 10, 8
 	b := newBackend(t, nil)
-	e := serve(t, fmt.Sprintf(`return { rules = { { name = "ip", key = "ip", rate = "%dr/s", burst = %d } } }`, perSecond, burst), []string{b.address()},
-		func(c *Config) { c.Now = nil })
+	e := serve(
+		t,
+		fmt.Sprintf(`return { rules = { { name = "ip", key = "ip", rate = "%dr/s", burst = %d } } }`, perSecond, burst),
+		[]string{b.address()},
+		func(c *Config) { c.Now = nil },
+	)
 	var admitted, refused atomic.Int64
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -202,7 +195,7 @@ func TestBoundHoldsThroughTheEdge(t *testing.T) {
 			c := e.connect(t)
 			defer c.Close()
 			r := newReader(c)
-			for { // for a second; a machine that stands still meanwhile has some more
+			for { // for a second, or longer on a busy machine
 				passed := time.Since(start)
 				if passed > time.Second && admitted.Load() >= perSecond/2 && refused.Load() > 0 || passed > 3*time.Second {
 					return
@@ -224,35 +217,9 @@ func TestBoundHoldsThroughTheEdge(t *testing.T) {
 	span := time.Since(start)
 	bound := perSecond*(span.Seconds()+0.001) + burst + 1
 	if n := float64(admitted.Load()); n > bound || n < perSecond/2 {
-		t.Errorf("%v were admitted in %v, want at most %v and most of that", n, span, bound)
+		t.Errorf("admitted %v in %v, want at most %v and at least %v", n, span, bound, perSecond/2)
 	}
 	if refused.Load() == 0 {
-		t.Error("nobody was refused: the test did not press")
+		t.Error("no request was refused: the load was too low")
 	}
-}
-
-// A connection that is answered and not closed yet is not cut off, and does not make a drain in time a failure.
-func TestDrainWaitsForConnectionsToBeClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		closing, stuck := &conn{}, &conn{}
-		l := &listener{open: map[*conn]struct{}{closing: {}, stuck: {}}}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		start := time.Now()
-		time.AfterFunc(time.Second, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			delete(l.open, closing)
-		})
-		l.awaitClosed(ctx)
-		if took := time.Since(start); took != time.Minute || l.count() != 1 {
-			t.Errorf("with one that stays it waited for %v, and %d are left; want the whole minute and 1", took, l.count())
-		}
-		delete(l.open, stuck)
-		start = time.Now()
-		l.awaitClosed(t.Context())
-		if took := time.Since(start); took != 0 {
-			t.Errorf("with none left it waited for %v", took)
-		}
-	})
 }

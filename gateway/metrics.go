@@ -1,124 +1,132 @@
 package gateway
 
 import (
-	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/gateway/known"
 	"sluice/gateway/policy"
+	"sluice/gateway/refusalcache"
 )
 
-// metrics are what the edge counts. Labels come from the policy and the configuration, never from requests.
+// metrics are the edge's counters, except those of connections, which are in package proxy. Labels come from the
+// policy and the configuration, never from requests.
 type metrics struct {
-	requests     *prometheus.CounterVec // by rule and verdict: allow, deny, shadow (would have denied), error (no room for a bucket)
-	answers      *prometheus.CounterVec // by class of status: 2xx, 3xx, 4xx, 5xx
-	unauthorized prometheus.Counter
-	malformed    prometheus.Counter
-	turnedAway   prometheus.Counter
-	connections  prometheus.Gauge
-	buckets      prometheus.Gauge
-	streams      prometheus.Gauge
-	reloads      *prometheus.CounterVec // by result: ok, error
-	keyReloads   *prometheus.CounterVec // likewise, of token keys
-	upstream     *prometheus.CounterVec // by upstream and failure: dial, broken, timeout, garbled
-	seconds      *prometheus.HistogramVec
-	room         prometheus.Gauge
-	repeated     *prometheus.CounterVec // by state of the sale: sold_out, scheduled, paused, closed
-	lists        *prometheus.CounterVec // by result: ok, error
-	holders      prometheus.Gauge
-	signals      prometheus.Counter
-	listening    prometheus.Gauge
-	rules        *prometheus.GaugeVec // 1 for each rule of the policy in force; its labels say what it is
-	byClass      [6]prometheus.Counter
-	crowded      prometheus.Counter // of requests: refused because too many of their client were under way
-	byState      map[known.State]prometheus.Counter
+	requests        *prometheus.CounterVec // by rule and verdict: allow, deny, shadow (would deny), error (no bucket)
+	responses       *prometheus.CounterVec // by status class
+	unauthorized    prometheus.Counter
+	malformed       prometheus.Counter
+	buckets         prometheus.Gauge
+	capacity        prometheus.Gauge
+	rules           *prometheus.GaugeVec   // 1 for each rule in force; the labels describe it
+	policyReloads   *prometheus.CounterVec // by result: ok, error
+	keyReloads      *prometheus.CounterVec // by result: ok, error
+	refusals        *prometheus.CounterVec // answered from the cache, by state of the sale
+	listFetches     *prometheus.CounterVec // by result: ok, error
+	bypassEntries   prometheus.Gauge
+	notifications   prometheus.Counter
+	notificationsUp prometheus.Gauge
+
+	byClass           [6]prometheus.Counter // responses by first digit of the status
+	byState           map[refusalcache.State]prometheus.Counter
+	concurrencyDenied prometheus.Counter
 }
 
+// newMetrics creates the metrics and registers them, unless registry is nil.
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	var all []prometheus.Collector
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help})
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help})
+		all = append(all, c)
+		return c
 	}
 	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help}, labels)
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help}, labels)
+		all = append(all, v)
+		return v
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_edge_" + name, Help: help})
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_edge_" + name, Help: help})
+		all = append(all, g)
+		return g
 	}
 	m := &metrics{
-		requests:     vector("requests_total", "Requests by the rule that judged them and its verdict.", "rule", "verdict"),
-		answers:      vector("answers_total", "Answers by class of status.", "status"),
-		unauthorized: counter("unauthorized_total", "Requests refused because their token was missing or no good."),
-		malformed:    counter("malformed_total", "Requests refused because they could not be read, or not in one way only."),
-		turnedAway:   counter("connections_refused_total", "Connections turned away because too many were open."),
-		connections:  gauge("connections", "Open connections of clients."),
-		buckets:      gauge("buckets", "Live buckets of all rules."),
-		streams:      gauge("streams", "Event streams that are open."),
-		reloads:      vector("policy_reloads_total", "Times that a changed policy was read.", "result"),
-		keyReloads:   vector("token_key_reloads_total", "Times that a changed file of token keys was read.", "result"),
-		repeated:     vector("repeated_refusals_total", "Purchases answered from memory, by the state of their sale.", "state"),
-		lists:        vector("holder_lists_total", "Lists of a sale's holders that were fetched from a backend.", "result"),
-		holders:      gauge("holders", "Holders of orders in memory, of all sales, 4 bytes each."),
-		signals:      counter("signals_total", "Changes of sales that a backend has told of."),
-		listening:    gauge("signals_up", "Whether a backend tells of changes of sales at once; if not, they show within a second."),
-		byState:      map[known.State]prometheus.Counter{},
-		upstream:     vector("upstream_failures_total", "Tries at a backend that failed.", "upstream", "failure"),
-		room:         gauge("bucket_capacity", "Live buckets there is room for. With none left, new clients are refused."),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sluice_edge_upstream_seconds", Help: "Time until a backend began to answer.",
-			Buckets: prometheus.DefBuckets}, []string{"upstream"}),
+		requests:      vector("requests_total", "Requests by rule and verdict.", "rule", "verdict"),
+		responses:     vector("answers_total", "Responses by status class.", "status"),
+		unauthorized:  counter("unauthorized_total", "Requests refused because of a missing or invalid token."),
+		malformed:     counter("malformed_total", "Requests refused because they were malformed or ambiguous."),
+		buckets:       gauge("buckets", "Buckets in use, of all rules."),
+		capacity:      gauge("bucket_capacity", "Available buckets. If all are in use, new clients are refused."),
+		policyReloads: vector("policy_reloads_total", "Reloads of a changed policy.", "result"),
+		keyReloads:    vector("token_key_reloads_total", "Reloads of a changed token key file.", "result"),
+		refusals: vector(
+			"repeated_refusals_total",
+			"Purchases refused from the cache, by state of the sale.",
+			"state",
+		),
+		listFetches:     vector("holder_lists_total", "Bypass lists fetched from a backend.", "result"),
+		bypassEntries:   gauge("holders", "Bypass list entries in memory, 4 bytes each."),
+		notifications:   counter("signals_total", "Sale notifications received from a backend."),
+		notificationsUp: gauge("signals_up", "Whether sale notifications are received. If not, changes take up to a second."),
+		byState:         map[refusalcache.State]prometheus.Counter{},
 	}
-	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info", Help: "1 for each rule of the policy in force, which its labels describe."},
+	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",
+		Help: "1 for each rule of the policy in force. The labels describe the rule."},
 		[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error"})
-	m.crowded = m.requests.WithLabelValues("concurrency", "deny")
+	all = append(all, m.rules)
+	m.concurrencyDenied = m.requests.WithLabelValues(policy.ConcurrencyRule, "deny")
 	for class := 1; class <= 5; class++ {
-		m.byClass[class] = m.answers.WithLabelValues(string(rune('0'+class)) + "xx")
+		m.byClass[class] = m.responses.WithLabelValues(string(rune('0'+class)) + "xx")
 	}
-	for _, state := range known.States {
-		m.byState[state] = m.repeated.WithLabelValues(string(state))
+	for _, state := range refusalcache.States {
+		m.byState[state] = m.refusals.WithLabelValues(string(state))
 	}
-	for _, result := range []string{"ok", "error"} { // shown as 0 from the start, so that a rate can be taken
-		for _, v := range []*prometheus.CounterVec{m.reloads, m.keyReloads, m.lists} {
+	for _, result := range []string{"ok", "error"} { // start at 0, so that rates can be computed
+		for _, v := range []*prometheus.CounterVec{m.policyReloads, m.keyReloads, m.listFetches} {
 			v.WithLabelValues(result)
 		}
 	}
 	if registry == nil {
 		return m, nil
 	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.answers, m.unauthorized, m.malformed, m.turnedAway, m.connections, m.buckets, m.streams, m.reloads, m.keyReloads, m.upstream,
-		m.repeated, m.lists, m.holders, m.signals, m.listening, m.seconds, m.room, m.rules} {
-		errs = append(errs, registry.Register(c))
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return m, fmt.Errorf("edge metrics: %w", err)
+		}
 	}
-	return m, errors.Join(errs...)
+	return m, nil
 }
 
-func (m *metrics) answered(status int) {
+// responded counts a response.
+func (m *metrics) responded(status int) {
 	if class := status / 100; class >= 1 && class <= 5 {
 		m.byClass[class].Inc()
 	}
 }
 
-// inForce tells of the rules of a policy that has come into force.
-func (m *metrics) inForce(rules []policy.Rule) {
+// setRules publishes the rules of the policy in force.
+func (m *metrics) setRules(rules []policy.Rule) {
 	m.rules.Reset()
 	for _, r := range rules {
 		count, period := r.Rate.Fraction()
 		rate := strconv.FormatFloat(float64(count)/float64(period)*1e6, 'g', 6, 64) + "r/s"
 		onError := r.OnError
-		if r.Mode == policy.Shadow { // it never refuses
+		if r.Mode == policy.Shadow { // a shadow rule never refuses
 			onError = policy.Allow
 		}
 		match := strings.TrimSpace(r.Match.Method + " " + r.Match.Path)
-		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), match, string(r.Mode), string(onError)).Set(1)
+		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), match, string(r.Mode), string(onError)).
+			Set(1)
 	}
 }
 
-func (m *metrics) fetched(ok bool) {
+// listFetched counts a fetch of a bypass list.
+func (m *metrics) listFetched(ok bool) {
 	result := "ok"
 	if !ok {
 		result = "error"
 	}
-	m.lists.WithLabelValues(result).Inc()
+	m.listFetches.WithLabelValues(result).Inc()
 }

@@ -1,6 +1,17 @@
 package gateway
 
-import "bytes"
+import (
+	"bytes"
+
+	"sluice/gateway/internal/ascii"
+)
+
+// RulePath appends to dst the path against which the rules match a request with this target. It reports false if no
+// rule applies: the target is malformed, or the path is reserved.
+func RulePath(dst, target []byte) (path []byte, ok bool) {
+	path, ok = decodePath(dst, splitTarget(target))
+	return path, ok && reservedPath(path) == notReserved
+}
 
 // splitTarget returns the path of a request target, without the query.
 func splitTarget(target []byte) []byte {
@@ -10,9 +21,9 @@ func splitTarget(target []byte) []byte {
 	return target
 }
 
-// decodePath appends the decoded path to dst. It refuses paths that two servers could read differently, and which no page or call of ours
-// needs: escaped or doubled slashes, backslashes, dot segments, escaped dots and control bytes, broken escapes. What the backend gets is the path
-// as it was sent; this one is for matching rules against.
+// decodePath appends the decoded path to dst. It rejects paths that two servers may interpret differently: escaped or
+// repeated slashes, backslashes, dot segments, escaped dots, control bytes and invalid escapes. The decoded path is
+// only for matching; backends receive the original.
 func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 	if len(path) == 0 || path[0] != '/' {
 		return dst, false
@@ -25,7 +36,7 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 			if i+2 >= len(path) {
 				return dst, false
 			}
-			high, low := unhex[path[i+1]], unhex[path[i+2]]
+			high, low := ascii.HexDigit(path[i+1]), ascii.HexDigit(path[i+2])
 			if high > 15 || low > 15 {
 				return dst, false
 			}
@@ -36,7 +47,7 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 		case '\\':
 			return dst, false
 		case '/':
-			if i > 0 && !goodSegment(dst[start:]) {
+			if i > 0 && !isValidSegment(dst[start:]) {
 				return dst, false
 			}
 			dst = append(dst, c)
@@ -50,62 +61,34 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 		dst = append(dst, c)
 	}
 	last := dst[start:]
-	return dst, len(last) == 0 || goodSegment(last)
+	return dst, len(last) == 0 || isValidSegment(last)
 }
 
-func goodSegment(s []byte) bool {
+func isValidSegment(s []byte) bool {
 	return !(len(s) == 0 || len(s) == 1 && s[0] == '.' || len(s) == 2 && s[0] == '.' && s[1] == '.')
 }
 
-var unhex = func() (t [256]byte) {
-	for c := range t {
-		switch {
-		case c >= '0' && c <= '9':
-			t[c] = byte(c - '0')
-		case c >= 'a' && c <= 'f':
-			t[c] = byte(c - 'a' + 10)
-		case c >= 'A' && c <= 'F':
-			t[c] = byte(c - 'A' + 10)
-		default:
-			t[c] = 0xff
-		}
-	}
-	return t
-}()
-
-type place uint8
+// reserved is the kind of a path that is not forwarded to backends.
+type reserved uint8
 
 const (
-	elsewhere place = iota
-	healthPlace
-	hiddenPlace
+	notReserved reserved = iota
+	healthPath           // answered by the edge
+	hiddenPath           // internal paths of backends: administration, metrics, requests of edges
 )
 
-// placeOf says whether a decoded path is the edge's own, or one that the public has no business with: those of operators, and what edges ask backends.
-func placeOf(path []byte) place {
+// reservedPath returns the kind of a decoded path.
+func reservedPath(path []byte) reserved {
 	if string(path) == "/healthz" {
-		return healthPlace
+		return healthPath
 	}
-	if hasFoldedPrefix(path, "/admin") {
-		return hiddenPlace
+	if ascii.HasPrefixFold(path, "/admin") {
+		return hiddenPath
 	}
 	for _, hidden := range [...]string{"/metrics", "/debug", "/.sluice"} {
-		if hasFoldedPrefix(path, hidden) && (len(path) == len(hidden) || path[len(hidden)] == '/') {
-			return hiddenPlace
+		if ascii.HasPrefixFold(path, hidden) && (len(path) == len(hidden) || path[len(hidden)] == '/') {
+			return hiddenPath
 		}
 	}
-	return elsewhere
-}
-
-// hasFoldedPrefix compares without regard to the case of ASCII letters; prefix is in lower case.
-func hasFoldedPrefix(s []byte, prefix string) bool {
-	if len(s) < len(prefix) {
-		return false
-	}
-	for i := range len(prefix) {
-		if lower(s[i]) != prefix[i] {
-			return false
-		}
-	}
-	return true
+	return notReserved
 }

@@ -3,8 +3,12 @@ package gateway
 import (
 	"bytes"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"sluice/gateway/policy"
 )
 
 func TestDecodePath(t *testing.T) {
@@ -56,21 +60,25 @@ func TestDecodePath(t *testing.T) {
 	}
 }
 
-func TestPlaceOf(t *testing.T) {
-	for path, want := range map[string]place{
-		"/": elsewhere, "/healthz": healthPlace, "/healthz/": elsewhere, "/Healthz": elsewhere, "/admin": hiddenPlace, "/admin/v1/sales": hiddenPlace,
-		"/ADMIN/v1": hiddenPlace, "/administrator": hiddenPlace, "/metrics": hiddenPlace, "/metrics/": hiddenPlace, "/Metrics": hiddenPlace, "/metricsx": elsewhere,
-		"/debug/pprof/": hiddenPlace, "/v1/admin": elsewhere, "/v1/sales": elsewhere,
+func TestReservedPath(t *testing.T) {
+	for path, want := range map[string]reserved{
+		"/": notReserved, "/healthz": healthPath, "/healthz/": notReserved, "/Healthz": notReserved, "/admin": hiddenPath,
+		"/admin/v1/sales": hiddenPath,
+		"/ADMIN/v1":       hiddenPath, "/administrator": hiddenPath, "/metrics": hiddenPath, "/metrics/": hiddenPath,
+		"/Metrics": hiddenPath, "/metricsx": notReserved,
+		"/debug/pprof/": hiddenPath, "/v1/admin": notReserved, "/v1/sales": notReserved,
 	} {
-		if got := placeOf([]byte(path)); got != want {
+		if got := reservedPath([]byte(path)); got != want {
 			t.Errorf("%q is %d, want %d", path, got, want)
 		}
 	}
 }
 
-// A path that passes has one reading: decoded by another reader it is the same, and cleaning changes nothing but a slash at its end.
+// net/url must decode an accepted path to the same text, and the text must have no empty or dot segments.
 func FuzzDecodePath(f *testing.F) {
-	for _, p := range []string{"/", "/v1/sales/42/orders", "/a%20b", "/%2e", "/a//b", "/../a", "/%C3%A9", "/a%2Fb", "/.", "/a/"} {
+	for _, p := range []string{
+		"/", "/v1/sales/42/orders", "/a%20b", "/%2e", "/a//b", "/../a", "/%C3%A9", "/a%2Fb", "/.", "/a/",
+	} {
 		f.Add([]byte(p))
 	}
 	f.Fuzz(func(t *testing.T, path []byte) {
@@ -81,7 +89,7 @@ func FuzzDecodePath(f *testing.F) {
 		}
 		other, err := url.PathUnescape(string(path))
 		if err != nil || other != string(got) {
-			t.Fatalf("%q decodes to %q, and net/url says %q, %v", path, got, other, err)
+			t.Fatalf("%q decodes to %q, with net/url to %q, %v", path, got, other, err)
 		}
 		if bytes.IndexByte(got, 0) >= 0 || strings.Count(string(got), "/") != bytes.Count(path, []byte("/")) {
 			t.Fatalf("%q decodes to %q, with more slashes or a zero byte", path, got)
@@ -92,4 +100,41 @@ func FuzzDecodePath(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The policy check must warn about rules for reserved paths, and only about those.
+func TestPolicyCheckKnowsReservedPaths(t *testing.T) {
+	for _, path := range []string{
+		"/healthz", "/healthz/x", "/Healthz", "/admin", "/ADMIN/x", "/administrators", "/adminx/y", "/metrics",
+		"/metrics/x", "/metricsx", "/Debug", "/debug/pprof/x", "/debugger", "/.sluice", "/.Sluice/sales/x/holders",
+		"/.sluicex", "/v1/admin", "/", "/v1/sales",
+	} {
+		file := filepath.Join(t.TempDir(), "policy.lua")
+		if err := os.WriteFile(
+			file,
+			[]byte(`return { rules = { { name = "x", key = "ip", rate = "1r/s", match = { path = "`+path+`" } } } }`),
+			0o600,
+		); err != nil {
+			t.Fatal(err)
+		}
+		_, warnings, err := policy.Inspect(file, policy.Expect{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned := strings.Contains(warnings.Error(), "can never match")
+		if _, ok := RulePath(nil, []byte(path)); ok == warned {
+			t.Errorf("%s: rules apply: %v, but the check warns: %v", path, ok, warned)
+		}
+	}
+}
+
+func TestRulePathIsTheDecodedPath(t *testing.T) {
+	for target, want := range map[string]string{
+		"/v1/s%61les?x=1": "/v1/sales", "/": "/", "/a//b": "", "http://x/a": "", "*": "", "/healthz": "", "/admin?x": "",
+	} {
+		path, ok := RulePath(nil, []byte(target))
+		if ok != (want != "") || ok && string(path) != want {
+			t.Errorf("%s: %q %v, want %q", target, path, ok, want)
+		}
+	}
 }

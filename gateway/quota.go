@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// The header fields that tell a client its quota (draft-ietf-httpapi-ratelimit-headers-11). The draft may still rename its parameters: they are
-// spelled here and nowhere else.
+// The header fields RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11). The draft may still
+// rename its parameters; only this file contains them.
 
-// policyMember is a rule's member of the RateLimit-Policy field: quota requests at once, and as many again after perSecond has given them back.
+// policyMember returns a rule's member of RateLimit-Policy: a quota of requests, and the window in seconds in which
+// it is restored.
 func policyMember(name string, quota int, perSecond float64) string {
 	window := max(math.Ceil(float64(quota)/perSecond), 1)
 	return strconv.Quote(name) + ";q=" + strconv.Itoa(quota) + ";w=" + strconv.FormatFloat(window, 'f', 0, 64)
 }
 
+// appendMember appends a member to a field value.
 func appendMember(dst []byte, member string) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, ", "...)
@@ -22,20 +24,20 @@ func appendMember(dst []byte, member string) []byte {
 	return append(dst, member...)
 }
 
-// appendQuota appends a member of the RateLimit field: so many requests are left, and one more comes after next.
-func appendQuota(dst []byte, name string, left int, next time.Duration) []byte {
+// appendQuota appends a member of RateLimit: the remaining requests, and the time until there is one more.
+func appendQuota(dst []byte, name string, remaining int, next time.Duration) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, ", "...)
 	}
 	dst = append(dst, '"')
 	dst = append(dst, name...)
 	dst = append(dst, `";r=`...)
-	dst = strconv.AppendInt(dst, int64(left), 10)
+	dst = strconv.AppendInt(dst, int64(remaining), 10)
 	dst = append(dst, ";t="...)
 	return strconv.AppendInt(dst, wholeSeconds(next), 10)
 }
 
-// wholeSeconds is rounded up, and 1 at least: a client that returns earlier is refused again.
+// wholeSeconds rounds up, to at least 1: a client that returns earlier is refused again.
 func wholeSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -44,8 +46,8 @@ func wholeSeconds(d time.Duration) int64 {
 	return max(s, 1)
 }
 
-// retryAfter is the wait in whole seconds and up to a tenth more by chance, or one second: those who were refused together should not all
-// return together. random returns a number from 0 to n-1.
+// retryAfter returns the value of Retry-After: the wait in whole seconds, plus a random part of up to a tenth, or of
+// one second, so that clients refused together do not return together. random returns a number from 0 to n-1.
 func retryAfter(wait time.Duration, random func(n int) int) int64 {
 	least := wholeSeconds(wait)
 	return least + int64(random(int(max(1, min(least/10, 3600)))+1))

@@ -1,43 +1,46 @@
 package gateway
 
 import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"sluice/gateway/policy"
 )
 
-// reloader knows what the policy file said when it was read last. It is used by one goroutine at a time.
-//
-// It compares the text and not the file's time or size: a file that was put in place with its old time, or written twice within the file system's
-// tick, has changed all the same. A policy is small.
+// reloader reads a policy file and detects changes. It compares the text and not the modification time or size: a
+// file may be replaced by one with an old time, or change twice within the resolution of the file system. Not safe
+// for concurrent use.
 type reloader struct {
 	path   string
-	begun  bool // it was read before
+	loaded bool // read was called before
 	source string
-	failed string // why it could not be read
+	failed string // error of the last read
 }
 
-func newReloader(path string) *reloader { return &reloader{path: path} }
-
-// read reads the file, and says whether it has changed since the last time.
+// read parses the file, and reports whether it has changed since the last call.
 func (r *reloader) read() (p *policy.Policy, changed bool, err error) {
 	source, err := policy.Source(r.path)
 	failed := ""
 	if err != nil {
 		failed = err.Error()
 	}
-	if r.begun && failed == r.failed && (failed != "" || string(source) == r.source) {
+	if r.loaded && failed == r.failed && (failed != "" || string(source) == r.source) {
 		return nil, false, err
 	}
-	r.begun, r.source, r.failed = true, string(source), failed
+	r.loaded, r.source, r.failed = true, string(source), failed
 	if err == nil {
 		p, err = policy.Parse(r.path, source)
 	}
 	return p, true, err
 }
 
-// reload takes over a policy that has changed. A bad one is logged once, and the old one stays. Rules that count as they did keep their buckets.
-func (g *Gateway) reload() {
+// reloadPolicy applies a changed policy. An invalid one is logged once, and the previous one stays in force.
+func (g *Gateway) reloadPolicy() {
 	if g.reloader == nil {
 		return
 	}
@@ -46,28 +49,98 @@ func (g *Gateway) reload() {
 		return
 	}
 	if err != nil {
-		g.metrics.reloads.WithLabelValues("error").Inc()
-		g.log.Error("the policy has mistakes, the one before it stays", "err", strings.ReplaceAll(err.Error(), "\n", "; "))
+		g.metrics.policyReloads.WithLabelValues("error").Inc()
+		g.log.Error("policy is invalid, keeping the previous one", "err", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	old := g.policy.Load()
 	next := newSnapshot(p, old, g.metrics)
 	g.policy.Store(next)
-	for _, r := range old.gone(next) {
-		g.table.Forget(r.limit)
+	for _, r := range old.missing(next) {
+		g.table.Remove(r.limit)
 	}
-	g.metrics.reloads.WithLabelValues("ok").Inc()
-	g.log.Info("the policy has changed", "rules", len(p.Rules))
+	g.metrics.policyReloads.WithLabelValues("ok").Inc()
+	g.log.Info("policy reloaded", "rules", len(p.Rules))
 }
 
-// reloadKeys takes over a file of token keys that has changed. A bad one is logged once, and the old keys stay.
+// reloadKeys applies a changed token key file. An invalid one is logged once, and the previous keys stay in use.
 func (g *Gateway) reloadKeys() {
 	switch changed, err := g.verifier.keys.Reload(); {
 	case err != nil:
 		g.metrics.keyReloads.WithLabelValues("error").Inc()
-		g.log.Error("the token keys have mistakes, those before them stay", "err", err)
+		g.log.Error("token keys are invalid, keeping the previous ones", "err", err)
 	case changed:
 		g.metrics.keyReloads.WithLabelValues("ok").Inc()
-		g.log.Info("the token keys have changed", "keys", g.verifier.keys.Set().Names())
+		g.log.Info("token keys reloaded", "keys", g.verifier.keys.Set().Names())
 	}
+}
+
+// certificate is the TLS certificate of the edge. It is used for HTTP/1.1 only; HTTP/2 needs the nginx edge.
+type certificate struct {
+	certPath, keyPath string
+	seen              [2]fileState
+	current           atomic.Pointer[tls.Certificate]
+}
+
+// readCertificate returns nil without an error if no files are named.
+func readCertificate(certPath, keyPath string) (*certificate, error) {
+	if certPath == "" && keyPath == "" {
+		return nil, nil
+	}
+	if certPath == "" || keyPath == "" {
+		return nil, errors.New("certificate or key missing: name both files, or none")
+	}
+	c := &certificate{certPath: certPath, keyPath: keyPath}
+	return c, c.read()
+}
+
+func (c *certificate) read() error {
+	c.seen = c.state()
+	pair, err := tls.LoadX509KeyPair(c.certPath, c.keyPath)
+	if err != nil {
+		return fmt.Errorf("certificate %s: %s", c.certPath, strings.TrimPrefix(err.Error(), "tls: "))
+	}
+	c.current.Store(&pair)
+	return nil
+}
+
+func (c *certificate) state() [2]fileState {
+	return [2]fileState{stateOf(c.certPath), stateOf(c.keyPath)}
+}
+
+type fileState struct {
+	modified time.Time
+	size     int64
+}
+
+// stateOf returns the zero fileState if the file cannot be read.
+func stateOf(path string) fileState {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileState{}
+	}
+	return fileState{info.ModTime(), info.Size()}
+}
+
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.current.Load(), nil
+		},
+	}
+}
+
+// reloadCertificate applies changed files. Invalid ones are logged once, and the previous certificate stays in use.
+func (g *Gateway) reloadCertificate() {
+	c := g.certificate
+	if c == nil || c.state() == c.seen {
+		return
+	}
+	if err := c.read(); err != nil {
+		g.log.Error("certificate is invalid, keeping the previous one", "err", err)
+		return
+	}
+	g.log.Info("certificate reloaded")
 }

@@ -13,7 +13,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// write replaces the policy file, and makes sure that it looks changed however coarse the file system's clock is.
+// write replaces the policy file, with a modification time that differs from the previous one.
 func write(t *testing.T, path, source string, age time.Duration) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
@@ -25,7 +25,7 @@ func write(t *testing.T, path, source string, age time.Duration) {
 	}
 }
 
-func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfRulesThatCountAsBefore(t *testing.T) {
+func TestReloadKeepsBucketsOfUnchangedRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, `return { rules = {
 		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
@@ -36,64 +36,81 @@ func TestReloadTakesOverAChangedPolicyAndKeepsTheBucketsOfRulesThatCountAsBefore
 	b := newBackend(t, nil)
 	e := serve(t, "", []string{b.address()}, func(c *Config) { c.PolicyPath = path })
 	for _, target := range []string{"/kept", "/changed", "/wider", "/gone"} {
-		mustHave(t, e.ask(t, "GET", target, ""), 200)
+		mustHave(t, e.send(t, "GET", target, ""), 200)
 	}
 	write(t, path, `return { rules = {
 		{ name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } },
 		{ name = "changed", key = "ip", rate = "2r/h", burst = 1, match = { path = "/changed" } },
 		{ name = "kept", key = "ip", rate = "1r/h", burst = 1, match = { path = "/kept" } },
-		{ name = "wider", key = "ip", rate = "1r/h", burst = 2, delay = false, on_error = "allow", match = { path = "/wider" } },
+		{
+			name = "wider", key = "ip", rate = "1r/h", burst = 2, delay = false, on_error = "allow",
+			match = { path = "/wider" },
+		},
 	} }`, time.Minute)
-	testenv.Eventually(t, 5*time.Second, "the policy is taken over", func() bool {
+	testenv.Eventually(t, 5*time.Second, "the policy is reloaded", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
 	})
-	testenv.Eventually(t, 5*time.Second, "the buckets of the other rules are dropped", func() bool { return e.count(t, "sluice_edge_buckets") == 2 })
-	mustHave(t, e.ask(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
-	mustHave(t, e.ask(t, "GET", "/wider", ""), 200, "RateLimit", `"wider";r=1;t=3600`)
-	mustHave(t, e.ask(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
-	mustHave(t, e.ask(t, "GET", "/gone", ""), 200, "RateLimit", "")
-	mustHave(t, e.ask(t, "GET", "/new", ""), 200)
-	mustHave(t, e.ask(t, "GET", "/new", ""), 429)
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"the buckets of the other rules are removed",
+		func() bool { return e.count(t, "sluice_edge_buckets") == 2 },
+	)
+	mustHave(t, e.send(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
+	mustHave(t, e.send(t, "GET", "/wider", ""), 200, "RateLimit", `"wider";r=1;t=3600`)
+	mustHave(t, e.send(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
+	mustHave(t, e.send(t, "GET", "/gone", ""), 200, "RateLimit", "")
+	mustHave(t, e.send(t, "GET", "/new", ""), 200)
+	mustHave(t, e.send(t, "GET", "/new", ""), 429)
 }
 
-func TestBadPolicyIsLoggedOnceAndTheOldOneStays(t *testing.T) {
+func TestInvalidPolicyIsLoggedOnceAndIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, time.Hour)
 	g, log := reloading(t, path)
 	before := g.policy.Load()
-	write(t, path, "return { rules = {\n{ name = \"ip\", key = \"ip\", rate = \"0r/h\" },\n{ name = \"ip\", key = \"ip\", rate = \"1r/h\" } } }", time.Minute)
+	write(
+		t,
+		path,
+		"return { rules = {\n{ name = \"ip\", key = \"ip\", rate = \"0r/h\" },\n{ name = \"ip\", key = \"ip\", rate = "+
+			"\"1r/h\" } } }",
+		time.Minute,
+	)
 	for range 3 {
 		g.runOnce()
 	}
 	if g.policy.Load() != before {
-		t.Error("a bad policy was taken over")
+		t.Error("an invalid policy was applied")
 	}
-	said := log.String()
-	if n := strings.Count(said, "the one before it stays"); n != 1 {
-		t.Errorf("it was logged %d times, want once: %s", n, said)
+	logged := log.String()
+	if n := strings.Count(logged, "keeping the previous one"); n != 1 {
+		t.Errorf("logged %d times, want once: %s", n, logged)
 	}
-	mustContain(t, "the log", said, path+`:2: rate \"0r/h\" must be more than zero`)
-	mustContain(t, "the log", said, `; `+path+`:3: rule 2 is named`)
+	mustContain(t, "the log", logged, path+`:2: rate \"0r/h\" must be more than zero`)
+	mustContain(t, "the log", logged, `; `+path+`:3: rule 2 is named`)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	g.runOnce()
 	g.runOnce()
-	if g.policy.Load() != before || strings.Count(log.String(), "the one before it stays") != 2 {
-		t.Errorf("a policy that is gone: %s", log.String())
+	if g.policy.Load() != before || strings.Count(log.String(), "keeping the previous one") != 2 {
+		t.Errorf("after the file was removed: %s", log.String())
 	}
 	write(t, path, `return { rules = {} }`, time.Second)
 	g.runOnce()
 	if g.policy.Load() == before {
-		t.Error("a good policy after a bad one was not taken over")
+		t.Error("a valid policy after an invalid one was not applied")
 	}
 }
 
-// A file may change and keep its time and its size: copied with its times, swapped by a link, written twice within a tick.
-func TestReloadSeesAChangeThatLeavesTimeAndSizeAlone(t *testing.T) {
+// A file may change without a new modification time or size, for example when a link is replaced.
+func TestReloadDetectsChangesOfContentOnly(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.lua")
-	sources := [2]string{`return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, `return { rules = { { name = "ip", key = "ip", rate = "2r/h" } } }`}
+	sources := [2]string{
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
+		`return { rules = { { name = "ip", key = "ip", rate = "2r/h" } } }`,
+	}
 	for i, name := range []string{"a", "b"} {
 		write(t, filepath.Join(dir, name), sources[i], time.Hour)
 		when := time.Unix(1_700_000_000, 0)
@@ -114,30 +131,33 @@ func TestReloadSeesAChangeThatLeavesTimeAndSizeAlone(t *testing.T) {
 	link("b")
 	g.runOnce()
 	if rate := g.policy.Load().all()[0].Rate.Requests; rate != 2 {
-		t.Errorf("the rate is %v, want that of the file that is there now: %s", rate, log.String())
+		t.Errorf("the rate is %v, want that of the new file: %s", rate, log.String())
 	}
 }
 
-// Whatever is put in the policy's place, the gateway keeps the policy that it has, says so once, and does not stand still.
-func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
+// With anything but a valid policy in its place, the gateway keeps the previous policy, logs once, and does not block.
+func TestReloadDoesNotBlockOnOtherFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, time.Hour)
 	g, log := reloading(t, path)
-	before := g.policy.Load()
+	policy := g.policy.Load()
 	for _, c := range []struct {
 		name string
 		put  func() error
 	}{
-		{"a pipe that nobody writes to", func() error { return syscall.Mkfifo(path, 0o600) }},
-		{"a folder", func() error { return os.Mkdir(path, 0o700) }},
+		{"a pipe without writer", func() error { return syscall.Mkfifo(path, 0o600) }},
+		{"a directory", func() error { return os.Mkdir(path, 0o700) }},
 		{"a link to nowhere", func() error { return os.Symlink("nowhere", path) }},
 		{"a link to itself", func() error { return os.Symlink(path, path) }},
 		{"an endless file", func() error { return os.Symlink("/dev/zero", path) }},
 		{"an empty file", func() error { return os.WriteFile(path, nil, 0o600) }},
-		{"the first half of a policy", func() error { return os.WriteFile(path, []byte("return { rules = { { name"), 0o600) }},
+		{
+			"the first half of a policy",
+			func() error { return os.WriteFile(path, []byte("return { rules = { { name"), 0o600) },
+		},
 		{"a file that is too large", func() error { return os.WriteFile(path, bytes.Repeat([]byte("-"), 1<<20), 0o600) }},
 		{"compiled Lua", func() error { return os.WriteFile(path, []byte("\x1bLua"), 0o600) }},
-		{"a gigabyte in one step", func() error {
+		{"a gigabyte in one instruction", func() error {
 			return os.WriteFile(path, []byte("local t = {} t[60000000] = 1 return { rules = {} }"), 0o600)
 		}},
 		{"an endless loop", func() error { return os.WriteFile(path, []byte("while true do end"), 0o600) }},
@@ -148,36 +168,46 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 		if err := c.put(); err != nil {
 			t.Fatal(err)
 		}
-		said := strings.Count(log.String(), "the one before it stays")
+		before := strings.Count(log.String(), "keeping the previous one")
 		done := make(chan struct{})
 		go func() { g.runOnce(); g.runOnce(); close(done) }()
 		select {
 		case <-done:
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the gateway stands still", c.name)
+			t.Fatalf("%s: the gateway blocks", c.name)
 		}
-		if g.policy.Load() != before {
-			t.Errorf("%s was taken over", c.name)
+		if g.policy.Load() != policy {
+			t.Errorf("%s was applied", c.name)
 		}
-		if n := strings.Count(log.String(), "the one before it stays") - said; n != 1 {
-			t.Errorf("%s was told of %d times, want once", c.name, n)
+		if n := strings.Count(log.String(), "keeping the previous one") - before; n != 1 {
+			t.Errorf("%s was logged %d times, want once", c.name, n)
 		}
 	}
 }
 
-func TestAnEmptyPolicyFileIsNoPolicy(t *testing.T) {
+func TestEmptyPolicyFileIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, "", 0)
-	if _, err := New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret}); err == nil || !strings.Contains(err.Error(), "this returns nothing") {
-		t.Errorf("New says %v", err)
+	if _, err := New(
+		Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret},
+	); err == nil ||
+		!strings.Contains(err.Error(), "this returns nothing") {
+		t.Errorf("New returned %v", err)
 	}
 }
 
-// reloading is a gateway that serves nothing, for calls of runOnce.
+// reloading returns a gateway that does not serve, for calls of runOnce.
 func reloading(t *testing.T, path string) (*Gateway, *syncBuffer) {
 	t.Helper()
 	log := &syncBuffer{}
-	g, err := New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	g, err := New(
+		Config{
+			Upstreams:  []string{"127.0.0.1:1"},
+			PolicyPath: path,
+			Secret:     secret,
+			Logger:     slog.New(slog.NewTextHandler(log, nil)),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A shadow beside a live rule of the same key, rate and burst: each counts in buckets of its own, and neither spends the other's.
-func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
+// A shadow rule and an enforced rule with the same key, rate and burst must not share buckets.
+func TestShadowRuleHasItsOwnBuckets(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, `return { rules = {
 		{ name = "live",  key = "ip", rate = "1r/m", burst = 1 },
@@ -29,18 +29,24 @@ func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
 			}
 		}
 	}
-	mustHave(t, e.ask(t, "GET", "/", "", ann), 200, "RateLimit", `"live";r=1;t=60`)
-	mustHave(t, e.ask(t, "GET", "/", "", ann), 200, "RateLimit", `"live";r=0;t=60`) // both shadows are over, and take nothing from live
+	mustHave(t, e.send(t, "GET", "/", "", ann), 200, "RateLimit", `"live";r=1;t=60`)
+	mustHave(
+		t,
+		e.send(t, "GET", "/", "", ann),
+		200,
+		"RateLimit",
+		`"live";r=0;t=60`,
+	) // both shadows are over, and use no quota of live
 	counts(map[string]float64{"live allow": 2, "trial allow": 1, "trial shadow": 1, "buyer allow": 1, "buyer shadow": 1})
-	mustHave(t, e.ask(t, "GET", "/", "", ann), 429, "RateLimit-Policy", `"live";q=2;w=120`) // of which the shadows hear nothing
+	mustHave(t, e.send(t, "GET", "/", "", ann), 429, "RateLimit-Policy", `"live";q=2;w=120`) // not counted by the shadows
 	counts(map[string]float64{"live deny": 1, "trial allow": 1, "trial shadow": 1, "buyer allow": 1, "buyer shadow": 1})
-	e.ms.Add(60_000) // one more for each, although live was asked in between
-	mustHave(t, e.ask(t, "GET", "/", "", ann), 200, "RateLimit", `"live";r=0;t=60`)
+	e.ms.Add(60_000) // one more request for each rule
+	mustHave(t, e.send(t, "GET", "/", "", ann), 200, "RateLimit", `"live";r=0;t=60`)
 	counts(map[string]float64{"live allow": 3, "trial allow": 2, "trial shadow": 1, "buyer allow": 2, "buyer shadow": 1})
 }
 
-// Whoever was over a shadow is not refused the moment it is enforced; nor does a rule that becomes a shadow forget itself in the live buckets.
-func TestAShadowThatIsEnforcedStartsWithEmptyBuckets(t *testing.T) {
+// A client over a shadow limit must not be refused immediately when the rule is enforced.
+func TestEnforcedShadowRuleStartsWithEmptyBuckets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	policy := func(mode string) string {
 		return `return { rules = { { name = "trial", key = "ip", rate = "1r/h", burst = 0, mode = "` + mode + `" } } }`
@@ -49,12 +55,12 @@ func TestAShadowThatIsEnforcedStartsWithEmptyBuckets(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, "", []string{b.address()}, func(c *Config) { c.PolicyPath = path })
 	for range 3 {
-		mustHave(t, e.ask(t, "GET", "/", ""), 200)
+		mustHave(t, e.send(t, "GET", "/", ""), 200)
 	}
 	write(t, path, policy("enforce"), time.Minute)
 	testenv.Eventually(t, 5*time.Second, "the rule is enforced", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
 	})
-	mustHave(t, e.ask(t, "GET", "/", ""), 200)
-	mustHave(t, e.ask(t, "GET", "/", ""), 429)
+	mustHave(t, e.send(t, "GET", "/", ""), 200)
+	mustHave(t, e.send(t, "GET", "/", ""), 429)
 }

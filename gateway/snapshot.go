@@ -11,62 +11,68 @@ import (
 	"sluice/internal/problem"
 )
 
-// snapshot is a policy made ready for use. It never changes: a new policy is a new snapshot.
+// snapshot is a policy prepared for use. It is immutable: a changed policy becomes a new snapshot.
 type snapshot struct {
-	trusted []netip.Prefix
-	repeats bool // refusals of whole sales are answered from memory
-	ip      []*rule
-	token   []*rule
+	trusted       []netip.Prefix
+	cacheRefusals bool
+	ip            []*rule // by client address
+	token         []*rule // by buyer
 }
 
 type rule struct {
 	policy.Rule
 	limit *limit.Rule
 
-	policyField string // its member of the RateLimit-Policy header
-	refusal     []byte // the body of its 429
+	policyField string // member of RateLimit-Policy
+	refusal     []byte // body of a 429
 
-	allowed, denied, shadow, noRoom prometheus.Counter
+	allowed, denied, shadow, failed prometheus.Counter
 }
 
-// newSnapshot makes a policy ready. Rules that count as they did in old keep their buckets.
+// newSnapshot prepares a policy. Rules that count the same requests at the same rate as a rule of old keep its
+// buckets. old may be nil.
 func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
-	s := &snapshot{trusted: p.TrustedProxies, repeats: !p.KeepAsking}
+	s := &snapshot{trusted: p.TrustedProxies, cacheRefusals: !p.NoRefusalCache}
 	for _, r := range p.Rules {
-		made := newRule(r, old.find(r), m)
+		prepared := newRule(r, old.find(r), m)
 		if r.Key == policy.ByIP {
-			s.ip = append(s.ip, made)
+			s.ip = append(s.ip, prepared)
 		} else {
-			s.token = append(s.token, made)
+			s.token = append(s.token, prepared)
 		}
 	}
-	m.inForce(p.Rules)
+	m.setRules(p.Rules)
 	return s
 }
 
-func newRule(r policy.Rule, before *rule, m *metrics) *rule {
-	made := &rule{Rule: r, allowed: m.requests.WithLabelValues(r.Name, "allow"), denied: m.requests.WithLabelValues(r.Name, "deny"),
-		shadow: m.requests.WithLabelValues(r.Name, "shadow"), noRoom: m.requests.WithLabelValues(r.Name, "error")}
+func newRule(r policy.Rule, old *rule, m *metrics) *rule {
+	counter := func(verdict string) prometheus.Counter { return m.requests.WithLabelValues(r.Name, verdict) }
+	prepared := &rule{Rule: r, allowed: counter("allow"), denied: counter("deny"), shadow: counter("shadow"),
+		failed: counter("error")}
 	count, period := r.Rate.Fraction()
-	bucket := limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay, Shadow: r.Mode == policy.Shadow, Lenient: r.OnError == policy.Allow}
-	if before != nil {
-		made.limit = limit.Heir(before.limit, bucket)
+	l := limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay, Shadow: r.Mode == policy.Shadow,
+		FailOpen: r.OnError == policy.Allow}
+	if old != nil {
+		prepared.limit = limit.Inherit(old.limit, l)
 	} else {
-		made.limit = limit.NewRule(bucket)
+		prepared.limit = limit.NewRule(l)
 	}
-	made.policyField = policyMember(r.Name, r.Burst+1, r.Rate.PerSecond())
-	d := problem.New(problem.RateLimited, "Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.")
+	prepared.policyField = policyMember(r.Name, r.Burst+1, r.Rate.PerSecond())
+	d := problem.New(
+		problem.RateLimited,
+		"Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.",
+	)
 	d.ViolatedPolicies = []string{r.Name}
-	made.refusal = d.Body()
-	return made
+	prepared.refusal = d.Body()
+	return prepared
 }
 
-// find is the rule of s whose buckets r goes on with, or nil: the one of its name that counts the same at the same rate. A new burst, or anything
-// else that is new, is no new start, or whoever had used up his share would have it again with every change of the policy.
+// find returns the rule of s whose buckets r continues to use, or nil: the rule with the same name, key, rate and
+// mode. A change of the burst, for example, must not reset the buckets.
 func (s *snapshot) find(r policy.Rule) *rule {
-	for _, had := range s.all() {
-		if had.Name == r.Name && had.Key == r.Key && had.Rate == r.Rate && had.Mode == r.Mode {
-			return had
+	for _, other := range s.all() {
+		if other.Name == r.Name && other.Key == r.Key && other.Rate == r.Rate && other.Mode == r.Mode {
+			return other
 		}
 	}
 	return nil
@@ -79,13 +85,13 @@ func (s *snapshot) all() []*rule {
 	return append(append([]*rule(nil), s.ip...), s.token...)
 }
 
-// gone is what s has that next has not.
-func (s *snapshot) gone(next *snapshot) []*rule {
-	var gone []*rule
+// missing returns the rules of s whose buckets next does not use.
+func (s *snapshot) missing(next *snapshot) []*rule {
+	var missing []*rule
 	for _, r := range s.all() {
 		if next.find(r.Rule) == nil {
-			gone = append(gone, r)
+			missing = append(missing, r)
 		}
 	}
-	return gone
+	return missing
 }

@@ -11,7 +11,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// eventSource is a backend that sends an event whenever it is told to, until its client leaves.
+// eventSource is a backend that sends the events of a channel until its client disconnects.
 type eventSource struct {
 	*backend
 	send chan string
@@ -44,7 +44,10 @@ func newEventSource(t *testing.T) *eventSource {
 func (e *edge) events(t *testing.T) (*http.Response, *bufio.Reader, io.Closer) {
 	t.Helper()
 	c := e.connect(t)
-	if _, err := io.WriteString(c, "GET /v1/sales/42/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(
+		c,
+		"GET /v1/sales/42/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n",
+	); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(newReader(c), nil)
@@ -54,7 +57,7 @@ func (e *edge) events(t *testing.T) (*http.Response, *bufio.Reader, io.Closer) {
 	return resp, newReader(resp.Body), c
 }
 
-func TestEventsPassAsTheyCome(t *testing.T) {
+func TestEventsArePassedOnImmediately(t *testing.T) {
 	s := newEventSource(t)
 	e := serve(t, open, []string{s.address()})
 	resp, r, c := e.events(t)
@@ -65,22 +68,27 @@ func TestEventsPassAsTheyCome(t *testing.T) {
 	for i := range 3 {
 		s.send <- fmt.Sprint(i)
 		if line, err := r.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
-			t.Fatalf("event %d came as %q, %v", i, line, err)
+			t.Fatalf("event %d arrived as %q, %v", i, line, err)
 		}
 		_, _ = r.ReadString('\n')
 	}
 	if n := e.count(t, "sluice_edge_streams"); n != 1 {
-		t.Errorf("%v streams are counted, want 1", n)
+		t.Errorf("counted %v streams, want 1", n)
 	}
 	close(s.send)
 	if rest, err := io.ReadAll(r); err != nil || len(rest) != 0 {
 		t.Errorf("the stream ends in %q, %v, want a proper end", rest, err)
 	}
-	testenv.Eventually(t, 5*time.Second, "the stream is counted off", func() bool { return e.count(t, "sluice_edge_streams") == 0 })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"no stream is counted",
+		func() bool { return e.count(t, "sluice_edge_streams") == 0 },
+	)
 }
 
-// No event may come for minutes: a client that has left must not hold a connection to the backend until one does.
-func TestClientThatLeavesEndsItsStream(t *testing.T) {
+// Without events, the backend connection must be closed when the client disconnects.
+func TestDisconnectEndsTheStream(t *testing.T) {
 	s := newEventSource(t)
 	e := serve(t, open, []string{s.address()})
 	_, _, c := e.events(t)
@@ -88,7 +96,7 @@ func TestClientThatLeavesEndsItsStream(t *testing.T) {
 	select {
 	case <-s.left:
 	case <-time.After(5 * time.Second):
-		t.Fatal("the backend still sends to a client that has left")
+		t.Fatal("the stream is open after the client has disconnected")
 	}
 }
 
@@ -104,41 +112,39 @@ func TestDrainEndsStreamsProperly(t *testing.T) {
 		t.Fatalf("Serve returned %v", err)
 	}
 	if d := time.Since(start); d > 3*time.Second {
-		t.Errorf("draining took %v: it waited for the stream", d)
+		t.Errorf("draining waited for the stream: %v", d)
 	}
 	if _, err := io.ReadAll(r); err != nil {
 		t.Errorf("the stream was cut off: %v", err)
 	}
 }
 
-func TestBackendThatFallsSilentEndsTheStream(t *testing.T) {
+func TestSilentBackendBreaksTheStream(t *testing.T) {
 	s := newEventSource(t)
 	e := serve(t, open, []string{s.address()}, func(c *Config) { c.SilenceTimeout = 100 * time.Millisecond })
 	_, r, c := e.events(t)
 	defer c.Close()
 	if _, err := io.ReadAll(r); err == nil {
-		t.Error("the stream has a proper end, as if the backend had ended it")
+		t.Error("the stream ended as if it were complete")
 	}
 	<-s.left
 }
 
-// It is the client's fault and not the backend's, which must not be taken for dead.
-func TestEventsAreNotForHTTP10(t *testing.T) {
+// The backend must not be considered down because of HTTP/1.0 clients.
+func TestEventsNeedHTTP11(t *testing.T) {
 	s := newEventSource(t)
 	e := serve(t, open, []string{s.address()})
-	for range maxStrikes {
+	for range 3 {
 		if answers := e.raw(t, "GET /v1/sales/42/events HTTP/1.0\r\n\r\n"); len(answers) != 1 || answers[0].status != 400 {
 			t.Errorf("answers %+v, want a 400", answers)
 		}
 	}
-	for _, u := range e.balancer.upstreams {
-		if u.suspect.Load() || u.strikes.Load() != 0 {
-			t.Errorf("backend %s is taken to be down, after %d strikes", u.name, u.strikes.Load())
-		}
+	if n := e.upstreamFailures(t, s.address()); n != 0 {
+		t.Errorf("%v failures of the backend, want none", n)
 	}
 }
 
-func TestAnswerThatBreaksOffIsSeenToBreakOff(t *testing.T) {
+func TestTruncatedResponseIsNotComplete(t *testing.T) {
 	for name, head := range map[string]string{
 		"chunked":            "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
 		"chunked in a chunk": "Transfer-Encoding: chunked\r\n\r\n50\r\nhello",
@@ -152,7 +158,7 @@ func TestAnswerThatBreaksOffIsSeenToBreakOff(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if body, err := io.ReadAll(resp.Body); err == nil {
-			t.Errorf("%s: %q has a proper end, as if it were all", name, body)
+			t.Errorf("%s: %q ended as if it were complete", name, body)
 		}
 		_ = c.Close()
 	}

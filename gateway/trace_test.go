@@ -17,7 +17,7 @@ import (
 	"sluice/test/edgetest"
 )
 
-// tracer puts requests of a trace before the gateway's judgement, under a clock of its own and without any network.
+// tracer passes the requests of a trace to Gateway.admit, with a manual clock and without a network.
 type tracer struct {
 	*Gateway
 	t      testing.TB
@@ -37,7 +37,7 @@ func newTracer(t testing.TB) *tracer {
 	return r
 }
 
-// replay returns what is decided on every request of the trace, from empty buckets.
+// replay returns the decision on every request of the trace, beginning with empty buckets.
 func (r *tracer) replay(trace *edgetest.Trace) []edgetest.Decision {
 	r.t.Helper()
 	p, err := policy.Parse("policy.lua", []byte(trace.Policy()))
@@ -45,7 +45,7 @@ func (r *tracer) replay(trace *edgetest.Trace) []edgetest.Decision {
 		r.t.Fatalf("%s: %v", trace.Name, err)
 	}
 	s := newSnapshot(p, nil, r.metrics)
-	r.table = limit.NewTable(0) // the last trace's has another time
+	r.table = limit.NewTable(0) // the time of the previous trace was different
 	decisions := make([]edgetest.Decision, len(trace.Steps))
 	for i := range trace.Steps {
 		decisions[i] = r.decide(s, &trace.Steps[i].Request)
@@ -66,12 +66,12 @@ func (r *tracer) decide(s *snapshot, q *edgetest.Request) (d edgetest.Decision) 
 	x := r.exchanges.Get().(*exchange)
 	defer func() { x.reset(); r.exchanges.Put(x) }()
 	var ok bool
-	if x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI())); !ok || !x.headers.read(ctx.Request.Header.RawHeaders()) {
-		r.t.Fatalf("the gateway does not take %q", head)
+	if x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI())); !ok || !x.ReadHeaders(ctx) {
+		r.t.Fatalf("the gateway rejects %q", head)
 	}
-	x.client = clientOf(s.trusted, netip.MustParseAddr(q.Peer), x.headers.forwarded)
-	if want := netip.MustParseAddr(q.Client); x.client != want {
-		r.t.Fatalf("%+v counts for %v, want %v", *q, x.client, want)
+	x.Client = forwardedFor(s.trusted, netip.MustParseAddr(q.Peer), x.Headers.Forwarded())
+	if want := netip.MustParseAddr(q.Client); x.Client != want {
+		r.t.Fatalf("%+v: client %v, want %v", *q, x.Client, want)
 	}
 	wait, ok := r.admit(ctx, s, x)
 	d = edgetest.Decision{Verdict: x.verdict, Shadow: x.shadow, Delay: wait.Microseconds(), Limit: string(x.quota)}
@@ -101,7 +101,7 @@ func (r *tracer) sign(buyer string) string {
 }
 
 // The nginx edge replays the same traces, nginx/trace_test.go.
-func TestTheGatewayDecidesTheGoldenTraces(t *testing.T) {
+func TestGoldenTraces(t *testing.T) {
 	traces, err := edgetest.Golden("testdata/traces")
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +114,9 @@ func TestTheGatewayDecidesTheGoldenTraces(t *testing.T) {
 	}
 }
 
-// Made-up traces, against the formula in fractions. SLUICE_CORPUS says how many decisions; make edge-corpus makes a million, of the same traces in both
-// edges. SLUICE_CORPUS_SEED is the first of them.
-func TestTheGatewayDecidesTheCorpusAsTheModelDoes(t *testing.T) {
+// Generated traces, compared with the exact formula. SLUICE_CORPUS is the number of decisions and SLUICE_CORPUS_SEED
+// the first seed. make edge-corpus tests a million decisions with the same traces in both edges.
+func TestCorpusMatchesTheModel(t *testing.T) {
 	r := newTracer(t)
 	corpus := edgetest.Corpus(os.Getenv("SLUICE_CORPUS"), os.Getenv("SLUICE_CORPUS_SEED"))
 	verdicts := map[string]int{}
@@ -129,8 +129,10 @@ func TestTheGatewayDecidesTheCorpusAsTheModelDoes(t *testing.T) {
 			verdicts[d.Verdict]++
 		}
 	}
-	t.Logf("%d decisions from seed %d, as the model's: %v", corpus.Decisions, corpus.Seed, verdicts)
-	if verdicts["allow"] < corpus.Decisions/20 || verdicts["deny"] < corpus.Decisions/20 || verdicts["unauthorized"] == 0 || verdicts[""] == 0 {
-		t.Errorf("the corpus is one-sided: %v", verdicts)
+	t.Logf("%d decisions from seed %d match the model: %v", corpus.Decisions, corpus.Seed, verdicts)
+	if verdicts["allow"] < corpus.Decisions/20 || verdicts["deny"] < corpus.Decisions/20 ||
+		verdicts["unauthorized"] == 0 ||
+		verdicts[""] == 0 {
+		t.Errorf("the corpus does not cover all verdicts: %v", verdicts)
 	}
 }

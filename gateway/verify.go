@@ -7,25 +7,26 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/gateway/internal/ascii"
 	"sluice/gateway/limit"
 	"sluice/internal/token"
 )
 
-// verifier verifies tokens and remembers those that were good, because in a flood the same buyers come again and again, and a look costs a
-// twentieth of a signature. It has a few places for each hash: when they are taken a newer token takes that of an older one, and memory is bounded. What
-// is remembered is compared with the whole token, and no longer believed than the token itself, nor than the keys that it was verified with.
+// verifier verifies tokens and caches the valid ones: in a flood the same buyers return, and a lookup costs a
+// twentieth of a signature. The cache has a fixed size; a new token replaces an older one of its set. A cached token
+// must be equal to the whole token, must not have expired, and must have been verified with the current keys.
 type verifier struct {
 	keys  *token.File
-	names limit.Namer
+	namer limit.Namer
 	seed  maphash.Seed
-	sets  []placeSet
+	sets  []tokenSet
 	now   func() time.Time
 }
 
-// placeSet has the places of the hashes that end alike. It is one cache line, so that finding a token among those of 100,000 others reads little memory
-// besides the token's own.
-type placeSet [placesOfSet]struct {
-	hash  atomic.Uint64 // a hint: what the token is compared with decides
+// tokenSet holds the tokens whose hashes have the same low bits. It fills one cache line, so that a lookup reads
+// little memory besides the token.
+type tokenSet [tokensPerSet]struct {
+	hash  atomic.Uint64 // of the token; equality is decided by comparing the token itself
 	token atomic.Pointer[verified]
 }
 
@@ -38,62 +39,63 @@ type verified struct {
 }
 
 const (
-	placesOfSet    = 4
-	placeSets      = limit.DefaultCapacity / placesOfSet // a power of two: for as many buyers as there is room for buckets; some 50 MB when all are in use
-	rememberedSize = 1 << 10                             // bytes of a token: longer ones are verified each time
+	tokensPerSet   = 4
+	tokenSets      = limit.DefaultCapacity / tokensPerSet // a power of two; about 50 MB when full
+	maxCachedToken = 1 << 10                              // bytes; longer tokens are not cached
 )
 
 var errNoToken = errors.New("no token")
 
-func newVerifier(keys *token.File, names limit.Namer) *verifier {
-	return &verifier{keys: keys, names: names, seed: maphash.MakeSeed(), sets: make([]placeSet, placeSets), now: time.Now}
+func newVerifier(keys *token.File, namer limit.Namer) *verifier {
+	return &verifier{keys: keys, namer: namer, seed: maphash.MakeSeed(), sets: make([]tokenSet, tokenSets), now: time.Now}
 }
 
-// recall returns what is remembered of a token that was verified before and is still good, or nil.
-func (v *verifier) recall(raw []byte) *verified {
+// cached returns the result of an earlier verification that is still valid, or nil.
+func (v *verifier) cached(raw []byte) *verified {
 	hash := maphash.Bytes(v.seed, raw)
-	set := &v.sets[hash&(placeSets-1)]
+	set := &v.sets[hash&(tokenSets-1)]
 	for i := range set {
 		if set[i].hash.Load() != hash {
 			continue
 		}
-		if known := set[i].token.Load(); known != nil && known.raw == string(raw) && known.by == v.keys.Set() && v.now().Before(known.expires) {
-			return known
+		t := set[i].token.Load()
+		if t != nil && t.raw == string(raw) && t.by == v.keys.Set() && v.now().Before(t.expires) {
+			return t
 		}
 	}
 	return nil
 }
 
-// verify verifies a token, and remembers it if it is good. raw is not kept.
+// verify verifies a token and caches the result if it is valid. It does not retain raw.
 func (v *verifier) verify(raw []byte) (*verified, error) {
 	if len(raw) == 0 {
 		return nil, errNoToken
 	}
 	keys := v.keys.Set()
-	subject, expires, err := keys.VerifyUntil(asString(raw))
+	subject, expires, err := keys.VerifyUntil(ascii.String(raw))
 	if err != nil {
 		return nil, err
 	}
-	good := &verified{subject: subject, key: v.names.Text(subject), expires: expires, by: keys}
-	if len(raw) <= rememberedSize {
-		good.raw = string(raw)
+	t := &verified{subject: subject, key: v.namer.Text(subject), expires: expires, by: keys}
+	if len(raw) <= maxCachedToken {
+		t.raw = string(raw)
 		hash := maphash.Bytes(v.seed, raw)
-		v.sets[hash&(placeSets-1)].keep(hash, good)
+		v.sets[hash&(tokenSets-1)].add(hash, t)
 	}
-	return good, nil
+	return t, nil
 }
 
-// keep puts a token in its own place, in a free one, or in that of any other.
-func (s *placeSet) keep(hash uint64, good *verified) {
-	chosen := rand.IntN(placesOfSet)
+// add replaces the token with the same hash, or uses a free entry, or replaces a random token.
+func (s *tokenSet) add(hash uint64, t *verified) {
+	chosen := rand.IntN(tokensPerSet)
 	for i := range s {
-		if had := s[i].hash.Load(); had == hash {
+		if h := s[i].hash.Load(); h == hash {
 			chosen = i
 			break
-		} else if had == 0 {
+		} else if h == 0 {
 			chosen = i
 		}
 	}
-	s[chosen].token.Store(good)
+	s[chosen].token.Store(t)
 	s[chosen].hash.Store(hash)
 }

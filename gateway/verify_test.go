@@ -9,8 +9,8 @@ import (
 	"sluice/internal/token"
 )
 
-// A crowd of buyers who come in turn is remembered nearly whole: without that, each of them costs a signature each time.
-func TestACrowdOfBuyersIsRemembered(t *testing.T) {
+// Nearly all tokens of many buyers must stay in the cache. Otherwise each request would cost a signature.
+func TestVerifierCachesManyBuyers(t *testing.T) {
 	const buyers = limit.DefaultCapacity / 4
 	key, err := token.NewKey(secret)
 	if err != nil {
@@ -32,23 +32,23 @@ func TestACrowdOfBuyersIsRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := 0
+	hits := 0
 	for i, raw := range tokens {
-		switch v.recall(raw) {
+		switch v.cached(raw) {
 		case known[i]:
-			again++
+			hits++
 		case nil:
 		default:
-			t.Fatalf("buyer %d is taken for %+v", i, v.recall(raw))
+			t.Fatalf("buyer %d is identified as %+v", i, v.cached(raw))
 		}
 	}
-	if again < buyers*95/100 {
-		t.Errorf("%d of %d buyers were remembered", again, buyers)
+	if hits < buyers*95/100 {
+		t.Errorf("%d of %d buyers are cached", hits, buyers)
 	}
 }
 
-func TestTokensShareASetUntilItIsFull(t *testing.T) {
-	var s placeSet
+func TestTokenSetReplacesWhenFull(t *testing.T) {
+	var s tokenSet
 	held := func() map[uint64]*verified {
 		m := map[uint64]*verified{}
 		for i := range s {
@@ -58,17 +58,17 @@ func TestTokensShareASetUntilItIsFull(t *testing.T) {
 		}
 		return m
 	}
-	for hash := range uint64(placesOfSet) {
-		s.keep(hash+1, &verified{})
+	for hash := range uint64(tokensPerSet) {
+		s.add(hash+1, &verified{})
 	}
-	if n := len(held()); n != placesOfSet {
-		t.Fatalf("%d of %d tokens are held in a set that has room for all", n, placesOfSet)
+	if n := len(held()); n != tokensPerSet {
+		t.Fatalf("%d of %d tokens are cached in a set of that size", n, tokensPerSet)
 	}
 	renewed, newer := &verified{}, &verified{}
-	if s.keep(2, renewed); len(held()) != placesOfSet || held()[2] != renewed {
-		t.Error("a token that is kept again does not take its own place")
+	if s.add(2, renewed); len(held()) != tokensPerSet || held()[2] != renewed {
+		t.Error("a token that is added again does not replace itself")
 	}
-	if s.keep(99, newer); len(held()) != placesOfSet || held()[99] != newer {
-		t.Error("in a full set, a newer token does not take the place of one other")
+	if s.add(99, newer); len(held()) != tokensPerSet || held()[99] != newer {
+		t.Error("a new token does not replace exactly one token of a full set")
 	}
 }

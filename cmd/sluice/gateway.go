@@ -36,7 +36,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 			}
 			log := p.logger()
 			registry := newRegistry()
-			cfg.Logger, cfg.Registry, cfg.Signals = log, registry, true
+			cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
 			follow := func(context.Context) error { return nil }
 			if access != "" {
 				to, tend, done, err := p.openAccessLog(access, log)

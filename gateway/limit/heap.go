@@ -1,27 +1,28 @@
 package limit
 
-// heap has the bucket that is due first at its root. (container/heap would box every bucket and call through an interface.)
-type heap []due
+// heap orders buckets by expiry, the earliest at the root. container/heap would allocate for each element.
+type heap []expiry
 
-// due says that a bucket is not empty before an instant. It was true once and use only makes it later, so it need not follow each use.
-type due struct {
+// expiry is a lower bound of the time at which a bucket is empty. Using a bucket only postpones that time, so the
+// heap is not updated on each use.
+type expiry struct {
 	at     Instant
-	bucket place
+	bucket slot
 }
 
-func (h *heap) push(d due) {
-	*h = append(*h, d)
+func (h *heap) push(e expiry) {
+	*h = append(*h, e)
 	s := *h
 	i := len(s) - 1
 	for i > 0 {
-		up := (i - 1) / 2
-		if s[up].at <= d.at {
+		parent := (i - 1) / 2
+		if s[parent].at <= e.at {
 			break
 		}
-		s[i] = s[up]
-		i = up
+		s[i] = s[parent]
+		i = parent
 	}
-	s[i] = d
+	s[i] = e
 }
 
 func (h *heap) pop() {
@@ -32,24 +33,25 @@ func (h *heap) pop() {
 	h.down(0)
 }
 
+// down restores the order after the element at i has increased.
 func (h heap) down(i int) {
 	if i >= len(h) {
 		return
 	}
-	d := h[i]
+	e := h[i]
 	for {
-		least := 2*i + 1
-		if least >= len(h) {
+		first := 2*i + 1
+		if first >= len(h) {
 			break
 		}
-		if right := least + 1; right < len(h) && h[right].at < h[least].at {
-			least = right
+		if right := first + 1; right < len(h) && h[right].at < h[first].at {
+			first = right
 		}
-		if d.at <= h[least].at {
+		if e.at <= h[first].at {
 			break
 		}
-		h[i] = h[least]
-		i = least
+		h[i] = h[first]
+		i = first
 	}
-	h[i] = d
+	h[i] = e
 }

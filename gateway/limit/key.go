@@ -6,11 +6,11 @@ import (
 	"net/netip"
 )
 
-// Key names a bucket among those of its rule. Keys are compared whole.
+// Key identifies a bucket of a rule. Keys are compared in full.
 type Key struct{ hi, lo uint64 }
 
-// Address is the key of a client address: an IPv4 address (also one mapped into IPv6) whole, an IPv6 address by its /64, which is the
-// least that one customer of a provider has.
+// Address returns the key of a client address: the whole address for IPv4 and IPv4-mapped IPv6, and the /64 network
+// for other IPv6 addresses, which is the smallest network that providers assign to a customer.
 func Address(a netip.Addr) Key {
 	b := a.As16()
 	k := Key{hi: binary.BigEndian.Uint64(b[:8])}
@@ -20,17 +20,17 @@ func Address(a netip.Addr) Key {
 	return k
 }
 
-// Spread is a number that differs between keys, for spreading them. Addresses of neighbours have neighbouring numbers.
+// Spread returns a number for distributing keys over shards. Adjacent addresses have adjacent numbers.
 func (k Key) Spread() uint64 { return k.hi ^ k.hi>>32 ^ k.lo }
 
-// Namer makes keys of texts. Keys of one Namer are only equal to its own. Safe for concurrent use.
+// Namer derives keys from texts. Keys of different Namers cannot be compared. Safe for concurrent use.
 type Namer struct{ hi, lo maphash.Seed }
 
-// NewNamer makes a Namer whose keys nobody can foresee.
+// NewNamer returns a Namer with a random seed.
 func NewNamer() Namer { return Namer{hi: maphash.MakeSeed(), lo: maphash.MakeSeed()} }
 
-// Text is the key of a text: 128 bits of keyed hash, so that a bucket is small however long the text is, and two texts that share
-// one are not to be found.
+// Text returns the key of a text: a keyed hash of 128 bits. Buckets are small for texts of any length, and collisions
+// cannot be constructed.
 func (n Namer) Text(s string) Key {
 	return Key{hi: maphash.String(n.hi, s), lo: maphash.String(n.lo, s)}
 }

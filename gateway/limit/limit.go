@@ -1,14 +1,16 @@
-// Package limit decides whether a request may pass, under several rules at once. Its buckets are in a bounded, sharded table, and its verdicts are those
-// of nginx's limit_req, computed in whole numbers:
+// Package limit decides whether a request may pass under several rate limits together. Its buckets are stored in a
+// bounded, sharded table. Its verdicts are those of nginx's limit_req, computed with integers (the generic cell rate
+// algorithm):
 //
-//	e = max(0, excess - rate*dt + 1); refuse if e > burst, and write nothing; else store e and now
+//	e = max(0, excess - rate*dt + 1); refuse if e > burst, and change nothing; otherwise store e and the time
 //
-// The bound that follows: for one key, any interval of length L admits at most rate*L + burst + 1 requests.
+// Therefore, for one key, any interval of length L admits at most rate*L + burst + 1 requests.
 //
-// It is the arithmetic of the nginx edge, lua/edge/sluice/limit/gcra.lua, number for number. golang.org/x/time/rate says the same where its floating
-// point is exact enough, and needs a clock that it is told never to run back (golang/go#71360): docs/adr/0010 has the comparison.
+// The arithmetic is the same as in the nginx edge (lua/edge/sluice/limit/gcra.lua). golang.org/x/time/rate decides
+// the same as far as floating point permits, and requires a clock that never runs backwards (golang/go#71360);
+// docs/adr/0010 has the comparison.
 //
-// The package decides and returns. It never sleeps, logs, or knows what a request is.
+// The package neither sleeps nor logs, and does not depend on HTTP.
 package limit
 
 import (
@@ -17,38 +19,38 @@ import (
 	"time"
 )
 
-// Instant is a time in microseconds, of a clock that all callers of a table share.
+// Instant is a time in microseconds of a clock that all callers of a table share.
 type Instant int64
 
-// Rule is one limit with its own buckets. Its fields must not change once it is in use.
+// Rule is a rate limit with its own buckets. It must not be changed while it is in use.
 type Rule struct {
-	Count   int64 // so many requests, above 0
-	Period  int64 // in so many microseconds, above 0. (Burst+1)*Period must be below 2^62
-	Burst   int   // requests above the rate that pass; 0 or more
-	Delay   bool  // requests within the burst are to be held back to the rate: see Verdict.Wait
-	Shadow  bool  // never refuses; see Verdict.Over
-	Lenient bool  // lets a request pass for which there is no room for a bucket, instead of refusing it
+	Count    int64 // requests per Period; positive
+	Period   int64 // in microseconds; positive; (Burst+1)*Period must be below 2^62
+	Burst    int   // requests above the rate that pass; not negative
+	Delay    bool  // requests within the burst are delayed to the rate: see Verdict.Wait
+	Shadow   bool  // never refuses: see Verdict.Over
+	FailOpen bool  // admits a request if the table has no free bucket, instead of refusing it
 
 	id uint32
 }
 
 var ruleIDs atomic.Uint32
 
-// NewRule makes a copy of r that shares no bucket with any other rule.
+// NewRule returns a copy of r that shares no buckets with another rule.
 func NewRule(r Rule) *Rule {
 	r.id = ruleIDs.Add(1)
 	return &r
 }
 
-// Heir makes a copy of r that goes on with old's buckets, as they are: who has used up his share under old has used it up under the heir. Count and Period
-// must be old's.
-func Heir(old *Rule, r Rule) *Rule {
+// Inherit returns a copy of r that shares the buckets of old, so that a changed rule does not reset them. Count and
+// Period must be equal to those of old.
+func Inherit(old *Rule, r Rule) *Rule {
 	r.id = old.id
 	return &r
 }
 
-// Ask is one rule and the key to ask it about. The unexported part is scratch space: asks may be reused, by one caller at a time.
-type Ask struct {
+// Check is a rule and the key to check. It contains scratch space, and may be reused by one caller at a time.
+type Check struct {
 	Rule *Rule
 	Key  Key
 
@@ -58,31 +60,31 @@ type Ask struct {
 	backlog int64 // before this request
 }
 
-// Verdict is what one rule says about one request.
+// Verdict is the result of one rule for one request.
 type Verdict struct {
-	Over      bool          // the rule refuses the request, or would if it were not a shadow
-	NoRoom    bool          // the table is full of live buckets: nothing was counted
-	Remaining int           // requests that would pass right after this one
-	Next      time.Duration // until Remaining grows
-	Wait      time.Duration // Over: until the request would pass. Else: how long a Delay rule wants the request held back
+	Over      bool          // the request exceeds the limit, and is refused unless the rule is a shadow
+	Full      bool          // the table has no free bucket: the request was not counted
+	Remaining int           // requests that would pass immediately after this one
+	Next      time.Duration // until Remaining increases
+	Wait      time.Duration // if Over, until the request would pass; otherwise the delay required by a Delay rule
 }
 
-// judge is the verdict on one request by a bucket that holds so much, before it takes one.
-func (r *Rule) judge(backlog int64) Verdict {
+// evaluate returns the verdict for a request, given the backlog of the bucket before it.
+func (r *Rule) evaluate(backlog int64) Verdict {
 	room := int64(r.Burst)*r.Period - backlog
 	if room < 0 {
-		wait := r.span(-room)
+		wait := r.drainTime(-room)
 		return Verdict{Over: true, Next: wait, Wait: wait}
 	}
-	v := Verdict{Remaining: int(room / r.Period), Next: r.span(r.Period - room%r.Period)}
+	v := Verdict{Remaining: int(room / r.Period), Next: r.drainTime(r.Period - room%r.Period)}
 	if r.Delay {
-		v.Wait = r.span(backlog)
+		v.Wait = r.drainTime(backlog)
 	}
 	return v
 }
 
-// span is how long so much takes to leave the bucket, rounded up to a microsecond: whoever returns after it is not too early.
-func (r *Rule) span(backlog int64) time.Duration {
+// drainTime returns the time in which a backlog leaves the bucket, rounded up to a microsecond.
+func (r *Rule) drainTime(backlog int64) time.Duration {
 	us := backlog / r.Count
 	if backlog%r.Count > 0 {
 		us++

@@ -8,7 +8,7 @@ import (
 	"sluice/gateway/limit"
 )
 
-// The instants of the tables below, in ms.
+// Times of the tables below, in ms.
 const (
 	t0 = int64(1_000_000)
 	d  = 100
@@ -23,10 +23,10 @@ const (
 	t9 = t0 + 9*d
 )
 
-// second is the period of a rule whose rate is counted in seconds.
+// second is the period of a rule whose rate is per second.
 const second = 1e6
 
-// at is an instant of the tables.
+// at returns a time of the tables as an Instant.
 func at(ms int64) limit.Instant { return limit.Instant(ms * 1000) }
 
 type step struct {
@@ -41,22 +41,32 @@ func run(t *testing.T, rule limit.Rule, steps []step) {
 	t.Helper()
 	table, r := limit.NewTable(0), limit.NewRule(rule)
 	for i, s := range steps {
-		asks := []limit.Ask{{Rule: r, Key: limit.Address(netip.MustParseAddr("192.0.2.1"))}}
+		checks := []limit.Check{{Rule: r, Key: limit.Address(netip.MustParseAddr("192.0.2.1"))}}
 		verdicts := make([]limit.Verdict, 1)
-		refused := table.Take(at(s.ms), asks, verdicts)
+		refused := table.Take(at(s.ms), checks, verdicts)
 		v := verdicts[0]
 		if pass := refused < 0; pass != s.pass || v.Over == s.pass {
-			t.Fatalf("step %d at t0+%dms: passes %v (over %v), want %v", i, s.ms-t0, pass, v.Over, s.pass)
+			t.Fatalf("step %d at t0+%dms: admitted %v (over %v), want %v", i, s.ms-t0, pass, v.Over, s.pass)
 		}
 		if v.Remaining != s.remaining || v.Next != s.next || v.Wait != s.wait {
-			t.Fatalf("step %d at t0+%dms: remaining %d next %v wait %v, want %d %v %v", i, s.ms-t0, v.Remaining, v.Next, v.Wait, s.remaining, s.next, s.wait)
+			t.Fatalf(
+				"step %d at t0+%dms: remaining %d next %v wait %v, want %d %v %v",
+				i,
+				s.ms-t0,
+				v.Remaining,
+				v.Next,
+				v.Wait,
+				s.remaining,
+				s.next,
+				s.wait,
+			)
 		}
 	}
 }
 
 const ms = time.Millisecond
 
-func TestBurstOfZeroPassesOneARatePeriod(t *testing.T) {
+func TestBurstZeroAdmitsOneRequestPerPeriod(t *testing.T) {
 	run(t, limit.Rule{Count: 10, Period: second}, []step{
 		{t0, true, 0, 100 * ms, 0},
 		{t0, false, 0, 100 * ms, 100 * ms},
@@ -67,7 +77,7 @@ func TestBurstOfZeroPassesOneARatePeriod(t *testing.T) {
 	})
 }
 
-func TestBurstPassesOneMoreThanItself(t *testing.T) {
+func TestBurstAdmitsBurstPlusOne(t *testing.T) {
 	run(t, limit.Rule{Count: 10, Period: second, Burst: 2}, []step{
 		{t0, true, 2, 100 * ms, 0},
 		{t0, true, 1, 100 * ms, 0},
@@ -79,7 +89,7 @@ func TestBurstPassesOneMoreThanItself(t *testing.T) {
 	})
 }
 
-func TestRefusalWritesNothing(t *testing.T) {
+func TestRefusalDoesNotChangeTheBucket(t *testing.T) {
 	steps := []step{{t0, true, 0, 100 * ms, 0}}
 	for range 50 {
 		steps = append(steps, step{t0 + 50, false, 0, 50 * ms, 50 * ms})
@@ -87,8 +97,8 @@ func TestRefusalWritesNothing(t *testing.T) {
 	run(t, limit.Rule{Count: 10, Period: second}, append(steps, step{t1, true, 0, 100 * ms, 0}))
 }
 
-// golang/go#71360: a Limiter that is asked about the past refills the difference again.
-func TestTimeThatRunsBackwardsRefillsNothing(t *testing.T) {
+// golang.org/x/time/rate refills the difference again (golang/go#71360).
+func TestTimeRunningBackwardsDoesNotRefill(t *testing.T) {
 	run(t, limit.Rule{Count: 10, Period: second, Burst: 1}, []step{
 		{t5, true, 1, 100 * ms, 0},
 		{t0, true, 0, 100 * ms, 0},
@@ -100,7 +110,7 @@ func TestTimeThatRunsBackwardsRefillsNothing(t *testing.T) {
 	})
 }
 
-func TestIdleBucketHoldsNoMoreThanItsBurst(t *testing.T) {
+func TestIdleBucketIsLimitedToItsBurst(t *testing.T) {
 	run(t, limit.Rule{Count: 10, Period: second, Burst: 1}, []step{
 		{t0, true, 1, 100 * ms, 0},
 		{t0 + 3_600_000, true, 1, 100 * ms, 0},
@@ -109,7 +119,7 @@ func TestIdleBucketHoldsNoMoreThanItsBurst(t *testing.T) {
 	})
 }
 
-func TestDelayHoldsTheBurstBackToTheRate(t *testing.T) {
+func TestDelaySpreadsTheBurst(t *testing.T) {
 	run(t, limit.Rule{Count: 10, Period: second, Burst: 3, Delay: true}, []step{
 		{t0, true, 3, 100 * ms, 0},
 		{t0, true, 2, 100 * ms, 100 * ms},
@@ -130,59 +140,64 @@ func TestSlowRates(t *testing.T) {
 	})
 }
 
-// Rates finer than a millisecond: one request every 50 us, no more and no fewer.
-func TestTwentyThousandASecondWithNoBurst(t *testing.T) {
+// One request every 50 us.
+func TestTwentyThousandPerSecondWithoutBurst(t *testing.T) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 1, Period: 50})
 	admitted := 0
 	for us := range limit.Instant(1_000_000) {
-		if table.Take(at(t0)+us, []limit.Ask{{Rule: rule}}, make([]limit.Verdict, 1)) < 0 {
+		if table.Take(at(t0)+us, []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)) < 0 {
 			admitted++
 		}
 	}
 	if admitted != 20_000 {
-		t.Fatalf("%d of a million requests in a second were admitted, want 20000", admitted)
+		t.Fatalf("admitted %d of a million requests in a second, want 20000", admitted)
 	}
 }
 
-// A rate whose requests are no whole number of microseconds apart loses nothing and gains nothing over a long time.
+// The period of one request is not a whole number of microseconds.
 func TestFractionsOfAMicrosecondAreKept(t *testing.T) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 333_333, Period: 1_000_000, Burst: 1})
 	admitted := 0
 	for us := limit.Instant(0); us <= 3_000_000; us++ {
-		if table.Take(at(t0)+us, []limit.Ask{{Rule: rule}}, make([]limit.Verdict, 1)) < 0 {
+		if table.Take(at(t0)+us, []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)) < 0 {
 			admitted++
 		}
 	}
 	if admitted != 999_999+2 {
-		t.Fatalf("%d were admitted in 3 s, want the bound of 1000001", admitted)
+		t.Fatalf("admitted %d in 3 s, want the bound of 1000001", admitted)
 	}
 }
 
-// A changed policy is no new start: what was used up under the old burst is used up under the new one.
-func TestAnHeirGoesOnWithTheBuckets(t *testing.T) {
+func TestInheritKeepsTheBuckets(t *testing.T) {
 	table, old := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 4})
 	for range 4 {
 		take(table, t0, old, limit.Key{})
 	}
-	wider, tighter := limit.Heir(old, limit.Rule{Count: 1, Period: second, Burst: 5}), limit.Heir(old, limit.Rule{Count: 1, Period: second, Burst: 1})
+	wider, tighter := limit.Inherit(
+		old,
+		limit.Rule{Count: 1, Period: second, Burst: 5},
+	), limit.Inherit(
+		old,
+		limit.Rule{Count: 1, Period: second, Burst: 1},
+	)
 	if ok, v := take(table, t0, tighter, limit.Key{}); ok || v.Wait != 3*time.Second {
-		t.Errorf("with a lower burst it passes %v, wait %v, want a refusal for 3s", ok, v.Wait)
+		t.Errorf("lower burst: admitted %v, wait %v, want a refusal for 3s", ok, v.Wait)
 	}
 	if ok, v := take(table, t0, wider, limit.Key{}); !ok || v.Remaining != 1 {
-		t.Errorf("with a higher burst it passes %v and leaves %d, want a pass that leaves 1", ok, v.Remaining)
+		t.Errorf("higher burst: admitted %v, remaining %d, want true and 1", ok, v.Remaining)
 	}
 }
 
-func TestShadowRuleNeverRefusesAndTakesNothingWhenOver(t *testing.T) {
+func TestShadowRuleNeverRefusesAndCountsOnlyAdmittedRequests(t *testing.T) {
 	table, shadow := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 10, Period: second, Shadow: true})
-	asks := []limit.Ask{{Rule: shadow}}
+	checks := []limit.Check{{Rule: shadow}}
 	verdicts := make([]limit.Verdict, 1)
 	for i, want := range []struct {
 		ms   int64
 		over bool
 	}{{t0, false}, {t0, true}, {t0 + 50, true}, {t1, false}, {t1, true}} {
-		if refused := table.Take(at(want.ms), asks, verdicts); refused != -1 {
-			t.Fatalf("step %d: a shadow refuses", i)
+		if refused := table.Take(at(want.ms), checks, verdicts); refused != -1 {
+			t.Fatalf("step %d: the shadow rule refuses", i)
 		}
 		if verdicts[0].Over != want.over {
 			t.Fatalf("step %d: over is %v, want %v", i, verdicts[0].Over, want.over)
@@ -190,40 +205,48 @@ func TestShadowRuleNeverRefusesAndTakesNothingWhenOver(t *testing.T) {
 	}
 }
 
-func TestRulesTakeTogetherOrNotAtAll(t *testing.T) {
+func TestTakeCountsForAllRulesOrNone(t *testing.T) {
 	table := limit.NewTable(0)
-	wide, narrow := limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 4}), limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 1})
+	wide, narrow := limit.NewRule(
+		limit.Rule{Count: 1, Period: second, Burst: 4},
+	), limit.NewRule(
+		limit.Rule{Count: 1, Period: second, Burst: 1},
+	)
 	shadow := limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 9, Shadow: true})
-	asks := []limit.Ask{{Rule: wide}, {Rule: shadow}, {Rule: narrow}}
+	checks := []limit.Check{{Rule: wide}, {Rule: shadow}, {Rule: narrow}}
 	verdicts := make([]limit.Verdict, 3)
 	for i := range 2 {
-		if refused := table.Take(at(t0), asks, verdicts); refused != -1 {
+		if refused := table.Take(at(t0), checks, verdicts); refused != -1 {
 			t.Fatalf("request %d is refused by rule %d", i, refused)
 		}
 	}
 	for range 20 {
-		if refused := table.Take(at(t0), asks, verdicts); refused != 2 {
+		if refused := table.Take(at(t0), checks, verdicts); refused != 2 {
 			t.Fatalf("refused by %d, want rule 2", refused)
 		}
 	}
-	if table.Take(at(t0), asks[:2], verdicts[:2]); verdicts[0].Remaining != 2 || verdicts[1].Remaining != 7 {
-		t.Fatalf("%d and %d are left, want 2 and 7: refusals took from the other rules", verdicts[0].Remaining, verdicts[1].Remaining)
+	if table.Take(at(t0), checks[:2], verdicts[:2]); verdicts[0].Remaining != 2 || verdicts[1].Remaining != 7 {
+		t.Fatalf(
+			"remaining %d and %d, want 2 and 7: refusals were counted by other rules",
+			verdicts[0].Remaining,
+			verdicts[1].Remaining,
+		)
 	}
 }
 
-func TestPeekTakesNothing(t *testing.T) {
+func TestPeekDoesNotCount(t *testing.T) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 1, Period: second})
-	asks, verdicts := []limit.Ask{{Rule: rule}}, make([]limit.Verdict, 1)
+	checks, verdicts := []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)
 	for range 5 {
-		if refused := table.Peek(at(t0), asks, verdicts); refused != -1 {
-			t.Fatal("peeking refuses a request that would pass")
+		if refused := table.Peek(at(t0), checks, verdicts); refused != -1 {
+			t.Fatal("Peek refuses a request that would pass")
 		}
 	}
-	if left := table.Sweep(at(t0)); left != 0 {
-		t.Fatalf("peeking left %d buckets", left)
+	if left := table.Evict(at(t0)); left != 0 {
+		t.Fatalf("Peek left %d buckets", left)
 	}
-	table.Take(at(t0), asks, verdicts)
-	if refused := table.Peek(at(t0), asks, verdicts); refused != 0 || verdicts[0].Wait != time.Second {
+	table.Take(at(t0), checks, verdicts)
+	if refused := table.Peek(at(t0), checks, verdicts); refused != 0 || verdicts[0].Wait != time.Second {
 		t.Fatalf("refused %d, wait %v, want rule 0 and 1s", refused, verdicts[0].Wait)
 	}
 }
@@ -233,9 +256,11 @@ func TestRulesAndKeysDoNotShareBuckets(t *testing.T) {
 	a, b := limit.NewRule(limit.Rule{Count: 1, Period: second}), limit.NewRule(limit.Rule{Count: 1, Period: second})
 	verdicts := make([]limit.Verdict, 1)
 	names := limit.NewNamer()
-	for i, ask := range []limit.Ask{{Rule: a, Key: names.Text("x")}, {Rule: b, Key: names.Text("x")}, {Rule: a, Key: names.Text("y")}, {Rule: a}} {
-		if refused := table.Take(at(t0), []limit.Ask{ask}, verdicts); refused != -1 {
-			t.Fatalf("ask %d found another's bucket", i)
+	for i, check := range []limit.Check{
+		{Rule: a, Key: names.Text("x")}, {Rule: b, Key: names.Text("x")}, {Rule: a, Key: names.Text("y")}, {Rule: a},
+	} {
+		if refused := table.Take(at(t0), []limit.Check{check}, verdicts); refused != -1 {
+			t.Fatalf("check %d shares the bucket of another", i)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"sluice/gateway/limit"
 )
 
-// The figure that DefaultCapacity and the documentation state.
-func TestABucketTakesAboutAHundredAndFortyBytes(t *testing.T) {
+// DefaultCapacity and the documentation state this size.
+func TestBucketNeedsAbout140Bytes(t *testing.T) {
 	const keys = 1 << 17
 	names, rule := limit.NewNamer(), limit.NewRule(limit.Rule{Count: 1, Period: 3600e6, Burst: 10})
 	held := func() int64 {
@@ -22,7 +22,7 @@ func TestABucketTakesAboutAHundredAndFortyBytes(t *testing.T) {
 	table := limit.NewTable(2 * keys)
 	for i := range keys {
 		if ok, _ := take(table, t0, rule, names.Text(fmt.Sprint(i))); !ok {
-			t.Fatalf("key %d finds no room", i)
+			t.Fatalf("no bucket for key %d", i)
 		}
 	}
 	each := float64(held()-before) / keys

@@ -6,123 +6,124 @@ import (
 	"sync"
 )
 
-// Table holds the buckets of any number of rules, in bounded memory. An empty bucket says nothing that a new one would not, so it is dropped when
-// there is need of room, and by Sweep. A bucket that is not empty is never dropped: with no room, new keys have no bucket and their rule says
-// what becomes of them. Safe for concurrent use.
+// Table stores the buckets of any number of rules in bounded memory. Empty buckets are equivalent to new ones: they
+// are evicted when space is needed, and by Evict. Other buckets are never evicted. If the table is full, a request
+// with a new key is refused or admitted according to Rule.FailOpen. Safe for concurrent use.
 type Table struct {
-	shards []shard // at most 64, so that a set of them is one word
-	seed   maphash.Seed
-	most   int // buckets of one shard
+	shards        []shard // at most 64, so that a set of them fits one word
+	seed          maphash.Seed
+	shardCapacity int // in buckets
 }
 
-// About 140 bytes a bucket, all told.
+// A bucket needs about 140 bytes, including its map and heap entries.
 const (
-	// DefaultCapacity is for some 130,000 clients with live buckets at one time, in about 18 MB.
-	DefaultCapacity = 1 << 17
-	leastShard      = 512
-	mostShards      = 64
+	// DefaultCapacity is the default number of buckets, about 18 MB.
+	DefaultCapacity  = 1 << 17
+	minShardCapacity = 512
+	maxShards        = 64
 )
 
-// NewTable makes a table for about so many live buckets; DefaultCapacity if it is not positive.
+// NewTable returns a table with about the given capacity in buckets, or DefaultCapacity if it is not positive.
 func NewTable(capacity int) *Table {
 	if capacity <= 0 {
 		capacity = DefaultCapacity
 	}
 	n := 1
-	for n < mostShards && capacity/(2*n) >= leastShard {
+	for n < maxShards && capacity/(2*n) >= minShardCapacity {
 		n *= 2
 	}
-	t := &Table{shards: make([]shard, n), seed: maphash.MakeSeed(), most: (capacity + n - 1) / n}
+	t := &Table{shards: make([]shard, n), seed: maphash.MakeSeed(), shardCapacity: (capacity + n - 1) / n}
 	for i := range t.shards {
-		t.shards[i].buckets = map[name]place{}
+		t.shards[i].buckets = map[bucketName]slot{}
 	}
 	return t
 }
 
-// Capacity is how many live buckets there is room for, about.
-func (t *Table) Capacity() int { return t.most * len(t.shards) }
+// Capacity returns the number of buckets for which there is space.
+func (t *Table) Capacity() int { return t.shardCapacity * len(t.shards) }
 
-// Take asks every rule about one request at the instant now, and fills verdicts, which must be as long as asks. When no rule refuses, every rule
-// that is not Over takes the request, and the answer is -1. Else nothing is taken from any bucket, and the answer is the first ask that refuses;
-// the verdicts after it are not filled.
+// Take checks a request against several rules and fills verdicts, which must be as long as checks. If no rule
+// refuses, the request is counted by every rule that is not Over, and Take returns -1. Otherwise nothing is counted,
+// Take returns the index of the first check that refuses, and the verdicts after it are not filled.
 //
-// Take is one step: no other call sees a part of it. Rules must differ within one call. Callers may come with their instants out of order: to a
-// bucket, time never runs backwards.
-func (t *Table) Take(now Instant, asks []Ask, verdicts []Verdict) (refused int) {
-	locked := t.lock(now, asks)
-	refused = t.judge(asks, verdicts)
+// Take is atomic. The rules of one call must differ. Concurrent callers may pass times out of order: for a bucket,
+// time never runs backwards.
+func (t *Table) Take(now Instant, checks []Check, verdicts []Verdict) (refused int) {
+	locked := t.lock(now, checks)
+	refused = t.evaluate(checks, verdicts)
 	if refused < 0 {
-		refused = t.admit(asks, verdicts)
+		refused = t.count(checks, verdicts)
 	}
 	t.unlock(locked)
 	return refused
 }
 
-// Peek says what Take would, and takes nothing.
-func (t *Table) Peek(now Instant, asks []Ask, verdicts []Verdict) (refused int) {
-	locked := t.lock(now, asks)
-	refused = t.judge(asks, verdicts)
+// Peek returns the result of Take without counting the request.
+func (t *Table) Peek(now Instant, checks []Check, verdicts []Verdict) (refused int) {
+	locked := t.lock(now, checks)
+	refused = t.evaluate(checks, verdicts)
 	t.unlock(locked)
 	return refused
 }
 
-func (t *Table) judge(asks []Ask, verdicts []Verdict) (refused int) {
-	for i := range asks {
-		a := &asks[i]
-		a.found = t.shards[a.shard].find(a.name())
-		a.backlog = 0
-		if a.found != nil {
-			a.backlog = a.found.backlog(a.Rule, a.now)
+// evaluate fills verdicts, and returns the first check that refuses, or -1.
+func (t *Table) evaluate(checks []Check, verdicts []Verdict) (refused int) {
+	for i := range checks {
+		c := &checks[i]
+		c.found = t.shards[c.shard].find(c.name())
+		c.backlog = 0
+		if c.found != nil {
+			c.backlog = c.found.backlog(c.Rule, c.now)
 		}
-		verdicts[i] = a.Rule.judge(a.backlog)
-		if verdicts[i].Over && !a.Rule.Shadow {
+		verdicts[i] = c.Rule.evaluate(c.backlog)
+		if verdicts[i].Over && !c.Rule.Shadow {
 			return i
 		}
 	}
 	return -1
 }
 
-// admit makes the buckets that are missing before it takes from any: finding no room must leave nothing to undo.
-func (t *Table) admit(asks []Ask, verdicts []Verdict) (refused int) {
-	for i := range asks {
-		a := &asks[i]
-		if a.found != nil {
+// count counts the request. It creates all missing buckets first, so that nothing must be undone if the table is full.
+func (t *Table) count(checks []Check, verdicts []Verdict) (refused int) {
+	for i := range checks {
+		c := &checks[i]
+		if c.found != nil {
 			continue
 		}
-		if a.found = t.shards[a.shard].add(a.name(), t.most); a.found == nil {
-			verdicts[i] = Verdict{NoRoom: true}
-			if !a.Rule.Lenient && !a.Rule.Shadow {
+		if c.found = t.shards[c.shard].add(c.name(), t.shardCapacity); c.found == nil {
+			verdicts[i] = Verdict{Full: true}
+			if !c.Rule.FailOpen && !c.Rule.Shadow {
 				return i
 			}
 		}
 	}
-	for i := range asks {
-		if a := &asks[i]; a.found != nil && !verdicts[i].Over {
-			a.found.set(a.Rule, a.now, a.backlog+a.Rule.Period)
+	for i := range checks {
+		if c := &checks[i]; c.found != nil && !verdicts[i].Over {
+			c.found.set(c.Rule, c.now, c.backlog+c.Rule.Period)
 		}
 	}
 	return -1
 }
 
-// lock locks the shards of asks, always in the same order, and sets their clocks.
-func (t *Table) lock(now Instant, asks []Ask) (locked uint64) {
-	for i := range asks {
-		asks[i].shard = int(maphash.Comparable(t.seed, asks[i].Key) & uint64(len(t.shards)-1))
-		locked |= 1 << asks[i].shard
+// lock locks the shards of the checks, always in the same order, and advances their clocks.
+func (t *Table) lock(now Instant, checks []Check) (locked uint64) {
+	for i := range checks {
+		checks[i].shard = int(maphash.Comparable(t.seed, checks[i].Key) & uint64(len(t.shards)-1))
+		locked |= 1 << checks[i].shard
 	}
 	for rest := locked; rest != 0; rest &= rest - 1 {
 		s := &t.shards[bits.TrailingZeros64(rest)]
 		s.mu.Lock()
 		s.now = max(s.now, now)
-		// Before any bucket is looked up: one that was found must not be dropped for another. An emptier shard is left to Sweep.
-		if len(s.buckets) > t.most/2 {
-			for range len(asks) + 1 {
-				s.drop()
+		// Evict before buckets are looked up, so that none of them is evicted for another. Evict handles emptier shards.
+		if len(s.buckets) > t.shardCapacity/2 {
+			for range len(checks) + 1 {
+				s.evict()
 			}
 		}
 	}
-	for i := range asks {
-		asks[i].now = t.shards[asks[i].shard].now
+	for i := range checks {
+		checks[i].now = t.shards[checks[i].shard].now
 	}
 	return locked
 }
@@ -133,15 +134,15 @@ func (t *Table) unlock(locked uint64) {
 	}
 }
 
-func (a *Ask) name() name { return name{rule: a.Rule.id, key: a.Key} }
+func (c *Check) name() bucketName { return bucketName{rule: c.Rule.id, key: c.Key} }
 
-// Sweep drops the buckets that are empty by the instant now and returns how many are left.
-func (t *Table) Sweep(now Instant) (left int) {
+// Evict removes the buckets that are empty, and returns the number of remaining ones.
+func (t *Table) Evict(now Instant) (left int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		s.now = max(s.now, now)
-		for s.drop() {
+		for s.evict() {
 		}
 		left += len(s.buckets)
 		s.mu.Unlock()
@@ -149,80 +150,81 @@ func (t *Table) Sweep(now Instant) (left int) {
 	return left
 }
 
-// Forget drops the buckets of a rule, and of its heirs.
-func (t *Table) Forget(r *Rule) {
+// Remove removes the buckets of a rule, and of the rules that inherited them.
+func (t *Table) Remove(r *Rule) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		s.forget(r.id)
+		s.removeRule(r.id)
 		s.mu.Unlock()
 	}
 }
 
-// shard is a part of the table under one lock.
+// shard is a part of the table with its own lock.
 type shard struct {
 	mu      sync.Mutex
-	now     Instant // the latest seen
-	buckets map[name]place
+	now     Instant // the latest time passed by a caller
+	buckets map[bucketName]slot
 	slab    slab
-	due     heap
-	_       [64]byte // neighbours' locks on other cache lines
+	expiry  heap
+	_       [64]byte // keeps the locks of adjacent shards on different cache lines
 }
 
-// find is the bucket of a name, or nil.
-func (s *shard) find(n name) *bucket {
+// find returns nil if there is no such bucket.
+func (s *shard) find(n bucketName) *bucket {
 	if p, ok := s.buckets[n]; ok {
 		return s.slab.at(p)
 	}
 	return nil
 }
 
-// add makes a bucket that is not there yet, or returns nil when there is no room for it.
-func (s *shard) add(n name, most int) *bucket {
-	if len(s.buckets) >= most {
+// add creates a bucket, or returns nil if the shard is full.
+func (s *shard) add(n bucketName, capacity int) *bucket {
+	if len(s.buckets) >= capacity {
 		return nil
 	}
-	p := s.slab.take()
-	b := s.slab.at(p)
+	i := s.slab.allocate()
+	b := s.slab.at(i)
 	*b = bucket{name: n, empty: s.now}
-	s.buckets[n] = p
-	s.due.push(due{at: s.now, bucket: p})
+	s.buckets[n] = i
+	s.expiry.push(expiry{at: s.now, bucket: i})
 	return b
 }
 
-// drop drops one bucket that is empty, or reports that there is none.
-func (s *shard) drop() bool {
-	for len(s.due) > 0 && s.due[0].at <= s.now {
-		p := s.due[0].bucket
-		b := s.slab.at(p)
-		if over := b.over(); over > s.now {
-			s.due[0].at = over
-			s.due.down(0)
+// evict removes one empty bucket, and reports whether there was one.
+func (s *shard) evict() bool {
+	for len(s.expiry) > 0 && s.expiry[0].at <= s.now {
+		i := s.expiry[0].bucket
+		b := s.slab.at(i)
+		if at := b.expires(); at > s.now {
+			s.expiry[0].at = at
+			s.expiry.down(0)
 			continue
 		}
-		s.due.pop()
-		s.remove(p)
+		s.expiry.pop()
+		s.remove(i)
 		return true
 	}
 	return false
 }
 
-func (s *shard) remove(p place) {
-	delete(s.buckets, s.slab.at(p).name)
-	s.slab.give(p)
+func (s *shard) remove(i slot) {
+	delete(s.buckets, s.slab.at(i).name)
+	s.slab.release(i)
 }
 
-func (s *shard) forget(rule uint32) {
-	kept := s.due[:0]
-	for _, d := range s.due {
-		if s.slab.at(d.bucket).name.rule == rule {
-			s.remove(d.bucket)
+// removeRule removes all buckets of a rule and restores the heap.
+func (s *shard) removeRule(rule uint32) {
+	kept := s.expiry[:0]
+	for _, e := range s.expiry {
+		if s.slab.at(e.bucket).name.rule == rule {
+			s.remove(e.bucket)
 		} else {
-			kept = append(kept, d)
+			kept = append(kept, e)
 		}
 	}
-	s.due = kept
-	for i := len(s.due)/2 - 1; i >= 0; i-- {
-		s.due.down(i)
+	s.expiry = kept
+	for i := len(s.expiry)/2 - 1; i >= 0; i-- {
+		s.expiry.down(i)
 	}
 }

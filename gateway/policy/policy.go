@@ -54,7 +54,7 @@ const (
 type Policy struct {
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed; IPv4-mapped prefixes are written as IPv4
 	Rules          []Rule
-	KeepAsking     bool // repeat_refusals = false: a whole sale's refusal is never answered from memory
+	NoRefusalCache bool // repeat_refusals = false: sale-wide refusals are not cached
 }
 
 // Rule is one limit. Rules are comparable: two equal rules are the same rule and may share their buckets.

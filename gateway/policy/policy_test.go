@@ -23,7 +23,7 @@ func TestReadUnderstandsEveryField(t *testing.T) {
 		TrustedProxies: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("198.51.100.0/24"),
 		},
-		KeepAsking: true,
+		NoRefusalCache: true,
 		Rules: []policy.Rule{
 			{Name: "ip", Key: policy.ByIP, Rate: policy.Rate{Requests: 20, Per: time.Second}, Burst: 40, Mode: policy.Enforce, OnError: policy.Deny},
 			{Name: "token", Key: policy.ByToken, Rate: policy.Rate{Requests: 90, Per: time.Minute}, Burst: 4, Delay: true, Mode: policy.Shadow, OnError: policy.Allow,

@@ -24,7 +24,7 @@ func (r *reader) wrong(where place, format string, args ...any) {
 
 func (r *reader) policy(t *lua.LTable, where place) *Policy {
 	r.known(t, where, "a policy", "trusted_proxies", "rules", "repeat_refusals")
-	p := &Policy{KeepAsking: !r.flag(t, where, "repeat_refusals", true)}
+	p := &Policy{NoRefusalCache: !r.flag(t, where, "repeat_refusals", true)}
 	at := where.field("trusted_proxies")
 	r.written.proxies = at.line
 	for i, v := range r.list(t, where, "trusted_proxies", MaxProxies) {
@@ -99,7 +99,7 @@ func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
 		}
 	} else if !ruleName.MatchString(rule.Name) {
 		r.wrong(where.field("name"), `name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`, quote(rule.Name))
-	} else if rule.Name == crowdName {
+	} else if rule.Name == ConcurrencyRule {
 		r.wrong(where.field("name"), `name %s is what the edge calls its own bound on requests at once: choose another`, quote(rule.Name))
 	}
 	rule.Key = Key(r.choice(t, where, "key", "", string(ByIP), string(ByToken)))
@@ -112,8 +112,9 @@ func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
 	return rule, true
 }
 
-// crowdName stands in logs, metrics and refusals for the bound on a client's requests at once, which is no rule of a policy.
-const crowdName = "concurrency"
+// ConcurrencyRule is the name that logs, metrics and refusals use for the edge's limit of concurrent requests of a client. No rule
+// of a policy may have it.
+const ConcurrencyRule = "concurrency"
 
 func (r *reader) rate(t *lua.LTable, where place) Rate {
 	where2 := where.field("rate")

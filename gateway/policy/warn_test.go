@@ -94,20 +94,20 @@ func TestARuleThatNeverRefusesNeverRefuses(t *testing.T) {
 			now += limit.Instant(rapid.Int64Range(0, 1_000_000).Draw(t, "gap"))
 			method, path := rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "m"), rapid.SampledFrom([]string{"/a", "/b", "/a/b", "/c/d/e"}).Draw(t, "p")
 			// A rule that can never refuse is asked first, where nothing hides its verdict.
-			var asks []limit.Ask
+			var checks []limit.Check
 			var which []int
 			for _, first := range []bool{true, false} {
 				for i, r := range p.Rules {
 					if never[i] == first && r.Match.Covers([]byte(method), []byte(path)) {
-						asks, which = append(asks, limit.Ask{Rule: rules[i]}), append(which, i)
+						checks, which = append(checks, limit.Check{Rule: rules[i]}), append(which, i)
 					}
 				}
 			}
-			if len(asks) == 0 {
+			if len(checks) == 0 {
 				continue
 			}
-			verdicts := make([]limit.Verdict, len(asks))
-			refused := table.Take(now, asks, verdicts)
+			verdicts := make([]limit.Verdict, len(checks))
+			refused := table.Take(now, checks, verdicts)
 			if refused < 0 {
 				for i, v := range verdicts {
 					if v.Over && never[which[i]] {
@@ -118,9 +118,9 @@ func TestARuleThatNeverRefusesNeverRefuses(t *testing.T) {
 			}
 			if never[which[refused]] {
 				other := false
-				for i := refused + 1; i < len(asks); i++ {
+				for i := refused + 1; i < len(checks); i++ {
 					v := make([]limit.Verdict, 1)
-					other = other || !never[which[i]] && table.Peek(now, asks[i:i+1], v) == 0
+					other = other || !never[which[i]] && table.Peek(now, checks[i:i+1], v) == 0
 				}
 				if !other {
 					t.Fatalf("%s\nrule %d refuses %s %s, and no other does", source.String(), which[refused], method, path)

@@ -208,7 +208,7 @@ func (t *theatre) notes(c Config, r *Report) (notes []string) {
 	if r.Policy.Addresses.Sampled || r.Policy.Buyers.Sampled {
 		note("there are more keys than are counted one by one: percentiles are worked out from a sample, and the counts of top keys may be too low")
 	}
-	if r.Repeated > 0 && (c.New.KeepAsking || c.Old != nil && c.Old.KeepAsking) {
+	if r.Repeated > 0 && (c.New.NoRefusalCache || c.Old != nil && c.Old.NoRefusalCache) {
 		note("%d refusals were repeated from memory and are left out, and with repeat_refusals = false they would have gone the normal way", r.Repeated)
 	}
 	if c.Old != nil && !slices.Equal(c.New.TrustedProxies, c.Old.TrustedProxies) {

@@ -16,7 +16,7 @@ type side struct {
 	ips   int
 	table *limit.Table
 
-	asks     []limit.Ask
+	asks     []limit.Check
 	verdicts []limit.Verdict
 	asked    []*rule
 
@@ -58,14 +58,14 @@ func newSide(p *policy.Policy, capacity int) *side {
 		}
 	}
 	n := len(s.rules)
-	s.asks, s.verdicts, s.asked = make([]limit.Ask, n), make([]limit.Verdict, n), make([]*rule, n)
+	s.asks, s.verdicts, s.asked = make([]limit.Check, n), make([]limit.Verdict, n), make([]*rule, n)
 	return s
 }
 
 func limiterOf(r policy.Rule) *limit.Rule {
 	count, period := r.Rate.Fraction()
 	return limit.NewRule(limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay,
-		Shadow: r.Mode == policy.Shadow, Lenient: r.OnError == policy.Allow})
+		Shadow: r.Mode == policy.Shadow, FailOpen: r.OnError == policy.Allow})
 }
 
 // instant is a time of the log as the limiter counts it.
@@ -74,7 +74,7 @@ func instant(ms int64) limit.Instant { return limit.Instant(ms * 1000) }
 // drop makes room of the buckets that have refilled.
 func (s *side) drop(ms int64) {
 	if s != nil {
-		s.table.Sweep(instant(ms))
+		s.table.Evict(instant(ms))
 	}
 }
 
@@ -110,12 +110,12 @@ func (s *side) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
 			}
 			key = buyer
 		}
-		s.asks[n], s.asked[n] = limit.Ask{Rule: r.limit, Key: key}, r
+		s.asks[n], s.asked[n] = limit.Check{Rule: r.limit, Key: key}, r
 		n++
 	}
 	if i := s.table.Take(instant(e.at), s.asks[:n], s.verdicts[:n]); i >= 0 {
 		r := s.asked[i]
-		if s.verdicts[i].NoRoom {
+		if s.verdicts[i].Full {
 			s.noRoom++
 			r.count.NoRoom++
 			return outcome{noRoom, r}
@@ -137,7 +137,7 @@ func (s *side) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
 
 func (r *rule) tell(v limit.Verdict) {
 	switch {
-	case v.NoRoom:
+	case v.Full:
 		r.count.NoRoom++
 	case v.Over:
 		r.count.ShadowRefused++

@@ -261,7 +261,7 @@ func TestTheEdgesHideWhatIsBetweenThemAndBackends(t *testing.T) {
 // Each header that one of the two passes on, the other does too: a line in proxy.conf needs one in header.go.
 func TestTheEdgesPassTheSameHeaders(t *testing.T) {
 	names := map[string]bool{}
-	for path, name := range map[string]string{"../../nginx/snippets/proxy.conf": `(?m)^proxy_set_header ([A-Za-z-]+) `, "../../gateway/header.go": `passFirst\(h, "([a-z-]+)"`} {
+	for path, name := range map[string]string{"../../nginx/snippets/proxy.conf": `(?m)^proxy_set_header ([A-Za-z-]+) `, "../../gateway/proxy/headers.go": `passFirst\(h, "([a-z-]+)"`} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

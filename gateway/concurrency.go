@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/limit"
+	"sluice/gateway/policy"
+	"sluice/internal/problem"
+)
+
+// concurrencyLimiter limits the requests in progress of each client, like limit_conn of nginx. A rate limit does not
+// restrict requests that take long, such as waiting for an order or following a sale.
+type concurrencyLimiter struct {
+	limit  int32
+	shards [concurrencyShards]concurrencyShard
+}
+
+type concurrencyShard struct {
+	mu         sync.Mutex
+	inProgress map[limit.Key]int32
+}
+
+const concurrencyShards = 64 // a power of two
+
+func newConcurrencyLimiter(limitPerClient int) *concurrencyLimiter {
+	c := &concurrencyLimiter{limit: int32(limitPerClient)} //nolint:gosec // at most 65535
+	for i := range c.shards {
+		c.shards[i].inProgress = map[limit.Key]int32{}
+	}
+	return c
+}
+
+// enter counts a request, unless the client has reached the limit. If it returns true, leave must follow.
+func (c *concurrencyLimiter) enter(key limit.Key) bool {
+	s := &c.shards[key.Spread()&(concurrencyShards-1)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.inProgress[key]
+	if n >= c.limit {
+		return false
+	}
+	s.inProgress[key] = n + 1
+	return true
+}
+
+func (c *concurrencyLimiter) leave(key limit.Key) {
+	s := &c.shards[key.Spread()&(concurrencyShards-1)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.inProgress[key]; n > 1 {
+		s.inProgress[key] = n - 1
+	} else {
+		delete(s.inProgress, key)
+	}
+}
+
+// concurrencyRule stands for the limiter in responses, metrics and the access log.
+var concurrencyRule = &rule{Rule: policy.Rule{Name: policy.ConcurrencyRule}, refusal: func() []byte {
+	d := problem.New(problem.RateLimited, `Too many requests: the policy "concurrency" allows no more at once.`)
+	d.ViolatedPolicies = []string{policy.ConcurrencyRule}
+	return d.Body()
+}()}
+
+// refuseConcurrent answers a request beyond the concurrency limit. If a rate limit refuses it as well, that rule is
+// reported, as at the nginx edge.
+func (g *Gateway) refuseConcurrent(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) {
+	if g.overRateLimit(ctx, s, x) {
+		return
+	}
+	g.metrics.concurrencyDenied.Inc()
+	x.note("deny", concurrencyRule, 0)
+	// There is no RateLimit header: the time when the client may send its next request is unknown.
+	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(0, g.config.Random), 10)
+	ctx.Response.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
+	x.quota = x.quota[:0]
+	respond(ctx, fasthttp.StatusTooManyRequests, concurrencyRule.refusal)
+}
+
+// overRateLimit refuses the request if a rate limit is exceeded, and reports whether it did. It does not verify the
+// token: the limits by buyer apply only if the token is in the verifier's cache.
+func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) bool {
+	method := ctx.Request.Header.Method()
+	x.match(s.ip, method, x.key)
+	byIP := len(x.rules)
+	x.match(s.token, method, limit.Key{})
+	if buyer := g.verifier.cached(x.Headers.Token()); buyer != nil && len(x.rules) > byIP {
+		x.identify(byIP, buyer)
+	} else {
+		x.truncate(byIP)
+	}
+	i := g.table.Peek(g.instant(), x.checks, x.verdicts)
+	if i < byIP { // the refusal does not depend on the buyer
+		x.buyer = ""
+	}
+	if i < 0 {
+		return false
+	}
+	g.refuse(ctx, x, i)
+	return true
+}

@@ -1,0 +1,60 @@
+// Package ascii compares ASCII text without regard to case, and without allocations.
+package ascii
+
+import "unsafe"
+
+// String returns b as a string without a copy. The string is valid only until b changes.
+func String(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// Lower returns the lower-case form of an ASCII letter, and any other byte unchanged.
+func Lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// EqualFold reports whether s equals lower, which must be in lower case, without regard to case.
+func EqualFold(s []byte, lower string) bool { return len(s) == len(lower) && HasPrefixFold(s, lower) }
+
+// HasPrefixFold reports whether s begins with lower, which must be in lower case, without regard to case.
+func HasPrefixFold(s []byte, lower string) bool {
+	if len(s) < len(lower) {
+		return false
+	}
+	for i := range len(lower) {
+		if Lower(s[i]) != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// ContainsFold reports whether s contains lower, which must be in lower case, without regard to case.
+func ContainsFold(s []byte, lower string) bool {
+	for ; len(s) >= len(lower); s = s[1:] {
+		if HasPrefixFold(s, lower) {
+			return true
+		}
+	}
+	return false
+}
+
+// HexDigit returns the value of a hexadecimal digit, or 255 for any other byte.
+func HexDigit(c byte) byte { return hexDigits[c] }
+
+var hexDigits = func() (t [256]byte) {
+	for c := range t {
+		switch {
+		case c >= '0' && c <= '9':
+			t[c] = byte(c - '0')
+		case c >= 'a' && c <= 'f':
+			t[c] = byte(c - 'a' + 10)
+		case c >= 'A' && c <= 'F':
+			t[c] = byte(c - 'A' + 10)
+		default:
+			t[c] = 0xff
+		}
+	}
+	return t
+}()

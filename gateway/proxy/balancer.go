@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// balancer selects backends round-robin.
+type balancer struct {
+	upstreams []*upstream // at most maxUpstreams
+	turn      atomic.Uint32
+}
+
+const maxUpstreams = 64
+
+// ErrHTTP10 reports a response that cannot be sent to an HTTP/1.0 client, because its length is unknown and it is
+// large or an event stream.
+var ErrHTTP10 = errors.New("the response needs HTTP/1.1")
+
+var errNoBackend = errors.New("no backend is available")
+
+// Forward sends the request to a backend and fills the response. If a backend cannot be reached, or fails in a way
+// that permits it, the next one is tried. The response is empty if Forward returns an error: ErrHTTP10, or the
+// failure of the last attempt.
+func (p *Proxy) Forward(ctx *fasthttp.RequestCtx, r *Request) error {
+	r.compose(ctx, p.config.TLS != nil)
+	err := p.try(ctx, r)
+	if err == nil && r.http10 {
+		err = ErrHTTP10
+	}
+	if err != nil {
+		ctx.Response.Reset()
+		ctx.Response.Header.DisableNormalizing()
+	}
+	return err
+}
+
+// try attempts each backend once: first those that are considered up, then the others.
+func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
+	all := p.balancer.upstreams
+	first := int(p.balancer.turn.Add(1)) % len(all)
+	tried, last := uint64(0), errNoBackend
+	began := p.clock.elapsed()
+	for _, lastResort := range [...]bool{false, true} {
+		for i := range all {
+			n := (first + i) % len(all)
+			u := all[n]
+			if tried&(1<<n) != 0 || !u.enter(lastResort) {
+				continue
+			}
+			tried |= 1 << n
+			start := p.clock.elapsed()
+			err := p.attempt(ctx, r, u, start)
+			took := p.clock.elapsed() - start
+			if p.config.LogAttempts {
+				r.logAttempt(ctx, u, err, took)
+			}
+			u.leave(err)
+			if err == nil {
+				u.seconds.Observe(took.Seconds())
+				return nil
+			}
+			if last = err; !retryable(err, r.Repeatable, start+took-began) {
+				return err
+			}
+		}
+	}
+	return last
+}
+
+// logAttempt adds one attempt to r.Attempts.
+func (r *Request) logAttempt(ctx *fasthttp.RequestCtx, u *upstream, err error, took time.Duration) {
+	a := &r.Attempts
+	if len(a.Upstreams) > 0 {
+		a.Upstreams, a.Statuses, a.Seconds = append(
+			a.Upstreams,
+			", "...), append(
+			a.Statuses,
+			", "...), append(
+			a.Seconds,
+			", "...)
+	}
+	status := ctx.Response.StatusCode()
+	switch {
+	case errors.Is(err, errTimeout):
+		status = fasthttp.StatusGatewayTimeout
+	case err != nil:
+		status = fasthttp.StatusBadGateway
+	}
+	a.Upstreams = append(a.Upstreams, u.address...)
+	a.Statuses = strconv.AppendInt(a.Statuses, int64(status), 10)
+	a.Seconds = strconv.AppendFloat(a.Seconds, took.Seconds(), 'f', 3, 64)
+}
+
+// retryWindow is how long after the first attempt another backend is tried because one timed out, like nginx's
+// proxy_next_upstream_timeout. With the default timeouts a purchase is retried once, and waiting for an order is not.
+const retryWindow = 8 * time.Second
+
+// retryable reports whether another backend may be tried after err, which occurred this long after the first attempt
+// began. A request that was not sent may always be retried. One without a response may have been processed, and must
+// be repeatable.
+func retryable(err error, repeatable bool, after time.Duration) bool {
+	return errors.Is(err, errDial) ||
+		repeatable && (errors.Is(err, errBroken) || errors.Is(err, errTimeout) && after < retryWindow)
+}
+
+// attempt sends the request to one backend. now is the time of the clock. If a pooled connection turns out to be
+// closed, which says nothing about the backend's health, a new one is opened.
+func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now time.Duration) error {
+	if c := u.pooled(); c != nil {
+		err := p.exchange(ctx, r, u, c, now)
+		if !errors.Is(err, errBroken) || !r.Repeatable {
+			return err
+		}
+		u.flush()
+	}
+	c, err := u.connect(context.Background())
+	if err != nil {
+		return errDial
+	}
+	return p.exchange(ctx, r, u, c, p.clock.elapsed())
+}
+
+// Fetch requests a path from the backends, one after the other, and returns the first response with status 200.
+// Backends that are considered down are tried last. Each attempt uses a connection of its own. The caller closes the
+// body.
+func (p *Proxy) Fetch(ctx context.Context, path string) (*http.Response, error) {
+	all := p.balancer.upstreams
+	first := int(p.balancer.turn.Add(1)) % len(all)
+	var errs []error
+	for _, suspect := range [...]bool{false, true} {
+		for i := range all {
+			u := all[(first+i)%len(all)]
+			if u.suspect.Load() != suspect {
+				continue
+			}
+			resp, err := u.fetch(ctx, path)
+			if err == nil {
+				return resp, nil
+			}
+			if errs = append(errs, err); ctx.Err() != nil {
+				return nil, errors.Join(errs...)
+			}
+		}
+	}
+	return nil, errors.Join(errs...)
+}

@@ -1,0 +1,236 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// Conn is a client connection accepted by Serve. It passes a request head to fasthttp only when the head is complete
+// and valid, and it enforces the client timeouts. The deadlines that fasthttp sets are ignored: Conn sets its own,
+// and reuses one over several requests, which saves two system calls a request.
+type Conn struct {
+	net.Conn
+	peer      netip.Addr
+	header    *proxyproto.Conn // below Conn, if connections begin with a PROXY header
+	listener  *listener
+	validator validator
+	poisoned  bool   // fasthttp has received the invalid bytes
+	fresh     bool   // nothing has been read
+	ahead     []byte // validated bytes of the next request
+	hurried   bool   // the deadline of the current request is set
+	mute      bool   // no response is sent: the client was too slow or has left
+
+	readBy, writeBy int64 // the current deadlines, in ms of the clock
+	linger          atomic.Bool
+	closed          atomic.Bool
+}
+
+// Peer returns the remote address of the connection.
+func (c *Conn) Peer() netip.Addr { return c.peer }
+
+// ProxySource returns the source address of the PROXY header, or the zero Addr if there is none. Call it after the
+// first read.
+func (c *Conn) ProxySource() (a netip.Addr) {
+	if c.header == nil {
+		return a
+	}
+	h := c.header.ProxyHeader()
+	if h == nil || h.Command.IsLocal() {
+		return a
+	}
+	tcp, ok := h.SourceAddr.(*net.TCPAddr)
+	if !ok {
+		return a
+	}
+	a, _ = netip.AddrFromSlice(tcp.IP)
+	return a.Unmap()
+}
+
+// Chunked reports whether the current request has a chunked body. The connection must be closed after the response.
+func (c *Conn) Chunked() bool { return c.validator.state == chunkedBody }
+
+// Fault returns the reason why the connection was stopped, or NoFault.
+func (c *Conn) Fault() Fault { return c.validator.fault }
+
+// Linger makes Close read what the client is still sending, so that the client can read the response.
+func (c *Conn) Linger() { c.linger.Store(true) }
+
+// invalid replaces the bytes that the validator rejected. A zero byte is valid in no part of a head, so fasthttp
+// stops there.
+var invalid = []byte("\x00\r\n\r\n")
+
+// Read returns validated bytes.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.validator.fault != NoFault {
+		return c.poison(p)
+	}
+	if !c.validator.idle() || c.fresh {
+		c.setRequestDeadline()
+	} else {
+		c.setIdleDeadline()
+	}
+	requests := c.validator.requests
+	n := copy(p, c.ahead)
+	if c.ahead = c.ahead[n:]; len(c.ahead) > 0 || n > 0 && !c.validator.inHead() {
+		return n, nil
+	}
+	for {
+		m, err := c.Conn.Read(p[n:])
+		c.fresh = false
+		m, good := c.validator.check(p[n : n+m])
+		good += n
+		n += m
+		switch {
+		case c.validator.fault != NoFault:
+			if good > 0 {
+				return good, nil
+			}
+			return c.poison(p)
+		case err != nil:
+			return n, c.readError(err)
+		case c.validator.requests != requests && !c.validator.idle():
+			// p ends with the beginning of another request. fasthttp delays the response while more input is buffered,
+			// so that beginning is kept back until the next Read.
+			n -= c.validator.consumed
+			c.ahead = append(c.ahead[:0], p[n:n+c.validator.consumed]...)
+			c.hurried = false
+			return n, nil
+		case !c.validator.inHead() || c.validator.idle() || n == len(p):
+			return n, nil
+		}
+		c.setRequestDeadline()
+	}
+}
+
+// poison makes fasthttp reject the request.
+func (c *Conn) poison(p []byte) (int, error) {
+	if c.poisoned {
+		return 0, io.EOF
+	}
+	c.poisoned = true
+	c.Linger()
+	return copy(p, invalid), nil
+}
+
+// readError translates an error of the connection. Between requests it ends the connection, also if the PROXY header
+// or the TLS handshake is missing. Within a request, the client gets no response: nginx sends none, and clients must
+// not be able to distinguish the two edges.
+func (c *Conn) readError(err error) error {
+	if c.validator.idle() {
+		return io.EOF
+	}
+	c.mute = true
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		c.validator.fault, c.poisoned = RequestTimeout, true
+	}
+	return err
+}
+
+// setIdleDeadline gives the client the idle timeout, and up to a quarter more, before its next request. The extra time
+// makes it unnecessary to set a deadline for each request.
+func (c *Conn) setIdleDeadline() {
+	c.hurried = false
+	ms := c.listener.idle.Milliseconds()
+	if least := c.listener.clock.coarse() + ms; c.readBy < least || c.readBy > least+ms/2 {
+		c.readBy = least + ms/4
+		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
+	}
+}
+
+// setRequestDeadline gives the client the request timeout for the rest of its request. It takes effect once a request.
+func (c *Conn) setRequestDeadline() {
+	if !c.hurried {
+		c.hurried = true
+		c.readBy = c.listener.clock.now() + c.listener.request.Milliseconds()
+		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
+	}
+}
+
+// Write discards p if the client gets no response.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.mute {
+		return len(p), nil
+	}
+	d := c.listener.write.Milliseconds()
+	if least := c.listener.clock.coarse() + d; c.writeBy < least {
+		c.writeBy = least + d/4
+		_ = c.Conn.SetWriteDeadline(c.listener.clock.at(c.writeBy))
+	}
+	return c.Conn.Write(p)
+}
+
+// SetReadDeadline does nothing: see Conn.
+func (c *Conn) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline does nothing: see Conn.
+func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline does nothing: see Conn.
+func (c *Conn) SetDeadline(time.Time) error { return nil }
+
+// Limits of lingering.
+const (
+	lingerFor   = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// Close lingers if Linger was called: closing a connection with unread input makes the kernel reset it, and the client
+// would not see the response.
+func (c *Conn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return net.ErrClosed
+	}
+	c.listener.forget(c)
+	if c.linger.Load() && !c.mute {
+		c.drain()
+	}
+	return c.Conn.Close()
+}
+
+func (c *Conn) drain() {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok { // TCP or TLS
+		_ = half.CloseWrite()
+	} else if c.header != nil {
+		if tcp, ok := c.header.TCPConn(); ok {
+			_ = tcp.CloseWrite()
+		}
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerFor))
+	_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+}
+
+// onDisconnect calls f when the client closes the connection. It reads and discards all further input.
+func (c *Conn) onDisconnect(f func()) {
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	go func() {
+		var sink [256]byte
+		for {
+			if _, err := c.Conn.Read(sink[:]); err != nil {
+				f()
+				return
+			}
+		}
+	}()
+}
+
+// AddrOf returns the IP address of a network address, or 0.0.0.0 if it has none, as for pipes.
+func AddrOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		if ip, ok := netip.AddrFromSlice(tcp.IP); ok {
+			return ip.Unmap()
+		}
+	}
+	if a != nil {
+		if ap, err := netip.ParseAddrPort(a.String()); err == nil {
+			return ap.Addr().Unmap().WithZone("")
+		}
+	}
+	return netip.IPv4Unspecified()
+}

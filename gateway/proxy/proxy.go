@@ -1,0 +1,275 @@
+// Package proxy transfers HTTP requests between clients and backends. It validates request heads strictly, filters
+// headers in both directions, distributes requests over the backends, retries on another backend where that is safe,
+// and streams long responses.
+//
+// A request passes through these files:
+//
+//	listener.go   connections are accepted up to a limit
+//	conn.go       timeouts; a head reaches fasthttp only when it is complete and valid
+//	validator.go  a head that parsers may interpret differently is rejected
+//	headers.go    the headers that pass to a backend
+//	request.go    the head that the backend receives
+//	balancer.go   which backend is tried, and which one after a failure
+//	upstream.go   connection pool and health of one backend
+//	exchange.go   one attempt over one connection; the headers that pass to the client
+//	stream.go     responses that are passed on as they arrive
+//
+// It does not decide whether a request is admitted, and writes no error responses: its caller, package gateway, does.
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/internal/ascii"
+)
+
+// Config configures a Proxy. All fields are required unless marked optional.
+type Config struct {
+	Upstreams []string // host:port or http://host:port; 1 to 64
+
+	Handler  fasthttp.RequestHandler                   // answers a request, usually with Forward
+	Rejected func(ctx *fasthttp.RequestCtx, err error) // answers a request that cannot be parsed
+	Overload []byte                                    // HTTP response to a connection beyond MaxConns
+	Logger   *slog.Logger
+	Registry prometheus.Registerer // optional
+	TLS      *tls.Config           // of client connections; nil means plain HTTP
+
+	ProxyProtocol bool // client connections must begin with a PROXY header
+	LogAttempts   bool // fill Request.Attempts
+	MaxConns      int  // open client connections
+	MaxBody       int  // bytes of a request body
+
+	RequestTimeout time.Duration // for a client to send a complete request
+	IdleTimeout    time.Duration // between the requests of a client connection
+	WriteTimeout   time.Duration // for a client to accept a part of a response
+	DialTimeout    time.Duration // to connect to a backend
+	SilenceTimeout time.Duration // between two parts of a streamed response
+	DrainTimeout   time.Duration // for requests to finish after the context of Serve has ended
+
+	Now  func() time.Duration                                        // optional; clock of Request.SentAt, default Elapsed
+	Dial func(ctx context.Context, address string) (net.Conn, error) // optional; default TCP with DialTimeout
+}
+
+// Proxy forwards requests to backends. Create it with New. Safe for concurrent use.
+type Proxy struct {
+	config   Config
+	clock    *clock
+	balancer balancer
+	streams  streams
+	metrics  *metrics
+}
+
+// New returns a proxy for the given backends. It does not connect to them. All configuration errors are reported
+// together.
+func New(config Config) (*Proxy, error) {
+	p := &Proxy{config: config, clock: newClock()}
+	var err error
+	var errs []error
+	if p.metrics, err = newMetrics(config.Registry); err != nil {
+		errs = append(errs, fmt.Errorf("proxy metrics: %w", err))
+	}
+	p.streams.gauge = p.metrics.streams
+	switch n := len(config.Upstreams); {
+	case n == 0:
+		errs = append(errs, errors.New("no upstream: name at least one backend"))
+	case n > maxUpstreams:
+		errs = append(errs, fmt.Errorf("%d upstreams: at most %d are supported", n, maxUpstreams))
+	}
+	dial := config.Dial
+	if dial == nil {
+		dialer := &net.Dialer{Timeout: config.DialTimeout}
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		}
+	}
+	for _, raw := range config.Upstreams {
+		address, err := parseUpstream(raw)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.balancer.upstreams = append(p.balancer.upstreams, newUpstream(address, dial, p.clock, p.metrics))
+	}
+	return p, errors.Join(errs...)
+}
+
+// Elapsed returns the monotonic time since New.
+func (p *Proxy) Elapsed() time.Duration { return p.clock.elapsed() }
+
+// Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event
+// streams, waits up to DrainTimeout for other requests, and closes what remains. It returns nil if all requests
+// finished in time. Call it once.
+func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
+	c := &p.config
+	l := &listener{
+		Listener: ln, clock: p.clock, log: c.Logger, overload: c.Overload, proxied: c.ProxyProtocol, tls: c.TLS,
+		maxConns: c.MaxConns, request: c.RequestTimeout, idle: c.IdleTimeout, write: c.WriteTimeout,
+		connections: p.metrics.connections, refused: p.metrics.refused, open: map[*Conn]struct{}{},
+	}
+	server := &fasthttp.Server{
+		Handler: c.Handler, ErrorHandler: c.Rejected, HeaderReceived: c.headerReceived,
+		Logger: debugLogger{c.Logger}, SecureErrorLogMessage: true,
+		ReadBufferSize: maxHead + 512, MaxRequestBodySize: c.MaxBody,
+		Concurrency:           2 * c.MaxConns, // the listener enforces the limit, and does not count connections that linger
+		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,
+	}
+	p.clock.tick()
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { p.maintain(background) })
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	c.Logger.Info("edge listening", "address", ln.Addr().String())
+
+	var err error
+	select {
+	case err = <-failed:
+		if err == nil {
+			err = net.ErrClosed
+		}
+		err = fmt.Errorf("serve: %w", err)
+		_ = ln.Close()
+	case <-ctx.Done():
+		err = p.drain(ctx, server, l)
+	}
+	stop()
+	running.Wait()
+	for _, u := range p.balancer.upstreams {
+		u.close()
+	}
+	return err
+}
+
+// drain ends event streams first: they do not end otherwise.
+func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener) error {
+	p.config.Logger.Info("edge draining")
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.DrainTimeout)
+	defer cancel()
+	p.streams.endAll()
+	err := server.ShutdownWithContext(deadline)
+	l.awaitClosed(deadline)
+	if left := l.closeAll(); left > 0 {
+		return fmt.Errorf("drain: %d connections were cut off after %v", left, p.config.DrainTimeout)
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("drain: %w", err)
+	}
+	return nil
+}
+
+const pruneEvery = time.Second
+
+// maintain updates the coarse clock and closes idle backend connections until ctx ends.
+func (p *Proxy) maintain(ctx context.Context) {
+	tick, prune := time.NewTicker(tickEvery), time.NewTicker(pruneEvery)
+	defer tick.Stop()
+	defer prune.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.clock.tick()
+		case <-prune.C:
+			for _, u := range p.balancer.upstreams {
+				u.prune()
+			}
+		}
+	}
+}
+
+// headerReceived corrects fasthttp's interpretation of a head. Headers.connection decides whether a connection is
+// closed, as nginx does. HTTP/1.0 clients get no interim response, the value of Expect may have any case, and a
+// client is not asked to continue with a body that is too large.
+func (c *Config) headerReceived(h *fasthttp.RequestHeader) (none fasthttp.RequestConfig) {
+	h.ResetConnectionClose()
+	switch expected := h.Peek(fasthttp.HeaderExpect); {
+	case len(expected) == 0:
+	case !h.IsHTTP11(), h.ContentLength() > c.MaxBody:
+		h.Del(fasthttp.HeaderExpect)
+	case ascii.EqualFold(expected, "100-continue"):
+		h.Set(fasthttp.HeaderExpect, "100-continue")
+	}
+	return none
+}
+
+// debugLogger logs fasthttp's messages about client connections at debug level.
+type debugLogger struct{ log *slog.Logger }
+
+// Printf implements fasthttp.Logger.
+func (d debugLogger) Printf(format string, args ...any) {
+	if d.log.Enabled(context.Background(), slog.LevelDebug) {
+		d.log.Debug(fmt.Sprintf(format, args...))
+	}
+}
+
+// clock measures milliseconds since its start, and does not jump when the system time is set.
+type clock struct {
+	start time.Time
+	ticks atomic.Int64
+}
+
+const tickEvery = 100 * time.Millisecond
+
+func newClock() *clock { return &clock{start: time.Now()} }
+
+func (c *clock) now() int64 { return c.elapsed().Milliseconds() }
+
+func (c *clock) elapsed() time.Duration { return time.Since(c.start) }
+
+// tick updates the coarse time.
+func (c *clock) tick() { c.ticks.Store(c.now()) }
+
+// coarse returns the time of the last tick. It is up to tickEvery late, and much cheaper than now.
+func (c *clock) coarse() int64 { return c.ticks.Load() }
+
+func (c *clock) at(ms int64) time.Time { return c.start.Add(time.Duration(ms) * time.Millisecond) }
+
+// metrics of connections to clients and backends.
+type metrics struct {
+	connections prometheus.Gauge
+	refused     prometheus.Counter
+	streams     prometheus.Gauge
+	failures    *prometheus.CounterVec   // by upstream and failure
+	seconds     *prometheus.HistogramVec // by upstream
+}
+
+// newMetrics creates the metrics and registers them, unless registry is nil.
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_edge_connections", Help: "Open client connections."}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_edge_connections_refused_total", Help: "Connections refused because too many were open."}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_edge_streams", Help: "Open event streams."}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_edge_upstream_failures_total", Help: "Failed attempts to reach a backend, by failure."},
+			[]string{"upstream", "failure"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sluice_edge_upstream_seconds",
+			Help:    "Time until a backend began to respond.",
+			Buckets: prometheus.DefBuckets,
+		},
+			[]string{"upstream"}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.connections, m.refused, m.streams, m.failures, m.seconds} {
+		errs = append(errs, registry.Register(c))
+	}
+	return m, errors.Join(errs...)
+}

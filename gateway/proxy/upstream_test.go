@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"testing"
+	"time"
+)
+
+func newTestUpstream(t *testing.T) *upstream {
+	t.Helper()
+	m, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newUpstream("x", nil, newClock(), m)
+}
+
+func TestSuspectIsTriedByOneRequestAtATime(t *testing.T) {
+	u := newTestUpstream(t)
+	if !u.enter(false) || !u.enter(false) {
+		t.Fatal("a healthy backend accepts only one request")
+	}
+	u.leave(errBroken)
+	if !u.enter(false) {
+		t.Fatal("a backend is considered down after one broken connection")
+	}
+	u.leave(errDial)
+	if u.enter(false) {
+		t.Fatal("an unreachable backend is tried again before retryAt")
+	}
+	if !u.enter(true) {
+		t.Fatal("the last resort is not tried")
+	}
+	if u.enter(true) {
+		t.Fatal("two requests try a suspect concurrently")
+	}
+	u.leave(nil)
+	if !u.enter(false) || !u.enter(false) {
+		t.Fatal("a backend is considered down after it has responded")
+	}
+	for range maxStrikes {
+		u.leave(errTimeout)
+	}
+	if u.enter(false) {
+		t.Fatal("a backend that never responds is not considered down")
+	}
+	u.retryAt.Store(u.clock.now())
+	if !u.enter(false) {
+		t.Fatal("a suspect is not tried after retryAt")
+	}
+}
+
+// A request must not try all backends one after the other if each of them times out.
+func TestTimeoutIsRetriedWithinTheWindowOnly(t *testing.T) {
+	for after, want := range map[time.Duration]bool{
+		0: true, retryWindow - 1: true, retryWindow: false, time.Minute: false,
+	} {
+		if got := retryable(errTimeout, true, after); got != want {
+			t.Errorf("timeout after %v: retryable %t, want %t", after, got, want)
+		}
+		if retryable(errTimeout, false, after) || !retryable(errDial, false, after) ||
+			!retryable(errBroken, true, after) || retryable(errBroken, false, after) {
+			t.Errorf("after %v: wrong decision for another failure", after)
+		}
+	}
+}
+
+func TestParseUpstream(t *testing.T) {
+	for raw, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1:80", "http://backend:8080": "backend:8080", "http://backend": "backend:80",
+		"http://[::1]:80/": "[::1]:80", "[::1]:8080": "[::1]:8080",
+		"": "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
+		"ftp://a": "", "http://": "", "a:b:c": "",
+	} {
+		got, err := parseUpstream(raw)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", raw, got, err, want)
+		}
+	}
+}
+
+func TestPruneClosesExpiredConnections(t *testing.T) {
+	u := newTestUpstream(t)
+	u.dial = func(context.Context, string) (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
+	for range 2 {
+		c, err := u.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.release(c, true)
+	}
+	u.idle[0].since = -idleFor.Milliseconds() - 1
+	expired := u.idle[0]
+	u.prune()
+	if len(u.idle) != 1 || u.idle[0] == expired {
+		t.Errorf("%d idle connections, want the one that has not expired", len(u.idle))
+	}
+	if _, err := bufio.NewReader(expired).ReadByte(); err == nil {
+		t.Error("the expired connection is open")
+	}
+}

@@ -1,0 +1,249 @@
+// Package refusalcache caches sale-wide refusals (sold out, scheduled, paused, closed) for at most one second, so
+// that an edge answers the purchases of such a sale from memory.
+//
+// A backend states in the response header Sluice-Sale whether and how long its refusal may be cached. The cache
+// decides for each purchase: a hit is answered from memory, a miss is forwarded, and one request at a time is
+// forwarded to revalidate the record before it expires. It guarantees:
+//
+//   - Buyers who may hold an order of the sale always miss, so that a repeated purchase gets the same response. They
+//     are on the sale's bypass list, which the cache fetches from a backend (Sluice-Holders).
+//   - No refusal is used after its time to live, which counts from before the request was sent to the backend.
+//   - Only responses of backends add to the cache. Clients cannot fill its memory.
+//
+// The package depends on no HTTP library, does not verify tokens, and writes no responses.
+package refusalcache
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of the memory.
+const (
+	MaxSaleEntries = 2 << 20 // bypass list entries of one sale (8 MiB); sales with more are not cached
+	MaxEntries     = 8 << 20 // bypass list entries of all sales (32 MiB)
+	MaxSales       = 1024
+)
+
+const (
+	fetchTimeout  = 20 * time.Second       // a backend needs about two for a million entries
+	fetchRetry    = 500 * time.Millisecond // after a failure
+	fetchTooLarge = 30 * time.Second       // after a list that exceeds the limits
+	listAge       = 4 * time.Minute        // an older list is fetched again
+	listExpiry    = 5 * time.Minute        // an older list is not used: the count may have been reset and reached again
+	saleExpiry    = time.Minute            // without news, after which a sale is evicted
+)
+
+// Cache holds the refusals of all sales. Create it with New, and Close it. Safe for concurrent use. Times are
+// milliseconds of Config.Now.
+type Cache struct {
+	source  Source
+	now     func() int64
+	log     *slog.Logger
+	onFetch func(ok bool)
+
+	sales  atomic.Pointer[map[string]*sale] // copied on write
+	mu     sync.Mutex                       // serializes writes
+	budget budget
+
+	running context.Context
+	stop    context.CancelFunc
+	fetches sync.WaitGroup
+}
+
+// Config configures a Cache.
+type Config struct {
+	Source  Source
+	Now     func() int64  // monotonic time in milliseconds
+	Logger  *slog.Logger  // optional
+	OnFetch func(ok bool) // called after each fetch of a bypass list; optional
+}
+
+// New returns an empty cache.
+func New(config Config) *Cache {
+	c := &Cache{source: config.Source, now: config.Now, log: config.Logger, onFetch: config.OnFetch}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.onFetch == nil {
+		c.onFetch = func(bool) {}
+	}
+	c.sales.Store(&map[string]*sale{})
+	c.running, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// Result is the result of a lookup.
+type Result uint8
+
+// The results.
+const (
+	Miss       Result = iota // forward the purchase
+	Hit                      // answer with the record
+	Revalidate               // forward the purchase to revalidate the record; see Record.Release
+)
+
+// Lookup returns the cached refusal for a purchase, given its sale and its unverified token. scratch is a buffer for
+// decoding; it is returned, possibly reallocated, for the next call. The record is nil on a Miss.
+func (c *Cache) Lookup(now int64, id, token, scratch []byte) (*Record, Result, []byte) {
+	s := (*c.sales.Load())[string(id)]
+	if s == nil {
+		return nil, Miss, scratch
+	}
+	r := s.current.Load()
+	if r == nil || now >= r.until {
+		return nil, Miss, scratch
+	}
+	hash, found, scratch := subject(token, scratch)
+	switch {
+	case found == noSubject:
+		return r, Hit, scratch
+	case found == ambiguous || r.bypass.contains(hash):
+		return nil, Miss, scratch
+	}
+	claim := claimed | uint64(hash)
+	switch current := r.revalidator.Load(); {
+	case current == claim:
+		return nil, Miss, scratch
+	case current == 0 && now >= r.stale && r.revalidator.CompareAndSwap(0, claim):
+		return r, Revalidate, scratch
+	}
+	return r, Hit, scratch
+}
+
+// Store adds a refusal that a backend sent with a sale hint, in response to a request sent at the given time. The
+// cache keeps the response; the caller must not change it.
+func (c *Cache) Store(now, sent int64, id string, hint SaleHint, resp Response) {
+	s := c.sale(now, id)
+	if s != nil && s.store(now, newRecord(sent, hint, resp)) {
+		c.fetch(s)
+	}
+}
+
+// OrderAccepted invalidates the refusals of a sale, because a backend has accepted a new order: the sale has stock,
+// and one more buyer must bypass the cache. Refusals in flight are not stored.
+func (c *Cache) OrderAccepted(now int64, id []byte) {
+	s := (*c.sales.Load())[string(id)]
+	if s == nil && validID(id) {
+		s = c.sale(now, string(id))
+	}
+	if s != nil {
+		s.invalidate(now)
+	}
+}
+
+// Invalidate removes the refusals of a sale, because the sale has changed. Refusals in flight are not stored.
+func (c *Cache) Invalidate(now int64, id []byte) {
+	if s := (*c.sales.Load())[string(id)]; s != nil {
+		s.invalidate(now)
+	}
+}
+
+// sale returns the entry of a sale and creates it if necessary. It returns nil if there are MaxSales others.
+func (c *Cache) sale(now int64, id string) *sale {
+	if s := (*c.sales.Load())[id]; s != nil {
+		return s
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := *c.sales.Load()
+	if s := all[id]; s != nil {
+		return s
+	}
+	if len(all) >= MaxSales {
+		return nil
+	}
+	s := &sale{id: id, budget: &c.budget, touched: now}
+	next := maps.Clone(all)
+	next[id] = s
+	c.sales.Store(&next)
+	return s
+}
+
+// Evict removes the sales without recent news. Call it about once a second.
+func (c *Cache) Evict(now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := *c.sales.Load()
+	var left map[string]*sale
+	for id, s := range all {
+		if !s.evict(now) {
+			continue
+		}
+		if left == nil {
+			left = maps.Clone(all)
+		}
+		delete(left, id)
+	}
+	if left != nil {
+		c.sales.Store(&left)
+	}
+}
+
+// Entries returns the number of bypass list entries in memory.
+func (c *Cache) Entries() int64 { return c.budget.used.Load() }
+
+// Close cancels the fetches in progress and waits for them. Later calls of Store start none.
+func (c *Cache) Close() {
+	c.mu.Lock()
+	c.stop()
+	c.mu.Unlock()
+	c.fetches.Wait()
+}
+
+// fetch fetches the bypass list of a sale in the background.
+func (c *Cache) fetch(s *sale) {
+	c.mu.Lock() // so that none starts after Close
+	defer c.mu.Unlock()
+	if c.running.Err() != nil {
+		return
+	}
+	c.fetches.Go(func() {
+		ctx, cancel := context.WithTimeout(c.running, fetchTimeout)
+		defer cancel()
+		list, err := c.fetchList(ctx, s.id)
+		c.fetched(s, list, err)
+	})
+}
+
+func (c *Cache) fetchList(ctx context.Context, id string) (*bypassList, error) {
+	header, body, err := c.source(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return readBypassList(header, body, id, &c.budget)
+}
+
+// fetched records the result of a fetch.
+func (c *Cache) fetched(s *sale, list *bypassList, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := c.now()
+	s.fetching = false
+	c.onFetch(err == nil)
+	if err != nil {
+		wait := fetchRetry
+		if errors.Is(err, errTooLarge) {
+			wait = fetchTooLarge
+		}
+		s.retryAt = now + wait.Milliseconds()
+		if first := !s.failed; first && c.running.Err() == nil {
+			c.log.Warn("bypass list not available, refusals of the sale are not cached", "sale", s.id, "err", err)
+		}
+		s.failed = true
+		return
+	}
+	s.failed = false
+	list.fetched = now
+	s.setList(list)
+	if s.latest != nil && list.accepted < s.latest.Holders {
+		s.retryAt = now + fetchRetry.Milliseconds() // the list does not contain the last accepted order
+	}
+	s.publish(now)
+}

@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/limit"
+	"sluice/gateway/proxy"
+	"sluice/internal/problem"
+)
+
+// The bodies of the edge's own responses. Those of the nginx edge are identical.
+var (
+	bodyBadRequest   = problem.New(problem.BadRequest, "The request could not be read as HTTP.").Body()
+	bodyUnauthorized = problem.New(problem.Unauthorized, "A valid token is needed.").Body()
+	bodyNotFound     = problem.New(problem.NotFound, "There is nothing here.").Body()
+	bodyNotAllowed   = problem.New(problem.MethodNotAllowed, "This method is not allowed here.").Body()
+	bodyTooLarge     = problem.New(problem.BodyTooLarge, "The request body is too large.").Body()
+	bodyHeadTooLarge = problem.New(problem.HeaderTooLarge, "The request line and headers are too large.").Body()
+	bodyInternal     = problem.New(problem.Internal, "Something went wrong here.").Body()
+	bodyUnavailable  = problem.New(problem.Unavailable, "The service is busy. Please try again in a moment.").Body()
+	bodyHealthy      = []byte(`{"status":"ok"}`)
+)
+
+// respond writes a problem document. The status messages are those of nginx.
+func respond(ctx *fasthttp.RequestCtx, status int, body []byte) {
+	h := &ctx.Response.Header
+	ctx.Response.SetStatusCode(status)
+	switch status {
+	case fasthttp.StatusMethodNotAllowed:
+		h.SetStatusMessage([]byte("Not Allowed"))
+	case fasthttp.StatusServiceUnavailable:
+		h.SetStatusMessage([]byte("Service Temporarily Unavailable"))
+	}
+	h.SetContentType(problem.ContentType)
+	h.Set(fasthttp.HeaderCacheControl, "no-store")
+	ctx.Response.SetBodyRaw(body)
+}
+
+func respondHealth(ctx *fasthttp.RequestCtx) {
+	if !ctx.IsGet() && !ctx.IsHead() {
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, "GET, HEAD")
+		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		return
+	}
+	ctx.Response.Header.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(bodyHealthy)
+}
+
+func respondUnauthorized(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, `Bearer error="invalid_token"`)
+	respond(ctx, fasthttp.StatusUnauthorized, bodyUnauthorized)
+}
+
+// respondUnavailable reports a lack of resources or backends. A client that exceeds a limit receives a 429 instead.
+func respondUnavailable(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, "1")
+	respond(ctx, fasthttp.StatusServiceUnavailable, bodyUnavailable)
+}
+
+func (g *Gateway) respondRateLimited(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
+	h := &ctx.Response.Header
+	x.quota = appendQuota(x.quota[:0], r.Name, 0, v.Wait)
+	h.SetBytesV("RateLimit", x.quota)
+	h.Set("RateLimit-Policy", r.policyField)
+	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(v.Wait, g.config.Random), 10)
+	h.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
+	respond(ctx, fasthttp.StatusTooManyRequests, r.refusal)
+}
+
+// respondUnreadable answers a request that fasthttp could not parse. The connection is closed afterwards.
+func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
+	g.metrics.malformed.Inc()
+	ctx.Response.Reset()
+	ctx.Response.Header.DisableNormalizing()
+	var x exchange
+	x.unread = true
+	x.NewID()
+	fault := proxy.NoFault
+	if c, ok := ctx.Conn().(*proxy.Conn); ok {
+		x.Client, fault = c.Peer(), c.Fault()
+		c.Linger()
+	}
+	var small *fasthttp.ErrSmallBuffer
+	switch {
+	case fault == proxy.RequestTimeout: // only for the log: the connection discards the response
+		ctx.Response.SetStatusCode(fasthttp.StatusRequestTimeout)
+	case fault == proxy.HeadTooLarge || errors.As(err, &small):
+		respond(ctx, fasthttp.StatusRequestHeaderFieldsTooLarge, bodyHeadTooLarge)
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		respond(ctx, fasthttp.StatusRequestEntityTooLarge, bodyTooLarge)
+	default:
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+	}
+	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
+	ctx.SetConnectionClose()
+	g.metrics.responded(ctx.Response.StatusCode())
+	if g.access != nil {
+		g.access.add(ctx, &x)
+	}
+}
+
+// overloadResponse returns the complete HTTP response to a connection beyond Config.MaxConns.
+func overloadResponse() []byte {
+	ctx := &fasthttp.RequestCtx{}
+	respondUnavailable(ctx)
+	ctx.Response.SetConnectionClose()
+	var b bytes.Buffer
+	_, _ = ctx.Response.WriteTo(&b)
+	return b.Bytes()
+}
+
+// allowedMethods returns the value of Allow for a method that the edge rejects.
+func allowedMethods(path []byte) string {
+	if reservedPath(path) == healthPath {
+		return "GET, HEAD"
+	}
+	return "GET, HEAD, POST"
+}
