@@ -5,16 +5,16 @@
 --
 -- KEYS 1 sale      hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted
 --      2 stock     string  units left
---      3 buyers    hash    buyer -> order ids by place, comma-separated; a place given back is empty
+--      3 buyers    hash    buyer -> order ids by slot, comma-separated; a returned slot is empty
 --      4 dedup     string  "<fingerprint> <order id>" of this buyer's request key
 --      5 ready     list    queue, newest left
 --      6 wake      list    at most one token
 -- ARGV 1 order id (decimal; never a Lua number: it exceeds 2^53)
 --      2 sale id
 --      3 buyer
---      4 fingerprint of what is asked, no spaces
---      5 how long dedup is kept, ms
--- Answers one string, the outcome and what belongs to it:
+--      4 fingerprint of the request, no spaces
+--      5 lifetime of the dedup key, ms
+-- Returns one string, the outcome and its details:
 --      "accepted <id>" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version>"
 --      "sold_out <version>" "paused <version>" "closed <version>" "unknown_sale"
 

@@ -42,18 +42,18 @@ func newKey() (*token.Key, error) { return token.NewKey(secret) }
 // userRate is the backend's default.
 const userRate = admission.DefaultUserRate
 
-// helloBody is what the backend behind a mere proxy says.
+// helloBody is the answer of the backend behind a plain proxy.
 const helloBody = "hello"
 
 // buyerHeader names the buyer to the bare handlers, which know no tokens.
 const buyerHeader = "Buyer"
 
-// childConfig says what a child process serves.
+// childConfig configures a child process.
 type childConfig struct {
 	what     string // bare, shared, full, hello, soldout, receiver, gateway, standard or fast
 	listen   string
 	redis    string // URL
-	data     string // a folder of its own
+	data     string // its own directory
 	profile  string // file for a CPU profile
 	upstream string // address, of a proxy
 	policy   string // file, of the gateway
@@ -152,7 +152,8 @@ func (c childConfig) serve() error {
 //go:embed admit_one.lua
 var admitOne string
 
-// bare is what a purchase costs at least: one handler, one script. It believes the Buyer header, limits nobody, and answers the script's words.
+// bare is the floor of a purchase: one handler, one script. It trusts the Buyer header, has no limits, and returns the
+// script's answer.
 func bare(client redis.Scripter) fiber.Handler {
 	script := redis.NewScript(admitOne)
 	shard := keyspace.Space{}.ShardOf(saleID)
@@ -169,7 +170,7 @@ func bare(client redis.Scripter) fiber.Handler {
 	}
 }
 
-// soldOut answers as a backend does whose sale is over, with a thousand holders of whom nobody in the load is one.
+// soldOut answers like a backend with a sold-out sale and a thousand holders, none of which is in the load.
 func soldOut(f *fiber.Ctx) error {
 	const holders = 1000
 	if strings.HasSuffix(f.Path(), "/holders") {

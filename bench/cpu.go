@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// meter reads how much processor time processes have used. It says what a figure is made of where the wall clock only says how busy the machine was.
+// meter reads the processor time of processes, which depends less on the load of the machine than wall-clock time.
 type meter struct {
 	names []string
 	pids  []int
@@ -55,7 +55,7 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(ticks) * time.Second / ticksPerSecond
 }
 
-// each says what one of n answers has cost since before.
+// each returns the cost of one of n answers since before.
 func (m *meter) each(before []time.Duration, n int64) string {
 	var b strings.Builder
 	for i, now := range m.read() {
@@ -64,7 +64,7 @@ func (m *meter) each(before []time.Duration, n int64) string {
 	return strings.TrimSpace(b.String())
 }
 
-// redisPID asks a Redis for its process id.
+// redisPID returns the process id of a Redis server.
 func redisPID(ctx context.Context, client *redis.Client) (int, error) {
 	info, err := client.InfoMap(ctx, "server").Result()
 	if err != nil {

@@ -61,8 +61,9 @@ func depth(ctx context.Context, s *stage, rounds int) (depthResult, error) {
 	return r, nil
 }
 
-// depthRound returns, for each queue, the median round trip of a take, and the mean time that Redis says it has spent in it. Redis counts its commands
-// by name only, so that every piece of the shallow queue's work is followed by an equal one of the deep queue's, and the counts are read between them.
+// depthRound returns, for each queue, the median round trip of a take and the mean time that Redis reports for it. Redis
+// counts commands by name only, so equal pieces of work on the shallow and the deep queue alternate, and the counts are
+// read between them.
 func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (trips, inside [2]float64, err error) {
 	const pieces = 30
 	var each [2][]float64

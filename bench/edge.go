@@ -20,8 +20,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// edge compares sluice as a whole (nginx with every limit, one backend, Redis, a worker that writes rows into PostgreSQL) with the same nginx as a
-// mere proxy before a handler that says hello. Two kinds of load: a storm, where one request in 200 finds a unit, and one where every request does.
+// edge compares sluice as a whole (nginx with every limit, one backend, Redis, a worker that writes to PostgreSQL) with the
+// same nginx as a plain proxy in front of a hello handler. It runs two loads: a storm, in which one request in 200 gets a
+// unit, and one in which every request does.
 func edge(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	h, err := newHouse(ctx, s, cfg)
 	if err != nil {
@@ -205,7 +206,8 @@ func (h *house) sluice(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// settle waits until every accepted order is a row, and tells how many were not when it began. The next contestant starts on a quiet machine.
+// settle waits until every accepted order is a row and returns the backlog at its start. The next contestant then starts on
+// an idle machine.
 func (h *house) settle(ctx context.Context) (backlog int64, err error) {
 	shard := keyspace.Shard(0)
 	for first := true; ; first = false {
@@ -231,7 +233,7 @@ func (h *house) settle(ctx context.Context) (backlog int64, err error) {
 	}
 }
 
-// outcomes are how many purchases had which outcome: what the backend decided, and what the edge said without asking it.
+// outcomes counts purchases by outcome: decided by the backend, or repeated by the edge from its cache.
 type outcomes struct{ accepted, soldOut, repeated int64 }
 
 // judged reads the outcomes so far from the metrics of both.
@@ -258,7 +260,7 @@ func (h *house) judgedSince(ctx context.Context, before outcomes, answers int64)
 	}
 }
 
-// counters reads the counters whose line begins with the prefix, by the value of their one label.
+// counters reads the counters with the given prefix, keyed by the value of their single label.
 func counters(ctx context.Context, addr, prefix string) (map[string]int64, error) {
 	text, err := fetch(ctx, "http://"+addr+"/metrics", secret)
 	if err != nil {

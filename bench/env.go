@@ -17,7 +17,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// stage is where a contest is held: what was started and must be stopped again. It is what testenv asks of a test. It is safe for concurrent use.
+// stage holds everything that a contest has started and must stop. It implements testenv.TB and is safe for concurrent use.
 type stage struct {
 	mu      sync.Mutex
 	cleanup []func()
@@ -42,7 +42,7 @@ func (s *stage) Cleanup(f func()) {
 	s.cleanup = append(s.cleanup, f)
 }
 
-// TempDir makes a folder that is removed at the end. Servers that give up root can look into it.
+// TempDir returns a directory that is removed at the end. Servers that drop root privileges can read it.
 func (s *stage) TempDir() string {
 	dir, err := os.MkdirTemp("", "sluice-bench-")
 	if err == nil {
@@ -78,7 +78,7 @@ type process struct {
 	done chan struct{}
 }
 
-// start runs a program whose output goes to a file, and stops it with SIGTERM at the end.
+// start runs a program with its output in a file and stops it with SIGTERM at the end.
 func (s *stage) start(dir string, env []string, name string, args ...string) (*process, error) {
 	log := filepath.Join(s.TempDir(), filepath.Base(name)+".log")
 	out, err := os.Create(log)
@@ -110,7 +110,7 @@ func (p *process) stop() {
 	}
 }
 
-// await waits until something listens on addr, or says what the program wrote before it ended.
+// await waits until a server listens on addr. If the program exits first, the error holds its output.
 func (p *process) await(addr string) error {
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
@@ -118,7 +118,7 @@ func (p *process) await(addr string) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended at once:\n%s", p.cmd.Path, p.output())
+			return fmt.Errorf("%s exited at start:\n%s", p.cmd.Path, p.output())
 		default:
 		}
 	}
@@ -134,7 +134,7 @@ func (s *stage) address() string {
 	return "127.0.0.1:" + strconv.Itoa(testenv.FreePort(s))
 }
 
-// root is the folder of the module under test.
+// root returns the directory of the module under test.
 func root(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
 	if err != nil {

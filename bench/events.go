@@ -26,7 +26,7 @@ import (
 // eventGroups are the services that hear of every order. They do nothing with it.
 var eventGroups = [...]string{"points", "push", "webhooks"}
 
-// eventCount is how many orders are rows, and untold, when a run begins.
+// eventCount is the number of rows with unpublished events at the start of a run.
 const eventCount = 60_000
 
 // eventTarget is how many times Watermill's rate ours has to be.
@@ -51,7 +51,7 @@ type eventReport struct {
 	Lag   []lagResult `json:"lag"`
 }
 
-// measureEvents measures how fast changes of orders are told.
+// measureEvents measures how fast order events are published.
 func measureEvents(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("events", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
@@ -222,7 +222,7 @@ func (r *eventRun) while(ctx context.Context, side eventSide, heard func(int, ..
 	return errors.Join(err, <-ended)
 }
 
-// lags measures both sides at half of what the slower one tells, and ours at half of its own.
+// lags measures the lag of both sides at half the rate of the slower one, and of ours at half of its own.
 func (r *eventRun) lags(ctx context.Context, rounds int, seconds float64, speed result, ours, theirs eventSide) ([]lagResult, error) {
 	half := math.Floor(min(speed.Ours, speed.Baseline) / 2)
 	results := []lagResult{{Name: ours.name, Rate: half}, {Name: theirs.name, Rate: half}, {Name: ours.name, Rate: math.Floor(speed.Ours / 2)}}
@@ -256,14 +256,14 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 	for i, o := range all {
 		index[events.ID(o.ID, "created")] = i
 	}
-	committed, told, groups := make([]time.Time, n), make([]atomic.Int64, n), make([]atomic.Int32, n)
+	committed, report, groups := make([]time.Time, n), make([]atomic.Int64, n), make([]atomic.Int32, n)
 	tally := newTally(n * len(eventGroups))
 	start := time.Now()
 	heard := func(_ int, batch ...string) {
 		now := int64(time.Since(start))
 		for _, id := range batch {
 			if i, ok := index[id]; ok && groups[i].Add(1) == int32(len(eventGroups)) {
-				told[i].Store(now)
+				report[i].Store(now)
 			}
 		}
 		tally.add(len(batch))
@@ -290,7 +290,7 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 	}
 	waits := make([]float64, n)
 	for i := range waits {
-		waits[i] = max(0, float64(time.Duration(told[i].Load())-committed[i].Sub(start))/1e6)
+		waits[i] = max(0, float64(time.Duration(report[i].Load())-committed[i].Sub(start))/1e6)
 	}
 	slices.Sort(waits)
 	return waits, nil

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// fetch is the body of what a URL answers with 200. Without a token it asks as anybody.
+// fetch returns the body that a URL answers with 200. An empty token sends no Authorization header.
 func fetch(ctx context.Context, url, token string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

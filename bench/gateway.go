@@ -18,9 +18,10 @@ import (
 	"sluice/test/testenv"
 )
 
-// gateways compares the Go gateway, which judges every request by two rules and verifies its token, with proxies that judge nothing (Caddy, the standard
-// library's ReverseProxy, the least that fasthttp needs), and with the nginx edge, which does the same work. Behind each is the same Fiber handler that says
-// hello. All get the same requests: purchases of 50,000 buyers, each with a token and an address of its own.
+// gateways compares the Go gateway, which checks every request against two rules and verifies its token, with proxies that
+// check nothing (Caddy, the standard library's ReverseProxy, a minimal fasthttp proxy) and with the nginx edge, which does
+// the same work. Behind each is the same Fiber hello handler. All get the same requests: purchases of 50,000 buyers, each
+// with its own token and address.
 func gateways(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	row, err := newRow(ctx, s, cfg)
 	if err != nil {
@@ -82,7 +83,7 @@ func newRow(ctx context.Context, s *stage, cfg settings) (*row, error) {
 	if r.bin, err = s.build(ctx); err != nil {
 		return nil, err
 	}
-	r.policy = filepath.Join(r.root, "loadtest", "policy.lua") // the shipped one, which also believes X-Forwarded-For from this machine
+	r.policy = filepath.Join(r.root, "loadtest", "policy.lua") // the shipped one, and trusts X-Forwarded-For from this machine
 	r.hello.addr = s.address()
 	hello, err := s.startChild(childConfig{what: "hello", listen: r.hello.addr})
 	if err != nil {
@@ -98,7 +99,7 @@ func newRow(ctx context.Context, s *stage, cfg settings) (*row, error) {
 	return r, writeRequests(r.requests, buyers, func(b []byte, i int) []byte { return browserRequest(b, key, i) })
 }
 
-// check makes sure that a proxy is one: a server that answers by itself is fast.
+// check verifies that a proxy forwards: a server that answers without its backend would be fast.
 func (r *row) check(ctx context.Context, at server) error {
 	key, err := newKey()
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *row) check(ctx context.Context, at server) error {
 	}
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || string(body) != helloBody {
-		return fmt.Errorf("answers %d %q, %v, and not what the backend says", resp.StatusCode, body, err)
+		return fmt.Errorf("answered %d %q, %v instead of the backend's answer", resp.StatusCode, body, err)
 	}
 	return nil
 }

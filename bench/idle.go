@@ -110,7 +110,7 @@ func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (id
 	return r, nil
 }
 
-// watch counts what Redis is asked while nothing happens.
+// watch counts the commands that an idle system sends to Redis.
 func (r *idleResult) watch(ctx context.Context, plain *redis.Client) error {
 	if err := plain.ConfigResetStat(ctx).Err(); err != nil {
 		return err
@@ -159,10 +159,10 @@ var fromClients = map[string]bool{
 	"evalsha": true, "blpop": true, "xreadgroup": true, "info": true, "subscribe": true, "publish": true, "ping": true, "config|resetstat": true,
 }
 
-// takenAt is a store that only tells when it was given something.
+// takenAt is a store that reports the time of each write.
 type takenAt chan time.Time
 
-// Write tells the time.
+// Write sends the current time.
 func (t takenAt) Write(context.Context, []sale.Order) error {
 	t <- time.Now()
 	return nil

@@ -54,7 +54,7 @@ type result struct {
 	BaselineCost float64 `json:"baseline_cost_us,omitempty"` // median, of one thing
 }
 
-// only is the contest of the ratios whose name it matches, and of those whom they compare: two by themselves have many rounds in little time.
+// only returns the contest reduced to the ratios with a matching name and the contestants that they compare.
 func (c contest) only(match *regexp.Regexp) contest {
 	if match == nil {
 		return c
@@ -121,7 +121,7 @@ func (r ratio) of(unit string, ours, baseline []float64) result {
 	return res
 }
 
-// verdict says in words how a result stands to its target.
+// verdict describes a result relative to its target.
 func (r result) verdict() string {
 	switch {
 	case r.Target == 0:

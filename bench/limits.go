@@ -59,8 +59,8 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
-// limitsPolicy has two rules that everybody keeps, and one that nobody can: at one request an hour what is measured are refusals. (At
-// one a minute, hundreds of the 2,000 addresses would be let through to the backend with each round.)
+// limitsPolicy has two rules that no request violates, and one that every request violates: at one request per hour the load
+// measures rejections. (At one per minute, hundreds of the 2,000 addresses would be admitted in each round.)
 const limitsPolicy = `return {
   trusted_proxies = { "127.0.0.0/8" },
   rules = {
@@ -142,7 +142,7 @@ func (e *edges) start(ctx context.Context) error {
 			e.conf.Modules = append(e.conf.Modules, path)
 		}
 	}
-	// Relative names in the configuration are relative to its folder: the snippets name each other so.
+	// Relative names in the configuration are relative to its directory: the snippets refer to each other so.
 	for _, link := range [][2]string{{"lua", "lua"}, {"nginx/snippets", "snippets"}} {
 		if err := os.Symlink(filepath.Join(e.conf.Root, link[0]), filepath.Join(e.dir, link[1])); err != nil {
 			return err
@@ -216,9 +216,9 @@ func (e *edges) once(ctx context.Context, addr, requests string, status int, rat
 	}
 	fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v\n",
 		e.nginx.each(spent, got.answers), got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond))
-	// Not the very first: a bucket lets one through, and a backend says that it is sold out.
+	// The first answer does not count: a bucket admits one request, and a backend answers "sold out" once.
 	if good := status < 400; good && got.refused > 0 || !good && got.refused < got.answers-known {
-		return 0, fmt.Errorf("%d of %d answers were refusals, and %d was asked for", got.refused, got.answers, status)
+		return 0, fmt.Errorf("%d of %d answers were rejections, and the expected status is %d", got.refused, got.answers, status)
 	}
 	return got.perSecond, nil
 }

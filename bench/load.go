@@ -86,7 +86,7 @@ func writeRequests(path string, n int, request func(b []byte, i int) []byte) err
 	for i := range n {
 		b = request(b[:0], i)
 		fmt.Fprintf(w, "%d\n", len(b))
-		_, _ = w.Write(b) // Flush tells
+		_, _ = w.Write(b) // Flush returns the error
 	}
 	return errors.Join(w.Flush(), f.Close())
 }

@@ -42,7 +42,7 @@ func TestParseOutcome(t *testing.T) {
 	}
 }
 
-// TestLoadSendsEachRequestOnce runs wrk against a server that counts: no request may come twice, as a buyer who comes back would be a replay.
+// TestLoadSendsEachRequestOnce runs wrk against a counting server: a repeated request would be a replay.
 func TestLoadSendsEachRequestOnce(t *testing.T) {
 	s := newStage()
 	t.Cleanup(s.clear)
@@ -128,7 +128,7 @@ func TestStageClearsLastFirstAndIsThenEmpty(t *testing.T) {
 		t.Errorf("order %v", order)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is still there: %v", err)
+		t.Errorf("the directory still exists: %v", err)
 	}
 }
 

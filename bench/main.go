@@ -1,13 +1,13 @@
 // Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints ratios: absolute numbers
 // of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
 //
-//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile folder]
+//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile directory]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . webhooks [--deliveries n] [--rounds n] [--json]
 //	go run . open   [--buyers n] [--rounds n] [--json]
 //	go run . memory [--buyers n] [--json]
-//	go run . replay [--lines n] [--rounds n] [--keep folder] [--json]
+//	go run . replay [--lines n] [--rounds n] [--keep directory] [--json]
 //	go run . pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
 package main
 
@@ -52,7 +52,7 @@ var contests = []struct {
 type settings struct {
 	rounds  int
 	seconds time.Duration  // of load, for each contestant of a round
-	profile string         // folder for CPU profiles; empty: none
+	profile string         // directory for CPU profiles; empty: none
 	match   *regexp.Regexp // of the ratios' names; nil: all
 }
 
@@ -116,7 +116,7 @@ func run(args []string) int {
 	return 0
 }
 
-// usageError is a mistake on the command line.
+// usageError is an invalid command line.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
@@ -127,8 +127,8 @@ func speed(ctx context.Context, s *stage, args []string) error {
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
 	asJSON := flags.Bool("json", false, "print JSON instead of a table")
-	match := flags.String("match", "", "regular expression: only ratios whose name it matches, and whom they compare")
-	profile := flags.String("profile", "", "folder for CPU profiles of our side; the figures are then those of a profiled program")
+	match := flags.String("match", "", "regular expression: only ratios with a matching name")
+	profile := flags.String("profile", "", "directory for CPU profiles of sluice; the results are then those of a profiled program")
 	if err := flags.Parse(args); err != nil {
 		return errOf(err)
 	}

@@ -23,7 +23,7 @@ import (
 type openKind struct {
 	name, path  string
 	open, limit string // metrics
-	// happen makes something happen that n of the open streams are told of; 0: all.
+	// happen causes an event for n of the open streams; 0: for all.
 	happen func(ctx context.Context, h *openHouse) error
 	tells  int
 }
@@ -46,7 +46,7 @@ type openResult struct {
 	AnswersP99 float64        `json:"answers_p99_ms"` // of GET /v1/sales/{sale} over a new connection, while all are open
 }
 
-// backendFigures are what a backend says of itself.
+// backendFigures are the metrics of a backend.
 type backendFigures struct {
 	Streams    int64 `json:"streams"`
 	Goroutines int64 `json:"goroutines"`
@@ -62,8 +62,8 @@ const (
 	openAnswers  = 200  // other requests meanwhile
 	perOpener    = 8000 // streams of one process
 	goneWithin   = 90 * time.Second
-	slackRoutine = 25      // goroutines that come and go by themselves
-	slackHeap    = 8 << 20 // bytes of a backend's heap that are kept for the next ones: buffers, and what was told last
+	slackRoutine = 25      // goroutines that start and end independently of the streams
+	slackHeap    = 8 << 20 // bytes of a backend's heap that are kept for the next streams: buffers, and the last events
 )
 
 // openHouse is the backends, and what they stand on.
@@ -79,8 +79,9 @@ type openHouse struct {
 	wrote      int
 }
 
-// openPages holds as many event streams open as the backends let, and some more: what one costs, that who comes in vain is told to ask instead, that a change
-// is told to all, and that nothing is left when they have gone.
+// openPages opens as many event streams as the backends accept, and some more. It measures the cost of one stream, that
+// rejected clients are told the polling interval, that every stream receives a change, and that closed streams leave
+// nothing behind.
 func openPages(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("open", flag.ContinueOnError)
 	buyers := flags.Int("buyers", 20_000, "buyers with a page open; as many backends are started as it takes")
@@ -210,13 +211,13 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 	}
 	r.Answers, r.OpenedIn = crowd.sum, time.Since(begin).Seconds()
 	if a := r.Answers; a.Failed > 0 || a.Open != min(r.Asked, int(r.Before.limit)) || a.Open+a.Refused != r.Asked {
-		return r, fmt.Errorf("of %d that came, %d are open, %d were told to ask instead, and %d failed (%s); there is room for %d",
+		return r, fmt.Errorf("of %d clients, %d have a stream, %d got 503, and %d failed (%s); there is room for %d",
 			r.Asked, a.Open, a.Refused, a.Failed, a.Error, r.Before.limit)
 	}
 	if r.AnswersP99, err = h.otherAnswers(ctx); err != nil {
 		return r, err
 	}
-	if err := crowd.told(ctx, k, h, &r); err != nil {
+	if err := crowd.measureEvent(ctx, k, h, &r); err != nil {
 		return r, err
 	}
 	if r.Full, err = h.collected(ctx, k); err != nil {
@@ -237,7 +238,7 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 			break
 		}
 		if time.Since(begin) > goneWithin {
-			return r, fmt.Errorf("after %v there are still %+v; before anybody came: %+v", goneWithin, r.After, r.Before)
+			return r, fmt.Errorf("after %v there are still %+v; before the run: %+v", goneWithin, r.After, r.Before)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -248,11 +249,11 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 	if r.After.Live-r.Before.Live > (r.Full.Live-r.Before.Live)/4+int64(len(h.addrs))*slackHeap {
 		return r, fmt.Errorf("%d bytes are live before, %d with all open, and %d when they have gone", r.Before.Live, r.Full.Live, r.After.Live)
 	}
-	fmt.Fprintf(os.Stderr, "%s: %d open and %d told to ask instead after %.1f s; all gone in %.1f s\n", k.name, r.Answers.Open, r.Answers.Refused, r.OpenedIn, r.GoneIn)
+	fmt.Fprintf(os.Stderr, "%s: %d open and %d rejected with 503 after %.1f s; all closed in %.1f s\n", k.name, r.Answers.Open, r.Answers.Refused, r.OpenedIn, r.GoneIn)
 	return r, nil
 }
 
-// otherAnswers asks for the sale, each time over a new connection, while all streams are open, and returns the 99th percentile in ms.
+// otherAnswers requests the sale over new connections while all streams are open, and returns the 99th percentile in ms.
 func (h *openHouse) otherAnswers(ctx context.Context) (float64, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	var took []float64
@@ -279,7 +280,7 @@ func (h *openHouse) otherAnswers(ctx context.Context) (float64, error) {
 
 func printOpen(w io.Writer, results []openResult) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "stream\tround\tbackends\tcame\topen\ttold to ask\tretry after\tfor one: heap\tgoroutines\tfiles\ttold of a change p50\tp99\tother answers p99\tgone in\theap before, full, after\tresident\t")
+	fmt.Fprintln(t, "stream\tround\tbackends\tclients\topen\trejected\tretry after\tper stream: heap\tgoroutines\tfiles\tchange received p50\tp99\tother answers p99\tgone in\theap before, full, after\tresident\t")
 	for _, r := range results {
 		one := func(full, before int64) float64 { return float64(full-before) / float64(max(1, r.Answers.Open)) }
 		const mb = 1 << 20

@@ -93,8 +93,8 @@ func (o *openerProcess) ask(line string, to any) error {
 	return o.answer(to)
 }
 
-// told makes something happen, and finds out when who has to be told was told.
-func (c *crowd) told(ctx context.Context, k openKind, h *openHouse, r *openResult) error {
+// measureEvent causes an event and measures when the streams receive it.
+func (c *crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *openResult) error {
 	var ignored hearing
 	for _, o := range c.openers {
 		if err := o.ask("mark", &ignored); err != nil {
@@ -111,7 +111,7 @@ func (c *crowd) told(ctx context.Context, k openKind, h *openHouse, r *openResul
 		want = r.Answers.Open
 	}
 	var all []float64
-	for i, o := range c.openers { // those that are told are the first ones, or all
+	for i, o := range c.openers { // the receivers are the first ones, or all
 		mine := 0
 		switch {
 		case k.tells == 0:
@@ -124,7 +124,7 @@ func (c *crowd) told(ctx context.Context, k openKind, h *openHouse, r *openResul
 			return err
 		}
 		if heard.Ended > 0 {
-			return fmt.Errorf("%d streams ended by themselves", heard.Ended)
+			return fmt.Errorf("%d streams ended unexpectedly", heard.Ended)
 		}
 		for _, at := range heard.At {
 			all = append(all, max(0, float64(at-done.UnixNano())/1e6))

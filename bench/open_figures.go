@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// figures sums up what the backends say.
+// figures sums the metrics of the backends.
 func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures, err error) {
 	for _, admin := range h.admins {
 		text, err := fetch(ctx, "http://"+admin+"/metrics", secret)
@@ -40,7 +40,7 @@ func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures
 		}
 	}
 	if sum.limit == 0 {
-		return sum, fmt.Errorf("the backends do not say %s", k.limit)
+		return sum, fmt.Errorf("the backends do not export %s", k.limit)
 	}
 	return sum, nil
 }

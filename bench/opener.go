@@ -20,11 +20,11 @@ import (
 	"sluice/internal/token"
 )
 
-// opener is a process that opens event streams and holds them: one process may not have files enough for all. It opens them, says what came of it, and then
-// does what the lines on its input ask for; when its input ends it closes them all.
+// opener is a process that opens and holds event streams, because one process may not have enough file descriptors for all.
+// It reports the result, then executes the lines on its input, and closes all streams when its input ends.
 //
-//	mark       what is heard counts from here
-//	heard N    wait until N events were heard since, or for a minute, and say when
+//	mark       starts counting events
+//	heard N    waits until N events were received since, or for a minute, and reports when
 type opener struct {
 	addrs       []string
 	path        string // of the stream
@@ -35,13 +35,13 @@ type opener struct {
 	mu    sync.Mutex
 	open  []net.Conn
 	heard []time.Time // of each event since the last mark
-	ended int         // streams that ended by themselves
+	ended int         // streams that ended unexpectedly
 }
 
 // opened is what came of opening.
 type opened struct {
 	Open     int    `json:"open"`
-	Refused  int    `json:"refused"`         // with the answer that tells to ask instead
+	Refused  int    `json:"refused"`         // with 503 and Retry-After
 	AfterMin int    `json:"after_min"`       // the shortest and longest Retry-After of these, in seconds
 	AfterMax int    `json:"after_max"`       //
 	Failed   int    `json:"failed"`          // anything else
@@ -51,7 +51,7 @@ type opened struct {
 // hearing is when events were heard, in nanoseconds since 1970, ascending.
 type hearing struct {
 	At    []int64 `json:"at"`
-	Ended int     `json:"ended"` // streams that have ended by themselves
+	Ended int     `json:"ended"` // streams that ended unexpectedly
 }
 
 // perSource is how many connections come from one address of this machine: an address has only so many ports.
@@ -64,7 +64,7 @@ func openMain(args []string) int {
 	flags.StringVar(&o.path, "path", "", "of the stream")
 	flags.IntVar(&o.first, "first", 0, "first buyer")
 	flags.IntVar(&o.n, "n", 0, "buyers")
-	flags.IntVar(&o.concurrency, "concurrency", 32, "that connect at once")
+	flags.IntVar(&o.concurrency, "concurrency", 32, "concurrent connects")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -146,7 +146,8 @@ func (o *opener) openAll() opened {
 	return sum
 }
 
-// openOne opens a buyer's stream, and tries again while the backend is only busy. after is how many seconds he was told to stay away; 0: it is open.
+// openOne opens a buyer's stream and retries while the backend is busy. after is the Retry-After of a rejection in seconds;
+// 0: the stream is open.
 func (o *opener) openOne(buyer int) (after int, err error) {
 	for try := range 5 {
 		var busy bool

@@ -71,7 +71,7 @@ func newWriters(ctx context.Context, s *stage, url string, cfg settings) (*write
 	return w, err
 }
 
-// fresh empties the tables and waits until the server has written everything down, so that nobody pays for the one before.
+// fresh empties the tables and waits for a checkpoint, so that no contestant pays for the one before.
 func (w *writers) fresh(ctx context.Context) error {
 	for _, sql := range []string{"TRUNCATE orders, copied, outbox", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT"} {
 		if _, err := w.db.Exec(ctx, sql); err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// pages measures the page of a sale while everybody opens it: through the nginx edge with every limit, next to the same bytes as a file of a plain nginx,
-// and next to the backend asked without an edge. Of the first it also tells how few of the openings come to the backend.
+// pages measures the sale page under load: through the nginx edge with every limit, beside the same bytes as a file of a plain
+// nginx, and beside the backend without an edge. It also reports how few requests reach the backend.
 func pages(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	h, err := newHouse(ctx, s, cfg)
 	if err != nil {
@@ -55,8 +55,8 @@ func opening(b []byte, i int) []byte {
 		saleID, language, byte(i>>16), byte(i>>8), byte(i))
 }
 
-// open has the page opened at an address as fast as it is answered. told: says how many openings came to the backend.
-func (h *house) open(addr, requests string, told bool) func(context.Context) (float64, error) {
+// open requests the page at an address as fast as it is answered. report prints how many requests reached the backend.
+func (h *house) open(addr, requests string, report bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		before, err := h.pagesMade(ctx)
 		if err != nil {
@@ -73,7 +73,7 @@ func (h *house) open(addr, requests string, told bool) func(context.Context) (fl
 		if err != nil {
 			return 0, err
 		}
-		if told {
+		if report {
 			fmt.Fprintf(os.Stderr, "  %d openings, of which the backend saw %d; p50 %v  p99 %v\n",
 				got.answers, after-before, got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond))
 		}

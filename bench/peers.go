@@ -85,7 +85,7 @@ func (d *drains) rmq(c rmqSetting, n int) func(context.Context) (float64, error)
 	}
 }
 
-// asynqSetting is how many servers share the work, and how many tasks each of them works on at once.
+// asynqSetting is the number of servers, and of tasks that each of them runs concurrently.
 type asynqSetting struct{ servers, concurrency int }
 
 func (a asynqSetting) String() string {

@@ -51,8 +51,8 @@ func readProfile(name string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// mergeForCompiler gives each profile the same weight, however long it ran, and leaves out where on the disk of whoever made them the sources and the program
-// were: the compiler goes by names and lines.
+// mergeForCompiler gives each profile the same weight, however long it ran, and removes the paths of the machine that recorded
+// it: the compiler uses names and lines.
 func mergeForCompiler(profiles []*profile.Profile) (*profile.Profile, error) {
 	for _, p := range profiles {
 		var total int64

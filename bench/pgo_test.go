@@ -30,7 +30,7 @@ func TestProfilesForTheCompilerWeighTheSameAndNameNoDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(text.Bytes(), []byte("secret")) {
-		t.Error("it says where the sources were")
+		t.Error("it contains the paths of the sources")
 	}
 	again, err := profile.ParseUncompressed(text.Bytes())
 	if err != nil {

@@ -52,7 +52,7 @@ func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
 	return g.Serve(ctx, ln)
 }
 
-// ended is the error of a server, unless it was told to stop.
+// ended returns the error of a server that was not stopped by ctx.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -172,7 +172,7 @@ func (p *purchases) sell(ctx context.Context, at server, requests string) (outco
 	if err != nil {
 		return got, err
 	}
-	// What was under way when the time was over is accepted and not counted.
+	// A purchase in flight at the end is accepted and not counted.
 	if got.refused > 0 || accepted < got.answers || accepted > got.answers+connections {
 		return got, fmt.Errorf("%d answers, of them %d refusals, and %d orders accepted", got.answers, got.refused, accepted)
 	}
@@ -180,7 +180,8 @@ func (p *purchases) sell(ctx context.Context, at server, requests string) (outco
 	return got, nil
 }
 
-// settle waits until nothing is under way any more, so that no order ends up in the next contestant's sale, and tells how many were accepted.
+// settle waits until no purchase is in flight, so that no order ends up in the next contestant's sale, and returns the number
+// of accepted orders.
 func (p *purchases) settle(ctx context.Context) (accepted int64, err error) {
 	for last := int64(-1); ; last = accepted {
 		accepted, err = p.client.HGet(ctx, keyspace.Shard(0).Sale(saleID), "accepted").Int64()

@@ -25,8 +25,8 @@ const (
 	rawStreams = "raw streams, COUNT 100"
 )
 
-// drain compares how fast the queue is emptied by workers that do nothing with the messages: the leased list, and raw Redis streams with a consumer
-// group, whose consumers read 100 messages, acknowledge and delete them.
+// drain compares how fast workers without a store drain a queue: the leased list, and raw Redis streams with a consumer group
+// that reads, acknowledges and deletes 100 messages at a time.
 func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	d, err := newDrains(s, queued)
 	if err != nil {
@@ -45,7 +45,7 @@ func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
-// listSetting is how many takers share the work, and how many messages they take at once.
+// listSetting is the number of takers, and the batch size of each.
 type listSetting struct{ takers, batch int }
 
 func (l listSetting) String() string {

@@ -31,7 +31,7 @@ func replays(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
 	lines := flags.Int("lines", 1_000_000, "lines of each log")
 	rounds := flags.Int("rounds", 3, "rounds")
-	keep := flags.String("keep", "", "folder to make the logs in, and leave them there")
+	keep := flags.String("keep", "", "directory for the logs, which are kept")
 	asJSON := flags.Bool("json", false, "print JSON instead of a table")
 	if err := flags.Parse(args); err != nil {
 		return errOf(err)
@@ -115,7 +115,7 @@ func replayOnce(ctx context.Context, bin string, args []string) (replayed, error
 	}
 	used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return replayed{}, fmt.Errorf("this system does not say what a process has used")
+		return replayed{}, fmt.Errorf("this system does not report the resource usage of a process")
 	}
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return replayed{Seconds: took.Seconds(), CPU: cpu.Seconds(), Peak: used.Maxrss * 1024}, nil // Linux counts in KiB

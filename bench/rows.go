@@ -22,7 +22,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// rowsLoad is an open load: orders arrive at a fixed rate, whatever becomes of those before.
+// rowsLoad is an open load: orders arrive at a fixed rate, independent of the outcome of earlier ones.
 type rowsLoad struct {
 	rounds  int
 	seconds float64
@@ -41,7 +41,8 @@ type rowsResult struct {
 	Share99 []float64 `json:"p99_of_ours_to_this,omitempty"`
 }
 
-// route is one way from an accepted order to its row. start consumes until ctx ends and every consumer has returned, which done tells.
+// route is one way from an accepted order to its row. start consumes until ctx ends; done is closed when every consumer has
+// returned.
 type route struct {
 	name  string
 	start func(ctx context.Context, db worker.Store) (push func(context.Context, sale.Order) error, done func(), err error)
@@ -50,7 +51,7 @@ type route struct {
 const (
 	oursName    = "list and worker, as they are"
 	asynqAsItIs = "asynq, as it is"
-	asynqMost   = 20 // tasks at once; the store has four connections
+	asynqMost   = 20 // concurrent tasks; the store has four connections
 )
 
 // acceptedToRow compares what each order waits for: our queue and worker, raw streams, and asynq, all with the same handler, which writes into the same

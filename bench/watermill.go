@@ -16,7 +16,8 @@ import (
 	"sluice/backend/events"
 )
 
-// watermillSetting is how many publishers send at once, and how many subscribers each group has: one of them works on one message at a time.
+// watermillSetting is the number of concurrent publishers, and of subscribers of each group, which handle one message at a
+// time.
 type watermillSetting struct{ publishers, subscribers int }
 
 func (w watermillSetting) String() string {
@@ -25,8 +26,9 @@ func (w watermillSetting) String() string {
 
 var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 
-// watermill reads the same outbox as our relay does, 500 changes at a time, and sends them through Watermill's Redis streams. It gives the order of events up, drops nothing that is
-// done from SQL, and is woken at once, so that only the driver is measured.
+// watermill reads the same outbox as the relay, 500 changes at a time, and publishes them through Watermill's Redis streams. It
+// does not keep the order of events, leaves published changes in SQL, and is woken immediately, so that only the driver is
+// measured.
 func (r *eventRun) watermill(c watermillSetting) eventSide {
 	return eventSide{c.String(), func(ctx context.Context, heard func(int, ...string)) error {
 		const topic = "orders"

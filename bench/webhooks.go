@@ -29,7 +29,7 @@ import (
 const (
 	webhookCount   = 20_000                   // deliveries that wait when a run begins
 	webhookAnswers = time.Millisecond         // how long the receiver takes
-	webhookAtOnce  = 32                       // requests to one endpoint at once, of one instance: the default
+	webhookAtOnce  = 32                       // concurrent requests of an instance to an endpoint: the default
 	webhookUntil   = 5 * time.Minute          // a run that takes longer has failed
 	loopbackOnly   = "127.0.0.0/8"            // what instances may connect to here
 	webhookURL     = "http://%s/hooks/sluice" // of the receiver
@@ -52,7 +52,7 @@ func webhooks(ctx context.Context, s *stage, args []string) error {
 	if err != nil {
 		return err
 	}
-	const one, two, ten, plain, plain2 = "one instance", "two instances", "one instance, ten endpoints", "http.Client, 32 at once", "http.Client, 64 at once"
+	const one, two, ten, plain, plain2 = "one instance", "two instances", "one instance, ten endpoints", "http.Client, 32 concurrent", "http.Client, 64 concurrent"
 	c := contest{
 		name: "webhooks", unit: "deliveries",
 		contestants: []contestant{
@@ -125,7 +125,7 @@ func receive(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// written fills the tables anew: n deliveries, spread over so many endpoints, of orders that are all different.
+// written refills the tables with n deliveries of different orders, spread over the endpoints.
 func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	for _, sql := range []string{"TRUNCATE webhook_deliveries, webhook_attempts, webhook_endpoints", "CHECKPOINT"} {
 		if _, err := r.db.Exec(ctx, sql); err != nil {
@@ -161,7 +161,7 @@ type everything struct{}
 
 func (everything) Position(context.Context) int64 { return store.Anywhere }
 
-// delivered is Metrics that tells when all is delivered.
+// delivered is Metrics that signals when all deliveries are done.
 type delivered struct {
 	tally *tally
 	mu    sync.Mutex
@@ -229,7 +229,7 @@ func (r *webhookRun) check(ctx context.Context, d *delivered) error {
 	return err
 }
 
-// plainly posts texts of the same length to the same receiver, so many at once.
+// plainly posts texts of the same length to the same receiver, atOnce concurrently.
 func (r *webhookRun) plainly(atOnce int) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		if err := r.written(ctx, 1); err != nil { // also so that both sides begin alike

@@ -45,7 +45,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 			w.watchRedis(p, func(ctx context.Context) { _ = rebuilder.Run(ctx) }) // what fails is for the next turn
 		}
 		ids := admission.NewSequencer(p.client, w.space, time.Now)
-		// The first block of numbers is leased before anybody asks, or those who wait for it would get them in no order.
+		// The first block of numbers is leased before the first purchase, because the order among waiting purchases is random.
 		for p.alive() {
 			if _, err := ids.Next(p.ctx); err == nil {
 				break
@@ -87,7 +87,7 @@ func (w *world) isCalm() bool {
 	return w.calm
 }
 
-// runWorker works off all shards, each by a loop of its own, until it is told to stop.
+// runWorker runs a loop for each shard until it is stopped.
 func (w *world) runWorker(p *process) {
 	w.watchRedis(p, nil)
 	working, stop := context.WithCancel(p.ctx)
@@ -125,14 +125,14 @@ func (w *world) runWatcher(p *process) {
 	}
 }
 
-// runAuditor asks for the audit again and again: it must balance at every instant at which Redis has been verified.
+// runAuditor audits repeatedly: the audit must balance at every instant at which Redis has been verified.
 func (w *world) runAuditor(p *process) {
 	w.watchRedis(p, nil)
 	l := audit.New(w.stock(p), faultyStore{w.store, p})
 	for p.alive() {
 		p.sleep(p.ctx, 2*time.Second+p.within(2*time.Second))
 		id := w.Shops[p.rnd.IntN(len(w.Shops))].ID
-		sound := w.auditable(id) // asked before: a sale may be loaded while the audit finds that it is not
+		sound := w.auditable(id) // read before: a sale may be loaded during the audit
 		report, err := l.Audit(p.ctx, id)
 		if err != nil || sound == "" || sound != w.auditable(id) {
 			continue

@@ -104,7 +104,7 @@ func (b *books) callbacks() (all []callback, err error) {
 	return all, err
 }
 
-// checkRows holds SQL against the invariants that hold whatever becomes of Redis.
+// checkRows checks the invariants of SQL that hold whatever happens to Redis.
 func (w *world) checkRows() {
 	rows, err := w.books.rows()
 	all, uerr := w.books.units()
@@ -134,7 +134,7 @@ func (w *world) checkRows() {
 	}
 	for key, n := range of {
 		if most := w.shop(key[0]).PerBuyer; n > most {
-			w.violate("SQL has %d orders of %s in %s, who may hold %d", n, key[1], key[0], most)
+			w.violate("SQL has %d orders of %s in %s, with a limit of %d", n, key[1], key[0], most)
 		}
 	}
 	w.checkPayments(rows)
@@ -189,7 +189,7 @@ func (w *world) checkPayments(rows map[sale.OrderID]row) {
 	}
 }
 
-// overdue tells whether an order waits to be cancelled.
+// overdue reports whether an order's hold has expired.
 func (w *world) overdue() bool {
 	for _, r := range w.rows {
 		if r.status == "created" && r.due != 0 && r.due <= time.Now().UnixMilli() {

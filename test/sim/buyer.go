@@ -8,14 +8,14 @@ import (
 	"sluice/backend/sale"
 )
 
-// runBuyer asks again with the same key while it gets no answer, from either backend; and with a new key now and then.
+// runBuyer retries with the same key while it gets no answer from either backend, and sometimes uses a new key.
 func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 	return func(p *process) {
 		p.sleep(p.ctx, p.within(w.Rush))
 		for request := range 1 + p.rnd.IntN(3) {
 			shop := w.Shops[p.rnd.IntN(len(w.Shops))]
 			key := fmt.Sprintf("%s%d", shop.ID, request)
-			for range 1 + p.rnd.IntN(3) { // an impatient one asks again even after an answer
+			for range 1 + p.rnd.IntN(3) { // an impatient buyer repeats the request even after an answer
 				w.buy(p, shop.ID, name, key, backends)
 				if w.isCalm() {
 					return
@@ -33,7 +33,7 @@ func (w *world) buy(p *process, saleID, name, key string, backends []*backend) {
 			if err == nil {
 				w.mu.Lock()
 				w.answers = append(w.answers, answer{name, key, d})
-				w.notes = append(w.notes, fmt.Sprintf("%s  is told %s: %s %s", name, key, d.Outcome, short(d.OrderID)))
+				w.notes = append(w.notes, fmt.Sprintf("%s  gets %s: %s %s", name, key, d.Outcome, short(d.OrderID)))
 				w.mu.Unlock()
 				if w.isCalm() || d.Outcome == sale.Accepted || d.Outcome == sale.Replayed || d.Outcome == sale.AlreadyBought {
 					return

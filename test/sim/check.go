@@ -29,7 +29,7 @@ func (w *world) check() {
 		w.checkRows()
 	}
 	if !w.verified() {
-		return // nobody is told anything by what this Redis holds
+		return // no process reads from this Redis
 	}
 	at := map[sale.OrderID]spot{}
 	for _, shard := range w.space.All() {
@@ -42,7 +42,7 @@ func (w *world) check() {
 	w.checkOrders(at, held)
 }
 
-// checkSale: nothing is oversold, and nobody holds too much. What buyers hold is added to held.
+// checkSale: nothing is oversold, and no buyer holds more than allowed. It adds the orders of buyers to held.
 func (w *world) checkSale(s shop, at map[sale.OrderID]spot, held map[sale.OrderID]string) {
 	shard := w.space.ShardOf(s.ID)
 	out := int64(0)
@@ -107,7 +107,7 @@ func (w *world) checkOrders(at map[sale.OrderID]spot, held map[sale.OrderID]stri
 	}
 }
 
-// answer is what a buyer was told.
+// answer is an answer that a buyer received.
 type answer struct {
 	buyer, key string
 	d          admission.Decision

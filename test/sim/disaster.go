@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// calamity is what becomes of Redis when it is started again. All connections are cut.
+// calamity is the state in which Redis starts again. All connections are cut.
 type calamity int
 
 // The calamities. With all but the first, what it had acknowledged may be gone.
@@ -80,7 +80,7 @@ func (w *world) strike() {
 	w.tell("REDIS STARTS AGAIN " + calamityNames[d.Kind])
 }
 
-// verified tells whether Redis says of itself that its data was verified since it started.
+// verified reports whether Redis is marked as verified since its start.
 func (w *world) verified() bool {
 	if !w.Guarded {
 		return true

@@ -15,7 +15,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// open gives a process its connection to Redis, guarded where the plan says so.
+// open gives a process its connection to Redis, guarded if the plan has guards.
 func (w *world) open(p *process) {
 	if !w.Guarded {
 		p.client = redis.NewClient(options(w.mini, &w.servers))
@@ -116,7 +116,7 @@ func (w *world) keeper(p *process, name string) (k *rebuild.Keeper, closeIt func
 	return k, func() { _ = j.Close() }, nil
 }
 
-// adopted tells whether every journal was brought to the Redis that answers now: until then it may not know all that was promised.
+// adopted reports whether every journal was restored to the current Redis. Until then it may lack accepted orders.
 func (w *world) adopted() bool {
 	if !w.Guarded {
 		return true

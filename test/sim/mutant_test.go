@@ -50,7 +50,7 @@ func TestMutantsAreFound(t *testing.T) {
 			if err == nil {
 				t.Fatalf("%s did not notice:\n%s", m.by, out)
 			}
-			// A mutant that does not build or cannot be run has been found by nobody.
+			// A mutant that does not compile or run counts as not found.
 			if !strings.Contains(out, "--- FAIL") {
 				t.Fatalf("%s did not run:\n%s", m.by, out)
 			}
@@ -67,7 +67,7 @@ func runMutated(t *testing.T, root string, m mutant) (out string, err error) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(text), m.old); n != 1 {
-		t.Fatalf("%s has %d times %q: the mutant must be written anew", m.file, n, m.old)
+		t.Fatalf("%s has %d times %q: update the mutant", m.file, n, m.old)
 	}
 	folder := t.TempDir()
 	mutated, overlay := filepath.Join(folder, filepath.Base(m.file)), filepath.Join(folder, "overlay.json")
@@ -93,7 +93,7 @@ func runMutated(t *testing.T, root string, m mutant) (out string, err error) {
 	return string(text), err
 }
 
-// because is what the test that found a mutant says first.
+// because returns the first message of the test that found a mutant.
 func because(out string) string {
 	for line := range strings.Lines(out) {
 		if _, why, found := strings.Cut(line, "VIOLATION: "); found {

@@ -3,7 +3,7 @@ package sim
 // simulation is this package's own test, with seeds enough for every mutant that it has to find.
 var simulation = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "list"}}
 
-// mutant is one small edit of one file, and who must find it.
+// mutant is one small edit of one file, and the test that must find it.
 type mutant struct {
 	name, file, old, new string
 	by                   proof
@@ -38,7 +38,7 @@ var mutants = []mutant{
 	{"admit: one buyer buys twice within a group", "lua/redis/admit.lua", "held[buyer], seen[key] = text, value", "seen[key] = value",
 		admissionTest("TestGroupDecidesAsOneAfterTheOther")},
 	{"admit: another connection waits for the replicas", "backend/admission/replicas.go", "conn.Wait(", "a.replicas.client.Wait(", admissionTest("TestOnlyTheServerThatDecidedVouches")},
-	{"admit: an order is told that no replica has", "backend/admission/replicas.go", "have < int64(a.replicas.count)", "have < 0", admissionTest("TestOrderIsToldWhenReplicasHaveIt")},
+	{"admit: an order without a replica is confirmed", "backend/admission/replicas.go", "have < int64(a.replicas.count)", "have < 0", admissionTest("TestOrderIsToldWhenReplicasHaveIt")},
 	{"take: a replay is not recognised", "lua/redis/take.lua", "if redis.call('ZSCORE', leases, id) then\n  local again", "if false then\n  local again", simulation},
 	{"take: leases out of a shard that is rebuilt", "lua/redis/include/check_shard.lua", held, "if false then", rebuildTest("TestShardStandsStillWhileItIsRebuilt")},
 	{"extend: no fence", "lua/redis/extend_lease.lua", notLeased, "if false then", queueTest("reclaim/ZombieTouchesNothingOfTheNewOwner")},
@@ -50,8 +50,8 @@ var mutants = []mutant{
 	{"stream: entries stay when their batch is done", "lua/redis/include/stream.lua", "redis.call('XDEL', orders, unpack(entries))", "", streamed},
 	{"stream: a batch is leased without its deadline", "lua/redis/take.lua", "if #taken > 0 then\n  redis.call('ZADD'", "if n > 0 then\n  redis.call('ZADD'", streamed},
 	{"stream: the audit does not see it", "backend/admission/entries.go", "return ScanOrders(ctx, client, s.orders,", "return ScanOrders(ctx, client, s.orders+\"x\",", streamed},
-	{"stream: a rebuild forgets it", "backend/recovery/rebuild/queue.go", "j.client, shard.Orders(), func", "j.client, shard.Orders()+\"x\", func", rebuildTest("TestRebuildOfAnIntactStreamKeepsItsQueue")},
-	{"reclaim: nobody does", "backend/queue/reclaim.go", "for _, id := range ids {", "for _, id := range ids[:0] {", simulation},
+	{"stream: a rebuild drops it", "backend/recovery/rebuild/queue.go", "j.client, shard.Orders(), func", "j.client, shard.Orders()+\"x\", func", rebuildTest("TestRebuildOfAnIntactStreamKeepsItsQueue")},
+	{"reclaim: it does nothing", "backend/queue/reclaim.go", "for _, id := range ids {", "for _, id := range ids[:0] {", simulation},
 	{"watcher: never looks", "backend/queue/watcher.go", "n, err := w.queue.Reclaim(ctx, w.cfg.Limit)", "n, err := 0, error(nil)",
 		proof{"./backend/queue", "TestWatcherRoundGoesOnUntilNothingIsLeft", nil}},
 	{"give back: not once", "lua/redis/include/slots.lua", "if found == 0 then", "if found < 0 then", admissionTest("TestGiveBackOnceHoweverOften")},
@@ -62,7 +62,7 @@ var mutants = []mutant{
 	{"finish cancel: the unit goes back and the place does not", "lua/redis/dead_finish_cancel.lua", "if slots then", "if slots and false then", simulation},
 	{"finish cancel: an order that has no place gives a unit back", "lua/redis/dead_finish_cancel.lua", "loaded and slots and", "loaded and",
 		proof{"./backend/queue", "TestCancelGivesUnitAndPlaceBackOnce", nil}},
-	{"desk: a forged order is told to have given a unit back", "backend/admin/dead.go", "letter.Unbacked || !held[0]", "letter.Unbacked && held[0]",
+	{"admin: a forged order reports a returned unit", "backend/admin/dead.go", "letter.Unbacked || !held[0]", "letter.Unbacked && held[0]",
 		proof{"./backend/admin", "TestCancelOfAForgedOrderGivesNothingBack", nil}},
 	{"rebuild: a dead letter has a unit and no place", "backend/recovery/rebuild/account.go", "if h != nil && !h.free(nth) {", "if h != nil && !h.free(nth) && false {",
 		rebuildTest("TestDeadOrderMovesToAnotherPlaceOfItsBuyer")},
@@ -80,18 +80,18 @@ var mutants = []mutant{
 	{"SQL: no fence between generations", "backend/store/sqlite.go", "if present != generation {", "if present != generation && false {",
 		storeTest("WriteOfAnOlderGenerationIsRefused")},
 	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
-	{"rebuild: numbered by a database that has forgotten", "backend/recovery/rebuild/rebuild.go", "r.store.NextFence(ctx, newest)", "r.store.NextFence(ctx, 0)",
+	{"rebuild: numbered by an older database", "backend/recovery/rebuild/rebuild.go", "r.store.NextFence(ctx, newest)", "r.store.NextFence(ctx, 0)",
 		rebuildTest("TestOneRebuildIsEnoughForARestoredDatabase")},
 	{"rebuild: messages that are sent twice are there twice", "lua/redis/rebuild_enqueue.lua", "elseif length > before then", "elseif false then",
 		rebuildTest("TestMessagesThatAreSentTwiceAreQueuedOnce")},
-	{"adopt: nobody asks what was given back meanwhile", "lua/redis/restore_orders.lua", "elseif (def[3] or '') ~= ARGV[3] then", "elseif false then",
+	{"restore: units returned in the meantime are ignored", "lua/redis/restore_orders.lua", "elseif (def[3] or '') ~= ARGV[3] then", "elseif false then",
 		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
 	{"finish cancel: no return is counted", "lua/redis/dead_finish_cancel.lua", "format('%d', returned + 1)", "format('%d', returned)",
 		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
 	{"SQL: a dead letter of an older generation is settled", "backend/store/generation.go", "if n != wanted {", "if n != wanted && false {",
 		storeTest("CancelDeadOfAnOlderGenerationIsRefused")},
 	{"rebuild: no lock", "backend/redis/redisconn/lock.go", "if n != 1 {", "if n != 1 && false {", rebuildTest("TestOneRebuildAtATime")},
-	{"rebuild: anybody renews the lock", "lua/redis/renew_lock.lua", "if owner and owner ~= ARGV[1] then", "if false then",
+	{"rebuild: any process renews the lock", "lua/redis/renew_lock.lua", "if owner and owner ~= ARGV[1] then", "if false then",
 		proof{"./backend/redis/redisconn", "TestLock", nil}},
 	{"epoch: a Redis that started again is trusted", "backend/recovery/guard/mark.go", "case m.RunID != s.runID:", "case m.RunID != s.runID && false:",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},

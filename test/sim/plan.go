@@ -16,7 +16,7 @@ type plan struct {
 	Freezes, Stops          float64       // share of steps
 	MaxAttempts, MaxCrashes int
 	Steps                   int // with faults; then the system is left to come to rest
-	// Gentle: replies are lost and calls are carried out twice, and nothing worse. Then nobody may lose a lease.
+	// Gentle: replies are lost and calls are executed twice, and no other fault occurs. No lease may expire then.
 	Gentle bool
 	// Guarded: the data of Redis is verified, kept in journals, and rebuilt after each of the disasters.
 	Guarded   bool
@@ -27,7 +27,7 @@ type plan struct {
 type shop struct {
 	ID              string
 	Stock, PerBuyer int
-	Hold            time.Duration // 0: nobody has to pay
+	Hold            time.Duration // 0: orders need no payment
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// fate is what becomes of one call to a store.
+// fate is the outcome of one call to a store.
 type fate int
 
 // The fates. Each but the first is counted as a fault.
@@ -25,8 +25,8 @@ const (
 	after          // its reply is lost
 	twice          // it is carried out twice: the client sent it again
 	late           // its caller gives up, and then it is carried out all the same
-	dieBefore      // the process stops for good in front of it
-	dieAfter       // the process stops for good behind it
+	dieBefore      // the process crashes before it
+	dieAfter       // the process crashes after it
 	gone           // the process had stopped before
 	fates
 )
@@ -49,7 +49,7 @@ type process struct {
 	loops  sync.WaitGroup
 	rnd    *rand.Rand
 	frozen time.Time // it is not let on before
-	stop   func()    // tells it to end in good order; nil: it knows no such thing
+	stop   func()    // starts a graceful shutdown; nil: there is none
 	dead   bool
 	ended  bool // its goroutine has returned
 }
@@ -114,7 +114,7 @@ func (p *process) ask(what string, look bool) fate {
 // sleep returns early when ctx or the process ends.
 func (p *process) sleep(ctx context.Context, d time.Duration) { p.rest(ctx, d, p.rnd) }
 
-// rest adds odd nanoseconds, which keep two sleepers from waking at one instant, whose order no seed would decide.
+// rest adds odd nanoseconds, so that no two sleepers wake at the same instant, in an order that no seed decides.
 func (p *process) rest(ctx context.Context, d time.Duration, rnd *rand.Rand) {
 	t := time.NewTimer(d + time.Duration(rnd.IntN(1_000_000)))
 	defer t.Stop()

@@ -53,8 +53,8 @@ func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error)
 // connect makes a client without faults.
 func connect(mini *miniredis.Miniredis) *redis.Client { return redis.NewClient(options(mini, nil)) }
 
-// options make a client whose calls run at once, in the goroutine of their caller: no socket, no goroutine and no order that the seed has not chosen. Its
-// connections are cut when servers, if it is given, counts on.
+// options returns options for a client whose calls run immediately in the goroutine of the caller: no socket, no goroutine,
+// and no order that the seed has not chosen. A change of servers, if given, cuts its connections.
 func options(mini *miniredis.Miniredis, servers *atomic.Int64) *redis.Options {
 	if servers == nil {
 		servers = &atomic.Int64{}
@@ -175,7 +175,8 @@ func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isLook tells whether a command only asks who answers: guards do so all the time, and their fears are those of the other calls.
+// isLook reports whether a command only identifies the server. Guards send them all the time, and their faults are those of
+// the other calls.
 func isLook(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	return cmd.Name() == "get" && args[1] == serverKey || cmd.Name() == "hgetall" && strings.HasSuffix(fmt.Sprint(args[1]), ":guard")

@@ -12,7 +12,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// rests reports whether there is nothing left to do, and nobody who would make it.
+// rests reports whether no work is left, and no process that would create any.
 func (w *world) rests() bool {
 	synctest.Wait()
 	for _, r := range w.roles {
@@ -83,7 +83,8 @@ func (w *world) checkRest() {
 	}
 }
 
-// deadRows counts the dead letters of a unit whose order is a row all the same, by shard: its workers died behind the commit. The audit counts the row.
+// deadRows counts, by shard, the dead letters of orders that are rows: their workers crashed after the commit. The audit counts
+// the row.
 func (w *world) deadRows() map[keyspace.Shard]int64 {
 	dead := map[keyspace.Shard]int64{}
 	for _, shard := range w.space.All() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result says what one run was made of, and what was wrong.
+// Result counts the events of one run and lists its violations.
 type Result struct {
 	Steps, Accepted, Rows, Dead int
 	Faults                      [fates]int
@@ -42,5 +42,5 @@ func (r *Result) Describe(to io.Writer) {
 	for c := range calamities {
 		fmt.Fprintf(to, "%9d Redis starts again %s\n", r.Calamities[c], calamityNames[c])
 	}
-	fmt.Fprintf(to, "%9d process freezes\n%9d process is told to stop\n%9d processes started\n", r.Freezes, r.Stops, r.Starts)
+	fmt.Fprintf(to, "%9d process freezes\n%9d graceful shutdowns\n%9d processes started\n", r.Freezes, r.Stops, r.Starts)
 }

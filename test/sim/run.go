@@ -21,7 +21,7 @@ import (
 	"sluice/backend/store"
 )
 
-// Bench holds the stores that runs use one after the other: to make them anew takes longer than a run.
+// Bench holds the stores that runs reuse one after the other: creating them takes longer than a run.
 type Bench struct {
 	mini   *miniredis.Miniredis
 	names  map[string]string
@@ -33,7 +33,7 @@ type Bench struct {
 	Stream bool
 }
 
-// NewBench makes the stores in a folder.
+// NewBench creates the stores in a directory.
 func NewBench(folder string) (*Bench, error) {
 	mini, names, err := openRedis()
 	if err != nil {
@@ -163,7 +163,7 @@ func (w *world) end() {
 	}
 }
 
-// look waits until nobody moves, writes down what was said, and checks the invariants.
+// look waits until no process moves, records the log, and checks the invariants.
 func (w *world) look() bool {
 	synctest.Wait()
 	w.mu.Lock()
@@ -194,7 +194,7 @@ func (w *world) chores() {
 		w.tell("late: " + c.what)
 		w.mini.SetTime(time.Now())
 		w.dirty.Store(true)
-		_ = c.do() // nobody hears of it
+		_ = c.do() // no caller waits for it
 		w.check()
 	}
 	for _, r := range w.roles {
@@ -247,7 +247,7 @@ func (w *world) step() {
 	w.letOn(c, f)
 }
 
-// stop tells a process to end in good order, if it can.
+// stop starts the graceful shutdown of a process, if it has one.
 func (w *world) stop(p *process) bool {
 	w.mu.Lock()
 	stop := p.stop
@@ -256,7 +256,7 @@ func (w *world) stop(p *process) bool {
 		return false
 	}
 	w.result.Stops++
-	w.tell(p.name + "  is told to stop")
+	w.tell(p.name + "  is shut down")
 	stop()
 	return true
 }
@@ -285,7 +285,7 @@ func (w *world) choose() fate {
 	return fine
 }
 
-// pass lets a little time go by: mostly less than a tick of anything, sometimes more when nobody has anything to do.
+// pass advances the clock: mostly by less than any tick, sometimes by more when no process has work.
 func (w *world) pass(nothing bool) {
 	d := time.Duration(w.rnd.Int64N(int64(30 * time.Millisecond)))
 	if nothing || w.rnd.IntN(20) == 0 {

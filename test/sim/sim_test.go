@@ -167,7 +167,7 @@ func sameSeedSameRun(t *testing.T, b *Bench) {
 					t.Fatalf("seed %d differs at line %d:\n%s\n%s", seed, i, first.Trace[i], strings.Join(second.Trace[min(i, len(second.Trace)-1):min(i+1, len(second.Trace))], ""))
 				}
 			}
-			t.Fatalf("seed %d: the second run goes on after the first", seed)
+			t.Fatalf("seed %d: the second run is longer than the first", seed)
 		}
 	}
 }

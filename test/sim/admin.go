@@ -71,7 +71,7 @@ func (w *world) operateRow(p *process, d *admin.Desk, until func(func() error)) 
 	until(func() error { _, err := d.CancelOrder(p.ctx, "op", id, "asked for"); return err })
 }
 
-// operateDead looks at the dead letters, and retries or cancels one of them; half of what is retried was mended before.
+// operateDead retries or cancels one of the dead letters; before half of the retries it removes the cause.
 func (w *world) operateDead(p *process, d *admin.Desk, until func(func() error)) {
 	page, _, err := d.Dead(p.ctx, queue.DeadQuery{})
 	if err != nil || len(page) == 0 {
