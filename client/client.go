@@ -1,6 +1,9 @@
-// Package client talks to sluice over HTTP: buyers' calls through an edge (Client), and operators' (Operator). It repeats by itself what is safe to repeat,
-// for as long as its context lets it: after 429 and 503 as their Retry-After says, and after an answer that never came. Buying is safe to repeat because every
-// purchase carries an Idempotency-Key, so that a repeated one gets the order of the first.
+// Package client is a Go client for the sluice API. A Client calls the public API on behalf of a buyer, an Admin calls
+// the admin API, and VerifyWebhook authenticates webhooks.
+//
+// Requests are retried after 429, 502, 503 and 504 and after lost responses, until their context ends. Retries wait at
+// least for Retry-After. A retried purchase returns the order of the first attempt, because every purchase has an
+// Idempotency-Key.
 package client
 
 import (
@@ -15,13 +18,13 @@ import (
 	"time"
 )
 
-// Client is a buyer's, of one token. It is safe for concurrent use; the zero value is not usable.
+// Client calls the public API with the token of one buyer. It is safe for concurrent use; the zero value is not usable.
 type Client struct{ conn }
 
-// Option changes how a Client or an Operator works.
+// Option configures a Client or an Admin.
 type Option func(*conn)
 
-// conn is what both have in common.
+// conn is the part that Client and Admin share.
 type conn struct {
 	base    string
 	token   func(context.Context) (string, error)
@@ -33,45 +36,51 @@ type conn struct {
 
 	sleep  func(context.Context, time.Duration) error
 	jitter func() float64 // in [0, 1)
-	silent time.Duration  // how long an event stream may say nothing
+	silent time.Duration  // an event stream without data for this long is reconnected
 }
 
-// Retry says how what failed is repeated. The zero value of a field is its default.
+// Retry configures retries. A zero field has its default.
 type Retry struct {
-	Attempts int           // all in all; 0: 8. 1 never repeats anything
-	First    time.Duration // the longest pause before the second attempt; it doubles with each; 0: 250 ms
-	Most     time.Duration // the longest pause of our own; a server's Retry-After may be longer; 0: 10 s
+	// Attempts is the maximum number of attempts. The default is 8; 1 disables retries.
+	Attempts int
+	// InitialDelay is the upper bound of the delay before the second attempt. It doubles for each further attempt. The
+	// default is 250 ms.
+	InitialDelay time.Duration
+	// MaxDelay is the upper bound of all delays, except those that Retry-After requires. The default is 10 s.
+	MaxDelay time.Duration
 }
 
-// WithRetry changes how what failed is repeated.
+// WithRetry configures retries.
 func WithRetry(r Retry) Option { return func(c *conn) { c.retry = r } }
 
-// WithToken is the token of the buyer.
+// WithToken sets the token that authenticates requests.
 func WithToken(token string) Option {
-	return WithTokens(func(context.Context) (string, error) { return token, nil })
+	return WithTokenSource(func(context.Context) (string, error) { return token, nil })
 }
 
-// WithTokens asks for a token before each attempt: for tokens that expire while one waits. Its error ends the call.
-func WithTokens(token func(context.Context) (string, error)) Option {
+// WithTokenSource calls token before each attempt, for tokens that expire. An error of token ends the call.
+func WithTokenSource(token func(context.Context) (string, error)) Option {
 	return func(c *conn) { c.token = token }
 }
 
-// WithHTTP sends by another client. It should have no timeout of its own: calls end with their context, and event streams last.
-func WithHTTP(h *http.Client) Option { return func(c *conn) { c.http = h } }
+// WithHTTPClient sets the HTTP client. It should have no timeout: the context bounds a call, and event streams have no
+// end. Redirects are not followed, whatever h.CheckRedirect is.
+func WithHTTPClient(h *http.Client) Option { return func(c *conn) { c.http = h } }
 
-// WithTimeout bounds one attempt; the default is 10 s. Looking at an order with a wait takes longer by that wait.
+// WithTimeout bounds one attempt; the default is 10 s. For WaitOrder the wait is added to it.
 func WithTimeout(d time.Duration) Option { return func(c *conn) { c.timeout = d } }
 
-// WithUserAgent says who asks, in the server's logs.
+// WithUserAgent sets the User-Agent header; the default is "sluice-client".
 func WithUserAgent(agent string) Option { return func(c *conn) { c.agent = agent } }
 
-// New makes a Client of the address of an edge, such as https://shop.example. The error says what is wrong with it; nothing is sent.
+// New returns a Client for the edge at base, such as https://shop.example. It returns an error if base is not an http
+// or https address. It sends no request.
 func New(base string, options ...Option) (*Client, error) {
 	c, err := newConn(base, options)
 	return &Client{c}, err
 }
 
-// As is the same client for another buyer's token. Both share their connections.
+// As returns a copy of the client with the token of another buyer. Both share their connections.
 func (c *Client) As(token string) *Client {
 	other := *c
 	WithToken(token)(&other.conn)
@@ -85,7 +94,7 @@ func newConn(base string, options []Option) (conn, error) {
 	}
 	u, err := url.Parse(base)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return c, fmt.Errorf("client: %q: want http://host:port or https://host", base)
+		return c, fmt.Errorf("client: address %q: use the form http://host:port or https://host", base)
 	}
 	c.base = strings.TrimRight(base, "/")
 	for _, o := range options {
@@ -97,18 +106,18 @@ func newConn(base string, options []Option) (conn, error) {
 			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
 		}}
 	}
-	// A token goes to nobody but who it was given for.
+	// The token must not be sent to another host.
 	direct := *c.http
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &direct
 	if c.retry.Attempts <= 0 {
 		c.retry.Attempts = 8
 	}
-	if c.retry.First <= 0 {
-		c.retry.First = 250 * time.Millisecond
+	if c.retry.InitialDelay <= 0 {
+		c.retry.InitialDelay = 250 * time.Millisecond
 	}
-	if c.retry.Most <= 0 {
-		c.retry.Most = 10 * time.Second
+	if c.retry.MaxDelay <= 0 {
+		c.retry.MaxDelay = 10 * time.Second
 	}
 	return c, nil
 }
@@ -124,5 +133,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ErrNoAnswer says that no answer came: nobody listens, the connection broke, or it took too long. Whether the request had its effect is not known.
-var ErrNoAnswer = errors.New("no answer")
+// ErrNoResponse reports that no response arrived: the connection failed, or the attempt timed out. The server may have
+// processed the request.
+var ErrNoResponse = errors.New("no response")

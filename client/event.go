@@ -15,14 +15,15 @@ import (
 	"time"
 )
 
-// SaleEvent is what has changed about a sale: one of the two fields is set.
+// SaleEvent is a change of a sale. One of the fields is set.
 type SaleEvent struct {
 	State State  // "" unless the state has changed
-	Left  *int64 // units nobody holds; nil unless that has changed
+	Left  *int64 // units in stock; nil unless the number has changed
 }
 
-// SaleEvents tells how a sale is, and then each change, within a second at the latest. It goes on after a broken connection, and then begins anew with how the sale
-// is. It ends with the context, whose error it gives last, and with a refusal such as NotFound.
+// SaleEvents returns the current state of a sale, then its changes, each with a delay of at most a second. It
+// reconnects after a broken connection, and then returns the current state again. The sequence ends with the error
+// of the context, or with a Problem such as NotFound.
 func (c *Client) SaleEvents(ctx context.Context, saleID string) iter.Seq2[SaleEvent, error] {
 	return func(yield func(SaleEvent, error) bool) {
 		err := c.stream(ctx, "/v1/sales/"+url.PathEscape(saleID)+"/events", func(e sseEvent) (bool, error) {
@@ -34,7 +35,7 @@ func (c *Client) SaleEvents(ctx context.Context, saleID string) iter.Seq2[SaleEv
 				return true, nil
 			}
 			if err := json.Unmarshal([]byte(e.data), &data); err != nil {
-				return false, fmt.Errorf("client: the event %s is not sluice's: %w", e.name, err)
+				return false, fmt.Errorf("client: decode the event %s: %w", e.name, err)
 			}
 			return yield(SaleEvent(data), nil), nil
 		})
@@ -44,14 +45,14 @@ func (c *Client) SaleEvents(ctx context.Context, saleID string) iter.Seq2[SaleEv
 	}
 }
 
-// MyOrders tells how the buyer's newest orders are (50 at most, those that are Queued or Dead left out), and then each change of any of them as it happens. After a
-// broken connection it goes on where it was, and may tell of something twice. It ends with the context, whose error it gives last, and with a refusal such as
-// Unauthorized.
+// MyOrders returns the newest orders of the buyer (at most 50; Queued and Dead orders are omitted), then every
+// change of an order. It reconnects after a broken connection, continues after the last event, and may return an
+// event twice. The sequence ends with the error of the context, or with a Problem such as Unauthorized.
 func (c *Client) MyOrders(ctx context.Context) iter.Seq2[Order, error] {
 	return c.orders(ctx, "/v1/me/events")
 }
 
-// OrderEvents is MyOrders for one order alone, also while it is Queued, and when it is Dead.
+// OrderEvents is like MyOrders for one order, and includes the statuses Queued and Dead.
 func (c *Client) OrderEvents(ctx context.Context, id string) iter.Seq2[Order, error] {
 	return c.orders(ctx, "/v1/orders/"+url.PathEscape(id)+"/events")
 }
@@ -64,7 +65,7 @@ func (c *Client) orders(ctx context.Context, path string) iter.Seq2[Order, error
 			}
 			var o Order
 			if err := json.Unmarshal([]byte(e.data), &o); err != nil {
-				return false, fmt.Errorf("client: the event %s is not sluice's: %w", e.id, err)
+				return false, fmt.Errorf("client: decode the event %s: %w", e.id, err)
 			}
 			return yield(o, nil), nil
 		})
@@ -74,28 +75,29 @@ func (c *Client) orders(ctx context.Context, path string) iter.Seq2[Order, error
 	}
 }
 
-// errStopped says that whoever read a stream has had enough.
+// errStopped reports that the caller left the loop over a stream.
 var errStopped = errors.New("stopped")
 
-// stream reads events until take wants no more (nil), the context ends, or the server refuses for good.
+// stream reads events, and reconnects, until take returns false (the error is then nil) or an error, the context ends,
+// or the server returns an error that a retry does not change.
 func (c *conn) stream(ctx context.Context, path string, take func(sseEvent) (more bool, err error)) error {
 	last, failures := "", 0
 	for {
-		pause, heard, err := c.streamOnce(ctx, path, &last, take)
-		if heard {
+		pause, received, err := c.streamOnce(ctx, path, &last, take)
+		if received {
 			failures = 0
 		}
 		failures++
-		wait, again := c.again(err, failures)
+		wait, retry := c.retryDelay(err, failures)
 		switch {
 		case errors.Is(err, errStopped):
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !again || failures > c.retry.Attempts:
+		case !retry || failures > c.retry.Attempts:
 			return err
 		}
-		if pause > 0 { // as the server has asked for
+		if pause > 0 { // the server sent a delay
 			wait = pause + time.Duration(c.jitter()*float64(pause)/4)
 		}
 		if err := c.sleep(ctx, wait); err != nil {
@@ -104,13 +106,16 @@ func (c *conn) stream(ctx context.Context, path string, take func(sseEvent) (mor
 	}
 }
 
-// streamOnce reads one connection to its end; pause is how long the server wants to be left alone then, and heard says that it has said something.
-func (c *conn) streamOnce(ctx context.Context, path string, last *string, take func(sseEvent) (bool, error)) (pause time.Duration, heard bool, err error) {
-	ctx, hangUp := context.WithCancel(ctx)
-	defer hangUp()
-	// A connection that says nothing is dead, whatever TCP believes: the server sends a comment every 15 s.
-	quiet := time.AfterFunc(c.silent, hangUp)
-	defer quiet.Stop()
+// streamOnce reads one connection to its end and stores the id of the last event in last. It returns the delay that the
+// server requested before a reconnect, and whether any data was received.
+func (c *conn) streamOnce(
+	ctx context.Context, path string, last *string, take func(sseEvent) (bool, error),
+) (pause time.Duration, received bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// The server sends a comment every 15 s, so a silent connection is broken.
+	silence := time.AfterFunc(c.silent, cancel)
+	defer silence.Stop()
 	r := Request{Method: http.MethodGet, Path: path, header: http.Header{"Accept": {"text/event-stream"}}}
 	if *last != "" {
 		r.header.Set("Last-Event-ID", *last)
@@ -121,24 +126,24 @@ func (c *conn) streamOnce(ctx context.Context, path string, last *string, take f
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // half a refusal is one too
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status suffices if the body is incomplete
 		return 0, false, problemOf(resp, body)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	var e sseEvent
 	for lines.Scan() {
-		quiet.Reset(c.silent)
-		heard = true
+		silence.Reset(c.silent)
+		received = true
 		name, value, _ := strings.Cut(lines.Text(), ":")
 		value = strings.TrimPrefix(value, " ")
 		switch {
 		case lines.Text() == "" && e.data != "":
 			more, err := take(e)
 			if err != nil {
-				return pause, heard, err
+				return pause, received, err
 			}
 			if !more {
-				return pause, heard, errStopped
+				return pause, received, errStopped
 			}
 			if e.id != "" {
 				*last = e.id
@@ -160,7 +165,7 @@ func (c *conn) streamOnce(ctx context.Context, path string, last *string, take f
 			}
 		}
 	}
-	return pause, heard, fmt.Errorf("client: GET %s: %w: the stream has ended", path, ErrNoAnswer)
+	return pause, received, fmt.Errorf("client: GET %s: %w: the stream has ended", path, ErrNoResponse)
 }
 
 type sseEvent struct{ name, id, data string }

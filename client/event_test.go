@@ -17,42 +17,45 @@ func events(text string) http.HandlerFunc {
 	}
 }
 
-// A stream that breaks goes on where it was, after the pause that the server has asked for; a refusal ends it.
-func TestStreamGoesOnAfterABreak(t *testing.T) {
-	s := newShop(t,
-		events("retry: 4000\n\nid: 1.created\nevent: order\ndata: {\"order_id\":\"1\",\ndata: \"status\":\"created\"}\n\n: still here\n\nid: 2.created\nevent: order\ndata: {\"order_id\":\"2\""),
-		refuse(503, Unavailable, "2"),
-		events("id: 2.paid\r\nevent: order\r\ndata: {\"order_id\":\"2\",\"status\":\"paid\"}\r\n\r\nevent: other\ndata: x\n\n"),
-		refuse(401, Unauthorized, ""),
+func TestMyOrdersResumesAfterLastEvent(t *testing.T) {
+	s := newServer(t,
+		events("retry: 4000\n\nid: 1.created\nevent: order\ndata: {\"order_id\":\"1\",\ndata: \"status\":\"created\"}\n\n"+
+			": still here\n\nid: 2.created\nevent: order\ndata: {\"order_id\":\"2\""),
+		problem(503, Unavailable, "2"),
+		events("id: 2.paid\r\nevent: order\r\ndata: {\"order_id\":\"2\",\"status\":\"paid\"}\r\n\r\n"+
+			"event: other\ndata: x\n\n"),
+		problem(401, Unauthorized, ""),
 	)
-	var told []string
+	var got []string
 	var last error
 	for o, err := range s.client(t).MyOrders(t.Context()) {
 		if last = err; err == nil {
-			told = append(told, o.OrderID+" "+string(o.Status))
+			got = append(got, o.OrderID+" "+string(o.Status))
 		}
 	}
-	if !slices.Equal(told, []string{"1 created", "2 paid"}) || !errors.Is(last, Unauthorized) {
-		t.Errorf("told of %q, and then %v", told, last)
+	if !slices.Equal(got, []string{"1 created", "2 paid"}) || !errors.Is(last, Unauthorized) {
+		t.Errorf("got events %q and error %v, want 1 created, 2 paid and %v", got, last, Unauthorized)
 	}
-	asked := s.requests()
-	if len(asked) != 4 || asked[0].Header.Get("Last-Event-ID") != "" || asked[1].Header.Get("Last-Event-ID") != "1.created" || asked[3].Header.Get("Last-Event-ID") != "2.paid" {
-		t.Errorf("%d requests", len(asked))
+	var ids []string
+	for _, r := range s.requests() {
+		ids = append(ids, r.Header.Get("Last-Event-ID"))
+	}
+	if want := []string{"", "1.created", "1.created", "2.paid"}; !slices.Equal(ids, want) {
+		t.Errorf("got requests with Last-Event-ID %q, want %q", ids, want)
 	}
 	if len(s.waits) != 3 || s.waits[0] < 4*time.Second || s.waits[1] < 2*time.Second || s.waits[1] > 3*time.Second {
-		t.Errorf("waits %v", s.waits)
+		t.Errorf("got delays %v, want three, of retry and Retry-After", s.waits)
 	}
 }
 
-// A connection that says nothing is given up for a new one.
-func TestSilentStreamIsOpenedAnew(t *testing.T) {
-	s := newShop(t, func(w http.ResponseWriter, r *http.Request) {
+func TestSaleEventsReconnectsSilentStream(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		events("event: left\ndata: {\"left\":5}\n\n")(w, r)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}, events("event: state\ndata: {\"state\":\"open\"}\n\n"))
 	c := s.client(t)
-	c.silent = 500 * time.Millisecond // no slow machine is silent for so long before the first event
+	c.silent = 500 * time.Millisecond // longer than a slow machine needs for the first event
 	var left int64
 	for e, err := range c.SaleEvents(t.Context(), "drop") {
 		if err != nil {
@@ -66,39 +69,38 @@ func TestSilentStreamIsOpenedAnew(t *testing.T) {
 		}
 	}
 	if left != 5 || len(s.requests()) != 2 {
-		t.Errorf("left %d after %d requests", left, len(s.requests()))
+		t.Errorf("got left %d after %d requests, want 5 after 2", left, len(s.requests()))
 	}
 }
 
-// The context ends a stream that waits, with its error; and one that never comes to be is given up.
-func TestStreamEnds(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	s := newShop(t, func(w http.ResponseWriter, r *http.Request) {
+func TestSaleEventsEndsWithErrors(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		events("event: left\ndata: {\"left\":5}\n\n")(w, r)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
 	var last error
 	for _, err := range s.client(t).SaleEvents(ctx, "drop") {
-		end()
+		cancel()
 		last = err
 	}
 	if !errors.Is(last, context.Canceled) {
-		t.Errorf("it ended with %v", last)
+		t.Errorf("got error %v, want %v", last, context.Canceled)
 	}
-	s = newShop(t, hangUp)
+	s = newServer(t, closeConnection)
 	for _, err := range s.client(t).SaleEvents(t.Context(), "drop") {
 		last = err
 	}
-	if !errors.Is(last, ErrNoAnswer) || len(s.requests()) < 8 {
-		t.Errorf("it ended with %v after %d requests", last, len(s.requests()))
+	if !errors.Is(last, ErrNoResponse) || len(s.requests()) < 8 {
+		t.Errorf("got error %v after %d requests, want %v after all attempts", last, len(s.requests()), ErrNoResponse)
 	}
-	s = newShop(t, events("event: left\ndata: {\n\n"))
+	s = newServer(t, events("event: left\ndata: {\n\n"))
 	for _, err := range s.client(t).SaleEvents(t.Context(), "drop") {
 		last = err
 	}
-	if last == nil || errors.Is(last, ErrNoAnswer) {
-		t.Errorf("bad data: %v", last)
+	if last == nil || errors.Is(last, ErrNoResponse) {
+		t.Errorf("got error %v for invalid data, want a decoding error", last)
 	}
 }

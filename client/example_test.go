@@ -12,22 +12,22 @@ import (
 	"sluice/client"
 )
 
-// A shop's page buys for its buyer, and waits until the order is in the database.
+// Buys a unit and waits until the order is in the database.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	shop, stop := demo()
+	server, stop := demo()
 	defer stop()
 
-	c, err := client.New(shop, client.WithToken(os.Getenv("BUYER_TOKEN")))
+	c, err := client.New(server, client.WithToken(os.Getenv("BUYER_TOKEN")))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	bought, err := c.Buy(ctx, "drop", "basket-7") // the same basket again gets the same order
+	bought, err := c.Buy(ctx, "drop", "basket-7") // a retry for the same basket returns the same order
 	switch {
 	case errors.Is(err, client.SoldOut):
-		fmt.Println("too late")
+		fmt.Println("sold out")
 		return
 	case err != nil:
 		fmt.Println(err)
@@ -39,9 +39,9 @@ func Example() {
 }
 
 func ExampleClient_Sale() {
-	shop, stop := demo()
+	server, stop := demo()
 	defer stop()
-	c, err := client.New(shop)
+	c, err := client.New(server)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -56,9 +56,9 @@ func ExampleClient_Sale() {
 }
 
 func ExampleClient_OrderEvents() {
-	shop, stop := demo()
+	server, stop := demo()
 	defer stop()
-	c, err := client.New(shop, client.WithToken("..."))
+	c, err := client.New(server, client.WithToken("..."))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -78,34 +78,35 @@ func ExampleClient_OrderEvents() {
 	// paid
 }
 
-func ExampleOperator_Restock() {
-	desk, stop := demo()
+func ExampleAdmin_Restock() {
+	server, stop := demo()
 	defer stop()
-	o, err := client.NewOperator(desk, os.Getenv("SLUICE_ADMIN_TOKEN"), client.WithActor("night shift"))
+	admin, err := client.NewAdmin(server, os.Getenv("SLUICE_ADMIN_TOKEN"), client.WithActor("ann"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	sale, err := o.Restock(context.Background(), "drop", 100, "second-delivery") // adds them once, however often it is repeated
+	sale, err := admin.Restock(context.Background(), "drop", 100, "second-delivery") // a repeated call adds no units
 	fmt.Println(sale.Stock, err)
 	// Output: 200 <nil>
 }
 
 func ExampleWebhookHandler() {
-	seen := map[string]bool{} // in a database, in the transaction that does the work
-	http.Handle("/hooks/sluice", client.WebhookHandler(os.Getenv("WEBHOOK_SECRET"), func(_ *http.Request, w client.Webhook) error {
-		if seen[w.ID] {
+	processed := map[string]bool{} // use a database, and the transaction that processes the webhook
+	handle := func(_ *http.Request, w client.Webhook) error {
+		if processed[w.ID] {
 			return nil
 		}
-		seen[w.ID] = true
+		processed[w.ID] = true
 		fmt.Println(w.Type, w.Data.OrderID)
 		return nil
-	}))
+	}
+	http.Handle("/hooks/sluice", client.WebhookHandler(os.Getenv("WEBHOOK_SECRET"), handle))
 }
 
-// demo answers as sluice does.
+// demo starts a server with fixed responses.
 func demo() (base string, stop func()) {
-	say := func(status int, media, text string) http.HandlerFunc {
+	respond := func(status int, media, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", media)
 			w.WriteHeader(status)
@@ -114,13 +115,15 @@ func demo() (base string, stop func()) {
 	}
 	const order = `{"order_id":"932718348271616001","sale_id":"drop","status":"%s","created_at":"2026-11-27T10:00:07Z"}`
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/sales/drop/orders", say(202, "application/json", fmt.Sprintf(order, "queued")))
-	mux.Handle("GET /v1/sales/drop", say(200, "application/json", `{"id":"drop","title":"Tea","state":"open","left":42}`))
-	mux.Handle("GET /v1/sales/nothing", say(404, "application/problem+json", `{"status":404,"title":"Not found","code":"not-found"}`))
-	mux.Handle("GET /v1/orders/932718348271616001", say(200, "application/json", fmt.Sprintf(order, "created")))
-	mux.Handle("GET /v1/orders/932718348271616001/events", say(200, "text/event-stream",
+	mux.Handle("POST /v1/sales/drop/orders", respond(202, "application/json", fmt.Sprintf(order, "queued")))
+	mux.Handle("GET /v1/sales/drop", respond(200, "application/json",
+		`{"id":"drop","title":"Tea","state":"open","left":42}`))
+	mux.Handle("GET /v1/sales/nothing", respond(404, "application/problem+json",
+		`{"status":404,"title":"Not found","code":"not-found"}`))
+	mux.Handle("GET /v1/orders/932718348271616001", respond(200, "application/json", fmt.Sprintf(order, "created")))
+	mux.Handle("GET /v1/orders/932718348271616001/events", respond(200, "text/event-stream",
 		"event: order\ndata: "+fmt.Sprintf(order, "created")+"\n\nevent: order\ndata: "+fmt.Sprintf(order, "paid")+"\n\n"))
-	mux.Handle("POST /admin/v1/sales/drop/restock", say(200, "application/json", `{"id":"drop","stock":200}`))
+	mux.Handle("POST /admin/v1/sales/drop/restock", respond(200, "application/json", `{"id":"drop","stock":200}`))
 	s := httptest.NewServer(mux)
 	return s.URL, s.Close
 }

@@ -9,57 +9,57 @@ import (
 	"time"
 )
 
-// Code is the short, stable name of a refusal. It is an error, so that errors.Is(err, client.SoldOut) tells one refusal from another.
+// Code is the stable name of an error of the API. A Code is itself an error, so that errors.Is(err, client.SoldOut)
+// matches a Problem with that code.
 type Code string
 
 func (c Code) Error() string { return string(c) }
 
-// The codes.
 const (
 	BadRequest           Code = "bad-request"
 	Unauthorized         Code = "unauthorized"
 	NotFound             Code = "not-found"
-	AlreadyBought        Code = "already-bought" // Problem.OrderID is what was bought
+	AlreadyBought        Code = "already-bought" // Problem.OrderID is the existing order
 	SoldOut              Code = "sold-out"
-	SaleNotOpen          Code = "sale-not-open" // Problem.OpensAt
+	SaleNotOpen          Code = "sale-not-open" // Problem.OpensAt is set
 	SaleClosed           Code = "sale-closed"
 	SalePaused           Code = "sale-paused"
 	Conflict             Code = "conflict"
 	IdempotencyKeyReused Code = "idempotency-key-reused"
-	QuotaExceeded        Code = "quota-exceeded" // Problem.RetryAfter
+	QuotaExceeded        Code = "quota-exceeded" // Problem.RetryAfter is set
 	Unavailable          Code = "temporarily-unavailable"
 )
 
-// Problem is a refusal, RFC 9457. Fields that the server did not send are zero.
+// Problem is an error response of the API (RFC 9457). Fields that the server did not send are zero.
 type Problem struct {
 	Type             string       `json:"type"`
 	Title            string       `json:"title"`
-	Status           int          `json:"status"` // of HTTP
+	Status           int          `json:"status"` // HTTP status
 	Detail           string       `json:"detail"`
 	Code             Code         `json:"code"`
-	Errors           []FieldError `json:"errors"` // everything that was wrong with the request
+	Errors           []FieldError `json:"errors"` // all problems of the request
 	OrderID          string       `json:"order_id"`
 	OpensAt          time.Time    `json:"opens_at"`
 	ViolatedPolicies []string     `json:"violated-policies"`
 
-	RetryAfter time.Duration `json:"-"` // asking earlier gets the same answer; 0: not said
-	RequestID  string        `json:"-"` // what the edge's log calls it
+	RetryAfter time.Duration `json:"-"` // delay before a retry; 0: unknown
+	RequestID  string        `json:"-"` // X-Request-Id, as in the log of the edge
 }
 
-// FieldError is what is wrong with one part of a request.
+// FieldError is a problem of one part of a request.
 type FieldError struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
 }
 
-// Error is one line for people.
+// Error returns the problem in one line.
 func (p *Problem) Error() string {
 	text := p.Detail
 	if text == "" {
 		text = p.Title
 	}
 	if text == "" {
-		text = fmt.Sprintf("the server answered %d", p.Status)
+		text = fmt.Sprintf("the server returned status %d", p.Status)
 	}
 	var fields []string
 	for _, f := range p.Errors {
@@ -71,16 +71,18 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// Is matches the problem's Code.
+// Is reports whether target is the code of the problem.
 func (p *Problem) Is(target error) bool {
 	code, ok := target.(Code)
 	return ok && code == p.Code
 }
 
-// problemOf reads a refusal. What is no problem, such as the page of a proxy between, is one with nothing but its status.
+// problemOf decodes an error response. For a body that is not a problem, such as an error page of a proxy, it returns a
+// Problem with only a status.
 func problemOf(resp *http.Response, body []byte) *Problem {
 	p := &Problem{}
-	if media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); !strings.HasSuffix(strings.TrimSpace(media), "json") || json.Unmarshal(body, p) != nil {
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if !strings.HasSuffix(strings.TrimSpace(media), "json") || json.Unmarshal(body, p) != nil {
 		p = &Problem{}
 	}
 	p.Status = resp.StatusCode
@@ -89,10 +91,10 @@ func problemOf(resp *http.Response, body []byte) *Problem {
 	return p
 }
 
-// longestRetryAfter bounds what is believed of a Retry-After.
-const longestRetryAfter = 24 * time.Hour
+// maxRetryAfter caps Retry-After.
+const maxRetryAfter = 24 * time.Hour
 
-// retryAfter reads seconds, or a date as proxies between may send.
+// retryAfter parses a Retry-After header: seconds, or a date as some proxies send. It returns 0 for other values.
 func retryAfter(text string) time.Duration {
 	d := time.Duration(0)
 	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
@@ -100,5 +102,5 @@ func retryAfter(text string) time.Duration {
 	} else if at, err := http.ParseTime(text); err == nil {
 		d = time.Until(at)
 	}
-	return max(0, min(d, longestRetryAfter))
+	return max(0, min(d, maxRetryAfter))
 }

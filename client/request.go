@@ -12,30 +12,31 @@ import (
 	"time"
 )
 
-// Request is one call, for those that have no method of their own.
+// Request is a request for Do.
 type Request struct {
-	Method string
-	Path   string // such as /v1/sales, escaped
-	Query  url.Values
-	Body   any    // sent as JSON; nil for none
-	Key    string // the Idempotency-Key; empty for none
-	Once   bool   // is never repeated: doing it twice is not the same as doing it once
+	Method  string
+	Path    string // such as /v1/sales, escaped
+	Query   url.Values
+	Body    any    // sent as JSON; nil for none
+	Key     string // the Idempotency-Key; empty for none
+	NoRetry bool   // for requests that are not idempotent
 
-	hold   time.Duration // how long the server may hold the answer back
+	hold   time.Duration // added to the timeout, because the server delays the response
 	header http.Header
 }
 
-// largestAnswer bounds what is read of an answer.
-const largestAnswer = 64 << 20
+// maxResponse is the maximum size of a response body in bytes.
+const maxResponse = 64 << 20
 
-// Do sends a request and decodes a successful answer into out, which may be nil. It repeats the request after 429, 502, 503, 504 and after no answer, unless the
-// request says Once. The error is a *Problem when the server refused, wraps ErrNoAnswer when nothing came, and the context's when that ended first.
+// Do sends a request and decodes the body of a successful response into out, which may be nil. It retries after
+// 429, 502, 503, 504 and after a lost response, unless r.NoRetry is set. The error is a *Problem for an error
+// response, wraps ErrNoResponse if no response arrived, and wraps the error of the context if it ended first.
 func (c *conn) Do(ctx context.Context, r Request, out any) error {
 	_, err := c.send(ctx, r, out)
 	return err
 }
 
-// send is Do; it also returns the answer's header.
+// send is Do; it also returns the header of the response.
 func (c *conn) send(ctx context.Context, r Request, out any) (http.Header, error) {
 	var body []byte
 	if r.Body != nil {
@@ -46,17 +47,17 @@ func (c *conn) send(ctx context.Context, r Request, out any) (http.Header, error
 	}
 	for attempt := 1; ; attempt++ {
 		header, err := c.attempt(ctx, r, body, out)
-		wait, again := c.again(err, attempt)
+		wait, retry := c.retryDelay(err, attempt)
 		switch {
 		case err == nil:
 			return header, nil
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("client: %s %s: %w", r.Method, r.Path, errors.Join(ctx.Err(), err))
-		case !again || r.Once || attempt >= c.retry.Attempts:
+		case !retry || r.NoRetry || attempt >= c.retry.Attempts:
 			return nil, err
 		}
 		if until, limited := ctx.Deadline(); limited && time.Until(until) < wait {
-			return nil, err // what the server has said says more than that time is up
+			return nil, err // more specific than a timeout
 		}
 		if stopped := c.sleep(ctx, wait); stopped != nil {
 			return nil, fmt.Errorf("client: %s %s: %w", r.Method, r.Path, errors.Join(stopped, err))
@@ -64,24 +65,25 @@ func (c *conn) send(ctx context.Context, r Request, out any) (http.Header, error
 	}
 }
 
-// again says whether another attempt may end differently, and how long to wait for it. Waits are spread, or those who were turned away together come back together.
-func (c *conn) again(err error, attempt int) (wait time.Duration, again bool) {
-	most := c.retry.First << min(attempt-1, 20)
-	if most > c.retry.Most || most <= 0 {
-		most = c.retry.Most
+// retryDelay reports whether a retry is useful after err, and the delay before it. Delays are jittered, so that clients
+// that were rejected together do not retry together.
+func (c *conn) retryDelay(err error, attempt int) (wait time.Duration, retry bool) {
+	most := c.retry.InitialDelay << min(attempt-1, 20)
+	if most > c.retry.MaxDelay || most <= 0 {
+		most = c.retry.MaxDelay
 	}
 	wait = most/2 + time.Duration(c.jitter()*float64(most/2))
 	if p, ok := errors.AsType[*Problem](err); ok {
 		switch p.Status {
 		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 			if p.RetryAfter > 0 {
-				wait = p.RetryAfter + time.Duration(c.jitter()*float64(c.retry.First))
+				wait = p.RetryAfter + time.Duration(c.jitter()*float64(c.retry.InitialDelay))
 			}
 			return wait, true
 		}
 		return 0, false
 	}
-	return wait, errors.Is(err, ErrNoAnswer)
+	return wait, errors.Is(err, ErrNoResponse)
 }
 
 func (c *conn) attempt(ctx context.Context, r Request, body []byte, out any) (http.Header, error) {
@@ -92,22 +94,22 @@ func (c *conn) attempt(ctx context.Context, r Request, body []byte, out any) (ht
 		return nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, largestAnswer))
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ErrNoAnswer, err)
+		return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ErrNoResponse, err)
 	case resp.StatusCode >= 300:
-		return nil, problemOf(resp, answer)
+		return nil, problemOf(resp, content)
 	case out == nil:
 		return resp.Header, nil
 	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return nil, fmt.Errorf("client: %s %s: the answer is not sluice's: %w", r.Method, r.Path, err)
+	if err := json.Unmarshal(content, out); err != nil {
+		return nil, fmt.Errorf("client: %s %s: decode the response: %w", r.Method, r.Path, err)
 	}
 	return resp.Header, nil
 }
 
-// open sends a request once. The caller closes the answer's body.
+// open sends a request once. The caller must close the body of the response.
 func (c *conn) open(ctx context.Context, r Request, body []byte) (*http.Response, error) {
 	target := c.base + r.Path
 	if len(r.Query) > 0 {
@@ -143,20 +145,20 @@ func (c *conn) open(ctx context.Context, r Request, body []byte) (*http.Response
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ErrNoAnswer, err)
+		return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ErrNoResponse, err)
 	}
 	return resp, nil
 }
 
-// quoteKey writes a key as the header's structured field has it.
+// quoteKey returns a key as a structured field string (RFC 8941).
 func quoteKey(key string) (string, error) {
 	if len(key) > 255 {
-		return "", fmt.Errorf("client: an Idempotency-Key has 255 characters at most, not %d", len(key))
+		return "", fmt.Errorf("client: the Idempotency-Key has %d characters, the maximum is 255", len(key))
 	}
 	quoted := []byte{'"'}
 	for _, b := range []byte(key) {
 		if b < ' ' || b > '~' {
-			return "", errors.New("client: an Idempotency-Key has printable ASCII characters only")
+			return "", errors.New("client: the Idempotency-Key must consist of printable ASCII characters")
 		}
 		if b == '"' || b == '\\' {
 			quoted = append(quoted, '\\')

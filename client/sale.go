@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// Price is in the currency's minor unit, such as cents.
+// Price is an amount of money.
 type Price struct {
-	Amount   int64  `json:"amount"`
+	Amount   int64  `json:"amount"`   // in the minor unit of the currency, such as cents
 	Currency string `json:"currency"` // ISO 4217
 }
 
-// State is what a sale is doing.
+// State is the state of a sale.
 type State string
 
-// The states.
 const (
 	Scheduled State = "scheduled"
 	Open      State = "open"
@@ -25,29 +24,29 @@ const (
 	Closed    State = "closed"
 )
 
-// Sale is a sale as the public sees it.
+// Sale is a sale with the fields of the public API.
 type Sale struct {
 	ID       string     `json:"id"`
 	Title    string     `json:"title"`
 	Price    Price      `json:"price"`
-	Stock    int64      `json:"stock"` // sold units included
-	Left     int64      `json:"left"`  // units nobody holds
+	Stock    int64      `json:"stock"` // including sold units
+	Left     int64      `json:"left"`  // units in stock
 	PerBuyer int        `json:"per_buyer"`
 	State    State      `json:"state"`
 	OpensAt  time.Time  `json:"opens_at"`
 	ClosesAt *time.Time `json:"closes_at"` // nil: no end
 }
 
-// Sales are all of them, the earliest opening first.
+// Sales returns all sales, earliest opening first.
 func (c *Client) Sales(ctx context.Context) ([]Sale, error) {
-	var answer struct {
+	var list struct {
 		Sales []Sale `json:"sales"`
 	}
-	err := c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/sales"}, &answer)
-	return answer.Sales, err
+	err := c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/sales"}, &list)
+	return list.Sales, err
 }
 
-// Sale is one of them. The error matches NotFound where there is none.
+// Sale returns a sale. The error matches NotFound if it does not exist.
 func (c *Client) Sale(ctx context.Context, id string) (s Sale, err error) {
 	err = c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/sales/" + url.PathEscape(id)}, &s)
 	return s, err

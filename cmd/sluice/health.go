@@ -63,7 +63,7 @@ of the environment whether they answer.`,
 }
 
 func (p *program) askReady(ctx context.Context, server string) error {
-	c, err := client.New(server, client.WithHTTP(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"))
+	c, err := client.New(server, client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"))
 	if err != nil {
 		return usage("--server %q: want http://host:port", server)
 	}

@@ -85,13 +85,13 @@ func (o *operator) do(ctx context.Context, r client.Request, out any) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	options := []client.Option{client.WithHTTP(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithTimeout(operatorTimeout), client.WithUserAgent("sluice")}
+	options := []client.Option{client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithTimeout(operatorTimeout), client.WithUserAgent("sluice")}
 	if o.as != "" {
 		options = append(options, client.WithActor(o.as))
 	} else if u, err := user.Current(); err == nil {
 		options = append(options, client.WithActor(u.Username))
 	}
-	c, err := client.NewOperator(o.base, o.token, options...)
+	c, err := client.NewAdmin(o.base, o.token, options...)
 	if err != nil {
 		return usage("--server %q: want http://host:port", o.base)
 	}
@@ -112,7 +112,7 @@ func explain(base string, err error) error {
 	if lost, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("nobody answers at %s: is sluice running? (%w)", base, lost.Err)
 	}
-	if errors.Is(err, client.ErrNoAnswer) {
+	if errors.Is(err, client.ErrNoResponse) {
 		return fmt.Errorf("%s: %w", base, err)
 	}
 	return fmt.Errorf("%s does not answer as a sluice: %w", base, err)

@@ -16,7 +16,7 @@ import (
 
 // orderDetail is an order, and what the payment provider said of it; a list leaves that out.
 type orderDetail struct {
-	client.OrderRow
+	client.AdminOrder
 	Payments []paymentJSON `json:"payments"`
 }
 
@@ -66,8 +66,8 @@ func (o *operator) orderList() *cobra.Command {
 		Example: `  sluice order list --sale shoe --status cancelled`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
-				Orders []client.OrderRow `json:"orders"`
-				Next   string            `json:"next"`
+				Orders []client.AdminOrder `json:"orders"`
+				Next   string              `json:"next"`
 			}
 			raw, err := o.get(cmd.Context(), "/admin/v1/orders?"+page.query("status", status), &answer)
 			if err != nil {
@@ -89,7 +89,7 @@ func (o *operator) orderList() *cobra.Command {
 	return c
 }
 
-func whyCancelled(r client.OrderRow) string {
+func whyCancelled(r client.AdminOrder) string {
 	if r.CancelledBy == "" {
 		return ""
 	}
@@ -136,7 +136,7 @@ func printOrder(w io.Writer, r orderDetail) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range [][2]string{
 		{"order", r.OrderID}, {"sale", r.SaleID}, {"buyer", r.Buyer}, {"status", string(r.Status)}, {"created", stamp(&r.CreatedAt)}, {"changed", stamp(&r.UpdatedAt)},
-		{"pay by", stamp(r.PayBy)}, {"payment", r.Reference}, {"cancelled", whyCancelled(r.OrderRow)},
+		{"pay by", stamp(r.PayBy)}, {"payment", r.Reference}, {"cancelled", whyCancelled(r.AdminOrder)},
 	} {
 		if line[1] != "" {
 			fmt.Fprintf(t, "%s\t%s\n", line[0], line[1])
@@ -158,7 +158,7 @@ func (o *operator) orderCancel() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
-				var r client.OrderRow
+				var r client.AdminOrder
 				err := o.call(cmd.Context(), http.MethodPost, orderPath(id)+"/cancel", map[string]string{"reason": reason}, &r)
 				if r.Returning {
 					return "is cancelled; its unit goes back on sale as soon as Redis answers", err

@@ -198,7 +198,7 @@ func (o *operator) rehearsedSale(ctx context.Context, id string) (string, error)
 		return id, nil
 	}
 	var answer struct {
-		Sales []client.DeskSale `json:"sales"`
+		Sales []client.AdminSale `json:"sales"`
 	}
 	if err := o.call(ctx, "GET", "/admin/v1/sales", nil, &answer); err != nil {
 		return "", err

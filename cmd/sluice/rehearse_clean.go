@@ -21,7 +21,7 @@ it says so, exits 1, and may be asked again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				var answer struct {
-					Rehearsals []client.DeskSale `json:"rehearsals"`
+					Rehearsals []client.AdminSale `json:"rehearsals"`
 				}
 				if err := o.call(cmd.Context(), "GET", "/admin/v1/rehearsals", nil, &answer); err != nil {
 					return err

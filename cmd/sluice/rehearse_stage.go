@@ -26,7 +26,7 @@ type removedJSON struct {
 func rehearsalPath(id string) string { return "/admin/v1/rehearsals/" + url.PathEscape(id) }
 
 func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (rehearsal.Sale, error) {
-	var made client.DeskSale
+	var made client.AdminSale
 	err := s.o.call(ctx, http.MethodPost, "/admin/v1/rehearsals", struct {
 		Sale   string    `json:"sale"`
 		Stock  int64     `json:"stock,omitempty"`

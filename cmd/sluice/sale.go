@@ -90,7 +90,7 @@ func (o *operator) saleList() *cobra.Command {
   sluice sale list --json | jq -r '.sales[] | select(.state == "open") | .id'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
-				Sales []client.DeskSale `json:"sales"`
+				Sales []client.AdminSale `json:"sales"`
 			}
 			raw, err := o.get(cmd.Context(), "/admin/v1/sales", &answer)
 			if err != nil {
@@ -213,7 +213,7 @@ func (o *operator) sale(ctx context.Context, r client.Request) error {
 	if err := o.do(ctx, r, &raw); err != nil {
 		return err
 	}
-	var s client.DeskSale
+	var s client.AdminSale
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("%s does not answer as a sluice: %w", o.base, err)
 	}
@@ -222,7 +222,7 @@ func (o *operator) sale(ctx context.Context, r client.Request) error {
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
 
-func printSale(w io.Writer, s client.DeskSale) {
+func printSale(w io.Writer, s client.AdminSale) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n", s.ID, s.Title, priceText(s.Price), s.State, s.Stock, count(s.Left))
 	fmt.Fprintf(t, "sold\t%d\nper buyer\t%d\nopens\t%s\n", s.Sold, s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))

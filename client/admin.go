@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Admin calls the admin API. It is safe for concurrent use; the zero value is not usable. For operations without a
+// method, use Do.
+type Admin struct{ conn }
+
+// NewAdmin returns an Admin for the admin listener at base, such as http://127.0.0.1:8081, with the admin token
+// (SLUICE_ADMIN_TOKEN). It returns an error if base is not an http or https address. It sends no request.
+func NewAdmin(base, token string, options ...Option) (*Admin, error) {
+	c, err := newConn(base, append([]Option{WithToken(token)}, options...))
+	return &Admin{c}, err
+}
+
+// WithActor sets the name under which the admin log records the changes.
+func WithActor(name string) Option { return func(c *conn) { c.actor = name } }
+
+// NewSale describes a sale to create.
+type NewSale struct {
+	ID       string        `json:"id,omitempty"` // letters, digits, '.', '_', '-'; empty: CreateSale generates one
+	Title    string        `json:"title"`
+	Stock    int64         `json:"stock"`
+	Price    Price         `json:"price"`
+	PerBuyer int           `json:"per_buyer,omitempty"` // limit per buyer; 0: 1
+	OpensAt  time.Time     `json:"opens_at"`
+	ClosesAt *time.Time    `json:"closes_at,omitempty"` // nil: no end
+	Hold     time.Duration `json:"-"`                   // time to pay an order; 0: no limit
+}
+
+// MarshalJSON encodes the sale in the format of the API.
+func (s NewSale) MarshalJSON() ([]byte, error) {
+	type plain NewSale
+	return json.Marshal(struct {
+		plain
+		Hold string `json:"hold"`
+	}{plain(s), s.Hold.String()})
+}
+
+// AdminSale is a sale with the fields of the admin API.
+type AdminSale struct {
+	ID       string     `json:"id"`
+	Title    string     `json:"title"`
+	Price    Price      `json:"price"`
+	Stock    int64      `json:"stock"` // including sold units
+	Left     *int64     `json:"left"`  // nil if Redis does not respond or does not hold the sale
+	PerBuyer int        `json:"per_buyer"`
+	State    State      `json:"state"`
+	OpensAt  time.Time  `json:"opens_at"`
+	ClosesAt *time.Time `json:"closes_at"` // nil: no end
+	Hold     string     `json:"hold"`      // time to pay an order, such as 15m; 0s: no limit
+	Switch   string     `json:"switch"`    // on, paused or closed
+	Sold     int64      `json:"sold"`      // orders in the database
+	Accepted *int64     `json:"accepted"`  // nil like Left
+	Version  int64      `json:"version"`   // incremented by each change
+	Applied  bool       `json:"applied"`   // Redis has this version
+
+	// PausedBy is the actor and the reason of a pause. Sales does not return it.
+	PausedBy string `json:"paused_by"`
+	// DrainSeconds is the estimated time until all accepted orders are in the database. It is nil if unknown. Sales does
+	// not return it.
+	DrainSeconds *float64 `json:"drain_seconds"`
+}
+
+// Audit is the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, Ready, Delayed, Leased,
+// Ordered and Dead.
+type Audit struct {
+	SaleID      string   `json:"sale_id"`
+	Stock       int64    `json:"stock"`
+	Left        int64    `json:"left"`
+	Ready       int64    `json:"ready"`
+	Delayed     int64    `json:"delayed"`
+	Leased      int64    `json:"leased"`
+	Ordered     int64    `json:"ordered"`
+	Dead        int64    `json:"dead"`
+	Returning   int64    `json:"returning"` // included in Ordered: cancelled orders whose unit is not back in stock yet
+	Unbacked    int64    `json:"unbacked"`  // dead letters without a unit, not included in the sum
+	Balanced    bool     `json:"balanced"`
+	Differences []string `json:"differences,omitempty"`
+	// Orders are the orders that cause the differences, at most 20.
+	Orders []Difference `json:"orders,omitempty"`
+}
+
+// Difference is an order that an audit did not find where it should be.
+type Difference struct {
+	OrderID string `json:"order_id"`
+	Buyer   string `json:"buyer"`
+	Found   string `json:"found"`   // where the order was found
+	Missing string `json:"missing"` // where it should be but was not found
+}
+
+func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
+
+// CreateSale creates a sale. Repeating a call with the same sale returns the existing one.
+func (a *Admin) CreateSale(ctx context.Context, s NewSale) (created AdminSale, err error) {
+	if s.ID == "" { // a retry must name the same sale
+		s.ID = rand.Text()
+	}
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: "/admin/v1/sales", Body: s}, &created)
+	return created, err
+}
+
+// Sales returns all sales, oldest first.
+func (a *Admin) Sales(ctx context.Context) ([]AdminSale, error) {
+	var list struct {
+		Sales []AdminSale `json:"sales"`
+	}
+	err := a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/sales"}, &list)
+	return list.Sales, err
+}
+
+// Sale returns a sale. The error matches NotFound if it does not exist.
+func (a *Admin) Sale(ctx context.Context, id string) (s AdminSale, err error) {
+	err = a.Do(ctx, Request{Method: http.MethodGet, Path: salePath(id)}, &s)
+	return s, err
+}
+
+// Pause pauses a sale. Purchases are rejected until Resume.
+func (a *Admin) Pause(ctx context.Context, id string) (AdminSale, error) {
+	return a.change(ctx, id, "pause")
+}
+
+// Resume resumes a paused sale.
+func (a *Admin) Resume(ctx context.Context, id string) (AdminSale, error) {
+	return a.change(ctx, id, "resume")
+}
+
+// Open opens a scheduled sale immediately. It does not change a sale that is open.
+func (a *Admin) Open(ctx context.Context, id string) (AdminSale, error) {
+	return a.change(ctx, id, "open")
+}
+
+// Close closes a sale permanently.
+func (a *Admin) Close(ctx context.Context, id string) (AdminSale, error) {
+	return a.change(ctx, id, "close")
+}
+
+func (a *Admin) change(ctx context.Context, id, verb string) (s AdminSale, err error) {
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: salePath(id) + "/" + verb, Body: struct{}{}}, &s)
+	return s, err
+}
+
+// Restock adds units to a sale. The key identifies the restock: repeated calls with the same key add the units once. If
+// key is empty, Restock generates one for this call.
+func (a *Admin) Restock(ctx context.Context, id string, add int64, key string) (s AdminSale, err error) {
+	if key == "" {
+		key = rand.Text()
+	}
+	r := Request{Method: http.MethodPost, Path: salePath(id) + "/restock", Body: map[string]int64{"add": add}, Key: key}
+	err = a.Do(ctx, r, &s)
+	return s, err
+}
+
+// Audit counts all units of a sale at one instant, also while the sale is running.
+func (a *Admin) Audit(ctx context.Context, id string) (totals Audit, err error) {
+	err = a.Do(ctx, Request{Method: http.MethodGet, Path: salePath(id) + "/audit"}, &totals)
+	return totals, err
+}
+
+// Queue is the state of the order queue, in orders.
+type Queue struct {
+	Ready            int64   `json:"ready"`   // wait for a worker
+	Delayed          int64   `json:"delayed"` // wait for their next attempt
+	Leased           int64   `json:"leased"`  // are being processed
+	Leases           int64   `json:"leases"`  // batches of leased orders
+	Dead             int64   `json:"dead"`
+	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
+	// DrainSeconds is the estimated time until all accepted orders are in the database. It is nil if unknown.
+	DrainSeconds *float64 `json:"drain_seconds"`
+}
+
+// Queue returns the state of the order queue.
+func (a *Admin) Queue(ctx context.Context) (q Queue, err error) {
+	err = a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/queue"}, &q)
+	return q, err
+}

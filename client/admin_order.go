@@ -1,0 +1,109 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// AdminOrder is an order in the database, with the fields of the admin API.
+type AdminOrder struct {
+	OrderID     string     `json:"order_id"`
+	SaleID      string     `json:"sale_id"`
+	Buyer       string     `json:"buyer"`
+	Status      Status     `json:"status"`
+	CreatedAt   time.Time  `json:"created_at"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+	PayBy       *time.Time `json:"pay_by"`
+	Reference   string     `json:"reference"` // the provider's id of the payment
+	CancelledBy string     `json:"cancelled_by"`
+	Reason      string     `json:"reason"`    // reason for the cancellation
+	Returning   bool       `json:"returning"` // cancelled, and the unit is not back in stock yet
+}
+
+// OrderFilter selects orders. The zero value selects all.
+type OrderFilter struct {
+	SaleID string
+	Status Status // Created, Paid or Cancelled
+}
+
+// Orders returns the orders in the database by id, and requests further pages as they are needed. An error ends the
+// sequence.
+func (a *Admin) Orders(ctx context.Context, f OrderFilter) iter.Seq2[AdminOrder, error] {
+	query := url.Values{}
+	setIf(query, "sale", f.SaleID)
+	setIf(query, "status", string(f.Status))
+	return pages[AdminOrder](ctx, a, "/admin/v1/orders", "orders", query)
+}
+
+// Order returns an order in the database. The error matches NotFound if it does not exist.
+func (a *Admin) Order(ctx context.Context, id string) (o AdminOrder, err error) {
+	err = a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/orders/" + url.PathEscape(id)}, &o)
+	return o, err
+}
+
+// CancelOrder cancels an unpaid order, returns its unit to stock and lets the buyer buy again. Repeated calls have no
+// further effect.
+func (a *Admin) CancelOrder(ctx context.Context, id, reason string) (o AdminOrder, err error) {
+	path := "/admin/v1/orders/" + url.PathEscape(id) + "/cancel"
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, &o)
+	return o, err
+}
+
+// DeadLetter is an accepted order that could not be written to the database.
+type DeadLetter struct {
+	Key        string    `json:"key"` // the argument of RetryDead and CancelDead
+	OrderID    string    `json:"order_id"`
+	SaleID     string    `json:"sale_id"`
+	Buyer      string    `json:"buyer"`
+	Reason     string    `json:"reason"`
+	Attempts   int       `json:"attempts"`
+	Crashes    int       `json:"crashes"` // workers that crashed while processing it
+	DiedAt     time.Time `json:"died_at"`
+	Cancelling bool      `json:"cancelling"` // a cancellation has started
+	Units      int       `json:"units"`      // units that it holds
+	Unbacked   bool      `json:"unbacked"`   // holds no unit, because Redis had lost it
+}
+
+// Settled is the result of retrying or cancelling a dead letter.
+type Settled struct {
+	Key       string `json:"key"`
+	OrderID   string `json:"order_id"`
+	SaleID    string `json:"sale_id"`
+	Status    string `json:"status"`
+	GivenBack bool   `json:"given_back"` // the unit is back in stock
+}
+
+// DeadLetters returns the dead letters of a sale, or all if saleID is empty, oldest first, and requests further pages
+// as they are needed. An error ends the sequence.
+func (a *Admin) DeadLetters(ctx context.Context, saleID string) iter.Seq2[DeadLetter, error] {
+	query := url.Values{}
+	setIf(query, "sale", saleID)
+	return pages[DeadLetter](ctx, a, "/admin/v1/dead", "dead", query)
+}
+
+// RetryDead requeues a dead letter.
+func (a *Admin) RetryDead(ctx context.Context, key, reason string) (s Settled, err error) {
+	path := "/admin/v1/dead/" + url.PathEscape(key) + "/retry"
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, &s)
+	return s, err
+}
+
+// CancelDead cancels a dead letter, returns its unit to stock and lets the buyer buy again. Repeated calls have no
+// further effect. The status is "cancelled"; "dropped" if the database cannot store the order; or the status of the
+// order if it is in the database after all.
+func (a *Admin) CancelDead(ctx context.Context, key, reason string) (s Settled, err error) {
+	path := "/admin/v1/dead/" + url.PathEscape(key) + "/cancel"
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, &s)
+	return s, err
+}
+
+func reasonBody(reason string) map[string]string { return map[string]string{"reason": reason} }
+
+func setIf(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
+	}
+}

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Endpoint is a receiver of webhooks.
+type Endpoint struct {
+	ID        string    `json:"id"`
+	URL       string    `json:"url"`
+	Title     string    `json:"title"`
+	Types     []string  `json:"types"` // empty: all
+	Sales     []string  `json:"sales"` // empty: all
+	Strict    bool      `json:"strict"`
+	State     string    `json:"state"` // active, paused or disabled
+	Reason    string    `json:"reason"`
+	CreatedAt time.Time `json:"created_at"`
+	Waiting   int64     `json:"waiting"`
+	Failed    int64     `json:"failed"` // failed deliveries
+	Secret    string    `json:"secret"` // set by CreateEndpoint only
+}
+
+// NewEndpoint describes an endpoint to create.
+type NewEndpoint struct {
+	URL    string   `json:"url"`
+	Title  string   `json:"title,omitempty"`
+	Types  []string `json:"types,omitempty"`  // order.created, order.paid, order.cancelled; empty: all
+	Sales  []string `json:"sales,omitempty"`  // empty: all
+	Strict bool     `json:"strict,omitempty"` // one delivery at a time, in the order of all events
+}
+
+// CreateEndpoint creates an endpoint. Only its result contains the secret. The request is not retried: after an error
+// that wraps ErrNoResponse, check Endpoints before calling it again.
+func (a *Admin) CreateEndpoint(ctx context.Context, e NewEndpoint) (created Endpoint, err error) {
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: "/admin/v1/webhooks", Body: e, NoRetry: true}, &created)
+	return created, err
+}
+
+// Endpoints returns all endpoints, oldest first.
+func (a *Admin) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	var list struct {
+		Webhooks []Endpoint `json:"webhooks"`
+	}
+	err := a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/webhooks"}, &list)
+	return list.Webhooks, err
+}
+
+// Ping schedules a test delivery to an endpoint and returns the id of the delivery. The request is not retried.
+func (a *Admin) Ping(ctx context.Context, endpoint string) (delivery string, err error) {
+	var sent struct {
+		Delivery string `json:"delivery"`
+	}
+	path := "/admin/v1/webhooks/" + url.PathEscape(endpoint) + "/ping"
+	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, NoRetry: true}, &sent)
+	return sent.Delivery, err
+}
+
+// DeleteEndpoint deletes an endpoint with all its deliveries.
+func (a *Admin) DeleteEndpoint(ctx context.Context, endpoint, reason string) error {
+	path := "/admin/v1/webhooks/" + url.PathEscape(endpoint) + "/remove"
+	return a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, nil)
+}
