@@ -124,7 +124,7 @@ func (s *realShop) change(t *testing.T, change func(*sale.Sale)) {
 	t.Helper()
 	s.def.Version++
 	change(&s.def)
-	if err := s.stock.Sync(t.Context(), s.def); err != nil {
+	if err := s.stock.Update(t.Context(), s.def); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -141,7 +141,7 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 	if err := d.load(ctx, letter.Message.SaleID); err != nil {
 		return Cancelled{}, err
 	}
-	held, err := d.stock.HavePlaces(ctx, []sale.Order{letter.Message})
+	held, err := d.stock.HaveSlots(ctx, []sale.Order{letter.Message})
 	if err != nil {
 		return Cancelled{}, err
 	}

@@ -80,7 +80,7 @@ type Stock interface {
 	View(ctx context.Context, id string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
 	Views(ctx context.Context, ids []string) ([]admission.View, error)
-	Sync(ctx context.Context, s sale.Sale) error
+	Update(ctx context.Context, s sale.Sale) error
 	Load(ctx context.Context, s sale.Sale, orders func(yield func(sale.Order) error) error) error
 }
 
@@ -101,7 +101,7 @@ type Live interface {
 
 // Places are what buyers hold in Redis, which proves that an order has a unit (admission.Stock).
 type Places interface {
-	HavePlaces(ctx context.Context, orders []sale.Order) ([]bool, error)
+	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
 }
 
 // Letters are the dead orders of one shard (queue.List).

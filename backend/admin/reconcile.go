@@ -77,7 +77,7 @@ func (d *Desk) RunOnce(ctx context.Context) error {
 		behind = append(behind, missing...) // another process may have loaded an older version of them
 	}
 	for _, s := range behind {
-		err := d.stock.Sync(ctx, s)
+		err := d.stock.Update(ctx, s)
 		if errors.Is(err, admission.ErrNotLoaded) { // it failed just now, or was lost again: it is for the next turn
 			continue
 		}

@@ -21,7 +21,7 @@ type RehearsedSales interface {
 
 // RehearsedStock is what Redis holds of rehearsals (admission.Stock).
 type RehearsedStock interface {
-	TakeCensus(ctx context.Context, id string) (admission.Census, error)
+	CountUnits(ctx context.Context, id string) (admission.UnitCount, error)
 	Remove(ctx context.Context, id string) error
 }
 
@@ -179,7 +179,7 @@ func (d *Desk) RemoveRehearsal(ctx context.Context, actor, id string) (orders in
 	if err := d.buryRehearsed(ctx, actor, id); err != nil {
 		return 0, err
 	}
-	census, err := d.stock.TakeCensus(ctx, id)
+	census, err := d.stock.CountUnits(ctx, id)
 	if err != nil {
 		return 0, err
 	}

@@ -25,9 +25,9 @@ type CancelledOrders interface {
 // Units are the units and the buyers' places in Redis (admission.Stock).
 type Units interface {
 	List(ctx context.Context) ([]admission.View, error)
-	GiveBack(ctx context.Context, saleID string, orders []sale.Order) ([]int64, error)
-	Given(ctx context.Context, saleID string) ([]sale.OrderID, error)
-	Forget(ctx context.Context, saleID string, ids []sale.OrderID) error
+	ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) ([]int64, error)
+	PendingReturns(ctx context.Context, saleID string) ([]sale.OrderID, error)
+	ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error
 }
 
 const (
@@ -167,7 +167,7 @@ func giveBack(ctx context.Context, rows CancelledOrders, units Units, orders []s
 }
 
 func giveBackOf(ctx context.Context, rows CancelledOrders, units Units, saleID string, orders []sale.Order) (given int, err error) {
-	numbers, err := units.GiveBack(ctx, saleID, orders)
+	numbers, err := units.ReturnUnits(ctx, saleID, orders)
 	if err != nil {
 		return 0, err
 	}
@@ -178,7 +178,7 @@ func giveBackOf(ctx context.Context, rows CancelledOrders, units Units, saleID s
 	if err := rows.MarkReturned(ctx, returns); err != nil {
 		return 0, err
 	}
-	return len(orders), units.Forget(ctx, saleID, ids)
+	return len(orders), units.ConfirmReturns(ctx, saleID, ids)
 }
 
 // tidy makes Redis forget the returns that rows know of and whose giver died before it could say so.
@@ -188,7 +188,7 @@ func (r *Returner) tidy(ctx context.Context) error {
 		return err
 	}
 	for _, s := range sales {
-		ids, err := r.units.Given(ctx, s.ID)
+		ids, err := r.units.PendingReturns(ctx, s.ID)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (r *Returner) tidy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.units.Forget(ctx, s.ID, known); err != nil {
+		if err := r.units.ConfirmReturns(ctx, s.ID, known); err != nil {
 			return err
 		}
 	}

@@ -88,7 +88,7 @@ func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
 		if report := w.wantBalanced(fault); report.Ordered != 1 || report.Returning != 0 {
 			t.Errorf("audit %+v", report)
 		}
-		if given, err := w.stock.Given(w.ctx, fault); err != nil || len(given) != 0 {
+		if given, err := w.stock.PendingReturns(w.ctx, fault); err != nil || len(given) != 0 {
 			t.Errorf("Redis remembers %v, %v", given, err)
 		}
 		for buyer, want := range map[string]sale.Outcome{"ann": sale.Accepted, "bob": sale.Accepted, "cid": sale.AlreadyBought} {

@@ -208,7 +208,7 @@ func (d *Desk) applied(ctx context.Context, s sale.Sale) (View, error) {
 // apply makes Redis hold at least this version of a sale. Load leaves alone what another process has loaded meanwhile, perhaps an older version:
 // hence the second Sync.
 func (d *Desk) apply(ctx context.Context, s sale.Sale) error {
-	err := d.stock.Sync(ctx, s)
+	err := d.stock.Update(ctx, s)
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
@@ -216,5 +216,5 @@ func (d *Desk) apply(ctx context.Context, s sale.Sale) error {
 	if err != nil {
 		return fmt.Errorf("load sale %s: %w", s.ID, err)
 	}
-	return d.stock.Sync(ctx, s)
+	return d.stock.Update(ctx, s)
 }

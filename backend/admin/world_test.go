@@ -243,8 +243,8 @@ func (s faultyStock) View(ctx context.Context, id string) (v admission.View, err
 	return v, s.f.call("View", func() error { v, err = s.Stock.View(ctx, id); return err })
 }
 
-func (s faultyStock) Sync(ctx context.Context, n sale.Sale) error {
-	return s.f.call("Sync", func() error { return s.Stock.Sync(ctx, n) })
+func (s faultyStock) Update(ctx context.Context, n sale.Sale) error {
+	return s.f.call("Update", func() error { return s.Stock.Update(ctx, n) })
 }
 
 func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
@@ -259,22 +259,22 @@ func (s faultyStock) Versions(ctx context.Context, ids []string) (versions map[s
 	return versions, s.f.call("Versions", func() error { versions, err = s.Stock.Versions(ctx, ids); return err })
 }
 
-func (s faultyStock) GiveBack(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
-	err = s.f.call("GiveBack", func() error { numbers, err = s.Stock.GiveBack(ctx, saleID, orders); return err })
+func (s faultyStock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
+	err = s.f.call("ReturnUnits", func() error { numbers, err = s.Stock.ReturnUnits(ctx, saleID, orders); return err })
 	return numbers, err
 }
 
-func (s faultyStock) Given(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
-	err = s.f.call("Given", func() error { ids, err = s.Stock.Given(ctx, saleID); return err })
+func (s faultyStock) PendingReturns(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
+	err = s.f.call("PendingReturns", func() error { ids, err = s.Stock.PendingReturns(ctx, saleID); return err })
 	return ids, err
 }
 
-func (s faultyStock) HavePlaces(ctx context.Context, orders []sale.Order) (holds []bool, err error) {
-	return holds, s.f.call("HavePlaces", func() error { holds, err = s.Stock.HavePlaces(ctx, orders); return err })
+func (s faultyStock) HaveSlots(ctx context.Context, orders []sale.Order) (holds []bool, err error) {
+	return holds, s.f.call("HaveSlots", func() error { holds, err = s.Stock.HaveSlots(ctx, orders); return err })
 }
 
-func (s faultyStock) Forget(ctx context.Context, saleID string, ids []sale.OrderID) error {
-	return s.f.call("Forget", func() error { return s.Stock.Forget(ctx, saleID, ids) })
+func (s faultyStock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
+	return s.f.call("ConfirmReturns", func() error { return s.Stock.ConfirmReturns(ctx, saleID, ids) })
 }
 
 func (s faultyStore) RemoveRehearsal(ctx context.Context, id string) (n int64, err error) {

@@ -80,7 +80,7 @@ const decideTimeout = time.Second
 // NewAdmitter makes an Admitter. The client may be an auto-pipelining one, and may repeat a command: the script is replay-safe.
 func NewAdmitter(client redis.Scripter, space keyspace.Space, ids *Sequencer) *Admitter {
 	a := &Admitter{client: client, space: space, ids: ids, script: redisscript.Load("admit"), bound: DefaultMaxReady}
-	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string]*line{}}
+	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string]*saleQueue{}}
 	return a
 }
 

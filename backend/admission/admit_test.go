@@ -121,7 +121,7 @@ func TestAdmitWindowAndSwitch(t *testing.T) {
 		h.put(t, s)
 		h.want(t, "s", "ann", "k", sale.Accepted)
 		s.Switch, s.Version = sale.Paused, 2
-		if err := h.Sync(ctx, s); err != nil {
+		if err := h.Update(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 		if d := h.want(t, "s", "bob", "k", sale.SalePaused); d.Version != 2 {
@@ -130,12 +130,12 @@ func TestAdmitWindowAndSwitch(t *testing.T) {
 		h.want(t, "s", "ann", "k", sale.Replayed) // the same request, the same answer
 		h.want(t, "s", "ann", "k2", sale.AlreadyBought)
 		s.Switch, s.Version = sale.Closed, 3
-		if err := h.Sync(ctx, s); err != nil {
+		if err := h.Update(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "k", sale.SaleClosed)
 		s.Switch, s.Version = sale.On, 2 // old news
-		if err := h.Sync(ctx, s); err != nil {
+		if err := h.Update(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "k", sale.SaleClosed)

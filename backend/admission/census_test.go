@@ -25,7 +25,7 @@ func TestCensusOutlastsTheReadTimeout(t *testing.T) {
 	c.AddHook(afterRange{func() { // the script is next, and takes longer than two tries of another call
 		script.Do(func() { r.Pause(); time.AfterFunc(800*time.Millisecond, r.Resume) })
 	}})
-	census, err := newHouse(c).TakeCensus(ctx, "s")
+	census, err := newHouse(c).CountUnits(ctx, "s")
 	if err != nil || len(census.Ready) != 1 {
 		t.Errorf("%+v, %v", census, err)
 	}
@@ -49,7 +49,7 @@ func TestCensusWaitsForAnInstant(t *testing.T) {
 				c.ZAdd(ctx, shard.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
 			}
 		}})
-		census, err := newHouse(looking).TakeCensus(ctx, "s")
+		census, err := newHouse(looking).CountUnits(ctx, "s")
 		if err != nil || len(census.Ready) != 50 || len(census.Leased) != 50 {
 			t.Errorf("%d ready and %d leased, %v", len(census.Ready), len(census.Leased), err)
 		}

@@ -14,7 +14,7 @@ import (
 // ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and its text.
 func ScanOrders(ctx context.Context, client redis.UniversalClient, key string, each func(id, text string)) error {
 	for after := "-"; ; {
-		answer, err := client.Do(ctx, "XRANGE", key, after, "+", "COUNT", censusChunk).Result()
+		answer, err := client.Do(ctx, "XRANGE", key, after, "+", "COUNT", readChunk).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
@@ -25,7 +25,7 @@ func ScanOrders(ctx context.Context, client redis.UniversalClient, key string, e
 		for _, e := range entries {
 			each(e.ID, e.Text)
 		}
-		if len(entries) < censusChunk {
+		if len(entries) < readChunk {
 			return nil
 		}
 		after = "(" + entries[len(entries)-1].ID

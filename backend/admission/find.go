@@ -19,7 +19,7 @@ import (
 // Nothing is stored in Redis per order for this. An order that was remembered, or found before, costs one question. For any other, the buyer's places in every
 // loaded sale are looked at, a few hundred at once: 50 ms with 10,000 sales. One such search goes on at a time, so that asking for orders that do not exist is no way to keep Redis busy.
 func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
-	if saleID := s.whereabouts.of(id); saleID != "" {
+	if saleID := s.saleOf.get(id); saleID != "" {
 		return s.findIn(ctx, s.space.ShardOf(saleID), []string{saleID}, buyer, id)
 	}
 	select {
@@ -33,7 +33,7 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 		if err != nil {
 			return sale.Order{}, unavailable("find order", err)
 		}
-		for some := range slices.Chunk(ids, listChunk) {
+		for some := range slices.Chunk(ids, salesPerRead) {
 			o, err := s.findIn(ctx, shard, some, buyer, id)
 			if err == nil {
 				s.Remember(id, o.SaleID)
@@ -47,7 +47,7 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 }
 
 // Remember tells of which sale an order is, for FindOrder; whoever has accepted it knows. It may be forgotten again.
-func (s *Stock) Remember(id sale.OrderID, saleID string) { s.whereabouts.put(id, saleID) }
+func (s *Stock) Remember(id sale.OrderID, saleID string) { s.saleOf.put(id, saleID) }
 
 // findIn looks at the buyer's places in some sales of a shard, in one round trip.
 func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID) (sale.Order, error) {
@@ -72,34 +72,34 @@ func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, 
 func notHeld(id sale.OrderID) error { return fmt.Errorf("order %s: %w", id, sale.ErrNotFound) }
 
 // rememberedOrders bounds what a process remembers: some 10 MB. An order is asked for in the seconds before it is a row.
-const rememberedOrders = 100_000
+const saleCacheSize = 100_000
 
 // whereabouts remembers of which sale orders are: the last ones of some number, and up to as many before them. It is safe for concurrent use.
-type whereabouts struct {
-	mu          sync.Mutex
-	most        int
-	late, early map[sale.OrderID]string
+type saleCache struct {
+	mu            sync.Mutex
+	size          int
+	recent, older map[sale.OrderID]string
 }
 
-func newWhereabouts(most int) *whereabouts {
-	return &whereabouts{most: most, late: map[sale.OrderID]string{}}
+func newSaleCache(most int) *saleCache {
+	return &saleCache{size: most, recent: map[sale.OrderID]string{}}
 }
 
-func (w *whereabouts) put(id sale.OrderID, saleID string) {
+func (w *saleCache) put(id sale.OrderID, saleID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.late) >= w.most {
-		w.early, w.late = w.late, make(map[sale.OrderID]string)
+	if len(w.recent) >= w.size {
+		w.older, w.recent = w.recent, make(map[sale.OrderID]string)
 	}
-	w.late[id] = saleID
+	w.recent[id] = saleID
 }
 
 // of is empty for an order that is not remembered.
-func (w *whereabouts) of(id sale.OrderID) string {
+func (w *saleCache) get(id sale.OrderID) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if saleID, ok := w.late[id]; ok {
+	if saleID, ok := w.recent[id]; ok {
 		return saleID
 	}
-	return w.early[id]
+	return w.older[id]
 }

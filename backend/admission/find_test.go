@@ -34,7 +34,7 @@ func (w *countPlaces) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func TestOrderThatIsRememberedIsLookedForInItsSaleAlone(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
-		const many = 2*listChunk + 10
+		const many = 2*salesPerRead + 10
 		var sales []sale.Sale
 		for i := range many {
 			sales = append(sales, onSale(fmt.Sprint("s", i), 10, 1))
@@ -88,19 +88,19 @@ func TestSearchesForOrdersWaitForEachOther(t *testing.T) {
 }
 
 func TestWhereaboutsAreBoundedAndKeepTheLatest(t *testing.T) {
-	w := newWhereabouts(10)
+	w := newSaleCache(10)
 	for id := sale.OrderID(1); id <= 1000; id++ {
 		w.put(id, "s")
 		for kept := max(1, id-9); kept <= id; kept++ {
-			if w.of(kept) != "s" {
+			if w.get(kept) != "s" {
 				t.Fatalf("after %d orders, %d is forgotten", id, kept)
 			}
 		}
-		if n := len(w.late) + len(w.early); n > 20 {
+		if n := len(w.recent) + len(w.older); n > 20 {
 			t.Fatalf("%d orders are remembered", n)
 		}
 	}
-	if w.of(1) != "" {
+	if w.get(1) != "" {
 		t.Error("the first of a thousand is remembered")
 	}
 }

@@ -10,15 +10,15 @@ import (
 )
 
 // maxGiveBack is the most orders that one run of the script takes.
-const maxGiveBack = 500
+const maxReturns = 500
 
 // GiveBack takes back the units of orders of one sale that were cancelled in SQL, and frees their buyers' places, each once however often it is called.
 // numbers are those of the returns within the sale, in the order of the orders; 0 for an order that held no unit here. They are remembered in
 // Redis until Forget. Errors: ErrNotLoaded, and nothing was given back; or one that wraps sale.ErrUnavailable, and then some may have been.
-func (s *Stock) GiveBack(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
+func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
 	shard := s.space.ShardOf(saleID)
 	keys := []string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), shard.Returns(saleID)}
-	for part := range slices.Chunk(orders, maxGiveBack) {
+	for part := range slices.Chunk(orders, maxReturns) {
 		args := make([]any, 0, 2*len(part))
 		for _, o := range part {
 			args = append(args, o.ID.String(), o.Buyer)
@@ -44,7 +44,7 @@ func (s *Stock) GiveBack(ctx context.Context, saleID string, orders []sale.Order
 }
 
 // Forget drops what GiveBack has remembered of orders whose rows know their number by now. An error wraps sale.ErrUnavailable.
-func (s *Stock) Forget(ctx context.Context, saleID string, ids []sale.OrderID) error {
+func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -59,8 +59,8 @@ func (s *Stock) Forget(ctx context.Context, saleID string, ids []sale.OrderID) e
 }
 
 // Given returns some of the orders of a sale whose return is remembered: all of them when they are few. An error wraps sale.ErrUnavailable.
-func (s *Stock) Given(ctx context.Context, saleID string) ([]sale.OrderID, error) {
-	fields, _, err := s.client.HScan(ctx, s.returns(saleID), 0, "", 2*maxGiveBack).Result()
+func (s *Stock) PendingReturns(ctx context.Context, saleID string) ([]sale.OrderID, error) {
+	fields, _, err := s.client.HScan(ctx, s.returns(saleID), 0, "", 2*maxReturns).Result()
 	if err != nil {
 		return nil, unavailable("read returns", err)
 	}

@@ -18,7 +18,7 @@ import (
 
 func (h *house) give(t *testing.T, saleID string, orders ...sale.Order) []int64 {
 	t.Helper()
-	numbers, err := h.GiveBack(context.Background(), saleID, orders)
+	numbers, err := h.ReturnUnits(context.Background(), saleID, orders)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,16 +56,16 @@ func TestGiveBackOnceHoweverOften(t *testing.T) {
 		if held, err := c.HGet(ctx, shard.Buyers("s"), "ann").Result(); err != nil || held != "" {
 			t.Fatalf("ann holds %q, %v; want an empty entry, which edges and slow loads look at", held, err)
 		}
-		census, err := h.TakeCensus(ctx, "s")
-		slices.Sort(census.Given)
-		if err != nil || census.Returned != n+1 || !slices.Equal(census.Given, []sale.OrderID{first.ID, second.ID}) {
+		census, err := h.CountUnits(ctx, "s")
+		slices.Sort(census.Returned)
+		if err != nil || census.LastReturn != n+1 || !slices.Equal(census.Returned, []sale.OrderID{first.ID, second.ID}) {
 			t.Fatalf("%+v, %v", census, err)
 		}
-		if given, err := h.Given(ctx, "s"); err != nil || len(given) != 2 {
+		if given, err := h.PendingReturns(ctx, "s"); err != nil || len(given) != 2 {
 			t.Fatalf("%v, %v", given, err)
 		}
 		for range 2 {
-			if err := h.Forget(ctx, "s", []sale.OrderID{first.ID, second.ID, 5}); err != nil {
+			if err := h.ConfirmReturns(ctx, "s", []sale.OrderID{first.ID, second.ID, 5}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestGiveBackOnceHoweverOften(t *testing.T) {
 
 func TestGiveBackOfManyKeepsTheirOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		const n = 2*maxGiveBack + 7
+		const n = 2*maxReturns + 7
 		h := newHouse(c)
 		h.put(t, onSale("s", n, 1))
 		orders := make([]sale.Order, n)
@@ -115,7 +115,7 @@ func TestGiveBackToASaleThatRedisLost(t *testing.T) {
 		if err := c.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.GiveBack(ctx, "s", []sale.Order{gone}); !errors.Is(err, ErrNotLoaded) {
+		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{gone}); !errors.Is(err, ErrNotLoaded) {
 			t.Fatalf("given back to nobody: %v", err)
 		}
 		err := h.Load(ctx, s, func(yield func(sale.Order) error) error { return errors.Join(yield(kept), yield(gone)) })
@@ -126,17 +126,17 @@ func TestGiveBackToASaleThatRedisLost(t *testing.T) {
 		if v, err := h.View(ctx, "s"); err != nil || v.Accepted != 2 {
 			t.Fatalf("accepted %d, %v: a serial would be given twice", v.Accepted, err)
 		}
-		census, err := h.TakeCensus(ctx, "s")
-		if err != nil || census.Returned <= before || !slices.Equal(census.Given, []sale.OrderID{gone.ID}) {
+		census, err := h.CountUnits(ctx, "s")
+		if err != nil || census.LastReturn <= before || !slices.Equal(census.Returned, []sale.OrderID{gone.ID}) {
 			t.Fatalf("%+v, %v; a return before the loss had number %d", census, err, before)
 		}
-		if numbers := h.give(t, "s", gone); numbers[0] != census.Returned {
-			t.Fatalf("numbers %v, want %d: the load has counted it as left", numbers, census.Returned)
+		if numbers := h.give(t, "s", gone); numbers[0] != census.LastReturn {
+			t.Fatalf("numbers %v, want %d: the load has counted it as left", numbers, census.LastReturn)
 		}
 		h.wantLeft(t, "s", 4)
 		h.want(t, "s", "bob", "2", sale.Accepted)
 		h.want(t, "s", "ann", "2", sale.AlreadyBought)
-		if numbers := h.give(t, "s", kept); numbers[0] != census.Returned+1 {
+		if numbers := h.give(t, "s", kept); numbers[0] != census.LastReturn+1 {
 			t.Fatalf("the next return has number %v", numbers)
 		}
 	})
@@ -179,7 +179,7 @@ func TestGiveBackThatFailsChangesNothing(t *testing.T) {
 		h.put(t, onSale("s", 5, 1))
 		o := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
 		c.LPush(ctx, shard.Returns("s"), "of another type")
-		if _, err := h.GiveBack(ctx, "s", []sale.Order{o}); !errors.Is(err, sale.ErrUnavailable) {
+		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{o}); !errors.Is(err, sale.ErrUnavailable) {
 			t.Fatalf("%v", err)
 		}
 		h.wantLeft(t, "s", 4)
@@ -235,7 +235,7 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 						continue
 					}
 					batch := rapid.SliceOfN(rapid.SampledFrom(orders), 1, 4).Draw(r, "batch")
-					got, err := h.GiveBack(ctx, "s", batch)
+					got, err := h.ReturnUnits(ctx, "s", batch)
 					if err != nil {
 						r.Fatal(err)
 					}
@@ -254,7 +254,7 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 				case 3:
 					for _, id := range slices.Sorted(maps.Keys(numbers)) {
 						if rapid.Bool().Draw(r, "forget") {
-							if err := h.Forget(ctx, "s", []sale.OrderID{id}); err != nil {
+							if err := h.ConfirmReturns(ctx, "s", []sale.OrderID{id}); err != nil {
 								r.Fatal(err)
 							}
 							numbers[id] = 0

@@ -18,15 +18,15 @@ const (
 	// groupSize bounds one run of the script: what Redis does for a group, it does for nobody else meanwhile.
 	groupSize = 64
 	// groupsInFlight is how many groups of one sale are under way at once: while Redis works on one, this process reads the answers of another.
-	groupsInFlight = 2
+	groupsPerSale = 2
 	// maxWaiting bounds the requests that wait for a Redis that does not answer. Beyond it, one more fails at once unless its sale has less than its share
 	// of the places, which is the same for all sales that somebody waits for: a hot sale fills what is free, and takes nothing from the others.
 	maxWaiting = 20_000
 	// mostWaiting is the end: that many wait only when many sales are hot one after the other.
-	mostWaiting = 2 * maxWaiting
+	maxWaitingTotal = 2 * maxWaiting
 )
 
-var errCrowded = errors.New("too many requests wait for Redis")
+var errTooManyWaiting = errors.New("too many requests wait for Redis")
 
 // groups lets concurrent requests for one sale share a run of the script. A request that comes alone goes at once; those that come while
 // groupsInFlight groups are under way wait and go together with the next. No goroutine is left behind when nobody asks.
@@ -37,14 +37,14 @@ type groups struct {
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	sales   map[string]*line // only those with requests
+	sales   map[string]*saleQueue // only those with requests
 	waiting int
 }
 
 // line is what waits for one sale.
-type line struct {
+type saleQueue struct {
 	waiting []*waiter
-	flights int
+	running int
 }
 
 // waiter is one request on its way; done gets one value when decision and err are there.
@@ -81,41 +81,41 @@ func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.sales[w.request.SaleID]
-	if g.crowded(l) {
-		return errCrowded
+	if g.full(l) {
+		return errTooManyWaiting
 	}
 	g.waiting++
 	if l == nil {
-		l = &line{}
+		l = &saleQueue{}
 		g.sales[w.request.SaleID] = l
 	}
 	l.waiting = append(l.waiting, w)
-	if l.flights < groupsInFlight {
-		l.flights++
-		go g.fly(w.request.SaleID, l)
+	if l.running < groupsPerSale {
+		l.running++
+		go g.runQueue(w.request.SaleID, l)
 	}
 	return nil
 }
 
 // crowded tells whether there is no place in a line; nil is that of a sale for which nobody waits yet. mu is held.
-func (g *groups) crowded(l *line) bool {
+func (g *groups) full(l *saleQueue) bool {
 	if g.waiting < maxWaiting {
 		return false
 	}
 	if l == nil {
-		return g.waiting >= mostWaiting
+		return g.waiting >= maxWaitingTotal
 	}
-	return g.waiting >= mostWaiting || len(l.waiting) >= maxWaiting/len(g.sales)
+	return g.waiting >= maxWaitingTotal || len(l.waiting) >= maxWaiting/len(g.sales)
 }
 
 // fly runs group after group until nobody waits any more.
-func (g *groups) fly(saleID string, l *line) {
+func (g *groups) runQueue(saleID string, l *saleQueue) {
 	var group []*waiter
 	for {
 		if group = g.next(saleID, l, group[:0]); len(group) == 0 {
 			return
 		}
-		g.fresh(saleID, group)
+		g.runFresh(saleID, group)
 		for _, w := range group {
 			w.done <- struct{}{}
 		}
@@ -123,12 +123,12 @@ func (g *groups) fly(saleID string, l *line) {
 }
 
 // next takes those who are first in line. When there is nobody, this flight is over.
-func (g *groups) next(saleID string, l *line, group []*waiter) []*waiter {
+func (g *groups) next(saleID string, l *saleQueue, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(l.waiting), groupSize)
 	if n == 0 {
-		if l.flights--; l.flights == 0 {
+		if l.running--; l.running == 0 {
 			delete(g.sales, saleID)
 		}
 		return nil
@@ -142,7 +142,7 @@ func (g *groups) next(saleID string, l *line, group []*waiter) []*waiter {
 }
 
 // fresh runs those of the group whose turn came in time. Nobody listens to the others any more, and they must not buy.
-func (g *groups) fresh(saleID string, group []*waiter) {
+func (g *groups) runFresh(saleID string, group []*waiter) {
 	fresh := group
 	if late := time.Now().Add(-g.timeout); group[0].since.Before(late) {
 		fresh = nil
@@ -169,15 +169,15 @@ func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter)
 		generation = a.record.Generation()
 	}
 	if a.replicas.count > 0 {
-		a.askAndWait(ctx, saleID, group)
+		a.runAndWait(ctx, saleID, group)
 	} else {
-		a.ask(ctx, a.client, saleID, group)
+		a.runScript(ctx, a.client, saleID, group)
 	}
-	a.writeDown(saleID, generation, group)
+	a.recordAccepted(saleID, generation, group)
 }
 
 // ask asks Redis about a group.
-func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
+func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
 	k := a.keys.of(a.space, saleID)
 	shard := a.space.ShardOf(saleID)
 	keys := make([]string, 5, 6+len(group))
@@ -190,14 +190,14 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
 	now, tell := time.Now().UnixMilli(), 0
-	if now-k.told.Load() >= tellEvery.Milliseconds() {
+	if now-k.published.Load() >= publishInterval.Milliseconds() {
 		tell = 1
 	}
 	args = append(args, a.bound, tell)
 	if a.stream {
 		keys = append(keys, k.orders)
 	}
-	keys, args = traced(shard, group, keys, args)
+	keys, args = appendTraces(shard, group, keys, args)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	rest := text
 	for i, w := range group {
@@ -215,16 +215,16 @@ func (a *Admitter) ask(ctx context.Context, client redis.Scripter, saleID string
 		rest = after
 	}
 	if tell == 1 && slices.ContainsFunc(group, func(w *waiter) bool { return w.err == nil && w.decision.Outcome == sale.Accepted }) {
-		k.told.Store(now)
+		k.published.Store(now)
 	}
 }
 
 // tellEvery bounds how often one process has the units left of a sale signalled while it sells.
-const tellEvery = 250 * time.Millisecond
+const publishInterval = 250 * time.Millisecond
 
 // writeDown records the orders that a group is told of with a 202, all at once. Also those of repetitions: who accepted them may have died before it could
 // write them down. One that has become a row since, paid or cancelled, is recorded for nothing: a row wins over every journal.
-func (a *Admitter) writeDown(saleID string, generation int64, group []*waiter) {
+func (a *Admitter) recordAccepted(saleID string, generation int64, group []*waiter) {
 	if a.record == nil {
 		return
 	}

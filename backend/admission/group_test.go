@@ -43,7 +43,7 @@ func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
 
 func newFake(release chan struct{}) (*fakeRun, *groups) {
 	f := &fakeRun{sizes: map[string][]int{}, inFlight: map[string]int{}, release: release}
-	return f, &groups{run: f.run, timeout: decideTimeout, sales: map[string]*line{}}
+	return f, &groups{run: f.run, timeout: decideTimeout, sales: map[string]*saleQueue{}}
 }
 
 func TestRequestsThatComeWhileGroupsAreUnderWayGoTogether(t *testing.T) {
@@ -61,7 +61,7 @@ func TestRequestsThatComeWhileGroupsAreUnderWayGoTogether(t *testing.T) {
 			synctest.Wait()
 		}
 		const late = groupSize + 5
-		for i := range groupsInFlight + late {
+		for i := range groupsPerSale + late {
 			ask("a", i+1)
 		}
 		ask("b", 1000) // another sale does not wait for the first one
@@ -74,7 +74,7 @@ func TestRequestsThatComeWhileGroupsAreUnderWayGoTogether(t *testing.T) {
 		if fmt.Sprint(f.sizes["a"]) != fmt.Sprint(want) {
 			t.Errorf("groups of %v, want %v", f.sizes["a"], want)
 		}
-		if f.most > groupsInFlight {
+		if f.most > groupsPerSale {
 			t.Errorf("%d groups of one sale at once", f.most)
 		}
 		synctest.Wait()
@@ -89,7 +89,7 @@ func TestWhoWaitedTooLongDoesNotBuy(t *testing.T) {
 		release := make(chan struct{})
 		f, g := newFake(release)
 		errs := make(chan error, 10)
-		for range groupsInFlight {
+		for range groupsPerSale {
 			go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 1); errs <- err }()
 			synctest.Wait()
 		}
@@ -100,7 +100,7 @@ func TestWhoWaitedTooLongDoesNotBuy(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		failed := 0
-		for range groupsInFlight + 2 {
+		for range groupsPerSale + 2 {
 			if <-errs != nil {
 				failed++
 			}
@@ -145,12 +145,12 @@ func TestCrowdIsBoundedBySale(t *testing.T) {
 		}
 		refused := func(saleID string) {
 			t.Helper()
-			if _, err := g.decide(context.Background(), Request{SaleID: saleID}, 1); !errors.Is(err, errCrowded) {
+			if _, err := g.decide(context.Background(), Request{SaleID: saleID}, 1); !errors.Is(err, errTooManyWaiting) {
 				t.Errorf("one more of sale %s than may wait: %v", saleID, err)
 			}
 		}
 		fill := func(saleID string, n int) {
-			for range groupsInFlight { // these are under way, and do not wait
+			for range groupsPerSale { // these are under way, and do not wait
 				ask(saleID, 1)
 			}
 			ask(saleID, n)
@@ -165,7 +165,7 @@ func TestCrowdIsBoundedBySale(t *testing.T) {
 		refused("hot")
 		fill("cool", maxWaiting/3)
 		refused("cool")
-		fill("late", mostWaiting-g.waiting)
+		fill("late", maxWaitingTotal-g.waiting)
 		refused("late")
 		refused("new")
 		close(release)

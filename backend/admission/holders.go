@@ -14,16 +14,16 @@ import (
 )
 
 // ErrManyHolders tells that a sale has more holders than were asked for.
-var ErrManyHolders = errors.New("admission: too many holders")
+var ErrBypassListTooLong = errors.New("admission: too many holders")
 
 // Holders tells who may hold an order of one sale, without names: an edge lets these through to their order while it turns others away.
-type Holders struct {
+type BypassList struct {
 	Accepted int64    // complete for the first so many orders of the sale
 	Sums     []uint32 // CRC-32 (IEEE) of the buyers' bytes, ascending, each once
 }
 
 // holdersChunk is about how many buyers one look takes. Redis is held up by half a millisecond for it, however many there are in all.
-const holdersChunk = 1000
+const bypassChunk = 1000
 
 // Accepted is the number of orders that a sale has ever accepted. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.
 func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
@@ -50,27 +50,27 @@ func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
 //
 // The acceptances are counted before the buyers are read, and both change in one step: whoever has one of the orders that were counted is found. Buyers
 // are read in many small looks, between which others go on buying.
-func (s *Stock) Holders(ctx context.Context, id string, most int) (Holders, error) {
+func (s *Stock) BypassList(ctx context.Context, id string, most int) (BypassList, error) {
 	accepted, err := s.Accepted(ctx, id)
 	if err != nil {
-		return Holders{}, err
+		return BypassList{}, err
 	}
 	key := s.space.ShardOf(id).Buyers(id)
 	n, err := s.client.HLen(ctx, key).Result()
 	if err != nil {
-		return Holders{}, unavailable("holders of "+id, err)
+		return BypassList{}, unavailable("holders of "+id, err)
 	}
 	if n > int64(most) {
-		return Holders{}, fmt.Errorf("%w: sale %s has %d, and %d may be listed", ErrManyHolders, id, n, most)
+		return BypassList{}, fmt.Errorf("%w: sale %s has %d, and %d may be listed", ErrBypassListTooLong, id, n, most)
 	}
 	sums := make([]uint32, 0, n)
 	for cursor := uint64(0); ; {
-		cursor, sums, err = s.scanHolders(ctx, key, cursor, sums)
+		cursor, sums, err = s.scanBypass(ctx, key, cursor, sums)
 		if err != nil {
-			return Holders{}, unavailable("holders of "+id, err)
+			return BypassList{}, unavailable("holders of "+id, err)
 		}
 		if len(sums) > 2*most { // a scan may show a buyer twice, while the hash grows
-			return Holders{}, fmt.Errorf("%w: sale %s", ErrManyHolders, id)
+			return BypassList{}, fmt.Errorf("%w: sale %s", ErrBypassListTooLong, id)
 		}
 		if cursor == 0 {
 			break
@@ -79,14 +79,14 @@ func (s *Stock) Holders(ctx context.Context, id string, most int) (Holders, erro
 	slices.Sort(sums)
 	sums = slices.Compact(sums)
 	if len(sums) > most {
-		return Holders{}, fmt.Errorf("%w: sale %s", ErrManyHolders, id)
+		return BypassList{}, fmt.Errorf("%w: sale %s", ErrBypassListTooLong, id)
 	}
-	return Holders{Accepted: accepted, Sums: sums}, nil
+	return BypassList{Accepted: accepted, Sums: sums}, nil
 }
 
 // scanHolders takes one look at the hash and appends the sums of the buyers in it.
-func (s *Stock) scanHolders(ctx context.Context, key string, cursor uint64, sums []uint32) (next uint64, more []uint32, err error) {
-	pairs, next, err := s.client.HScan(ctx, key, cursor, "", holdersChunk).Result()
+func (s *Stock) scanBypass(ctx context.Context, key string, cursor uint64, sums []uint32) (next uint64, more []uint32, err error) {
+	pairs, next, err := s.client.HScan(ctx, key, cursor, "", bypassChunk).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, sums, err
 	}

@@ -12,7 +12,7 @@ import (
 type saleKeys struct {
 	saleID, sale, stock, buyers, ready, wake, orders string
 
-	told atomic.Int64 // when a signal last said how many units are left, in ms since 1970
+	published atomic.Int64 // when a signal last said how many units are left, in ms since 1970
 }
 
 // keyCache keeps the names of a few sales, since putting them together takes longer than all else that Admit does before it asks Redis. Its size is

@@ -30,7 +30,7 @@ func dies(t *testing.T, c *redis.Client, saleID, more string, from, to int) {
 
 func (h *house) wantDead(t *testing.T, saleID string, backed, unbacked int) {
 	t.Helper()
-	census, err := h.TakeCensus(context.Background(), saleID)
+	census, err := h.CountUnits(context.Background(), saleID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +49,10 @@ func TestCensusCountsLettersOfAnOlderVersion(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		dies(t, c, "s", "", 1, 3)
 		dies(t, c, "s", `,"unit":"none"`, 4, 5)
-		dies(t, c, "s.2", "", 6, 6+2*listingChunk)
+		dies(t, c, "s.2", "", 6, 6+2*reindexChunk)
 		c.HSet(ctx, shard.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`, "12 x", "{broken")
 		h.wantDead(t, "s", 3, 2)
-		h.wantDead(t, "s.2", 2*listingChunk+1, 0)
+		h.wantDead(t, "s.2", 2*reindexChunk+1, 0)
 
 		// It is still at work: one more is dead, one is retried, and one has lost its unit to others.
 		dies(t, c, "s", "", 9_001, 9_001)
@@ -65,7 +65,7 @@ func TestCensusCountsLettersOfAnOlderVersion(t *testing.T) {
 		dies(t, c, "s", "", 9_002, 9_002)
 		c.HDel(ctx, shard.DeadLetters(), "1")
 		for _, want := range []int64{4, 0} {
-			if n, err := h.ListDead(ctx, "s"); err != nil || n != want {
+			if n, err := h.ReindexDead(ctx, "s"); err != nil || n != want {
 				t.Errorf("%d lines were changed, %v; want %d", n, err, want)
 			}
 		}
@@ -95,8 +95,8 @@ func TestCensusLeavesNoCopies(t *testing.T) {
 		c.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "b"})
 		c.XAdd(ctx, &redis.XAddArgs{Stream: shard.Orders(), Values: []string{"m", "7 s 1 7 dan"}})
 		c.HSet(ctx, shard.Returns("s"), "8", "1")
-		census, err := h.TakeCensus(ctx, "s")
-		if err != nil || len(census.Ready) != 2 || len(census.Delayed) != 1 || len(census.Leased) != 1 || len(census.Dead) != 3 || len(census.Given) != 1 {
+		census, err := h.CountUnits(ctx, "s")
+		if err != nil || len(census.Ready) != 2 || len(census.Delayed) != 1 || len(census.Leased) != 1 || len(census.Dead) != 3 || len(census.Returned) != 1 {
 			t.Fatalf("%+v, %v", census, err)
 		}
 		if left := c.Keys(ctx, "*:copy:*").Val(); len(left) != 0 {
@@ -150,13 +150,13 @@ func TestCensusReadsTheLettersOfItsSaleAlone(t *testing.T) {
 func TestCensusOfManySalesHasTheLettersOfEach(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h := newHouse(c)
-		dies(t, c, "a", "", 1, censusChunk+1)
+		dies(t, c, "a", "", 1, readChunk+1)
 		dies(t, c, "c", `,"unit":"none"`, 5_001, 5_002)
-		got, err := h.TakeCensuses(context.Background(), keyspace.Shard(0), []string{"c", "b", "a"})
+		got, err := h.CountShardUnits(context.Background(), keyspace.Shard(0), []string{"c", "b", "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got["a"].Dead) != censusChunk+1 || len(got["b"].Dead) != 0 || got["b"].Unbacked != 0 || got["c"].Unbacked != 2 || len(got["c"].Dead) != 0 {
+		if len(got["a"].Dead) != readChunk+1 || len(got["b"].Dead) != 0 || got["b"].Unbacked != 0 || got["c"].Unbacked != 2 || len(got["c"].Dead) != 0 {
 			t.Errorf("a %d, b %d, c %d without a unit", len(got["a"].Dead), len(got["b"].Dead), got["c"].Unbacked)
 		}
 	})
@@ -172,7 +172,7 @@ func TestSnapshotMayRunTwice(t *testing.T) {
 		for _, want := range []string{"3", "3", "2"} {
 			if want == "2" {
 				c.HDel(ctx, shard.DeadLetters(), "1")
-				if _, err := h.ListDead(ctx, "s"); err != nil {
+				if _, err := h.ReindexDead(ctx, "s"); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -20,11 +20,11 @@ import (
 // The sale becomes buyable with the last write; a crash before leaves it unknown, and the next Load begins again. Buyers are added
 // only where none stands, so a slower Load cannot overwrite what was bought after a faster one.
 func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(sale.Order) error) error) error {
-	census, err := s.TakeCensus(ctx, def.ID) // before SQL is read: an order that leaves the queue meanwhile is a row then
+	census, err := s.CountUnits(ctx, def.ID) // before SQL is read: an order that leaves the queue meanwhile is a row then
 	if err != nil {
 		return err
 	}
-	return s.loadCounted(ctx, def, &census, orders)
+	return s.loadWithCount(ctx, def, &census, orders)
 }
 
 // loadChunk is how many sales are counted by one look into the queue; it bounds for how long the look's script holds up Redis, by some 30 ms.
@@ -40,12 +40,12 @@ func (s *Stock) LoadAll(ctx context.Context, defs []sale.Sale, orders func(saleI
 			for i, def := range some {
 				ids[i] = def.ID
 			}
-			censuses, err := s.TakeCensuses(ctx, shard, ids)
+			censuses, err := s.CountShardUnits(ctx, shard, ids)
 			if err != nil {
 				return errors.Join(append(failures, err)...)
 			}
 			for _, def := range some {
-				err := s.loadCounted(ctx, def, censuses[def.ID], func(yield func(sale.Order) error) error { return orders(def.ID, yield) })
+				err := s.loadWithCount(ctx, def, censuses[def.ID], func(yield func(sale.Order) error) error { return orders(def.ID, yield) })
 				if err != nil {
 					failures = append(failures, fmt.Errorf("load sale %s: %w", def.ID, err))
 				}
@@ -68,7 +68,7 @@ func (s *Stock) byShard(defs []sale.Sale) map[keyspace.Shard][]sale.Sale {
 }
 
 // loadCounted finishes what a census has begun.
-func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, orders func(yield func(sale.Order) error) error) error {
+func (s *Stock) loadWithCount(ctx context.Context, def sale.Sale, census *UnitCount, orders func(yield func(sale.Order) error) error) error {
 	if census.Loaded {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (s *Stock) loadCounted(ctx context.Context, def sale.Sale, census *Census, 
 	}
 	if newest > 0 {
 		ids := NewSequencer(s.client, s.space, nil)
-		if err := ids.Skip(ctx, newest.Sequence()); err != nil {
+		if err := ids.skipPast(ctx, newest.Sequence()); err != nil {
 			return err
 		}
 	}

@@ -129,12 +129,12 @@ func TestCensusReadsTheReturnsOfEverySale(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
 		ids, want := []string{}, map[string]int{}
-		for i := range listChunk + 3 {
+		for i := range salesPerRead + 3 {
 			id := "s" + strconv.Itoa(i)
 			ids = append(ids, id)
 			want[id] = i % 2
-			if i == listChunk+1 {
-				want[id] = 2*censusChunk + 5
+			if i == salesPerRead+1 {
+				want[id] = 2*readChunk + 5
 			}
 			fields := map[string]any{}
 			for k := range want[id] {
@@ -144,12 +144,12 @@ func TestCensusReadsTheReturnsOfEverySale(t *testing.T) {
 				c.HSet(ctx, shard.Returns(id), fields)
 			}
 		}
-		censuses, err := h.TakeCensuses(ctx, 0, ids)
+		censuses, err := h.CountShardUnits(ctx, 0, ids)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			if got := len(censuses[id].Given); got < want[id] || want[id] < 2 && got > want[id] { // a scan may tell of one twice
+			if got := len(censuses[id].Returned); got < want[id] || want[id] < 2 && got > want[id] { // a scan may tell of one twice
 				t.Errorf("%s: %d returns, want %d", id, got, want[id])
 			}
 		}

@@ -28,7 +28,7 @@ func (s *Stock) LastSerial(ctx context.Context, saleID string) (int64, error) {
 // Versions tells which version of each of these sales Redis holds; those that it does not hold whole are left out. An error wraps sale.ErrUnavailable.
 func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, error) {
 	versions := make(map[string]int64, len(ids))
-	for some := range slices.Chunk(ids, listChunk) {
+	for some := range slices.Chunk(ids, salesPerRead) {
 		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
 		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, id := range some {
@@ -62,7 +62,7 @@ func (s *Stock) Places(ctx context.Context, saleID string, yield func(buyer stri
 // ScanBuyers calls each for every buyer in the hash key, and what it holds; see Places.
 func ScanBuyers(ctx context.Context, client redis.UniversalClient, key string, each func(buyer, held string)) error {
 	for cursor := uint64(0); ; {
-		fields, next, err := client.HScan(ctx, key, cursor, "", censusChunk).Result()
+		fields, next, err := client.HScan(ctx, key, cursor, "", readChunk).Result()
 		if err != nil {
 			return unavailable("read "+key, err)
 		}
@@ -89,7 +89,7 @@ func PlacesIn(held string) func(yield func(nth int, id sale.OrderID) bool) {
 }
 
 // HavePlaces tells of each order, all of one sale, whether its buyer holds a place with it. An error wraps sale.ErrUnavailable.
-func (s *Stock) HavePlaces(ctx context.Context, orders []sale.Order) ([]bool, error) {
+func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error) {
 	holds := make([]bool, len(orders))
 	if len(orders) == 0 {
 		return holds, nil

@@ -27,11 +27,11 @@ func (a *Admitter) AwaitReplicas(client *redis.Client, count int) {
 
 // askAndWait asks Redis about a group, and waits for the replicas if orders are among the answers. One connection does both: it leads to one server from its beginning
 // to its end, while a new one may lead to another, which took over meanwhile and would vouch for orders that it never had.
-func (a *Admitter) askAndWait(ctx context.Context, saleID string, group []*waiter) {
+func (a *Admitter) runAndWait(ctx context.Context, saleID string, group []*waiter) {
 	conn := a.replicas.client.Conn()
 	defer conn.Close()
-	a.ask(ctx, conn, saleID, group)
-	made, found := orders(group)
+	a.runScript(ctx, conn, saleID, group)
+	made, found := madeOrFound(group)
 	if !made && !found {
 		return
 	}
@@ -52,7 +52,7 @@ func (a *Admitter) askAndWait(ctx context.Context, saleID string, group []*waite
 }
 
 // orders tells whether orders were made for some of the group, by this run, and found for some.
-func orders(group []*waiter) (made, found bool) {
+func madeOrFound(group []*waiter) (made, found bool) {
 	for _, w := range group {
 		if w.err == nil {
 			made = made || w.decision.Outcome == sale.Accepted

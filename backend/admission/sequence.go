@@ -50,7 +50,7 @@ const leaseTimeout = time.Second
 // Next makes an id. When the numbers have run out it waits for more until ctx is done. An error wraps sale.ErrUnavailable.
 func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
 	for {
-		if id, ok := s.take(); ok {
+		if id, ok := s.takeID(); ok {
 			return id, nil
 		}
 		var err error
@@ -66,7 +66,7 @@ func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
 	}
 }
 
-func (s *Sequencer) take() (sale.OrderID, bool) {
+func (s *Sequencer) takeID() (sale.OrderID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next > s.last {
@@ -108,7 +108,7 @@ func (s *Sequencer) anywhere() uint32 {
 
 // Skip moves a counter on that has been left behind by the newest order known, whose sequence is after. A counter that is not there stays away: see
 // Sequencer. An error wraps sale.ErrUnavailable.
-func (s *Sequencer) Skip(ctx context.Context, after uint32) error {
+func (s *Sequencer) skipPast(ctx context.Context, after uint32) error {
 	const margin = 1024 * Block // blocks in the hands of other processes lie within
 	return s.reach(ctx, uint64(after)+margin, false)
 }
@@ -116,7 +116,7 @@ func (s *Sequencer) Skip(ctx context.Context, after uint32) error {
 // Begin moves the counter to the numbers of a generation of Redis, 2^26 of its own: whatever was leased before, on whichever Redis, is none of them. They come
 // again after 64 generations, and then in another second. Above the 32 bits that an id has of it, the counter holds the generation, so that it never goes back,
 // whoever is late. An error wraps sale.ErrUnavailable.
-func (s *Sequencer) Begin(ctx context.Context, generation int64) error {
+func (s *Sequencer) StartGeneration(ctx context.Context, generation int64) error {
 	return s.reach(ctx, uint64(generation)<<32|uint64(uint32(generation)<<26), true)
 }
 

@@ -65,13 +65,13 @@ func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, each 
 }
 
 // readReturns reads the first piece of every sale in few round trips: hardly any has a second.
-func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient, ids []string, censuses map[string]*Census) error {
-	for from := 0; from < len(ids); from += listChunk {
-		some := ids[from:min(from+listChunk, len(ids))]
+func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient, ids []string, censuses map[string]*UnitCount) error {
+	for from := 0; from < len(ids); from += salesPerRead {
+		some := ids[from:min(from+salesPerRead, len(ids))]
 		first := make([]*redis.ScanCmd, len(some))
 		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := range some {
-				first[i] = p.HScan(ctx, s.returns[from+i], 0, "", censusChunk)
+				first[i] = p.HScan(ctx, s.returns[from+i], 0, "", readChunk)
 			}
 			return nil
 		}); err != nil {
@@ -80,12 +80,12 @@ func (s *snapshot) readReturns(ctx context.Context, client redis.UniversalClient
 		for i, saleID := range some {
 			fields, cursor := first[i].Val()
 			for {
-				censuses[saleID].given(fields)
+				censuses[saleID].addReturned(fields)
 				if cursor == 0 {
 					break
 				}
 				var err error
-				if fields, cursor, err = client.HScan(ctx, s.returns[from+i], cursor, "", censusChunk).Result(); err != nil {
+				if fields, cursor, err = client.HScan(ctx, s.returns[from+i], cursor, "", readChunk).Result(); err != nil {
 					return err
 				}
 			}
@@ -100,8 +100,8 @@ func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
 }
 
 func pages(read func(from, to int64) ([]string, error), p place, each func(place, keyspace.Message)) error {
-	for from := int64(0); ; from += censusChunk {
-		texts, err := read(from, from+censusChunk-1)
+	for from := int64(0); ; from += readChunk {
+		texts, err := read(from, from+readChunk-1)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func pages(read func(from, to int64) ([]string, error), p place, each func(place
 				each(p, m)
 			}
 		}
-		if len(texts) < censusChunk {
+		if len(texts) < readChunk {
 			return nil
 		}
 	}

@@ -37,7 +37,7 @@ type Stock struct {
 	give         *redis.Script
 	list         *redis.Script
 	onlyVerified int
-	whereabouts  *whereabouts
+	saleOf       *saleCache
 	search       chan struct{} // held by the search that is under way
 }
 
@@ -53,13 +53,13 @@ func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
 		client: client, space: space,
 		sync: redisscript.Load("update_sale"), load: redisscript.Load("load_sale"), view: redisscript.Load("read_sale"), snapshot: redisscript.Load("snapshot"),
 		give: redisscript.Load("return_unit"), list: redisscript.Load("dead_reindex"),
-		whereabouts: newWhereabouts(rememberedOrders), search: make(chan struct{}, 1),
+		saleOf: newSaleCache(saleCacheSize), search: make(chan struct{}, 1),
 	}
 }
 
 // Sync brings a loaded sale up to date; units left move by the difference in stock. A version that is not newer changes nothing. It returns
 // ErrNotLoaded, or wraps sale.ErrUnavailable.
-func (s *Stock) Sync(ctx context.Context, def sale.Sale) error {
+func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	shard := s.space.ShardOf(def.ID)
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID)}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
@@ -111,8 +111,8 @@ func (s *Stock) List(ctx context.Context) ([]View, error) {
 		if err != nil {
 			return nil, unavailable("list sales", err)
 		}
-		for some := range slices.Chunk(ids, listChunk) {
-			if views, err = s.look(ctx, shard, some, views); err != nil {
+		for some := range slices.Chunk(ids, salesPerRead) {
+			if views, err = s.readSales(ctx, shard, some, views); err != nil {
 				return nil, err
 			}
 		}
@@ -129,9 +129,9 @@ func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	}
 	var views []View
 	for shard, all := range byShard {
-		for some := range slices.Chunk(all, listChunk) {
+		for some := range slices.Chunk(all, salesPerRead) {
 			var err error
-			if views, err = s.look(ctx, shard, some, views); err != nil {
+			if views, err = s.readSales(ctx, shard, some, views); err != nil {
 				return nil, err
 			}
 		}
@@ -140,10 +140,10 @@ func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 }
 
 // listChunk is how many sales are looked at in one round trip: thousands would hold others up.
-const listChunk = 500
+const salesPerRead = 500
 
 // look adds the sales of one shard to views, in one round trip.
-func (s *Stock) look(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
+func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
 	now := new(redis.TimeCmd)
 	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -24,14 +24,14 @@ func TestSyncMovesLeftByTheDifference(t *testing.T) {
 		h := newHouse(c)
 		ctx := context.Background()
 		s := onSale("s", 3, 1)
-		if err := h.Sync(ctx, s); !errors.Is(err, ErrNotLoaded) {
+		if err := h.Update(ctx, s); !errors.Is(err, ErrNotLoaded) {
 			t.Fatalf("sync of an unknown sale: %v", err)
 		}
 		h.put(t, s)
 		h.want(t, "s", "ann", "k", sale.Accepted)
 		s.Stock, s.Version = 10, 2
 		for range 2 { // replayed
-			if err := h.Sync(ctx, s); err != nil {
+			if err := h.Update(ctx, s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -203,7 +203,7 @@ func TestNumbersOutliveTheirCounter(t *testing.T) {
 			if generation%3 == 0 {
 				c.FlushAll(ctx)
 			}
-			if err := NewSequencer(c, keyspace.Space{}, nil).Begin(ctx, generation); err != nil {
+			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(ctx, generation); err != nil {
 				t.Fatal(err)
 			}
 			join()
@@ -277,11 +277,11 @@ func TestAdmissionAgreesWithModel(t *testing.T) {
 				}
 				continue
 			}
-			if err := h.Sync(ctx, def); err != nil {
+			if err := h.Update(ctx, def); err != nil {
 				rt.Fatal(err)
 			}
 		}
-		census, err := h.TakeCensus(ctx, "s")
+		census, err := h.CountUnits(ctx, "s")
 		if err != nil || census.Left != left || census.Stock != def.Stock || int64(len(census.Ready)) != def.Stock-left {
 			rt.Fatalf("census %+v, %v; want left %d of %d", census, err, left, def.Stock)
 		}
@@ -344,16 +344,16 @@ func TestUserLimiterCountsAloneWhileRedisIsSilent(t *testing.T) {
 		}
 		return got
 	}
-	if got := allow("ann"); !got.Allowed || got.Alone || got.Remaining != 2 {
+	if got := allow("ann"); !got.Allowed || got.Local || got.Remaining != 2 {
 		t.Errorf("with Redis: %+v", got)
 	}
 	server.Pause()
 	began := time.Now()
 	for i := range 5 {
-		if got := allow("ann"); !got.Alone || got.Allowed != (i < 3) {
+		if got := allow("ann"); !got.Local || got.Allowed != (i < 3) {
 			t.Errorf("request %d without Redis: %+v", i+1, got)
 		}
-		if u.together() != nil {
+		if u.sharedLimiter() != nil {
 			t.Errorf("after request %d, which waited in vain, the next one asks Redis again", i+1)
 		}
 	}
@@ -361,12 +361,12 @@ func TestUserLimiterCountsAloneWhileRedisIsSilent(t *testing.T) {
 		t.Errorf("a request waited %v for a Redis that does not answer", took)
 	}
 	server.Resume()
-	if got := allow("bob"); !got.Alone {
+	if got := allow("bob"); !got.Local {
 		t.Errorf("Redis was asked again at once: %+v", got)
 	}
 	testenv.Eventually(t, 20*time.Second, "Redis counts again", func() bool {
-		at = at.Add(sharedRest)
-		return !allow("cid").Alone
+		at = at.Add(sharedRetry)
+		return !allow("cid").Local
 	})
 }
 
@@ -385,11 +385,11 @@ func TestUserLimiterDoesNotWaitInLineForRedis(t *testing.T) {
 	first := make(chan LimitResult, 1)
 	go func() { r, _ := u.Allow(context.Background(), "ann"); first <- r }()
 	<-opening
-	if got, err := u.Allow(t.Context(), "bob"); err != nil || !got.Allowed || !got.Alone {
+	if got, err := u.Allow(t.Context(), "bob"); err != nil || !got.Allowed || !got.Local {
 		t.Errorf("while another opens it: %+v, %v", got, err)
 	}
 	close(release)
-	if got := <-first; !got.Allowed || !got.Alone {
+	if got := <-first; !got.Allowed || !got.Local {
 		t.Errorf("who opened it: %+v", got)
 	}
 }

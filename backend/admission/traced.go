@@ -11,7 +11,7 @@ import (
 const traceTTL = time.Hour
 
 // traced appends what the script has to know of purchases whose traces are sampled: nothing when there is none.
-func traced(shard keyspace.Shard, group []*waiter, keys []string, args []any) ([]string, []any) {
+func appendTraces(shard keyspace.Shard, group []*waiter, keys []string, args []any) ([]string, []any) {
 	var traces []byte
 	for i, w := range group {
 		if w.request.Trace == "" {

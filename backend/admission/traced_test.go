@@ -46,7 +46,7 @@ func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 					Request{SaleID: "s", Buyer: "cid", Key: "k", Trace: parent},     // nothing is left
 				)
 				for range 2 { // a client that repeats the script after a lost answer
-					h.ask(t.Context(), c, "s", group)
+					h.runScript(t.Context(), c, "s", group)
 				}
 				for i, want := range []sale.Outcome{sale.Accepted, sale.Accepted, sale.AlreadyBought, sale.Accepted} {
 					if i == 3 {

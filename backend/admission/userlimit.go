@@ -17,21 +17,21 @@ const DefaultUserRate = "10-S"
 // UserLimiter limits the purchase requests of one buyer in fixed windows (ulule/limiter). While the Redis in which backends count together does not answer, each
 // counts for itself: a server that only counts must not stop a sale. It is safe for concurrent use.
 type UserLimiter struct {
-	rate limiter.Rate
-	own  *limiter.Limiter
-	open func() (limiter.Store, error) // of Redis; nil: there is none
-	now  func() time.Time
+	rate  limiter.Rate
+	local *limiter.Limiter
+	open  func() (limiter.Store, error) // of Redis; nil: there is none
+	now   func() time.Time
 
 	mu      sync.Mutex
 	shared  *limiter.Limiter // nil until its store could be opened
 	opening bool             // by some request
-	back    time.Time        // until then Redis is not asked, because it did not answer
+	retryAt time.Time        // until then Redis is not asked, because it did not answer
 }
 
 // Bounds on a Redis that counts: a purchase waits no longer for it, and after it has not answered one it is left alone for a while.
 const (
-	sharedPatience = 250 * time.Millisecond
-	sharedRest     = time.Second
+	sharedTimeout = 250 * time.Millisecond
+	sharedRetry   = time.Second
 )
 
 // LimitResult is a UserLimiter's answer.
@@ -41,7 +41,7 @@ type LimitResult struct {
 	Remaining int64 // of this window
 	Period    time.Duration
 	Reset     time.Time // end of this window, to the second
-	Alone     bool      // counted in this process, because Redis did not answer
+	Local     bool      // counted in this process, because Redis did not answer
 }
 
 // NewUserLimiter makes a limiter from a rate in ulule/limiter's form, such as "10-S" or "100-M". With a nil client it counts in this
@@ -52,7 +52,7 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, such as 10-S", rate)
 	}
 	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: limiter.DefaultCleanUpInterval}
-	u := &UserLimiter{rate: r, own: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
+	u := &UserLimiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
 	if client != nil {
 		u.open = func() (limiter.Store, error) { return limitredis.NewStoreWithOptions(client, options) }
 	}
@@ -62,21 +62,21 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 // Allow counts one request of the buyer. An error wraps sale.ErrUnavailable; the caller decides what it means.
 func (u *UserLimiter) Allow(ctx context.Context, buyer string) (LimitResult, error) {
 	if u.open == nil {
-		return u.count(ctx, u.own, buyer)
+		return u.count(ctx, u.local, buyer)
 	}
-	if lim := u.together(); lim != nil {
-		bounded, cancel := context.WithTimeout(ctx, sharedPatience)
+	if lim := u.sharedLimiter(); lim != nil {
+		bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
 		r, err := u.count(bounded, lim, buyer)
 		cancel()
 		if err == nil {
 			return r, nil
 		}
 		if ctx.Err() == nil {
-			u.rest()
+			u.suspend()
 		}
 	}
-	r, err := u.count(ctx, u.own, buyer)
-	r.Alone = true
+	r, err := u.count(ctx, u.local, buyer)
+	r.Local = true
 	return r, err
 }
 
@@ -90,10 +90,10 @@ func (u *UserLimiter) count(ctx context.Context, lim *limiter.Limiter, buyer str
 
 // together is the limiter that counts in Redis, or nil while that is to be left alone. Its store is opened at the first use that succeeds: a Redis that is away at the start does
 // not stop the process. One request opens it, and the others do not wait for that.
-func (u *UserLimiter) together() *limiter.Limiter {
+func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.now().Before(u.back) || u.opening {
+	if u.now().Before(u.retryAt) || u.opening {
 		return nil
 	}
 	if u.shared != nil {
@@ -105,15 +105,15 @@ func (u *UserLimiter) together() *limiter.Limiter {
 	u.mu.Lock()
 	u.opening = false
 	if err != nil {
-		u.back = u.now().Add(sharedRest)
+		u.retryAt = u.now().Add(sharedRetry)
 		return nil
 	}
 	u.shared = limiter.New(store, u.rate)
 	return u.shared
 }
 
-func (u *UserLimiter) rest() {
+func (u *UserLimiter) suspend() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.back = u.now().Add(sharedRest)
+	u.retryAt = u.now().Add(sharedRetry)
 }

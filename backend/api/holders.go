@@ -37,7 +37,7 @@ func (p *public) holders(c *fiber.Ctx) error {
 		return err
 	}
 	list, err := p.lists.of(saleID)
-	if errors.Is(err, admission.ErrManyHolders) {
+	if errors.Is(err, admission.ErrBypassListTooLong) {
 		return errManyHolders
 	}
 	if err != nil {
@@ -62,7 +62,7 @@ type holderList struct {
 	made     time.Time
 }
 
-func newHolderList(saleID string, h admission.Holders, now time.Time) *holderList {
+func newHolderList(saleID string, h admission.BypassList, now time.Time) *holderList {
 	body := make([]byte, 0, 4*len(h.Sums))
 	for _, sum := range h.Sums {
 		body = binary.BigEndian.AppendUint32(body, sum)
@@ -119,7 +119,7 @@ func (l *holderLists) build(ctx context.Context, saleID string) (*holderList, er
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	h, err := l.stock.Holders(ctx, saleID, maxHolders)
+	h, err := l.stock.BypassList(ctx, saleID, maxHolders)
 	if err != nil {
 		return nil, err
 	}

@@ -65,9 +65,9 @@ func TestAListIsMadeOncePerCountOfOrders(t *testing.T) {
 // slowHolders makes a list in a second.
 type slowHolders struct{ *world }
 
-func (s slowHolders) Holders(ctx context.Context, id string, most int) (admission.Holders, error) {
+func (s slowHolders) BypassList(ctx context.Context, id string, most int) (admission.BypassList, error) {
 	<-time.After(time.Second)
-	return s.world.Holders(ctx, id, most)
+	return s.world.BypassList(ctx, id, most)
 }
 
 func TestManyEdgesThatAskAtOnceCostOneList(t *testing.T) {

@@ -26,7 +26,7 @@ type Stock interface {
 	List(ctx context.Context) ([]admission.View, error)
 	Finder
 	Accepted(ctx context.Context, saleID string) (int64, error)
-	Holders(ctx context.Context, saleID string, most int) (admission.Holders, error)
+	BypassList(ctx context.Context, saleID string, most int) (admission.BypassList, error)
 }
 
 // Finder finds orders that are not rows yet.

@@ -29,7 +29,7 @@ func (p *public) limit(buyer string) error {
 		p.metrics.limiter.WithLabelValues("refused").Inc()
 		return err
 	}
-	if r.Alone {
+	if r.Local {
 		p.metrics.limiter.WithLabelValues("alone").Inc()
 	}
 	if r.Allowed {

@@ -130,14 +130,14 @@ func (w *world) Accepted(_ context.Context, id string) (int64, error) {
 	return w.accepted, w.redisErr
 }
 
-func (w *world) Holders(_ context.Context, id string, most int) (admission.Holders, error) {
+func (w *world) BypassList(_ context.Context, id string, most int) (admission.BypassList, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lists++
 	if len(w.holders) > most {
-		return admission.Holders{}, fmt.Errorf("%w: sale %s", admission.ErrManyHolders, id)
+		return admission.BypassList{}, fmt.Errorf("%w: sale %s", admission.ErrBypassListTooLong, id)
 	}
-	return admission.Holders{Accepted: w.accepted, Sums: w.holders}, w.redisErr
+	return admission.BypassList{Accepted: w.accepted, Sums: w.holders}, w.redisErr
 }
 
 func (w *world) Order(_ context.Context, id sale.OrderID) (sale.Order, error) {

@@ -20,36 +20,36 @@ type Sales interface {
 // AuditorConfig tunes an Auditor. Zero fields take the defaults named here.
 type AuditorConfig struct {
 	// Turn tells whether it is this process's turn to audit a shard; each is audited by one at a time. Required.
-	Turn func(ctx context.Context, shard keyspace.Shard) bool
+	Acquire func(ctx context.Context, shard keyspace.Shard) bool
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
 	// Generation tells which generation of Redis is verified, asked of Redis itself, or that none is. A sale that does not balance while the generation changes, or
 	// while there is none, is counted later: Redis was emptied or rebuilt under the count. nil: Redis keeps what it has.
 	Generation func(ctx context.Context) (generation int64, verified bool)
 	// Every is how often turns are asked for; 5 s.
-	Every time.Duration
+	Interval time.Duration
 	// Again is how long to wait before a sale that does not balance is counted once more; 3 s.
-	Again   time.Duration
-	Metrics *Metrics     // nil: nothing is counted
-	Log     *slog.Logger // slog.Default()
+	RecheckDelay time.Duration
+	Metrics      *Metrics     // nil: nothing is counted
+	Log          *slog.Logger // slog.Default()
 }
 
 // Auditor audits every sale that is not closed, again and again, in any number of processes. A sale that does not balance twice, the second time in one generation of Redis, is paused: something sells
 // units that are not there, or has lost some, and a person must look.
 type Auditor struct {
-	ledger *Ledger
-	sales  Sales
-	space  keyspace.Space
-	cfg    AuditorConfig
+	checker *Checker
+	sales   Sales
+	space   keyspace.Space
+	cfg     AuditorConfig
 }
 
 // NewAuditor makes an Auditor.
-func NewAuditor(l *Ledger, sales Sales, space keyspace.Space, cfg AuditorConfig) *Auditor {
-	if cfg.Every <= 0 {
-		cfg.Every = 5 * time.Second
+func NewAuditor(l *Checker, sales Sales, space keyspace.Space, cfg AuditorConfig) *Auditor {
+	if cfg.Interval <= 0 {
+		cfg.Interval = 5 * time.Second
 	}
-	if cfg.Again <= 0 {
-		cfg.Again = 3 * time.Second
+	if cfg.RecheckDelay <= 0 {
+		cfg.RecheckDelay = 3 * time.Second
 	}
 	if cfg.Generation == nil {
 		cfg.Generation = func(context.Context) (int64, bool) { return 0, true }
@@ -60,15 +60,15 @@ func NewAuditor(l *Ledger, sales Sales, space keyspace.Space, cfg AuditorConfig)
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	return &Auditor{ledger: l, sales: sales, space: space, cfg: cfg}
+	return &Auditor{checker: l, sales: sales, space: space, cfg: cfg}
 }
 
 // resting is how many times as long as an audit took the next one waits at least: a long queue is not audited all the time.
-const resting = 20
+const restFactor = 20
 
 // Run audits until ctx ends; it returns nil. What cannot be counted now is counted later: whoever runs the stores is told by other means.
 func (a *Auditor) Run(ctx context.Context) error {
-	wait := a.cfg.Every
+	wait := a.cfg.Interval
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,7 +79,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 		if err := a.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			a.cfg.Log.Debug("audit: not done", "err", err)
 		}
-		wait = max(a.cfg.Every, resting*time.Since(began))
+		wait = max(a.cfg.Interval, restFactor*time.Since(began))
 	}
 }
 
@@ -97,7 +97,7 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 				ids, switches[s.ID] = append(ids, s.ID), s.Switch
 			}
 		}
-		if len(ids) == 0 || !a.cfg.Turn(ctx, shard) {
+		if len(ids) == 0 || !a.cfg.Acquire(ctx, shard) {
 			continue
 		}
 		if err := a.auditShard(ctx, shard, ids, switches); err != nil {
@@ -112,7 +112,7 @@ var errMoved = fmt.Errorf("ledger: Redis lost data or was rebuilt while it was c
 
 func (a *Auditor) auditShard(ctx context.Context, shard keyspace.Shard, ids []string, switches map[string]sale.Switch) error {
 	began := time.Now()
-	reports, err := a.ledger.AuditShard(ctx, shard, ids)
+	reports, err := a.checker.AuditShard(ctx, shard, ids)
 	if err != nil {
 		return err
 	}
@@ -131,13 +131,13 @@ func (a *Auditor) auditShard(ctx context.Context, shard keyspace.Shard, ids []st
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(a.cfg.Again):
+	case <-time.After(a.cfg.RecheckDelay):
 	}
 	before, verified := a.cfg.Generation(ctx)
-	if _, err := a.ledger.stock.ListDead(ctx, doubtful[0]); err != nil { // see Ledger.Audit
+	if _, err := a.checker.stock.ReindexDead(ctx, doubtful[0]); err != nil { // see Ledger.Audit
 		return fmt.Errorf("ledger: %w", err)
 	}
-	if reports, err = a.ledger.AuditShard(ctx, shard, doubtful); err != nil {
+	if reports, err = a.checker.AuditShard(ctx, shard, doubtful); err != nil {
 		return err
 	}
 	if after, still := a.cfg.Generation(ctx); !verified || !still || before != after {
@@ -149,7 +149,7 @@ func (a *Auditor) auditShard(ctx context.Context, shard keyspace.Shard, ids []st
 		if r.Balanced {
 			continue
 		}
-		orders, err := a.ledger.Explain(ctx, id)
+		orders, err := a.checker.Explain(ctx, id)
 		if err != nil {
 			a.cfg.Log.Warn("audit: which orders are at fault could not be found out", "sale", id, "err", err)
 		}

@@ -19,8 +19,8 @@ import (
 
 func (s *shop) auditor(cfg audit.AuditorConfig) *audit.Auditor {
 	cfg.Log = slog.New(slog.DiscardHandler)
-	if cfg.Turn == nil {
-		cfg.Turn = func(context.Context, keyspace.Shard) bool { return true }
+	if cfg.Acquire == nil {
+		cfg.Acquire = func(context.Context, keyspace.Shard) bool { return true }
 	}
 	return audit.NewAuditor(s.ledger, s.store, keyspace.Space{}, cfg)
 }
@@ -31,7 +31,7 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	paused := map[string]string{}
 	a := s.auditor(audit.AuditorConfig{
-		Again: time.Millisecond, Metrics: audit.NewMetrics(registry),
+		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
 		Pause: func(_ context.Context, id, why string) error { paused[id] = why; return nil },
 	})
 	if err := a.RunOnce(t.Context()); err != nil || len(paused) > 0 {
@@ -50,7 +50,7 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("the metrics are badly named: %v %v", problems, err)
 	}
-	for _, labels := range []string{`sluice_ledger_audits_total{result="unbalanced"} 1`, `sluice_ledger_balanced{sale="s"} 0`} {
+	for _, labels := range []string{`sluice_audits_total{result="unbalanced"} 1`, `sluice_audit_balanced{sale="s"} 0`} {
 		if got := gathered(t, registry); !strings.Contains(got, labels) {
 			t.Errorf("the metrics lack %s:\n%s", labels, got)
 		}
@@ -61,7 +61,7 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 	if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("without Redis: %v", err)
 	}
-	if got := gathered(t, registry); !strings.Contains(got, `sluice_ledger_audits_total{result="failed"} 1`) {
+	if got := gathered(t, registry); !strings.Contains(got, `sluice_audits_total{result="failed"} 1`) {
 		t.Errorf("an audit that could not be made is not counted:\n%s", got)
 	}
 }
@@ -91,8 +91,8 @@ func TestAuditorForgivesWhatPasses(t *testing.T) {
 	s.redis.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
 	looks := 0
 	a := s.auditor(audit.AuditorConfig{
-		Again: time.Millisecond,
-		Pause: func(context.Context, string, string) error { t.Error("paused"); return nil },
+		RecheckDelay: time.Millisecond,
+		Pause:        func(context.Context, string, string) error { t.Error("paused"); return nil },
 		Generation: func(context.Context) (int64, bool) { // is asked for around the second look alone
 			if looks++; looks == 1 {
 				s.redis.Incr(context.Background(), keyspace.Shard(0).Stock("s"))
@@ -117,7 +117,7 @@ func TestAuditorForgivesWhatIsRebuilt(t *testing.T) {
 	pauses := 0
 	registry := prometheus.NewRegistry()
 	a := s.auditor(audit.AuditorConfig{
-		Again: time.Millisecond, Metrics: audit.NewMetrics(registry),
+		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
 		Pause: func(context.Context, string, string) error { pauses++; return nil },
 		Generation: func(context.Context) (int64, bool) {
 			now := sights[0]
@@ -150,7 +150,7 @@ func TestAuditorWaitsForItsTurnAndLeavesTheClosedAlone(t *testing.T) {
 	s.redis.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
 	turn, pauses := false, 0
 	a := s.auditor(audit.AuditorConfig{
-		Again: time.Millisecond, Turn: func(context.Context, keyspace.Shard) bool { return turn },
+		RecheckDelay: time.Millisecond, Acquire: func(context.Context, keyspace.Shard) bool { return turn },
 		Pause: func(context.Context, string, string) error { pauses++; return nil },
 	})
 	for want, prepare := range []func(){

@@ -26,10 +26,10 @@ const MaxExplained = 20
 // Explain finds the orders that make a sale not balance, while it runs. What looks wrong is looked at twice, with a new census in between: an order on its
 // way is somewhere else the second time, and only one that is nowhere both times is named. It reads everything, in small pieces: seconds per million orders, and
 // nobody waits for it. Errors wrap sale.ErrUnavailable.
-func (l *Ledger) Explain(ctx context.Context, saleID string) ([]Difference, error) {
+func (l *Checker) Explain(ctx context.Context, saleID string) ([]Difference, error) {
 	var suspects map[sale.OrderID]Difference
 	for look := range 2 {
-		found, err := l.look(ctx, saleID)
+		found, err := l.findSuspects(ctx, saleID)
 		if err != nil {
 			return nil, fmt.Errorf("ledger: explain: %w", err)
 		}
@@ -60,7 +60,7 @@ const maxSuspects = 10_000
 
 // look compares the places that buyers hold with where orders are, and rows with the places. Places are read before the census and SQL last: an order gets
 // its place together with its message, and leaves the queue only as a row.
-func (l *Ledger) look(ctx context.Context, saleID string) (map[sale.OrderID]Difference, error) {
+func (l *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.OrderID]Difference, error) {
 	type holder struct {
 		buyer string
 		nth   int
@@ -69,7 +69,7 @@ func (l *Ledger) look(ctx context.Context, saleID string) (map[sale.OrderID]Diff
 	if err := l.stock.Places(ctx, saleID, func(buyer string, nth int, id sale.OrderID) { places[id] = holder{buyer, nth} }); err != nil {
 		return nil, err
 	}
-	census, err := l.stock.TakeCensus(ctx, saleID)
+	census, err := l.stock.CountUnits(ctx, saleID)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (l *Ledger) look(ctx context.Context, saleID string) (map[sale.OrderID]Diff
 	found := map[sale.OrderID]Difference{}
 	var page []sale.Order
 	check := func() error {
-		holds, err := l.stock.HavePlaces(ctx, page)
+		holds, err := l.stock.HaveSlots(ctx, page)
 		if err != nil {
 			return err
 		}

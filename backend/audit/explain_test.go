@@ -25,8 +25,8 @@ func (p *places) Places(_ context.Context, _ string, yield func(buyer string, nt
 	return nil
 }
 
-func (p *places) TakeCensus(context.Context, string) (admission.Census, error) {
-	return admission.Census{Loaded: true}, nil
+func (p *places) CountUnits(context.Context, string) (admission.UnitCount, error) {
+	return admission.UnitCount{Loaded: true}, nil
 }
 
 // statuses are what SQL says of single orders, of which none is a row as long as rows are read.

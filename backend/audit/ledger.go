@@ -36,13 +36,13 @@ type stock interface {
 	censuses
 	LastSerial(ctx context.Context, saleID string) (int64, error)
 	Places(ctx context.Context, saleID string, yield func(buyer string, nth int, id sale.OrderID)) error
-	HavePlaces(ctx context.Context, orders []sale.Order) ([]bool, error)
+	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
 }
 
 type censuses interface {
-	TakeCensus(ctx context.Context, saleID string) (admission.Census, error)
-	TakeCensuses(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*admission.Census, error)
-	ListDead(ctx context.Context, saleID string) (changed int64, err error)
+	CountUnits(ctx context.Context, saleID string) (admission.UnitCount, error)
+	CountShardUnits(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*admission.UnitCount, error)
+	ReindexDead(ctx context.Context, saleID string) (changed int64, err error)
 }
 
 type rows interface {
@@ -53,13 +53,13 @@ type rows interface {
 }
 
 // Ledger audits sales. It is safe for concurrent use.
-type Ledger struct {
+type Checker struct {
 	stock stock
 	rows  rows
 }
 
 // New makes a Ledger over Redis and SQL.
-func New(stock stock, rows rows) *Ledger { return &Ledger{stock, rows} }
+func New(stock stock, rows rows) *Checker { return &Checker{stock, rows} }
 
 // Audit counts one sale. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
 //
@@ -67,12 +67,12 @@ func New(stock stock, rows rows) *Ledger { return &Ledger{stock, rows} }
 // found in one of them; orders accepted after it have a higher serial and are not counted. A unit that was given back after it has a higher number than the
 // last return of that instant, and is counted where it was then: with the orders. Then Redis is asked again how far it has come: a row with
 // a serial beyond that was never accepted by this Redis, which has lost what it knew.
-func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
+func (l *Checker) Audit(ctx context.Context, saleID string) (Report, error) {
 	r, loaded, err := l.countOne(ctx, saleID)
 	if err != nil || r.Balanced || !loaded {
 		return r, err
 	}
-	changed, err := l.stock.ListDead(ctx, saleID) // a process of an older version may have moved a dead letter, and the census did not see it
+	changed, err := l.stock.ReindexDead(ctx, saleID) // a process of an older version may have moved a dead letter, and the census did not see it
 	if err != nil {
 		return Report{}, fmt.Errorf("ledger: %w", err)
 	}
@@ -87,8 +87,8 @@ func (l *Ledger) Audit(ctx context.Context, saleID string) (Report, error) {
 	return r, nil
 }
 
-func (l *Ledger) countOne(ctx context.Context, saleID string) (r Report, loaded bool, err error) {
-	census, err := l.stock.TakeCensus(ctx, saleID)
+func (l *Checker) countOne(ctx context.Context, saleID string) (r Report, loaded bool, err error) {
+	census, err := l.stock.CountUnits(ctx, saleID)
 	if err != nil {
 		return Report{}, false, fmt.Errorf("ledger: %w", err)
 	}
@@ -97,8 +97,8 @@ func (l *Ledger) countOne(ctx context.Context, saleID string) (r Report, loaded 
 }
 
 // AuditShard counts several sales of one shard, with one look into its queue. It names no orders: see Explain.
-func (l *Ledger) AuditShard(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]Report, error) {
-	censuses, err := l.stock.TakeCensuses(ctx, shard, ids)
+func (l *Checker) AuditShard(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]Report, error) {
+	censuses, err := l.stock.CountShardUnits(ctx, shard, ids)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
@@ -112,7 +112,7 @@ func (l *Ledger) AuditShard(ctx context.Context, shard keyspace.Shard, ids []str
 }
 
 // audit finishes what a census has begun.
-func (l *Ledger) audit(ctx context.Context, saleID string, census *admission.Census) (Report, error) {
+func (l *Checker) audit(ctx context.Context, saleID string, census *admission.UnitCount) (Report, error) {
 	if !census.Loaded {
 		return l.unloaded(ctx, saleID)
 	}
@@ -141,7 +141,7 @@ func (l *Ledger) audit(ctx context.Context, saleID string, census *admission.Cen
 		}
 	}
 
-	count, err := l.rows.Count(ctx, saleID, store.Instant{Accepted: census.Accepted, Returned: census.Returned, Given: census.Given}, ids)
+	count, err := l.rows.Count(ctx, saleID, store.Instant{Accepted: census.Accepted, Returned: census.LastReturn, Given: census.Returned}, ids)
 	if err != nil {
 		return Report{}, fmt.Errorf("ledger: %w", err)
 	}
@@ -181,7 +181,7 @@ func (l *Ledger) audit(ctx context.Context, saleID string, census *admission.Cen
 }
 
 // unloaded is the report on a sale that SQL has and Redis does not.
-func (l *Ledger) unloaded(ctx context.Context, saleID string) (Report, error) {
+func (l *Checker) unloaded(ctx context.Context, saleID string) (Report, error) {
 	def, sold, err := l.rows.Sale(ctx, saleID)
 	if errors.Is(err, sale.ErrNotFound) {
 		return Report{}, fmt.Errorf("ledger: sale %s: %w", saleID, err)

@@ -33,7 +33,7 @@ type shop struct {
 	stock  *admission.Stock
 	admit  *admission.Admitter
 	queue  *queue.List
-	ledger *audit.Ledger
+	ledger *audit.Checker
 }
 
 func open(t *testing.T, stock int64) *shop {
@@ -136,7 +136,7 @@ func TestAuditIsNotMisledByAnOlderVersion(t *testing.T) {
 		t.Errorf("asked by a person: %+v", r)
 	}
 	misled()
-	a := s.auditor(audit.AuditorConfig{Again: time.Millisecond, Pause: func(_ context.Context, _, why string) error { t.Error("paused:", why); return nil }})
+	a := s.auditor(audit.AuditorConfig{RecheckDelay: time.Millisecond, Pause: func(_ context.Context, _, why string) error { t.Error("paused:", why); return nil }})
 	if err := a.RunOnce(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -22,16 +22,16 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_ledger_audits_total", Help: "Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.",
+			Name: "sluice_audits_total", Help: "Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.",
 		}, []string{"result"}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_ledger_last_audit_timestamp_seconds", Help: "When this process audited sales last; the newest of all processes counts. 0: not yet.",
+			Name: "sluice_audit_last_timestamp_seconds", Help: "When this process audited sales last; the newest of all processes counts. 0: not yet.",
 		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_ledger_audit_seconds", Help: "How long it took to audit all sales of a shard.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+			Name: "sluice_audit_seconds", Help: "How long it took to audit all sales of a shard.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 		}),
 		sales: &saleCollector{
-			desc: prometheus.NewDesc("sluice_ledger_balanced", "Whether the last audit of a sale by this process balanced. Of the sales that did not, and of some others.",
+			desc: prometheus.NewDesc("sluice_audit_balanced", "Whether the last audit of a sale by this process balanced. Of the sales that did not, and of some others.",
 				[]string{"sale"}, nil),
 			sales: map[string]audited{},
 		},

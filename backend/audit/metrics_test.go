@@ -28,13 +28,13 @@ func TestAuditsOfManySalesAreFewSeries(t *testing.T) {
 		t.Error("s7 balances again, and that is not told")
 	}
 	const want = `
-		# HELP sluice_ledger_audits_total Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.
-		# TYPE sluice_ledger_audits_total counter
-		sluice_ledger_audits_total{result="balanced"} 4999
-		sluice_ledger_audits_total{result="failed"} 0
-		sluice_ledger_audits_total{result="unbalanced"} 2
+		# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.
+		# TYPE sluice_audits_total counter
+		sluice_audits_total{result="balanced"} 4999
+		sluice_audits_total{result="failed"} 0
+		sluice_audits_total{result="unbalanced"} 2
 	`
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_ledger_audits_total"); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_audits_total"); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,7 +25,7 @@ func (s *shop) cancel(o sale.Order) {
 
 func (s *shop) giveBack(o sale.Order) int64 {
 	s.t.Helper()
-	numbers, err := s.stock.GiveBack(s.t.Context(), "s", []sale.Order{o})
+	numbers, err := s.stock.ReturnUnits(s.t.Context(), "s", []sale.Order{o})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAuditCountsAReturningUnitOnceAtEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
-	if err := s.stock.Forget(ctx, "s", []sale.OrderID{o.ID}); err != nil {
+	if err := s.stock.ConfirmReturns(ctx, "s", []sale.OrderID{o.ID}); err != nil {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
@@ -122,7 +122,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 				}
 				var numbers []int64
 				if err == nil {
-					numbers, err = s.stock.GiveBack(ctx, "s", orders)
+					numbers, err = s.stock.ReturnUnits(ctx, "s", orders)
 				}
 				if err == nil {
 					returns, ids := make([]store.Return, len(orders)), make([]sale.OrderID, len(orders))
@@ -130,7 +130,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 						returns[i], ids[i] = store.Return{ID: o.ID, Number: numbers[i]}, o.ID
 					}
 					if err = s.store.MarkReturned(ctx, returns); err == nil {
-						err = s.stock.Forget(ctx, "s", ids)
+						err = s.stock.ConfirmReturns(ctx, "s", ids)
 					}
 				}
 				if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrConflict) {

@@ -33,9 +33,9 @@ type RelayConfig struct {
 	Poll    time.Duration // how long an idle relay trusts that it would have been woken; 1 s
 	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
 	Log     *slog.Logger
-	Relayed func(events int)  // told of each step; may be nil
-	Tracer  *telemetry.Tracer // nil: nothing is traced
-	Notes   *telemetry.Notes  // which purchases are; required with Tracer
+	Relayed func(events int)   // told of each step; may be nil
+	Tracer  *telemetry.Tracer  // nil: nothing is traced
+	Notes   *telemetry.Parents // which purchases are; required with Tracer
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
@@ -100,7 +100,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		case lock == nil:
 			sleep(ctx, r.cfg.Turn/3)
 		default:
-			held, release := lock.Keep(ctx)
+			held, release := lock.KeepRenewed(ctx)
 			r.turn(held, &retry)
 			release()
 		}

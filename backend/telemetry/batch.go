@@ -32,11 +32,11 @@ type Step struct {
 // Batch is the span of a batch, in a trace of its own that links to those of its orders; each of these gets a span for the same time, so that one trace shows all of a
 // purchase. nil is a batch of which nothing is shown.
 type Batch struct {
-	tracer *Tracer
-	step   Step
-	span   trace.Span
-	items  []Item
-	of     []trace.SpanContext // by item
+	tracer  *Tracer
+	step    Step
+	span    trace.Span
+	items   []Item
+	parents []trace.SpanContext // by item
 }
 
 // Batch begins the span of a batch of n orders, if one of the items is traced. The context that it returns carries the span.
@@ -55,7 +55,7 @@ func (t *Tracer) Batch(ctx context.Context, step Step, n int, items []Item) (con
 		}
 		if sc := parse(item.Parent); sc.IsSampled() {
 			links = append(links, trace.Link{SpanContext: sc})
-			b.items, b.of = append(b.items, item), append(b.of, sc)
+			b.items, b.parents = append(b.items, item), append(b.parents, sc)
 		}
 	}
 	if len(links) == 0 {
@@ -73,7 +73,7 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 	}
 	end := time.Now()
 	for i, item := range b.items {
-		_, span := b.tracer.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), b.of[i]), b.step.name(),
+		_, span := b.tracer.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), b.parents[i]), b.step.name(),
 			trace.WithSpanKind(b.step.kind()), trace.WithTimestamp(b.step.Began), trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}),
 			trace.WithAttributes(b.step.attributes()...), trace.WithAttributes(attribute.String("sluice.order.id", item.Order.String()), attribute.String("sluice.sale.id", item.SaleID)))
 		if why, bad := failed[item.Order]; bad {

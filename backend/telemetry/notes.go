@@ -10,22 +10,22 @@ import (
 )
 
 // Notes finds the traces under which orders were accepted.
-type Notes struct {
+type Parents struct {
 	client redis.UniversalClient
 	space  keyspace.Space
 }
 
 // NewNotes makes Notes of the Redis that holds the stock. The client may be one that refuses a Redis whose data is not verified.
-func NewNotes(client redis.UniversalClient, space keyspace.Space) *Notes {
-	return &Notes{client, space}
+func NewParents(client redis.UniversalClient, space keyspace.Space) *Parents {
+	return &Parents{client, space}
 }
 
 // noteTimeout bounds one look: orders must not wait for what only shows them.
-const noteTimeout = 100 * time.Millisecond
+const lookupTimeout = 100 * time.Millisecond
 
 // Fill looks up the Parent of every item that has none. Without an answer from Redis they stay without one.
-func (n *Notes) Fill(ctx context.Context, items []Item) {
-	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+func (n *Parents) Fill(ctx context.Context, items []Item) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	byShard := map[keyspace.Shard][]int{}
 	for i, item := range items {

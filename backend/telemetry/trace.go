@@ -38,7 +38,7 @@ func Open(ctx context.Context, getenv func(string) string, service, version stri
 	if err != nil || !s.on {
 		return nil, err
 	}
-	quiet := &seldom{log: log}
+	quiet := &logThrottle{log: log}
 	otel.SetErrorHandler(quiet)
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.endpoint))
 	if err != nil {
@@ -51,7 +51,7 @@ func Open(ctx context.Context, getenv func(string) string, service, version stri
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("trace: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return New(sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithSampler(linked{s.sampler}), sdk.WithResource(about))), nil
+	return New(sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithSampler(linkSampler{s.sampler}), sdk.WithResource(about))), nil
 }
 
 // New makes a Tracer of a provider, as tests do. Its sampler must sample what links to a sampled span, as Sampler does.
@@ -72,12 +72,12 @@ func (t *Tracer) Close() {
 }
 
 // linked samples a span without a parent when one of those that it links to is sampled: a batch is worth showing when one of its orders is. base decides about all others.
-type linked struct{ base sdk.Sampler }
+type linkSampler struct{ base sdk.Sampler }
 
 // Sampler makes a sampler that base is asked by, and that samples batches with a sampled order.
-func Sampler(base sdk.Sampler) sdk.Sampler { return linked{base} }
+func Sampler(base sdk.Sampler) sdk.Sampler { return linkSampler{base} }
 
-func (l linked) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+func (l linkSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	for _, link := range p.Links {
 		if link.SpanContext.IsSampled() {
 			return sdk.SamplingResult{Decision: sdk.RecordAndSample}
@@ -86,15 +86,15 @@ func (l linked) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	return l.base.ShouldSample(p)
 }
 
-func (l linked) Description() string { return "linked(" + l.base.Description() + ")" }
+func (l linkSampler) Description() string { return "linked(" + l.base.Description() + ")" }
 
 // seldom logs what the exporter complains of, once a minute: it would do so with every batch.
-type seldom struct {
+type logThrottle struct {
 	log  *slog.Logger
 	last atomic.Int64
 }
 
-func (s *seldom) Handle(err error) {
+func (s *logThrottle) Handle(err error) {
 	now := time.Now().UnixNano()
 	if last := s.last.Load(); now-last >= int64(time.Minute) && s.last.CompareAndSwap(last, now) {
 		s.log.Warn("traces cannot be exported; they are dropped", "err", err)

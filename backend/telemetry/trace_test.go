@@ -130,7 +130,7 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Shards: 3}
 	client.Set(t.Context(), space.ShardOf("s").Trace("12"), kept, 0)
-	orders := NewOrders(tracer, NewNotes(client, space))
+	orders := NewOrders(tracer, NewParents(client, space))
 	ctx, end := orders.Begin(t.Context(), []sale.Order{{ID: 11, SaleID: "s"}, {ID: 12, SaleID: "s"}, {ID: 13, SaleID: "other"}})
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		t.Error("the context does not carry the span of the batch")
@@ -219,7 +219,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	client.LPush(t.Context(), keyspace.Shard(0).Trace("1"), "no text")
 	items := []Item{{Order: 1, SaleID: "s"}, {Order: 2, SaleID: "s", Parent: parent}}
-	notes := NewNotes(client, keyspace.Space{})
+	notes := NewParents(client, keyspace.Space{})
 	notes.Fill(t.Context(), items)
 	server.Close()
 	notes.Fill(t.Context(), items)

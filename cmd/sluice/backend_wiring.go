@@ -41,7 +41,7 @@ type backend struct {
 	log              *slog.Logger
 	stores           *stores
 	rebuilder        *rebuild.Rebuilder
-	keeper           *rebuild.Keeper // nil: no journal
+	keeper           *rebuild.JournalWriter // nil: no journal
 	auditor          *audit.Auditor
 	meters           queue.Meters // by shard
 	sales            *api.SaleGauges
@@ -106,7 +106,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	books := audit.New(b.stock, s.orders)
 	b.auditor = audit.NewAuditor(books, s.orders, s.space, audit.AuditorConfig{
-		Turn: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: audit.NewMetrics(b.registry), Log: log,
+		Acquire: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: audit.NewMetrics(b.registry), Log: log,
 	})
 	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	var callbacks api.Callbacks // without a secret there are none
@@ -147,7 +147,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 
 // known tells whether a sale that Redis does not hold may exist all the same: SQL has it, or Redis is about to be rebuilt.
 func (b *backend) known(saleID string) bool {
-	return b.desk.Known(saleID) || !b.stores.guard.Sure(context.Background(), b.stores.orders)
+	return b.desk.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.orders)
 }
 
 // away is how long buyers are kept away from a sale whose queue is full.

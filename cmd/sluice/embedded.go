@@ -65,7 +65,7 @@ func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, ord
 	}
 	var file bytes.Buffer
 	for _, s := range sales {
-		census, err := stock.TakeCensus(ctx, s.ID)
+		census, err := stock.CountUnits(ctx, s.ID)
 		if err != nil {
 			return err
 		}

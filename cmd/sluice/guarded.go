@@ -20,7 +20,7 @@ import (
 func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
 	return rebuild.New(s.guard, s.orders, s.space, rebuild.Config{
 		Log:     log,
-		Rebuilt: func(ctx context.Context) { _ = s.guard.Look(ctx, s.orders) }, // the heartbeat would open it a second later
+		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.orders) }, // the heartbeat would open it a second later
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.orders.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
@@ -32,7 +32,7 @@ func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
 func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
 	failing := false
 	unverified := func(ctx context.Context) bool { // another rebuild, an operator's perhaps, may have ended between the guard's look and now
-		err := s.guard.Look(ctx, s.orders)
+		err := s.guard.Check(ctx, s.orders)
 		_, ok := s.guard.Verified()
 		return err != nil || !ok
 	}
@@ -55,24 +55,24 @@ func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx
 // source is worker.Source.
 type source struct {
 	guard   *guard.Guard
-	adopter *rebuild.Adopter
+	adopter *rebuild.Restorer
 }
 
 func (s *stores) source() source {
-	return source{s.guard, rebuild.NewAdopter(s.guard.Raw(), s.space, s.orders)}
+	return source{s.guard, rebuild.NewRestorer(s.guard.Raw(), s.space, s.orders)}
 }
 
 func (s source) Generation() int64 { return s.guard.Generation() }
 
 func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
-	fence, err := s.guard.Adoptable(ctx)
+	fence, err := s.guard.RestoreFence(ctx)
 	if err == nil && fence == 0 {
 		err = guard.ErrUnverified
 	}
 	if err != nil {
 		return err
 	}
-	_, err = s.adopter.Adopt(ctx, fence, orders)
+	_, err = s.adopter.RestoreOrders(ctx, fence, orders)
 	return err
 }
 
@@ -99,7 +99,7 @@ func (s *stores) auditTurn(ctx context.Context, shard keyspace.Shard) bool {
 
 // verifiedGeneration is the generation of Redis as of now, if its data is verified.
 func (s *stores) verifiedGeneration(ctx context.Context) (int64, bool) {
-	if !s.guard.Sure(ctx, s.orders) {
+	if !s.guard.CheckNow(ctx, s.orders) {
 		return 0, false
 	}
 	return s.guard.Generation(), true

@@ -28,7 +28,7 @@ func (m *mistakes) checkJournal(cfg journalConfig) {
 }
 
 // openJournal opens the journal and what keeps it; nil without a folder.
-func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.Keeper, func(), error) {
+func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.JournalWriter, func(), error) {
 	if cfg.dir == "" {
 		log.Info("no journal: should Redis lose data, accepted orders that are not rows yet are lost with it (--journal DIR keeps them)")
 		return nil, func() {}, nil
@@ -37,5 +37,5 @@ func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.Keep
 	if err != nil {
 		return nil, nil, usage("--journal: %w", err)
 	}
-	return rebuild.NewKeeper(j, s.guard, s.source().adopter, s.orders, log), func() { _ = j.Close() }, nil
+	return rebuild.NewJournalWriter(j, s.guard, s.source().adopter, s.orders, log), func() { _ = j.Close() }, nil
 }

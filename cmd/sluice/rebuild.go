@@ -84,8 +84,8 @@ func (o *operator) rebuilt(s rebuild.Status) error {
 	var bad []string
 	err := o.show(s, func(w io.Writer) {
 		for _, sale := range s.Sales {
-			fmt.Fprintf(w, "%s: %d orders, %d left; %d queued again, %d without a unit, %d buyers mended\n",
-				sale.SaleID, sale.Orders, sale.Left, sale.Requeued, sale.Unbacked, sale.Mended)
+			fmt.Fprintf(w, "%s: %d orders, %d left; %d queued again, %d without a unit, slots of %d buyers corrected\n",
+				sale.SaleID, sale.Orders, sale.Left, sale.Requeued, sale.Unbacked, sale.Corrected)
 		}
 	})
 	for _, sale := range s.Sales {

@@ -30,8 +30,8 @@ type stores struct {
 	space  keyspace.Space
 	queues []orderQueue // by shard
 	stop   context.CancelFunc
-	tracer *telemetry.Tracer // nil: nothing is traced
-	notes  *telemetry.Notes  // with tracer
+	tracer *telemetry.Tracer  // nil: nothing is traced
+	notes  *telemetry.Parents // with tracer
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.

@@ -57,6 +57,6 @@ func (p *program) openTracer(ctx context.Context, service string, log *slog.Logg
 func (s *stores) trace(tracer *telemetry.Tracer) {
 	s.tracer = tracer
 	if tracer != nil {
-		s.notes = telemetry.NewNotes(s.redis, s.space)
+		s.notes = telemetry.NewParents(s.redis, s.space)
 	}
 }

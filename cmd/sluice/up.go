@@ -96,7 +96,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	cfg.journal.dir = data.path(journalFolder)
 	var identify guard.Identify
 	if ownRedis {
-		identify = guard.Fixed("embedded") // it has no run_id, and is empty whenever it starts
+		identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
 	}
 	if ownDatabase {
 		cfg.database = "sqlite:" + data.path(databaseFile)

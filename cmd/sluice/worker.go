@@ -92,7 +92,7 @@ SIGTERM finishes what is leased and exits 0.`,
 			}
 			defer s.close()
 			s.trace(tracer)
-			_ = s.guard.Look(cmd.Context(), s.orders) // which Redis it is, before the first batch is taken; later looks will do
+			_ = s.guard.Check(cmd.Context(), s.orders) // which Redis it is, before the first batch is taken; later looks will do
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })

@@ -41,9 +41,9 @@ const at = 15 * time.Minute
 // separates independent cases.
 var cases = map[string]struct{ fires, silent string }{
 	"SluiceSaleDoesNotBalance": {
-		`sluice_ledger_audits_total{result="unbalanced"} 0x60 1x60`,
-		`sluice_ledger_audits_total{result="unbalanced"} 3x120
-		 sluice_ledger_audits_total{result="balanced"} 0+1x120`,
+		`sluice_audits_total{result="unbalanced"} 0x60 1x60`,
+		`sluice_audits_total{result="unbalanced"} 3x120
+		 sluice_audits_total{result="balanced"} 0+1x120`,
 	},
 	"SluiceRedisIsNotVerified": {
 		`sluice_redis_verified{instance="a"} 1x120
@@ -57,22 +57,22 @@ var cases = map[string]struct{ fires, silent string }{
 		 sluice_queue_messages{shard="0",place="ready"} 9x120`,
 	},
 	"SluiceAuditIsOld": {
-		`sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
-		 sluice_ledger_last_audit_timestamp_seconds{instance="b"} 0x120
+		`sluice_audit_last_timestamp_seconds{instance="a"} 500x120
+		 sluice_audit_last_timestamp_seconds{instance="b"} 0x120
 		 sluice_sales{state="open"} 1x120
 		 ---
-		 sluice_ledger_last_audit_timestamp_seconds{instance="a"} 0x120
+		 sluice_audit_last_timestamp_seconds{instance="a"} 0x120
 		 process_start_time_seconds{job="sluice-backend"} 500x120
 		 sluice_sales{state="scheduled"} 1x120`,
-		`sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
-		 sluice_ledger_last_audit_timestamp_seconds{instance="b"} 800x120
+		`sluice_audit_last_timestamp_seconds{instance="a"} 500x120
+		 sluice_audit_last_timestamp_seconds{instance="b"} 800x120
 		 sluice_sales{state="open"} 1x120
 		 ---
-		 sluice_ledger_last_audit_timestamp_seconds{instance="a"} 500x120
+		 sluice_audit_last_timestamp_seconds{instance="a"} 500x120
 		 sluice_sales{state="open"} 0x120
 		 sluice_sales{state="closed"} 9x120
 		 ---
-		 sluice_ledger_last_audit_timestamp_seconds{instance="a"} 0x120
+		 sluice_audit_last_timestamp_seconds{instance="a"} 0x120
 		 process_start_time_seconds{job="sluice-backend"} 800x120
 		 sluice_sales{state="open"} 1x120`,
 	},

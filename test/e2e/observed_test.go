@@ -196,7 +196,7 @@ func (o *observed) checkMetrics(t *testing.T) {
 	var samples, families map[string]bool
 	testenv.Eventually(t, 30*time.Second, "the first audit is done", func() bool {
 		samples, families = o.exported(t)
-		return samples["sluice_ledger_balanced"] || t.Failed()
+		return samples["sluice_audit_balanced"] || t.Failed()
 	})
 	for name := range families {
 		if !documented[name] {

@@ -47,10 +47,10 @@ func (w *world) watchRedis(p *process, unverified func(context.Context)) {
 		return
 	}
 	p.every(800*time.Millisecond, func() {
-		_ = p.guard.Look(p.ctx, faultyStore{w.store, p}) // what fails is for the next turn
+		_ = p.guard.Check(p.ctx, faultyStore{w.store, p}) // what fails is for the next turn
 		if _, ok := p.guard.Verified(); !ok && unverified != nil {
 			unverified(p.ctx)
-			_ = p.guard.Look(p.ctx, faultyStore{w.store, p})
+			_ = p.guard.Check(p.ctx, faultyStore{w.store, p})
 		}
 	})
 }
@@ -79,27 +79,27 @@ func (s pinner) Pin(ctx context.Context) (*redis.Client, string, error) {
 // source is worker.Source.
 type source struct {
 	*guard.Guard
-	adopter *rebuild.Adopter
+	adopter *rebuild.Restorer
 }
 
 func (w *world) source(p *process) source {
-	return source{p.guard, rebuild.NewAdopter(p.guard.Raw(), w.space, faultyStore{w.store, p})}
+	return source{p.guard, rebuild.NewRestorer(p.guard.Raw(), w.space, faultyStore{w.store, p})}
 }
 
 func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
-	fence, err := s.Adoptable(ctx)
+	fence, err := s.RestoreFence(ctx)
 	if err == nil && fence == 0 {
 		err = guard.ErrUnverified
 	}
 	if err != nil {
 		return err
 	}
-	_, err = s.adopter.Adopt(ctx, fence, orders)
+	_, err = s.adopter.RestoreOrders(ctx, fence, orders)
 	return err
 }
 
 // keeper opens a backend's journal, which outlives its process, and keeps it until the process ends.
-func (w *world) keeper(p *process, name string) (k *rebuild.Keeper, closeIt func(), err error) {
+func (w *world) keeper(p *process, name string) (k *rebuild.JournalWriter, closeIt func(), err error) {
 	dir := filepath.Join(w.folder, name)
 	// The journal's own name is random, and a run must repeat.
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "id"), []byte(name+"\n"), 0o600)); err != nil {
@@ -112,7 +112,7 @@ func (w *world) keeper(p *process, name string) (k *rebuild.Keeper, closeIt func
 	w.mu.Lock()
 	w.journals[name] = j
 	w.mu.Unlock()
-	k = rebuild.NewKeeper(j, p.guard, rebuild.NewAdopter(p.guard.Raw(), w.space, faultyStore{w.store, p}), faultyStore{w.store, p}, w.log)
+	k = rebuild.NewJournalWriter(j, p.guard, rebuild.NewRestorer(p.guard.Raw(), w.space, faultyStore{w.store, p}), faultyStore{w.store, p}, w.log)
 	return k, func() { _ = j.Close() }, nil
 }
 
@@ -125,7 +125,7 @@ func (w *world) adopted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.journals {
-		if number(fence) != j.Adopted() {
+		if number(fence) != j.Restored() {
 			return false
 		}
 	}

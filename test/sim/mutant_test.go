@@ -59,6 +59,19 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
+// TestMutantsApply finds mutants whose text is no longer in the product.
+func TestMutantsApply(t *testing.T) {
+	for _, m := range append(slices.Clone(fast), mutants...) {
+		text, err := os.ReadFile(filepath.Join("../..", m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), m.old); n != 1 {
+			t.Errorf("mutant %q: %s contains %q %d times, want once", m.name, m.file, m.old, n)
+		}
+	}
+}
+
 func runMutated(t *testing.T, root string, m mutant) (out string, err error) {
 	t.Helper()
 	source := filepath.Join(root, m.file)

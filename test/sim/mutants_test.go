@@ -95,6 +95,6 @@ var mutants = []mutant{
 		proof{"./backend/redis/redisconn", "TestLock", nil}},
 	{"epoch: a Redis that started again is trusted", "backend/recovery/guard/mark.go", "case m.RunID != s.runID:", "case m.RunID != s.runID && false:",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},
-	{"epoch: a connection is made to any Redis", "backend/recovery/guard/guard.go", "if why != \"\" {\n\t\tg.close(why)\n\t\treturn ErrUnverified", "if why != \"\" && false {\n\t\tg.close(why)\n\t\treturn ErrUnverified",
+	{"epoch: a connection is made to any Redis", "backend/recovery/guard/guard.go", "if why != \"\" {\n\t\tg.block(why)\n\t\treturn ErrUnverified", "if why != \"\" && false {\n\t\tg.block(why)\n\t\treturn ErrUnverified",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},
 }

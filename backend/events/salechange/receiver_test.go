@@ -123,7 +123,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					}
 				}
 				sync := func(stock, version int64, to sale.Switch) func() error {
-					return func() error { return h.stock.Sync(t.Context(), definition(id, stock, version, to)) }
+					return func() error { return h.stock.Update(t.Context(), definition(id, stock, version, to)) }
 				}
 				buys := func(buyer string) func() error { return func() error { h.buy(id, buyer); return nil } }
 				step(salechange.Opened, 2, func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), nobody) })
@@ -146,7 +146,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					t.Fatal(d, err)
 				}
 				bobs := []sale.Order{{ID: d.OrderID, SaleID: id, Buyer: "bob"}}
-				giveBack := func() error { _, err := h.stock.GiveBack(t.Context(), id, bobs); return err }
+				giveBack := func() error { _, err := h.stock.ReturnUnits(t.Context(), id, bobs); return err }
 				step(salechange.Restocked, 1, giveBack)
 				if err := giveBack(); err != nil { // again
 					t.Fatal(err)
@@ -172,7 +172,7 @@ func TestWhatIsLeftIsToldFourTimesASecondAtMost(t *testing.T) {
 		h.buy("s", fmt.Sprint(i))
 	}
 	took := time.Since(start)
-	if err := h.stock.Sync(t.Context(), definition("s", 5000, 2, sale.Paused)); err != nil { // comes last
+	if err := h.stock.Update(t.Context(), definition("s", 5000, 2, sale.Paused)); err != nil { // comes last
 		t.Fatal(err)
 	}
 	count := func(kind string) int { return h.count(kind) }
@@ -236,7 +236,7 @@ func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	if a, b := h.buy("s", "ann"), h.buy("s", "bob"); a != sale.Accepted || b != sale.SoldOut {
 		t.Errorf("ann gets %v and bob %v", a, b)
 	}
-	if err := h.stock.Sync(t.Context(), definition("s", 2, 2, sale.On)); err != nil {
+	if err := h.stock.Update(t.Context(), definition("s", 2, 2, sale.On)); err != nil {
 		t.Fatal(err)
 	}
 	v, err := h.stock.View(t.Context(), "s")
@@ -246,7 +246,7 @@ func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	if d, err := h.admit.Admit(t.Context(), admission.Request{SaleID: "s", Buyer: "ann", Key: "again", KeyTTL: time.Minute, Fingerprint: "f"}); err != nil ||
 		d.Outcome != sale.AlreadyBought {
 		t.Errorf("%+v, %v", d, err)
-	} else if _, err := h.stock.GiveBack(t.Context(), "s", []sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}}); err != nil {
+	} else if _, err := h.stock.ReturnUnits(t.Context(), "s", []sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}}); err != nil {
 		t.Error(err)
 	}
 	if n := h.count("sold_out") + h.count("opened") + h.count("restocked"); n != 0 {

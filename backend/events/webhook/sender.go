@@ -44,8 +44,8 @@ type SenderConfig struct {
 	Schedule    []time.Duration // Schedule
 	Metrics     Metrics         // may be nil
 	Log         *slog.Logger
-	Tracer      *telemetry.Tracer // nil: nothing is traced
-	Notes       *telemetry.Notes  // of which orders are; required with Tracer
+	Tracer      *telemetry.Tracer  // nil: nothing is traced
+	Notes       *telemetry.Parents // of which orders are; required with Tracer
 
 	Now    func() time.Time // of the signatures, and of Retry-After dates; time.Now
 	Jitter func() float64   // in [0, 1); random

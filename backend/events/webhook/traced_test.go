@@ -53,7 +53,7 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := quick()
-	cfg.Tracer, cfg.Notes, cfg.Log = tracer, telemetry.NewNotes(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
+	cfg.Tracer, cfg.Notes, cfg.Log = tracer, telemetry.NewParents(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
 	stop := run(t, NewSender(b.Store, c, everything{}, cfg))
 	testenv.Eventually(t, 30*time.Second, "three deliveries", func() bool { return len(shop.ids()) == 3 })
 	stop()

@@ -31,7 +31,7 @@ var ErrUnverified = fmt.Errorf("the data in Redis is being verified: %w", sale.E
 const Heartbeat = 400 * time.Millisecond
 
 // waiting is how often it looks while it waits for the data to be verified, here or elsewhere: nothing is sold meanwhile.
-const waiting = Heartbeat / 4
+const unverifiedInterval = Heartbeat / 4
 
 // Generations tells which generation of Redis SQL goes by (order.Store).
 type Generations interface {
@@ -48,16 +48,16 @@ type Guard struct {
 	log      *slog.Logger
 	options  []redisconn.Option
 
-	shut       atomic.Bool
-	generation atomic.Int64 // of the last look that found it verified; 0: none yet
-	least      atomic.Int64 // what SQL goes by
-	looked     chan struct{}
+	blocked       atomic.Bool
+	generation    atomic.Int64 // of the last look that found it verified; 0: none yet
+	minGeneration atomic.Int64 // what SQL goes by
+	changed       chan struct{}
 
-	mu  sync.Mutex
-	why string // it is shut
+	mu     sync.Mutex
+	reason string // it is shut
 
-	sure    sync.Mutex
-	started time.Time // of the last look that Sure took; guarded by sure
+	checkMu      sync.Mutex
+	checkStarted time.Time // of the last look that Sure took; guarded by sure
 }
 
 // Open makes a Guard. It does not connect yet. identify nil is RunID. The options are for all of its clients.
@@ -68,11 +68,11 @@ func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger,
 	if log == nil {
 		log = slog.Default()
 	}
-	server, err := redisconn.At(url)
+	server, err := redisconn.NewServer(url)
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{server: server, space: space, identify: identify, log: log, options: slices.Clip(options), looked: make(chan struct{}, 1)}
+	g := &Guard{server: server, space: space, identify: identify, log: log, options: slices.Clip(options), changed: make(chan struct{}, 1)}
 	g.raw = server.Open(g.options...)
 	g.client = server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
 	g.client.AddHook(gate{g})
@@ -98,23 +98,23 @@ func (g *Guard) Generation() int64 {
 
 // Verified tells whether guarded commands pass, as far as is known; if not, why.
 func (g *Guard) Verified() (why string, ok bool) {
-	if !g.shut.Load() && g.generation.Load() > 0 {
+	if !g.blocked.Load() && g.generation.Load() > 0 {
 		return "", true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.why, false
+	return g.reason, false
 }
 
 // Sure is Verified as of a look that begins after the call. Those who ask at the same time share one. It is for what Redis does not hold: that may be missing, or
 // Redis may have been emptied since the last heartbeat.
-func (g *Guard) Sure(ctx context.Context, sql Generations) bool {
+func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
 	asked := time.Now()
-	g.sure.Lock()
-	defer g.sure.Unlock()
-	if !g.started.After(asked) {
-		g.started = time.Now()
-		if err := g.Look(ctx, sql); err != nil {
+	g.checkMu.Lock()
+	defer g.checkMu.Unlock()
+	if !g.checkStarted.After(asked) {
+		g.checkStarted = time.Now()
+		if err := g.Check(ctx, sql); err != nil {
 			return false
 		}
 	}
@@ -124,13 +124,13 @@ func (g *Guard) Sure(ctx context.Context, sql Generations) bool {
 
 // onConnect lets a new connection live if its server's data was verified.
 func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
-	s, err := look(ctx, cn, g.identify, g.space)
+	s, err := observe(ctx, cn, g.identify, g.space)
 	if err != nil {
 		return err
 	}
-	generation, why := s.verified(g.least.Load())
+	generation, why := s.verified(g.minGeneration.Load())
 	if why != "" {
-		g.close(why)
+		g.block(why)
 		return ErrUnverified
 	}
 	g.raise(&g.generation, generation)
@@ -146,38 +146,38 @@ func (g *Guard) raise(n *atomic.Int64, to int64) {
 	}
 }
 
-func (g *Guard) close(why string) {
+func (g *Guard) block(why string) {
 	g.mu.Lock()
-	g.why = why
+	g.reason = why
 	g.mu.Unlock()
-	if !g.shut.Swap(true) {
+	if !g.blocked.Swap(true) {
 		g.log.Warn("Redis is not trusted; purchases wait until its data is verified", "why", why)
 	}
 	select {
-	case g.looked <- struct{}{}: // Run acts at once
+	case g.changed <- struct{}{}: // Run acts at once
 	default:
 	}
 }
 
 // Look asks Redis who it is, and SQL, if it answers, what it should be. It opens or shuts the guarded client accordingly. An error says that Redis could
 // not be asked; then nothing changes.
-func (g *Guard) Look(ctx context.Context, sql Generations) error {
+func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if n, err := sql.Generation(ctx); err == nil {
-		g.raise(&g.least, n)
+		g.raise(&g.minGeneration, n)
 	} // without SQL acceptance goes on by what Redis says
-	s, err := look(ctx, g.raw, g.identify, g.space)
+	s, err := observe(ctx, g.raw, g.identify, g.space)
 	if err != nil {
-		return fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+		return fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
 	}
-	generation, why := s.verified(g.least.Load())
+	generation, why := s.verified(g.minGeneration.Load())
 	if why != "" {
-		g.close(why)
+		g.block(why)
 		return nil
 	}
 	g.raise(&g.generation, generation)
-	if g.shut.Swap(false) {
+	if g.blocked.Swap(false) {
 		g.log.Info("Redis is verified; purchases go on", "generation", generation)
 	}
 	return nil
@@ -185,13 +185,13 @@ func (g *Guard) Look(ctx context.Context, sql Generations) error {
 
 // Adoptable is the fence at which lost orders can be given back to Redis: its sales and its queue are in place, and no later rebuild has begun. 0 while there is
 // none. An error wraps sale.ErrUnavailable.
-func (g *Guard) Adoptable(ctx context.Context) (fence int64, err error) {
-	s, err := look(ctx, g.raw, g.identify, g.space)
+func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
+	s, err := observe(ctx, g.raw, g.identify, g.space)
 	if err != nil {
-		return 0, fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+		return 0, fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
 	}
-	fence = s.marks[0].Fence
-	for _, m := range s.marks {
+	fence = s.records[0].Fence
+	for _, m := range s.records {
 		here := m.Rebuilding || m.RunID == s.runID // else the data is another server's
 		if m.Fence != fence || m.Swapped != fence || !here {
 			return 0, nil
@@ -210,19 +210,19 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
-		case <-g.looked:
+		case <-g.changed:
 		}
-		if err := g.Look(ctx, sql); err == nil && g.shut.Load() && unverified != nil && time.Since(tried) >= Heartbeat {
+		if err := g.Check(ctx, sql); err == nil && g.blocked.Load() && unverified != nil && time.Since(tried) >= Heartbeat {
 			tried = time.Now()
 			unverified(ctx)
-			_ = g.Look(ctx, sql)
+			_ = g.Check(ctx, sql)
 		}
 		select { // forget what was noticed before this look
-		case <-g.looked:
+		case <-g.changed:
 		default:
 		}
-		if g.shut.Load() {
-			next.Reset(waiting)
+		if g.blocked.Load() {
+			next.Reset(unverifiedInterval)
 		} else {
 			next.Reset(Heartbeat)
 		}
@@ -233,9 +233,9 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 // taken for done on another.
 func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, err error) {
 	if runID, err = g.identify(ctx, g.raw); err != nil {
-		return nil, "", fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+		return nil, "", fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
 	}
-	client = g.server.Open(append(g.options, redisconn.Patient, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+	client = g.server.Open(append(g.options, redisconn.LongTimeouts, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
 		id, err := g.identify(ctx, cn)
 		if err == nil && id != runID {
 			err = ErrUnverified
@@ -254,7 +254,7 @@ func (gate) DialHook(next redis.DialHook) redis.DialHook {
 
 func (h gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.guard.shut.Load() {
+		if h.guard.blocked.Load() {
 			cmd.SetErr(ErrUnverified)
 			return ErrUnverified
 		}
@@ -264,7 +264,7 @@ func (h gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.guard.shut.Load() {
+		if h.guard.blocked.Load() {
 			for _, cmd := range cmds {
 				cmd.SetErr(ErrUnverified)
 			}

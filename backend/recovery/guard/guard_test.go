@@ -96,7 +96,7 @@ func TestConnectionToUnverifiedDataIsRefused(t *testing.T) {
 	}
 	wantRefused(t, first, "an empty Redis")
 	stamp(t, first, 1)
-	if err := first.Look(t.Context(), database); err != nil {
+	if err := first.Check(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
 	wantPassed(t, first, "verified")
@@ -137,7 +137,7 @@ func TestShardsMustAgree(t *testing.T) {
 
 // While nothing is sold a guard looks often, for it may be another process that verifies the data. It asks for a rebuild once a heartbeat all the same.
 func TestWaitingForAnotherProcess(t *testing.T) {
-	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.Fixed("this one"))
+	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.FixedID("this one"))
 	database := &sql{}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -199,7 +199,7 @@ func TestHeartbeatFindsWhatConnectionsDoNot(t *testing.T) {
 	database.mu.Unlock()
 	r.Pause()
 	for range 3 {
-		_ = g.Look(ctx, database)
+		_ = g.Check(ctx, database)
 	}
 	if !verified() {
 		t.Error("stores that do not answer prove nothing about the data")
@@ -214,7 +214,7 @@ func TestSureLooksAfterItIsAsked(t *testing.T) {
 	database := &sql{}
 	g := open(t, r.URL, nil)
 	stamp(t, g, 1)
-	if !g.Sure(t.Context(), database) {
+	if !g.CheckNow(t.Context(), database) {
 		t.Fatal("a verified Redis is not sure")
 	}
 	for range 20 {
@@ -222,14 +222,14 @@ func TestSureLooksAfterItIsAsked(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if g.Sure(t.Context(), database) {
+				if g.CheckNow(t.Context(), database) {
 					t.Error("sure of a Redis that was emptied before it was asked")
 				}
 			})
 		}
 		wg.Wait()
 		stamp(t, g, 1)
-		if !g.Sure(t.Context(), database) {
+		if !g.CheckNow(t.Context(), database) {
 			t.Fatal("stamped, and not sure")
 		}
 	}
@@ -280,10 +280,10 @@ func connections(t *testing.T, g *guard.Guard) int64 {
 
 func TestFixedIdentityNeedsNoRunID(t *testing.T) {
 	m := miniredis.RunT(t)
-	g := open(t, "redis://"+m.Addr()+"/0", guard.Fixed("embedded"))
+	g := open(t, "redis://"+m.Addr()+"/0", guard.FixedID("embedded"))
 	wantRefused(t, g, "empty")
 	mark(t, g, "run_id", "embedded", "generation", 1, "fence", 1)
-	if err := g.Look(t.Context(), &sql{}); err != nil {
+	if err := g.Check(t.Context(), &sql{}); err != nil {
 		t.Fatal(err)
 	}
 	wantPassed(t, g, "verified")
@@ -293,7 +293,7 @@ func TestFixedIdentityNeedsNoRunID(t *testing.T) {
 func TestServerWithoutRunIDIsAnError(t *testing.T) {
 	m := miniredis.RunT(t)
 	g := open(t, "redis://"+m.Addr()+"/0", nil)
-	if err := g.Look(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
+	if err := g.Check(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -301,7 +301,7 @@ func TestServerWithoutRunIDIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close()
-	if err := open(t, "redis://"+ln.Addr().String()+"/0", nil).Look(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
+	if err := open(t, "redis://"+ln.Addr().String()+"/0", nil).Check(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("nobody there: %v", err)
 	}
 }
@@ -319,7 +319,7 @@ func TestShardsMustBeThoseOfRedis(t *testing.T) {
 	mark(t, g, "shards", 3)
 	wantRefused(t, g, "told of one shard, where there are three")
 	var wrong *guard.ShardsError
-	if err := check(2); !errors.As(err, &wrong) || wrong.Redis != 3 || wrong.Here != 2 {
+	if err := check(2); !errors.As(err, &wrong) || wrong.Redis != 3 || wrong.Process != 2 {
 		t.Errorf("told of two shards, where there are three: %v", err)
 	}
 	if err := check(3); err != nil {

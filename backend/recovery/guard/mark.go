@@ -15,7 +15,7 @@ import (
 )
 
 // Mark is what a shard of Redis says about itself. The zero value is an empty Redis.
-type Mark struct {
+type record struct {
 	RunID      string // of the server whose data was verified; empty: none
 	Generation int64  // what it was verified as
 	Fence      int64  // of the last rebuild that has begun
@@ -24,12 +24,12 @@ type Mark struct {
 	Shards     int64  // how many shards there are; 0: nobody has said so
 }
 
-func parseMark(fields map[string]string) Mark {
+func parseRecord(fields map[string]string) record {
 	number := func(name string) int64 {
 		n, _ := strconv.ParseInt(fields[name], 10, 64) // a number that is not there, or none, is 0: not verified
 		return n
 	}
-	return Mark{RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"), Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"), Shards: number("shards")}
+	return record{RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"), Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"), Shards: number("shards")}
 }
 
 // Identify names the process that answers. Two that hold different data never have one name.
@@ -50,42 +50,42 @@ func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
 }
 
 // Fixed names a Redis that lives and dies with this process, and so is empty whenever it is another one.
-func Fixed(name string) Identify {
+func FixedID(name string) Identify {
 	return func(context.Context, redis.Cmdable) (string, error) { return name, nil }
 }
 
 // sight is one look at a server: who it is, and what each shard says.
-type sight struct {
-	runID string
-	marks []Mark
+type observation struct {
+	runID   string
+	records []record
 }
 
-func look(ctx context.Context, c redis.Cmdable, identify Identify, space keyspace.Space) (sight, error) {
+func observe(ctx context.Context, c redis.Cmdable, identify Identify, space keyspace.Space) (observation, error) {
 	id, err := identify(ctx, c)
 	if err != nil {
-		return sight{}, err
+		return observation{}, err
 	}
-	s := sight{runID: id}
+	s := observation{runID: id}
 	for _, shard := range space.All() {
 		fields, err := c.HGetAll(ctx, shard.Guard()).Result()
 		if err != nil {
-			return sight{}, err
+			return observation{}, err
 		}
-		s.marks = append(s.marks, parseMark(fields))
+		s.records = append(s.records, parseRecord(fields))
 	}
 	return s, nil
 }
 
 // verified tells whether every shard was verified on this very server, as one generation, and not before the generation least; or why not.
-func (s sight) verified(least int64) (generation int64, why string) {
-	generation = s.marks[0].Generation
-	for _, m := range s.marks {
+func (s observation) verified(least int64) (generation int64, why string) {
+	generation = s.records[0].Generation
+	for _, m := range s.records {
 		switch {
-		case m.Shards != 0 && m.Shards != int64(len(s.marks)):
-			return 0, (&ShardsError{Redis: m.Shards, Here: len(s.marks)}).Error()
+		case m.Shards != 0 && m.Shards != int64(len(s.records)):
+			return 0, (&ShardsError{Redis: m.Shards, Process: len(s.records)}).Error()
 		case m.Rebuilding:
 			return 0, "it is being rebuilt"
-		case m == Mark{}:
+		case m == record{}:
 			return 0, "it is new or was emptied"
 		case m.RunID != s.runID:
 			return 0, "it has started again or is another server"
@@ -100,23 +100,23 @@ func (s sight) verified(least int64) (generation int64, why string) {
 
 // ShardsError says that Redis holds its orders in another number of shards than this process was told.
 type ShardsError struct {
-	Redis int64
-	Here  int
+	Redis   int64
+	Process int
 }
 
 func (e *ShardsError) Error() string {
-	return fmt.Sprintf("Redis holds its orders in %d shards, and this process was told %d (--shards)", e.Redis, e.Here)
+	return fmt.Sprintf("Redis holds its orders in %d shards, and this process was told %d (--shards)", e.Redis, e.Process)
 }
 
 // Newest is the highest number of a rebuild that any shard of Redis has heard of; 0 when there is none. An error wraps sale.ErrUnavailable.
-func Newest(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, error) {
+func NewestFence(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, error) {
 	var newest int64
 	for _, shard := range space.All() {
 		fields, err := c.HGetAll(ctx, shard.Guard()).Result()
 		if err != nil {
-			return 0, fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+			return 0, fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
 		}
-		m := parseMark(fields)
+		m := parseRecord(fields)
 		newest = max(newest, m.Fence, m.Generation, m.Swapped)
 	}
 	return newest, nil
@@ -128,10 +128,10 @@ func CheckShards(ctx context.Context, c redis.Cmdable, space keyspace.Space) err
 	shards := space.All()
 	fields, err := c.HGetAll(ctx, shards[0].Guard()).Result()
 	if err != nil {
-		return fmt.Errorf("epoch: %w: %w", sale.ErrUnavailable, err)
+		return fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
 	}
-	if m := parseMark(fields); m.Shards != 0 && m.Shards != int64(len(shards)) {
-		return &ShardsError{Redis: m.Shards, Here: len(shards)}
+	if m := parseRecord(fields); m.Shards != 0 && m.Shards != int64(len(shards)) {
+		return &ShardsError{Redis: m.Shards, Process: len(shards)}
 	}
 	return nil
 }

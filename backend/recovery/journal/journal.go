@@ -44,15 +44,15 @@ type Journal struct {
 	cfg  Config
 	lock *os.File
 
-	mu      sync.Mutex
-	file    *os.File // the segment that is written
-	number  int64
-	size    int64
-	opened  time.Time
-	torn    bool // half a write could not be taken back: the next one begins a new segment
-	failed  bool
-	dirty   bool
-	adopted int64
+	mu       sync.Mutex
+	file     *os.File // the segment that is written
+	number   int64
+	size     int64
+	opened   time.Time
+	torn     bool // half a write could not be taken back: the next one begins a new segment
+	failed   bool
+	dirty    bool
+	restored int64
 
 	syncing sync.Mutex // one fsync at a time; who waits for it is covered by the next
 	written int64      // count of writes, guarded by mu
@@ -60,10 +60,10 @@ type Journal struct {
 }
 
 const (
-	idFile      = "id"
-	adoptedFile = "adopted"
-	lockFile    = "lock"
-	suffix      = ".journal"
+	idFile       = "id"
+	restoredFile = "adopted"
+	lockFile     = "lock"
+	suffix       = ".journal"
 )
 
 // Open opens the journal in a folder, which is made if it is not there. Another process that uses the folder is an error.
@@ -109,8 +109,8 @@ func (j *Journal) load() error {
 		return err
 	}
 	j.id = strings.TrimSpace(string(id))
-	if text, err := os.ReadFile(filepath.Join(j.dir, adoptedFile)); err == nil {
-		j.adopted, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // unreadable: adopted once more, which does no harm
+	if text, err := os.ReadFile(filepath.Join(j.dir, restoredFile)); err == nil {
+		j.restored, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // unreadable: adopted once more, which does no harm
 	}
 	segments, err := j.segments()
 	if err != nil {
@@ -119,27 +119,27 @@ func (j *Journal) load() error {
 	if len(segments) > 0 {
 		j.number = segments[len(segments)-1]
 	}
-	return j.next() // never behind a torn end
+	return j.startSegment() // never behind a torn end
 }
 
 // ID names this journal among those of other backends, also after a restart.
 func (j *Journal) ID() string { return j.id }
 
 // Adopted is the generation of Redis that has the journal's orders, as SetAdopted was told last.
-func (j *Journal) Adopted() int64 {
+func (j *Journal) Restored() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.adopted
+	return j.restored
 }
 
 // SetAdopted remembers that this generation of Redis has every order of the journal, or SQL does.
-func (j *Journal) SetAdopted(generation int64) error {
+func (j *Journal) SetRestored(generation int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.replace(adoptedFile, strconv.AppendInt(nil, generation, 10)); err != nil {
+	if err := j.replace(restoredFile, strconv.AppendInt(nil, generation, 10)); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.adopted = generation
+	j.restored = generation
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (j *Journal) segments() ([]int64, error) {
 }
 
 // next begins a new segment; mu is held, or nobody else knows the journal yet.
-func (j *Journal) next() error {
+func (j *Journal) startSegment() error {
 	if j.file != nil {
 		if err := j.file.Sync(); err != nil {
 			return err
@@ -215,7 +215,7 @@ func (j *Journal) Append(orders ...sale.Order) error {
 	if err == nil && j.cfg.Sync == Always {
 		err = j.sync(turn)
 	}
-	j.tell(err)
+	j.logWrite(err)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
@@ -223,7 +223,7 @@ func (j *Journal) Append(orders ...sale.Order) error {
 }
 
 // tell logs the first failure and the end of failing.
-func (j *Journal) tell(err error) {
+func (j *Journal) logWrite(err error) {
 	j.mu.Lock()
 	before := j.failed
 	j.failed = err != nil
@@ -243,7 +243,7 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 		return 0, os.ErrClosed
 	}
 	if j.torn || j.size >= j.cfg.Segment {
-		if err := j.next(); err != nil {
+		if err := j.startSegment(); err != nil {
 			return 0, err
 		}
 	}
@@ -295,7 +295,7 @@ func (j *Journal) Run(ctx context.Context) error {
 			return j.flush()
 		case <-tick.C:
 			if err := j.flush(); err != nil {
-				j.tell(err)
+				j.logWrite(err)
 			}
 		}
 	}

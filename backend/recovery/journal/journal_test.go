@@ -63,7 +63,7 @@ func TestJournalKeepsOrdersOverRestarts(t *testing.T) {
 			if err := j.Append(entry(1, "ann"), entry(2, "bob")); err != nil {
 				t.Fatal(err)
 			}
-			if err := j.SetAdopted(7); err != nil {
+			if err := j.SetRestored(7); err != nil {
 				t.Fatal(err)
 			}
 			// killed: not closed, and half a line at its end
@@ -75,8 +75,8 @@ func TestJournalKeepsOrdersOverRestarts(t *testing.T) {
 			f.Close()
 			j.lock.Close()
 			again := open(t, dir, Config{Sync: mode})
-			if again.ID() != id || again.Adopted() != 7 {
-				t.Errorf("it is %s now, adopted %d; was %s", again.ID(), again.Adopted(), id)
+			if again.ID() != id || again.Restored() != 7 {
+				t.Errorf("it is %s now, adopted %d; was %s", again.ID(), again.Restored(), id)
 			}
 			if err := again.Append(entry(3, "cid")); err != nil {
 				t.Fatal(err)
@@ -146,7 +146,7 @@ func TestTrimDropsWhatIsARow(t *testing.T) {
 			written[sale.OrderID(i)] = true
 		}
 		j.mu.Lock()
-		j.opened = time.Now().Add(-ripe * 2)
+		j.opened = time.Now().Add(-maxSegmentAge * 2)
 		j.mu.Unlock()
 		if err := j.Trim(t.Context(), written); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestTrimDropsWhatIsARow(t *testing.T) {
 // A segment most of whose orders wait is not copied around: it stays as it is.
 func TestTrimLeavesASegmentThatIsWaitedFor(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 100_000})
-	for i := int64(1); i <= 3*carried; i++ {
+	for i := int64(1); i <= 3*maxStragglers; i++ {
 		if err := j.Append(entry(i, "buyer")); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestTrimLeavesASegmentThatIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, _ := j.segments()
-	if len(before) != len(after) || len(j.ids(t)) != 3*carried {
+	if len(before) != len(after) || len(j.ids(t)) != 3*maxStragglers {
 		t.Errorf("%d segments, were %d", len(after), len(before))
 	}
 }

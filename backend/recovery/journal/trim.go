@@ -18,11 +18,11 @@ type Rows interface {
 
 const (
 	// checkAtOnce is how many orders one question to SQL is about.
-	checkAtOnce = 5000
+	rowsPerQuery = 5000
 	// carried is up to how many orders are written again, into the present segment, so that an older one can go.
-	carried = 1000
+	maxStragglers = 1000
 	// ripe is how old a segment must be before it is left although it is not full: most of its orders are rows by then.
-	ripe = 30 * time.Second
+	maxSegmentAge = 30 * time.Second
 )
 
 // Orders calls each for every order in the journal, the oldest first; one may come twice. broken counts the lines that cannot be read.
@@ -59,8 +59,8 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 // letters, are written again into the present segment. An error is that of the files, or wraps sale.ErrUnavailable.
 func (j *Journal) Trim(ctx context.Context, rows Rows) error {
 	j.mu.Lock()
-	if j.file != nil && j.size > 0 && time.Since(j.opened) > ripe {
-		if err := j.next(); err != nil {
+	if j.file != nil && j.size > 0 && time.Since(j.opened) > maxSegmentAge {
+		if err := j.startSegment(); err != nil {
 			j.mu.Unlock()
 			return fmt.Errorf("journal: trim: %w", err)
 		}
@@ -92,7 +92,7 @@ func (j *Journal) trimSegment(ctx context.Context, n int64, rows Rows) (gone boo
 		return false, err
 	}
 	var stragglers []sale.Order
-	for part := range slices.Chunk(orders, checkAtOnce) {
+	for part := range slices.Chunk(orders, rowsPerQuery) {
 		ids := make([]sale.OrderID, len(part))
 		for i, o := range part {
 			ids[i] = o.ID
@@ -106,7 +106,7 @@ func (j *Journal) trimSegment(ctx context.Context, n int64, rows Rows) (gone boo
 				stragglers = append(stragglers, o)
 			}
 		}
-		if len(stragglers) > carried {
+		if len(stragglers) > maxStragglers {
 			return false, nil
 		}
 	}

@@ -9,25 +9,25 @@ import (
 )
 
 // account is what is known of one sale while it is rebuilt. It decides, and talks to nobody.
-type account struct {
+type saleCount struct {
 	def   sale.Sale
 	sold  int64
 	shard keyspace.Shard
 
 	left     int64
 	accepted int64 // the highest serial
-	places   map[string]*holding
+	slots    map[string]*holding
 
-	queue    []sale.Order // messages that Redis held, the oldest first
-	letters  []letter     // dead letters that Redis held
-	given    []any        // ids of cancelled rows whose unit is counted as left
-	requeued []sale.Order // orders that were only a place
-	unbacked []unbacked   // orders without a unit or a place
-	removed  []string     // ids of dead letters that are settled
-	mended   int
-	report   audit.Report
-	why      string
-	dead     map[sale.OrderID]bool // orders that are dead letters; true: one that holds no unit
+	queue     []sale.Order // messages that Redis held, the oldest first
+	letters   []letter     // dead letters that Redis held
+	returned  []any        // ids of cancelled rows whose unit is counted as left
+	requeued  []sale.Order // orders that were only a place
+	unbacked  []unbacked   // orders without a unit or a place
+	removed   []string     // ids of dead letters that are settled
+	corrected int
+	report    audit.Report
+	why       string
+	dead      map[sale.OrderID]bool // orders that are dead letters; true: one that holds no unit
 }
 
 // holding is what one buyer holds; seen tells that Redis has it right already.
@@ -46,49 +46,51 @@ type unbacked struct {
 	why   string
 }
 
-func newAccount(def sale.Sale, sold int64, shard keyspace.Shard) *account {
-	return &account{def: def, sold: sold, shard: shard, left: def.Stock, places: map[string]*holding{}, dead: map[sale.OrderID]bool{}}
+func newSaleCount(def sale.Sale, sold int64, shard keyspace.Shard) *saleCount {
+	return &saleCount{def: def, sold: sold, shard: shard, left: def.Stock, slots: map[string]*holding{}, dead: map[sale.OrderID]bool{}}
 }
 
-func (a *account) changed() bool { return len(a.requeued) > 0 || len(a.unbacked) > 0 || a.mended > 0 }
+func (a *saleCount) changed() bool {
+	return len(a.requeued) > 0 || len(a.unbacked) > 0 || a.corrected > 0
+}
 
-func (a *account) seen(o sale.Order) {
+func (a *saleCount) seen(o sale.Order) {
 	a.accepted = max(a.accepted, o.Serial)
 }
 
-func (a *account) knows(o sale.Order) bool {
-	h := a.places[o.Buyer]
+func (a *saleCount) knows(o sale.Order) bool {
+	h := a.slots[o.Buyer]
 	return h != nil && h.place(o.ID.String()) > 0
 }
 
 // row counts an order of SQL: it holds its unit and its place whatever Redis says.
-func (a *account) row(o sale.Order) {
+func (a *saleCount) row(o sale.Order) {
 	a.seen(o)
 	switch {
 	case a.knows(o): // cancelled since it was read: it gives its unit back when Redis is verified
 		return
 	case o.Status == sale.StatusCancelled:
-		a.given = append(a.given, o.ID.String())
+		a.returned = append(a.returned, o.ID.String())
 		return
 	}
 	a.left--
 	a.put(o)
 }
 
-func (a *account) put(o sale.Order) {
-	h := a.places[o.Buyer]
+func (a *saleCount) put(o sale.Order) {
+	h := a.slots[o.Buyer]
 	if h == nil {
 		h = &holding{}
-		a.places[o.Buyer] = h
+		a.slots[o.Buyer] = h
 	}
 	h.put(o.ID.String(), o.Nth)
 }
 
 // claim counts an order that was accepted and is no row: it gets a unit and a place, together, and waits on the queue or for a person, as before; or it becomes a
 // dead letter that holds nothing.
-func (a *account) claim(o sale.Order) (sale.Order, bool) {
+func (a *saleCount) claim(o sale.Order) (sale.Order, bool) {
 	a.seen(o)
-	h := a.places[o.Buyer]
+	h := a.slots[o.Buyer]
 	nth := o.Nth
 	if h != nil && !h.free(nth) {
 		if nth = h.firstFree(); h.count() >= a.def.PerBuyer {
@@ -97,9 +99,9 @@ func (a *account) claim(o sale.Order) (sale.Order, bool) {
 	}
 	switch {
 	case nth == 0:
-		a.give(o, "its buyer holds other orders in its place")
+		a.fail(o, "its buyer holds other orders in its place")
 	case a.left < 1:
-		a.give(o, "its unit was sold again")
+		a.fail(o, "its unit was sold again")
 	default:
 		o.Nth = nth
 		a.left--
@@ -110,13 +112,13 @@ func (a *account) claim(o sale.Order) (sale.Order, bool) {
 }
 
 // give leaves an order to a person.
-func (a *account) give(o sale.Order, why string) {
+func (a *saleCount) fail(o sale.Order, why string) {
 	a.dead[o.ID] = true
 	a.unbacked = append(a.unbacked, unbacked{o, why})
 }
 
 // orphan finds again an order of which Redis only knew that its buyer holds it.
-func (a *account) orphan(o sale.Order) {
+func (a *saleCount) orphan(o sale.Order) {
 	a.accepted++
 	o.Serial = a.accepted
 	if o, ok := a.claim(o); ok {

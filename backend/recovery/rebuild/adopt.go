@@ -18,10 +18,10 @@ import (
 var errFenced = fmt.Errorf("another rebuild has begun: %w", sale.ErrUnavailable)
 
 // Adopted counts what became of orders that Redis may have lost.
-type Adopted struct {
-	Settled  int // rows already
+type Restored struct {
+	Rows     int // rows already
 	Known    int // Redis has them
-	Again    int // have their unit and their message again
+	Requeued int // have their unit and their message again
 	Unbacked int // dead letters, since their unit or their place was gone
 }
 
@@ -30,7 +30,7 @@ type statuses interface {
 }
 
 // Adopter gives accepted orders back to a Redis that may have lost them. It is safe for concurrent use.
-type Adopter struct {
+type Restorer struct {
 	client redis.UniversalClient
 	space  keyspace.Space
 	rows   statuses
@@ -38,35 +38,35 @@ type Adopter struct {
 }
 
 // NewAdopter makes an Adopter. The client need not be guarded: what is done at another generation is refused.
-func NewAdopter(client redis.UniversalClient, space keyspace.Space, rows statuses) *Adopter {
-	return &Adopter{client: client, space: space, rows: rows, script: redisscript.Load("restore_orders")}
+func NewRestorer(client redis.UniversalClient, space keyspace.Space, rows statuses) *Restorer {
+	return &Restorer{client: client, space: space, rows: rows, script: redisscript.Load("restore_orders")}
 }
 
 const (
 	// adoptPart is how many orders are looked for in SQL at once.
-	adoptPart = 5000
+	restorePart = 5000
 	// adoptChunk bounds the time that Redis spends on one run of the script.
-	adoptChunk = 200
+	restoreChunkSize = 200
 	// adoptLooks is how often the rows of a chunk are looked at, while its sale's units are given back in between.
-	adoptLooks = 10
+	maxRechecks = 10
 )
 
 // Adopt makes sure that each of these accepted orders is a row, or known to the Redis of this fence. It may be repeated, and no order gets a second unit.
 // Orders of a sale that SQL does not have either are left out. An error wraps sale.ErrUnavailable.
-func (a *Adopter) Adopt(ctx context.Context, fence int64, orders []sale.Order) (Adopted, error) {
-	var done Adopted
-	for part := range slices.Chunk(orders, adoptPart) {
+func (a *Restorer) RestoreOrders(ctx context.Context, fence int64, orders []sale.Order) (Restored, error) {
+	var done Restored
+	for part := range slices.Chunk(orders, restorePart) {
 		bySale := map[string][]sale.Order{}
 		for _, o := range part {
 			bySale[o.SaleID] = append(bySale[o.SaleID], o)
 		}
-		rest, err := a.look(ctx, bySale, &done)
+		rest, err := a.withoutRows(ctx, bySale, &done)
 		if err != nil {
 			return done, fmt.Errorf("adopt: %w", err)
 		}
 		for _, u := range rest {
-			for chunk := range slices.Chunk(u.orders, adoptChunk) {
-				if err := a.adopt(ctx, fence, unsettled{u.saleID, u.returned, chunk}, &done); err != nil {
+			for chunk := range slices.Chunk(u.orders, restoreChunkSize) {
+				if err := a.restoreChunk(ctx, fence, unsettled{u.saleID, u.returned, chunk}, &done); err != nil {
 					return done, fmt.Errorf("adopt: %w", err)
 				}
 			}
@@ -83,7 +83,7 @@ type unsettled struct {
 
 // look leaves out what is a row. How many orders each sale has taken back is asked first: an order that becomes a row after the look, is cancelled, and gives its place
 // back, would seem lost to the script; it is told by that number.
-func (a *Adopter) look(ctx context.Context, bySale map[string][]sale.Order, done *Adopted) ([]unsettled, error) {
+func (a *Restorer) withoutRows(ctx context.Context, bySale map[string][]sale.Order, done *Restored) ([]unsettled, error) {
 	var rest []unsettled
 	var ids []sale.OrderID
 	for _, saleID := range slices.Sorted(maps.Keys(bySale)) {
@@ -103,19 +103,19 @@ func (a *Adopter) look(ctx context.Context, bySale map[string][]sale.Order, done
 	for i := range rest {
 		u := &rest[i]
 		u.orders = slices.DeleteFunc(bySale[u.saleID], func(o sale.Order) bool { _, isRow := rows[o.ID]; return isRow })
-		done.Settled += len(bySale[u.saleID]) - len(u.orders)
+		done.Rows += len(bySale[u.saleID]) - len(u.orders)
 	}
 	return rest, nil
 }
 
 // adopt runs the script, and looks for rows again as long as orders were given back since.
-func (a *Adopter) adopt(ctx context.Context, fence int64, u unsettled, done *Adopted) error {
-	for range adoptLooks {
+func (a *Restorer) restoreChunk(ctx context.Context, fence int64, u unsettled, done *Restored) error {
+	for range maxRechecks {
 		again, err := a.run(ctx, fence, u, done)
 		if err != nil || !again {
 			return err
 		}
-		rest, err := a.look(ctx, map[string][]sale.Order{u.saleID: u.orders}, done)
+		rest, err := a.withoutRows(ctx, map[string][]sale.Order{u.saleID: u.orders}, done)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (a *Adopter) adopt(ctx context.Context, fence int64, u unsettled, done *Ado
 }
 
 // run tells whether the rows are to be looked at again. Nothing has changed then.
-func (a *Adopter) run(ctx context.Context, fence int64, u unsettled, done *Adopted) (again bool, err error) {
+func (a *Restorer) run(ctx context.Context, fence int64, u unsettled, done *Restored) (again bool, err error) {
 	shard := a.space.ShardOf(u.saleID)
 	keys := []string{
 		shard.Guard(), shard.Sale(u.saleID), shard.Stock(u.saleID), shard.Buyers(u.saleID), shard.Ready(), shard.Wake(), shard.Dead(), shard.DeadLetters(),
@@ -155,7 +155,7 @@ func (a *Adopter) run(ctx context.Context, fence int64, u unsettled, done *Adopt
 		case 'k':
 			done.Known++
 		case 'r':
-			done.Again++
+			done.Requeued++
 		case 'u':
 			done.Unbacked++
 		}

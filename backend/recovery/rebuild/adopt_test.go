@@ -31,14 +31,14 @@ func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			numbers, err := w.stock.GiveBack(w.ctx, "s", []sale.Order{o})
+			numbers, err := w.stock.ReturnUnits(w.ctx, "s", []sale.Order{o})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.stock.Forget(w.ctx, "s", []sale.OrderID{id}); err != nil {
+			if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.OrderID{id}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -55,9 +55,9 @@ func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
 			w.create("s", 5, 1)
 			id := w.buy("s", "ann")
 			once := func() { settle(w, id) }
-			adopter := rebuild.NewAdopter(w.raw(), space, looked{w.store, func() { once(); once = func() {} }})
-			done, err := adopter.Adopt(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
-			if err != nil || done != (rebuild.Adopted{Settled: 1}) {
+			adopter := rebuild.NewRestorer(w.raw(), space, looked{w.store, func() { once(); once = func() {} }})
+			done, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
+			if err != nil || done != (rebuild.Restored{Rows: 1}) {
 				t.Errorf("an order that is cancelled: %+v, %v", done, err)
 			}
 			w.drain()
@@ -74,20 +74,20 @@ func TestAdoptBesideEndlessReturns(t *testing.T) {
 	known := sale.Order{ID: w.buy("s", "ann"), SaleID: "s", Buyer: "ann"}
 	lost := sale.Order{ID: known.ID + 1, SaleID: "s", Buyer: "bob"}
 	looks := 0
-	adopter := rebuild.NewAdopter(w.raw(), space, looked{w.store, func() {
+	adopter := rebuild.NewRestorer(w.raw(), space, looked{w.store, func() {
 		looks++
 		w.raw().HIncrBy(w.ctx, space.ShardOf("s").Sale("s"), "returned", 1)
 	}})
-	if done, err := adopter.Adopt(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil || done != (rebuild.Adopted{Known: 1}) || looks != 1 {
+	if done, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil || done != (rebuild.Restored{Known: 1}) || looks != 1 {
 		t.Errorf("an order that Redis knows: %+v, %v after %d looks", done, err, looks)
 	}
-	if done, err := adopter.Adopt(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(err, sale.ErrUnavailable) || done != (rebuild.Adopted{}) {
+	if done, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(err, sale.ErrUnavailable) || done != (rebuild.Restored{}) {
 		t.Errorf("an order of which nothing is certain: %+v, %v", done, err)
 	}
 	w.want("s", 4, 1, 0, 0, 0)
 	w.bring()
-	quiet := rebuild.NewAdopter(w.raw(), space, w.store)
-	if done, err := quiet.Adopt(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil || done != (rebuild.Adopted{Known: 1, Again: 1}) {
+	quiet := rebuild.NewRestorer(w.raw(), space, w.store)
+	if done, err := quiet.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil || done != (rebuild.Restored{Known: 1, Requeued: 1}) {
 		t.Errorf("when it is quiet again: %+v, %v", done, err)
 	}
 	w.want("s", 3, 2, 0, 0, 0)

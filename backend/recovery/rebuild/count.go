@@ -27,7 +27,7 @@ func (j *job) countSales(ctx context.Context) error {
 	return nil
 }
 
-func (j *job) count(ctx context.Context, a *account) error {
+func (j *job) count(ctx context.Context, a *saleCount) error {
 	accepted, err := j.client.HGet(ctx, a.shard.Sale(a.def.ID), "accepted").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return unavailable(err)
@@ -42,7 +42,7 @@ func (j *job) count(ctx context.Context, a *account) error {
 	if err := j.countQueue(ctx, a); err != nil {
 		return err
 	}
-	return j.countPlaces(ctx, a)
+	return j.countSlots(ctx, a)
 }
 
 // rows calls each for the orders of a sale in SQL, and reads on meanwhile.
@@ -82,7 +82,7 @@ func (j *job) rows(ctx context.Context, saleID string, each func(sale.Order)) er
 }
 
 // countLetters: a letter whose order is a row holds nothing, and one whose order was cancelled is settled.
-func (j *job) countLetters(ctx context.Context, a *account) error {
+func (j *job) countLetters(ctx context.Context, a *saleCount) error {
 	orders := make([]sale.Order, len(a.letters))
 	for i, l := range a.letters {
 		orders[i] = l.order
@@ -106,7 +106,7 @@ func (j *job) countLetters(ctx context.Context, a *account) error {
 }
 
 // countQueue: what is a row has arrived, cancelled or not.
-func (j *job) countQueue(ctx context.Context, a *account) error {
+func (j *job) countQueue(ctx context.Context, a *saleCount) error {
 	slices.SortStableFunc(a.queue, func(x, y sale.Order) int { return int(min(max(x.Serial-y.Serial, -1), 1)) })
 	waiting := a.queue[:0]
 	for part := range slices.Chunk(a.queue, readChunk) {
@@ -132,11 +132,11 @@ func (j *job) countQueue(ctx context.Context, a *account) error {
 }
 
 // countPlaces looks at what Redis believes that buyers hold. A place with an order that is nowhere else is all that is left of it.
-func (j *job) countPlaces(ctx context.Context, a *account) error {
+func (j *job) countSlots(ctx context.Context, a *saleCount) error {
 	var orphans []sale.Order
 	wrong := map[string]bool{} // buyers who hold nothing any more
 	err := admission.ScanBuyers(ctx, j.client, a.shard.Buyers(a.def.ID), func(buyer, held string) {
-		h := a.places[buyer]
+		h := a.slots[buyer]
 		if h != nil && h.held == held {
 			h.seen = true
 			return
@@ -167,28 +167,28 @@ func (j *job) countPlaces(ctx context.Context, a *account) error {
 			}
 		}
 	}
-	return j.writePlaces(ctx, a, wrong)
+	return j.writeSlots(ctx, a, wrong)
 }
 
-func (j *job) writePlaces(ctx context.Context, a *account, wrong map[string]bool) error {
+func (j *job) writeSlots(ctx context.Context, a *saleCount, wrong map[string]bool) error {
 	w := j.writer(ctx, "slots", []string{a.shard.Guard(), a.shard.Buyers(a.def.ID)}, 2)
 	for buyer := range wrong {
-		if a.places[buyer] == nil {
-			a.mended++
+		if a.slots[buyer] == nil {
+			a.corrected++
 			if err := w.add(buyer, ""); err != nil {
 				return err
 			}
 		}
 	}
-	for buyer, h := range a.places {
+	for buyer, h := range a.slots {
 		if !h.seen {
-			a.mended++
+			a.corrected++
 			if err := w.add(buyer, h.held); err != nil {
 				return err
 			}
 		}
 	}
-	a.places = nil // the largest part of what a rebuild keeps in memory
+	a.slots = nil // the largest part of what a rebuild keeps in memory
 	return w.flush()
 }
 
@@ -235,7 +235,7 @@ func (j *job) writeSales(ctx context.Context) error {
 	for _, a := range j.sales {
 		d := a.def
 		keys := []string{a.shard.Guard(), a.shard.Sale(d.ID), a.shard.Stock(d.ID), a.shard.Sales(), a.shard.Returns(d.ID)}
-		if err := j.call(ctx, "sale", keys, admission.SaleArgs(d, a.left, a.accepted, a.given)...); err != nil {
+		if err := j.call(ctx, "sale", keys, admission.SaleArgs(d, a.left, a.accepted, a.returned)...); err != nil {
 			return err
 		}
 	}

@@ -25,8 +25,8 @@ type job struct {
 	runID  string
 	fence  int64
 	stock  *admission.Stock
-	sales  []*account
-	byID   map[string]*account
+	sales  []*saleCount
+	byID   map[string]*saleCount
 
 	kept    kept
 	batches map[keyspace.Shard][]string
@@ -39,17 +39,17 @@ func (j *job) run(ctx context.Context, only []string) error {
 	}{
 		{"begin", func(ctx context.Context) error { return j.begin(ctx, &only) }},
 		{"fence", func(ctx context.Context) error { return j.store.BeginGeneration(ctx, j.fence) }},
-		{"hold", func(ctx context.Context) error { return j.hold(ctx, only) }},
+		{"hold", func(ctx context.Context) error { return j.suspendSales(ctx, only) }},
 		{"queue", j.readQueues},
 		{"count", j.countSales},
 		{"letters", j.writeLetters},
 		{"sales", j.writeSales},
-		{"numbers", j.skipNumbers},
+		{"numbers", j.skipOrderNumbers},
 		{"swap", j.swapQueues},
 		{"journals", j.awaitJournals},
 		{"audit", j.auditSales},
-		{"open", j.openSales},
-		{"stamp", j.stamp},
+		{"open", j.resumeSales},
+		{"stamp", j.finish},
 	}
 	for _, s := range steps {
 		if err := j.cfg.Step(s.name); err != nil {
@@ -99,7 +99,7 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 }
 
 // last makes sure that no other rebuild has begun, and that Redis was not emptied since this one has. A fence that is gone does not come back.
-func (j *job) last(ctx context.Context) error {
+func (j *job) checkFence(ctx context.Context) error {
 	for _, shard := range j.space.All() {
 		if err := j.call(ctx, "suspend_sales", []string{shard.Guard()}); err != nil {
 			return err
@@ -111,17 +111,17 @@ func (j *job) last(ctx context.Context) error {
 var errNotVerified = errors.New("the data is not verified")
 
 // hold finds out what is to be rebuilt and takes it off the market.
-func (j *job) hold(ctx context.Context, only []string) error {
+func (j *job) suspendSales(ctx context.Context, only []string) error {
 	standings, err := j.store.Standings(ctx)
 	if err != nil {
 		return err
 	}
-	j.byID = map[string]*account{}
+	j.byID = map[string]*saleCount{}
 	for _, s := range standings {
 		if len(only) > 0 && !slices.Contains(only, s.ID) {
 			continue
 		}
-		a := newAccount(s.Sale, s.Sold, j.space.ShardOf(s.ID))
+		a := newSaleCount(s.Sale, s.Sold, j.space.ShardOf(s.ID))
 		j.sales, j.byID[s.ID] = append(j.sales, a), a
 	}
 	for _, shard := range j.space.All() {
@@ -139,15 +139,15 @@ func (j *job) hold(ctx context.Context, only []string) error {
 }
 
 // skipNumbers keeps order numbers from being given twice: backends still hold blocks of them that this Redis may know nothing of.
-func (j *job) skipNumbers(ctx context.Context) error {
-	return admission.NewSequencer(j.client, j.space, nil).Begin(ctx, j.fence)
+func (j *job) skipOrderNumbers(ctx context.Context) error {
+	return admission.NewSequencer(j.client, j.space, nil).StartGeneration(ctx, j.fence)
 }
 
 // awaitJournals gives the backends that are alive the time to bring what they have accepted, and Redis has lost.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	for {
-		if err := j.last(ctx); err != nil { // else nobody would know for as long as this waits
+		if err := j.checkFence(ctx); err != nil { // else nobody would know for as long as this waits
 			return err
 		}
 		journals, err := j.store.Journals(ctx)
@@ -185,7 +185,7 @@ func (j *job) auditSales(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := j.last(ctx); err != nil { // what was counted is not what was written: no reason to pause a sale
+	if err := j.checkFence(ctx); err != nil { // what was counted is not what was written: no reason to pause a sale
 		return err
 	}
 	for _, a := range j.sales {
@@ -209,7 +209,7 @@ func (j *job) auditSales(ctx context.Context) error {
 }
 
 // openSales gives back version and switch. The version is the one whose stock was counted: a later one is applied by the reconcile loop.
-func (j *job) openSales(ctx context.Context) error {
+func (j *job) resumeSales(ctx context.Context) error {
 	for _, a := range j.sales {
 		if err := j.call(ctx, "resume_sale", []string{a.shard.Guard(), a.shard.Sale(a.def.ID)}, a.def.Version, string(a.def.Switch)); err != nil {
 			return err
@@ -218,7 +218,7 @@ func (j *job) openSales(ctx context.Context) error {
 	return nil
 }
 
-func (j *job) stamp(ctx context.Context) error {
+func (j *job) finish(ctx context.Context) error {
 	for _, shard := range j.space.All() {
 		if err := j.call(ctx, "finish", []string{shard.Guard()}, j.runID, len(j.space.All())); err != nil {
 			return err
@@ -228,7 +228,7 @@ func (j *job) stamp(ctx context.Context) error {
 	for _, a := range j.sales {
 		j.status.sale(a)
 		if a.changed() {
-			found = append(found, slog.Group(a.def.ID, "requeued", len(a.requeued), "unbacked", len(a.unbacked), "places", a.mended))
+			found = append(found, slog.Group(a.def.ID, "requeued", len(a.requeued), "unbacked", len(a.unbacked), "places", a.corrected))
 		}
 	}
 	j.cfg.Log.Info("rebuild: Redis is verified", append([]any{"generation", j.fence, "sales", len(j.sales)}, found...)...)

@@ -51,7 +51,7 @@ func BenchmarkJournal(b *testing.B) {
 		}
 		b.Cleanup(func() { _ = j.Close() })
 		seller := admission.NewAdmitter(pipe, keyspace.Space{}, ids)
-		seller.RecordTo(rebuild.NewKeeper(j, g, rebuild.NewAdopter(g.Raw(), keyspace.Space{}, store), store, quiet))
+		seller.RecordTo(rebuild.NewJournalWriter(j, g, rebuild.NewRestorer(g.Raw(), keyspace.Space{}, store), store, quiet))
 		sellers[string(mode)] = seller
 	}
 	var buyers atomic.Int64

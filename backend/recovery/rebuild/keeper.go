@@ -13,33 +13,33 @@ import (
 
 const (
 	// bringEvery is how often a Keeper looks whether Redis was rebuilt.
-	bringEvery = 200 * time.Millisecond
+	restoreInterval = 200 * time.Millisecond
 	// beatEvery is how often a journal says that its backend is alive; see alive.
-	beatEvery = 2 * time.Second
+	heartbeatInterval = 2 * time.Second
 	// trimEvery is how often what has become a row is dropped from the journal.
-	trimEvery = 5 * time.Second
+	trimInterval = 5 * time.Second
 )
 
 // KeeperStore is what a Keeper needs of SQL (order.Store).
-type KeeperStore interface {
+type JournalStore interface {
 	BeatJournal(ctx context.Context, id string, adopted int64) error
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
 // Watched tells which Redis this process trusts (epoch.Guard).
-type Watched interface {
+type GuardState interface {
 	Generation() int64
-	Adoptable(ctx context.Context) (fence int64, err error)
+	RestoreFence(ctx context.Context) (fence int64, err error)
 }
 
 // Keeper keeps the journal of one backend: it writes accepted orders down, brings them to every Redis that was rebuilt, and drops what has become a row. It is safe for
 // concurrent use.
-type Keeper struct {
-	journal *journal.Journal
-	guard   Watched
-	adopter *Adopter
-	store   KeeperStore
-	log     *slog.Logger
+type JournalWriter struct {
+	journal  *journal.Journal
+	guard    GuardState
+	restorer *Restorer
+	store    JournalStore
+	log      *slog.Logger
 
 	written recent      // orders of the last while
 	late    atomic.Bool // an order was written down after the journal was brought to a Redis that may not have it
@@ -48,31 +48,31 @@ type Keeper struct {
 }
 
 // NewKeeper makes a Keeper.
-func NewKeeper(j *journal.Journal, guard Watched, adopter *Adopter, store KeeperStore, log *slog.Logger) *Keeper {
+func NewJournalWriter(j *journal.Journal, guard GuardState, adopter *Restorer, store JournalStore, log *slog.Logger) *JournalWriter {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Keeper{journal: j, guard: guard, adopter: adopter, store: store, log: log}
+	return &JournalWriter{journal: j, guard: guard, restorer: adopter, store: store, log: log}
 }
 
 // Generation is admission.Recorder's.
-func (k *Keeper) Generation() int64 { return k.guard.Generation() }
+func (k *JournalWriter) Generation() int64 { return k.guard.Generation() }
 
 // Record is admission.Recorder's. Should Redis have been rebuilt between the acceptance and now, the journal is brought once more.
-func (k *Keeper) Record(generation int64, orders []sale.Order) {
+func (k *JournalWriter) Record(generation int64, orders []sale.Order) {
 	if orders = k.written.without(orders); len(orders) == 0 {
 		return
 	}
 	if k.journal.Append(orders...) == nil { // else it has told the log, and a repetition is written down again
 		k.written.add(orders)
 	}
-	if k.journal.Adopted() > generation {
+	if k.journal.Restored() > generation {
 		k.late.Store(true)
 	}
 }
 
 // Run keeps the journal until ctx ends; it returns nil.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *JournalWriter) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -81,7 +81,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 	}()
 	defer func() { <-done }()
-	tick := time.NewTicker(bringEvery)
+	tick := time.NewTicker(restoreInterval)
 	defer tick.Stop()
 	for {
 		k.RunOnce(ctx)
@@ -94,18 +94,18 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // RunOnce does what is due.
-func (k *Keeper) RunOnce(ctx context.Context) {
-	brought, err := k.Bring(ctx)
+func (k *JournalWriter) RunOnce(ctx context.Context) {
+	brought, err := k.Restore(ctx)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
 		k.log.Error("journal: cannot be brought to Redis", "err", err)
 	}
 	now := time.Now()
-	if brought || now.Sub(k.beat) >= beatEvery {
-		if err := k.store.BeatJournal(ctx, k.journal.ID(), k.journal.Adopted()); err == nil {
+	if brought || now.Sub(k.beat) >= heartbeatInterval {
+		if err := k.store.BeatJournal(ctx, k.journal.ID(), k.journal.Restored()); err == nil {
 			k.beat = now
 		}
 	}
-	if now.Sub(k.trim) >= trimEvery {
+	if now.Sub(k.trim) >= trimInterval {
 		k.trim = now
 		if err := k.journal.Trim(ctx, k.store); err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
 			k.log.Error("journal: cannot be trimmed", "err", err)
@@ -114,13 +114,13 @@ func (k *Keeper) RunOnce(ctx context.Context) {
 }
 
 // Bring gives the orders of the journal to a Redis that was rebuilt since they were last brought; it tells whether there was one.
-func (k *Keeper) Bring(ctx context.Context) (brought bool, err error) {
-	fence, err := k.guard.Adoptable(ctx)
+func (k *JournalWriter) Restore(ctx context.Context) (brought bool, err error) {
+	fence, err := k.guard.RestoreFence(ctx)
 	if err != nil || fence == 0 {
 		return false, err
 	}
 	late := k.late.Swap(false)
-	if fence == k.journal.Adopted() && !late { // a lower one: both stores were restored, and count from an older number
+	if fence == k.journal.Restored() && !late { // a lower one: both stores were restored, and count from an older number
 		return false, nil
 	}
 	defer func() {
@@ -139,16 +139,16 @@ func (k *Keeper) Bring(ctx context.Context) (brought bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	done, err := k.adopter.Adopt(ctx, fence, orders)
+	done, err := k.restorer.RestoreOrders(ctx, fence, orders)
 	if err != nil {
 		return false, err
 	}
-	if err := k.journal.SetAdopted(fence); err != nil {
+	if err := k.journal.SetRestored(fence); err != nil {
 		return false, err
 	}
-	if done.Again > 0 || done.Unbacked > 0 || broken > 0 {
-		k.log.Warn("journal: orders that Redis had lost are back", "queued", done.Again, "unbacked", done.Unbacked, "known", done.Known,
-			"rows", done.Settled, "unreadable", broken)
+	if done.Requeued > 0 || done.Unbacked > 0 || broken > 0 {
+		k.log.Warn("journal: orders that Redis had lost are back", "queued", done.Requeued, "unbacked", done.Unbacked, "known", done.Known,
+			"rows", done.Rows, "unreadable", broken)
 	}
 	return true, nil
 }

@@ -121,12 +121,12 @@ func (l *life) check() {
 		l.t.Fatalf("%+v", r)
 	}
 	where := map[sale.OrderID]string{}
-	census, err := admission.NewStock(l.raw(), space).TakeCensus(l.ctx, "s")
+	census, err := admission.NewStock(l.raw(), space).CountUnits(l.ctx, "s")
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	census.InFlight(func(m sale.Order) { where[m.ID] = "waits" })
-	if err := admission.ScanLetters(l.ctx, l.raw(), space.ShardOf("s").DeadLetters(), func(m sale.Order, backed bool) {
+	if err := admission.ScanDeadLetters(l.ctx, l.raw(), space.ShardOf("s").DeadLetters(), func(m sale.Order, backed bool) {
 		if !backed {
 			where[m.ID] = "unbacked"
 		}

@@ -62,7 +62,7 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 	if err := admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.keep(shard, text) }); err != nil {
 		return unavailable(err)
 	}
-	err = admission.ScanLetters(ctx, j.client, shard.DeadLetters(), func(m sale.Order, backed bool) {
+	err = admission.ScanDeadLetters(ctx, j.client, shard.DeadLetters(), func(m sale.Order, backed bool) {
 		a := j.byID[m.SaleID]
 		if a == nil {
 			return

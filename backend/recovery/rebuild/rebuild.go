@@ -68,7 +68,7 @@ type Config struct {
 const alive = 6 * time.Second
 
 // lockLasts is how long a rebuild whose process died keeps the next one waiting. A living one that could not renew it in time has it still, unless another has begun.
-const lockLasts = 3 * time.Second
+const lockDuration = 3 * time.Second
 
 // Rebuilder rebuilds. It is safe for concurrent use, by any number of processes.
 type Rebuilder struct {
@@ -118,14 +118,14 @@ func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, 
 	if err := guard.CheckShards(ctx, client, r.space); err != nil { // what the other shards hold would be forgotten
 		return fmt.Errorf("rebuild: %w", err)
 	}
-	lock, err := redisconn.Acquire(ctx, client, r.space.All()[0].RebuildLock(), lockLasts)
+	lock, err := redisconn.Acquire(ctx, client, r.space.All()[0].RebuildLock(), lockDuration)
 	switch {
 	case err != nil:
 		return fmt.Errorf("rebuild: %w: %w", sale.ErrUnavailable, err)
 	case lock == nil:
 		return ErrBusy
 	}
-	ctx, release := lock.Keep(ctx)
+	ctx, release := lock.KeepRenewed(ctx)
 	defer release()
 	if !needed(ctx) {
 		return nil
@@ -151,7 +151,7 @@ func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, 
 // nextFence is a number that SQL, this Redis and the journals have not seen. A database that was restored has given numbers that it does not remember: were
 // one of them used again, Redis would refuse the rebuild as an older one, or take its queue for put in place already, and a journal itself for brought.
 func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client) (int64, error) {
-	newest, err := guard.Newest(ctx, client, r.space)
+	newest, err := guard.NewestFence(ctx, client, r.space)
 	if err != nil {
 		return 0, err
 	}

@@ -46,7 +46,7 @@ type world struct {
 	admit   *admission.Admitter
 	queues  []*queue.List
 	journal *journal.Journal
-	keeper  *rebuild.Keeper
+	keeper  *rebuild.JournalWriter
 	paused  map[string]string
 	rebuild *rebuild.Rebuilder
 	die     string // the step at which the rebuild dies; empty: none
@@ -87,7 +87,7 @@ func (w *world) start() {
 	if w.journal, err = journal.Open(w.redis.Dir+"/journal", journal.Config{Log: quiet}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.keeper = rebuild.NewKeeper(w.journal, w.guard, rebuild.NewAdopter(w.guard.Raw(), space, w.store), w.store, quiet)
+	w.keeper = rebuild.NewJournalWriter(w.journal, w.guard, rebuild.NewRestorer(w.guard.Raw(), space, w.store), w.store, quiet)
 	w.admit.RecordTo(w.keeper)
 	w.paused = map[string]string{}
 	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
@@ -122,14 +122,14 @@ func (w *world) run(only ...string) {
 
 func (w *world) bring() {
 	w.t.Helper()
-	if _, err := w.keeper.Bring(w.ctx); err != nil {
+	if _, err := w.keeper.Restore(w.ctx); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) look() {
 	w.t.Helper()
-	if err := w.guard.Look(w.ctx, w.store); err != nil {
+	if err := w.guard.Check(w.ctx, w.store); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -290,7 +290,7 @@ func TestRebuildOfAnIntactRedisChangesNoCount(t *testing.T) {
 	w.run()
 	w.want("s", before.Left, before.Ready+before.Delayed+before.Leased, before.Ordered, before.Dead, 0)
 	for _, s := range w.rebuild.Status().Sales {
-		if s.Requeued != 0 || s.Unbacked != 0 || s.Mended != 0 || !s.Balanced {
+		if s.Requeued != 0 || s.Unbacked != 0 || s.Corrected != 0 || !s.Balanced {
 			t.Errorf("an intact Redis was mended: %+v", s)
 		}
 	}
@@ -415,7 +415,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			giveBack := func(marked bool) {
-				numbers, err := w.stock.GiveBack(w.ctx, "s", []sale.Order{b})
+				numbers, err := w.stock.ReturnUnits(w.ctx, "s", []sale.Order{b})
 				if err != nil || len(numbers) != 1 {
 					t.Fatal(numbers, err)
 				}
@@ -425,7 +425,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 				if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 					t.Fatal(err)
 				}
-				if err := w.stock.Forget(w.ctx, "s", []sale.OrderID{id}); err != nil {
+				if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.OrderID{id}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -494,7 +494,7 @@ func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.stock.Sync(w.ctx, restocked); err != nil {
+	if err := w.stock.Update(w.ctx, restocked); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.RetryDead(w.ctx, first); err != nil {
@@ -649,7 +649,7 @@ func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
 			if told++; !r.Status().Running {
 				t.Error("the rebuild is said to have ended before")
 			}
-			if err := w.guard.Look(ctx, w.store); err != nil {
+			if err := w.guard.Check(ctx, w.store); err != nil {
 				t.Error(err)
 			}
 		},
@@ -876,14 +876,14 @@ func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
 		t.Fatalf("it is written behind the rebuild's back: %v", err)
 	}
 	w.want("s", 5, 0, 0, 0, 0)
-	adopter := rebuild.NewAdopter(w.raw(), space, w.store)
+	adopter := rebuild.NewRestorer(w.raw(), space, w.store)
 	for range 2 {
-		if _, err := adopter.Adopt(w.ctx, w.guard.Generation(), b.Messages); err != nil {
+		if _, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), b.Messages); err != nil {
 			t.Fatal(err)
 		}
 		w.want("s", 4, 1, 0, 0, 0)
 	}
-	if _, err := adopter.Adopt(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := adopter.RestoreOrders(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("adopted at an older generation: %v", err)
 	}
 }

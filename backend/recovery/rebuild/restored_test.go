@@ -83,7 +83,7 @@ func TestJournalIsBroughtWhenBothStoresAreOlder(t *testing.T) {
 			w.raw().FlushAll(w.ctx)
 			w.restore(older)
 			if beaten {
-				if err := w.store.BeatJournal(w.ctx, w.journal.ID(), w.journal.Adopted()); err != nil {
+				if err := w.store.BeatJournal(w.ctx, w.journal.ID(), w.journal.Restored()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -20,14 +20,14 @@ type Status struct {
 
 // Outcome is what a rebuild has made of one sale.
 type Outcome struct {
-	SaleID   string `json:"sale_id"`
-	Left     int64  `json:"left"`
-	Orders   int64  `json:"orders"`   // that hold a unit, wherever they are
-	Requeued int    `json:"requeued"` // were neither a row nor in the queue, and wait again
-	Unbacked int    `json:"unbacked"` // dead letters for want of a unit or a place
-	Mended   int    `json:"mended"`   // buyers whose places were put right
-	Balanced bool   `json:"balanced"`
-	Why      string `json:"why,omitempty"` // it does not balance
+	SaleID    string `json:"sale_id"`
+	Left      int64  `json:"left"`
+	Orders    int64  `json:"orders"`   // that hold a unit, wherever they are
+	Requeued  int    `json:"requeued"` // were neither a row nor in the queue, and wait again
+	Unbacked  int    `json:"unbacked"` // dead letters for want of a unit or a place
+	Corrected int    `json:"corrected_buyers"`   // buyers whose places were put right
+	Balanced  bool   `json:"balanced"`
+	Why       string `json:"why,omitempty"` // it does not balance
 }
 
 type status struct {
@@ -69,11 +69,11 @@ func (s *status) step(name string) { s.set(func(n *Status) { n.Step, n.Done, n.T
 func (s *status) total(k int)      { s.set(func(n *Status) { n.Total += int64(k) }) }
 func (s *status) done(k int)       { s.set(func(n *Status) { n.Done += int64(k) }) }
 
-func (s *status) sale(a *account) {
+func (s *status) sale(a *saleCount) {
 	s.set(func(n *Status) {
 		n.Sales = append(n.Sales, Outcome{
 			SaleID: a.def.ID, Left: a.report.Left, Orders: a.report.Stock - a.report.Left,
-			Requeued: len(a.requeued), Unbacked: len(a.unbacked), Mended: a.mended, Balanced: a.report.Balanced, Why: a.why,
+			Requeued: len(a.requeued), Unbacked: len(a.unbacked), Corrected: a.corrected, Balanced: a.report.Balanced, Why: a.why,
 		})
 	})
 }

@@ -18,7 +18,7 @@ func TestRebuildOfAnIntactStreamKeepsItsQueue(t *testing.T) {
 	w.run()
 	w.want("s", before.Left, before.Ready+before.Delayed+before.Leased, before.Ordered, before.Dead, 0)
 	for _, s := range w.rebuild.Status().Sales {
-		if s.Requeued != 0 || s.Unbacked != 0 || s.Mended != 0 || !s.Balanced {
+		if s.Requeued != 0 || s.Unbacked != 0 || s.Corrected != 0 || !s.Balanced {
 			t.Errorf("an intact stream was mended: %+v", s)
 		}
 	}

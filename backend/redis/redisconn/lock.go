@@ -13,16 +13,16 @@ import (
 // Lock keeps several processes from doing the same work at once. It is a courtesy and no fence: a holder that is paused past its time does not know that it is
 // held by another, and what it does must be refused by other means.
 type Lock struct {
-	client redis.UniversalClient
-	key    string
-	token  string
-	lasts  time.Duration
-	renew  *redis.Script
+	client   redis.UniversalClient
+	key      string
+	token    string
+	duration time.Duration
+	renew    *redis.Script
 }
 
 // Acquire takes the lock named key for a while, if nobody holds it; else the Lock is nil.
 func Acquire(ctx context.Context, client redis.UniversalClient, key string, lasts time.Duration) (*Lock, error) {
-	l := &Lock{client: client, key: key, token: rand.Text(), lasts: lasts, renew: redisscript.Load("renew_lock")}
+	l := &Lock{client: client, key: key, token: rand.Text(), duration: lasts, renew: redisscript.Load("renew_lock")}
 	// The script takes what nobody holds, and may be sent twice: after SET NX whose answer was lost the lock would be nobody's until it ran out.
 	n, err := l.renew.Run(ctx, client, []string{key}, l.token, lasts.Milliseconds()).Int()
 	if err != nil {
@@ -43,23 +43,23 @@ func (l *Lock) release(ctx context.Context) {
 }
 
 // Keep renews the lock until ctx ends or somebody else has it, which cancels the context it returns; release gives it back.
-func (l *Lock) Keep(ctx context.Context) (held context.Context, release func()) {
+func (l *Lock) KeepRenewed(ctx context.Context) (held context.Context, release func()) {
 	held, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(l.lasts / 3)
+		tick := time.NewTicker(l.duration / 3)
 		defer tick.Stop()
-		for until := time.Now().Add(l.lasts); ; {
+		for until := time.Now().Add(l.duration); ; {
 			select {
 			case <-held.Done():
 				return
 			case <-tick.C:
 			}
-			n, err := l.renew.Run(held, l.client, []string{l.key}, l.token, l.lasts.Milliseconds()).Int()
+			n, err := l.renew.Run(held, l.client, []string{l.key}, l.token, l.duration.Milliseconds()).Int()
 			switch {
 			case err == nil && n == 1:
-				until = time.Now().Add(l.lasts)
+				until = time.Now().Add(l.duration)
 			case err == nil || time.Now().After(until):
 				cancel()
 				return

@@ -38,7 +38,7 @@ func TestLockOfAnotherIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	held, release := first.Keep(t.Context())
+	held, release := first.KeepRenewed(t.Context())
 	select {
 	case <-held.Done():
 	case <-time.After(20 * time.Second):
@@ -63,7 +63,7 @@ func TestLockIsKeptAndGivenBack(t *testing.T) {
 		t.Fatalf("%v, %v", lock, err)
 	}
 	mini.FastForward(lasts / 2)
-	held, release := lock.Keep(t.Context())
+	held, release := lock.KeepRenewed(t.Context())
 	testenv.Eventually(t, 20*time.Second, "the lock is renewed", func() bool { return mini.TTL(key) == lasts })
 	if held.Err() != nil {
 		t.Errorf("renewed, and given up: %v", held.Err())
@@ -89,7 +89,7 @@ func TestLockThatRanOutIsTakenAgain(t *testing.T) {
 	}
 	token, _ := mini.Get(key)
 	mini.FastForward(2 * lasts)
-	held, release := lock.Keep(t.Context())
+	held, release := lock.KeepRenewed(t.Context())
 	testenv.Eventually(t, 20*time.Second, "the lock is its owner's again", func() bool { got, _ := mini.Get(key); return got == token && mini.TTL(key) == lasts })
 	if held.Err() != nil {
 		t.Errorf("taken again, and given up: %v", held.Err())

@@ -14,10 +14,10 @@ import (
 
 const (
 	// askEvery is how old the Sentinels' answer may be for a new connection, and how often they are asked while one is not coming about.
-	askEvery = 100 * time.Millisecond
+	queryInterval = 100 * time.Millisecond
 	// rememberFor is how long an answer counts against those of earlier failovers: Sentinels hear of a failover one after the other, within a second or two, and whoever asks in
 	// between must not go back. After that it may be that somebody has taught them anew.
-	rememberFor = 10 * time.Second
+	maxAnswerAge = 10 * time.Second
 )
 
 // master is the Redis that Sentinels name, and all connections to it. A connection to a machine that is cut off is silent, not closed: whoever uses it waits until his time
@@ -28,24 +28,24 @@ const (
 type master struct {
 	sentinels *sentinels
 	tls       *tls.Config
-	asks      singleflight.Group
+	queries   singleflight.Group
 
-	mu     sync.Mutex
-	latest word      // of the master; the zero word: nobody has been asked yet
-	heard  time.Time // when that was said last
-	asked  time.Time // when anything was said last
-	open   map[*followed]struct{}
+	mu        sync.Mutex
+	latest    answer    // of the master; the zero word: nobody has been asked yet
+	latestAt  time.Time // when that was said last
+	queriedAt time.Time // when anything was said last
+	open      map[*trackedConn]struct{}
 }
 
 // followed is a connection to the master.
-type followed struct {
+type trackedConn struct {
 	*net.TCPConn
 	addr   string
 	master *master
 }
 
 // errMoved says that another master was named meanwhile.
-var errMoved = errors.New("the master of Redis has changed")
+var errMasterChanged = errors.New("the master of Redis has changed")
 
 // dial connects to the master. While no connection comes about it goes on asking who the master is.
 func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -60,7 +60,7 @@ func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 			return nil, err
 		}
 		conn, err := m.connect(ctx, network, addr)
-		if !errors.Is(err, errMoved) {
+		if !errors.Is(err, errMasterChanged) {
 			return conn, err
 		}
 	}
@@ -69,17 +69,17 @@ func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 // find tells the master's address.
 func (m *master) find(ctx context.Context) (string, error) {
 	m.mu.Lock()
-	known, fresh := m.latest, time.Since(m.asked) < askEvery
+	known, fresh := m.latest, time.Since(m.queriedAt) < queryInterval
 	m.mu.Unlock()
 	if fresh {
 		return known.master, nil
 	}
-	answer := m.asks.DoChan("", func() (any, error) {
-		w, err := m.sentinels.ask(context.Background(), known.others) // for all who wait
+	answer := m.queries.DoChan("", func() (any, error) {
+		w, err := m.sentinels.query(context.Background(), known.peers) // for all who wait
 		if err != nil {
 			return "", err
 		}
-		return m.move(w), nil
+		return m.update(w), nil
 	})
 	select {
 	case <-ctx.Done():
@@ -90,15 +90,15 @@ func (m *master) find(ctx context.Context) (string, error) {
 }
 
 // move notes what Sentinels say, closes the connections to whoever is not the master, and tells the master's address.
-func (m *master) move(w word) string {
+func (m *master) update(w answer) string {
 	now := time.Now()
 	m.mu.Lock()
-	m.asked = now
-	if w.epoch >= m.latest.epoch || w.epoch == 0 || now.Sub(m.heard) > rememberFor {
-		m.latest, m.heard = w, now
+	m.queriedAt = now
+	if w.epoch >= m.latest.epoch || w.epoch == 0 || now.Sub(m.latestAt) > maxAnswerAge {
+		m.latest, m.latestAt = w, now
 	}
 	addr := m.latest.master
-	var stale []*followed
+	var stale []*trackedConn
 	for c := range m.open {
 		if c.addr != addr {
 			stale = append(stale, c)
@@ -118,17 +118,17 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 	go m.watch(ctx, addr, cancel)
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errMoved) {
-			err = errMoved
+		if errors.Is(context.Cause(ctx), errMasterChanged) {
+			err = errMasterChanged
 		}
 		return nil, err
 	}
-	c := &followed{TCPConn: conn.(*net.TCPConn), addr: addr, master: m}
+	c := &trackedConn{TCPConn: conn.(*net.TCPConn), addr: addr, master: m}
 	m.mu.Lock()
 	if m.latest.master != addr {
 		m.mu.Unlock()
 		_ = conn.Close()
-		return nil, errMoved
+		return nil, errMasterChanged
 	}
 	m.open[c] = struct{}{}
 	m.mu.Unlock()
@@ -145,7 +145,7 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 
 // watch asks for the master until ctx ends, and cancels when it is not this one.
 func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCauseFunc) {
-	tick := time.NewTicker(askEvery)
+	tick := time.NewTicker(queryInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -154,14 +154,14 @@ func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCa
 		case <-tick.C:
 		}
 		if now, err := m.find(ctx); err == nil && now != addr {
-			cancel(errMoved)
+			cancel(errMasterChanged)
 			return
 		}
 	}
 }
 
 // Close closes the connection.
-func (c *followed) Close() error {
+func (c *trackedConn) Close() error {
 	c.master.mu.Lock()
 	delete(c.master.open, c)
 	c.master.mu.Unlock()

@@ -108,7 +108,7 @@ func at(t *testing.T, all ...*lookout) *redisconn.Server {
 	for _, l := range all[1:] {
 		url += "&addr=" + l.addr
 	}
-	s, err := redisconn.At(url)
+	s, err := redisconn.NewServer(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestConnectionsToTheOldMasterAreClosed(t *testing.T) {
 	first, second := miniredis.RunT(t), miniredis.RunT(t)
 	sentinel := newLookout(t, first.Addr())
 	s := at(t, sentinel)
-	idle, waits := open(t, s), open(t, s, redisconn.Patient, func(o *redis.Options) { o.MaxRetries = -1 })
+	idle, waits := open(t, s), open(t, s, redisconn.LongTimeouts, func(o *redis.Options) { o.MaxRetries = -1 })
 	if !writes(t.Context(), idle, first) {
 		t.Error("not written to the first master")
 	}

@@ -30,9 +30,9 @@ func OnConnect(check func(ctx context.Context, cn *redis.Conn) error) Option {
 }
 
 // Patient waits longer for each answer, for work that may take Redis a while.
-func Patient(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = patience, patience }
+func LongTimeouts(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = longTimeout, longTimeout }
 
-const patience = 20 * time.Second
+const longTimeout = 20 * time.Second
 
 // Blocking leaves room in the pool for so many calls that wait in Redis.
 func Blocking(n int) Option {
@@ -50,13 +50,13 @@ type Server struct {
 //	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&addr=sentinel3:26379&username=U&password=P
 //
 // username and password are those of Redis itself. The error never shows a password.
-func At(raw string) (*Server, error) {
+func NewServer(raw string) (*Server, error) {
 	if u, err := url.Parse(raw); err == nil && behindSentinel(u) {
 		s, o, err := parseSentinels(u)
 		if err != nil {
 			return nil, err
 		}
-		m := &master{sentinels: s, tls: o.TLSConfig, open: map[*followed]struct{}{}}
+		m := &master{sentinels: s, tls: o.TLSConfig, open: map[*trackedConn]struct{}{}}
 		o.Addr, o.Dialer = s.name, m.dial
 		return &Server{options: *o, master: m}, nil
 	}
@@ -79,7 +79,7 @@ func (s *Server) Open(options ...Option) *redis.Client {
 
 // Open makes the only client of a Server; see At.
 func Open(url string, options ...Option) (*redis.Client, error) {
-	s, err := At(url)
+	s, err := NewServer(url)
 	if err != nil {
 		return nil, err
 	}

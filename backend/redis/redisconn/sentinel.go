@@ -15,14 +15,14 @@ import (
 )
 
 // askTimeout bounds a question to the Sentinels. They do nothing that takes time, so one that has not answered by then is away.
-const askTimeout = 250 * time.Millisecond
+const queryTimeout = 250 * time.Millisecond
 
 // sentinels know the master by its name.
 type sentinels struct {
-	name    string
-	named   []string      // addresses that the URL gives
-	options redis.Options // of a connection to one of them
-	timeout time.Duration // of a question to all of them: askTimeout
+	name       string
+	configured []string      // addresses that the URL gives
+	options    redis.Options // of a connection to one of them
+	timeout    time.Duration // of a question to all of them: askTimeout
 }
 
 func behindSentinel(u *url.URL) bool { return u.Query().Has("master_name") }
@@ -36,13 +36,13 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 			return nil, nil, errors.New("bad Redis URL: only the master can be used, not its replicas")
 		}
 	}
-	s := &sentinels{name: query.Get("master_name"), timeout: askTimeout}
+	s := &sentinels{name: query.Get("master_name"), timeout: queryTimeout}
 	port := u.Port()
 	if port == "" {
 		port = "6379" // as in any Redis URL
 	}
-	s.named = append([]string{net.JoinHostPort(u.Hostname(), port)}, query["addr"]...)
-	for _, addr := range s.named {
+	s.configured = append([]string{net.JoinHostPort(u.Hostname(), port)}, query["addr"]...)
+	for _, addr := range s.configured {
 		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
 			return nil, nil, bad
 		}
@@ -70,27 +70,27 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 }
 
 // word is what one Sentinel says.
-type word struct {
+type answer struct {
 	master string   // address
 	epoch  int64    // of the failover that made it the master; 0: it does not say
-	others []string // addresses of the other Sentinels that it knows
+	peers  []string // addresses of the other Sentinels that it knows
 	err    error
 }
 
 // ask asks all Sentinels at once who the master is, and returns when most of those that were named have answered, or with what there is when the time is over: one that is away
 // keeps nobody waiting. Of different answers the one of the latest failover counts. The Sentinel that leads a failover names the new master as soon as that says so itself, a while
 // before it tells whoever has subscribed.
-func (s *sentinels) ask(ctx context.Context, known []string) (word, error) {
+func (s *sentinels) query(ctx context.Context, known []string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	addrs := slices.Concat(s.named, known)
+	addrs := slices.Concat(s.configured, known)
 	slices.Sort(addrs)
 	addrs = slices.Compact(addrs)
-	words := make(chan word, len(addrs))
+	words := make(chan answer, len(addrs))
 	for _, addr := range addrs {
-		go func() { words <- s.askOne(ctx, addr) }()
+		go func() { words <- s.queryOne(ctx, addr) }()
 	}
-	var best word
+	var best answer
 	var failed []error
 	heard := 0
 	for range addrs {
@@ -99,22 +99,22 @@ func (s *sentinels) ask(ctx context.Context, known []string) (word, error) {
 			failed = append(failed, w.err)
 			continue
 		}
-		others := append(best.others, w.others...)
+		others := append(best.peers, w.peers...)
 		if heard == 0 || w.epoch > best.epoch {
 			best = w
 		}
-		best.others = others
-		if heard++; heard > len(s.named)/2 {
+		best.peers = others
+		if heard++; heard > len(s.configured)/2 {
 			break
 		}
 	}
 	if heard == 0 {
-		return word{}, fmt.Errorf("no Sentinel tells who the master %q is: %w", s.name, errors.Join(failed...))
+		return answer{}, fmt.Errorf("no Sentinel tells who the master %q is: %w", s.name, errors.Join(failed...))
 	}
 	return best, nil
 }
 
-func (s *sentinels) askOne(ctx context.Context, addr string) word {
+func (s *sentinels) queryOne(ctx context.Context, addr string) answer {
 	o := s.options
 	o.Addr = addr
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = s.timeout, s.timeout, s.timeout
@@ -125,9 +125,9 @@ func (s *sentinels) askOne(ctx context.Context, addr string) word {
 		err = errors.New("it names no address")
 	}
 	if err != nil {
-		return word{err: fmt.Errorf("%s: %w", addr, err)}
+		return answer{err: fmt.Errorf("%s: %w", addr, err)}
 	}
-	w := word{master: net.JoinHostPort(master[0], master[1])}
+	w := answer{master: net.JoinHostPort(master[0], master[1])}
 	// What follows is better known, but an account may be allowed to ask for the address alone.
 	if state, err := c.Master(ctx, s.name).Result(); err == nil {
 		w.epoch, _ = strconv.ParseInt(state["config-epoch"], 10, 64) // 0: it does not say
@@ -135,7 +135,7 @@ func (s *sentinels) askOne(ctx context.Context, addr string) word {
 	if others, err := c.Sentinels(ctx, s.name).Result(); err == nil {
 		for _, o := range others {
 			if o["ip"] != "" && o["port"] != "" {
-				w.others = append(w.others, net.JoinHostPort(o["ip"], o["port"]))
+				w.peers = append(w.peers, net.JoinHostPort(o["ip"], o["port"]))
 			}
 		}
 	}
