@@ -22,10 +22,10 @@ type Status struct {
 type Outcome struct {
 	SaleID    string `json:"sale_id"`
 	Left      int64  `json:"left"`
-	Orders    int64  `json:"orders"`   // that hold a unit, wherever they are
-	Requeued  int    `json:"requeued"` // were neither a row nor in the queue, and wait again
-	Unbacked  int    `json:"unbacked"` // dead letters for want of a unit or a place
-	Corrected int    `json:"corrected_buyers"`   // buyers whose places were put right
+	Orders    int64  `json:"orders"`           // that hold a unit, wherever they are
+	Requeued  int    `json:"requeued"`         // were neither a row nor in the queue, and wait again
+	Unbacked  int    `json:"unbacked"`         // dead letters for want of a unit or a place
+	Corrected int    `json:"corrected_buyers"` // buyers whose places were put right
 	Balanced  bool   `json:"balanced"`
 	Why       string `json:"why,omitempty"` // it does not balance
 }
