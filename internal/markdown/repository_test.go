@@ -175,7 +175,7 @@ func variablesOfTheCode(t *testing.T) map[string]bool {
 	return known
 }
 
-// Who reads the Chinese ten minutes types what the English ones say; only comments differ.
+// The Chinese documents have the commands of the English ones; only comments differ.
 func TestBothLanguagesHaveTheSameCommands(t *testing.T) {
 	docs := readAll(t)
 	comment := regexp.MustCompile(`\s+# .*`)
@@ -186,8 +186,14 @@ func TestBothLanguagesHaveTheSameCommands(t *testing.T) {
 		}
 		return lines
 	}
-	english, chinese := commands("docs/start.md"), commands("docs/zh-CN/start.md")
-	if len(english) == 0 || !slices.Equal(english, chinese) {
-		t.Errorf("docs/start.md has the lines\n%s\nand docs/zh-CN/start.md\n%s", strings.Join(english, "\n"), strings.Join(chinese, "\n"))
+	for english, chinese := range map[string]string{
+		"docs/start.md": "docs/zh-CN/start.md",
+		"README.md":     "README.zh-CN.md",
+	} {
+		want, got := commands(english), commands(chinese)
+		if len(want) == 0 || !slices.Equal(want, got) {
+			t.Errorf("%s has the commands\n%s\nand %s\n%s",
+				english, strings.Join(want, "\n"), chinese, strings.Join(got, "\n"))
+		}
 	}
 }
