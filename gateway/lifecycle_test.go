@@ -37,7 +37,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 	if got := strings.Split(err.Error(), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the errors are\n%s\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	var mistakes policy.Mistakes
+	var mistakes policy.Findings
 	if !errors.As(err, &mistakes) {
 		t.Error("the errors of the policy are not policy.Mistakes")
 	}

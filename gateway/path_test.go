@@ -117,7 +117,7 @@ func TestPolicyCheckKnowsReservedPaths(t *testing.T) {
 		); err != nil {
 			t.Fatal(err)
 		}
-		_, warnings, err := policy.Inspect(file, policy.Expect{})
+		_, warnings, err := policy.Inspect(file, policy.Sizing{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, goErr := policy.Parse("p.lua", source)
-		var mistakes policy.Mistakes
+		var mistakes policy.Findings
 		if !errors.As(goErr, &mistakes) {
 			t.Fatalf("%s: the gateway says %v", file, goErr)
 		}
@@ -56,7 +56,7 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") && name != "unfinished" {
 			t.Errorf("%s: line %d, and the gateway says line %d", name, line, mistakes[0].Line)
 		}
-		if theirs := mistakes[0].What; !luasWords.MatchString(theirs) && m[2] != theirs {
+		if theirs := mistakes[0].Message; !luasWords.MatchString(theirs) && m[2] != theirs {
 			t.Errorf("%s: %q, and the gateway says %q", name, m[2], theirs)
 		}
 	}

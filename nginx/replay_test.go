@@ -93,13 +93,13 @@ func TestAZoneHoldsWhatThePolicyCheckSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for keys, enough := range map[int]bool{holds * 85 / 100: true, holds * 105 / 100: false} {
-		_, warnings, err := policy.Inspect(path, policy.Expect{Keys: keys, Zone: 2 << 20, Buckets: 1 << 30})
+		_, warnings, err := policy.Inspect(path, policy.Sizing{Keys: keys, Zone: 2 << 20, Buckets: 1 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}
 		said := true
 		for _, w := range warnings {
-			said = said && w.What[:4] != "with"
+			said = said && w.Message[:4] != "with"
 		}
 		if said != enough {
 			t.Errorf("a zone of 2 MB holds %d keys, and for %d the check says %v", holds, keys, warnings)

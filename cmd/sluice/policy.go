@@ -29,7 +29,7 @@ func (p *program) policyCommand() *cobra.Command {
 }
 
 func (p *program) checkCommand() *cobra.Command {
-	expect := policy.Expect{Buckets: limit.DefaultCapacity}
+	expect := policy.Sizing{Buckets: limit.DefaultCapacity}
 	var zone string
 	var strict, asJSON bool
 	c := &cobra.Command{
@@ -58,7 +58,7 @@ by default.`,
 			}
 			type inspected struct {
 				policy   *policy.Policy
-				warnings policy.Mistakes
+				warnings policy.Findings
 			}
 			got, err := interruptible(cmd.Context(), func() (inspected, error) {
 				read, warnings, err := policy.Inspect(file, expect)
@@ -75,7 +75,7 @@ by default.`,
 				return errReported
 			}
 			for _, w := range got.warnings {
-				w.What = "warning: " + w.What
+				w.Message = "warning: " + w.Message
 				fmt.Fprintln(p.errOut, w)
 			}
 			if strict && len(got.warnings) > 0 {
@@ -138,17 +138,17 @@ type findingJSON struct {
 }
 
 // printCheck is what check found, for programs.
-func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Mistakes, err error) error {
+func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Findings, err error) error {
 	found := checkJSON{File: file, Sound: err == nil && (!strict || len(warnings) == 0), Mistakes: []findingJSON{}, Warnings: []findingJSON{}}
 	if err == nil {
 		found.Rules = len(read.Rules)
 	}
 	for _, w := range warnings {
-		found.Warnings = append(found.Warnings, findingJSON{w.Line, w.What})
+		found.Warnings = append(found.Warnings, findingJSON{w.Line, w.Message})
 	}
-	if several, ok := errors.AsType[policy.Mistakes](err); ok {
+	if several, ok := errors.AsType[policy.Findings](err); ok {
 		for _, m := range several {
-			found.Mistakes = append(found.Mistakes, findingJSON{m.Line, m.What})
+			found.Mistakes = append(found.Mistakes, findingJSON{m.Line, m.Message})
 		}
 	} else if err != nil {
 		found.Mistakes = append(found.Mistakes, findingJSON{What: err.Error()})

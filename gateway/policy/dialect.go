@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The two edges run two Luas: gopher-lua knows 5.1, LuaJIT a little more, and what one takes as something else or not at all would make one
-// file two policies. foreign finds what they read differently. lua/edge/sluice/policy/dialect.lua is the same in Lua.
+// The Go edge runs gopher-lua (Lua 5.1), and the nginx edge LuaJIT, which accepts more. nonPortable finds source text
+// that they interpret differently. lua/edge/sluice/policy/dialect.lua does the same.
 
 var (
 	plainNumber = regexp.MustCompile(`^(0[xX][0-9a-fA-F]+|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)$`)
@@ -18,25 +18,25 @@ var (
 	longOpen    = regexp.MustCompile(`^\[(=*)\[`)
 )
 
-// afterThese an empty statement would begin, which Lua 5.1 has not.
+// opensBlock lists the tokens after which a semicolon would be an empty statement, which Lua 5.1 does not have.
 var opensBlock = map[string]bool{"": true, ";": true, "do": true, "then": true, "else": true, "repeat": true}
 
-// plainText takes off what LuaJIT passes over at the beginning of a file: the mark that some editors write, and a line for the shell.
-func plainText(source []byte) []byte {
+// stripPreamble removes what LuaJIT ignores at the beginning of a file: a byte order mark and a shebang line.
+func stripPreamble(source []byte) []byte {
 	source = bytes.TrimPrefix(source, []byte("\xef\xbb\xbf"))
 	if bytes.HasPrefix(source, []byte("#")) {
 		end := bytes.IndexByte(source, '\n')
 		if end < 0 {
 			end = len(source)
 		}
-		return source[end:] // with its line break, so that lines keep their numbers
+		return source[end:] // with the line break, so that line numbers are correct
 	}
 	return source
 }
 
-// foreign returns the line of the first thing that is not Lua 5.1 as both edges read it, and what it is; or 0. What is unfinished is the
-// parser's to complain about.
-func foreign(source []byte) (line int, what string) {
+// nonPortable returns the line and a description of the first construct that the edges interpret differently, or 0. It
+// ignores incomplete constructs, which the parser reports.
+func nonPortable(source []byte) (line int, what string) {
 	var keys fieldNames
 	for at := 0; at < len(source); {
 		rest := source[at:]
@@ -56,7 +56,13 @@ func foreign(source []byte) (line int, what string) {
 		case numberToken.Match(rest):
 			text := numberToken.Find(rest)
 			if length = len(text); !plainNumber.Match(text) {
-				return lineOf(source, at), fmt.Sprintf("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(text)))
+				return lineOf(
+						source,
+						at,
+					), fmt.Sprintf(
+						"%s is not a number that every edge reads: write it as 40 or 1.5",
+						quote(string(text)),
+					)
 			}
 		case wordToken.Match(rest):
 			length = len(wordToken.Find(rest))
@@ -80,12 +86,13 @@ func foreign(source []byte) (line int, what string) {
 	return 0, ""
 }
 
-// fieldNames watches the tokens of a source for a table that names a field twice: which of the two counts differs from engine to engine.
+// fieldNames finds tables that contain a field twice: the engines differ in which value they use.
 type fieldNames struct {
-	before [4]string         // the tokens before, the last one first
-	open   []map[string]bool // of each bracket and block that is open: the fields so far where it is a table, else nil
+	before [4]string         // the previous tokens, the last one first
+	open   []map[string]bool // for each open bracket or block: the fields so far if it is a table, otherwise nil
 }
 
+// next processes a token. It returns the field that is repeated, or "".
 func (f *fieldNames) next(token string) (twice string) {
 	switch token {
 	case "{":
@@ -113,7 +120,7 @@ func (f *fieldNames) next(token string) (twice string) {
 
 func lineOf(source []byte, at int) int { return bytes.Count(source[:at], []byte("\n")) + 1 }
 
-// comment is the length of the comment that rest begins with.
+// comment returns the length of the comment at the beginning of rest.
 func comment(rest []byte) int {
 	if longOpen.Match(rest[2:]) {
 		return 2 + longString(rest[2:])
@@ -132,7 +139,7 @@ func longString(rest []byte) int {
 	return len(rest)
 }
 
-// shortString is the length of the string in quotes that rest begins with, and what is wrong with an escape in it.
+// shortString returns the length of the quoted string at the beginning of rest, and a description of an invalid escape.
 func shortString(rest []byte) (length int, wrong string) {
 	for i := 1; i < len(rest); i++ {
 		switch c := rest[i]; c {
@@ -150,7 +157,8 @@ func shortString(rest []byte) (length int, wrong string) {
 				value = value*10 + int(rest[i+digits]-'0')
 			}
 			if value > 255 || digits == 0 && strings.IndexByte("abfnrtv\\\"'\n\r", rest[i]) < 0 {
-				return i, quote(`\`+string(rest[i:i+max(digits, 1)])) + " in a string is not read by every edge: write the character itself"
+				return i, quote(`\`+string(rest[i:i+max(digits, 1)])) + " in a string is not read by every edge: write the " +
+					"character itself"
 			}
 			i += max(digits-1, 0)
 		}

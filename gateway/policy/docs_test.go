@@ -12,8 +12,8 @@ import (
 
 var luaBlock = regexp.MustCompile("(?s)```lua\n(.*?)```")
 
-// Every policy, rule and field that the documentation shows can be copied from it.
-func TestTheDocumentationsPoliciesAreSound(t *testing.T) {
+// Every policy, rule and field in the documentation must be valid.
+func TestPoliciesInTheDocumentationAreValid(t *testing.T) {
 	text, err := os.ReadFile("../../docs/edge.md")
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestTheDocumentationsPoliciesAreSound(t *testing.T) {
 		case strings.HasPrefix(source, `{ name = "ip",`):
 			source = "return { rules = {" + source + "} }"
 		case strings.HasPrefix(source, "{ name ="):
-			// A recipe is one of several rules: the general one is there too.
+			// A recipe is one of several rules, so add the general rule.
 			source = `return { rules = { { name = "general", key = "ip", rate = "1000r/s", burst = 1000 },` + source + `} }`
 		case strings.HasPrefix(source, "trusted_proxies ="):
 			source = "return { rules = {}, " + source + "}"
@@ -38,7 +38,7 @@ func TestTheDocumentationsPoliciesAreSound(t *testing.T) {
 		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, warnings, err := policy.Inspect(file, policy.Expect{}); err != nil || len(warnings) > 0 {
+		if _, warnings, err := policy.Inspect(file, policy.Sizing{}); err != nil || len(warnings) > 0 {
 			t.Errorf("%s\n%v\n%v", source, err, warnings)
 		}
 	}

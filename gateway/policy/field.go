@@ -9,8 +9,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// list is the array in the field called name, or nil.
-func (r *reader) list(t *lua.LTable, where place, name string, most int) []lua.LValue {
+// list returns the array in a field, or nil.
+func (r *reader) list(t *lua.LTable, where position, name string, most int) []lua.LValue {
 	v := t.RawGetString(name)
 	if v == lua.LNil {
 		return nil
@@ -18,23 +18,24 @@ func (r *reader) list(t *lua.LTable, where place, name string, most int) []lua.L
 	at := where.field(name)
 	list, ok := v.(*lua.LTable)
 	if !ok {
-		r.wrong(at, "%s must be a list, and is %s", name, describe(v))
+		r.report(at, "%s must be a list, and is %s", name, describe(v))
 		return nil
 	}
 	n := list.Len()
 	if n > most {
-		r.wrong(at, "%s has %d entries, and may have %d: take some out", name, n, most)
+		r.report(at, "%s has %d entries, and may have %d: take some out", name, n, most)
 		return nil
 	}
 	count, named := 0, false
 	list.ForEach(func(k, _ lua.LValue) {
 		count++
-		if i, ok := k.(lua.LNumber); !ok || float64(i) < 1 || float64(i) > float64(n) || float64(i) != math.Trunc(float64(i)) {
+		if i, ok := k.(lua.LNumber); !ok || float64(i) < 1 || float64(i) > float64(n) ||
+			float64(i) != math.Trunc(float64(i)) {
 			named = true
 		}
 	})
 	if named || count != n {
-		r.wrong(at, "%s must be a list without names or gaps: { {...}, {...} }", name)
+		r.report(at, "%s must be a list without names or gaps: { {...}, {...} }", name)
 		return nil
 	}
 	values := make([]lua.LValue, 0, n)
@@ -44,13 +45,13 @@ func (r *reader) list(t *lua.LTable, where place, name string, most int) []lua.L
 	return values
 }
 
-// known complains about every field of t that is not one of names.
-func (r *reader) known(t *lua.LTable, where place, what string, names ...string) {
+// checkFields reports every field of t that is not one of names.
+func (r *reader) checkFields(t *lua.LTable, where position, what string, names ...string) {
 	var unknown []string
 	t.ForEach(func(k, _ lua.LValue) {
 		s, ok := k.(lua.LString)
 		if !ok {
-			r.wrong(where, "%s has named fields only (%s), and not [%s]", what, strings.Join(names, ", "), describeKey(k))
+			r.report(where, "%s has named fields only (%s), and not [%s]", what, strings.Join(names, ", "), describeKey(k))
 		} else if !slices.Contains(names, string(s)) {
 			unknown = append(unknown, string(s))
 		}
@@ -58,52 +59,52 @@ func (r *reader) known(t *lua.LTable, where place, what string, names ...string)
 	slices.Sort(unknown)
 	for _, name := range unknown {
 		if near := nearest(name, names); near != "" {
-			r.wrong(where.field(name), "%s has no field %s: did you mean %s?", what, quote(name), quote(near))
+			r.report(where.field(name), "%s has no field %s: did you mean %s?", what, quote(name), quote(near))
 		} else {
-			r.wrong(where.field(name), "%s has no field %s: it has %s", what, quote(name), strings.Join(names, ", "))
+			r.report(where.field(name), "%s has no field %s: it has %s", what, quote(name), strings.Join(names, ", "))
 		}
 	}
 }
 
-func (r *reader) text(t *lua.LTable, where place, name, otherwise string) string {
+func (r *reader) text(t *lua.LTable, where position, name, otherwise string) string {
 	switch v := t.RawGetString(name).(type) {
 	case *lua.LNilType:
 		return otherwise
 	case lua.LString:
 		if v == "" {
-			r.wrong(where.field(name), "%s must not be empty: give it a value or leave it out", name)
+			r.report(where.field(name), "%s must not be empty: give it a value or leave it out", name)
 		}
 		return string(v)
 	default:
-		r.wrong(where.field(name), "%s must be a string, and is %s", name, describe(v))
+		r.report(where.field(name), "%s must be a string, and is %s", name, describe(v))
 		return ""
 	}
 }
 
-func (r *reader) flag(t *lua.LTable, where place, name string, otherwise bool) bool {
+func (r *reader) flag(t *lua.LTable, where position, name string, otherwise bool) bool {
 	switch v := t.RawGetString(name).(type) {
 	case *lua.LNilType:
 		return otherwise
 	case lua.LBool:
 		return bool(v)
 	default:
-		r.wrong(where.field(name), "%s must be true or false, and is %s", name, describe(v))
+		r.report(where.field(name), "%s must be true or false, and is %s", name, describe(v))
 		return otherwise
 	}
 }
 
-// choice is a string out of a few; otherwise "" means that it must be there.
-func (r *reader) choice(t *lua.LTable, where place, name, otherwise string, choices ...string) string {
+// choice returns a string that must be one of choices; an empty default means that the field is required.
+func (r *reader) choice(t *lua.LTable, where position, name, otherwise string, choices ...string) string {
 	v := t.RawGetString(name)
 	if v == lua.LNil {
 		if otherwise == "" {
-			r.wrong(where, "a rule needs a %s: %s", name, quoted(choices))
+			r.report(where, "a rule needs a %s: %s", name, quoted(choices))
 		}
 		return otherwise
 	}
 	s, ok := v.(lua.LString)
 	if !ok {
-		r.wrong(where.field(name), "%s must be %s, and is %s", name, quoted(choices), describe(v))
+		r.report(where.field(name), "%s must be %s, and is %s", name, quoted(choices), describe(v))
 		return otherwise
 	}
 	if !slices.Contains(choices, string(s)) {
@@ -111,7 +112,7 @@ func (r *reader) choice(t *lua.LTable, where place, name, otherwise string, choi
 		if near := nearest(string(s), choices); near != "" {
 			hint = ": did you mean " + quote(near) + "?"
 		}
-		r.wrong(where.field(name), "%s must be %s, and is %s%s", name, quoted(choices), quote(string(s)), hint)
+		r.report(where.field(name), "%s must be %s, and is %s%s", name, quoted(choices), quote(string(s)), hint)
 	}
 	return string(s)
 }
@@ -124,7 +125,7 @@ func quoted(choices []string) string {
 	return strings.Join(q, " or ")
 }
 
-// quote is s as a message shows it: the nginx edge says the same bytes.
+// quote returns s as messages contain it. The nginx edge quotes in the same way.
 func quote(s string) string {
 	if len(s) > 40 {
 		s = s[:40] + "..."
@@ -152,7 +153,7 @@ func describe(v lua.LValue) string {
 	}
 }
 
-// describeKey is the key of a table that should have been a name.
+// describeKey describes a table key that is not a string.
 func describeKey(k lua.LValue) string {
 	switch k := k.(type) {
 	case lua.LNumber:
@@ -163,7 +164,7 @@ func describeKey(k lua.LValue) string {
 	return "a " + k.Type().String()
 }
 
-// number writes f as C's %.14g does, which is Lua's own form.
+// number formats f like Lua, which uses %.14g of C.
 func number(f float64) string {
 	switch {
 	case math.IsNaN(f):

@@ -10,7 +10,7 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Whatever a policy file holds, reading it ends soon, and ends in a policy within its bounds or in mistakes of one line each.
+// For every input, Parse must return soon, with a policy within the limits or with findings of one line each.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.lua")
 	more, _ := filepath.Glob("testdata/*/*.lua")
@@ -27,12 +27,12 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source []byte) {
 		p, err := policy.Parse("p.lua", source)
 		if err != nil {
-			var mistakes policy.Mistakes
-			if !errors.As(err, &mistakes) || len(mistakes) == 0 {
-				t.Fatalf("the error is %T, want mistakes", err)
+			var findings policy.Findings
+			if !errors.As(err, &findings) || len(findings) == 0 {
+				t.Fatalf("the error is %T, want Findings", err)
 			}
-			for _, m := range mistakes {
-				if strings.ContainsAny(m.Error(), "\r\n") || m.What == "" {
+			for _, m := range findings {
+				if strings.ContainsAny(m.Error(), "\r\n") || m.Message == "" {
 					t.Fatalf("not one line: %q", m.Error())
 				}
 			}
@@ -44,7 +44,7 @@ func FuzzParse(f *testing.F) {
 		names := map[string]bool{}
 		for _, r := range p.Rules {
 			if names[r.Name] || r.Name == "" {
-				t.Fatalf("name %q is empty or there twice", r.Name)
+				t.Fatalf("name %q is empty or repeated", r.Name)
 			}
 			names[r.Name] = true
 			if rate := r.Rate.PerSecond(); !(rate > 0 && rate <= policy.MaxRate) {

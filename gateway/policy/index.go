@@ -5,16 +5,16 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// gopher-lua gives a list room up to the highest index that is written, all of it at once: t[60000000] = 1 is one step and a gigabyte. So each
-// index that a policy writes goes through a function of ours first.
+// gopher-lua allocates a list up to the highest index that is written: t[60000000] = 1 is one instruction and
+// allocates a gigabyte. Therefore every index that a policy writes is checked by a function first.
 
 const (
-	indexName = "\x00index" // a global that no source can name
-	freeIndex = 256         // indices up to here cost nothing worth counting
-	maxIndex  = 1 << 20     // of the indices beyond it, added together: 16 MB
+	indexName = "\x00index" // a global that no source text can name
+	freeIndex = 256         // indices up to here are not counted
+	maxIndex  = 1 << 20     // sum of the larger indices: 16 MB
 )
 
-// checkIndices makes the chunk pass every computed index that it writes through indexName.
+// checkIndices rewrites the chunk so that every computed index that it writes passes through indexName.
 func checkIndices(chunk []ast.Stmt) {
 	for _, s := range chunk {
 		switch s := s.(type) {
@@ -91,7 +91,7 @@ func inExprs(exprs ...ast.Expr) {
 	}
 }
 
-// checked is key by way of indexName. A name in the source needs no check.
+// checked returns a call of indexName with key. Constant names need no check.
 func checked(key ast.Expr) ast.Expr {
 	if _, ok := key.(*ast.StringExpr); ok {
 		return key
@@ -105,7 +105,7 @@ func checked(key ast.Expr) ast.Expr {
 	return call
 }
 
-// countIndices is the function behind indexName, for one run.
+// countIndices defines the function indexName for one run.
 func countIndices(state *lua.LState) {
 	total := 0.0
 	state.SetGlobal(indexName, state.NewFunction(func(l *lua.LState) int {

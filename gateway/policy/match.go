@@ -2,15 +2,15 @@ package policy
 
 import "strings"
 
-// Match says which requests a rule looks at. The zero value is every request.
+// Match selects the requests of a rule. The zero value matches every request.
 type Match struct {
-	Method string // in capitals; "" is any
-	Path   string // a "*" stands for exactly one segment; "" is any
+	Method string // in upper case; "" matches any
+	Path   string // "*" matches exactly one segment; "" matches any
 }
 
-// Covers says whether a request with this method and path is looked at. The path must be decoded and free of empty, "." and ".." segments; a
-// slash at its end and the case of its ASCII letters make no difference, because there are servers to which they make none: a rule that a
-// different spelling could slip past is no rule.
+// Covers reports whether a request matches. The path must be decoded, without empty, "." and ".." segments. A slash
+// at its end and the case of ASCII letters are ignored, because some servers ignore them: a different spelling must
+// not bypass a rule.
 func (m Match) Covers(method, path []byte) bool {
 	return (m.Method == "" || m.Method == string(method)) && (m.Path == "" || covers(m.Path, path))
 }
@@ -46,7 +46,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// badPattern says what is wrong with a path pattern, or "".
+// badPattern returns a description of the error in a path pattern, or "".
 func badPattern(pattern string) string {
 	if pattern[0] != '/' {
 		return "must begin with a slash"

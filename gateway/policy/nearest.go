@@ -2,7 +2,8 @@ package policy
 
 import "math"
 
-// nearest is the name that was most likely meant by a wrong one: at most two letters away, or a fifth of a long one. "" if there is none.
+// nearest returns the name that is most similar to a misspelt one, or "". It differs by at most two letters, or by a
+// fifth of a long name.
 func nearest(wrong string, names []string) string {
 	best, bestDistance := "", math.MaxInt
 	if len(wrong) > 32 {
@@ -16,7 +17,8 @@ func nearest(wrong string, names []string) string {
 	return best
 }
 
-// distance is how many letters must be inserted, deleted, replaced or swapped with their neighbour to make b of a.
+// distance returns the number of insertions, deletions, replacements and transpositions of adjacent letters between a
+// and b (optimal string alignment).
 func distance(a, b string) int {
 	previous2, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range previous {

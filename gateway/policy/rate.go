@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Rate is so many requests in a span of time.
+// Rate is a number of requests per time span.
 type Rate struct {
 	Requests float64
 	Per      time.Duration
 }
 
-// PerSecond is the rate in requests per second.
+// PerSecond returns the rate in requests per second.
 func (r Rate) PerSecond() float64 { return r.Requests / r.Per.Seconds() }
 
 const (
-	maxBacklog = 1 << 53 // a bucket counts in whole numbers below this, see Fraction
+	maxBacklog = 1 << 53 // the backlog of a bucket is an integer below this: see Fraction
 	maxCount   = 1_000_000_000
 )
 
-// Fraction is the rate as the limiters of both edges count it: count requests in period microseconds, in lowest terms. They keep what is in a bucket
-// as a whole number of which one request is period. A rate of more than nine digits is rounded down, so that its bound holds.
-// lua/edge/sluice/policy/rate.lua is the same computation.
+// Fraction returns the rate as count requests in period microseconds, in lowest terms. The limiters of both edges
+// store a backlog as an integer in which one request is period. A rate with more than nine digits is rounded down, so
+// that the bound holds. lua/edge/sluice/policy/rate.lua computes the same.
 func (r Rate) Fraction() (count, period int64) {
 	scale := 1.0
 	for f := r.Requests; scale < 1e6 && f*scale != math.Trunc(f*scale); {

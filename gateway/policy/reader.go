@@ -11,32 +11,35 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// reader turns the table of a policy into a Policy and gathers every mistake on the way.
+// reader converts the table of a policy to a Policy, and collects all findings.
 type reader struct {
 	file     string
-	mistakes Mistakes
-	written  written
+	findings Findings
+	lines    sourceLines
 }
 
-func (r *reader) wrong(where place, format string, args ...any) {
-	r.mistakes = append(r.mistakes, Mistake{File: r.file, Line: max(where.line, 1), What: oneLine(fmt.Sprintf(format, args...))})
+func (r *reader) report(where position, format string, args ...any) {
+	r.findings = append(
+		r.findings,
+		Finding{File: r.file, Line: max(where.line, 1), Message: oneLine(fmt.Sprintf(format, args...))},
+	)
 }
 
-func (r *reader) policy(t *lua.LTable, where place) *Policy {
-	r.known(t, where, "a policy", "trusted_proxies", "rules", "repeat_refusals")
+func (r *reader) policy(t *lua.LTable, where position) *Policy {
+	r.checkFields(t, where, "a policy", "trusted_proxies", "rules", "repeat_refusals")
 	p := &Policy{NoRefusalCache: !r.flag(t, where, "repeat_refusals", true)}
 	at := where.field("trusted_proxies")
-	r.written.proxies = at.line
+	r.lines.proxies = at.line
 	for i, v := range r.list(t, where, "trusted_proxies", MaxProxies) {
 		if prefix, ok := r.proxy(v, at.item(i+1)); ok {
 			p.TrustedProxies = append(p.TrustedProxies, prefix)
 		}
 	}
 	if t.RawGetString("rules") == lua.LNil {
-		r.wrong(where, "rules is missing: write rules = {} to limit nothing")
+		r.report(where, "rules is missing: write rules = {} to limit nothing")
 	}
 	at = where.field("rules")
-	r.written.rules = at.line
+	r.lines.rules = at.line
 	seen := map[string]int{}
 	for i, v := range r.list(t, where, "rules", MaxRules) {
 		item := at.item(i + 1)
@@ -45,34 +48,34 @@ func (r *reader) policy(t *lua.LTable, where place) *Policy {
 			continue
 		}
 		if first := seen[rule.Name]; first > 0 {
-			r.wrong(item.field("name"), "rule %d is named %s like rule %d: names must differ", i+1, quote(rule.Name), first)
+			r.report(item.field("name"), "rule %d is named %s like rule %d: names must differ", i+1, quote(rule.Name), first)
 		} else if rule.Name != "" {
 			seen[rule.Name] = i + 1
 		}
 		p.Rules = append(p.Rules, rule)
-		r.written.rule = append(r.written.rule, max(item.line, 1))
+		r.lines.rule = append(r.lines.rule, max(item.line, 1))
 	}
 	return p
 }
 
-func (r *reader) proxy(v lua.LValue, where place) (netip.Prefix, bool) {
+func (r *reader) proxy(v lua.LValue, where position) (netip.Prefix, bool) {
 	s, ok := v.(lua.LString)
 	if !ok {
-		r.wrong(where, `trusted_proxies holds strings such as "10.0.0.0/8", and not %s`, describe(v))
+		r.report(where, `trusted_proxies holds strings such as "10.0.0.0/8", and not %s`, describe(v))
 		return netip.Prefix{}, false
 	}
 	prefix, err := netip.ParsePrefix(string(s))
 	if err != nil {
 		addr, err := netip.ParseAddr(string(s))
 		if err != nil || addr.Zone() != "" {
-			r.wrong(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
+			r.report(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
 			return netip.Prefix{}, false
 		}
 		prefix = netip.PrefixFrom(addr, addr.BitLen())
 	}
 	if addr := prefix.Addr(); addr.Is4In6() {
 		if prefix.Bits() < 96 {
-			r.wrong(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
+			r.report(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
 			return netip.Prefix{}, false
 		}
 		prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
@@ -85,97 +88,110 @@ var (
 	rateForm = regexp.MustCompile(`^([0-9]{1,9}(?:\.[0-9]{1,6})?)r/([smh])$`)
 )
 
-func (r *reader) rule(v lua.LValue, where place) (Rule, bool) {
+func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 	t, ok := v.(*lua.LTable)
 	if !ok {
-		r.wrong(where, "a rule is a table, and not %s", describe(v))
+		r.report(where, "a rule is a table, and not %s", describe(v))
 		return Rule{}, false
 	}
-	r.known(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error")
+	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error")
 	rule := Rule{Name: r.text(t, where, "name", ""), Delay: r.flag(t, where, "delay", false)}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
-			r.wrong(where, "a rule needs a name: it is what logs and refusals call it")
+			r.report(where, "a rule needs a name: it is what logs and refusals call it")
 		}
 	} else if !ruleName.MatchString(rule.Name) {
-		r.wrong(where.field("name"), `name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`, quote(rule.Name))
+		r.report(
+			where.field("name"),
+			`name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`,
+			quote(rule.Name),
+		)
 	} else if rule.Name == ConcurrencyRule {
-		r.wrong(where.field("name"), `name %s is what the edge calls its own bound on requests at once: choose another`, quote(rule.Name))
+		r.report(
+			where.field("name"),
+			`name %s is reserved for the limit of concurrent requests: choose another`,
+			quote(rule.Name),
+		)
 	}
 	rule.Key = Key(r.choice(t, where, "key", "", string(ByIP), string(ByToken)))
 	rule.Rate = r.rate(t, where)
 	rule.Burst = r.burst(t, where)
-	r.room(rule, where)
+	r.checkCapacity(rule, where)
 	rule.Match = r.match(t, where)
 	rule.Mode = Mode(r.choice(t, where, "mode", string(Enforce), string(Enforce), string(Shadow)))
 	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
 	return rule, true
 }
 
-// ConcurrencyRule is the name that logs, metrics and refusals use for the edge's limit of concurrent requests of a client. No rule
-// of a policy may have it.
+// ConcurrencyRule is the name that logs, metrics and refusals use for the edge's limit of concurrent requests of a
+// client. No rule of a policy may have it.
 const ConcurrencyRule = "concurrency"
 
-func (r *reader) rate(t *lua.LTable, where place) Rate {
-	where2 := where.field("rate")
+func (r *reader) rate(t *lua.LTable, where position) Rate {
+	at := where.field("rate")
 	v := t.RawGetString("rate")
 	if v == lua.LNil {
-		r.wrong(where, `a rule needs a rate such as "20r/s"`)
+		r.report(where, `a rule needs a rate such as "20r/s"`)
 		return Rate{}
 	}
 	s, ok := v.(lua.LString)
 	if !ok {
-		r.wrong(where2, `rate must be a string such as "20r/s", and is %s`, describe(v))
+		r.report(at, `rate must be a string such as "20r/s", and is %s`, describe(v))
 		return Rate{}
 	}
 	m := rateForm.FindStringSubmatch(string(s))
 	if m == nil {
-		r.wrong(where2, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(string(s)))
+		r.report(at, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(string(s)))
 		return Rate{}
 	}
 	n, _ := strconv.ParseFloat(m[1], 64)
 	rate := Rate{Requests: n, Per: map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]}
 	switch {
 	case n == 0:
-		r.wrong(where2, `rate %s must be more than zero: "1r/h" lets next to nothing through`, quote(string(s)))
+		r.report(at, `rate %s must be more than zero: "1r/h" lets next to nothing through`, quote(string(s)))
 	case rate.PerSecond() > MaxRate:
-		r.wrong(where2, "rate %s is more than %d requests a second: leave the rule out to limit nothing", quote(string(s)), MaxRate)
+		r.report(
+			at,
+			"rate %s is more than %d requests a second: leave the rule out to limit nothing",
+			quote(string(s)),
+			MaxRate,
+		)
 	}
 	return rate
 }
 
-func (r *reader) burst(t *lua.LTable, where place) int {
+func (r *reader) burst(t *lua.LTable, where position) int {
 	v := t.RawGetString("burst")
 	if v == lua.LNil {
 		return 0
 	}
 	n, ok := v.(lua.LNumber)
 	if !ok {
-		r.wrong(where.field("burst"), "burst must be a whole number, and is %s", describe(v))
+		r.report(where.field("burst"), "burst must be a whole number, and is %s", describe(v))
 		return 0
 	}
 	f := float64(n)
 	if f != math.Trunc(f) || f < 0 || f > MaxBurst {
-		r.wrong(where.field("burst"), "burst must be a whole number from 0 to %d, and is %s", MaxBurst, number(f))
+		r.report(where.field("burst"), "burst must be a whole number from 0 to %d, and is %s", MaxBurst, number(f))
 		return 0
 	}
 	return int(f)
 }
 
-// room refuses a bucket whose state would not be a whole number any more in the arithmetic of the nginx edge: it would lose count.
-func (r *reader) room(rule Rule, where place) {
+// checkCapacity reports a burst for which the nginx edge could not store the backlog as an exact integer.
+func (r *reader) checkCapacity(rule Rule, where position) {
 	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
 		return
 	}
 	if _, period := rule.Rate.Fraction(); float64(rule.Burst+1)*float64(period) > maxBacklog {
-		r.wrong(where, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.Burst,
+		r.report(where, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.Burst,
 			math.Floor(float64(rule.Burst+1)/rule.Rate.PerSecond()/(365*24*3600)))
 	}
 }
 
 var methodForm = regexp.MustCompile(`^[A-Z]{1,20}$`)
 
-func (r *reader) match(t *lua.LTable, where place) Match {
+func (r *reader) match(t *lua.LTable, where position) Match {
 	at := where.field("match")
 	v := t.RawGetString("match")
 	if v == lua.LNil {
@@ -183,17 +199,17 @@ func (r *reader) match(t *lua.LTable, where place) Match {
 	}
 	m, ok := v.(*lua.LTable)
 	if !ok {
-		r.wrong(at, `match must be a table such as { method = "POST", path = "/v1/sales/*/orders" }, and is %s`, describe(v))
+		r.report(at, `match must be a table such as { method = "POST", path = "/v1/sales/*/orders" }, and is %s`, describe(v))
 		return Match{}
 	}
-	r.known(m, at, "match", "method", "path")
+	r.checkFields(m, at, "match", "method", "path")
 	match := Match{Method: r.text(m, at, "method", ""), Path: r.text(m, at, "path", "")}
 	if match.Method != "" && !methodForm.MatchString(match.Method) {
-		r.wrong(at.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
+		r.report(at.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
 	}
 	if match.Path != "" {
 		if what := badPattern(match.Path); what != "" {
-			r.wrong(at.field("path"), "path %s %s", quote(match.Path), what)
+			r.report(at.field("path"), "path %s %s", quote(match.Path), what)
 		}
 	}
 	return match

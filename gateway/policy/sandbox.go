@@ -14,19 +14,19 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// What running a policy may cost. A policy with the most rules allowed takes some 2,000 instructions.
+// Limits of executing a policy. A policy with MaxRules rules needs about 2,000 instructions.
 const (
 	maxInstructions = 20_000
 	maxString       = 4 << 10 // bytes of any one string
 	maxSeconds      = 1
-	maxCalls        = 32  // calls within calls
-	maxDepth        = 100 // brackets within brackets: the parser and the compiler recurse
+	maxCalls        = 32  // nested calls
+	maxDepth        = 100 // nested brackets: the parser and the compiler are recursive
 )
 
-// run executes a policy and returns its table, where in the source the parts of the table are written, and how many steps it took.
-func run(name string, source []byte) (table *lua.LTable, where place, steps int, mistakes Mistakes) {
-	wrong := func(line int, format string, args ...any) (*lua.LTable, place, int, Mistakes) {
-		return nil, place{}, 0, Mistakes{{File: name, Line: line, What: oneLine(fmt.Sprintf(format, args...))}}
+// run executes a policy. It returns its table, the position of the table, and the number of instructions.
+func run(name string, source []byte) (table *lua.LTable, where position, steps int, findings Findings) {
+	wrong := func(line int, format string, args ...any) (*lua.LTable, position, int, Findings) {
+		return nil, position{}, 0, Findings{{File: name, Line: line, Message: oneLine(fmt.Sprintf(format, args...))}}
 	}
 	if len(source) > MaxSize {
 		return wrong(0, "larger than %d bytes: a policy is a few rules", MaxSize)
@@ -34,24 +34,24 @@ func run(name string, source []byte) (table *lua.LTable, where place, steps int,
 	if len(source) > 0 && source[0] == '\x1b' {
 		return wrong(0, "compiled Lua: write the policy as text")
 	}
-	source = plainText(source)
+	source = stripPreamble(source)
 	if line := tooDeep(source); line > 0 {
 		return wrong(line, "more than %d brackets within brackets: is one not closed?", maxDepth)
 	}
-	if line, what := foreign(source); line > 0 {
+	if line, what := nonPortable(source); line > 0 {
 		return wrong(line, "%s", what)
 	}
-	// The compiler reports some mistakes (too many locals, a break outside a loop) by panicking.
+	// The compiler panics on some errors, for example too many locals, or a break outside a loop.
 	defer func() {
 		if r := recover(); r != nil {
-			table, where, steps, mistakes = wrong(1, "cannot be compiled: %v: write it more simply", r)
+			table, where, steps, findings = wrong(1, "cannot be compiled: %v: write it more simply", r)
 		}
 	}()
 	chunk, err := parse.Parse(bytes.NewReader(source), name)
 	if err != nil {
 		var syntax *parse.Error
 		if errors.As(err, &syntax) {
-			line, what := syntaxMistake(syntax, source)
+			line, what := syntaxError(syntax, source)
 			return wrong(line, "%s", what)
 		}
 		return wrong(0, "%v", err)
@@ -59,7 +59,7 @@ func run(name string, source []byte) (table *lua.LTable, where place, steps int,
 	checkIndices(chunk)
 	proto, err := lua.Compile(chunk, chunkName)
 	if err != nil {
-		line, what := position(err.Error())
+		line, what := splitPosition(err.Error())
 		return wrong(line, "%s", what)
 	}
 	state := lua.NewState(lua.Options{SkipOpenLibs: true, CallStackSize: maxCalls, RegistrySize: 8 << 10})
@@ -71,20 +71,21 @@ func run(name string, source []byte) (table *lua.LTable, where place, steps int,
 	countIndices(state)
 	state.Push(state.NewFunctionFromProto(proto))
 	if err := state.PCall(0, 1, nil); err != nil {
-		line, what := position(luaMessage(err))
+		line, what := splitPosition(runtimeError(err))
 		return wrong(line, "%s", what)
 	}
 	where = returned(chunk)
 	result := state.Get(-1)
 	table, ok := result.(*lua.LTable)
 	if !ok {
-		return wrong(max(where.line, 1), "a policy returns a table, and this returns %s: end it with return { rules = { {...} } }", describe(result))
+		return wrong(max(where.line, 1), "a policy returns a table, and this returns %s: end it with return { rules = { "+
+			"{...} } }", describe(result))
 	}
 	return table, where, maxInstructions - meter.left, nil
 }
 
-// meter is a context that runs out after so many instructions: gopher-lua asks Done before each. It also looks at the frame's registers,
-// where every string is before it can grow further, so no string gets beyond one concatenation over maxString.
+// meter is a context that ends after maxInstructions: gopher-lua calls Done before each instruction. Done also checks
+// the length of the strings in the registers, so that no string exceeds maxString by more than one concatenation.
 type meter struct {
 	context.Context
 	state *lua.LState
@@ -116,13 +117,14 @@ func (m *meter) Err() error {
 	return fmt.Errorf("runs for more than %d s", maxSeconds)
 }
 
-// chunkName is what Lua calls the file in its own messages. It is ours, so that a file's name cannot be mistaken for a position.
+// chunkName is the file name in Lua's messages. It is constant, so that a file name cannot be confused with a position.
 const chunkName = "policy"
 
-var positioned = regexp.MustCompile(`(?s)^(?:` + chunkName + `:(\d+): ?|compile error near line\((\d+)\) ` + chunkName + `: )(.*)$`)
+var positioned = regexp.MustCompile(`(?s)^(?:` + chunkName + `:(\d+): ?|compile error near line\((\d+)\) ` + chunkName +
+	`: )(.*)$`)
 
-// position splits a message of Lua's into line and text. What is wrong with the whole of a file, as too many locals are, it says to be on line 0 or nowhere.
-func position(message string) (line int, what string) {
+// splitPosition splits a message of Lua into line and text. Errors that concern the whole file get line 1.
+func splitPosition(message string) (line int, what string) {
 	m := positioned.FindStringSubmatch(message)
 	if m == nil {
 		return 1, message
@@ -133,8 +135,8 @@ func position(message string) (line int, what string) {
 
 const noLibraries = ": a policy has no libraries, and can call only what it defines itself"
 
-// luaMessage is what Lua said, with a word about why there is no os, string or require.
-func luaMessage(err error) string {
+// runtimeError returns the message of a Lua error, with a hint about missing libraries.
+func runtimeError(err error) string {
 	var api *lua.ApiError
 	if !errors.As(err, &api) || api.Object == nil {
 		return err.Error()
@@ -143,13 +145,14 @@ func luaMessage(err error) string {
 	if strings.Contains(message, "stack overflow") {
 		message += fmt.Sprintf(": calls within calls, more than %d deep", maxCalls)
 	}
-	if strings.Contains(message, "attempt to index a non-table") || strings.Contains(message, "attempt to call a non-function") {
+	if strings.Contains(message, "attempt to index a non-table") || strings.Contains(message, "attempt to call a "+
+		"non-function") {
 		message += noLibraries
 	}
 	return message
 }
 
-func syntaxMistake(err *parse.Error, source []byte) (line int, what string) {
+func syntaxError(err *parse.Error, source []byte) (line int, what string) {
 	what = strings.TrimSpace(err.Message)
 	if err.Pos.Line == parse.EOF {
 		return bytes.Count(source, []byte("\n")) + 1, what + " at the end of the file: is a bracket or a quote not closed?"
@@ -160,8 +163,7 @@ func syntaxMistake(err *parse.Error, source []byte) (line int, what string) {
 	return err.Pos.Line, what + ": is a comma or a bracket missing before it?"
 }
 
-// tooDeep returns the line on which brackets are nested too deeply, else 0. It counts brackets in strings and comments too, which no sane policy
-// nests that deeply either.
+// tooDeep returns the line on which brackets are nested too deeply, or 0. It includes brackets in strings and comments.
 func tooDeep(source []byte) int {
 	depth, line := 0, 1
 	for _, c := range source {

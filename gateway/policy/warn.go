@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// Expect is what a policy is to be enough for.
-type Expect struct {
-	Keys    int   // different clients, and as many buyers, within the time that a bucket takes to come back; 0: do not ask about room
-	Zone    int64 // bytes of the nginx edge's zone sluice_buckets
-	Buckets int   // live buckets of the Go gateway
+// Sizing is the expected load, and the capacity of the edges.
+type Sizing struct {
+	Keys    int   // clients, and as many buyers, within the time in which a bucket empties; 0 disables the check
+	Zone    int64 // size of the zone sluice_buckets of the nginx edge, in bytes
+	Buckets int   // capacity of the Go gateway
 }
 
-// Inspect reads the policy file at path, which may be a pipe. Besides what is wrong with it, a Mistakes, it returns what is allowed and most likely not meant.
-func Inspect(path string, e Expect) (*Policy, Mistakes, error) {
+// Inspect reads the policy file at path, which may be a pipe. It returns warnings about rules that are valid but
+// probably not intended. Its error is Findings.
+func Inspect(path string, e Sizing) (*Policy, Findings, error) {
 	source, err := load(path)
 	if err != nil {
 		return nil, nil, err
@@ -27,56 +28,68 @@ func Inspect(path string, e Expect) (*Policy, Mistakes, error) {
 	return p, p.warnings(path, w, e), nil
 }
 
-func (p *Policy) warnings(file string, w written, e Expect) (warnings Mistakes) {
+func (p *Policy) warnings(file string, w sourceLines, e Sizing) (warnings Findings) {
 	warn := func(line int, format string, args ...any) {
-		warnings = append(warnings, Mistake{File: file, Line: line, What: fmt.Sprintf(format, args...)})
+		warnings = append(warnings, Finding{File: file, Line: line, Message: fmt.Sprintf(format, args...)})
 	}
 	if w.steps > maxInstructions/2 {
-		warn(0, "takes %d of the %d steps that it may take, and the nginx edge counts a few more: compute less", w.steps, maxInstructions)
+		warn(
+			0,
+			"executes %d of at most %d instructions, and a few more on the nginx edge: simplify the computation",
+			w.steps,
+			maxInstructions,
+		)
 	}
 	for _, proxy := range p.TrustedProxies {
 		if proxy.Bits() == 0 {
-			warn(w.proxies, "trusted_proxies holds %s: every client can claim any address; name your proxies only", proxy)
+			warn(
+				w.proxies,
+				"trusted_proxies contains %s, so that every client can claim any address: list only your proxies",
+				proxy,
+			)
 		}
 	}
 	for i, r := range p.Rules {
-		if what := r.unlikely(); what != "" {
+		if what := r.suspicious(); what != "" {
 			warn(w.rule[i], "rule %s %s", quote(r.Name), what)
 		}
 		if what := p.unreachable(i); what != "" {
 			warn(w.rule[i], "rule %s %s", quote(r.Name), what)
 		}
-		if r.Key == ByToken && r.Mode == Enforce && !p.guarded(r) {
-			warn(w.rule[i], `rule %s has no rule with key = "ip" before it: a flood of made-up tokens costs a signature each; add one that covers the same requests`, quote(r.Name))
+		if r.Key == ByToken && r.Mode == Enforce && !p.hasAddressRule(r) {
+			warn(w.rule[i], `rule %s has no rule with key = "ip" before it, so that each forged token costs a signature: `+
+				`add one that covers the same requests`, quote(r.Name))
 		}
 	}
-	if what := p.crowded(e); what != "" {
+	if what := p.shortage(e); what != "" {
 		warn(w.rules, "%s", what)
 	}
-	slices.SortStableFunc(warnings, func(a, b Mistake) int { return a.Line - b.Line })
+	slices.SortStableFunc(warnings, func(a, b Finding) int { return a.Line - b.Line })
 	return warnings
 }
 
-// tick is how well clients, networks and event loops keep time, in seconds: requests that were sent evenly arrive in bunches of this length.
+// tick is the timing accuracy of clients, networks and event loops in seconds. Evenly sent requests arrive in bunches
+// of this duration.
 const tick = 0.001
 
-// unlikely says what in the rule by itself was most likely not meant, or "".
-func (r Rule) unlikely() string {
+// suspicious returns a warning about the rule alone, or "".
+func (r Rule) suspicious() string {
 	if least := math.Ceil(r.Rate.PerSecond()*tick) - 1; float64(r.Burst) < least {
-		return fmt.Sprintf("has burst %d and lets %.0f through a millisecond on average: requests arrive in bunches of that length, and even those that keep to the rate "+
-			"are refused; use a burst of %.0f or more", r.Burst, r.Rate.PerSecond()*tick, least)
+		return fmt.Sprintf("has burst %d and admits %.0f requests a millisecond on average: requests arrive in bunches "+
+			"of that duration, and "+
+			"even those within the rate are refused; use a burst of %.0f or more", r.Burst, r.Rate.PerSecond()*tick, least)
 	}
 	if r.Delay && r.Burst == 0 {
-		return "has delay = true and no burst: there is nothing to delay; add a burst or leave delay out"
+		return "has delay = true without a burst, which has no effect: add a burst or remove delay"
 	}
-	if own := ownPath(r.Match.Path); own != "" {
-		return fmt.Sprintf("can never match: the edge answers %s by itself; leave the rule out", own)
+	if own := reservedPattern(r.Match.Path); own != "" {
+		return fmt.Sprintf("can never match, because %s is not forwarded to backends: remove the rule", own)
 	}
 	return ""
 }
 
-// ownPath is what of the edge's own paths a pattern stands for, or "".
-func ownPath(pattern string) string {
+// reservedPattern returns the reserved path that a pattern matches, or "".
+func reservedPattern(pattern string) string {
 	first, rest, deeper := strings.Cut(strings.ToLower(strings.TrimPrefix(pattern, "/")), "/")
 	switch {
 	case pattern == "/healthz":
@@ -92,31 +105,37 @@ func ownPath(pattern string) string {
 	return ""
 }
 
-// unreachable says why the i-th rule can never be the one that refuses, or "".
+// unreachable returns a warning if rule i can never refuse a request, or "".
 func (p *Policy) unreachable(i int) string {
 	r := p.Rules[i]
 	for j, other := range p.Rules {
 		if j == i || other.Key != r.Key || other.Mode != Enforce || !other.Match.includes(r.Match) {
 			continue
 		}
-		same := other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst && other.Match == r.Match && other.Delay == r.Delay && r.Mode == Enforce
+		same := other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst && other.Match == r.Match &&
+			other.Delay == r.Delay &&
+			r.Mode == Enforce
 		switch {
 		case same && j < i:
-			return fmt.Sprintf("is the same as rule %s: take one out", quote(other.Name))
+			return fmt.Sprintf("is the same as rule %s: remove one of them", quote(other.Name))
 		case same:
 		case other.Rate.PerSecond() <= r.Rate.PerSecond() && other.Burst <= r.Burst && (other.Delay || !r.Delay):
-			return fmt.Sprintf("never refuses anything: rule %s looks at all of its requests and is as strict; take it out, or make it stricter", quote(other.Name))
+			return fmt.Sprintf("never refuses a request: rule %s covers all of its requests and is as strict; remove it, "+
+				"or make it stricter", quote(other.Name))
 		}
 	}
 	return ""
 }
 
-// guarded says whether an enforced rule by address looks at everything that r does.
-func (p *Policy) guarded(r Rule) bool {
-	return slices.ContainsFunc(p.Rules, func(o Rule) bool { return o.Key == ByIP && o.Mode == Enforce && o.Match.includes(r.Match) })
+// hasAddressRule reports whether an enforced rule by address covers all requests of r.
+func (p *Policy) hasAddressRule(r Rule) bool {
+	return slices.ContainsFunc(
+		p.Rules,
+		func(o Rule) bool { return o.Key == ByIP && o.Mode == Enforce && o.Match.includes(r.Match) },
+	)
 }
 
-// includes says whether m covers every request that other covers.
+// includes reports whether m matches every request that other matches.
 func (m Match) includes(other Match) bool {
 	if m.Method != "" && m.Method != other.Method {
 		return false
@@ -125,7 +144,11 @@ func (m Match) includes(other Match) bool {
 		return m.Path == ""
 	}
 	mine, theirs := strings.Split(m.Path, "/"), strings.Split(other.Path, "/")
-	return slices.EqualFunc(mine, theirs, func(a, b string) bool { return a == "*" && b != "" || b != "*" && asciiFold(a) == asciiFold(b) })
+	return slices.EqualFunc(
+		mine,
+		theirs,
+		func(a, b string) bool { return a == "*" && b != "" || b != "*" && asciiFold(a) == asciiFold(b) },
+	)
 }
 
 func asciiFold(s string) string {
@@ -136,28 +159,35 @@ func asciiFold(s string) string {
 	return string(b)
 }
 
-// crowded says what has no room for the expected keys, or "".
-func (p *Policy) crowded(e Expect) string {
+// shortage returns a warning if an edge has too little memory for the expected keys, or "".
+func (p *Policy) shortage(e Sizing) string {
 	if e.Keys <= 0 {
 		return ""
 	}
 	var what []string
 	need := float64(e.Keys)*float64(len(p.Rules))*zoneBucket + zoneFixed
 	if zone := float64(e.Zone); need > zone {
-		what = append(what, fmt.Sprintf("the nginx edge's zone has %.0f MB and needs %.0f: lua_shared_dict sluice_buckets %.0fm in nginx/conf.d/20-lua.conf",
+		what = append(what, fmt.Sprintf("the zone of the nginx edge has %.0f MB and needs %.0f: set lua_shared_dict "+
+			"sluice_buckets %.0fm in nginx/conf.d/20-lua.conf",
 			math.Floor(zone/(1<<20)), math.Ceil(need/(1<<20)), math.Ceil(need/(1<<20))))
 	}
 	if n := e.Keys * len(p.Rules); n > e.Buckets {
-		what = append(what, fmt.Sprintf("the Go gateway has room for %d buckets and needs %d: run more than one, or have fewer rules", e.Buckets, n))
+		what = append(what, fmt.Sprintf("the Go gateway has %d buckets and needs %d: run several gateways, or use fewer "+
+			"rules", e.Buckets, n))
 	}
 	if len(what) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("with %d keys at one time and %d rules, new clients find no room and are answered as on_error says: %s", e.Keys, len(p.Rules), strings.Join(what, "; "))
+	return fmt.Sprintf(
+		"with %d concurrent keys and %d rules, there is no bucket for new clients and on_error applies: %s",
+		e.Keys,
+		len(p.Rules),
+		strings.Join(what, "; "),
+	)
 }
 
-// Memory of a zone of nginx's (lua/edge/sluice/limit/buckets.lua). A test counts the buckets of a zone.
+// Memory of a zone of the nginx edge (lua/edge/sluice/limit/buckets.lua). A test counts the buckets of a zone.
 const (
-	zoneBucket = 32 / 0.7 // bytes: with seven of ten places taken, the first new client may find none
-	zoneFixed  = 32 << 10 // what nginx and the lock need
+	zoneBucket = 32 / 0.7 // bytes: at 70% use, the first new clients may find no bucket
+	zoneFixed  = 32 << 10 // bytes for nginx and the lock
 )

@@ -12,8 +12,8 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Every file of testdata/warn is good, is named for what is odd about it, and ends in the warnings it must give.
-func TestInspectWarnsOfWhatIsMostLikelyNotMeant(t *testing.T) {
+// Each file of testdata/warn is valid and ends with the expected warnings, as "-- want LINE: MESSAGE".
+func TestInspectWarnings(t *testing.T) {
 	files, _ := filepath.Glob("testdata/warn/*.lua")
 	if len(files) < 11 {
 		t.Fatalf("only %d files found", len(files))
@@ -29,56 +29,72 @@ func TestInspectWarnsOfWhatIsMostLikelyNotMeant(t *testing.T) {
 				want = append(want, file+":"+text)
 			}
 		}
-		expect := policy.Expect{Keys: 10_000, Zone: 64 << 20, Buckets: 131_072}
+		expect := policy.Sizing{Keys: 10_000, Zone: 64 << 20, Buckets: 131_072}
 		if strings.HasSuffix(file, "zone_too_small.lua") {
-			expect = policy.Expect{Keys: 30_000, Zone: 2 << 20, Buckets: 45_000}
+			expect = policy.Sizing{Keys: 30_000, Zone: 2 << 20, Buckets: 45_000}
 		}
 		_, warnings, err := policy.Inspect(file, expect)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 		if got := warnings.Error(); got != strings.Join(want, "\n") {
-			t.Errorf("%s says\n%s\nwant\n%s", file, got, strings.Join(want, "\n"))
+			t.Errorf("%s: got\n%s\nwant\n%s", file, got, strings.Join(want, "\n"))
 		}
 	}
 }
 
-func TestInspectHasNothingToSayOfTheShippedPolicy(t *testing.T) {
-	p, warnings, err := policy.Inspect("../../lua/policy.lua", policy.Expect{Keys: 20_000, Zone: 64 << 20, Buckets: limit.DefaultCapacity})
+func TestDefaultPolicyHasNoWarnings(t *testing.T) {
+	p, warnings, err := policy.Inspect(
+		"../../lua/policy.lua",
+		policy.Sizing{Keys: 20_000, Zone: 64 << 20, Buckets: limit.DefaultCapacity},
+	)
 	if err != nil || len(warnings) > 0 || len(p.Rules) == 0 {
 		t.Errorf("%v, %v", err, warnings)
 	}
-	if _, _, err := policy.Inspect("testdata/bad/rate_zero.lua", policy.Expect{}); err == nil {
-		t.Error("a bad policy is let through")
+	if _, _, err := policy.Inspect("testdata/bad/rate_zero.lua", policy.Sizing{}); err == nil {
+		t.Error("an invalid policy is accepted")
 	}
-	if _, _, err := policy.Inspect("testdata/nowhere.lua", policy.Expect{}); err == nil {
-		t.Error("a missing policy is let through")
+	if _, _, err := policy.Inspect("testdata/nowhere.lua", policy.Sizing{}); err == nil {
+		t.Error("a missing file is accepted")
 	}
 }
 
-// A rule that is said to refuse nothing refuses nothing, whatever comes: put random traffic to it and to the others.
-func TestARuleThatNeverRefusesNeverRefuses(t *testing.T) {
+// Under random traffic, a rule with this warning must never be the only one that refuses.
+func TestNeverRefusesWarningIsCorrect(t *testing.T) {
 	found, file := 0, filepath.Join(t.TempDir(), "policy.lua")
 	rapid.Check(t, func(t *rapid.T) {
 		var source strings.Builder
 		source.WriteString("return { rules = {\n")
 		n := rapid.IntRange(2, 4).Draw(t, "rules")
 		for i := range n {
-			source.WriteString("{ name = 'r" + string(rune('0'+i)) + "', key = 'ip', rate = '" + rapid.SampledFrom([]string{"1r/s", "2r/s", "5r/s"}).Draw(t, "rate") + "', burst = " +
-				rapid.SampledFrom([]string{"1", "2", "4"}).Draw(t, "burst") + ", match = { " + rapid.SampledFrom([]string{"", "method = 'GET',"}).Draw(t, "method") +
-				rapid.SampledFrom([]string{"", "path = '/a'", "path = '/*'", "path = '/a/*'"}).Draw(t, "path") + " }, mode = '" + rapid.SampledFrom([]string{"enforce", "shadow"}).Draw(t, "mode") + "' },\n")
+			source.WriteString(
+				"{ name = 'r" + string(
+					rune('0'+i),
+				) + "', key = 'ip', rate = '" + rapid.SampledFrom([]string{"1r/s", "2r/s", "5r/s"}).
+					Draw(t, "rate") +
+					"', burst = " +
+					rapid.SampledFrom([]string{"1", "2", "4"}).
+						Draw(t, "burst") +
+					", match = { " + rapid.SampledFrom([]string{"", "method = 'GET',"}).
+					Draw(t, "method") +
+					rapid.SampledFrom([]string{"", "path = '/a'", "path = '/*'", "path = '/a/*'"}).
+						Draw(t, "path") +
+					" }, mode = '" + rapid.SampledFrom([]string{"enforce", "shadow"}).
+					Draw(t, "mode") +
+					"' },\n",
+			)
 		}
 		source.WriteString("} }")
 		if err := os.WriteFile(file, []byte(source.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p, warnings, err := policy.Inspect(file, policy.Expect{})
+		p, warnings, err := policy.Inspect(file, policy.Sizing{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		never := map[int]bool{}
 		for _, w := range warnings {
-			if strings.Contains(w.What, "never refuses anything") {
+			if strings.Contains(w.Message, "never refuses a request") {
 				never[w.Line-2] = true
 				found++
 			}
@@ -92,8 +108,11 @@ func TestARuleThatNeverRefusesNeverRefuses(t *testing.T) {
 		now := limit.Instant(1 << 40)
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			now += limit.Instant(rapid.Int64Range(0, 1_000_000).Draw(t, "gap"))
-			method, path := rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "m"), rapid.SampledFrom([]string{"/a", "/b", "/a/b", "/c/d/e"}).Draw(t, "p")
-			// A rule that can never refuse is asked first, where nothing hides its verdict.
+			method, path := rapid.SampledFrom([]string{"GET", "POST"}).
+				Draw(t, "m"),
+				rapid.SampledFrom([]string{"/a", "/b", "/a/b", "/c/d/e"}).
+					Draw(t, "p")
+			// Check the rules with the warning first, so that their verdicts are evaluated.
 			var checks []limit.Check
 			var which []int
 			for _, first := range []bool{true, false} {
@@ -129,6 +148,6 @@ func TestARuleThatNeverRefusesNeverRefuses(t *testing.T) {
 		}
 	})
 	if found == 0 {
-		t.Error("no rule was said never to refuse: the test proves nothing")
+		t.Error("no rule had the warning: the test is void")
 	}
 }

@@ -3,4 +3,4 @@ return {
     { name = "slow", key = "ip", rate = "1r/s", delay = true },
   },
 }
--- want 3: rule "slow" has delay = true and no burst: there is nothing to delay; add a burst or leave delay out
+-- want 3: rule "slow" has delay = true without a burst, which has no effect: add a burst or remove delay

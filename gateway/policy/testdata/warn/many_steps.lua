@@ -1,4 +1,4 @@
 local n = 0
 for i = 1, 9000 do n = n + 1 end
 return { rules = {} }
--- want  takes 18010 of the 20000 steps that it may take, and the nginx edge counts a few more: compute less
+-- want  executes 18010 of at most 20000 instructions, and a few more on the nginx edge: simplify the computation

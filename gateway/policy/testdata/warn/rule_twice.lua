@@ -4,4 +4,4 @@ return {
     { name = "again", key = "ip", rate = "20r/s", burst = 40 },
   },
 }
--- want 4: rule "again" is the same as rule "ip": take one out
+-- want 4: rule "again" is the same as rule "ip": remove one of them

@@ -204,7 +204,7 @@ local function read_rule(t, at, wrong)
   elseif rule.name and (#rule.name > 32 or not rule.name:find("^%w[%w_-]*$")) then
     wrong(at .. ".name", 'name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit', quote(rule.name))
   elseif rule.name == "concurrency" then -- see snippets/problems.conf
-    wrong(at .. ".name", 'name %s is what the edge calls its own bound on requests at once: choose another', quote(rule.name))
+    wrong(at .. ".name", 'name %s is reserved for the limit of concurrent requests: choose another', quote(rule.name))
   end
   rule.key = choice(t, "key", nil, "ip", "token", at, wrong)
   set_rate(rule, t, at, wrong)

@@ -7,7 +7,7 @@ return {
     { name = "fine", key = "ip", rate = "1r/s", match = { path = "/metricsx" } },
   },
 }
--- want 3: rule "health" can never match: the edge answers /healthz by itself; leave the rule out
--- want 4: rule "admin" can never match: the edge answers /admin... by itself; leave the rule out
--- want 5: rule "metrics" can never match: the edge answers /metrics by itself; leave the rule out
--- want 6: rule "holders" can never match: the edge answers /.sluice/... by itself; leave the rule out
+-- want 3: rule "health" can never match, because /healthz is not forwarded to backends: remove the rule
+-- want 4: rule "admin" can never match, because /admin... is not forwarded to backends: remove the rule
+-- want 5: rule "metrics" can never match, because /metrics is not forwarded to backends: remove the rule
+-- want 6: rule "holders" can never match, because /.sluice/... is not forwarded to backends: remove the rule

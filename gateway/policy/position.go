@@ -2,17 +2,17 @@ package policy
 
 import "github.com/yuin/gopher-lua/ast"
 
-// place is where a part of the returned table is written. A policy may compute its table, and then a part has no place of its own: it is
-// said to be where the nearest part around it is.
-type place struct {
-	expr   ast.Expr // nil when the part is not written out
+// position is the source position of a part of the returned table. A computed part has no position of its own, and is
+// reported at the position of the part that contains it.
+type position struct {
+	expr   ast.Expr // nil if the part is computed
 	line   int
 	locals map[string]ast.Expr
 }
 
-// returned is the place of the table that the chunk returns.
-func returned(chunk []ast.Stmt) place {
-	p := place{locals: map[string]ast.Expr{}}
+// returned returns the position of the table that the chunk returns.
+func returned(chunk []ast.Stmt) position {
+	p := position{locals: map[string]ast.Expr{}}
 	for _, stmt := range chunk {
 		switch s := stmt.(type) {
 		case *ast.LocalAssignStmt:
@@ -31,23 +31,23 @@ func returned(chunk []ast.Stmt) place {
 	return p
 }
 
-// at is the place of expr, which is on the given line unless it knows better.
-func (p place) at(expr ast.Expr, line int) place {
+// at returns the position of expr. line is used if expr has no line.
+func (p position) at(expr ast.Expr, line int) position {
 	if expr.Line() > 0 {
 		line = expr.Line()
 	}
 	if ident, ok := expr.(*ast.IdentExpr); ok {
 		if written := p.locals[ident.Value]; written != nil {
 			if _, table := written.(*ast.TableExpr); table {
-				return place{expr: written, line: line, locals: p.locals}
+				return position{expr: written, line: line, locals: p.locals}
 			}
 		}
 	}
-	return place{expr: expr, line: line, locals: p.locals}
+	return position{expr: expr, line: line, locals: p.locals}
 }
 
-// field is the place of the field called name.
-func (p place) field(name string) place {
+// field returns the position of a field.
+func (p position) field(name string) position {
 	if table, ok := p.expr.(*ast.TableExpr); ok {
 		for _, f := range table.Fields {
 			if key, ok := f.Key.(*ast.StringExpr); ok && key.Value == name {
@@ -59,11 +59,11 @@ func (p place) field(name string) place {
 			}
 		}
 	}
-	return place{line: p.line, locals: p.locals}
+	return position{line: p.line, locals: p.locals}
 }
 
-// item is the place of the i-th unnamed part, from 1.
-func (p place) item(i int) place {
+// item returns the position of list element i, from 1.
+func (p position) item(i int) position {
 	if table, ok := p.expr.(*ast.TableExpr); ok {
 		for _, f := range table.Fields {
 			if f.Key != nil {
@@ -74,5 +74,5 @@ func (p place) item(i int) place {
 			}
 		}
 	}
-	return place{line: p.line, locals: p.locals}
+	return position{line: p.line, locals: p.locals}
 }
