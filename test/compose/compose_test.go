@@ -1,5 +1,5 @@
-// Package compose_test reads docker-compose.yml as docker compose does and checks what must not slip: durability, secrets, who can reach
-// what, and that everything it names is there.
+// Package compose_test reads docker-compose.yml as docker compose does and checks durability, secrets, network access, and
+// that every file and variable it names exists.
 package compose_test
 
 import (
@@ -62,7 +62,7 @@ func project(t *testing.T) *types.Project {
 	return p
 }
 
-// What watches is there when it is asked for, and only then.
+// Prometheus and Grafana start only with their profile.
 func TestObserversAreAProfile(t *testing.T) {
 	p, err := loader.LoadWithContext(context.Background(), details(t, secrets))
 	if err != nil {
@@ -74,7 +74,8 @@ func TestObserversAreAProfile(t *testing.T) {
 	}
 }
 
-// Prometheus asks services of this file, at ports on which they answer, and finds its rules; Grafana finds the dashboard, and asks that Prometheus.
+// Prometheus scrapes services of this file at their ports and loads the shipped rules; Grafana loads the dashboard and queries
+// that Prometheus.
 func TestPrometheusAsksWhoIsThere(t *testing.T) {
 	p := project(t)
 	var config struct {
@@ -128,10 +129,10 @@ func TestPrometheusAsksWhoIsThere(t *testing.T) {
 	}
 	slices.Sort(asked)
 	if want := []string{"backend-1", "backend-2", "edge", "worker"}; !slices.Equal(asked, want) {
-		t.Errorf("prometheus asks %v, want %v", asked, want)
+		t.Errorf("prometheus scrapes %v, want %v", asked, want)
 	}
 	if !strings.Contains(read(t, "observe/grafana/provisioning/datasources/prometheus.yml"), "url: http://prometheus:9090\n") {
-		t.Error("grafana asks another prometheus")
+		t.Error("grafana queries another prometheus")
 	}
 	provider := read(t, "observe/grafana/provisioning/dashboards/sluice.yml")
 	for _, v := range p.Services["grafana"].Volumes {
@@ -258,7 +259,7 @@ func TestStockRedisIsDurable(t *testing.T) {
 	}
 }
 
-// Each backend keeps its journal where it outlives the container, and where nobody else keeps one.
+// Each backend keeps its journal in a volume of its own, which outlives the container.
 func TestJournalsAreKeptApart(t *testing.T) {
 	p, seen := project(t), map[string]string{}
 	for _, name := range []string{"backend-1", "backend-2"} {
@@ -277,14 +278,14 @@ func TestJournalsAreKeptApart(t *testing.T) {
 			t.Errorf("%s shares its journal with %s", name, other)
 		}
 		seen[s.Volumes[i].Source] = name
-		// A new volume belongs to root, unless the image has the folder.
+		// A new volume belongs to root, unless the image has the directory.
 		if !strings.Contains(read(t, "Dockerfile"), "--chown=10001:10001 /out/data "+s.Volumes[i].Target+"\n") {
 			t.Errorf("the image has no %s of its user", s.Volumes[i].Target)
 		}
 	}
 }
 
-// A file of token keys reaches everybody who checks tokens, when there is one.
+// A file of token keys is mounted in every service that verifies tokens.
 func TestTokenKeysReachWhoChecksTokens(t *testing.T) {
 	with := maps.Clone(secrets)
 	with["SLUICE_TOKEN_KEYS"] = "./token-keys.json"
@@ -312,7 +313,7 @@ func TestTokenKeysReachWhoChecksTokens(t *testing.T) {
 	}
 }
 
-// Processes that were told of different shards do not start.
+// All services have the same number of shards: processes with different numbers do not start.
 func TestEverybodyKnowsTheSameShards(t *testing.T) {
 	env := maps.Clone(secrets)
 	env["SLUICE_SHARDS"] = "3"
@@ -384,7 +385,7 @@ func TestEdgeKnowsTheBackends(t *testing.T) {
 			continue
 		}
 		if net := s.Networks["front"]; net == nil || net.Ipv4Address == "" {
-			t.Errorf("%s has no fixed address: nginx would lose it when it is made anew", m[1])
+			t.Errorf("%s has no fixed address: nginx would lose it when the container is created again", m[1])
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestCommandsExist(t *testing.T) {
 	check("the Dockerfile", strings.Split(strings.ReplaceAll(health[1], `"`, ""), ", "))
 }
 
-// A variable that nobody reads is a setting that somebody believes in.
+// A variable that no program reads is a setting without effect.
 func TestVariablesAreRead(t *testing.T) {
 	variable := regexp.MustCompile(`"(SLUICE_[A-Z_]+)"`)
 	known := map[string][]string{}
@@ -85,7 +85,7 @@ func TestVariablesAreRead(t *testing.T) {
 	}
 }
 
-// .dockerignore lets through only what it names; a package that it forgets is missing in the image's build.
+// .dockerignore includes only what it names; a missing package breaks the build of the image.
 func TestImageGetsEveryPackage(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}", "./cmd/sluice")
 	list.Dir = root(t)

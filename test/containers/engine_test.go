@@ -52,7 +52,7 @@ func startEngine(t *testing.T) engine {
 		_ = cmd.Wait()
 		log.Close()
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("the engine said:\n%s", tail(string(text), 40))
+			t.Logf("output of the engine:\n%s", tail(string(text), 40))
 		}
 	})
 	if e.Client, err = client.NewClientWithOpts(client.WithHost(e.host), client.WithAPIVersionNegotiation()); err != nil {

@@ -42,8 +42,8 @@ func (f *files) text(name, text string, mode int64) {
 	f.add(tar.Header{Name: name, Mode: mode, Size: int64(len(text))}, strings.NewReader(text))
 }
 
-// folder adds an empty folder of somebody's; mode is as chmod has it.
-func (f *files) folder(name string, user, group int, mode int64) {
+// directory adds an empty directory with an owner; mode is as for chmod.
+func (f *files) directory(name string, user, group int, mode int64) {
 	f.add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: user, Gid: group}, nil)
 }
 
@@ -95,7 +95,7 @@ func (f *files) program(name, debianPackage string, patterns ...string) {
 	f.copy(path, path)
 }
 
-// tree adds a folder of this machine with all that is in it, as the folder name. What is a link here is a file there.
+// tree adds a directory of this machine with its contents as the directory name. Links are replaced by their files.
 func (f *files) tree(name, source string) {
 	f.t.Helper()
 	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
@@ -106,7 +106,7 @@ func (f *files) tree(name, source string) {
 		if err == nil && info.Mode().IsRegular() {
 			f.copy(name+strings.TrimPrefix(path, source), path)
 		}
-		return nil // a link to nothing, or to a folder, is left out
+		return nil // a broken link, or one to a directory, is left out
 	})
 	if err != nil {
 		f.t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 //go:embed standin/*.sh images_test.go files_test.go
 var recipes embed.FS
 
-// images are those that docker-compose.yml and the Dockerfile name, made of programs of this machine. What else the files rely on stands here: users by their numbers,
-// folders with their owners, entry points, signals and volumes are as the published images have them.
+// images are those that docker-compose.yml and the Dockerfile name, built from programs of this machine. The properties that the
+// files rely on are as in the published images: user ids, directories with their owners, entry points, signals and volumes.
 var images = []struct {
 	name   string
 	fill   func(f *files)
@@ -46,7 +46,7 @@ var images = []struct {
 	{"redis:7.2-alpine", func(f *files) {
 		f.program("redis-server", "redis-server")
 		f.program("redis-cli", "redis-tools")
-		f.folder("/data", 999, 1000, 0o755)
+		f.directory("/data", 999, 1000, 0o755)
 	}, "VOLUME /data\nWORKDIR /data"},
 
 	{"postgres:17-alpine", postgres, `
@@ -60,7 +60,7 @@ CMD ["postgres"]`},
 
 	{"prom/prometheus:v3.5.0", func(f *files) {
 		f.copy("/bin/prometheus", testenv.Find(f.t, "prometheus", "prometheus"))
-		f.folder("/prometheus", 65534, 65534, 0o755)
+		f.directory("/prometheus", 65534, 65534, 0o755)
 	}, `
 USER nobody
 VOLUME /prometheus
@@ -110,8 +110,8 @@ func openresty(f *files) {
 	for _, library := range []string{"/usr/share/lua/5.1/resty", "/usr/share/lua/5.1/ngx"} {
 		f.tree(library, library)
 	}
-	f.folder("/var/lib/nginx", 0, 0, 0o755)
-	f.folder("/var/log/nginx", 0, 0, 0o755)
+	f.directory("/var/lib/nginx", 0, 0, 0o755)
+	f.directory("/var/log/nginx", 0, 0, 0o755)
 	f.script("openresty.sh", "/usr/local/bin/openresty")
 }
 
@@ -123,7 +123,7 @@ func (f *files) script(name, as string) {
 	f.text(as, string(text), 0o755)
 }
 
-// base adds what all of them have from Alpine: busybox, the users, a folder for everybody.
+// base adds what all images have from Alpine: busybox, the users, a directory that all can write.
 func (f *files) base() {
 	f.program("busybox", "busybox")
 	for applet := range strings.FieldsSeq(run(f.t, "busybox", "--list")) {
@@ -131,8 +131,8 @@ func (f *files) base() {
 	}
 	f.text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nredis:x:999:1000::/data:/bin/sh\npostgres:x:70:70::/var/lib/postgresql:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", 0o644)
 	f.text("/etc/group", "root:x:0:\nredis:x:1000:\npostgres:x:70:\nnobody:x:65534:\n", 0o644)
-	f.folder("/tmp", 0, 0, 0o1777)
-	f.folder("/run", 0, 0, 0o755)
+	f.directory("/tmp", 0, 0, 0o1777)
+	f.directory("/run", 0, 0, 0o755)
 	f.link("/var/run", "/run")
 }
 
@@ -185,7 +185,7 @@ func archive(t *testing.T, fill func(*files)) io.Reader {
 	return file
 }
 
-// succeeded reads what the engine says while it makes an image.
+// succeeded reads the engine's output while it builds an image.
 func succeeded(t *testing.T, name string, answer io.ReadCloser, err error) {
 	t.Helper()
 	if err != nil {

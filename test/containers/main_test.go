@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-var keep = flag.String("data", "", "folder where the engine keeps images and the build's cache for the next run; by default nothing is kept")
+var keep = flag.String("data", "", "directory for the engine's images and build cache, kept for the next run; default: nothing is kept")
 
-// The names under which a test that is inside its namespaces is told what was made ready outside, where there is a network.
+// Environment variables that pass a test inside its namespaces what was prepared outside, where there is a network.
 const (
 	insideVariable  = "SLUICE_CONTAINERS_DIR"
 	composeVariable = "SLUICE_CONTAINERS_COMPOSE"
@@ -93,7 +93,7 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return strings.TrimSpace(string(out)), nil
 }
 
-// removeGroups removes the control groups of an engine whose processes have ended. The kernel removes none that is in use.
+// removeGroups removes the control groups of an engine after its processes have ended. The kernel removes none in use.
 func removeGroups(name string) {
 	var groups []string
 	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {

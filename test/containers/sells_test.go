@@ -149,7 +149,8 @@ func (s *stack) hasWhatItIsAllowed() {
 	}
 }
 
-// followsItsPolicy changes the policy, reloads the edge as docker-compose.yml says, and changes it back. After that, a crash of the edge is mended as ever.
+// followsItsPolicy changes the policy, reloads the edge as docker-compose.yml describes, and restores it. After that, a crash of
+// the edge still restarts it.
 func (s *stack) followsItsPolicy() {
 	s.Helper()
 	policy := filepath.Join(s.dir, "lua/policy.lua")
@@ -165,7 +166,7 @@ func (s *stack) followsItsPolicy() {
 	reload := func(text, want string) {
 		write(s.T, policy, text)
 		s.compose("exec", "-T", "edge", "kill", "-HUP", "1")
-		testenv.Eventually(s, time.Minute, "the edge says "+want, func() bool { return limits() == want })
+		testenv.Eventually(s, time.Minute, "the edge reports "+want, func() bool { return limits() == want })
 	}
 	changed := strings.Replace(before, `rate = "20r/s", burst = 40`, `rate = "20r/s", burst = 59`, 1)
 	reload(changed, `"ip";q=60;w=3`)
@@ -177,13 +178,13 @@ func (s *stack) followsItsPolicy() {
 		return strings.Contains(out, "init_by_lua error: /sluice/lua/policy.lua:1:")
 	})
 	if got := limits(); got != `"ip";q=60;w=3` {
-		s.Errorf("after a bad policy the edge says %s", got)
+		s.Errorf("after an invalid policy the edge reports %s", got)
 	}
 	reload(before, `"ip";q=41;w=3`)
 	s.crash("edge")
 }
 
-// stopsInOrder stops all of it. Whoever ends by itself says 0; the engine kills what takes longer than it may, which says 137.
+// stopsInOrder stops all services. A graceful exit has status 0; the engine kills what exceeds its stop timeout, status 137.
 func (s *stack) stopsInOrder() {
 	s.Helper()
 	s.compose("--profile", "observe", "stop")
@@ -219,7 +220,7 @@ func (s *stack) down() {
 		}
 		for _, c := range s.containers(context.Background(), "") {
 			if c.State.Health != nil && c.State.Health.FailingStreak > 0 {
-				s.Logf("%s says of its health: %q", c.Name, c.State.Health.Log[len(c.State.Health.Log)-1].Output)
+				s.Logf("health check of %s: %q", c.Name, c.State.Health.Log[len(c.State.Health.Log)-1].Output)
 			}
 		}
 	}

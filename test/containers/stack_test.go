@@ -28,7 +28,7 @@ type stack struct {
 	descriptors uint64 // that the edge may have
 }
 
-// clone copies what git would give to somebody else, and fills in the secrets of .env.example, as its reader is told to.
+// clone copies the files that git tracks and fills in the secrets of .env.example, as a reader of the README would.
 func clone(t *testing.T, e engine) *stack {
 	t.Helper()
 	s := &stack{T: t, engine: e, dir: t.TempDir()}
@@ -52,7 +52,7 @@ func clone(t *testing.T, e engine) *stack {
 	}
 	write(t, filepath.Join(s.dir, ".env"), env)
 
-	// Docker's own service has no bound of this kind; who runs the test may have one that even root cannot lift.
+	// Docker's own service has no such limit; the account that runs the test may have one that even root cannot raise.
 	s.descriptors = 32768
 	var bound syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &bound); err != nil {
@@ -66,11 +66,11 @@ func clone(t *testing.T, e engine) *stack {
 	return s
 }
 
-// docker runs docker compose, and returns all that it says. Somebody who watches the test is shown that as it comes.
+// docker runs docker compose and returns its output, which watcher receives as it comes.
 func (s *stack) docker(watcher io.Writer, args ...string) (string, error) {
 	cmd := exec.Command(os.Getenv(composeVariable), args...) // it takes the stack down when the test's context has ended
 	cmd.Dir = s.dir
-	// Nothing of whoever runs this: no settings, no variables that .env would be overridden by.
+	// Nothing of the caller's environment: no settings, no variables that override .env.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "DOCKER_CONFIG=" + filepath.Join(s.dir, ".docker"), "DOCKER_HOST=" + s.engine.host, "COMPOSE_ANSI=never", "COMPOSE_PROGRESS=plain"}
 	var out strings.Builder
 	all := io.MultiWriter(&out, watcher)
@@ -79,7 +79,7 @@ func (s *stack) docker(watcher io.Writer, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// try runs docker compose and returns all that it says.
+// try runs docker compose and returns its output.
 func (s *stack) try(args ...string) (string, error) { return s.docker(io.Discard, args...) }
 
 // compose runs docker compose, which must succeed.
@@ -97,13 +97,13 @@ func (s *stack) compose(args ...string) {
 	s.Logf("%6.1f s  docker compose %s", time.Since(started).Seconds(), strings.Join(args, " "))
 }
 
-// in runs a command in a service's container, and returns what it says and whether it succeeded.
+// in runs a command in a service's container, and returns its output and whether it succeeded.
 func (s *stack) in(service string, command ...string) (string, error) {
 	out, err := s.try(append([]string{"exec", "-T", service}, command...)...)
 	return strings.TrimSpace(out), err
 }
 
-// sluice runs the command of that name as the head of docker-compose.yml says.
+// sluice runs the command as the head of docker-compose.yml describes.
 func (s *stack) sluice(args ...string) string {
 	s.Helper()
 	out, err := s.in("backend-1", append([]string{"sluice"}, args...)...)

@@ -17,13 +17,13 @@ import (
 // silent are expressions of the dashboard that rightly give nothing here, and why.
 var silent = map[string]string{
 	"sum(rate(sluice_edge_connections_refused_total[15s]))":              "nginx does not count them, the Go gateway does",
-	"max by (group) (sluice_event_oldest_seconds)":                       "nobody has made a group",
-	"sum by (group, outcome) (rate(sluice_event_deliveries_total[30s]))": "nobody runs a group",
-	"sum by (outcome) (rate(sluice_webhook_attempts_total[30s]))":        "nobody has made an endpoint",
-	"sum(max by (endpoint) (sluice_webhook_waiting))":                    "nobody has made an endpoint",
+	"max by (group) (sluice_event_oldest_seconds)":                       "there is no group",
+	"sum by (group, outcome) (rate(sluice_event_deliveries_total[30s]))": "no group runs",
+	"sum by (outcome) (rate(sluice_webhook_attempts_total[30s]))":        "there is no endpoint",
+	"sum(max by (endpoint) (sluice_webhook_waiting))":                    "there is no endpoint",
 }
 
-// isWatched asks Prometheus, where Grafana would ask it. Rates are of the last seconds, so something must have happened in them.
+// isWatched sends the dashboard's queries to Prometheus. Rates cover the last seconds, so happen must cause events in them.
 func (s *stack) isWatched(happen func()) {
 	s.Helper()
 	p := prometheus{s.T, "http://" + s.address("prometheus", "front") + ":9090/api/v1/"}
@@ -75,7 +75,7 @@ func (s *stack) isWatched(happen func()) {
 	}
 	for _, q := range s.dashboard() {
 		if why, quiet := silent[q.expr]; !quiet {
-			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" gives something", func() bool { return gives(q.expr) }) // rates are there once a process was asked twice
+			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" gives something", func() bool { return gives(q.expr) }) // rates need two scrapes
 		} else if gives(q.expr) {
 			s.Errorf("%s: %s gives something, and %s", q.panel, q.expr, why)
 		}
@@ -110,7 +110,7 @@ type prometheus struct {
 	api string
 }
 
-// ask reads what Prometheus answers into data.
+// ask decodes the answer of Prometheus into data.
 func (p prometheus) ask(path string, values url.Values, data any) {
 	p.Helper()
 	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, p.api+path+"?"+values.Encode(), nil)

@@ -150,10 +150,10 @@ func (r route) match(method string, parts []string) (given map[string]string, li
 // everywhere are the statuses that any route may answer without listing them, always as a problem: 429 and 503 are the edges'.
 var everywhere = []int{400, 404, 405, 408, 413, 429, 431, 500, 503}
 
-// told are the headers that a response must list if it has them.
+// told are the headers that the document must list for a response that has them.
 var told = []string{"Location", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy", "Idempotency-Replayed"}
 
-// Check says what is wrong with an exchange; everything at once. HEAD is held against GET, and has no body.
+// Check returns all deviations of an exchange from the document as one error. HEAD is checked as GET without a body.
 func (c *Contract) Check(x Exchange) error {
 	path, query, _ := strings.Cut(x.Path, "?")
 	head := x.Method == http.MethodHead
@@ -186,7 +186,7 @@ func (c *Contract) Check(x Exchange) error {
 	return errors.Join(bad...)
 }
 
-// CheckEvent says what is wrong with an event of a stream.
+// CheckEvent returns the deviations of an event of a stream.
 func (c *Contract) CheckEvent(x Exchange, name string, data []byte) error {
 	path, _, _ := strings.Cut(x.Path, "?")
 	op, _, _ := c.Find(x.Method, path)
@@ -233,7 +233,7 @@ func (c *Contract) checkResponse(x Exchange, response openapi.Value, head bool, 
 	for _, name := range told {
 		fromEdge := strings.HasPrefix(name, "RateLimit") && x.Header.Get("X-Request-Id") != ""
 		if !headers.Get(name).Exists() && x.Header.Get(name) != "" && !fromEdge {
-			wrong("docs/openapi.yaml does not tell of its header %s", name)
+			wrong("docs/openapi.yaml does not list its header %s", name)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 		{"another type", Exchange{Method: "GET", Path: "/things/a", Status: 200, Header: http.Header{"Content-Type": {"text/html"}, "Location": {"/x"}}}, `no "text/html"`},
 		{"another status", Exchange{Method: "GET", Path: "/things/a", Status: 201, Header: asJSON}, "has no 201"},
 		{"no header", Exchange{Method: "GET", Path: "/things/a", Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"n":1}`)}, "lacks the header Location"},
-		{"a header that is not listed", Exchange{Method: "POST", Path: "/things/a", Sent: []byte(`{"a":1}`), Status: 204, Header: http.Header{"Retry-After": {"1"}}}, "does not tell of its header Retry-After"},
+		{"a header that is not listed", Exchange{Method: "POST", Path: "/things/a", Sent: []byte(`{"a":1}`), Status: 204, Header: http.Header{"Retry-After": {"1"}}}, "does not list its header Retry-After"},
 		{"a body where there is none", Exchange{Method: "POST", Path: "/things/a", Sent: []byte(`{"a":1}`), Status: 204, Body: []byte("x")}, "it has a body"},
 		{"a refusal in other words", Exchange{Method: "GET", Path: "/things/a", Status: 500, Body: []byte(`oh`)}, "no problem"},
 		{"no such path", Exchange{Method: "GET", Path: "/other", Status: 200, Header: asJSON}, "no such path"},

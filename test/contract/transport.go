@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Transport checks all that goes through it. What is wrong goes to report, which must be safe for concurrent use; the exchange goes on as if nothing were.
+// Transport checks every exchange and passes it on unchanged. Deviations go to report, which must be safe for concurrent use.
 type Transport struct {
 	Contract *Contract
 	Base     http.RoundTripper // nil: http.DefaultTransport
@@ -64,7 +64,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// watched keeps what is read, and tells of it once at the end. A body that its reader leaves half read is not judged.
+// watched keeps what is read and reports it once at the end. A body that its reader leaves half read is not checked.
 type watched struct {
 	io.ReadCloser
 	kept  bytes.Buffer
@@ -83,7 +83,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stream tells of each event that is read.
+// stream reports each event that is read.
 type stream struct {
 	io.ReadCloser
 	line  []byte // that has not ended yet

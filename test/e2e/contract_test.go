@@ -11,7 +11,8 @@ import (
 	"sluice/test/contract"
 )
 
-// broken are the answers, to any test here, that are not as docs/openapi.yaml says. They fail the run at its end: who asked may be a goroutine of no test.
+// broken collects answers that deviate from docs/openapi.yaml. They fail the run at its end, because the request may come from
+// a goroutine without a test.
 var broken breaches
 
 type breaches struct {
@@ -30,12 +31,12 @@ func (b *breaches) note(err error) {
 	}
 }
 
-// tell writes them down, and says how many different ones there are.
+// tell writes the breaches and returns the number of different ones.
 func (b *breaches) tell(w io.Writer) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for text, n := range b.said {
-		fmt.Fprintf(w, "FAIL: an answer is not as docs/openapi.yaml says (%d times): %s\n", n, text)
+		fmt.Fprintf(w, "FAIL: an answer deviates from docs/openapi.yaml (%d times): %s\n", n, text)
 	}
 	return len(b.said)
 }
@@ -44,7 +45,7 @@ func (b *breaches) tell(w io.Writer) int {
 func checked(base http.RoundTripper) http.RoundTripper {
 	c, err := contract.Load()
 	if err != nil {
-		panic(err) // the document of this very tree; its own tests say more
+		panic(err) // the document of this tree has tests of its own
 	}
 	return &contract.Transport{Contract: c, Base: base, Report: broken.note}
 }

@@ -10,8 +10,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// An order that SQL refuses becomes a dead letter: its buyer and the operator see it, it holds its unit, it can be retried once the cause is
-// mended, and cancelling it gives the unit back once.
+// An order that SQL rejects becomes a dead letter: its buyer and the admin see it, it holds its unit, it can be retried after
+// the cause is removed, and a cancel returns the unit once.
 func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
@@ -57,10 +57,10 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 		}
 	}
 	if json.Unmarshal(list.Body, &page) != nil || len(page.Dead) != 2 || page.Dead[0].OrderID != ids["ann"] || page.Dead[0].Reason == "" || len(page.Dead[0].History) == 0 {
-		t.Errorf("the list says %s", list.Body)
+		t.Errorf("the list is %s", list.Body)
 	}
 
-	if _, err := conn.Exec(ctx, `DELETE FROM orders WHERE id = 1`); err != nil { // mended: ann's order can be written now
+	if _, err := conn.Exec(ctx, `DELETE FROM orders WHERE id = 1`); err != nil { // ann's order can be written now
 		t.Fatal(err)
 	}
 	if _, err := conn.Exec(ctx, `UPDATE sales SET sold = sold - 1 WHERE id = 's'`); err != nil {

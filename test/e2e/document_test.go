@@ -41,7 +41,7 @@ type shown struct {
 	endpoint string
 }
 
-// before makes what an example needs, and says what takes the place of what in it. Operations that need nothing are not here.
+// before prepares an example and returns the replacements in its request. Operations without a preparation are not listed.
 func (s *shown) before(t *testing.T, id string) map[string]string {
 	switch id {
 	case "getOrder", "streamOrder", "receivePayment", "adminGetOrder":
@@ -160,8 +160,8 @@ func (s *shown) newEndpoint() string {
 	return made.ID
 }
 
-// Every example request of docs/openapi.yaml is sent to a real server and gets what the document says it gets. The operations come in the document's order, so that what one
-// makes the next may use.
+// Every example request of docs/openapi.yaml is sent to a real server and gets the documented answer. The operations run in the
+// order of the document, so that an example can use what an earlier one created.
 func TestExamplesOfTheDocument(t *testing.T) {
 	t.Parallel()
 	vapid, errOut, code := sluiceRun(t, nil, "group", "vapid", "--json")
@@ -266,7 +266,7 @@ func (s *shown) run(t *testing.T, op openapi.Operation, id string, r openapi.Req
 	}
 }
 
-// wantReference checks that the edge passes on what the backend says of itself.
+// wantReference checks that the edge passes on the backend's API reference.
 func (s *stack) wantReference() {
 	s.t.Helper()
 	for _, path := range []string{"/openapi.yaml", "/reference"} {
@@ -318,7 +318,7 @@ func TestRefusalsOfTheDocument(t *testing.T) {
 				ran[name] = true
 				recipe, known := recipes[name]
 				if !known {
-					t.Errorf("nobody knows how to get the refusal %q of %s", name, op.Get("operationId").Text())
+					t.Errorf("the test has no request for the error %q of %s", name, op.Get("operationId").Text())
 					continue
 				}
 				a := recipe()
@@ -332,7 +332,7 @@ func TestRefusalsOfTheDocument(t *testing.T) {
 					}
 				}
 				if strconv.Itoa(a.Status) != status || !reflect.DeepEqual(want, got) {
-					t.Errorf("%s: the server says %d %s, the document %s %s", name, a.Status, a.Body, status, e.Get("value").JSON())
+					t.Errorf("%s: the server returned %d %s, the document has %s %s", name, a.Status, a.Body, status, e.Get("value").JSON())
 				}
 			}
 		}

@@ -31,9 +31,10 @@ func numberFromEnv(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// Two instances of each group and two relays; instances and relays are killed again and again, and the shop that gets the webhooks fails and hangs. Every group has
-// every event, points are exact, the shop has each event under one id, nothing is pending, and dead is what could not be handled by anybody. make events-chaos plays
-// it with 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group takes n events a second, and the stream stays within its bound all the same.
+// Two instances of each group and two relays; instances and relays are killed repeatedly, and the shop that gets the webhooks
+// fails and hangs. Every group has every event, points are exact, the shop has each event under one id, nothing is pending, and
+// only events that no consumer can handle are dead letters. make events-chaos runs it with 100,000 orders and twenty kills;
+// with SLUICE_EVENTS_SLOW=n one more group takes n events per second, and the stream still stays within its bound.
 func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	orders, kills := numberFromEnv(t, "SLUICE_EVENTS_ORDERS", 400), numberFromEnv(t, "SLUICE_EVENTS_KILLS", 3)
@@ -118,7 +119,8 @@ func planKills(kills, processes int) *killPlan {
 	return p
 }
 
-// due takes what is to be killed now that each kind has told so many events of all; a kind's kills are spread evenly over its work.
+// due returns what is to be killed now that each kind has handled so many events of all; the kills of a kind are spread evenly
+// over its work.
 func (p *killPlan) due(told []int, of int) (now []int) {
 	for kind, n := range told {
 		if left := len(p.victims[kind]); left > 0 && n*(p.all[kind]+1) >= of*(p.all[kind]-left+1) {

@@ -11,8 +11,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// streamWatch looks at the stream again and again while a run goes on: that it stays within its bound, and that nothing is dropped that some group has still to
-// acknowledge. What lies in it is told at the end as a table over time.
+// streamWatch samples the stream during a run: it stays within its bound, and no entry is dropped before every group has
+// acknowledged it. It logs the samples as a table at the end.
 type streamWatch struct {
 	c       *eventChaos
 	begin   time.Time
@@ -86,7 +86,7 @@ func (w *streamWatch) look() {
 	}
 }
 
-// check says what is wrong, and what was seen. Beside the relay's own entries there may be some of others.
+// check reports violations and logs the samples. Beside the relay's own entries there may be some of others.
 func (w *streamWatch) check(others int64) {
 	if w.longest > streamBound+others {
 		w.c.t.Errorf("the stream had %d entries, want at most %d", w.longest, streamBound+others)

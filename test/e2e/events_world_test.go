@@ -172,7 +172,7 @@ func (c *eventChaos) groups() []groupState {
 	return answer.Groups
 }
 
-// poison puts an event of a version that nobody knows behind the newest one.
+// poison appends an event with an unknown version.
 func (c *eventChaos) poison(i int) {
 	stream := keyspace.Space{}.Events()
 	testenv.Eventually(c.t, 60*time.Second, "a poisoned event is in the stream", func() bool {
@@ -185,7 +185,7 @@ func (c *eventChaos) poison(i int) {
 	})
 }
 
-// told is how many events each kind of process is through with: relays (at least as many as points), then chaosGroups.
+// told returns the number of events that each kind of process has handled: relays (at least as many as points), then chaosGroups.
 func (c *eventChaos) told() []int {
 	var points int
 	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
@@ -209,7 +209,7 @@ func (c *eventChaos) progress(of int) string {
 		len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
 }
 
-// done tells whether everybody has everything.
+// done reports whether every group has every event.
 func (c *eventChaos) done(want map[string]bool) bool {
 	if c.least() < len(want) {
 		return false

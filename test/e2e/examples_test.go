@@ -20,7 +20,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// weather stands before a server and is bad to every purchase: the first answer is lost on its way, the second says 503, and from the third on all is well.
+// weather is a proxy that disturbs every purchase: it drops the first answer, answers the second with 503, and passes the third.
 type weather struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -95,8 +95,8 @@ func examplesOf(t *testing.T) []example {
 	}
 }
 
-// The examples for integrators work as they stand: in bad weather they buy one unit and no second, and say why they were refused; and of webhooks they take the genuine
-// ones, once each. Of each language that is on this machine.
+// The examples for integrators work unchanged: with faults they buy exactly one unit and print the reason of a rejection; they
+// accept genuine webhooks once each. The test covers each language that is installed.
 func TestExamplesForIntegrators(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -125,13 +125,13 @@ func TestExamplesForIntegrators(t *testing.T) {
 			}
 			first, stderr, err := buy("basket-" + e.language)
 			if err != nil || !regexp.MustCompile(`^[1-9]\d{16,} created\n$`).MatchString(first) {
-				t.Fatalf("it says %q and %q (%v)", first, stderr, err)
+				t.Fatalf("it printed %q and %q (%v)", first, stderr, err)
 			}
 			bad.mu.Lock()
 			at, replayed := bad.times[`"basket-`+e.language+`"`], bad.replayed[`"basket-`+e.language+`"`]
 			bad.mu.Unlock()
 			if len(at) != 3 || at[2].Sub(at[1]) < time.Second || !replayed {
-				t.Errorf("it asked at %v, want three times, the third a second after the second; told of the first order: %v", at, replayed)
+				t.Errorf("it sent requests at %v, want three, the third a second after the second; it got the first order: %v", at, replayed)
 			}
 			if again, stderr, err := buy("basket-" + e.language); err != nil || again != first {
 				t.Errorf("the same purchase again: %q and %q (%v), want %q", again, stderr, err, first)

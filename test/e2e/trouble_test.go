@@ -12,7 +12,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// PostgreSQL is gone: acceptance goes on, the order is shown as queued, and it becomes a row when the database is back.
+// While PostgreSQL is down, purchases are accepted, orders are shown as queued, and they become rows when it is back.
 func TestDatabaseDownAcceptanceGoesOn(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1, pg: testenv.StartPostgres(t)})
@@ -82,7 +82,7 @@ func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
 	}
 }
 
-// A client that hangs up after sending has its order all the same, and finds it by asking again.
+// A client that closes its connection after sending has its order, and finds it by retrying.
 func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -99,7 +99,7 @@ func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
 					t.Fatal(err)
 				}
 				fmt.Fprintf(conn, "POST /v1/sales/s/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: \"one\"\r\nContent-Length: 0\r\n\r\n", s.token(buyer))
-				if i > 0 { // hang up later each time: at once, and when the backend has had ever more time, up to a quarter of a second
+				if i > 0 { // close later each time: immediately, then after growing delays up to a quarter of a second
 					_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond << (2 * i)))
 					_, _ = conn.Read(make([]byte, 1))
 				}
@@ -109,7 +109,7 @@ func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
 			for i := range 5 {
 				a := s.buy("s", fmt.Sprint("buyer-", i), "Idempotency-Key", `"one"`)
 				if a.Status != 202 {
-					t.Errorf("asking again: %d %s", a.Status, a.Body)
+					t.Errorf("the retry returned %d %s", a.Status, a.Body)
 				}
 				if a.Header.Get("Idempotency-Replayed") == "true" {
 					accepted++
@@ -183,7 +183,7 @@ func TestRestockWhileSelling(t *testing.T) {
 	}
 }
 
-// Redis comes back older: the audit says so, and the way out that docs/operations.md gives makes the count right again.
+// Redis returns with older data: the audit reports it, and the procedure of docs/operations.md restores the balance.
 func TestOlderRedisIsSeenAndMended(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
@@ -217,7 +217,7 @@ func TestOlderRedisIsSeenAndMended(t *testing.T) {
 	testenv.Eventually(t, 20*time.Second, "a backend fills the sale from SQL", func() bool { return s.audit("s").Balanced })
 	s.operator("POST", "/admin/v1/sales/s/resume", "")
 	if a := s.buy("s", "c3"); a.Code != "already-bought" {
-		t.Errorf("a buyer whose order Redis had forgotten: %d %s", a.Status, a.Body)
+		t.Errorf("a buyer with an order that Redis had lost: %d %s", a.Status, a.Body)
 	}
 	if r := s.audit("s"); !r.Balanced || r.Left != 10 || r.Ordered != 10 {
 		t.Errorf("after: %+v", r)

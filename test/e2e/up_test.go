@@ -42,8 +42,8 @@ func (u *upProcess) curlLines() []string {
 	return lines
 }
 
-// What `sluice up` prints works as it stands: two lines pasted into a shell buy a unit and show it created. Restarted on the same
-// folder, sold units stay sold.
+// The output of `sluice up` works unchanged: two lines pasted into a shell buy a unit and show it created. After a restart on the
+// same directory, sold units stay sold.
 func TestUpSellsAndRemembers(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -60,7 +60,7 @@ func TestUpSellsAndRemembers(t *testing.T) {
 		}
 	}
 	if _, errOut, code := sluiceRun(t, nil, "up", "--listen", addr(t), "--admin", addr(t), "--data", data); code == 0 || !strings.Contains(errOut, "in use") {
-		t.Errorf("a second sluice up on the same folder: exit %d, %q", code, errOut)
+		t.Errorf("a second sluice up on the same directory: exit %d, %q", code, errOut)
 	}
 	if code := u.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("SIGTERM: exit %d", code)
@@ -88,7 +88,7 @@ func TestUpSellsAndRemembers(t *testing.T) {
 	}
 }
 
-// Killed while everybody buys, it has every order that a buyer was told of when it starts again: its Redis is gone, its journal is not.
+// Killed during purchases, it has every confirmed order when it starts again: its Redis is lost, its journal is not.
 func TestUpKilledLosesNoOrder(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -229,7 +229,7 @@ func TestOperatorCommands(t *testing.T) {
 	}
 }
 
-// Mistakes are one clear line and exit 2, before anything is started.
+// Invalid settings produce one clear line and exit 2 before anything is started.
 func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 	t.Parallel()
 	good := []string{"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0", "SLUICE_DATABASE_URL=sqlite:x.db"}

@@ -16,14 +16,14 @@ import (
 	"sluice/nginx"
 )
 
-// Both clients and buckets are told apart by the address that a trusted proxy names, so that each case has its own.
+// Clients and buckets are distinguished by the address that a trusted proxy sends, so that each case has its own.
 const shop = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 	{ name = "ip", key = "ip", rate = "100r/s", burst = 50 },
 	{ name = "slow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/slow" } },
 	{ name = "token", key = "token", rate = "10r/m", burst = 1, match = { method = "POST", path = "/v1/sales/*/orders" } },
 } }`
 
-// play answers as its path says.
+// play answers as its path specifies.
 func play(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -103,7 +103,7 @@ func compare(t *testing.T, both []*edge, x exchange) {
 			t.Errorf("%s: the client hears from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(a), e.name, short(b))
 		}
 		if b := strings.Join(requests, "\n\n"); behind != b {
-			t.Errorf("%s: the backend is asked by %s\n%s\n\nand by %s\n%s", x.name, both[0].name, short(behind), e.name, short(b))
+			t.Errorf("%s: the backend gets from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(behind), e.name, short(b))
 		}
 		if first.closed != got.closed {
 			t.Errorf("%s: %s closed the connection: %v, %s: %v", x.name, both[0].name, first.closed, e.name, got.closed)
@@ -165,7 +165,7 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 		{name: "HEAD", raw: request("HEAD", "/v1/sales", c.next(), last), methods: []string{"HEAD"}, codes: "200"},
 		{name: "nothing", raw: request("GET", "/nothing", c.next(), last), codes: "204"},
 		{name: "not modified", raw: request("GET", "/same", c.next(), `If-None-Match: "a"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "304"},
-		{name: "not modified, and the backend does not say so", raw: request("GET", "/headers", c.next(), `If-None-Match: W/"x"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "200"},
+		{name: "not modified, and the backend does not report it", raw: request("GET", "/headers", c.next(), `If-None-Match: W/"x"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "200"},
 		{name: "a range", raw: request("GET", "/much", c.next(), "Range: bytes=0-9", last), codes: "200"},
 		{name: "not found there", raw: request("GET", "/v1/orders/none", c.next(), last), codes: "404"},
 		{name: "limited there", raw: request("GET", "/limited", c.next(), last), codes: "429"},
@@ -195,21 +195,21 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 		{name: "two tokens", raw: request("GET", "/", c.next(), "Token: a", "TOKEN: a", last), codes: "400"},
 		{name: "two Authorizations", raw: request("GET", "/", c.next(), bearer(t, "b5"), bearer(t, "b5"), last), codes: "400"},
 		{name: "two Authorizations, one empty", raw: request("GET", "/", c.next(), "Authorization:", bearer(t, "b6"), last), codes: "400"},
-		{name: "everything a client may say", raw: request("GET", "/", c.next(), bearer(t, "c1"), "Accept: a", "Accept: b", "Accept-Encoding: gzip", "Accept-Language: de", "If-None-Match: x",
+		{name: "all headers that a client may send", raw: request("GET", "/", c.next(), bearer(t, "c1"), "Accept: a", "Accept: b", "Accept-Encoding: gzip", "Accept-Language: de", "If-None-Match: x",
 			"If-Modified-Since: y", "Range: z", "Last-Event-ID: 7", "Content-Type: a/b", "Origin: http://a", "User-Agent: u", "Tracestate: a=b",
 			"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", last), codes: "200"},
 		{name: "everything it may not", raw: request("GET", "/", c.next(), "X-Request-Id: 0123456789abcdef0123456789abcdef", "X-Real-IP: 1.2.3.4", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1",
 			"Forwarded: for=1.2.3.4", "Sluice-Sale: 1", "sluice-x: 1", "Sluice_Sale: 1", "Sluice.Sale: 1", "Cookie: a=b", "Via: x", "Te: trailers", "Trailer: x", "Upgrade: h2c", "HTTP2-Settings: x", "Keep-Alive: x",
 			"Proxy-Connection: x", "Proxy-Authorization: x", "X-Original-URL: /admin", "X-Rewrite-URL: /admin", "X-HTTP-Method-Override: DELETE", "X_Forwarded_For: 1.2.3.4", "Expect: 100-continue",
 			"tracestate: a=b", "traceparent: 00-00000000000000000000000000000000-00f067aa0ba902b7-01", last)},
-		{name: "Connection names what the edge says", raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, X-Request-Id, Host, Authorization"), codes: "200"},
+		{name: "Connection names headers of the edge", raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, X-Request-Id, Host, Authorization"), codes: "200"},
 		{name: "empty headers", raw: request("GET", "/", c.next(), "Accept:", "Origin: ", "Token:", "User-Agent:", last), codes: "200"},
 	} {
 		compare(t, both, x)
 	}
 }
 
-// A client that waits to be asked for its body is asked. One of HTTP/1.0 could do nothing with that.
+// The edges send 100 Continue to a client that waits for it. A client of HTTP/1.0 does not understand it.
 func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for raw, want := range map[string]int{
@@ -219,7 +219,7 @@ func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
 			"POST /v1/sales/1/orders HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}": 0,
 		} {
 			if h := e.ask(t, raw); h.interim != want || fmt.Sprint(h.codes) != "[202]" {
-				t.Errorf("%q: %s asks for the body %d times, want %d, and answers %v", raw, e.name, h.interim, want, h.codes)
+				t.Errorf("%q: %s sends 100 Continue %d times, want %d, and answers %v", raw, e.name, h.interim, want, h.codes)
 			}
 			if got := e.backend.take(); len(got) != 1 || got[0].body != "{}" {
 				t.Errorf("%q: the backend of %s got %v", raw, e.name, got)
@@ -228,7 +228,8 @@ func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
 	}
 }
 
-// What is between edge and backend is hidden from clients however they ask for it, and what is badly written is refused there as anywhere.
+// Internal paths between edge and backend are hidden from clients in every form, and malformed requests to them are rejected as
+// anywhere.
 func TestTheEdgesHideWhatIsBetweenThemAndBackends(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	for _, path := range []string{"/.sluice", "/.sluice/", "/.sluice/sales", "/.sluice/sales/", "/.sluice/sales/1/holders", "/.sluice/bad-request", "/.sluice/header-too-large", "/.Sluice/sales/1/holders"} {
@@ -336,12 +337,12 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 		e.backend.take()
 	}
 	compare(t, both, exchange{name: "one too many", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
-	// Who is over a limit too is told of that, and not of what is under way.
+	// A client that is also over a limit gets the answer of the limit, not of the concurrency.
 	compare(t, both, exchange{name: "one too many, over a limit", raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
 	for _, e := range both {
 		h := e.ask(t, request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
 		if len(h.answers) != 1 || !strings.Contains(h.answers[0], `"violated-policies":["slow"]`) {
-			t.Errorf("over a limit and with too many under way, the client hears from %s %q", e.name, h.answers)
+			t.Errorf("over a limit and with too many requests in flight, the client gets from %s %q", e.name, h.answers)
 		}
 	}
 	free()

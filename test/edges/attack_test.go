@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// smuggledForms end before they say they do for one reader or another. Whoever reads on gets a request out of what was somebody's body.
+// smuggledForms are requests whose end is ambiguous. A reader that continues gets a request out of another request's body.
 var smuggledForms = []string{
 	post("Content-Length: 0", "Transfer-Encoding:chunked") + "0\r\n\r\n",
 	post("Transfer-Encoding: chunked", "Content-Length: 0") + "0\r\n\r\n",
@@ -124,7 +124,7 @@ func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard
 	return string(got), time.Since(start)
 }
 
-// Whoever takes too long over a head, or stops within a body, is left without a word by both.
+// Both edges close the connection without an answer when a client is too slow with a head or stops within a body.
 func TestTheSlowAreLeftWithoutAWord(t *testing.T) {
 	t.Parallel()
 	type result struct {
@@ -156,7 +156,7 @@ func TestTheSlowAreLeftWithoutAWord(t *testing.T) {
 	}
 }
 
-// A client that has sent all it has to say and shuts its side must do no harm: whoever hears an answer hears the whole of it, and nobody hangs.
+// A client that sends its request and closes its side gets a complete answer, and no connection hangs.
 func TestHalfClosedConnectionsEnd(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for name, raw := range map[string]string{

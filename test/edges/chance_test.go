@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What nginx cannot tell from CRLF once it has read a head, see lua/edge/sluice/head.lua.
+// ambiguous matches what nginx cannot distinguish from CRLF after it has read a head; see lua/edge/sluice/head.lua.
 var ambiguous = regexp.MustCompile(` \n|\r\r\n`)
 
 // Heads put together and broken by chance: the two need not be right, but they must be of one mind. SLUICE_CHANCE is how many, SLUICE_CHANCE_SEED the seed of
@@ -30,7 +30,7 @@ func TestTheEdgesAgreeOnHeadsMadeByChance(t *testing.T) {
 	}
 }
 
-// number is what the environment says, or else.
+// number returns the value of an environment variable, or otherwise.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)

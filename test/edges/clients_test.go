@@ -13,14 +13,14 @@ const trusting = `return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:
 // repeat is n times the same hop, with commas between.
 func repeat(hop string, n int) string { return strings.TrimSuffix(strings.Repeat(hop+",", n), ",") }
 
-// addresses are headers by which somebody is named, each with the client that both edges make of them. The peer is 127.0.0.1, and trusted.
+// addresses are headers with client addresses, each with the client that both edges derive. The peer is 127.0.0.1, and trusted.
 var addresses = []struct {
 	lines  []string // X-Forwarded-For, one a line
 	client string
 }{
 	{nil, "127.0.0.1"},
 	{[]string{"192.0.2.1"}, "192.0.2.1"},
-	{[]string{"203.0.113.7, 192.0.2.1"}, "192.0.2.1"}, // what the client itself says is to the left
+	{[]string{"203.0.113.7, 192.0.2.1"}, "192.0.2.1"}, // the client's own entries are to the left
 	{[]string{"203.0.113.7, 192.0.2.1, 10.1.2.3"}, "192.0.2.1"},
 	{[]string{"203.0.113.7", "192.0.2.1", "10.1.2.3"}, "192.0.2.1"}, // several lines are one list
 	{[]string{"192.0.2.1", ""}, "127.0.0.1"},
@@ -104,7 +104,7 @@ func TestWhoeverIsNotTrustedIsHisPeer(t *testing.T) {
 	}
 }
 
-// told checks what the backend is told of a client.
+// told checks the client that the backend receives.
 func told(t *testing.T, e *edge, name, raw, client string) {
 	t.Helper()
 	h := e.ask(t, raw)
@@ -114,7 +114,7 @@ func told(t *testing.T, e *edge, name, raw, client string) {
 		return
 	}
 	if ip, chain := got[0].header.Values("X-Real-Ip"), got[0].header.Values("X-Forwarded-For"); len(ip) != 1 || ip[0] != client || len(chain) != 1 || chain[0] != client {
-		t.Errorf("%s: the backend is told by %s %q and %q, want %s", name, e.name, ip, chain, client)
+		t.Errorf("%s: the backend gets from %s %q and %q, want %s", name, e.name, ip, chain, client)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestTheEdgesAgreeOnProxyHeaders(t *testing.T) {
 		{"UNKNOWN with words", "PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "", "127.0.0.1"},
 		{"the named one is not trusted, so his word is nothing", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "203.0.113.1", "192.0.2.1"},
 		{"the named one is trusted", "PROXY TCP4 10.0.0.1 192.0.2.2 1 2\r\n", "203.0.113.1, 192.0.2.7", "192.0.2.7"},
-		{"nobody is named, and the peer is trusted", "PROXY UNKNOWN\r\n", "192.0.2.7", "192.0.2.7"},
+		{"no address, and the peer is trusted", "PROXY UNKNOWN\r\n", "192.0.2.7", "192.0.2.7"},
 		{"the second version, TCP4", second(1, 0x11, "192.0.2.1", "192.0.2.2"), "", "192.0.2.1"},
 		{"the second version, TCP6", second(1, 0x21, "2001:db8::1", "2001:db8::2"), "", "2001:db8::1"},
 		{"the second version, TCP6, mapped", second(1, 0x21, "::ffff:192.0.2.1", "::ffff:192.0.2.2"), "", "192.0.2.1"},

@@ -1,3 +1,3 @@
-// Package edges holds the tests that the two edges, nginx and the Go gateway, are one to their clients and to the backend: the same requests go
-// through both, and what comes out on either side is compared byte for byte. It has no code of its own.
+// Package edges tests that the two edges, nginx and the Go gateway, behave the same toward clients and the backend: the same
+// requests go through both, and both sides are compared byte for byte. It contains only tests.
 package edges

@@ -46,7 +46,7 @@ func (s seen) String() string {
 			if name == "X-Request-Id" && hex32.MatchString(v) {
 				v = "(an id)"
 			}
-			if name != "Content-Length" || v != "0" { // which is to say nothing
+			if name != "Content-Length" || v != "0" { // the same as no header
 				lines = append(lines, name+": "+v)
 			}
 		}
@@ -57,7 +57,7 @@ func (s seen) String() string {
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// backend records what it is asked and answers as the test says.
+// backend records the requests it gets and answers as the test specifies.
 type backend struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -234,8 +234,8 @@ type heard struct {
 // The headers that belong to a connection or to the program at its other end, and not to the answer.
 var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Transfer-Encoding"}
 
-// ask sends bytes as they are, and listens until the edge closes or has been silent for a while. methods are those of the requests, where they are
-// not GET, because answers to HEAD have no body.
+// ask sends bytes unchanged and reads until the edge closes the connection or has been silent for a while. methods are those of
+// the requests where they are not GET, because answers to HEAD have no body.
 func (e *edge) ask(t *testing.T, raw string, methods ...string) heard {
 	t.Helper()
 	c, err := net.Dial("tcp", e.address)

@@ -129,7 +129,7 @@ var malformed = []struct {
 	{"chunk size: minus", post("Transfer-Encoding: chunked") + "-1\r\n\r\n", 400},
 	{"chunk size: overflow", post("Transfer-Encoding: chunked") + "fffffffffffffffff\r\nabc\r\n0\r\n\r\n", 400},
 	{"chunk size: 2^64 + 3", post("Transfer-Encoding: chunked") + "10000000000000003\r\nabc\r\n0\r\n\r\n", 400},
-	{"a chunk that is longer than it says", post("Transfer-Encoding: chunked") + "3\r\nabcd\r\n0\r\n\r\n", 400},
+	{"a chunk that is longer than its size", post("Transfer-Encoding: chunked") + "3\r\nabcd\r\n0\r\n\r\n", 400},
 	{"escaped slash", "GET /v1%2fsales HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 	{"escaped dot", "GET /%2e%2e/x HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 	{"escaped NUL", "GET /a%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
@@ -156,7 +156,7 @@ func headOf(size int) string {
 
 const limitless = `return { rules = {} }`
 
-// A request follows each: an edge that went on reading would answer it, or give it to the backend.
+// A request follows each: an edge that continued reading would answer it or forward it.
 const smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
 func TestTheEdgesRefuseWhatReadersDisagreeAbout(t *testing.T) {

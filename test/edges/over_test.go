@@ -9,8 +9,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Everybody who has sent one request is over the limit. The nginx edge finds that out before it looks for a location, so it must know by itself what a
-// location would have said.
+// Every client that has sent one request is over the limit. The nginx edge decides that before it selects a location, so it must
+// apply the location's settings itself.
 const strict = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 	{ name = "ip", key = "ip", rate = "1r/h", burst = 0 },
 } }`
@@ -54,7 +54,8 @@ func TestALimitRefusesNothingThatIsNotItsBusiness(t *testing.T) {
 	}
 }
 
-// A limit by token refuses early when the token is remembered, and late when it came in the other header: nobody must see a difference, nor the log.
+// A limit by token rejects early when the token is cached, and late when it came in the other header: clients and the log see no
+// difference.
 func TestARefusalIsTheSameEarlyAndLate(t *testing.T) {
 	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {

@@ -7,7 +7,7 @@ import "math/big"
 //
 //	e = max(0, excess - rate*dt + 1); refuse if e > burst, and write nothing; else store e and now
 //
-// A bucket that nothing was ever put in begins at 0, so burst + 1 requests pass at once. The zero value is such a bucket. Time never runs backwards for it.
+// A new bucket begins at 0, so burst + 1 requests pass immediately. The zero value is a new bucket. Its time never runs backwards.
 type Bucket struct {
 	excess big.Rat
 	last   int64 // us
@@ -36,7 +36,7 @@ func (b *Bucket) Store(e *big.Rat, now int64) {
 
 var one = big.NewRat(1, 1)
 
-// Remaining is how many requests would pass at once after one that left e in the bucket.
+// Remaining returns how many requests pass immediately after one that left e in the bucket.
 func Remaining(e *big.Rat, burst int64) int64 {
 	return floor(new(big.Rat).Sub(new(big.Rat).SetInt64(burst), e))
 }

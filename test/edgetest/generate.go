@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Generate makes the trace number seed, of so many requests, with the model's decisions. The same seed is the same trace. It likes what is hard: ties,
-// several requests at one instant, rates whose share is no whole number of microseconds, long pauses, and requests that several rules cover.
+// Generate returns the trace for a seed, with so many requests and the model's decisions. It favours hard cases: ties, several
+// requests at one instant, rates with a fractional number of microseconds per request, long pauses, and requests that several
+// rules cover.
 func Generate(seed uint64, requests int) *Trace {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x51c3))}
 	t := &Trace{Name: fmt.Sprintf("seed %d", seed), Trusted: []string{"10.0.0.0/8", "2001:db8:ffff::/48"}}
@@ -81,10 +82,10 @@ func (g *generator) request(at int64) Request {
 	r.Client = pick(g, clients...)
 	r.Peer = r.Client
 	switch {
-	case g.chance(25): // through proxies that are believed
+	case g.chance(25): // through trusted proxies
 		r.Peer = pick(g, "10.1.2.3", "2001:db8:ffff::1")
 		r.Headers["X-Forwarded-For"] = strings.Repeat("203.0.113.9, ", g.IntN(2)) + r.Client + strings.Repeat(", 10.9.9.9", g.IntN(2))
-	case g.chance(20): // a client that says it is somebody else
+	case g.chance(20): // a client with a forged address
 		r.Headers["X-Forwarded-For"] = "203.0.113.7"
 	}
 	name, scheme := "Authorization", "Bearer "

@@ -14,7 +14,7 @@ import (
 
 const folder = "../../gateway/testdata/traces"
 
-var update = flag.Bool("update", false, "write the golden traces anew from the scenarios and the model")
+var update = flag.Bool("update", false, "rewrite the golden traces from the scenarios and the model")
 
 const (
 	start = int64(1_000_000_000_000) // us
@@ -88,20 +88,20 @@ func scenarios() []*story {
 	forged.Headers = map[string]string{"X-Forwarded-For": "203.0.113.7"}
 	spelled := func(path string) edgetest.Request { r := buy(a, ""); r.Path = path; return r }
 
-	trusting := tell("trusted_proxy", "Clients behind a proxy that is believed are counted apart; what others say of themselves is not looked at.", ip("ip", "1r/s", 0))
+	trusting := tell("trusted_proxy", "Clients behind a trusted proxy are counted separately; forwarded addresses from other peers are ignored.", ip("ip", "1r/s", 0))
 	trusting.Trusted = []string{"10.0.0.0/8"}
 	trusting.at(proxied("198.51.100.1", "198.51.100.1"), 0, 1*ms).at(proxied("198.51.100.2", "198.51.100.2"), 2*ms).
 		at(proxied("198.51.100.2, 198.51.100.1", "198.51.100.1"), 3*ms).at(proxied("198.51.100.2, 10.9.9.9", "198.51.100.2"), 4*ms).
 		at(proxied("nonsense", "10.0.0.1"), 5*ms).at(forged, 6*ms, 7*ms).at(proxied("::ffff:198.51.100.1", "198.51.100.1"), 8*ms, 1*sec)
 
 	return []*story{
-		tell("burst_then_rate", "burst + 1 pass at once, then one for every share of the rate; a refusal takes nothing.", ip("ip", "10r/s", 2)).
+		tell("burst_then_rate", "burst + 1 requests pass immediately, then one per interval of the rate; a rejection consumes nothing.", ip("ip", "10r/s", 2)).
 			at(get(a, "/"), times(0, 5)...).at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
-		tell("twenty_thousand_a_second", "A share of 50 us and no burst: asked every 10 us, every fifth request passes.", ip("hot", "20000r/s", 0)).
+		tell("twenty_thousand_a_second", "An interval of 50 us and no burst: of requests every 10 us, every fifth passes.", ip("hot", "20000r/s", 0)).
 			at(get(a, "/"), every(10*us, 60)...).at(get(a, "/"), 1*ms, 1*ms+49, 1*ms+50, 1*ms+100),
 		tell("one_a_minute", "A slow rate is no less exact than a fast one.", ip("ip", "1r/m", 1)).
 			at(get(a, "/"), 0, 1*us, 2*us, 59*sec, minu-1, minu, minu+1, 2*minu, 2*minu+1, 10*minu, 10*minu+1, 10*minu+2),
-		tell("thirds_of_a_microsecond", "A share that is no whole number of microseconds: nothing is rounded, however long it goes on.", ip("ip", "333333.33r/s", 0)).
+		tell("thirds_of_a_microsecond", "An interval with a fraction of a microsecond: nothing is rounded, over any number of requests.", ip("ip", "333333.33r/s", 0)).
 			at(get(a, "/"), every(1*us, 80)...).at(get(a, "/"), every(3*us, 40)[30:]...),
 		tell("idle_key", "A bucket that is left alone is empty again and no better than a new one.", ip("ip", "1r/s", 2)).
 			at(get(a, "/"), 0, 0, 0, 0).at(get(b, "/"), 1*sec).at(get(a, "/"), hour, hour, hour, hour).at(get(a, "/"), 25*hour),
@@ -110,13 +110,13 @@ func scenarios() []*story {
 		tell("refusal_takes_nothing", "Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
 			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1), edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"}).
 			at(get(a, "/"), times(0, 6)...).at(spelled("/"), 1*ms).at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
-		tell("buyers", "Per-token limits count verified subjects, whatever the token and the header; a bad token uses up its address's share and nobody's else.",
+		tell("buyers", "Per-token limits count verified subjects, whatever the token and the header; an invalid token consumes only its address's quota.",
 			ip("ip", "1r/s", 5), orders).
 			at(buy(a, "ann"), 0, 1*ms).at(other, 2*ms).at(buy(b, "ann"), 3*ms).at(buy(b, "bob"), 4*ms).at(bad, 5*ms, 6*ms).at(buy(a, ""), 7*ms, 8*ms, 9*ms).
 			at(get(a, "/v1/sales"), 10*ms).at(buy(b, "bob"), 11*ms, 12*ms).at(buy(b, "ann"), 503*ms),
-		tell("shadow_beside_live", "A shadow rule has buckets of its own, refuses nobody and takes nothing when it is over.", ip("live", "10r/s", 1), shadow).
+		tell("shadow_beside_live", "A shadow rule has its own buckets, rejects no request and consumes nothing when it is exceeded.", ip("live", "10r/s", 1), shadow).
 			at(get(a, "/"), 0, 0, 0, 100*ms, 900*ms, 1*sec, 1*sec, 2*sec),
-		tell("shadow_alone", "A shadow rule asks nobody for a token.", edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true}).
+		tell("shadow_alone", "A shadow rule does not require a token.", edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true}).
 			at(buy(a, "ann"), 0, 1).at(buy(a, ""), 2).at(bad, 3).at(buy(a, "ann"), 1*sec),
 		tell("delay", "With delay a burst is held back to the rate: each waits for a share longer than the one before.", slow).
 			at(get(a, "/"), times(0, 5)...).at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
@@ -170,7 +170,7 @@ func TestGoldenTracesAreTheModels(t *testing.T) {
 			}
 		}
 		if was, err := os.ReadFile(path); err != nil || !bytes.Equal(was, s.write()) {
-			t.Errorf("%s is not what the model says (%v): if that is meant, go test ./test/edgetest -update", path, err)
+			t.Errorf("%s differs from the model (%v): if that is intended, run go test ./test/edgetest -update", path, err)
 		}
 	}
 	traces, err := edgetest.Golden(folder)

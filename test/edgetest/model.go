@@ -49,7 +49,7 @@ func newModel(rules []Rule) (*model, error) {
 	return m, nil
 }
 
-// opinion is what one rule says of one request.
+// opinion is the verdict of one rule on one request.
 type opinion struct {
 	rule   *modelRule
 	bucket *Bucket
@@ -103,7 +103,7 @@ func (m *model) decide(r *Request) Decision {
 	return allowed(opinions)
 }
 
-// ask lets the rules judge one after the other; refusal is the first enforced one that refuses.
+// ask evaluates the rules in order; refusal is the first enforced one that rejects.
 func (m *model) ask(rules []*modelRule, r *Request) (opinions []opinion, refusal *opinion) {
 	for _, rule := range rules {
 		name := rule.Name + " " + rule.keyOf(r)
@@ -184,7 +184,7 @@ func segments(path string) []string {
 	return strings.Split(path, "/")[1:]
 }
 
-// keyOf is whose bucket the request is counted in: the buyer's, or the client's, of IPv6 the /64.
+// keyOf returns the key of the request's bucket: the buyer, or the client's address, of IPv6 the /64.
 func (r *modelRule) keyOf(q *Request) string {
 	if r.Key == "token" {
 		return "buyer " + q.Buyer

@@ -34,7 +34,7 @@ type Request struct {
 	Buyer  string `json:"buyer,omitempty"` // the verified subject
 }
 
-// Decision is what an edge says of a request.
+// Decision is an edge's decision on a request.
 type Decision struct {
 	Verdict   string `json:"verdict"`             // allow, deny, unauthorized, or "" where no rule covers the request
 	Rule      string `json:"rule,omitempty"`      // that refused, or the tightest that allowed
@@ -100,11 +100,11 @@ func (r *Request) Header(name string, sign func(buyer string) string) string {
 	return before + sign(buyer) + after
 }
 
-// Golden reads the traces of a folder.
-func Golden(folder string) ([]*Trace, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+// Golden reads the traces of a directory.
+func Golden(dir string) ([]*Trace, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("edgetest: no traces in %s: %w", folder, err)
+		return nil, fmt.Errorf("edgetest: no traces in %s: %w", dir, err)
 	}
 	traces := make([]*Trace, len(files))
 	for i, file := range files {
@@ -123,7 +123,7 @@ func Golden(folder string) ([]*Trace, error) {
 	return traces, nil
 }
 
-// Check compares what an edge has decided with what it should have, and says where they part.
+// Check compares the decisions of an edge with the trace and returns the first difference.
 func (t *Trace) Check(got []Decision) error {
 	if len(got) != len(t.Steps) {
 		return fmt.Errorf("%s: %d decisions on %d requests", t.Name, len(got), len(t.Steps))

@@ -82,8 +82,8 @@ func runMutated(t *testing.T, root string, m mutant) (out string, err error) {
 	if n := strings.Count(string(text), m.old); n != 1 {
 		t.Fatalf("%s has %d times %q: update the mutant", m.file, n, m.old)
 	}
-	folder := t.TempDir()
-	mutated, overlay := filepath.Join(folder, filepath.Base(m.file)), filepath.Join(folder, "overlay.json")
+	dir := t.TempDir()
+	mutated, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}

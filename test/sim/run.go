@@ -34,12 +34,12 @@ type Bench struct {
 }
 
 // NewBench creates the stores in a directory.
-func NewBench(folder string) (*Bench, error) {
+func NewBench(dir string) (*Bench, error) {
 	mini, names, err := openRedis()
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(folder, "orders.db")
+	path := filepath.Join(dir, "orders.db")
 	db, err := store.Open(context.Background(), (&url.URL{Scheme: "sqlite", Path: path}).String())
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func NewBench(folder string) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{mini: mini, names: names, store: db, books: books, folder: folder}, nil
+	return &Bench{mini: mini, names: names, store: db, books: books, folder: dir}, nil
 }
 
 // Close gives the stores back.

@@ -24,12 +24,12 @@ var (
 
 func newBench(t *testing.T, queue string) *Bench {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	if shm, err := os.MkdirTemp("/dev/shm", "sluice-sim"); err == nil { // a commit waits for the disk, and here that proves nothing
-		folder = shm
+		dir = shm
 		t.Cleanup(func() { os.RemoveAll(shm) })
 	}
-	b, err := NewBench(folder)
+	b, err := NewBench(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

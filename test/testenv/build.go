@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// BuildSluice builds the command of the repository at root, and returns the path of a copy in the folder dir. What it built stays in the user's cache, one for each root, so that
-// of several test processes the first links it and the others find that nothing has changed. Where there is no such cache, each builds its own.
+// BuildSluice builds the command of the repository at root and returns the path of a copy in the directory dir. The build is
+// cached in the user's cache directory, one per root, so that of several test processes only the first links it. Without a cache
+// directory each builds its own.
 func BuildSluice(root, dir string) (binary string, err error) {
 	binary = filepath.Join(dir, "sluice")
 	kept, unlock, err := keptBuild(root)

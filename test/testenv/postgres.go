@@ -53,7 +53,8 @@ func SharedPostgres(t TB) *Postgres {
 	return createShared(t, "template1")
 }
 
-// CopyShared returns a new database on the server of SharedPostgres that holds what another one of that server does. Nobody may use that one meanwhile.
+// CopyShared returns a new database on the server of SharedPostgres with the contents of another one, which must not be in use
+// meanwhile.
 func CopyShared(t TB, of *Postgres) *Postgres {
 	t.Helper()
 	shared.Lock()
@@ -99,7 +100,7 @@ func (p *Postgres) Start() {
 // Stop ends the server in order, without waiting for its clients. Only for a server of StartPostgres.
 func (p *Postgres) Stop() { p.proc.end(syscall.SIGINT) }
 
-// Kill ends the server at once, as a crash would: it recovers from its log at the next Start.
+// Kill ends the server immediately, as a crash would: it recovers from its log at the next Start.
 func (p *Postgres) Kill() { p.proc.end(syscall.SIGQUIT) }
 
 // Crash ends the server and all its processes with SIGKILL, in no order.
@@ -192,7 +193,7 @@ func (p *Postgres) startOnce() error {
 		}
 		select {
 		case <-proc.done:
-			return fmt.Errorf("postgres ended at once\n%s", tail(log))
+			return fmt.Errorf("postgres exited at start\n%s", tail(log))
 		default:
 		}
 	}

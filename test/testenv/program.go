@@ -23,8 +23,8 @@ type Program struct {
 	out bytes.Buffer
 }
 
-// Launch starts `binary args...` in a folder of its own, with nothing in its environment but PATH, HOME and env, and kills it when the test ends. What it has printed is
-// shown if the test has failed.
+// Launch starts `binary args...` in its own directory with only PATH, HOME and env in its environment, and kills it when the test
+// ends. If the test has failed, its output is logged.
 func Launch(t TB, binary string, env []string, args ...string) *Program {
 	t.Helper()
 	p := &Program{t: t, binary: binary, args: args, dir: t.TempDir()}
@@ -103,5 +103,5 @@ func (p *Program) End(sig syscall.Signal) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Crash kills it at once and starts it again.
+// Crash kills it and starts it again immediately.
 func (p *Program) Crash() { p.End(syscall.SIGKILL); p.Start() }

@@ -23,8 +23,8 @@ type Redis struct {
 	proc *process
 }
 
-// StartRedis starts a redis-server that keeps nothing on disk, unless args say otherwise ("--appendonly", "yes"), and stops it when the
-// test ends.
+// StartRedis starts a redis-server without persistence, unless args enable it ("--appendonly", "yes"), and stops it when the test
+// ends.
 func StartRedis(t TB, args ...string) *Redis {
 	t.Helper()
 	port := FreePort(t)
@@ -38,7 +38,7 @@ func StartRedis(t TB, args ...string) *Redis {
 	r.args = append([]string{
 		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", r.Dir,
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
-		"--repl-diskless-sync-delay", "0", // a replica gets its data at once, and not when more might have come
+		"--repl-diskless-sync-delay", "0", // a replica gets its data without the delay for further replicas
 	}, args...)
 	r.Start()
 	t.Cleanup(r.Kill)
@@ -52,7 +52,7 @@ func (r *Redis) Client() *redis.Client {
 	return c
 }
 
-// Start starts the server (again), on the same port and folder, and waits until it answers.
+// Start starts the server (again) on the same port and directory, and waits until it answers.
 func (r *Redis) Start() {
 	r.t.Helper()
 	log := filepath.Join(r.Dir, "redis.log")
@@ -76,14 +76,14 @@ func (r *Redis) await(timeout time.Duration) error {
 		}
 		select {
 		case <-r.proc.done:
-			return fmt.Errorf("it ended at once")
+			return fmt.Errorf("it exited at start")
 		default:
 		}
 	}
 	return err
 }
 
-// Stop ends the server in order; what it is told to keep, it keeps.
+// Stop ends the server gracefully; it saves what it is configured to save.
 func (r *Redis) Stop() { r.proc.end(syscall.SIGTERM) }
 
 // Kill ends the server with SIGKILL.

@@ -1,7 +1,7 @@
-// Package testenv starts the real servers that tests need: on loopback, on free ports, with a temporary folder each, and
-// stops them again by their process. A server that is not installed fails the test with one line that says what to install.
+// Package testenv starts the real servers that tests need: on loopback, on free ports, with a temporary directory each. It stops
+// them by their process id. A server that is not installed fails the test with one line that names the package to install.
 //
-// A package whose tests call Postgres must run its tests through Main, which stops the shared server at the end.
+// A package with tests that call Postgres must run them through Main, which stops the shared server at the end.
 package testenv
 
 import (
@@ -64,7 +64,7 @@ func freePort() (int, error) {
 			continue
 		}
 		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err != nil { // somebody has it
+		if l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err != nil { // in use
 			continue
 		}
 		l.Close()
@@ -167,7 +167,7 @@ func unprivileged() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}, nil
 		}
 	}
-	return nil, fmt.Errorf("no account to run it as: neither postgres nor nobody exists")
+	return nil, fmt.Errorf("no unprivileged account found: create the account postgres")
 }
 
 func tail(path string) string {
