@@ -36,7 +36,7 @@ func (s *stack) isWatched(happen func()) {
 				Health string
 			}
 		}
-		p.ask("targets", nil, &found)
+		p.query("targets", nil, &found)
 		up := map[string]int{}
 		for _, target := range found.ActiveTargets {
 			if target.Health == "up" {
@@ -51,7 +51,7 @@ func (s *stack) isWatched(happen func()) {
 			Rules []struct{ Name, Health, LastError string }
 		}
 	}
-	p.ask("rules", nil, &rules)
+	p.query("rules", nil, &rules)
 	var loaded []string
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
@@ -70,7 +70,7 @@ func (s *stack) isWatched(happen func()) {
 	happen()
 	gives := func(expr string) bool {
 		var answer struct{ Result []json.RawMessage }
-		p.ask("query", url.Values{"query": {expr}}, &answer)
+		p.query("query", url.Values{"query": {expr}}, &answer)
 		return len(answer.Result) > 0
 	}
 	for _, q := range s.dashboard() {
@@ -110,8 +110,8 @@ type prometheus struct {
 	api string
 }
 
-// ask decodes the answer of Prometheus into data.
-func (p prometheus) ask(path string, values url.Values, data any) {
+// query decodes the answer of Prometheus into data.
+func (p prometheus) query(path string, values url.Values, data any) {
 	p.Helper()
 	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, p.api+path+"?"+values.Encode(), nil)
 	if err != nil {

@@ -150,8 +150,8 @@ func (r route) match(method string, parts []string) (given map[string]string, li
 // everywhere are the statuses that any route may answer without listing them, always as a problem: 429 and 503 are the edges'.
 var everywhere = []int{400, 404, 405, 408, 413, 429, 431, 500, 503}
 
-// told are the headers that the document must list for a response that has them.
-var told = []string{"Location", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy", "Idempotency-Replayed"}
+// listed are the headers that the document must list for a response that has them.
+var listed = []string{"Location", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy", "Idempotency-Replayed"}
 
 // Check returns all deviations of an exchange from the document as one error. HEAD is checked as GET without a body.
 func (c *Contract) Check(x Exchange) error {
@@ -230,7 +230,7 @@ func (c *Contract) checkResponse(x Exchange, response openapi.Value, head bool, 
 		}
 	}
 	// What an edge adds to any answer is described once, for all.
-	for _, name := range told {
+	for _, name := range listed {
 		fromEdge := strings.HasPrefix(name, "RateLimit") && x.Header.Get("X-Request-Id") != ""
 		if !headers.Get(name).Exists() && x.Header.Get(name) != "" && !fromEdge {
 			wrong("docs/openapi.yaml does not list its header %s", name)

@@ -31,8 +31,8 @@ func (b *breaches) note(err error) {
 	}
 }
 
-// tell writes the breaches and returns the number of different ones.
-func (b *breaches) tell(w io.Writer) int {
+// report writes the breaches and returns the number of different ones.
+func (b *breaches) report(w io.Writer) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for text, n := range b.said {

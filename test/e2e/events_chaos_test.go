@@ -80,7 +80,7 @@ func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
 		}
 		watch.look()
 		if killed < kills {
-			for _, which := range plan.due(c.told(), len(want)) {
+			for _, which := range plan.due(c.handled(), len(want)) {
 				c.processes[which].crash()
 				killed++
 				t.Logf("%v, kill %d, of process %d: %s", time.Since(begin).Round(time.Second), killed, which, c.progress(len(want)))
@@ -121,8 +121,8 @@ func planKills(kills, processes int) *killPlan {
 
 // due returns what is to be killed now that each kind has handled so many events of all; the kills of a kind are spread evenly
 // over its work.
-func (p *killPlan) due(told []int, of int) (now []int) {
-	for kind, n := range told {
+func (p *killPlan) due(confirmed []int, of int) (now []int) {
+	for kind, n := range confirmed {
 		if left := len(p.victims[kind]); left > 0 && n*(p.all[kind]+1) >= of*(p.all[kind]-left+1) {
 			now = append(now, p.victims[kind][0])
 			p.victims[kind] = p.victims[kind][1:]
@@ -202,7 +202,7 @@ func (c *eventChaos) checkShop(want map[string]bool) {
 	if c.shop.forged != 0 || c.shop.clash != "" || len(c.shop.early) != 0 {
 		t.Errorf("shop: %d forged; one id for two messages: %q; before their orders were created: %v", c.shop.forged, c.shop.clash, c.shop.early)
 	}
-	told := map[string]bool{}
+	confirmed := map[string]bool{}
 	for id := range c.shop.took {
 		var m struct {
 			Type string
@@ -214,12 +214,12 @@ func (c *eventChaos) checkShop(want map[string]bool) {
 			t.Fatalf("webhook %s is %.200q: %v", id, c.shop.bodies[id], err)
 		}
 		what := m.Data.OrderID + "." + strings.TrimPrefix(m.Type, "order.")
-		if told[what] || !want[what] {
+		if confirmed[what] || !want[what] {
 			t.Fatalf("shop: event %q came under two ids, or never happened (%s)", what, id)
 		}
-		told[what] = true
+		confirmed[what] = true
 	}
-	if len(told) != len(want) {
-		t.Errorf("shop: %d events, want %d", len(told), len(want))
+	if len(confirmed) != len(want) {
+		t.Errorf("shop: %d events, want %d", len(confirmed), len(want))
 	}
 }

@@ -185,8 +185,8 @@ func (c *eventChaos) poison(i int) {
 	})
 }
 
-// told returns the number of events that each kind of process has handled: relays (at least as many as points), then chaosGroups.
-func (c *eventChaos) told() []int {
+// handled returns the number of events that each kind of process has handled: relays (at least as many as points), then chaosGroups.
+func (c *eventChaos) handled() []int {
 	var points int
 	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
 		c.t.Fatal(err)
@@ -195,17 +195,17 @@ func (c *eventChaos) told() []int {
 }
 
 // least is how many events the group has that is furthest behind.
-func (c *eventChaos) least() int { return slices.Min(c.told()) }
+func (c *eventChaos) least() int { return slices.Min(c.handled()) }
 
 func (c *eventChaos) progress(of int) string {
-	told, groups := c.told(), c.groups()
+	confirmed, groups := c.handled(), c.groups()
 	c.shop.mu.Lock()
 	defer c.shop.mu.Unlock()
 	again := -len(c.shop.took)
 	for _, n := range c.shop.took {
 		again += n
 	}
-	return fmt.Sprintf("of %d events %d credited, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, told[1], told[2],
+	return fmt.Sprintf("of %d events %d credited, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, confirmed[1], confirmed[2],
 		len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
 }
 

@@ -52,8 +52,8 @@ func (s *stack) buyUnit(saleID, buyer string) string {
 	return a.OrderID
 }
 
-// Some pay, some do not, a backend dies in between: what is not paid in time is cancelled and sold again, exactly the stock is sold in the end, late money is
-// kept for a person, and the audit balances whenever it is asked.
+// Some buyers pay, some do not, a backend dies in between: an order that is not paid in time is cancelled and its unit sold again,
+// exactly the stock is sold in the end, late payments are kept for an admin, and every audit balances.
 func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -112,7 +112,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 
 			again := make([]string, stock-payers)
 			for i := range again {
-				buyer := fmt.Sprint("early", payers+i) // whoever lost a unit may buy again
+				buyer := fmt.Sprint("early", payers+i) // a buyer that lost a unit may buy again
 				again[i] = s.buyUnit("s", buyer)
 				if got := s.callback(fmt.Sprint("msg_again_", i), "payment.succeeded", again[i], fmt.Sprint("ref_again_", i)); got.Status != 200 {
 					t.Fatalf("payment: %d %s", got.Status, got.Body)
@@ -181,7 +181,7 @@ func TestOperatorCancelsAnOrder(t *testing.T) {
 		t.Errorf("a hold of a millisecond: exit %d %s", code, errOut)
 	}
 	for range 2 {
-		if out, errOut, code := sluiceRun(t, env, "order", "cancel", ann, "--reason", "asked for it"); code != 0 || !strings.Contains(out, "is cancelled") {
+		if out, errOut, code := sluiceRun(t, env, "order", "cancel", ann, "--reason", "requested"); code != 0 || !strings.Contains(out, "is cancelled") {
 			t.Fatalf("exit %d %s%s", code, out, errOut)
 		}
 	}
@@ -192,7 +192,7 @@ func TestOperatorCancelsAnOrder(t *testing.T) {
 		t.Errorf("no row: exit %d %s", code, errOut)
 	}
 	out, _, code = sluiceRun(t, env, "order", "list", "--sale", "s", "--status", "cancelled")
-	if code != 0 || !strings.Contains(out, ann) || strings.Contains(out, bob) || !strings.Contains(out, "asked for it") {
+	if code != 0 || !strings.Contains(out, ann) || strings.Contains(out, bob) || !strings.Contains(out, "requested") {
 		t.Errorf("exit %d, list %s", code, out)
 	}
 	if got := s.status("ann", ann); got != "cancelled" {

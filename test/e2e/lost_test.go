@@ -21,7 +21,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// crowd are buyers that do not give up: on 503 they ask again, with the same key.
+// crowd are buyers that retry with the same key on 503.
 type crowd struct {
 	s        *stack
 	accepted atomic.Int64
@@ -29,7 +29,7 @@ type crowd struct {
 	stop     atomic.Bool
 
 	mu     sync.Mutex
-	orders map[string]string // buyer -> the order that they were told last
+	orders map[string]string // buyer -> the order of the last answer
 	wg     sync.WaitGroup
 }
 
@@ -78,7 +78,8 @@ func (c *crowd) await(n int64) {
 	testenv.Eventually(c.s.t, 60*time.Second, fmt.Sprint(n, " orders accepted"), func() bool { return c.accepted.Load() >= n })
 }
 
-// check settles the sale and proves: every unit is one row, every order that a buyer was told is among them, and the audit balances.
+// check waits for the queue to drain and verifies: every unit is one row, every confirmed order is among them, and the audit
+// balances.
 func (c *crowd) check(saleID string, stock int64) {
 	t := c.s.t
 	t.Helper()
@@ -119,19 +120,20 @@ func (c *crowd) check(saleID string, stock int64) {
 	for _, buyer := range slices.Sorted(maps.Keys(c.orders)) {
 		if sold[buyer] != c.orders[buyer] {
 			if lost++; lost <= 5 {
-				t.Errorf("%s was told of order %s, and has the row %q", buyer, c.orders[buyer], sold[buyer])
+				t.Errorf("%s got order %s, and has the row %q", buyer, c.orders[buyer], sold[buyer])
 			}
 		}
 	}
 	if lost > 0 {
 		t.Errorf("%d of %d orders are lost", lost, len(c.orders))
 	}
-	t.Logf("%d rows, %d buyers were told of an order, %d answers were 503", len(sold), len(c.orders), c.busy.Load())
+	t.Logf("%d rows, %d confirmed orders, %d answers were 503", len(sold), len(c.orders), c.busy.Load())
 }
 
 const lostStock = 6000
 
-// Redis is killed and comes back with the files of some seconds ago, while buyers go on; backends are killed and paused while they rebuild. Nobody is asked to do anything.
+// Redis is killed and returns with the files of some seconds ago during purchases; backends are killed and paused while they
+// rebuild it. Recovery needs no admin.
 func TestRedisComesBackOlder(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(s *stack){
@@ -206,7 +208,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 	buyers.check("s", lostStock)
 }
 
-// name is an address whose connections lead to one server, and after a move, which cuts them, to another.
+// name is an address that forwards connections to one server, and after a move, which cuts them, to another.
 type name struct {
 	addr string
 

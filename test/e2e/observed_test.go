@@ -21,31 +21,31 @@ import (
 	"sluice/test/testenv"
 )
 
-// observed is a set-up in which every program tells Prometheus of itself, and traces go to a collector.
+// observed is a deployment in which Prometheus scrapes every program and traces go to a collector.
 type observed struct {
 	*stack
 	collector *otlpCollector
 	edges     map[string]string // base URL by edge
 	metrics   map[string]string // address by program
 
-	mu   sync.Mutex
-	told []string // the traceparents of webhooks
+	mu           sync.Mutex
+	traceparents []string // the traceparents of webhooks
 }
 
 func startObserved(t *testing.T) *observed {
 	c := newOTLPCollector(t)
 	o := &observed{collector: c, edges: map[string]string{}, metrics: map[string]string{}}
-	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	hooked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hook" {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.told = append(o.told, r.Header.Get("traceparent"))
+			o.traceparents = append(o.traceparents, r.Header.Get("traceparent"))
 		}
 	}))
-	t.Cleanup(told.Close)
+	t.Cleanup(hooked.Close)
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_TRACES_SAMPLER_ARG=0", "SLUICE_ALLOW_PRIVATE=127.0.0.0/8"}
 	o.stack = startStack(t, shape{backends: 1, env: env})
-	hook := `{"url":"` + told.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
+	hook := `{"url":"` + hooked.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
 	run := func(name string, args ...string) {
 		o.metrics[name] = addr(t)
 		launch(t, o.env, append(args, "--metrics", o.metrics[name])...)
@@ -59,7 +59,7 @@ func startObserved(t *testing.T) *observed {
 	run("watcher", "watcher")
 	run("points", "group", "run", "points")
 	run("webhooks", "group", "run", "webhooks")
-	run("push", "group", "run", "push", "--push", "ntfy+http"+strings.TrimPrefix(told.URL, "http")+"/orders")
+	run("push", "group", "run", "push", "--push", "ntfy+http"+strings.TrimPrefix(hooked.URL, "http")+"/orders")
 	o.metrics["backend"] = strings.TrimPrefix(o.admin, "http://")
 	for _, base := range o.edges {
 		awaitOK(t, base+"/healthz")
@@ -70,8 +70,8 @@ func startObserved(t *testing.T) *observed {
 	return o
 }
 
-// One purchase through each edge is one trace, from the caller's span to the row and to who is told of it, and what Prometheus hears of it all is what the dashboard, the
-// alarms and the documentation speak of.
+// One purchase through each edge is one trace, from the caller's span to the row and the notifications, and Prometheus has every
+// metric that the dashboard, the alerts and the documentation use.
 func TestPurchaseIsObservedFromTheEdgeToThoseWhoAreTold(t *testing.T) {
 	t.Parallel()
 	o := startObserved(t)
@@ -100,7 +100,7 @@ func TestPurchaseIsObservedFromTheEdgeToThoseWhoAreTold(t *testing.T) {
 		o.wantTrace(t, edge, id, caller)
 	}
 	if all := o.collector.trace(unsampled); len(all) > 0 {
-		t.Errorf("a purchase that nobody wanted to see has %d spans", len(all))
+		t.Errorf("an unsampled purchase has %d spans", len(all))
 	}
 	if keys := o.redis.Client().Keys(t.Context(), keyspace.Shard(0).Trace("*")).Val(); len(keys) != 2 {
 		t.Errorf("traces of %d orders are kept, want 2", len(keys))
@@ -139,8 +139,8 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		}
 		if s.name == hook {
 			o.mu.Lock()
-			if want := fmt.Sprintf("00-%s-%x-01", id, own.GetSpanId()); !slices.Contains(o.told, want) {
-				t.Errorf("%s: no webhook carried %s, but %q", edge, want, o.told)
+			if want := fmt.Sprintf("00-%s-%x-01", id, own.GetSpanId()); !slices.Contains(o.traceparents, want) {
+				t.Errorf("%s: no webhook carried %s, but %q", edge, want, o.traceparents)
 			}
 			o.mu.Unlock()
 			continue
@@ -180,10 +180,10 @@ func (o *observed) exported(t *testing.T) (samples, families map[string]bool) {
 			t.Errorf("%s: %v %v", program, problems, err)
 		}
 		if ours.Len() == 0 {
-			t.Errorf("%s says nothing of itself:\n%s", program, text)
+			t.Errorf("%s exports no build information:\n%s", program, text)
 		}
 		if program != "edge" && !strings.Contains(text, "\nprocess_cpu_seconds_total ") {
-			t.Errorf("%s does not say what it takes", program)
+			t.Errorf("%s does not export its resource usage", program)
 		}
 	}
 	return samples, families
@@ -211,7 +211,7 @@ func (o *observed) checkMetrics(t *testing.T) {
 	for _, file := range []string{"observe/prometheus/alerts.yml", "observe/grafana/dashboards/sluice.json"} {
 		for _, name := range namesIn(t, file) {
 			if !samples[name] {
-				t.Errorf("%s asks for %s, which no program exports", file, name)
+				t.Errorf("%s queries %s, which no program exports", file, name)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func (u *upProcess) points(t *testing.T, bearer string) string {
 	return strings.TrimSpace(string(a.Body))
 }
 
-// Points are credited for an order and taken back with it, and survive a kill -9 of a process whose Redis goes with it.
+// Points are credited for an order and removed with it, and survive a kill -9 of a process together with its Redis.
 func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -40,7 +40,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	if a.Status != 202 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	u.end(syscall.SIGKILL) // at once: the order may be anywhere
+	u.end(syscall.SIGKILL) // immediately: the order may be in any state
 	u = startUp(t, data)
 	testenv.Eventually(t, 30*time.Second, "the order is credited", func() bool { return u.points(t, ann) == `{"points":19}` })
 	stdout, errOut, code := sluiceRun(t, nil, "order", "cancel", a.OrderID, "--reason", "x", "--data", data)
@@ -56,8 +56,8 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}{
 		{"group list", 0, "points"},
 		{"group list --json", 0, `"lag"`},
-		{"group remove nobody", 1, "no group of this name"},
-		{"group run nobody --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
+		{"group remove nosuch", 1, "no group of this name"},
+		{"group run nosuch --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
 		{"group run points", 2, "no Redis"},
 		{"group run points --points 1/0", 2, "no rule for points"},
 		{"dead --group points list", 0, "EVENT"},

@@ -47,7 +47,8 @@ func (s *stack) orderPage(t *testing.T, base, buyer, after string) (next func() 
 	}, func() { resp.Body.Close() }
 }
 
-// A page is told of its buyer's order through either edge, whichever backend it is open at and whichever sold; and when its backend is killed it goes on at another.
+// A page receives the events of its buyer's order through either edge, whichever backend it is connected to and whichever sold;
+// when its backend is killed, it continues at another.
 func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -63,27 +64,27 @@ func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
 			id := s.buyUnit("s", "ann")
 			for _, next := range []func() string{through, one, two} {
 				if got := next(); got != id+".created" {
-					t.Fatalf("told %s, want %s.created", got, id)
+					t.Fatalf("got %s, want %s.created", got, id)
 				}
 			}
 			s.backends[0].crash()
 			if got := one(); got != "end" {
-				t.Errorf("the page of the backend that died is told %s", got)
+				t.Errorf("the page of the killed backend got %s", got)
 			}
 			if a := s.callback("evt-"+edge, "payment.succeeded", id, "r"); a.Status != 200 {
 				t.Fatalf("pay: %d %s", a.Status, a.Body)
 			}
 			if got := two(); got != id+".paid" {
-				t.Errorf("told %s, want %s.paid", got, id)
+				t.Errorf("got %s, want %s.paid", got, id)
 			}
 			back, hangUp := s.orderPage(t, s.bases[1], "ann", id+".created")
 			if got := back(); got != id+".paid" {
-				t.Errorf("the page that came back is told %s, want what it missed", got)
+				t.Errorf("the page that reconnected got %s, want the events it missed", got)
 			}
 			hangUp()
 			bobs := s.buyUnit("s", "bob")
 			if got := other(); got != bobs+".created" && got != "end" { // its backend may be the one that died
-				t.Errorf("bob is told %s", got)
+				t.Errorf("bob got %s", got)
 			}
 		})
 	}
@@ -131,7 +132,7 @@ func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
 		instances[i%2].crash()
 		instances[i%2] = run()
 	}
-	testenv.Eventually(t, 90*time.Second, "every order is told", func() bool {
+	testenv.Eventually(t, 90*time.Second, "every order is notified", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(got) == orders
@@ -145,7 +146,7 @@ func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
 	for _, o := range all {
 		n := got[o.ID.String()+".created"]
 		if n == 0 {
-			t.Errorf("order %s was not told", o.ID)
+			t.Errorf("no notification of order %s", o.ID)
 		}
 		copies += n - 1
 	}

@@ -12,8 +12,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// receiver is a shop's endpoint. It verifies what comes, and notes each id that it has taken. Every fiftieth id hangs at its first attempt, until the sender gives
-// up, and one in five fails: of the ids, at their first attempt, or with anyTime of all requests.
+// receiver is a shop's endpoint. It verifies deliveries and records each accepted id. Every fiftieth id hangs at its first attempt
+// until the sender gives up, and one in five fails: ids at their first attempt, or with anyTime all requests.
 type receiver struct {
 	*httptest.Server
 	anyTime bool
@@ -64,7 +64,7 @@ const (
 	hangs
 )
 
-// judge looks at a request and says what becomes of it.
+// judge returns the verdict on a request.
 func (r *receiver) judge(id string, body []byte, header http.Header) verdict {
 	const manyFailures = 7 // of one id; a delivery is given up after eleven, and none has to be
 	r.mu.Lock()

@@ -35,7 +35,7 @@ func rehearseArgs(more ...string) []string {
 	return append([]string{"rehearse", "--buyers", "300", "--span", "1s", "--think", "50ms", "--lead", "500ms", "--max-latency", "10m", "--max-drain", "1m", "--max-lost", "1", "--max-limited", "1"}, more...)
 }
 
-// reportIn reads the one report in a folder.
+// reportIn reads the single report in a directory.
 func reportIn(t *testing.T, dir string) (r rehearsed) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "rehearsal-*.json"))

@@ -14,8 +14,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// The master of two replicas dies, and Sentinel makes one of them the next. Each replica is cut off for a while before, and then both, as by a network: what the master
-// tells nobody else, no buyer is told. There is no journal, and still no order of a 202 is lost.
+// The master of two replicas dies, and Sentinel promotes one of them. Before that, each replica is disconnected for a while, and
+// then both: an order that no replica has is not confirmed. There is no journal, and no order of a 202 is lost.
 func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	const stock, replicas = 2500, 2
@@ -40,7 +40,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	for _, l := range links {
 		refused := buyers.busy.Load()
 		l.hold()
-		testenv.Eventually(t, 30*time.Second, "buyers are asked to come again", func() bool { return buyers.busy.Load() > refused+8 })
+		testenv.Eventually(t, 30*time.Second, "buyers get 503", func() bool { return buyers.busy.Load() > refused+8 })
 		if a := s.buy("s", "first", "Idempotency-Key", `"one"`); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" || a.OrderID != "" {
 			t.Errorf("a repetition while a replica is cut off: %d %s", a.Status, a.Body)
 		}
@@ -52,7 +52,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		t.Errorf("the first order is %s, and now %d %s", first.OrderID, a.Status, a.Body)
 	}
 
-	told, refused := buyers.accepted.Load(), buyers.busy.Load()
+	confirmed, refused := buyers.accepted.Load(), buyers.busy.Load()
 	before := master.Client().Get(ctx, "sluice:{0}:sale:s:stock").Val()
 	for _, l := range links {
 		l.hold()
@@ -74,7 +74,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	testenv.StartReplica(t, next) // two again
 	at := buyers.accepted.Load()
 	buyers.await(at + 100)
-	t.Logf("told of %d orders before the failover; sold again %v after the master died", told, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d orders confirmed before the failover; first sale %v after the master died", confirmed, time.Since(began).Round(time.Millisecond))
 	buyers.check("s", stock)
 }
 

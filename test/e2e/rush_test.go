@@ -20,8 +20,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// The rush: far more buyers than units, each asking again and again, through an edge, while processes are killed. Its size comes from
-// SLUICE_RUSH_REQUESTS (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as many units.
+// The rush: far more buyers than units, each retrying through an edge, while processes are killed. SLUICE_RUSH_REQUESTS is its size
+// (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as many units.
 func TestRushThroughNginx(t *testing.T)   { t.Parallel(); rush(t, "edge") }
 func TestRushThroughGateway(t *testing.T) { t.Parallel(); rush(t, "gateway") }
 
@@ -75,7 +75,7 @@ func rush(t *testing.T, edge string) {
 		t.Errorf("the audit does not balance: %+v", final)
 	}
 	if n := got.status["202"]; n < 1 {
-		t.Error("nobody was told that their order was accepted")
+		t.Error("no order was accepted")
 	}
 	rows, distinct := s.rows("rush")
 	if rows != units || distinct != units {
@@ -83,15 +83,15 @@ func rush(t *testing.T, edge string) {
 	}
 	for id, buyer := range got.accepted {
 		if owner := s.owner(id); owner != buyer {
-			t.Errorf("order %s was promised to %s, and its row says %q", id, buyer, owner)
+			t.Errorf("order %s was confirmed to %s, and its row has %q", id, buyer, owner)
 		}
 	}
 	if got.unexplained > 0 {
-		t.Errorf("%d answers say neither yes nor why not", got.unexplained)
+		t.Errorf("%d answers were neither an acceptance nor a known rejection", got.unexplained)
 	}
 }
 
-// tally is what the storm's senders were told.
+// tally counts the answers of a storm.
 type tally struct {
 	sync.Mutex
 	status      map[string]int    // status and code -> answers

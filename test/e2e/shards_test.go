@@ -24,8 +24,9 @@ func inShards(n int) []string {
 	return names
 }
 
-// Sales in several shards: one shard that is full, because its worker is away, keeps nobody from buying in the others; when the workers are back all orders become rows, a dead
-// worker's too; Redis may lose everything; and a process that was told of other shards does not start.
+// Sales in several shards: a full shard without a worker does not stop purchases in the others; when the workers are back, all
+// orders become rows, those of a killed worker too; Redis may lose everything; and a process with another number of shards does
+// not start.
 func TestSalesInSeveralShards(t *testing.T) {
 	t.Parallel()
 	const shards, bound = 3, 5
@@ -43,7 +44,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 		t.Errorf("a full shard: %d %s, Retry-After %q", a.Status, a.Body, a.Header.Get("Retry-After"))
 	}
 	if a := s.buy(sales[0], "a0"); a.Status != 409 {
-		t.Errorf("who holds an order is told so, also when the shard is full: %d %s", a.Status, a.Body)
+		t.Errorf("the holder of an order gets already-bought from a full shard: %d %s", a.Status, a.Body)
 	}
 	for _, id := range sales[1:] {
 		if a := s.buy(id, "late"); a.Status != 202 {

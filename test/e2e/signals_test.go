@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// mute makes a shape whose processes may do everything in Redis but publish and subscribe.
+// mute returns a shape with processes that may not publish or subscribe in Redis.
 func mute(t *testing.T, s shape) shape {
 	t.Helper()
 	s.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
@@ -25,7 +25,8 @@ func mute(t *testing.T, s shape) shape {
 	return s
 }
 
-// Restocks show at the gateway and on pages at once with signals, and within a second without; the count is right both times.
+// Restocks show at the gateway and on pages immediately with sale notifications, and within a second without them. The count is
+// right in both cases.
 func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 	const restocks = 3
 	policy := filepath.Join(t.TempDir(), "policy.lua")
@@ -46,15 +47,15 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 			page := s.page(t, "drop")
 			var edge, pages []time.Duration
 			for i := range restocks {
-				testenv.Eventually(t, 10*time.Second, "the page says sold out", func() bool { return page.state() == "sold_out" })
-				s.told("drop", "sold-out")
+				testenv.Eventually(t, 10*time.Second, "the page shows sold out", func() bool { return page.state() == "sold_out" })
+				s.awaitCached("drop", "sold-out")
 				begin := time.Now()
 				if a := s.operator("POST", "/admin/v1/sales/drop/restock", `{"add":2}`); a.Status != 200 {
 					t.Fatalf("restock: %d %s", a.Status, a.Body)
 				}
 				_, took := s.sells("drop", fmt.Sprintf("early-%d", i))
 				edge = append(edge, took)
-				testenv.Eventually(t, 10*time.Second, "the page says open", func() bool { return page.since(begin, "open") > 0 })
+				testenv.Eventually(t, 10*time.Second, "the page shows open", func() bool { return page.since(begin, "open") > 0 })
 				pages = append(pages, page.since(begin, "open"))
 				s.sells("drop", fmt.Sprintf("late-%d", i))
 			}
@@ -79,7 +80,7 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 	}
 }
 
-// page is an open page: what it was told last, and when.
+// page is an open page with its last state and the time of it.
 type page struct {
 	states chan stateAt
 	seen   []stateAt
@@ -130,7 +131,7 @@ func (p *page) state() string {
 	return p.seen[len(p.seen)-1].state
 }
 
-// since is how long after begin the page was told a state; 0: not yet.
+// since returns how long after begin the page received a state; 0: not yet.
 func (p *page) since(begin time.Time, state string) time.Duration {
 	p.read()
 	for _, s := range p.seen {

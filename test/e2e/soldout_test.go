@@ -13,14 +13,15 @@ import (
 	"sluice/test/testenv"
 )
 
-// While a sale refuses as a whole, the edge answers by itself; holders get through, and every change shows within a second.
+// While a sale is rejected as a whole, the edge answers from its cache; holders get through, and every change shows within a
+// second.
 func TestSoldOutAtNginx(t *testing.T)      { soldOut(t, shape{edge: "edge"}) }
 func TestSoldOutAtTheGateway(t *testing.T) { soldOut(t, shape{edge: "gateway"}) }
 
-// Every signal is lost: nobody may publish, and nobody may listen.
+// Without sale notifications: no process may publish or subscribe.
 func TestSoldOutWithoutSignals(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
 
-// roomy limits nobody here, but shows by its headers that a request was counted: what comes from memory has none.
+// roomy has limits that no client reaches. Its headers show that a request was counted; answers from the cache have none.
 const roomy = `return { rules = {
 	{ name = "ip", key = "ip", rate = "10000r/s", burst = 10000 },
 	{ name = "token", key = "token", rate = "10000r/s", burst = 10000, match = { method = "POST", path = "/v1/sales/*/orders" } },
@@ -29,8 +30,8 @@ const roomy = `return { rules = {
 // soon is how long a change may take to show: the second that an answer may be repeated, and some for a busy machine.
 const soon = 1500 * time.Millisecond
 
-// unknown asks until a change is known, and returns how long after its call the last one asked who was not told of it: what an answer takes, or a machine that stands still, does
-// not count.
+// unknown polls until a change is known and returns the start of the last call that did not show it, relative to the first call. The
+// duration of an answer, or a pause of the machine, does not count.
 func (s *stack) unknown(known func() bool) (last time.Duration) {
 	s.t.Helper()
 	begin := time.Now()
@@ -66,9 +67,9 @@ func soldOut(t *testing.T, on shape) {
 	if asked.Code != "sold-out" || fromMemory(asked) {
 		t.Fatalf("the first refusal is %d %s with headers %v", asked.Status, asked.Body, asked.Header)
 	}
-	known := s.told("drop", "sold-out")
+	known := s.awaitCached("drop", "sold-out")
 	sameAnswer(t, asked, known)
-	s.holdersAreNotTold("drop", orders)
+	s.holdersBypassTheCache("drop", orders)
 	for _, bearer := range []string{"", "x", "a.b.c.d"} {
 		if a := do(t, "POST", s.base+"/v1/sales/drop/orders", bearer, ""); a.Status != 409 && a.Status != 401 {
 			t.Errorf("token %q gets %d %s", bearer, a.Status, a.Body)
@@ -79,8 +80,8 @@ func soldOut(t *testing.T, on shape) {
 		t.Fatalf("restock: %d %s", a.Status, a.Body)
 	}
 	orders["eve"], _ = s.sells("drop", "eve")
-	s.told("drop", "sold-out")
-	s.holdersAreNotTold("drop", orders)
+	s.awaitCached("drop", "sold-out")
+	s.holdersBypassTheCache("drop", orders)
 
 	for _, c := range []struct{ change, code string }{{"pause", "sale-paused"}, {"resume", "sold-out"}, {"close", "sale-closed"}} {
 		if a := s.operator("POST", "/admin/v1/sales/drop/"+c.change, ""); a.Status != 200 {
@@ -90,8 +91,8 @@ func soldOut(t *testing.T, on shape) {
 		if took := s.unknown(func() bool { a = s.buy("drop", "dan"); return a.Code == c.code }); took > soon {
 			t.Errorf("%s shows after %v", c.change, took)
 		}
-		s.told("drop", c.code)
-		s.holdersAreNotTold("drop", orders)
+		s.awaitCached("drop", c.code)
+		s.holdersBypassTheCache("drop", orders)
 	}
 	if r := s.settle("drop", 4); !r.Balanced || r.Left != 0 {
 		t.Errorf("audit: %+v", r)
@@ -106,7 +107,7 @@ func soldOut(t *testing.T, on shape) {
 		}
 	}
 
-	s.told("drop", "sale-closed")
+	s.awaitCached("drop", "sale-closed")
 	for _, b := range s.backends {
 		b.end(9)
 	}
@@ -121,11 +122,11 @@ func soldOut(t *testing.T, on shape) {
 	}
 }
 
-// fromMemory says whether no limit was asked.
+// fromMemory reports whether the edge answered from its cache, before any limit.
 func fromMemory(a answer) bool { return a.Header.Get("RateLimit") == "" }
 
-// told waits until somebody who holds nothing is refused with code from memory, and returns the answer.
-func (s *stack) told(saleID, code string) (a answer) {
+// awaitCached waits until a buyer without an order is rejected with code from the cache, and returns the answer.
+func (s *stack) awaitCached(saleID, code string) (a answer) {
 	s.t.Helper()
 	testenv.Eventually(s.t, 10*time.Second, code+" from memory", func() bool {
 		a = s.buy(saleID, "dan")
@@ -144,7 +145,7 @@ func sameAnswer(t *testing.T, asked, known answer) {
 		return fmt.Sprint(h)
 	}
 	if asked.Status != known.Status || string(asked.Body) != string(known.Body) || plain(asked.Header) != plain(known.Header) {
-		t.Errorf("the backend says %d %s %v\nand the edge      %d %s %v", asked.Status, asked.Body, asked.Header, known.Status, known.Body, known.Header)
+		t.Errorf("the backend returned %d %s %v\nand the edge         %d %s %v", asked.Status, asked.Body, asked.Header, known.Status, known.Body, known.Header)
 	}
 	if id := known.Header.Get("X-Request-Id"); len(id) != 32 || id == asked.Header.Get("X-Request-Id") {
 		t.Errorf("the edge's own answer has the number %q, and the one before it %q", id, asked.Header.Get("X-Request-Id"))
@@ -156,14 +157,14 @@ func sameAnswer(t *testing.T, asked, known answer) {
 	}
 }
 
-// holdersAreNotTold asks for every holder, for longer than anything is known, while others ask too.
-func (s *stack) holdersAreNotTold(saleID string, orders map[string]string) {
+// holdersBypassTheCache queries as every holder, for longer than a cache entry lives, while other buyers query too.
+func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 	s.t.Helper()
 	var wg sync.WaitGroup
 	until := time.Now().Add(1200 * time.Millisecond)
 	memory := 0
 	wg.Go(func() {
-		for time.Now().Before(until) || memory == 0 && time.Now().Before(until.Add(20*time.Second)) { // a slow machine comes round seldom
+		for time.Now().Before(until) || memory == 0 && time.Now().Before(until.Add(20*time.Second)) { // longer on a slow machine
 			a, err := try("POST", s.base+"/v1/sales/"+saleID+"/orders", s.token("dan"), "")
 			if err != nil || a.Status != 409 {
 				s.t.Errorf("dan gets %d %s, %v", a.Status, a.Body, err)
@@ -179,7 +180,7 @@ func (s *stack) holdersAreNotTold(saleID string, orders map[string]string) {
 				for _, header := range [][]string{nil, {"Idempotency-Key", key}} {
 					a, err := try("POST", url, s.token(name), "", header...)
 					if err != nil || a.OrderID != order {
-						s.t.Errorf("%s, who holds %s, gets %d %s, %v", name, order, a.Status, a.Body, err)
+						s.t.Errorf("%s, the holder of %s, gets %d %s, %v", name, order, a.Status, a.Body, err)
 						return
 					}
 				}
@@ -188,7 +189,7 @@ func (s *stack) holdersAreNotTold(saleID string, orders map[string]string) {
 	}
 	wg.Wait()
 	if memory == 0 {
-		s.t.Error("nobody was answered from memory meanwhile")
+		s.t.Error("no answer came from the cache in the meantime")
 	}
 }
 
@@ -215,11 +216,11 @@ func (s *stack) opens(t *testing.T) {
 		t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
 	asked := s.buy("later", "dan")
-	known := s.told("later", "sale-not-open")
+	known := s.awaitCached("later", "sale-not-open")
 	if string(asked.Body) != string(known.Body) || known.Header.Get("Retry-After") == "" || known.Header.Get("Retry-After") > "3" {
-		t.Errorf("the backend says %s, and the edge %s with Retry-After %q", asked.Body, known.Body, known.Header.Get("Retry-After"))
+		t.Errorf("the backend returned %s, and the edge %s with Retry-After %q", asked.Body, known.Body, known.Header.Get("Retry-After"))
 	}
-	var sold, last time.Time // when somebody had bought, and when the last one asked who was told to wait
+	var sold, last time.Time // first sale, and start of the last request that was rejected as not open
 	testenv.Eventually(t, 10*time.Second, "the sale opens", func() bool {
 		asked := time.Now()
 		a := s.buy("later", "dan")
@@ -232,6 +233,6 @@ func (s *stack) opens(t *testing.T) {
 		return a.Status == 202
 	})
 	if sold.Before(at) || last.Sub(at) > 500*time.Millisecond {
-		t.Errorf("the first order comes %v after the opening, and until %v after it people are told to wait", sold.Sub(at), last.Sub(at))
+		t.Errorf("the first order came %v after the opening, and requests until %v after it were rejected", sold.Sub(at), last.Sub(at))
 	}
 }

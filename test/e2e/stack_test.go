@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	}
 	code := testenv.Main(m)
 	_ = os.RemoveAll(dir)
-	if broken.tell(os.Stderr) > 0 && code == 0 {
+	if broken.report(os.Stderr) > 0 && code == 0 {
 		code = 1
 	}
 	os.Exit(code)

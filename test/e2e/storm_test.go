@@ -140,12 +140,12 @@ func TestEverythingMovesWhileRedisIsEmptied(t *testing.T) {
 	for buyer, id := range buyers.orders {
 		if known[id] != buyer {
 			if lost++; lost <= 5 {
-				t.Errorf("%s was told of order %s, which is the row of %q", buyer, id, known[id])
+				t.Errorf("%s got order %s, which is the row of %q", buyer, id, known[id])
 			}
 		}
 	}
 	if lost > 0 {
 		t.Errorf("%d of %d orders are lost", lost, len(buyers.orders))
 	}
-	t.Logf("%d rows, %d told, %d lost, %+v", len(known), len(buyers.orders), lost, r)
+	t.Logf("%d rows, %d confirmed, %d lost, %+v", len(known), len(buyers.orders), lost, r)
 }

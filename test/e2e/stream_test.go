@@ -11,8 +11,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Orders through a stream: a worker that is killed with a lease, a Redis that loses everything, entries that somebody else has added, and processes that
-// disagree about where new orders wait. Every 202 is a row at the end, and the audit balances.
+// Orders through a stream: a worker killed with a lease, a Redis that loses everything, foreign entries, and processes with
+// different queue drivers. Every 202 is a row at the end, and the audit balances.
 func TestOrdersThroughAStream(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 2, journal: true, env: []string{"SLUICE_QUEUE=stream", "SLUICE_MAX_READY=30"}})
@@ -41,7 +41,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 		redis.Do(t.Context(), "XADD", orders, "*", fields[0], fields[1])
 	}
 
-	// Nobody can write orders, so the worker dies with its lease.
+	// No process can write orders, so the worker dies with its lease.
 	sql := s.sql()
 	held, err := sql.Begin(t.Context())
 	if err != nil {
@@ -75,7 +75,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 	other.End(syscall.SIGTERM)
 	s.base = s.bases[0]
 	redis.FlushAll(t.Context()) // the journals of two backends hold 10 of 20, the list's had none
-	// Each backend notices by itself, so one may still be told that its Redis is not verified when another has rebuilt it.
+	// Each backend detects it on its own, so one may still find its Redis unverified after another has rebuilt it.
 	for i := range 10 {
 		testenv.Eventually(t, 30*time.Second, "a purchase from the Redis that was rebuilt", func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 })
 	}

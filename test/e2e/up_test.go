@@ -104,7 +104,7 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]string{} // order -> buyer's token
+	confirmed := map[string]string{} // order -> buyer's token
 	var mu sync.Mutex
 	var hands sync.WaitGroup
 	for hand := range 8 {
@@ -121,19 +121,19 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 				}
 				if a.Status == 202 {
 					mu.Lock()
-					told[a.OrderID] = bearer
+					confirmed[a.OrderID] = bearer
 					mu.Unlock()
 				}
 			}
 		})
 	}
-	count := func() int { mu.Lock(); defer mu.Unlock(); return len(told) }
+	count := func() int { mu.Lock(); defer mu.Unlock(); return len(confirmed) }
 	testenv.Eventually(t, 30*time.Second, "some orders", func() bool { return count() >= 40 })
 	u.end(syscall.SIGKILL)
 	hands.Wait()
 
 	again := startUp(t, data)
-	for order, bearer := range told {
+	for order, bearer := range confirmed {
 		o := do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
 		testenv.Eventually(t, 30*time.Second, "a turn within the limit by address", func() bool {
 			if o.Status == 429 {

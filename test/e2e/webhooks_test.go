@@ -42,7 +42,7 @@ func TestWebhooksByCommand(t *testing.T) {
 		{"webhook add", 2, "arg"},
 		{"webhook list", 0, "Shop"},
 		{"webhook show ID", 0, "order.created"},
-		{"webhook show nobody", 1, "nothing here"},
+		{"webhook show nosuch", 1, "nothing here"},
 		{"webhook ping ID", 0, "it answered 200"},
 		{"webhook deliveries ID", 0, "delivered"},
 		{"webhook deliveries ID --state odd", 2, "waiting"},

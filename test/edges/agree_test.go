@@ -84,7 +84,7 @@ func compare(t *testing.T, both []*edge, x exchange) {
 	var first heard
 	var behind string
 	for i, e := range both {
-		got := e.ask(t, x.raw, x.methods...)
+		got := e.send(t, x.raw, x.methods...)
 		var requests []string
 		for n, s := range e.backend.take() {
 			if x.again && n == 1 && s.String() == requests[0] {
@@ -218,7 +218,7 @@ func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
 			post("Expect: another", "Content-Length: 2", "Connection: close") + "{}":                  0,
 			"POST /v1/sales/1/orders HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}": 0,
 		} {
-			if h := e.ask(t, raw); h.interim != want || fmt.Sprint(h.codes) != "[202]" {
+			if h := e.send(t, raw); h.interim != want || fmt.Sprint(h.codes) != "[202]" {
 				t.Errorf("%q: %s sends 100 Continue %d times, want %d, and answers %v", raw, e.name, h.interim, want, h.codes)
 			}
 			if got := e.backend.take(); len(got) != 1 || got[0].body != "{}" {
@@ -327,7 +327,7 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 	for _, e := range both {
 		for _, path := range []string{"/v1/orders/1", "/slow"} {
 			go func() {
-				held <- e.ask(t, request("GET", path, "X-Forwarded-For: 192.0.2.1", "Connection: close"))
+				held <- e.send(t, request("GET", path, "X-Forwarded-For: 192.0.2.1", "Connection: close"))
 			}()
 		}
 		<-arrived
@@ -340,7 +340,7 @@ func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
 	// A client that is also over a limit gets the answer of the limit, not of the concurrency.
 	compare(t, both, exchange{name: "one too many, over a limit", raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
 	for _, e := range both {
-		h := e.ask(t, request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
+		h := e.send(t, request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
 		if len(h.answers) != 1 || !strings.Contains(h.answers[0], `"violated-policies":["slow"]`) {
 			t.Errorf("over a limit and with too many requests in flight, the client gets from %s %q", e.name, h.answers)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// smuggledForms are requests whose end is ambiguous. A reader that continues gets a request out of another request's body.
+// smuggledForms are requests with an ambiguous end. A reader that continues gets a request out of another request's body.
 var smuggledForms = []string{
 	post("Content-Length: 0", "Transfer-Encoding:chunked") + "0\r\n\r\n",
 	post("Transfer-Encoding: chunked", "Content-Length: 0") + "0\r\n\r\n",
@@ -95,7 +95,7 @@ func TestAThousandHopsAreNobodysAddress(t *testing.T) {
 			"lines":     strings.TrimSuffix(strings.Repeat("X-Forwarded-For: "+repeat("10.1.1.1", 12)+"\r\n", 90), "\r\n"),
 			"zones":     "X-Forwarded-For: 192.0.2.1, fe80::1%" + strings.Repeat("e", 900),
 		} {
-			told(t, e, name, request("GET", "/", "Connection: close", chain), "127.0.0.1")
+			wantClient(t, e, name, request("GET", "/", "Connection: close", chain), "127.0.0.1")
 		}
 	}
 }

@@ -89,25 +89,25 @@ func TestTheEdgesAgreeOnWhoAsks(t *testing.T) {
 			for _, l := range c.lines {
 				lines = append(lines, "X-Forwarded-For: "+l)
 			}
-			told(t, e, fmt.Sprintf("%.80q", c.lines), request("GET", "/", lines...), c.client)
+			wantClient(t, e, fmt.Sprintf("%.80q", c.lines), request("GET", "/", lines...), c.client)
 		}
 	}
 }
 
 func TestWhoeverIsNotTrustedIsHisPeer(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
-		told(t, e, "X-Forwarded-For", request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), "127.0.0.1")
+		wantClient(t, e, "X-Forwarded-For", request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), "127.0.0.1")
 	}
 	const others = `return { trusted_proxies = { "10.0.0.0/8" }, rules = {} }`
 	for _, e := range append(startBoth(t, options{policy: limitless, proxyProtocol: true}, play), startBoth(t, options{policy: others, proxyProtocol: true}, play)...) {
-		told(t, e, "PROXY", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+request("GET", "/", "X-Forwarded-For: 192.0.2.3", "Connection: close"), "127.0.0.1")
+		wantClient(t, e, "PROXY", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+request("GET", "/", "X-Forwarded-For: 192.0.2.3", "Connection: close"), "127.0.0.1")
 	}
 }
 
-// told checks the client that the backend receives.
-func told(t *testing.T, e *edge, name, raw, client string) {
+// wantClient checks the client that the backend receives.
+func wantClient(t *testing.T, e *edge, name, raw, client string) {
 	t.Helper()
-	h := e.ask(t, raw)
+	h := e.send(t, raw)
 	got := e.backend.take()
 	if len(h.codes) != 1 || h.codes[0] != 200 || len(got) != 1 {
 		t.Errorf("%s: %s answered %v, and the backend got %d requests", name, e.name, h.codes, len(got))
@@ -157,10 +157,10 @@ func TestTheEdgesAgreeOnProxyHeaders(t *testing.T) {
 		}
 		for _, e := range both {
 			if c.client != "" {
-				told(t, e, c.name, c.header+request("GET", "/", lines...), c.client)
+				wantClient(t, e, c.name, c.header+request("GET", "/", lines...), c.client)
 				continue
 			}
-			if h := e.ask(t, c.header+request("GET", "/", lines...)); len(h.answers) > 0 || !h.closed {
+			if h := e.send(t, c.header+request("GET", "/", lines...)); len(h.answers) > 0 || !h.closed {
 				t.Errorf("%s: %s answered %q, want the connection closed", c.name, e.name, h.answers)
 			}
 		}

@@ -234,9 +234,9 @@ type heard struct {
 // The headers that belong to a connection or to the program at its other end, and not to the answer.
 var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Transfer-Encoding"}
 
-// ask sends bytes unchanged and reads until the edge closes the connection or has been silent for a while. methods are those of
+// send sends bytes unchanged and reads until the edge closes the connection or has been silent for a while. methods are those of
 // the requests where they are not GET, because answers to HEAD have no body.
-func (e *edge) ask(t *testing.T, raw string, methods ...string) heard {
+func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 	t.Helper()
 	c, err := net.Dial("tcp", e.address)
 	if err != nil {

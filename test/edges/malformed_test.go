@@ -209,7 +209,7 @@ func TestNothingBehindAChunkedBodyIsRead(t *testing.T) {
 			"0\n\n",
 			"0\r\n",
 		} {
-			h := e.ask(t, post("Transfer-Encoding: chunked")+chunks+smuggled+smuggled)
+			h := e.send(t, post("Transfer-Encoding: chunked")+chunks+smuggled+smuggled)
 			got := e.backend.take()
 			if len(h.codes) > 1 || !h.closed {
 				t.Errorf("%q: %s answered %v, connection closed: %v; want one answer at the most, and the end", chunks, e.name, h.codes, h.closed)

@@ -43,7 +43,7 @@ func TestTheEdgesCountTheSame(t *testing.T) {
 			request("POST", "/v1/sales/1/orders", "Token: x", last), request("GET", "/much", last),
 			"GET /a//b HTTP/1.1\r\nHost: x\r\n\r\n", post("Content-Length: 17000"), getHead + "A: " + strings.Repeat("a", 9000) + "\r\n\r\n",
 		} {
-			e.ask(t, raw)
+			e.send(t, raw)
 		}
 		var got []string
 		testenv.Eventually(t, 10*time.Second, e.name+" has counted all", func() bool {
@@ -52,7 +52,7 @@ func TestTheEdgesCountTheSame(t *testing.T) {
 		})
 		// A backend that is gone is counted as that.
 		e.backend.Close()
-		e.ask(t, request("GET", "/", last))
+		e.send(t, request("GET", "/", last))
 		testenv.Eventually(t, 10*time.Second, e.name+" has counted a failure", func() bool {
 			return strings.Contains(e.metrics(), `sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `)
 		})

@@ -75,7 +75,7 @@ func TestARefusalIsTheSameEarlyAndLate(t *testing.T) {
 		compare(t, both, exchange{name: "early", raw: early, codes: "429"})
 	}
 	for _, e := range both {
-		a, b := e.ask(t, early), e.ask(t, late)
+		a, b := e.send(t, early), e.send(t, late)
 		if !slices.Equal(a.answers, b.answers) {
 			t.Errorf("%s: early\n%v\n\nand late\n%v", e.name, a.answers, b.answers)
 		}

@@ -79,7 +79,7 @@ func (m *model) decide(r *Request) Decision {
 	unauthorized := false
 	if len(byToken) > 0 {
 		// A flood of made-up tokens is turned away by its address before any signature is looked at.
-		if _, refusal := m.ask(byIP, r); refusal != nil {
+		if _, refusal := m.judge(byIP, r); refusal != nil {
 			return refused(refusal)
 		}
 		if r.Buyer == "" {
@@ -88,7 +88,7 @@ func (m *model) decide(r *Request) Decision {
 			}
 		}
 	}
-	opinions, refusal := m.ask(rules, r)
+	opinions, refusal := m.judge(rules, r)
 	if refusal != nil {
 		return refused(refusal)
 	}
@@ -103,8 +103,8 @@ func (m *model) decide(r *Request) Decision {
 	return allowed(opinions)
 }
 
-// ask evaluates the rules in order; refusal is the first enforced one that rejects.
-func (m *model) ask(rules []*modelRule, r *Request) (opinions []opinion, refusal *opinion) {
+// judge evaluates the rules in order; refusal is the first enforced one that rejects.
+func (m *model) judge(rules []*modelRule, r *Request) (opinions []opinion, refusal *opinion) {
 	for _, rule := range rules {
 		name := rule.Name + " " + rule.keyOf(r)
 		b := m.buckets[name]
