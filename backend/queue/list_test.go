@@ -73,7 +73,7 @@ func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
 		{"an id that contains this one is another order", "0", "1" + id + "," + id + "0", true, "0", "1" + id + "," + id + "0"},
 		{"a place that was given back", "0", ",", true, "0", ","},
 		{"no place held, as of a message made by hand", "7", "", true, "7", ""},
-		{"not asked to", "5", id, false, "5", id},
+		{"not requested", "5", id, false, "5", id},
 		{"sale not loaded", "", "", true, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

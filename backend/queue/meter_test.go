@@ -11,11 +11,11 @@ func TestMeterKnowsWhenTheQueueIsDrained(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var m queue.Meter
 	if _, ok := m.Within(); ok {
-		t.Error("it knows before it was told anything")
+		t.Error("a meter without samples has a rate")
 	}
 	m.Sample(at, 1000, queue.Stats{Ready: 500, Leased: 100})
 	if _, ok := m.Within(); ok {
-		t.Error("one count tells no pace")
+		t.Error("one sample gives no rate")
 	}
 	m.Sample(at.Add(2*time.Second), 1400, queue.Stats{Ready: 600}) // 400 came, none more wait: 200 a second leave
 	if d, ok := m.Within(); !ok || d != 3*time.Second {

@@ -73,7 +73,7 @@ func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 	}
 }
 
-// A master that becomes a replica sends away who waits on it; that is a failover, and no fault of the call.
+// A master that becomes a replica ends blocking calls. That is a failover, not an error of the call.
 func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
 	server := testenv.StartRedis(t)
 	admin := server.Client()

@@ -25,7 +25,7 @@ var shards atomic.Int64
 // drivers are those that keep messages in Redis.
 var drivers = map[string]struct {
 	open func(redis.UniversalClient, keyspace.Shard, queue.Config) queuetest.Queue
-	push func(c redis.Cmdable, shard keyspace.Shard, text string) error // as somebody else would
+	push func(c redis.Cmdable, shard keyspace.Shard, text string) error // as another program would
 }{
 	"List": {
 		func(c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) queuetest.Queue {
@@ -72,7 +72,7 @@ func onRedis(t *testing.T, driver string) {
 	})
 }
 
-// onMiniredis runs on the embedded Redis, whose clock stands still but for SetTime.
+// onMiniredis runs on the embedded Redis. Its clock stands still except for SetTime.
 func onMiniredis(t *testing.T, driver string) {
 	m := miniredis.RunT(t)
 	now := time.Now()
@@ -120,7 +120,7 @@ func fixture(t testing.TB, driver string, client *redis.Client, shard keyspace.S
 type entry struct {
 	keyspace.Entry
 
-	batch string // empty: nobody has taken it
+	batch string // empty: not leased
 }
 
 // entries are those of the stream of a shard. Each that was given out is pending for a batch, and each that is pending is there.
@@ -164,7 +164,7 @@ func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 		}
 		all = append(all, entry{e, batch})
 		if batch == "" && out && len(client.XRange(ctx, shard.Orders(), "("+delivered, e.ID).Val()) == 0 {
-			t.Fatalf("entry %s was given out and is pending for nobody", e.ID)
+			t.Fatalf("entry %s was delivered and is pending for no consumer", e.ID)
 		}
 	}
 	if len(batches) > 0 {

@@ -22,8 +22,8 @@ import (
 
 var errDead = errors.New("this worker is dead")
 
-// mortal is the queue and the store as one worker sees them. At its nth call it dies: either the call is not made, or it is made and its answer is
-// never seen. After that no call gets through, which is all that anybody can see of a dead process.
+// mortal is the queue and the store of one worker. At its nth call the worker dies: the call is either not made, or made with its
+// answer lost. No later call gets through.
 type mortal struct {
 	*queue.List
 	store *orderstore.Store
@@ -164,8 +164,8 @@ func config(m worker.Metrics) worker.Config {
 	}
 }
 
-// TestWorkerMayDieAnywhere kills a worker at every single call it makes, before the call and after it, and lets another one go on. Whatever the moment,
-// every order is exactly one row, and the order at fault is one dead letter. (Windows W4 and W5.)
+// TestWorkerMayDieAnywhere kills a worker at every call, before and after it, and starts another one. In every case each order is
+// exactly one row, and the rejected order is one dead letter. (Windows W4 and W5.)
 func TestWorkerMayDieAnywhere(t *testing.T) {
 	newWorld := newWorlds(t)
 	died := map[string]int{}
@@ -229,7 +229,7 @@ func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (
 	return survived
 }
 
-// deaf is a queue whose extensions do not get through.
+// deaf is a queue with extensions that fail.
 type deaf struct{ *queue.List }
 
 func (deaf) Extend(context.Context, string) (bool, error) { return false, errDown }
@@ -254,7 +254,7 @@ func TestWorkerThatSleepsPastItsLeaseSellsNothingTwice(t *testing.T) {
 	run(w.list, w.store, config(nil))
 	testenv.Eventually(t, 20*time.Second, "the second worker wrote the batch", func() bool { return w.stats() == queue.Stats{Dead: 1} })
 	close(wake)
-	testenv.Eventually(t, 20*time.Second, "the first worker learned that its lease was lost", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the first worker noticed that its lease was lost", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.lost == 1

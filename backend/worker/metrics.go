@@ -45,7 +45,7 @@ func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{
 		orders:    counter("sluice_worker_orders_written_total", "Orders written to SQL, including repeated writes."),
 		batches:   counter("sluice_worker_batches_total", "Transactions that wrote orders."),
-		lost:      counter("sluice_worker_lost_leases_total", "Batches whose lease expired while this worker was writing them."),
+		lost:      counter("sluice_worker_lost_leases_total", "Leases that expired while this worker was writing the batch."),
 		reclaimed: counter("sluice_queue_reclaimed_total", "Messages requeued because the lease of their batch expired."),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_worker_failures_total", Help: "Failures by kind: rejected, error, unavailable, queue.",

@@ -51,7 +51,7 @@ sluice_worker_failures_total{kind="error"} 0
 sluice_worker_failures_total{kind="queue"} 0
 sluice_worker_failures_total{kind="rejected"} 1
 sluice_worker_failures_total{kind="unavailable"} 0
-# HELP sluice_worker_lost_leases_total Batches whose lease expired while this worker was writing them.
+# HELP sluice_worker_lost_leases_total Leases that expired while this worker was writing the batch.
 # TYPE sluice_worker_lost_leases_total counter
 sluice_worker_lost_leases_total 1
 # HELP sluice_worker_orders_written_total Orders written to SQL, including repeated writes.

@@ -13,7 +13,7 @@ import (
 	"sluice/backend/worker"
 )
 
-// fakeSource is a Redis that is rebuilt when the test says so.
+// fakeSource is a Redis that the test rebuilds.
 type fakeSource struct {
 	mu         sync.Mutex
 	generation int64
@@ -56,7 +56,8 @@ func (s *fakeSource) wantBack(t *testing.T, n int) {
 	}
 }
 
-// The store refuses a batch that was taken before Redis was rebuilt; Redis is told of its orders until it has heard, and nothing fails.
+// The store rejects a batch that was taken before a rebuild of Redis; the worker restores its orders until that succeeds, and no
+// order fails.
 func TestBatchFromARebuiltRedisIsHandedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1, errs: []error{errDown, errDown}}
@@ -72,7 +73,7 @@ func TestBatchFromARebuiltRedisIsHandedBack(t *testing.T) {
 	})
 }
 
-// A lease that is lost because Redis was rebuilt is nobody else's: the orders in hand may be the last copy.
+// After a rebuild of Redis a lost lease belongs to no other worker: the worker may hold the last copy of the orders.
 func TestLeaseLostToARebuildIsHandedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1}

@@ -14,7 +14,7 @@ import (
 	"sluice/backend/worker"
 )
 
-// shown is a Tracer that keeps what it is told.
+// shown is a Tracer that records its calls.
 type shown struct {
 	begun  [][]sale.Order
 	failed []map[sale.OrderID]string
@@ -58,7 +58,7 @@ func TestEachBatchIsShownWithWhatBecameOfIt(t *testing.T) {
 	})
 }
 
-// A store that is away makes a worker pause, and whoever looks sees for how many loops and why; when it is back, none.
+// A worker pauses while the store is unavailable, and the metrics show the number of paused loops and the reason.
 func TestPausesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &counts{}

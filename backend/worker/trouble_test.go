@@ -67,7 +67,7 @@ func (w world) pushGood(from, to int) {
 	}
 }
 
-// Somebody has written over the queue's key. The worker waits until it is put right, and then goes on.
+// Another program has overwritten the queue's key. The worker retries until the key is restored.
 func TestWorkerOutlivesAKeyOfTheWrongType(t *testing.T) {
 	w := newWorlds(t)()
 	w.client.Set(t.Context(), w.shard.Ready(), "not a list", 0)
@@ -78,7 +78,7 @@ func TestWorkerOutlivesAKeyOfTheWrongType(t *testing.T) {
 	w.awaitRows(20)
 }
 
-// gate is a store whose nth write, and every later one, stands before it until it is opened.
+// gate is a store that blocks its nth and later writes until it is opened.
 type gate struct {
 	worker.Store
 	nth    int64
@@ -114,7 +114,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	g := newGate(w.store, 3)
 	m, _ := w.run(g)
 	<-g.at
-	<-g.at // both of its loops: from here on nobody writes to Redis
+	<-g.at // both of its loops: no further writes to Redis
 	conn := w.client.Conn()
 	defer conn.Close()
 	testenv.Eventually(t, 30*time.Second, "the replica has everything", func() bool {
@@ -148,7 +148,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	}
 }
 
-// extended is a queue that tells of every lease that was extended.
+// extended is a queue that reports every extended lease.
 type extended struct {
 	*queue.List
 	each func()
@@ -212,7 +212,8 @@ func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 	}
 }
 
-// The id of an order that is a row comes again with another buyer. The row stays as it is, the newcomer is a dead letter that says why, and its neighbours become rows.
+// An order id that is a row arrives again with another buyer. The row is unchanged, the second order becomes a dead letter with the
+// reason, and the other orders of the batch become rows.
 func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 	for name, databaseURL := range map[string]string{
 		"sqlite": "sqlite://" + filepath.Join(t.TempDir(), "orders.db"), "postgres": testenv.SharedPostgres(t).URL,

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// answering makes a page's purchases be answered from window.answers, the last of them again and again; orders are told only to those who ask, and of the sale nothing is told at all.
+// answering replaces the answers to a page's purchases by window.answers, the last of them repeatedly. Order events come only from
+// polling, and there are no events of the sale.
 const answering = `
 window.answers = %s;
 window.keys = [];
@@ -22,7 +23,7 @@ window.fetch = async (path, init = {}) => {
   return new Promise(() => {});
 };`
 
-// Every answer that a purchase may get is told in plain words, and leads somewhere.
+// Every answer to a purchase has a plain text and a way to continue.
 func TestEveryAnswerHasItsWords(t *testing.T) {
 	s := openUp(t)
 	s.createSale("answers", "The shoe", 10, time.Now().Add(-time.Second))
@@ -41,7 +42,7 @@ func TestEveryAnswerHasItsWords(t *testing.T) {
 		{"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "say", "did not understand this: no such thing", `document.getElementById("buy").textContent === "Buy now"`},
 		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "say", "very busy. We ask again for you in 3 seconds",
 			`document.getElementById("order-id").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
-		{"an error page of somebody between", `[[502, "<html>"], [202, {order_id: "7"}]]`, "say", "very busy", `document.getElementById("order-id").textContent === "7"`},
+		{"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "say", "very busy", `document.getElementById("order-id").textContent === "7"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -55,8 +56,8 @@ func TestEveryAnswerHasItsWords(t *testing.T) {
 	}
 }
 
-// Where no stream is to be had, the page asks: the sale's units and the order's status come all the same. That there is none is said after the page has had its
-// first answer, which it believes to be followed by events.
+// Without event streams the page polls for the sale's units and the order's status. The stream is rejected only after the page has
+// its first answer, after which it expects events.
 func TestPageWithoutStreamsAsks(t *testing.T) {
 	s := openUp(t)
 	s.createSale("asked", "The shoe", 2, time.Now().Add(-time.Second))

@@ -30,12 +30,12 @@ func (b *tab) barriers(source string) []finding {
 	)
 	var list []finding
 	if err := json.Unmarshal([]byte(found), &list); err != nil {
-		b.t.Fatalf("axe says %q: %v", found, err)
+		b.t.Fatalf("axe returned %q: %v", found, err)
 	}
 	return list
 }
 
-// Nothing on a page keeps anybody out, in any state, theme or width.
+// No page has an accessibility barrier in any state, theme or width.
 func TestAccessible(t *testing.T) {
 	if *axe == "" {
 		t.Skip("-axe names no axe.min.js: see `make accessible`")

@@ -42,10 +42,10 @@ var deskPages = []struct{ name, path, settled string }{
 	{"log", "log", `document.querySelectorAll("tbody tr").length > 5`},
 }
 
-// The pictures of the desk, drawn where -pictures says.
+// The pictures of the admin console, written to the directory of -pictures.
 func TestPicturesOfTheDesk(t *testing.T) {
 	if *pictures == "" {
-		t.Skip("-pictures names no folder")
+		t.Skip("-pictures names no directory")
 	}
 	s := furnished(t)
 	for _, l := range looks {
@@ -71,7 +71,7 @@ func TestPicturesOfTheDesk(t *testing.T) {
 	}
 }
 
-// Nothing at the desk keeps anybody out.
+// The admin console has no accessibility barrier.
 func TestAccessibleDesk(t *testing.T) {
 	if *axe == "" {
 		t.Skip("-axe names no axe.min.js: see `make accessible`")

@@ -118,7 +118,7 @@ func TestDeskAtScale(t *testing.T) {
 		began := time.Now()
 		b := open(t, who, s.admin+"/admin/"+c.path)
 		b.await("the first row", c.row)
-		took := b.eval(`Math.round(performance.now()) + " ms after the page was asked for"`)
+		took := b.eval(`Math.round(performance.now()) + " ms after the request of the page"`)
 		t.Logf("%-34s %8s (%s)", c.what+", first row", time.Since(began).Round(time.Millisecond), took)
 	}
 	slow := client.SlowLogGet(t.Context(), 1000).Val()

@@ -69,7 +69,7 @@ func (s *shop) atDesk(t testing.TB, who person, name, path string) *tab {
 	b := open(t, who, s.admin+"/admin/"+path)
 	b.await("the sign-in form", `document.querySelector("input[name=token]") || document.querySelector("h1")`)
 	if b.eval(`Boolean(document.querySelector("input[name=token]"))`) == "true" {
-		b.await("the name to be asked for", `document.activeElement.name === "name"`)
+		b.await("the prompt for the name", `document.activeElement.name === "name"`)
 		b.keys(name + kb.Tab + adminToken + kb.Enter)
 	}
 	b.await("the desk", `document.querySelector("header nav") && document.querySelector("main h1")`)
@@ -92,7 +92,7 @@ func (b *tab) shows(words string) {
 	b.await("the page to show "+words, `document.querySelector("main").innerText.includes(`+quote(words)+`)`)
 }
 
-// lines are the last lines of the desk log, "who what", the newest first.
+// lines returns the last lines of the admin log, "actor action", newest first.
 func (s *shop) lines(n int) string {
 	s.t.Helper()
 	list, _ := s.operator(http.MethodGet, fmt.Sprintf("/log?limit=%d", n), nil)["log"].([]any)

@@ -131,10 +131,10 @@ func deskRetriesAndCancels(t *testing.T, s *shop) {
 	b.shows("cursed-dead-0")
 	b.await("its history", `document.querySelector(".history li")`)
 
-	s.sql(`ALTER TABLE orders DISABLE TRIGGER cursed`) // mended
+	s.sql(`ALTER TABLE orders DISABLE TRIGGER cursed`) // remove the cause
 	defer s.sql(`ALTER TABLE orders ENABLE TRIGGER cursed`)
 	b.eval(`document.querySelector('[aria-label="Retry order ` + keys[0] + `"]').click()`)
-	b.do(chromedp.SendKeys(`dialog input[name=reason]`, "the table is mended", chromedp.ByQuery))
+	b.do(chromedp.SendKeys(`dialog input[name=reason]`, "the table is fixed", chromedp.ByQuery))
 	b.text("Retry")
 	b.await("one letter", `document.querySelectorAll("tbody tr[data-key]").length === 1`)
 	s.settled(func() bool { return s.ordered("dead") == 1 }, "the retried order to be a row")
@@ -167,7 +167,7 @@ func deskRetriesOrdersOnly(t *testing.T, s *shop) {
 	b.eval(`document.querySelector("thead input").click()`)
 	b.shows("2 selected")
 	b.text("Retry")
-	b.await("the one order to be asked about", `document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`)
+	b.await("the confirmation of the one order", `document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`)
 	b.text("Retry")
 	b.says("toast", "1 done.")
 	if n := others(); n != 1 {
@@ -209,7 +209,7 @@ func deskManyAtOnce(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// What one operator does, another sees without asking.
+// A change by one admin is shown to the other without a reload.
 func deskTwoOperators(t *testing.T, s *shop) {
 	s.createSale("both", "For both", 5, time.Now().Add(-time.Second))
 	ann, ben := s.atDesk(t, newPerson(t), "ann", "sales/both"), s.atDesk(t, newPerson(t), "ben", "sales/both")
@@ -220,7 +220,7 @@ func deskTwoOperators(t *testing.T, s *shop) {
 	ann.text("Resume")
 	ben.text("Resume")
 	ann.text("Resume")
-	ben.text("Resume") // it is so already, which is no mistake
+	ben.text("Resume") // it is on already, which is not an error
 	ann.await("one answer", `document.querySelector("main .badge").textContent === "open"`)
 	ben.await("the same answer", `document.querySelector("main .badge").textContent === "open"`)
 	if got := s.lines(2); strings.Count(got, "sale.resume") != 1 {
@@ -292,7 +292,7 @@ func deskOtherOrigins(t *testing.T, s *shop) {
 	if strings.Contains(s.lines(20), "sign_out") {
 		t.Error("another origin has signed the operator out")
 	}
-	// A frame that may not be shown is an error page of the browser's own, which nobody may look into.
+	// A blocked frame shows an error page of the browser, which scripts cannot read.
 	if seen := b.eval(`(() => { try { return document.getElementById("framed").contentDocument === null ? "closed" : "open"; } catch { return "closed"; } })()`); seen != "closed" {
 		t.Errorf("the frame is %s", seen)
 	}
@@ -325,12 +325,12 @@ func deskTitlesAreText(t *testing.T, s *shop) {
 	}
 }
 
-// A name that no group has, in an old bookmark say, is not shown as a group to which nothing has happened.
+// A group name that does not exist, for example from an old bookmark, is not shown as an empty group.
 func deskUnknownGroup(t *testing.T, s *shop) {
 	b := s.atDesk(t, newPerson(t), "ann", "groups/nosuch")
 	b.shows("There is no group of this name.")
 	if said := b.eval(`document.querySelector("main").textContent`); strings.Contains(said, "No dead events") {
-		t.Errorf("the page says %s", said)
+		t.Errorf("the page shows %s", said)
 	}
 }
 
@@ -342,7 +342,7 @@ func deskSessionEnds(t *testing.T, s *shop) {
 	b.reload()
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
-	b.await("a refusal that asks for the token alone", `document.querySelector("[role=alert]")?.textContent.includes("not the operator") && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
+	b.await("a rejection that prompts for the token alone", `document.querySelector("[role=alert]")?.textContent.includes("not the operator") && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
 	b.keys(adminToken + kb.Enter)
 	b.await("the page where it was", `location.href.endsWith("/admin/dead?because=x") && document.querySelector("main h1")`)
 	b.text("Sign out")

@@ -17,8 +17,9 @@ import (
 // heaviest is how large a picture may be, in bytes.
 const heaviest = 100_000
 
-// paletted writes a picture with 256 colours, or fewer for one that would be too heavy. Those that fill an area come first, so that a small mark in a legend keeps its colour, and
-// then those that there are most of. Pages have few colours and their shades, so nobody sees the difference, and the file is a third as large.
+// paletted writes a picture with at most 256 colours. Colours that fill an area come first, so that a small mark in a legend keeps its
+// colour, then the most frequent ones. Pages have few colours and their shades, so the difference is invisible, and the file is a
+// third as large.
 func paletted(picture []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
@@ -63,7 +64,7 @@ func paletted(picture []byte) ([]byte, error) {
 // markSide is the side of the smallest square that a mark fills, in pixels; shades at the edge of a letter or a line fill none.
 const markSide = 4
 
-// isFlat tells whether a square that begins at x, y is all of one colour.
+// isFlat reports whether a square at x, y has a single colour.
 func isFlat(c color.RGBA, x, y int, bounds image.Rectangle, at func(x, y int) color.RGBA) bool {
 	if x+markSide > bounds.Max.X || y+markSide > bounds.Max.Y {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var pictures = flag.String("pictures", "", "folder to draw the pages into")
+var pictures = flag.String("pictures", "", "directory for the pictures of the pages")
 
 // looks are the ways in which pictures are taken.
 var looks = []struct {
@@ -40,10 +40,10 @@ func (b *tab) draw(name string) {
 	}
 }
 
-// The pictures of the documentation, drawn where -pictures says.
+// The pictures of the documentation, written to the directory of -pictures.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
-		t.Skip("-pictures names no folder")
+		t.Skip("-pictures names no directory")
 	}
 	s := openUp(t)
 	s.createSale("shoe", "The shoe that everybody wants", 1000, time.Now().Add(26*time.Hour))

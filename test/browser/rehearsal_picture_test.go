@@ -16,7 +16,7 @@ import (
 // The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes and at a phone's width. It shows in a browser that may load nothing from anywhere else.
 func TestPicturesOfRehearsal(t *testing.T) {
 	if *pictures == "" {
-		t.Skip("-pictures names no folder")
+		t.Skip("-pictures names no directory")
 	}
 	data, out := t.TempDir(), t.TempDir()
 	s, env := newShop(t)
@@ -27,7 +27,7 @@ func TestPicturesOfRehearsal(t *testing.T) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
-		t.Logf("%v: %s", err, said.String()) // a slow machine says no-go, which can be drawn too
+		t.Logf("%v: %s", err, said.String()) // on a slow machine the result may be no-go, which has a picture too
 	}
 	pages, err := filepath.Glob(filepath.Join(out, "rehearsal-*.html"))
 	if err != nil || len(pages) != 1 {

@@ -47,7 +47,7 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 	b := open(t, newPerson(t), s.page("drop", "ann"))
 	b.await("a countdown", `!document.getElementById("countdown").hidden`)
 	b.says("buy", "Not open yet")
-	b.await("when it opens, by the clock of whoever reads it", `(() => { const at = document.getElementById("at"); return at.textContent.includes(String(new Date(at.dateTime).getFullYear())) && !at.textContent.includes("-"); })()`)
+	b.await("the opening time in the reader's time zone", `(() => { const at = document.getElementById("at"); return at.textContent.includes(String(new Date(at.dateTime).getFullYear())) && !at.textContent.includes("-"); })()`)
 	b.ready("Buy now")
 	b.press("buy")
 	b.says("order-status", "confirmed")
@@ -102,14 +102,14 @@ func doubleClickBuysOnce(t *testing.T, s *shop) {
 	second.clean()
 }
 
-// A page that is loaded again in the middle of a purchase goes on with it; one that is loaded later shows the order.
+// A page that is reloaded during a purchase continues it; one that is loaded later shows the order.
 func reloadGoesOn(t *testing.T, s *shop) {
 	s.createSaleFor(2, "again", "The shoe", 10, time.Now().Add(-time.Second)) // a second key would buy a second one
 	b := open(t, newPerson(t), s.page("again", "dan"))
 	b.ready("Buy now")
 	b.lose(true) // the answer never comes
 	b.press("buy")
-	b.await("a purchase under way", `["One moment…"].includes(document.getElementById("buy").textContent) || document.getElementById("buy").textContent.startsWith("Trying")`)
+	b.await("a purchase in progress", `["One moment…"].includes(document.getElementById("buy").textContent) || document.getElementById("buy").textContent.startsWith("Trying")`)
 	b.lose(false)
 	b.reload()
 	b.says("order-status", "confirmed")
@@ -125,7 +125,7 @@ func reloadGoesOn(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// Without a connection the page says so, and goes on by itself when it is back.
+// Without a connection the page shows that, and continues automatically when it is back.
 func offlineAndBack(t *testing.T, s *shop) {
 	s.createSale("line", "The shoe", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("line", "eve"))
@@ -141,7 +141,7 @@ func offlineAndBack(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// Who is refused by a limit sees for how long, and is asked for again.
+// A rejection by a limit shows a countdown, and the page retries after it.
 func limitedCountsDown(t *testing.T, s *shop) {
 	s.createSale("limited", "The shoe", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("limited", "fay"))
@@ -171,7 +171,7 @@ func titlesAreText(t *testing.T, s *shop) {
 	}
 }
 
-// A browser whose clock is an hour wrong opens the sale when the shop does.
+// A browser with a clock that is an hour wrong opens the sale when the shop does.
 func wrongClock(t *testing.T, s *shop) {
 	s.createSale("clock", "The drop", 3, time.Now().Add(5*time.Second))
 	for _, hours := range []int{-1, 1} {
@@ -183,8 +183,8 @@ func wrongClock(t *testing.T, s *shop) {
 	}
 }
 
-// A buyer whose token the shop no longer takes is told so, and a new one goes on where the old one ended. Here its key was changed; that its time ran out
-// makes no difference to the page.
+// A rejected token is explained to the buyer, and a new one continues where the old one ended. In this test its key was changed; an
+// expired token looks the same to the page.
 func tokenRunsOut(t *testing.T, s *shop) {
 	s.createSale("token", "The shoe", 10, time.Now().Add(-time.Second))
 	old, err := token.NewKey("a key of before, of at least thirty-two bytes")
@@ -206,11 +206,11 @@ func tokenRunsOut(t *testing.T, s *shop) {
 	b.says("say", "has run out")
 	b.fill("token", s.token("hal", time.Hour))
 	b.press("use")
-	b.says("order-status", "confirmed") // the purchase that was begun goes on
+	b.says("order-status", "confirmed") // the purchase continues
 	b.clean()
 }
 
-// The page speaks the browser's language, and the other one when asked.
+// The page uses the browser's language, and the other one on request.
 func chinese(t *testing.T, s *shop) {
 	s.createSale("xie", "鞋", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.base+"/s/xie?lang=zh#token="+s.token("ida", time.Hour))

@@ -107,7 +107,7 @@ func (s *shop) token(buyer string, ttl time.Duration) string {
 	return signed
 }
 
-// page is the address of a sale's page for a buyer who comes from the shop.
+// page returns the address of a sale's page for a buyer that comes from the shop.
 func (s *shop) page(saleID, buyer string) string {
 	return s.base + "/s/" + saleID + "#token=" + s.token(buyer, time.Hour)
 }
@@ -185,7 +185,7 @@ func (s *shop) buy(saleID, buyer string) int {
 	return s.ask(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
 }
 
-// exhaust asks for another sale until the buyer is refused by a limit.
+// exhaust requests another sale until a limit rejects the buyer.
 func (s *shop) exhaust(buyer string) {
 	s.t.Helper()
 	bearer := s.token(buyer, time.Hour)

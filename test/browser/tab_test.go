@@ -52,14 +52,14 @@ func startBrowser(t testing.TB) {
 	browser.err = chromedp.Run(ctx)
 	browser.ctx = ctx //nolint:fatcontext // once, for all tests
 	browser.stop = func() {
-		_ = chromedp.Cancel(ctx) // waits for its end, so that its folder can go
+		_ = chromedp.Cancel(ctx) // waits for its end, so that its directory can be removed
 		cancel()
 		stop()
 		_ = os.RemoveAll(dir)
 	}
 }
 
-// person is somebody with a browser of their own: what it stores is shared by its tabs and by nobody else.
+// person is a browser profile: its tabs share storage with each other only.
 type person cdp.BrowserContextID
 
 func newPerson(t testing.TB) person {
@@ -77,7 +77,7 @@ func newPerson(t testing.TB) person {
 	return person(id)
 }
 
-// newTab opens an empty window for somebody.
+// newTab opens an empty window in the profile.
 func (p person) newTab(t testing.TB) context.Context {
 	t.Helper()
 	all := cdp.WithExecutor(browser.ctx, chromedp.FromContext(browser.ctx).Browser)
@@ -93,7 +93,7 @@ func (p person) newTab(t testing.TB) context.Context {
 	return ctx
 }
 
-// tab is one page that somebody looks at.
+// tab is one open page.
 type tab struct {
 	t   testing.TB
 	ctx context.Context
@@ -106,13 +106,13 @@ type tab struct {
 // patience is for a machine that is slow and busy.
 const patience = 30 * time.Second
 
-// open opens an address in a new tab of somebody's browser.
+// open opens an address in a new tab of a profile.
 func open(t testing.TB, who person, url string) *tab {
 	t.Helper()
 	return openWith(t, who, url, "")
 }
 
-// openAt is open in a browser whose clock is wrong.
+// openAt is open in a browser with a wrong clock.
 func openAt(t testing.TB, who person, url string, wrong time.Duration) *tab {
 	t.Helper()
 	return openWith(t, who, url, fmt.Sprintf(`const Right = Date; Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + %[1]d); } static now() { return Right.now() + %[1]d; } };`, wrong.Milliseconds()))
@@ -185,7 +185,7 @@ func (b *tab) do(actions ...chromedp.Action) {
 	}
 }
 
-// seen is what the page says, for the report of a failure.
+// seen returns the text of the page for the report of a failure.
 func (b *tab) seen() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
 	defer cancel()
@@ -206,7 +206,8 @@ func (b *tab) eval(script string) string {
 	return out
 }
 
-// await waits until the script is true of the page. It asks from here: the page's own policy forbids what chromedp.Poll does.
+// await waits until the script returns true in the page. It polls from the test, because the page's own policy forbids what
+// chromedp.Poll does.
 func (b *tab) await(what, script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -219,13 +220,13 @@ func (b *tab) await(what, script string) {
 		}
 		select {
 		case <-ctx.Done():
-			b.t.Fatalf("waited for %s (%v); the page says\n%s", what, err, b.seen())
+			b.t.Fatalf("waited for %s (%v); the page shows\n%s", what, err, b.seen())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-// says waits until an element has these words.
+// says waits until an element has this text.
 func (b *tab) says(id, words string) {
 	b.t.Helper()
 	b.await(id+" to say "+words, `document.getElementById(`+quote(id)+`)?.textContent.includes(`+quote(words)+`)`)
@@ -235,7 +236,7 @@ func quote(s string) string {
 	return `"` + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), `"`, `\"`) + `"`
 }
 
-// ready waits until the button can be pressed, and says these words.
+// ready waits until the button is enabled and has this text.
 func (b *tab) ready(words string) {
 	b.t.Helper()
 	b.await("the button "+words, `document.getElementById("buy").getAttribute("aria-disabled") === "false" && document.getElementById("buy").textContent === `+quote(words))

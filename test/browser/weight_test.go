@@ -40,7 +40,7 @@ func TestThePageIsLight(t *testing.T) {
 	}
 }
 
-// firstAnswer holds back what the page asks for besides itself: it can be read all the same.
+// firstAnswer holds back all requests of the page except the first: the page is readable without them.
 func (s *shop) firstAnswer(t *testing.T) {
 	b := open(t, newPerson(t), "about:blank")
 	var mu sync.Mutex
@@ -67,7 +67,7 @@ func (s *shop) firstAnswer(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if held == 0 {
-		t.Error("the page asked for nothing else, so this shows nothing")
+		t.Error("the page sent no other request, so the test proves nothing")
 	}
 	b.do(fetch.Disable())
 }

@@ -142,7 +142,8 @@ func delay(h h, n int) {
 	}
 }
 
-// Order ids are unique. Should they not be, every order that dies is kept, whether by failing or by crashing, at once or one after the other.
+// Order ids are unique. If two orders share an id nevertheless, each becomes a dead letter, whether by failures or crashes,
+// concurrently or one after the other.
 func ordersOfOneID(t *testing.T, f Factory) {
 	h := open(t, f, queue.Config{MaxCrashes: 1})
 	named := func(buyer string) queue.Message {

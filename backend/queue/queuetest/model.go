@@ -61,7 +61,7 @@ type modelBatch struct {
 	ids      []sale.OrderID
 }
 
-const maxLive = 8 // batches; below the number that an idle take reclaims at once
+const maxLive = 8 // batches; below the number that an idle take reclaims in one call
 
 func newModel(rt *rapid.T, t testing.TB, f Factory) *model {
 	cfg := queue.Config{

@@ -182,7 +182,7 @@ func (m *model) deadMessage(rt *rapid.T) *modelMessage {
 		}
 	}
 	if len(d) == 0 {
-		rt.Skip("nobody is dead")
+		rt.Skip("there is no dead letter")
 	}
 	return rapid.SampledFrom(d).Draw(rt, "dead")
 }

@@ -134,7 +134,7 @@ var reclaimTests = []test{
 		h.Advance(lease)
 		h.reclaim(1) // 1 has crashed once
 		b := h.takeExactly(5, order(1))
-		h.ack(b.ID, failures("no", order(1))...) // delayed: the crash is not forgotten
+		h.ack(b.ID, failures("no", order(1))...) // delayed: the crash still counts
 		h.push(orders(2, 3)...)
 		h.take(1, "") // 2
 		h.Advance(lease)
@@ -196,7 +196,7 @@ var reclaimTests = []test{
 		h.Advance(-9 * lease)
 		h.takeExactly(1, order(5)) // crashes too
 		h.Advance(lease / 2)
-		h.reclaim(0) // somebody looks: what was leased before counts from now, what was leased after keeps its time
+		h.reclaim(0) // leases from before the jump start again from now, leases from after it are unchanged
 		h.Advance(lease/2 - 5*time.Minute)
 		h.reclaim(0)
 		h.Advance(5 * time.Minute)

@@ -9,7 +9,7 @@ import (
 	"sluice/backend/queue"
 )
 
-// long is a wait that is not expected to end by itself.
+// long is a wait that should end before its timeout.
 const long = 20 * time.Second
 
 var wakeTests = []test{
