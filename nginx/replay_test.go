@@ -39,7 +39,7 @@ func TestReplayOfTheEdgesLogSaysWhatTheEdgeDid(t *testing.T) {
 	e.do("GET", "/admin")
 	e.logged(1, 404)
 	got := replayed(t, source, filepath.Join(e.cfg.Prefix, "logs/access.log"))
-	if got.BadLines != 0 || got.Requests != 60 || got.NotAsked != 1 || got.RefusedBefore != int64(did[429]) || got.Unauthorized != int64(did[401]) {
+	if got.BadLines != 0 || got.Requests != 60 || got.NotEvaluated != 1 || got.RefusedBefore != int64(did[429]) || got.Unauthorized != int64(did[401]) {
 		t.Errorf("the log has %d requests, %d bad lines, %d refused, %d unauthorized; the edge answered %v", got.Requests, got.BadLines, got.RefusedBefore, got.Unauthorized, did)
 	}
 	if s := got.Policy; s.Passed != int64(did[200]) || s.Refused != int64(did[429]) || s.Unauthorized != int64(did[401]) {

@@ -19,19 +19,28 @@ import (
 	"sluice/internal/token"
 )
 
-const secret = "a gateway's secret for tests, 32 bytes or more"
+const secret = "a gateway secret for tests, 32 bytes or more"
 
-// The gateway's own log, replayed through its own policy, says what the gateway did.
-func TestReplayOfTheGatewaysLogSaysWhatTheGatewayDid(t *testing.T) {
+// The replay of a gateway's log with its own policy must make the same decisions.
+func TestReplayMatchesTheGateway(t *testing.T) {
 	source := []byte(`return { rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 30 },
 		{ name = "pages", key = "ip",    rate = "1r/h", burst = 4, match = { path = "/v1/*" } },
 		{ name = "token", key = "token", rate = "1r/h", burst = 1, match = { method = "POST" } },
 	} }`)
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	backend := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
+	)
 	defer backend.Close()
 	var log safeBuffer
-	g, err := gateway.New(gateway.Config{Upstreams: []string{backend.Listener.Addr().String()}, PolicySource: source, Secret: secret, AccessLog: &log})
+	g, err := gateway.New(
+		gateway.Config{
+			Upstreams:    []string{backend.Listener.Addr().String()},
+			PolicySource: source,
+			Secret:       secret,
+			AccessLog:    &log,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,23 +76,34 @@ func TestReplayOfTheGatewaysLogSaysWhatTheGatewayDid(t *testing.T) {
 		response.Body.Close()
 		did[response.StatusCode]++
 	}
-	cancel() // which writes the rest of the log
+	cancel() // writes the rest of the log
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	if did[200] == 0 || did[401] == 0 || did[429] == 0 {
-		t.Fatalf("the traffic has not every verdict: %v", did)
+		t.Fatalf("the traffic does not cover every verdict: %v", did)
 	}
 	p, err := policy.Parse("policy.lua", source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := replay.Run(t.Context(), replay.Config{New: p, Inputs: []replay.Input{{Name: "log", Reader: strings.NewReader(log.String())}}})
+	got, err := replay.Run(
+		t.Context(),
+		replay.Config{New: p, Inputs: []replay.Input{{Name: "log", Reader: strings.NewReader(log.String())}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := got.Policy; got.BadLines != 0 || s.Passed != did[200] || s.Refused != did[429] || s.Unauthorized != did[401] || got.RefusedBefore != did[429] {
-		t.Errorf("the replay lets %d pass, refuses %d and %d for their token, %d bad lines; the gateway answered %v", s.Passed, s.Refused, s.Unauthorized, got.BadLines, did)
+	if s := got.Policy; got.BadLines != 0 || s.Passed != did[200] || s.Refused != did[429] || s.Unauthorized != did[401] ||
+		got.RefusedBefore != did[429] {
+		t.Errorf(
+			"replay: %d admitted, %d refused, %d unauthorized, %d invalid lines; the gateway responded %v",
+			s.Passed,
+			s.Refused,
+			s.Unauthorized,
+			got.BadLines,
+			did,
+		)
 	}
 }
 

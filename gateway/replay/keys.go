@@ -9,7 +9,7 @@ import (
 	"sluice/gateway/limit"
 )
 
-// keyName is an address, or the /64 it is in, or a buyer.
+// keyName is an IPv4 address, an IPv6 /64 network, or a buyer.
 type keyName struct {
 	address netip.Addr // the zero Addr for a buyer
 	buyer   string
@@ -37,34 +37,35 @@ func (k keyName) String() string {
 type keyCounts struct {
 	name     keyName
 	requests uint32
-	refused  [2]uint32 // by each side
-	only     [2]uint32 // by this side, and not by the other
-	rule     [2]*rule  // that refused it last
+	refused  [2]uint32 // by each policy
+	only     [2]uint32 // by this policy, and not by the other
+	rule     [2]*rule  // the rule of the last refusal
 }
 
-// keyTable counts by key, in bounded memory. Once it is full it goes on with a sample: the keys whose hash is below a limit that is halved
-// each time, of which it knows everything, and besides them those with the most refusals so far, of which it may have missed something.
+// keyTable counts by key in bounded memory. When it is full it continues with a sample: the keys whose hash is below a
+// limit, which is halved each time. The counts of the sample are exact. The table also keeps the keys with the most
+// refusals, whose counts may be too low.
 type keyTable struct {
-	most int
-	keys map[limit.Key]*keyCounts
-	seed maphash.Seed
-	bits int // the sample is the keys whose hash begins with so many zeros
+	capacity int
+	keys     map[limit.Key]*keyCounts
+	seed     maphash.Seed
+	bits     int // the sample contains the keys whose hash begins with this many zero bits
 }
 
-func newKeyTable(most int) *keyTable {
-	return &keyTable{most: most, keys: map[limit.Key]*keyCounts{}, seed: maphash.MakeSeed()}
+func newKeyTable(capacity int) *keyTable {
+	return &keyTable{capacity: capacity, keys: map[limit.Key]*keyCounts{}, seed: maphash.MakeSeed()}
 }
 
 func (t *keyTable) sampled(k limit.Key) bool {
 	return t.bits == 0 || maphash.Comparable(t.seed, k)>>(64-t.bits) == 0
 }
 
-// of returns the counts of a key, to be added to before the next call; or nil where it has none yet. (Names are made only for add.)
-func (t *keyTable) of(k limit.Key) *keyCounts { return t.keys[k] }
+// get returns the counts of a key, or nil. They are valid until the next call of add.
+func (t *keyTable) get(k limit.Key) *keyCounts { return t.keys[k] }
 
-// add makes the counts of a key that has none.
+// add creates the counts of a key.
 func (t *keyTable) add(k limit.Key, name keyName) *keyCounts {
-	if len(t.keys) >= t.most {
+	if len(t.keys) >= t.capacity {
 		t.shrink()
 	}
 	c := &keyCounts{name: name}
@@ -72,7 +73,7 @@ func (t *keyTable) add(k limit.Key, name keyName) *keyCounts {
 	return c
 }
 
-// shrink makes half of the room free, at least.
+// shrink frees at least half of the table.
 func (t *keyTable) shrink() {
 	type worst struct {
 		key     limit.Key
@@ -89,20 +90,20 @@ func (t *keyTable) shrink() {
 				rest = append(rest, worst{k, c.refused[0] + c.refused[1]})
 			}
 		}
-		if inSample <= t.most/4 {
+		if inSample <= t.capacity/4 {
 			break
 		}
 		t.bits++
 	}
 	slices.SortFunc(rest, func(a, b worst) int { return cmp.Compare(b.refused, a.refused) })
 	for i, w := range rest {
-		if i >= t.most/4 || w.refused == 0 {
+		if i >= t.capacity/4 || w.refused == 0 {
 			delete(t.keys, w.key)
 		}
 	}
 }
 
-// tops returns the n keys with the most of what count says, and nothing of those with none.
+// tops returns the n keys with the highest count, without those that have 0.
 func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []*keyCounts {
 	var tops []*keyCounts
 	order := func(a, b *keyCounts) int {
@@ -122,8 +123,8 @@ func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []*keyCounts {
 	return tops[:min(n, len(tops))]
 }
 
-// shares returns how many keys there are, how many of them side has refused anything, and the percentiles of the refused share of a
-// key's requests. Where the table had to sample, the numbers are worked out from the sample.
+// shares returns the number of keys, the number of keys with a refusal by the policy, and the percentiles of the
+// refused share of a key's requests. With a sample, the numbers are estimates.
 func (t *keyTable) shares(side int) KeyShares {
 	var shares []float64
 	hit := 0
@@ -144,5 +145,8 @@ func (t *keyTable) shares(side int) KeyShares {
 		}
 		return shares[min(int(p*float64(len(shares))), len(shares)-1)]
 	}
-	return KeyShares{Keys: len(shares) << t.bits, Refused: hit << t.bits, Sampled: t.bits > 0, P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+	return KeyShares{
+		Keys: len(shares) << t.bits, Refused: hit << t.bits, Sampled: t.bits > 0, P50: at(0.5), P90: at(0.9),
+		P99: at(0.99), Max: at(1),
+	}
 }

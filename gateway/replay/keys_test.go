@@ -10,17 +10,20 @@ import (
 )
 
 func TestKeysAreAddressesAndIPv6Networks(t *testing.T) {
-	for text, want := range map[string]string{"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:0:1:2:3:4:5": "2001:db8:0:1::/64", "fe80::1%eth0": "fe80::/64"} {
+	for text, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:0:1:2:3:4:5": "2001:db8:0:1::/64",
+		"fe80::1%eth0": "fe80::/64",
+	} {
 		if got := addressName(netip.MustParseAddr(text)).String(); got != want {
 			t.Errorf("%s is %s, want %s", text, got, want)
 		}
 	}
 }
 
-// countsOf is what theatre does.
+// countsOf adds a key in the same way as replayer.
 func countsOf(t *keyTable, name keyName) *keyCounts {
 	key := testNames.Text(name.String())
-	if c := t.of(key); c != nil {
+	if c := t.get(key); c != nil {
 		return c
 	}
 	return t.add(key, name)
@@ -28,15 +31,15 @@ func countsOf(t *keyTable, name keyName) *keyCounts {
 
 var testNames = limit.NewNamer()
 
-// More keys than there is room for: memory stays bounded, the worst keys are still found, and the percentiles are about right.
-func TestKeyTableGoesOnWithASample(t *testing.T) {
+// With more keys than fit, the memory must be bounded, the worst keys found, and the percentiles approximately correct.
+func TestKeyTableContinuesWithASample(t *testing.T) {
 	const most, keys = 1000, 100_000
 	table := newKeyTable(most)
 	for i := range keys {
 		k := countsOf(table, keyName{buyer: fmt.Sprint("buyer ", i)})
 		k.requests += 10
 		if i%4 == 0 {
-			k.refused[0] += 5 // a quarter of the keys is refused half of its requests
+			k.refused[0] += 5 // a quarter of the keys has half of its requests refused
 		}
 		if i%100 == 0 {
 			worst := countsOf(table, keyName{buyer: "worst"})
@@ -44,31 +47,42 @@ func TestKeyTableGoesOnWithASample(t *testing.T) {
 			worst.refused[0] += 90
 		}
 		if len(table.keys) > most {
-			t.Fatalf("%d keys are held, and %d may be", len(table.keys), most)
+			t.Fatalf("%d keys in memory, at most %d allowed", len(table.keys), most)
 		}
 	}
-	if top := table.tops(1, func(k *keyCounts) uint32 { return k.refused[0] }); len(top) != 1 || top[0].name.buyer != "worst" {
-		t.Errorf("the worst key is said to be %v", top)
+	if top := table.tops(
+		1,
+		func(k *keyCounts) uint32 { return k.refused[0] },
+	); len(top) != 1 ||
+		top[0].name.buyer != "worst" {
+		t.Errorf("the worst key is %v", top)
 	}
 	got := table.shares(0)
-	if !got.Sampled || math.Abs(float64(got.Keys)/keys-1) > 0.5 || math.Abs(float64(got.Refused)/float64(got.Keys)-0.25) > 0.15 {
-		t.Errorf("the sample says %+v of %d keys, a quarter of them refused", got, keys)
+	if !got.Sampled || math.Abs(float64(got.Keys)/keys-1) > 0.5 ||
+		math.Abs(float64(got.Refused)/float64(got.Keys)-0.25) > 0.15 {
+		t.Errorf("estimated %+v for %d keys, a quarter of them refused", got, keys)
 	}
 	if got.P50 != 0 || got.P90 != 0.5 {
 		t.Errorf("the percentiles are %+v, want 0 and 0.5", got)
 	}
 }
 
-func TestKeyTableIsExactWhileThereIsRoom(t *testing.T) {
+func TestKeyTableIsExactUpToItsCapacity(t *testing.T) {
 	table := newKeyTable(1000)
 	for i := range 100 {
 		k := countsOf(table, keyName{address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})
 		k.requests, k.refused[1] = 100, uint32(i)
 	}
-	if got, want := table.shares(1), (KeyShares{Keys: 100, Refused: 99, P50: 0.5, P90: 0.9, P99: 0.99, Max: 0.99}); got != want {
+	if got, want := table.shares(
+		1,
+	), (KeyShares{Keys: 100, Refused: 99, P50: 0.5, P90: 0.9, P99: 0.99, Max: 0.99}); got != want {
 		t.Errorf("shares are %+v, want %+v", got, want)
 	}
-	if top := table.tops(2, func(k *keyCounts) uint32 { return k.refused[1] }); len(top) != 2 || top[0].name.String() != "10.0.0.99" || top[1].name.String() != "10.0.0.98" {
+	if top := table.tops(
+		2,
+		func(k *keyCounts) uint32 { return k.refused[1] },
+	); len(top) != 2 || top[0].name.String() != "10.0.0.99" ||
+		top[1].name.String() != "10.0.0.98" {
 		t.Errorf("the top keys are %v", top)
 	}
 }

@@ -13,44 +13,46 @@ import (
 	"sluice/gateway"
 )
 
-// Line is one request as an access log tells of it. Its slices are good until the next line is parsed, or the text of this one is overwritten.
+// Line is a request of an access log. Its slices are valid until the next call of Parse, or until the text is
+// overwritten.
 type Line struct {
-	At     int64      // when the request came, ms since 1970; whole seconds where Coarse
-	Logged int64      // when the line was written: the request's end
-	Coarse bool       // the log knows whole seconds only
-	Client netip.Addr // after trusted proxies, where the edge wrote the log; else the peer
-	Buyer  []byte     // the verified subject, where a token rule asked for it
+	At     int64      // arrival of the request in Unix milliseconds; whole seconds if Coarse
+	Logged int64      // end of the request in Unix milliseconds
+	Coarse bool       // the log has a resolution of seconds
+	Client netip.Addr // behind trusted proxies if an edge wrote the log, otherwise the peer
+	Buyer  []byte     // verified subject, if a rule by token applied
 	Method []byte
 	Path   []byte // decoded, without the query
 
-	Asked        bool // the edge's rules were asked, or would have been
-	Repeated     bool // a sale's refusal was repeated from memory: no rule was asked
-	Unauthorized bool // the token was refused
-	Refused      bool // a rule refused it at the time
+	Evaluated    bool // rules were evaluated, or would have been
+	Cached       bool // answered from the refusal cache before any rule
+	Unauthorized bool // the token was missing or invalid
+	Refused      bool // refused by a rule
 }
 
-// Parser reads lines of the edges' JSON logs and of nginx's combined format, which may be mixed. The zero value is ready; one goroutine at a time.
+// Parser parses lines of the edges' JSON logs and of nginx's combined format, which may be mixed. The zero value is
+// ready for use. Not safe for concurrent use.
 type Parser struct {
 	json      fastjson.Parser
 	path      []byte
 	unescaped []byte
-	clock     []byte // the text of a combined log's latest time, and what it means: a second has many lines
+	clock     []byte // text of the last time of a combined log, of which ms is the value
 	ms        int64
 }
 
-// What is wrong with a line.
+// The errors of Parse.
 var (
 	errFormat = errors.New("neither JSON of an edge nor nginx's combined format")
 	errJSON   = errors.New("not JSON")
 	errTime   = errors.New(`no "time" in seconds`)
-	errSpan   = errors.New(`"seconds" is not how long a request takes`)
+	errSpan   = errors.New(`"seconds" is not a valid duration`)
 	errClient = errors.New("no client address")
 	errPath   = errors.New(`no "method" or "path"`)
 	errClock  = errors.New("no time such as [21/Nov/2026:10:00:00 +0000]")
 	errStatus = errors.New("no status after the request")
 )
 
-// Parse reads a line, which has no line break, into l. l is not to be used after an error.
+// Parse parses a line without its line break. After an error, l is undefined.
 func (p *Parser) Parse(line []byte, l *Line) error {
 	*l = Line{}
 	line = bytes.TrimSpace(line)
@@ -61,7 +63,7 @@ func (p *Parser) Parse(line []byte, l *Line) error {
 }
 
 const (
-	maxTime = 1 << 37 // s: the year 6325. More is milliseconds, or no time at all
+	maxTime = 1 << 37 // seconds, in the year 6325; larger values are milliseconds
 	maxSpan = 30 * 24 * 3600
 )
 
@@ -90,18 +92,18 @@ func (p *Parser) parseJSON(line []byte, l *Line) error {
 	}
 	switch string(r.verdict) {
 	case "sold_out", "scheduled", "paused", "closed":
-		l.Repeated = true
+		l.Cached = true
 	case "":
-		// No rule covered it; or the edge answered by itself before it looked.
-		l.Asked = len(r.upstream) > 0 || r.status >= 500
+		// No rule matched, or the edge answered before it evaluated the rules.
+		l.Evaluated = len(r.upstream) > 0 || r.status >= 500
 	default:
-		l.Asked = true
+		l.Evaluated = true
 		l.Unauthorized, l.Refused = string(r.verdict) == "unauthorized", string(r.verdict) == "deny"
 	}
 	return nil
 }
 
-// parseCombined reads ADDRESS - USER [TIME] "METHOD TARGET PROTOCOL" STATUS and leaves the rest of the line alone.
+// parseCombined parses ADDRESS - USER [TIME] "METHOD TARGET PROTOCOL" STATUS and ignores the rest of the line.
 func (p *Parser) parseCombined(line []byte, l *Line) error {
 	space := bytes.IndexByte(line, ' ')
 	open := bytes.Index(line, []byte(" ["))
@@ -122,7 +124,7 @@ func (p *Parser) parseCombined(line []byte, l *Line) error {
 	}
 	l.At, l.Coarse = l.Logged, true
 	rest = rest[end+3:]
-	end = quoteEnd(rest)
+	end = closingQuote(rest)
 	if end < 0 || end+2 > len(rest) || rest[end+1] != ' ' {
 		return errStatus
 	}
@@ -137,7 +139,7 @@ func (p *Parser) parseCombined(line []byte, l *Line) error {
 	return nil
 }
 
-// request reads "METHOD TARGET PROTOCOL". Whatever else stands there was no request that rules were asked about.
+// request parses "METHOD TARGET PROTOCOL". For any other text, no rules were evaluated.
 func (p *Parser) request(text []byte, l *Line) {
 	if bytes.IndexByte(text, '\\') >= 0 {
 		p.unescaped = unescape(p.unescaped[:0], text)
@@ -148,7 +150,7 @@ func (p *Parser) request(text []byte, l *Line) {
 		return
 	}
 	l.Method = text[:first]
-	p.path, l.Asked = gateway.RulePath(p.path[:0], text[first+1:last])
+	p.path, l.Evaluated = gateway.RulePath(p.path[:0], text[first+1:last])
 	l.Path = p.path
 }
 
@@ -164,8 +166,8 @@ func (p *Parser) time(text []byte) (ms int64, err error) {
 	return p.ms, nil
 }
 
-// quoteEnd is where the quoted text that b begins with ends, or -1.
-func quoteEnd(b []byte) int {
+// closingQuote returns the index of the closing quote, or -1.
+func closingQuote(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
@@ -177,7 +179,7 @@ func quoteEnd(b []byte) int {
 	return -1
 }
 
-// unescape appends text with nginx's \xHH as the byte that it stands for.
+// unescape appends text and replaces nginx's \xHH by the byte.
 func unescape(dst, text []byte) []byte {
 	for i := 0; i < len(text); i++ {
 		if text[i] == '\\' && i+3 < len(text) && text[i+1] == 'x' {

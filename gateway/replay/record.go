@@ -8,9 +8,9 @@ import (
 	"github.com/valyala/fastjson/fastfloat"
 )
 
-// record is what is read of a line of an edge's JSON log. A text that the line does not have is nil.
+// record contains the fields of a JSON line. Missing texts are nil.
 type record struct {
-	time, seconds float64 // 0 where the line has none
+	time, seconds float64 // 0 if missing
 	client        []byte
 	buyer         []byte
 	method, path  []byte
@@ -18,11 +18,11 @@ type record struct {
 	upstream      []byte
 	status        int
 
-	numbers uint8 // which of time, seconds and status scan has seen
+	numbers uint8 // bit set of the numbers that scan has found
 }
 
-// scan reads a line that is written as edges write nearly all of theirs: one flat object, no white space, no escapes, plain numbers. Of any other line
-// it says false, and read has to look. It does not build what nobody asks for, and so takes a quarter of the time.
+// scan parses a line in the form in which edges write almost all lines: a flat object without white space or escapes.
+// For other lines it returns false, and read must be used. scan needs a quarter of the time.
 func (r *record) scan(line []byte) bool {
 	*r = record{}
 	last := len(line) - 1
@@ -71,7 +71,7 @@ func (r *record) scan(line []byte) bool {
 
 func plainDigit(c byte) bool { return '0' <= c && c <= '9' || c == '.' }
 
-// text keeps the value of a field, or says that read has to look: the field is there twice, or should be a number.
+// text stores a text field. It returns false if the field is repeated, or must be a number.
 func (r *record) text(name, value []byte) bool {
 	var at *[]byte
 	switch string(name) {
@@ -99,9 +99,9 @@ func (r *record) text(name, value []byte) bool {
 	return true
 }
 
-// number is text for numbers.
+// number stores a number field. It returns false if the field is repeated, or must be a text.
 func (r *record) number(name, digits []byte) bool {
-	value := unsafe.String(unsafe.SliceData(digits), len(digits)) // nobody keeps it
+	value := unsafe.String(unsafe.SliceData(digits), len(digits)) // not retained
 	var err error
 	bit := uint8(0)
 	switch string(name) {
@@ -122,7 +122,7 @@ func (r *record) number(name, digits []byte) bool {
 	return err == nil && !twice
 }
 
-// read reads any line of JSON. What it keeps is good until p is used again.
+// read parses any JSON line. Its slices are valid until p is used again.
 func (r *record) read(p *fastjson.Parser, line []byte) error {
 	*r = record{}
 	v, err := p.ParseBytes(line)
@@ -141,7 +141,7 @@ func (r *record) read(p *fastjson.Parser, line []byte) error {
 	return nil
 }
 
-// number is the number called name; 0 if there is none called that.
+// number returns a number field, or 0 if there is none.
 func number(v *fastjson.Value, name string) (float64, error) {
 	field := v.Get(name)
 	if field == nil {

@@ -1,7 +1,9 @@
-// Package replay puts recorded traffic through a policy: who would be refused, and by which rule. It reads access logs of both edges and nginx's
-// combined format, puts their requests in the order in which they came, and asks the gateway's own limiter, with the log's time for its clock.
+// Package replay applies a policy to recorded traffic, and reports which requests each rule would refuse. It reads
+// access logs of both edges and nginx's combined format, sorts the requests by arrival, and evaluates them with the
+// limiter of the gateway and the time of the log.
 //
-// What it cannot know: how those who were let through or refused would have gone on, and which buyer a request was of where no token rule asked.
+// It does not predict how clients react to other decisions. The buyer of a request is unknown unless a rule by token
+// applied when the log was written.
 package replay
 
 import (
@@ -14,18 +16,18 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Config is what to replay. New and Inputs are needed.
+// Config configures a replay. New and Inputs are required.
 type Config struct {
 	New, Old         *policy.Policy // Old may be nil
-	NewName, OldName string         // what the report calls them
+	NewName, OldName string         // names of the policies in the report
 	Inputs           []Input
-	Window           time.Duration // how far lines are put in order; default DefaultWindow
-	Buckets          int           // live buckets of each policy; default DefaultBuckets
-	Top              int           // keys to name; default 10
+	Window           time.Duration // within which lines are sorted; default DefaultWindow
+	Buckets          int           // capacity of each policy; default DefaultBuckets
+	Top              int           // keys with the most refusals to report; default 10
 	Keys             int           // keys to count exactly; default 1<<18
 }
 
-// Input is one access log, as text or gzipped. Its Reader is read to the end by one goroutine.
+// Input is an access log, as text or gzip. Its Reader is read to the end by one goroutine.
 type Input struct {
 	Name   string
 	Reader io.Reader
@@ -33,30 +35,30 @@ type Input struct {
 
 // Defaults.
 const (
-	DefaultWindow  = 40 * time.Second // the longest an answer may be waited for, see the gateway's WaitTimeout
-	DefaultBuckets = 1 << 19          // what the 64 MB zone of the nginx edge holds
-	mostHeld       = 1 << 18          // entries that wait for their turn, over all inputs
+	DefaultWindow  = 40 * time.Second // the longest request: see gateway.Config.WaitTimeout
+	DefaultBuckets = 1 << 19          // capacity of the default zone of the nginx edge, 64 MB
+	maxHeld        = 1 << 18          // entries being sorted, of all inputs
 	batchSize      = 512
-	badShown       = 5
-	sweepEvery     = 5000 // ms of the log
+	maxBadShown    = 5
+	evictEvery     = 5000 // ms of the log
 )
 
-// ErrNothing is wrapped by the error of Run when no line of the logs is an access log's, or none can be read at all.
+// ErrNothing is wrapped by the error of Run if the logs contain no valid line.
 var ErrNothing = errors.New("not an access log")
 
-// Run replays the logs. Lines that cannot be read are counted; it is an error when there are no others. An input that breaks off is read as far as
-// it goes, and named in the notes; it is an error when nothing came before.
+// Run replays the logs. Invalid lines are counted; Run returns an error if there are no others. An input that ends
+// with a read error is evaluated up to there and mentioned in the notes; Run returns an error if it has no lines.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	c.defaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := newTheatre(c)
+	t := newReplayer(c)
 	streams := make([]*stream, len(c.Inputs))
 	for i, input := range c.Inputs {
-		streams[i] = newStream(input, t, c.Window.Milliseconds(), max(mostHeld/len(c.Inputs), 1024))
+		streams[i] = newStream(input, t, c.Window.Milliseconds(), max(maxHeld/len(c.Inputs), 1024))
 		go streams[i].run(ctx)
 	}
-	if err := t.play(ctx, streams); err != nil {
+	if err := t.run(ctx, streams); err != nil {
 		return nil, err
 	}
 	return t.report(c, streams)
@@ -77,32 +79,32 @@ func (c *Config) defaults() {
 	}
 }
 
-// theatre is where the logs are replayed: one or two policies, and what is counted over both.
-type theatre struct {
-	sides      [2]*side // the second may be nil
+// replayer evaluates one or two policies and counts over both.
+type replayer struct {
+	runs       [2]*policyRun // the second may be nil
 	names      limit.Namer
 	addresses  *keyTable
 	buyers     *keyTable
 	requests   int64
 	coarse     int64
 	from, to   int64
-	sweep      int64 // when buckets that say nothing any more are to be dropped
+	evictAt    int64 // when empty buckets are evicted next, in ms of the log
 	perSecond  perSecond
 	difference Difference
 }
 
-func newTheatre(c Config) *theatre {
-	t := &theatre{names: limit.NewNamer(), addresses: newKeyTable(c.Keys), buyers: newKeyTable(c.Keys),
+func newReplayer(c Config) *replayer {
+	t := &replayer{names: limit.NewNamer(), addresses: newKeyTable(c.Keys), buyers: newKeyTable(c.Keys),
 		difference: Difference{OnlyNewRule: map[string]int64{}, OnlyOldRule: map[string]int64{}}}
-	t.sides[0] = newSide(c.New, c.Buckets)
+	t.runs[0] = newPolicyRun(c.New, c.Buckets)
 	if c.Old != nil {
-		t.sides[1] = newSide(c.Old, c.Buckets)
+		t.runs[1] = newPolicyRun(c.Old, c.Buckets)
 	}
 	return t
 }
 
-// play takes the entries of all streams, the earliest first.
-func (t *theatre) play(ctx context.Context, streams []*stream) error {
+// run processes the entries of all streams in the order of their time.
+func (t *replayer) run(ctx context.Context, streams []*stream) error {
 	for _, s := range streams {
 		s.advance(ctx)
 	}
@@ -116,11 +118,11 @@ func (t *theatre) play(ctx context.Context, streams []*stream) error {
 		if first == nil {
 			break
 		}
-		t.take(first.current)
+		t.process(first.current)
 		first.advance(ctx)
 	}
 	t.perSecond.end()
-	for _, s := range t.sides {
+	for _, s := range t.runs {
 		if s != nil {
 			s.perSecond.end()
 		}
@@ -128,7 +130,7 @@ func (t *theatre) play(ctx context.Context, streams []*stream) error {
 	return ctx.Err()
 }
 
-func (t *theatre) take(e *entry) {
+func (t *replayer) process(e *entry) {
 	if t.requests == 0 {
 		t.from, t.to = e.at, e.at
 	}
@@ -137,34 +139,34 @@ func (t *theatre) take(e *entry) {
 	if e.coarse {
 		t.coarse++
 	}
-	if t.to >= t.sweep {
-		t.sweep = t.to + sweepEvery
-		for _, s := range t.sides {
-			s.drop(t.to)
+	if t.to >= t.evictAt {
+		t.evictAt = t.to + evictEvery
+		for _, s := range t.runs {
+			s.evict(t.to)
 		}
 	}
 	t.perSecond.add(t.to, 1)
 	ip := limit.Address(e.client)
-	address := t.addresses.of(ip)
+	address := t.addresses.get(ip)
 	if address == nil {
 		address = t.addresses.add(ip, addressName(e.client))
 	}
 	address.requests++
-	var who limit.Key
+	var buyerKey limit.Key
 	var buyer *keyCounts
 	if e.buyer != "" {
-		who = t.names.Text(e.buyer)
-		if buyer = t.buyers.of(who); buyer == nil {
-			buyer = t.buyers.add(who, keyName{buyer: e.buyer})
+		buyerKey = t.names.Text(e.buyer)
+		if buyer = t.buyers.get(buyerKey); buyer == nil {
+			buyer = t.buyers.add(buyerKey, keyName{buyer: e.buyer})
 		}
 		buyer.requests++
 	}
 	var outcomes [2]outcome
-	for i, s := range t.sides {
+	for i, s := range t.runs {
 		if s == nil {
 			break
 		}
-		outcomes[i] = s.judge(e, e.covers[i], ip, who)
+		outcomes[i] = s.judge(e, e.covers[i], ip, buyerKey)
 		n := int64(0)
 		if r := outcomes[i].rule; outcomes[i].verdict == refused {
 			n = 1
@@ -177,12 +179,12 @@ func (t *theatre) take(e *entry) {
 		}
 		s.perSecond.add(t.to, n)
 	}
-	if t.sides[1] != nil {
+	if t.runs[1] != nil {
 		t.compare(outcomes, address, buyer)
 	}
 }
 
-func (t *theatre) compare(outcomes [2]outcome, address, buyer *keyCounts) {
+func (t *replayer) compare(outcomes [2]outcome, address, buyer *keyCounts) {
 	d := &t.difference
 	only := func(side int, count *int64, byRule map[string]int64) {
 		*count++

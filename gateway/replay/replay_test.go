@@ -40,7 +40,8 @@ type request struct {
 }
 
 func (r request) line() string {
-	return fmt.Sprintf(`{"time":%.3f,"client":%q,"buyer":%q,"method":%q,"path":%q,"status":200,"verdict":%q,"seconds":%.3f,"upstream":"b"}`+"\n",
+	return fmt.Sprintf(`{"time":%.3f,"client":%q,"buyer":%q,"method":%q,"path":%q,"status":200,"verdict":%q,`+
+		`"seconds":%.3f,"upstream":"b"}`+"\n",
 		float64(r.at+r.took)/1000, r.client, r.buyer, r.method, r.path, r.verdict, float64(r.took)/1000)
 }
 
@@ -70,8 +71,8 @@ func run(t rapid.TB, c Config, logs ...string) *Report {
 
 const t0 = 1795255200000
 
-// Against a model of nginx's limit_req: each address and each buyer has its bucket, a request that one rule refuses takes nothing from the other.
-func TestReplayRefusesWhomTheRulesRefuse(t *testing.T) {
+// The decisions must match a model of nginx's limit_req with a bucket for each address and each buyer.
+func TestReplayMatchesTheModel(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {
 		{ name = "ip", key = "ip", rate = "2r/s", burst = 3 },
 		{ name = "token", key = "token", rate = "1r/s", burst = 1, match = { method = "POST" } },
@@ -80,9 +81,20 @@ func TestReplayRefusesWhomTheRulesRefuse(t *testing.T) {
 		var requests []request
 		now := int64(t0)
 		for range rapid.IntRange(1, 120).Draw(t, "requests") {
-			now += rapid.SampledFrom([]int64{1, 50, 250, 1000}).Draw(t, "gap") // never at one time: such ties are settled by the log's order
-			requests = append(requests, request{at: now, took: rapid.Int64Range(0, 3000).Draw(t, "took"), client: fmt.Sprint("10.0.0.", rapid.IntRange(1, 2).Draw(t, "client")),
-				buyer: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "buyer"), method: rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method"), path: "/x", verdict: "allow"})
+			now += rapid.SampledFrom([]int64{1, 50, 250, 1000}).Draw(t, "gap") // never equal: equal times are ordered by the log
+			requests = append(
+				requests,
+				request{
+					at:     now,
+					took:   rapid.Int64Range(0, 3000).Draw(t, "took"),
+					client: fmt.Sprint("10.0.0.", rapid.IntRange(1, 2).Draw(t, "client")),
+					buyer: rapid.SampledFrom([]string{"ann", "bob"}).
+						Draw(t, "buyer"),
+					method:  rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method"),
+					path:    "/x",
+					verdict: "allow",
+				},
+			)
 		}
 		excess, last := map[string]float64{}, map[string]int64{}
 		would := func(key string, rate, burst float64, at int64) (float64, bool) {
@@ -92,7 +104,7 @@ func TestReplayRefusesWhomTheRulesRefuse(t *testing.T) {
 			}
 			return e, e <= burst+1e-9
 		}
-		var byIP, byToken, pass int64
+		var byIP, byToken, admitted int64
 		for _, r := range requests {
 			ip, ok := would(r.client, 2, 3, r.at)
 			if !ok {
@@ -108,44 +120,70 @@ func TestReplayRefusesWhomTheRulesRefuse(t *testing.T) {
 				excess[r.buyer], last[r.buyer] = e, r.at
 			}
 			excess[r.client], last[r.client] = ip, r.at
-			pass++
+			admitted++
 		}
-		// In two logs, as of two edges, and named the wrong way round.
+		// Two logs, as of two edges, in the wrong order.
 		half := len(requests) / 2
 		got := run(t, Config{New: p}, logOf(requests[half:]), logOf(requests[:half]))
-		if got.Policy.Rules[0].Refused != byIP || got.Policy.Rules[1].Refused != byToken || got.Policy.Passed != pass || got.Policy.Refused != byIP+byToken {
-			t.Fatalf("passed %d, refused %d and %d; want %d, %d and %d", got.Policy.Passed, got.Policy.Rules[0].Refused, got.Policy.Rules[1].Refused, pass, byIP, byToken)
+		if got.Policy.Rules[0].Refused != byIP || got.Policy.Rules[1].Refused != byToken || got.Policy.Passed != admitted ||
+			got.Policy.Refused != byIP+byToken {
+			t.Fatalf(
+				"passed %d, refused %d and %d; want %d, %d and %d",
+				got.Policy.Passed,
+				got.Policy.Rules[0].Refused,
+				got.Policy.Rules[1].Refused,
+				admitted,
+				byIP,
+				byToken,
+			)
 		}
-		if got.Requests != int64(len(requests)) || got.From.UnixMilli() != requests[0].at || got.To.UnixMilli() != now || got.Late != 0 {
+		if got.Requests != int64(len(requests)) || got.From.UnixMilli() != requests[0].at || got.To.UnixMilli() != now ||
+			got.Late != 0 {
 			t.Fatalf("%d requests from %v to %v, %d late", got.Requests, got.From, got.To, got.Late)
 		}
 	})
 }
 
-func TestReplayTellsPoliciesApart(t *testing.T) {
-	strict := parsePolicy(t, `return { rules = { { name = "orders", key = "ip", rate = "1r/h", burst = 1, match = { path = "/orders" } } } }`)
-	loose := parsePolicy(t, `return { rules = { { name = "pages", key = "ip", rate = "1r/h", match = { path = "/page" } } } }`)
+func TestReplayComparesPolicies(t *testing.T) {
+	strict := parsePolicy(t, `return { rules = { { name = "orders", key = "ip", rate = "1r/h", burst = 1, match = { `+
+		`path = "/orders" } } } }`)
+	loose := parsePolicy(t, `return { rules = { { name = "pages", key = "ip", rate = "1r/h", match = { path = `+
+		`"/page" } } } }`)
 	var requests []request
 	for i, path := range []string{"/orders", "/page", "/orders", "/page", "/orders", "/page", "/orders", "/other"} {
-		requests = append(requests, request{at: t0 + int64(i), client: "2001:db8::" + fmt.Sprint(i), method: "GET", path: path, verdict: "allow"})
+		requests = append(
+			requests,
+			request{at: t0 + int64(i), client: "2001:db8::" + fmt.Sprint(i), method: "GET", path: path, verdict: "allow"},
+		)
 	}
 	got := run(t, Config{New: strict, Old: loose}, logOf(requests))
-	want := Difference{BothPass: 4, OnlyNew: 2, OnlyOld: 2, OnlyNewRule: map[string]int64{"orders": 2}, OnlyOldRule: map[string]int64{"pages": 2},
-		OnlyNewTop: []TopKey{{"ip", "2001:db8::/64", 8, 2, 0.25, "orders"}}, OnlyOldTop: []TopKey{{"ip", "2001:db8::/64", 8, 2, 0.25, "pages"}}}
+	want := Difference{
+		BothPass:    4,
+		OnlyNew:     2,
+		OnlyOld:     2,
+		OnlyNewRule: map[string]int64{"orders": 2},
+		OnlyOldRule: map[string]int64{"pages": 2},
+		OnlyNewTop: []TopKey{
+			{"ip", "2001:db8::/64", 8, 2, 0.25, "orders"},
+		},
+		OnlyOldTop: []TopKey{{"ip", "2001:db8::/64", 8, 2, 0.25, "pages"}},
+	}
 	if !reflect.DeepEqual(*got.Difference, want) {
 		t.Errorf("the difference is\n%+v, want\n%+v", *got.Difference, want)
 	}
 	var text bytes.Buffer
 	got.WriteText(&text)
-	for _, line := range []string{"new.lua refuses 2 of 8 requests (25%)", "refused only by new.lua  2  orders 2", "ip 2001:db8::/64         2        8         25%    pages"} {
+	for _, line := range []string{
+		"new.lua refuses 2 of 8 requests (25%)", "refused only by new.lua  2  orders 2",
+		"ip 2001:db8::/64         2        8         25%    pages",
+	} {
 		if !strings.Contains(text.String(), line) {
-			t.Errorf("the text does not say %q:\n%s", line, text.String())
+			t.Errorf("the text does not contain %q:\n%s", line, text.String())
 		}
 	}
 }
 
-// What a log does not say is not made up.
-func TestReplayKnowsWhatALogCannotTell(t *testing.T) {
+func TestReplayOfIncompleteInformation(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {
 		{ name = "ip", key = "ip", rate = "1r/h", burst = 100 },
 		{ name = "trial", key = "ip", rate = "1r/h", mode = "shadow" },
@@ -156,13 +194,19 @@ func TestReplayKnowsWhatALogCannotTell(t *testing.T) {
 		{at: t0, client: "::1", buyer: "ann", path: "/orders", verdict: "allow"},
 		{at: t0 + 1, client: "::1", buyer: "ann", path: "/orders", verdict: "deny"}, // refused again
 		{at: t0 + 2, client: "::1", path: "/orders", verdict: "unauthorized"},       // 401 again
-		{at: t0 + 3, client: "::1", path: "/orders", verdict: "deny"},               // by address, at the time: nobody knows whose it was
+		{
+			at:      t0 + 3,
+			client:  "::1",
+			path:    "/orders",
+			verdict: "deny",
+		}, // refused by address, so that the buyer is unknown
 		{at: t0 + 4, client: "::1", path: "/orders", verdict: "sold_out"},
 		{at: t0 + 5, client: "::1", path: "/slow", verdict: "allow"},
 		{at: t0 + 6, client: "::1", path: "/slow", verdict: "allow"},
 	}) + `{"time":1795255200,"client":"::1","method":"GET","path":"","status":400,"verdict":""}` + "\n"
 	got := run(t, Config{New: p}, log)
-	if got.Lines != 8 || got.Requests != 6 || got.NotAsked != 1 || got.Repeated != 1 || got.RefusedBefore != 2 || got.Unauthorized != 1 {
+	if got.Lines != 8 || got.Requests != 6 || got.NotEvaluated != 1 || got.Cached != 1 || got.RefusedBefore != 2 ||
+		got.Unauthorized != 1 {
 		t.Errorf("counted %+v", got)
 	}
 	if s := got.Policy; s.Passed != 4 || s.Refused != 1 || s.Unauthorized != 1 {
@@ -180,17 +224,18 @@ func TestReplayKnowsWhatALogCannotTell(t *testing.T) {
 			have.LongestDelay = want.LongestDelay
 		}
 		if have != want {
-			t.Errorf("%s did\n%+v, want\n%+v", want.Name, have, want)
+			t.Errorf("%s:\n%+v, want\n%+v", want.Name, have, want)
 		}
 	}
-	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "1 requests are covered by a rule with key") {
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "1 requests match a rule with key") {
 		t.Errorf("notes: %q", got.Notes)
 	}
 }
 
-// A burst that is only there because the log knows whole seconds is not a burst; and no buyer is known there.
+// The resolution of seconds must not cause bursts. The format contains no buyers.
 func TestReplayOfACombinedLog(t *testing.T) {
-	p := parsePolicy(t, `return { rules = { { name = "ip", key = "ip", rate = "10r/s", burst = 0 }, { name = "token", key = "token", rate = "1r/h" } } }`)
+	p := parsePolicy(t, `return { rules = { { name = "ip", key = "ip", rate = "10r/s", burst = 0 }, { name = "token",`+
+		` key = "token", rate = "1r/h" } } }`)
 	var log strings.Builder
 	for second := range 3 {
 		for range 10 {
@@ -206,29 +251,43 @@ func TestReplayOfACombinedLog(t *testing.T) {
 	}
 }
 
-func TestReplayPassesOverLinesThatCannotBeRead(t *testing.T) {
+func TestReplaySkipsInvalidLines(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {} }`)
 	good := request{at: t0, client: "::1", path: "/"}.line()
-	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + strings.Repeat("x", 3*maxLine) + "\n" + good + strings.Repeat("bad\n", 10) + strings.TrimSuffix(good, "\n")
+	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + strings.Repeat(
+		"x",
+		3*maxLine,
+	) + "\n" + good + strings.Repeat(
+		"bad\n",
+		10,
+	) + strings.TrimSuffix(
+		good,
+		"\n",
+	)
 	got := run(t, Config{New: p}, log)
-	if got.Lines != 17 || got.BadLines != 13 || got.Requests != 4 || len(got.Bad) != badShown {
+	if got.Lines != 17 || got.BadLines != 13 || got.Requests != 4 || len(got.Bad) != maxBadShown {
 		t.Fatalf("%d lines, %d bad, %d requests, %d shown", got.Lines, got.BadLines, got.Requests, len(got.Bad))
 	}
-	for i, want := range []Bad{{"log0", 3, errFormat.Error(), "nonsense"}, {"log0", 4, errFormat.Error(), "?[31m{"}, {"log0", 6, errLong.Error(), ""}} {
-		if b := got.Bad[i]; b.File != want.File || b.Line != want.Line || b.Why != want.Why || want.Text != "" && b.Text != want.Text {
+	for i, want := range []Bad{
+		{"log0", 3, errFormat.Error(), "nonsense"}, {"log0", 4, errFormat.Error(), "?[31m{"},
+		{"log0", 6, errLong.Error(), ""},
+	} {
+		if b := got.Bad[i]; b.File != want.File || b.Line != want.Line || b.Why != want.Why ||
+			want.Text != "" && b.Text != want.Text {
 			t.Errorf("bad line %d is %+v, want %+v", i, b, want)
 		}
 	}
 	_, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"x.log", strings.NewReader("\nno\nnone\n")}}})
-	if want := "not an access log: none of 2 lines can be read; x.log:2: " + errFormat.Error(); !errors.Is(err, ErrNothing) || err.Error() != want {
-		t.Errorf("a log of nothing but bad lines: %v, want %s", err, want)
+	if want := "not an access log: none of 2 lines is valid; x.log:2: " + errFormat.Error(); !errors.Is(err, ErrNothing) ||
+		err.Error() != want {
+		t.Errorf("a log of invalid lines: %v, want %s", err, want)
 	}
 	if got := run(t, Config{New: p}, ""); got.Lines != 0 || len(got.Notes) != 1 {
 		t.Errorf("an empty log: %+v", got)
 	}
 }
 
-func TestReplayReadsGzipAndWhatIsThereOfABrokenLog(t *testing.T) {
+func TestReplayReadsGzipAndTruncatedLogs(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {} }`)
 	var requests []request
 	for i := range int64(5000) {
@@ -244,11 +303,18 @@ func TestReplayReadsGzipAndWhatIsThereOfABrokenLog(t *testing.T) {
 		t.Errorf("gzipped: %d requests, notes %q", got.Requests, got.Notes)
 	}
 	got := run(t, Config{New: p}, zipped.String()[:zipped.Len()/2])
-	if got.Requests < 1000 || got.Requests >= 5000 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "log0 breaks off (unexpected EOF)") {
+	if got.Requests < 1000 || got.Requests >= 5000 || len(got.Notes) != 1 ||
+		!strings.HasPrefix(got.Notes[0], "log0 is truncated (unexpected EOF)") {
 		t.Errorf("half of it: %d requests, notes %q", got.Requests, got.Notes)
 	}
-	for name, log := range map[string]string{"no gzip behind its first two bytes": "\x1f\x8babcabcabcabc", "only the head of it": zipped.String()[:10]} {
-		if report, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"x.gz", strings.NewReader(log)}}}); !errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "x.gz") {
+	for name, log := range map[string]string{
+		"only the magic number of gzip": "\x1f\x8babcabcabcabc", "only the header": zipped.String()[:10],
+	} {
+		if report, err := Run(
+			t.Context(),
+			Config{New: p, Inputs: []Input{{"x.gz", strings.NewReader(log)}}},
+		); !errors.Is(err, ErrNothing) ||
+			!strings.Contains(err.Error(), "x.gz") {
 			t.Errorf("%s: %+v, %v", name, report, err)
 		}
 	}
@@ -258,7 +324,7 @@ func TestReplayReadsGzipAndWhatIsThereOfABrokenLog(t *testing.T) {
 	}
 }
 
-func TestReplayEndsWhenItIsTold(t *testing.T) {
+func TestReplayEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	line := request{at: t0, client: "::1", path: "/"}.line()
 	endless := readerFunc(func(b []byte) (int, error) { return copy(b, line), nil })
@@ -282,21 +348,22 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// More live buckets than there is room for is told apart from a refusal.
-func TestReplayTellsWhenThereIsNoRoom(t *testing.T) {
+func TestReplayReportsMissingBuckets(t *testing.T) {
 	p := parsePolicy(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`)
 	var requests []request
 	for i := range int64(2000) {
 		requests = append(requests, request{at: t0 + i, client: fmt.Sprintf("10.0.%d.%d", i/250, i%250), path: "/"})
 	}
 	got := run(t, Config{New: p, Buckets: 1000, Keys: 500}, logOf(requests))
-	if s := got.Policy; s.NoRoom < 900 || s.Refused != 0 || s.Passed+s.NoRoom != 2000 || s.Rules[0].NoRoom != s.NoRoom || len(got.Notes) != 2 {
-		t.Errorf("passed %d, refused %d, no room for %d, notes %q", s.Passed, s.Refused, s.NoRoom, got.Notes)
+	if s := got.Policy; s.NoBucket < 900 || s.Refused != 0 || s.Passed+s.NoBucket != 2000 ||
+		s.Rules[0].NoBucket != s.NoBucket ||
+		len(got.Notes) != 2 {
+		t.Errorf("passed %d, refused %d, no bucket for %d, notes %q", s.Passed, s.Refused, s.NoBucket, got.Notes)
 	}
 }
 
-// The order in which the keys of a report come is always the same, or two runs could not be compared.
-func TestReplayOfTheSameLogIsTheSameReport(t *testing.T) {
+// The order of keys must be deterministic, so that reports can be compared.
+func TestReplayIsDeterministic(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join("..", "..", "lua", "policy.lua"))
 	if err != nil {
 		t.Fatal(err)
@@ -304,15 +371,26 @@ func TestReplayOfTheSameLogIsTheSameReport(t *testing.T) {
 	p := parsePolicy(t, string(source))
 	var requests []request
 	for i := range int64(3000) {
-		requests = append(requests, request{at: t0 + i, took: i * 37 % 900, client: fmt.Sprint("10.0.0.", i%20), buyer: fmt.Sprint("buyer", i%7), method: "POST", path: "/v1/sales/x/orders"})
+		requests = append(
+			requests,
+			request{
+				at:     t0 + i,
+				took:   i * 37 % 900,
+				client: fmt.Sprint("10.0.0.", i%20),
+				buyer:  fmt.Sprint("buyer", i%7),
+				method: "POST",
+				path:   "/v1/sales/x/orders",
+			},
+		)
 	}
 	first := run(t, Config{New: p, Old: p}, logOf(requests))
-	if first.Policy.Refused == 0 || first.Difference.OnlyNew != 0 || first.Difference.OnlyOld != 0 || first.Difference.BothRefuse != first.Policy.Refused {
-		t.Errorf("a policy against itself: %+v", first.Difference)
+	if first.Policy.Refused == 0 || first.Difference.OnlyNew != 0 || first.Difference.OnlyOld != 0 ||
+		first.Difference.BothRefuse != first.Policy.Refused {
+		t.Errorf("a policy compared with itself: %+v", first.Difference)
 	}
 	for range 3 {
 		if again := run(t, Config{New: p, Old: p}, logOf(requests)); !reflect.DeepEqual(again, first) {
-			t.Fatalf("a second run says\n%+v, the first\n%+v", again, first)
+			t.Fatalf("a second run reports\n%+v, the first\n%+v", again, first)
 		}
 	}
 }

@@ -9,31 +9,31 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Report is what a replay found. Shares are between 0 and 1.
+// Report is the result of a replay. Shares are between 0 and 1.
 type Report struct {
-	Lines      int64 `json:"lines"`
-	BadLines   int64 `json:"bad_lines"`
-	Bad        []Bad `json:"bad,omitempty"` // the first few
-	Requests   int64 `json:"requests"`      // that rules were asked about, or would have been
-	NotAsked   int64 `json:"not_asked"`     // that the edge answered by itself: malformed, hidden, its own health
-	Repeated   int64 `json:"repeated"`      // sold-out and the like, answered from memory before any rule
-	OutOfOrder int64 `json:"out_of_order"`  // lines after one whose request came later
-	Late       int64 `json:"late"`          // of these, those that came too late to be put in order: judged as if they had come later than they did
+	Lines        int64 `json:"lines"`
+	BadLines     int64 `json:"bad_lines"`
+	Bad          []Bad `json:"bad,omitempty"` // the first ones
+	Requests     int64 `json:"requests"`      // for which rules were evaluated, or would have been
+	NotEvaluated int64 `json:"not_evaluated"` // answered by the edge itself: malformed, reserved paths
+	Cached       int64 `json:"cached"`        // answered from the refusal cache, before any rule
+	OutOfOrder   int64 `json:"out_of_order"`  // lines after one whose request arrived later
+	Late         int64 `json:"late"`          // of these, lines outside the window: evaluated as if they had arrived later
 
 	From          *time.Time `json:"from,omitempty"`
 	To            *time.Time `json:"to,omitempty"`
-	WholeSeconds  int64      `json:"whole_seconds"` // requests whose log knows no better: they are spread evenly over their second
+	WholeSeconds  int64      `json:"whole_seconds"` // requests with a resolution of seconds
 	RefusedBefore int64      `json:"refused_before"`
 	Unauthorized  int64      `json:"unauthorized_before"`
 
-	PerSecond  Percentiles `json:"requests_per_second"` // over the seconds that have any
-	Policy     SideReport  `json:"policy"`
-	Against    *SideReport `json:"against,omitempty"`
-	Difference *Difference `json:"difference,omitempty"`
-	Notes      []string    `json:"notes,omitempty"`
+	PerSecond  Percentiles   `json:"requests_per_second"` // over seconds with requests
+	Policy     PolicyReport  `json:"policy"`
+	Against    *PolicyReport `json:"against,omitempty"`
+	Difference *Difference   `json:"difference,omitempty"`
+	Notes      []string      `json:"notes,omitempty"`
 }
 
-// Bad is a line that cannot be read.
+// Bad is an invalid line.
 type Bad struct {
 	File string `json:"file"`
 	Line int64  `json:"line"`
@@ -41,41 +41,41 @@ type Bad struct {
 	Text string `json:"text"` // its beginning
 }
 
-// SideReport is what one policy makes of the log.
-type SideReport struct {
+// PolicyReport is the result of one policy.
+type PolicyReport struct {
 	File             string       `json:"file"`
 	Passed           int64        `json:"passed"`
 	Refused          int64        `json:"refused"`      // 429
-	NoRoom           int64        `json:"no_room"`      // 503: more live buckets than there is room for
-	Unauthorized     int64        `json:"unauthorized"` // 401, as it was
+	NoBucket         int64        `json:"no_bucket"`    // 503: more buckets needed than available
+	Unauthorized     int64        `json:"unauthorized"` // 401, as in the log
 	RefusedShare     float64      `json:"refused_share"`
 	Rules            []RuleCounts `json:"rules"`
 	Addresses        KeyShares    `json:"addresses"`
 	Buyers           KeyShares    `json:"buyers"`
-	RefusedPerSecond Percentiles  `json:"refused_per_second"` // over the seconds that have any request
+	RefusedPerSecond Percentiles  `json:"refused_per_second"` // over seconds with requests
 	Top              []TopKey     `json:"top"`
 }
 
-// RuleCounts is what one rule did. A request that an earlier rule refuses is covered and nothing else.
+// RuleCounts is the result of one rule. A request that an earlier rule refuses is counted as covered only.
 type RuleCounts struct {
 	Name          string  `json:"name"`
 	Key           string  `json:"key"`
 	Mode          string  `json:"mode"`
-	Covered       int64   `json:"covered"` // requests that it looks at
+	Covered       int64   `json:"covered"` // requests that it matches
 	Passed        int64   `json:"passed"`
 	Refused       int64   `json:"refused"`
-	ShadowRefused int64   `json:"shadow_refused"` // by a shadow, which lets them pass
+	ShadowRefused int64   `json:"shadow_refused"` // exceeded, by a shadow rule
 	Delayed       int64   `json:"delayed"`
 	LongestDelay  float64 `json:"longest_delay_seconds"`
-	NoRoom        int64   `json:"no_room"`
-	NoBuyer       int64   `json:"no_buyer"` // the log does not say who: the rule was left out
+	NoBucket      int64   `json:"no_bucket"`
+	NoBuyer       int64   `json:"no_buyer"` // the buyer is unknown: the rule was not evaluated
 }
 
-// KeyShares is how refusals spread over keys: the percentiles of the share of its requests that a key is refused.
+// KeyShares is the distribution of refusals over keys: percentiles of the refused share of a key's requests.
 type KeyShares struct {
 	Keys    int     `json:"keys"`
 	Refused int     `json:"refused_keys"`
-	Sampled bool    `json:"sampled"` // more keys than fit: worked out from a sample
+	Sampled bool    `json:"sampled"` // there were more keys than Config.Keys: estimates from a sample
 	P50     float64 `json:"p50"`
 	P90     float64 `json:"p90"`
 	P99     float64 `json:"p99"`
@@ -90,17 +90,17 @@ type Percentiles struct {
 	Max int64 `json:"max"`
 }
 
-// TopKey is one of the keys with the most refusals.
+// TopKey is a key with many refusals.
 type TopKey struct {
 	Kind     string  `json:"kind"`
 	Key      string  `json:"key"`
 	Requests uint32  `json:"requests"`
 	Refused  uint32  `json:"refused"` // in a difference: by this policy only
 	Share    float64 `json:"share"`
-	Rule     string  `json:"rule"` // that refused it last
+	Rule     string  `json:"rule"` // of the last refusal
 }
 
-// Difference is what changes from the old policy to the new one.
+// Difference is the change from the old policy to the new one.
 type Difference struct {
 	BothPass    int64            `json:"both_pass"`
 	BothRefuse  int64            `json:"both_refuse"`
@@ -112,19 +112,19 @@ type Difference struct {
 	OnlyOldTop  []TopKey         `json:"only_old_top"`
 }
 
-func (t *theatre) report(c Config, streams []*stream) (*Report, error) {
+func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 	r := &Report{Requests: t.requests, WholeSeconds: t.coarse, PerSecond: t.perSecond.percentiles()}
 	for _, s := range streams {
 		s.addTo(r)
 	}
 	if r.Lines > 0 && r.Lines == r.BadLines {
 		b := r.Bad[0]
-		return nil, fmt.Errorf("%w: none of %d lines can be read; %s:%d: %s", ErrNothing, r.Lines, b.File, b.Line, b.Why)
+		return nil, fmt.Errorf("%w: none of %d lines is valid; %s:%d: %s", ErrNothing, r.Lines, b.File, b.Line, b.Why)
 	}
 	if r.Lines == 0 {
 		for _, s := range streams {
-			if s.counts.broken != nil {
-				return nil, fmt.Errorf("%w: nothing of %s can be read: %w", ErrNothing, s.input.Name, s.counts.broken)
+			if s.counts.readError != nil {
+				return nil, fmt.Errorf("%w: reading %s failed: %w", ErrNothing, s.input.Name, s.counts.readError)
 			}
 		}
 	}
@@ -132,9 +132,9 @@ func (t *theatre) report(c Config, streams []*stream) (*Report, error) {
 		from, to := time.UnixMilli(t.from).UTC(), time.UnixMilli(t.to).UTC()
 		r.From, r.To = &from, &to
 	}
-	r.Policy = t.side(c, 0, c.NewName)
-	if t.sides[1] != nil {
-		against := t.side(c, 1, c.OldName)
+	r.Policy = t.policyReport(c, 0, c.NewName)
+	if t.runs[1] != nil {
+		against := t.policyReport(c, 1, c.OldName)
 		r.Against, r.Difference = &against, &t.difference
 		r.Difference.OnlyNewTop = t.tops(c.Top, 0, func(k *keyCounts) uint32 { return k.only[0] })
 		r.Difference.OnlyOldTop = t.tops(c.Top, 1, func(k *keyCounts) uint32 { return k.only[1] })
@@ -143,22 +143,22 @@ func (t *theatre) report(c Config, streams []*stream) (*Report, error) {
 	return r, nil
 }
 
-func (t *theatre) side(c Config, i int, file string) SideReport {
-	s := t.sides[i]
-	r := SideReport{File: file, Passed: s.passed, Refused: s.refused, NoRoom: s.noRoom, Unauthorized: s.unauthorized,
+func (t *replayer) policyReport(c Config, i int, file string) PolicyReport {
+	s := t.runs[i]
+	r := PolicyReport{File: file, Passed: s.passed, Refused: s.refused, NoBucket: s.noBucket, Unauthorized: s.unauthorized,
 		Addresses: t.addresses.shares(i), Buyers: t.buyers.shares(i), RefusedPerSecond: s.perSecond.percentiles(),
 		Top: t.tops(c.Top, i, func(k *keyCounts) uint32 { return k.refused[i] })}
 	if t.requests > 0 {
 		r.RefusedShare = float64(s.refused) / float64(t.requests)
 	}
 	for _, rule := range s.rules {
-		r.Rules = append(r.Rules, rule.count)
+		r.Rules = append(r.Rules, rule.counts)
 	}
 	return r
 }
 
-// tops are the keys of both kinds with the most of what count says.
-func (t *theatre) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
+// tops returns the keys of both kinds with the highest count.
+func (t *replayer) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
 	var tops []TopKey
 	for _, from := range []struct {
 		kind policy.Key
@@ -177,42 +177,50 @@ func (t *theatre) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
 	return tops[:min(n, len(tops))]
 }
 
-// notes say what a reader of the numbers must know.
-func (t *theatre) notes(c Config, r *Report) (notes []string) {
+// notes returns the limitations of the result.
+func (t *replayer) notes(c Config, r *Report) (notes []string) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if r.Lines == 0 {
 		note("the log is empty")
 	}
 	if r.WholeSeconds > 0 {
-		note("%d requests are from a log that knows whole seconds only, and when they ended: they are spread evenly over their second", r.WholeSeconds)
+		note(
+			"%d requests are from a log with a resolution of seconds: they are distributed evenly over their second",
+			r.WholeSeconds,
+		)
 	}
 	noBuyer := int64(0)
-	for _, s := range t.sides {
+	for _, s := range t.runs {
 		if s == nil {
 			continue
 		}
 		for _, rule := range s.rules {
-			noBuyer = max(noBuyer, rule.count.NoBuyer)
+			noBuyer = max(noBuyer, rule.counts.NoBuyer)
 		}
 	}
 	if noBuyer > 0 {
-		note("%d requests are covered by a rule with key = \"token\" and the log does not say whose they are: they were not put to it. "+
-			"Only a log of an edge that asked for the token then has the buyer; the combined format never has", noBuyer)
+		note("%d requests match a rule with key = \"token\", which was not evaluated because the buyer is unknown. "+
+			"A log contains buyers only if a rule by token applied when it was written; the combined format never does", noBuyer)
 	}
 	if r.Late > 0 {
-		note("%d lines came more than %v after their place in time, and are judged as if they had come when they were read: see --window", r.Late, c.Window)
+		note(
+			"%d lines were more than %v out of order, and are evaluated as if the requests had arrived later: see --window",
+			r.Late,
+			c.Window,
+		)
 	}
-	if r.Policy.NoRoom > 0 || r.Against != nil && r.Against.NoRoom > 0 {
-		note("there were more than %d live buckets at one time: the requests that found no room are told apart, see --buckets", c.Buckets)
+	if r.Policy.NoBucket > 0 || r.Against != nil && r.Against.NoBucket > 0 {
+		note("more than %d buckets were needed: requests without a bucket are reported separately, see --buckets", c.Buckets)
 	}
 	if r.Policy.Addresses.Sampled || r.Policy.Buyers.Sampled {
-		note("there are more keys than are counted one by one: percentiles are worked out from a sample, and the counts of top keys may be too low")
+		note("there are too many keys to count them all: percentiles are estimates from a sample, and the counts of top " +
+			"keys may be too low")
 	}
-	if r.Repeated > 0 && (c.New.NoRefusalCache || c.Old != nil && c.Old.NoRefusalCache) {
-		note("%d refusals were repeated from memory and are left out, and with repeat_refusals = false they would have gone the normal way", r.Repeated)
+	if r.Cached > 0 && (c.New.NoRefusalCache || c.Old != nil && c.Old.NoRefusalCache) {
+		note("%d refusals from the cache are not evaluated; with repeat_refusals = false these requests would be", r.Cached)
 	}
 	if c.Old != nil && !slices.Equal(c.New.TrustedProxies, c.Old.TrustedProxies) {
-		note("trusted_proxies differ, and the log has addresses as the edge decided on them then: that change is not in these numbers")
+		note("trusted_proxies differ: the result uses the client addresses of the log, and does not include this change")
 	}
 	return notes
 }

@@ -11,53 +11,53 @@ import (
 	"strings"
 )
 
-// stream reads one log in a goroutine of its own, and hands its entries on in the order in which their requests came.
+// stream reads a log in its own goroutine, and sends its entries in the order of arrival of their requests.
 type stream struct {
-	input   Input
-	theatre *theatre
-	window  window
-	spread  spread
-	batches chan []entry
+	input    Input
+	replayer *replayer
+	window   window
+	spread   spread
+	batches  chan []entry
 
-	// Of the reading goroutine, until batches is closed.
+	// Used by the reading goroutine, until batches is closed:
 	counts  streamCounts
 	batch   []entry
 	buyers  map[string]string
 	stopped bool
 
-	// Of the taking one.
+	// Used by the replayer:
 	current *entry
 	taken   []entry
 }
 
 type streamCounts struct {
-	lines, bad, notAsked, repeated, refused, unauthorized int64
-	shown                                                 []Bad
-	broken                                                error
+	lines, bad, notEvaluated, cached, refused, unauthorized int64
+	shown                                                   []Bad
+	readError                                               error
 }
 
-func newStream(input Input, t *theatre, window int64, most int) *stream {
-	s := &stream{input: input, theatre: t, batches: make(chan []entry, 8), buyers: map[string]string{}}
-	s.window.span, s.window.most = window, most
-	s.spread.most = most
+func newStream(input Input, t *replayer, window int64, capacity int) *stream {
+	s := &stream{input: input, replayer: t, batches: make(chan []entry, 8), buyers: map[string]string{}}
+	s.window.span, s.window.capacity = window, capacity
+	s.spread.capacity = capacity
 	return s
 }
 
-// maxLine is far above any line of an access log, and the most that a line of something else can cost.
+// maxLine is the longest line, in bytes.
 const maxLine = 64 << 10
 
 func (s *stream) run(ctx context.Context) {
 	defer close(s.batches)
-	hand := func(e entry) { s.hand(ctx, e) }
-	pass := func(e entry) { s.spread.add(e, hand) }
-	s.counts.broken = s.read(pass)
-	s.window.end(pass)
-	s.spread.end(hand)
+	send := func(e entry) { s.send(ctx, e) }
+	emit := func(e entry) { s.spread.add(e, send) }
+	s.counts.readError = s.read(emit)
+	s.window.end(emit)
+	s.spread.end(send)
 	s.flush(ctx)
 }
 
-// read parses all lines. Its error is that of an input that breaks off.
-func (s *stream) read(pass func(entry)) error {
+// read parses all lines. It returns the error of a truncated input.
+func (s *stream) read(emit func(entry)) error {
 	in, err := unzipped(s.input.Reader)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *stream) read(pass func(entry)) error {
 		case long:
 			s.bad(number, line, errLong)
 		case len(line) > 0:
-			s.line(&p, number, line, pass)
+			s.line(&p, number, line, emit)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -81,7 +81,7 @@ func (s *stream) read(pass func(entry)) error {
 	return nil
 }
 
-// unzipped is r, or what is in it where it is gzipped.
+// unzipped returns a reader of the text, which may be gzipped.
 func unzipped(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, maxLine)
 	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -96,7 +96,8 @@ func unzipped(r io.Reader) (*bufio.Reader, error) {
 
 var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 
-// readLine returns the next line without the white space around it, which is good until the next call. Of one that is too long it returns the last part.
+// readLine returns the next line without surrounding white space. It is valid until the next call. Of a line that is
+// too long it returns the last part.
 func readLine(in *bufio.Reader) (line []byte, long bool, err error) {
 	for {
 		line, err = in.ReadSlice('\n')
@@ -107,7 +108,7 @@ func readLine(in *bufio.Reader) (line []byte, long bool, err error) {
 	}
 }
 
-func (s *stream) line(p *Parser, number int64, text []byte, pass func(entry)) {
+func (s *stream) line(p *Parser, number int64, text []byte, emit func(entry)) {
 	var l Line
 	if err := p.Parse(text, &l); err != nil {
 		s.bad(number, text, err)
@@ -115,33 +116,35 @@ func (s *stream) line(p *Parser, number int64, text []byte, pass func(entry)) {
 	}
 	s.counts.lines++
 	switch {
-	case l.Repeated:
-		s.counts.repeated++
+	case l.Cached:
+		s.counts.cached++
 		return
-	case !l.Asked:
-		s.counts.notAsked++
+	case !l.Evaluated:
+		s.counts.notEvaluated++
 		return
 	case l.Refused:
 		s.counts.refused++
 	case l.Unauthorized:
 		s.counts.unauthorized++
 	}
-	e := entry{at: l.At, line: number, client: l.Client, buyer: s.buyer(l.Buyer), coarse: l.Coarse, unauthorized: l.Unauthorized}
-	for i, side := range s.theatre.sides {
+	e := entry{
+		at: l.At, line: number, client: l.Client, buyer: s.buyer(l.Buyer), coarse: l.Coarse, unauthorized: l.Unauthorized,
+	}
+	for i, side := range s.replayer.runs {
 		e.covers[i] = side.covers(l.Method, l.Path)
 	}
-	s.window.add(e, l.Logged, pass)
+	s.window.add(e, l.Logged, emit)
 }
 
 func (s *stream) bad(number int64, text []byte, why error) {
 	s.counts.lines++
 	s.counts.bad++
-	if len(s.counts.shown) < badShown {
+	if len(s.counts.shown) < maxBadShown {
 		s.counts.shown = append(s.counts.shown, Bad{File: s.input.Name, Line: number, Why: why.Error(), Text: excerpt(text)})
 	}
 }
 
-const shownText = 80 // bytes of a bad line
+const shownText = 80 // bytes of an invalid line
 
 func excerpt(text []byte) string {
 	cut := ""
@@ -156,15 +159,15 @@ func excerpt(text []byte) string {
 	}, strings.ToValidUTF8(string(text), "?")) + cut
 }
 
-// mostBuyers is how many buyers' names are held to be used again.
-const mostBuyers = 1 << 16
+// maxBuyers is the number of interned buyer names.
+const maxBuyers = 1 << 16
 
-// buyer is the name as a string, the same one for the same name where that can be had.
+// buyer returns the name as an interned string.
 func (s *stream) buyer(name []byte) string {
 	if known, ok := s.buyers[string(name)]; ok {
 		return known
 	}
-	if len(s.buyers) >= mostBuyers {
+	if len(s.buyers) >= maxBuyers {
 		clear(s.buyers)
 	}
 	b := string(name)
@@ -172,8 +175,8 @@ func (s *stream) buyer(name []byte) string {
 	return b
 }
 
-// hand gives an entry to the judge, in batches.
-func (s *stream) hand(ctx context.Context, e entry) {
+// send sends an entry to the replayer, in batches.
+func (s *stream) send(ctx context.Context, e entry) {
 	s.batch = append(s.batch, e)
 	if len(s.batch) >= batchSize {
 		s.flush(ctx)
@@ -193,7 +196,7 @@ func (s *stream) flush(ctx context.Context) {
 	}
 }
 
-// advance makes current the next entry, or nil at the end and when ctx is done: a pipe may have nothing to say for ever.
+// advance sets current to the next entry, or to nil at the end and when ctx ends: a pipe may block forever.
 func (s *stream) advance(ctx context.Context) {
 	if len(s.taken) == 0 {
 		select {
@@ -208,19 +211,22 @@ func (s *stream) advance(ctx context.Context) {
 	s.current, s.taken = &s.taken[0], s.taken[1:]
 }
 
-// addTo adds what the stream has counted to a report. Only after the last entry was taken.
+// addTo adds the counts of the stream to a report. Call it after the last entry.
 func (s *stream) addTo(r *Report) {
 	c := &s.counts
 	r.Lines += c.lines
 	r.BadLines += c.bad
-	r.NotAsked += c.notAsked
-	r.Repeated += c.repeated
+	r.NotEvaluated += c.notEvaluated
+	r.Cached += c.cached
 	r.RefusedBefore += c.refused
 	r.Unauthorized += c.unauthorized
 	r.OutOfOrder += s.window.outOfOrder
 	r.Late += s.window.late
 	r.Bad = append(r.Bad, c.shown...)
-	if c.broken != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s breaks off (%v): what came before is in this report", s.input.Name, c.broken))
+	if c.readError != nil {
+		r.Notes = append(
+			r.Notes,
+			fmt.Sprintf("%s is truncated (%v): the report includes the part before", s.input.Name, c.readError),
+		)
 	}
 }

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%d lines, %d requests", r.Lines, r.Requests)
 	if r.From != nil {
 		fmt.Fprintf(w, " from %s to %s (%v)", stamp(*r.From), stamp(*r.To), r.To.Sub(*r.From).Round(time.Second))
 	}
 	fmt.Fprintln(w)
-	if r.NotAsked+r.Repeated > 0 {
-		fmt.Fprintf(w, "left out: %d that the edge answered by itself, %d refusals of a sale repeated from memory\n", r.NotAsked, r.Repeated)
+	if r.NotEvaluated+r.Cached > 0 {
+		fmt.Fprintf(w, "not evaluated: %d answered by the edge itself, %d refused from the cache\n", r.NotEvaluated, r.Cached)
 	}
-	fmt.Fprintf(w, "%d lines were out of order, %d of them by more than the window\n", r.OutOfOrder, r.Late)
-	fmt.Fprintf(w, "at the time: %d refused, %d with a bad token\n", r.RefusedBefore, r.Unauthorized)
+	fmt.Fprintf(w, "%d lines out of order, %d of them by more than the window\n", r.OutOfOrder, r.Late)
+	fmt.Fprintf(w, "in the log: %d refused, %d with an invalid token\n", r.RefusedBefore, r.Unauthorized)
 	if r.BadLines > 0 {
-		fmt.Fprintf(w, "%d lines cannot be read:\n", r.BadLines)
+		fmt.Fprintf(w, "%d invalid lines:\n", r.BadLines)
 		for _, b := range r.Bad {
 			fmt.Fprintf(w, "  %s:%d: %s: %s\n", b.File, b.Line, b.Why, b.Text)
 		}
 	}
-	r.writeSide(w, &r.Policy)
+	r.writePolicy(w, &r.Policy)
 	if r.Against != nil {
-		r.writeSide(w, r.Against)
+		r.writePolicy(w, r.Against)
 		r.Difference.write(w, r.Policy.File, r.Against.File)
 	}
 	for _, n := range r.Notes {
@@ -38,16 +38,40 @@ func (r *Report) WriteText(w io.Writer) {
 	}
 }
 
-func (r *Report) writeSide(w io.Writer, s *SideReport) {
+func (r *Report) writePolicy(w io.Writer, s *PolicyReport) {
 	fmt.Fprintf(w, "\n%s refuses %d of %d requests (%s)", s.File, s.Refused, r.Requests, percent(s.RefusedShare))
-	if s.NoRoom > 0 {
-		fmt.Fprintf(w, ", and has no room for %d", s.NoRoom)
+	if s.NoBucket > 0 {
+		fmt.Fprintf(w, ", and has no bucket for %d", s.NoBucket)
 	}
 	fmt.Fprintln(w)
 	table(w, func(row func(...any)) {
-		row("  rule", "key", "mode", "covers", "passes", "refuses", "would refuse", "delays", "longest", "no buyer", "no room")
+		row(
+			"  rule",
+			"key",
+			"mode",
+			"covers",
+			"passes",
+			"refuses",
+			"would refuse",
+			"delays",
+			"longest",
+			"no buyer",
+			"no bucket",
+		)
 		for _, c := range s.Rules {
-			row("  "+c.Name, c.Key, c.Mode, c.Covered, c.Passed, c.Refused, c.ShadowRefused, c.Delayed, fmt.Sprintf("%.3gs", c.LongestDelay), c.NoBuyer, c.NoRoom)
+			row(
+				"  "+c.Name,
+				c.Key,
+				c.Mode,
+				c.Covered,
+				c.Passed,
+				c.Refused,
+				c.ShadowRefused,
+				c.Delayed,
+				fmt.Sprintf("%.3gs", c.LongestDelay),
+				c.NoBuyer,
+				c.NoBucket,
+			)
 		}
 	})
 	table(w, func(row func(...any)) {
@@ -59,7 +83,13 @@ func (r *Report) writeSide(w io.Writer, s *SideReport) {
 			KeyShares
 		}{{"addresses", s.Addresses}, {"buyers", s.Buyers}} {
 			if k.Keys > 0 {
-				row(fmt.Sprintf("  refused share of %d %s (%d hit)", k.Keys, k.name, k.Refused), percent(k.P50), percent(k.P90), percent(k.P99), percent(k.Max))
+				row(
+					fmt.Sprintf("  refused share of %d %s (%d affected)", k.Keys, k.name, k.Refused),
+					percent(k.P50),
+					percent(k.P90),
+					percent(k.P99),
+					percent(k.Max),
+				)
 			}
 		}
 	})

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Lines are written when requests end. As long as none took longer than the window, they come out in the order in which they came.
-func TestWindowPutsLinesInTheOrderOfTheirRequests(t *testing.T) {
+// Lines are written when requests end. If none takes longer than the window, the entries are sorted by arrival.
+func TestWindowSortsByArrival(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const span = 1000
 		type request struct{ at, end int64 }
@@ -19,20 +19,21 @@ func TestWindowPutsLinesInTheOrderOfTheirRequests(t *testing.T) {
 			requests = append(requests, request{now, now + rapid.Int64Range(0, span).Draw(t, "took")})
 		}
 		slices.SortStableFunc(requests, func(a, b request) int { return int(a.end - b.end) })
-		w := window{span: span, most: 1 << 20}
+		w := window{span: span, capacity: 1 << 20}
 		var got []entry
-		pass := func(e entry) { got = append(got, e) }
+		emit := func(e entry) { got = append(got, e) }
 		outOfOrder, newest := int64(0), int64(0)
 		for i, r := range requests {
 			if r.at < newest {
 				outOfOrder++
 			}
 			newest = max(newest, r.at)
-			w.add(entry{at: r.at, line: int64(i + 1)}, r.end, pass)
+			w.add(entry{at: r.at, line: int64(i + 1)}, r.end, emit)
 		}
-		w.end(pass)
-		if len(got) != len(requests) || !slices.IsSortedFunc(got, func(a, b entry) int { return map[bool]int{true: -1, false: 1}[a.before(&b)] }) {
-			t.Fatalf("%v came out as %v", requests, got)
+		w.end(emit)
+		if len(got) != len(requests) ||
+			!slices.IsSortedFunc(got, func(a, b entry) int { return map[bool]int{true: -1, false: 1}[a.before(&b)] }) {
+			t.Fatalf("%v was emitted as %v", requests, got)
 		}
 		if w.late != 0 || w.outOfOrder != outOfOrder {
 			t.Fatalf("%d late and %d out of order, want 0 and %d", w.late, w.outOfOrder, outOfOrder)
@@ -40,46 +41,46 @@ func TestWindowPutsLinesInTheOrderOfTheirRequests(t *testing.T) {
 	})
 }
 
-func TestWindowPassesOnWhatIsTooLate(t *testing.T) {
-	w := window{span: 1000, most: 1 << 20}
+func TestWindowEmitsLateEntries(t *testing.T) {
+	w := window{span: 1000, capacity: 1 << 20}
 	var got []int64
-	pass := func(e entry) { got = append(got, e.at) }
+	emit := func(e entry) { got = append(got, e.at) }
 	for i, r := range [][2]int64{{5000, 5000}, {4500, 5500}, {7000, 7000}, {3000, 7001}, {6500, 7002}} {
-		w.add(entry{at: r[0], line: int64(i)}, r[1], pass)
+		w.add(entry{at: r[0], line: int64(i)}, r[1], emit)
 	}
-	w.end(pass)
+	w.end(emit)
 	if want := []int64{4500, 5000, 3000, 6500, 7000}; !slices.Equal(got, want) {
-		t.Errorf("came out as %v, want %v", got, want)
+		t.Errorf("emitted %v, want %v", got, want)
 	}
 	if w.outOfOrder != 3 || w.late != 1 {
 		t.Errorf("%d out of order and %d late, want 3 and 1", w.outOfOrder, w.late)
 	}
 }
 
-func TestWindowHoldsNoMoreThanItMay(t *testing.T) {
-	w := window{span: 1 << 40, most: 10}
+func TestWindowCapacity(t *testing.T) {
+	w := window{span: 1 << 40, capacity: 10}
 	out := 0
 	for i := range int64(1000) {
 		w.add(entry{at: i, line: i}, i, func(entry) { out++ })
 		if len(w.heap) > 10 || len(w.held) > 11 {
-			t.Fatalf("%d are held in %d places", len(w.heap), len(w.held))
+			t.Fatalf("%d entries in %d slots", len(w.heap), len(w.held))
 		}
 	}
 	if out != 990 {
-		t.Errorf("%d were passed on, want 990", out)
+		t.Errorf("emitted %d, want 990", out)
 	}
 }
 
-func TestSpreadGivesASecondsRequestsTimesOfTheirOwn(t *testing.T) {
-	s := spread{most: 100}
+func TestSpreadDistributesTheRequestsOfASecond(t *testing.T) {
+	s := spread{capacity: 100}
 	var got []int64
-	pass := func(e entry) { got = append(got, e.at) }
+	emit := func(e entry) { got = append(got, e.at) }
 	for _, at := range []int64{1000, 1000, 1000, 1000, 2000, 4000, 4000} {
-		s.add(entry{at: at, coarse: true}, pass)
+		s.add(entry{at: at, coarse: true}, emit)
 	}
-	s.add(entry{at: 5001}, pass)
-	s.end(pass)
+	s.add(entry{at: 5001}, emit)
+	s.end(emit)
 	if want := []int64{1000, 1250, 1500, 1750, 2000, 4000, 4500, 5001}; !slices.Equal(got, want) {
-		t.Errorf("spread to %v, want %v", got, want)
+		t.Errorf("distributed to %v, want %v", got, want)
 	}
 }

@@ -1,0 +1,198 @@
+package replay
+
+import (
+	"cmp"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"sluice/gateway/limit"
+	"sluice/gateway/policy"
+)
+
+// policyRun evaluates one policy with the limiter of the gateway and the time of the log.
+type policyRun struct {
+	rules []*rule // rules with the key "ip" first, in the order of the gateway
+	ips   int
+	table *limit.Table
+
+	checks   []limit.Check
+	verdicts []limit.Verdict
+	checked  []*rule
+
+	passed, refused, noBucket, unauthorized int64
+	perSecond                               perSecond
+}
+
+type rule struct {
+	policy.Rule
+	limit  *limit.Rule
+	counts RuleCounts
+}
+
+// outcome is the decision on one request.
+type outcome struct {
+	verdict
+	rule *rule // that refused it
+}
+
+type verdict uint8
+
+const (
+	passed   verdict = iota
+	refused          // 429
+	noBucket         // 503: no bucket is available
+	unauthorized
+)
+
+func newPolicyRun(p *policy.Policy, capacity int) *policyRun {
+	s := &policyRun{table: limit.NewTable(capacity)}
+	for _, key := range []policy.Key{policy.ByIP, policy.ByToken} {
+		for _, r := range p.Rules {
+			if r.Key == key {
+				s.rules = append(
+					s.rules,
+					&rule{Rule: r, limit: limiterOf(r), counts: RuleCounts{Name: r.Name, Key: string(r.Key), Mode: string(r.Mode)}},
+				)
+			}
+		}
+		if key == policy.ByIP {
+			s.ips = len(s.rules)
+		}
+	}
+	n := len(s.rules)
+	s.checks, s.verdicts, s.checked = make([]limit.Check, n), make([]limit.Verdict, n), make([]*rule, n)
+	return s
+}
+
+func limiterOf(r policy.Rule) *limit.Rule {
+	count, period := r.Rate.Fraction()
+	return limit.NewRule(limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay,
+		Shadow: r.Mode == policy.Shadow, FailOpen: r.OnError == policy.Allow})
+}
+
+// instant converts a time of the log to that of the limiter.
+func instant(ms int64) limit.Instant { return limit.Instant(ms * 1000) }
+
+// evict removes empty buckets.
+func (s *policyRun) evict(ms int64) {
+	if s != nil {
+		s.table.Evict(instant(ms))
+	}
+}
+
+// covers returns the rules that match a request, as a bit set of their indices. Safe for concurrent use.
+func (s *policyRun) covers(method, path []byte) (set uint64) {
+	if s == nil {
+		return 0
+	}
+	for i, r := range s.rules {
+		if r.Match.Covers(method, path) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// judge evaluates a request that the rules in set match. ip and buyer are the keys of the client and of the buyer, if
+// the log contains one.
+func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
+	n, needsToken := 0, false
+	for rest := set; rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		r := s.rules[i]
+		r.counts.Covered++
+		key := ip
+		if i >= s.ips {
+			if e.buyer == "" {
+				if !e.unauthorized {
+					r.counts.NoBuyer++
+				}
+				needsToken = needsToken || r.Mode == policy.Enforce
+				continue
+			}
+			key = buyer
+		}
+		s.checks[n], s.checked[n] = limit.Check{Rule: r.limit, Key: key}, r
+		n++
+	}
+	if i := s.table.Take(instant(e.at), s.checks[:n], s.verdicts[:n]); i >= 0 {
+		r := s.checked[i]
+		if s.verdicts[i].Full {
+			s.noBucket++
+			r.counts.NoBucket++
+			return outcome{noBucket, r}
+		}
+		s.refused++
+		r.counts.Refused++
+		return outcome{refused, r}
+	}
+	for i, r := range s.checked[:n] {
+		r.count(s.verdicts[i])
+	}
+	if e.unauthorized && needsToken {
+		s.unauthorized++
+		return outcome{verdict: unauthorized}
+	}
+	s.passed++
+	return outcome{}
+}
+
+func (r *rule) count(v limit.Verdict) {
+	switch {
+	case v.Full:
+		r.counts.NoBucket++
+	case v.Over:
+		r.counts.ShadowRefused++
+	default:
+		r.counts.Passed++
+		if v.Wait > 0 && r.Mode == policy.Enforce {
+			r.counts.Delayed++
+			r.counts.LongestDelay = max(r.counts.LongestDelay, v.Wait.Seconds())
+		}
+	}
+}
+
+// perSecond counts events per second, and stores how many seconds had each count, which needs little memory. Seconds
+// without events are not included. Times must not decrease by more than one second.
+type perSecond struct {
+	second, count int64
+	seconds       map[int64]int64 // count -> number of seconds
+}
+
+func (p *perSecond) add(ms, n int64) {
+	if second := ms / 1000; second != p.second {
+		p.end()
+		p.second = second
+	}
+	p.count += n
+}
+
+func (p *perSecond) end() {
+	if p.second != 0 {
+		if p.seconds == nil {
+			p.seconds = map[int64]int64{}
+		}
+		p.seconds[p.count]++
+	}
+	p.count = 0
+}
+
+// percentiles returns the percentiles over the seconds. Call it after end.
+func (p *perSecond) percentiles() Percentiles {
+	total := int64(0)
+	for _, n := range p.seconds {
+		total += n
+	}
+	counts := slices.SortedFunc(maps.Keys(p.seconds), cmp.Compare[int64])
+	at := func(share float64) int64 {
+		rank := min(int64(share*float64(total)), total-1)
+		for _, c := range counts {
+			if rank -= p.seconds[c]; rank < 0 {
+				return c
+			}
+		}
+		return 0
+	}
+	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+}
