@@ -131,7 +131,7 @@ func (g *guide) add(t *testing.T, document string) {
 	}
 }
 
-// run executes the script. Commands may fail only where the documents say so.
+// run executes the script. Commands may fail only where the documents state it.
 func (g *guide) run(t *testing.T) {
 	t.Helper()
 	g.script.WriteString("stop_first\n")
