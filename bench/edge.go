@@ -242,7 +242,7 @@ func (h *house) judged(ctx context.Context) (outcomes, error) {
 	if err != nil {
 		return outcomes{}, err
 	}
-	edge, err := counters(ctx, h.status, "sluice_edge_repeated_refusals_total{state=")
+	edge, err := counters(ctx, h.status, "sluice_edge_cached_refusals_total{state=")
 	return outcomes{backend["accepted"], backend["sold_out"], edge["sold_out"]}, err
 }
 

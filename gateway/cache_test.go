@@ -38,7 +38,7 @@ func TestCachedRefusalIsIdenticalToTheFirst(t *testing.T) {
 			if !strings.Contains(first, " 409 ") || strings.Contains(strings.ToLower(first), "sluice-") {
 				t.Errorf("the client receives\n%s", first)
 			}
-			if n := e.count(t, "sluice_edge_repeated_refusals_total", "state", state); n != 1 {
+			if n := e.count(t, "sluice_edge_cached_refusals_total", "state", state); n != 1 {
 				t.Errorf("counted %v cached refusals, want 1", n)
 			}
 		})
@@ -296,7 +296,7 @@ func TestNoRefusalIsCachedWithoutABypassList(t *testing.T) {
 		t.Errorf("%d of %d requests reached the backend", got, n)
 	}
 	testenv.Eventually(t, 5*time.Second, "the list was requested", func() bool {
-		return e.count(t, "sluice_edge_holder_lists_total", "result", "error") == 1
+		return e.count(t, "sluice_edge_bypass_list_fetches_total", "result", "error") == 1
 	})
 	if got := s.lists(); got != 1 {
 		t.Errorf("the list was requested %d times, want once", got)
@@ -329,7 +329,7 @@ func TestBypassListWithAMillionEntries(t *testing.T) {
 		t.Errorf("a holder got %d %s", got.status, got.body)
 	}
 	e.runOnce()
-	if n := e.count(t, "sluice_edge_holders"); n < 999_000 {
+	if n := e.count(t, "sluice_edge_bypass_list_entries"); n < 999_000 {
 		t.Errorf("%v entries in memory", n)
 	}
 }
@@ -345,9 +345,9 @@ func TestOnlyPurchasesAreAnsweredFromTheCache(t *testing.T) {
 		{"POST", "/v1/sales/drop/orders/drop/orders"}, {"POST", "/v1/sales/orders"}, {"POST", "/v1/sales//orders"},
 		{"POST", "/v1/sales/drop"},
 	} {
-		before := e.count(t, "sluice_edge_repeated_refusals_total", "state", "sold_out")
+		before := e.count(t, "sluice_edge_cached_refusals_total", "state", "sold_out")
 		e.send(t, r.method, r.target, "", bearerOf(t, "dan"))
-		if n := e.count(t, "sluice_edge_repeated_refusals_total", "state", "sold_out"); n != before {
+		if n := e.count(t, "sluice_edge_cached_refusals_total", "state", "sold_out"); n != before {
 			t.Errorf("%s %s is answered from the cache", r.method, r.target)
 		}
 	}
@@ -468,12 +468,12 @@ func TestInactiveSalesAreEvicted(t *testing.T) {
 	e := serve(t, open, []string{s.address()})
 	e.awaitCached(t, s)
 	e.runOnce()
-	if n := e.count(t, "sluice_edge_holders"); n != 1 {
+	if n := e.count(t, "sluice_edge_bypass_list_entries"); n != 1 {
 		t.Fatalf("%v entries in memory, want 1", n)
 	}
 	e.ms.Add(time.Minute.Milliseconds())
 	e.runOnce()
-	if n := e.count(t, "sluice_edge_holders"); n != 0 {
+	if n := e.count(t, "sluice_edge_bypass_list_entries"); n != 0 {
 		t.Errorf("%v entries in memory after a minute, want none", n)
 	}
 	if got := e.buy(t, "dan"); got.status != http.StatusConflict {

@@ -277,7 +277,7 @@ func (s *syncBuffer) String() string {
 // upstreamFailures returns the failed attempts to reach a backend.
 func (e *edge) upstreamFailures(t testing.TB, address string) (n float64) {
 	t.Helper()
-	for _, failure := range []string{"dial", "timeout", "broken", "garbled"} {
+	for _, failure := range []string{"dial", "timeout", "broken", "invalid"} {
 		n += e.count(t, "sluice_edge_upstream_failures_total", "upstream", address, "failure", failure)
 	}
 	return n

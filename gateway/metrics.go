@@ -54,7 +54,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		requests:      vector("requests_total", "Requests by rule and verdict.", "rule", "verdict"),
-		responses:     vector("answers_total", "Responses by status class.", "status"),
+		responses:     vector("responses_total", "Responses by status class.", "status"),
 		unauthorized:  counter("unauthorized_total", "Requests refused because of a missing or invalid token."),
 		malformed:     counter("malformed_total", "Requests refused because they were malformed or ambiguous."),
 		buckets:       gauge("buckets", "Buckets in use, of all rules."),
@@ -62,14 +62,14 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		policyReloads: vector("policy_reloads_total", "Reloads of a changed policy.", "result"),
 		keyReloads:    vector("token_key_reloads_total", "Reloads of a changed token key file.", "result"),
 		refusals: vector(
-			"repeated_refusals_total",
+			"cached_refusals_total",
 			"Purchases refused from the cache, by state of the sale.",
 			"state",
 		),
-		listFetches:     vector("holder_lists_total", "Bypass lists fetched from a backend.", "result"),
-		bypassEntries:   gauge("holders", "Bypass list entries in memory, 4 bytes each."),
-		notifications:   counter("signals_total", "Sale notifications received from a backend."),
-		notificationsUp: gauge("signals_up", "Whether sale notifications are received. If not, changes take up to a second."),
+		listFetches:     vector("bypass_list_fetches_total", "Bypass lists fetched from a backend.", "result"),
+		bypassEntries:   gauge("bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
+		notifications:   counter("sale_notifications_total", "Sale notifications received from a backend."),
+		notificationsUp: gauge("sale_notifications_up", "Whether sale notifications are received. If not, changes take up to a second."),
 		byState:         map[refusalcache.State]prometheus.Counter{},
 	}
 	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",

@@ -54,7 +54,7 @@ func (e *edge) awaitConnected(t testing.TB, up float64) {
 		t,
 		20*time.Second,
 		"the edge is connected, or disconnected",
-		func() bool { return e.count(t, "sluice_edge_signals_up") == up },
+		func() bool { return e.count(t, "sluice_edge_sale_notifications_up") == up },
 	)
 }
 
@@ -66,7 +66,7 @@ func (e *edge) publish(t testing.TB, h *notifier, text string, total float64) {
 		t,
 		20*time.Second,
 		"the notification is received",
-		func() bool { return e.count(t, "sluice_edge_signals_total") == total },
+		func() bool { return e.count(t, "sluice_edge_sale_notifications_total") == total },
 	)
 }
 
@@ -145,7 +145,7 @@ func TestInvalidNotificationStreamIsIgnored(t *testing.T) {
 	if got := e.buy(t, "ann").status; got != 409 {
 		t.Errorf("status %d", got)
 	}
-	if e.count(t, "sluice_edge_signals_up") != 0 {
+	if e.count(t, "sluice_edge_sale_notifications_up") != 0 {
 		t.Error("a response of another type is accepted as notifications")
 	}
 	e = serve(t, shop, []string{h.address()}, notified)

@@ -72,7 +72,7 @@ func TestEventsArePassedOnImmediately(t *testing.T) {
 		}
 		_, _ = r.ReadString('\n')
 	}
-	if n := e.count(t, "sluice_edge_streams"); n != 1 {
+	if n := e.count(t, "sluice_edge_event_streams"); n != 1 {
 		t.Errorf("counted %v streams, want 1", n)
 	}
 	close(s.send)
@@ -83,7 +83,7 @@ func TestEventsArePassedOnImmediately(t *testing.T) {
 		t,
 		5*time.Second,
 		"no stream is counted",
-		func() bool { return e.count(t, "sluice_edge_streams") == 0 },
+		func() bool { return e.count(t, "sluice_edge_event_streams") == 0 },
 	)
 }
 

@@ -615,7 +615,7 @@ func TestRefusalsFromMemoryAreCounted(t *testing.T) {
 	for range 3 { // the first time the header is read, then it is remembered
 		s.edge.do("POST", dropOrders, from("192.0.2.7")...)
 	}
-	want := []string{`repeated_refusals_total{state="paused"} 4`, `repeated_refusals_total{state="sold_out"} 0`, `holder_lists_total{result="ok"} 1`, "holders 2"}
+	want := []string{`cached_refusals_total{state="paused"} 4`, `cached_refusals_total{state="sold_out"} 0`, `bypass_list_fetches_total{result="ok"} 1`, "bypass_list_entries 2"}
 	testenv.Eventually(t, 10*time.Second, "the metrics count what was told", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
 		if err != nil {

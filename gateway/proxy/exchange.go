@@ -179,5 +179,5 @@ func failureLabel(err error) string {
 	case errors.Is(err, errTimeout):
 		return "timeout"
 	}
-	return "garbled"
+	return "invalid"
 }

@@ -253,7 +253,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_edge_connections_refused_total", Help: "Connections refused because too many were open."}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_edge_streams", Help: "Open event streams."}),
+			Name: "sluice_edge_event_streams", Help: "Open event streams."}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_edge_upstream_failures_total", Help: "Failed attempts to reach a backend, by failure."},
 			[]string{"upstream", "failure"}),

@@ -154,13 +154,13 @@ var cases = map[string]struct{ fires, silent string }{
 	},
 	"SluiceSaleNotificationsAreOff": {
 		`sluice_signal_up 1x120
-		 sluice_edge_signals_up 0x120
+		 sluice_edge_sale_notifications_up 0x120
 		 ---
 		 sluice_signal_up{instance="a"} 1x120
 		 sluice_signal_up{instance="b"} 0x120
-		 sluice_edge_signals_up 1x120`,
+		 sluice_edge_sale_notifications_up 1x120`,
 		`sluice_signal_up 1x120
-		 sluice_edge_signals_up 1x120`,
+		 sluice_edge_sale_notifications_up 1x120`,
 	},
 	"SluiceProcessIsGone": {`up{job="sluice-worker"} 0x120`, `up{job="sluice-worker"} 1x120
 		up{job="other"} 0x120`},

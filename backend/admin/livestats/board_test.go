@@ -69,8 +69,8 @@ func TestSampleAddsUpWhatEverySourceHasCounted(t *testing.T) {
 		_, _ = fmt.Fprintf(out, `# TYPE sluice_edge_requests_total counter
 sluice_edge_requests_total{rule="ip",verdict="deny"} %d
 sluice_edge_requests_total{rule="ip",verdict="allow"} 0
-# TYPE sluice_edge_repeated_refusals_total counter
-sluice_edge_repeated_refusals_total{state="sold_out"} 7
+# TYPE sluice_edge_cached_refusals_total counter
+sluice_edge_cached_refusals_total{state="sold_out"} 7
 # TYPE sluice_edge_rule_info gauge
 sluice_edge_rule_info{rule="ip",key="ip",rate="20r/s",burst="40",match="",mode="enforce",on_error="deny"} 1
 # TYPE sluice_api_purchase_total counter

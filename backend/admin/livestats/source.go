@@ -108,7 +108,7 @@ var counted = []struct {
 	{"sluice_edge_requests_total", "rule", []string{"rule", "verdict"}},
 	{"sluice_edge_unauthorized_total", "edge:unauthorized", nil},
 	{"sluice_edge_malformed_total", "edge:malformed", nil},
-	{"sluice_edge_repeated_refusals_total", "repeated", []string{"state"}},
+	{"sluice_edge_cached_refusals_total", "repeated", []string{"state"}},
 	{"sluice_api_purchase_total", "purchase", []string{"outcome"}},
 }
 

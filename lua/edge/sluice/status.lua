@@ -1,4 +1,4 @@
--- What an operator may know of the edge, in Prometheus' text format. The names are those of the Go gateway.
+-- Writes the metrics of the edge in the text format of Prometheus. Names and help texts are those of the Go gateway.
 
 local bounds = require("sluice.upstream").BOUNDS
 local holders = require "sluice.known.holders"
@@ -25,7 +25,7 @@ local in_force = ""
 -- init(policy): tell of the rules of the policy that has come into force
 function _M.init(policy)
   local out = {}
-  head(out, "rule_info", "gauge", "1 for each rule of the policy in force, which its labels describe.")
+  head(out, "rule_info", "gauge", "1 for each rule of the policy in force. The labels describe the rule.")
   for _, rule in ipairs(policy.rules) do
     local match = (rule.method or "") .. (rule.method and rule.path and " " or "") .. (rule.path or "")
     local labels = '{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s"}'
@@ -38,21 +38,21 @@ end
 local STATES = { "sold_out", "scheduled", "paused", "closed" }
 
 local function repeated(out, counters)
-  head(out, "repeated_refusals_total", "counter", "Purchases answered from memory, by the state of their sale.")
+  head(out, "cached_refusals_total", "counter", "Purchases refused from the cache, by state of the sale.")
   for _, state in ipairs(STATES) do
-    line(out, "repeated_refusals_total", ('{state="%s"}'):format(state), counters:get("repeated/" .. state) or 0)
+    line(out, "cached_refusals_total", ('{state="%s"}'):format(state), counters:get("repeated/" .. state) or 0)
   end
-  head(out, "holder_lists_total", "counter", "Lists of a sale's holders that were fetched from a backend.")
+  head(out, "bypass_list_fetches_total", "counter", "Bypass lists fetched from a backend.")
   for _, result in ipairs { "ok", "error" } do
-    line(out, "holder_lists_total", ('{result="%s"}'):format(result), counters:get("list/" .. result) or 0)
+    line(out, "bypass_list_fetches_total", ('{result="%s"}'):format(result), counters:get("list/" .. result) or 0)
   end
-  head(out, "holders", "gauge", "Holders of orders in memory, of all sales, 4 bytes each.")
-  line(out, "holders", "", holders.total())
+  head(out, "bypass_list_entries", "gauge", "Bypass list entries in memory, 4 bytes each.")
+  line(out, "bypass_list_entries", "", holders.total())
 end
 
 -- times(out, names, counters): the histogram of each backend that has answered, and how tries at them failed
 local function times(out, names, counters)
-  head(out, "upstream_seconds", "histogram", "Time until a backend began to answer.")
+  head(out, "upstream_seconds", "histogram", "Time until a backend began to respond.")
   for _, name in ipairs(names) do
     local backend = name:match("^upstream_ms/(.+)$")
     if backend then
@@ -65,7 +65,7 @@ local function times(out, names, counters)
       line(out, "upstream_seconds_count", ('{upstream="%s"}'):format(backend), so_far)
     end
   end
-  head(out, "upstream_failures_total", "counter", "Tries at a backend that failed.")
+  head(out, "upstream_failures_total", "counter", "Failed attempts to reach a backend, by failure.")
   for _, name in ipairs(names) do
     local failure, backend = name:match("^failure/(%a+)/(.+)$")
     if failure then
@@ -78,26 +78,26 @@ end
 function _M.text(counters, connections)
   local out, names = { in_force }, counters:get_keys(0)
   table.sort(names)
-  head(out, "requests_total", "counter", "Requests by the rule that judged them and its verdict.")
+  head(out, "requests_total", "counter", "Requests by rule and verdict.")
   for _, name in ipairs(names) do
     local verdict, rule = name:match("^(%a+) (.+)$")
     if rule then
       line(out, "requests_total", ('{rule="%s",verdict="%s"}'):format(rule, verdict), counters:get(name) or 0)
     end
   end
-  head(out, "unauthorized_total", "counter", "Requests refused because their token was missing or no good.")
+  head(out, "unauthorized_total", "counter", "Requests refused because of a missing or invalid token.")
   line(out, "unauthorized_total", "", counters:get("unauthorized") or 0)
-  head(out, "malformed_total", "counter", "Requests refused because they could not be read, or not in one way only.")
+  head(out, "malformed_total", "counter", "Requests refused because they were malformed or ambiguous.")
   line(out, "malformed_total", "", counters:get("malformed") or 0)
   repeated(out, counters)
   times(out, names, counters)
   local live, capacity = rules.live()
-  head(out, "buckets", "gauge", "Live buckets of all rules, within a percent or so.")
+  head(out, "buckets", "gauge", "Buckets in use, of all rules. An estimate for a large zone.")
   line(out, "buckets", "", live)
-  head(out, "bucket_capacity", "gauge", "Live buckets there is room for. With none left, new clients are soon refused.")
+  head(out, "bucket_capacity", "gauge", "Available buckets. If all are in use, new clients are refused.")
   line(out, "bucket_capacity", "", capacity)
   if connections then
-    head(out, "connections", "gauge", "Open connections of clients.")
+    head(out, "connections", "gauge", "Open client connections.")
     line(out, "connections", "", connections)
   end
   return table.concat(out)
