@@ -1,9 +1,9 @@
 <?php
-// Buys one unit and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... php buy.php SALE [KEY]
+// Buys a unit and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... php buy.php SALE [KEY]
 declare(strict_types=1);
 
-/** Sends a request until it gets an answer that another attempt would not change; returns its status and JSON. */
-function ask(string $method, string $path, array $headers = [], int $seconds = 10): array
+/** Sends a request, retries after 429, 502, 503, 504 and lost responses, and returns status and JSON. */
+function request(string $method, string $path, array $headers = [], int $seconds = 10): array
 {
     for ($attempt = 1; ; $attempt++) {
         $wait = min(10, 0.25 * 2 ** ($attempt - 1)) * (0.5 + mt_rand() / mt_getrandmax() / 2);
@@ -22,20 +22,21 @@ function ask(string $method, string $path, array $headers = [], int $seconds = 1
                 }
             }
         } elseif ($attempt === 8) {
-            throw new RuntimeException('no answer'); // it may have had its effect, and asking again with the key is safe
+            // The server may have accepted the order. A retry with the same key is safe.
+            throw new RuntimeException('no response');
         }
         usleep((int) ($wait * 1e6));
     }
 }
 
 $sale = $argv[1];
-$key = $argv[2] ?? bin2hex(random_bytes(16)); // names this purchase: the same again gets the same order
-[$status, $bought] = ask('POST', '/v1/sales/' . rawurlencode($sale) . '/orders', ["Idempotency-Key: \"$key\"", 'Content-Length: 0']);
+$key = $argv[2] ?? bin2hex(random_bytes(16)); // a retry with the same key returns the same order
+[$status, $bought] = request('POST', '/v1/sales/' . rawurlencode($sale) . '/orders', ["Idempotency-Key: \"$key\"", 'Content-Length: 0']);
 if ($status !== 202) {
     fwrite(STDERR, "$bought[code]: $bought[detail]\n");
     exit(1);
 }
 do {
-    [$status, $order] = ask('GET', "/v1/orders/$bought[order_id]?wait=25s", [], 40);
+    [$status, $order] = request('GET', "/v1/orders/$bought[order_id]?wait=25s", [], 40);
 } while ($status === 200 && $order['status'] === 'queued' && sleep(1) === 0);
 echo "$bought[order_id] $order[status]\n";

@@ -1,8 +1,8 @@
-// Takes webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 node webhook.mjs
+// Receives webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 node webhook.mjs
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
-// verify checks the signature over the body's bytes as they came, a Buffer.
+// verify reports whether the signature is valid. body is a Buffer with the unmodified bytes of the request.
 export function verify(secret, headers, body) {
   const { "webhook-id": id, "webhook-timestamp": time = "", "webhook-signature": signatures = "" } = headers;
   if (!id || !/^\d+$/.test(time) || Math.abs(Date.now() / 1000 - Number(time)) > 300) return false;
@@ -14,7 +14,7 @@ export function verify(secret, headers, body) {
   });
 }
 
-const seen = new Set(); // in a database, in the transaction that does the work
+const processed = new Set(); // use a database, and the transaction that processes the webhook
 
 createServer((request, response) => {
   const chunks = [];
@@ -27,8 +27,8 @@ createServer((request, response) => {
     const body = Buffer.concat(chunks);
     if (!verify(process.env.WEBHOOK_SECRET, request.headers, body)) return response.writeHead(401).end();
     const id = request.headers["webhook-id"];
-    if (!seen.has(id)) {
-      seen.add(id);
+    if (!processed.has(id)) {
+      processed.add(id);
       console.log(JSON.parse(body).type, id);
     }
     response.writeHead(204).end();

@@ -1,8 +1,8 @@
 <?php
-// Takes webhooks: WEBHOOK_SECRET=whsec_... php -S 127.0.0.1:9000 webhook.php
+// Receives webhooks: WEBHOOK_SECRET=whsec_... php -S 127.0.0.1:9000 webhook.php
 declare(strict_types=1);
 
-/** Checks the signature over the body's bytes as they came. */
+/** Reports whether the signature is valid. The body must be the unmodified bytes of the request. */
 function verify(string $secret, string $id, string $time, string $signatures, string $body): bool
 {
     if ($id === '' || !ctype_digit($time) || abs(time() - (int) $time) > 300) {
@@ -24,9 +24,9 @@ if (!verify(getenv('WEBHOOK_SECRET'), $id, $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ??
     http_response_code(401);
     return;
 }
-// Which ids are known belongs in a database, in the transaction that does the work; here it is a file each, which only one request can make.
-$seen = sys_get_temp_dir() . '/webhook-' . hash('sha256', $id);
-if (@fopen($seen, 'x') !== false) {
+// Use a database, and the transaction that processes the webhook. Here each id is a file, which one request can create.
+$marker = sys_get_temp_dir() . '/webhook-' . hash('sha256', $id);
+if (@fopen($marker, 'x') !== false) {
     file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n");
 }
 http_response_code(204);

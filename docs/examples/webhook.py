@@ -1,4 +1,4 @@
-"""Takes webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 python3 webhook.py"""
+"""Receives webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 python3 webhook.py"""
 import base64
 import hashlib
 import hmac
@@ -7,11 +7,11 @@ import os
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-seen = set()  # in a database, in the transaction that does the work
+processed = set()  # use a database, and the transaction that processes the webhook
 
 
 def verify(secret, headers, body):
-    """Checks the signature over the body's bytes as they came."""
+    """Reports whether the signature is valid. The body must be the unmodified bytes of the request."""
     webhook_id, stamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not webhook_id or not (stamp.isascii() and stamp.isdigit()) or abs(time.time() - int(stamp)) > 300:
         return False
@@ -25,17 +25,17 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         size = int(self.headers.get("Content-Length") or 0)
         if size > 1 << 20:
-            return self.answer(413)
+            return self.respond(413)
         body = self.rfile.read(size)
         if not verify(os.environ["WEBHOOK_SECRET"], self.headers, body):
-            return self.answer(401)
+            return self.respond(401)
         webhook_id = self.headers["webhook-id"]
-        if webhook_id not in seen:
-            seen.add(webhook_id)
+        if webhook_id not in processed:
+            processed.add(webhook_id)
             print(json.loads(body)["type"], webhook_id, flush=True)
-        self.answer(204)
+        self.respond(204)
 
-    def answer(self, status):
+    def respond(self, status):
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()

@@ -1,4 +1,4 @@
-// Command buy buys one unit and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... buy SALE [KEY]
+// Command buy buys a unit and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... buy SALE [KEY]
 package main
 
 import (
@@ -28,12 +28,12 @@ func run(args []string) error {
 	if len(args) == 0 {
 		return errors.New("usage: buy SALE [KEY]")
 	}
-	key := "" // one is made
+	key := "" // Buy generates one
 	if len(args) > 1 {
 		key = args[1]
 	}
 	bought, err := c.Buy(ctx, args[0], key)
-	if p, refused := errors.AsType[*client.Problem](err); refused {
+	if p, ok := errors.AsType[*client.Problem](err); ok {
 		return fmt.Errorf("%s: %w", p.Code, err)
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command webhook takes webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 webhook
+// Command webhook receives webhooks: WEBHOOK_SECRET=whsec_... PORT=9000 webhook
 package main
 
 import (
@@ -13,12 +13,12 @@ import (
 
 func main() {
 	var mu sync.Mutex
-	seen := map[string]bool{} // in a database, in the transaction that does the work
+	processed := map[string]bool{} // use a database, and the transaction that processes the webhook
 	handler := client.WebhookHandler(os.Getenv("WEBHOOK_SECRET"), func(_ *http.Request, w client.Webhook) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if !seen[w.ID] {
-			seen[w.ID] = true
+		if !processed[w.ID] {
+			processed[w.ID] = true
 			fmt.Fprintln(os.Stdout, w.Type, w.ID)
 		}
 		return nil
