@@ -7,23 +7,23 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/markdown"
+	"sluice/test/documents"
 )
 
-// Every call of sluice in a block of code is one that sluice takes: the command, its flags with their values, and the number of arguments. Nothing is run.
-// In a sentence a command may be named without what it needs, or with a word where a number belongs, so there its name and its flags must be right.
+// Calls of sluice in code blocks must be valid: the command, its flags with their values, and the number of arguments.
+// In a sentence, arguments and values may be missing; the names of the command and its flags must exist.
 func TestCommandsInDocumentsParse(t *testing.T) {
-	docs, err := markdown.ReadAll("../..")
+	docs, err := documents.ReadAll("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls := 0
 	for _, d := range docs {
-		if d.Path == "docs/commands.md" { // what the program says of itself, with the words of a usage line
+		if d.Path == "docs/commands.md" { // generated from the help texts, with usage lines
 			continue
 		}
 		for _, code := range d.Code {
-			for _, args := range markdown.Calls("sluice", code.Value) {
+			for _, args := range documents.Calls("sluice", code.Value) {
 				calls++
 				if err := parses(args); err != nil {
 					t.Errorf("%s:%d: sluice %s: %v", d.Path, code.Line, strings.Join(args, " "), err)
@@ -31,7 +31,7 @@ func TestCommandsInDocumentsParse(t *testing.T) {
 			}
 		}
 		for _, code := range d.Spans {
-			for _, args := range markdown.Calls("sluice", code.Value) {
+			for _, args := range documents.Calls("sluice", code.Value) {
 				calls++
 				if err := exists(args); err != nil {
 					t.Errorf("%s:%d: `sluice %s`: %v", d.Path, code.Line, strings.Join(args, " "), err)
@@ -40,7 +40,7 @@ func TestCommandsInDocumentsParse(t *testing.T) {
 		}
 	}
 	if calls < 80 {
-		t.Errorf("only %d calls were looked at", calls)
+		t.Errorf("found %d calls, want at least 80", calls)
 	}
 }
 
@@ -79,26 +79,28 @@ func exists(args []string) error {
 	for _, word := range rest {
 		name, isFlag := strings.CutPrefix(word, "--")
 		name, _, _ = strings.Cut(name, "=")
-		known := name == "" || c.Flags().Lookup(name) != nil || c.InheritedFlags().Lookup(name) != nil || c.PersistentFlags().Lookup(name) != nil
+		known := name == "" || c.Flags().Lookup(name) != nil || c.InheritedFlags().Lookup(name) != nil ||
+			c.PersistentFlags().Lookup(name) != nil
 		switch {
 		case isFlag && !known:
 			return usage("there is no flag --%s", name)
-		case !isFlag && strings.ToLower(word) == word && !strings.HasPrefix(word, "-") && c.HasSubCommands() && c.ValidateArgs([]string{word}) != nil:
+		case !isFlag && strings.ToLower(word) == word && !strings.HasPrefix(word, "-") && c.HasSubCommands() &&
+			c.ValidateArgs([]string{word}) != nil:
 			return usage("there is no command %q", word)
 		}
 	}
 	return nil
 }
 
-func TestACommandThatIsNotThereIsFound(t *testing.T) {
+func TestDocumentCheckRejectsUnknownCommands(t *testing.T) {
 	for _, bad := range []string{"sale creat", "sale list --jsn", "sale restock shoe --add many", "upp", "sale show", "up now"} {
 		if parses(strings.Fields(bad)) == nil {
-			t.Errorf("sluice %s is taken for a command", bad)
+			t.Errorf("parses(%q) returned no error", bad)
 		}
 	}
 	for _, bad := range []string{"sale creat", "sale list --jsn", "upp"} {
 		if exists(strings.Fields(bad)) == nil {
-			t.Errorf("`sluice %s` is taken for a command", bad)
+			t.Errorf("exists(%q) returned no error", bad)
 		}
 	}
 }

@@ -1,10 +1,10 @@
-package markdown
+package documents
 
 import "strings"
 
-// Calls are the calls of a program in a line of shell, each as the words behind the program's name: `x=$(sluice token --user ann) && sluice up &` has
-// two. A prompt, variables that are set in front, redirections, comments and what is said beside a command after two spaces are left out. It runs
-// nothing and fills nothing in.
+// Calls returns the calls of a program in a line of shell, each as its arguments: the line `x=$(sluice token --user
+// ann) && sluice up &` has two. It ignores a prompt, leading assignments, redirections, comments and a remark after
+// two spaces. Expansions are not evaluated.
 func Calls(program, line string) [][]string {
 	var calls [][]string
 	words, inner := split(line)
@@ -25,7 +25,7 @@ func Calls(program, line string) [][]string {
 	return calls
 }
 
-// called finds the program behind what may stand in front of it.
+// called returns the arguments of a command if it calls the program. It skips prompts, keywords and assignments.
 func called(program string, words []string) ([]string, bool) {
 	for len(words) > 0 {
 		name, _, assigns := strings.Cut(words[0], "=")
@@ -42,7 +42,7 @@ func called(program string, words []string) ([]string, bool) {
 	return nil, false
 }
 
-// split gives the words of a line, with ";" for whatever ends a command, and the texts of the commands in $(...).
+// split returns the words of a line, with ";" for every operator that ends a command, and the contents of $(...).
 func split(line string) (words, inner []string) {
 	var word strings.Builder
 	begun, redirected := false, false
@@ -100,7 +100,7 @@ func split(line string) (words, inner []string) {
 	return words, inner
 }
 
-// parenthesis is what stands before the one that closes.
+// parenthesis returns the text before the closing parenthesis.
 func parenthesis(text string) string {
 	depth := 1
 	for i, c := range text {

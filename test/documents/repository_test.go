@@ -1,4 +1,4 @@
-package markdown
+package documents
 
 import (
 	"io/fs"
@@ -27,7 +27,7 @@ func readAll(t *testing.T) map[string]Document {
 	return byPath
 }
 
-// target is where a relative link leads: a path from the root of the repository, and an anchor. External links lead nowhere.
+// target returns the path and the anchor of a relative link. It returns false for a link to another host.
 func target(d Document, link string) (file, anchor string, ok bool) {
 	u, err := url.Parse(link)
 	if err != nil || u.Scheme != "" || u.Host != "" {
@@ -39,7 +39,7 @@ func target(d Document, link string) (file, anchor string, ok bool) {
 	return path.Join(path.Dir(d.Path), u.Path), u.Fragment, true
 }
 
-func TestEveryLinkLeadsSomewhere(t *testing.T) {
+func TestRelativeLinksResolve(t *testing.T) {
 	docs := readAll(t)
 	links := 0
 	for _, d := range docs {
@@ -50,7 +50,7 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 			}
 			links++
 			if _, err := os.Stat(filepath.Join(root, file)); err != nil || strings.HasPrefix(file, "..") {
-				t.Errorf("%s:%d: %s is not there", d.Path, l.Line, l.Value)
+				t.Errorf("%s:%d: link to %s, which does not exist", d.Path, l.Line, l.Value)
 				continue
 			}
 			to, isDocument := docs[file]
@@ -60,18 +60,17 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 		}
 	}
 	if links < 100 {
-		t.Errorf("only %d links were looked at", links)
+		t.Errorf("found %d links, want at least 100", links)
 	}
 }
 
-// A page that nobody can find is not documentation.
-func TestEveryPageIsReachedFromTheFront(t *testing.T) {
+func TestEveryPageIsLinkedFromDocsReadme(t *testing.T) {
 	docs := readAll(t)
 	reached := map[string]bool{}
 	next := []string{"docs/README.md"}
 	for len(next) > 0 {
-		d, known := docs[next[0]]
-		if next = next[1:]; !known || reached[d.Path] {
+		d, found := docs[next[0]]
+		if next = next[1:]; !found || reached[d.Path] {
 			continue
 		}
 		reached[d.Path] = true
@@ -81,7 +80,7 @@ func TestEveryPageIsReachedFromTheFront(t *testing.T) {
 				continue
 			}
 			next = append(next, file)
-			for other := range docs { // a link to a folder shows what is in it
+			for other := range docs { // a link to a directory lists its files
 				if path.Dir(other) == file {
 					next = append(next, other)
 				}
@@ -90,7 +89,7 @@ func TestEveryPageIsReachedFromTheFront(t *testing.T) {
 	}
 	for name := range docs {
 		if (path.Dir(name) == "." || strings.HasPrefix(name, "docs/")) && !reached[name] {
-			t.Errorf("%s cannot be reached from docs/README.md", name)
+			t.Errorf("%s is not linked, directly or indirectly, from docs/README.md", name)
 		}
 	}
 }
@@ -101,7 +100,7 @@ var (
 	variable   = regexp.MustCompile(`\bSLUICE_[A-Z0-9_]+\b`)
 )
 
-func TestEveryMakeTargetExists(t *testing.T) {
+func TestDocumentedMakeTargetsExist(t *testing.T) {
 	targets := map[string]bool{}
 	for _, file := range makefiles {
 		for _, m := range makeTarget.FindAllStringSubmatch(readMakefile(t, file), -1) {
@@ -115,40 +114,41 @@ func TestEveryMakeTargetExists(t *testing.T) {
 		for _, code := range append(d.Code, d.Spans...) {
 			for _, m := range makeCall.FindAllStringSubmatch(code.Value, -1) {
 				if calls++; !targets[m[1]] {
-					t.Errorf("%s:%d: there is no %q in the Makefile", d.Path, code.Line, "make "+m[1])
+					t.Errorf("%s:%d: the makefiles have no target for %q", d.Path, code.Line, "make "+m[1])
 				}
 			}
 		}
 	}
 	if calls < 10 {
-		t.Errorf("only %d calls of make were looked at", calls)
+		t.Errorf("found %d calls of make, want at least 10", calls)
 	}
 }
 
-func TestEveryVariableExists(t *testing.T) {
-	known := variablesOfTheCode(t)
+func TestDocumentedVariablesExist(t *testing.T) {
+	used := variablesInCode(t)
 	named := 0
 	for _, d := range readAll(t) {
 		for _, code := range append(d.Code, d.Spans...) {
 			for _, name := range variable.FindAllString(code.Value, -1) {
-				if named++; !known[name] && !strings.HasSuffix(name, "_") {
-					t.Errorf("%s:%d: nothing reads %s", d.Path, code.Line, name)
+				if named++; !used[name] && !strings.HasSuffix(name, "_") {
+					t.Errorf("%s:%d: no program, script or test uses %s", d.Path, code.Line, name)
 				}
 			}
 		}
 	}
 	if named < 50 {
-		t.Errorf("only %d names of variables were looked at", named)
+		t.Errorf("found %d names of variables, want at least 50", named)
 	}
 }
 
-// sources are the endings of what may read a variable; scripts and the Makefile have none.
+// sources are the extensions of files that may use a variable. Scripts and the Makefile have none.
 var sources = map[string]bool{".go": true, ".lua": true, ".js": true, ".conf": true, ".sh": true, "": true}
 
-// variablesOfTheCode are those that a program, a script or a test names. What compose alone names is not read by anybody.
-func variablesOfTheCode(t *testing.T) map[string]bool {
+// variablesInCode returns the variables that a program, a script or a test names. A variable that only a compose file
+// names has no effect.
+func variablesInCode(t *testing.T) map[string]bool {
 	t.Helper()
-	known := map[string]bool{}
+	used := map[string]bool{}
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -165,18 +165,18 @@ func variablesOfTheCode(t *testing.T) map[string]bool {
 			return err
 		}
 		for _, found := range variable.FindAllString(string(text), -1) {
-			known[found] = true
+			used[found] = true
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return known
+	return used
 }
 
-// The Chinese documents have the commands of the English ones; only comments differ.
-func TestBothLanguagesHaveTheSameCommands(t *testing.T) {
+// Only comments may differ.
+func TestTranslationsHaveTheSameCommands(t *testing.T) {
 	docs := readAll(t)
 	comment := regexp.MustCompile(`\s+# .*`)
 	commands := func(name string) []string {
@@ -192,7 +192,7 @@ func TestBothLanguagesHaveTheSameCommands(t *testing.T) {
 	} {
 		want, got := commands(english), commands(chinese)
 		if len(want) == 0 || !slices.Equal(want, got) {
-			t.Errorf("%s has the commands\n%s\nand %s\n%s",
+			t.Errorf("%s contains the commands\n%s\nbut %s contains\n%s",
 				english, strings.Join(want, "\n"), chinese, strings.Join(got, "\n"))
 		}
 	}
