@@ -169,8 +169,8 @@ func (hs *Headers) classify(h *header) bool {
 		hs.passFirst(h, "webhook-signature", webhookSignatureHeader)
 	case len("access-control-request-method"):
 		hs.passFirst(h, "access-control-request-method", corsMethodHeader)
-	case len("access-control-request-Headers"):
-		hs.passFirst(h, "access-control-request-Headers", corsHeadersHeader)
+	case len("access-control-request-headers"):
+		hs.passFirst(h, "access-control-request-headers", corsHeadersHeader)
 	}
 	return true
 }

@@ -62,3 +62,31 @@ func FuzzOnlyKnownHeadersPass(f *testing.F) {
 		}
 	})
 }
+
+func TestKnownHeadersPass(t *testing.T) {
+	names := strings.Fields("Accept Accept-Encoding Accept-Language If-None-Match If-Modified-Since Range Last-Event-Id " +
+		"Content-Type Origin Access-Control-Request-Method Access-Control-Request-Headers User-Agent Idempotency-Key " +
+		"Webhook-Id Webhook-Timestamp Webhook-Signature Authorization")
+	head := "GET / HTTP/1.1\r\nHost: x\r\n"
+	for _, name := range names {
+		head += strings.ToLower(name) + ": first\r\n"
+	}
+	ctx, req := &fasthttp.RequestCtx{}, &Request{}
+	if err := ctx.Request.Header.Read(bufio.NewReader(strings.NewReader(head + "\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if !req.ReadHeaders(ctx) {
+		t.Fatal("the request is rejected")
+	}
+	req.NewID()
+	req.compose(ctx, false)
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(req.head)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if got := r.Header.Values(name); len(got) != 1 || got[0] != "first" {
+			t.Errorf("the backend receives %s: %q", name, got)
+		}
+	}
+}
