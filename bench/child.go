@@ -26,6 +26,7 @@ import (
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 	"sluice/internal/token"
 )
@@ -225,19 +226,19 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	space := keyspace.Space{}
-	app, err := api.NewPublic(api.PublicConfig{
+	app, err := api.New(api.Config{
 		Admitter: admission.NewAdmitter(pipeline, space, admission.NewSequencer(client, space, time.Now)),
 		Stock:    admission.NewStock(client, space),
 		Orders:   db,
 		Dead:     queue.NewList(client, 0, queue.Config{}),
 		Tokens:   key,
 		Limiter:  limiter,
-		Log:      slog.New(slog.DiscardHandler),
+		Server:   httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		return err
 	}
-	return api.Serve(ctx, app, ln)
+	return app.Serve(ctx, ln)
 }
 
 // openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would take it for one that lost its data.

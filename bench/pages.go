@@ -83,7 +83,7 @@ func (h *house) open(addr, requests string, report bool) func(context.Context) (
 
 // pagesMade is how many pages of sales the backend has made.
 func (h *house) pagesMade(ctx context.Context) (int64, error) {
-	routes, err := counters(ctx, h.admin, `sluice_api_requests_total{code="200",route=`)
+	routes, err := counters(ctx, h.admin, `sluice_http_requests_total{code="200",route=`)
 	n, found := routes["/s/:sale"]
 	if err == nil && !found {
 		return 0, fmt.Errorf("the backend counts no pages: %v", routes)

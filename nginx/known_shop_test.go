@@ -25,6 +25,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/token"
 	"sluice/test/testenv"
 )
@@ -96,9 +97,9 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	}
 	space := keyspace.Space{}
 	s := &realShop{stock: admission.NewStock(client, space), def: def}
-	app, err := api.NewPublic(api.PublicConfig{
+	app, err := api.New(api.Config{
 		Admitter: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)), Stock: s.stock, Orders: db,
-		Dead: api.Shards{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Log: slog.New(slog.DiscardHandler),
+		Dead: queue.Shards{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Server: httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- api.Serve(t.Context(), app, listener) }()
+	go func() { done <- app.Serve(t.Context(), listener) }()
 	t.Cleanup(func() { <-done })
 	recorder := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listener.Addr().String()})
 	backend := startBackend(t, recorder.ServeHTTP)

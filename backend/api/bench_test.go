@@ -9,21 +9,21 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/backend/web/httpserver/servertest"
 )
 
 // BenchmarkPurchase is one purchase over a kept-alive connection, everything but the stock: parsing, token, answer.
 func BenchmarkPurchase(b *testing.B) {
 	for name, d := range map[string]admission.Decision{
-		"accepted": {Outcome: sale.Accepted, OrderID: orderID(1)}, "sold_out": {Outcome: sale.SoldOut, Version: 7},
+		"accepted": {Outcome: sale.Accepted, OrderID: servertest.OrderID(1)}, "sold_out": {Outcome: sale.SoldOut, Version: 7},
 	} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld()
 			cfg := w.config(b)
 			cfg.Admitter = fixed(d)
-			app, err := NewPublic(cfg)
-			s := serve(b, app, err)
+			s := serve(b, cfg)
 			request := "POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\nAuthorization: " + bearerOf(b, "ann") + "\r\n\r\n"
-			c, err := net.Dial("tcp", s.addr)
+			c, err := net.Dial("tcp", s.Addr)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -3,74 +3,63 @@ package api
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
 
 	"sluice/backend/sale"
-	"sluice/internal/problem"
+	"sluice/backend/web/httpserver"
 )
 
-// errUnauthorized never says what was wrong with a token: that helps nobody but a forger. The log knows.
-var errUnauthorized = refusalOf(problem.Unauthorized, "A valid token is needed.",
-	header{fiber.HeaderWWWAuthenticate, `Bearer error="invalid_token"`})
-
 // buyer verifies the request's token and returns its subject, which outlives the request.
-func (p *public) buyer(c *fiber.Ctx) (string, error) {
+func (h *handlers) buyer(c *fiber.Ctx) (string, error) {
 	raw, ok := credential(c)
 	if !ok {
-		return "", errUnauthorized
+		return "", httpserver.ErrUnauthorized
 	}
-	buyer, err := p.cfg.Tokens.Verify(raw)
-	if err := p.judged(c, buyer, err); err != nil {
+	buyer, err := h.cfg.Tokens.Verify(raw)
+	if err := h.checkBuyer(c, buyer, err); err != nil {
 		return "", err
 	}
 	return buyer, nil
 }
 
-// buyerUntil is buyer, and when the token expires.
-func (p *public) buyerUntil(c *fiber.Ctx) (buyer string, expires time.Time, err error) {
+// buyerUntil is buyer with the expiry of the token.
+func (h *handlers) buyerUntil(c *fiber.Ctx) (buyer string, expires time.Time, err error) {
 	raw, ok := credential(c)
 	if !ok {
-		return "", time.Time{}, errUnauthorized
+		return "", time.Time{}, httpserver.ErrUnauthorized
 	}
-	buyer, expires, err = p.cfg.Tokens.VerifyUntil(raw)
-	return buyer, expires, p.judged(c, buyer, err)
+	buyer, expires, err = h.cfg.Tokens.VerifyUntil(raw)
+	return buyer, expires, h.checkBuyer(c, buyer, err)
 }
 
-// judged is errUnauthorized unless the token was good and its subject is a buyer.
-func (p *public) judged(c *fiber.Ctx, buyer string, err error) error {
+// checkBuyer returns ErrUnauthorized unless the token is valid and its subject is a valid buyer. It logs the reason at debug level.
+func (h *handlers) checkBuyer(c *fiber.Ctx, buyer string, err error) error {
 	if err == nil {
 		err = sale.ValidateBuyer(buyer)
 	}
 	if err != nil {
-		if p.log.Enabled(context.Background(), slog.LevelDebug) {
-			p.log.DebugContext(logging(c.Context()), "token refused", "err", err)
+		if h.Log().Enabled(context.Background(), slog.LevelDebug) {
+			h.Log().DebugContext(httpserver.LogContext(c.Context()), "token rejected", "err", err)
 		}
-		return errUnauthorized
+		return httpserver.ErrUnauthorized
 	}
 	return nil
 }
 
-// credential finds the token: Authorization: Bearer, or without any Authorization the header "token". More than one of either is refused,
-// since an edge might have judged another one. The result lives as long as the request.
+// credential returns the token: Authorization: Bearer, or, without an Authorization header, the header "token". It rejects a request with
+// several of either, because the edge might have checked another one. The result lives as long as the request.
 func credential(c *fiber.Ctx) (raw string, ok bool) {
-	h := &c.Context().Request.Header
-	if given := h.PeekAll(fiber.HeaderAuthorization); len(given) > 0 {
-		raw, ok = bearer(utils.UnsafeString(given[0]))
+	header := &c.Context().Request.Header
+	if given := header.PeekAll(fiber.HeaderAuthorization); len(given) > 0 {
+		raw, ok = httpserver.Bearer(utils.UnsafeString(given[0]))
 		return raw, ok && len(given) == 1
 	}
-	given := h.PeekAll("Token")
+	given := header.PeekAll("Token")
 	if len(given) != 1 || len(given[0]) == 0 {
 		return "", false
 	}
 	return utils.UnsafeString(given[0]), true
-}
-
-func bearer(authorization string) (raw string, ok bool) {
-	scheme, raw, _ := strings.Cut(authorization, " ")
-	raw = strings.TrimLeft(raw, " ")
-	return raw, strings.EqualFold(scheme, "Bearer") && raw != ""
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/web/httpserver/servertest"
 	"sluice/internal/token"
 )
 
@@ -25,9 +26,9 @@ func TestSaleIDsOfWrongFormAre400(t *testing.T) {
 		for _, request := range []string{
 			"POST /v1/sales/" + id + "/orders", "GET /v1/sales/" + id, "GET /v1/sales/" + id + "/events",
 		} {
-			a := s.raw(request + " HTTP/1.1\r\nHost: x\r\n" + auth + "\r\n\r\n")
-			if a.status != 400 || a.field(t, "code") != "bad-request" || !strings.Contains(a.body, `"field":"sale"`) {
-				t.Errorf("%.60s: %d %.200s", request, a.status, a.body)
+			a := s.Raw(request + " HTTP/1.1\r\nHost: x\r\n" + auth + "\r\n\r\n")
+			if a.Status != 400 || a.Field(t, "code") != "bad-request" || !strings.Contains(a.Body, `"field":"sale"`) {
+				t.Errorf("%.60s: %d %.200s", request, a.Status, a.Body)
 			}
 		}
 	}
@@ -43,8 +44,8 @@ func TestPathsThatAreNoRouteAre404(t *testing.T) {
 		"/v1/sales/../sales", "/v1/sales/drop/orders/1", "/v1/orders", "/v1/orders/", "/healthz/", "/metrics", "/admin/v1/sales", "/v1/sales/a/b/orders", "/*", "/v1/%73ales", "/S/drop", "/s/drop/",
 	} {
 		for _, method := range []string{"GET", "POST"} {
-			a := s.raw(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-			wantProblem(t, a, 404, "not-found")
+			a := s.Raw(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+			servertest.WantProblem(t, a, 404, "not-found")
 		}
 	}
 }
@@ -54,9 +55,9 @@ func TestWrongMethodIs405WithAllow(t *testing.T) {
 	for _, row := range []struct{ method, path, allow string }{
 		{"DELETE", "/v1/sales/drop", "GET, HEAD"}, {"GET", "/v1/sales/drop/orders", "POST"}, {"PUT", "/v1/orders/5", "GET, HEAD"}, {"OPTIONS", "/healthz", "GET, HEAD"}, {"TRACE", "/readyz", "GET, HEAD"},
 	} {
-		a := s.ask(row.method, row.path, "")
-		wantProblem(t, a, 405, "method-not-allowed")
-		if got := a.header.Get("Allow"); got != row.allow {
+		a := s.Do(row.method, row.path, "")
+		servertest.WantProblem(t, a, 405, "method-not-allowed")
+		if got := a.Header.Get("Allow"); got != row.allow {
 			t.Errorf("%s %s: Allow %q, want %q", row.method, row.path, got, row.allow)
 		}
 	}
@@ -65,8 +66,8 @@ func TestWrongMethodIs405WithAllow(t *testing.T) {
 func TestHeadAnswersLikeGetWithoutBody(t *testing.T) {
 	s := newWorld().serve(t)
 	for _, path := range []string{"/healthz", "/v1/sales", "/v1/sales/drop", "/v1/sales/drop/events"} {
-		if a := s.ask("HEAD", path, ""); a.status != 200 || a.body != "" {
-			t.Errorf("%s: %d %q", path, a.status, a.body)
+		if a := s.Do("HEAD", path, ""); a.Status != 200 || a.Body != "" {
+			t.Errorf("%s: %d %q", path, a.Status, a.Body)
 		}
 	}
 }
@@ -108,10 +109,10 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 		{"huge chunked body", post + "Transfer-Encoding: chunked\r\n\r\n4e20\r\n" + strings.Repeat("a", 20000) + "\r\n0\r\n\r\n", 413, "too-large"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := s.rawClosed(row.request)
-			wantProblem(t, a, row.status, row.code)
-			if strings.Contains(a.body, "ann") || strings.Contains(a.body, "Host") {
-				t.Errorf("the refusal quotes the request: %s", a.body)
+			a := s.RawClosed(row.request)
+			servertest.WantProblem(t, a, row.status, row.code)
+			if strings.Contains(a.Body, "ann") || strings.Contains(a.Body, "Host") {
+				t.Errorf("the refusal quotes the request: %s", a.Body)
 			}
 		})
 	}
@@ -121,13 +122,13 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 	s := newWorld().serve(t)
 	for range 20 {
-		wantProblem(t, s.ask("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")), 413, "too-large")
+		servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")), 413, "too-large")
 	}
 }
 
 func TestUnknownMethodIsAProblem(t *testing.T) {
-	a := newWorld().serve(t).raw("BREW /v1/sales HTTP/1.1\r\nHost: x\r\n\r\n")
-	wantProblem(t, a, 400, "bad-request")
+	a := newWorld().serve(t).Raw("BREW /v1/sales HTTP/1.1\r\nHost: x\r\n\r\n")
+	servertest.WantProblem(t, a, 400, "bad-request")
 }
 
 // segment is one part of a JWT.
@@ -193,15 +194,15 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 	}
 	for name, headers := range rows {
 		t.Run(name, func(t *testing.T) {
-			for _, a := range []answer{
-				s.ask("POST", "/v1/sales/drop/orders", "", headers...),
-				s.ask("GET", "/v1/orders/"+orderID(1).String(), "", headers...),
+			for _, a := range []servertest.Answer{
+				s.Do("POST", "/v1/sales/drop/orders", "", headers...),
+				s.Do("GET", "/v1/orders/"+servertest.OrderID(1).String(), "", headers...),
 			} {
-				wantProblem(t, a, 401, "unauthorized")
-				if got := a.header.Get("WWW-Authenticate"); got != `Bearer error="invalid_token"` {
+				servertest.WantProblem(t, a, 401, "unauthorized")
+				if got := a.Header.Get("WWW-Authenticate"); got != `Bearer error="invalid_token"` {
 					t.Errorf("WWW-Authenticate %q", got)
 				}
-				if got := a.field(t, "detail"); got != "A valid token is needed." {
+				if got := a.Field(t, "detail"); got != "A valid token is required." {
 					t.Errorf("detail %q", got)
 				}
 			}
@@ -211,8 +212,8 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 		t.Errorf("%d purchases without a buyer", len(w.requests))
 	}
 	for _, headers := range [][]string{{"Authorization: Bearer " + good}, {"Authorization: bearer   " + good}, {"token: " + good}} {
-		if a := s.ask("POST", "/v1/sales/drop/orders", "", headers...); a.status != 202 {
-			t.Errorf("a good token got %d: %.30s", a.status, headers[0])
+		if a := s.Do("POST", "/v1/sales/drop/orders", "", headers...); a.Status != 202 {
+			t.Errorf("a good token got %d: %.30s", a.Status, headers[0])
 		}
 	}
 }
@@ -260,15 +261,15 @@ func TestPurchaseBodiesAndKeysOfWrongFormAre400(t *testing.T) {
 			if !strings.HasPrefix(row.header, "Content-Type") {
 				headers = append(headers, "Content-Type: application/json")
 			}
-			a := s.ask("POST", "/v1/sales/drop/orders", row.body, headers...)
-			wantProblem(t, a, 400, "bad-request")
-			if !strings.Contains(a.body, `"field":"`+row.field+`"`) {
-				t.Errorf("the answer does not name %s: %s", row.field, a.body)
+			a := s.Do("POST", "/v1/sales/drop/orders", row.body, headers...)
+			servertest.WantProblem(t, a, 400, "bad-request")
+			if !strings.Contains(a.Body, `"field":"`+row.field+`"`) {
+				t.Errorf("the answer does not name %s: %s", row.field, a.Body)
 			}
 		})
 	}
-	a := s.ask("POST", "/v1/sales/drop/orders", "", auth, "Idempotency-Key: a", "Idempotency-Key: b")
-	wantProblem(t, a, 400, "bad-request")
+	a := s.Do("POST", "/v1/sales/drop/orders", "", auth, "Idempotency-Key: a", "Idempotency-Key: b")
+	servertest.WantProblem(t, a, 400, "bad-request")
 	if len(w.requests) > 0 {
 		t.Errorf("%d of them reached the stock", len(w.requests))
 	}
@@ -280,12 +281,12 @@ func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 	limited := 0
 	s := w.serve(t)
 	auth := "Authorization: " + bearerOf(t, "ann")
-	wantProblem(t, s.ask("POST", "/v1/sales/a*b/orders", "x"), 400, "bad-request")
-	wantProblem(t, s.ask("POST", "/v1/sales/drop/orders", "x", "Idempotency-Key: "), 401, "unauthorized")
+	servertest.WantProblem(t, s.Do("POST", "/v1/sales/a*b/orders", "x"), 400, "bad-request")
+	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", "Idempotency-Key: "), 401, "unauthorized")
 	w.do(func() {
 		w.limit = func(string) (r admission.LimitResult, err error) { limited++; return r, nil }
 	})
-	wantProblem(t, s.ask("POST", "/v1/sales/drop/orders", "x", auth, "Idempotency-Key: "), 429, "quota-exceeded")
+	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", auth, "Idempotency-Key: "), 429, "quota-exceeded")
 	if limited != 1 {
 		t.Errorf("the limiter was asked %d times", limited)
 	}
@@ -295,17 +296,17 @@ func TestOrderRequestsOfWrongFormAre400(t *testing.T) {
 	s := newWorld().serve(t)
 	auth := "Authorization: " + bearerOf(t, "ann")
 	for _, id := range []string{"0", "-1", "+1", "01", "x", "1.5", "9223372036854775808", "1e3", "%31", strings.Repeat("1", 400)} {
-		a := s.ask("GET", "/v1/orders/"+id, "", auth)
+		a := s.Do("GET", "/v1/orders/"+id, "", auth)
 		if id == "%31" { // net/http may send it decoded; both are fine
 			continue
 		}
-		wantProblem(t, a, 400, "bad-request")
+		servertest.WantProblem(t, a, 400, "bad-request")
 	}
 	for _, wait := range []string{"", "10", "x", "-1s", "31s", "30.1s", "1h", "9999999999999h", "NaNs", "1 s"} {
-		a := s.ask("GET", "/v1/orders/5?wait="+url.QueryEscape(wait), "", auth)
-		wantProblem(t, a, 400, "bad-request")
-		if !strings.Contains(a.body, `"field":"wait"`) {
-			t.Errorf("wait=%s: %s", wait, a.body)
+		a := s.Do("GET", "/v1/orders/5?wait="+url.QueryEscape(wait), "", auth)
+		servertest.WantProblem(t, a, 400, "bad-request")
+		if !strings.Contains(a.Body, `"field":"wait"`) {
+			t.Errorf("wait=%s: %s", wait, a.Body)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"testing"
 
+	"sluice/backend/web/httpserver/servertest"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
 )
@@ -15,24 +16,23 @@ func TestTokensOfAllKeysBuyAndNoOthers(t *testing.T) {
 	if cfg.Tokens, err = token.Open(keys.File(t), keys.Secret); err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewPublic(cfg)
-	s := serve(t, a, err)
+	s := serve(t, cfg)
 	bought := 0
 	for _, c := range keys.Cases() {
 		if !c.InHeader() || len(c.Token) > 8000 { // no header is as long as this
 			continue
 		}
-		got := s.ask("POST", "/v1/sales/drop/orders", "", "Authorization: Bearer "+c.Token)
+		got := s.Do("POST", "/v1/sales/drop/orders", "", "Authorization: Bearer "+c.Token)
 		if c.Subject == "" {
-			wantProblem(t, got, 401, "unauthorized")
-			if detail := got.field(t, "detail"); got.status != 401 || detail != "A valid token is needed." {
-				t.Errorf("%s: status %d, %s", c.Name, got.status, detail)
+			servertest.WantProblem(t, got, 401, "unauthorized")
+			if detail := got.Field(t, "detail"); got.Status != 401 || detail != "A valid token is required." {
+				t.Errorf("%s: status %d, %s", c.Name, got.Status, detail)
 			}
 			continue
 		}
 		bought++
-		if got.status != 202 {
-			t.Errorf("%s: status %d", c.Name, got.status)
+		if got.Status != 202 {
+			t.Errorf("%s: status %d", c.Name, got.Status)
 		} else if buyer := w.requests[len(w.requests)-1].Buyer; buyer != c.Subject {
 			t.Errorf("%s: sold to %q, want %q", c.Name, buyer, c.Subject)
 		}

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +11,6 @@ import (
 
 // Metrics are the counters of the API. One set serves both applications of a process. It is safe for concurrent use.
 type Metrics struct {
-	requests  *prometheus.CounterVec
 	purchases *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
 	outcomes  map[string]purchaseCount
@@ -28,9 +25,6 @@ type Metrics struct {
 // NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_requests_total", Help: "Requests answered, by route and status code.",
-		}, []string{"route", "code"}),
 		purchases: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_purchase_total", Help: "Purchase requests answered, by outcome.",
 		}, []string{"outcome"}),
@@ -59,7 +53,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.outcomes[outcome] = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
 	}
 	if reg != nil {
-		reg.MustRegister(m.callbacks, m.requests, m.purchases, m.seconds, m.limiter, m.streams, m.streamsLimit, m.waiting)
+		reg.MustRegister(m.callbacks, m.purchases, m.seconds, m.limiter, m.streams, m.streamsLimit, m.waiting)
 	}
 	return m
 }
@@ -73,7 +67,7 @@ type purchaseCount struct {
 // callbackResults are all that may come of a callback of the payment provider.
 var callbackResults = []string{
 	string(store.SettledPaid), string(store.SettledFailed), string(store.SettledCancelled), string(store.SettledMismatch), string(store.SettledTwice),
-	"replayed", "ignored", "not_set_up", "forged", "bad_request", "reused", "not_written", "unknown_order", "unavailable",
+	"replayed", "ignored", "not_configured", "forged", "bad_request", "reused", "not_written", "unknown_order", "unavailable",
 }
 
 // purchaseOutcomes are all that buy can answer: what is refused before admission, and its outcomes.
@@ -92,26 +86,4 @@ func (m *Metrics) purchase(outcome string, took time.Duration) {
 	}
 	c.requests.Inc()
 	c.seconds.Observe(took.Seconds())
-}
-
-// routeCount counts the answers of one route. It looks a counter up once per status code, not once per request.
-type routeCount struct {
-	route  string
-	vec    *prometheus.CounterVec
-	byCode [600]atomic.Pointer[prometheus.Counter]
-}
-
-func (m *Metrics) route(route string) *routeCount { return &routeCount{route: route, vec: m.requests} }
-
-func (r *routeCount) add(status int) {
-	if status < 0 || status >= len(r.byCode) {
-		return
-	}
-	counter := r.byCode[status].Load()
-	if counter == nil {
-		c := r.vec.WithLabelValues(r.route, strconv.Itoa(status))
-		counter = &c
-		r.byCode[status].Store(counter)
-	}
-	(*counter).Inc()
 }

@@ -7,21 +7,40 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
 
 // maxWait is the longest ?wait.
 const maxWait = 30 * time.Second
 
-var errNoOrder = refusalOf(problem.NotFound, "You have no such order.")
+var errNoOrder = httpserver.NewProblem(problem.NotFound, "You have no such order.")
+
+// orderBody is an order as its buyer sees it.
+type orderBody struct {
+	OrderID   string      `json:"order_id"`
+	SaleID    string      `json:"sale_id"`
+	Status    sale.Status `json:"status"`
+	CreatedAt time.Time   `json:"created_at"`
+	PayBy     *time.Time  `json:"pay_by,omitempty"` // deadline of a created order that is cancelled if it is not paid
+}
+
+func orderJSON(o sale.Order) orderBody {
+	b := orderBody{OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt()}
+	if o.Status == sale.StatusCreated && !o.DueAt.IsZero() {
+		due := o.DueAt.UTC()
+		b.PayBy = &due
+	}
+	return b
+}
 
 // showOrder is GET /v1/orders/{order}.
-func (p *public) showOrder(c *fiber.Ctx) error {
-	id, err := orderParam(c)
+func (h *handlers) showOrder(c *fiber.Ctx) error {
+	id, err := httpserver.OrderParam(c)
 	if err != nil {
 		return err
 	}
-	buyer, err := p.buyer(c)
+	buyer, err := h.buyer(c)
 	if err != nil {
 		return err
 	}
@@ -29,25 +48,17 @@ func (p *public) showOrder(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	o, err := p.findOrder(buyer, id)
+	o, err := h.findOrder(buyer, id)
 	if err == nil && wait > 0 && !o.Status.Final() {
-		p.metrics.waiting.Inc()
-		p.room.wait(id, wait)
-		p.metrics.waiting.Dec()
-		o, err = p.findOrder(buyer, id)
+		h.metrics.waiting.Inc()
+		h.waiters.wait(id, wait)
+		h.metrics.waiting.Dec()
+		o, err = h.findOrder(buyer, id)
 	}
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, fiber.StatusOK, orderJSON(o))
-}
-
-func orderParam(c *fiber.Ctx) (sale.OrderID, error) {
-	id, err := sale.ParseOrderID(c.Params("order"))
-	if err != nil {
-		return 0, mistake("order", err.Error())
-	}
-	return id, nil
+	return httpserver.SendJSON(c, fiber.StatusOK, orderJSON(o))
 }
 
 func waitParam(c *fiber.Ctx) (time.Duration, error) {
@@ -57,16 +68,15 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 	}
 	wait, err := time.ParseDuration(string(args.Peek("wait")))
 	if err != nil || wait < 0 || wait > maxWait {
-		return 0, mistake("wait", "must be a duration between 0s and 30s, such as 10s")
+		return 0, httpserver.Invalid("wait", "must be a duration between 0s and 30s, such as 10s")
 	}
 	return wait, nil
 }
 
-// findOrder looks for the buyer's order where it may be: a row in SQL, a dead letter, the queue. The buyers' hash in Redis still
-// names the dead ones and, with SQL down, those that are rows already; so the queue is the last to be believed. An order of somebody
-// else does not exist.
-func (p *public) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
-	row, sqlErr := p.row(id)
+// findOrder reads the buyer's order from SQL, then from the dead letters, then from the buyers' slots in Redis. The slots come last,
+// because they also name dead orders and, while SQL is down, orders that are rows. An order of another buyer is reported as missing.
+func (h *handlers) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
+	row, sqlErr := h.cfg.Orders.Order(h.reads.next(), id)
 	if sqlErr == nil {
 		if row.Buyer != buyer {
 			return sale.Order{}, errNoOrder
@@ -77,8 +87,8 @@ func (p *public) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
 		return sale.Order{}, sqlErr
 	}
 
-	ctx := p.look.next()
-	dead, err := p.cfg.Dead.DeadLetter(ctx, id)
+	ctx := h.reads.next()
+	dead, err := h.cfg.Dead.DeadLetter(ctx, id)
 	switch {
 	case err == nil && dead.Message.Buyer == buyer:
 		o := dead.Message
@@ -89,24 +99,20 @@ func (p *public) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
 	case !errors.Is(err, sale.ErrNotFound):
 		return sale.Order{}, err
 	}
-	queued, err := p.cfg.Stock.FindOrder(ctx, buyer, id)
+	queued, err := h.cfg.Stock.FindOrder(ctx, buyer, id)
 	switch {
 	case err == nil:
 		queued.Status = sale.StatusQueued
 		return queued, nil
 	case !errors.Is(err, sale.ErrNotFound):
 		return sale.Order{}, err
-	case unavailable(sqlErr): // it may be a row; nobody can tell now
+	case unavailable(sqlErr): // the order may be a row
 		return sale.Order{}, sqlErr
 	}
 	return sale.Order{}, errNoOrder
 }
 
-func (p *public) row(id sale.OrderID) (sale.Order, error) {
-	return p.cfg.Orders.Order(p.look.next(), id)
-}
-
 func unavailable(err error) bool {
-	r, known := refusalFor(err)
-	return known && r == errUnavailable
+	p, known := httpserver.ProblemFor(err)
+	return known && p == httpserver.ErrUnavailable
 }

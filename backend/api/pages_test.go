@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sluice/backend/sale"
+	"sluice/backend/web/httpserver/servertest"
 )
 
 // A page may be shown again for a second, runs no script but ours, and stands in nobody's frame. Refusals on the way to it are pages too.
@@ -27,20 +28,20 @@ func TestSalePages(t *testing.T) {
 		{"/s/" + strings.Repeat("x", 65), "en", 404, "en", "no-store", "There is no such sale."},
 		{"/s/%22%3E", "en", 404, "en", "no-store", "There is no such sale."},
 	} {
-		a := s.ask("GET", c.path, "", "Accept-Language: "+c.accept)
-		if a.status != c.status || !strings.Contains(a.body, c.says) || a.header.Get("Content-Language") != c.lang || a.header.Get("Cache-Control") != c.cache {
-			t.Errorf("%s for %q: %d, %s, %s\n%s", c.path, c.accept, a.status, a.header.Get("Content-Language"), a.header.Get("Cache-Control"), a.body)
+		a := s.Do("GET", c.path, "", "Accept-Language: "+c.accept)
+		if a.Status != c.status || !strings.Contains(a.Body, c.says) || a.Header.Get("Content-Language") != c.lang || a.Header.Get("Cache-Control") != c.cache {
+			t.Errorf("%s for %q: %d, %s, %s\n%s", c.path, c.accept, a.Status, a.Header.Get("Content-Language"), a.Header.Get("Cache-Control"), a.Body)
 		}
-		policy := a.header.Get("Content-Security-Policy")
+		policy := a.Header.Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") ||
-			a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Content-Type") != "text/html; charset=utf-8" {
-			t.Errorf("%s: headers %v", c.path, a.header)
+			a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Errorf("%s: headers %v", c.path, a.Header)
 		}
 	}
 	w.do(func() { w.redisErr = errors.Join(errors.New("away"), sale.ErrUnavailable) })
 	for _, path := range []string{"/", "/s/drop"} {
-		if a := s.ask("GET", path, ""); a.status != 503 || a.header.Get("Retry-After") == "" || a.header.Get("Cache-Control") != "no-store" || !strings.Contains(a.body, `http-equiv="refresh"`) {
-			t.Errorf("%s without Redis: %d %v\n%s", path, a.status, a.header, a.body)
+		if a := s.Do("GET", path, ""); a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Header.Get("Cache-Control") != "no-store" || !strings.Contains(a.Body, `http-equiv="refresh"`) {
+			t.Errorf("%s without Redis: %d %v\n%s", path, a.Status, a.Header, a.Body)
 		}
 	}
 }
@@ -48,26 +49,26 @@ func TestSalePages(t *testing.T) {
 // What a page names is there, compressed for whoever can read that; and only what it names may be kept.
 func TestAssets(t *testing.T) {
 	s := newWorld().serve(t)
-	names := regexp.MustCompile(`/assets/[a-z.0-9]+`).FindAllString(s.ask("GET", "/s/drop", "").body, -1)
+	names := regexp.MustCompile(`/assets/[a-z.0-9]+`).FindAllString(s.Do("GET", "/s/drop", "").Body, -1)
 	if len(names) != 2 {
 		t.Fatalf("the page names %v", names)
 	}
 	for _, name := range names {
-		plain := s.ask("GET", name, "", "Accept-Encoding: identity")
-		packed := s.ask("GET", name, "", "Accept-Encoding: br, gzip")
-		for what, a := range map[string]answer{"plain": plain, "packed": packed} {
-			if a.status != 200 || a.header.Get("Cache-Control") != "public, max-age=31536000, immutable" || a.header.Get("Vary") != "Accept-Encoding" {
-				t.Errorf("%s, %s: %d %v", name, what, a.status, a.header)
+		plain := s.Do("GET", name, "", "Accept-Encoding: identity")
+		packed := s.Do("GET", name, "", "Accept-Encoding: br, gzip")
+		for what, a := range map[string]servertest.Answer{"plain": plain, "packed": packed} {
+			if a.Status != 200 || a.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" || a.Header.Get("Vary") != "Accept-Encoding" {
+				t.Errorf("%s, %s: %d %v", name, what, a.Status, a.Header)
 			}
 		}
-		if packed.header.Get("Content-Encoding") != "gzip" || plain.header.Get("Content-Encoding") != "" || len(packed.body) >= len(plain.body) && strings.HasSuffix(name, ".js") {
-			t.Errorf("%s: %d bytes, packed %d (%q)", name, len(plain.body), len(packed.body), packed.header.Get("Content-Encoding"))
+		if packed.Header.Get("Content-Encoding") != "gzip" || plain.Header.Get("Content-Encoding") != "" || len(packed.Body) >= len(plain.Body) && strings.HasSuffix(name, ".js") {
+			t.Errorf("%s: %d bytes, packed %d (%q)", name, len(plain.Body), len(packed.Body), packed.Header.Get("Content-Encoding"))
 		}
 	}
 	other := regexp.MustCompile(`[0-9a-f]{12}`).ReplaceAllString(names[1], "000000000000")
-	if a := s.ask("GET", other, ""); a.status != 200 || a.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("%s, of another version: %d, %s", other, a.status, a.header.Get("Cache-Control"))
+	if a := s.Do("GET", other, ""); a.Status != 200 || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s, of another version: %d, %s", other, a.Status, a.Header.Get("Cache-Control"))
 	}
-	wantProblem(t, s.ask("GET", "/assets/none.js", ""), 404, "not-found")
-	wantProblem(t, s.ask("POST", "/s/drop", ""), 405, "method-not-allowed")
+	servertest.WantProblem(t, s.Do("GET", "/assets/none.js", ""), 404, "not-found")
+	servertest.WantProblem(t, s.Do("POST", "/s/drop", ""), 405, "method-not-allowed")
 }

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/web/httpserver/servertest"
 )
 
 var paymentSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("p", 32)))
@@ -51,6 +52,16 @@ func (l *till) was() []store.Payment {
 	return asked
 }
 
+// payableOrders applies payments to a till.
+type payableOrders struct {
+	*world
+	till *till
+}
+
+func (o payableOrders) Pay(ctx context.Context, p store.Payment) (store.Settlement, bool, error) {
+	return o.till.Pay(ctx, p)
+}
+
 func (w *world) serveTill(t testing.TB, l *till) *site {
 	t.Helper()
 	cfg := w.config(t)
@@ -58,9 +69,8 @@ func (w *world) serveTill(t testing.TB, l *till) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Callbacks, cfg.Payments = verifier, l
-	a, err := NewPublic(cfg)
-	return serve(t, a, err)
+	cfg.Callbacks, cfg.Orders = verifier, payableOrders{w, l}
+	return serve(t, cfg)
 }
 
 // signed are the headers of a callback.
@@ -77,9 +87,9 @@ func signed(t testing.TB, id string, at time.Time, body string) []string {
 	return []string{"Webhook-Id: " + id, "Webhook-Timestamp: " + strconv.FormatInt(at.Unix(), 10), "Webhook-Signature: " + signature, "Content-Type: application/json"}
 }
 
-func (s *site) callback(id, body string) answer {
-	s.t.Helper()
-	return s.ask("POST", "/v1/payments", body, signed(s.t, id, time.Now(), body)...)
+func (s *site) callback(id, body string) servertest.Answer {
+	s.T.Helper()
+	return s.Do("POST", "/v1/payments", body, signed(s.T, id, time.Now(), body)...)
 }
 
 func paid(id sale.OrderID) string {
@@ -100,32 +110,32 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 		{store.SettledMismatch, 409, "payment-mismatch"},
 		{store.SettledTwice, 409, "already-paid"},
 	} {
-		var first answer
+		var first servertest.Answer
 		for _, replayed := range []bool{false, true} {
 			l.do(func() { l.settled, l.replayed = c.settled, replayed })
-			a := s.callback("msg_1", paid(orderID(1)))
+			a := s.callback("msg_1", paid(servertest.OrderID(1)))
 			if c.status == 200 {
-				if a.status != 200 || a.field(t, "result") != c.want {
-					t.Errorf("%s: %d %s", c.settled, a.status, a.body)
+				if a.Status != 200 || a.Field(t, "result") != c.want {
+					t.Errorf("%s: %d %s", c.settled, a.Status, a.Body)
 				}
 			} else {
-				wantProblem(t, a, c.status, c.want)
+				servertest.WantProblem(t, a, c.status, c.want)
 			}
-			if a.field(t, "order_id") != orderID(1).String() {
-				t.Errorf("%s: %s does not name the order", c.settled, a.body)
+			if a.Field(t, "order_id") != servertest.OrderID(1).String() {
+				t.Errorf("%s: %s does not name the order", c.settled, a.Body)
 			}
-			if got := a.header.Get("Idempotency-Replayed"); got != map[bool]string{true: "true"}[replayed] {
+			if got := a.Header.Get("Idempotency-Replayed"); got != map[bool]string{true: "true"}[replayed] {
 				t.Errorf("%s, replayed %v: Idempotency-Replayed %q", c.settled, replayed, got)
 			}
 			if !replayed {
 				first = a
-			} else if a.body != first.body || a.status != first.status {
-				t.Errorf("%s: again %d %s, first %d %s", c.settled, a.status, a.body, first.status, first.body)
+			} else if a.Body != first.Body || a.Status != first.Status {
+				t.Errorf("%s: again %d %s, first %d %s", c.settled, a.Status, a.Body, first.Status, first.Body)
 			}
 		}
 	}
 	asked := l.was()
-	want := store.Payment{CallbackID: "msg_1", OrderID: orderID(1), Event: store.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
+	want := store.Payment{CallbackID: "msg_1", OrderID: servertest.OrderID(1), Event: store.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
 	want.Digest = asked[0].Digest
 	if asked[0] != want || len(want.Digest) != 64 {
 		t.Errorf("asked %+v, want %+v", asked[0], want)
@@ -135,15 +145,15 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 		t.Errorf("asked %+v", got)
 	}
 	l.do(func() { l.err = fmt.Errorf("pay: %w", store.ErrCallbackReused) })
-	wantProblem(t, s.callback("msg_1", paid(orderID(1))), 422, "idempotency-key-reused")
-	l.do(func() { l.err = errRedisDown })
-	wantProblem(t, s.callback("msg_1", paid(orderID(1))), 503, "temporarily-unavailable")
+	servertest.WantProblem(t, s.callback("msg_1", paid(servertest.OrderID(1))), 422, "idempotency-key-reused")
+	l.do(func() { l.err = servertest.ErrRedisDown })
+	servertest.WantProblem(t, s.callback("msg_1", paid(servertest.OrderID(1))), 503, "temporarily-unavailable")
 }
 
 func TestPaymentNeedsAGoodSignature(t *testing.T) {
 	l := &till{settled: store.SettledPaid}
 	s := newWorld().serveTill(t, l)
-	body := paid(orderID(1))
+	body := paid(servertest.OrderID(1))
 	good := signed(t, "msg_1", time.Now(), body)
 	replace := func(i int, with ...string) []string {
 		return append(append(append([]string{}, good[:i]...), with...), good[i+1:]...)
@@ -163,31 +173,26 @@ func TestPaymentNeedsAGoodSignature(t *testing.T) {
 		"signed in advance": {signed(t, "msg_1", time.Now().Add(payment.Tolerance+time.Minute), body), body},
 		"no text":           {good, ""},
 	} {
-		a := s.ask("POST", "/v1/payments", c.body, c.headers...)
-		wantProblem(t, a, 401, "unauthorized")
-		if a.header.Get("WWW-Authenticate") != "Webhook" {
-			t.Errorf("%s: WWW-Authenticate %q", name, a.header.Get("WWW-Authenticate"))
+		a := s.Do("POST", "/v1/payments", c.body, c.headers...)
+		servertest.WantProblem(t, a, 401, "unauthorized")
+		if a.Header.Get("WWW-Authenticate") != "Webhook" {
+			t.Errorf("%s: WWW-Authenticate %q", name, a.Header.Get("WWW-Authenticate"))
 		}
 	}
 	if asked := l.was(); len(asked) != 0 {
 		t.Errorf("asked %+v", asked)
 	}
-	if a := s.ask("GET", "/v1/payments", "", good...); a.status != 405 {
-		t.Errorf("GET: %d", a.status)
+	if a := s.Do("GET", "/v1/payments", "", good...); a.Status != 405 {
+		t.Errorf("GET: %d", a.Status)
 	}
 }
 
 func TestPaymentWithoutASecretSaysSo(t *testing.T) {
 	s := newWorld().serve(t)
-	a := s.callback("msg_1", paid(orderID(1)))
-	wantProblem(t, a, 503, "temporarily-unavailable")
-	if !strings.Contains(a.body, "not set up") || a.header.Get("Retry-After") != "300" {
-		t.Errorf("%s, Retry-After %q", a.body, a.header.Get("Retry-After"))
-	}
-	cfg := newWorld().config(t)
-	cfg.Callbacks, _ = payment.NewVerifier(paymentSecret, time.Now)
-	if _, err := NewPublic(cfg); err == nil {
-		t.Error("callbacks are verified and nobody settles them")
+	a := s.callback("msg_1", paid(servertest.OrderID(1)))
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+	if !strings.Contains(a.Body, "not configured") || a.Header.Get("Retry-After") != "300" {
+		t.Errorf("%s, Retry-After %q", a.Body, a.Header.Get("Retry-After"))
 	}
 }
 
@@ -208,22 +213,22 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 		`{"type":"payment.succeeded"} x`: "body",
 	} {
 		a := s.callback("msg_1", body)
-		wantProblem(t, a, 400, "bad-request")
+		servertest.WantProblem(t, a, 400, "bad-request")
 		for field := range strings.FieldsSeq(want) {
-			if !strings.Contains(a.body, `"field":"`+field+`"`) {
-				t.Errorf("%s: %s is not named in %s", body, field, a.body)
+			if !strings.Contains(a.Body, `"field":"`+field+`"`) {
+				t.Errorf("%s: %s is not named in %s", body, field, a.Body)
 			}
 		}
 	}
-	body := paid(orderID(1))
+	body := paid(servertest.OrderID(1))
 	headers := signed(t, "msg_1", time.Now(), body)
 	headers[3] = "Content-Type: text/plain"
-	wantProblem(t, s.ask("POST", "/v1/payments", body, headers...), 400, "bad-request")
+	servertest.WantProblem(t, s.Do("POST", "/v1/payments", body, headers...), 400, "bad-request")
 	if asked := l.was(); len(asked) != 0 {
 		t.Errorf("asked %+v", asked)
 	}
-	if a := s.callback("msg_1", `{"type":"customer.created","data":{"id":"c_1"}}`); a.status != 200 || a.field(t, "result") != "ignored" {
-		t.Errorf("another type: %d %s", a.status, a.body)
+	if a := s.callback("msg_1", `{"type":"customer.created","data":{"id":"c_1"}}`); a.Status != 200 || a.Field(t, "result") != "ignored" {
+		t.Errorf("another type: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -233,27 +238,31 @@ func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 		set    func(w *world)
 		status int
 	}{
-		"nothing anywhere":      {func(*world) {}, 404},
-		"something is ready":    {func(w *world) { w.stats.Ready = 1 }, 503},
-		"something is delayed":  {func(w *world) { w.stats.Delayed = 1 }, 503},
-		"something is leased":   {func(w *world) { w.stats.Leased = 1 }, 503},
-		"it is dead":            {func(w *world) { w.dead[orderID(1)] = queue.DeadLetter{Message: bought(1, "ann", sale.StatusQueued)} }, 503},
-		"another is dead":       {func(w *world) { w.dead[orderID(2)] = queue.DeadLetter{Message: bought(2, "ann", sale.StatusQueued)} }, 404},
-		"it has just become so": {func(w *world) { w.rows[orderID(1)] = bought(1, "ann", sale.StatusCreated) }, 503},
-		"Redis is down":         {func(w *world) { w.redisErr = errRedisDown }, 503},
-		"SQL went down":         {func(w *world) { w.sqlErr = errRedisDown }, 503},
+		"nothing anywhere":     {func(*world) {}, 404},
+		"something is ready":   {func(w *world) { w.stats.Ready = 1 }, 503},
+		"something is delayed": {func(w *world) { w.stats.Delayed = 1 }, 503},
+		"something is leased":  {func(w *world) { w.stats.Leased = 1 }, 503},
+		"it is dead": {func(w *world) {
+			w.dead[servertest.OrderID(1)] = queue.DeadLetter{Message: servertest.Order(1, "ann", sale.StatusQueued)}
+		}, 503},
+		"another is dead": {func(w *world) {
+			w.dead[servertest.OrderID(2)] = queue.DeadLetter{Message: servertest.Order(2, "ann", sale.StatusQueued)}
+		}, 404},
+		"it has just become so": {func(w *world) { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) }, 503},
+		"Redis is down":         {func(w *world) { w.redisErr = servertest.ErrRedisDown }, 503},
+		"SQL went down":         {func(w *world) { w.sqlErr = servertest.ErrRedisDown }, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			c.set(w)
 			l := &till{err: fmt.Errorf("pay: %w", sale.ErrNotFound)}
-			a := w.serveTill(t, l).callback("msg_1", paid(orderID(1)))
+			a := w.serveTill(t, l).callback("msg_1", paid(servertest.OrderID(1)))
 			if c.status == 404 {
-				wantProblem(t, a, 404, "not-found")
+				servertest.WantProblem(t, a, 404, "not-found")
 				return
 			}
-			wantProblem(t, a, 503, "temporarily-unavailable")
-			if a.header.Get("Retry-After") == "" {
+			servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+			if a.Header.Get("Retry-After") == "" {
 				t.Error("it does not say when to come again")
 			}
 		})
@@ -264,14 +273,14 @@ func TestOrderTellsWhenItMustBePaid(t *testing.T) {
 	w := newWorld()
 	due := time.Date(2026, 11, 27, 10, 15, 7, 5e8, time.UTC)
 	for n, status := range map[uint32]sale.Status{1: sale.StatusCreated, 2: sale.StatusPaid, 3: sale.StatusCancelled} {
-		o := bought(n, "ann", status)
+		o := servertest.Order(n, "ann", status)
 		o.DueAt = due
 		w.rows[o.ID] = o
 	}
 	s := w.serve(t)
 	for n, want := range map[uint32]string{1: "2026-11-27T10:15:07.5Z", 2: "", 3: ""} {
-		if a := s.order("ann", orderID(n), "?wait=1s"); a.status != 200 || a.field(t, "pay_by") != want {
-			t.Errorf("order %d: %d %s, want pay_by %q", n, a.status, a.body, want)
+		if a := s.order("ann", servertest.OrderID(n), "?wait=1s"); a.Status != 200 || a.Field(t, "pay_by") != want {
+			t.Errorf("order %d: %d %s, want pay_by %q", n, a.Status, a.Body, want)
 		}
 	}
 }

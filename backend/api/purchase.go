@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -14,33 +13,34 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
 
 // purchase is POST /v1/sales/{sale}/orders.
-func (p *public) purchase(c *fiber.Ctx) error {
+func (h *handlers) purchase(c *fiber.Ctx) error {
 	start := time.Now()
-	outcome, err := p.buy(c)
-	p.metrics.purchase(outcome, time.Since(start))
+	outcome, err := h.buy(c)
+	h.metrics.purchase(outcome, time.Since(start))
 	return err
 }
 
-// buy checks in the order of what a check costs and of what it tells a stranger: the id's form, the token, the user's limit, the
-// rest of the request, and only then the stock. The outcome is the name for the metrics.
-func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
-	saleID, err := saleParam(c)
+// buy checks the form of the sale's id, the token, the user's limit, the rest of the request, and then the stock. Cheap checks come first,
+// and a client without a token learns nothing about sales. outcome is the label for the metrics.
+func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
+	saleID, err := httpserver.SaleParam(c)
 	if err != nil {
 		return "bad_request", err
 	}
-	buyer, err := p.buyer(c)
+	buyer, err := h.buyer(c)
 	if err != nil {
 		return "unauthorized", err
 	}
 	if !sale.Meets(buyer, saleID) {
-		return sale.UnknownSale.String(), errNoSale
+		return sale.UnknownSale.String(), httpserver.ErrNoSale
 	}
-	if err := p.limit(buyer); err != nil {
-		if r, ok := errors.AsType[*refusal](err); ok && r.status == fiber.StatusTooManyRequests {
+	if err := h.limit(buyer); err != nil {
+		if r, ok := errors.AsType[*httpserver.Problem](err); ok && r.Status == fiber.StatusTooManyRequests {
 			return "rate_limited", err
 		}
 		return "unavailable", err
@@ -49,67 +49,57 @@ func (p *public) buy(c *fiber.Ctx) (outcome string, err error) {
 	if err != nil {
 		return "bad_request", err
 	}
-	sending := spanOf(c.Context()).Send(saleID)
+	sending := httpserver.Span(c.Context()).Send(saleID)
 	request.Trace = sending.Parent()
-	d, err := p.cfg.Admitter.Admit(p.admit.next(), request)
+	d, err := h.cfg.Admitter.Admit(h.admit.next(), request)
 	sending.Decided(d.Outcome, d.OrderID, err)
 	if err != nil {
 		return "unavailable", err
 	}
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
-		p.cfg.Stock.Remember(d.OrderID, saleID) // its buyer asks for it next
+		h.cfg.Stock.Remember(d.OrderID, saleID) // its buyer requests it next
 	}
-	return d.Outcome.String(), p.answer(c, saleID, d)
+	return d.Outcome.String(), h.answer(c, saleID, d)
 }
 
-// purchaseRequest reads the headers and the body of a purchase. All strings are copies: the Redis client may hold them for longer
-// than the request lives.
+// purchaseRequest reads the headers and the body of a purchase. All strings are copies, because the Redis client may hold them longer than
+// the request lives.
 func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, error) {
-	h := &c.Context().Request.Header
-	idempotency, err := idempotencyKey(h)
+	header := &c.Context().Request.Header
+	idempotency, err := httpserver.IdempotencyKey(header)
 	if err != nil {
 		return admission.Request{}, err
 	}
-	if err := checkPurchaseBody(h.ContentType(), c.Context().Request.Body()); err != nil {
+	if err := checkPurchaseBody(header.ContentType(), c.Context().Request.Body()); err != nil {
 		return admission.Request{}, err
 	}
-	key := keyOf(idempotency, utils.UnsafeString(h.Peek(fiber.HeaderXRequestID)))
-	if sale.IsRehearsal(saleID) { // what a rehearsal leaves in Redis must not outlive it for long
+	key := keyOf(idempotency, utils.UnsafeString(header.Peek(fiber.HeaderXRequestID)))
+	if sale.IsRehearsal(saleID) { // data of a rehearsal must not outlive it for long
 		key.ttl = min(key.ttl, requestKeyTTL)
 	}
 	return admission.Request{SaleID: saleID, Buyer: buyer, Key: key.key, KeyTTL: key.ttl, Fingerprint: fingerprint(saleID)}, nil
 }
 
-func mistake(field, detail string) error {
-	return &sale.InvalidError{Fields: []sale.FieldError{{Field: field, Detail: detail}}}
-}
-
-// checkPurchaseBody accepts no body, or a JSON object without fields: a purchase has none today, and a field that were ignored now
-// could not be given a meaning later.
+// checkPurchaseBody accepts no body, or a JSON object without fields. It rejects unknown fields, so that they can get a meaning later.
 func checkPurchaseBody(contentType, body []byte) error {
 	if len(body) == 0 {
 		return nil
 	}
-	if !isJSON(contentType) {
-		return mistake("Content-Type", "must be application/json")
+	if err := httpserver.CheckJSON(contentType); err != nil {
+		return err
 	}
 	if bytes.Equal(body, []byte("{}")) {
 		return nil
 	}
-	o, err := readObject(body)
+	o, err := httpserver.ParseObject(body)
 	if err != nil {
 		return err
 	}
-	o.unknown()
-	return o.err()
+	o.RejectUnknown()
+	return o.Err()
 }
 
-func isJSON(contentType []byte) bool {
-	media, _, _ := strings.Cut(utils.UnsafeString(contentType), ";")
-	return strings.EqualFold(strings.TrimSpace(media), fiber.MIMEApplicationJSON)
-}
-
-// fingerprint is a short hash of what a purchase asks for: method, sale, and the canonical body, which is always the empty object.
+// fingerprint returns a short hash of method, sale and canonical body, which is always the empty object.
 func fingerprint(saleID string) string {
 	b := make([]byte, 0, 96)
 	b = append(append(append(b, "POST\n"...), saleID...), "\n{}"...)
@@ -117,31 +107,31 @@ func fingerprint(saleID string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// outcomes says how each outcome that is not an order is answered; state is what the edge may repeat for a while ("" for nothing).
+// outcomes maps each outcome without an order to its problem. state is the sale state that the edge may cache, or "".
 var outcomes = map[sale.Outcome]struct {
-	refusal *refusal
+	refusal *httpserver.Problem
 	state   sale.State
 }{
-	sale.KeyReused:     {refusalOf(problem.IdempotencyKeyReused, "This Idempotency-Key was used for another request."), ""},
-	sale.AlreadyBought: {refusalOf(problem.AlreadyBought, boughtDetail), ""}, // completed by answer
-	sale.SoldOut:       {refusalOf(problem.SoldOut, "Everything is sold."), sale.StateSoldOut},
-	sale.NotOpen:       {refusalOf(problem.SaleNotOpen, notOpenDetail), sale.StateScheduled}, // completed by answer
-	sale.SalePaused:    {refusalOf(problem.SalePaused, "The sale is paused. It may go on."), sale.StatePaused},
-	sale.SaleClosed:    {refusalOf(problem.SaleClosed, "The sale is closed."), sale.StateClosed},
+	sale.KeyReused:     {httpserver.NewProblem(problem.IdempotencyKeyReused, "This Idempotency-Key was used for another request."), ""},
+	sale.AlreadyBought: {httpserver.NewProblem(problem.AlreadyBought, boughtDetail), ""}, // completed by answer
+	sale.SoldOut:       {httpserver.NewProblem(problem.SoldOut, "All units are sold."), sale.StateSoldOut},
+	sale.NotOpen:       {httpserver.NewProblem(problem.SaleNotOpen, notOpenDetail), sale.StateScheduled}, // completed by answer
+	sale.SalePaused:    {httpserver.NewProblem(problem.SalePaused, "The sale is paused. It may resume."), sale.StatePaused},
+	sale.SaleClosed:    {httpserver.NewProblem(problem.SaleClosed, "The sale is closed."), sale.StateClosed},
 }
 
-var errQueueFull = refusalOf(problem.Unavailable, "More orders wait to be written than may. Please try again.")
+var errQueueFull = httpserver.NewProblem(problem.Unavailable, "The order queue is full. Please try again.")
 
 const (
-	boughtDetail  = "You have bought as much as one buyer may."
-	notOpenDetail = "The sale has not begun."
+	boughtDetail  = "You have reached the limit per buyer."
+	notOpenDetail = "The sale has not opened yet."
 )
 
-// edgeTTL is how long an edge may repeat a refusal of a whole sale without asking again.
+// edgeTTL is how long an edge may cache a refusal of a whole sale.
 const edgeTTL = time.Second
 
-// answer turns a decision into the answer, or into the refusal that says it.
-func (p *public) answer(c *fiber.Ctx, saleID string, d admission.Decision) error {
+// answer writes the 202 for an order, or returns the problem for a refusal.
+func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) error {
 	switch d.Outcome {
 	case sale.Accepted:
 		accepted(c, saleID, d.OrderID)
@@ -151,24 +141,24 @@ func (p *public) answer(c *fiber.Ctx, saleID string, d admission.Decision) error
 		accepted(c, saleID, d.OrderID)
 		return nil
 	case sale.UnknownSale:
-		return p.unknownSale(saleID)
+		return h.unknownSale(saleID)
 	case sale.QueueFull:
-		return errQueueFull.with(header{fiber.HeaderRetryAfter, p.retryAfter(p.cfg.Away(saleID))})
+		return errQueueFull.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(h.cfg.QueueFull(saleID))})
 	}
 	row, ok := outcomes[d.Outcome]
 	if !ok {
-		return errInternal
+		return httpserver.ErrInternal
 	}
 	ttl := edgeTTL
 	switch d.Outcome {
 	case sale.AlreadyBought:
 		body := problem.New(problem.AlreadyBought, boughtDetail)
 		body.OrderID = d.OrderID.String()
-		return refusalWith(body)
+		return httpserver.ProblemOf(body)
 	case sale.NotOpen:
 		body := problem.New(problem.SaleNotOpen, notOpenDetail)
 		body.OpensAt = d.OpensAt.UTC().Format(time.RFC3339Nano)
-		row.refusal = refusalWith(body, header{fiber.HeaderRetryAfter, seconds(d.RetryAfter)})
+		row.refusal = httpserver.ProblemOf(body, httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(d.RetryAfter)})
 		ttl = min(ttl, max(d.RetryAfter, 0))
 	}
 	if row.state != "" {
@@ -177,10 +167,8 @@ func (p *public) answer(c *fiber.Ctx, saleID string, d admission.Decision) error
 	return row.refusal
 }
 
-// saleHint is the header that tells an edge what it may answer for the sale itself, and for how long. Edges do not pass it on.
-//
-// holders counts the orders that the sale has accepted so far: whoever holds one must still be let through. opens, in milliseconds since 1970, is
-// when a scheduled sale begins.
+// saleHint formats the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders is the number of
+// orders that the sale has accepted; their buyers bypass the cache. opens is when a scheduled sale opens, in Unix milliseconds.
 func saleHint(saleID string, state sale.State, d admission.Decision, ttl time.Duration) string {
 	b := make([]byte, 0, 128)
 	b = append(append(append(b, saleID...), ";state="...), state...)
@@ -193,7 +181,7 @@ func saleHint(saleID string, state sale.State, d admission.Decision, ttl time.Du
 	return string(b)
 }
 
-// accepted writes the 202. Neither id needs escaping in JSON or in a URL.
+// accepted writes the 202. Both ids are safe in JSON and URLs.
 func accepted(c *fiber.Ctx, saleID string, id sale.OrderID) {
 	resp := &c.Context().Response
 	var buf [160]byte

@@ -13,25 +13,26 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/backend/web/httpserver/servertest"
 )
 
 func TestPurchaseAcceptedGives202AndLocation(t *testing.T) {
 	w := newWorld()
 	a := w.serve(t).buy(t, "ann")
-	id := orderID(1).String()
-	if a.status != 202 || a.body != `{"order_id":"`+id+`","sale_id":"drop","status":"queued"}` {
-		t.Fatalf("%d %s", a.status, a.body)
+	id := servertest.OrderID(1).String()
+	if a.Status != 202 || a.Body != `{"order_id":"`+id+`","sale_id":"drop","status":"queued"}` {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if got := a.header.Get("Location"); got != "/v1/orders/"+id {
+	if got := a.Header.Get("Location"); got != "/v1/orders/"+id {
 		t.Errorf("Location %q", got)
 	}
-	if got := a.header.Get("Content-Type"); got != "application/json" {
+	if got := a.Header.Get("Content-Type"); got != "application/json" {
 		t.Errorf("Content-Type %q", got)
 	}
-	if a.header.Get("Idempotency-Replayed") != "" {
+	if a.Header.Get("Idempotency-Replayed") != "" {
 		t.Error("a first answer is called a replay")
 	}
-	if w.remembered[orderID(1)] != "drop" {
+	if w.remembered[servertest.OrderID(1)] != "drop" {
 		t.Error("of which sale the order is, its buyer's next question will have to find out")
 	}
 }
@@ -48,10 +49,10 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 		headers  map[string]string
 		fields   map[string]string
 	}{
-		{"replayed", admission.Decision{Outcome: sale.Replayed, OrderID: orderID(1)}, 202, "", map[string]string{"Idempotency-Replayed": "true", "Sluice-Sale": ""}, nil},
+		{"replayed", admission.Decision{Outcome: sale.Replayed, OrderID: servertest.OrderID(1)}, 202, "", map[string]string{"Idempotency-Replayed": "true", "Sluice-Sale": ""}, nil},
 		{"key reused", admission.Decision{Outcome: sale.KeyReused}, 422, "idempotency-key-reused", map[string]string{"Sluice-Sale": ""}, nil},
-		{"already bought", admission.Decision{Outcome: sale.AlreadyBought, OrderID: orderID(9)}, 409, "already-bought",
-			map[string]string{"Sluice-Sale": ""}, map[string]string{"order_id": orderID(9).String()}},
+		{"already bought", admission.Decision{Outcome: sale.AlreadyBought, OrderID: servertest.OrderID(9)}, 409, "already-bought",
+			map[string]string{"Sluice-Sale": ""}, map[string]string{"order_id": servertest.OrderID(9).String()}},
 		{"sold out", admission.Decision{Outcome: sale.SoldOut, Version: 7, Accepted: 1000}, 409, "sold-out", map[string]string{"Sluice-Sale": "drop;state=sold_out;version=7;ttl=1000;holders=1000"}, nil},
 		{"not open", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 89500 * time.Millisecond, Version: 2}, 409, "sale-not-open",
 			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=1000;holders=0;opens=" + opensMillis, "Retry-After": "90"}, map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"}},
@@ -69,19 +70,19 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 			w.do(func() { w.admit = func(admission.Request) (admission.Decision, error) { return row.decision, nil } })
 			a := s.buy(t, "ann")
 			if row.code == "" {
-				if a.status != row.status {
-					t.Fatalf("status %d, want %d", a.status, row.status)
+				if a.Status != row.status {
+					t.Fatalf("status %d, want %d", a.Status, row.status)
 				}
 			} else {
-				wantProblem(t, a, row.status, row.code)
+				servertest.WantProblem(t, a, row.status, row.code)
 			}
 			for name, want := range row.headers {
-				if got := a.header.Get(name); got != want {
+				if got := a.Header.Get(name); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
 			}
 			for name, want := range row.fields {
-				if got := a.field(t, name); got != want {
+				if got := a.Field(t, name); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
 			}
@@ -96,30 +97,31 @@ func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
 	}
 	cfg := w.config(t)
 	cfg.Known = func(id string) bool { return id == "drop" }
-	app, err := NewPublic(cfg)
-	s := serve(t, app, err)
+	s := serve(t, cfg)
 	a := s.buy(t, "ann")
-	wantProblem(t, a, 503, "temporarily-unavailable")
-	if a.header.Get("Retry-After") != "1" {
-		t.Errorf("Retry-After %q, want 1", a.header.Get("Retry-After"))
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+	if a.Header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q, want 1", a.Header.Get("Retry-After"))
 	}
-	wantProblem(t, s.ask("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann")), 404, "not-found")
+	servertest.WantProblem(t, s.Do("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann")), 404, "not-found")
 	delete(w.sales, "drop")
-	wantProblem(t, s.ask("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
+	servertest.WantProblem(t, s.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
 }
 
 func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
 	w := newWorld()
-	w.admit = func(admission.Request) (admission.Decision, error) { return admission.Decision{}, errRedisDown }
-	w.redisErr = errRedisDown
+	w.admit = func(admission.Request) (admission.Decision, error) {
+		return admission.Decision{}, servertest.ErrRedisDown
+	}
+	w.redisErr = servertest.ErrRedisDown
 	s := w.serve(t)
-	for _, a := range []answer{s.buy(t, "ann"), s.ask("GET", "/v1/sales", ""), s.ask("GET", "/v1/sales/drop", ""), s.ask("GET", "/v1/sales/drop/events", "")} {
-		wantProblem(t, a, 503, "temporarily-unavailable")
-		if a.header.Get("Retry-After") == "" {
+	for _, a := range []servertest.Answer{s.buy(t, "ann"), s.Do("GET", "/v1/sales", ""), s.Do("GET", "/v1/sales/drop", ""), s.Do("GET", "/v1/sales/drop/events", "")} {
+		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+		if a.Header.Get("Retry-After") == "" {
 			t.Error("no Retry-After")
 		}
-		if strings.Contains(a.body, "10.0.0.7") {
-			t.Errorf("the answer tells where Redis is: %s", a.body)
+		if strings.Contains(a.Body, "10.0.0.7") {
+			t.Errorf("the answer tells where Redis is: %s", a.Body)
 		}
 	}
 }
@@ -135,9 +137,9 @@ func TestUnforeseenErrorAndPanicAre500(t *testing.T) {
 	} {
 		w.do(func() { w.admit = admit })
 		a := s.buy(t, "ann")
-		wantProblem(t, a, 500, "internal-error")
-		if strings.Contains(a.body, "secret") {
-			t.Errorf("%s: the answer tells too much: %s", name, a.body)
+		servertest.WantProblem(t, a, 500, "internal-error")
+		if strings.Contains(a.Body, "secret") {
+			t.Errorf("%s: the answer tells too much: %s", name, a.Body)
 		}
 	}
 }
@@ -152,39 +154,37 @@ func TestUserLimitRefusesWith429(t *testing.T) {
 		return admission.LimitResult{Limit: 10, Remaining: 0, Period: time.Minute, Reset: now.Add(2500 * time.Millisecond)}, nil
 	}
 	cfg := w.config(t)
-	cfg.Now = func() time.Time { return now }
-	cfg.Jitter = func() float64 { return 0.999 }
-	app, err := NewPublic(cfg)
-	s := serve(t, app, err)
+	cfg.Server.Now = func() time.Time { return now }
+	cfg.Server.Jitter = func() float64 { return 0.999 }
+	s := serve(t, cfg)
 	a := s.buy(t, "fast", "Idempotency-Key: k")
-	wantProblem(t, a, 429, "quota-exceeded")
-	if got := a.field(t, "type"); got != "https://iana.org/assignments/http-problem-types#quota-exceeded" {
+	servertest.WantProblem(t, a, 429, "quota-exceeded")
+	if got := a.Field(t, "type"); got != "https://iana.org/assignments/http-problem-types#quota-exceeded" {
 		t.Errorf("type %q", got)
 	}
-	if got := a.field(t, "violated-policies"); got != "[user]" {
+	if got := a.Field(t, "violated-policies"); got != "[user]" {
 		t.Errorf("violated-policies %s", got)
 	}
 	for name, want := range map[string]string{
 		"RateLimit-Policy": `"user";q=10;w=60`, "RateLimit": `"user";r=0;t=3`,
 		"Retry-After": "4", // 2.5 s, and nearly 0.5 s and 1 s of jitter
 	} {
-		if got := a.header.Get(name); got != want {
+		if got := a.Header.Get(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
 	if len(w.requests) != 0 {
 		t.Error("a refused request reached the stock, and may have used up its key")
 	}
-	if a := s.buy(t, "slow"); a.status != 202 {
-		t.Errorf("another buyer got %d", a.status)
+	if a := s.buy(t, "slow"); a.Status != 202 {
+		t.Errorf("another buyer got %d", a.Status)
 	}
 }
 
 func TestLimiterThatCannotJudgeRefuses(t *testing.T) {
 	w := newWorld()
-	w.limit = func(string) (admission.LimitResult, error) { return admission.LimitResult{}, errRedisDown }
-	app, err := NewPublic(w.config(t))
-	wantProblem(t, serve(t, app, err).buy(t, "ann"), 503, "temporarily-unavailable")
+	w.limit = func(string) (admission.LimitResult, error) { return admission.LimitResult{}, servertest.ErrRedisDown }
+	servertest.WantProblem(t, serve(t, w.config(t)).buy(t, "ann"), 503, "temporarily-unavailable")
 	if len(w.requests) != 0 {
 		t.Error("a request that nobody has judged reached the stock")
 	}
@@ -222,9 +222,9 @@ func TestFingerprintTellsSalesApartButNotEmptyBodies(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	auth := "Authorization: " + bearerOf(t, "ann")
-	s.ask("POST", "/v1/sales/drop/orders", "", auth)
-	s.ask("POST", "/v1/sales/drop/orders", " {\n} ", auth, "Content-Type: application/json; charset=utf-8")
-	s.ask("POST", "/v1/sales/drop2/orders", "", auth)
+	s.Do("POST", "/v1/sales/drop/orders", "", auth)
+	s.Do("POST", "/v1/sales/drop/orders", " {\n} ", auth, "Content-Type: application/json; charset=utf-8")
+	s.Do("POST", "/v1/sales/drop2/orders", "", auth)
 	if len(w.requests) != 3 || w.requests[0].Fingerprint != w.requests[1].Fingerprint || w.requests[0].Fingerprint == w.requests[2].Fingerprint {
 		t.Errorf("%+v", w.requests)
 	}
@@ -237,7 +237,7 @@ func TestRequestStringsOutliveTheRequest(t *testing.T) {
 	s.buy(t, "ann", "Idempotency-Key: aaaaaaaa")
 	s.buy(t, "bob", "X-Request-Id: bbbbbbbb")
 	for range 5 {
-		s.ask("POST", "/v1/sales/zzzz/orders", "", "Authorization: "+bearerOf(t, "zoe"), "X-Request-Id: zzzzzzzz")
+		s.Do("POST", "/v1/sales/zzzz/orders", "", "Authorization: "+bearerOf(t, "zoe"), "X-Request-Id: zzzzzzzz")
 	}
 	for i, want := range []admission.Request{{SaleID: "drop", Buyer: "ann", Key: "k:aaaaaaaa"}, {SaleID: "drop", Buyer: "bob", Key: "r:bbbbbbbb"}} {
 		if got := w.requests[i]; got.SaleID != want.SaleID || got.Buyer != want.Buyer || got.Key != want.Key {
@@ -253,10 +253,10 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 		close(entered)
 		<-release
 		close(finished)
-		return admission.Decision{Outcome: sale.Accepted, OrderID: orderID(1)}, nil
+		return admission.Decision{Outcome: sale.Accepted, OrderID: servertest.OrderID(1)}, nil
 	}
 	s := w.serve(t)
-	c, err := net.Dial("tcp", s.addr)
+	c, err := net.Dial("tcp", s.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,11 +269,11 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 	<-finished
 	w.do(func() {
 		w.admit = func(admission.Request) (admission.Decision, error) {
-			return admission.Decision{Outcome: sale.Replayed, OrderID: orderID(1)}, nil
+			return admission.Decision{Outcome: sale.Replayed, OrderID: servertest.OrderID(1)}, nil
 		}
 	})
-	if a := s.buy(t, "ann"); a.status != 202 {
-		t.Errorf("the server did not survive: %d", a.status)
+	if a := s.buy(t, "ann"); a.Status != 202 {
+		t.Errorf("the server did not survive: %d", a.Status)
 	}
 }
 
@@ -289,10 +289,10 @@ func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
 		return admission.Decision{}, fmt.Errorf("admit: %w", ctx.Err())
 	})
 	cfg.AdmitTimeout = 50 * time.Millisecond
-	app, err := NewPublic(cfg)
+	s := serve(t, cfg)
 	asked := time.Now()
-	a := serve(t, app, err).buy(t, "ann")
-	wantProblem(t, a, 503, "temporarily-unavailable")
+	a := s.buy(t, "ann")
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
 	if got := <-decision; got.deadline.Before(asked.Add(cfg.AdmitTimeout)) || got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
 		t.Errorf("asked at %v, entered at %v, deadline at %v; want %v for the decision", asked, got.entered, got.deadline, cfg.AdmitTimeout)
 	}
@@ -314,17 +314,16 @@ func TestFullQueueSaysWhenToComeBack(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.Admitter = fixed(admission.Decision{Outcome: sale.QueueFull})
-	cfg.Away = func(saleID string) time.Duration {
+	cfg.QueueFull = func(saleID string) time.Duration {
 		if saleID != "drop" {
 			t.Errorf("asked about sale %q", saleID)
 		}
 		return 40 * time.Second
 	}
-	cfg.Jitter = func() float64 { return 0 }
-	app, err := NewPublic(cfg)
-	a := serve(t, app, err).buy(t, "ann")
-	wantProblem(t, a, 503, "temporarily-unavailable")
-	if got := a.header.Get("Retry-After"); got != "40" {
+	cfg.Server.Jitter = func() float64 { return 0 }
+	a := serve(t, cfg).buy(t, "ann")
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+	if got := a.Header.Get("Retry-After"); got != "40" {
 		t.Errorf("Retry-After: %q", got)
 	}
 }

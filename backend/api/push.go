@@ -1,7 +1,7 @@
 package api
 
 import (
-	"bytes"
+	"errors"
 	"net/url"
 	"strconv"
 	"time"
@@ -9,13 +9,15 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/events/notify"
+	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
 
-var errNoSubscription = refusalOf(problem.NotFound, "You have no such subscription.")
+var errNoSubscription = httpserver.NewProblem(problem.NotFound, "You have no such subscription.")
 
-// subscriptionBody is a subscription as its buyer sees it: without the browser's keys, which nobody needs to hear again.
+// subscriptionBody is a Web Push subscription without the browser's keys.
 type subscriptionBody struct {
 	ID        string    `json:"id"`
 	Endpoint  string    `json:"endpoint"`
@@ -28,20 +30,20 @@ func subscriptionJSON(s store.PushSubscription) subscriptionBody {
 }
 
 // pushKey is GET /v1/push/key.
-func (p *public) pushKey(c *fiber.Ctx) error {
-	if p.cfg.Subscriptions == nil {
-		return errUnavailable
+func (h *handlers) pushKey(c *fiber.Ctx) error {
+	if h.cfg.Subscriptions == nil {
+		return httpserver.ErrUnavailable
 	}
-	return sendJSON(c, fiber.StatusOK, map[string]string{"key": p.cfg.PushKey})
+	return httpserver.SendJSON(c, fiber.StatusOK, map[string]string{"key": h.cfg.PushKey})
 }
 
 // subscriptions is GET /v1/me/push/subscriptions.
-func (p *public) subscriptions(c *fiber.Ctx) error {
-	buyer, err := p.pushBuyer(c)
+func (h *handlers) subscriptions(c *fiber.Ctx) error {
+	buyer, err := h.pushBuyer(c)
 	if err != nil {
 		return err
 	}
-	all, err := p.cfg.Subscriptions.Subscriptions(p.look.next(), buyer)
+	all, err := h.cfg.Subscriptions.Subscriptions(h.reads.next(), buyer)
 	if err != nil {
 		return err
 	}
@@ -49,76 +51,95 @@ func (p *public) subscriptions(c *fiber.Ctx) error {
 	for i, s := range all {
 		list[i] = subscriptionJSON(s)
 	}
-	return sendJSON(c, fiber.StatusOK, map[string]any{"subscriptions": list})
+	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"subscriptions": list})
 }
 
 // subscribe is POST /v1/me/push/subscriptions.
-func (p *public) subscribe(c *fiber.Ctx) error {
-	buyer, err := p.pushBuyer(c)
+func (h *handlers) subscribe(c *fiber.Ctx) error {
+	buyer, err := h.pushBuyer(c)
 	if err != nil {
 		return err
 	}
-	s, err := readSubscription(c.Context().Request.Header.ContentType(), c.Context().Request.Body(), p.cfg.CheckPushURL)
+	s, err := readSubscription(c.Context().Request.Header.ContentType(), c.Context().Request.Body(), h.cfg.CheckPushURL)
 	if err != nil {
 		return err
 	}
 	s.Buyer = buyer
-	kept, err := p.cfg.Subscriptions.Subscribe(p.look.next(), s, notify.MaxSubscriptions)
+	stored, err := h.cfg.Subscriptions.Subscribe(h.reads.next(), s, notify.MaxSubscriptions)
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, fiber.StatusCreated, subscriptionJSON(kept))
+	return httpserver.SendJSON(c, fiber.StatusCreated, subscriptionJSON(stored))
 }
 
 // unsubscribe is DELETE /v1/me/push/subscriptions/{subscription}.
-func (p *public) unsubscribe(c *fiber.Ctx) error {
-	buyer, err := p.pushBuyer(c)
+func (h *handlers) unsubscribe(c *fiber.Ctx) error {
+	buyer, err := h.pushBuyer(c)
 	if err != nil {
 		return err
 	}
 	id, err := strconv.ParseInt(c.Params("subscription"), 10, 64)
 	if err != nil || id < 1 {
-		return mistake("subscription", "must be a number from 1 on")
+		return httpserver.Invalid("subscription", "must be a whole number of at least 1")
 	}
-	err = p.cfg.Subscriptions.Unsubscribe(p.look.next(), buyer, id)
-	if r, known := refusalFor(err); err != nil && known && r == errNotFound {
+	err = h.cfg.Subscriptions.Unsubscribe(h.reads.next(), buyer, id)
+	switch {
+	case errors.Is(err, sale.ErrNotFound):
 		return errNoSubscription
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	c.Context().Response.SetStatusCode(fiber.StatusNoContent)
 	return nil
 }
 
-func (p *public) pushBuyer(c *fiber.Ctx) (string, error) {
-	buyer, err := p.buyer(c)
-	if err == nil && p.cfg.Subscriptions == nil {
-		err = errUnavailable
+// pushBuyer returns the buyer if Web Push is configured.
+func (h *handlers) pushBuyer(c *fiber.Ctx) (string, error) {
+	buyer, err := h.buyer(c)
+	if err == nil && h.cfg.Subscriptions == nil {
+		err = httpserver.ErrUnavailable
 	}
 	return buyer, err
 }
 
-// readSubscription reads what PushSubscription.toJSON writes, and the language that the buyer wants. The error names every mistake.
+// readSubscription reads the result of PushSubscription.toJSON() in browsers, with the buyer's language. The error names all invalid
+// fields.
 func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (store.PushSubscription, error) {
-	if media, _, _ := bytes.Cut(contentType, []byte{';'}); !bytes.EqualFold(bytes.TrimSpace(media), []byte(fiber.MIMEApplicationJSON)) {
-		return store.PushSubscription{}, mistake("Content-Type", "must be application/json")
+	var s store.PushSubscription
+	if err := httpserver.CheckJSON(contentType); err != nil {
+		return s, err
 	}
-	o, err := readObject(body)
+	o, err := httpserver.ParseObject(body)
 	if err != nil {
-		return store.PushSubscription{}, err
+		return s, err
 	}
-	s := store.PushSubscription{Endpoint: o.text("endpoint"), Lang: o.text("lang")}
-	o.take("expirationTime") // a hint that no browser gives; its push service tells when a subscription has ended
-	keys := o.child("keys")
-	s.P256dh, s.Auth = keys.text("p256dh"), keys.text("auth")
-	keys.unknown()
-	o.unknown()
-	if err := o.err(); err != nil {
+	s.Endpoint, s.Lang = o.Text("endpoint"), o.Text("lang")
+	o.Skip("expirationTime") // unused: push services report expired subscriptions
+	keys := o.Child("keys")
+	s.P256dh, s.Auth = keys.Text("p256dh"), keys.Text("auth")
+	keys.RejectUnknown()
+	o.RejectUnknown()
+	if err := o.Err(); err != nil {
 		return store.PushSubscription{}, err
 	}
 	return notify.CheckSubscription(s, func(raw string) error {
 		_, err := checkURL(raw)
 		return err
 	})
+}
+
+// points is GET /v1/me/points.
+func (h *handlers) points(c *fiber.Ctx) error {
+	buyer, err := h.buyer(c)
+	if err != nil {
+		return err
+	}
+	if h.cfg.Points == nil {
+		return httpserver.ErrUnavailable
+	}
+	n, err := h.cfg.Points.Points(h.reads.next(), buyer)
+	if err != nil {
+		return err
+	}
+	return httpserver.SendJSON(c, fiber.StatusOK, map[string]int64{"points": n})
 }

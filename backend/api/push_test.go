@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/backend/web/httpserver/servertest"
 	"sluice/internal/outbound"
 )
 
@@ -14,9 +15,8 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.Subscriptions, cfg.PushKey, cfg.CheckPushURL = &fakeSubscriptions{}, "BPublic", outbound.New(outbound.Config{}).CheckURL
-	app, err := NewPublic(cfg)
-	s := serve(t, app, err)
-	if a := s.ask("GET", "/v1/push/key", ""); a.status != 200 || a.field(t, "key") != "BPublic" {
+	s := serve(t, cfg)
+	if a := s.Do("GET", "/v1/push/key", ""); a.Status != 200 || a.Field(t, "key") != "BPublic" {
 		t.Errorf("%+v", a)
 	}
 	k, err := ecdh.P256().GenerateKey(rand.Reader)
@@ -27,24 +27,24 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 	good := `{"endpoint":"https://push.example/abc","expirationTime":null,"keys":{"p256dh":"` + p256dh + `","auth":"` + auth + `"},"lang":"zh-CN"}`
 	const path = "/v1/me/push/subscriptions"
 	ann, bob, asJSON := "Authorization: "+bearerOf(t, "ann"), "Authorization: "+bearerOf(t, "bob"), "Content-Type: application/json; charset=utf-8"
-	a := s.ask("POST", path, good, ann, asJSON)
-	if a.status != 201 || a.field(t, "id") != "1" || a.field(t, "lang") != "zh" || strings.Contains(a.body, auth) || strings.Contains(a.body, p256dh) {
+	a := s.Do("POST", path, good, ann, asJSON)
+	if a.Status != 201 || a.Field(t, "id") != "1" || a.Field(t, "lang") != "zh" || strings.Contains(a.Body, auth) || strings.Contains(a.Body, p256dh) {
 		t.Fatalf("%+v", a)
 	}
-	if a := s.ask("GET", path, "", ann); a.status != 200 || !strings.Contains(a.body, "https://push.example/abc") {
+	if a := s.Do("GET", path, "", ann); a.Status != 200 || !strings.Contains(a.Body, "https://push.example/abc") {
 		t.Errorf("%+v", a)
 	}
-	if a := s.ask("GET", path, "", bob); a.status != 200 || strings.TrimSpace(a.body) != `{"subscriptions":[]}` {
-		t.Errorf("bob sees %s", a.body)
+	if a := s.Do("GET", path, "", bob); a.Status != 200 || strings.TrimSpace(a.Body) != `{"subscriptions":[]}` {
+		t.Errorf("bob sees %s", a.Body)
 	}
-	wantProblem(t, s.ask("DELETE", path+"/1", "", bob), 404, "not-found")
+	servertest.WantProblem(t, s.Do("DELETE", path+"/1", "", bob), 404, "not-found")
 	for _, id := range []string{"0", "-1", "x", "99999999999999999999", "1e3"} {
-		wantProblem(t, s.ask("DELETE", path+"/"+id, "", ann), 400, "bad-request")
+		servertest.WantProblem(t, s.Do("DELETE", path+"/"+id, "", ann), 400, "bad-request")
 	}
-	if a := s.ask("DELETE", path+"/1", "", ann); a.status != 204 || a.body != "" {
+	if a := s.Do("DELETE", path+"/1", "", ann); a.Status != 204 || a.Body != "" {
 		t.Errorf("%+v", a)
 	}
-	wantProblem(t, s.ask("DELETE", path+"/1", "", ann), 404, "not-found")
+	servertest.WantProblem(t, s.Do("DELETE", path+"/1", "", ann), 404, "not-found")
 
 	for name, body := range map[string]string{
 		"nothing":         ``,
@@ -68,17 +68,17 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 		"a language":      strings.Replace(good, "zh-CN", "tlh", 1),
 		"endless":         strings.Replace(good, "/abc", "/"+strings.Repeat("x", 5000), 1),
 	} {
-		a := s.ask("POST", path, body, ann, asJSON)
-		if a.status != 400 || a.field(t, "errors") == "" || strings.Contains(a.body, auth) {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
+		a := s.Do("POST", path, body, ann, asJSON)
+		if a.Status != 400 || a.Field(t, "errors") == "" || strings.Contains(a.Body, auth) {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
-	wantProblem(t, s.ask("POST", path, good, ann, "Content-Type: text/plain"), 400, "bad-request")
+	servertest.WantProblem(t, s.Do("POST", path, good, ann, "Content-Type: text/plain"), 400, "bad-request")
 	for _, c := range [][2]string{{"GET", path}, {"POST", path}, {"DELETE", path + "/1"}} {
-		wantProblem(t, s.ask(c[0], c[1], good, asJSON), 401, "unauthorized")
+		servertest.WantProblem(t, s.Do(c[0], c[1], good, asJSON), 401, "unauthorized")
 	}
 
 	off := newWorld().serve(t) // not set up
-	wantProblem(t, off.ask("GET", "/v1/push/key", ""), 503, "temporarily-unavailable")
-	wantProblem(t, off.ask("POST", path, good, ann, asJSON), 503, "temporarily-unavailable")
+	servertest.WantProblem(t, off.Do("GET", "/v1/push/key", ""), 503, "temporarily-unavailable")
+	servertest.WantProblem(t, off.Do("POST", path, good, ann, asJSON), 503, "temporarily-unavailable")
 }

@@ -1,16 +1,9 @@
 package api
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +11,9 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/buyer"
+	"sluice/backend/web/httpserver/servertest"
 	"sluice/internal/token"
 )
 
@@ -47,22 +42,15 @@ type world struct {
 }
 
 func newWorld() *world {
-	opens := time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC)
 	return &world{
 		admit: func(admission.Request) (admission.Decision, error) {
-			return admission.Decision{Outcome: sale.Accepted, OrderID: orderID(1)}, nil
+			return admission.Decision{Outcome: sale.Accepted, OrderID: servertest.OrderID(1)}, nil
 		},
-		sales: map[string]admission.View{"drop": {
-			Sale: sale.Sale{ID: "drop", Title: "Tea & <cups>", Price: sale.Price{Amount: 1999, Currency: "EUR"}, Stock: 100, PerBuyer: 1, OpensAt: opens, Switch: sale.On, Version: 3},
-			Left: 42, Accepted: 58, State: sale.StateOpen,
-		}},
+		sales: map[string]admission.View{
+			"drop": {Sale: servertest.Sale(), Left: 42, Accepted: 58, State: sale.StateOpen},
+		},
 		rows: map[sale.OrderID]sale.Order{}, queued: map[sale.OrderID]sale.Order{}, remembered: map[sale.OrderID]string{}, dead: map[sale.OrderID]queue.DeadLetter{},
 	}
-}
-
-// orderID is the n-th order of one known second.
-func orderID(n uint32) sale.OrderID {
-	return sale.NewOrderID(time.Date(2026, 11, 27, 10, 0, 7, 0, time.UTC), n)
 }
 
 func (w *world) do(f func()) {
@@ -196,8 +184,6 @@ func (w *world) Allow(_ context.Context, buyerID string) (admission.LimitResult,
 	return limit(buyerID)
 }
 
-var errRedisDown = fmt.Errorf("redis at 10.0.0.7:6379: connection refused: %w", sale.ErrUnavailable)
-
 func key(t testing.TB) *token.Key {
 	t.Helper()
 	k, err := token.NewKey(secret)
@@ -217,12 +203,14 @@ func bearerOf(t testing.TB, buyerID string) string {
 	return "Bearer " + raw
 }
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func (w *world) Pay(context.Context, store.Payment) (store.Settlement, bool, error) {
+	return "", false, errors.New("no payment is expected")
+}
 
-func (w *world) config(t testing.TB) PublicConfig {
-	return PublicConfig{
+func (w *world) config(t testing.TB) Config {
+	return Config{
 		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w, Pages: buyerPages(t),
-		Log: quiet(), Jitter: func() float64 { return 0 }, Drain: 5 * time.Second,
+		Server: servertest.Config(),
 	}
 }
 
@@ -235,169 +223,27 @@ func buyerPages(t testing.TB) Pages {
 	return p
 }
 
-// site is an application that serves on a free port until the test ends.
+// site is a running server with access to its handlers.
 type site struct {
-	t    testing.TB
-	app  *App
-	addr string
-	stop func()
-	done chan error
+	*servertest.Site
+	handlers *handlers
 }
 
-func serve(t testing.TB, a *App, err error) *site {
+func serve(t testing.TB, cfg Config) *site {
 	t.Helper()
+	h, err := newHandlers(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &site{t: t, app: a, addr: ln.Addr().String(), stop: cancel, done: make(chan error, 1)}
-	go func() { s.done <- Serve(ctx, a, ln) }()
-	t.Cleanup(func() {
-		cancel()
-		http.DefaultClient.CloseIdleConnections()
-		<-s.done
-		s.done <- nil
-	})
-	return s
+	return &site{servertest.Serve(t, h.Server), h}
 }
 
 func (w *world) serve(t testing.TB) *site {
 	t.Helper()
-	a, err := NewPublic(w.config(t))
-	return serve(t, a, err)
+	return serve(t, w.config(t))
 }
 
-// answer is a whole response.
-type answer struct {
-	status int
-	header http.Header
-	body   string
-}
-
-// field is a member of a JSON body, as text.
-func (a answer) field(t testing.TB, name string) string {
+func (s *site) buy(t testing.TB, buyerID string, headers ...string) servertest.Answer {
 	t.Helper()
-	var m map[string]any
-	if err := json.Unmarshal([]byte(a.body), &m); err != nil {
-		t.Fatalf("the body is no JSON object: %v\n%s", err, a.body)
-	}
-	if v, ok := m[name]; ok {
-		return fmt.Sprint(v)
-	}
-	return ""
-}
-
-func decode(t testing.TB, a answer, into any) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(a.body), into); err != nil {
-		t.Fatalf("%v: %s", err, a.body)
-	}
-}
-
-// asking shows redirections as they are, and gives an answer up that never ends: it is a stream that should have been refused.
-var asking = &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-
-// ask sends a request and checks the answer against the documentation.
-func (s *site) ask(method, path, body string, headers ...string) answer {
-	s.t.Helper()
-	req, err := http.NewRequest(method, "http://"+s.addr+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Add(name, value)
-	}
-	resp, err := asking.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	a := readAnswer(s.t, resp)
-	documented(s.t, method, path, body, req.Header, a)
-	return a
-}
-
-func readAnswer(t testing.TB, resp *http.Response) answer {
-	t.Helper()
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(b)}
-}
-
-func (s *site) buy(t testing.TB, buyerID string, headers ...string) answer {
-	t.Helper()
-	return s.ask("POST", "/v1/sales/drop/orders", "", append(headers, "Authorization: "+bearerOf(t, buyerID))...)
-}
-
-// raw sends bytes as they are and reads one response.
-func (s *site) raw(request string) answer {
-	s.t.Helper()
-	a, c, _ := s.dial(request)
-	c.Close()
-	return a
-}
-
-// rawClosed is raw for requests after which the server must hang up.
-func (s *site) rawClosed(request string) answer {
-	s.t.Helper()
-	a, c, r := s.dial(request)
-	defer c.Close()
-	_, err := r.ReadByte()
-	var late net.Error
-	if err == nil || errors.As(err, &late) && late.Timeout() {
-		s.t.Errorf("the connection stayed open after %.100q: what follows could be taken for a request", request)
-	}
-	return a
-}
-
-func (s *site) dial(request string) (answer, net.Conn, *bufio.Reader) {
-	s.t.Helper()
-	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := io.WriteString(c, request); err != nil {
-		s.t.Fatal(err)
-	}
-	r := bufio.NewReader(c)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		s.t.Fatalf("no response to %.200q: %v", request, err)
-	}
-	return readAnswer(s.t, resp), c, r
-}
-
-// wantProblem checks what every refusal must be.
-func wantProblem(t testing.TB, a answer, status int, code string) {
-	t.Helper()
-	if a.status != status {
-		t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
-	}
-	if got := a.header.Get("Content-Type"); got != "application/problem+json" {
-		t.Errorf("Content-Type %q, want a problem", got)
-	}
-	if got := a.field(t, "code"); got != code {
-		t.Errorf("code %q, want %q", got, code)
-	}
-	if got := a.field(t, "status"); got != fmt.Sprint(status) {
-		t.Errorf("status %s in the body, want %d", got, status)
-	}
-	for _, member := range []string{"type", "title", "detail"} {
-		if a.field(t, member) == "" {
-			t.Errorf("no %s in %s", member, a.body)
-		}
-	}
-	if a.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("a refusal may be cached: Cache-Control %q", a.header.Get("Cache-Control"))
-	}
+	return s.Do("POST", "/v1/sales/drop/orders", "", append(headers, "Authorization: "+bearerOf(t, buyerID))...)
 }

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"sluice/backend/api"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 )
@@ -82,8 +81,8 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 		}
 	}()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return api.Serve(ctx, b.public, public) })
-	g.Go(func() error { return api.Serve(ctx, b.operator, admin) })
+	g.Go(func() error { return b.public.Serve(ctx, public) })
+	g.Go(func() error { return b.admin.Serve(ctx, admin) })
 	g.Go(func() error { return b.stores.guardBackend(ctx, b.log, b.rebuilder) })
 	if b.keeper != nil {
 		g.Go(func() error { return b.keeper.Run(ctx) })

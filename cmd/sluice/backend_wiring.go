@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/admin"
+	"sluice/backend/admin/adminhttp"
 	"sluice/backend/admin/livestats"
 	"sluice/backend/admin/pages"
 	"sluice/backend/admin/session"
@@ -25,12 +26,13 @@ import (
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/token"
 )
 
-// backend is the API, the operator's API, and the loops that keep Redis up to date and cancel what is not paid in time.
+// backend is the API, the admin API, and the loops that keep Redis up to date and cancel what is not paid in time.
 type backend struct {
-	public, operator *api.App
+	public, admin    *httpserver.Server
 	desk             *admin.Desk
 	returner         *admin.Returner
 	stock            *admission.Stock
@@ -55,7 +57,7 @@ type backend struct {
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
 	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
 	b.registry.MustRegister(guardCollector(s.guard), b.sales,
-		api.NewQueueCollector(s.shards(), b.meters, int64(cfg.maxReady)))
+		queue.NewCollector(s.shards(), b.meters, int64(cfg.maxReady)))
 	eventDesk := events.NewDesk(s.redis, s.space, s.orders)
 	b.events = events.NewCounters(b.registry)
 	urls, err := cfg.hooks.client()
@@ -88,7 +90,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	b.desk.PauseWith(cfg.pauseRedis)
 	b.returner = admin.NewReturner(s.orders, b.stock, counters, log)
-	metrics := api.NewMetrics(b.figures)
+	metrics := httpserver.NewMetrics(b.figures)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
 	admitter.MaxReady(int64(cfg.maxReady))
 	admitter.AwaitReplicas(s.redis, cfg.redisWait)
@@ -108,7 +110,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b.auditor = audit.NewAuditor(books, s.orders, s.space, audit.AuditorConfig{
 		Acquire: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: audit.NewMetrics(b.registry), Log: log,
 	})
-	checks := []api.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
+	checks := []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
 	var callbacks api.Callbacks // without a secret there are none
 	if cfg.paymentSecret != "" {
 		if callbacks, err = payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
@@ -121,14 +123,15 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	}
 	openPages, openStreams := roomForStreams(cfg.filesPerStream, log)
 	b.live = notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: b.registry, Log: log})
-	public := api.PublicConfig{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.shards(), Tokens: keys, Points: s.orders, Limiter: limiter, Signals: hub, Pages: site,
-		MaxStreams: openStreams, Callbacks: callbacks, Payments: s.orders, Known: b.known, Away: b.away, Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log,
+	public := api.Config{
+		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.shards(), Tokens: keys, Points: s.orders, Limiter: limiter,
+		SaleChanges: hub, Pages: site, MaxStreams: openStreams, Callbacks: callbacks, Known: b.known, QueueFull: b.away,
+		Metrics: api.NewMetrics(b.figures), Server: httpserver.Config{Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log},
 	}
 	if err := cfg.webPush.serve(&public, s, b.live); err != nil {
 		return nil, err
 	}
-	if b.public, err = api.NewPublic(public); err != nil {
+	if b.public, err = api.New(public); err != nil {
 		return nil, err
 	}
 	b.board = livestats.New(livestats.Config{Queue: s.shards(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
@@ -137,10 +140,11 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if err != nil {
 		return nil, err
 	}
-	b.operator, err = api.NewOperator(api.OperatorConfig{
-		Desk: b.desk, Ledger: books, Rebuild: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(), Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken,
-		Ended: session.NewShared(s.guard.Raw(), s.space),
-		Board: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures}, Checks: checks, Metrics: metrics, Log: log,
+	b.admin, err = adminhttp.New(adminhttp.Config{
+		Admin: b.desk, Auditor: books, Rebuilder: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(),
+		Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken, EndedSessions: session.NewRedisStore(s.guard.Raw(), s.space),
+		LiveStats: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures},
+		Server: httpserver.Config{Checks: checks, Metrics: metrics, Log: log},
 	})
 	return b, err
 }

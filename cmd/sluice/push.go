@@ -109,8 +109,8 @@ func (cfg webPushConfig) client() (*outbound.Client, error) {
 }
 
 // serve adds to the public API what tells buyers.
-func (cfg webPushConfig) serve(public *api.PublicConfig, s *stores, live *notify.Live) error {
-	public.Live, public.BuyerOrders = live, s.orders
+func (cfg webPushConfig) serve(public *api.Config, s *stores, live *notify.Live) error {
+	public.Live = live
 	if cfg.vapid == "" {
 		return nil
 	}

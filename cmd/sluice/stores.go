@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admin"
-	"sluice/backend/api"
 	"sluice/backend/events"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
@@ -96,9 +95,9 @@ func (s *stores) deskShards() []admin.Shard {
 	return shards
 }
 
-// shards are the queues as the API wants them.
-func (s *stores) shards() api.Shards {
-	shards := make(api.Shards, len(s.queues))
+// shards returns the queues of all shards.
+func (s *stores) shards() queue.Shards {
+	shards := make(queue.Shards, len(s.queues))
 	for i, q := range s.queues {
 		shards[i] = q
 	}

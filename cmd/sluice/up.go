@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/backend/api"
 	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
@@ -302,7 +301,7 @@ Buy one unit, and look at the order:
 }
 
 // awaitIdle waits until the queue is empty, at most ten seconds.
-func awaitIdle(ctx context.Context, log *slog.Logger, q api.Shards) {
+func awaitIdle(ctx context.Context, log *slog.Logger, q queue.Shards) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"sluice/internal/strictjson"
 )
 
 // claims are what is read of a payload; times are seconds since 1970. notBefore is 0 when it is not there; the others must be.
@@ -29,7 +31,7 @@ func (d *desk) claims(segment string, quickly bool) (claims, error) {
 }
 
 func strictClaims(text []byte) (claims, error) {
-	object, err := readObject(text)
+	object, err := strictjson.Object(text)
 	if err != nil {
 		return claims{}, err
 	}

@@ -10,6 +10,8 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+
+	"sluice/internal/strictjson"
 )
 
 // Bounds of a file of keys.
@@ -34,15 +36,18 @@ type jwk struct {
 // hasPrivate tells whether a key holds more than verifiers of its kind need.
 func (k *jwk) hasPrivate() bool { return k.alg != HS256 && k.object["d"] != nil }
 
+// errNotStrict has the same text at the Lua edge.
+var errNotStrict = errors.New("not a JSON object, or one that two readers could understand differently")
+
 // parseKeys reads a JWK Set. The first thing that is wrong with it is the error, in the words of lua/edge/sluice/token/keys.lua, and it quotes nothing.
 // Keys for encryption are passed over.
 func parseKeys(text []byte) ([]*jwk, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("longer than %d bytes", maxFile)
 	}
-	set, err := readObject(text)
+	set, err := strictjson.Object(text)
 	if err != nil {
-		return nil, err
+		return nil, errNotStrict
 	}
 	list, ok := set["keys"].([]any)
 	if !ok || len(list) == 0 {

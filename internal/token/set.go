@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+
+	"sluice/internal/strictjson"
 )
 
 // Set verifies with one or more keys. It is safe for concurrent use and does not change; the zero value is not usable.
@@ -177,7 +179,7 @@ func decodeStrictly(to []byte, segment string) ([]byte, error) {
 
 // readHeader wants what the Lua edge wants of a header.
 func readHeader(text []byte) (name, error) {
-	header, err := readObject(text)
+	header, err := strictjson.Object(text)
 	if err != nil {
 		return name{}, err
 	}

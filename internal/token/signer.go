@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"sluice/internal/strictjson"
 )
 
 // Signer makes tokens with one key. It is safe for concurrent use; the zero value is not usable.
@@ -64,7 +66,7 @@ func NewSigner(text []byte, kid string) (*Signer, error) {
 
 // parseOneOrMore takes a key by itself for a set of one.
 func parseOneOrMore(text []byte) ([]*jwk, error) {
-	if object, err := readObject(text); err == nil && object["kty"] != nil && object["keys"] == nil {
+	if object, err := strictjson.Object(text); err == nil && object["kty"] != nil && object["keys"] == nil {
 		text = []byte(`{"keys":[` + string(bytes.TrimSpace(text)) + `]}`)
 	}
 	return parseKeys(text)

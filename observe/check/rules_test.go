@@ -52,9 +52,9 @@ var cases = map[string]struct{ fires, silent string }{
 		 sluice_redis_verified{instance="b"} 1x120`,
 	},
 	"SluiceDeadLetters": {
-		`sluice_queue_messages{shard="0",place="dead"} 1x120`,
-		`sluice_queue_messages{shard="0",place="dead"} 0x120
-		 sluice_queue_messages{shard="0",place="ready"} 9x120`,
+		`sluice_queue_messages{shard="0",state="dead"} 1x120`,
+		`sluice_queue_messages{shard="0",state="dead"} 0x120
+		 sluice_queue_messages{shard="0",state="ready"} 9x120`,
 	},
 	"SluiceAuditIsOld": {
 		`sluice_audit_last_timestamp_seconds{instance="a"} 500x120
@@ -123,11 +123,11 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_queue_drain_seconds{shard="0"}` + strings.Repeat(" NaN", 120),
 	},
 	"SluiceQueueIsNearlyFull": {
-		`sluice_queue_messages{shard="0",place="ready",instance="a"} 90x120
+		`sluice_queue_messages{shard="0",state="ready",instance="a"} 90x120
 		 sluice_queue_max_ready{instance="a"} 100x120
 		 sluice_queue_max_ready{instance="b"} 100x120`,
-		`sluice_queue_messages{shard="0",place="ready",instance="a"} 10x120
-		 sluice_queue_messages{shard="0",place="dead",instance="a"} 99x120
+		`sluice_queue_messages{shard="0",state="ready",instance="a"} 10x120
+		 sluice_queue_messages{shard="0",state="dead",instance="a"} 99x120
 		 sluice_queue_max_ready{instance="a"} 100x120`,
 	},
 	"SluiceWorkersPause": {

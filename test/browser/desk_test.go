@@ -272,7 +272,7 @@ func deskOtherOrigins(t *testing.T, s *shop) {
 	defer evil.Close()
 	b := open(t, victim, evil.URL)
 	tries := `(async () => { const said = [];
-		for (const [method, headers] of [["POST", {}], ["POST", {"Sluice-Desk": "1"}], ["GET", {}]]) {
+		for (const [method, headers] of [["POST", {}], ["POST", {"Sluice-Admin": "1"}], ["GET", {}]]) {
 			for (const mode of ["cors", "no-cors"]) {
 				try { const r = await fetch(` + quote(s.admin) + ` + (method === "GET" ? "/admin/v1/sales/csrf" : "/admin/v1/sales/csrf/pause"), { method, mode, headers, credentials: "include" }); said.push(r.type + " " + r.status + " " + (await r.text()).length); }
 				catch { said.push("refused"); }
@@ -338,7 +338,7 @@ func deskUnknownGroup(t *testing.T, s *shop) {
 func deskSessionEnds(t *testing.T, s *shop) {
 	who := newPerson(t)
 	b := s.atDesk(t, who, "ann", "dead?because=x")
-	b.do(network.SetCookie("sluice_desk", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true))
+	b.do(network.SetCookie("sluice_admin", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true))
 	b.reload()
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)

@@ -1,5 +1,5 @@
-// Package session remembers in a browser that an operator has signed in: a signed text that goes into a cookie, and a bound on failed tries. It is not the
-// operator's token, and nobody can make the token from it. It knows no HTTP library.
+// Package session provides sign-in sessions for the admin console: a signed text for a cookie, and a limit on failed sign-ins. The text
+// does not contain the admin token, and the token cannot be derived from it. The package does not depend on an HTTP library.
 package session
 
 import (
@@ -15,140 +15,140 @@ import (
 	"time"
 )
 
-// Life is how long a session lasts: a night of work. It is not prolonged.
-const Life = 8 * time.Hour
+// Lifetime is how long a session lasts. Use does not extend it.
+const Lifetime = 8 * time.Hour
 
 const (
-	// maxText bounds what is looked at: a name has 64 bytes at most.
+	// maxText bounds the texts that Verify accepts, in bytes. A name has at most 64.
 	maxText = 512
-	// maxEnded bounds how many sessions that were ended early are remembered.
+	// maxEnded bounds how many ended sessions a process remembers.
 	maxEnded = 10_000
-	// askFor bounds how long others are asked whether a session is over.
-	askFor = 200 * time.Millisecond
-	// silence is how long they are not asked again after they did not answer: a desk without Redis must not be slow as well.
-	silence = time.Second
+	// storeTimeout bounds one query of the Store.
+	storeTimeout = 200 * time.Millisecond
+	// storeBackoff is how long the Store is not queried after a failure, so that the console stays fast while Redis is down.
+	storeBackoff = time.Second
 )
 
-// Session is an operator who has signed in.
+// Session is a signed-in admin.
 type Session struct {
 	ID    string    `json:"i"` // random
 	Actor string    `json:"a"`
 	Until time.Time `json:"u"`
 }
 
-// Others tell all Keepers of sessions that were ended early (Shared).
-type Others interface {
+// Store shares ended sessions among processes (RedisStore).
+type Store interface {
 	End(ctx context.Context, id string, life time.Duration) error
 	Ended(ctx context.Context, id string) (bool, error)
 }
 
-// Keeper begins sessions and recognises them. All that have the same secret recognise each other's, also after a restart; a new secret ends all. It is
-// safe for concurrent use.
-type Keeper struct {
-	key    []byte
-	now    func() time.Time
-	others Others // may be nil
+// Sessions begins and verifies sessions. All Sessions with the same secret accept each other's sessions, also after a restart. A new
+// secret ends all sessions. Sessions is safe for concurrent use.
+type Sessions struct {
+	key   []byte
+	now   func() time.Time
+	store Store // may be nil
 
-	mu    sync.Mutex
-	ended map[string]time.Time // id to when it would have ended by itself
-	again time.Time            // when others are to be asked again who did not answer
+	mu         sync.Mutex
+	ended      map[string]time.Time // session id to its original end
+	storeAfter time.Time            // the Store is not queried before
 }
 
-// New makes a Keeper. others may be nil: what it ends, it alone knows. now may be nil: time.Now.
-func New(secret string, others Others, now func() time.Time) *Keeper {
+// New returns Sessions. If store is nil, End affects this process alone. If now is nil, it is time.Now.
+func New(secret string, store Store, now func() time.Time) *Sessions {
 	if now == nil {
 		now = time.Now
 	}
-	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "sluice operator session 1", sha256.Size)
-	if err != nil { // only for absurd lengths
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "sluice admin session 1", sha256.Size)
+	if err != nil { // fails for invalid lengths only
 		panic(err)
 	}
-	return &Keeper{key: key, now: now, others: others, ended: map[string]time.Time{}}
+	return &Sessions{key: key, now: now, store: store, ended: map[string]time.Time{}}
 }
 
-// Begin makes a session, and the text that proves it.
-func (k *Keeper) Begin(actor string) (text string, s Session) {
-	s = Session{ID: rand.Text(), Actor: actor, Until: k.now().Add(Life).UTC().Truncate(time.Second)}
-	body, err := json.Marshal(s)
+// Begin returns a new session and the text that proves it.
+func (s *Sessions) Begin(actor string) (text string, begun Session) {
+	begun = Session{ID: rand.Text(), Actor: actor, Until: s.now().Add(Lifetime).UTC().Truncate(time.Second)}
+	body, err := json.Marshal(begun)
 	if err != nil { // strings and a time: cannot fail
 		panic(err)
 	}
 	payload := base64.RawURLEncoding.EncodeToString(body)
-	return payload + "." + base64.RawURLEncoding.EncodeToString(k.sign(payload)), s
+	return payload + "." + base64.RawURLEncoding.EncodeToString(s.sign(payload)), begun
 }
 
-func (k *Keeper) sign(payload string) []byte {
-	mac := hmac.New(sha256.New, k.key)
+func (s *Sessions) sign(payload string) []byte {
+	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte(payload))
 	return mac.Sum(nil)
 }
 
-// Who tells whose session a text proves; ok is false for one that is forged, over or ended. Others who do not answer have ended nothing: operators must
-// reach the desk just when a store is down.
-func (k *Keeper) Who(text string) (s Session, ok bool) {
+// Verify returns the session that a text proves. ok is false if the text is forged or the session has expired or ended. If the Store
+// fails, Verify accepts the session: the console must work while Redis is down.
+func (s *Sessions) Verify(text string) (found Session, ok bool) {
 	payload, signature, cut := strings.Cut(text, ".")
 	if !cut || len(text) > maxText {
 		return Session{}, false
 	}
 	given, err := base64.RawURLEncoding.Strict().DecodeString(signature)
-	if err != nil || !hmac.Equal(given, k.sign(payload)) {
+	if err != nil || !hmac.Equal(given, s.sign(payload)) {
 		return Session{}, false
 	}
 	body, err := base64.RawURLEncoding.Strict().DecodeString(payload)
-	if err != nil || json.Unmarshal(body, &s) != nil || s.Actor == "" || !k.now().Before(s.Until) {
+	if err != nil || json.Unmarshal(body, &found) != nil || found.Actor == "" || !s.now().Before(found.Until) {
 		return Session{}, false
 	}
-	if k.over(s) {
+	if s.hasEnded(found) {
 		return Session{}, false
 	}
-	return s, true
+	return found, true
 }
 
-// over tells whether a session was ended here or elsewhere. What others say once is not asked again.
-func (k *Keeper) over(s Session) bool {
-	k.mu.Lock()
-	_, over := k.ended[s.ID]
-	silent := k.now().Before(k.again)
-	k.mu.Unlock()
-	if over || k.others == nil || silent {
-		return over
+// hasEnded reports whether a session was ended in this or another process. It remembers a positive answer of the Store.
+func (s *Sessions) hasEnded(of Session) bool {
+	s.mu.Lock()
+	_, ended := s.ended[of.ID]
+	backoff := s.now().Before(s.storeAfter)
+	s.mu.Unlock()
+	if ended || s.store == nil || backoff {
+		return ended
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askFor)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	over, err := k.others.Ended(ctx, s.ID)
+	ended, err := s.store.Ended(ctx, of.ID)
 	switch {
 	case err != nil:
-		k.mu.Lock()
-		k.again = k.now().Add(silence)
-		k.mu.Unlock()
-	case over:
-		k.remember(s)
+		s.mu.Lock()
+		s.storeAfter = s.now().Add(storeBackoff)
+		s.mu.Unlock()
+	case ended:
+		s.remember(of)
 	}
-	return over && err == nil
+	return ended && err == nil
 }
 
-// End ends a session before its time; the browser forgets the text as well. This Keeper remembers it as long as its process lives, whatever the others do: an error
-// says that they may not have heard of it.
-func (k *Keeper) End(ctx context.Context, s Session) error {
-	k.remember(s)
-	if k.others == nil {
+// End ends a session before it expires. This process rejects the session from now on. An error means that other processes may still
+// accept it.
+func (s *Sessions) End(ctx context.Context, ending Session) error {
+	s.remember(ending)
+	if s.store == nil {
 		return nil
 	}
-	return k.others.End(ctx, s.ID, s.Until.Sub(k.now()))
+	return s.store.End(ctx, ending.ID, ending.Until.Sub(s.now()))
 }
 
-func (k *Keeper) remember(s Session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.ended) >= maxEnded {
-		now := k.now()
-		for id, until := range k.ended {
+func (s *Sessions) remember(ended Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ended) >= maxEnded {
+		now := s.now()
+		for id, until := range s.ended {
 			if !now.Before(until) {
-				delete(k.ended, id)
+				delete(s.ended, id)
 			}
 		}
 	}
-	if len(k.ended) < maxEnded {
-		k.ended[s.ID] = s.Until
+	if len(s.ended) < maxEnded {
+		s.ended[ended.ID] = ended.Until
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-const secret = "the operator's token"
+const secret = "the admin token"
 
 func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
@@ -23,23 +23,23 @@ func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
 	k := New(secret, nil, clock)
 	text, s := k.Begin("Zoë 鞋")
 	other := New(secret, nil, clock) // another backend, or the same one after a restart
-	for _, keeper := range []*Keeper{k, other} {
-		if who, ok := keeper.Who(text); !ok || who != s || who.Actor != "Zoë 鞋" {
+	for _, keeper := range []*Sessions{k, other} {
+		if who, ok := keeper.Verify(text); !ok || who != s || who.Actor != "Zoë 鞋" {
 			t.Fatalf("%+v, %v", who, ok)
 		}
 	}
 	if strings.Contains(text, secret) {
 		t.Error("the secret is in it")
 	}
-	if _, ok := New(secret+"!", nil, clock).Who(text); ok {
+	if _, ok := New(secret+"!", nil, clock).Verify(text); ok {
 		t.Error("a new secret leaves it alive")
 	}
-	now = now.Add(Life - time.Second)
-	if _, ok := other.Who(text); !ok {
+	now = now.Add(Lifetime - time.Second)
+	if _, ok := other.Verify(text); !ok {
 		t.Error("it ends early")
 	}
 	now = now.Add(time.Second)
-	if _, ok := other.Who(text); ok {
+	if _, ok := other.Verify(text); ok {
 		t.Error("it does not end")
 	}
 }
@@ -51,10 +51,10 @@ func TestEndedSessionIsOver(t *testing.T) {
 	if err := k.End(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := k.Who(first); ok {
+	if _, ok := k.Verify(first); ok {
 		t.Error("it goes on")
 	}
-	if _, ok := k.Who(second); !ok {
+	if _, ok := k.Verify(second); !ok {
 		t.Error("another one of the same person is over too")
 	}
 }
@@ -68,12 +68,12 @@ func TestEndedSessionsAreForgottenInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	now = now.Add(Life)
+	now = now.Add(Lifetime)
 	text, s := k.Begin("ann")
 	if err := k.End(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := k.Who(text); ok || len(k.ended) != 1 {
+	if _, ok := k.Verify(text); ok || len(k.ended) != 1 {
 		t.Errorf("%d are remembered", len(k.ended))
 	}
 }
@@ -88,55 +88,55 @@ func TestForgedSessionIsNone(t *testing.T) {
 		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x", "bits that nobody reads": text[:len(text)-1] + string(text[len(text)-1]+1),
 		"signed nothing": "." + base64.RawURLEncoding.EncodeToString(k.sign("")), "no JSON": "eA." + base64.RawURLEncoding.EncodeToString(k.sign("eA")),
 	} {
-		if s, ok := k.Who(forged); ok {
+		if s, ok := k.Verify(forged); ok {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }
 
 func TestTriesAreFewFromOneAddress(t *testing.T) {
-	tries, now := NewTries(), time.Unix(1000, 0)
+	tries, now := NewAttempts(), time.Unix(1000, 0)
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	for i := range triesInARow {
-		if _, ok := tries.Try(a, now); !ok {
+	for i := range attemptBurst {
+		if _, ok := tries.Allow(a, now); !ok {
 			t.Fatalf("try %d", i)
 		}
 	}
 	for range 100 { // refused ones do not make it longer
-		if wait, ok := tries.Try(a, now); ok || wait > tryEvery || wait <= tryEvery-time.Second {
+		if wait, ok := tries.Allow(a, now); ok || wait > attemptInterval || wait <= attemptInterval-time.Second {
 			t.Fatalf("one more: %v, %v", wait, ok)
 		}
 	}
-	if _, ok := tries.Try(b, now); !ok {
+	if _, ok := tries.Allow(b, now); !ok {
 		t.Error("another address")
 	}
-	if _, ok := tries.Try(a, now.Add(tryEvery)); !ok {
+	if _, ok := tries.Allow(a, now.Add(attemptInterval)); !ok {
 		t.Error("after a while")
 	}
-	tries.Right(a)
-	if _, ok := tries.Try(a, now.Add(tryEvery)); !ok {
+	tries.Reset(a)
+	if _, ok := tries.Allow(a, now.Add(attemptInterval)); !ok {
 		t.Error("whoever knew the secret")
 	}
-	for i := range triesInARow + 1 {
-		if _, ok := tries.Try(netip.MustParseAddr("2001:db8::"+string(rune('1'+i))), now); ok != (i < triesInARow) {
+	for i := range attemptBurst + 1 {
+		if _, ok := tries.Allow(netip.MustParseAddr("2001:db8::"+string(rune('1'+i))), now); ok != (i < attemptBurst) {
 			t.Errorf("address %d of one network: %v", i, ok)
 		}
 	}
 }
 
 func TestTriesOfManyAddressesAreBounded(t *testing.T) {
-	tries, now := NewTries(), time.Unix(1000, 0)
+	tries, now := NewAttempts(), time.Unix(1000, 0)
 	passed := 0
-	for i := range 10 * maxAddresses {
-		if _, ok := tries.Try(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now); ok {
+	for i := range 10 * maxNetworks {
+		if _, ok := tries.Allow(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now); ok {
 			passed++
 		}
 	}
-	if len(tries.by) > maxAddresses+1 || passed > maxAddresses+triesInARow {
-		t.Errorf("%d addresses, %d tries", len(tries.by), passed)
+	if len(tries.byNetwork) > maxNetworks+1 || passed > maxNetworks+attemptBurst {
+		t.Errorf("%d addresses, %d tries", len(tries.byNetwork), passed)
 	}
-	if _, ok := tries.Try(netip.MustParseAddr("192.0.2.1"), now.Add(time.Hour)); !ok || len(tries.by) > 1 {
-		t.Errorf("%d addresses are remembered for an hour", len(tries.by))
+	if _, ok := tries.Allow(netip.MustParseAddr("192.0.2.1"), now.Add(time.Hour)); !ok || len(tries.byNetwork) > 1 {
+		t.Errorf("%d addresses are remembered for an hour", len(tries.byNetwork))
 	}
 }
 
@@ -145,37 +145,37 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	backend := func() *Keeper { return New(secret, NewShared(client, keyspace.Space{}), nil) }
+	backend := func() *Sessions { return New(secret, NewRedisStore(client, keyspace.Space{}), nil) }
 	here, there, late := backend(), backend(), backend()
 	text, s := here.Begin("ann")
 	kept, _ := here.Begin("ann")
-	if _, ok := there.Who(text); !ok {
+	if _, ok := there.Verify(text); !ok {
 		t.Fatal("not known elsewhere")
 	}
 	if err := here.End(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := there.Who(text); ok {
+	if _, ok := there.Verify(text); ok {
 		t.Error("it goes on elsewhere")
 	}
-	if _, ok := there.Who(kept); !ok {
+	if _, ok := there.Verify(kept); !ok {
 		t.Error("another one of the same person is over too")
 	}
 	key := keyspace.Space{}.EndedSession(s.ID)
-	if left := mini.TTL(key); left <= Life-time.Minute || left > Life {
+	if left := mini.TTL(key); left <= Lifetime-time.Minute || left > Lifetime {
 		t.Errorf("remembered for %s", left)
 	}
 	mini.Close()
-	if _, ok := there.Who(text); ok {
+	if _, ok := there.Verify(text); ok {
 		t.Error("it begins again where it was known to be over")
 	}
-	if _, ok := late.Who(kept); !ok {
+	if _, ok := late.Verify(kept); !ok {
 		t.Error("nobody gets to the desk without Redis")
 	}
 	if err := here.End(t.Context(), s); err == nil {
 		t.Error("nobody says that the others have not heard")
 	}
-	if _, ok := here.Who(text); ok {
+	if _, ok := here.Verify(text); ok {
 		t.Error("it goes on where it was ended")
 	}
 }
@@ -197,13 +197,13 @@ func TestOthersWhoDoNotAnswerAreAskedSeldom(t *testing.T) {
 	text, _ := k.Begin("ann")
 	for i := range 3 {
 		for range 10 {
-			if _, ok := k.Who(text); !ok {
+			if _, ok := k.Verify(text); !ok {
 				t.Fatal("nobody gets to the desk")
 			}
 		}
 		if others.asked != i+1 {
 			t.Errorf("asked %d times in %d seconds", others.asked, i+1)
 		}
-		now = now.Add(silence)
+		now = now.Add(storeBackoff)
 	}
 }

@@ -1,7 +1,7 @@
 // One call of the operator's API. It resolves whatever happens: status 0 means that no answer came. The header tells the listener that it is the desk's own
 // page that asks: a page of another origin cannot send it.
 async function api(method, path, body, key) {
-  const headers = { Accept: 'application/json', 'Sluice-Desk': '1' };
+  const headers = { Accept: 'application/json', 'Sluice-Admin': '1' };
   if (body) headers['Content-Type'] = 'application/json';
   if (key) headers['Idempotency-Key'] = '"' + key + '"';
   let response;

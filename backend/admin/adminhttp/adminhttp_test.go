@@ -1,0 +1,215 @@
+package adminhttp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/admin"
+	"sluice/backend/queue"
+	"sluice/backend/sale"
+	"sluice/backend/web/httpserver/servertest"
+)
+
+func TestOperatorNeedsTheToken(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	for _, route := range s.Server.Routes() {
+		if !strings.HasPrefix(route.Path, "/admin/v1/") {
+			continue
+		}
+		path := strings.NewReplacer(":sale", "drop", ":order", "5").Replace(route.Path)
+		for _, headers := range [][]string{
+			nil, {"Authorization: Bearer wrong"}, {"Authorization: Bearer " + adminToken + "x"}, {"Authorization: Bearer " + adminToken[:5]}, {"Authorization: Bearer "}, {"Authorization: Basic " + adminToken},
+			{"token: " + adminToken}, {"Authorization: Bearer " + adminToken, "Authorization: Bearer " + adminToken}, {"Authorization: Bearer x.y.z"},
+		} {
+			a := s.Do(route.Method, path, "", headers...)
+			servertest.WantProblem(t, a, 401, "unauthorized")
+			if a.Header.Get("WWW-Authenticate") == "" {
+				t.Error("no WWW-Authenticate")
+			}
+		}
+	}
+	if got := d.was(); got != "" {
+		t.Errorf("the desk was asked: %s", got)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if a := s.Do("GET", path, ""); a.Status != 200 {
+			t.Errorf("%s: %d", path, a.Status)
+		}
+	}
+}
+
+const logWanted = `{"number":7,"at":"2026-11-27T10:00:07Z","actor":"ann","action":"sale.pause","target":"drop","detail":"version 2"}`
+
+func TestOperatorCallsReachTheDesk(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	id := servertest.OrderID(5).String()
+	for _, row := range []struct{ method, path, body, asked, answer string }{
+		{"GET", "/admin/v1/sales", "", "list", `{"sales":[` + saleJSONWanted + `]}`},
+		{"GET", "/admin/v1/sales/drop", "", "show drop", strings.TrimSuffix(saleJSONWanted, "}") + `,"drain_seconds":3}`},
+		{"POST", "/admin/v1/sales/drop/pause", "", "admin pauses drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/resume", "{}", "admin resumes drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/open", "", "admin opens drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/close", "", "admin closes drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `admin adds 1000000000 to drop, key ""`, saleJSONWanted},
+		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`},
+		{"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "", "page {Text:sh% State:sold_out After:x Limit:1}", `{"sales":[` + saleJSONWanted + `],"next":"drop"}`},
+		{"GET", "/admin/v1/sales?q=", "", "page {Text: State: After: Limit:100}", `{"sales":[` + saleJSONWanted + `]}`},
+		{"GET", "/admin/v1/log", "", "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
+		{"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "", "log {Target:drop Actor:ann Action:sale Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`},
+		{"GET", "/admin/v1/dead?because=no+table&died_after=2026-11-27T10:00:00Z", "", "dead {SaleID: Limit:100 After: Because:no table DiedAfter:2026-11-27 10:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
+		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:100 After: Because: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
+		{"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", "dead {SaleID:drop Limit:7 After:0~5-x Because: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
+		{"POST", "/admin/v1/dead/" + id + "/retry", "", "admin retries " + id, `{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`},
+		{"POST", "/admin/v1/dead/" + id + "/cancel", "", `admin cancels ` + id + ` because ""`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},
+		{"POST", "/admin/v1/dead/" + id + "/cancel", `{"reason":"fraud"}`, `admin cancels ` + id + ` because "fraud"`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},
+		{"POST", "/admin/v1/dead/raw:ab12/cancel", "", "admin drops raw:ab12", `{"key":"raw:ab12","status":"dropped","given_back":false}`},
+		{"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", "admin drops raw:ab12", `{"key":"raw:ab12","status":"dropped","given_back":false}`},
+	} {
+		a := s.operate(row.method, row.path, row.body)
+		if a.Status != 200 || a.Body != row.answer+"\n" {
+			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
+		}
+		if got := d.was(); got != row.asked {
+			t.Errorf("%s %s asked the desk: %s; want %s", row.method, row.path, got, row.asked)
+		}
+	}
+	s.operate("POST", "/admin/v1/sales/drop/restock", `{"add":5}`, `Idempotency-Key: "once"`, "X-Actor: Zoë")
+	if got := d.was(); got != `Zoë adds 5 to drop, key "once"` {
+		t.Errorf("asked %s", got)
+	}
+	d.wasRow = true
+	if a := s.operate("POST", "/admin/v1/dead/"+id+"/cancel", ""); a.Field(t, "given_back") != "false" || a.Field(t, "status") != "created" {
+		t.Errorf("a row was cancelled: %s", a.Body)
+	}
+}
+
+func TestOperatorRequestsOfWrongFormAre400(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	for _, row := range []struct{ method, path, body, header string }{
+		{"GET", "/admin/v1/sales/a%00b", "", ""},
+		{"POST", "/admin/v1/sales/a{b}/pause", "", ""},
+		{"POST", "/admin/v1/sales/drop/pause", `{"now":true}`, ""},
+		{"POST", "/admin/v1/sales/drop/pause", "x", ""},
+		{"POST", "/admin/v1/sales/drop/restock", "", ""},
+		{"POST", "/admin/v1/sales/drop/restock", "{}", ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":0}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":-5}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000001}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":9223372036854775808}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":1.0}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":"5"}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":5,"why":"x"}`, ""},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "Idempotency-Key: "},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: "},
+		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: " + strings.Repeat("a", 65)},
+		{"GET", "/admin/v1/sales/-/audit", "", ""},
+		{"GET", "/admin/v1/dead?limit=0", "", ""},
+		{"GET", "/admin/v1/dead?because=%00", "", ""},
+		{"GET", "/admin/v1/sales?q=%00", "", ""},
+		{"GET", "/admin/v1/log?target=%00x", "", ""},
+		{"GET", "/admin/v1/log?actor=a%1Bb", "", ""},
+		{"GET", "/admin/v1/log?action=%FF", "", ""},
+		{"GET", "/admin/v1/dead?limit=1001", "", ""},
+		{"GET", "/admin/v1/dead?limit=x", "", ""},
+		{"GET", "/admin/v1/dead?sale=", "", ""},
+		{"GET", "/admin/v1/dead?sale=a%20b", "", ""},
+		{"POST", "/admin/v1/dead/0/retry", "", ""},
+		{"POST", "/admin/v1/dead/raw:x/retry", "", ""},
+		{"POST", "/admin/v1/dead/5/retry", `{"now":1}`, ""},
+		{"POST", "/admin/v1/dead/x/cancel", "", ""},
+		{"POST", "/admin/v1/dead/5/cancel", `{"reason":5}`, ""},
+		{"POST", "/admin/v1/dead/5/cancel", `{"reason":"a\u0000"}`, ""},
+		{"POST", "/admin/v1/dead/5/cancel", `{"reason":"` + strings.Repeat("a", 201) + `"}`, ""},
+		{"POST", "/admin/v1/dead/5/cancel", `{"why":"x"}`, ""},
+	} {
+		var headers []string
+		if row.header != "" {
+			headers = append(headers, row.header)
+		}
+		a := s.operate(row.method, row.path, row.body, headers...)
+		if a.Status != 400 || a.Field(t, "errors") == "" {
+			t.Errorf("%s %s %.50s %s: %d %s", row.method, row.path, row.body, row.header, a.Status, a.Body)
+		}
+	}
+	if got := d.was(); got != "" {
+		t.Errorf("the desk was asked: %s", got)
+	}
+}
+
+func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	for _, row := range []struct {
+		err    error
+		status int
+		code   string
+		detail string
+	}{
+		{fmt.Errorf("sale drop: %w", sale.ErrNotFound), 404, "not-found", ""},
+		{fmt.Errorf("sale drop: %w", sale.ErrExists), 409, "conflict", "exists"},
+		{fmt.Errorf("sale drop is closed: %w", sale.ErrConflict), 409, "conflict", "state"},
+		{fmt.Errorf("postgres at 10.0.0.7: %w", sale.ErrUnavailable), 503, "temporarily-unavailable", "try again"},
+		{&admin.PendingError{Cause: servertest.ErrRedisDown}, 503, "temporarily-unavailable", "stored"},
+		{fmt.Errorf("desk: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}), 400, "bad-request", "errors"},
+		{context.DeadlineExceeded, 503, "temporarily-unavailable", ""},
+		{fmt.Errorf("surprise at 10.0.0.7"), 500, "internal-error", ""},
+	} {
+		d.mu.Lock()
+		d.err = row.err
+		d.mu.Unlock()
+		for _, call := range []struct{ method, path, body string }{
+			{"POST", "/admin/v1/sales", `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z"}`},
+			{"GET", "/admin/v1/sales", ""}, {"GET", "/admin/v1/sales/drop", ""}, {"POST", "/admin/v1/sales/drop/pause", ""}, {"POST", "/admin/v1/sales/drop/restock", `{"add":1}`},
+			{"GET", "/admin/v1/sales/drop/audit", ""}, {"GET", "/admin/v1/queue", ""}, {"GET", "/admin/v1/dead", ""}, {"POST", "/admin/v1/dead/5/retry", ""}, {"POST", "/admin/v1/dead/5/cancel", ""}, {"POST", "/admin/v1/dead/raw:x/cancel", ""},
+		} {
+			if row.status == 409 && call.method == "GET" {
+				continue // looking is never a conflict
+			}
+			a := s.operate(call.method, call.path, call.body)
+			servertest.WantProblem(t, a, row.status, row.code)
+			if strings.Contains(a.Body, "10.0.0.7") {
+				t.Errorf("the answer tells where things are: %s", a.Body)
+			}
+			detail := row.detail
+			switch ofSale := strings.HasPrefix(call.path, "/admin/v1/sales/drop"); {
+			case ofSale && row.status == 404:
+				detail = "no such sale"
+			case ofSale && detail == "state" && strings.HasSuffix(call.path, "/restock"):
+				detail = "Nothing was added"
+			case ofSale && detail == "state":
+				detail = "closed"
+			case ofSale && row.status == 409:
+				detail = "" // a sale that is there has not come to be twice
+			}
+			if !strings.Contains(a.Field(t, "detail"), detail) {
+				t.Errorf("%s %s: %v: detail %q", call.method, call.path, row.err, a.Field(t, "detail"))
+			}
+			if row.status == 503 && a.Header.Get("Retry-After") == "" {
+				t.Error("503 without Retry-After")
+			}
+		}
+	}
+}
+
+func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
+	d := newFakeService()
+	at := time.Date(2026, 11, 27, 10, 0, 9, 5e6, time.UTC)
+	d.dead = []queue.DeadLetter{
+		{Key: servertest.OrderID(5).String(), Message: servertest.Order(5, "ann", sale.StatusQueued), Reason: "rejected", History: []queue.Attempt{{At: at, Reason: "deadlock"}}, Crashes: 2, DiedAt: at, Cancelling: true},
+		{Key: "raw:ab12", Raw: []byte("x\xff"), Reason: "not a message", DiedAt: at},
+	}
+	d.next = "0~17-raw:ab12"
+	a := d.serve(t).operate("GET", "/admin/v1/dead", "")
+	id := servertest.OrderID(5).String()
+	want := `{"dead":[{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","message":"` + id + ` drop 1 5 ann","reason":"rejected","attempts":1,"history":[{"at":"2026-11-27T10:00:09.005Z","reason":"deadlock"}],"crashes":2,"died_at":"2026-11-27T10:00:09.005Z","cancelling":true,"units":1,"unbacked":false},` +
+		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"units":0,"unbacked":false}],"next":"0~17-raw:ab12"}` + "\n"
+	if a.Body != want {
+		t.Errorf("%s\nwant %s", a.Body, want)
+	}
+}

@@ -1,0 +1,116 @@
+package adminhttp
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/admin/livestats"
+	"sluice/backend/web/httpserver"
+	"sluice/internal/problem"
+)
+
+// maxLiveStreams bounds the open streams of live stats. Further pages poll.
+const maxLiveStreams = 64
+
+var errLiveFull = httpserver.NewProblem(problem.Unavailable,
+	"Too many consoles are open. Please poll every few seconds instead: GET /admin/v1/live.")
+
+// liveBody holds the samples after a given time, and their sources.
+type liveBody struct {
+	StartedAt time.Time          `json:"started_at"`
+	Now       int64              `json:"now"` // Unix milliseconds
+	MaxReady  int64              `json:"max_ready"`
+	Sources   []livestats.Source `json:"sources"`
+	Samples   []livestats.Sample `json:"samples"`
+}
+
+func (h *handlers) liveBody(since int64) (liveBody, <-chan struct{}) {
+	samples, more := h.cfg.LiveStats.Since(since)
+	if samples == nil {
+		samples = []livestats.Sample{}
+	}
+	return liveBody{
+		StartedAt: h.cfg.LiveStats.Started().UTC(), Now: h.Now().UnixMilli(), MaxReady: h.cfg.MaxReady,
+		Sources: h.cfg.LiveStats.Sources(), Samples: samples,
+	}, more
+}
+
+func since(c *fiber.Ctx) (int64, error) {
+	q := httpserver.NewQuery(c)
+	at := q.Number("since")
+	return at, q.Err()
+}
+
+// live is GET /admin/v1/live.
+func (h *handlers) live(_ context.Context, c *fiber.Ctx, _ string) error {
+	at, err := since(c)
+	if err != nil {
+		return err
+	}
+	body, _ := h.liveBody(at)
+	return httpserver.SendJSON(c, fiber.StatusOK, body)
+}
+
+// liveEvents is GET /admin/v1/live/events.
+func (h *handlers) liveEvents(c *fiber.Ctx) error {
+	if h.tokenInURL(c.Context()) {
+		return errTokenInURL
+	}
+	from, err := h.authenticate(c)
+	if err != nil {
+		return err
+	}
+	at, err := since(c)
+	if err != nil {
+		return err
+	}
+	if h.Draining() {
+		return httpserver.ErrUnavailable
+	}
+	if h.streams.Add(1) > maxLiveStreams {
+		h.streams.Add(-1)
+		return errLiveFull.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(httpserver.PollInstead)})
+	}
+	if c.Context().IsHead() {
+		h.streams.Add(-1)
+		httpserver.StreamHeaders(c)
+		return nil
+	}
+	signedIn := func() bool { _, ok := h.sessions.Verify(from.session); return ok || from.session == "" }
+	h.SendEvents(c, func(e *httpserver.EventStream) {
+		defer h.streams.Add(-1)
+		h.sendLive(e, at, signedIn)
+	})
+	return nil
+}
+
+// sendLive writes new samples until the client disconnects, the session ends or the server drains.
+func (h *handlers) sendLive(e *httpserver.EventStream, since int64, signedIn func() bool) {
+	beat := time.NewTicker(httpserver.Heartbeat)
+	defer beat.Stop()
+	e.Retry()
+	for signedIn() {
+		body, more := h.liveBody(since)
+		if n := len(body.Samples); n > 0 {
+			since = body.Samples[n-1].At
+			data, err := json.Marshal(body)
+			if err != nil { // NaN, which no counter is
+				return
+			}
+			e.Event("", "live", data)
+		}
+		if e.Flush() != nil {
+			return
+		}
+		select {
+		case <-more:
+		case <-beat.C:
+			e.Beat()
+		case <-e.Stopping:
+			return
+		}
+	}
+}

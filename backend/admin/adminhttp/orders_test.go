@@ -1,0 +1,108 @@
+package adminhttp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/web/httpserver/servertest"
+)
+
+func TestOperatorReadsAndCancelsOrders(t *testing.T) {
+	d := newFakeService()
+	due := servertest.OrderID(1).Time().Add(15 * time.Minute)
+	created := servertest.Order(1, "ann", sale.StatusCreated)
+	created.DueAt = due
+	d.rows = []store.Row{{Order: created, UpdatedAt: servertest.OrderID(1).Time()}, {Order: servertest.Order(2, "bob", sale.StatusPaid), UpdatedAt: servertest.OrderID(2).Time(), Reference: "pi_1"}}
+	callback := store.Callback{Number: 7, SaleID: "drop", At: servertest.OrderID(3).Time(), Settlement: store.SettledCancelled, Refund: true}
+	callback.OrderID, callback.Event, callback.Reference, callback.Price = servertest.OrderID(5), store.EventSucceeded, "pi_2", sale.Price{Amount: 1999, Currency: "EUR"}
+	d.callbacks = []store.Callback{callback}
+	s := d.serve(t)
+
+	id := func(n uint32) string { return servertest.OrderID(n).String() }
+	const day = "2026-11-27T10:0"
+	rows := fmt.Sprintf(`{"order_id":"%s","sale_id":"drop","buyer":"ann","status":"created","created_at":"`+day+`0:07Z","updated_at":"`+day+`0:07Z","pay_by":"2026-11-27T10:15:07Z","returning":false},`+
+		`{"order_id":"%s","sale_id":"drop","buyer":"bob","status":"paid","created_at":"`+day+`0:07Z","updated_at":"`+day+`0:07Z","reference":"pi_1","returning":false}`, id(1), id(2))
+	payment := fmt.Sprintf(`{"payment":"7","at":"`+day+`0:07Z","order_id":"%s","sale_id":"drop","event":"succeeded","price":{"amount":1999,"currency":"EUR"},"reference":"pi_2","outcome":"order_cancelled","refund":true}`, id(5))
+	view := fmt.Sprintf(`{"order_id":"%s","sale_id":"drop","buyer":"ann","status":"cancelled","created_at":"`+day+`0:07Z","updated_at":"`+day+`1:07Z","cancelled_by":"hold","reason":"not paid in time","returning":true,"payments":[%s]}`, id(5), payment)
+	for _, row := range []struct{ method, path, body, asked, answer string }{
+		{"GET", "/admin/v1/orders", "", "orders {ID:0 SaleID: Status: After:0 Limit:100}", `{"orders":[` + rows + `]}`},
+		{"GET", "/admin/v1/orders?sale=drop&status=paid&limit=2&after=7", "", "orders {ID:0 SaleID:drop Status:paid After:7 Limit:2}", `{"orders":[` + rows + `],"next":"` + id(2) + `"}`},
+		{"GET", "/admin/v1/orders/" + id(5), "", "order " + id(5), view},
+		{"POST", "/admin/v1/orders/" + id(5) + "/cancel", `{"reason":"wrong size"}`, `admin cancels row ` + id(5) + ` because "wrong size"`, view},
+		{"POST", "/admin/v1/orders/" + id(5) + "/cancel", "", `admin cancels row ` + id(5) + ` because ""`, view},
+		{"GET", "/admin/v1/payments", "", "callbacks {OpenRefunds:false OrderID:0 SaleID: After:0 Limit:100}", `{"payments":[` + payment + `]}`},
+		{"GET", "/admin/v1/payments?refund=open&sale=drop&order=9&after=3&limit=1", "", "callbacks {OpenRefunds:true OrderID:9 SaleID:drop After:3 Limit:1}", `{"payments":[` + payment + `],"next":"7"}`},
+		{"POST", "/admin/v1/payments/7/settle", `{"note":"sent back"}`, "admin settles 7: sent back",
+			`{"payment":"7","at":"` + day + `0:07Z","order_id":"` + id(1) + `","sale_id":"drop","event":"succeeded","price":{"amount":0,"currency":""},"outcome":"paid_already","refund":true,"settled_at":"` + day + `0:07Z","settled_by":"admin"}`},
+	} {
+		a := s.operate(row.method, row.path, row.body)
+		if a.Status != 200 || a.Body != row.answer+"\n" {
+			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
+		}
+		if got := d.was(); got != row.asked {
+			t.Errorf("%s %s asked the desk: %s; want %s", row.method, row.path, got, row.asked)
+		}
+	}
+}
+
+func TestOperatorOrderRefusals(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	id := servertest.OrderID(5).String()
+	for _, row := range []struct {
+		err           error
+		method, path  string
+		status        int
+		code, mention string
+	}{
+		{sale.ErrNotFound, "GET", "/admin/v1/orders/" + id, 404, "not-found", "queued"},
+		{sale.ErrNotFound, "POST", "/admin/v1/orders/" + id + "/cancel", 404, "not-found", "dead"},
+		{sale.ErrConflict, "POST", "/admin/v1/orders/" + id + "/cancel", 409, "conflict", "paid"},
+		{sale.ErrConflict, "POST", "/admin/v1/payments/7/settle", 409, "conflict", "nothing to refund"},
+		{sale.ErrNotFound, "POST", "/admin/v1/payments/7/settle", 404, "not-found", ""},
+		{servertest.ErrRedisDown, "POST", "/admin/v1/orders/" + id + "/cancel", 503, "temporarily-unavailable", ""},
+		{servertest.ErrRedisDown, "GET", "/admin/v1/payments", 503, "temporarily-unavailable", ""},
+		{servertest.ErrRedisDown, "GET", "/admin/v1/orders", 503, "temporarily-unavailable", ""},
+	} {
+		d.err = fmt.Errorf("desk: %w", row.err)
+		a := s.operate(row.method, row.path, "")
+		servertest.WantProblem(t, a, row.status, row.code)
+		if !strings.Contains(a.Body, row.mention) {
+			t.Errorf("%s %s does not speak of %q: %s", row.method, row.path, row.mention, a.Body)
+		}
+	}
+	d.err = nil
+	d.was()
+	for _, row := range []struct{ method, path, body string }{
+		{"GET", "/admin/v1/orders?status=queued", ""},
+		{"GET", "/admin/v1/orders?status=", ""},
+		{"GET", "/admin/v1/orders?limit=0", ""},
+		{"GET", "/admin/v1/orders?after=x", ""},
+		{"GET", "/admin/v1/orders?sale=a%20b", ""},
+		{"GET", "/admin/v1/orders/x", ""},
+		{"POST", "/admin/v1/orders/0/cancel", ""},
+		{"POST", "/admin/v1/orders/" + id + "/cancel", `{"reason":5}`},
+		{"POST", "/admin/v1/orders/" + id + "/cancel", `{"why":"x"}`},
+		{"POST", "/admin/v1/orders/" + id + "/cancel", `{"reason":"` + strings.Repeat("x", 201) + `"}`},
+		{"GET", "/admin/v1/payments?refund=closed", ""},
+		{"GET", "/admin/v1/payments?after=-1", ""},
+		{"GET", "/admin/v1/payments?order=x", ""},
+		{"POST", "/admin/v1/payments/x/settle", ""},
+		{"POST", "/admin/v1/payments/-1/settle", ""},
+		{"POST", "/admin/v1/payments/7/settle", `{"note":"a\u0007b"}`},
+	} {
+		servertest.WantProblem(t, s.operate(row.method, row.path, row.body), 400, "bad-request")
+	}
+	if got := d.was(); got != "" {
+		t.Errorf("the desk was asked: %s", got)
+	}
+	for _, row := range []struct{ method, path string }{
+		{"GET", "/admin/v1/orders"}, {"GET", "/admin/v1/orders/" + id}, {"POST", "/admin/v1/orders/" + id + "/cancel"}, {"GET", "/admin/v1/payments"}, {"POST", "/admin/v1/payments/7/settle"},
+	} {
+		servertest.WantProblem(t, s.Do(row.method, row.path, ""), 401, "unauthorized")
+	}
+}

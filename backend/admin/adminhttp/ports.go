@@ -1,0 +1,119 @@
+package adminhttp
+
+import (
+	"context"
+	"time"
+
+	"sluice/backend/admin"
+	"sluice/backend/admin/livestats"
+	"sluice/backend/audit"
+	"sluice/backend/events"
+	"sluice/backend/events/webhook"
+	"sluice/backend/queue"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/web/buyer"
+)
+
+// The services behind the routes. Their errors are those of package sale, *admin.PendingError and *admin.RefusedError. They must be safe
+// for concurrent use.
+
+// Service changes and shows sales, orders, dead letters and rehearsals, and keeps the admin log (admin.Service).
+type Service interface {
+	Create(ctx context.Context, actor string, s sale.Sale) (admin.View, error)
+	Show(ctx context.Context, id string) (admin.View, error)
+	List(ctx context.Context) ([]admin.View, error)
+	Page(ctx context.Context, q store.SalesQuery) ([]admin.View, error)
+	Restock(ctx context.Context, actor, id string, add int64, requestKey string) (admin.View, error)
+	Pause(ctx context.Context, actor, id string) (admin.View, error)
+	Resume(ctx context.Context, actor, id string) (admin.View, error)
+	Open(ctx context.Context, actor, id string) (admin.View, error)
+	Close(ctx context.Context, actor, id string) (admin.View, error)
+
+	Rehearse(ctx context.Context, actor string, r admin.Rehearsal) (admin.View, error)
+	Rehearsals(ctx context.Context) ([]admin.View, error)
+	RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error)
+	PauseRedis(ctx context.Context, actor, id string, span time.Duration, beside bool) error
+	AbandonBatch(ctx context.Context, actor, id string, limit int, beside bool) (orders int, err error)
+
+	Order(ctx context.Context, id sale.OrderID) (admin.OrderView, error)
+	Orders(ctx context.Context, q store.RowQuery) ([]store.Row, error)
+	CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.OrderView, error)
+	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
+	SettleRefund(ctx context.Context, actor string, number int64, note string) (store.Callback, error)
+
+	Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+	Retry(ctx context.Context, actor string, id sale.OrderID) error
+	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error)
+	Drop(ctx context.Context, actor, key string) error
+	Settle(ctx context.Context, actor string, s admin.Settlement) (done []admin.Settled, next string, err error)
+
+	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
+	Note(ctx context.Context, actor, action, target, detail string) error
+}
+
+// Auditor audits a sale (audit.Ledger).
+type Auditor interface {
+	Audit(ctx context.Context, saleID string) (audit.Report, error)
+}
+
+// Queue counts the queue of each shard (queue.Shards).
+type Queue interface {
+	ByShard(ctx context.Context) ([]queue.Stats, error)
+}
+
+// Pace reports how long the queue takes to drain (queue.Meters).
+type Pace interface {
+	Within() (d time.Duration, ok bool)
+	Shard(shard int) queue.Pace
+}
+
+// Rebuilder rebuilds Redis from SQL, the queue and the journals (rebuild.Rebuilder).
+type Rebuilder interface {
+	Run(ctx context.Context, only ...string) error
+	Status() rebuild.Status
+}
+
+// Events shows the consumer groups of order events and settles their dead letters (events.Desk).
+type Events interface {
+	Status(ctx context.Context) (events.Status, error)
+	Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error)
+	Retry(ctx context.Context, actor, group, eventID, reason string) error
+	Drop(ctx context.Context, actor, group, eventID, reason string) error
+	Remove(ctx context.Context, actor, group, reason string) error
+}
+
+// Webhooks manages webhook endpoints and their deliveries (webhook.Desk).
+type Webhooks interface {
+	Add(ctx context.Context, actor string, s webhook.Settings, strict bool, reason string) (store.Endpoint, error)
+	List(ctx context.Context) ([]store.Endpoint, error)
+	Show(ctx context.Context, id string) (store.Endpoint, error)
+	Change(ctx context.Context, actor, id string, s webhook.Settings, reason string) (store.Endpoint, error)
+	Remove(ctx context.Context, actor, id, reason string) error
+	Pause(ctx context.Context, actor, id, reason string) (store.Endpoint, error)
+	Resume(ctx context.Context, actor, id, reason string) (store.Endpoint, error)
+	Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error)
+	Ping(ctx context.Context, id string) (deliveryID string, err error)
+	Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error)
+	Delivery(ctx context.Context, endpointID, id string) (store.Delivery, []store.DeliveryAttempt, error)
+	Redeliver(ctx context.Context, actor, endpointID, id, reason string) error
+	RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (int64, error)
+}
+
+// LiveStats holds the samples that the console shows (livestats.Stats).
+type LiveStats interface {
+	Since(at int64) (samples []livestats.Sample, more <-chan struct{})
+	Sources() []livestats.Source
+	Started() time.Time
+}
+
+// Pages renders the admin console (pages.Pages).
+type Pages interface {
+	// SignIn renders the form. problem is "", wrong, name or limited; actor is the name that was entered.
+	SignIn(problem, actor, to string) (buyer.Page, error)
+	// View renders any page of the console.
+	View(actor string, until time.Time) (buyer.Page, error)
+	Asset(name string) (buyer.Asset, bool)
+}

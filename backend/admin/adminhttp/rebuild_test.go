@@ -1,0 +1,85 @@
+package adminhttp
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/queue"
+	"sluice/backend/recovery/rebuild"
+	"sluice/test/testenv"
+)
+
+// fakeRebuild is a Rebuilder that rebuilds when it is let.
+type fakeRebuild struct {
+	mu     sync.Mutex
+	status rebuild.Status
+	only   []string
+	busy   bool
+	finish chan struct{}
+}
+
+func (f *fakeRebuild) Run(_ context.Context, only ...string) error {
+	f.mu.Lock()
+	if f.busy {
+		f.mu.Unlock()
+		return rebuild.ErrBusy
+	}
+	f.only, f.busy = only, true
+	f.status = rebuild.Status{Running: true, Fence: f.status.Fence + 1, Step: "count", Done: 3, Total: 10}
+	f.mu.Unlock()
+	<-f.finish
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.busy, f.status.Running = false, false
+	f.status.Sales = []rebuild.Outcome{{SaleID: "shoe", Left: 4, Orders: 6, Balanced: true}}
+	return nil
+}
+
+func (f *fakeRebuild) Status() rebuild.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// fakePace is a queue whose first shard drains in three seconds; of the others nothing is known.
+type fakePace struct{}
+
+func (fakePace) Within() (time.Duration, bool) { return 3 * time.Second, true }
+
+func (fakePace) Shard(i int) queue.Pace {
+	if i > 0 {
+		return queue.Pace{}
+	}
+	return queue.Pace{Known: true, PerSecond: 7, Drains: true, Within: 3 * time.Second}
+}
+
+func TestRebuildIsStartedOnceAndFollowed(t *testing.T) {
+	d := newFakeService()
+	r := &fakeRebuild{finish: make(chan struct{})}
+	cfg := d.config()
+	cfg.Rebuilder = r
+	s := serve(t, cfg)
+
+	first := s.operate(http.MethodPost, "/admin/v1/rebuild", `{"sale":"shoe"}`)
+	if first.Status != http.StatusAccepted || first.Field(t, "fence") != "1" || first.Field(t, "running") != "true" || first.Field(t, "step") != "count" {
+		t.Fatalf("started: %d %s", first.Status, first.Body)
+	}
+	if len(r.only) != 1 || r.only[0] != "shoe" {
+		t.Errorf("it rebuilds %q", r.only)
+	}
+	if second := s.operate(http.MethodPost, "/admin/v1/rebuild", ""); second.Status != http.StatusConflict {
+		t.Errorf("a second one at the same time: %d %s", second.Status, second.Body)
+	}
+	close(r.finish)
+	testenv.Eventually(t, 5*time.Second, "the end of the rebuild", func() bool {
+		now := s.operate(http.MethodGet, "/admin/v1/rebuild", "")
+		return now.Field(t, "running") == "false" && strings.Contains(now.Body, `"sale_id":"shoe","left":4`)
+	})
+	if bad := s.operate(http.MethodPost, "/admin/v1/rebuild", `{"sale":"a b"}`); bad.Status != http.StatusBadRequest {
+		t.Errorf("a name that is none: %d", bad.Status)
+	}
+}

@@ -1,0 +1,44 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/backend/admission"
+)
+
+// slowStock answers a look after a while.
+type slowStock struct {
+	*world
+	took time.Duration
+}
+
+func (s slowStock) View(ctx context.Context, id string) (admission.View, error) {
+	<-time.After(s.took)
+	return s.world.View(ctx, id)
+}
+
+func TestManyWhoLookAtOnceCostOneLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		shared := &coalescedReads{Stock: slowStock{w, time.Millisecond}}
+		var people sync.WaitGroup
+		for range 1000 {
+			people.Go(func() {
+				if v, err := shared.View(t.Context(), "drop"); err != nil || v.Left != 42 {
+					t.Errorf("%d, %v", v.Left, err)
+				}
+			})
+		}
+		people.Wait()
+		if w.views != 1 {
+			t.Errorf("%d looks", w.views)
+		}
+		if _, err := shared.View(t.Context(), "drop"); err != nil || w.views != 2 {
+			t.Errorf("the next one got an old answer: %d looks, %v", w.views, err)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+// Package api serves the public API and the buyer's pages: purchases, orders, sales, payments, notifications, event streams, and the
+// routes that edges use. It translates requests into calls of the interfaces in ports.go, and their results into JSON, HTML or problem
+// details. It takes no decision about a sale and stores nothing.
+package api
+
+import (
+	"errors"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/events/salechange"
+	"sluice/backend/web/httpserver"
+)
+
+// Config configures New. Fields without a default in their comment are required.
+type Config struct {
+	Admitter Admitter
+	Stock    Stock
+	Orders   Orders
+	Dead     DeadLetters
+	Tokens   Verifier
+
+	Limiter     UserLimiter              // nil: no per-user limit
+	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
+	Callbacks   Callbacks                // nil: payment callbacks are not configured and get 503
+	Points      Points                   // nil: points are not configured and get 503
+	SaleChanges SaleChanges              // nil: event streams and edges learn of changes by polling
+
+	Live          Live                               // nil: event streams of orders get 503
+	Subscriptions Subscriptions                      // nil: Web Push is not configured and gets 503
+	PushKey       string                             // public VAPID key; required with Subscriptions
+	CheckPushURL  func(raw string) (*url.URL, error) // validates endpoints of browsers; required with Subscriptions
+	Pages         Pages                              // nil: no pages for browsers
+
+	AdmitTimeout time.Duration                     // bound of one decision, which continues if the client disconnects; 0: 2 s
+	ReadTimeout  time.Duration                     // bound of one query of a store; 0: 1 s
+	QueueFull    func(saleID string) time.Duration // minimum Retry-After while the queue is full; nil: 5 s
+	MaxStreams   int                               // open event streams of sales; 0: MaxStreams
+	MaxWaiting   int                               // requests with ?wait; 0: 10,000
+
+	Metrics *Metrics          // nil: not exported
+	Server  httpserver.Config // BodyLimit is set by New
+}
+
+// MaxStreams is the default bound on open event streams of sales per process.
+const MaxStreams = 10_000
+
+const (
+	bodyLimit           = 16 << 10
+	defaultAdmitTimeout = 2 * time.Second
+	defaultReadTimeout  = time.Second
+	defaultMaxWaiting   = 10_000
+)
+
+func (cfg *Config) setDefaults() {
+	if cfg.AdmitTimeout <= 0 {
+		cfg.AdmitTimeout = defaultAdmitTimeout
+	}
+	if cfg.ReadTimeout <= 0 {
+		cfg.ReadTimeout = defaultReadTimeout
+	}
+	if cfg.MaxStreams <= 0 {
+		cfg.MaxStreams = MaxStreams
+	}
+	if cfg.MaxWaiting <= 0 {
+		cfg.MaxWaiting = defaultMaxWaiting
+	}
+	if cfg.QueueFull == nil {
+		cfg.QueueFull = func(string) time.Duration { return 5 * time.Second }
+	}
+	if cfg.SaleChanges == nil {
+		cfg.SaleChanges = &salechange.Hub{}
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	cfg.Server.BodyLimit = bodyLimit
+}
+
+// handlers answers the routes.
+type handlers struct {
+	*httpserver.Server
+	cfg     Config
+	metrics *Metrics
+
+	admit deadlines // of decisions
+	reads deadlines // of queries
+
+	bypass  *bypassLists
+	waiters *orderWaiters
+	feeds   *saleFeeds
+	sweep   disconnectSweep // of all event streams
+	edges   atomic.Int64    // edges that listen for sale changes
+}
+
+// New returns the server that stands behind an edge. The error names all missing fields.
+func New(cfg Config) (*httpserver.Server, error) {
+	h, err := newHandlers(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return h.Server, nil
+}
+
+func newHandlers(cfg Config) (*handlers, error) {
+	missing := errors.Join(
+		httpserver.Required("api: Config.Admitter", cfg.Admitter != nil),
+		httpserver.Required("api: Config.Stock", cfg.Stock != nil),
+		httpserver.Required("api: Config.Orders", cfg.Orders != nil),
+		httpserver.Required("api: Config.Dead", cfg.Dead != nil),
+		httpserver.Required("api: Config.Tokens", cfg.Tokens != nil),
+		httpserver.Required("api: Config.PushKey", cfg.PushKey != "" || cfg.Subscriptions == nil),
+		httpserver.Required("api: Config.CheckPushURL", cfg.CheckPushURL != nil || cfg.Subscriptions == nil),
+	)
+	if missing != nil {
+		return nil, missing
+	}
+	cfg.setDefaults()
+	uncoalesced := cfg.Stock
+	cfg.Stock = &coalescedReads{Stock: cfg.Stock}
+	s := httpserver.New(cfg.Server)
+	h := &handlers{
+		Server: s, cfg: cfg, metrics: cfg.Metrics,
+		admit: deadlines{timeout: cfg.AdmitTimeout}, reads: deadlines{timeout: cfg.ReadTimeout},
+		bypass:  newBypassLists(cfg.Stock, s.Now),
+		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, cfg.MaxWaiting, s.Stopping()),
+		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Stopping()),
+	}
+	h.metrics.streamsLimit.Set(float64(cfg.MaxStreams))
+	h.addRoutes()
+	s.Finish()
+	return h, nil
+}
+
+func (h *handlers) addRoutes() {
+	h.Handle(fiber.MethodGet, "/v1/sales", h.listSales)
+	h.Handle(fiber.MethodGet, "/v1/sales/:sale", h.showSale)
+	h.Handle(fiber.MethodPost, "/v1/sales/:sale/orders", h.purchase)
+	h.Handle(fiber.MethodGet, "/v1/sales/:sale/events", h.saleEvents)
+	h.Handle(fiber.MethodGet, "/v1/orders/:order", h.showOrder)
+	h.Handle(fiber.MethodGet, "/v1/orders/:order/events", h.orderEvents)
+	h.Handle(fiber.MethodGet, "/v1/me/points", h.points)
+	h.Handle(fiber.MethodGet, "/v1/me/events", h.myEvents)
+	h.Handle(fiber.MethodGet, "/v1/push/key", h.pushKey)
+	h.Handle(fiber.MethodGet, "/v1/me/push/subscriptions", h.subscriptions)
+	h.Handle(fiber.MethodPost, "/v1/me/push/subscriptions", h.subscribe)
+	h.Handle(fiber.MethodDelete, "/v1/me/push/subscriptions/:subscription", h.unsubscribe)
+	h.Handle(fiber.MethodPost, "/v1/payments", h.payment)
+	h.Handle(fiber.MethodGet, "/.sluice/sales/:sale/holders", h.bypassList)
+	h.Handle(fiber.MethodGet, "/.sluice/signals", h.saleChanges)
+	if h.cfg.Pages != nil {
+		h.Handle(fiber.MethodGet, "/", h.salesPage)
+		h.Handle(fiber.MethodGet, "/s/:sale", h.salePage)
+		h.Handle(fiber.MethodGet, "/assets/:name", h.asset)
+	}
+}

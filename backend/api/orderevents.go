@@ -1,0 +1,232 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
+	"sluice/internal/problem"
+)
+
+const (
+	// initialOrders is how many of the buyer's orders a new stream reports.
+	initialOrders = 50
+	// maxLastEventID is the longest Last-Event-ID that is looked up, in bytes.
+	maxLastEventID = 64
+	// maxReported bounds the orders whose last status a stream remembers.
+	maxReported = 1000
+)
+
+var (
+	errPagesFull = httpserver.NewProblem(problem.Unavailable,
+		"Too many pages are open. Please poll the order every few seconds instead: GET /v1/orders/{order}.")
+	errManyPages = httpserver.ProblemOf(func() problem.Details {
+		d := problem.New(problem.RateLimited,
+			"You have too many pages open. Please close some, or poll the order every few seconds instead: GET /v1/orders/{order}.")
+		d.ViolatedPolicies = []string{"pages"}
+		return d
+	}())
+)
+
+// myEvents is GET /v1/me/events.
+func (h *handlers) myEvents(c *fiber.Ctx) error { return h.sendOrders(c, 0) }
+
+// orderEvents is GET /v1/orders/{order}/events.
+func (h *handlers) orderEvents(c *fiber.Ctx) error {
+	id, err := httpserver.OrderParam(c)
+	if err != nil {
+		return err
+	}
+	return h.sendOrders(c, id)
+}
+
+// sendOrders answers with the status changes of one order of the buyer, or of all if only is 0.
+func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
+	buyer, expires, err := h.buyerUntil(c)
+	if err != nil {
+		return err
+	}
+	if h.cfg.Live == nil || h.Draining() {
+		return httpserver.ErrUnavailable
+	}
+	ctx := c.Context()
+	s := &orderStream{handlers: h, buyer: buyer, only: only, reported: map[sale.OrderID]int{}}
+	if ctx.IsHead() {
+		if only != 0 {
+			if _, err := h.findOrder(buyer, only); err != nil {
+				return err
+			}
+		}
+		httpserver.StreamHeaders(c)
+		return nil
+	}
+	after := string(ctx.Request.Header.Peek("Last-Event-ID"))
+	if len(after) > maxLastEventID {
+		after = ""
+	}
+	// Events are received from here on, before the current state is read, so no change is lost between the two.
+	page, missed, known, err := h.cfg.Live.Open(h.reads.next(), buyer, after)
+	switch {
+	case errors.Is(err, notify.ErrFull):
+		return h.pollInstead(errPagesFull)
+	case errors.Is(err, notify.ErrTooMany):
+		return h.pollInstead(errManyPages)
+	case err != nil:
+		return err
+	}
+	s.page = page
+	if err := s.begin(missed, known); err != nil {
+		page.Close()
+		return err
+	}
+	lifetime := expires.Sub(h.Now())
+	h.SendEvents(c, func(e *httpserver.EventStream) {
+		defer page.Close()
+		s.run(e, lifetime)
+	})
+	return nil
+}
+
+// orderStream writes the events of one page. It ends when the client disconnects or reads too slowly, when the token expires, and when
+// the server drains.
+type orderStream struct {
+	*handlers
+	page  *notify.Page
+	buyer string
+	only  sale.OrderID // 0: all orders of the buyer
+
+	first    []update
+	queued   bool                 // the order was in the queue when the stream began
+	reported map[sale.OrderID]int // rank of the last reported status
+}
+
+// update is the data of one event.
+type update struct {
+	OrderID   string      `json:"order_id"`
+	SaleID    string      `json:"sale_id"`
+	Status    sale.Status `json:"status"`
+	CreatedAt time.Time   `json:"created_at"`
+
+	id sale.OrderID
+}
+
+func updateOf(id sale.OrderID, saleID string, status sale.Status) update {
+	return update{id.String(), saleID, status, id.Time(), id}
+}
+
+func updateOfEvent(e events.Event) update {
+	return updateOf(e.OrderID, e.SaleID, sale.Status(strings.TrimPrefix(string(e.Type), "order.")))
+}
+
+// begin collects the first updates: the events that the page has missed or, if they are not known, the current status of the orders. It
+// also checks that the order belongs to the buyer.
+func (s *orderStream) begin(missed []events.Event, known bool) error {
+	if s.only != 0 {
+		o, err := s.findOrder(s.buyer, s.only)
+		if err != nil {
+			return err
+		}
+		s.queued = o.Status == sale.StatusQueued
+		if !known {
+			s.first = []update{updateOf(o.ID, o.SaleID, o.Status)}
+		}
+	} else if !known {
+		orders, err := s.cfg.Orders.OrdersOfBuyer(s.reads.next(), s.buyer, initialOrders)
+		if err != nil {
+			return err
+		}
+		for _, o := range orders {
+			s.first = append(s.first, updateOf(o.ID, o.SaleID, o.Status))
+		}
+	}
+	for _, e := range missed {
+		s.first = append(s.first, updateOfEvent(e))
+	}
+	return nil
+}
+
+func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
+	final, leave := s.await()
+	defer func() { leave() }()
+	beat := time.NewTicker(httpserver.Heartbeat)
+	defer beat.Stop()
+	expired := time.NewTimer(max(lifetime, 0))
+	defer expired.Stop()
+	e.Retry()
+	for _, u := range s.first {
+		s.write(e, u)
+	}
+	s.first = nil
+	swept := s.sweep.next()
+	for e.Flush() == nil {
+		select {
+		case event := <-s.page.Events():
+			s.write(e, updateOfEvent(event))
+			for more := true; more; {
+				select {
+				case event := <-s.page.Events():
+					s.write(e, updateOfEvent(event))
+				default:
+					more = false
+				}
+			}
+		case <-final:
+			leave()
+			final, leave = nil, func() {}
+			if o, err := s.findOrder(s.buyer, s.only); err == nil {
+				s.write(e, updateOf(o.ID, o.SaleID, o.Status))
+			}
+		case <-beat.C:
+			e.Beat()
+		case <-swept:
+			if peerClosed(e.Conn) {
+				return
+			}
+			swept = s.sweep.next()
+		case <-s.page.Cut():
+			return
+		case <-expired.C:
+			return
+		case <-e.Stopping:
+			return
+		}
+	}
+}
+
+// await waits for an order in the queue, because an order that becomes a dead letter causes no event. Call leave once.
+func (s *orderStream) await() (final <-chan struct{}, leave func()) {
+	if s.queued {
+		if ch, ok := s.waiters.enter(s.only); ok {
+			return ch, func() { s.waiters.leave(s.only) }
+		}
+	}
+	return nil, func() {}
+}
+
+// rank orders the statuses of an order's life. An order never moves back, so an update with a lower rank is outdated.
+var rank = map[sale.Status]int{
+	sale.StatusQueued: 1, sale.StatusDead: 2, sale.StatusCreated: 3, sale.StatusPaid: 4, sale.StatusCancelled: 5,
+}
+
+// write writes an update unless the page has it already.
+func (s *orderStream) write(e *httpserver.EventStream, u update) {
+	if s.only != 0 && u.id != s.only || rank[u.Status] <= s.reported[u.id] {
+		return
+	}
+	if len(s.reported) >= maxReported {
+		clear(s.reported)
+	}
+	s.reported[u.id] = rank[u.Status]
+	data, err := json.Marshal(u)
+	if err != nil { // strings and a time: cannot fail
+		return
+	}
+	e.Event(events.ID(u.id, u.Status), "order", data)
+}

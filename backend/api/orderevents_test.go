@@ -1,0 +1,389 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/web/httpserver"
+	"sluice/backend/web/httpserver/servertest"
+	"sluice/test/testenv"
+)
+
+// OrdersOfBuyer is BuyerOrders.
+func (w *world) OrdersOfBuyer(_ context.Context, buyer string, limit int) ([]sale.Order, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []sale.Order
+	for n := range uint32(100) {
+		if o, ok := w.rows[servertest.OrderID(n)]; ok && o.Buyer == buyer && len(list) < limit {
+			list = append(list, o)
+		}
+	}
+	return list, w.sqlErr
+}
+
+// livePages is a site whose pages hear of events.
+type livePages struct {
+	*site
+	w        *world
+	raw      *redis.Client
+	position int
+}
+
+func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
+	t.Helper()
+	mini := miniredis.RunT(t)
+	client, err := redisconn.Open("redis://" + mini.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	limits.Log = servertest.Quiet()
+	live := notify.NewLive(client, keyspace.Space{}, limits)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- live.Run(ctx) }()
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.Live, cfg.ReadTimeout = live, 10*time.Second
+	s := serve(t, cfg)
+	t.Cleanup(func() { cancel(); <-done })
+	return &livePages{s, w, client, 0}
+}
+
+func (l *livePages) tell(id sale.OrderID, buyer string, status sale.Status) {
+	l.T.Helper()
+	l.position++
+	e := events.Event{ID: events.ID(id, status), Type: events.Type("order." + string(status)), OrderID: id, SaleID: "drop", Buyer: buyer}
+	err := l.raw.XAdd(context.Background(), &redis.XAddArgs{Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()}}).Err()
+	if err != nil {
+		l.T.Fatal(err)
+	}
+}
+
+func (l *livePages) row(id sale.OrderID, buyer string, status sale.Status) {
+	l.w.do(func() { l.w.rows[id] = sale.Order{ID: id, SaleID: "drop", Buyer: buyer, Status: status} })
+}
+
+// page opens one; next returns its next event as "id data", or "end".
+func (l *livePages) page(path, authorization, after string) (next func() string, hangUp func()) {
+	l.T.Helper()
+	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	req.Header.Set("Authorization", authorization)
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	resp, err := client.Do(req)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Cache-Control") != "no-store" {
+		l.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	l.T.Cleanup(func() { resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	next = func() string {
+		id := ""
+		for lines.Scan() {
+			if v, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = v
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				c := servertest.Contract(l.T)
+				if err := c.Valid(c.Document().At("components", "schemas", "OrderUpdate"), []byte(data)); err != nil {
+					l.T.Errorf("%s: %v", data, err)
+				}
+				return id
+			}
+		}
+		return "end"
+	}
+	return next, func() { resp.Body.Close() }
+}
+
+func (l *livePages) want(next func() string, ids ...string) {
+	l.T.Helper()
+	for _, id := range ids {
+		if got := next(); got != id {
+			l.T.Fatalf("told %s, want %s", got, id)
+		}
+	}
+}
+
+func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
+	l := serveLive(t, notify.LiveConfig{})
+	l.row(servertest.OrderID(1), "ann", sale.StatusPaid)
+	l.row(servertest.OrderID(2), "bob", sale.StatusCreated)
+	l.row(servertest.OrderID(3), "ann", sale.StatusCreated)
+	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	one, two, three, four := servertest.OrderID(1).String(), servertest.OrderID(2).String(), servertest.OrderID(3).String(), servertest.OrderID(4).String()
+	l.want(next, one+".paid", three+".created")
+	l.tell(servertest.OrderID(1), "ann", sale.StatusCreated) // late: the page knows better
+	l.tell(servertest.OrderID(1), "ann", sale.StatusPaid)
+	l.tell(servertest.OrderID(2), "bob", sale.StatusPaid)
+	l.tell(servertest.OrderID(3), "ann", sale.StatusPaid)
+	l.tell(servertest.OrderID(3), "ann", sale.StatusPaid) // twice
+	l.tell(servertest.OrderID(4), "ann", sale.StatusCreated)
+	l.want(next, three+".paid", four+".created")
+
+	back, _ := l.page("/v1/me/events", bearerOf(t, "ann"), three+".paid")
+	l.want(back, four+".created")
+	lost, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "77.created")
+	l.want(lost, one+".paid", three+".created")
+	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), strings.Repeat("9", 5000))
+	l.want(long, one+".paid")
+	bob, _ := l.page("/v1/me/events", bearerOf(t, "bob"), three+".paid") // somebody else's event tells nothing
+	l.want(bob, two+".created")
+}
+
+func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
+	l := serveLive(t, notify.LiveConfig{})
+	id, other := servertest.OrderID(1), servertest.OrderID(2)
+	l.w.do(func() { l.w.queued[id] = sale.Order{ID: id, SaleID: "drop", Buyer: "ann"} })
+	path := "/v1/orders/" + id.String() + "/events"
+	next, _ := l.page(path, bearerOf(t, "ann"), "")
+	l.want(next, id.String()+".queued")
+	l.tell(other, "ann", sale.StatusCreated)
+	l.row(id, "ann", sale.StatusCreated) // its event may come later, or before
+	l.want(next, id.String()+".created")
+	l.tell(id, "ann", sale.StatusCreated)
+	l.tell(id, "ann", sale.StatusPaid)
+	l.want(next, id.String()+".paid")
+
+	dying := servertest.OrderID(3)
+	l.w.do(func() { l.w.queued[dying] = sale.Order{ID: dying, SaleID: "drop", Buyer: "ann"} })
+	next, _ = l.page("/v1/orders/"+dying.String()+"/events", bearerOf(t, "ann"), "")
+	l.want(next, dying.String()+".queued")
+	l.w.do(func() {
+		l.w.dead[dying] = queue.DeadLetter{Message: sale.Order{ID: dying, SaleID: "drop", Buyer: "ann"}}
+	})
+	l.want(next, dying.String()+".dead") // which makes no event
+
+	servertest.WantProblem(t, l.Do("GET", path, "", "Authorization: "+bearerOf(t, "bob")), 404, "not-found")
+	servertest.WantProblem(t, l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")), 400, "bad-request")
+	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "bob")); a.Status != 404 {
+		t.Errorf("HEAD of somebody else's order: %d", a.Status)
+	}
+	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "ann")); a.Status != 200 || a.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("HEAD: %d %v", a.Status, a.Header)
+	}
+	for _, p := range []string{path, "/v1/me/events"} {
+		servertest.WantProblem(t, l.Do("GET", p, ""), 401, "unauthorized")
+	}
+}
+
+func TestPageEndsWithItsToken(t *testing.T) {
+	l := serveLive(t, notify.LiveConfig{})
+	raw, err := key(t).Sign("ann", 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, _ := l.page("/v1/me/events", "Bearer "+raw, "")
+	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	if got := next(); got != "end" {
+		t.Errorf("told %s", got)
+	}
+	l.tell(servertest.OrderID(1), "ann", sale.StatusCreated)
+	l.want(long, servertest.OrderID(1).String()+".created")
+}
+
+func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
+	l := serveLive(t, notify.LiveConfig{Pages: 3, BuyerPages: 2})
+	ann := bearerOf(t, "ann")
+	l.page("/v1/me/events", ann, "")
+	_, hangUp := l.page("/v1/me/events", ann, "")
+	a := l.Do("GET", "/v1/me/events", "", "Authorization: "+ann)
+	servertest.WantProblem(t, a, 429, "quota-exceeded")
+	if a.Header.Get("Retry-After") != "30" || !strings.Contains(a.Body, `"violated-policies":["pages"]`) || !strings.Contains(a.Body, "GET /v1/orders/{order}") {
+		t.Errorf("%v %s", a.Header, a.Body)
+	}
+	l.page("/v1/me/events", bearerOf(t, "bob"), "")
+	a = l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "eve"))
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+	if a.Header.Get("Retry-After") != "30" || !strings.Contains(a.Body, "GET /v1/orders/{order}") {
+		t.Errorf("%v %s", a.Header, a.Body)
+	}
+	hangUp()
+	testenv.Eventually(t, httpserver.Heartbeat/2, "the place is free again", func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 })
+}
+
+// status asks for the head of an answer alone.
+func (l *livePages) status(path, authorization string) int {
+	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	req.Header.Set("Authorization", authorization)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// Many pages at once: each hears of its own order and of nothing else, the rest is refused, and nothing is left when they have gone.
+func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
+	const most, asked = 100, 130
+	registry := prometheus.NewRegistry()
+	l := serveLive(t, notify.LiveConfig{Pages: most, Registerer: registry})
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	pages := map[int]func() string{}
+	var hangUps []func()
+	refused := 0
+	for n := range asked {
+		wg.Go(func() {
+			req, err := http.NewRequest("GET", "http://"+l.Addr+"/v1/me/events", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Authorization", bearerOf(t, fmt.Sprintf("b%d", n)))
+			resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			hangUps = append(hangUps, func() { resp.Body.Close() })
+			if resp.StatusCode == 503 {
+				refused++
+				return
+			}
+			lines := bufio.NewScanner(resp.Body)
+			pages[n] = func() string {
+				for lines.Scan() {
+					if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+						return id
+					}
+				}
+				return "end"
+			}
+		})
+	}
+	wg.Wait()
+	if len(pages) != most || refused != asked-most {
+		t.Fatalf("%d pages, %d refused; want %d and %d", len(pages), refused, most, asked-most)
+	}
+	for n := range asked {
+		l.tell(servertest.OrderID(uint32(n)), fmt.Sprintf("b%d", n), sale.StatusCreated)
+	}
+	for n, next := range pages {
+		if got, want := next(), servertest.OrderID(uint32(n)).String()+".created"; got != want {
+			t.Fatalf("b%d is told %s, want %s", n, got, want)
+		}
+	}
+	for _, hangUp := range hangUps {
+		hangUp()
+	}
+	n := 0
+	testenv.Eventually(t, 60*time.Second, "every place is free again", func() bool { // writes find out who is gone
+		n++
+		for b := range asked {
+			l.tell(servertest.OrderID(uint32(b+n*asked)), fmt.Sprintf("b%d", b), sale.StatusCreated)
+		}
+		return open(registry) == 0
+	})
+	l.Stop()                                                                                                                               // the server's own goroutines go too
+	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left", func() bool { return runtime.NumGoroutine() < before+most/4 }) // connections to Redis have theirs
+}
+
+// open is the number of open pages.
+func open(r *prometheus.Registry) float64 {
+	families, _ := r.Gather()
+	for _, f := range families {
+		if f.GetName() == "sluice_push_pages" {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+func TestPagesEndWithTheDrain(t *testing.T) {
+	l := serveLive(t, notify.LiveConfig{})
+	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	l.Stop()
+	if got := next(); got != "end" {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestPagesWhileStoresAreDown(t *testing.T) {
+	l := serveLive(t, notify.LiveConfig{Pages: 1})
+	l.w.do(func() { l.w.sqlErr = servertest.ErrRedisDown })
+	for range 3 { // a page that was refused takes no place
+		servertest.WantProblem(t, l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
+	}
+	l.w.do(func() { l.w.sqlErr = nil })
+	l.row(servertest.OrderID(1), "ann", sale.StatusPaid)
+	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
+	l.want(next, servertest.OrderID(1).String()+".paid")
+
+	w := newWorld()
+	s := w.serve(t)
+	servertest.WantProblem(t, s.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
+}
+
+// subscriptions in memory.
+type fakeSubscriptions struct {
+	mu   sync.Mutex
+	last int64
+	all  []store.PushSubscription
+}
+
+func (f *fakeSubscriptions) Subscribe(_ context.Context, p store.PushSubscription, most int) (store.PushSubscription, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last++
+	p.ID, p.CreatedAt = f.last, time.Now()
+	f.all = append(f.all, p)
+	return p, nil
+}
+
+func (f *fakeSubscriptions) Subscriptions(_ context.Context, buyer string) (list []store.PushSubscription, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.all {
+		if p.Buyer == buyer {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+func (f *fakeSubscriptions) Unsubscribe(_ context.Context, buyer string, id int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, p := range f.all {
+		if p.Buyer == buyer && p.ID == id {
+			f.all = append(f.all[:i], f.all[i+1:]...)
+			return nil
+		}
+	}
+	return fmt.Errorf("order: %w", sale.ErrNotFound)
+}

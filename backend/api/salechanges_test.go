@@ -1,0 +1,173 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/events/salechange"
+	"sluice/backend/sale"
+	"sluice/test/testenv"
+)
+
+// signalled is a site that hears of changes and would find out by itself within an hour.
+func signalled(t *testing.T, w *world) (*site, *salechange.Hub) {
+	hub := &salechange.Hub{}
+	cfg := w.config(t)
+	cfg.SaleChanges = hub
+	s := serve(t, cfg)
+	s.handlers.feeds.interval = time.Hour
+	return s, hub
+}
+
+func (w *world) set(left int64, state sale.State) {
+	w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
+}
+
+func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
+	w := newWorld()
+	s, hub := signalled(t, w)
+	next, hangUp := s.listen("drop")
+	next()
+	next()
+	for i, c := range []struct {
+		kind  salechange.Type
+		left  int64
+		state sale.State
+		want  string
+	}{
+		{salechange.Left, 41, sale.StateOpen, `left {"left":41}`},
+		{salechange.SoldOut, 0, sale.StateSoldOut, `state {"state":"sold_out"}left {"left":0}`},
+		{salechange.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5}`},
+	} {
+		w.set(c.left, c.state)
+		hub.Tell(salechange.Signal{Type: c.kind, SaleID: "other"})
+		hub.Tell(salechange.Signal{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
+		got := next()
+		if i > 0 {
+			got += next()
+		}
+		if got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	hangUp()
+}
+
+func TestSignalsCostABoundedNumberOfLooks(t *testing.T) {
+	w := newWorld()
+	s, hub := signalled(t, w)
+	next, _ := s.listen("drop")
+	next()
+	next()
+	var before, after int
+	start := time.Now()
+	w.do(func() { before, after = w.views, w.views })
+	for time.Since(start) < 4*feedGap || after == before { // a machine may stand still before the first look
+		hub.Tell(salechange.Signal{Type: salechange.Left, SaleID: "drop"})
+		w.do(func() { after = w.views })
+	}
+	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks > most {
+		t.Errorf("%d looks, want %d at most", looks, most)
+	}
+}
+
+// behind is a stock whose sale is about to open, by a clock that is behind: only the fifth look finds it open.
+type behind struct {
+	*world
+	looks atomic.Int64
+}
+
+func (b *behind) View(ctx context.Context, id string) (admission.View, error) {
+	v, err := b.world.View(ctx, id)
+	if b.looks.Add(1) < 5 {
+		v.State, v.OpensAt = sale.StateScheduled, time.Now().Add(30*time.Millisecond)
+	}
+	return v, err
+}
+
+func TestStreamsAreToldOfAnOpeningWithoutASignal(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.SaleChanges, cfg.Stock = &salechange.Hub{}, &behind{world: w}
+	s := serve(t, cfg)
+	s.handlers.feeds.interval = time.Hour
+	next, _ := s.listen("drop")
+	if got := next(); got != `state {"state":"scheduled"}` {
+		t.Fatal(got)
+	}
+	next()
+	if got := next(); got != `state {"state":"open"}` {
+		t.Error(got)
+	}
+}
+
+// edges opens the stream of an edge; next returns its next line that is not empty.
+func (s *site) edge() (next func() string, hangUp func()) {
+	s.T.Helper()
+	resp, err := http.Get("http://" + s.Addr + "/.sluice/signals")
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		s.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	s.T.Cleanup(func() { resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	return func() string {
+		for lines.Scan() {
+			if lines.Text() != "" {
+				return lines.Text()
+			}
+		}
+		return "end"
+	}, func() { resp.Body.Close() }
+}
+
+func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
+	w := newWorld()
+	s, hub := signalled(t, w)
+	next, hangUp := s.edge()
+	if got := next(); got != ":" {
+		t.Fatalf("it begins with %q, so that an edge knows that it is listened to", got)
+	}
+	hub.Tell(salechange.Signal{Type: salechange.Left, SaleID: "drop", Left: 3})
+	hub.Tell(salechange.Signal{Type: salechange.Restocked, SaleID: "drop", Left: 3})
+	if got := next() + " " + next(); got != `event: restocked data: {"v":1,"sale":"drop"}` {
+		t.Error(got)
+	}
+	hangUp()
+	testenv.Eventually(t, 20*time.Second, "the stream of an edge that is gone ends", func() bool {
+		hub.Tell(salechange.Signal{Type: salechange.Paused, SaleID: "drop"})
+		return s.handlers.edges.Load() == 0
+	})
+	next, _ = s.edge()
+	next()
+	s.Server.BeginDrain()
+	if got := next(); got != "end" && !strings.HasPrefix(got, ":") {
+		t.Errorf("after the drain has begun an edge hears %q", got)
+	}
+}
+
+func TestEdgesThatListenAreBounded(t *testing.T) {
+	w := newWorld()
+	s, _ := signalled(t, w)
+	for range maxEdgeStreams {
+		next, _ := s.edge()
+		next()
+	}
+	resp, err := http.Get("http://" + s.Addr + "/.sluice/signals")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 503 {
+		t.Error(fmt.Sprint("one edge too many gets ", resp.StatusCode))
+	}
+}

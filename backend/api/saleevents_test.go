@@ -1,0 +1,159 @@
+package api
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/events/salechange"
+	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
+	"sluice/backend/web/httpserver/servertest"
+	"sluice/test/testenv"
+)
+
+// listen opens an event stream; next returns its next event as "name data", skipping everything else.
+func (s *site) listen(saleID string) (next func() string, hangUp func()) {
+	s.T.Helper()
+	resp, err := http.Get("http://" + s.Addr + "/v1/sales/" + saleID + "/events")
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" {
+		s.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	next = func() string {
+		name := ""
+		for lines.Scan() {
+			if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				name = event
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return name + " " + data
+			}
+		}
+		return "end"
+	}
+	s.T.Cleanup(func() { resp.Body.Close() })
+	return next, func() { resp.Body.Close() }
+}
+
+func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	s.handlers.feeds.interval = 10 * time.Millisecond
+	next, _ := s.listen("drop")
+	for _, want := range []string{`state {"state":"open"}`, `left {"left":42}`} {
+		if got := next(); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	change := func(left int64, state sale.State) {
+		w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
+	}
+	change(41, sale.StateOpen)
+	changed := time.Now()
+	if got := next(); got != `left {"left":41}` {
+		t.Errorf("%s", got)
+	}
+	if took := time.Since(changed); took > httpserver.Heartbeat/2 {
+		t.Errorf("told %v after it changed", took)
+	}
+	w.do(func() { w.redisErr = servertest.ErrRedisDown }) // nothing is told while Redis is down
+	change(0, sale.StateSoldOut)
+	w.do(func() { w.redisErr = nil })
+	if got := next() + next(); got != `state {"state":"sold_out"}left {"left":0}` {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
+	w := newWorld()
+	s := w.serve(t)
+	s.handlers.feeds.interval = 20 * time.Millisecond
+	var hangUps []func()
+	for range 50 {
+		next, hangUp := s.listen("drop")
+		next()
+		hangUps = append(hangUps, hangUp)
+	}
+	start := time.Now()
+	var before, looks int
+	w.do(func() { before = w.views })
+	testenv.Eventually(t, 5*time.Second, "five looks", func() bool { w.do(func() { looks = w.views - before }); return looks >= 5 })
+	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; looks > most { // one may have been due already, and one be under way
+		t.Errorf("%d looks, want %d at most: the streams look each for themselves", looks, most)
+	}
+	for _, hangUp := range hangUps {
+		hangUp()
+	}
+}
+
+func TestFeedEndsWithItsLastStream(t *testing.T) {
+	w := newWorld()
+	feeds := newSaleFeeds(w, &salechange.Hub{}, 2, make(chan struct{}))
+	v := w.sales["drop"]
+	a, ok1 := feeds.subscribe(v)
+	b, ok2 := feeds.subscribe(v)
+	_, ok3 := feeds.subscribe(v)
+	if !ok1 || !ok2 || ok3 || a != b {
+		t.Fatalf("%v %v %v, same feed: %v; want two places in one feed", ok1, ok2, ok3, a == b)
+	}
+	feeds.unsubscribe(a)
+	select {
+	case <-a.end:
+		t.Fatal("ended while one still listens")
+	default:
+	}
+	feeds.unsubscribe(b)
+	<-a.end
+	if len(feeds.bySale) != 0 || feeds.streams != 0 {
+		t.Errorf("%d feeds and %d streams are left", len(feeds.bySale), feeds.streams)
+	}
+}
+
+func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.MaxStreams = 1
+	s := serve(t, cfg)
+	servertest.WantProblem(t, s.Do("GET", "/v1/sales/other/events", ""), 404, "not-found")
+	s.listen("drop")
+	full := s.Do("GET", "/v1/sales/drop/events", "")
+	servertest.WantProblem(t, full, 503, "temporarily-unavailable")
+	if full.Header.Get("Retry-After") != "30" || !strings.Contains(full.Body, "GET /v1/sales/{sale}") {
+		t.Errorf("a full process answers %v %s; want to be told to ask for the sale instead, and when to come again", full.Header, full.Body)
+	}
+}
+
+// Whoever leaves without a word keeps no place that another one asks for: it is found long before the next heartbeat.
+func TestThePlaceOfAClientThatIsGoneIsFreed(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.MaxStreams = 2
+	s := serve(t, cfg)
+	staying, _ := s.listen("drop")
+	staying()
+	next, hangUp := s.listen("drop")
+	next()
+	hangUp()
+	begin := time.Now()
+	testenv.Eventually(t, httpserver.Heartbeat/2, "a place", func() bool {
+		resp, err := http.Get("http://" + s.Addr + "/v1/sales/drop/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	t.Logf("after %v", time.Since(begin))
+	w.do(func() { v := w.sales["drop"]; v.Left = 7; w.sales["drop"] = v })
+	for got := staying(); got != `left {"left":7}`; got = staying() {
+		if got == "end" {
+			t.Fatal("a stream with a client was ended")
+		}
+	}
+}

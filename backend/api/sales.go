@@ -1,0 +1,99 @@
+package api
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/admission"
+	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
+)
+
+// saleBody is a sale as the public sees it.
+type saleBody struct {
+	ID       string     `json:"id"`
+	Title    string     `json:"title"`
+	Price    sale.Price `json:"price"`
+	Stock    int64      `json:"stock"`
+	Left     int64      `json:"left"`
+	PerBuyer int        `json:"per_buyer"`
+	State    sale.State `json:"state"`
+	OpensAt  time.Time  `json:"opens_at"`
+	ClosesAt *time.Time `json:"closes_at"` // null: the sale has no end
+}
+
+func saleJSON(v admission.View) saleBody {
+	b := saleBody{
+		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, Left: v.Left, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt.UTC(),
+	}
+	if !v.ClosesAt.IsZero() {
+		closes := v.ClosesAt.UTC()
+		b.ClosesAt = &closes
+	}
+	return b
+}
+
+func (h *handlers) showSale(c *fiber.Ctx) error {
+	v, err := h.visibleSale(c)
+	if err != nil {
+		return err
+	}
+	return httpserver.SendJSON(c, fiber.StatusOK, saleJSON(v))
+}
+
+func (h *handlers) listSales(c *fiber.Ctx) error {
+	views, err := h.visibleSales()
+	if err != nil {
+		return err
+	}
+	list := make([]saleBody, len(views))
+	for i, v := range views {
+		list[i] = saleJSON(v)
+	}
+	slices.SortFunc(list, func(a, b saleBody) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
+	return httpserver.SendJSON(c, fiber.StatusOK, struct {
+		Sales []saleBody `json:"sales"`
+	}{list})
+}
+
+// visibleSale returns the sale that a request names. A rehearsal is visible to its own buyers only.
+func (h *handlers) visibleSale(c *fiber.Ctx) (admission.View, error) {
+	saleID, err := httpserver.SaleParam(c)
+	if err != nil {
+		return admission.View{}, err
+	}
+	if sale.IsRehearsal(saleID) { // real sales are public, so their requests need no token
+		if buyer, err := h.buyer(c); err != nil || !sale.Meets(buyer, saleID) {
+			return admission.View{}, httpserver.ErrNoSale
+		}
+	}
+	v, err := h.cfg.Stock.View(h.reads.next(), saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return v, h.unknownSale(saleID)
+	}
+	return v, err
+}
+
+// visibleSales returns all sales except rehearsals.
+func (h *handlers) visibleSales() ([]admission.View, error) {
+	views, err := h.cfg.Stock.List(h.reads.next())
+	visible := make([]admission.View, 0, len(views)) // a copy, because views is shared with other requests
+	for _, v := range views {
+		if !sale.IsRehearsal(v.ID) {
+			visible = append(visible, v)
+		}
+	}
+	return visible, err
+}
+
+// unknownSale returns the problem for a sale that Redis does not hold: it does not exist, or Redis lost it and will be restored.
+func (h *handlers) unknownSale(saleID string) error {
+	if h.cfg.Known != nil && h.cfg.Known(saleID) {
+		return httpserver.ErrUnavailable
+	}
+	return httpserver.ErrNoSale
+}

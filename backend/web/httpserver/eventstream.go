@@ -1,0 +1,93 @@
+package httpserver
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// Heartbeat is how long a stream of a browser may be silent. Proxies cut silent connections, and a write detects a client that has
+	// disconnected.
+	Heartbeat = 15 * time.Second
+	// PollInstead is the Retry-After for a browser whose stream was refused. It polls until then.
+	PollInstead = 30 * time.Second
+
+	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all streams together.
+	reconnect = 2 * time.Second
+)
+
+// EventStream writes server-sent events to one client. Writes are buffered until Flush, which returns the first error of any of them. An
+// EventStream must not be used concurrently.
+type EventStream struct {
+	Conn     net.Conn
+	Stopping <-chan struct{} // closed when the stream must end, because the server drains
+
+	out   *bufio.Writer
+	retry time.Duration
+}
+
+// StreamHeaders sets the headers of an event stream.
+func StreamHeaders(c *fiber.Ctx) {
+	h := &c.Context().Response.Header
+	h.SetContentType("text/event-stream")
+	h.Set(fiber.HeaderCacheControl, "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would delay events
+}
+
+// SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run returns. A panic
+// in run ends this stream alone.
+func (s *Server) SendEvents(c *fiber.Ctx, run func(*EventStream)) {
+	StreamHeaders(c)
+	ctx := c.Context()
+	e := &EventStream{Conn: ctx.Conn(), Stopping: s.stopping, retry: reconnect + time.Duration(s.cfg.Jitter()*float64(reconnect))}
+	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer func() {
+			if v := recover(); v != nil { // outside of every handler: it would end the process
+				s.Log().Error("panic in an event stream", "panic", v)
+			}
+		}()
+		e.out = w
+		run(e)
+	})
+}
+
+// Retry writes how long the browser waits before it reconnects.
+func (e *EventStream) Retry() {
+	_, _ = e.out.WriteString("retry: " + strconv.FormatInt(e.retry.Milliseconds(), 10) + "\n\n")
+}
+
+// Event writes one event. id may be empty; data must not contain line breaks.
+func (e *EventStream) Event(id, name string, data []byte) {
+	if id != "" {
+		_, _ = e.out.WriteString("id: " + id + "\n")
+	}
+	_, _ = e.out.WriteString("event: " + name + "\ndata: ")
+	_, _ = e.out.Write(data)
+	_, _ = e.out.WriteString("\n\n")
+}
+
+// Beat writes a comment, which clients ignore.
+func (e *EventStream) Beat() { _, _ = e.out.WriteString(":\n\n") }
+
+// Flush sends what was written. The client has writeTimeout to read it.
+func (e *EventStream) Flush() error {
+	if err := e.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	return e.out.Flush()
+}
+
+// streamTimeouts removes the server's write timeout from routes that end with /events or /signals. EventStream.Flush sets its own.
+func streamTimeouts(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'})
+	if h.IsGet() && (bytes.HasSuffix(path, []byte("/events")) || bytes.HasSuffix(path, []byte("/signals"))) {
+		return fasthttp.RequestConfig{WriteTimeout: 24 * time.Hour}
+	}
+	return fasthttp.RequestConfig{}
+}

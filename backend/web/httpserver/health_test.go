@@ -1,0 +1,60 @@
+package httpserver_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/backend/web/httpserver"
+	"sluice/backend/web/httpserver/servertest"
+)
+
+func TestReadyListsFailingChecks(t *testing.T) {
+	var sql, hung atomic.Bool
+	var cfg httpserver.Config
+	now := atomic.Int64{}
+	cfg.Now = func() time.Time { return time.Unix(now.Add(1), 0) } // each request comes a second later, after checkInterval
+	cfg.Checks = []httpserver.Check{
+		{Name: "redis", Probe: func(context.Context) error { return nil }},
+		{Name: "database", Probe: func(context.Context) error {
+			if sql.Load() {
+				return errors.New("dial tcp 10.0.0.7: connection refused")
+			}
+			return nil
+		}},
+		{Name: "limiter", Probe: func(ctx context.Context) error {
+			if hung.Load() {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}},
+	}
+	s := servertest.Serve(t, newServer(cfg))
+	if a := s.Do("GET", "/readyz", ""); a.Status != 200 || a.Body != `{"status":"ready"}` {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	sql.Store(true)
+	a := s.Do("GET", "/readyz", "")
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+	if got := a.Field(t, "errors"); got != "[map[detail:down field:database]]" {
+		t.Errorf("errors: %s", got)
+	}
+	sql.Store(false)
+	hung.Store(true)
+	a = s.Do("GET", "/readyz", "")
+	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+	if got := a.Field(t, "errors"); got != "[map[detail:down field:limiter]]" {
+		t.Errorf("errors: %s", got)
+	}
+	if a := s.Do("GET", "/healthz", ""); a.Status != 200 {
+		t.Errorf("/healthz depends on the checks: %d", a.Status)
+	}
+}
+
+func TestDrainingServerIsNotReady(t *testing.T) {
+	s := servertest.Serve(t, newServer(httpserver.Config{}))
+	s.Server.BeginDrain()
+	servertest.WantProblem(t, s.Do("GET", "/readyz", ""), 503, "temporarily-unavailable")
+}

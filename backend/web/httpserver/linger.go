@@ -1,0 +1,46 @@
+package httpserver
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// Closing a connection with unread bytes resets it, and the reset can overtake the response: the client then never reads why its
+// request was rejected. A request that was rejected before it was read to its end is therefore read on for a moment after the response
+// (RFC 9112, section 9.6).
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 2 << 20 // twice the body limit of the admin API
+)
+
+// lingering accepts connections that can linger.
+type lingering struct{ net.Listener }
+
+func (l lingering) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+		return &lingeringConn{TCPConn: tcp}, nil
+	}
+	return c, err
+}
+
+type lingeringConn struct {
+	*net.TCPConn
+	unread atomic.Bool // the request was not read to its end
+}
+
+func (c *lingeringConn) Close() error {
+	if c.unread.Swap(false) && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
+		_, _ = io.CopyN(io.Discard, c.TCPConn, lingerBytes) // ends with the client's close, or at the deadline
+	}
+	return c.TCPConn.Close()
+}
+
+// lingerOnClose makes a connection linger when it is closed.
+func lingerOnClose(c net.Conn) {
+	if l, ok := c.(*lingeringConn); ok {
+		l.unread.Store(true)
+	}
+}

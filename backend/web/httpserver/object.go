@@ -1,0 +1,280 @@
+package httpserver
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/utils"
+
+	"sluice/backend/sale"
+	"sluice/internal/strictjson"
+)
+
+// Object is the JSON object of a request body. Its methods take one field each and collect what is wrong with it. Take each field at
+// most once, call RejectUnknown, then Err.
+type Object struct {
+	path   string // prefix of field names in errors: "" or "price."
+	fields map[string]any
+	bad    *sale.InvalidError
+}
+
+// Invalid returns the error for one field of a request.
+func Invalid(field, detail string) error {
+	return &sale.InvalidError{Fields: []sale.FieldError{{Field: field, Detail: detail}}}
+}
+
+// ParseObject reads one JSON object under the rules of package strictjson. The error is a *sale.InvalidError about the field "body".
+func ParseObject(body []byte) (*Object, error) {
+	fields, err := strictjson.Object(body)
+	if invalid, ok := errors.AsType[*strictjson.Error](err); ok {
+		return nil, Invalid("body", invalid.Detail)
+	}
+	return &Object{fields: fields, bad: new(sale.InvalidError)}, nil
+}
+
+// ReadObject reads the body of a request. A request without a body returns an empty object.
+func ReadObject(c *fiber.Ctx) (*Object, error) {
+	body := c.Context().Request.Body()
+	if len(body) == 0 {
+		return &Object{bad: new(sale.InvalidError)}, nil
+	}
+	if err := CheckJSON(c.Context().Request.Header.ContentType()); err != nil {
+		return nil, err
+	}
+	return ParseObject(body)
+}
+
+// CheckJSON returns an error if a content type is not application/json.
+func CheckJSON(contentType []byte) error {
+	media, _, _ := strings.Cut(utils.UnsafeString(contentType), ";")
+	if !strings.EqualFold(strings.TrimSpace(media), fiber.MIMEApplicationJSON) {
+		return Invalid("Content-Type", "must be application/json")
+	}
+	return nil
+}
+
+// NoBody rejects a body with fields.
+func NoBody(c *fiber.Ctx) error {
+	body, err := ReadObject(c)
+	if err != nil {
+		return err
+	}
+	body.RejectUnknown()
+	return body.Err()
+}
+
+// Has reports whether a field is present and was not taken yet.
+func (o *Object) Has(name string) bool {
+	_, present := o.fields[name]
+	return present
+}
+
+// Skip takes a field and ignores its value.
+func (o *Object) Skip(name string) { delete(o.fields, name) }
+
+func (o *Object) take(name string) (v any, present bool) {
+	v, present = o.fields[name]
+	delete(o.fields, name)
+	return v, present
+}
+
+// Reject records what is wrong with a field, as the rest of a sentence that begins with its name.
+func (o *Object) Reject(name, detail string) { o.bad.Add(o.path+name, detail) }
+
+// RejectOnce is Reject for a field that was not rejected yet.
+func (o *Object) RejectOnce(name, detail string) {
+	if !o.Rejected(name) {
+		o.Reject(name, detail)
+	}
+}
+
+// Rejected reports whether a field was rejected.
+func (o *Object) Rejected(name string) bool {
+	return slices.ContainsFunc(o.bad.Fields, func(f sale.FieldError) bool { return f.Field == o.path+name })
+}
+
+// Merge adds the fields of a *sale.InvalidError that were not rejected yet, and whose parent was not rejected yet. It ignores other
+// errors.
+func (o *Object) Merge(err error) {
+	invalid, ok := errors.AsType[*sale.InvalidError](err)
+	if !ok {
+		return
+	}
+	before := slices.Clone(o.bad.Fields)
+	for _, f := range invalid.Fields {
+		parent, _, _ := strings.Cut(f.Field, ".")
+		if !slices.ContainsFunc(before, func(k sale.FieldError) bool { return k.Field == f.Field || k.Field == parent }) {
+			o.bad.Fields = append(o.bad.Fields, f)
+		}
+	}
+}
+
+// RejectUnknown rejects every field that was not taken.
+func (o *Object) RejectUnknown() {
+	for name := range o.fields {
+		o.Reject(strings.Trim(strictjson.QuoteName(name), `"`), "is not a known field")
+	}
+}
+
+// Err returns a *sale.InvalidError with all rejected fields, or nil.
+func (o *Object) Err() error {
+	if len(o.bad.Fields) == 0 {
+		return nil
+	}
+	return o.bad
+}
+
+// Text takes a string. It returns "" if the field is absent or rejected.
+func (o *Object) Text(name string) string {
+	v, present := o.take(name)
+	if !present {
+		return ""
+	}
+	s, ok := v.(string)
+	if !ok {
+		o.Reject(name, "must be a string")
+	}
+	return s
+}
+
+// maxLine bounds reasons, notes and search texts, in bytes.
+const maxLine = 200
+
+const lineRule = "must be at most 200 bytes of text without control characters"
+
+// Line takes a string of at most 200 bytes without control characters.
+func (o *Object) Line(name string) string {
+	text := o.Text(name)
+	if !isLine(text) {
+		o.Reject(name, lineRule)
+	}
+	return text
+}
+
+// ReadLine reads a body with at most one field, which Line takes.
+func ReadLine(c *fiber.Ctx, name string) (string, error) {
+	body, err := ReadObject(c)
+	if err != nil {
+		return "", err
+	}
+	text := body.Line(name)
+	body.RejectUnknown()
+	return text, body.Err()
+}
+
+// Texts takes a list of strings.
+func (o *Object) Texts(name string) (items []string, present bool) {
+	v, present := o.take(name)
+	if !present {
+		return nil, false
+	}
+	raw, ok := v.([]any)
+	for _, item := range raw {
+		text, isText := item.(string)
+		items, ok = append(items, text), ok && isText
+	}
+	if !ok {
+		o.Reject(name, "must be a list of strings")
+	}
+	return items, true
+}
+
+// Integer takes a whole number without fraction or exponent that fits 63 bits. ok is false if the field is absent or rejected.
+func (o *Object) Integer(name string) (n int64, ok bool) {
+	v, present := o.take(name)
+	if !present {
+		return 0, false
+	}
+	number, isNumber := v.(json.Number)
+	if !isNumber {
+		o.Reject(name, "must be a whole number")
+		return 0, false
+	}
+	n, err := strconv.ParseInt(number.String(), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		o.Reject(name, "is out of range")
+	case err != nil:
+		o.Reject(name, "must be a whole number without fraction or exponent")
+	}
+	return n, err == nil
+}
+
+// Bool takes true or false. An absent field is false.
+func (o *Object) Bool(name string) bool {
+	v, present := o.take(name)
+	yes, ok := v.(bool)
+	if present && !ok {
+		o.Reject(name, "must be true or false")
+	}
+	return yes
+}
+
+// endOfTime bounds times from above, because RFC 3339 ends with the year 9999. The lower bound is sale.Epoch, where order ids begin.
+var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Time takes an RFC 3339 time between 2020 and 9999, truncated to the millisecond, in UTC. An absent field and null are the zero time.
+func (o *Object) Time(name string) time.Time {
+	v, present := o.take(name)
+	if !present || v == nil {
+		return time.Time{}
+	}
+	s, _ := v.(string)
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		o.Reject(name, "must be a time such as 2026-11-27T10:00:00Z")
+		return time.Time{}
+	}
+	t = t.UTC().Truncate(time.Millisecond)
+	if t.Before(sale.Epoch) || !t.Before(endOfTime) {
+		o.Reject(name, "must be between the years 2020 and 9999")
+		return time.Time{}
+	}
+	return t
+}
+
+// Duration takes a duration such as 15m or 1h30m. An absent field and null are 0.
+func (o *Object) Duration(name string) time.Duration {
+	v, present := o.take(name)
+	if !present || v == nil {
+		return 0
+	}
+	s, _ := v.(string)
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		o.Reject(name, "must be a duration such as 15m or 1h30m")
+	}
+	return d
+}
+
+// DurationText formats a duration for Object.Duration, without the trailing zero units of time.Duration.String.
+func DurationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// Child takes an object, which collects errors in o. An absent field is an empty object.
+func (o *Object) Child(name string) *Object {
+	c := &Object{path: o.path + name + ".", bad: o.bad}
+	v, present := o.take(name)
+	if !present {
+		return c
+	}
+	fields, ok := v.(map[string]any)
+	if !ok {
+		o.Reject(name, "must be an object")
+	}
+	c.fields = fields
+	return c
+}

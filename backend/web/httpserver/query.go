@@ -1,0 +1,132 @@
+package httpserver
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"sluice/backend/sale"
+)
+
+// Query reads the query parameters of a list and collects what is wrong with them. Returned strings are copies. An absent parameter is
+// the zero value.
+type Query struct {
+	args *fasthttp.Args
+	bad  sale.InvalidError
+}
+
+// NewQuery returns the query of a request.
+func NewQuery(c *fiber.Ctx) *Query { return &Query{args: c.Context().QueryArgs()} }
+
+// Empty reports whether the request has no query parameters.
+func (q *Query) Empty() bool { return q.args.Len() == 0 }
+
+// Reject records what is wrong with a parameter, as the rest of a sentence that begins with its name.
+func (q *Query) Reject(name, detail string) { q.bad.Add(name, detail) }
+
+// Err returns a *sale.InvalidError with all rejected parameters, or nil.
+func (q *Query) Err() error {
+	if len(q.bad.Fields) == 0 {
+		return nil
+	}
+	return &q.bad
+}
+
+// Text returns a parameter without a check.
+func (q *Query) Text(name string) string { return string(q.args.Peek(name)) }
+
+// Sale returns the parameter "sale", the id of a sale.
+func (q *Query) Sale() string {
+	id := q.Text("sale")
+	if q.args.Has("sale") {
+		if err := sale.ValidateID(id); err != nil {
+			q.Reject("sale", err.Error())
+		}
+	}
+	return id
+}
+
+// OneOf returns a parameter whose value must be one of the words.
+func (q *Query) OneOf(name string, words ...string) string {
+	word := q.Text(name)
+	if q.args.Has(name) && !slices.Contains(words, word) {
+		q.Reject(name, "must be one of "+strings.Join(words, ", "))
+	}
+	return word
+}
+
+// Order returns the id of an order.
+func (q *Query) Order(name string) sale.OrderID {
+	if !q.args.Has(name) {
+		return 0
+	}
+	id, err := sale.ParseOrderID(q.Text(name))
+	if err != nil {
+		q.Reject(name, err.Error())
+	}
+	return id
+}
+
+// Number returns a whole number of at least 0.
+func (q *Query) Number(name string) int64 {
+	if !q.args.Has(name) {
+		return 0
+	}
+	n, err := strconv.ParseInt(q.Text(name), 10, 64)
+	if err != nil || n < 0 {
+		q.Reject(name, "must be a whole number of at least 0")
+	}
+	return n
+}
+
+// Line returns a search text of at most 200 bytes without control characters.
+func (q *Query) Line(name string) string {
+	text := q.Text(name)
+	if !isLine(text) {
+		q.Reject(name, lineRule)
+	}
+	return text
+}
+
+// isLine reports whether a text is UTF-8 of at most maxLine bytes without control characters.
+func isLine(text string) bool {
+	return len(text) <= maxLine && IsStorable(text) && strings.IndexFunc(text, unicode.IsControl) < 0
+}
+
+// IsStorable reports whether SQL can hold a text. PostgreSQL rejects any other, even in a condition.
+func IsStorable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+
+// Time returns an RFC 3339 time.
+func (q *Query) Time(name string) time.Time {
+	if !q.args.Has(name) {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, q.Text(name))
+	if err != nil {
+		q.Reject(name, "must be a time such as 2026-11-27T10:00:00Z")
+	}
+	return at
+}
+
+const (
+	defaultPageSize = 100
+	maxPageSize     = 1000
+)
+
+// Limit returns the parameter "limit", the size of a page from 1 to 1000. The default is 100.
+func (q *Query) Limit() int {
+	if !q.args.Has("limit") {
+		return defaultPageSize
+	}
+	n, err := strconv.Atoi(q.Text("limit"))
+	if err != nil || n < 1 || n > maxPageSize {
+		q.Reject("limit", "must be between 1 and "+strconv.Itoa(maxPageSize))
+	}
+	return n
+}

@@ -1,0 +1,26 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestReadinessRunsChecksOncePerInterval(t *testing.T) {
+	probes := 0
+	r := &readiness{checks: []Check{{"redis", func(context.Context) error { probes++; return errors.New("down") }}}}
+	now := time.Unix(100, 0)
+	for range 5 {
+		if failing := r.failing(now); len(failing) != 1 {
+			t.Fatalf("failing checks: %v", failing)
+		}
+	}
+	if probes != 1 {
+		t.Errorf("%d probes, want 1", probes)
+	}
+	r.failing(now.Add(checkInterval))
+	if probes != 2 {
+		t.Errorf("%d probes after %v, want 2", probes, checkInterval)
+	}
+}

@@ -1,0 +1,79 @@
+package httpserver
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/web/apidocs"
+	"sluice/docs"
+	"sluice/internal/openapi"
+)
+
+const (
+	openAPIPath   = "/openapi.yaml"
+	referencePath = "/reference"
+	// referenceAge is how long the reference may be cached: it changes with the program.
+	referenceAge = "public, max-age=60"
+)
+
+// reference is the documentation of one server's routes.
+type reference struct {
+	yaml []byte
+	page apidocs.Page
+}
+
+// addReference registers the API reference. It is rendered on the first request, because most processes receive none.
+func (s *Server) addReference() {
+	render := sync.OnceValues(s.reference)
+	s.Handle(fiber.MethodGet, openAPIPath, func(c *fiber.Ctx) error {
+		r, err := render()
+		if err != nil {
+			return err
+		}
+		resp := &c.Context().Response
+		resp.Header.SetContentType("application/yaml; charset=utf-8")
+		resp.Header.Set(fiber.HeaderCacheControl, referenceAge)
+		resp.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+		resp.Header.Set(fiber.HeaderAccessControlAllowOrigin, "*") // public, and read by tools in browsers
+		resp.SetBodyRaw(r.yaml)
+		return nil
+	})
+	s.Handle(fiber.MethodGet, referencePath, func(c *fiber.Ctx) error {
+		r, err := render()
+		if err != nil {
+			return err
+		}
+		h := &c.Context().Response.Header
+		h.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
+		h.Set(fiber.HeaderCacheControl, referenceAge)
+		h.Set(fiber.HeaderContentSecurityPolicy, r.page.Policy)
+		h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+		h.Set(fiber.HeaderXFrameOptions, "DENY")
+		h.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+		sendCompressible(c, r.page.HTML, r.page.Gzip)
+		return nil
+	})
+}
+
+// reference reduces docs/openapi.yaml to the routes of this server, without those for edges.
+func (s *Server) reference() (r reference, err error) {
+	whole, err := openapi.Parse(docs.OpenAPI)
+	if err != nil {
+		return r, err
+	}
+	part, err := whole.Part(func(method, path string) bool {
+		return !strings.HasPrefix(path, "/.sluice/") &&
+			slices.ContainsFunc(s.routes, func(r Route) bool { return r.Method == method && r.Documented() == path })
+	})
+	if err != nil {
+		return r, err
+	}
+	if r.yaml, err = part.YAML(); err != nil {
+		return r, err
+	}
+	r.page, err = apidocs.New(part, openAPIPath)
+	return r, err
+}

@@ -1,0 +1,102 @@
+package httpserver
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/utils"
+	"github.com/valyala/fasthttp"
+
+	"sluice/backend/sale"
+)
+
+// SaleParam returns the sale's id from the path. The copy outlives the request.
+func SaleParam(c *fiber.Ctx) (string, error) {
+	raw := c.Params("sale")
+	if err := sale.ValidateID(raw); err != nil {
+		return "", Invalid("sale", err.Error())
+	}
+	return strings.Clone(raw), nil
+}
+
+// OrderParam returns the order's id from the path.
+func OrderParam(c *fiber.Ctx) (sale.OrderID, error) {
+	id, err := sale.ParseOrderID(c.Params("order"))
+	if err != nil {
+		return 0, Invalid("order", err.Error())
+	}
+	return id, nil
+}
+
+// Bearer returns the token of an Authorization header with the scheme Bearer.
+func Bearer(authorization string) (token string, ok bool) {
+	scheme, token, _ := strings.Cut(authorization, " ")
+	token = strings.TrimLeft(token, " ")
+	return token, strings.EqualFold(scheme, "Bearer") && token != ""
+}
+
+const maxIdempotencyKey = 255
+
+// IdempotencyKey returns the Idempotency-Key header, or "" if the client sent none.
+func IdempotencyKey(h *fasthttp.RequestHeader) (string, error) {
+	given := h.PeekAll("Idempotency-Key")
+	switch len(given) {
+	case 0:
+		return "", nil
+	case 1:
+		key, err := parseIdempotencyKey(utils.UnsafeString(given[0]))
+		if err != nil {
+			return "", Invalid("Idempotency-Key", err.Error())
+		}
+		return key, nil
+	}
+	return "", Invalid("Idempotency-Key", "must be sent once")
+}
+
+var errIdempotencyKey = errors.New(`must be 1 to 255 printable ASCII characters, preferably in quotes: "8e03978e-40d5"`)
+
+// parseIdempotencyKey reads the value of an Idempotency-Key header: a structured-field string ("abc", with \" and \\ inside), or, as
+// many clients send it, the bare characters without quotes. It rejects parameters, lists and empty keys. The key does not share memory
+// with v.
+func parseIdempotencyKey(v string) (string, error) {
+	v = strings.Trim(v, " \t")
+	if !strings.HasPrefix(v, `"`) {
+		return parseBareKey(v)
+	}
+	var key strings.Builder
+	for i := 1; i < len(v); i++ {
+		c := v[i]
+		switch {
+		case c == '"':
+			if i != len(v)-1 || key.Len() == 0 || key.Len() > maxIdempotencyKey {
+				return "", errIdempotencyKey
+			}
+			return key.String(), nil
+		case c == '\\':
+			i++
+			if i == len(v) || v[i] != '"' && v[i] != '\\' {
+				return "", errIdempotencyKey
+			}
+			key.WriteByte(v[i])
+		case c < ' ' || c > '~':
+			return "", errIdempotencyKey
+		default:
+			key.WriteByte(c)
+		}
+	}
+	return "", errIdempotencyKey
+}
+
+func parseBareKey(v string) (string, error) {
+	if v == "" || len(v) > maxIdempotencyKey {
+		return "", errIdempotencyKey
+	}
+	for i := range len(v) {
+		// Space, quote, backslash, comma and semicolon would make it a list, a parameter or a broken string.
+		if c := v[i]; c <= ' ' || c > '~' || strings.IndexByte("\"\\,;", c) >= 0 {
+			return "", errIdempotencyKey
+		}
+	}
+	return strings.Clone(v), nil
+}

@@ -1,0 +1,72 @@
+package httpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/web/buyer"
+)
+
+// SendJSON answers with v. Characters such as < and & are not escaped, because the body is never HTML. Cache-Control is no-store unless
+// the handler has set it.
+func SendJSON(c *fiber.Ctx, status int, v any) error {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	resp := &c.Context().Response
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType(fiber.MIMEApplicationJSON)
+	if len(resp.Header.Peek(fiber.HeaderCacheControl)) == 0 {
+		resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	}
+	resp.SetBody(buf.Bytes())
+	return nil
+}
+
+// SendPage answers with an HTML page that must not be cached. The body must not change afterwards.
+func SendPage(c *fiber.Ctx, status int, page buyer.Page) error {
+	resp := &c.Context().Response
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
+	for _, h := range page.Headers {
+		resp.Header.Set(h.Name, h.Value)
+	}
+	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
+	resp.SetBodyRaw(page.Body)
+	return nil
+}
+
+// SendAsset answers with the file whose URL ends with the route parameter "name". Browsers may keep a file forever if the URL has the
+// hash of its content.
+func SendAsset(c *fiber.Ctx, find func(name string) (buyer.Asset, bool)) error {
+	a, ok := find(c.Params("name"))
+	if !ok {
+		return ErrNotFound
+	}
+	h := &c.Context().Response.Header
+	h.SetContentType(a.Type)
+	h.Set(fiber.HeaderCacheControl, "no-store")
+	if a.Exact {
+		h.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	}
+	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	sendCompressible(c, a.Body, a.Gzip)
+	return nil
+}
+
+// sendCompressible sends the compressed body to clients that accept gzip.
+func sendCompressible(c *fiber.Ctx, body, gzipped []byte) {
+	resp := &c.Context().Response
+	resp.Header.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	resp.SetBodyRaw(body)
+	if strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") {
+		resp.Header.Set(fiber.HeaderContentEncoding, "gzip")
+		resp.SetBodyRaw(gzipped)
+	}
+}

@@ -1,0 +1,83 @@
+package httpserver_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"sluice/backend/web/httpserver"
+	"sluice/backend/web/httpserver/servertest"
+)
+
+// newServer returns a server without routes of its own.
+func newServer(cfg httpserver.Config) *httpserver.Server {
+	cfg.Log = servertest.Quiet()
+	s := httpserver.New(cfg)
+	s.Finish()
+	return s
+}
+
+func TestServeWithAnEndedContextReturns(t *testing.T) {
+	server := newServer(httpserver.Config{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := server.Serve(ctx, ln); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// failing is a listener with some failures first.
+type failing struct {
+	net.Listener
+	left atomic.Int32
+	with error
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", l.with)}
+	}
+	return l.Listener.Accept()
+}
+
+func TestServeOutlivesPassingAcceptErrors(t *testing.T) {
+	server := newServer(httpserver.Config{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flaky := &failing{Listener: ln, with: syscall.EMFILE}
+	flaky.left.Store(3)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, flaky) }()
+	s := &servertest.Site{T: t, Server: server, Addr: ln.Addr().String()}
+	if a := s.Do("GET", "/healthz", ""); a.Status != 200 {
+		t.Errorf("%d", a.Status)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestServeReportsALastingAcceptError(t *testing.T) {
+	server := newServer(httpserver.Config{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := &failing{Listener: ln, with: syscall.EINVAL}
+	broken.left.Store(1)
+	if err := server.Serve(context.Background(), broken); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("Serve: %v", err)
+	}
+}

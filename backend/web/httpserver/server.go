@@ -1,0 +1,187 @@
+// Package httpserver provides the HTTP server that the public API and the admin API share: limits and timeouts, problem+json answers,
+// strict decoding of bodies and queries, event streams, request counters and spans, health checks and the API reference. It knows no
+// route of either API and takes no decision about sales. It and its two users are the only packages that import Fiber.
+package httpserver
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"sluice/backend/telemetry"
+)
+
+// Server holds the routes of one listener. Register them with Handle, then call Finish once, then Serve.
+type Server struct {
+	cfg    Config
+	fiber  *fiber.App
+	routes []Route
+
+	outages   logThrottle
+	unmatched *routeCount // requests for no route
+	malformed *routeCount // requests that are not valid HTTP
+
+	stopping chan struct{} // closed when the drain begins
+	stopOnce sync.Once
+}
+
+// Route is one route in Fiber's notation.
+type Route struct{ Method, Path string }
+
+// Documented returns the path as OpenAPI writes it: /a/{b} for Fiber's /a/:b.
+func (r Route) Documented() string { return documentedPath(r.Path) }
+
+// Config configures New. The zero value of each field is its default.
+type Config struct {
+	BodyLimit int                      // bytes; 0: 16 KiB
+	Checks    []Check                  // dependencies that /readyz probes
+	Drain     time.Duration            // how long Serve waits for open requests after its context ends; 0: 20 s
+	Problem   func(err error) *Problem // translates the errors of one API before the shared table does; nil, or a nil result: the table alone
+
+	Metrics *Metrics          // nil: not exported
+	Tracer  *telemetry.Tracer // nil: no spans
+	Log     *slog.Logger      // nil: slog.Default
+	Now     func() time.Time  // nil: time.Now
+	Jitter  func() float64    // in [0, 1), spreads Retry-After and reconnects; nil: random
+}
+
+const (
+	defaultBodyLimit = 16 << 10
+	defaultDrain     = 20 * time.Second
+	// headLimit bounds the request line and headers together. Beyond it the answer is 431.
+	headLimit = 16 << 10
+	// readTimeout bounds how long a whole request may take to arrive.
+	readTimeout = 10 * time.Second
+	// writeTimeout bounds how long a finished response may take to send. Event streams renew it with every event.
+	writeTimeout = 10 * time.Second
+	// idleTimeout exceeds the 60 s for which nginx keeps an idle upstream connection. nginx therefore closes first, and never sends a
+	// request into a connection that the server is closing.
+	idleTimeout = 75 * time.Second
+)
+
+// New returns a Server with the routes /healthz and /readyz.
+func New(cfg Config) *Server {
+	if cfg.BodyLimit <= 0 {
+		cfg.BodyLimit = defaultBodyLimit
+	}
+	if cfg.Drain <= 0 {
+		cfg.Drain = defaultDrain
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = rand.Float64
+	}
+	s := &Server{
+		cfg: cfg, unmatched: cfg.Metrics.route("unmatched"), malformed: cfg.Metrics.route("malformed"), stopping: make(chan struct{}),
+	}
+	s.fiber = fiber.New(fiber.Config{
+		DisableStartupMessage:        true,
+		DisablePreParseMultipartForm: true,
+		StrictRouting:                true,
+		CaseSensitive:                true,
+		BodyLimit:                    cfg.BodyLimit,
+		ReadBufferSize:               headLimit,
+		ReadTimeout:                  readTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  idleTimeout,
+		ErrorHandler: func(c *fiber.Ctx, err error) error { // routing errors only: handlers' errors are answered in Handle
+			s.refuse(c.Context(), s.unmatched, err)
+			return nil
+		},
+	})
+	s.addHealth()
+	return s
+}
+
+// Log returns the server's logger.
+func (s *Server) Log() *slog.Logger { return s.cfg.Log }
+
+// Now returns the current time of the server's clock.
+func (s *Server) Now() time.Time { return s.cfg.Now() }
+
+// Routes returns the registered routes.
+func (s *Server) Routes() []Route { return s.routes }
+
+// Handle registers a route. GET routes answer HEAD as well. An error of the handler becomes a problem, a panic a 500.
+func (s *Server) Handle(method, path string, h fiber.Handler) {
+	s.routes = append(s.routes, Route{method, path})
+	count := s.cfg.Metrics.route(path)
+	span := s.spans(method, path)
+	serve := func(c *fiber.Ctx) error {
+		ctx := c.Context()
+		defer span(ctx)()
+		defer s.recovered(ctx, count)
+		if err := h(c); err != nil {
+			s.refuse(ctx, count, err)
+			return nil
+		}
+		count.add(ctx.Response.StatusCode())
+		return nil
+	}
+	s.fiber.Add(method, path, serve)
+	if method == fiber.MethodGet {
+		s.fiber.Add(fiber.MethodHead, path, serve)
+	}
+}
+
+// Finish registers the API reference and wraps the routes with the checks that precede routing. Routes cannot be added afterwards.
+func (s *Server) Finish() {
+	s.addReference()
+	server, routed := s.fiber.Server(), s.fiber.Handler()
+	server.Handler = func(ctx *fasthttp.RequestCtx) {
+		defer s.recovered(ctx, s.unmatched)
+		if ambiguousFraming(&ctx.Request.Header) {
+			ctx.SetConnectionClose()
+			s.refuse(ctx, s.malformed, errFraming)
+			return
+		}
+		if !knownMethod(ctx.Method()) { // Fiber would answer in plain text
+			s.refuse(ctx, s.unmatched, errMethod)
+			return
+		}
+		routed(ctx)
+	}
+	server.ErrorHandler = func(ctx *fasthttp.RequestCtx, err error) {
+		lingerOnClose(ctx.Conn())
+		s.refuse(ctx, s.malformed, unreadable(err))
+	}
+	server.HeaderReceived = streamTimeouts
+	server.CloseOnShutdown = true
+}
+
+// BeginDrain starts the drain: Stopping is closed, and /readyz answers 503. Serve calls it when its context ends.
+func (s *Server) BeginDrain() { s.stopOnce.Do(func() { close(s.stopping) }) }
+
+// Stopping returns a channel that is closed when the drain begins. Event streams and waiting requests end then.
+func (s *Server) Stopping() <-chan struct{} { return s.stopping }
+
+// Draining reports whether the drain has begun.
+func (s *Server) Draining() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// Required returns an error if a required field of a configuration is missing.
+func Required(field string, present bool) error {
+	if present {
+		return nil
+	}
+	return errors.New(field + " is missing")
+}

@@ -1,0 +1,62 @@
+package httpserver
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"sluice/backend/telemetry"
+	"sluice/internal/slogctx"
+)
+
+// spanKey is the user value that holds the span of a traced request.
+type spanKey struct{}
+
+// spans returns the function that begins the span of a request to a route. Only routes below /v1/ have spans; health checks do not.
+func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func()) {
+	if s.cfg.Tracer == nil || !strings.HasPrefix(path, "/v1/") {
+		return func(*fasthttp.RequestCtx) func() { return untraced }
+	}
+	route := documentedPath(path)
+	return func(ctx *fasthttp.RequestCtx) func() {
+		span := s.cfg.Tracer.Request(method, route, func(name string) string { return string(ctx.Request.Header.Peek(name)) })
+		if span == nil {
+			return untraced
+		}
+		ctx.SetUserValue(spanKey{}, span)
+		return func() { span.End(ctx.Response.StatusCode()) }
+	}
+}
+
+func untraced() {}
+
+func documentedPath(path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		if name, parameter := strings.CutPrefix(part, ":"); parameter {
+			parts[i] = "{" + name + "}"
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// Span returns the span of a request, or nil.
+func Span(ctx *fasthttp.RequestCtx) *telemetry.Request {
+	span, _ := ctx.UserValue(spanKey{}).(*telemetry.Request)
+	return span
+}
+
+// LogContext returns a context for log lines about a request. It adds the request id and the trace.
+func LogContext(ctx *fasthttp.RequestCtx) context.Context {
+	about := Span(ctx).Context()
+	if id := ctx.Request.Header.Peek(fiber.HeaderXRequestID); len(id) > 0 {
+		about = slogctx.With(about, slog.String("request_id", string(id[:min(len(id), maxLoggedID)])))
+	}
+	return about
+}
+
+// maxLoggedID bounds the request id in log lines. Edges send 32 bytes.
+const maxLoggedID = 64

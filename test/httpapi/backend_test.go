@@ -1,0 +1,336 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/backend/admin"
+	"sluice/backend/admin/adminhttp"
+	"sluice/backend/admin/livestats"
+	"sluice/backend/admin/pages"
+	"sluice/backend/admission"
+	"sluice/backend/api"
+	"sluice/backend/audit"
+	"sluice/backend/events"
+	"sluice/backend/events/webhook"
+	"sluice/backend/queue"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/web/buyer"
+	"sluice/backend/web/httpserver"
+	"sluice/backend/web/httpserver/servertest"
+	"sluice/backend/worker"
+	"sluice/internal/token"
+	"sluice/test/testenv"
+)
+
+// backend is the public API and the admin API over a real Redis and SQLite, assembled as the program does.
+type backend struct {
+	redis         *testenv.Redis
+	public, admin *servertest.Site
+	store         *store.Store
+	list          *queue.List
+}
+
+const (
+	adminToken  = "the admin token"
+	tokenSecret = "a secret for tests, of more than thirty-two bytes"
+)
+
+func startBackend(t *testing.T) *backend {
+	t.Helper()
+	server := testenv.StartRedis(t)
+	client, err := redisconn.Open(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	pipe, err := redisconn.NewPipeline(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	space := keyspace.Space{}
+	stock, list := admission.NewStock(client, space), queue.NewList(client, 0, queue.Config{})
+	service := admin.New(db, stock, []admin.Shard{list}, servertest.Quiet())
+	limiter, err := admission.NewUserLimiter("5-M", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(queue.NewCollector(queue.Shards{list}, make(queue.Meters, 1), 100))
+	config := servertest.Config()
+	config.Metrics = httpserver.NewMetrics(registry)
+	public, err := api.New(api.Config{
+		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: db, Points: db,
+		Dead: queue.Shards{list}, Tokens: key(t), Limiter: limiter, Known: service.Known, Pages: buyerPages(t),
+		Metrics: api.NewMetrics(registry), Server: config,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	console, err := pages.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	adminServer, err := adminhttp.New(adminhttp.Config{
+		Admin: service, Auditor: audit.New(stock, db), Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Rebuilder: noRebuilder{},
+		Events: events.NewDesk(client, space, db), Webhooks: webhook.NewDesk(db, nil), Pages: console, Token: adminToken, Gatherer: registry,
+		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Books: db}), Server: config,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &backend{
+		redis: server, store: db, list: list, public: servertest.Serve(t, public), admin: servertest.Serve(t, adminServer),
+	}
+}
+
+// noRebuilder is a rebuilder that is never started.
+type noRebuilder struct{}
+
+func (noRebuilder) Run(context.Context, ...string) error { return errors.New("no rebuild is expected") }
+func (noRebuilder) Status() rebuild.Status               { return rebuild.Status{} }
+
+func buyerPages(t *testing.T) *buyer.Pages {
+	t.Helper()
+	p, err := buyer.New(buyer.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func key(t *testing.T) *token.Key {
+	t.Helper()
+	k, err := token.NewKey(tokenSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// authorization returns the header of a buyer.
+func authorization(t *testing.T, buyer string) string {
+	t.Helper()
+	raw, err := key(t).Sign(buyer, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Authorization: Bearer " + raw
+}
+
+// buy requests one unit of the sale "drop".
+func (b *backend) buy(t *testing.T, buyer string, headers ...string) servertest.Answer {
+	t.Helper()
+	return b.public.Do("POST", "/v1/sales/drop/orders", "", append(headers, authorization(t, buyer))...)
+}
+
+// operate sends a request with the admin token.
+func (b *backend) operate(method, path, body string, headers ...string) servertest.Answer {
+	return b.admin.Do(method, path, body, append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
+}
+
+// work runs a worker until the test ends.
+func (b *backend) work(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- worker.New(b.list, b.store, worker.Config{Idle: 50 * time.Millisecond, Log: servertest.Quiet()}).Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (b *backend) create(t *testing.T, id string, stock int) {
+	t.Helper()
+	a := b.operate("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":%q,"title":"Tea","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":"2026-01-01T00:00:00Z"}`, id, stock))
+	if a.Status != 201 {
+		t.Fatalf("create: %d %s", a.Status, a.Body)
+	}
+}
+
+func (b *backend) audit(t *testing.T, id string) (r audit.Report) {
+	t.Helper()
+	a := b.operate("GET", "/admin/v1/sales/"+id+"/audit", "")
+	if a.Status != 200 {
+		t.Fatalf("audit: %d %s", a.Status, a.Body)
+	}
+	a.Decode(t, &r)
+	return r
+}
+
+func TestSaleFromCreationToClose(t *testing.T) {
+	b := startBackend(t)
+	b.create(t, "drop", 2)
+	if a := b.public.Do("GET", "/v1/sales/drop", ""); a.Field(t, "state") != "open" || a.Field(t, "left") != "2" {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	first := b.buy(t, "ann", "Idempotency-Key: one")
+	if first.Status != 202 {
+		t.Fatalf("%d %s", first.Status, first.Body)
+	}
+	again := b.buy(t, "ann", `Idempotency-Key: "one"`)
+	if again.Status != 202 || again.Body != first.Body || again.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("replay: %d %s", again.Status, again.Body)
+	}
+	servertest.WantProblem(t, b.buy(t, "ann", "Idempotency-Key: two"), 409, "already-bought")
+	id := first.Field(t, "order_id")
+	if a := b.public.Do("GET", "/v1/orders/"+id, "", authorization(t, "ann")); a.Field(t, "status") != "queued" {
+		t.Errorf("before a worker runs: %s", a.Body)
+	}
+	if r := b.audit(t, "drop"); !r.Balanced || r.Ready != 1 || r.Left != 1 {
+		t.Errorf("audit: %+v", r)
+	}
+
+	waited := make(chan servertest.Answer, 1)
+	go func() {
+		waited <- b.public.Do("GET", "/v1/orders/"+id+"?wait=20s", "", authorization(t, "ann"))
+	}()
+	b.work(t)
+	if a := <-waited; a.Field(t, "status") != "created" {
+		t.Errorf("after a worker ran: %s", a.Body)
+	}
+	servertest.WantProblem(t, b.public.Do("GET", "/v1/orders/"+id, "", authorization(t, "bob")), 404, "not-found")
+
+	if a := b.buy(t, "bob"); a.Status != 202 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	sold := b.buy(t, "cid")
+	servertest.WantProblem(t, sold, 409, "sold-out")
+	if got := sold.Header.Get("Sluice-Sale"); got != "drop;state=sold_out;version=1;ttl=1000;holders=2" {
+		t.Errorf("Sluice-Sale: %q", got)
+	}
+	for range 2 {
+		if a := b.operate("POST", "/admin/v1/sales/drop/restock", `{"add":3}`, "Idempotency-Key: more"); a.Status != 200 || a.Field(t, "stock") != "5" || a.Field(t, "version") != "2" {
+			t.Errorf("restock: %d %s", a.Status, a.Body)
+		}
+	}
+	if a := b.buy(t, "cid"); a.Status != 202 {
+		t.Errorf("after restock: %d %s", a.Status, a.Body)
+	}
+	for _, row := range []struct{ verb, code string }{{"pause", "sale-paused"}, {"close", "sale-closed"}} {
+		if a := b.operate("POST", "/admin/v1/sales/drop/"+row.verb, ""); a.Status != 200 {
+			t.Errorf("%s: %d %s", row.verb, a.Status, a.Body)
+		}
+		servertest.WantProblem(t, b.buy(t, "dora"), 409, row.code)
+	}
+	servertest.WantProblem(t, b.operate("POST", "/admin/v1/sales/drop/resume", ""), 409, "conflict")
+	testenv.Eventually(t, 10*time.Second, "all orders are rows", func() bool { r := b.audit(t, "drop"); return r.Ordered == 3 && r.Balanced })
+	limited := false
+	for range 11 { // five a minute, and the minute may change once
+		limited = limited || b.buy(t, "eve").Status == 429
+	}
+	if !limited {
+		t.Error("none of eleven requests of one buyer was limited")
+	}
+	metrics := b.admin.Do("GET", "/metrics", "")
+	for _, line := range []string{
+		`sluice_api_purchase_total{outcome="accepted"} 3`, `sluice_api_purchase_total{outcome="replayed"} 1`, `sluice_http_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
+		`sluice_queue_messages{shard="0",state="ready"} 0`, "sluice_queue_up 1",
+	} {
+		if !strings.Contains(metrics.Body, line+"\n") {
+			t.Errorf("/metrics lacks %s", line)
+		}
+	}
+}
+
+// Many buyers purchase concurrently, each over several connections.
+func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
+	const buyers, stock = 60, 25
+	b := startBackend(t)
+	b.create(t, "rush", stock)
+	b.work(t)
+	var mu sync.Mutex
+	orders := map[string]string{} // by buyer
+	var purchases sync.WaitGroup
+	for n := range buyers {
+		for range 3 {
+			purchases.Go(func() {
+				buyer := fmt.Sprint("buyer-", n)
+				a := b.public.Do("POST", "/v1/sales/rush/orders", "", authorization(t, buyer))
+				mu.Lock()
+				defer mu.Unlock()
+				if a.Status == 202 {
+					if other := orders[buyer]; other != "" {
+						t.Errorf("%s has %s and %s", buyer, other, a.Body)
+					}
+					orders[buyer] = a.Body
+				} else if a.Status != 409 {
+					t.Errorf("%d %s", a.Status, a.Body)
+				}
+			})
+		}
+	}
+	purchases.Wait()
+	if len(orders) != stock {
+		t.Errorf("%d buyers were accepted, want %d", len(orders), stock)
+	}
+	testenv.Eventually(t, 10*time.Second, "all orders are rows", func() bool { r := b.audit(t, "rush"); return r.Ordered == stock && r.Left == 0 && r.Balanced })
+}
+
+func TestPausedRedisIsAnsweredInTime(t *testing.T) {
+	b := startBackend(t)
+	b.create(t, "drop", 5)
+	b.redis.Pause()
+	start := time.Now()
+	servertest.WantProblem(t, b.buy(t, "ann"), 503, "temporarily-unavailable")
+	servertest.WantProblem(t, b.public.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
+	servertest.WantProblem(t, b.operate("POST", "/admin/v1/sales/drop/pause", ""), 503, "temporarily-unavailable")
+	if a := b.operate("GET", "/admin/v1/sales/drop", ""); a.Status != 200 || a.Field(t, "switch") != string(sale.Paused) || a.Field(t, "applied") != "false" {
+		t.Errorf("without Redis: %d %s", a.Status, a.Body)
+	}
+	took := time.Since(start)
+	b.redis.Resume()
+	if took > 15*time.Second {
+		t.Errorf("four answers took %v", took)
+	}
+	testenv.Eventually(t, 20*time.Second, "the pause is applied", func() bool {
+		return b.operate("POST", "/admin/v1/sales/drop/pause", "").Field(t, "applied") == "true"
+	})
+	servertest.WantProblem(t, b.buy(t, "bob"), 409, "sale-paused")
+}
+
+func TestBypassListHoldsAllBuyersOfASale(t *testing.T) {
+	b := startBackend(t)
+	body := fmt.Sprintf(`{"id":"drop","title":"x","stock":2,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
+		time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+	if a := b.operate("POST", "/admin/v1/sales", body); a.Status != 201 {
+		t.Fatal(a.Body)
+	}
+	for _, buyer := range []string{"ann", "bob"} {
+		if a := b.buy(t, buyer); a.Status != 202 {
+			t.Fatal(a.Body)
+		}
+	}
+	a := b.public.Do("GET", "/.sluice/sales/drop/holders", "")
+	first, second := crc32.ChecksumIEEE([]byte("ann")), crc32.ChecksumIEEE([]byte("bob"))
+	want := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, min(first, second)), max(first, second))
+	if a.Body != string(want) || a.Header.Get("Sluice-Holders") != "drop;accepted=2;count=2" {
+		t.Errorf("%x with %q, want %x", a.Body, a.Header.Get("Sluice-Holders"), want)
+	}
+	if hint := b.buy(t, "cid").Header.Get("Sluice-Sale"); !strings.HasPrefix(hint, "drop;state="+string(sale.StateSoldOut)) || !strings.HasSuffix(hint, ";holders=2") {
+		t.Errorf("Sluice-Sale: %q", hint)
+	}
+}
