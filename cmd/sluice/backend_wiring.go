@@ -32,26 +32,26 @@ import (
 
 // backend is the API, the admin API, and the loops that keep Redis up to date and cancel what is not paid in time.
 type backend struct {
-	public, admin    *httpserver.Server
-	desk             *admin.Desk
-	returner         *admin.Returner
-	stock            *admission.Stock
-	registry         *prometheus.Registry
-	figures          *prometheus.Registry // what the desk shows of this process; /metrics has both
-	board            *livestats.Board
-	keys             *token.File
-	log              *slog.Logger
-	stores           *stores
-	rebuilder        *rebuild.Rebuilder
-	keeper           *rebuild.JournalWriter // nil: no journal
-	auditor          *audit.Auditor
-	meters           queue.Meters // by shard
-	sales            *api.SaleGauges
-	relay            *events.Relay
-	live             *notify.Live
-	signals          *salechange.Receiver
-	events           *events.Counters
-	closers          []func()
+	public, admin *httpserver.Server
+	desk          *admin.Desk
+	returner      *admin.Returner
+	stock         *admission.Stock
+	registry      *prometheus.Registry
+	figures       *prometheus.Registry // what the desk shows of this process; /metrics has both
+	board         *livestats.Board
+	keys          *token.File
+	log           *slog.Logger
+	stores        *stores
+	rebuilder     *rebuild.Rebuilder
+	keeper        *rebuild.JournalWriter // nil: no journal
+	auditor       *audit.Auditor
+	meters        queue.Meters // by shard
+	sales         *api.SaleGauges
+	relay         *events.Relay
+	live          *notify.Live
+	signals       *salechange.Receiver
+	events        *events.Counters
+	closers       []func()
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {

@@ -46,4 +46,3 @@ func FuzzNamed(f *testing.F) {
 		}
 	})
 }
-

@@ -21,4 +21,3 @@ func TestRetryAfterIsNeverTooShortAndSpreads(t *testing.T) {
 		}
 	}
 }
-
