@@ -1,5 +1,7 @@
-// Package openapi reads an OpenAPI 3.1 document as it stands: in its order, with references followed where one looks. It does not judge the document; what
-// the document says of a request and its answer, test/contract checks.
+// Package openapi reads an OpenAPI 3.1 document for the API reference. It keeps the order of the document, resolves
+// references on access, extracts the operations of one listener, and builds example requests. It does not validate the
+// document; tests do that with package test/contract. OpenAPI libraries such as kin-openapi lose the order of fields,
+// and would add several megabytes to the binary.
 package openapi
 
 import (
@@ -12,36 +14,36 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Document is one document. It is safe for concurrent use; nobody changes it.
+// Document is an OpenAPI document. It is immutable and safe for concurrent use.
 type Document struct{ root *yaml.Node }
 
-// Parse reads YAML or JSON. The error says where it cannot be read.
+// Parse parses YAML or JSON.
 func Parse(text []byte) (*Document, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("openapi: %w", err)
 	}
 	if len(file.Content) != 1 || file.Content[0].Kind != yaml.MappingNode {
-		return nil, errors.New("openapi: the document is no mapping")
+		return nil, errors.New("openapi: the document must be a mapping")
 	}
 	return &Document{file.Content[0]}, nil
 }
 
-// Value is a place in a document. The zero value stands for a place that is not there, and so does everything below it.
+// Value is a node of a document. The zero Value does not exist and has no children.
 type Value struct {
 	doc  *Document
 	node *yaml.Node
 
-	// Pointer is the JSON pointer of the place, behind references: "/components/schemas/Sale".
+	// Pointer is the JSON pointer of the node, with references resolved: "/components/schemas/Sale".
 	Pointer string
-	// Ref is the last part of the reference that led here, such as "Sale", and empty where none did.
+	// Ref is the last part of the reference to the node, such as "Sale". It is empty without a reference.
 	Ref string
 }
 
-// Root is the whole document.
+// Root returns the root of the document.
 func (d *Document) Root() Value { return d.value(d.root, "") }
 
-// At follows names from the root.
+// At returns the node with a path of names from the root.
 func (d *Document) At(names ...string) Value {
 	v := d.Root()
 	for _, name := range names {
@@ -50,14 +52,14 @@ func (d *Document) At(names ...string) Value {
 	return v
 }
 
-// mostHops bounds a chain of references, of which one that leads to itself has no end.
-const mostHops = 10
+// maxHops bounds a chain of references, because references may form a cycle.
+const maxHops = 10
 
-// value follows an alias, and references. What stands beside a reference is passed over.
+// value resolves an alias and references. Fields beside a reference are ignored.
 func (d *Document) value(n *yaml.Node, pointer string) Value {
 	ref := ""
-	for range mostHops {
-		n = behind(n)
+	for range maxHops {
+		n = resolve(n)
 		link := field(n, "$ref")
 		if link == nil || link.Kind != yaml.ScalarNode {
 			return Value{doc: d, node: n, Pointer: pointer, Ref: ref}
@@ -69,7 +71,7 @@ func (d *Document) value(n *yaml.Node, pointer string) Value {
 		n, pointer = d.root, "/"+path
 		for part := range strings.SplitSeq(path, "/") {
 			ref = unescape.Replace(part)
-			n = field(behind(n), ref)
+			n = field(resolve(n), ref)
 		}
 		if n == nil {
 			return Value{}
@@ -78,8 +80,8 @@ func (d *Document) value(n *yaml.Node, pointer string) Value {
 	return Value{}
 }
 
-// behind is what an alias stands for.
-func behind(n *yaml.Node) *yaml.Node {
+// resolve returns the target of an alias, and any other node itself.
+func resolve(n *yaml.Node) *yaml.Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
 	}
@@ -91,7 +93,7 @@ var (
 	unescape = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// field is a member of a mapping, nil where there is none.
+// field returns a field of a mapping, or nil.
 func field(n *yaml.Node, name string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -104,10 +106,10 @@ func field(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// Exists says whether the place is there.
+// Exists reports whether the node exists.
 func (v Value) Exists() bool { return v.node != nil }
 
-// Get is a member of a mapping.
+// Get returns a field of a mapping.
 func (v Value) Get(name string) Value {
 	child := field(v.node, name)
 	if child == nil {
@@ -116,7 +118,7 @@ func (v Value) Get(name string) Value {
 	return v.doc.value(child, v.Pointer+"/"+escape.Replace(name))
 }
 
-// Fields are the members of a mapping, in the document's order.
+// Fields returns the fields of a mapping in the order of the document.
 func (v Value) Fields() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		if v.node == nil || v.node.Kind != yaml.MappingNode {
@@ -131,7 +133,7 @@ func (v Value) Fields() iter.Seq2[string, Value] {
 	}
 }
 
-// Items are the members of a list.
+// Items returns the items of a list.
 func (v Value) Items() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		if v.node == nil || v.node.Kind != yaml.SequenceNode {
@@ -145,7 +147,7 @@ func (v Value) Items() iter.Seq[Value] {
 	}
 }
 
-// Text is a scalar as it is written, "" where there is none.
+// Text returns the text of a scalar, or "".
 func (v Value) Text() string {
 	if v.node == nil || v.node.Kind != yaml.ScalarNode {
 		return ""
@@ -153,13 +155,13 @@ func (v Value) Text() string {
 	return v.node.Value
 }
 
-// Is says whether the place holds the scalar true.
+// Is reports whether the node is the scalar true.
 func (v Value) Is() bool { return v.Text() == "true" }
 
-// IsList says whether the place holds a list.
+// IsList reports whether the node is a list.
 func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
 
-// Any is the place as encoding/json would give it; numbers may be of any type. It is nil where there is nothing.
+// Any returns the node as maps, slices and scalars, or nil if it does not exist.
 func (v Value) Any() any {
 	if v.node == nil {
 		return nil
@@ -171,7 +173,7 @@ func (v Value) Any() any {
 	return out
 }
 
-// Texts are the scalars of a list.
+// Texts returns the scalars of a list.
 func (v Value) Texts() []string {
 	var all []string
 	for item := range v.Items() {
@@ -182,21 +184,22 @@ func (v Value) Texts() []string {
 
 // Operation is one method of one path.
 type Operation struct {
-	Method string // in capitals
+	Method string // in upper case
 	Path   string // such as /v1/sales/{sale}
 	Value
 	item Value
 }
 
-// methods are the members of a path that are operations.
+// methods are the fields of a path that are operations.
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// Operations are all of them, in the document's order.
+// Operations returns all operations in the order of the document.
 func (d *Document) Operations() iter.Seq[Operation] {
 	return func(yield func(Operation) bool) {
 		for path, item := range d.At("paths").Fields() {
 			for name, v := range item.Fields() {
-				if slices.Contains(methods, name) && !yield(Operation{strings.ToUpper(name), path, v, item}) {
+				isMethod := slices.Contains(methods, name)
+				if isMethod && !yield(Operation{strings.ToUpper(name), path, v, item}) {
 					return
 				}
 			}
@@ -204,7 +207,7 @@ func (d *Document) Operations() iter.Seq[Operation] {
 	}
 }
 
-// Parameters are the path's and the operation's own.
+// Parameters returns the parameters of the path and of the operation.
 func (o Operation) Parameters() []Value {
 	return slices.Concat(slices.Collect(o.item.Get("parameters").Items()), slices.Collect(o.Get("parameters").Items()))
 }

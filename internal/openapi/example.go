@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Example is what stands for a parameter or a schema: its example, the first of its examples, or its schema's. It does not exist where there is none.
+// Example returns the example of a parameter or a schema, its first example, or that of its schema. The result does not
+// exist if there is none.
 func (v Value) Example() Value {
 	if e := v.Get("example"); e.Exists() {
 		return e
@@ -27,15 +28,16 @@ func (v Value) Example() Value {
 	return Value{}
 }
 
-// Request is an operation as one would ask for it, made of the document's examples.
+// Request is an example request for an operation, built from the examples of the document.
 type Request struct {
-	Method, Path string      // with the query
-	Header       [][2]string // in the document's order; without the token
+	Method, Path string      // Path includes the query
+	Header       [][2]string // names and values in the order of the document, without authentication
 	Body         []byte      // JSON, nil for none
 }
 
-// Request fills in what the document has examples for: parameters in the path, and others where the example stands beside the parameter itself rather than at its
-// schema, which says what it may be and not that it is useful here. The error names a parameter that must be there and has none.
+// Request builds an example request. It includes required parameters, and optional parameters with an example of
+// their own; an example of a schema does not include an optional parameter. It returns an error if a required
+// parameter has no example.
 func (o Operation) Request() (Request, error) {
 	r := Request{Method: o.Method, Path: o.Path}
 	query := url.Values{}
@@ -47,7 +49,7 @@ func (o Operation) Request() (Request, error) {
 		}
 		switch {
 		case !example.Exists() && required:
-			return r, fmt.Errorf("openapi: %s %s: the parameter %s has no example", o.Method, o.Path, name)
+			return r, fmt.Errorf("openapi: %s %s: the required parameter %s has no example", o.Method, o.Path, name)
 		case !example.Exists():
 		case in == "path":
 			r.Path = strings.ReplaceAll(r.Path, "{"+name+"}", url.PathEscape(example.Text()))
@@ -67,7 +69,7 @@ func (o Operation) Request() (Request, error) {
 	return r, nil
 }
 
-// JSON is the place as JSON, its members in the document's order.
+// JSON encodes the node as JSON, with fields in the order of the document.
 func (v Value) JSON() []byte {
 	var b bytes.Buffer
 	writeJSON(&b, v.node)
@@ -75,7 +77,7 @@ func (v Value) JSON() []byte {
 }
 
 func writeJSON(b *bytes.Buffer, n *yaml.Node) {
-	n = behind(n)
+	n = resolve(n)
 	switch {
 	case n == nil:
 		b.WriteString("null")
@@ -85,7 +87,7 @@ func writeJSON(b *bytes.Buffer, n *yaml.Node) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			name, _ := json.Marshal(n.Content[i].Value) // a string always can be
+			name, _ := json.Marshal(n.Content[i].Value) // a string has no encoding error
 			b.Write(append(name, ':'))
 			writeJSON(b, n.Content[i+1])
 		}

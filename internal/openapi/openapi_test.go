@@ -26,11 +26,16 @@ paths:
       tags: [b]
       security: [{ two: [] }]
       responses:
-        "200": { description: A loop, content: { application/json: { schema: { $ref: "#/components/schemas/Round" } } } }
+        "200":
+          description: A loop
+          content: { application/json: { schema: { $ref: "#/components/schemas/Round" } } }
 components:
   securitySchemes: { one: { type: http }, two: { type: http } }
   parameters: { ID: { name: id, in: path } }
-  responses: { Thing: { description: A thing, content: { application/json: { schema: { $ref: "#/components/schemas/Thing" } } } } }
+  responses:
+    Thing:
+      description: A thing
+      content: { application/json: { schema: { $ref: "#/components/schemas/Thing" } } }
   schemas:
     Thing: { type: object, properties: { deep: { $ref: "#/components/schemas/Deep" } } }
     Deep: { type: string, pattern: "^[a/b]~$" }
@@ -47,18 +52,18 @@ func parse(t *testing.T, text string) *Document {
 	return d
 }
 
-// Looking at a place follows references and aliases, and says where it is.
-func TestReferencesAreFollowed(t *testing.T) {
+func TestGetResolvesReferencesAndAliases(t *testing.T) {
 	d := parse(t, small)
 	schema := d.At("paths", "/a/{id}", "post", "responses", "200", "content", "application/json", "schema")
-	if schema.Ref != "Thing" || schema.Pointer != "/components/schemas/Thing" || schema.Get("properties").Get("deep").Get("pattern").Text() != "^[a/b]~$" {
-		t.Errorf("%+v", schema)
+	pattern := schema.Get("properties").Get("deep").Get("pattern").Text()
+	if schema.Ref != "Thing" || schema.Pointer != "/components/schemas/Thing" || pattern != "^[a/b]~$" {
+		t.Errorf("got schema %+v with pattern %s, want Thing", schema, pattern)
 	}
 	if at := d.At("paths", "/b", "get").Pointer; at != "/paths/~1b/get" {
-		t.Errorf("the pointer is %s", at)
+		t.Errorf("got pointer %s, want /paths/~1b/get", at)
 	}
 	if d.At("components", "schemas", "Round").Exists() || d.At("none", "at", "all").Exists() {
-		t.Error("a place that is not there is there")
+		t.Error("a missing node exists")
 	}
 	var ids []string
 	for op := range d.Operations() {
@@ -68,12 +73,11 @@ func TestReferencesAreFollowed(t *testing.T) {
 		}
 	}
 	if want := []string{"GET /a/{id}", "id", "POST /a/{id}", "id", "GET /b"}; !slices.Equal(ids, want) {
-		t.Errorf("operations %v, want %v", ids, want)
+		t.Errorf("got operations %v, want %v", ids, want)
 	}
 }
 
-// A part has its operations, what they need, and nothing else; the document it was taken from has all it had.
-func TestPartIsWhole(t *testing.T) {
+func TestPartKeepsOnlyReferencedComponents(t *testing.T) {
 	d := parse(t, small)
 	part, err := d.Part(func(method, path string) bool { return method == "POST" && path == "/a/{id}" })
 	if err != nil {
@@ -84,31 +88,37 @@ func TestPartIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := parse(t, string(text))
-	for _, there := range [][]string{{"paths", "/a/{id}", "post", "responses", "200", "content"}, {"components", "schemas", "Thing"}, {"components", "schemas", "Deep"}, {"components", "parameters", "ID"}} {
-		if !again.At(there...).Exists() {
-			t.Errorf("%v is not there\n%s", there, text)
+	for _, kept := range [][]string{
+		{"paths", "/a/{id}", "post", "responses", "200", "content"},
+		{"components", "schemas", "Thing"}, {"components", "schemas", "Deep"}, {"components", "parameters", "ID"},
+	} {
+		if !again.At(kept...).Exists() {
+			t.Errorf("the part does not contain %v\n%s", kept, text)
 		}
 	}
-	for _, gone := range [][]string{{"paths", "/b"}, {"paths", "/a/{id}", "get"}, {"components", "schemas", "Other"}, {"components", "schemas", "Round"}, {"components", "securitySchemes"}} {
-		if again.At(gone...).Exists() {
-			t.Errorf("%v is there\n%s", gone, text)
+	for _, removed := range [][]string{
+		{"paths", "/b"}, {"paths", "/a/{id}", "get"}, {"components", "schemas", "Other"},
+		{"components", "schemas", "Round"}, {"components", "securitySchemes"},
+	} {
+		if again.At(removed...).Exists() {
+			t.Errorf("the part contains %v\n%s", removed, text)
 		}
 	}
 	if servers := slices.Collect(again.At("servers").Items()); len(servers) != 1 || servers[0].Get("url").Text() != "/" {
-		t.Errorf("servers\n%s", text)
+		t.Errorf("got other servers than /\n%s", text)
 	}
 	if strings.Contains(string(text), "name: a") || !strings.Contains(string(text), "name: b") {
-		t.Errorf("tags\n%s", text)
+		t.Errorf("got other tags than b\n%s", text)
 	}
 	if !d.At("paths", "/b", "get").Exists() || !d.At("components", "schemas", "Other").Exists() {
-		t.Error("the whole has lost something")
+		t.Error("Part changed the original document")
 	}
 }
 
-func TestWhatIsNoDocument(t *testing.T) {
+func TestParseRejectsOtherText(t *testing.T) {
 	for _, text := range []string{"", "- a", "a: [", "text"} {
 		if _, err := Parse([]byte(text)); err == nil {
-			t.Errorf("%q is taken for a document", text)
+			t.Errorf("Parse(%q) returned no error", text)
 		}
 	}
 }

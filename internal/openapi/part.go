@@ -8,7 +8,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Part is the document of some operations only, with what they refer to and nothing else. Its servers are the one it was read from.
+// Part returns a copy of the document with the operations that keep selects, and only the components and tags that they
+// use. Its server is "/", the address that serves the document.
 func (d *Document) Part(keep func(method, path string) bool) (*Document, error) {
 	root := copyOf(d.root)
 	part := &Document{root}
@@ -27,11 +28,11 @@ func (d *Document) Part(keep func(method, path string) bool) (*Document, error) 
 		return kept > 0
 	})
 	if list := field(root, "servers"); list != nil {
-		var here yaml.Node
-		if err := here.Encode([]map[string]string{{"url": "/"}}); err != nil {
+		var server yaml.Node
+		if err := server.Encode([]map[string]string{{"url": "/"}}); err != nil {
 			return nil, fmt.Errorf("openapi: %w", err)
 		}
-		*list = here
+		*list = server
 	}
 	part.dropComponents()
 	used := map[string]bool{}
@@ -41,12 +42,15 @@ func (d *Document) Part(keep func(method, path string) bool) (*Document, error) 
 		}
 	}
 	if tags := field(root, "tags"); tags != nil {
-		tags.Content = slices.DeleteFunc(tags.Content, func(tag *yaml.Node) bool { name := field(tag, "name"); return name == nil || !used[name.Value] })
+		tags.Content = slices.DeleteFunc(tags.Content, func(tag *yaml.Node) bool {
+			name := field(tag, "name")
+			return name == nil || !used[name.Value]
+		})
 	}
 	return part, nil
 }
 
-// dropComponents drops those that nothing refers to, until what is left needs all the rest.
+// dropComponents removes unreferenced components, until every component is referenced.
 func (d *Document) dropComponents() {
 	components := field(d.root, "components")
 	for {
@@ -76,7 +80,7 @@ func (d *Document) dropComponents() {
 	}
 }
 
-// references notes the target of every reference below a place.
+// references adds the target of every reference below a node to found.
 func references(n *yaml.Node, found map[string]bool) {
 	if ref := field(n, "$ref"); ref != nil {
 		found[ref.Value] = true
@@ -86,7 +90,7 @@ func references(n *yaml.Node, found map[string]bool) {
 	}
 }
 
-// prune takes members out of a mapping.
+// prune removes the fields that keep rejects from a mapping.
 func prune(n *yaml.Node, keep func(name string, value *yaml.Node) bool) {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return
@@ -100,7 +104,8 @@ func prune(n *yaml.Node, keep func(name string, value *yaml.Node) bool) {
 	n.Content = kept
 }
 
-// copyOf copies a place with all below it; aliases become what they stand for, since their anchors may be taken out.
+// copyOf returns a deep copy of a node. It replaces aliases with copies of their targets, because pruning may remove an
+// anchor.
 func copyOf(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -113,7 +118,7 @@ func copyOf(n *yaml.Node) *yaml.Node {
 	return &c
 }
 
-// YAML is the document as text.
+// YAML encodes the document.
 func (d *Document) YAML() ([]byte, error) {
 	text, err := yaml.Dump(d.root, yaml.V4, yaml.WithLineWidth(-1))
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package reference makes a page for people of an OpenAPI document. The page is made on the server, asks no other host for anything, and needs no script.
+// Package apidocs renders an OpenAPI document as an HTML page. The page is self-contained: it loads nothing from other
+// hosts and needs no scripts. Package openapi reads the document.
 package apidocs
 
 import (
@@ -16,13 +17,14 @@ import (
 //go:embed page.html page.css
 var files embed.FS
 
-// Page is what New has made. Nobody may change its bytes.
+// Page is a rendered page. Callers must not modify its bytes.
 type Page struct {
-	HTML, Gzip []byte // Gzip is the same, compressed
-	Policy     string // its Content-Security-Policy
+	HTML   []byte
+	Gzip   []byte // HTML, compressed
+	Policy string // Content-Security-Policy
 }
 
-// New makes the page of a document that is answered at source, a URL.
+// New renders a document. The page links to source, the URL of the document.
 func New(doc *openapi.Document, source string) (Page, error) {
 	style, err := files.ReadFile("page.css")
 	if err != nil {
@@ -30,23 +32,24 @@ func New(doc *openapi.Document, source string) (Page, error) {
 	}
 	t, err := template.New("page.html").ParseFS(files, "page.html")
 	if err != nil {
-		return Page{}, fmt.Errorf("reference: %w", err)
+		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	var html bytes.Buffer
-	if err := t.Execute(&html, viewOf(doc, template.CSS(style), source)); err != nil { //nolint:gosec // our own file
-		return Page{}, fmt.Errorf("reference: %w", err)
+	if err := t.Execute(&html, viewOf(doc, template.CSS(style), source)); err != nil { //nolint:gosec // embedded file
+		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
 	if _, err := w.Write(html.Bytes()); err != nil {
-		return Page{}, fmt.Errorf("reference: %w", err)
+		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	if err := w.Close(); err != nil {
-		return Page{}, fmt.Errorf("reference: %w", err)
+		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	hash := sha256.Sum256(style)
 	return Page{
 		HTML: html.Bytes(), Gzip: packed.Bytes(),
-		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) +
+			"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	}, nil
 }

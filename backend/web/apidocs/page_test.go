@@ -14,7 +14,7 @@ import (
 	"sluice/internal/openapi"
 )
 
-var write = flag.String("write", "", "file to write the page of docs/openapi.yaml to, to be looked at")
+var write = flag.String("write", "", "file to write the page of docs/openapi.yaml to, for inspection")
 
 func pageOf(t *testing.T, text []byte) string {
 	t.Helper()
@@ -31,16 +31,15 @@ func pageOf(t *testing.T, text []byte) string {
 		t.Fatal(err)
 	}
 	if unpacked, err := io.ReadAll(r); err != nil || !bytes.Equal(unpacked, p.HTML) {
-		t.Errorf("compressed, it is another page (%v)", err)
+		t.Errorf("Gzip does not contain HTML (%v)", err)
 	}
 	if strings.Contains(p.Policy, "unsafe") || !strings.HasPrefix(p.Policy, "default-src 'none'; style-src 'sha256-") {
-		t.Errorf("policy %q", p.Policy)
+		t.Errorf("got policy %q, want default-src 'none' and the hash of the style", p.Policy)
 	}
 	return string(p.HTML)
 }
 
-// The page has every operation and every schema, and its links lead to something.
-func TestPageHasAllOfTheDocument(t *testing.T) {
+func TestPageContainsAllOperationsAndSchemas(t *testing.T) {
 	page := pageOf(t, docs.OpenAPI)
 	if *write != "" {
 		if err := os.WriteFile(*write, []byte(page), 0o600); err != nil {
@@ -53,12 +52,12 @@ func TestPageHasAllOfTheDocument(t *testing.T) {
 	}
 	for op := range d.Operations() {
 		if !strings.Contains(page, `<article id="`+op.Get("operationId").Text()+`"`) {
-			t.Errorf("%s %s is not on it", op.Method, op.Path)
+			t.Errorf("the page does not contain %s %s", op.Method, op.Path)
 		}
 	}
 	for name := range d.At("components", "schemas").Fields() {
 		if !strings.Contains(page, `<article id="schema-`+name+`"`) {
-			t.Errorf("the schema %s is not on it", name)
+			t.Errorf("the page does not contain the schema %s", name)
 		}
 	}
 	ids := map[string]int{}
@@ -67,43 +66,48 @@ func TestPageHasAllOfTheDocument(t *testing.T) {
 	}
 	for id, n := range ids {
 		if n > 1 {
-			t.Errorf("the id %s is there %d times", id, n)
+			t.Errorf("the page contains the id %s %d times", id, n)
 		}
 	}
 	for _, m := range regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		if id, inside := strings.CutPrefix(m[1], "#"); inside && ids[id] == 0 || !inside && m[1] != "/openapi.yaml" {
-			t.Errorf("the link %s leads nowhere, or to another host", m[1])
+			t.Errorf("the target of the link %s does not exist, or is on another host", m[1])
 		}
 	}
-	for _, no := range []string{"<script", "<img", "<link", "style=", "onclick", "<no value>", "ZgotmplZ", "%!"} {
-		if strings.Contains(page, no) {
-			t.Errorf("the page has %q", no)
+	for _, heading := range []string{"Authentication", "Parameters", "Request", "Response", "Errors"} {
+		if !strings.Contains(page, ">"+heading+"</h") {
+			t.Errorf("the page has no heading %q", heading)
+		}
+	}
+	for _, text := range []string{"<script", "<img", "<link", "style=", "onclick", "<no value>", "ZgotmplZ", "%!"} {
+		if strings.Contains(page, text) {
+			t.Errorf("the page contains %q", text)
 		}
 	}
 }
 
-// What a document says is text, whatever it looks like.
-func TestTextStaysText(t *testing.T) {
+func TestPageEscapesTextOfTheDocument(t *testing.T) {
 	page := pageOf(t, []byte(`
 openapi: 3.1.0
 info: { title: "<b>T</b>", version: "1", description: "a <script>alert(1)</script> `+"`<i>`"+` **<u>**" }
 paths:
   /x/{id}:
-    parameters: [{ name: id, in: path, required: true, description: "<p>", schema: { type: string, examples: ["<x>"] } }]
+    parameters:
+      - { name: id, in: path, required: true, description: "<p>", schema: { type: string, examples: ["<x>"] } }
     post:
       operationId: x
       summary: "<h1>"
       requestBody: { content: { application/json: { example: { text: "it's </pre>" } } } }
       responses: { "200": { description: "</details>" } }
 `))
-	for _, no := range []string{"<b>T", "<script>alert", "<i>", "<u>", "<x>", "it's </pre>", `<h1>"`} {
-		if strings.Contains(page, no) {
-			t.Errorf("the page has %q", no)
+	for _, text := range []string{"<b>T", "<script>alert", "<i>", "<u>", "<x>", "it's </pre>", `<h1>"`} {
+		if strings.Contains(page, text) {
+			t.Errorf("the page contains %q", text)
 		}
 	}
-	for _, yes := range []string{"<code>&lt;i&gt;</code>", "<strong>&lt;u&gt;</strong>", "&lt;h1&gt;"} {
-		if !strings.Contains(page, yes) {
-			t.Errorf("the page lacks %q\n%s", yes, page)
+	for _, text := range []string{"<code>&lt;i&gt;</code>", "<strong>&lt;u&gt;</strong>", "&lt;h1&gt;"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page does not contain %q\n%s", text, page)
 		}
 	}
 }

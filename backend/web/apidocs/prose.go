@@ -12,7 +12,8 @@ var (
 	boldSpan = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 )
 
-// prose makes HTML of a description: paragraphs, lists with "- ", `code` and **bold**. Everything else is text.
+// prose renders a description as HTML: paragraphs, lists with "- ", `code` and **bold**. Everything else is text. A
+// Markdown library would add more to the binary than these lines.
 func prose(text string) template.HTML {
 	var b strings.Builder
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {

@@ -7,29 +7,30 @@ import (
 	"sluice/internal/openapi"
 )
 
-// row is a parameter, a header, or a member of an object. Members of members have dots in their names, and members of a list's items brackets.
+// row describes a parameter, a header or a field. The name of a nested field has dots, and brackets for list items.
 type row struct {
 	Name, In, Limits, Example string
 	Required                  bool
 	Type                      kind
-	About                     template.HTML
+	Description               template.HTML
 }
 
-// kind is a type in words, with a link where it has a name.
+// kind is the text for a type, with a link if the schema has a name.
 type kind struct{ Before, Text, Link, After string }
 
 func parameterRow(name, in string, p openapi.Value) row {
 	s := p.Get("schema")
-	about := p.Get("description").Text()
-	if about == "" {
-		about = s.Get("description").Text()
+	description := p.Get("description").Text()
+	if description == "" {
+		description = s.Get("description").Text()
 	}
 	return row{
-		Name: name, In: in, Required: p.Get("required").Is(), Type: kindOf(s, true), Limits: limits(s), About: prose(about), Example: p.Example().Text(),
+		Name: name, In: in, Required: p.Get("required").Is(), Type: kindOf(s, true), Limits: limits(s),
+		Description: prose(description), Example: p.Example().Text(),
 	}
 }
 
-// kindOf names a type; linked refers to one that has a name by that.
+// kindOf returns the text for a type. If linked is set, a named schema is shown as a link.
 func kindOf(s openapi.Value, linked bool) kind {
 	switch {
 	case !s.Exists():
@@ -51,38 +52,39 @@ func kindOf(s openapi.Value, linked bool) kind {
 	case s.Get("allOf").IsList():
 		return kind{Text: "object"}
 	}
-	return kind{Text: "anything"}
+	return kind{Text: "any value"}
 }
 
-// limits are what a schema says of its values beside their type.
+// limits returns the constraints of a schema.
 func limits(s openapi.Value) string {
 	var all []string
-	for _, l := range []struct{ name, say string }{
-		{"format", "format "}, {"minimum", "at least "}, {"maximum", "at most "}, {"minLength", "length at least "}, {"maxLength", "length at most "},
-		{"maxItems", "items at most "}, {"pattern", "matches "}, {"default", "default "},
+	for _, l := range []struct{ name, text string }{
+		{"format", "format "}, {"minimum", "minimum "}, {"maximum", "maximum "},
+		{"minLength", "minimum length "}, {"maxLength", "maximum length "}, {"maxItems", "maximum items "},
+		{"pattern", "pattern "}, {"default", "default "},
 	} {
 		if v := s.Get(l.name); v.Exists() {
-			all = append(all, l.say+v.Text())
+			all = append(all, l.text+v.Text())
 		}
 	}
 	return strings.Join(all, "; ")
 }
 
-// deepest bounds how far members of members are shown in one table.
-const deepest = 4
+// maxDepth is the maximum nesting of fields in one table.
+const maxDepth = 4
 
-func rowsOf(s openapi.Value) []row { return members(s, "", 0) }
+func rowsOf(s openapi.Value) []row { return fields(s, "", 0) }
 
-func members(s openapi.Value, prefix string, depth int) []row {
-	if depth > deepest {
+func fields(s openapi.Value, prefix string, depth int) []row {
+	if depth > maxDepth {
 		return nil
 	}
 	var rows []row
 	for part := range s.Get("allOf").Items() {
-		rows = append(rows, members(part, prefix, depth+1)...)
+		rows = append(rows, fields(part, prefix, depth+1)...)
 	}
 	if items := s.Get("items"); items.Exists() && items.Ref == "" && depth == 0 {
-		rows = append(rows, members(items, prefix+"[].", depth+1)...)
+		rows = append(rows, fields(items, prefix+"[].", depth+1)...)
 	}
 	required := map[string]bool{}
 	for _, name := range s.Get("required").Texts() {
@@ -90,14 +92,15 @@ func members(s openapi.Value, prefix string, depth int) []row {
 	}
 	for name, p := range s.Get("properties").Fields() {
 		rows = append(rows, row{
-			Name: prefix + name, Required: required[name], Type: kindOf(p, true), Limits: limits(p), About: prose(p.Get("description").Text()), Example: p.Example().Text(),
+			Name: prefix + name, Required: required[name], Type: kindOf(p, true), Limits: limits(p),
+			Description: prose(p.Get("description").Text()), Example: p.Example().Text(),
 		})
-		if p.Ref != "" { // has a place of its own
+		if p.Ref != "" { // described under its name
 			continue
 		}
-		rows = append(rows, members(p, prefix+name+".", depth+1)...)
+		rows = append(rows, fields(p, prefix+name+".", depth+1)...)
 		if items := p.Get("items"); items.Exists() && items.Ref == "" {
-			rows = append(rows, members(items, prefix+name+"[].", depth+1)...)
+			rows = append(rows, fields(items, prefix+name+"[].", depth+1)...)
 		}
 	}
 	return rows

@@ -11,41 +11,42 @@ import (
 	"sluice/internal/openapi"
 )
 
-// view is what the template sees.
+// view is the data of the template.
 type view struct {
 	Title, Version, Summary, Source string
-	Intro                           template.HTML
+	Description                     template.HTML
 	Style                           template.CSS
 	Groups                          []group
 	Schemas                         []schema
 	Schemes                         []scheme
 }
 
-// group is the operations of one tag.
+// group is the operations with one tag.
 type group struct {
-	Name, About string
-	Operations  []operation
+	Name, Description string
+	Operations        []operation
 }
 
 type operation struct {
 	ID, Method, Path, Summary string
-	About                     template.HTML
-	Schemes                   []string // any one of them will do; none: nobody has to say who he is
+	Description               template.HTML
+	Schemes                   []string // alternatives; empty for no authentication
 	Parameters                []row
 	Body                      *body
-	Responses                 []response
+	Responses                 []response // statuses below 400
+	Errors                    []response
 	Curl                      string
 }
 
 type body struct {
-	Required bool
-	About    template.HTML
+	Required    bool
+	Description template.HTML
 	content
 }
 
 type response struct {
 	Status, Kind string // Kind is the first digit
-	About        template.HTML
+	Description  template.HTML
 	Headers      []row
 	content
 }
@@ -55,30 +56,31 @@ type content struct {
 	Media    string
 	Type     kind
 	Rows     []row
-	Events   []row // of a stream
+	Events   []row // for an event stream
 	Examples []example
 }
 
 type example struct{ Name, Text string }
 
-// schema is one that others refer to by name.
+// schema is a named schema.
 type schema struct {
-	Name  string
-	About template.HTML
-	Type  kind
-	Rows  []row
+	Name        string
+	Description template.HTML
+	Type        kind
+	Rows        []row
 }
 
+// scheme is a way to authenticate.
 type scheme struct {
-	Name  string
-	About template.HTML
+	Name        string
+	Description template.HTML
 }
 
 func viewOf(doc *openapi.Document, style template.CSS, source string) view {
 	info := doc.At("info")
 	v := view{
-		Title: info.Get("title").Text(), Version: info.Get("version").Text(), Summary: info.Get("summary").Text(), Source: source,
-		Intro: prose(info.Get("description").Text()), Style: style,
+		Title: info.Get("title").Text(), Version: info.Get("version").Text(), Summary: info.Get("summary").Text(),
+		Source: source, Description: prose(info.Get("description").Text()), Style: style,
 	}
 	byTag := map[string][]operation{}
 	var order []string
@@ -99,29 +101,31 @@ func viewOf(doc *openapi.Document, style template.CSS, source string) view {
 		g := group{Name: tag, Operations: byTag[tag]}
 		for t := range doc.At("tags").Items() {
 			if t.Get("name").Text() == tag {
-				g.About = t.Get("description").Text()
+				g.Description = t.Get("description").Text()
 			}
 		}
 		v.Groups = append(v.Groups, g)
 	}
 	for name, s := range doc.At("components", "schemas").Fields() {
-		v.Schemas = append(v.Schemas, schema{Name: name, About: prose(s.Get("description").Text()), Type: kindOf(s, false), Rows: rowsOf(s)})
+		v.Schemas = append(v.Schemas, schema{
+			Name: name, Description: prose(s.Get("description").Text()), Type: kindOf(s, false), Rows: rowsOf(s),
+		})
 	}
 	slices.SortFunc(v.Schemas, func(a, b schema) int { return strings.Compare(a.Name, b.Name) })
 	for name, s := range doc.At("components", "securitySchemes").Fields() {
-		how := "Authorization: Bearer"
+		header := "Authorization: Bearer"
 		if s.Get("type").Text() == "apiKey" {
-			how = s.Get("name").Text() + ":"
+			header = s.Get("name").Text() + ":"
 		}
-		v.Schemes = append(v.Schemes, scheme{Name: name, About: prose("`" + how + " …` " + s.Get("description").Text())})
+		v.Schemes = append(v.Schemes, scheme{name, prose("`" + header + " …`: " + s.Get("description").Text())})
 	}
 	return v
 }
 
 func operationOf(op openapi.Operation) operation {
 	o := operation{
-		ID: op.Get("operationId").Text(), Method: op.Method, Path: op.Path, Summary: op.Get("summary").Text(), About: prose(op.Get("description").Text()),
-		Curl: curl(op),
+		ID: op.Get("operationId").Text(), Method: op.Method, Path: op.Path, Summary: op.Get("summary").Text(),
+		Description: prose(op.Get("description").Text()), Curl: curl(op),
 	}
 	for requirement := range op.Get("security").Items() {
 		for name := range requirement.Fields() {
@@ -132,19 +136,26 @@ func operationOf(op openapi.Operation) operation {
 		o.Parameters = append(o.Parameters, parameterRow(p.Get("name").Text(), p.Get("in").Text(), p))
 	}
 	if b := op.Get("requestBody"); b.Exists() {
-		o.Body = &body{Required: b.Get("required").Is(), About: prose(b.Get("description").Text()), content: contentOf(b.Get("content"))}
+		o.Body = &body{b.Get("required").Is(), prose(b.Get("description").Text()), contentOf(b.Get("content"))}
 	}
 	for status, r := range op.Get("responses").Fields() {
-		answer := response{Status: status, Kind: status[:1], About: prose(r.Get("description").Text()), content: contentOf(r.Get("content"))}
-		for name, h := range r.Get("headers").Fields() {
-			answer.Headers = append(answer.Headers, parameterRow(name, "", h))
+		item := response{
+			Status: status, Kind: status[:1], Description: prose(r.Get("description").Text()),
+			content: contentOf(r.Get("content")),
 		}
-		o.Responses = append(o.Responses, answer)
+		for name, h := range r.Get("headers").Fields() {
+			item.Headers = append(item.Headers, parameterRow(name, "", h))
+		}
+		if item.Kind < "4" {
+			o.Responses = append(o.Responses, item)
+		} else {
+			o.Errors = append(o.Errors, item)
+		}
 	}
 	return o
 }
 
-// contentOf shows the first media type.
+// contentOf returns the content of the first media type.
 func contentOf(list openapi.Value) content {
 	for media, v := range list.Fields() {
 		c := content{Media: media, Type: kindOf(v.Get("schema"), true)}
@@ -154,7 +165,7 @@ func contentOf(list openapi.Value) content {
 		for name, data := range v.Get("x-events").Fields() {
 			c.Events = append(c.Events, row{Name: name, Type: kindOf(data, true)})
 			if data.Ref == "" {
-				c.Events = append(c.Events, members(data, name+".", 0)...)
+				c.Events = append(c.Events, fields(data, name+".", 0)...)
 			}
 		}
 		if e := v.Get("example"); e.Exists() {
@@ -172,7 +183,7 @@ func contentOf(list openapi.Value) content {
 }
 
 func indented(v openapi.Value) string {
-	if text := v.Text(); strings.Contains(text, "\n") { // of a stream
+	if text := v.Text(); strings.Contains(text, "\n") { // an event stream
 		return text
 	}
 	var b bytes.Buffer
@@ -182,7 +193,7 @@ func indented(v openapi.Value) string {
 	return b.String()
 }
 
-// curl is the request as one would type it.
+// curl returns a curl command for the example request of an operation.
 func curl(op openapi.Operation) string {
 	r, err := op.Request()
 	if err != nil {
@@ -209,25 +220,26 @@ func curl(op openapi.Operation) string {
 	return b.String()
 }
 
-// table is rows under a heading.
+// table is the data of a table in the template.
 type table struct {
-	Head, Label string
-	Rows        []row
+	Head  string // heading of the first column
+	Label string // for screen readers
+	Rows  []row
 }
 
-// Table is the parameters.
-func (o operation) Table(head string) table {
-	return table{head, "Parameters of " + o.Summary, o.Parameters}
+// ParameterTable returns the parameters of an operation.
+func (o operation) ParameterTable() table {
+	return table{"Name", "Parameters: " + o.Summary, o.Parameters}
 }
 
-// HeaderTable is the headers.
+// HeaderTable returns the headers of a response.
 func (r response) HeaderTable() table { return table{"Header", "Headers", r.Headers} }
 
-// Table is the members.
-func (c content) Table(head string) table { return table{head, "Members", c.Rows} }
+// FieldTable returns the fields of a body.
+func (c content) FieldTable() table { return table{"Field", "Fields", c.Rows} }
 
-// EventTable is the events.
+// EventTable returns the events of a stream.
 func (c content) EventTable() table { return table{"Event", "Events", c.Events} }
 
-// Table is the members.
-func (s schema) Table(head string) table { return table{head, "Members of " + s.Name, s.Rows} }
+// FieldTable returns the fields of a named schema.
+func (s schema) FieldTable() table { return table{"Field", "Fields of " + s.Name, s.Rows} }
