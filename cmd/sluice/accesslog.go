@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// accessFile is a log that is opened anew when somebody has moved it away. Safe for concurrent use.
+// accessFile is a log file that can be reopened after a rotation. It is safe for concurrent use.
 type accessFile struct {
 	path string
 
@@ -23,7 +23,7 @@ func openAccessFile(path string) (*accessFile, error) {
 	return l, l.reopen()
 }
 
-// reopen goes on in the file that now has the name. With an error it goes on in the one before.
+// reopen switches to the file that now has the name. On an error it keeps the file before.
 func (l *accessFile) reopen() error {
 	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *accessFile) close() {
 	_ = l.file.Close() // O_APPEND: what was written is written
 }
 
-// followSignals opens the log anew on the signals by which nginx is told so, SIGUSR1 and SIGHUP, until ctx ends.
+// followSignals reopens the log on SIGUSR1 and SIGHUP, the signals that nginx uses, until ctx ends.
 func (l *accessFile) followSignals(ctx context.Context, log *slog.Logger) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGHUP)
@@ -61,7 +61,7 @@ func (l *accessFile) followSignals(ctx context.Context, log *slog.Logger) error 
 			return nil
 		case <-signals:
 			if err := l.reopen(); err != nil {
-				log.Error("the access log cannot be opened anew, the file before it stays", "err", err)
+				log.Error("reopening the access log failed, the previous file stays in use", "err", err)
 			}
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"sluice/backend/recovery/rebuild"
 )
 
-// reconcileEvery is how often each backend brings Redis up to date with SQL. It bounds how long a change stays unseen whose author died half way.
+// reconcileEvery is the interval at which each backend brings Redis up to date with SQL. It bounds how long a change stays
+// unapplied after a crash between SQL and Redis.
 const reconcileEvery = 2 * time.Second
 
 // keysEvery is how often a file of token keys is looked at, as the gateway looks at its policy.
@@ -33,7 +34,7 @@ func (b *backend) followKeys(ctx context.Context) error {
 		}
 		switch changed, err := b.keys.Reload(); {
 		case err != nil:
-			b.log.Error("the token keys have mistakes, those before them stay", "err", err)
+			b.log.Error("the token keys are invalid, the previous keys stay in use", "err", err)
 		case changed:
 			b.log.Info("the token keys have changed", "keys", b.keys.Set().Names())
 		}

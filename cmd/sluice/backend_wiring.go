@@ -149,12 +149,12 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	return b, err
 }
 
-// known tells whether a sale that Redis does not hold may exist all the same: SQL has it, or Redis is about to be rebuilt.
+// known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
 func (b *backend) known(saleID string) bool {
 	return b.desk.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.orders)
 }
 
-// away is how long buyers are kept away from a sale whose queue is full.
+// away returns the Retry-After for a sale with a full queue.
 func (b *backend) away(saleID string) time.Duration {
 	return b.meters.RetryAfter(int(b.stores.space.ShardOf(saleID)))
 }

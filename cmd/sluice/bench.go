@@ -23,10 +23,10 @@ func (p *program) benchQueueCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "queue",
-		Short: "Measure list, stream and memory side by side as order queues",
-		Long: `Accept orders and give them out again through each driver of the order queue, and measure speed, latency, what it costs Redis, and what becomes of
-orders when a worker or the queue's own process is killed. It starts a redis-server of its own, or uses an empty one that --redis names; that one is not
-killed, and its database is empty afterwards. Only figures of one run compare.`,
+		Short: "Compare the queue drivers list and stream with an in-process queue",
+		Long: `Accept and drain orders through each driver of the order queue, and measure throughput, latency, cost in Redis, and
+the orders lost or repeated when a worker or the server is killed. The command starts its own redis-server, or uses the
+empty one of --redis, which it does not kill and leaves empty. Compare results of one run only.`,
 		Example: `  sluice bench queue
   sluice bench queue --orders 200000 --svg queues.svg
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,
@@ -51,7 +51,7 @@ killed, and its database is empty afterwards. Only figures of one run compare.`,
 			if err := bad.err(); err != nil {
 				return err
 			}
-			var plot *os.File // opened first: a bad path is told before minutes have gone by
+			var plot *os.File // opened first, so that a bad path fails before the measurement
 			if svg != "" {
 				var err error
 				if plot, err = os.Create(svg); err != nil {

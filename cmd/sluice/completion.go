@@ -15,13 +15,13 @@ import (
 
 // addCompletion adds the command that prints the shells' scripts, with an example of each.
 func addCompletion(root *cobra.Command) {
-	root.InitDefaultCompletionCmd("completion") // as if it were asked for, or it is left out while flags are read
+	root.InitDefaultCompletionCmd("completion") // explicitly, because cobra leaves it out while it parses flags
 	for _, c := range root.Commands() {
 		if c.Name() != "completion" {
 			continue
 		}
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // or an unknown shell would be shown the help, and exit 0
-		c.Long = ""                                                               // what is left of it says nothing that the Short does not
+		c.Long = ""                                                               // the rest repeats the Short
 		for shell, example := range map[string]string{
 			"bash": "  source <(sluice completion bash)", "zsh": `  sluice completion zsh > "${fpath[1]}/_sluice"`,
 			"fish": "  sluice completion fish > ~/.config/fish/completions/sluice.fish", "powershell": "  sluice completion powershell | Out-String | Invoke-Expression",
@@ -33,7 +33,7 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// completionTimeout bounds what a shell waits for when somebody presses Tab.
+// completionTimeout bounds the wait of a shell after Tab.
 const completionTimeout = 2 * time.Second
 
 // completes makes a command complete its arguments by names that the server knows: the members of the list that is answered at path. Where most is above zero, no more than so
@@ -69,10 +69,10 @@ func (o *operator) completesEndpoint(c *cobra.Command, most int) *cobra.Command 
 	return o.completes(c, most, "/admin/v1/webhooks", "webhooks", "id", "url")
 }
 
-// oneOf completes a flag whose values are known.
+// oneOf completes a flag with a fixed set of values.
 func oneOf(c *cobra.Command, flag string, values ...cobra.Completion) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is not there: a mistake of this program
+		panic(err) // the flag does not exist: a programming error
 	}
 }
 

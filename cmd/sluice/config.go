@@ -41,7 +41,7 @@ const (
 	defaultData   = ".sluice"
 )
 
-// str adds a string flag whose default comes from the environment.
+// str adds a string flag with its default from the environment.
 func (p *program) str(f *pflag.FlagSet, to *string, name, env, def, help string) {
 	if env != "" {
 		help += " [" + env + "]"
@@ -52,7 +52,7 @@ func (p *program) str(f *pflag.FlagSet, to *string, name, env, def, help string)
 	f.StringVar(to, name, def, help)
 }
 
-// mistakes collects everything that is wrong with a configuration, so that it is reported together.
+// mistakes collects all errors of a configuration, so that they are reported together.
 type mistakes []string
 
 func (m *mistakes) add(format string, args ...any) { *m = append(*m, fmt.Sprintf(format, args...)) }

@@ -12,14 +12,15 @@ import (
 	"syscall"
 )
 
-// dataDir is the folder in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and `dead` find them.
+// dataDir is the directory in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and `dead` find
+// them.
 type dataDir string
 
 // The files in it.
 const (
 	tokenSecretFile = "token.secret"
 	adminTokenFile  = "admin.token"
-	serverFile      = "server.json" // where the process listens that uses this folder
+	serverFile      = "server.json" // the address of the process that uses this directory
 	vapidFile       = "vapid.key"
 	databaseFile    = "orders.db"
 	lockFile        = "lock"
@@ -32,18 +33,18 @@ type server struct {
 	Admin  string `json:"admin"`
 }
 
-// open makes the folder and locks it for this process; call the function it returns to unlock.
+// open creates the directory and locks it for this process; unlock releases it.
 func (d dataDir) open() (unlock func(), err error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	f, err := os.OpenFile(d.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("the data folder %s is in use by another sluice; stop it, or give --data another folder", d)
+		return nil, fmt.Errorf("the data directory %s is in use by another sluice: stop it, or use --data with another directory", d)
 	}
 	return func() { f.Close() }, nil
 }

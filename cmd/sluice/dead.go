@@ -17,9 +17,10 @@ import (
 func (p *program) deadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dead",
-		Short: "Look at orders that failed too often; retry or cancel them",
-		Long: `A dead order was accepted, could not be written, and still holds its unit. Retry puts it back on the queue; cancel gives the
-unit back to the sale and frees the buyer. With --group, retry has an event run again for that group, and cancel drops it. Both name single orders, or many by a filter; who did it and why is kept.`,
+		Short: "List orders that failed too often; retry or cancel them",
+		Long: `A dead order was accepted, could not be written, and still holds its unit. retry requeues it. cancel returns the unit to
+the sale and the slot to the buyer. With --group, retry runs an event again for that group, and cancel drops it. Both take
+single orders or a filter; the admin log keeps the actor and the reason.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
@@ -32,7 +33,7 @@ func (o *operator) deadList() *cobra.Command {
 	var page pageFlags
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List dead orders, the oldest first; --json shows the history and the message of each",
+		Short: "List dead orders, oldest first; --json includes the history and the message of each",
 		Example: `  sluice dead list --sale shoe
   sluice dead list --json | jq -r '.dead[].reason' | sort | uniq -c
   sluice dead list --group points`,
@@ -64,7 +65,7 @@ func (o *operator) deadList() *cobra.Command {
 
 func whyDead(d client.DeadLetter) string {
 	if d.Cancelling {
-		return d.Reason + " (somebody has begun to cancel it: cancel finishes it)"
+		return d.Reason + " (a cancel is in progress: repeat the cancel to finish it)"
 	}
 	return d.Reason
 }
@@ -87,11 +88,11 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.Reason, "reason", "", "why you do it; it is kept in the desk log")
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
-	flags.StringVar(&f.Because, "because", "", "all that died for a reason with this text in it")
+	flags.StringVar(&f.Because, "error-contains", "", "dead letters with this text in their error")
 	flags.StringVar(&f.after, "died-after", "", "all that died since: RFC 3339, or how long ago, such as 2h")
 	flags.StringVar(&f.before, "died-before", "", "all that died before: RFC 3339, or how long ago (default: now)")
 	flags.BoolVar(&f.All, "all", false, "all there are")
-	flags.BoolVar(&f.DryRun, "dry-run", false, "only tell which they are")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
 }
 
 // read makes times of the flags.
@@ -123,24 +124,24 @@ func (f *deadFilter) names() bool {
 
 func (o *operator) deadRetry() *cobra.Command {
 	return o.deadSettle(&cobra.Command{
-		Use:   "retry [ORDER... | --sale S | --because TEXT | --all]",
-		Short: "Put dead orders back on the queue",
+		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
+		Short: "Requeue dead orders",
 		Example: `  sluice dead retry 923417600000000123
-  sluice dead retry --because deadlock --dry-run       which orders those are
-  sluice dead retry --because deadlock --reason "the database is mended"`,
+  sluice dead retry --error-contains deadlock --dry-run       which orders those are
+  sluice dead retry --error-contains deadlock --reason "the database is fixed"`,
 	}, "retry")
 }
 
 func (o *operator) deadCancel() *cobra.Command {
 	return o.deadSettle(&cobra.Command{
-		Use:   "cancel [ORDER... | --sale S | --because TEXT | --all]",
-		Short: "Cancel dead orders: the unit goes back on sale and the buyer is free",
+		Use:   "cancel [ORDER... | --sale S | --error-contains TEXT | --all]",
+		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
 		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
   sluice dead cancel --sale shoe --died-after 2h --reason "test orders"`,
 	}, "cancel")
 }
 
-// became says in words what a dead order is now.
+// became describes the new state of a dead order.
 func became(s client.Settled) string {
 	if s.Status == "queued" {
 		return "is back on the queue"
@@ -172,7 +173,7 @@ func (o *operator) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 		case o.group != "":
 			return o.settleLetters(cmd.Context(), o.group, verb, f.Reason, args, f.All)
 		case f.names() == (len(args) > 0):
-			return usage("name single orders, or say which with --sale, --because, --died-after, --died-before or --all")
+			return usage("name single orders, or select them with --sale, --error-contains, --died-after, --died-before or --all")
 		case len(args) > 0 && f.DryRun:
 			return usage("--dry-run goes with a filter")
 		case len(args) == 0:

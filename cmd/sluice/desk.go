@@ -21,7 +21,7 @@ func (m *mistakes) checkMetricsURLs(urls []string) {
 	}
 }
 
-// deskToken says where the token is with which one signs in at the desk of sluice up.
+// deskToken describes where to find the token for the admin console of sluice up.
 func deskToken(p *program, data string) string {
 	if p.getenv(envAdminToken) != "" {
 		return envAdminToken

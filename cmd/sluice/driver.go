@@ -12,7 +12,7 @@ import (
 
 const envQueue = "SLUICE_QUEUE"
 
-// Where accepted orders wait in Redis. Every process serves both; a backend puts new orders into the one that it is told.
+// Where accepted orders wait in Redis. Every process serves both; the flag selects where a backend puts new orders.
 const (
 	driverList   = "list"
 	driverStream = "stream"

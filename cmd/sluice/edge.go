@@ -18,9 +18,9 @@ func (p *program) edgeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",
 		Short: "Run the nginx or OpenResty edge",
-		Long: `Run nginx or OpenResty with sluice's configuration in the foreground. It finds the binary and, on Debian, the modules
-(apt-get install nginx-light libnginx-mod-http-lua). Where this folder holds nginx/ and lua/, or --root names one that does, those files are used in
-place, so that an edit and "sluice edge reload" take effect; else the built-in ones.`,
+		Long: `Run nginx or OpenResty with sluice's configuration in the foreground. The command finds the binary and, on Debian, the
+modules (apt-get install nginx-light libnginx-mod-http-lua). If the working directory or --root has nginx/ and lua/, it uses
+those files in place, so that an edit and "sluice edge reload" take effect; otherwise it uses the built-in ones.`,
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
   sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
   sluice edge reload                                      take a changed policy, lose no connection`,
@@ -59,12 +59,12 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; a reload reads it again")
 	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS and HTTP/2")
-	f.StringVar(&cfg.Root, "root", "", "folder that holds nginx/ and lua/; empty: the built-in files (default: this folder, if it holds them)")
+	f.StringVar(&cfg.Root, "root", "", "directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")
 	f.StringVar(&cfg.Status, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
 	pf := c.PersistentFlags()
-	pf.StringVar(&cfg.Prefix, "prefix", "", "folder for generated files, logs and the pid (default: .sluice-edge in the working folder)")
+	pf.StringVar(&cfg.Prefix, "prefix", "", "directory for generated files, logs and the pid (default: .sluice-edge in the working directory)")
 
 	c.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if cfg.Prefix == "" {
@@ -78,7 +78,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	}
 	c.AddCommand(&cobra.Command{
 		Use:   "reload",
-		Short: "Make the running edge take a changed policy, token keys or configuration; a bad one is refused and the old one stays",
+		Short: "Reload the policy, the token keys and the configuration of the running edge; invalid ones are rejected and the current ones stay",
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +88,7 @@ place, so that an edit and "sluice edge reload" take effect; else the built-in o
 	return c
 }
 
-// workingRoot is the working folder when it holds the edge's files.
+// workingRoot returns the working directory if it holds the edge's files.
 func workingRoot() string {
 	if wd, err := os.Getwd(); err == nil && isFile(filepath.Join(wd, "nginx", "nginx.conf")) && isFile(filepath.Join(wd, "lua", "policy.lua")) {
 		return wd

@@ -24,7 +24,7 @@ const undeliveredFile = "undelivered"
 type embeddedRedis struct {
 	url   string
 	stop  func()
-	pause func(ctx context.Context, span time.Duration) error // makes it answer nobody for a while
+	pause func(ctx context.Context, span time.Duration) error // pauses its answers for a while
 }
 
 // startEmbeddedRedis runs a Redis on a loopback port, until ctx ends and stop is called.

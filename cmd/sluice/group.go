@@ -66,9 +66,10 @@ const groupBlocking = 3
 func (p *program) groupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "group",
-		Short: "Look at the groups that read the events of orders; run one, or remove one",
-		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot handle are its dead letters: see sluice dead --group.
-A group that nobody runs holds up the stream, and events wait in the database; remove it when it is not wanted any more.`,
+		Short: "List, run and remove the groups that consume order events",
+		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot handle are its dead
+letters: see sluice dead --group. A group without running instances holds up the stream, and events wait in the database;
+remove a group that is no longer needed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := &operator{p: p}
@@ -89,12 +90,12 @@ func (p *program) groupRun() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "run points|push|webhooks",
-		Short: "Run one instance of a group; any number may run, on any machines",
-		Long: `Run one instance of a group of this program. Instances share the group's events; what one leaves behind that is killed goes to the others after ten
-seconds. SIGTERM finishes what is being handled and exits 0.
+		Short: "Run one instance of a group; any number may run, on any machine",
+		Long: `Run one instance of a built-in group. Instances share the group's events; the events of a killed instance go to the
+others after ten seconds. After SIGTERM it finishes the events in progress and exits 0.
 
-Groups: points (credits buyers); push (tells buyers by the adapters of --push and, with ` + envVAPID + `, in their browsers); webhooks (tells other systems, see sluice
-webhook).`,
+Groups: points (credits buyers); push (notifies buyers by the adapters of --push and, with ` + envVAPID + `, in their
+browsers); webhooks (notifies other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run push --push 'smtp://shop:secret@mail.example.com:587?from=shop@example.com&to={buyer}' --push-contact mailto:shop@example.com`,
 		Args:      cobra.ExactArgs(1),
@@ -160,7 +161,7 @@ webhook).`,
 func (o *operator) groupList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List the groups, and how far each has come",
+		Short:   "List the groups and their progress",
 		Example: `  sluice group list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
@@ -200,7 +201,7 @@ func (o *operator) groupRemove() *cobra.Command {
 	var why string
 	c := &cobra.Command{
 		Use:     "remove GROUP...",
-		Short:   "Forget groups, with their dead letters and all that they have not acknowledged",
+		Short:   "Remove groups with their dead letters and unacknowledged events",
 		Example: `  sluice group remove old-push --reason "replaced"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -258,7 +259,7 @@ func (o *operator) settleLetters(ctx context.Context, group, verb, why string, i
 	})
 }
 
-// letterIDs are all dead events of the group whose they are at path.
+// letterIDs returns the ids of all dead letters of the group at path.
 func (o *operator) letterIDs(ctx context.Context, path string) (ids []string, err error) {
 	for after := ""; ; {
 		var page struct {

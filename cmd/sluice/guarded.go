@@ -76,7 +76,7 @@ func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
 	return err
 }
 
-// guardCollector tells Prometheus whether Redis is trusted.
+// guardCollector exports whether Redis is verified.
 func guardCollector(g *guard.Guard) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_redis_verified", Help: "Whether the data in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
@@ -91,7 +91,7 @@ func guardCollector(g *guard.Guard) prometheus.Collector {
 // auditEvery is how often each sale is audited, by whichever backend is first.
 const auditEvery = 30 * time.Second
 
-// auditTurn tells whether it is this process's turn to audit a shard. A turn is never given back: it is over when the next one is due.
+// auditTurn reports whether this process audits a shard next. A turn is never released: it ends when the next one is due.
 func (s *stores) auditTurn(ctx context.Context, shard keyspace.Shard) bool {
 	lock, err := redisconn.Acquire(ctx, s.redis, shard.AuditLock(), auditEvery*9/10)
 	return err == nil && lock != nil

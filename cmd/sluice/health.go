@@ -25,10 +25,10 @@ func (p *program) healthCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "health",
-		Short: "Tell by the exit code whether sluice is ready, for container health checks",
-		Long: `Ask /readyz of the server that --server or the data folder names. Where neither does, as beside a worker, ask Redis and the database
-of the environment whether they answer.`,
-		Example: `  sluice health                                     the one that the data folder names
+		Short: "Report readiness by the exit code, for container health checks",
+		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a worker, check that Redis
+and the database of the environment respond.`,
+		Example: `  sluice health                                     the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
@@ -44,7 +44,7 @@ of the environment whether they answer.`,
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
 				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
 			default:
-				return usage("nothing to ask: no --server, no sluice up in %s, and neither %s nor %s is set", data, envRedis, envDatabase)
+				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s", data, envRedis, envDatabase)
 			}
 			if !asJSON {
 				return err
@@ -58,7 +58,7 @@ of the environment whether they answer.`,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
 	p.str(c.Flags(), &server, "server", envServer, "", "URL of a listener of sluice")
-	p.str(c.Flags(), &data, "data", envData, defaultData, "data folder of sluice up")
+	p.str(c.Flags(), &data, "data", envData, defaultData, "data directory of sluice up")
 	return c
 }
 

@@ -14,7 +14,7 @@ const (
 	envJournalSync = "SLUICE_JOURNAL_SYNC"
 )
 
-// journalConfig says where a backend writes down what it accepts.
+// journalConfig configures the journal of accepted orders.
 type journalConfig struct{ dir, sync string }
 
 func (p *program) journalFlags(f *pflag.FlagSet, cfg *journalConfig) {
@@ -27,7 +27,7 @@ func (m *mistakes) checkJournal(cfg journalConfig) {
 	}
 }
 
-// openJournal opens the journal and what keeps it; nil without a folder.
+// openJournal opens the journal and its writer; nil without a directory.
 func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.JournalWriter, func(), error) {
 	if cfg.dir == "" {
 		log.Info("no journal: should Redis lose data, accepted orders that are not rows yet are lost with it (--journal DIR keeps them)")

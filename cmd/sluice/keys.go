@@ -11,7 +11,7 @@ import (
 func (p *program) keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "keys",
-		Short: "Make the keys that tokens are signed and verified with, as JWK Sets",
+		Short: "Create the keys that sign and verify tokens, as JWK Sets",
 		Example: `  (umask 077; sluice keys new --kid 2026-11 > private.json)
   sluice keys public private.json > keys.json
   sluice token --user ann --token-keys private.json --kid 2026-11
@@ -44,14 +44,14 @@ func (p *program) keysNewCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&alg, "alg", token.EdDSA, "EdDSA (Ed25519), RS256 or HS256 (a secret, which has no public part)")
-	c.Flags().StringVar(&kid, "kid", "", "the key's name, say the month it is made in")
+	c.Flags().StringVar(&kid, "kid", "", "the key's name, for example the current month")
 	return c
 }
 
 func (p *program) keysPublicCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "public FILE...",
-		Short:   "Print the public parts of all keys of these files, as one JWK Set for edges and backends",
+		Short:   "Print the public parts of all keys in these files as one JWK Set for edges and backends",
 		Example: `  sluice keys public private.json older.json > keys.json`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {

@@ -91,7 +91,7 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 	}
 }
 
-// Every mistake is one line and exit 2, before anything is started.
+// Every error is one line and exit 2, before anything is started.
 func TestKeysThatCannotBeUsed(t *testing.T) {
 	bad := file(t, `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`)
 	const n = "n must be base64url of an odd number of 2048 to 8192 bits"
@@ -146,13 +146,13 @@ func TestTheBackendFollowsItsKeys(t *testing.T) {
 	}
 	testenv.Eventually(t, 5*time.Second, "the new key is known", func() bool { _, err := keys.Verify(next); return err == nil })
 	if _, err := keys.Verify(old); err == nil {
-		t.Error("the old key is still believed")
+		t.Error("the old key is still accepted")
 	}
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(log.String(), "HS256 k2") {
-		t.Errorf("the log says %s", log.String())
+		t.Errorf("the log is %s", log.String())
 	}
 }

@@ -24,8 +24,8 @@ var version = "dev"
 // Exit codes.
 const (
 	exitOK    = 0
-	exitFail  = 1 // what was asked could not be done
-	exitUsage = 2 // what was asked makes no sense: flags, configuration, bad input
+	exitFail  = 1 // the operation failed
+	exitUsage = 2 // invalid flags, configuration or input
 )
 
 func main() {
@@ -63,13 +63,13 @@ type program struct {
 	verbose     bool
 }
 
-// usageError is a mistake of whoever called: exit 2.
+// usageError is an error in the command line or its input: exit 2.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// errReported is a mistake of which everything has been said.
+// errReported is an error that has been printed already.
 var errReported error = usageError{errors.New("see above")}
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -81,10 +81,10 @@ func oneLine(err error) string {
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sluice",
-		Short: "Sell exactly what there is, once to each buyer, however many ask",
-		Long: `sluice stands in front of a sale that everybody wants at once. It limits the flood at the edge, decides each purchase
-in one atomic step, and turns every accepted order into a row of the database, whatever crashes on the way.`,
-		Example: `  sluice up                                  everything in one process, nothing else needed
+		Short: "Admission gate for flash sales: exact stock, one unit per buyer, no lost order",
+		Long: `sluice is an admission gate for flash sales. It rate-limits at the edge, sells each unit exactly once, enforces a limit
+per buyer, and guarantees that every accepted order ends as a database row or a dead letter.`,
+		Example: `  sluice up                                  everything in one process, no installation
   sluice sale create --title Shoe --stock 100 --price 99.90EUR
   sluice sale audit shoe                     prove that nothing is lost`,
 		SilenceUsage:  true,

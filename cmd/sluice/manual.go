@@ -14,17 +14,18 @@ var exitCodes = []struct {
 	code int
 	say  string
 }{
-	{exitOK, "done; a server that was asked to stop by SIGTERM or SIGINT has finished what it had begun"},
+	{exitOK, "success; after SIGTERM or SIGINT, a server has finished the work in progress"},
 	{exitFail, "it could not be done, or what was looked at is not well: an audit that does not balance, an endpoint that does not take a ping, a process that is not ready"},
-	{exitUsage, "it makes no sense as it was asked: unknown flags, bad configuration, bad input, a policy with mistakes; nothing was done"},
+	{exitUsage, "usage error: unknown flags, invalid configuration or input, an invalid policy; nothing was changed"},
 }
 
-// variables are those of the environment that no flag names: secrets, which everybody on a machine could read among the arguments, and what must be the same in every process.
+// variables are environment variables without a flag: secrets, which other accounts could read among the arguments, and settings
+// that must be equal in every process.
 var variables = []struct{ name, say string }{
-	{envAdminToken, "what operators send as Authorization: Bearer; `sluice up` makes one in its data folder"},
-	{envSecret, "what tokens of buyers are signed with, HS256, at least 32 bytes; `sluice up` makes one in its data folder"},
+	{envAdminToken, "admin token, sent as Authorization: Bearer; `sluice up` generates one in its data directory"},
+	{envSecret, "HS256 secret of buyers' tokens, at least 32 bytes; `sluice up` generates one in its data directory"},
 	{envPayment, "secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without one, callbacks get 503"},
-	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it there is none, but `sluice up` makes one in its data folder"},
+	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates one in its data directory"},
 	{envPushAllowPrivate, "networks that push services may be in though they are not public, separated by commas"},
 	{envLimitRedis, "Redis that the limit per buyer counts in; without it, each backend counts for itself"},
 	{envUserRate, "limit per buyer, such as 10-S: so many a second (S), minute (M), hour (H) or day (D)"},
@@ -35,8 +36,8 @@ func (p *program) manualCommand() *cobra.Command {
 	var markdown bool
 	c := &cobra.Command{
 		Use:   "manual [COMMAND...]",
-		Short: "Print the whole reference: every command, flag, variable and exit code",
-		Long:  `Print what --help says of every command, or of one and those below it, with all flags and their defaults, and what holds for all of them.`,
+		Short: "Print the reference of all commands, flags, variables and exit codes",
+		Long:  `Print the --help of every command, or of one command and its subcommands, with all flags, their defaults and the common conventions.`,
 		Example: `  sluice manual | less
   sluice manual sale create
   sluice manual --markdown > docs/commands.md`,
@@ -88,13 +89,13 @@ func (m manual) write(root *cobra.Command) {
 	}
 	m.table([]string{"Code", "When"}, rows)
 	m.heading("Output")
-	m.text("What was asked for goes to standard output, as a table for people or, with --json, as JSON for programs. Mistakes, logs (JSON, one object a line) and how far long work is go to standard " +
+	m.text("Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) and progress go to standard " +
 		"error. A line that changes is written on a terminal only, and not where TERM is dumb.")
 	m.heading("Completion in a shell")
 	m.block(`source <(sluice completion bash)                                    # bash, with the package bash-completion
 sluice completion zsh > "${fpath[1]}/_sluice"                       # zsh
 sluice completion fish > ~/.config/fish/completions/sluice.fish     # fish`)
-	m.text("Sales, endpoints and groups are completed by asking the server.")
+	m.text("Names of sales, endpoints and groups are completed with a request to the server.")
 }
 
 // commands writes a command and those below it.
@@ -142,7 +143,7 @@ func flagName(f *pflag.Flag) string {
 	return name
 }
 
-// flagDefault is what a flag is when nobody says, where its help does not say that itself.
+// flagDefault returns the default of a flag where its help does not state it.
 func flagDefault(f *pflag.Flag) string {
 	if f.DefValue == "[]" || f.Value.Type() == "bool" && f.DefValue == "false" {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tree is all commands that somebody can run, as the environment leaves them alone.
+// tree returns all runnable commands, with defaults that no environment variable changes.
 func tree(t *testing.T) []*cobra.Command {
 	t.Helper()
 	p := &program{getenv: func(string) string { return "" }, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}}
@@ -86,7 +86,7 @@ func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 
 const commandsFile = "../../docs/commands.md"
 
-// docs/commands.md is what the program says of itself, whatever environment it says it in.
+// docs/commands.md is the manual that the program prints, in any environment.
 func TestCommandReferenceIsThePrograms(t *testing.T) {
 	want, err := os.ReadFile(commandsFile)
 	if err != nil {
@@ -98,7 +98,7 @@ func TestCommandReferenceIsThePrograms(t *testing.T) {
 		t.Fatalf("exit %d, %s", code, errOut.String())
 	}
 	if out.String() != string(want) {
-		t.Error("docs/commands.md is not what sluice manual says: make commands")
+		t.Error("docs/commands.md differs from sluice manual: run make commands")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestManualForPeople(t *testing.T) {
 	}
 }
 
-// A variable that the program reads is one that its manual tells of.
+// The manual describes every variable that the program reads.
 func TestEveryVariableIsInTheManual(t *testing.T) {
 	manual, err := os.ReadFile(commandsFile)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 type operator struct {
 	p            *program
 	server, data string
-	as           string // who does it; empty: the user of this machine
+	as           string // actor in the admin log; empty: the user of this machine
 	json         bool
 	base, token  string
 	group        string // of sluice dead
@@ -38,8 +38,8 @@ func (p *program) operatorFlags(c *cobra.Command) *operator {
 }
 
 func (o *operator) flags(f *pflag.FlagSet) {
-	o.p.str(f, &o.server, "server", envServer, "", "URL of the operator's API (default: what the data folder says)")
-	o.p.str(f, &o.data, "data", envData, defaultData, "data folder of sluice up")
+	o.p.str(f, &o.server, "server", envServer, "", "URL of the admin API (default: from the data directory)")
+	o.p.str(f, &o.data, "data", envData, defaultData, "data directory of sluice up")
 	o.p.str(f, &o.as, "as", envOperator, "", "your name in the log of what operators did (default: your user name on this machine)")
 	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 }
@@ -51,7 +51,7 @@ func (o *operator) resolve() error {
 	if o.base == "" {
 		s, err := d.server()
 		if err != nil {
-			return usage("no --server given, and no sluice up has used the data folder %s", o.data)
+			return usage("no server: set --server, or --data to the directory of a sluice up (none has used %s)", o.data)
 		}
 		o.base = s.Admin
 	}
@@ -63,7 +63,7 @@ func (o *operator) resolve() error {
 	if o.token = o.p.getenv(envAdminToken); o.token == "" {
 		o.token, err = d.read(adminTokenFile)
 		if errors.Is(err, os.ErrNotExist) {
-			return usage("%s is not set, and the data folder %s has no admin token", envAdminToken, o.data)
+			return usage("no admin token: set %s, or --data to the directory of a sluice up (%s has none)", envAdminToken, o.data)
 		}
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (o *operator) do(ctx context.Context, r client.Request, out any) error {
 	return explain(o.base, c.Do(ctx, r, out))
 }
 
-// explain says what came of a call in words for whoever made it by a command.
+// explain describes the error of a call to the user of a command.
 func explain(base string, err error) error {
 	if err == nil {
 		return nil
@@ -110,7 +110,7 @@ func explain(base string, err error) error {
 		return p
 	}
 	if lost, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("nobody answers at %s: is sluice running? (%w)", base, lost.Err)
+		return fmt.Errorf("no answer from %s: is sluice running? (%w)", base, lost.Err)
 	}
 	if errors.Is(err, client.ErrNoResponse) {
 		return fmt.Errorf("%s: %w", base, err)
@@ -118,7 +118,7 @@ func explain(base string, err error) error {
 	return fmt.Errorf("%s does not answer as a sluice: %w", base, err)
 }
 
-// get asks for an answer that is shown as it came, and decodes it into out as well.
+// get returns an answer unchanged and decodes it into out as well.
 func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawMessage, err error) {
 	if err := o.call(ctx, http.MethodGet, path, nil, &raw); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawM
 	return raw, json.Unmarshal(raw, out)
 }
 
-// each does the same with several things, one after the other, and says what became of each. It ends with the first that fails.
+// each calls do for several names in turn and prints the results. It ends with the first error.
 func (o *operator) each(names []string, do func(name string) (became string, err error)) error {
 	type result struct {
 		Name   string `json:"name"`
@@ -151,7 +151,7 @@ func (o *operator) each(names []string, do func(name string) (became string, err
 	return failed
 }
 
-// table prints rows whose cells have tabs between them.
+// table prints rows with cells separated by tabs.
 func table(w io.Writer, head string, rows func(t io.Writer)) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, head)

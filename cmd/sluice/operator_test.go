@@ -33,7 +33,7 @@ func fakeDesk(t *testing.T) *httptest.Server {
 	say("POST /admin/v1/sales", 400, `{"title":"Bad request","status":400,"detail":"The request is not valid; see errors.","code":"bad-request","errors":[{"field":"stock","detail":"must be above 0"}]}`)
 	say("POST /admin/v1/sales/shoe/pause", 409, `{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`)
 	say("POST /admin/v1/orders/1/cancel", 200, `{"order_id":"1","status":"cancelled","returning":true}`)
-	say("POST /admin/v1/orders/2/cancel", 404, `{"title":"Not found","status":404,"detail":"There is nothing here.","code":"not-found"}`)
+	say("POST /admin/v1/orders/2/cancel", 404, `{"title":"Not found","status":404,"detail":"Not found.","code":"not-found"}`)
 	say("POST /admin/v1/sales/shoe/restock", 409, `{"title":"Conflict","status":409,"detail":"The sale is closed, and stays so.","code":"conflict"}`)
 	say("POST /admin/v1/sales/tea/restock", 503, `{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`)
 	say("GET /admin/v1/queue", 200, `<html>`)
@@ -50,7 +50,7 @@ func sluice(t *testing.T, env map[string]string, args ...string) (stdout, stderr
 	return out.String(), errOut.String(), code
 }
 
-// What the server answers is shown as it came, refusals are one line, and the exit code tells whose mistake it was.
+// Answers of the server are shown unchanged, errors are one line, and the exit code separates usage errors from failures.
 func TestOperatorCommands(t *testing.T) {
 	s := fakeDesk(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
@@ -66,9 +66,9 @@ func TestOperatorCommands(t *testing.T) {
 		{"sale create --title T --price 1EUR", 2, "", "sluice: The request is not valid; see errors. (stock must be above 0)\n"},
 		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
 		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},
-		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: There is nothing here.\n"},
-		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: There is nothing here.\n"},
-		{"queue", 1, "", "sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: the answer is not sluice's: invalid character '<' looking for beginning of value\n"},
+		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: Not found.\n"},
+		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: Not found.\n"},
+		{"queue", 1, "", "sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n"},
 		{"health", 1, "", "sluice: not ready: Down. (redis is down)\n"},
 		{"health --json", 1, `"ready": false`, "sluice: not ready: Down. (redis is down)\n"},
 		{"health --server x", 2, "", "sluice: --server \"x\": want http://host:port\n"},
@@ -82,18 +82,18 @@ func TestOperatorCommands(t *testing.T) {
 		}
 	}
 	if _, stderr, _ := sluice(t, env, "sale", "restock", "shoe", "--add", "1", "--key", "once"); stderr != "sluice: The sale is closed, and stays so.\n" {
-		t.Errorf("a refusal tells how to repeat what was not done: %q", stderr)
+		t.Errorf("a rejection suggests a repetition: %q", stderr)
 	}
 	if _, stderr, _ := sluice(t, env, "sale", "restock", "tea", "--add", "1", "--key", "once"); !strings.HasSuffix(stderr, "--key once)\n") {
-		t.Errorf("nobody knows whether it was done, and how to repeat it is not said: %q", stderr)
+		t.Errorf("the outcome is unknown, and the message does not suggest how to repeat the command: %q", stderr)
 	}
 	s.Close()
-	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 || !strings.HasPrefix(stderr, "sluice: nobody answers at "+s.URL+": is sluice running? (dial tcp ") {
-		t.Errorf("with nobody there: exit %d, %q", code, stderr)
+	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 || !strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": is sluice running? (dial tcp ") {
+		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
 }
 
-// What is no command is a mistake of whoever typed it, at every level, and the line says where to look.
+// An unknown command is a usage error at every level, and the line names the help.
 func TestUnknownCommands(t *testing.T) {
 	for args, want := range map[string]string{
 		"nosuch": "sluice: unknown command \"nosuch\" for \"sluice\" (see sluice --help)\n", "sale nosuch": "sluice: unknown command \"nosuch\" for \"sluice sale\" (see sluice sale --help)\n",
@@ -124,7 +124,7 @@ func TestJSONOfWhatNeedsNoServer(t *testing.T) {
 	}
 }
 
-// Tab completes commands, flags and their values, and asks the server for names; where that does not answer, there is nothing to choose.
+// Tab completes commands, flags and their values, and requests names from the server; without an answer it offers none.
 func TestCompletion(t *testing.T) {
 	s := fakeDesk(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}

@@ -14,7 +14,7 @@ import (
 	"sluice/client"
 )
 
-// orderDetail is an order, and what the payment provider said of it; a list leaves that out.
+// orderDetail is an order with the provider's callbacks; a list omits them.
 type orderDetail struct {
 	client.AdminOrder
 	Payments []paymentJSON `json:"payments"`
@@ -23,9 +23,9 @@ type orderDetail struct {
 func (p *program) orderCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "order",
-		Short: "Look at orders that are in the database; cancel unpaid ones",
-		Long: `An order that is in the database is created, paid or cancelled. Cancelling puts its unit back on sale and frees the buyer. Orders
-that could not be written are dead: see "sluice dead".`,
+		Short: "List orders in the database; cancel unpaid ones",
+		Long: `An order in the database is created, paid or cancelled. Cancelling returns its unit to the sale and the slot to the buyer.
+Orders that could not be written are dead letters: see "sluice dead".`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
@@ -62,7 +62,7 @@ func (o *operator) orderList() *cobra.Command {
 	var status string
 	c := &cobra.Command{
 		Use:     "list",
-		Short:   "List orders, the oldest first",
+		Short:   "List orders, oldest first",
 		Example: `  sluice order list --sale shoe --status cancelled`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
@@ -118,7 +118,7 @@ func orderPath(id string) string { return "/admin/v1/orders/" + url.PathEscape(i
 func (o *operator) orderShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show ORDER",
-		Short:   "Show one order and what the payment provider said of it",
+		Short:   "Show one order with the payment provider's callbacks",
 		Example: `  sluice order show 923417600000000123`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -153,8 +153,8 @@ func (o *operator) orderCancel() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use:     "cancel ORDER...",
-		Short:   "Cancel unpaid orders: the unit goes back on sale and the buyer is free",
-		Example: `  sluice order cancel 923417600000000123 --reason "asked for it"`,
+		Short:   "Cancel unpaid orders: return the unit to the sale and the slot to the buyer",
+		Example: `  sluice order cancel 923417600000000123 --reason "requested by the buyer"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {

@@ -27,7 +27,7 @@ type paymentJSON struct {
 	Note      string       `json:"note"`
 }
 
-// left says whether somebody has to give money back.
+// left describes whether a refund is due.
 func (p paymentJSON) left() string {
 	switch {
 	case !p.Refund:
@@ -41,9 +41,9 @@ func (p paymentJSON) left() string {
 func (p *program) paymentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "payment",
-		Short: "Look at what the payment provider said; settle money that must go back",
-		Long: `Every callback of the payment provider is kept with what came of it. Money that no order took (the order was cancelled, the price was
-wrong, another payment had paid) is listed until somebody has given it back and says so.`,
+		Short: "List payments and settle refunds",
+		Long: `sluice keeps every callback of the payment provider with its outcome. Payments without an order (a cancelled order, a
+wrong price, a second payment) are listed as refunds due until an admin settles them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
@@ -57,7 +57,7 @@ func (o *operator) paymentList() *cobra.Command {
 	var orderID string
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List payments whose money must go back, the oldest first",
+		Short: "List payments with a refund due, oldest first",
 		Example: `  sluice payment list                   what has to be given back
   sluice payment list --all --sale shoe`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,7 +97,7 @@ func (o *operator) paymentSettle() *cobra.Command {
 	var note string
 	c := &cobra.Command{
 		Use:     "settle PAYMENT...",
-		Short:   "Say that the money of payments was given back",
+		Short:   "Mark refunds as paid",
 		Example: `  sluice payment settle 17 --note "refund re_1 at the provider"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -21,7 +21,7 @@ const (
 func (p *program) policyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "Check an edge policy, or try it on recorded traffic",
+		Short: "Check an edge policy, or replay recorded traffic through it",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(p.checkCommand(), p.replayCommand())
@@ -34,13 +34,13 @@ func (p *program) checkCommand() *cobra.Command {
 	var strict, asJSON bool
 	c := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Check a policy; exit 2 and a line for each mistake if it is bad",
-		Long: `Check a policy as both edges read it. Each mistake is one line, FILE:LINE: what, and what to do about it, and the exit code is 2. A warning is about what is
-allowed and most likely not meant: a rule that can never refuse, a burst that is too small for the clock, too little room for the expected clients. FILE is lua/policy.lua
-by default.`,
+		Short: "Check a policy; if it is invalid, exit 2 and print a line for each error",
+		Long: `Check a policy as both edges read it. Each error is one line, FILE:LINE: problem and remedy, and the exit code is 2.
+A warning marks a setting that is valid and probably unintended: a rule that never rejects, a burst that is too small for
+the clock, a zone that is too small for the expected clients. FILE defaults to lua/policy.lua.`,
 		Example: `  sluice policy check
   sluice policy check new.lua --strict                     warnings fail too: for continuous integration
-  sluice policy check new.lua --keys 400000 --zone 256m    is there room for so many clients at one time?`,
+  sluice policy check new.lua --keys 400000 --zone 256m    check the size for 400,000 concurrent clients`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if expect.Zone, err = parseSize(zone); err != nil {
@@ -90,10 +90,10 @@ by default.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&expect.Keys, "keys", defaultKeys, "clients, and as many buyers, within the time a bucket takes to come back; 0: do not ask about room")
+	f.IntVar(&expect.Keys, "keys", defaultKeys, "expected clients, and as many buyers, within the time a bucket takes to drain; 0: skip the check of the size")
 	f.StringVar(&zone, "zone", defaultZone, "size of the nginx edge's zone sluice_buckets")
 	f.BoolVar(&asJSON, "json", false, "print what was found as JSON")
-	f.BoolVar(&strict, "strict", false, "warnings are mistakes")
+	f.BoolVar(&strict, "strict", false, "treat warnings as errors")
 	return c
 }
 

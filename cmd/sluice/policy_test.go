@@ -41,18 +41,18 @@ func TestPolicyCheckSaysEachMistakeInALineOfItsOwn(t *testing.T) {
 	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through` + "\n" +
 		bad + `:4: a rule has no field "brust": did you mean "burst"?` + "\n" + bad + `:4: rule 2 is named "a" like rule 1: names must differ` + "\n"
 	if code != exitUsage || out != "" || errOut != want {
-		t.Errorf("exit %d, said %q and %q, want\n%s", code, out, errOut, want)
+		t.Errorf("exit %d, printed %q and %q, want\n%s", code, out, errOut, want)
 	}
 }
 
 func TestPolicyCheckFailsForWarningsOnlyWhenItIsStrict(t *testing.T) {
 	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
 	code, out, errOut := invoke(t, "policy", "check", odd)
-	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" || !strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true and no burst`) {
-		t.Errorf("exit %d, said %q and %q", code, out, errOut)
+	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" || !strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true without a burst`) {
+		t.Errorf("exit %d, printed %q and %q", code, out, errOut)
 	}
 	if code, out, _ := invoke(t, "policy", "check", "--strict", odd); code != exitUsage || out != "" {
-		t.Errorf("strict: exit %d, said %q", code, out)
+		t.Errorf("strict: exit %d, printed %q", code, out)
 	}
 	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--strict"); code != exitOK || errOut != "" {
 		t.Errorf("the shipped policy: exit %d, %s", code, errOut)
@@ -64,7 +64,7 @@ func TestPolicyCheckFailsForWarningsOnlyWhenItIsStrict(t *testing.T) {
 	}
 }
 
-// What the check takes for the size of the zone is what nginx is told.
+// The check and nginx use the same size of the zone.
 func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	conf, err := os.ReadFile("../../nginx/conf.d/20-lua.conf")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
 		t.Errorf("sluice_buckets has not %s", defaultZone)
 	}
-	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone", "64m"); code != exitOK || !strings.Contains(errOut, "the nginx edge's zone has 64 MB and needs 88") {
+	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone", "64m"); code != exitOK || !strings.Contains(errOut, "the zone of the nginx edge has 64 MB and needs 88") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
@@ -87,7 +87,7 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 	strict, loose := write(t, "new.lua", `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`), write(t, "old.lua", `return { rules = {} }`)
 	code, out, errOut := invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose)
 	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" refuses 6 of 10 requests (60%)") || !strings.Contains(out, "ip 192.0.2.0 ") {
-		t.Errorf("exit %d, %s, said\n%s", code, errOut, out)
+		t.Errorf("exit %d, %s, printed\n%s", code, errOut, out)
 	}
 	if strings.Contains(out, "\x1b") {
 		t.Error("a report that goes to no terminal has colours")
@@ -118,7 +118,7 @@ func TestPolicyReplayRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
-// A pipe may keep whoever opens or reads it waiting for ever. An interrupt ends that.
+// Opening or reading a pipe may block without end. An interrupt ends the command.
 func TestPolicyCommandsCanBeInterrupted(t *testing.T) {
 	silent := filepath.Join(t.TempDir(), "silent")
 	if err := syscall.Mkfifo(silent, 0o600); err != nil {
@@ -165,7 +165,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	args := []string{"gateway", "--listen", address, "--upstream", backend.URL, "--policy", policy, "--access-log"}
 	var errOut bytes.Buffer
 	if code := run(t.Context(), append(args, t.TempDir()), getenv, io.Discard, &errOut); code != exitUsage || !strings.HasPrefix(errOut.String(), "sluice: --access-log: ") {
-		t.Errorf("a folder as the log: exit %d, %s", code, errOut.String())
+		t.Errorf("a directory as the log: exit %d, %s", code, errOut.String())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 1)
@@ -193,11 +193,11 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	}
 	code, out, errText := invoke(t, "policy", "replay", log+".1", log, "--policy", policy)
 	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") || !strings.Contains(out, "at the time: 2 refused") || !strings.Contains(out, policy+" refuses 2 of 3 requests") {
-		t.Errorf("exit %d, %s, said\n%s", code, errText, out)
+		t.Errorf("exit %d, %s, printed\n%s", code, errText, out)
 	}
 }
 
-// rotate moves the log of the gateway in this process away when it has a line, and has it opened anew.
+// rotate renames the log of the gateway in this process when it has a line, and makes it reopen the log.
 func rotate(t *testing.T, log string) {
 	t.Helper()
 	testenv.Eventually(t, 10*time.Second, "a request is logged", func() bool {
@@ -210,7 +210,7 @@ func rotate(t *testing.T, log string) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the log is opened anew", func() bool {
+	testenv.Eventually(t, 10*time.Second, "the log is reopened", func() bool {
 		_, err := os.Stat(log)
 		return err == nil
 	})

@@ -29,10 +29,10 @@ const (
 	envVAPID            = "SLUICE_VAPID_KEY"
 )
 
-// pushBlocking is how many calls of a backend wait in Redis for what open pages are told.
+// pushBlocking is the number of blocking Redis calls of a backend that wait for events of open pages.
 const pushBlocking = 1
 
-// pushConfig is what buyers are told with.
+// pushConfig configures buyer notifications.
 type pushConfig struct {
 	adapters, contact string
 	hold              time.Duration
@@ -46,8 +46,8 @@ type webPushConfig struct {
 }
 
 func (p *program) pushFlags(f *pflag.FlagSet, cfg *pushConfig) {
-	p.str(f, &cfg.adapters, "push", envPush, "log", "adapters that tell buyers of their orders, separated by commas: log, smtp://user:password@host:587?from=A&to={buyer}, ntfy://host/topic")
-	p.str(f, &cfg.contact, "push-contact", envPushContact, "", "whom push services may write to, mailto:... or https://...")
+	p.str(f, &cfg.adapters, "push", envPush, "log", "adapters that notify buyers of their orders, comma-separated: log, smtp://user:password@host:587?from=A&to={buyer}, ntfy://host/topic")
+	p.str(f, &cfg.contact, "push-contact", envPushContact, "", "contact address for push services, mailto:... or https://...")
 	f.DurationVar(&cfg.hold, "push-hold", notify.DefaultHold, "how long messages that an instance was sending stay with it when it is gone; an attempt takes half of it at most")
 }
 
@@ -91,7 +91,7 @@ func checkContact(contact string) error {
 	} else if u, err := url.Parse(contact); err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil {
 		return nil
 	}
-	return errors.New("want whom push services may write to, mailto:shop@example.com or https://shop.example.com/")
+	return errors.New("want a contact address for push services, mailto:shop@example.com or https://shop.example.com/")
 }
 
 func (cfg webPushConfig) client() (*outbound.Client, error) {
@@ -108,7 +108,7 @@ func (cfg webPushConfig) client() (*outbound.Client, error) {
 	return outbound.New(outbound.Config{AllowPrivate: networks, MaxBody: 4 << 10}), nil
 }
 
-// serve adds to the public API what tells buyers.
+// serve adds buyer notifications to the public API.
 func (cfg webPushConfig) serve(public *api.Config, s *stores, live *notify.Live) error {
 	public.Live = live
 	if cfg.vapid == "" {
@@ -126,7 +126,7 @@ func (cfg webPushConfig) serve(public *api.Config, s *stores, live *notify.Live)
 	return nil
 }
 
-// runPush runs one instance of the group that tells buyers, until ctx ends.
+// runPush runs one instance of the notification group until ctx ends.
 func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, counters *events.Counters, registry prometheus.Registerer) error {
 	adapters, err := notify.ParseAdapters(cfg.adapters, log)
 	if err != nil {
@@ -149,7 +149,7 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 		}
 		config.Web = &notify.WebConfig{Key: key, Contact: cfg.contact, Client: client}
 	} else {
-		log.Info("no browser is told of orders while no page is open: " + envVAPID + " is not set")
+		log.Info("Web Push is off: " + envVAPID + " is not set")
 	}
 	service := notify.New(s.orders, s.orders, config)
 	c, err := events.New(s.redis, s.space, s.orders, notify.Group, service, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
@@ -179,9 +179,10 @@ func (p *program) groupVAPID() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "vapid",
-		Short: "Make a key pair for Web Push",
-		Long: `Make a key pair by which push services know this shop (VAPID). Give the private key to every backend and every instance of the group push as ` + envVAPID + `,
-and keep it: with another one, every browser has to subscribe again. Browsers read the public key from GET /v1/push/key.`,
+		Short: "Create a key pair for Web Push",
+		Long: `Create a key pair that identifies this shop to push services (VAPID). Set the private key as ` + envVAPID + ` for every
+backend and every instance of the group push, and keep it: with another key, every browser must subscribe again. Browsers
+read the public key from GET /v1/push/key.`,
 		Example: `  sluice group vapid
   export SLUICE_VAPID_KEY="$(sluice group vapid --json | jq -r .private)"`,
 		RunE: func(*cobra.Command, []string) error {

@@ -33,9 +33,10 @@ type queueJSON struct {
 func (p *program) queueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
-		Short: "Show how many accepted orders wait, and within how long they are in SQL",
-		Long: `Show each shard of the queue: what waits and where, how fast it drains, and within how long every order that is accepted by now is in the
-database. A shard that holds as many ready orders as it may accepts no more: purchases of its sales get 503 until it has drained.`,
+		Short: "Show the waiting orders and the time until they are in SQL",
+		Long: `Show the orders in each shard of the queue, the rate at which it drains, and the time until all orders accepted so far
+are in the database. A shard with as many ready orders as its bound accepts no more: purchases of its sales get 503 until
+it has drained.`,
 		Example: `  sluice queue
   sluice queue --json`,
 	}

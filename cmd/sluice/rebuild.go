@@ -13,17 +13,17 @@ import (
 	"sluice/backend/recovery/rebuild"
 )
 
-// progressEvery is how often a rebuild is asked how far it is.
+// progressEvery is the interval at which the progress of a rebuild is polled.
 const progressEvery = 500 * time.Millisecond
 
 func (o *operator) saleRebuild() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "rebuild [SALE | --all]",
-		Short: "Make a sale in Redis anew from SQL, the queue and the journals; exit 1 if it does not balance then",
-		Long: `Count a sale anew from what is certain: the orders in SQL, the messages that Redis holds, and the backends' journals. Backends do this by
-themselves when Redis has restarted, failed over or was emptied; by hand it mends a sale whose audit does not balance. Nothing can be bought
-from any sale while it lasts, seconds for each million of orders.`,
+		Short: "Rebuild a sale in Redis from SQL, the queue and the journals; exit 1 if its audit does not balance",
+		Long: `Rebuild a sale from the orders in SQL, the messages in Redis and the backends' journals. Backends do this automatically
+when Redis has restarted, failed over or was emptied; the command repairs a sale with an audit that does not balance. No
+sale accepts purchases during a rebuild, which takes seconds per million orders.`,
 		Example: `  sluice sale rebuild shoe
   sluice sale rebuild --all`,
 		Args: cobra.MaximumNArgs(1),
@@ -48,7 +48,7 @@ from any sale while it lasts, seconds for each million of orders.`,
 				}
 				select {
 				case <-cmd.Context().Done():
-					return errors.New("the rebuild goes on without you")
+					return errors.New("interrupted; the rebuild continues on the server")
 				case <-time.After(progressEvery):
 				}
 				if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/rebuild", nil, &s); err != nil {

@@ -19,7 +19,7 @@ import (
 	"sluice/internal/rehearsal"
 )
 
-// rehearseFlags are what sluice rehearse is told.
+// rehearseFlags are the flags of sluice rehearse.
 type rehearseFlags struct {
 	target, curve, out     string
 	keys, kid              string
@@ -41,12 +41,14 @@ func (p *program) rehearseCommand() *cobra.Command {
 	var o *operator
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
-		Short: "Play a crowd against a copy of a sale, and say whether this set-up would stand it",
-		Long: `Make a copy of a sale with units of its own, let a crowd of buyers and bots at it through the edge, wait until every order is a row, check
-that nothing was sold twice or lost, remove the copy, and write a report. The copy is on no public list, only the crowd can see and buy it, and no
-webhook, push or other group is told of its orders. Without SALE it is the only sale there is, or the demo sale of "sluice up".
+		Short: "Simulate a crowd on a copy of a sale and report whether this deployment is ready for it",
+		Long: `Copy a sale with units of its own, send a crowd of buyers and bots to it through the edge, wait until every order is a
+row, check that nothing was sold twice or lost, remove the copy, and write a report. The copy is on no public list, only the
+crowd can see and buy it, and no webhook, push or other group receives its orders. Without SALE the command uses the only
+sale, or the demo sale of "sluice up".
 
-It is refused while a real sale is open, or opens before the rehearsal would end. Exit 0 is go; 1 is no-go, unclear, or a failure.`,
+A rehearsal is rejected while a real sale is open, or opens before the rehearsal would end. Exit 0 is go; 1 is no-go,
+unclear, or a failure.`,
 		Example: `  sluice rehearse                                        the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081 --kill-worker --pause-redis 2s
@@ -63,15 +65,15 @@ It is refused while a real sale is open, or opens before the rehearsal would end
 	o = p.operatorFlags(c)
 	c.AddCommand(o.rehearseClean())
 	fl := c.Flags()
-	p.str(fl, &f.target, "target", "", "", "URL of the edge, where buyers come in (default: what the data folder says)")
+	p.str(fl, &f.target, "target", "", "", "URL of the edge (default: from the data directory)")
 	p.str(fl, &f.keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign the crowd's tokens with")
 	fl.StringVar(&f.kid, "kid", "", "which key of that file signs")
 	fl.IntVar(&f.crowd.Buyers, "buyers", 2000, "how many come in all")
-	fl.Float64Var(&f.crowd.Bots, "bots", 0.1, "share of them that are bots: many at one address, one at many addresses, forged tokens; all ask again at once")
+	fl.Float64Var(&f.crowd.Bots, "bots", 0.1, "share of bots: many at one address, one at many addresses, forged tokens; all retry immediately")
 	fl.StringVar(&f.curve, "curve", string(rehearsal.Spike), "how people arrive: spike, uniform or ramp")
 	fl.DurationVar(&f.crowd.Span, "span", 10*time.Second, "time in which people arrive")
 	fl.DurationVar(&f.crowd.Think, "think", 2*time.Second, "mean time between seeing the sale and buying")
-	fl.IntVar(&f.crowd.Retries, "retries", 10, "how often a person comes back who is told to")
+	fl.IntVar(&f.crowd.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
 	fl.Uint64Var(&f.crowd.Seed, "seed", 0, "draws the same crowd again (default: a new one)")
 	fl.Int64Var(&f.stock, "stock", 0, "units of the copy (default: as many as the sale has)")
 	fl.DurationVar(&f.limits.Latency, "max-latency", time.Second, "go only if 99 of 100 answers to people come within this")
@@ -80,14 +82,14 @@ It is refused while a real sale is open, or opens before the rehearsal would end
 	fl.Float64Var(&f.limits.Limited, "max-limited", 0.01, "go only if limits keep no larger share of people out to the end")
 	fl.StringVar(&f.killWorker, "kill-worker", "", "a worker dies with a batch in its hands; =PID kills that sluice worker of this machine instead")
 	fl.Lookup("kill-worker").NoOptDefVal = killPlayed
-	fl.DurationVar(&f.pauseRedis, "pause-redis", 0, "Redis answers nobody for so long, at most 10s")
+	fl.DurationVar(&f.pauseRedis, "pause-redis", 0, "pause Redis for this long, at most 10s")
 	fl.BoolVar(&f.beside, "beside-real-sales", false, "also while a real sale is open: its buyers will meet the crowd and its faults")
-	fl.StringVar(&f.out, "out", ".", "folder for the report: rehearsal-....html and .json")
+	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")
 	fl.BoolVar(&f.noFiles, "no-report", false, "write no files")
-	fl.IntVar(&f.connections, "connections", 10_000, "connections that may be open at once")
+	fl.IntVar(&f.connections, "connections", 10_000, "maximum open connections")
 	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "after which a buyer takes a request for lost")
 	fl.DurationVar(&f.lead, "lead", 3*time.Second, "time from the making of the copy to its opening")
-	fl.BoolVar(&f.noTTY, "no-tty", false, "say how far it is in plain lines, also in a terminal")
+	fl.BoolVar(&f.noTTY, "no-tty", false, "print progress in plain lines, also in a terminal")
 	return c
 }
 
@@ -171,7 +173,7 @@ func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Confi
 		cfg.Sign = signer.Sign
 	}
 	if info, err := os.Stat(f.out); !f.noFiles && (err != nil || !info.IsDir()) {
-		bad.add("--out %q is no folder", f.out)
+		bad.add("--out %q is not a directory", f.out)
 	}
 	return cfg, bad.err()
 }
@@ -220,7 +222,7 @@ func (o *operator) rehearsedSale(ctx context.Context, id string) (string, error)
 	return "", errors.New("there is no sale to rehearse: sluice sale create makes one")
 }
 
-// writeRehearsal writes the report's files, and says what they say.
+// writeRehearsal writes the report's files and prints its summary.
 func (p *program) writeRehearsal(o *operator, f rehearseFlags, report *rehearsal.Report) error {
 	var files []string
 	if !f.noFiles {

@@ -67,7 +67,7 @@ func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, g
 	err = s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/remove", struct{}{}, &r)
 	var answered *client.Problem
 	switch {
-	case err == nil, errors.As(err, &answered) && answered.Status == http.StatusNotFound: // a repeated remove whose first answer was lost
+	case err == nil, errors.As(err, &answered) && answered.Status == http.StatusNotFound: // a repeated remove after a lost answer
 		return r.Orders, true, nil
 	case answered != nil && answered.Status == http.StatusConflict:
 		return 0, false, nil

@@ -13,12 +13,13 @@ import (
 	"sluice/internal/rehearsal"
 )
 
-// rehearsalView says how far a rehearsal is: in a terminal by lines that are written over, elsewhere by a line now and then. It is safe for concurrent use.
+// rehearsalView shows the progress of a rehearsal: in a terminal on lines that it overwrites, elsewhere a line now and then. It is
+// safe for concurrent use.
 type rehearsalView struct {
 	w      io.Writer
 	live   bool
 	colour bool
-	head   string // said before the first of all
+	head   string // printed first
 
 	mu    sync.Mutex
 	lines int // that stand on the terminal

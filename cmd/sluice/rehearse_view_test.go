@@ -21,7 +21,7 @@ func TestRehearsalViewWritesOverItself(t *testing.T) {
 		switch again := out.String()[once:]; name {
 		case "plain":
 			if strings.Contains(first, "\x1b") || strings.Count(first, "\n") != 1 || again != "" {
-				t.Errorf("%s: %q, then at once %q", name, first, again)
+				t.Errorf("%s: %q, then immediately %q", name, first, again)
 			}
 		default:
 			if up := "\x1b[7A"; strings.Contains(first, up) || !strings.HasPrefix(again, up) || strings.Count(first, "\n") != 7 {
@@ -33,7 +33,7 @@ func TestRehearsalViewWritesOverItself(t *testing.T) {
 		}
 		for _, want := range []string{"people come", "+1.5s", "50 of 100", "5 left", "? queued"} {
 			if !strings.Contains(first, want) {
-				t.Errorf("%s does not say %q: %q", name, want, first)
+				t.Errorf("%s does not contain %q: %q", name, want, first)
 			}
 		}
 	}

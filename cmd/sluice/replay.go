@@ -20,13 +20,15 @@ func (p *program) replayCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "replay ACCESS_LOG...",
-		Short: "Put recorded traffic through a policy: who would be refused",
-		Long: `Put the requests of access logs through a policy, with the gateway's own limiter and the log's time for its clock, and say who would be
-refused: by rule, by key, per second. With --against, also what changes from another policy. Nothing is sent anywhere.
+		Short: "Replay recorded traffic through a policy: which requests would be rejected",
+		Long: `Replay the requests of access logs through a policy, with the gateway's own limiter and the log's times as its clock,
+and report which would be rejected: by rule, by key, per second. With --against, also report the changes from another
+policy. The command sends no requests.
 
-It reads the JSON logs of both edges and nginx's combined format, as text or gzipped; "-" is standard input. Several logs are put together by time, so
-rotated ones may be named in any order. The combined format has no buyers, so rules with key = "token" cannot be put to it; of a JSON log they see the
-requests whose token an edge had verified. Lines that cannot be read are counted and passed over.`,
+It reads the JSON logs of both edges and nginx's combined format, as text or gzipped; "-" is standard input. Several logs are
+merged by time, so that rotated ones may be named in any order. The combined format has no buyers, so rules with
+key = "token" do not apply to it; with a JSON log they see the requests with a verified token. Unreadable lines are counted
+and skipped.`,
 		Example: `  sluice policy replay /var/log/nginx/access.log --policy new.lua --against lua/policy.lua
   zcat access.log.*.gz | sluice policy replay - --policy new.lua --json | jq .policy.rules
   sluice policy replay .sluice-edge/logs/access.log        with lua/policy.lua`,
@@ -70,7 +72,7 @@ requests whose token an edge had verified. Lines that cannot be read are counted
 	}
 	f := c.Flags()
 	p.str(f, &file, "policy", envPolicy, defaultPolicy, "policy to try")
-	f.StringVar(&against, "against", "", "policy to compare it with: the one that is in force, say")
+	f.StringVar(&against, "against", "", "policy to compare it with, for example the current one")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	f.IntVar(&cfg.Top, "top", 10, "so many of the keys with the most refusals")
 	f.DurationVar(&cfg.Window, "window", replay.DefaultWindow, "how far to put lines in order: logs are written when requests end, and are judged by when they came")
@@ -107,7 +109,7 @@ func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
 		case err != nil:
 			return logs, err
 		case info.IsDir():
-			return logs, usage("%s is a folder: name the logs in it", name)
+			return logs, usage("%s is a directory: name the logs in it", name)
 		case !info.Mode().IsRegular() || logs.size < 0:
 			logs.size = -1
 		default:

@@ -21,7 +21,7 @@ import (
 func (p *program) saleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sale",
-		Short: "Create, watch and steer sales",
+		Short: "Create, show and change sales",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
@@ -30,7 +30,7 @@ func (p *program) saleCommand() *cobra.Command {
 		o.completesSale(o.saleSwitch("pause", "Stop accepting orders until resume")),
 		o.completesSale(o.saleSwitch("resume", "Accept orders again")),
 		o.completesSale(o.saleSwitch("open", "Open a sale now that was to open later")),
-		o.completesSale(o.saleSwitch("close", "End the sale for good")),
+		o.completesSale(o.saleSwitch("close", "Close the sale permanently")),
 	)
 	return c
 }
@@ -40,7 +40,7 @@ func (o *operator) saleCreate() *cobra.Command {
 	var price, opens, closes string
 	c := &cobra.Command{
 		Use:   "create --title T --stock N --price 19.99EUR",
-		Short: "Create a sale and make it ready in Redis",
+		Short: "Create a sale and load it into Redis",
 		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
   sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     who has not paid after a quarter of an hour loses it`,
@@ -61,7 +61,7 @@ func (o *operator) saleCreate() *cobra.Command {
 				}
 				s.ClosesAt = &at
 			}
-			if s.PerBuyer < 1 { // the API takes one that is not said for 1
+			if s.PerBuyer < 1 { // the API's default is 1
 				bad.add("--per-buyer must be at least 1")
 			}
 			if err := bad.err(); err != nil {
@@ -136,7 +136,7 @@ func (o *operator) saleRestock() *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use:   "restock SALE --add N",
-		Short: "Put more units on sale, also while it runs",
+		Short: "Add units to a sale, also while it runs",
 		Example: `  sluice sale restock shoe --add 100
   sluice sale restock shoe --add 100 --key second-delivery     adds them once, however often it is repeated`,
 		Args: cobra.ExactArgs(1),
@@ -162,7 +162,7 @@ func (o *operator) saleRestock() *cobra.Command {
 func (o *operator) saleAudit() *cobra.Command {
 	return &cobra.Command{
 		Use:   "audit SALE",
-		Short: "Count every unit and prove that the sale balances; exit 1 if it does not",
+		Short: "Audit a sale: count every unit, exit 1 if it does not balance",
 		Example: `  sluice sale audit shoe
   sluice sale audit shoe --json | jq .balanced`,
 		Args: cobra.ExactArgs(1),
@@ -207,7 +207,7 @@ func (o *operator) saleAudit() *cobra.Command {
 	}
 }
 
-// sale asks for something that is answered with the sale, and shows that.
+// sale sends a request that returns the sale, and prints it.
 func (o *operator) sale(ctx context.Context, r client.Request) error {
 	var raw json.RawMessage
 	if err := o.do(ctx, r, &raw); err != nil {

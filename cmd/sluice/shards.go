@@ -18,7 +18,7 @@ const (
 // maxShards bounds the shards: each costs every worker a few waiting connections, and every look at the queue a round trip.
 const maxShards = 64
 
-// storesConfig says where sales and orders are kept.
+// storesConfig names the stores of sales and orders.
 type storesConfig struct {
 	redisURL, database string
 	shards             int
@@ -28,7 +28,7 @@ type storesConfig struct {
 
 // shardsFlag is the same in every process.
 func (p *program) shardsFlag(f *pflag.FlagSet, to *int) {
-	p.number(f, to, "shards", envShards, 1, "queues over which sales are spread, a sale in one of them; the same in every process, and for good")
+	p.number(f, to, "shards", envShards, 1, "number of queues; each sale lives in one of them; equal in every process and permanent")
 }
 
 // queueFlags are those of a process that fills the queue.
@@ -38,7 +38,7 @@ func (p *program) queueFlags(f *pflag.FlagSet, cfg *backendConfig) {
 	p.number(f, &cfg.maxReady, "max-ready", envMaxReady, admission.DefaultMaxReady,
 		"orders that may wait in one shard; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
 	p.number(f, &cfg.redisWait, "redis-wait", envWait, 0,
-		"replicas of Redis that must have an order before its buyer is told 202; with too few for half a second it is a 503, and asking again finds the order")
+		"replicas of Redis that must have an order before the 202; with too few for half a second the answer is 503, and a retry finds the order")
 }
 
 // checkWait wants a Redis that can have so many replicas.
@@ -51,7 +51,7 @@ func (m *mistakes) checkWait(n int, embedded bool) {
 	}
 }
 
-// maxReplicas is more than anybody waits for. A mistyped number would refuse every purchase.
+// maxReplicas is a bound against typing errors: a number that is too high would reject every purchase.
 const maxReplicas = 16
 
 func (m *mistakes) checkShards(n int) {
@@ -60,7 +60,7 @@ func (m *mistakes) checkShards(n int) {
 	}
 }
 
-// number adds a flag of a number whose default comes from the environment. A bad number in there is -1, which no check lets pass.
+// number adds an integer flag with its default from the environment. An invalid default is -1, which every check rejects.
 func (p *program) number(f *pflag.FlagSet, to *int, name, env string, def int, help string) {
 	if v := p.getenv(env); v != "" {
 		n, err := strconv.Atoi(v)

@@ -10,13 +10,14 @@ import (
 	"golang.org/x/term"
 )
 
-// onTerminal says whether a person watches standard error, on a terminal that can take a line back.
+// onTerminal reports whether standard error is a terminal that can overwrite a line.
 func (p *program) onTerminal() bool {
 	f, ok := p.errOut.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }
 
-// status tells on standard error how far long work is: on a terminal in one line that changes, elsewhere in a line for each change.
+// status shows the progress of long work on standard error: on a terminal in one line that changes, elsewhere in a line for each
+// change.
 type status struct {
 	w        io.Writer
 	terminal bool
@@ -25,7 +26,7 @@ type status struct {
 
 func (p *program) status() *status { return &status{w: p.errOut, terminal: p.onTerminal()} }
 
-// say shows a line; the same again is not repeated.
+// say shows a line and skips repetitions.
 func (s *status) say(line string) {
 	switch {
 	case line == s.last:
@@ -48,7 +49,7 @@ func (s *status) done() {
 // patience is how long a person waits without wondering.
 const patience = time.Second
 
-// waiting tells whoever watches a terminal what takes so long, every second from the first on, until the function it returns is called.
+// waiting shows on a terminal what the program waits for, every second from the first on, until done is called.
 func (p *program) waiting(what string) (done func()) {
 	if !p.onTerminal() {
 		return func() {}

@@ -72,12 +72,12 @@ func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg q
 	return queues
 }
 
-// claimShards makes sure that all processes agree: a sale is looked for in the shard that its name and the number of shards say.
+// claimShards verifies that all processes agree on the number of shards: with the name of a sale it determines the shard.
 func (s *stores) claimShards(ctx context.Context) error {
 	want := len(s.space.All())
 	have, err := s.orders.ClaimShards(ctx, want)
 	if err == nil && have != want {
-		return usage("--shards is %d, and the orders of this database are kept in %d shards: every process must say the same (to change it: docs/operations.md)", want, have)
+		return usage("--shards is %d, but this database was created with %d shards: use the same number in every process (to change it: docs/operations.md)", want, have)
 	}
 	return err
 }
@@ -146,8 +146,8 @@ func (s *stores) pingRedis(ctx context.Context) error {
 	return nil
 }
 
-// pauseRedis makes Redis answer nobody for a while, as a rehearsal may ask for. CLIENT PAUSE ends by itself, and goes on to replicate and to answer other nodes, so nothing fails
-// over; DEBUG SLEEP would stop all of it.
+// pauseRedis pauses Redis for a rehearsal. CLIENT PAUSE ends automatically and leaves replication and cluster traffic running, so
+// nothing fails over; DEBUG SLEEP would stop both.
 func (s *stores) pauseRedis(ctx context.Context, span time.Duration) error {
 	if err := s.guard.Raw().ClientPause(ctx, span).Err(); err != nil {
 		return fmt.Errorf("pause Redis: %w: %w", sale.ErrUnavailable, err)
@@ -155,7 +155,8 @@ func (s *stores) pauseRedis(ctx context.Context, span time.Duration) error {
 	return nil
 }
 
-// openQueueAlone opens the queue without a database. Nobody rebuilds here, and Redis itself says whether it was verified and how many shards it has.
+// openQueueAlone opens the queue without a database. This process does not rebuild; Redis holds whether it was verified and its
+// number of shards.
 func openQueueAlone(ctx context.Context, redisURL string, shards int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {
 	space := keyspace.Space{Shards: shards}
 	g, err := guard.Open(redisURL, space, nil, log)
@@ -163,7 +164,7 @@ func openQueueAlone(ctx context.Context, redisURL string, shards int, driver str
 		return nil, nil, usage("--redis: %w", err)
 	}
 	var wrong *guard.ShardsError
-	if err := guard.CheckShards(ctx, g.Raw(), space); errors.As(err, &wrong) { // one that does not answer is waited for, and not trusted before it says the same
+	if err := guard.CheckShards(ctx, g.Raw(), space); errors.As(err, &wrong) { // without an answer the process waits, and the guard checks again
 		_ = g.Close()
 		return nil, nil, usage("%w", wrong)
 	}

@@ -12,7 +12,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// A database that goes away while a process begins is waited for at every step; what it says when it is there is believed, and a process that is told to end does.
+// A process waits at every step for a database that is unavailable, returns its errors, and exits when it is stopped.
 func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -24,7 +24,7 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 				return answers[min(tries, len(answers))-1]
 			})
 		}
-		away, wrong := fmt.Errorf("order: shards: %w: connection reset", sale.ErrUnavailable), errors.New("the database says there are none")
+		away, wrong := fmt.Errorf("order: shards: %w: connection reset", sale.ErrUnavailable), errors.New("the database has no shards")
 		if err := try(away, away, away, nil); err != nil || tries != 4 {
 			t.Errorf("%v after %d tries", err, tries)
 		}

@@ -7,9 +7,9 @@ import (
 	"sluice/backend/events/notify"
 )
 
-// streamRoom is how many pages of buyers, and how many event streams of sales, a process keeps open at once: no more than half and a quarter of the files that it
-// may open, so that purchases and the stores always find the rest. Without that, a crowd of open pages would take every file, and nobody could connect any more, nor be told
-// to ask instead. files: 0 when it is not known. each: files that one stream takes.
+// streamRoom returns how many pages of buyers, and how many event streams of sales, a process keeps open: at most half and a quarter
+// of its limit of open files, so that purchases and the stores always have descriptors. Without it, open pages could use all of them,
+// and no further client could connect, or be rejected with a Retry-After. files: 0 when the limit is unknown. each: files per stream.
 func streamRoom(files, each int) (pages, streams int) {
 	pages, streams = notify.MaxPages, api.MaxStreams
 	if files > 0 {
@@ -18,12 +18,12 @@ func streamRoom(files, each int) (pages, streams int) {
 	return pages, streams
 }
 
-// roomForStreams is streamRoom for this process, and says so where it is less than it could be.
+// roomForStreams is streamRoom for this process. It logs a limit below the default.
 func roomForStreams(each int, log *slog.Logger) (pages, streams int) {
 	files := openFiles()
 	pages, streams = streamRoom(files, max(1, each))
 	if pages < notify.MaxPages || streams < api.MaxStreams {
-		log.Info("few files may be open, so fewer pages can be told of what happens; the others ask", "files", files, "pages", pages, "streams", streams)
+		log.Info("the limit of open files is low: fewer pages receive events, the others poll", "files", files, "pages", pages, "streams", streams)
 	}
 	return pages, streams
 }

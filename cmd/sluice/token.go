@@ -25,9 +25,9 @@ func (p *program) tokenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token --user U",
 		Short: "Print a signed token for a buyer",
-		Long: `Print a JWT that names a buyer. With --kid it is signed with that key of the file that --token-keys names, which must hold its private
-part. Without, it is signed with ` + envSecret + `, else with the only key of that file that can sign, else with the secret that "sluice up" keeps
-in its data folder.`,
+		Long: `Print a JWT for a buyer. With --kid it is signed with that key of the --token-keys file, which must contain its private
+part. Without --kid it is signed with ` + envSecret + `, else with the only private key of that file, else with the secret
+in the data directory of "sluice up".`,
 		Example: `  sluice token --user ann
   curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
   sluice token --user ann --token-keys private.json --kid 2026-11`,
@@ -62,7 +62,7 @@ in its data folder.`,
 	p.str(c.Flags(), &keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
 	c.Flags().StringVar(&kid, "kid", "", "which key of that file signs")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, with when it expires")
-	p.str(c.Flags(), &data, "data", envData, defaultData, "data folder of sluice up")
+	p.str(c.Flags(), &data, "data", envData, defaultData, "data directory of sluice up")
 	return c
 }
 
@@ -99,7 +99,7 @@ func (p *program) signer(data, keys, kid string) (*token.Signer, error) {
 	return key.Signer, nil
 }
 
-// secretOf is the token secret from the environment, else from the data folder; empty when neither has one.
+// secretOf returns the token secret from the environment, else from the data directory; empty when neither has one.
 func (p *program) secretOf(d dataDir) (string, error) {
 	if s := p.getenv(envSecret); s != "" {
 		return s, nil

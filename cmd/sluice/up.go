@@ -27,16 +27,17 @@ type upConfig struct {
 	data, policy string
 }
 
-// embedded tells which stores run inside this process.
+// embedded reports which stores run inside this process.
 func (cfg upConfig) embedded() (redis, database bool) { return cfg.redisURL == "", cfg.database == "" }
 
 func (p *program) upCommand() *cobra.Command {
 	var cfg upConfig
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Run everything in one process, with a demo sale; nothing else is needed",
-		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and create a demo sale. Secrets and
-the database are kept in the data folder, where "sluice token", "sale" and "dead" find them, and so is a journal of accepted orders: kill -9 loses none.`,
+		Short: "Run everything in one process with a demo sale, without other servers",
+		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and create a demo sale.
+The data directory keeps secrets, the database and a journal of accepted orders: kill -9 loses none. "sluice token", "sale"
+and "dead" read it.`,
 		Example: `  sluice up
   sluice up --listen :8080 --data /var/lib/sluice
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
@@ -47,9 +48,9 @@ the database are kept in the data folder, where "sluice token", "sale" and "dead
 	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port")
 	p.journalFlags(f, &cfg.journal)
 	p.groupFlags(f, &cfg.groupConfig)
-	p.str(f, &cfg.data, "data", envData, defaultData, "folder for secrets and the database")
+	p.str(f, &cfg.data, "data", envData, defaultData, "directory for secrets and the database")
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME")
-	p.str(f, &cfg.database, "database", envDatabase, "", "a real database instead of SQLite in the data folder, postgres://... or sqlite:...")
+	p.str(f, &cfg.database, "database", envDatabase, "", "a database instead of SQLite in the data directory, postgres://... or sqlite:...")
 	p.queueFlags(f, &cfg.backendConfig)
 	p.pageFlags(f, &cfg.backendConfig)
 	p.deskFlags(f, &cfg.backendConfig)
@@ -201,14 +202,14 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	return err
 }
 
-// unknownContact is whom push services may write to when nobody was named. Some of them want one that exists.
+// unknownContact is the contact for push services without --push-contact. Some of them require one that exists.
 const unknownContact = "mailto:nobody@example.com"
 
 func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
 	if cfg.webPush.vapid == "" {
 		key, err := data.vapid()
 		if err != nil {
-			return fmt.Errorf("data folder: %w", err)
+			return fmt.Errorf("data directory: %w", err)
 		}
 		cfg.webPush.vapid, cfg.push.vapid = key, key
 	}
@@ -223,7 +224,7 @@ func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
 		}
 		var err error
 		if *s.to, err = data.secret(s.file); err != nil {
-			return fmt.Errorf("data folder: %w", err)
+			return fmt.Errorf("data directory: %w", err)
 		}
 	}
 	return cfg.check2()
@@ -311,7 +312,7 @@ func awaitIdle(ctx context.Context, log *slog.Logger, q queue.Shards) {
 		}
 		select {
 		case <-ctx.Done():
-			log.Warn("the queue is not empty; its orders are kept in the data folder for the next start", "ready", stats.Ready, "delayed", stats.Delayed, "leased", stats.Leased)
+			log.Warn("the queue is not empty; its orders stay in the data directory for the next start", "ready", stats.Ready, "delayed", stats.Delayed, "leased", stats.Leased)
 			return
 		case <-time.After(20 * time.Millisecond):
 		}

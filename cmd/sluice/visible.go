@@ -41,7 +41,7 @@ func visible(text string) string {
 	return b.String()
 }
 
-// obeyed tells whether a terminal does something at a character, instead of showing it.
+// obeyed reports whether a terminal interprets a character instead of showing it.
 func obeyed(r rune) bool {
 	switch {
 	case r == '\n', r == '\t':

@@ -46,7 +46,7 @@ func TestTerminalObeysNobodysWords(t *testing.T) {
 		}
 		var got struct{ Sales []struct{ Title string } }
 		if strings.HasSuffix(args, "--json") && (json.Unmarshal([]byte(stdout), &got) != nil || got.Sales[0].Title != evil) {
-			t.Errorf("sluice %s says something else than the server: %s", args, stdout)
+			t.Errorf("sluice %s prints something else than the server's answer: %s", args, stdout)
 		}
 	}
 }

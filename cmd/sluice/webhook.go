@@ -46,9 +46,9 @@ func (w webhookJSON) stateText() string {
 func (p *program) webhookCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "webhook",
-		Short: "Tell other systems of orders by signed HTTP POSTs: endpoints and what was sent to them",
-		Long: `Each endpoint is posted every event of orders that it wants (created, paid, cancelled), signed as Standard Webhooks has it, again and again for about a day
-until it answers 2xx. See docs/webhooks.md.`,
+		Short: "Notify other systems of orders by signed HTTP POSTs: endpoints and deliveries",
+		Long: `sluice posts every selected order event (created, paid, cancelled) to each endpoint, signed as Standard Webhooks
+specifies, and retries for about a day until the endpoint answers 2xx. See docs/webhooks.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.operatorFlags(c)
@@ -83,7 +83,7 @@ func (o *operator) webhookAdd() *cobra.Command {
 	var strict bool
 	c := &cobra.Command{
 		Use:     "add URL",
-		Short:   "Make an endpoint; its secret is shown now, and never again",
+		Short:   "Create an endpoint; its secret is shown only once",
 		Example: `  sluice webhook add https://shop.example/hooks/sluice --type order.paid --type order.cancelled --sale shoe`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -116,7 +116,7 @@ func listOf(items []string) []string {
 func (o *operator) webhookList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List the endpoints, and what waits for each",
+		Short:   "List the endpoints and their waiting deliveries",
 		Example: `  sluice webhook list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
@@ -178,7 +178,7 @@ func (o *operator) webhookChange() *cobra.Command {
 	var types, sales []string
 	c := &cobra.Command{
 		Use:     "change ENDPOINT",
-		Short:   "Change an endpoint; what is not named stays. An empty --type or --sale means all",
+		Short:   "Change the named settings of an endpoint. An empty --type or --sale means all",
 		Example: `  sluice webhook change ep_k3jx5 --url https://shop.example/v2 --sale ''`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -228,7 +228,7 @@ func (o *operator) webhookRotate() *cobra.Command {
 	var keep time.Duration
 	c := &cobra.Command{
 		Use:   "rotate ENDPOINT",
-		Short: "Give an endpoint a new secret; it is shown now, and never again. Meanwhile the old one signs too",
+		Short: "Rotate the secret of an endpoint; the new one is shown only once. The old one signs too for a while",
 		Example: `  sluice webhook rotate ep_k3jx5
   sluice webhook rotate ep_k3jx5 --keep 0s --reason "it was in a log"`,
 		Args: cobra.ExactArgs(1),
@@ -251,7 +251,7 @@ func (o *operator) webhookRemove() *cobra.Command {
 	var why string
 	c := &cobra.Command{
 		Use:     "remove ENDPOINT...",
-		Short:   "Forget endpoints, with all that was and was not delivered",
+		Short:   "Remove endpoints with all their deliveries",
 		Example: `  sluice webhook remove ep_k3jx5 --reason "replaced"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -264,13 +264,13 @@ func (o *operator) webhookRemove() *cobra.Command {
 	return c
 }
 
-// pingWait is how long ping waits for what comes of it: the longest an endpoint may take, and what lies around it.
+// pingWait is the timeout of a ping: the longest timeout of an endpoint, and a margin.
 const pingWait = 30 * time.Second
 
 func (o *operator) webhookPing() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ping ENDPOINT",
-		Short:   "Send something to try an endpoint, once, and tell what it answered; exit 1 if it is not 2xx",
+		Short:   "Send one test delivery to an endpoint and show its answer; exit 1 if it is not 2xx",
 		Example: `  sluice webhook ping ep_k3jx5`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -54,7 +54,7 @@ func (o *operator) webhookDeliveries() *cobra.Command {
 	var before int64
 	c := &cobra.Command{
 		Use:   "deliveries ENDPOINT [DELIVERY]",
-		Short: "List what was and is to be sent to an endpoint, the newest first; or show the attempts of one",
+		Short: "List the deliveries to an endpoint, newest first; or show the attempts of one",
 		Example: `  sluice webhook deliveries ep_k3jx5 --state failed
   sluice webhook deliveries ep_k3jx5 923417600000000123_paid_ep_k3jx5`,
 		Args: cobra.RangeArgs(1, 2),
@@ -116,14 +116,14 @@ func (o *operator) webhookRedeliver() *cobra.Command {
 	var failed bool
 	c := &cobra.Command{
 		Use:   "redeliver ENDPOINT [DELIVERY...]",
-		Short: "Send deliveries again, with the same id and text: those that are named, or with --failed all that were given up",
+		Short: "Send deliveries again with the same id and body: the named ones, or with --failed all that failed permanently",
 		Example: `  sluice webhook redeliver ep_k3jx5 923417600000000123_paid_ep_k3jx5
   sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case failed == (len(args) > 1):
-				return usage("name deliveries, or say --failed")
+				return usage("name deliveries, or use --failed")
 			case since != "" && !failed:
 				return usage("--since goes with --failed")
 			case !failed:

@@ -69,9 +69,9 @@ func (p *program) workerCommand() *cobra.Command {
 	var cfg workerConfig
 	c := &cobra.Command{
 		Use:   "worker",
-		Short: "Turn queued orders into rows, and give back what times out",
-		Long: `Take batches from the queue, write each in one transaction, and acknowledge it. Run as many as you like; killing one loses nothing.
-SIGTERM finishes what is leased and exits 0.`,
+		Short: "Write queued orders to the database and requeue expired leases",
+		Long: `Lease batches from the queue, write each in one transaction, and acknowledge it. Run any number of workers; killing one
+loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
 		Example: `  sluice worker --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.check(true); err != nil {
@@ -103,9 +103,9 @@ SIGTERM finishes what is leased and exits 0.`,
 	}
 	p.workerFlags(c, &cfg)
 	f := c.Flags()
-	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each shard written at once")
+	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each shard written concurrently")
 	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
-	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "how long a batch whose worker is gone stays with it; a living worker renews it")
+	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "duration of a lease; a worker renews it while it writes, and an expired lease is requeued")
 	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	f.BoolVar(&cfg.noWatcher, "no-watcher", false, "do not run a watcher beside the worker")
 	return c
@@ -115,8 +115,8 @@ func (p *program) watcherCommand() *cobra.Command {
 	var cfg workerConfig
 	c := &cobra.Command{
 		Use:     "watcher",
-		Short:   "Only give back what times out",
-		Long:    `Watch the leases of workers and give back what runs out. Every worker does this too; any number may run at once.`,
+		Short:   "Requeue expired leases",
+		Long:    `Watch the leases of workers and requeue expired ones. Every worker does this too; any number of watchers may run.`,
 		Example: `  sluice watcher --redis redis://10.0.0.3:6379/0`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.check(false); err != nil {
@@ -168,7 +168,7 @@ func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfi
 	return g.Wait()
 }
 
-// batchIDs makes ids that begin with the host and the process, so that a lease in Redis says whose it is.
+// batchIDs returns a function for ids that begin with the host and the process id, so that a lease in Redis names its owner.
 func batchIDs() func() string {
 	host, _ := os.Hostname()
 	owner := fmt.Sprintf("%s-%d-", strings.Map(func(r rune) rune {
