@@ -100,7 +100,7 @@ func (p *program) pageFlags(f *pflag.FlagSet, cfg *backendConfig) {
 }
 
 func (cfg backendConfig) check() error {
-	var bad mistakes
+	var bad problems
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
 	bad.checkTokens(cfg.secret, cfg.tokenKeys)

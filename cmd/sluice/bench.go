@@ -32,7 +32,7 @@ empty one of --redis, which it does not kill and leaves empty. Compare results o
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var bad mistakes
+			var bad problems
 			if o.RedisURL != "" {
 				bad.checkRedis("--redis", o.RedisURL)
 			}

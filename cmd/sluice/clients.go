@@ -14,13 +14,13 @@ func clientFlags(f *pflag.FlagSet, perClient *int, proxyProtocol *bool, cert, ke
 	f.StringVar(key, "tls-key", "", "its key, PEM")
 }
 
-func (m *mistakes) checkPerClient(n int) {
+func (m *problems) checkPerClient(n int) {
 	if n < 1 || n > 65535 {
 		m.add("--per-client must be between 1 and 65535")
 	}
 }
 
-func (m *mistakes) checkTLS(cert, key string) {
+func (m *problems) checkTLS(cert, key string) {
 	if (cert == "") != (key == "") {
 		m.add("--tls-cert and --tls-key go together")
 	}

@@ -52,19 +52,19 @@ func (p *program) str(f *pflag.FlagSet, to *string, name, env, def, help string)
 	f.StringVar(to, name, def, help)
 }
 
-// mistakes collects all errors of a configuration, so that they are reported together.
-type mistakes []string
+// problems collects all errors of a configuration, so that they are reported together.
+type problems []string
 
-func (m *mistakes) add(format string, args ...any) { *m = append(*m, fmt.Sprintf(format, args...)) }
+func (m *problems) add(format string, args ...any) { *m = append(*m, fmt.Sprintf(format, args...)) }
 
-func (m mistakes) err() error {
+func (m problems) err() error {
 	if len(m) == 0 {
 		return nil
 	}
 	return usage("%s", strings.Join(m, "; "))
 }
 
-func (m *mistakes) checkListen(flag, addr string) {
+func (m *problems) checkListen(flag, addr string) {
 	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
 		m.add("--%s %q: want host:port", flag, addr)
 	}
@@ -79,7 +79,7 @@ func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-func (m *mistakes) checkSecret(secret string) {
+func (m *problems) checkSecret(secret string) {
 	switch {
 	case secret == "":
 		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one)", envSecret, token.MinSecret)
@@ -89,7 +89,7 @@ func (m *mistakes) checkSecret(secret string) {
 }
 
 // checkTokens wants a secret, a good file of keys, or both.
-func (m *mistakes) checkTokens(secret, keys string) {
+func (m *problems) checkTokens(secret, keys string) {
 	switch {
 	case keys == "" && secret == "":
 		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name a file of keys", envSecret, token.MinSecret)
@@ -104,14 +104,14 @@ func (m *mistakes) checkTokens(secret, keys string) {
 
 const keysHelp = "JWK Set file of the keys that tokens are verified with, beside the secret or instead of it"
 
-func (m *mistakes) checkRedis(name, raw string) {
+func (m *problems) checkRedis(name, raw string) {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
 		m.add("%s: want redis://[user:password@]host:port/db", name)
 	}
 }
 
-func (m *mistakes) checkUpstreams(upstreams []string) {
+func (m *problems) checkUpstreams(upstreams []string) {
 	if len(upstreams) == 0 {
 		m.add("--upstream is missing: want http://host:port, once for each backend")
 	}

@@ -97,7 +97,7 @@ func (f *deadFilter) add(c *cobra.Command) {
 
 // read makes times of the flags.
 func (f *deadFilter) read(now time.Time) error {
-	var bad mistakes
+	var bad problems
 	for _, when := range []struct {
 		flag, text string
 		to         **time.Time
@@ -223,7 +223,7 @@ func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) er
 		if f.After = page.Next; f.After == "" {
 			break
 		}
-		status.say(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, stamp(f.DiedBefore)))
+		status.show(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, stamp(f.DiedBefore)))
 	}
 	status.done()
 	err := o.show(all, func(w io.Writer) {

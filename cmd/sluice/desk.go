@@ -12,7 +12,7 @@ func (p *program) deskFlags(f *pflag.FlagSet, cfg *backendConfig) {
 		"the metrics of an edge, or of another backend, that the operators' desk shows, http://host:port/metrics; repeatable ["+envEdgeMetrics+"]")
 }
 
-func (m *mistakes) checkMetricsURLs(urls []string) {
+func (m *problems) checkMetricsURLs(urls []string) {
 	for _, raw := range urls {
 		u, err := url.Parse(raw)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {

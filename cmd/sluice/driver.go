@@ -30,7 +30,7 @@ func (p *program) driverFlag(f *pflag.FlagSet, to *string) {
 	p.str(f, to, "queue", envQueue, driverList, `where new orders wait in Redis: "list", the faster one, or "stream"; what waits in the other is served too`)
 }
 
-func (m *mistakes) checkDriver(name string) {
+func (m *problems) checkDriver(name string) {
 	if name != driverList && name != driverStream {
 		m.add("--queue %q: want %s or %s", name, driverList, driverStream)
 	}

@@ -28,7 +28,7 @@ those files in place, so that an edit and "sluice edge reload" take effect; othe
 			if !cmd.Flags().Changed("root") {
 				cfg.Root = workingRoot()
 			}
-			var bad mistakes
+			var bad problems
 			bad.checkListen("listen", cfg.Listen)
 			bad.checkUpstreams(cfg.Upstreams)
 			bad.checkTokens(p.getenv(envSecret), cfg.TokenKeys)

@@ -19,7 +19,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 		Short:   "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var bad mistakes
+			var bad problems
 			bad.checkListen("listen", cfg.Listen)
 			bad.checkUpstreams(cfg.Upstreams)
 			cfg.Secret = p.getenv(envSecret)
@@ -67,7 +67,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
 	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
-	f.StringVar(&access, "access-log", "", `where to write a JSON object for each request, as the nginx edge does; "-" is standard output (default: nowhere); SIGUSR1 and SIGHUP open the file anew`)
+	f.StringVar(&access, "access-log", "", `file for a JSON object per request, in the format of the nginx edge; "-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`)
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
 	f.StringVar(&metrics, "metrics", "", metricsHelp)
 	return c

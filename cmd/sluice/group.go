@@ -36,7 +36,7 @@ func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
 	p.webhookFlags(f, &cfg.hooks)
 }
 
-func (m *mistakes) checkGroups(cfg groupConfig) {
+func (m *problems) checkGroups(cfg groupConfig) {
 	if _, err := points.ParseRule(cfg.points); err != nil {
 		m.add("--points: %v", err)
 	}
@@ -101,7 +101,7 @@ browsers); webhooks (notifies other systems, see sluice webhook).`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: ownGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var bad mistakes
+			var bad problems
 			if !slices.Contains(ownGroups, args[0]) {
 				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, notify.Group, webhook.Group)
 			}

@@ -21,7 +21,7 @@ func (p *program) journalFlags(f *pflag.FlagSet, cfg *journalConfig) {
 	p.str(f, &cfg.sync, "journal-sync", envJournalSync, string(journal.Second), "when the journal is forced to disk: always (before each answer) or second")
 }
 
-func (m *mistakes) checkJournal(cfg journalConfig) {
+func (m *problems) checkJournal(cfg journalConfig) {
 	if s := journal.Sync(cfg.sync); s != "" && s != journal.Always && s != journal.Second {
 		m.add("--journal-sync %q: want always or second", cfg.sync)
 	}

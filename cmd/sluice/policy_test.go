@@ -192,7 +192,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 		t.Errorf("the gateway ended with %d", code)
 	}
 	code, out, errText := invoke(t, "policy", "replay", log+".1", log, "--policy", policy)
-	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") || !strings.Contains(out, "at the time: 2 refused") || !strings.Contains(out, policy+" refuses 2 of 3 requests") {
+	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") || !strings.Contains(out, "in the log: 2 refused") || !strings.Contains(out, policy+" refuses 2 of 3 requests") {
 		t.Errorf("exit %d, %s, printed\n%s", code, errText, out)
 	}
 }

@@ -55,7 +55,7 @@ func (p *program) webPushEnv() webPushConfig {
 	return webPushConfig{vapid: p.getenv(envVAPID), allowPrivate: p.getenv(envPushAllowPrivate)}
 }
 
-func (m *mistakes) checkWebPush(cfg webPushConfig) {
+func (m *problems) checkWebPush(cfg webPushConfig) {
 	if cfg.vapid != "" {
 		if _, err := notify.ParseKey(cfg.vapid); err != nil {
 			m.add("%s: %v", envVAPID, err)
@@ -66,7 +66,7 @@ func (m *mistakes) checkWebPush(cfg webPushConfig) {
 	}
 }
 
-func (m *mistakes) checkPush(cfg pushConfig) {
+func (m *problems) checkPush(cfg pushConfig) {
 	if _, err := notify.ParseAdapters(cfg.adapters, slog.Default()); err != nil {
 		m.add("--push: %v", err)
 	}

@@ -44,7 +44,7 @@ sale accepts purchases during a rebuild, which takes seconds per million orders.
 			defer status.done()
 			for s.Running && s.Fence == started {
 				if !o.json {
-					status.say(progress(s))
+					status.show(progress(s))
 				}
 				select {
 				case <-cmd.Context().Done():

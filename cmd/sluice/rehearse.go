@@ -127,7 +127,7 @@ func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Confi
 	if most := openFiles() - 100; most > 0 { // or the lack of them would be taken for the set-up's fault
 		cfg.Connections = min(cfg.Connections, most)
 	}
-	var bad mistakes
+	var bad problems
 	var err error
 	if cfg.Crowd.Curve, err = rehearsal.ParseCurve(f.curve); err != nil {
 		bad.add("--curve %v", err)

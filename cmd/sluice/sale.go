@@ -45,7 +45,7 @@ func (o *operator) saleCreate() *cobra.Command {
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
   sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     who has not paid after a quarter of an hour loses it`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var bad mistakes
+			var bad problems
 			var err error
 			now := time.Now()
 			if s.Price, err = parsePrice(price); err != nil {

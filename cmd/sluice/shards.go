@@ -42,7 +42,7 @@ func (p *program) queueFlags(f *pflag.FlagSet, cfg *backendConfig) {
 }
 
 // checkWait wants a Redis that can have so many replicas.
-func (m *mistakes) checkWait(n int, embedded bool) {
+func (m *problems) checkWait(n int, embedded bool) {
 	switch {
 	case n < 0 || n > maxReplicas:
 		m.add("--redis-wait must be between 0 and %d", maxReplicas)
@@ -54,7 +54,7 @@ func (m *mistakes) checkWait(n int, embedded bool) {
 // maxReplicas is a bound against typing errors: a number that is too high would reject every purchase.
 const maxReplicas = 16
 
-func (m *mistakes) checkShards(n int) {
+func (m *problems) checkShards(n int) {
 	if n < 1 || n > maxShards {
 		m.add("--shards must be between 1 and %d", maxShards)
 	}

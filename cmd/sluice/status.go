@@ -26,8 +26,8 @@ type status struct {
 
 func (p *program) status() *status { return &status{w: p.errOut, terminal: p.onTerminal()} }
 
-// say shows a line and skips repetitions.
-func (s *status) say(line string) {
+// show prints a line and skips repetitions.
+func (s *status) show(line string) {
 	switch {
 	case line == s.last:
 	case s.terminal:
@@ -65,7 +65,7 @@ func (p *program) waiting(what string) (done func()) {
 			case <-stop:
 				return
 			case <-tick.C:
-				s.say(fmt.Sprintf("%s: %s", what, time.Since(begun).Round(time.Second)))
+				s.show(fmt.Sprintf("%s: %s", what, time.Since(begun).Round(time.Second)))
 			}
 		}
 	})

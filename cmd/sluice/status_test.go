@@ -14,7 +14,7 @@ func TestStatus(t *testing.T) {
 		var out bytes.Buffer
 		s := &status{w: &out, terminal: c.terminal}
 		for _, line := range []string{"a", "a", "b"} {
-			s.say(line)
+			s.show(line)
 		}
 		s.done()
 		s.done()

@@ -32,7 +32,7 @@ in the data directory of "sluice up".`,
   curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
   sluice token --user ann --token-keys private.json --kid 2026-11`,
 		RunE: func(*cobra.Command, []string) error {
-			var bad mistakes
+			var bad problems
 			if err := sale.ValidateBuyer(user); err != nil {
 				bad.add("--user: %v", err)
 			}
@@ -87,7 +87,7 @@ func (p *program) signer(data, keys, kid string) (*token.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var bad mistakes
+	var bad problems
 	bad.checkSecret(secret)
 	if err := bad.err(); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ and "dead" read it.`,
 }
 
 func (p *program) up(ctx context.Context, cfg upConfig) error {
-	var bad mistakes
+	var bad problems
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
 	cfg.webPush = p.webPushEnv()

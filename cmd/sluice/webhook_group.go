@@ -56,13 +56,13 @@ func (cfg webhookConfig) networks() ([]netip.Prefix, error) {
 	return outbound.ParseNetworks(cfg.private)
 }
 
-func (m *mistakes) checkPrivate(cfg webhookConfig) {
+func (m *problems) checkPrivate(cfg webhookConfig) {
 	if _, err := cfg.networks(); err != nil {
 		m.add("--allow-private: %v", err)
 	}
 }
 
-func (m *mistakes) checkWebhooks(cfg webhookConfig) {
+func (m *problems) checkWebhooks(cfg webhookConfig) {
 	m.checkPrivate(cfg)
 	if cfg.timeout < 100*time.Millisecond || cfg.timeout > maxWebhookTimeout {
 		m.add("--webhook-timeout must be between 100ms and %s", strings.TrimSuffix(maxWebhookTimeout.String(), "0s"))

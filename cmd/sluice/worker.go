@@ -40,7 +40,7 @@ func (p *program) workerFlags(c *cobra.Command, cfg *workerConfig) {
 }
 
 func (cfg workerConfig) check(needDatabase bool) error {
-	var bad mistakes
+	var bad problems
 	if cfg.redisURL == "" {
 		bad.add("no Redis: set %s or --redis", envRedis)
 	} else {
