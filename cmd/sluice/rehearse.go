@@ -23,7 +23,7 @@ import (
 type rehearseFlags struct {
 	target, curve, out     string
 	keys, kid              string
-	crowd                  rehearsal.Crowd
+	crowd                  rehearsal.Workload
 	limits                 rehearsal.Limits
 	stock                  int64
 	connections            int
@@ -105,7 +105,7 @@ func (p *program) rehearse(ctx context.Context, o *operator, f rehearseFlags, sa
 		return err
 	}
 	view := p.rehearsalView(f.noTTY || o.json)
-	view.head = fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n", cfg.Sale, cfg.Target, cfg.Crowd.Buyers, cfg.Crowd.PeakRate(), cfg.Crowd.Seed)
+	view.head = fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n", cfg.Sale, cfg.Target, cfg.Workload.Buyers, cfg.Workload.PeakRate(), cfg.Workload.Seed)
 	cfg.Progress = view.show
 	report, err := rehearsal.Run(ctx, cfg)
 	view.end()
@@ -121,21 +121,21 @@ func (p *program) rehearse(ctx context.Context, o *operator, f rehearseFlags, sa
 
 func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Config, error) {
 	cfg := rehearsal.Config{
-		Stock: f.stock, Crowd: f.crowd, Limits: f.limits, Connections: f.connections, Timeout: f.timeout, Lead: f.lead, Buyer: sale.RehearsalBuyer,
-		Stage: &rehearsalStage{o, f.beside}, Books: rehearsalBooks{o}, Faults: rehearsal.Faults{PauseRedis: f.pauseRedis},
+		Stock: f.stock, Workload: f.crowd, Limits: f.limits, Connections: f.connections, Timeout: f.timeout, Lead: f.lead, Buyer: sale.RehearsalBuyer,
+		Stage: &rehearsalStage{o, f.beside}, Records: rehearsalBooks{o}, Faults: rehearsal.Faults{PauseRedis: f.pauseRedis},
 	}
 	if most := openFiles() - 100; most > 0 { // or the lack of them would be taken for the set-up's fault
 		cfg.Connections = min(cfg.Connections, most)
 	}
 	var bad problems
 	var err error
-	if cfg.Crowd.Curve, err = rehearsal.ParseCurve(f.curve); err != nil {
+	if cfg.Workload.Curve, err = rehearsal.ParseCurve(f.curve); err != nil {
 		bad.add("--curve %v", err)
 	}
-	if cfg.Crowd.Seed == 0 {
-		cfg.Crowd.Seed = rand.Uint64N(1_000_000) //nolint:gosec // short enough to be typed again
+	if cfg.Workload.Seed == 0 {
+		cfg.Workload.Seed = rand.Uint64N(1_000_000) //nolint:gosec // short enough to be typed again
 	}
-	if err := cfg.Crowd.Check(); err != nil {
+	if err := cfg.Workload.Check(); err != nil {
 		bad.add("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if cfg.Target, err = o.rehearsalTarget(f.target); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestRehearsalViewWritesOverItself(t *testing.T) {
-	p := rehearsal.Progress{At: 1500 * time.Millisecond, Actors: 50, Of: 100, Requests: 40, Groups: [4]int64{10, 20, 10, 0}, Left: 5, Queued: -1, Says: "people come"}
+	p := rehearsal.Progress{At: 1500 * time.Millisecond, Actors: 50, Of: 100, Requests: 40, Groups: [4]int64{10, 20, 10, 0}, Left: 5, Queued: -1, Step: "shoppers arrive"}
 	for name, v := range map[string]*rehearsalView{"plain": {}, "live": {live: true}, "in colour": {live: true, colour: true}} {
 		var out bytes.Buffer
 		v.w = &out
@@ -31,7 +31,7 @@ func TestRehearsalViewWritesOverItself(t *testing.T) {
 		if coloured := strings.Contains(first, "\x1b[32m"); coloured != v.colour {
 			t.Errorf("%s: %q", name, first)
 		}
-		for _, want := range []string{"people come", "+1.5s", "50 of 100", "5 left", "? queued"} {
+		for _, want := range []string{"shoppers arrive", "+1.5s", "50 of 100", "5 left", "? queued"} {
 			if !strings.Contains(first, want) {
 				t.Errorf("%s does not contain %q: %q", name, want, first)
 			}

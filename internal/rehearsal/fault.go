@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Faults is what fails in a rehearsal, a fifth into the time in which people come.
+// Faults are injected after a fifth of the arrival time span.
 type Faults struct {
-	WorkerDies bool          // a worker takes a batch and dies with it
-	Kill       func() error  // kills something real; nil: nothing
-	KillName   string        // what it kills
-	PauseRedis time.Duration // 0: it does not pause
+	WorkerDies bool          // a worker leases a batch and crashes
+	Kill       func() error  // kills a process; optional
+	KillName   string        // name of that process
+	PauseRedis time.Duration // 0: no pause
 }
 
-// Fault is one that was made.
+// Fault is an injected fault.
 type Fault struct {
 	At   float64 `json:"at_seconds"`
 	What string  `json:"what"`
-	Err  string  `json:"error,omitempty"` // why it could not be made
+	Err  string  `json:"error,omitempty"` // why it was not injected
 }
 
-// fail makes the faults, once some have come.
-func (r *run) fail(ctx context.Context) {
-	p := &player{opening: r.opening}
-	if !p.until(ctx, r.Crowd.Span/5) {
+// injectFaults injects the faults at their time.
+func (r *run) injectFaults(ctx context.Context) {
+	p := &simulator{opening: r.opening}
+	if !p.until(ctx, r.Workload.Span/5) {
 		return
 	}
 	made := func(what string, err error) {
@@ -41,9 +41,9 @@ func (r *run) fail(ctx context.Context) {
 	if r.Faults.WorkerDies {
 		n, err := r.Stage.WorkerDies(ctx, r.sale.ID)
 		if err == nil && n == 0 {
-			err = errors.New("the queue was empty all the time: there was nothing to die with")
+			err = errors.New("the queue was empty")
 		}
-		made(fmt.Sprintf("a worker died with %d orders in its hands", n), err)
+		made(fmt.Sprintf("a worker crashed with %d leased orders", n), err)
 	}
 	if r.Faults.PauseRedis > 0 {
 		made(fmt.Sprintf("Redis paused for %s", r.Faults.PauseRedis), r.Stage.PauseRedis(ctx, r.sale.ID, r.Faults.PauseRedis))

@@ -23,7 +23,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"width": func(n, of int64) string { return fmt.Sprintf("%.2f%%", 100*share(n, of)) },
 }).Parse(page))
 
-// legend explains a colour.
+// legend explains a color.
 type legend struct{ Name, Class string }
 
 // figure is a plot on the page.
@@ -33,12 +33,12 @@ type figure struct {
 	SVG    template.HTML
 }
 
-// WriteHTML writes a report for people: one file that needs no other, in light and dark.
+// WriteHTML writes the report as a self-contained page with a light and a dark scheme.
 func (r *Report) WriteHTML(w io.Writer) error {
 	return pageTemplate.Execute(w, struct {
 		*Report
 		Figures []figure
-		Most    int64 // of the outcomes
+		Most    int64 // count of the most frequent outcome
 	}{r, r.figures(), r.most()})
 }
 
@@ -74,20 +74,26 @@ func (r *Report) figures() []figure {
 			p50, p99 = append(p50, 1000*s.P50), append(p99, 1000*s.P99)
 		}
 	}
-	requests := plot{label: "Purchase requests in each second, by what was answered", stacked: true, marks: marks}
+	requests := plot{label: "Purchase requests per second, by outcome", stacked: true, marks: marks}
 	for g := range groups {
 		requests.series = append(requests.series, series{g.String(), g.String(), at, layers[g]})
 	}
-	latency := plot{label: "What people waited for an answer in each second", unit: " ms", marks: marks, series: []series{{"p50", "p50", answered, p50}, {"p99", "p99", answered, p99}}}
+	latency := plot{
+		label: "Response times of shoppers, per second", unit: " ms", marks: marks,
+		series: []series{{"p50", "p50", answered, p50}, {"p99", "p99", answered, p99}},
+	}
 	var when, left, queued []float64
 	for _, p := range r.Points {
 		when, left, queued = append(when, p.At), append(left, float64(p.Left)), append(queued, float64(p.Queued))
 	}
-	count := plot{label: "Units left, and orders that are not rows yet", marks: marks, series: []series{{"left", "left", when, left}, {"queued", "queued", when, queued}}}
+	count := plot{
+		label: "Units left, and orders not yet stored", marks: marks,
+		series: []series{{"left", "left", when, left}, {"queued", "queued", when, queued}},
+	}
 	return []figure{
-		{"Purchase requests a second", legends(requests), requests.svg()},
-		{"How long people waited for an answer", legends(latency), latency.svg()},
-		{"Units left, and orders on their way to SQL", legends(count), count.svg()},
+		{"Purchase requests per second", legends(requests), requests.svg()},
+		{"Response times of shoppers", legends(latency), latency.svg()},
+		{"Units left, and queued orders", legends(count), count.svg()},
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Limits are what a set-up must keep to. A zero field takes the default named here.
+// Limits are the requirements for the deployment. A zero field means its default.
 type Limits struct {
-	Latency time.Duration // p99 of what people waited for an answer to a purchase; 1 s
+	Latency time.Duration // p99 of the response times of purchases; 1 s
 	Drain   time.Duration // from the last order to the last row; 30 s
-	Lost    float64       // share of people who got no answer in the end; 0.001
-	Limited float64       // share of people whom a limit kept out to the end; 0.01
+	Lost    float64       // share of shoppers without a response after all retries; 0.001
+	Limited float64       // share of shoppers refused by a limit after all retries; 0.01
 }
 
 func (l Limits) withDefaults() Limits {
@@ -29,17 +29,17 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Verdict is the answer to the question that a rehearsal asks.
+// Verdict is the result of a rehearsal.
 type Verdict string
 
 // The verdicts.
 const (
 	Go      Verdict = "go"
 	NoGo    Verdict = "no-go"
-	Unclear Verdict = "unclear" // nothing failed, and something could not be found out
+	Unclear Verdict = "unclear" // nothing failed, but a check was not possible
 )
 
-// Mark is how a check ended.
+// Mark is the result of a check.
 type Mark string
 
 // The marks.
@@ -49,91 +49,117 @@ const (
 	Unknown Mark = "unknown"
 )
 
-// Check is one thing that is asked of a rehearsal.
+// Check is a requirement and its result.
 type Check struct {
 	Name  string `json:"name"`
 	Want  string `json:"want"`
 	Found string `json:"found"`
 	Mark  Mark   `json:"mark"`
-	Why   string `json:"why,omitempty"` // of a mark that the two do not explain
+	Why   string `json:"why,omitempty"` // further explanation of the mark
 }
 
-// tooLate is how much of the p99 may be this machine's own lateness.
-const tooLate = 100 * time.Millisecond
+// maxSendDelay is the acceptable p99 of the send delay.
+const maxSendDelay = 100 * time.Millisecond
 
-// judge fills in the checks and the verdict.
-func (r *Report) judge(l Limits) {
+const oneAddress = "all buyers shared one address"
+
+// evaluate sets the checks and the verdict.
+func (r *Report) evaluate(l Limits) {
 	mark := func(ok bool) Mark {
 		if ok {
 			return Passed
 		}
 		return Missed
 	}
-	proven := true // what comes must hold at any instant
+	proven := true // the next checks must hold at any time
 	add := func(name, want, found string, m Mark, why string) {
 		if m == Missed && !proven && r.Stopped != "" {
-			m, why = Unknown, "it was not played to the end"
+			m, why = Unknown, "the rehearsal was not completed"
 		}
 		r.Checks = append(r.Checks, Check{name, want, found, m, why})
 	}
-	known := r.BooksRead == ""
-	books := func(ok bool) (Mark, string) {
+	known := r.RecordsError == ""
+	recorded := func(ok bool) (Mark, string) {
 		if !known {
-			return Unknown, r.BooksRead
+			return Unknown, r.RecordsError
 		}
 		return mark(ok), ""
 	}
 
-	m, why := books(r.Audit.Balanced)
-	add("The count of units balances", "stock = left + queued + ordered + dead", fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, queued(r.Audit), r.Audit.Ordered, r.Audit.Dead), m, why)
-	m, why = books(r.Rows <= r.Copy.Stock)
-	add("Never more than there is", fmt.Sprintf("at most %d orders", r.Copy.Stock), fmt.Sprint(r.Rows), m, why)
-	m, why = books(len(r.Lost) == 0)
+	m, why := recorded(r.Audit.Balanced)
+	add(
+		"Units balance",
+		"stock = left + queued + ordered + dead",
+		fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, queued(r.Audit), r.Audit.Ordered, r.Audit.Dead),
+		m,
+		why,
+	)
+	m, why = recorded(r.Rows <= r.Copy.Stock)
+	add("No oversell", fmt.Sprintf("at most %d orders", r.Copy.Stock), fmt.Sprint(r.Rows), m, why)
+	m, why = recorded(len(r.Lost) == 0)
 	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
-		m, why = Unknown, fmt.Sprintf("%d orders are still on their way", queued(r.Audit))
+		m, why = Unknown, fmt.Sprintf("%d orders are still queued", queued(r.Audit))
 	}
-	add("Every order that a buyer was told of is a row, or waits as a dead letter", "none is missing", few(r.Lost, "none is"), m, why)
-	m, why = books(len(r.Twice) == 0)
-	add("Nobody bought more than allowed", fmt.Sprintf("%d per buyer", r.Copy.PerBuyer), few(r.Twice, "nobody did"), m, why)
+	add("Every accepted order is a row or a dead letter", "none missing", few(r.Lost, "none"), m, why)
+	m, why = recorded(len(r.OverLimit) == 0)
+	add(
+		"Limit per buyer",
+		fmt.Sprintf("at most %d per buyer", r.Copy.PerBuyer),
+		few(r.OverLimit, "no buyer has more"),
+		m,
+		why,
+	)
 
 	proven = false
 	switch single := r.Addresses == Single; {
-	case r.People < r.Copy.Stock: // bots may all be kept out, as they should be
-		add("Sold out", "no: fewer people than units came", fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), Passed, "")
+	case r.Shoppers < r.Copy.Stock: // bots may all be refused, as intended
+		add("Sold out", "no: fewer shoppers than units", fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), Passed, "")
 	case single && r.Sold+r.Cancelled < r.Copy.Stock:
-		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), Unknown, "all came from one address")
+		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), Unknown, oneAddress)
 	default:
-		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), mark(r.Sold+r.Cancelled >= r.Copy.Stock), "")
+		add(
+			"Sold out",
+			fmt.Sprintf("%d units", r.Copy.Stock),
+			fmt.Sprint(r.Sold),
+			mark(r.Sold+r.Cancelled >= r.Copy.Stock),
+			"",
+		)
 	}
 	switch {
 	case r.Drain == nil:
-		add("Orders become rows", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), Missed, "")
+		add("Orders are stored", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), Missed, "")
 	default:
-		add("Orders become rows", "within "+l.Drain.String(), span(*r.Drain)+" after the last one", mark(*r.Drain <= l.Drain.Seconds()), "")
+		add(
+			"Orders are stored",
+			"within "+l.Drain.String(),
+			span(*r.Drain)+" after the last one",
+			mark(*r.Drain <= l.Drain.Seconds()),
+			"",
+		)
 	}
-	switch late := r.Late.P99 > tooLate.Seconds(); {
-	case r.People == 0:
+	switch late := r.SendDelay.P99 > maxSendDelay.Seconds(); {
+	case r.Shoppers == 0:
 	case r.All.Count == 0:
-		add("People are answered soon", "99 of 100 within "+l.Latency.String(), "nobody was answered", Missed, "")
+		add("Response time", "p99 within "+l.Latency.String(), "no response", Missed, "")
 	case late && r.All.P99 > l.Latency.Seconds():
-		add("People are answered soon", "99 of 100 within "+l.Latency.String(), span(r.All.P99), Unknown,
-			"this machine itself sent its requests up to "+span(r.Late.P99)+" late: rehearse from another one, or with fewer buyers")
+		add("Response time", "p99 within "+l.Latency.String(), span(r.All.P99), Unknown,
+			"this machine sent its requests up to "+span(r.SendDelay.P99)+" late: use a faster machine, or fewer buyers")
 	default:
-		add("People are answered soon", "99 of 100 within "+l.Latency.String(), span(r.All.P99), mark(r.All.P99 <= l.Latency.Seconds()), "")
+		add("Response time", "p99 within "+l.Latency.String(), span(r.All.P99), mark(r.All.P99 <= l.Latency.Seconds()), "")
 	}
-	lost, limited := share(r.GaveUp.NoAnswer, r.People), share(r.GaveUp.Limited, r.People)
-	add("People get an answer in the end", "all but "+percent(l.Lost), percent(lost)+" got none", mark(lost <= l.Lost), "")
+	lost, limited := share(r.GaveUp.NoAnswer, r.Shoppers), share(r.GaveUp.Limited, r.Shoppers)
+	add("Shoppers get a response", "all but "+percent(l.Lost), percent(lost)+" got none", mark(lost <= l.Lost), "")
 	if m, why = mark(limited <= l.Limited), ""; m == Missed && r.Addresses == Single {
-		m, why = Unknown, "all came from one address"
+		m, why = Unknown, oneAddress
 	}
-	add("Limits let people through in the end", "all but "+percent(l.Limited), percent(limited)+" were kept out", m, why)
+	add("Limits admit shoppers", "all but "+percent(l.Limited), percent(limited)+" were refused", m, why)
 	for _, f := range r.Faults {
 		if f.Err != "" {
-			add("Fault", f.What, "it could not be made", Unknown, f.Err)
+			add("Fault", f.What, "not injected", Unknown, f.Err)
 		}
 	}
 	if r.Stopped != "" {
-		add("Played to the end", "yes", "no", Unknown, r.Stopped)
+		add("Completed", "yes", "no", Unknown, r.Stopped)
 	}
 
 	r.Verdict = Go
@@ -145,7 +171,7 @@ func (r *Report) judge(l Limits) {
 			r.Verdict = Unclear
 		}
 		if c.Mark != Passed {
-			text := c.Name + ": wanted " + c.Want + ", found " + c.Found
+			text := c.Name + ": want " + c.Want + ", found " + c.Found
 			if c.Why != "" {
 				text += " (" + c.Why + ")"
 			}
@@ -163,7 +189,7 @@ func share(n, of int64) float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
-// span shows seconds as a person says them.
+// span formats seconds.
 func span(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
@@ -175,7 +201,7 @@ func span(seconds float64) string {
 	return d.Round(10 * time.Millisecond).String()
 }
 
-// few shows the first of a list, or says that there are none.
+// few formats the first elements of a list, or returns none if it is empty.
 func few(list []string, none string) string {
 	const most = 3
 	switch n := len(list); {

@@ -14,11 +14,12 @@ import (
 	"sluice/client"
 )
 
-// goodReport is of a rehearsal in which all went well.
+// goodReport returns the report of a successful rehearsal.
 func goodReport() *Report {
 	drain, out := 0.4, 1.2
 	return &Report{
-		Rehearsed: "shoe", Copy: Sale{ID: "rehearsal-shoe-x", Title: "Rehearsal of <b>shoe</b>", Stock: 100, PerBuyer: 1}, Sold: 100, Rows: 100, People: 400,
+		Rehearsed: "shoe", Copy: Sale{ID: "rehearsal-shoe-x", Title: "Rehearsal of <b>shoe</b>", Stock: 100, PerBuyer: 1},
+		Sold: 100, Rows: 100, Shoppers: 400,
 		SellOut: &out, Drain: &drain, Addresses: Loopback, All: Times{Count: 400, P50: 0.01, P95: 0.05, P99: 0.2, Max: 0.3},
 		Audit: client.Audit{Stock: 100, Ordered: 100, Balanced: true},
 	}
@@ -29,43 +30,45 @@ func TestVerdict(t *testing.T) {
 		change func(*Report)
 		want   Verdict
 	}{
-		"all is well":                    {func(*Report) {}, Go},
-		"out of balance":                 {func(r *Report) { r.Audit.Balanced = false }, NoGo},
-		"oversold":                       {func(r *Report) { r.Rows = 101 }, NoGo},
-		"an order lost":                  {func(r *Report) { r.Lost = []string{"1"} }, NoGo},
-		"somebody bought twice":          {func(r *Report) { r.Twice = []string{"a"} }, NoGo},
-		"the books cannot be read":       {func(r *Report) { r.BooksRead = "down" }, Unclear},
-		"not sold out":                   {func(r *Report) { r.Sold, r.Rows = 99, 99 }, NoGo},
-		"not sold out, at one address":   {func(r *Report) { r.Sold, r.Rows, r.Addresses = 99, 99, Single }, Unclear},
-		"fewer came than there are":      {func(r *Report) { r.Sold, r.Rows, r.People = 50, 50, 50 }, Go},
-		"never drained":                  {func(r *Report) { r.Drain = nil }, NoGo},
-		"drained late":                   {func(r *Report) { *r.Drain = 31 }, NoGo},
-		"slow":                           {func(r *Report) { r.All.P99 = 1.1 }, NoGo},
-		"slow, and late itself":          {func(r *Report) { r.All.P99, r.Late.P99 = 1.1, 0.5 }, Unclear},
-		"fast, and late itself":          {func(r *Report) { r.Late.P99 = 0.5 }, Go},
-		"nobody was answered":            {func(r *Report) { r.All = Times{} }, NoGo},
-		"bots alone":                     {func(r *Report) { r.All, r.People = Times{}, 0 }, Go},
-		"people without an answer":       {func(r *Report) { r.GaveUp.NoAnswer = 1 }, NoGo},
-		"people kept out":                {func(r *Report) { r.GaveUp.Limited = 5 }, NoGo},
-		"people kept out of one address": {func(r *Report) { r.GaveUp.Limited, r.Addresses = 5, Single }, Unclear},
-		"a fault could not be made":      {func(r *Report) { r.Faults = []Fault{{Err: "no"}} }, Unclear},
-		"stopped":                        {func(r *Report) { r.Stopped = "it was interrupted" }, Unclear},
-		"stopped in the middle":          {func(r *Report) { r.Stopped, r.Sold, r.Rows, r.Drain, r.All.P99 = "stop", 9, 9, nil, 7 }, Unclear},
-		"an order still queued":          {func(r *Report) { r.Lost, r.Audit.Ready = []string{"1"}, 1 }, Unclear},
-		"two lost, one of them queued":   {func(r *Report) { r.Lost, r.Audit.Ready = []string{"1", "2"}, 1 }, NoGo},
-		"stopped, and oversold":          {func(r *Report) { r.Stopped, r.Rows = "it was interrupted", 101 }, NoGo},
+		"all is well":                   {func(*Report) {}, Go},
+		"out of balance":                {func(r *Report) { r.Audit.Balanced = false }, NoGo},
+		"oversold":                      {func(r *Report) { r.Rows = 101 }, NoGo},
+		"lost order":                    {func(r *Report) { r.Lost = []string{"1"} }, NoGo},
+		"limit per buyer exceeded":      {func(r *Report) { r.OverLimit = []string{"a"} }, NoGo},
+		"no records":                    {func(r *Report) { r.RecordsError = "down" }, Unclear},
+		"not sold out":                  {func(r *Report) { r.Sold, r.Rows = 99, 99 }, NoGo},
+		"not sold out, at one address":  {func(r *Report) { r.Sold, r.Rows, r.Addresses = 99, 99, Single }, Unclear},
+		"fewer shoppers than units":     {func(r *Report) { r.Sold, r.Rows, r.Shoppers = 50, 50, 50 }, Go},
+		"never drained":                 {func(r *Report) { r.Drain = nil }, NoGo},
+		"drained late":                  {func(r *Report) { *r.Drain = 31 }, NoGo},
+		"slow":                          {func(r *Report) { r.All.P99 = 1.1 }, NoGo},
+		"slow, with send delay":         {func(r *Report) { r.All.P99, r.SendDelay.P99 = 1.1, 0.5 }, Unclear},
+		"fast, with send delay":         {func(r *Report) { r.SendDelay.P99 = 0.5 }, Go},
+		"no responses":                  {func(r *Report) { r.All = Times{} }, NoGo},
+		"bots alone":                    {func(r *Report) { r.All, r.Shoppers = Times{}, 0 }, Go},
+		"shoppers without response":     {func(r *Report) { r.GaveUp.NoAnswer = 1 }, NoGo},
+		"shoppers refused by limits":    {func(r *Report) { r.GaveUp.Limited = 5 }, NoGo},
+		"shoppers refused, one address": {func(r *Report) { r.GaveUp.Limited, r.Addresses = 5, Single }, Unclear},
+		"fault not injected":            {func(r *Report) { r.Faults = []Fault{{Err: "no"}} }, Unclear},
+		"stopped":                       {func(r *Report) { r.Stopped = "interrupted" }, Unclear},
+		"stopped in the middle": {
+			func(r *Report) { r.Stopped, r.Sold, r.Rows, r.Drain, r.All.P99 = "stop", 9, 9, nil, 7 }, Unclear,
+		},
+		"order still queued":           {func(r *Report) { r.Lost, r.Audit.Ready = []string{"1"}, 1 }, Unclear},
+		"two lost, one of them queued": {func(r *Report) { r.Lost, r.Audit.Ready = []string{"1", "2"}, 1 }, NoGo},
+		"stopped, and oversold":        {func(r *Report) { r.Stopped, r.Rows = "interrupted", 101 }, NoGo},
 	} {
 		r := goodReport()
 		c.change(r)
-		r.judge(Limits{}.withDefaults())
+		r.evaluate(Limits{}.withDefaults())
 		if r.Verdict != c.want || (len(r.Why) == 0) != (c.want == Go) {
 			t.Errorf("%s: %s %q; want %s", name, r.Verdict, r.Why, c.want)
 		}
 	}
 }
 
-// What is reported of many random times is what sorting them says, within the three digits that are kept.
-func TestTimesAreThoseOfTheSortedList(t *testing.T) {
+// Quantiles must match those of the sorted list, within three digits.
+func TestTimesMatchTheSortedList(t *testing.T) {
 	draw := rand.New(rand.NewPCG(5, 6))
 	for range 50 {
 		n := 1 + draw.IntN(2000)
@@ -79,7 +82,7 @@ func TestTimesAreThoseOfTheSortedList(t *testing.T) {
 		slices.Sort(list)
 		got := timesOf(h)
 		for q, value := range map[float64]float64{0.5: got.P50, 0.95: got.P95, 0.99: got.P99, 1: got.Max} {
-			rank := q * float64(n) // between two of the list, either of them will do
+			rank := q * float64(n) // between two elements, both are correct
 			low, high := list[max(0, int(math.Floor(rank))-1)], list[min(n-1, int(math.Ceil(rank))-1)]
 			if value < low-0.002*low-2e-6 || value > high+0.002*high+2e-6 {
 				t.Fatalf("of %d: the %g quantile is %g, want %g to %g", n, q, value, low, high)
@@ -93,23 +96,23 @@ func TestTimesAreThoseOfTheSortedList(t *testing.T) {
 	note(h, -time.Second)
 	note(h, time.Hour)
 	if got := timesOf(h); got.Count != 2 || math.Abs(got.Max-longest.Seconds()) > 1 {
-		t.Errorf("what is out of bounds is kept at the bound: %+v", got)
+		t.Errorf("durations beyond the bounds must be recorded at the bound: %+v", got)
 	}
 }
 
-func TestTallyTellsPeopleFromBots(t *testing.T) {
+func TestTallySeparatesShoppersAndBots(t *testing.T) {
 	c := newTally()
-	c.add(answer{at: -400 * time.Millisecond, took: time.Millisecond, kind: Farm, outcome: NotOpen})
-	c.add(answer{at: 100 * time.Millisecond, took: time.Millisecond, kind: Farm, outcome: Limited, rule: "ip"})
-	c.add(answer{at: 200 * time.Millisecond, took: 50 * time.Millisecond, outcome: Accepted})
-	c.add(answer{at: 1200 * time.Millisecond, took: 60 * time.Millisecond, outcome: SoldOut})
-	c.add(answer{at: 1300 * time.Millisecond, took: time.Second, outcome: NoAnswer})
-	c.add(answer{at: 1400 * time.Millisecond, took: time.Millisecond, outcome: Limited, rule: "ip"})
-	if n := c.late.TotalCount(); n != 4 {
-		t.Errorf("lateness of %d, want that of 4 requests of people", n)
+	c.add(response{at: -400 * time.Millisecond, took: time.Millisecond, kind: Farm, outcome: NotOpen})
+	c.add(response{at: 100 * time.Millisecond, took: time.Millisecond, kind: Farm, outcome: Limited, rule: "ip"})
+	c.add(response{at: 200 * time.Millisecond, took: 50 * time.Millisecond, outcome: Accepted})
+	c.add(response{at: 1200 * time.Millisecond, took: 60 * time.Millisecond, outcome: SoldOut})
+	c.add(response{at: 1300 * time.Millisecond, took: time.Second, outcome: NoAnswer})
+	c.add(response{at: 1400 * time.Millisecond, took: time.Millisecond, outcome: Limited, rule: "ip"})
+	if n := c.sendDelay.TotalCount(); n != 4 {
+		t.Errorf("send delay of %d requests, want 4", n)
 	}
 	if n := c.all.TotalCount(); n != 3 {
-		t.Errorf("%d answers to people, want 3", n)
+		t.Errorf("%d responses to shoppers, want 3", n)
 	}
 	if got := c.rules["ip"]; got != [2]int64{1, 1} {
 		t.Errorf("limits %v", got)
@@ -117,7 +120,7 @@ func TestTallyTellsPeopleFromBots(t *testing.T) {
 	if s := c.seconds[-1]; s == nil || s.sent[Refused] != 1 {
 		t.Errorf("the second before the opening: %+v", s)
 	}
-	if s := c.seconds[1]; s.sent[Refused] != 1 || s.sent[Failed] != 1 || s.sent[Held] != 1 {
+	if s := c.seconds[1]; s.sent[Refused] != 1 || s.sent[Failed] != 1 || s.sent[Throttled] != 1 {
 		t.Errorf("the second second: %+v", s.sent)
 	}
 	if c.lastWon != 250*time.Millisecond || c.soldOut != 1260*time.Millisecond {
@@ -126,16 +129,16 @@ func TestTallyTellsPeopleFromBots(t *testing.T) {
 	c.won("a", "1")
 	c.won("a", "1")
 	c.won("b", "2")
-	if len(c.twice) != 0 {
-		t.Errorf("a replay is called a second unit: %v", c.twice)
+	if len(c.overLimit) != 0 {
+		t.Errorf("a replay counts as a second order: %v", c.overLimit)
 	}
 	c.won("a", "3")
-	if !slices.Equal(c.twice, []string{"a"}) {
-		t.Errorf("twice: %v", c.twice)
+	if !slices.Equal(c.overLimit, []string{"a"}) {
+		t.Errorf("twice: %v", c.overLimit)
 	}
 }
 
-func TestDrainedIsAfterTheLastOrderAndForGood(t *testing.T) {
+func TestDrainedIsAfterTheLastOrder(t *testing.T) {
 	points := []Point{{At: -1}, {At: 0.5, Queued: 4}, {At: 1}, {At: 1.5, Queued: 2}, {At: 2}, {At: 2.5}}
 	if at, ok := drained(points, 1.2); !ok || at != 2 {
 		t.Errorf("%g, %v", at, ok)
@@ -144,14 +147,14 @@ func TestDrainedIsAfterTheLastOrderAndForGood(t *testing.T) {
 		t.Errorf("after a late order: %g, %v", at, ok)
 	}
 	if at, ok := drained(points[:4], 0); ok {
-		t.Errorf("something is queued at the end: %g", at)
+		t.Errorf("orders are queued at the end: %g", at)
 	}
 	if at, ok := drained(points, 3); ok {
-		t.Errorf("nobody has looked since: %g", at)
+		t.Errorf("there is no later point: %g", at)
 	}
 }
 
-// Labels end where their plot does, however long they are: what is beyond it is not drawn.
+// Labels must not extend beyond the plot, where they would be cut off.
 func TestLabelsStayWithinThePlot(t *testing.T) {
 	label := regexp.MustCompile(`<text x="([0-9.]+)" y="[0-9.]+" text-anchor="(start|middle|end)">([^<]*)</text>`)
 	for _, to := range []float64{16, 40, 1600, 40_000} {
@@ -174,15 +177,20 @@ func TestLabelsStayWithinThePlot(t *testing.T) {
 	}
 }
 
-func TestReportStandsAlone(t *testing.T) {
+func TestPageIsSelfContained(t *testing.T) {
 	r := goodReport()
-	r.Seconds = []SecondLine{{At: -1, Refused: 3, P50: 0.001, P99: 0.002}, {At: 0, Accepted: 90, Limited: 4, P50: 0.01, P99: 0.1}, {At: 1, Accepted: 10, Failed: 1}}
+	r.Seconds = []SecondLine{
+		{At: -1, Refused: 3, P50: 0.001, P99: 0.002}, {At: 0, Accepted: 90, Limited: 4, P50: 0.01, P99: 0.1},
+		{At: 1, Accepted: 10, Failed: 1},
+	}
 	r.Points = []Point{{0, 100, 0}, {0.5, 10, 7}, {1, 0, 0}}
 	r.Outcomes = []OutcomeTimes{{Accepted, r.All}}
 	r.Rules = []RuleCount{{"ip", 3, 40}}
 	r.Faults = []Fault{{At: 0.2, What: `Redis "paused" & <script>`}}
-	r.judge(Limits{}.withDefaults())
-	for name, change := range map[string]func(){"of a good one": func() {}, "of nothing at all": func() { *r = Report{Addresses: Single}; r.judge(Limits{}.withDefaults()) }} {
+	r.evaluate(Limits{}.withDefaults())
+	for name, change := range map[string]func(){
+		"successful": func() {}, "empty": func() { *r = Report{Addresses: Single}; r.evaluate(Limits{}.withDefaults()) },
+	} {
 		change()
 		var page, text, data bytes.Buffer
 		if err := r.WriteHTML(&page); err != nil {
@@ -196,14 +204,14 @@ func TestReportStandsAlone(t *testing.T) {
 		}
 		for _, bad := range []string{"http://", "https://", "<script", "src=", "@import", "url(", "NaN", "Inf", "<b>shoe"} {
 			if strings.Contains(page.String(), bad) {
-				t.Errorf("%s: the page holds %s", name, bad)
+				t.Errorf("%s: the page contains %s", name, bad)
 			}
 		}
 		if n := strings.Count(page.String(), "<svg"); n != 3 {
 			t.Errorf("%s: %d plots", name, n)
 		}
 		if !strings.Contains(text.String(), strings.ToUpper(string(r.Verdict))) {
-			t.Errorf("%s: the text does not say %s", name, r.Verdict)
+			t.Errorf("%s: the text does not contain %s", name, r.Verdict)
 		}
 	}
 }

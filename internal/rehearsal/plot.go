@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// The measures of a plot, in units of its own; it grows and shrinks with the page.
+// The size of a plot in SVG units.
 const (
 	plotWidth, plotHeight         = 860.0, 240.0
 	plotLeft, plotTop, plotBottom = 56.0, 12.0, 28.0
-	plotDigit                     = 7.0 // the widest that a digit of the labels is, in any font
+	plotDigit                     = 7.0 // width of a digit in the widest font
 )
 
-// mark is a line through a plot at an instant.
+// mark is a vertical line in a plot.
 type mark struct {
 	at   float64
 	name string
 }
 
-// series is one line of a plot, or one layer of a stacked one. Its class chooses its colour.
+// series is a line of a plot, or a layer of a stacked plot. Its class selects the color.
 type series struct {
 	name, class string
 	x, y        []float64
 }
 
-// plot draws series over seconds.
+// plot is a diagram over time in seconds.
 type plot struct {
-	label   string // for who cannot see it
-	unit    string // behind the numbers at the left
+	label   string // for screen readers
+	unit    string // of the vertical axis
 	stacked bool
 	series  []series
 	marks   []mark
@@ -58,7 +58,7 @@ func (p plot) bounds() (from, to, top float64) {
 	return from, to, max(top, 1e-9)
 }
 
-// step is a round distance between lines of a grid, for about n of them.
+// step returns a round distance between about n grid lines.
 func step(span float64, n int) float64 {
 	raw := span / float64(n)
 	unit := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -70,7 +70,7 @@ func step(span float64, n int) float64 {
 	return 10 * unit
 }
 
-// svg draws the plot.
+// svg returns the plot as SVG.
 func (p plot) svg() template.HTML {
 	from, to, top := p.bounds()
 	grid := step(top, 4)
@@ -80,9 +80,24 @@ func (p plot) svg() template.HTML {
 		return plotHeight - plotBottom - v/top*(plotHeight-plotTop-plotBottom)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, plotWidth, plotHeight, template.HTMLEscapeString(p.label))
+	fmt.Fprintf(
+		&b,
+		`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`,
+		plotWidth,
+		plotHeight,
+		template.HTMLEscapeString(p.label),
+	)
 	for v := 0.0; v <= top*1.0001; v += grid {
-		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %.1fH%.1f"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, plotLeft, y(v), plotWidth-8, plotLeft-6, y(v)+4, number(v)+p.unit)
+		fmt.Fprintf(
+			&b,
+			`<path class="grid" d="M%.1f %.1fH%.1f"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`,
+			plotLeft,
+			y(v),
+			plotWidth-8,
+			plotLeft-6,
+			y(v)+4,
+			number(v)+p.unit,
+		)
 	}
 	every := step(to-from, 8)
 	for v := math.Ceil(from/every) * every; v <= to; v += every {
@@ -109,11 +124,12 @@ func (p plot) svg() template.HTML {
 		if x(m.at) > plotWidth*3/4 {
 			anchor, at = "end", x(m.at)-4
 		}
-		fmt.Fprintf(&b, `<path class="mark" d="M%.1f %.1fV%.1f"/><text class="marked" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`,
+		fmt.Fprintf(&b, `<path class="mark" d="M%.1f %.1fV%.1f"/><text class="marked" x="%.1f" y="%.1f" `+
+			`text-anchor="%s">%s</text>`,
 			x(m.at), plotTop, plotHeight-plotBottom, at, plotTop+12+14*float64(i%4), anchor, template.HTMLEscapeString(m.name))
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String()) //nolint:gosec // all texts in it are escaped above
+	return template.HTML(b.String()) //nolint:gosec // all texts are escaped above
 }
 
 func (s series) line(x, y func(float64) float64) string {
@@ -127,7 +143,7 @@ func (s series) line(x, y func(float64) float64) string {
 	return fmt.Sprintf(`<path class="line %s" d="%s"/>`, s.class, d.String())
 }
 
-// layer draws an area on top of those below.
+// layer returns an area on top of those below.
 func (s series) layer(below map[float64]float64, x, y func(float64) float64) string {
 	if len(s.x) == 0 {
 		return ""
@@ -145,10 +161,10 @@ func (s series) layer(below map[float64]float64, x, y func(float64) float64) str
 	return fmt.Sprintf(`<path class="layer %s" d="%s%sZ"/>`, s.class, up.String(), down.String())
 }
 
-// number is short: 12k for 12000.
+// number formats a number, for example 12k for 12000.
 func number(v float64) string {
 	switch {
-	case v == 0: // also the negative one
+	case v == 0: // including -0
 		return "0"
 	case math.Abs(v) >= 1e6:
 		return fmt.Sprintf("%.3gM", v/1e6)

@@ -9,46 +9,49 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// probes is how many requests it takes at most to meet a limit by address. A limit that lets more through at once would hardly be met by one machine either.
-const probes = 500
+// maxProbes is the number of requests after which there is assumed to be no limit by address. One machine would
+// hardly exceed a higher limit.
+const maxProbes = 500
 
-// choose finds out how the crowd gets addresses of its own: on this machine by connecting from them; else by X-Forwarded-For, if the edge believes it.
-func (x *exchange) choose(ctx context.Context) error {
+// detectAddresses selects how buyers get different source addresses: loopback addresses if the edge is on this
+// machine, otherwise X-Forwarded-For if the edge trusts it.
+func (x *edge) detectAddresses(ctx context.Context) error {
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, x.base.Hostname())
 	if err != nil {
-		return fmt.Errorf("the edge %s cannot be found: %w", x.base, err)
+		return fmt.Errorf("edge %s: resolve its host: %w", x.base, err)
 	}
 	if addresses[0].IP.IsLoopback() && addresses[0].IP.To4() != nil {
 		x.addresses = Loopback
-		l := x.open(probes)
-		defer l.drop()
-		if _, err := x.knock(ctx, l); err == nil {
+		l := x.open(maxProbes)
+		defer l.close()
+		if _, err := x.listSales(ctx, l); err == nil {
 			return nil
 		}
 	}
-	return x.probe(ctx)
+	return x.testForwarded(ctx)
 }
 
-// probe finds out whether the edge believes X-Forwarded-For: one address in it is used up, and another one must still be let in.
-func (x *exchange) probe(ctx context.Context) error {
+// testForwarded uses up the limit of one address in X-Forwarded-For. If another address is then refused as well, the
+// edge ignores the header.
+func (x *edge) testForwarded(ctx context.Context) error {
 	x.addresses = Forwarded
-	first := x.open(probes)
-	defer first.drop()
-	for i := range probes {
-		status, err := x.knock(ctx, first)
+	first := x.open(maxProbes)
+	defer first.close()
+	for i := range maxProbes {
+		status, err := x.listSales(ctx, first)
 		if err != nil {
-			return fmt.Errorf("the edge %s does not answer: %w", x.base, err)
+			return fmt.Errorf("edge %s does not respond: %w", x.base, err)
 		}
 		if status != fasthttp.StatusTooManyRequests {
 			continue
 		}
-		if i == 0 { // somebody else has used it up
-			(&player{opening: time.Now()}).until(ctx, time.Second)
+		if i == 0 { // used up by another client
+			(&simulator{opening: time.Now()}).until(ctx, time.Second)
 			continue
 		}
-		other := x.open(2 * probes)
-		defer other.drop()
-		if status, err = x.knock(ctx, other); err != nil {
+		other := x.open(2 * maxProbes)
+		defer other.close()
+		if status, err = x.listSales(ctx, other); err != nil {
 			return err
 		}
 		if status == fasthttp.StatusTooManyRequests {
@@ -56,11 +59,11 @@ func (x *exchange) probe(ctx context.Context) error {
 		}
 		return nil
 	}
-	return nil // nobody limits by address
+	return nil // there is no limit by address
 }
 
-// knock asks for the list of sales, which every limit by address counts.
-func (x *exchange) knock(ctx context.Context, l *line) (status int, err error) {
+// listSales requests the list of sales, to which every limit by address applies.
+func (x *edge) listSales(ctx context.Context, l *connection) (status int, err error) {
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
 	if err := l.send(ctx, call{method: "GET", path: "/v1/sales"}, resp); err != nil {

@@ -13,49 +13,49 @@ import (
 	"sluice/client"
 )
 
-// Report is all that a rehearsal has found out. Times are seconds, counted from the opening where they are instants.
+// Report is the result of a rehearsal. Times are in seconds; points in time are relative to the opening.
 type Report struct {
 	Verdict Verdict  `json:"verdict"`
-	Why     []string `json:"why,omitempty"` // what was missed, or could not be found out
+	Why     []string `json:"why,omitempty"` // the checks that did not pass
 	Checks  []Check  `json:"checks"`
 
-	Rehearsed string    `json:"rehearsed"` // the real sale
-	Copy      Sale      `json:"copy"`
-	Target    string    `json:"target"`
-	Opened    time.Time `json:"opened_at"`
-	Took      float64   `json:"took_seconds"`
-	Crowd     CrowdJSON `json:"crowd"`
-	Addresses Addresses `json:"addresses"`
-	Meaning   string    `json:"addresses_mean"`
-	Faults    []Fault   `json:"faults,omitempty"`
-	Stopped   string    `json:"stopped,omitempty"` // why it was not played to its end
+	Rehearsed string          `json:"rehearsed"` // id of the real sale
+	Copy      Sale            `json:"copy"`
+	Target    string          `json:"target"`
+	Opened    time.Time       `json:"opened_at"`
+	Took      float64         `json:"took_seconds"`
+	Workload  WorkloadSummary `json:"workload"`
+	Addresses Addresses       `json:"addresses"`
+	Meaning   string          `json:"addresses_description"`
+	Faults    []Fault         `json:"faults,omitempty"`
+	Stopped   string          `json:"stopped,omitempty"` // why it was not completed
 
-	Sold    int64 `json:"sold"`
-	Rows    int64 `json:"rows"`    // that are not cancelled
-	ToBots  int64 `json:"to_bots"` // units that bots were given
-	Unheard int64 `json:"unheard"` // rows that no buyer was told of, since the answer was lost
-	Dead    int64 `json:"dead"`
-	// Cancelled are rows that were not paid within the sale's hold; their units were for sale again.
+	Sold       int64 `json:"sold"`
+	Rows       int64 `json:"rows"`       // without cancelled ones
+	ToBots     int64 `json:"to_bots"`    // units sold to bots
+	Unreported int64 `json:"unreported"` // rows whose buyer got no response
+	Dead       int64 `json:"dead"`
+	// Cancelled rows were not paid in time. Their units were sold again.
 	Cancelled int64    `json:"cancelled"`
 	SellOut   *float64 `json:"sold_out_seconds"`
 	Drain     *float64 `json:"drain_seconds"`
-	People    int64    `json:"people"`
-	Requests  int64    `json:"requests"` // to buy
+	Shoppers  int64    `json:"shoppers"`
+	Requests  int64    `json:"requests"` // purchase requests
 	Busiest   int64    `json:"busiest_second"`
 	GaveUp    GaveUp   `json:"gave_up"`
 
-	All      Times          `json:"answers_to_people"`
-	Outcomes []OutcomeTimes `json:"outcomes_of_people"`
-	Bots     []OutcomeTimes `json:"outcomes_of_bots"`
-	Looks    Times          `json:"looks"`
-	ToRow    Times          `json:"order_to_row"`
-	Late     Times          `json:"late"` // how late this machine sent the requests of people; part of all the times above
-	Rules    []RuleCount    `json:"refusals_by_rule"`
+	All       Times          `json:"response_times"`
+	Outcomes  []OutcomeTimes `json:"shopper_outcomes"`
+	Bots      []OutcomeTimes `json:"bot_outcomes"`
+	PageViews Times          `json:"page_views"`
+	ToRow     Times          `json:"order_to_row"`
+	SendDelay Times          `json:"send_delay"` // of this machine; included in the times above
+	Rules     []RuleCount    `json:"refusals_by_rule"`
 
-	Audit     client.Audit `json:"audit"`
-	Lost      []string     `json:"lost,omitempty"`  // orders
-	Twice     []string     `json:"twice,omitempty"` // buyers
-	BooksRead string       `json:"books_error,omitempty"`
+	Audit        client.Audit `json:"audit"`
+	Lost         []string     `json:"lost,omitempty"`       // orders
+	OverLimit    []string     `json:"over_limit,omitempty"` // buyers
+	RecordsError string       `json:"records_error,omitempty"`
 
 	Seconds []SecondLine `json:"seconds"`
 	Points  []Point      `json:"counts"`
@@ -64,8 +64,8 @@ type Report struct {
 	NotRemoved string `json:"not_removed,omitempty"`
 }
 
-// CrowdJSON is a Crowd as it is written down.
-type CrowdJSON struct {
+// WorkloadSummary is the Workload in the report.
+type WorkloadSummary struct {
 	Buyers  int     `json:"buyers"`
 	Bots    int     `json:"bots"`
 	Curve   Curve   `json:"curve"`
@@ -76,21 +76,21 @@ type CrowdJSON struct {
 	Peak    float64 `json:"peak_arrivals_per_second"`
 }
 
-// GaveUp is how many people came back too often.
+// GaveUp counts the shoppers who stopped after all retries, by their last response.
 type GaveUp struct {
-	NoAnswer int64 `json:"without_an_answer"`
+	NoAnswer int64 `json:"without_response"`
 	Limited  int64 `json:"limited"`
-	NotOpen  int64 `json:"refused"` // told of something that may change, such as a sale that is not open
+	NotOpen  int64 `json:"refused"` // refused for a reason that may change, such as a sale that is not open
 }
 
-// RuleCount is how often a limit refused.
+// RuleCount counts the refusals of a limit.
 type RuleCount struct {
-	Rule   string `json:"rule"`
-	People int64  `json:"people"`
-	Bots   int64  `json:"bots"`
+	Rule     string `json:"rule"`
+	Shoppers int64  `json:"shoppers"`
+	Bots     int64  `json:"bots"`
 }
 
-// SecondLine is one second.
+// SecondLine is the summary of one second.
 type SecondLine struct {
 	At       int     `json:"at"`
 	Accepted int64   `json:"accepted"`
@@ -101,44 +101,56 @@ type SecondLine struct {
 	P99      float64 `json:"p99_seconds"`
 }
 
-// report sums up, and asks the books one last time.
+// report creates the report from the tally and the records.
 func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	t := r.tally
 	rep := &Report{
 		Rehearsed: r.Config.Sale, Copy: r.sale, Target: r.Target.String(), Opened: r.opening.UTC(), Took: r.now().Seconds(),
-		Crowd: CrowdJSON{
-			Buyers: r.Crowd.Buyers, Bots: r.Crowd.bots(), Curve: r.Crowd.Curve, Span: r.Crowd.Span.String(), Think: r.Crowd.Think.String(), Retries: r.Crowd.Retries,
-			Seed: r.Crowd.Seed, Peak: r.Crowd.PeakRate(),
+		Workload: WorkloadSummary{
+			Buyers: r.Workload.Buyers, Bots: r.Workload.bots(), Curve: r.Workload.Curve, Span: r.Workload.Span.String(),
+			Think: r.Workload.Think.String(), Retries: r.Workload.Retries,
+			Seed: r.Workload.Seed, Peak: r.Workload.PeakRate(),
 		},
-		Addresses: r.x.addresses, Meaning: r.x.addresses.Told(), Faults: r.faults,
-		People: int64(r.Crowd.people()),
+		Addresses: r.edge.addresses, Meaning: r.edge.addresses.Description(), Faults: r.faults,
+		Shoppers: int64(r.Workload.shoppers()),
 	}
 	switch {
 	case playErr != nil:
 		rep.Stopped = playErr.Error()
 	case stopped:
-		rep.Stopped = "it was interrupted"
+		rep.Stopped = "interrupted"
 	}
-	if err := r.readBooks(ctx, rep); err != nil {
-		rep.BooksRead = err.Error()
+	if err := r.readRecords(ctx, rep); err != nil {
+		rep.RecordsError = err.Error()
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rep.Requests = t.requests
-	rep.GaveUp = GaveUp{t.gaveUp[Failed], t.gaveUp[Held], t.gaveUp[Refused]}
+	rep.GaveUp = GaveUp{t.gaveUp[Failed], t.gaveUp[Throttled], t.gaveUp[Refused]}
 	if rep.Stopped == "" {
-		rep.GaveUp.NoAnswer += r.kept
+		rep.GaveUp.NoAnswer += r.unanswered
 	}
-	rep.Twice = append(rep.Twice, t.twice...)
-	rep.All, rep.Looks, rep.ToRow, rep.Late = timesOf(t.all), timesOf(t.looks), timesOf(t.rows), timesOf(t.late)
-	rep.Outcomes, rep.Bots = byOutcome(t.people), byOutcome(t.bots)
+	rep.OverLimit = append(rep.OverLimit, t.overLimit...)
+	rep.All, rep.PageViews, rep.ToRow, rep.SendDelay = timesOf(
+		t.all,
+	), timesOf(
+		t.pageViews,
+	), timesOf(
+		t.rows,
+	), timesOf(
+		t.sendDelay,
+	)
+	rep.Outcomes, rep.Bots = byOutcome(t.shoppers), byOutcome(t.bots)
 	for _, rule := range slices.Sorted(maps.Keys(t.rules)) {
 		rep.Rules = append(rep.Rules, RuleCount{rule, t.rules[rule][0], t.rules[rule][1]})
 	}
 	for _, at := range slices.Sorted(maps.Keys(t.seconds)) {
 		s := t.seconds[at]
-		line := SecondLine{at, s.sent[Won], s.sent[Refused], s.sent[Held], s.sent[Failed], quantile(s.people, 50).Seconds(), quantile(s.people, 99).Seconds()}
+		line := SecondLine{
+			at, s.sent[Won], s.sent[Refused], s.sent[Throttled], s.sent[Failed], quantile(s.shoppers, 50).Seconds(),
+			quantile(s.shoppers, 99).Seconds(),
+		}
 		rep.Seconds = append(rep.Seconds, line)
 		rep.Busiest = max(rep.Busiest, line.Accepted+line.Refused+line.Limited+line.Failed)
 	}
@@ -159,18 +171,18 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	if won := t.bots[Accepted]; won != nil {
 		rep.ToBots = won.TotalCount()
 	}
-	rep.judge(r.Limits)
+	rep.evaluate(r.Limits)
 	return rep
 }
 
-// readBooks compares what buyers were told with what is written down.
-func (r *run) readBooks(ctx context.Context, rep *Report) (err error) {
-	if rep.Audit, err = r.Books.Audit(ctx, r.sale.ID); err != nil {
-		return fmt.Errorf("the audit: %w", err)
+// readRecords compares the responses of buyers with the stored orders.
+func (r *run) readRecords(ctx context.Context, rep *Report) (err error) {
+	if rep.Audit, err = r.Records.Audit(ctx, r.sale.ID); err != nil {
+		return fmt.Errorf("audit: %w", err)
 	}
 	rep.Sold = rep.Audit.Stock - rep.Audit.Left
 	found, of := map[string]bool{}, map[string]int64{}
-	if err := r.Books.Rows(ctx, r.sale.ID, func(order, buyer string, cancelled bool) {
+	if err := r.Records.Rows(ctx, r.sale.ID, func(order, buyer string, cancelled bool) {
 		found[order] = true
 		if cancelled {
 			rep.Cancelled++
@@ -179,19 +191,19 @@ func (r *run) readBooks(ctx context.Context, rep *Report) (err error) {
 		rep.Rows++
 		of[buyer]++
 	}); err != nil {
-		return fmt.Errorf("the rows: %w", err)
+		return fmt.Errorf("read rows: %w", err)
 	}
-	if err := r.Books.Dead(ctx, r.sale.ID, func(order string) {
+	if err := r.Records.Dead(ctx, r.sale.ID, func(order string) {
 		if !found[order] {
 			rep.Dead++
 		}
 		found[order] = true
 	}); err != nil {
-		return fmt.Errorf("the dead letters: %w", err)
+		return fmt.Errorf("read dead letters: %w", err)
 	}
 	for buyer, n := range of {
 		if n > r.sale.PerBuyer {
-			rep.Twice = append(rep.Twice, buyer)
+			rep.OverLimit = append(rep.OverLimit, buyer)
 		}
 	}
 	r.tally.mu.Lock()
@@ -204,19 +216,19 @@ func (r *run) readBooks(ctx context.Context, rep *Report) (err error) {
 			rep.Lost = append(rep.Lost, order)
 		}
 	}
-	rep.Unheard = int64(len(found)) - heard
+	rep.Unreported = int64(len(found)) - heard
 	slices.Sort(rep.Lost)
 	return nil
 }
 
-// WriteJSON writes a report for machines.
+// WriteJSON writes the report as JSON.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-// WriteText writes a report for a terminal, in a few lines.
+// WriteText writes a summary of the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n\n", r.Rehearsed, strings.ToUpper(string(r.Verdict)))
@@ -227,31 +239,38 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.SellOut != nil {
 		soldOut = "sold out after " + span(*r.SellOut)
 	}
-	line("sold", "%d of %d, %s; %d of them to bots", r.Sold, r.Copy.Stock, soldOut, r.ToBots)
+	line("sold", "%d of %d, %s; %d to bots", r.Sold, r.Copy.Stock, soldOut, r.ToBots)
 	if r.Drain != nil {
-		line("in SQL", "all, %s after the last order", span(*r.Drain))
+		line("stored", "all orders, %s after the last one", span(*r.Drain))
 	}
 	line("purchase requests", "%d, %d in the busiest second", r.Requests, r.Busiest)
-	line("people waited", "p50 %s, p95 %s, p99 %s, at most %s", span(r.All.P50), span(r.All.P95), span(r.All.P99), span(r.All.Max))
+	line(
+		"response times",
+		"p50 %s, p95 %s, p99 %s, max %s",
+		span(r.All.P50),
+		span(r.All.P95),
+		span(r.All.P99),
+		span(r.All.Max),
+	)
 	for _, o := range r.Outcomes {
 		line("  "+string(o.Outcome), "%d, p99 %s", o.Count, span(o.P99))
 	}
 	for _, rule := range r.Rules {
-		line("limit "+rule.Rule, "%d of people, %d of bots", rule.People, rule.Bots)
+		line("limit "+rule.Rule, "refused %d shopper requests, %d bot requests", rule.Shoppers, rule.Bots)
 	}
 	for _, f := range r.Faults {
-		line("fault", "%s, at %s%s", f.What, span(f.At), because(f.Err))
+		line("fault", "%s, at %s%s", f.What, span(f.At), parenthesize(f.Err))
 	}
 	line("addresses", "%s", r.Meaning)
 	b.WriteByte('\n')
 	for _, c := range r.Checks {
-		fmt.Fprintf(&b, "  %-8s %s: %s%s\n", c.Mark, c.Name, c.Found, because(c.Why))
+		fmt.Fprintf(&b, "  %-8s %s: %s%s\n", c.Mark, c.Name, c.Found, parenthesize(c.Why))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func because(why string) string {
+func parenthesize(why string) string {
 	if why == "" {
 		return ""
 	}

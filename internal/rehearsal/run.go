@@ -1,3 +1,19 @@
+// Package rehearsal simulates the buyers of a flash sale against a copy of a sale on a running deployment, through
+// its edge, and decides whether the deployment is ready for the real sale.
+//
+//	run.go         the steps of a rehearsal: create the copy, simulate, wait for the rows, evaluate, remove the copy
+//	workload.go    who arrives when, and what they do: the plan, generated from a seed
+//	simulator.go   the requests of one simulated buyer
+//	connection.go  connections to the edge, with one source address for each buyer if possible
+//	probe.go       how buyers get different source addresses
+//	fault.go       faults during the rehearsal
+//	tally.go       responses, response times and their distribution
+//	judge.go       go, no-go or unclear, and the reasons
+//	report.go      the report as JSON and text; html.go and plot.go as a page
+//
+// It is an open model: a request is sent at its planned time even if earlier responses are slow, and response times
+// count from the planned time. The package accesses neither Redis nor SQL, and no real sale: its caller implements
+// Stage and Records with the admin API.
 package rehearsal
 
 import (
@@ -14,22 +30,51 @@ import (
 	"sluice/client"
 )
 
-// Config is a whole rehearsal.
+// Sale is the copy of a sale.
+type Sale struct {
+	ID       string `json:"id"`
+	Title    string `json:"title"`
+	Stock    int64  `json:"stock"`
+	PerBuyer int64  `json:"per_buyer"`
+}
+
+// queued returns the orders in the queue.
+func queued(a client.Audit) int64 { return a.Ready + a.Delayed + a.Leased }
+
+// Stage creates and removes the copy of the sale, and injects faults. Implementations call the admin API.
+type Stage interface {
+	Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error)
+	PauseRedis(ctx context.Context, id string, span time.Duration) error
+	WorkerDies(ctx context.Context, id string) (orders int, err error)
+	Remove(
+		ctx context.Context,
+		id string,
+	) (orders int64, gone bool, err error) // gone is false, without an error, while orders are queued
+}
+
+// Records reads the orders of a sale.
+type Records interface {
+	Audit(ctx context.Context, id string) (client.Audit, error)
+	Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error
+	Dead(ctx context.Context, id string, yield func(order string)) error
+}
+
+// Config configures a rehearsal.
 type Config struct {
-	Sale        string // what is rehearsed
-	Stock       int64  // units of the copy; 0: as many as the sale has
-	Crowd       Crowd
+	Sale        string // id of the real sale
+	Stock       int64  // units of the copy; 0: those of the sale
+	Workload    Workload
 	Target      *url.URL // the edge
 	Sign        func(buyer string, ttl time.Duration) (string, error)
 	Stage       Stage
-	Books       Books
+	Records     Records
 	Faults      Faults
 	Limits      Limits
-	Connections int                           // that may be open at once; 0: 10,000
-	Timeout     time.Duration                 // for one answer; 0: 10 s
-	Lead        time.Duration                 // from the making of the copy to its opening; 0: 3 s
-	Buyer       func(saleID, n string) string // names one of the crowd
-	Progress    func(Progress)                // told about twice a second, by one goroutine at a time; may be nil
+	Connections int                           // open connections; default 10,000
+	Timeout     time.Duration                 // of a response; default 10 s
+	Lead        time.Duration                 // between the creation of the copy and its opening; default 3 s
+	Buyer       func(saleID, n string) string // name of a simulated buyer
+	Progress    func(Progress)                // called about twice a second, by one goroutine at a time; optional
 }
 
 func (c Config) withDefaults() Config {
@@ -50,32 +95,42 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// tail is for how long people may still wait and come back after the last has come.
+	// tail is the time after the last arrival in which shoppers may wait and retry.
 	tail = time.Minute
-	// looksEvery is how often the count of the rehearsal is looked at, and progress told.
-	looksEvery = 500 * time.Millisecond
-	// cleaning bounds the removal, which goes on when everything else was stopped.
-	cleaning = 90 * time.Second
+	// pollEvery is the interval of the audit and of progress reports.
+	pollEvery = 500 * time.Millisecond
+	// cleanupTimeout limits the removal of the copy, which is not cancelled with ctx.
+	cleanupTimeout = 90 * time.Second
 )
 
-// Run rehearses. It ends when everybody has gone and every order is a row, or early when ctx ends; either way the copy is removed and there is a Report, unless
-// the copy could not be made at all. An error beside a Report says that the copy could not be removed: it sells nothing any more, and the next clean removes it.
+// Run performs a rehearsal. It returns when all actors have finished and every order is a row, or when ctx ends. In
+// both cases it removes the copy and returns a report. Without a report, the copy was not created. With a report, an
+// error means that the copy was not removed; it is closed, and "sluice rehearse clean" removes it.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg = cfg.withDefaults()
-	r := &run{Config: cfg, tally: newTally(), x: newExchange(cfg.Target, cfg.Connections, cfg.Timeout), watched: &watched{left: -1, queued: -1}}
-	defer r.x.close()
-	r.says.Store("looking at the edge")
-	if err := r.x.choose(ctx); err != nil {
+	r := &run{
+		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
+		watched: &watched{left: -1, queued: -1},
+	}
+	defer r.edge.closeIdle()
+	r.step.Store("testing the edge")
+	if err := r.edge.detectAddresses(ctx); err != nil {
 		return nil, err
 	}
-	r.says.Store("making a copy of the sale")
+	r.step.Store("creating a copy of the sale")
 	signing, err := r.signing()
 	if err != nil {
 		return nil, err
 	}
 	opening := time.Now().Add(cfg.Lead + signing)
-	// Whoever hangs up now would not know what to remove.
-	made, err := cfg.Stage.Make(context.WithoutCancel(ctx), cfg.Sale, cfg.Stock, opening, opening.Add(cfg.Crowd.Span+tail+2*cfg.Limits.Drain))
+	// This call must not be interrupted: the id of the copy would be unknown.
+	made, err := cfg.Stage.Make(
+		context.WithoutCancel(ctx),
+		cfg.Sale,
+		cfg.Stock,
+		opening,
+		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -83,42 +138,46 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	playErr := r.play(ctx)
 	stopped := ctx.Err() != nil
 
-	// What comes now must be done whoever hangs up: the report of a rehearsal that was stopped says so.
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning+2*cfg.Limits.Drain)
+	// The following steps are also performed if ctx has ended.
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout+2*cfg.Limits.Drain)
 	defer cancel()
 	r.drain(ctx, clean)
 	report := r.report(clean, stopped, playErr)
-	r.tell("removing the copy")
+	r.setStep("removing the copy")
 	report.Removed, err = r.remove(clean)
 	if err != nil {
-		err = fmt.Errorf("the rehearsal %s could not be removed; it is closed or closes by itself, and \"sluice rehearse clean\" removes it: %w", made.ID, err)
+		err = fmt.Errorf(
+			"remove the copy %s: %w; it closes automatically, and \"sluice rehearse clean\" removes it",
+			made.ID,
+			err,
+		)
 		report.NotRemoved = err.Error()
 	}
 	return report, err
 }
 
-// run is one rehearsal under way.
+// run is a rehearsal in progress.
 type run struct {
 	Config
-	tally   *tally
-	x       *exchange
-	sale    Sale
-	opening time.Time
-	came    atomic.Int64
-	says    atomic.Value // string
-	watched *watched
-	faults  []Fault
-	kept    int64 // people who were still waiting for an answer in the end
+	tally      *tally
+	edge       *edge
+	sale       Sale
+	opening    time.Time
+	started    atomic.Int64
+	step       atomic.Value // string
+	watched    *watched
+	faults     []Fault
+	unanswered int64 // shoppers without a response at the end
 }
 
-// watched is what the stores were seen to hold.
+// watched is the history of the audit.
 type watched struct {
 	mu           sync.Mutex
 	left, queued int64
 	points       []Point
 }
 
-// Point is the count at one instant.
+// Point is the state at one time.
 type Point struct {
 	At     float64 `json:"at_seconds"`
 	Left   int64   `json:"left"`
@@ -127,7 +186,8 @@ type Point struct {
 
 func (r *run) now() time.Duration { return time.Since(r.opening) }
 
-// signing is how long it takes to sign everybody's tokens, with room to spare: some kinds of key take a hundred times as long as others.
+// signing estimates the time to sign all tokens, which depends strongly on the kind of key. It returns twice the
+// estimate.
 func (r *run) signing() (time.Duration, error) {
 	const some = 20
 	begun := time.Now()
@@ -136,43 +196,43 @@ func (r *run) signing() (time.Duration, error) {
 			return 0, fmt.Errorf("sign: %w", err)
 		}
 	}
-	return 2 * time.Since(begun) / some * time.Duration(r.Crowd.Buyers), nil
+	return 2 * time.Since(begun) / some * time.Duration(r.Workload.Buyers), nil
 }
 
-// tell says what is done now.
-func (r *run) tell(what string) {
-	r.says.Store(what)
+// setStep reports the current step.
+func (r *run) setStep(what string) {
+	r.step.Store(what)
 	r.Progress(r.progress())
 }
 
 func (r *run) progress() Progress {
 	p := r.tally.progress()
-	p.At, p.Actors, p.Of = r.now(), int(r.came.Load()), r.Crowd.Buyers
-	p.Says, _ = r.says.Load().(string)
+	p.At, p.Actors, p.Of = r.now(), int(r.started.Load()), r.Workload.Buyers
+	p.Step, _ = r.step.Load().(string)
 	r.watched.mu.Lock()
 	p.Left, p.Queued = r.watched.left, r.watched.queued
 	r.watched.mu.Unlock()
 	return p
 }
 
-// play lets the crowd come and go. The error says why the rehearsal is worth nothing.
+// play simulates all actors. An error means that the rehearsal has no result.
 func (r *run) play(ctx context.Context) error {
-	actors := r.Crowd.Plan()
-	r.says.Store("signing tokens")
+	actors := r.Workload.Plan()
+	r.step.Store("signing tokens")
 	tokens, err := r.tokens(ctx, actors)
 	if err != nil {
 		return err
 	}
-	p := &player{exchange: r.x, tally: r.tally, sale: r.sale.ID, opening: r.opening, retries: r.Crowd.Retries}
+	p := &simulator{edge: r.edge, tally: r.tally, sale: r.sale.ID, opening: r.opening, retries: r.Workload.Retries}
 
 	watching, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { r.watch(watching) })
-	beside.Go(func() { r.fail(watching) })
+	beside.Go(func() { r.injectFaults(watching) })
 	defer func() { stop(); beside.Wait() }()
 
-	r.says.Store("waiting for the opening")
-	playing, cancel := context.WithDeadline(ctx, r.opening.Add(r.Crowd.Span+tail))
+	r.step.Store("waiting for the opening")
+	playing, cancel := context.WithDeadline(ctx, r.opening.Add(r.Workload.Span+tail))
 	defer cancel()
 	var crowd sync.WaitGroup
 	for i, a := range actors {
@@ -180,21 +240,21 @@ func (r *run) play(ctx context.Context) error {
 			break
 		}
 		if !a.Kind.Bot() {
-			r.says.Store("people come")
+			r.step.Store("shoppers arrive")
 		}
-		r.came.Add(1)
+		r.started.Add(1)
 		crowd.Go(func() { p.play(playing, a, tokens[i], r.Buyer(r.sale.ID, a.Name)) })
 	}
-	r.says.Store("the last of them wait for their answers")
+	r.step.Store("waiting for the last responses")
 	crowd.Wait()
-	r.kept = p.kept.Load()
+	r.unanswered = p.unanswered.Load()
 	return nil
 }
 
-// tokens signs one for each of the crowd; those of forgers are not as they were signed.
+// tokens returns a token for each actor. Those of forgers have an invalid signature.
 func (r *run) tokens(ctx context.Context, actors []Actor) ([]string, error) {
 	tokens := make([]string, len(actors))
-	ttl := time.Until(r.opening) + r.Crowd.Span + tail + time.Hour
+	ttl := time.Until(r.opening) + r.Workload.Span + tail + time.Hour
 	for i, a := range actors {
 		signed, err := r.Sign(r.Buyer(r.sale.ID, a.Name), ttl)
 		if err != nil {
@@ -220,13 +280,13 @@ func forge(token string) string {
 	return token[:at] + letter + token[at+1:]
 }
 
-// watch looks at the count until ctx ends.
+// watch records the audit until ctx ends.
 func (r *run) watch(ctx context.Context) {
-	tick := time.NewTicker(looksEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		if a, err := r.Books.Audit(ctx, r.sale.ID); err == nil {
-			r.saw(a)
+		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
+			r.record(a)
 		}
 		r.Progress(r.progress())
 		select {
@@ -237,7 +297,7 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-func (r *run) saw(a client.Audit) {
+func (r *run) record(a client.Audit) {
 	at := r.now()
 	r.watched.mu.Lock()
 	defer r.watched.mu.Unlock()
@@ -245,7 +305,8 @@ func (r *run) saw(a client.Audit) {
 	r.watched.points = append(r.watched.points, Point{at.Seconds(), a.Left, queued(a)})
 }
 
-// drained is when nothing was on its way any more, of orders the last of which came at an instant; false when something still is, as far as was seen.
+// drained returns when the queue became empty after the last accepted order. It reports false if the queue was not
+// empty at the end.
 func drained(points []Point, last float64) (at float64, ok bool) {
 	for i := len(points) - 1; i >= 0 && points[i].Queued == 0 && points[i].At >= last; i-- {
 		at, ok = points[i].At, true
@@ -253,34 +314,33 @@ func drained(points []Point, last float64) (at float64, ok bool) {
 	return at, ok
 }
 
-// drain waits until nothing is on its way, at most as long as twice the limit: what takes longer than that is a result too. Whoever has stopped the rehearsal waits for
-// a few seconds only.
+// drain waits until the queue is empty, at most twice the limit, or a few seconds if the rehearsal was stopped.
 func (r *run) drain(ctx, clean context.Context) {
-	r.tell("orders become rows")
+	r.setStep("waiting for queued orders")
 	most := 2 * r.Limits.Drain
 	if ctx.Err() != nil {
-		ctx, most = clean, min(most, hurried)
+		ctx, most = clean, min(most, stopGrace)
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for ctx.Err() == nil {
-		a, err := r.Books.Audit(ctx, r.sale.ID)
+		a, err := r.Records.Audit(ctx, r.sale.ID)
 		if err == nil {
-			if r.saw(a); queued(a) == 0 {
+			if r.record(a); queued(a) == 0 {
 				return
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(looksEvery / 5):
+		case <-time.After(pollEvery / 5):
 		}
 	}
 }
 
-// hurried is for how long a rehearsal that was stopped waits for its orders.
-const hurried = 5 * time.Second
+// stopGrace is how long a stopped rehearsal waits for queued orders.
+const stopGrace = 5 * time.Second
 
-// remove asks until the copy is gone.
+// remove removes the copy, and retries until it is gone.
 func (r *run) remove(ctx context.Context) (orders int64, err error) {
 	for {
 		n, gone, err := r.Stage.Remove(ctx, r.sale.ID)
@@ -288,12 +348,12 @@ func (r *run) remove(ctx context.Context) (orders int64, err error) {
 			return orders, nil
 		}
 		if err == nil {
-			err = errors.New("orders are still on their way")
+			err = errors.New("orders are still queued")
 		}
 		select {
 		case <-ctx.Done():
 			return orders, err
-		case <-time.After(looksEvery + rand.N(looksEvery)): //nolint:gosec // spreads
+		case <-time.After(pollEvery + rand.N(pollEvery)): //nolint:gosec // spreads
 		}
 	}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Outcome is what came of a request: the short code of a refusal, or one of these.
+// Outcome is the result of a request: the problem code of a refusal, or one of these.
 type Outcome string
 
-// Outcomes that have no code of their own.
+// Outcomes without a problem code.
 const (
 	Accepted   Outcome = "accepted"
 	Replayed   Outcome = "replayed"
-	NoAnswer   Outcome = "no-answer"  // the connection broke, or the time was over
-	Unexpected Outcome = "unexpected" // an answer that is none of the set-up's
+	NoAnswer   Outcome = "no-answer"  // connection error or timeout
+	Unexpected Outcome = "unexpected" // a response that is not from the deployment
 )
 
-// Codes that are looked at by name.
+// Problem codes with a special meaning.
 const (
 	SoldOut     Outcome = "sold-out"
 	NotOpen     Outcome = "sale-not-open"
@@ -28,34 +28,34 @@ const (
 	Forged      Outcome = "unauthorized"
 )
 
-// Group is what outcomes are drawn together as.
+// Group is a group of outcomes in the report.
 type Group int
 
 // The groups.
 const (
-	Won     Group = iota // a unit
-	Refused              // no unit, as it should be: sold out, not open, bought before, no good token
-	Held                 // a limit
-	Failed               // no answer, or one that says that something is down
+	Won       Group = iota // accepted
+	Refused                // refused for a valid reason: sold out, not open, bought before, invalid token
+	Throttled              // a limit
+	Failed                 // no response, or a server error
 	groups
 )
 
 func (g Group) String() string { return [...]string{"accepted", "refused", "limited", "failed"}[g] }
 
-// Of is the group of an outcome.
+// Of returns the group of an outcome.
 func (o Outcome) Of() Group {
 	switch o {
 	case Accepted, Replayed:
 		return Won
 	case Limited:
-		return Held
+		return Throttled
 	case NoAnswer, Unavailable, Unexpected, "internal-error", "request-timeout":
 		return Failed
 	}
 	return Refused
 }
 
-// What times are kept as: microseconds up to two minutes, and three digits of them.
+// Histograms store microseconds up to two minutes with three significant digits.
 const (
 	longest = 2 * time.Minute
 	digits  = 3
@@ -66,57 +66,59 @@ func newTimes(digits int) *hdrhistogram.Histogram {
 }
 
 func note(h *hdrhistogram.Histogram, d time.Duration) {
-	_ = h.RecordValue(min(max(d, time.Microsecond), longest).Microseconds()) // within its bounds, so it cannot fail
+	_ = h.RecordValue(min(max(d, time.Microsecond), longest).Microseconds()) // cannot fail within the bounds
 }
 
 // answer is one purchase request and what came of it.
-type answer struct {
-	at      time.Duration // when it was to be sent, from the opening
-	took    time.Duration // from then on
-	late    time.Duration // of it, what passed before it was sent: for a person, this machine's own fault
+type response struct {
+	at      time.Duration // planned time, relative to the opening
+	took    time.Duration // since the planned time
+	late    time.Duration // part of took before the request was sent
 	kind    Kind
 	outcome Outcome
 	rule    string // of a limit
 }
 
-// second is what happened in one second of the rehearsal.
+// second counts one second of the rehearsal.
 type second struct {
-	sent   [groups]int64
-	people *hdrhistogram.Histogram // of people that got an answer
+	sent     [groups]int64
+	shoppers *hdrhistogram.Histogram // of shoppers with a response
 }
 
-// tally counts answers. It is safe for concurrent use.
+// tally counts responses. Safe for concurrent use.
 type tally struct {
-	mu       sync.Mutex
-	people   map[Outcome]*hdrhistogram.Histogram
-	bots     map[Outcome]*hdrhistogram.Histogram
-	all      *hdrhistogram.Histogram // people's that got an answer
-	late     *hdrhistogram.Histogram
-	looks    *hdrhistogram.Histogram
-	rows     *hdrhistogram.Histogram // from the 202 until the order is told to be a row
-	rules    map[string][2]int64     // people, bots
-	seconds  map[int]*second
-	orders   map[string]string // order -> buyer
-	twice    []string          // buyers who were given different orders
-	held     map[string]string // buyer -> order
-	requests int64
-	gaveUp   [groups]int64 // people who were told to come back once too often, by what they were told last
-	lastWon  time.Duration
-	soldOut  time.Duration // the first time anybody heard of it; 0: nobody has
+	mu        sync.Mutex
+	shoppers  map[Outcome]*hdrhistogram.Histogram
+	bots      map[Outcome]*hdrhistogram.Histogram
+	all       *hdrhistogram.Histogram // of shoppers with a response
+	sendDelay *hdrhistogram.Histogram
+	pageViews *hdrhistogram.Histogram
+	rows      *hdrhistogram.Histogram // from the 202 until the order is a row
+	rules     map[string][2]int64     // shoppers, bots
+	seconds   map[int]*second
+	orders    map[string]string // order -> buyer
+	overLimit []string          // buyers with several orders
+	held      map[string]string // buyer -> order
+	requests  int64
+	gaveUp    [groups]int64 // shoppers who stopped after all retries, by their last response
+	lastWon   time.Duration
+	soldOut   time.Duration // first response with this code; 0 if there was none
 }
 
 func newTally() *tally {
 	return &tally{
-		people: map[Outcome]*hdrhistogram.Histogram{}, bots: map[Outcome]*hdrhistogram.Histogram{}, all: newTimes(digits), late: newTimes(digits), looks: newTimes(digits),
-		rows: newTimes(digits), rules: map[string][2]int64{}, seconds: map[int]*second{}, orders: map[string]string{}, held: map[string]string{},
+		shoppers: map[Outcome]*hdrhistogram.Histogram{}, bots: map[Outcome]*hdrhistogram.Histogram{}, all: newTimes(digits),
+		sendDelay: newTimes(digits), pageViews: newTimes(digits),
+		rows: newTimes(digits), rules: map[string][2]int64{}, seconds: map[int]*second{}, orders: map[string]string{},
+		held: map[string]string{},
 	}
 }
 
-func (t *tally) add(a answer) {
+func (t *tally) add(a response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
-	by := t.people
+	by := t.shoppers
 	if a.kind.Bot() {
 		by = t.bots
 	}
@@ -127,11 +129,11 @@ func (t *tally) add(a answer) {
 	s := t.second(a.at)
 	s.sent[a.outcome.Of()]++
 	if !a.kind.Bot() {
-		note(t.late, a.late) // a bot may be late because its last answer was
+		note(t.sendDelay, a.late) // a bot may be late because its previous response was
 	}
 	if !a.kind.Bot() && a.outcome.Of() != Failed {
 		note(t.all, a.took)
-		note(s.people, a.took)
+		note(s.shoppers, a.took)
 	}
 	if a.outcome == Limited {
 		n := t.rules[a.rule]
@@ -150,7 +152,7 @@ func (t *tally) add(a answer) {
 	}
 }
 
-// second is the second of an instant; those before the opening are negative.
+// second returns the entry of a time. Seconds before the opening are negative.
 func (t *tally) second(at time.Duration) *second {
 	i := int(at / time.Second)
 	if at < 0 {
@@ -158,27 +160,27 @@ func (t *tally) second(at time.Duration) *second {
 	}
 	s := t.seconds[i]
 	if s == nil {
-		s = &second{people: newTimes(2)}
+		s = &second{shoppers: newTimes(2)}
 		t.seconds[i] = s
 	}
 	return s
 }
 
-// won notes an order that somebody was told of, also a second time.
+// won records an accepted order, which may be repeated.
 func (t *tally) won(buyer, order string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.orders[order] = buyer
 	if before, ok := t.held[buyer]; ok && before != order {
-		t.twice = append(t.twice, buyer)
+		t.overLimit = append(t.overLimit, buyer)
 	}
 	t.held[buyer] = order
 }
 
-func (t *tally) looked(took time.Duration) {
+func (t *tally) viewed(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	note(t.looks, took)
+	note(t.pageViews, took)
 }
 
 func (t *tally) row(took time.Duration) {
@@ -193,18 +195,18 @@ func (t *tally) giveUp(told Outcome) {
 	t.gaveUp[told.Of()]++
 }
 
-// Progress is how far a rehearsal is.
+// Progress is the progress of a rehearsal.
 type Progress struct {
-	At       time.Duration // from the opening; negative before it
-	Actors   int           // who have come
+	At       time.Duration // relative to the opening
+	Actors   int           // started actors
 	Of       int
 	Requests int64
 	Accepted int64
 	Groups   [groups]int64 // requests by group
-	P50, P99 time.Duration // of people's answers so far
-	Left     int64         // units; -1: not known
-	Queued   int64         // orders that are not rows yet; -1: not known
-	Says     string        // what is being done
+	P50, P99 time.Duration // of shoppers so far
+	Left     int64         // units; -1 if unknown
+	Queued   int64         // orders that are not rows; -1 if unknown
+	Step     string        // current step
 }
 
 func (t *tally) progress() (p Progress) {
@@ -224,7 +226,7 @@ func quantile(h *hdrhistogram.Histogram, q float64) time.Duration {
 	return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond
 }
 
-// Times sums up how long something took, in seconds.
+// Times summarizes durations in seconds.
 type Times struct {
 	Count int64   `json:"count"`
 	P50   float64 `json:"p50_seconds"`
@@ -235,16 +237,19 @@ type Times struct {
 
 func timesOf(h *hdrhistogram.Histogram) Times {
 	at := func(q float64) float64 { return quantile(h, q).Seconds() }
-	return Times{Count: h.TotalCount(), P50: at(50), P95: at(95), P99: at(99), Max: (time.Duration(h.Max()) * time.Microsecond).Seconds()}
+	return Times{
+		Count: h.TotalCount(), P50: at(50), P95: at(95), P99: at(99),
+		Max: (time.Duration(h.Max()) * time.Microsecond).Seconds(),
+	}
 }
 
-// OutcomeTimes are the times of one outcome.
+// OutcomeTimes are the response times of one outcome.
 type OutcomeTimes struct {
 	Outcome Outcome `json:"outcome"`
 	Times
 }
 
-// byOutcome lists outcomes, the most frequent first.
+// byOutcome returns the outcomes, the most frequent first.
 func byOutcome(of map[Outcome]*hdrhistogram.Histogram) []OutcomeTimes {
 	list := make([]OutcomeTimes, 0, len(of))
 	for o, h := range of {

@@ -104,7 +104,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		dir := t.TempDir()
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--out", dir, "--span", "1m")...)
-		testenv.Eventually(t, 20*time.Second, "people", func() bool { return strings.Contains(p.output(), "people come") })
+		testenv.Eventually(t, 20*time.Second, "shoppers", func() bool { return strings.Contains(p.output(), "shoppers arrive") })
 		if code := p.end(syscall.SIGINT); code != 1 {
 			t.Errorf("exit %d", code)
 		}
@@ -115,7 +115,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--no-report", "--span", "1m")...)
-		testenv.Eventually(t, 20*time.Second, "people", func() bool { return strings.Contains(p.output(), "people come") })
+		testenv.Eventually(t, 20*time.Second, "shoppers", func() bool { return strings.Contains(p.output(), "shoppers arrive") })
 		p.end(syscall.SIGKILL)
 		var list struct {
 			Rehearsals []struct {

@@ -11,7 +11,7 @@ import (
 
 var curves = []Curve{Spike, Uniform, Ramp}
 
-func TestCurvesGoFromNothingToAll(t *testing.T) {
+func TestCurvesAreMonotonicFromZeroToOne(t *testing.T) {
 	for _, c := range curves {
 		if from, to := c.At(0), c.At(1); from != 0 || math.Abs(to-1) > 1e-9 {
 			t.Errorf("%s goes from %g to %g", c, from, to)
@@ -26,7 +26,6 @@ func TestCurvesGoFromNothingToAll(t *testing.T) {
 	}
 }
 
-// The rate is what the steepest part of the curve says, and nowhere more.
 func TestPeakIsTheHighestRate(t *testing.T) {
 	for _, c := range curves {
 		const n = 100_000
@@ -38,19 +37,20 @@ func TestPeakIsTheHighestRate(t *testing.T) {
 			}
 		}
 		if math.Abs(highest-c.Peak()) > 0.01*c.Peak() {
-			t.Errorf("%s: the highest rate is %g, Peak says %g", c, highest, c.Peak())
+			t.Errorf("%s: the highest rate is %g, Peak returns %g", c, highest, c.Peak())
 		}
 	}
 	if half := Spike.At(0.5); half > 1.0/7 {
-		t.Errorf("half of a spike has come after %g of the time", half)
+		t.Errorf("half of a spike has arrived after %g of the time", half)
 	}
 }
 
-func TestPlanIsWhatTheCrowdSays(t *testing.T) {
+func TestPlanMatchesTheWorkload(t *testing.T) {
 	draw := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
-		c := Crowd{
-			Buyers: 1 + draw.IntN(3000), Bots: draw.Float64(), Curve: curves[draw.IntN(3)], Span: time.Second + time.Duration(draw.Int64N(int64(time.Minute))),
+		c := Workload{
+			Buyers: 1 + draw.IntN(3000), Bots: draw.Float64(), Curve: curves[draw.IntN(3)],
+			Span:  time.Second + time.Duration(draw.Int64N(int64(time.Minute))),
 			Think: time.Duration(draw.Int64N(int64(time.Second))), Retries: draw.IntN(5), Seed: draw.Uint64(),
 		}
 		if err := c.Check(); err != nil {
@@ -58,7 +58,7 @@ func TestPlanIsWhatTheCrowdSays(t *testing.T) {
 		}
 		plan := c.Plan()
 		if !reflect.DeepEqual(plan, c.Plan()) {
-			t.Fatalf("%+v: drawn twice, it is two plans", c)
+			t.Fatalf("%+v: two different plans", c)
 		}
 		bots, names, own := 0, map[string]bool{}, map[int]bool{}
 		for _, a := range plan {
@@ -66,60 +66,61 @@ func TestPlanIsWhatTheCrowdSays(t *testing.T) {
 			if a.Kind.Bot() {
 				bots++
 				if a.At < -botsAhead || a.At > 0 {
-					t.Fatalf("a bot comes at %s", a.At)
+					t.Fatalf("a bot arrives at %s", a.At)
 				}
 			} else if a.At < 0 || a.At > c.Span || a.Think < 0 || a.Think > 10*c.Think {
 				t.Fatalf("%+v of %+v", a, c)
 			}
 			if a.Kind == Farm != (a.Address == farmAddress) || a.Kind != Farm && own[a.Address] {
-				t.Fatalf("%+v has somebody else's address", a)
+				t.Fatalf("%+v shares an address", a)
 			}
 			own[a.Address] = true
 		}
 		if len(plan) != c.Buyers || len(names) != c.Buyers || math.Abs(float64(bots)-c.Bots*float64(c.Buyers)) > 0.5 {
-			t.Fatalf("%+v: %d come with %d names, %d bots", c, len(plan), len(names), bots)
+			t.Fatalf("%+v: %d actors with %d names, %d bots", c, len(plan), len(names), bots)
 		}
 		if !slices.IsSortedFunc(plan, func(a, b Actor) int { return int(a.At - b.At) }) {
-			t.Fatal("they do not come in order")
+			t.Fatal("the plan is not sorted")
 		}
 	}
-	a, b := Crowd{Buyers: 50, Span: time.Second, Curve: Spike, Seed: 1}, Crowd{Buyers: 50, Span: time.Second, Curve: Spike, Seed: 2}
+	a, b := Workload{Buyers: 50, Span: time.Second, Curve: Spike, Seed: 1}, Workload{
+		Buyers: 50, Span: time.Second, Curve: Spike, Seed: 2,
+	}
 	if reflect.DeepEqual(a.Plan(), b.Plan()) {
-		t.Error("two seeds, one plan")
+		t.Error("two seeds give the same plan")
 	}
 }
 
-// By each moment as many have come as the curve says, give or take what chance gives and takes.
 func TestArrivalsFollowTheCurve(t *testing.T) {
 	for _, curve := range curves {
-		c := Crowd{Buyers: 20_000, Curve: curve, Span: 10 * time.Second, Seed: 9}
+		c := Workload{Buyers: 20_000, Curve: curve, Span: 10 * time.Second, Seed: 9}
 		worst := 0.0
 		for i, a := range c.Plan() {
 			worst = max(worst, math.Abs(c.Curve.At(float64(i)/float64(c.Buyers))-a.At.Seconds()/10))
 		}
-		if worst > 0.06 { // of the whole time, where arrivals are sparse
-			t.Errorf("%s: arrivals are off by %g of the time", curve, worst)
+		if worst > 0.06 { // of the time span, where arrivals are sparse
+			t.Errorf("%s: arrivals deviate by %g of the time span", curve, worst)
 		}
 	}
 }
 
-func TestCrowdNamesEveryMistake(t *testing.T) {
-	good := Crowd{Buyers: 10, Span: time.Second, Curve: Spike}
-	for name, change := range map[string]func(*Crowd){
-		"nobody":       func(c *Crowd) { c.Buyers = 0 },
-		"too many":     func(c *Crowd) { c.Buyers = MaxBuyers + 1 },
-		"NaN":          func(c *Crowd) { c.Bots = math.NaN() },
-		"more bots":    func(c *Crowd) { c.Bots = 1.01 },
-		"no time":      func(c *Crowd) { c.Span = 0 },
-		"too long":     func(c *Crowd) { c.Span = MaxSpan + 1 },
-		"thinks back":  func(c *Crowd) { c.Think = -1 },
-		"for ever":     func(c *Crowd) { c.Retries = 101 },
-		"faster still": func(c *Crowd) { c.Buyers, c.Span = 20_000, time.Second },
+func TestCheckRejectsInvalidWorkloads(t *testing.T) {
+	good := Workload{Buyers: 10, Span: time.Second, Curve: Spike}
+	for name, change := range map[string]func(*Workload){
+		"no buyers":             func(c *Workload) { c.Buyers = 0 },
+		"too many":              func(c *Workload) { c.Buyers = MaxBuyers + 1 },
+		"NaN":                   func(c *Workload) { c.Bots = math.NaN() },
+		"more bots than buyers": func(c *Workload) { c.Bots = 1.01 },
+		"no time span":          func(c *Workload) { c.Span = 0 },
+		"too long":              func(c *Workload) { c.Span = MaxSpan + 1 },
+		"negative think time":   func(c *Workload) { c.Think = -1 },
+		"too many retries":      func(c *Workload) { c.Retries = 101 },
+		"too high a rate":       func(c *Workload) { c.Buyers, c.Span = 20_000, time.Second },
 	} {
 		c := good
 		change(&c)
 		if c.Check() == nil {
-			t.Errorf("%s: %+v is taken", name, c)
+			t.Errorf("%s: %+v is accepted", name, c)
 		}
 	}
 	if err := good.Check(); err != nil {
@@ -127,7 +128,7 @@ func TestCrowdNamesEveryMistake(t *testing.T) {
 	}
 }
 
-func TestAddressesAreApart(t *testing.T) {
+func TestAddressesAreUnique(t *testing.T) {
 	seen, ips := map[string]bool{}, map[string]bool{}
 	for i := range 100_000 {
 		f, l := forwarded(i), loopback(i).String()

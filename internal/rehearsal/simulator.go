@@ -11,18 +11,18 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// player lets one of a crowd do what it does.
-type player struct {
-	*exchange
-	tally   *tally
-	sale    string
-	opening time.Time
-	retries int
-	kept    atomic.Int64 // people whose context ended before they had an answer to their purchase
+// simulator sends the requests of actors. Safe for concurrent use.
+type simulator struct {
+	*edge
+	tally      *tally
+	sale       string
+	opening    time.Time
+	retries    int
+	unanswered atomic.Int64 // shoppers whose context ended before the response to their purchase
 }
 
-// until sleeps until so long after the opening; false when ctx ends first.
-func (p *player) until(ctx context.Context, at time.Duration) bool {
+// until waits until a time relative to the opening. It returns false if ctx ends first.
+func (p *simulator) until(ctx context.Context, at time.Duration) bool {
 	wait := time.Until(p.opening.Add(at))
 	if wait <= 0 {
 		return ctx.Err() == nil
@@ -37,20 +37,20 @@ func (p *player) until(ctx context.Context, at time.Duration) bool {
 	}
 }
 
-func (p *player) now() time.Duration { return time.Since(p.opening) }
+func (p *simulator) now() time.Duration { return time.Since(p.opening) }
 
-// play is one of the crowd, from its coming to its going.
-func (p *player) play(ctx context.Context, a Actor, token, buyer string) {
+// play simulates one actor.
+func (p *simulator) play(ctx context.Context, a Actor, token, buyer string) {
 	l := p.open(a.Address)
-	defer l.drop()
+	defer l.close()
 	if a.Kind.Bot() {
 		p.bot(ctx, l, a, token, buyer)
 		return
 	}
-	p.person(ctx, l, a, token, buyer)
+	p.shopper(ctx, l, a, token, buyer)
 }
 
-func (p *player) person(ctx context.Context, l *line, a Actor, token, buyer string) {
+func (p *simulator) shopper(ctx context.Context, l *connection, a Actor, token, buyer string) {
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
 	if !p.until(ctx, a.At) {
@@ -59,21 +59,21 @@ func (p *player) person(ctx context.Context, l *line, a Actor, token, buyer stri
 	err := l.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale, token: token}, resp)
 	switch {
 	case ctx.Err() != nil:
-		p.kept.Add(1)
+		p.unanswered.Add(1)
 		return
 	case err == nil && resp.StatusCode() == fasthttp.StatusOK:
-		p.tally.looked(p.now() - a.At)
+		p.tally.viewed(p.now() - a.At)
 	}
-	// A person who sees nothing still wants it. Thinking begins when the page is there: who waits longer for it wants it later.
+	// Thinking begins when the page has arrived. Without a page, the shopper buys nevertheless.
 	at := p.now() + a.Think
 	for try := 0; ; try++ {
 		if !p.until(ctx, at) {
-			p.kept.Add(1)
+			p.unanswered.Add(1)
 			return
 		}
 		w := p.buy(ctx, l, a, token, at, resp)
 		if ctx.Err() != nil && w.outcome == "" {
-			p.kept.Add(1)
+			p.unanswered.Add(1)
 			return
 		}
 		if w.order != "" {
@@ -83,19 +83,19 @@ func (p *player) person(ctx context.Context, l *line, a Actor, token, buyer stri
 			}
 			return
 		}
-		if w.back == 0 {
+		if w.retryAfter == 0 {
 			return
 		}
 		if try >= p.retries {
 			p.tally.giveUp(w.outcome)
 			return
 		}
-		at = p.now() + w.back
+		at = p.now() + w.retryAfter
 	}
 }
 
-// bot sends its requests at its own pace, whatever is answered.
-func (p *player) bot(ctx context.Context, l *line, a Actor, token, buyer string) {
+// bot sends its requests at a fixed rate, independent of the responses.
+func (p *simulator) bot(ctx context.Context, l *connection, a Actor, token, buyer string) {
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
 	for try := range botTries {
@@ -104,8 +104,8 @@ func (p *player) bot(ctx context.Context, l *line, a Actor, token, buyer string)
 			return
 		}
 		if a.Kind == Repeater && try > 0 {
-			l.drop()
-			l.address = MaxBuyers + 1 + a.Address*botTries + try // beyond all others of the crowd
+			l.close()
+			l.address = MaxBuyers + 1 + a.Address*botTries + try // beyond the addresses of other actors
 		}
 		if w := p.buy(ctx, l, a, token, at, resp); w.order != "" {
 			p.tally.won(buyer, w.order)
@@ -113,44 +113,55 @@ func (p *player) bot(ctx context.Context, l *line, a Actor, token, buyer string)
 	}
 }
 
-// verdict is what a purchase request came to.
-type verdict struct {
-	outcome Outcome
-	order   string
-	back    time.Duration // after which to come back; 0: not at all
+// result is the result of a purchase request.
+type result struct {
+	outcome    Outcome
+	order      string
+	retryAfter time.Duration // 0: do not retry
 }
 
-// noAnswerPause is after how long a person presses again who got no answer.
-const noAnswerPause = time.Second
+// retryPause is the time after which a shopper retries a purchase without a response.
+const retryPause = time.Second
 
-func (p *player) buy(ctx context.Context, l *line, a Actor, token string, at time.Duration, resp *fasthttp.Response) verdict {
+func (p *simulator) buy(
+	ctx context.Context,
+	l *connection,
+	a Actor,
+	token string,
+	at time.Duration,
+	resp *fasthttp.Response,
+) result {
 	sent := p.now()
-	l.waited = 0
-	err := l.send(ctx, call{method: "POST", path: "/v1/sales/" + p.sale + "/orders", token: token, key: "rehearse-" + a.Name}, resp)
+	l.slotWait = 0
+	err := l.send(
+		ctx,
+		call{method: "POST", path: "/v1/sales/" + p.sale + "/orders", token: token, key: "rehearse-" + a.Name},
+		resp,
+	)
 	if err != nil && ctx.Err() != nil {
-		return verdict{} // nobody waits for the answer any more
+		return result{} // the rehearsal was stopped
 	}
-	got := answer{at: at, took: p.now() - at, late: max(sent-at, 0) + l.waited, kind: a.Kind}
+	got := response{at: at, took: p.now() - at, late: max(sent-at, 0) + l.slotWait, kind: a.Kind}
 	if err != nil {
 		got.outcome = NoAnswer
 		p.tally.add(got)
-		return verdict{outcome: NoAnswer, back: noAnswerPause}
+		return result{outcome: NoAnswer, retryAfter: retryPause}
 	}
-	var w verdict
-	got.outcome, got.rule = judgeAnswer(resp)
+	var w result
+	got.outcome, got.rule = classify(resp)
 	w.outcome = got.outcome
 	switch got.outcome {
 	case Accepted, Replayed:
 		w.order = field(resp.Body(), "order_id")
 	case Limited, Unavailable, NotOpen:
-		w.back = retryAfter(resp)
+		w.retryAfter = retryAfter(resp)
 	}
 	p.tally.add(got)
 	return w
 }
 
-// judgeAnswer names the answer to a purchase.
-func judgeAnswer(resp *fasthttp.Response) (o Outcome, rule string) {
+// classify returns the outcome of a purchase, and the rule of a refusal by a limit.
+func classify(resp *fasthttp.Response) (o Outcome, rule string) {
 	if resp.StatusCode() == fasthttp.StatusAccepted {
 		if len(resp.Header.Peek("Idempotency-Replayed")) > 0 {
 			return Replayed, ""
@@ -171,7 +182,8 @@ func judgeAnswer(resp *fasthttp.Response) (o Outcome, rule string) {
 	return o, rule
 }
 
-// field is a string in a JSON object that holds none of that name deeper down. The set-up's own answers have no escapes in those that are asked for.
+// field returns a string field of a JSON object, without parsing it. Responses have no escapes in the fields used
+// here, and no nested fields with the same name.
 func field(body []byte, name string) string {
 	_, rest, ok := bytes.Cut(body, []byte(`"`+name+`":"`))
 	if !ok {
@@ -181,7 +193,7 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// violated is the first of the policies that a 429 names.
+// violated returns the first policy that a 429 names.
 func violated(body []byte) string {
 	_, rest, ok := bytes.Cut(body, []byte(`"violated-policies":["`))
 	if !ok {
@@ -191,23 +203,27 @@ func violated(body []byte) string {
 	return string(rule)
 }
 
-// longestBack is the longest that a person heeds Retry-After.
-const longestBack = time.Minute
+// maxRetryAfter limits how long a shopper heeds Retry-After.
+const maxRetryAfter = time.Minute
 
 func retryAfter(resp *fasthttp.Response) time.Duration {
 	n, err := strconv.Atoi(string(resp.Header.Peek("Retry-After")))
 	if err != nil || n < 1 {
 		n = 1
 	}
-	return min(time.Duration(n)*time.Second, longestBack)
+	return min(time.Duration(n)*time.Second, maxRetryAfter)
 }
 
-// await asks for an order until it is a row, as the page does.
-func (p *player) await(ctx context.Context, l *line, token, order string, resp *fasthttp.Response) {
+// await polls an order until it is a row, as the buyer page does.
+func (p *simulator) await(ctx context.Context, l *connection, token, order string, resp *fasthttp.Response) {
 	const wait, most = 10 * time.Second, 6
 	begun := p.now()
 	for range most {
-		err := l.send(ctx, call{method: "GET", path: "/v1/orders/" + order + "?wait=" + wait.String(), token: token, patience: wait}, resp)
+		err := l.send(
+			ctx,
+			call{method: "GET", path: "/v1/orders/" + order + "?wait=" + wait.String(), token: token, extraTimeout: wait},
+			resp,
+		)
 		if errors.Is(err, context.Canceled) || ctx.Err() != nil {
 			return
 		}

@@ -1,0 +1,165 @@
+package rehearsal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of a workload, which one machine can simulate.
+const (
+	MaxBuyers = 500_000
+	MaxSpan   = 30 * time.Minute
+	MaxRate   = 50_000 // arrivals per second at the peak
+)
+
+// Workload defines the simulated buyers. Equal workloads have equal plans.
+type Workload struct {
+	Buyers  int           // including bots
+	Bots    float64       // share of bots, in [0, 1]
+	Curve   Curve         // arrivals of shoppers; bots arrive just before the opening
+	Span    time.Duration // in which shoppers arrive, from the opening on
+	Think   time.Duration // mean time between the page view and the purchase; exponentially distributed
+	Retries int           // of a shopper, after a refusal with Retry-After or without a response
+	Seed    uint64
+}
+
+// Check returns all errors of a workload.
+func (c Workload) Check() error {
+	var bad []error
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			bad = append(bad, fmt.Errorf(format, args...))
+		}
+	}
+	add(c.Buyers < 1 || c.Buyers > MaxBuyers, "--buyers must be between 1 and %d", MaxBuyers)
+	add(!(c.Bots >= 0 && c.Bots <= 1), "--bots must be between 0 and 1, the share of buyers that are bots")
+	add(c.Span < 100*time.Millisecond || c.Span > MaxSpan, "--span must be between 100ms and %s", MaxSpan)
+	add(c.Think < 0 || c.Think > time.Minute, "--think must be between 0s and 1m")
+	add(c.Retries < 0 || c.Retries > 100, "--retries must be between 0 and 100")
+	if len(bad) == 0 {
+		add(c.PeakRate() > MaxRate, "%d buyers within %s are %.0f arrivals per second at the peak: one machine "+
+			"simulates at most %d", c.Buyers, c.Span, c.PeakRate(), MaxRate)
+	}
+	return errors.Join(bad...)
+}
+
+// PeakRate returns the arrivals of shoppers per second at the peak.
+func (c Workload) PeakRate() float64 {
+	return float64(c.shoppers()) / c.Span.Seconds() * c.Curve.Peak()
+}
+
+func (c Workload) bots() int     { return int(float64(c.Buyers)*c.Bots + 0.5) }
+func (c Workload) shoppers() int { return c.Buyers - c.bots() }
+
+// Kind is the behavior of a simulated buyer.
+type Kind int
+
+// The kinds.
+const (
+	Shopper  Kind = iota // views the sale, thinks, buys, heeds Retry-After, and may wait for the order
+	Farm                 // one of many buyers at one address, who retry immediately
+	Repeater             // one buyer who retries immediately, each time from another address
+	Forger               // sends tokens with an invalid signature
+)
+
+func (k Kind) String() string { return [...]string{"shopper", "farm", "repeater", "forger"}[k] }
+
+// Bot reports whether it is a bot.
+func (k Kind) Bot() bool { return k != Shopper }
+
+const (
+	// A bot sends botTries requests, one every botPause. It ignores Retry-After.
+	botTries = 20
+	botPause = 100 * time.Millisecond
+	// botsAhead is the time before the opening in which bots arrive.
+	botsAhead = time.Second
+	// farmAddress is the address of all farm bots.
+	farmAddress = 0
+)
+
+// Actor is a simulated buyer.
+type Actor struct {
+	At      time.Duration // arrival, relative to the opening; negative for bots
+	Kind    Kind
+	Name    string
+	Address int           // number of its source address
+	Think   time.Duration // of a shopper
+	Patient bool          // a shopper who waits until the order is a row
+}
+
+// Plan generates all actors, ordered by arrival. The workload must be valid.
+func (c Workload) Plan() []Actor {
+	draw := rand.New(rand.NewPCG(c.Seed, 0x736c75696365)) //nolint:gosec // must be reproducible from the seed
+	actors := make([]Actor, 0, c.Buyers)
+	for i := range c.Buyers {
+		a := Actor{Name: strconv.Itoa(i), Address: i + 1}
+		if i < c.bots() {
+			a.Kind = Farm + Kind(i%3)
+			a.At = time.Duration((draw.Float64() - 1) * float64(botsAhead))
+			if a.Kind == Farm {
+				a.Address = farmAddress
+			}
+		} else {
+			a.At = time.Duration(c.Curve.At(draw.Float64()) * float64(c.Span))
+			a.Think = min(time.Duration(draw.ExpFloat64()*float64(c.Think)), 10*c.Think)
+			a.Patient = draw.IntN(4) == 0
+		}
+		actors = append(actors, a)
+	}
+	slices.SortStableFunc(actors, func(a, b Actor) int { return cmp.Compare(a.At, b.At) })
+	return actors
+}
+
+// Curve is the distribution of arrivals over time.
+type Curve string
+
+// The curves.
+const (
+	Spike   Curve = "spike"   // the rate is highest at the opening, and decays
+	Uniform Curve = "uniform" // the rate is constant
+	Ramp    Curve = "ramp"    // the rate increases from zero
+)
+
+// decay is the exponent by which the rate of a spike decreases. With 5, half of the shoppers arrive in the first
+// seventh of the time.
+const decay = 5
+
+// ParseCurve parses the name of a curve.
+func ParseCurve(name string) (Curve, error) {
+	switch c := Curve(strings.ToLower(name)); c {
+	case Spike, Uniform, Ramp:
+		return c, nil
+	}
+	return "", fmt.Errorf("unknown curve %q: use %s, %s or %s", name, Spike, Uniform, Ramp)
+}
+
+// At returns the time by which a share u of the shoppers has arrived, as a share of the time span; both are in [0, 1].
+func (c Curve) At(u float64) float64 {
+	switch c {
+	case Uniform:
+		return u
+	case Ramp:
+		return math.Sqrt(u)
+	default:
+		return min(1, -math.Log1p(-u*(1-math.Exp(-decay)))/decay)
+	}
+}
+
+// Peak returns the ratio of the highest to the mean rate.
+func (c Curve) Peak() float64 {
+	switch c {
+	case Uniform:
+		return 1
+	case Ramp:
+		return 2
+	default:
+		return decay / (1 - math.Exp(-decay))
+	}
+}
