@@ -145,7 +145,7 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 	if err != nil {
 		return Cancelled{}, err
 	}
-	done, err := d.settleInSQL(store.AtGeneration(ctx, letter.Generation), store.Dead{Order: letter.Message, Unbacked: letter.Unbacked || !held[0]}, actor, reason)
+	done, err := d.settleInSQL(store.WithGeneration(ctx, letter.Generation), store.Dead{Order: letter.Message, Unbacked: letter.Unbacked || !held[0]}, actor, reason)
 	if errors.Is(err, store.ErrStale) { // whether it is a dead letter still is to be asked again
 		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	}

@@ -20,7 +20,7 @@ import (
 type Sales interface {
 	SaleChanges
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
-	Standings(ctx context.Context) ([]store.Standing, error)
+	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 }
 
 // SaleChanges are what operators change of sales (order.Store).
@@ -46,7 +46,7 @@ type DeadOrders interface {
 
 // Pages are what the desk shows a page at a time: sales, and the desk log, which it writes as well (order.Store).
 type Pages interface {
-	SalesPage(ctx context.Context, q store.SalesQuery) ([]store.Standing, error)
+	SalesPage(ctx context.Context, q store.SalesQuery) ([]store.SaleSummary, error)
 	Record(ctx context.Context, action, target, detail string) error
 	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
 	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)

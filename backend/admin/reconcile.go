@@ -43,7 +43,7 @@ func (d *Desk) Run(ctx context.Context, every time.Duration) error {
 // Redis is asked for the versions of all of them first, so a turn in which nothing has changed costs a round trip for 500 sales; and all that are missing are
 // loaded together, with one look into the queue: thousands of sales beside a million dead letters take seconds, not days.
 func (d *Desk) RunOnce(ctx context.Context) error {
-	standings, err := d.store.Standings(ctx)
+	standings, err := d.store.SaleSummaries(ctx)
 	if err != nil {
 		return fmt.Errorf("desk: reconcile: %w", err)
 	}

@@ -125,7 +125,7 @@ func (d *Desk) Practice(ids ...string) {
 
 // noRealSale refuses when a real sale that is not closed is open at any instant between from and to. One that is paused may go on at any moment.
 func (d *Desk) noRealSale(ctx context.Context, from, to time.Time) error {
-	standings, err := d.store.Standings(ctx)
+	standings, err := d.store.SaleSummaries(ctx)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (d *Desk) sweep(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	standings, err := d.store.Standings(ctx)
+	standings, err := d.store.SaleSummaries(ctx)
 	if err != nil {
 		return
 	}

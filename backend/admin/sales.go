@@ -151,7 +151,7 @@ func (d *Desk) pausedBy(ctx context.Context, id string) string {
 
 // List looks at every sale, the oldest first. Errors as of Show.
 func (d *Desk) List(ctx context.Context) ([]View, error) {
-	standings, err := d.store.Standings(ctx)
+	standings, err := d.store.SaleSummaries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (d *Desk) Page(ctx context.Context, q store.SalesQuery) ([]View, error) {
 	return views(standings, lives), nil
 }
 
-func views(standings []store.Standing, lives []admission.View) []View {
+func views(standings []store.SaleSummary, lives []admission.View) []View {
 	byID := make(map[string]*admission.View, len(lives))
 	for i := range lives {
 		byID[lives[i].ID] = &lives[i]

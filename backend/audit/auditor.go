@@ -14,7 +14,7 @@ import (
 
 // Sales lists the sales in SQL (order.Store).
 type Sales interface {
-	Standings(ctx context.Context) ([]store.Standing, error)
+	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 }
 
 // AuditorConfig tunes an Auditor. Zero fields take the defaults named here.
@@ -85,7 +85,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 
 // RunOnce audits the shards whose turn it is. An error wraps sale.ErrUnavailable.
 func (a *Auditor) RunOnce(ctx context.Context) error {
-	standings, err := a.sales.Standings(ctx)
+	standings, err := a.sales.SaleSummaries(ctx)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}

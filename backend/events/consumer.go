@@ -16,7 +16,6 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/telemetry"
 	redisscript "sluice/lua/redis"
 )
@@ -37,13 +36,13 @@ type HandlerFunc func(ctx context.Context, events []Event) error
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, events []Event) error { return f(ctx, events) }
 
-// Store is what a Consumer needs of SQL (order.Store).
-type Store interface {
-	AddGroup(ctx context.Context, name string, fromNow bool) (store.Group, error)
-	Group(ctx context.Context, name string) (store.Group, error)
-	Bury(ctx context.Context, l store.Letter) error
-	Unbury(ctx context.Context, group, eventID string) error
-	LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) ([]store.Letter, error)
+// consumerStore is the part of Store that a Consumer uses; tests replace it to inject faults.
+type consumerStore interface {
+	AddGroup(ctx context.Context, name string, fromNow bool) (Group, error)
+	Group(ctx context.Context, name string) (Group, error)
+	AddDeadLetter(ctx context.Context, l DeadLetter) error
+	RemoveDeadLetter(ctx context.Context, group, eventID string) error
+	LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) ([]DeadLetter, error)
 }
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
@@ -103,7 +102,7 @@ func (uncounted) Delivered(string, string, int) {}
 type Consumer struct {
 	client  redis.UniversalClient
 	space   keyspace.Space
-	store   Store
+	store   consumerStore
 	group   string
 	name    string // of this instance
 	handler Handler
@@ -116,7 +115,7 @@ type Consumer struct {
 }
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
-func New(client redis.UniversalClient, space keyspace.Space, db Store, group string, handler Handler, cfg Config) (*Consumer, error) {
+func New(client redis.UniversalClient, space keyspace.Space, db consumerStore, group string, handler Handler, cfg Config) (*Consumer, error) {
 	if err := ValidateGroup(group); err != nil {
 		return nil, err
 	}
@@ -181,7 +180,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) join(ctx context.Context, first bool) error {
 	var retry backoff
 	for ctx.Err() == nil {
-		var g store.Group
+		var g Group
 		var err error
 		if first {
 			g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)

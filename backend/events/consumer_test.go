@@ -118,8 +118,8 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 		// A machine that stands still must not look like an instance that is gone: that would be one delivery more.
 		cfg := events.Config{Batch: 10, Idle: time.Minute, Backoff: 10 * time.Millisecond, MaxDeliveries: 3}
 		w.start(w.consumer(w.client(), "g", s, cfg).Run)
-		letters := func() []store.Letter {
-			l, err := w.store.Letters(ctx, store.LetterQuery{Group: "g"})
+		letters := func() []events.DeadLetter {
+			l, err := w.store.DeadLetters(ctx, events.DeadLetterQuery{Group: "g"})
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -145,19 +145,19 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 		}
 		mu.Unlock()
 		// Retried while nothing has changed, it is dead again; then it works.
-		if err := w.store.RetryLetter(ctx, "g", created(orders)[3]); err != nil {
+		if err := w.store.RetryDeadLetter(ctx, "g", created(orders)[3]); err != nil {
 			w.Fatal(err)
 		}
 		testenv.Eventually(w, patience, "it has failed again", func() bool {
-			l, _ := w.store.Letters(ctx, store.LetterQuery{Group: "g", EventID: created(orders)[3]})
+			l, _ := w.store.DeadLetters(ctx, events.DeadLetterQuery{Group: "g", EventID: created(orders)[3]})
 			return len(l) == 1 && !l[0].Retrying && l[0].Deliveries == 4
 		})
 		broken.Store(false)
-		if err := w.store.RetryLetter(ctx, "g", created(orders)[3]); err != nil {
+		if err := w.store.RetryDeadLetter(ctx, "g", created(orders)[3]); err != nil {
 			w.Fatal(err)
 		}
 		testenv.Eventually(w, patience, "it is handled", func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 })
-		if err := w.store.DropLetter(ctx, "g", created(orders)[17]); err != nil || len(letters()) != 0 {
+		if err := w.store.DropDeadLetter(ctx, "g", created(orders)[17]); err != nil || len(letters()) != 0 {
 			w.Errorf("dropped: %v", err)
 		}
 		w.settled("g")
@@ -199,7 +199,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 			}
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.Run(ctx) }()
-			dead := func() bool { n, err := w.store.CountLetters(w.Context()); return err == nil && n["g"] == 1 }
+			dead := func() bool { n, err := w.store.CountDeadLetters(w.Context()); return err == nil && n["g"] == 1 }
 			testenv.Eventually(w, patience, "it dies or is done", func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) })
 			if !m.gone() {
 				kill()
@@ -214,7 +214,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 			w.Errorf("it killed %d consumers, want 4", deaths)
 		}
 		w.settled("g")
-		l, err := w.store.Letters(w.Context(), store.LetterQuery{Group: "g"})
+		l, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
 		if err != nil || len(l) != 1 || l[0].EventID != killer || l[0].Reason != "4 consumers died or hung over it" {
 			w.Errorf("%+v, %v", l, err)
 		}
@@ -244,7 +244,7 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run)
 		testenv.Eventually(w, patience, "the rest flows", func() bool { return s.has(created(orders)) })
 		w.settled("g")
-		l, err := w.store.Letters(w.Context(), store.LetterQuery{Group: "g"})
+		l, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
 		got := map[string]string{}
 		for _, l := range l {
 			got[l.EventID] = l.Reason
@@ -291,11 +291,11 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 
 // swept is a store whose consumer stands still when it has found nothing that others have left behind, which is when it asks for retries.
 type swept struct {
-	events.Store
+	*events.Store
 	done chan struct{} // takes one for each look
 }
 
-func (s swept) LeaseRetries(ctx context.Context, _ string, _ time.Duration, _ int) ([]store.Letter, error) {
+func (s swept) LeaseRetries(ctx context.Context, _ string, _ time.Duration, _ int) ([]events.DeadLetter, error) {
 	select {
 	case s.done <- struct{}{}:
 	default:
@@ -464,7 +464,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 		ctx, desk := w.Context(), events.NewDesk(w.raw, space, w.store)
 		unknown := func(name string, want bool) {
 			w.Helper()
-			_, err := desk.Letters(ctx, store.LetterQuery{Group: name, After: "7.created"})
+			_, err := desk.DeadLetters(ctx, events.DeadLetterQuery{Group: name, After: "7.created"})
 			if errors.Is(err, events.ErrNoGroup) != want || !want && err != nil {
 				w.Errorf("letters of %s: %v", name, err)
 			}
@@ -486,10 +486,10 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			w.Fatal(err)
 		}
 		unknown("not-begun", false)
-		if err := w.store.Bury(ctx, store.Letter{Group: "left-behind", EventID: "8.created"}); err != nil {
+		if err := w.store.AddDeadLetter(ctx, events.DeadLetter{Group: "left-behind", EventID: "8.created"}); err != nil {
 			w.Fatal(err)
 		}
-		if letters, err := desk.Letters(ctx, store.LetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
+		if letters, err := desk.DeadLetters(ctx, events.DeadLetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
 			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
 		}
 		for _, name := range []string{"not-begun", "by-hand"} {
@@ -506,13 +506,13 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 
 // lookedAt is a store that does something once, when its group is looked at while Redis knows it.
 type lookedAt struct {
-	events.Store
+	*events.Store
 	known func() bool
 	once  sync.Once
 	do    atomic.Pointer[func()]
 }
 
-func (s *lookedAt) Group(ctx context.Context, name string) (store.Group, error) {
+func (s *lookedAt) Group(ctx context.Context, name string) (events.Group, error) {
 	if do := s.do.Load(); do != nil && s.known() {
 		s.once.Do(*do)
 	}

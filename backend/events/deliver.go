@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // delivery is an event as Redis hands it out.
@@ -141,13 +140,13 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 
 // bury makes a dead letter of an event, and acknowledges it. Should it die between the two, the letter is written again, and is the same.
 func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
-	l := store.Letter{Group: c.group, EventID: d.event.ID, Position: PositionOf(d.id), Body: d.body, Reason: reason(why), Deliveries: d.deliveries}
+	l := DeadLetter{Group: c.group, EventID: d.event.ID, Position: PositionOf(d.id), Body: d.body, Reason: reason(why), Deliveries: d.deliveries}
 	if l.EventID == "" {
 		l.EventID = "stream-" + d.id
 	}
 	var retry backoff
 	for {
-		err := c.store.Bury(ctx, l)
+		err := c.store.AddDeadLetter(ctx, l)
 		if err == nil {
 			break
 		}
@@ -164,7 +163,7 @@ func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
 }
 
 // rerun gives a dead letter to the handler once more, because a person wants it.
-func (c *Consumer) rerun(ctx context.Context, l store.Letter) {
+func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	e, err := Decode(l.Body)
 	if err == nil {
 		e.Position, e.Deliveries = l.Position, l.Deliveries+1
@@ -176,10 +175,10 @@ func (c *Consumer) rerun(ctx context.Context, l store.Letter) {
 	case err != nil:
 		l.Reason, l.Deliveries = reason(err), l.Deliveries+1
 		c.cfg.Metrics.Delivered(c.group, "dead", 1)
-		err = c.store.Bury(ctx, l)
+		err = c.store.AddDeadLetter(ctx, l)
 	default:
 		c.cfg.Metrics.Delivered(c.group, "done", 1)
-		err = c.store.Unbury(ctx, c.group, l.EventID)
+		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)
 	}
 	if err != nil {
 		c.cfg.Log.Warn("what became of a dead event that was run again cannot be kept; it is run once more", "event", l.EventID, "err", err)

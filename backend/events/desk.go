@@ -13,32 +13,16 @@ import (
 	"sluice/backend/store"
 )
 
-// Book is what a Desk needs of SQL (order.Store).
-type Book interface {
-	Registry
-	Letters
-	Groups(ctx context.Context) ([]store.Group, error)
-	Untold(ctx context.Context, after int64) (time.Duration, error)
-}
-
-// Letters are the dead letters of groups.
-type Letters interface {
-	CountLetters(ctx context.Context) (map[string]int64, error)
-	Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error)
-	RetryLetter(ctx context.Context, group, eventID string) error
-	DropLetter(ctx context.Context, group, eventID string) error
-}
-
 // Desk shows the groups to people, and does what they decide. It is safe for concurrent use.
 type Desk struct {
 	client redis.UniversalClient
 	space  keyspace.Space
-	book   Book
+	store  *Store
 }
 
 // NewDesk makes a Desk. It does not connect yet.
-func NewDesk(client redis.UniversalClient, space keyspace.Space, book Book) *Desk {
-	return &Desk{client: client, space: space, book: book}
+func NewDesk(client redis.UniversalClient, space keyspace.Space, db *Store) *Desk {
+	return &Desk{client: client, space: space, store: db}
 }
 
 // GroupStatus is how far a group has come.
@@ -54,18 +38,18 @@ type GroupStatus struct {
 
 // Status is the whole of the events.
 type Status struct {
-	Stream int64         // entries of the stream
-	Untold time.Duration // age of the oldest event that is not in the stream yet; 0: there is none
-	Groups []GroupStatus // by name
+	Stream    int64         // entries of the stream
+	Unrelayed time.Duration // age of the oldest event that is not in the stream yet; 0: there is none
+	Groups    []GroupStatus // by name
 }
 
 // Status reads how far every group has come, not all of one instant.
 func (d *Desk) Status(ctx context.Context) (Status, error) {
-	known, err := d.book.Groups(ctx)
+	known, err := d.store.Groups(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	dead, err := d.book.CountLetters(ctx)
+	dead, err := d.store.CountDeadLetters(ctx)
 	if err != nil {
 		return Status{}, err
 	}
@@ -78,7 +62,7 @@ func (d *Desk) Status(ctx context.Context) (Status, error) {
 	if len(newest) > 0 {
 		last = PositionOf(newest[0].ID)
 	}
-	if s.Untold, err = d.book.Untold(ctx, last); err != nil {
+	if s.Unrelayed, err = d.store.Unrelayed(ctx, last); err != nil {
 		return Status{}, err
 	}
 	if s.Stream, err = d.client.XLen(ctx, d.space.Events()).Result(); err != nil {
@@ -139,7 +123,7 @@ func (d *Desk) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, e
 
 // exists returns ErrNoGroup for a name that no group has.
 func (d *Desk) exists(ctx context.Context, name string) error {
-	if _, err := d.book.Group(ctx, name); !isNotFound(err) {
+	if _, err := d.store.Group(ctx, name); !isNotFound(err) {
 		return err
 	}
 	inRedis, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
@@ -152,12 +136,12 @@ func (d *Desk) exists(ctx context.Context, name string) error {
 	return nil
 }
 
-// Letters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.
-func (d *Desk) Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error) {
+// DeadLetters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.
+func (d *Desk) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLetter, error) {
 	if err := ValidateGroup(q.Group); err != nil {
 		return nil, err
 	}
-	letters, err := d.book.Letters(ctx, q)
+	letters, err := d.store.DeadLetters(ctx, q)
 	if err == nil && len(letters) == 0 {
 		err = d.exists(ctx, q.Group)
 	}
@@ -169,7 +153,7 @@ func (d *Desk) Retry(ctx context.Context, actor, group, eventID, reason string) 
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.settled(ctx, group, d.book.RetryLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
+	return d.settled(ctx, group, d.store.RetryDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
 }
 
 // Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a *sale.InvalidError for a bad name.
@@ -177,7 +161,7 @@ func (d *Desk) Drop(ctx context.Context, actor, group, eventID, reason string) e
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.settled(ctx, group, d.book.DropLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
+	return d.settled(ctx, group, d.store.DropDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
 }
 
 // settled is err, or ErrNoGroup where the letter was not found because there is no such group.
@@ -193,7 +177,7 @@ func (d *Desk) Remove(ctx context.Context, actor, group, reason string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
 		return ErrNoGroup
 	}
-	err := Remove(store.WithReason(store.WithActor(ctx, actor), reason), d.client, d.space, d.book, group)
+	err := Remove(store.WithReason(store.WithActor(ctx, actor), reason), d.client, d.space, d.store, group)
 	if isNotFound(err) {
 		return ErrNoGroup
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Type is what has happened to an order.
@@ -64,7 +63,7 @@ type eventJSON struct {
 }
 
 // Of makes the event of a change.
-func Of(c store.Change) Event {
+func Of(c Change) Event {
 	return Event{
 		ID: ID(c.OrderID, c.Status), Type: Type("order." + string(c.Status)), OrderID: c.OrderID, SaleID: c.SaleID, Buyer: c.Buyer, Nth: c.Nth,
 		Price: c.Price, Was: c.Was, At: c.At.UTC().Truncate(time.Millisecond), Position: c.Position,

@@ -10,7 +10,6 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // MaxGroupName is the most characters of a group's name.
@@ -28,15 +27,8 @@ func ValidateGroup(name string) error {
 	return bad
 }
 
-// Registry is what groups need of SQL (order.Store).
-type Registry interface {
-	AddGroup(ctx context.Context, name string, fromNow bool) (store.Group, error)
-	Group(ctx context.Context, name string) (store.Group, error)
-	RemoveGroup(ctx context.Context, name string) error
-}
-
 // join makes a registered group known to Redis, with the stream, should either be missing.
-func join(ctx context.Context, client redis.UniversalClient, space keyspace.Space, g store.Group) error {
+func join(ctx context.Context, client redis.UniversalClient, space keyspace.Space, g Group) error {
 	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
 	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
 		return wrap("make group "+g.Name, err)
@@ -67,12 +59,12 @@ func PositionOf(id string) int64 {
 
 // Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no more. A consumer of it that still runs
 // ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for a bad name.
-func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, registry Registry, name string) error {
+func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, db *Store, name string) error {
 	known, err := destroy(ctx, client, space, name)
 	if err != nil {
 		return err
 	}
-	err = registry.RemoveGroup(ctx, name)
+	err = db.RemoveGroup(ctx, name)
 	if known && isNotFound(err) {
 		return nil // Redis alone knew it
 	}

@@ -79,7 +79,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(c.up, 1)
 	gauge(c.stream, float64(s.Stream))
-	gauge(c.untold, s.Untold.Seconds())
+	gauge(c.untold, s.Unrelayed.Seconds())
 	for _, g := range s.Groups {
 		gauge(c.lag, float64(g.Lag), g.Name)
 		gauge(c.pending, float64(g.Pending), g.Name)

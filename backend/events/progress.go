@@ -14,7 +14,7 @@ import (
 type Progress struct {
 	client redis.UniversalClient
 	space  keyspace.Space
-	told   Told
+	store  *Store
 	group  string
 
 	mu               sync.Mutex
@@ -22,14 +22,9 @@ type Progress struct {
 	asked, askedTold time.Time
 }
 
-// Told is what a Progress needs of SQL (order.Store).
-type Told interface {
-	ToldAll(ctx context.Context) (int64, error)
-}
-
 // NewProgress makes a Progress. It does not connect yet.
-func NewProgress(client redis.UniversalClient, space keyspace.Space, told Told, group string) *Progress {
-	return &Progress{client: client, space: space, told: told, group: group}
+func NewProgress(client redis.UniversalClient, space keyspace.Space, db *Store, group string) *Progress {
+	return &Progress{client: client, space: space, store: db, group: group}
 }
 
 const (
@@ -50,7 +45,7 @@ func (p *Progress) Position(ctx context.Context) int64 {
 		}
 	}
 	if time.Since(p.askedTold) >= progressToldFor {
-		n, err := p.told.ToldAll(ctx)
+		n, err := p.store.RelayedThrough(ctx)
 		if p.askedTold = time.Now(); err == nil {
 			p.known = max(p.known, n)
 		}

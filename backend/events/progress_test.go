@@ -63,7 +63,7 @@ func TestProgressHasNoGaps(t *testing.T) {
 		}
 		want(5)
 		// Another process learns it from SQL, when all groups are done.
-		if err := w.store.ForgetChanges(w.Context(), 6); err != nil {
+		if err := w.store.DeleteChanges(w.Context(), 6); err != nil {
 			w.Fatal(err)
 		}
 		progress = events.NewProgress(w.raw, space, w.store, "g")

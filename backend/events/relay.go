@@ -13,16 +13,15 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
-	"sluice/backend/store"
 	"sluice/backend/telemetry"
 	redisscript "sluice/lua/redis"
 )
 
-// Outbox is what a Relay needs of SQL (order.Store).
-type Outbox interface {
-	Changes(ctx context.Context, after int64, limit int) ([]store.Change, error)
-	ForgetChanges(ctx context.Context, upTo int64) error
-	Groups(ctx context.Context) ([]store.Group, error)
+// relayStore is the part of Store that a Relay uses; tests replace it to inject faults.
+type relayStore interface {
+	Changes(ctx context.Context, after int64, limit int) ([]Change, error)
+	DeleteChanges(ctx context.Context, upTo int64) error
+	Groups(ctx context.Context) ([]Group, error)
 }
 
 // RelayConfig tunes a Relay. Zero fields take the defaults named here.
@@ -70,7 +69,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 type Relay struct {
 	client redis.UniversalClient
 	space  keyspace.Space
-	outbox Outbox
+	store  relayStore
 	cfg    RelayConfig
 
 	add, drop *redis.Script
@@ -82,9 +81,9 @@ type Relay struct {
 }
 
 // NewRelay makes a Relay. It does not connect yet.
-func NewRelay(client redis.UniversalClient, space keyspace.Space, outbox Outbox, cfg RelayConfig) *Relay {
+func NewRelay(client redis.UniversalClient, space keyspace.Space, db relayStore, cfg RelayConfig) *Relay {
 	return &Relay{
-		client: client, space: space, outbox: outbox, cfg: cfg.withDefaults(), ends: -1,
+		client: client, space: space, store: db, cfg: cfg.withDefaults(), ends: -1,
 		add: redisscript.Load("event_append"), drop: redisscript.Load("event_trim"),
 	}
 }
@@ -163,7 +162,7 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if r.full() {
 		return 0, nil
 	}
-	changes, err := r.outbox.Changes(ctx, r.ends, r.cfg.Batch)
+	changes, err := r.store.Changes(ctx, r.ends, r.cfg.Batch)
 	if err != nil || len(changes) == 0 {
 		return 0, err
 	}
@@ -205,7 +204,7 @@ func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 // Trim asks how far every group has come, and drops what lies behind: first in SQL, and in Redis the next time, when SQL has forgotten it. So an event
 // that is in Redis only is one that all are done with.
 func (r *Relay) Trim(ctx context.Context) error {
-	groups, err := r.outbox.Groups(ctx)
+	groups, err := r.store.Groups(ctx)
 	if err != nil {
 		return err
 	}
@@ -222,7 +221,7 @@ func (r *Relay) Trim(ctx context.Context) error {
 	if missing := answer[2:]; len(missing) > 0 {
 		return r.mended(ctx, missing)
 	}
-	if err := r.outbox.ForgetChanges(ctx, done); err != nil {
+	if err := r.store.DeleteChanges(ctx, done); err != nil {
 		return err
 	}
 	r.done = done
@@ -232,13 +231,13 @@ func (r *Relay) Trim(ctx context.Context) error {
 // mended looks again at groups that Redis did not know: one that was removed in the same instant goes again, and the others are told of. What is to be dropped
 // waits for the next time.
 func (r *Relay) mended(ctx context.Context, names []any) error {
-	groups, err := r.outbox.Groups(ctx)
+	groups, err := r.store.Groups(ctx)
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
 		name, _ := n.(string)
-		if slices.ContainsFunc(groups, func(g store.Group) bool { return g.Name == name }) {
+		if slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
 			r.cfg.Log.Info("a group of events is made in Redis; if it was there before, it sees again what not every group had acknowledged", "group", name)
 		} else if _, err := destroy(ctx, r.client, r.space, name); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -250,12 +251,8 @@ func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
 	on(t, func(w *world) {
 		wake := events.NewWaker(w.raw, space)
 		w.start(wake.Run)
-		db, err := store.Open(w.Context(), w.url, store.OnChange(wake.Wake))
-		if err != nil {
-			w.Fatal(err)
-		}
-		w.Cleanup(func() { _ = db.Close() })
-		w.store = db
+		w.sql = storetest.OpenConfig(w, w.url, store.Config{OnChange: wake.Wake})
+		w.store = events.NewStore(w.sql.DB)
 		const poll = 10 * time.Second
 		ctx, stop := context.WithCancel(w.Context())
 		var running sync.WaitGroup

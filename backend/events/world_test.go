@@ -18,7 +18,6 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -33,7 +32,8 @@ const patience = 30 * time.Second
 // world is one SQL store and one empty Redis.
 type world struct {
 	*testing.T
-	store *store.Store
+	sql   *storetest.Store
+	store *events.Store
 	url   string // of the store
 	redis string // its URL
 	raw   *redis.Client
@@ -49,8 +49,9 @@ func on(t *testing.T, test func(w *world)) {
 
 func newWorld(t *testing.T, redisURL string) *world {
 	w := &world{T: t, url: storetest.SQLite(t), redis: redisURL}
-	w.store = storetest.Open(t, w.url)
-	if _, err := w.store.CreateSale(t.Context(), storetest.WithHold("s", 100_000, time.Hour)); err != nil {
+	w.sql = storetest.Open(t, w.url)
+	w.store = events.NewStore(w.sql.DB)
+	if _, err := w.sql.CreateSale(t.Context(), storetest.WithHold("s", 100_000, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	w.raw = w.client()
@@ -72,7 +73,7 @@ func (w *world) buy(n int) []sale.Order {
 	w.Helper()
 	orders := storetest.Orders("s", n)
 	for batch := range slices.Chunk(orders, 7) {
-		if err := w.store.Write(w.Context(), batch); err != nil {
+		if err := w.sql.Write(w.Context(), batch); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -82,7 +83,7 @@ func (w *world) buy(n int) []sale.Order {
 func (w *world) cancel(orders ...sale.Order) {
 	w.Helper()
 	for _, o := range orders {
-		if _, _, err := w.store.CancelOrder(w.Context(), o.ID, "eve", ""); err != nil {
+		if _, _, err := w.sql.CancelOrder(w.Context(), o.ID, "eve", ""); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -350,43 +351,43 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // mortalStore is the SQL store of a mortal.
 type mortalStore struct {
-	*store.Store
+	*events.Store
 	m *mortal
 }
 
-func (s mortalStore) Changes(ctx context.Context, after int64, limit int) (c []store.Change, err error) {
+func (s mortalStore) Changes(ctx context.Context, after int64, limit int) (c []events.Change, err error) {
 	err = s.m.boundary(func() error { c, err = s.Store.Changes(ctx, after, limit); return err })
 	return c, err
 }
 
-func (s mortalStore) ForgetChanges(ctx context.Context, upTo int64) error {
-	return s.m.boundary(func() error { return s.Store.ForgetChanges(ctx, upTo) })
+func (s mortalStore) DeleteChanges(ctx context.Context, upTo int64) error {
+	return s.m.boundary(func() error { return s.Store.DeleteChanges(ctx, upTo) })
 }
 
-func (s mortalStore) Groups(ctx context.Context) (g []store.Group, err error) {
+func (s mortalStore) Groups(ctx context.Context) (g []events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.Groups(ctx); return err })
 	return g, err
 }
 
-func (s mortalStore) AddGroup(ctx context.Context, name string, fromNow bool) (g store.Group, err error) {
+func (s mortalStore) AddGroup(ctx context.Context, name string, fromNow bool) (g events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.AddGroup(ctx, name, fromNow); return err })
 	return g, err
 }
 
-func (s mortalStore) Group(ctx context.Context, name string) (g store.Group, err error) {
+func (s mortalStore) Group(ctx context.Context, name string) (g events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.Group(ctx, name); return err })
 	return g, err
 }
 
-func (s mortalStore) Bury(ctx context.Context, l store.Letter) error {
-	return s.m.boundary(func() error { return s.Store.Bury(ctx, l) })
+func (s mortalStore) AddDeadLetter(ctx context.Context, l events.DeadLetter) error {
+	return s.m.boundary(func() error { return s.Store.AddDeadLetter(ctx, l) })
 }
 
-func (s mortalStore) Unbury(ctx context.Context, group, id string) error {
-	return s.m.boundary(func() error { return s.Store.Unbury(ctx, group, id) })
+func (s mortalStore) RemoveDeadLetter(ctx context.Context, group, id string) error {
+	return s.m.boundary(func() error { return s.Store.RemoveDeadLetter(ctx, group, id) })
 }
 
-func (s mortalStore) LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) (l []store.Letter, err error) {
+func (s mortalStore) LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) (l []events.DeadLetter, err error) {
 	err = s.m.boundary(func() error { l, err = s.Store.LeaseRetries(ctx, group, lease, limit); return err })
 	return l, err
 }

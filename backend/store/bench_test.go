@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -26,7 +25,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.Run("postgres/copy", func(b *testing.B) { copyBatches(b, server.URL) })
 }
 
-func writeBatches(b *testing.B, s *store.Store) {
+func writeBatches(b *testing.B, s *storetest.Store) {
 	id := newSale(b, s)
 	written := 0
 	for b.Loop() {
@@ -41,7 +40,7 @@ func writeBatches(b *testing.B, s *store.Store) {
 	b.ReportMetric(float64(written)/b.Elapsed().Seconds(), "orders/s")
 }
 
-func writeSingles(b *testing.B, s *store.Store) {
+func writeSingles(b *testing.B, s *storetest.Store) {
 	id := newSale(b, s)
 	for b.Loop() {
 		if err := s.Write(context.Background(), storetest.Orders(id, 1)); err != nil {
@@ -78,7 +77,7 @@ func copyBatches(b *testing.B, databaseURL string) {
 
 var benchSales int
 
-func newSale(b *testing.B, s *store.Store) string {
+func newSale(b *testing.B, s *storetest.Store) string {
 	b.Helper()
 	benchSales++
 	created, err := s.CreateSale(context.Background(), storetest.Sale(sale.NewOrderID(sale.Epoch, uint32(benchSales)).String(), sale.MaxStock))

@@ -5,65 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"sluice/backend/sale"
 )
 
-// MaxOverdue is the most orders that one CancelOverdue cancels.
+// MaxOverdue is the maximum number of orders that one CancelOverdue cancels.
 const MaxOverdue = 1000
 
-// byHold is who cancelled an order that was not paid in time.
+// byHold is the actor of a cancellation because of an expired hold.
 const byHold = "hold"
 
-// CancelOverdue cancels up to limit orders that have stayed unpaid beyond their sale's hold, the longest overdue first, and takes them off what their sales
-// have sold, in one transaction. It returns those that it cancelled. Any number of processes may call it: each cancels other orders, and an
-// order that is paid at the same instant is either paid or cancelled. Their units are on their way back from then on; see Returning.
-func (s *Store) CancelOverdue(ctx context.Context, limit int) ([]sale.Order, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	cancelled, err := s.cancelOverdue(ctx, min(limit, MaxOverdue))
-	if err != nil {
-		return nil, fmt.Errorf("order: cancel overdue: %w", err)
+// CancelOverdue cancels up to limit orders whose hold has ended, longest overdue first, subtracts them from the sold units
+// of their sales, and returns them. Concurrent calls cancel different orders, and an order that is paid at the same time is
+// either paid or cancelled.
+func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.Order, err error) {
+	overdue := func(c Conn) string { // the condition on due_at makes the planner use the partial index
+		return " FROM orders WHERE status = 'created' AND due_at IS NOT NULL AND due_at <= " + c.Dialect().Now
 	}
-	return cancelled, nil
-}
-
-func (s *Store) cancelOverdue(ctx context.Context, limit int) (cancelled []sale.Order, err error) {
-	d := s.engine.dialect()
-	// The column's own test makes the partial index fit.
-	overdue := " FROM orders WHERE status = 'created' AND due_at IS NOT NULL AND due_at <= " + d.now
-	// Nearly always there is nothing to do, and then nobody is locked: SQLite has one writer.
-	err = one(ctx, s.engine.direct(), []any{new(int64)}, "SELECT id"+overdue+" ORDER BY due_at LIMIT 1")
-	if errors.Is(err, errNoRow) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	err = s.engine.within(ctx, writing, func(db conn) error {
-		cancelled = nil // should a driver run this twice
-		err := db.query(ctx, func(r row) error {
-			o, err := scanOrder(r)
-			cancelled = append(cancelled, o)
-			return err
-		}, "SELECT "+orderColumns+overdue+" ORDER BY due_at LIMIT $1"+d.skip, limit)
+	_, err = s.db.UpdateIf(ctx, "store: cancel overdue", func(ctx context.Context, c Conn) (bool, error) {
+		return Exists(ctx, c, "SELECT id"+overdue(c)+" ORDER BY due_at LIMIT 1")
+	}, func(ctx context.Context, c Conn) error {
+		cancelled, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+overdue(c)+" ORDER BY due_at LIMIT $1"+
+			c.Dialect().SkipLocked, min(limit, MaxOverdue))
 		if err != nil || len(cancelled) == 0 {
 			return err
 		}
-		return s.cancelCreated(ctx, db, cancelled, byHold, "not paid in time")
+		return cancelCreated(ctx, c, cancelled, byHold, "not paid in time")
 	})
 	if err != nil {
 		return nil, err
 	}
 	if len(cancelled) > 0 {
-		s.tell()
+		s.db.onChange()
 	}
 	return cancelled, nil
 }
 
-// cancelCreated cancels orders that this transaction has locked in the status created. The sales come last and in one order, as in insert: whoever waits
-// for them holds nobody else up.
-func (s *Store) cancelCreated(ctx context.Context, db conn, orders []sale.Order, by, why string) error {
+// cancelCreated cancels orders with the status created that this transaction has locked. The sales are locked last and in
+// the order of their ids, as in insert, so that transactions cannot deadlock.
+func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason string) error {
 	ids := make([]sale.OrderID, len(orders))
 	units := map[string]int{}
 	for i := range orders {
@@ -71,16 +52,16 @@ func (s *Store) cancelCreated(ctx context.Context, db conn, orders []sale.Order,
 		units[orders[i].SaleID]++
 		orders[i].Status = sale.StatusCancelled
 	}
-	d := s.engine.dialect()
-	n, err := db.exec(ctx, "UPDATE orders SET status = 'cancelled', returned = NULL, cancelled_by = $2, note = $3, updated_at = "+d.now+
-		" WHERE status = 'created' AND id "+d.among("$1"), numbers(ids), storable(by), storable(why))
+	d := c.Dialect()
+	n, err := c.Exec(ctx, "UPDATE orders SET status = 'cancelled', return_number = NULL, cancelled_by = $2, cancel_reason = $3, "+
+		"updated_at = "+d.Now+" WHERE status = 'created' AND id "+d.In("$1"), int64s(ids), Text(by), Text(reason))
 	if err != nil {
 		return err
 	}
-	if n != int64(len(ids)) { // they were locked: cannot be
+	if n != int64(len(ids)) { // impossible, as the rows are locked
 		return unavailable(fmt.Errorf("%d of %d orders could be cancelled", n, len(ids)))
 	}
-	if err := s.note(ctx, db, kindCancelled, orders...); err != nil {
+	if err := appendOutbox(ctx, c, OutboxCancelled, orders...); err != nil {
 		return err
 	}
 	sales := make([]string, 0, len(units))
@@ -89,19 +70,28 @@ func (s *Store) cancelCreated(ctx context.Context, db conn, orders []sale.Order,
 	}
 	slices.Sort(sales)
 	for _, id := range sales {
-		if _, err := db.exec(ctx, "UPDATE sales SET sold = sold - $2 WHERE id = $1", id, units[id]); err != nil {
+		if _, err := c.Exec(ctx, "UPDATE sales SET sold = sold - $2 WHERE id = $1", id, units[id]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// CancelOrder cancels an order that is a row and not paid, takes it off what its sale has sold, and writes who did it and why in the desk log. It
-// returns the row; changed is false when it was cancelled before. Errors: sale.ErrNotFound when it is no row; sale.ErrConflict when it is paid.
-func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error) {
-	err = s.change(ctx, func(ctx context.Context, db conn) error {
+// The actions of the admin log about a cancelled order: with a cancelled row, or without one, because there can be none.
+const (
+	CancelledOrder = "order.cancel"
+	DroppedDead    = "dead.drop"
+)
+
+// CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason. It
+// returns the row; changed is false if the order was cancelled before. Errors: sale.ErrNotFound if it is not a row;
+// sale.ErrConflict if it is paid.
+func (s *Orders) CancelOrder(
+	ctx context.Context, id sale.OrderID, actor, reason string,
+) (o sale.Order, changed bool, err error) {
+	err = s.db.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
 		changed = false
-		if o, err = readOrder(ctx, db, id, s.engine.dialect().forUpdate); err != nil {
+		if o, err = readOrder(ctx, c, id, c.Dialect().ForUpdate); err != nil {
 			return err
 		}
 		switch o.Status {
@@ -112,29 +102,115 @@ func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason 
 		}
 		changed = true
 		locked := []sale.Order{o}
-		if err := s.cancelCreated(ctx, db, locked, actor, reason); err != nil {
+		if err := cancelCreated(ctx, c, locked, actor, reason); err != nil {
 			return err
 		}
 		o = locked[0]
-		return record(ctx, db, actor, CancelledOrder, id.String(), "sale "+o.SaleID+": "+reason)
+		return AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, id.String(), "sale "+o.SaleID)
 	})
 	if err != nil {
-		return sale.Order{}, false, fmt.Errorf("order: cancel order %s: %w", id, err)
+		return sale.Order{}, false, err
 	}
 	if changed {
-		s.tell()
+		s.db.onChange()
 	}
 	return o, changed, nil
 }
 
-// readOrder reads one row, or returns sale.ErrNotFound.
-func readOrder(ctx context.Context, db conn, id sale.OrderID, lock string) (o sale.Order, err error) {
-	err = sale.ErrNotFound
-	if qerr := db.query(ctx, func(r row) error {
-		o, err = scanOrder(r)
-		return err
-	}, "SELECT "+orderColumns+" FROM orders WHERE id = $1"+lock, int64(id)); qerr != nil {
-		return sale.Order{}, qerr
+// Dead is an order that failed permanently in the queue.
+type Dead struct {
+	sale.Order
+	Unbacked bool // it holds no unit, so its dead letter has none to return
+}
+
+// logDetail is the detail of a log entry about the order.
+func (o Dead) logDetail() string {
+	if o.Unbacked {
+		return noUnit + "sale " + o.SaleID
 	}
-	return o, err
+	return "sale " + o.SaleID
+}
+
+// CancelDead settles that an order which died in the queue will not be sold. It inserts a row with the status cancelled,
+// which counts no unit, so that a late Write of the order has no effect, and logs the actor and the reason. The call is
+// idempotent.
+//
+// wasRow reports that the order was a row before. Nothing is changed then, and the unit of the dead letter must not be
+// returned: the row holds it or, if it was cancelled since, returns it itself.
+//
+// Errors: ErrRejected if there can be no such row, because the id belongs to another order or a value does not fit; see
+// DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a rebuild of Redis the order may
+// become a row again, and nothing would return its unit.
+func (s *Orders) CancelDead(ctx context.Context, o Dead, actor, reason string) (wasRow bool, err error) {
+	op := "store: cancel order " + o.ID.String()
+	if err := validate(o.Order); err != nil {
+		return false, fmt.Errorf("%s: %w", op, err)
+	}
+	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		wasRow = false
+		if err := checkGeneration(ctx, c); err != nil {
+			return err
+		}
+		detail, returnNumber := o.logDetail(), diedInQueue
+		if o.Unbacked {
+			returnNumber = heldNoUnit
+		}
+		inserted, err := c.Exec(ctx, `INSERT INTO orders
+			(id, sale_id, buyer, slot, serial, status, cancelled_by, cancel_reason, return_number, updated_at)
+			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, $8, `+c.Dialect().Now+") ON CONFLICT (id) DO NOTHING",
+			int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, Text(actor), Text(reason), returnNumber)
+		if err != nil {
+			return err
+		}
+		if inserted == 0 {
+			row, err := readOrder(ctx, c, o.ID, "")
+			if err != nil {
+				return err
+			}
+			if !same(row, o.Order) {
+				return rejected("", "its id is another order's")
+			}
+			if row.Status == sale.StatusCancelled {
+				var before int64
+				err := Get(ctx, c, []any{&before}, "SELECT coalesce(return_number, 0) FROM orders WHERE id = $1", int64(o.ID))
+				wasRow = before != diedInQueue
+				return err
+			}
+			wasRow = true
+			detail = "it is a row and stays; " + detail
+		} else if err := appendOutbox(ctx, c, OutboxCancelled, o.Order); err != nil {
+			return err
+		}
+		return AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, o.ID.String(), detail)
+	})
+	if err != nil {
+		return false, err
+	}
+	s.db.onChange()
+	return wasRow, nil
+}
+
+// DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it can
+// have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
+func (s *Orders) DropDead(ctx context.Context, o Dead, actor, reason string, rejection error) error {
+	detail := o.logDetail() + ": " + reason + " (there can be no row: " + rejection.Error() + ")"
+	write := func(actor, detail string) error {
+		return s.db.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {
+			if err := checkGeneration(ctx, c); err != nil {
+				return err
+			}
+			return AppendLog(WithActor(ctx, actor), c, DroppedDead, o.ID.String(), detail)
+		})
+	}
+	err := write(actor, detail)
+	if errors.Is(err, ErrRejected) { // the encoding of the database lacks a character
+		err = write(ascii(actor), ascii(detail))
+	}
+	return err
+}
+
+// ascii escapes all characters but ASCII, in Go's notation.
+func ascii(text string) string {
+	quoted := strconv.QuoteToASCII(text)
+	return quoted[1 : len(quoted)-1]
 }

@@ -59,7 +59,7 @@ func awaitWaiting(t *testing.T, url string, n int) {
 // A write that PostgreSQL picks as the victim of a deadlock leaves nothing behind, is nobody's fault, and succeeds the next time.
 func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	url := testenv.SharedPostgres(t).URL
-	s := storetest.Open(t, url+"&deadlock_timeout=50ms", store.WithTimeout(30*time.Second))
+	s := storetest.OpenConfig(t, url+"&deadlock_timeout=50ms", store.Config{Timeout: 30 * time.Second})
 	create(t, s, "a", 10)
 	create(t, s, "b", 10)
 	first, second := newRival(t, url), newRival(t, url+"&deadlock_timeout=60s")
@@ -95,7 +95,7 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T) {
 	for _, level := range []string{"repeatable%20read", "serializable"} {
 		url := testenv.SharedPostgres(t).URL
-		s := storetest.Open(t, url+"&default_transaction_isolation="+level, store.WithTimeout(30*time.Second))
+		s := storetest.OpenConfig(t, url+"&default_transaction_isolation="+level, store.Config{Timeout: 30 * time.Second})
 		create(t, s, "s", 10)
 		other := newRival(t, url)
 		other.exec("UPDATE sales SET title = 'changed' WHERE id = 's'")

@@ -25,14 +25,14 @@ const (
 )
 
 // everyCall runs each method of the store against a sale "s".
-func everyCall(s *store.Store) map[string]func(context.Context) error {
+func everyCall(s *storetest.Store) map[string]func(context.Context) error {
 	dead := storetest.Order("s", "dead")
 	return map[string]func(context.Context) error{
 		"Ping":          s.Ping,
 		"Write":         func(ctx context.Context) error { return s.Write(ctx, storetest.Orders("s", 2)) },
 		"CreateSale":    func(ctx context.Context) error { _, err := s.CreateSale(ctx, storetest.Sale("new", 1)); return err },
 		"Sale":          func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
-		"Sales":         func(ctx context.Context) error { _, err := s.Sales(ctx); return err },
+		"SaleSummaries": func(ctx context.Context) error { _, err := s.SaleSummaries(ctx); return err },
 		"SetSwitch":     func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
 		"Restock":       func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
 		"Order":         func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
@@ -60,7 +60,7 @@ func everyCall(s *store.Store) map[string]func(context.Context) error {
 	}
 }
 
-func wantAllUnavailable(t *testing.T, s *store.Store) {
+func wantAllUnavailable(t *testing.T, s *storetest.Store) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for name, call := range everyCall(s) {
@@ -77,7 +77,7 @@ func wantAllUnavailable(t *testing.T, s *store.Store) {
 	wg.Wait()
 }
 
-func wantAllWork(t *testing.T, s *store.Store) {
+func wantAllWork(t *testing.T, s *storetest.Store) {
 	t.Helper()
 	testenv.Eventually(t, 10*time.Second, "the database answers again", func() bool { return s.Ping(context.Background()) == nil })
 	for name, call := range everyCall(s) {
@@ -92,7 +92,7 @@ func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
 	create(t, storetest.Open(t, server.URL), "s", 1000) // which may take longer than patience
-	s := storetest.Open(t, server.URL, store.WithTimeout(patience))
+	s := storetest.OpenConfig(t, server.URL, store.Config{Timeout: patience})
 	wantAllWork(t, s)
 	server.Stop()
 	wantAllUnavailable(t, s)
@@ -104,11 +104,11 @@ func TestPostgresSilentNeverHangsACall(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	create(t, storetest.Open(t, server.URL), "s", 1000)
 	wire := newWire(t, server.URL)
-	s := storetest.Open(t, wire.url, store.WithTimeout(patience))
+	s := storetest.OpenConfig(t, wire.url, store.Config{Timeout: patience})
 	wire.cut()
 	wantAllUnavailable(t, s)
 	start := time.Now()
-	if _, err := store.Open(context.Background(), wire.url, store.WithTimeout(patience)); !errors.Is(err, sale.ErrUnavailable) || time.Since(start) > patience+slack {
+	if _, err := store.Open(context.Background(), wire.url, store.Config{Timeout: patience}); !errors.Is(err, sale.ErrUnavailable) || time.Since(start) > patience+slack {
 		t.Errorf("open took %s: %v", time.Since(start), err)
 	}
 	wire.mend()
@@ -117,7 +117,7 @@ func TestPostgresSilentNeverHangsACall(t *testing.T) {
 
 func TestPostgresSilentCannotHoldUpClose(t *testing.T) {
 	wire := newWire(t, testenv.SharedPostgres(t).URL)
-	s, err := store.Open(context.Background(), wire.url, store.WithTimeout(patience))
+	s, err := store.Open(context.Background(), wire.url, store.Config{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 	patient := storetest.Open(t, server.URL)
 	create(t, patient, "s", 1000)
 	wire := newWire(t, server.URL)
-	s := storetest.Open(t, wire.url, store.WithTimeout(patience))
+	s := storetest.OpenConfig(t, wire.url, store.Config{Timeout: patience})
 	ctx := context.Background()
 	other, err := pgx.Connect(ctx, server.URL)
 	if err != nil {
@@ -194,7 +194,7 @@ func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
 	create(t, storetest.Open(t, server.URL), "s", 1_000_000)
-	s := storetest.Open(t, server.URL, store.WithTimeout(patience))
+	s := storetest.OpenConfig(t, server.URL, store.Config{Timeout: patience})
 	var stop atomic.Bool
 	var acknowledged, failed atomic.Int64
 	var wg sync.WaitGroup
@@ -235,14 +235,14 @@ func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
 	wantCount(t, s, "s", acknowledged.Load())
 }
 
-func create(t *testing.T, s *store.Store, id string, stock int64) {
+func create(t *testing.T, s *storetest.Store, id string, stock int64) {
 	t.Helper()
 	if _, err := s.CreateSale(context.Background(), storetest.Sale(id, stock)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wantCount(t *testing.T, s *store.Store, id string, n int64) {
+func wantCount(t *testing.T, s *storetest.Store, id string, n int64) {
 	t.Helper()
 	c, err := s.Count(context.Background(), id, store.Always, nil)
 	if err != nil || c.Rows != n || c.Sold != n {

@@ -53,25 +53,25 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func openFaulty(t *testing.T, timeout time.Duration) (*Store, *sqliteEngine) {
+func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
 	t.Helper()
 	ctx, url := context.Background(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db")
-	made, err := Open(ctx, url) // which may take longer than timeout
+	made, err := Open(ctx, url, Config{}) // which may take longer than timeout
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	s, err := Open(ctx, url, WithTimeout(timeout))
+	s, err := Open(ctx, url, Config{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if _, err := made.CreateSale(ctx, sale.Sale{
+	if _, err := NewSales(made).CreateSale(ctx, sale.Sale{
 		ID: "s", Title: "t", Price: sale.Price{Currency: "EUR"}, Stock: 1_000_000, PerBuyer: 1, OpensAt: time.Now(),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return s, s.engine.(*sqliteEngine)
+	return NewOrders(s), s.engine.(*sqliteEngine)
 }
 
 func batchOf(from, n int) []sale.Order {
@@ -82,7 +82,7 @@ func batchOf(from, n int) []sale.Order {
 	return orders
 }
 
-func wantSold(t *testing.T, s *Store, n int64) {
+func wantSold(t *testing.T, s *Orders, n int64) {
 	t.Helper()
 	c, err := s.Count(context.Background(), "s", Always, nil)
 	if err != nil || c.Rows != n || c.Sold != n {
@@ -119,7 +119,7 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 	if err := e.readers.QueryRow("SELECT file FROM pragma_database_list").Scan(&path); err != nil {
 		t.Fatal(err)
 	}
-	other, err := Open(ctx, "sqlite://"+path)
+	other, err := Open(ctx, "sqlite://"+path, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +135,12 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("it took %s, the timeout is 300ms", took)
 	}
-	wantSold(t, other, 0) // readers do not wait
+	wantSold(t, NewOrders(other), 0) // readers do not wait
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 20*time.Second, "it writes again", func() bool { return s.Write(ctx, batchOf(1, 10)) == nil })
-	wantSold(t, other, 10)
+	wantSold(t, NewOrders(other), 10)
 }
 
 func TestSQLiteCommitsReachTheDisk(t *testing.T) {
@@ -160,7 +160,7 @@ func TestSQLiteCommitsReachTheDisk(t *testing.T) {
 func TestSQLiteEndOfACallWhileARowIsReadIsUnavailable(t *testing.T) {
 	_, e := openFaulty(t, 5*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := sqliteConn{e.readers}.query(ctx, func(r row) error {
+	err := sqliteConn{e.readers}.Query(ctx, func(r Scanner) error {
 		cancel()
 		for {
 			if err := r.Scan(new(int64)); err != nil {

@@ -13,9 +13,9 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrate brings the tables up to date. Several processes may do so at once.
-func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, folder string, options ...goose.ProviderOption) error {
-	files, err := fs.Sub(migrations, "migrations/"+folder)
+// migrate applies pending migrations. Several processes may call it at the same time.
+func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string, options ...goose.ProviderOption) error {
+	files, err := fs.Sub(migrations, "migrations/"+dir)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, folder stri
 }
 
 func migratePostgres(ctx context.Context, db *sql.DB) error {
-	// The second of two that start at once asks every second, for a minute, whether the first is done.
+	// Of two processes that start together, the second retries the lock every second for a minute.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(0x736c75696365), lock.WithLockTimeout(1, 60))
 	if err != nil {
 		return err
@@ -37,8 +37,9 @@ func migratePostgres(ctx context.Context, db *sql.DB) error {
 	return migrate(ctx, goose.DialectPostgres, db, "postgres", goose.WithSessionLocker(locker))
 }
 
-// migrateSQLite tries again when it fails: SQLite has no lock that outlives a transaction, so of two processes that start at once one may find
-// the other's tables half way through. Each migration is one transaction, so the loser has changed nothing.
+// migrateSQLite retries when a migration fails. SQLite has no lock that outlives a transaction, so of two processes that
+// start together, one may find tables that the other has created meanwhile. Each migration is one transaction, so a failed
+// one has changed nothing.
 func migrateSQLite(ctx context.Context, db *sql.DB) error {
 	var err error
 	for range 3 {

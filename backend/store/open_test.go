@@ -53,7 +53,7 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 		{"sqlite://" + notADatabase, "not a database", false},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		_, err := store.Open(ctx, c.url)
+		_, err := store.Open(ctx, c.url, store.Config{})
 		cancel()
 		if err == nil {
 			t.Errorf("%q was opened", c.url)

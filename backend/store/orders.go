@@ -2,67 +2,32 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
+	"time"
 
 	"sluice/backend/sale"
 )
 
-const orderColumns = "id, sale_id, buyer, nth, serial, status, due_at"
+// Orders keeps the orders that are rows.
+type Orders struct{ db *DB }
 
-func scanOrder(r row) (sale.Order, error) {
-	var o sale.Order
-	var id int64
-	var due instant
-	if err := r.Scan(&id, &o.SaleID, &o.Buyer, &o.Nth, &o.Serial, &o.Status, &due); err != nil {
-		return sale.Order{}, err
-	}
-	o.ID, o.DueAt = sale.OrderID(id), due.Time
-	return o, nil
+// NewOrders returns the orders in db.
+func NewOrders(db *DB) *Orders { return &Orders{db} }
+
+const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at"
+
+func scanOrder(row Scanner) (o sale.Order, err error) {
+	var due Timestamp
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Nth, &o.Serial, &o.Status, &due)
+	o.DueAt = due.Time
+	return o, err
 }
 
-// Order returns one order, or sale.ErrNotFound when it is not a row.
-func (s *Store) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	rows, err := s.orders(ctx, []sale.OrderID{id})
-	if err != nil {
-		return sale.Order{}, fmt.Errorf("order: read order %s: %w", id, err)
-	}
-	o, ok := rows[id]
-	if !ok {
-		return sale.Order{}, fmt.Errorf("order: order %s: %w", id, sale.ErrNotFound)
-	}
-	return o, nil
+func readOrder(ctx context.Context, c Conn, id sale.OrderID, lock string) (sale.Order, error) {
+	return GetRow(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE id = $1"+lock, int64(id))
 }
 
-// Statuses returns the status of those orders that are rows.
-func (s *Store) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	rows, err := s.orders(ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("order: read statuses: %w", err)
-	}
-	statuses := make(map[sale.OrderID]sale.Status, len(rows))
-	for id, o := range rows {
-		statuses[id] = o.Status
-	}
-	return statuses, nil
-}
-
-func (s *Store) orders(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
-	found := make(map[sale.OrderID]sale.Order, len(ids))
-	err := s.engine.direct().query(ctx, func(r row) error {
-		o, err := scanOrder(r)
-		found[o.ID] = o
-		return err
-	}, "SELECT "+orderColumns+" FROM orders WHERE id "+s.engine.dialect().among("$1"), numbers(ids))
-	return found, err
-}
-
-func numbers(ids []sale.OrderID) []int64 {
+func int64s(ids []sale.OrderID) []int64 {
 	out := make([]int64, len(ids))
 	for i, id := range ids {
 		out[i] = int64(id)
@@ -70,100 +35,185 @@ func numbers(ids []sale.OrderID) []int64 {
 	return out
 }
 
-// page is how many orders OrdersOf reads at a time.
-const page = 5000
-
-// OrdersOf calls yield for every order of a sale that holds a unit, by serial, and then for each cancelled one whose unit is on its way back: those come
-// with the status cancelled, and hold none any more; an order that is cancelled meanwhile may come twice. It reads in pages, so a sale of millions needs little memory and no
-// transaction stays open; each page has the store's timeout, and orders that are written meanwhile may be seen or not. An error of yield ends it and
-// is returned as it is. An unknown sale has no orders.
-func (s *Store) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
-	var last sale.Order
-	for {
-		orders, err := s.ordersAfter(ctx, saleID, last)
-		if err != nil {
-			return fmt.Errorf("order: read orders of sale %s: %w", saleID, err)
-		}
-		for _, o := range orders {
-			if err := yield(o); err != nil {
-				return err
-			}
-		}
-		if len(orders) < page {
-			return s.returningOf(ctx, saleID, yield) // after the others: none is missed that is cancelled meanwhile
-		}
-		last = orders[len(orders)-1]
-	}
+// Order returns an order, or sale.ErrNotFound if it is not a row.
+func (s *Orders) Order(ctx context.Context, id sale.OrderID) (o sale.Order, err error) {
+	err = s.db.View(ctx, "store: order "+id.String(), func(ctx context.Context, c Conn) error {
+		o, err = readOrder(ctx, c, id, "")
+		return err
+	})
+	return o, err
 }
 
-func (s *Store) ordersAfter(ctx context.Context, saleID string, last sale.Order) ([]sale.Order, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var orders []sale.Order
-	err := s.engine.direct().query(ctx, func(r row) error {
-		o, err := scanOrder(r)
-		orders = append(orders, o)
+// Statuses returns the statuses of those orders that are rows.
+func (s *Orders) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	statuses := make(map[sale.OrderID]sale.Status, len(ids))
+	err := s.db.View(ctx, "store: statuses", func(ctx context.Context, c Conn) error {
+		return c.Query(ctx, func(row Scanner) error {
+			var id sale.OrderID
+			var status sale.Status
+			err := row.Scan(&id, &status)
+			statuses[id] = status
+			return err
+		}, "SELECT id, status FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
+	})
+	return statuses, err
+}
+
+// orderPage is how many orders OrdersOf reads at a time.
+const orderPage = 5000
+
+// OrdersOf calls yield for every order of a sale that holds a unit, by serial, and then for each cancelled order whose unit
+// is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a transaction, so a sale
+// of millions of orders needs little memory. Orders written meanwhile may be missing, and an order cancelled meanwhile
+// may appear twice. An error of yield ends the iteration and is returned unchanged. An unknown sale has no orders.
+func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
+	op := "store: orders of sale " + saleID
+	read := func(condition string, args ...any) (page []sale.Order, err error) {
+		err = s.db.View(ctx, op, func(ctx context.Context, c Conn) error {
+			page, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE sale_id = $1 AND "+condition,
+				append([]any{saleID}, args...)...)
+			return err
+		})
+		for _, o := range page {
+			if err == nil {
+				err = yield(o)
+			}
+		}
+		return page, err
+	}
+	var last sale.Order
+	for {
+		page, err := read("status <> 'cancelled' AND serial >= $2 AND (serial, id) > ($2, $3) ORDER BY serial, id LIMIT $4",
+			last.Serial, int64(last.ID), orderPage)
+		if err != nil {
+			return err
+		}
+		if len(page) < orderPage {
+			break
+		}
+		last = page[len(page)-1]
+	}
+	_, err := read(isReturning) // last, so that an order cancelled during the iteration is not missed
+	return err
+}
+
+// recentSales is the number of sales in which OrdersOfBuyer looks for orders that are not cancelled. Each costs one index
+// lookup.
+const recentSales = 500
+
+// OrdersOfBuyer returns up to limit of a buyer's newest orders, oldest first. Orders that are not cancelled are found in
+// the 500 newest sales only, because no index lists all orders by buyer: it would slow down every Write.
+func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) (orders []sale.Order, err error) {
+	const columns = "orders.id, orders.sale_id, orders.buyer, orders.slot, orders.serial, orders.status, orders.due_at"
+	err = s.db.View(ctx, "store: orders of a buyer", func(ctx context.Context, c Conn) error {
+		orders, err = Select(ctx, c, scanOrder, `SELECT * FROM (
+			SELECT * FROM (
+				SELECT `+columns+` FROM (SELECT id FROM sales ORDER BY created_at DESC LIMIT $3) AS recent
+					JOIN orders ON orders.sale_id = recent.id AND orders.buyer = $1 AND orders.status <> 'cancelled'
+				UNION ALL
+				SELECT * FROM (
+					SELECT `+columns+` FROM orders WHERE buyer = $1 AND status = 'cancelled' ORDER BY id DESC LIMIT $2
+				) AS cancelled
+			) AS either ORDER BY id DESC LIMIT $2
+		) AS newest ORDER BY id`, buyer, limit, recentSales)
 		return err
-	}, "SELECT "+orderColumns+` FROM orders WHERE sale_id = $1 AND status <> 'cancelled' AND serial >= $2 AND (serial, id) > ($2, $3)
-		ORDER BY serial, id LIMIT $4`, saleID, last.Serial, int64(last.ID), page)
+	})
 	return orders, err
 }
 
-// Instant is how far Redis had come with a sale when it was counted there.
+// Row is an order with all its columns.
+type Row struct {
+	sale.Order
+	UpdatedAt   time.Time
+	Reference   string // of the payment
+	CancelledBy string // an actor, or "hold"
+	Note        string // the reason for the cancellation
+	Returning   bool   // cancelled, and its unit is not back in Redis yet
+	Unbacked    bool   // cancelled, and Redis had no unit of it to free
+}
+
+// RowQuery selects rows. The zero value selects all.
+type RowQuery struct {
+	ID     sale.OrderID
+	SaleID string
+	Status sale.Status
+	After  sale.OrderID // higher ids only
+	Limit  int          // see PageSize
+}
+
+// Rows returns one page of rows, by order id.
+func (s *Orders) Rows(ctx context.Context, q RowQuery) (rows []Row, err error) {
+	var f Filter
+	f.Add("id > ?", int64(q.After))
+	if q.ID != 0 {
+		f.Add("id = ?", int64(q.ID))
+	}
+	if q.SaleID != "" {
+		f.Add("sale_id = ?", q.SaleID)
+	}
+	if q.Status != "" {
+		f.Add("status = ?", string(q.Status))
+	}
+	err = s.db.View(ctx, "store: rows", func(ctx context.Context, c Conn) error {
+		rows, err = Select(ctx, c, func(row Scanner) (r Row, err error) {
+			var due, updated Timestamp
+			err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Nth, &r.Serial, &r.Status, &due, &updated,
+				&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
+			r.DueAt, r.UpdatedAt = due.Time, updated.Time
+			return r, err
+		}, "SELECT "+orderColumns+`, updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''),
+			coalesce(cancel_reason, ''), `+isReturning+", status = 'cancelled' AND coalesce(return_number, -1) = 0 FROM orders"+
+			f.Page("id", q.Limit), f.Args...)
+		return err
+	})
+	return rows, err
+}
+
+// Instant is the progress of a sale in Redis at the moment at which its units were counted there.
 type Instant struct {
-	Accepted int64          // orders accepted
-	Returned int64          // the number of the last unit that it took back
-	Given    []sale.OrderID // orders whose unit it has taken back, and whose rows may not know yet
+	Accepted int64          // highest serial of an accepted order
+	Returned int64          // number of the last unit that Redis took back
+	Given    []sale.OrderID // orders whose unit Redis has taken back and whose rows may not record it yet
 }
 
 // Always is the instant after all others.
 var Always = Instant{Accepted: math.MaxInt64, Returned: math.MaxInt64}
 
-// Count is what the audit of a sale needs from SQL, all of one instant.
+// Count is what the audit of a sale reads from SQL, as of one instant.
 type Count struct {
-	Stock     int64          // units in all
-	Sold      int64          // orders counted in the sale; equal to the rows of any serial that are not cancelled
-	Rows      int64          // orders accepted up to the instant asked for, cancelled ones left out
-	Returning int64          // cancelled ones among these whose unit was not back in Redis at that instant
-	Last      int64          // the highest serial of any order that is not cancelled; 0 when there is none
-	Among     []sale.OrderID // which of the orders asked for are rows, and no dead ones that were cancelled; in no order
+	Stock     int64          // units in total
+	Sold      int64          // the sale's column sold; equal to the number of orders that are not cancelled
+	Rows      int64          // orders that are not cancelled and were accepted up to the Instant
+	Returning int64          // cancelled orders accepted up to the Instant whose unit was not back in Redis then
+	Last      int64          // highest serial of an order that is not cancelled; 0: there is none
+	Among     []sale.OrderID // those of the orders passed to Count that are rows, without cancelled dead orders; unordered
 }
 
-// Count counts the rows of a sale as of an instant of Redis that has passed. It returns sale.ErrNotFound for an unknown sale.
-func (s *Store) Count(ctx context.Context, saleID string, at Instant, among []sale.OrderID) (Count, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var c Count
-	err := s.engine.within(ctx, snapshot, func(db conn) error {
-		if err := one(ctx, db, []any{&c.Stock, &c.Sold}, "SELECT stock, sold FROM sales WHERE id = $1", saleID); err != nil {
+// Count counts the rows of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an unknown sale.
+func (s *Orders) Count(ctx context.Context, saleID string, at Instant, among []sale.OrderID) (n Count, err error) {
+	err = s.db.Snapshot(ctx, "store: count sale "+saleID, func(ctx context.Context, c Conn) error {
+		n = Count{}
+		if err := Get(ctx, c, []any{&n.Stock, &n.Sold}, "SELECT stock, sold FROM sales WHERE id = $1", saleID); err != nil {
 			return err
 		}
 		const rows = "SELECT count(*) FROM orders WHERE sale_id = $1 AND serial <= $2 AND status <> 'cancelled'"
-		if err := one(ctx, db, []any{&c.Rows}, rows, saleID, at.Accepted); err != nil {
+		if err := Get(ctx, c, []any{&n.Rows}, rows, saleID, at.Accepted); err != nil {
 			return err
 		}
-		in := s.engine.dialect().among
+		in := c.Dialect().In
 		returning := `SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled' AND serial <= $2
-			AND (returned > $3 OR returned IS NULL AND NOT id ` + in("$4") + ")"
-		if err := one(ctx, db, []any{&c.Returning}, returning, saleID, at.Accepted, at.Returned, numbers(at.Given)); err != nil {
+			AND (return_number > $3 OR return_number IS NULL AND NOT id ` + in("$4") + ")"
+		err := Get(ctx, c, []any{&n.Returning}, returning, saleID, at.Accepted, at.Returned, int64s(at.Given))
+		if err != nil {
 			return err
 		}
 		const last = "SELECT coalesce(max(serial), 0) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'"
-		if err := one(ctx, db, []any{&c.Last}, last, saleID); err != nil || len(among) == 0 {
+		if err := Get(ctx, c, []any{&n.Last}, last, saleID); err != nil || len(among) == 0 {
 			return err
 		}
-		return db.query(ctx, func(r row) error {
-			var id int64
-			err := r.Scan(&id)
-			c.Among = append(c.Among, sale.OrderID(id))
-			return err
-		}, "SELECT id FROM orders WHERE sale_id = $1 AND (status <> 'cancelled' OR returned IS NULL OR returned >= 0) AND id "+in("$2"), saleID, numbers(among))
+		n.Among, err = Select(ctx, c, Column[sale.OrderID], `SELECT id FROM orders WHERE sale_id = $1
+			AND (status <> 'cancelled' OR return_number IS NULL OR return_number >= 0) AND id `+in("$2"), saleID, int64s(among))
+		return err
 	})
-	if errors.Is(err, errNoRow) {
-		err = sale.ErrNotFound
-	}
-	if err != nil {
-		return Count{}, fmt.Errorf("order: count sale %s: %w", saleID, err)
-	}
-	return c, nil
+	return n, err
 }

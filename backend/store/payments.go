@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sluice/backend/sale"
 )
 
-// Event is what a callback tells of a payment.
+// Event is the type of a payment callback.
 type Event string
 
-// The events of a payment.
+// The types of payment callbacks.
 const (
 	EventSucceeded Event = "succeeded"
 	EventFailed    Event = "failed"
@@ -19,99 +20,107 @@ const (
 
 // Payment is a callback of the payment provider about one order.
 type Payment struct {
-	CallbackID string // names the callback: the same again is answered the same
-	Digest     string // of its text: the same id with another text is another callback
+	CallbackID string // identifies the callback; a repeated callback has the same outcome
+	Digest     string // of the body, to detect a callback id that is used again with another body
 	OrderID    sale.OrderID
 	Event      Event
-	Price      sale.Price // of a payment that failed it may be zero
-	Reference  string     // the provider's own name of the payment; of one that failed it may be empty
+	Price      sale.Price // may be zero for a failed payment
+	Reference  string     // the provider's id of the payment; may be empty for a failed payment
 }
 
-// Settlement is what became of a callback.
+// Settlement is the outcome of a callback.
 type Settlement string
 
-// The settlements. Of the last three, money has come that no order took: a person gives it back.
+// The settlements. After the last three, money was received that paid no order, and an admin has to refund it.
 const (
-	SettledPaid      Settlement = "paid"            // the order is paid, by this payment
-	SettledFailed    Settlement = "failed"          // noted; the order waits for another payment until its hold ends
+	SettledPaid      Settlement = "paid"            // this payment paid the order
+	SettledFailed    Settlement = "failed"          // recorded; another payment may pay the order until its hold ends
 	SettledCancelled Settlement = "order_cancelled" // the order was cancelled before
-	SettledMismatch  Settlement = "mismatch"        // not the price of the sale
+	SettledMismatch  Settlement = "mismatch"        // the amount is not the price of the sale
 	SettledTwice     Settlement = "paid_already"    // another payment has paid the order
 )
 
-// owes tells whether money has come that must go back.
-func (s Settlement) owes() bool {
+// needsRefund reports whether money was received that paid no order.
+func (s Settlement) needsRefund() bool {
 	return s == SettledCancelled || s == SettledMismatch || s == SettledTwice
 }
 
-// ErrCallbackReused says that a callback's id came with another text before.
-var ErrCallbackReused = errors.New("the callback's id came with another text before")
+// ErrCallbackReused reports a callback id that was used before with another body.
+var ErrCallbackReused = errors.New("the callback's id was used before with another body")
 
-// errRaced says that the same callback was settled elsewhere in the same instant.
-var errRaced = errors.New("the callback was settled meanwhile")
+// errRace reports that another transaction has settled the same callback at the same time.
+var errRace = errors.New("the callback was settled concurrently")
 
-// Pay settles a callback for good and in one transaction: an order that is a row and not paid becomes paid, if the price is right, and whatever comes of it is
-// written down. The same callback again changes nothing and gets the same settlement, with replayed true. A payment and a
-// cancel that come at once have one winner. Errors: sale.ErrNotFound when the order is no row, and nothing is written down; ErrCallbackReused.
-func (s *Store) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
+// Payments records the callbacks of the payment provider and pays orders.
+type Payments struct{ db *DB }
+
+// NewPayments returns the payments in db.
+func NewPayments(db *DB) *Payments { return &Payments{db} }
+
+// Pay settles a callback in one transaction: it marks an unpaid order as paid, if the price matches, and records the
+// callback with its settlement. A repeated callback changes nothing and returns the same settlement, with replayed true.
+// Of a payment and a cancellation at the same time, one wins. Errors: sale.ErrNotFound if the order is not a row, and
+// nothing is recorded; ErrCallbackReused.
+func (s *Payments) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
 	const tries = 3
 	for range tries {
-		err = s.change(ctx, func(ctx context.Context, db conn) error {
-			settled, replayed, err = s.settle(ctx, db, p)
+		err = s.db.Update(ctx, "store: pay order "+p.OrderID.String(), func(ctx context.Context, c Conn) (err error) {
+			settled, replayed, err = settle(ctx, c, p)
 			return err
 		})
-		if !errors.Is(err, errRaced) {
+		if !errors.Is(err, errRace) {
 			break
 		}
 	}
-	if errors.Is(err, errRaced) {
+	if errors.Is(err, errRace) {
 		err = unavailable(err)
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("order: pay order %s: %w", p.OrderID, err)
+		return "", false, err
 	}
 	if settled == SettledPaid && !replayed {
-		s.tell()
+		s.db.onChange()
 	}
 	return settled, replayed, nil
 }
 
-func (s *Store) settle(ctx context.Context, db conn, p Payment) (settled Settlement, replayed bool, err error) {
+func settle(ctx context.Context, c Conn, p Payment) (settled Settlement, replayed bool, err error) {
 	var digest string
-	err = one(ctx, db, []any{&settled, &digest}, "SELECT outcome, digest FROM payments WHERE callback_id = $1", p.CallbackID)
+	const recorded = "SELECT outcome, digest FROM payments WHERE callback_id = $1"
+	err = Get(ctx, c, []any{&settled, &digest}, recorded, p.CallbackID)
 	switch {
 	case err == nil && digest != p.Digest:
 		return "", false, ErrCallbackReused
 	case err == nil:
 		return settled, true, nil
-	case !errors.Is(err, errNoRow):
+	case !errors.Is(err, sale.ErrNotFound):
 		return "", false, err
 	}
-	o, err := readOrder(ctx, db, p.OrderID, s.engine.dialect().forUpdate)
+	o, err := readOrder(ctx, c, p.OrderID, c.Dialect().ForUpdate)
 	if err != nil {
 		return "", false, err
 	}
-	if settled, err = s.judge(ctx, db, p, o); err != nil {
+	if settled, err = decideSettlement(ctx, c, p, o); err != nil {
 		return "", false, err
 	}
 	if settled == SettledPaid && o.Status == sale.StatusCreated {
-		n, err := db.exec(ctx, "UPDATE orders SET status = 'paid', reference = $2, updated_at = "+s.engine.dialect().now+
+		n, err := c.Exec(ctx, "UPDATE orders SET status = 'paid', reference = $2, updated_at = "+c.Dialect().Now+
 			" WHERE id = $1 AND status = 'created'", int64(o.ID), p.Reference)
 		if err != nil {
 			return "", false, err
 		}
-		if n != 1 { // it was locked: cannot be
-			return "", false, errRaced
+		if n != 1 { // impossible, as the row is locked
+			return "", false, errRace
 		}
-		if err := s.note(ctx, db, kindPaid, o); err != nil {
+		if err := appendOutbox(ctx, c, OutboxPaid, o); err != nil {
 			return "", false, err
 		}
 	}
-	return settled, false, s.keep(ctx, db, p, o, settled)
+	return settled, false, insertPayment(ctx, c, p, o, settled)
 }
 
-// judge decides what becomes of a callback, with the order locked.
-func (s *Store) judge(ctx context.Context, db conn, p Payment, o sale.Order) (Settlement, error) {
+// decideSettlement decides the settlement of a callback whose order is locked.
+func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Settlement, error) {
 	if p.Event == EventFailed {
 		return SettledFailed, nil
 	}
@@ -119,7 +128,8 @@ func (s *Store) judge(ctx context.Context, db conn, p Payment, o sale.Order) (Se
 		return SettledCancelled, nil
 	}
 	var price sale.Price
-	if err := one(ctx, db, []any{&price.Amount, &price.Currency}, "SELECT price_amount, currency FROM sales WHERE id = $1", o.SaleID); err != nil {
+	const selectPrice = "SELECT price_amount, currency FROM sales WHERE id = $1"
+	if err := Get(ctx, c, []any{&price.Amount, &price.Currency}, selectPrice, o.SaleID); err != nil {
 		return "", err
 	}
 	if price != p.Price {
@@ -127,7 +137,8 @@ func (s *Store) judge(ctx context.Context, db conn, p Payment, o sale.Order) (Se
 	}
 	if o.Status == sale.StatusPaid {
 		var paidBy string
-		if err := one(ctx, db, []any{&paidBy}, "SELECT coalesce(reference, '') FROM orders WHERE id = $1", int64(o.ID)); err != nil {
+		const selectReference = "SELECT coalesce(reference, '') FROM orders WHERE id = $1"
+		if err := Get(ctx, c, []any{&paidBy}, selectReference, int64(o.ID)); err != nil {
 			return "", err
 		}
 		if paidBy != p.Reference {
@@ -137,23 +148,115 @@ func (s *Store) judge(ctx context.Context, db conn, p Payment, o sale.Order) (Se
 	return SettledPaid, nil
 }
 
-// keep writes a settled callback down. Money that must go back is asked for once, however many callbacks tell of the same payment.
-func (s *Store) keep(ctx context.Context, db conn, p Payment, o sale.Order, settled Settlement) error {
+// insertPayment records a settled callback. A refund is requested once per payment, also if several callbacks report the
+// same payment.
+func insertPayment(ctx context.Context, c Conn, p Payment, o sale.Order, settled Settlement) error {
 	refund := 0
-	if settled.owes() {
-		err := one(ctx, db, []any{new(int64)}, "SELECT id FROM payments WHERE order_id = $1 AND reference = $2 AND refund = 1 LIMIT 1", int64(o.ID), p.Reference)
-		switch {
-		case errors.Is(err, errNoRow):
-			refund = 1
-		case err != nil:
+	if settled.needsRefund() {
+		requested, err := Exists(ctx, c,
+			"SELECT id FROM payments WHERE order_id = $1 AND reference = $2 AND refund = 1 LIMIT 1", int64(o.ID), p.Reference)
+		if err != nil {
 			return err
 		}
+		if !requested {
+			refund = 1
+		}
 	}
-	n, err := db.exec(ctx, `INSERT INTO payments (callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (callback_id) DO NOTHING`,
-		p.CallbackID, p.Digest, int64(o.ID), o.SaleID, string(p.Event), p.Price.Amount, p.Price.Currency, p.Reference, string(settled), refund)
+	n, err := c.Exec(ctx, `INSERT INTO payments
+		(callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (callback_id) DO NOTHING`, p.CallbackID, p.Digest,
+		int64(o.ID), o.SaleID, string(p.Event), p.Price.Amount, p.Price.Currency, p.Reference, string(settled), refund)
 	if err == nil && n == 0 {
-		return errRaced
+		return errRace
 	}
 	return err
+}
+
+// Callback is a settled callback of the payment provider.
+type Callback struct {
+	Number int64 // ascending
+	Payment
+	SaleID     string
+	At         time.Time
+	Settlement Settlement
+	Refund     bool      // money was received that paid no order
+	SettledAt  time.Time // when an admin has settled the refund; zero: it is open
+	SettledBy  string
+	Note       string
+}
+
+// CallbackQuery selects callbacks. The zero value selects all.
+type CallbackQuery struct {
+	OpenRefunds bool // only those whose refund is not settled
+	OrderID     sale.OrderID
+	SaleID      string
+	After       int64 // higher numbers only
+	Limit       int   // see PageSize
+}
+
+const callbackColumns = `id, callback_id, digest, order_id, sale_id, event, amount, currency, reference, at, outcome,
+	refund, settled_at, coalesce(settled_by, ''), coalesce(note, '')`
+
+func scanCallback(row Scanner) (c Callback, err error) {
+	var at, settled Timestamp
+	var refund int64
+	err = row.Scan(&c.Number, &c.CallbackID, &c.Digest, &c.OrderID, &c.SaleID, &c.Event, &c.Price.Amount, &c.Price.Currency,
+		&c.Reference, &at, &c.Settlement, &refund, &settled, &c.SettledBy, &c.Note)
+	c.At, c.SettledAt, c.Refund = at.Time, settled.Time, refund == 1
+	return c, err
+}
+
+// Callbacks returns one page of callbacks, oldest first.
+func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) (page []Callback, err error) {
+	var f Filter
+	f.Add("id > ?", q.After)
+	if q.OpenRefunds {
+		f.AddConstant("refund = 1 AND settled_at IS NULL")
+	}
+	if q.OrderID != 0 {
+		f.Add("order_id = ?", int64(q.OrderID))
+	}
+	if q.SaleID != "" {
+		f.Add("sale_id = ?", q.SaleID)
+	}
+	err = s.db.View(ctx, "store: callbacks", func(ctx context.Context, c Conn) error {
+		page, err = Select(ctx, c, scanCallback, "SELECT "+callbackColumns+" FROM payments"+f.Page("id", q.Limit), f.Args...)
+		return err
+	})
+	return page, err
+}
+
+// SettleRefund records that an admin has refunded the money of a callback, and logs it. A second call changes nothing.
+// Errors: sale.ErrNotFound; sale.ErrConflict if there is nothing to refund.
+func (s *Payments) SettleRefund(ctx context.Context, number int64, actor, note string) (found Callback, err error) {
+	op := fmt.Sprintf("store: settle payment %d", number)
+	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		read := func(lock string) error {
+			found, err = GetRow(ctx, c, scanCallback, "SELECT "+callbackColumns+" FROM payments WHERE id = $1"+lock, number)
+			return err
+		}
+		if err := read(c.Dialect().ForUpdate); err != nil {
+			return err
+		}
+		if !found.Refund {
+			return fmt.Errorf("there is nothing to refund: %w", sale.ErrConflict)
+		}
+		if !found.SettledAt.IsZero() {
+			return nil
+		}
+		_, err := c.Exec(ctx, "UPDATE payments SET settled_at = "+c.Dialect().Now+", settled_by = $2, note = $3 WHERE id = $1",
+			number, Text(actor), Text(note))
+		if err != nil {
+			return err
+		}
+		if err := read(""); err != nil {
+			return err
+		}
+		detail := fmt.Sprintf("payment %d, reference %s: %s", number, found.Reference, note)
+		return AppendLog(WithActor(ctx, actor), c, "payment.settle", found.OrderID.String(), detail)
+	})
+	if err != nil {
+		return Callback{}, err
+	}
+	return found, nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Probe tells whether the database that the URL names answers (SQLite: whether its file is there). It changes nothing and keeps nothing open, so it suits
-// health checks of processes that hold a Store of their own. Errors are those of Open.
+// Probe returns nil if the database at databaseURL responds; for SQLite, if its file exists. It changes nothing and leaves
+// no connection open, as a health check of another process needs. Errors are those of Open.
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
@@ -30,7 +30,7 @@ func Probe(ctx context.Context, databaseURL string) error {
 		err = &URLError{"must begin with postgres:// or sqlite:"}
 	}
 	if err != nil {
-		return fmt.Errorf("order: probe: %w", err)
+		return fmt.Errorf("store: probe: %w", err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 func TestProbeTellsWhetherADatabaseAnswers(t *testing.T) {
 	for _, url := range []string{storetest.Postgres(t), storetest.SQLite(t)} {
-		db, err := store.Open(t.Context(), url)
+		db, err := store.Open(t.Context(), url, store.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

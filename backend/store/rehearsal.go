@@ -7,67 +7,68 @@ import (
 	"sluice/backend/sale"
 )
 
-// removedAtOnce is how many rows one transaction deletes: far less than a statement has time for, and others may write in between.
-const removedAtOnce = 1000
+// deleteBatch is how many rows one transaction deletes, so that it stays far below the timeout and does not block other
+// writers for long.
+const deleteBatch = 1000
 
-// eachIndex together are all orders of a sale; each has an index of its own.
-var eachIndex = [...]string{"status <> 'cancelled'", "status = 'cancelled'"}
+// orderPartitions together select all orders of a sale; each condition matches a partial index.
+var orderPartitions = [...]string{"status <> 'cancelled'", "status = 'cancelled'"}
 
-// RemoveRehearsal deletes a rehearsal and all its orders, and writes in the desk log that there was one. orders is how many this call has deleted. What dies half
-// way has deleted some of the orders, and may be repeated until it answers sale.ErrNotFound. A worker that is late with an order finds no sale to write it to.
+// RemoveRehearsal deletes a rehearsal and its orders and logs that it existed. orders is the number of orders that this
+// call deleted. After an error or a crash a part of the orders is deleted, and the call can be repeated until it returns
+// sale.ErrNotFound. A worker that is late with an order then finds its sale unknown.
 //
-// Payments are kept: should money have come for an order of a rehearsal, it must go back. Errors: sale.ErrNotFound; sale.ErrConflict for a sale that is not closed, or
-// is no rehearsal.
-func (s *Store) RemoveRehearsal(ctx context.Context, id string) (orders int64, err error) {
+// Payments are kept: money that was received for an order of a rehearsal must still be refunded. Errors:
+// sale.ErrNotFound; sale.ErrConflict for a sale that is not closed or not a rehearsal.
+func (s *Sales) RemoveRehearsal(ctx context.Context, id string) (orders int64, err error) {
+	op := "store: remove rehearsal " + id
 	if !sale.IsRehearsal(id) {
-		return 0, fmt.Errorf("order: remove rehearsal %s: it is a real sale: %w", id, sale.ErrConflict)
+		return 0, fmt.Errorf("%s: it is a real sale: %w", op, sale.ErrConflict)
 	}
-	if err := s.change(ctx, func(ctx context.Context, db conn) error { return closed(ctx, db, id, "") }); err != nil {
-		return 0, fmt.Errorf("order: remove rehearsal %s: %w", id, err)
+	if err := s.db.View(ctx, op, func(ctx context.Context, c Conn) error { return checkClosed(ctx, c, id, "") }); err != nil {
+		return 0, err
 	}
-	for _, which := range eachIndex {
+	for _, condition := range orderPartitions {
 		for {
 			var n int64
-			err := s.change(ctx, func(ctx context.Context, db conn) (err error) {
-				n, err = db.exec(ctx, "DELETE FROM orders WHERE id IN (SELECT id FROM orders WHERE sale_id = $1 AND "+which+" LIMIT $2)", id, removedAtOnce)
+			if err := s.db.Update(ctx, op, func(ctx context.Context, c Conn) (err error) {
+				n, err = c.Exec(ctx, "DELETE FROM orders WHERE id IN (SELECT id FROM orders WHERE sale_id = $1 AND "+
+					condition+" LIMIT $2)", id, deleteBatch)
 				return err
-			})
-			if err != nil {
-				return orders, fmt.Errorf("order: remove rehearsal %s: %w", id, err)
+			}); err != nil {
+				return orders, err
 			}
-			if orders += n; n < removedAtOnce {
+			orders += n
+			if n < deleteBatch {
 				break
 			}
 		}
 	}
-	err = s.change(ctx, func(ctx context.Context, db conn) error {
-		if err := closed(ctx, db, id, s.engine.dialect().forUpdate); err != nil {
+	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		if err := checkClosed(ctx, c, id, c.Dialect().ForUpdate); err != nil {
 			return err
 		}
-		for _, which := range eachIndex { // what has come late
-			n, err := db.exec(ctx, "DELETE FROM orders WHERE sale_id = $1 AND "+which, id)
+		for _, condition := range orderPartitions { // orders that were written meanwhile
+			n, err := c.Exec(ctx, "DELETE FROM orders WHERE sale_id = $1 AND "+condition, id)
 			if err != nil {
 				return err
 			}
 			orders += n
 		}
-		if _, err := db.exec(ctx, "DELETE FROM restocks WHERE sale_id = $1", id); err != nil {
+		if _, err := c.Exec(ctx, "DELETE FROM restocks WHERE sale_id = $1", id); err != nil {
 			return err
 		}
-		if _, err := db.exec(ctx, "DELETE FROM sales WHERE id = $1", id); err != nil {
+		if _, err := c.Exec(ctx, "DELETE FROM sales WHERE id = $1", id); err != nil {
 			return err
 		}
-		return record(ctx, db, actorOf(ctx), "rehearsal.remove", id, fmt.Sprintf("%d orders", orders))
+		return AppendLog(ctx, c, "rehearsal.remove", id, fmt.Sprintf("%d orders", orders))
 	})
-	if err != nil {
-		return orders, fmt.Errorf("order: remove rehearsal %s: %w", id, err)
-	}
-	return orders, nil
+	return orders, err
 }
 
-// closed is nil when the sale is closed.
-func closed(ctx context.Context, db conn, id, lock string) error {
-	found, _, err := readSale(ctx, db, id, lock)
+// checkClosed returns nil if the sale is closed.
+func checkClosed(ctx context.Context, c Conn, id, lock string) error {
+	found, err := readSale(ctx, c, id, lock)
 	if err == nil && found.Switch != sale.Closed {
 		err = fmt.Errorf("it is not closed: %w", sale.ErrConflict)
 	}

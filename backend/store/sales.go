@@ -9,99 +9,92 @@ import (
 	"sluice/backend/sale"
 )
 
-const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, version, hold_ms, sold"
+// Sales keeps sales.
+type Sales struct{ db *DB }
 
-func scanSale(r row) (s sale.Sale, sold int64, err error) {
-	var opens, closes instant
-	var hold int64
-	err = r.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes, &s.Switch, &s.Version, &hold, &sold)
-	s.OpensAt, s.ClosesAt = opens.Time, closes.Time
-	s.Hold = time.Duration(hold) * time.Millisecond
-	return s, sold, err
+// NewSales returns the sales in db.
+func NewSales(db *DB) *Sales { return &Sales{db} }
+
+// SaleSummary is a sale and the number of its orders that are not cancelled.
+type SaleSummary struct {
+	sale.Sale
+	Sold int64
 }
 
-// CreateSale stores a new sale. Its version becomes 1, an empty switch becomes on, times lose what is below a millisecond. It returns the sale as stored,
-// sale.ErrExists when the id is taken, or a *sale.InvalidError.
-func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
+const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, version, hold_ms, sold"
+
+func scanSale(row Scanner) (s SaleSummary, err error) {
+	var opens, closes Timestamp
+	var hold int64
+	err = row.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes,
+		&s.Switch, &s.Version, &hold, &s.Sold)
+	s.OpensAt, s.ClosesAt = opens.Time, closes.Time
+	s.Hold = time.Duration(hold) * time.Millisecond
+	return s, err
+}
+
+func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error) {
+	return GetRow(ctx, c, scanSale, "SELECT "+saleColumns+" FROM sales WHERE id = $1"+lock, id)
+}
+
+// CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, and with times
+// truncated to milliseconds. Errors: sale.ErrExists if the id is taken; *sale.InvalidError.
+func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
 	if n.Switch == "" {
 		n.Switch = sale.On
 	}
 	n.Version = 1
 	n.OpensAt, n.ClosesAt = n.OpensAt.UTC().Truncate(time.Millisecond), n.ClosesAt.UTC().Truncate(time.Millisecond)
 	if err := n.Validate(); err != nil {
-		return sale.Sale{}, fmt.Errorf("order: create sale: %w", err)
+		return sale.Sale{}, fmt.Errorf("store: create sale: %w", err)
 	}
-	err := s.change(ctx, func(ctx context.Context, db conn) error {
-		created, err := db.exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, hold_ms, version, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, `+s.engine.dialect().now+`) ON CONFLICT (id) DO NOTHING`,
-			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt, orNull(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds())
+	err := s.db.Update(ctx, "store: create sale "+n.ID, func(ctx context.Context, c Conn) error {
+		created, err := c.Exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at,
+				closes_at, switch, hold_ms, version, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
+			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt,
+			nullTime(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds())
 		if err != nil {
 			return err
 		}
 		if created == 0 {
 			return sale.ErrExists
 		}
-		return record(ctx, db, actorOf(ctx), "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
+		return AppendLog(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
 	})
 	if err != nil {
-		return sale.Sale{}, fmt.Errorf("order: create sale %s: %w", n.ID, err)
+		return sale.Sale{}, err
 	}
 	return n, nil
 }
 
-// Sale returns a sale and how many of its units are orders. It returns sale.ErrNotFound.
-func (s *Store) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	found, sold, err = readSale(ctx, s.engine.direct(), id, "")
-	if err != nil {
-		return sale.Sale{}, 0, fmt.Errorf("order: sale %s: %w", id, err)
-	}
-	return found, sold, nil
-}
-
-// Standing is a sale and how many of its units are orders.
-type Standing struct {
-	sale.Sale
-	Sold int64
-}
-
-// Standings returns every sale with what is sold of it, the oldest first.
-func (s *Store) Standings(ctx context.Context) ([]Standing, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var standings []Standing
-	err := s.engine.direct().query(ctx, func(r row) error {
-		found, sold, err := scanSale(r)
-		standings = append(standings, Standing{found, sold})
+// Sale returns a sale and the number of its orders that are not cancelled, or sale.ErrNotFound.
+func (s *Sales) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
+	err = s.db.View(ctx, "store: sale "+id, func(ctx context.Context, c Conn) error {
+		summary, err := readSale(ctx, c, id, "")
+		found, sold = summary.Sale, summary.Sold
 		return err
-	}, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
-	if err != nil {
-		return nil, fmt.Errorf("order: sales: %w", err)
-	}
-	return standings, nil
+	})
+	return found, sold, err
 }
 
-// Sales returns every sale, the oldest first.
-func (s *Store) Sales(ctx context.Context) ([]sale.Sale, error) {
-	standings, err := s.Standings(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sales := make([]sale.Sale, len(standings))
-	for i, standing := range standings {
-		sales[i] = standing.Sale
-	}
-	return sales, nil
+// SaleSummaries returns every sale, oldest first.
+func (s *Sales) SaleSummaries(ctx context.Context) (all []SaleSummary, err error) {
+	err = s.db.View(ctx, "store: sales", func(ctx context.Context, c Conn) error {
+		all, err = Select(ctx, c, scanSale, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
+		return err
+	})
+	return all, err
 }
 
-// SetSwitch sets a sale's switch and returns the sale. The version grows by one, unless the switch stands there already. A closed sale stays
-// closed: sale.ErrConflict. Other errors: sale.ErrNotFound, *sale.InvalidError for an unknown position.
-func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
+// SetSwitch sets a sale's switch and returns the sale. The version grows by one if the switch changes. Errors:
+// sale.ErrConflict for a closed sale, which stays closed; sale.ErrNotFound; *sale.InvalidError for an unknown switch.
+func (s *Sales) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
 	if to != sale.On && to != sale.Paused && to != sale.Closed {
-		return sale.Sale{}, &sale.InvalidError{Fields: []sale.FieldError{{Field: "switch", Detail: "must be on, paused or closed"}}}
+		return sale.Sale{}, invalid("switch", "must be on, paused or closed")
 	}
-	changed, err := s.changeSale(ctx, id, func(ctx context.Context, db conn, now *sale.Sale) error {
+	op := fmt.Sprintf("store: set sale %s to %s", id, to)
+	return s.changeSale(ctx, op, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
 		if now.Switch == to {
 			return nil
 		}
@@ -110,20 +103,18 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 		}
 		now.Switch = to
 		now.Version++
-		return record(ctx, db, actorOf(ctx), "sale."+switchAction[to], id, fmt.Sprintf("version %d", now.Version)+because(ctx))
+		return AppendLog(ctx, c, "sale."+switchAction[to], id, fmt.Sprintf("version %d", now.Version))
 	})
-	if err != nil {
-		return sale.Sale{}, fmt.Errorf("order: set sale %s to %s: %w", id, to, err)
-	}
-	return changed, nil
 }
 
-// OpenSale makes a sale that is to open later open at the time at, and returns it, its version one higher. One that has opened by then stays as it
-// is, so it may be repeated; one that is paused stays paused. A sale that is closed, or closes by then, is sale.ErrConflict. Other errors:
-// sale.ErrNotFound.
-func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
+var switchAction = map[sale.Switch]string{sale.On: "resume", sale.Paused: "pause", sale.Closed: "close"}
+
+// OpenSale moves the opening of a scheduled sale to an earlier time and returns the sale, with its version one higher. A
+// sale that opens at that time or before is left unchanged, so the call may be repeated. The switch stays: a paused
+// sale remains paused. Errors: sale.ErrConflict for a sale that is closed or closes by then; sale.ErrNotFound.
+func (s *Sales) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
 	at = at.UTC().Truncate(time.Millisecond)
-	changed, err := s.changeSale(ctx, id, func(ctx context.Context, db conn, now *sale.Sale) error {
+	return s.changeSale(ctx, "store: open sale "+id, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
 		switch {
 		case now.Switch == sale.Closed, !now.ClosesAt.IsZero() && !at.Before(now.ClosesAt):
 			return fmt.Errorf("the sale is closed: %w", sale.ErrConflict)
@@ -133,38 +124,35 @@ func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sal
 		was := now.OpensAt
 		now.OpensAt = at
 		now.Version++
-		return record(ctx, db, actorOf(ctx), "sale.open", id, fmt.Sprintf("version %d, instead of %s", now.Version, was.Format(time.RFC3339))+because(ctx))
+		detail := fmt.Sprintf("version %d, instead of %s", now.Version, was.Format(time.RFC3339))
+		return AppendLog(ctx, c, "sale.open", id, detail)
 	})
-	if err != nil {
-		return sale.Sale{}, fmt.Errorf("order: open sale %s: %w", id, err)
-	}
-	return changed, nil
 }
 
-var switchAction = map[sale.Switch]string{sale.On: "resume", sale.Paused: "pause", sale.Closed: "close"}
-
-// Restock adds units to a sale and returns the sale, its version one higher. A request key that this sale has seen makes it a no-op, so a request may be
-// repeated; with another number of units it is sale.ErrConflict, as are a closed sale and a stock above sale.MaxStock. Other
-// errors: sale.ErrNotFound, *sale.InvalidError when add is below 1.
-func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error) {
+// Restock adds units to a sale and returns the sale, with its version one higher. A request key makes the call
+// idempotent: a second call with the same key and number changes nothing. Errors: sale.ErrConflict for a key that was
+// used with another number, a closed sale, or a stock above sale.MaxStock; sale.ErrNotFound; *sale.InvalidError for an
+// add below 1 or an invalid key.
+func (s *Sales) Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error) {
 	if add < 1 {
-		return sale.Sale{}, &sale.InvalidError{Fields: []sale.FieldError{{Field: "add", Detail: "must be at least 1"}}}
+		return sale.Sale{}, invalid("add", "must be at least 1")
 	}
 	if requestKey != "" && sale.ValidateBuyer(requestKey) != nil {
-		return sale.Sale{}, &sale.InvalidError{Fields: []sale.FieldError{{Field: "request_key", Detail: "must be 1 to 255 bytes of UTF-8 text without control characters"}}}
+		return sale.Sale{}, invalid("request_key", "must be 1 to 255 bytes of UTF-8 text without control characters")
 	}
-	changed, err := s.changeSale(ctx, id, func(ctx context.Context, db conn, now *sale.Sale) error {
+	return s.changeSale(ctx, "store: restock sale "+id, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
 		var key any
 		if requestKey != "" {
 			key = requestKey
 			var before int64
-			err := one(ctx, db, []any{&before}, "SELECT units FROM restocks WHERE sale_id = $1 AND request_key = $2", id, requestKey)
+			err := Get(ctx, c, []any{&before},
+				"SELECT units FROM restocks WHERE sale_id = $1 AND request_key = $2", id, requestKey)
 			switch {
 			case err == nil && before == add:
 				return nil
 			case err == nil:
 				return fmt.Errorf("this request key added %d units before: %w", before, sale.ErrConflict)
-			case !errors.Is(err, errNoRow):
+			case !errors.Is(err, sale.ErrNotFound):
 				return err
 			}
 		}
@@ -176,47 +164,38 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 		}
 		now.Stock += add
 		now.Version++
-		if _, err := db.exec(ctx, "INSERT INTO restocks (sale_id, request_key, units) VALUES ($1, $2, $3)", id, key, add); err != nil {
+		const insert = "INSERT INTO restocks (sale_id, request_key, units) VALUES ($1, $2, $3)"
+		if _, err := c.Exec(ctx, insert, id, key, add); err != nil {
 			return err
 		}
-		return record(ctx, db, actorOf(ctx), "sale.restock", id, fmt.Sprintf("added %d, stock %d, version %d", add, now.Stock, now.Version))
+		detail := fmt.Sprintf("added %d, stock %d, version %d", add, now.Stock, now.Version)
+		return AppendLog(ctx, c, "sale.restock", id, detail)
+	})
+}
+
+func invalid(field, detail string) error {
+	return &sale.InvalidError{Fields: []sale.FieldError{{Field: field, Detail: detail}}}
+}
+
+// changeSale locks a sale, lets change modify its switch, stock or opening, and stores it if its version grew.
+func (s *Sales) changeSale(
+	ctx context.Context, op, id string, change func(context.Context, Conn, *sale.Sale) error,
+) (now sale.Sale, err error) {
+	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		found, err := readSale(ctx, c, id, c.Dialect().ForUpdate)
+		if err != nil {
+			return err
+		}
+		now = found.Sale
+		if err := change(ctx, c, &now); err != nil || now.Version == found.Version {
+			return err
+		}
+		_, err = c.Exec(ctx, "UPDATE sales SET switch = $2, stock = $3, opens_at = $4, version = $5 WHERE id = $1",
+			id, string(now.Switch), now.Stock, now.OpensAt, now.Version)
+		return err
 	})
 	if err != nil {
-		return sale.Sale{}, fmt.Errorf("order: restock sale %s: %w", id, err)
+		return sale.Sale{}, err
 	}
-	return changed, nil
-}
-
-// changeSale locks a sale, lets decide change its switch, its stock and when it opens, and stores it if the version grew.
-func (s *Store) changeSale(ctx context.Context, id string, decide func(context.Context, conn, *sale.Sale) error) (sale.Sale, error) {
-	var now sale.Sale
-	err := s.change(ctx, func(ctx context.Context, db conn) (err error) {
-		if now, _, err = readSale(ctx, db, id, s.engine.dialect().forUpdate); err != nil {
-			return err
-		}
-		version := now.Version
-		if err = decide(ctx, db, &now); err != nil || now.Version == version {
-			return err
-		}
-		_, err = db.exec(ctx, "UPDATE sales SET switch = $2, stock = $3, opens_at = $4, version = $5 WHERE id = $1", id, string(now.Switch), now.Stock, now.OpensAt, now.Version)
-		return err
-	})
-	return now, err
-}
-
-func (s *Store) change(ctx context.Context, do func(context.Context, conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return s.engine.within(ctx, writing, func(db conn) error { return do(ctx, db) })
-}
-
-func readSale(ctx context.Context, db conn, id, lock string) (found sale.Sale, sold int64, err error) {
-	err = sale.ErrNotFound
-	if qerr := db.query(ctx, func(r row) error {
-		found, sold, err = scanSale(r)
-		return err
-	}, "SELECT "+saleColumns+" FROM sales WHERE id = $1"+lock, id); qerr != nil {
-		return sale.Sale{}, 0, qerr
-	}
-	return found, sold, err
+	return now, nil
 }

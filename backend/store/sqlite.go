@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -18,11 +17,12 @@ import (
 	"sluice/backend/sale"
 )
 
-// sqliteReaders is how many queries run side by side; each connection costs about 2 MB of page cache at most.
+// sqliteReaders is the number of connections that read. Each uses at most about 2 MB of page cache.
 const sqliteReaders = 4
 
-// sqliteEngine has one connection that writes, because SQLite has one writer at a time and a queue in Go is fair, and several that read beside it (WAL).
-// Other processes may use the same file: they wait for each other up to the timeout.
+// sqliteEngine has one connection that writes, because SQLite permits one writer at a time and database/sql queues callers
+// fairly, and several that read concurrently (WAL). Other processes may use the same file; they wait for each other's
+// locks, at most for the timeout.
 type sqliteEngine struct {
 	writer, readers *sql.DB
 	order, sold     *sql.Stmt // of the writer
@@ -33,7 +33,7 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 	if err != nil {
 		return nil, err
 	}
-	// Made here, so that a file with the names of buyers is readable by its owner only and a missing folder is a plain message.
+	// The file holds the names of buyers, so only its owner may read it. A missing directory is reported here.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, unavailable(err)
@@ -64,45 +64,47 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 	return e, nil
 }
 
-const insertOrder = `INSERT INTO orders (id, sale_id, buyer, nth, serial, due_at)
+const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
 	VALUES ($1, $2, $3, $4, $5, (SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
 
-// sqliteNow is milliseconds since 1970 by Go's clock. SQLite reads the clock of this machine itself; but a test that turns Go's must turn both.
+// sqliteNow returns milliseconds since 1970 by Go's clock, not by SQLite's, so that a test with a fake clock controls both.
 func sqliteNow() int64 { return time.Now().UnixMilli() }
 
-// sqlitePath reads sqlite:///abs/path.db, sqlite:/abs/path.db and sqlite:rel/path.db, with %XX for special characters.
+// sqlitePath returns the path in sqlite:///abs/path.db, sqlite:/abs/path.db or sqlite:rel/path.db. Special characters are
+// percent-encoded.
 func sqlitePath(databaseURL string) (string, error) {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
-		return "", &URLError{"is not a URL; special characters are written %XX"}
+		return "", &URLError{"is not a URL; percent-encode special characters (%XX)"}
 	}
 	path := u.Path
 	if u.Opaque != "" {
 		if path, err = url.PathUnescape(u.Opaque); err != nil {
-			return "", &URLError{"is not a URL; special characters are written %XX"}
+			return "", &URLError{"is not a URL; percent-encode special characters (%XX)"}
 		}
 	}
 	switch {
 	case u.Host != "" || u.User != nil:
-		return "", &URLError{"an absolute SQLite path needs three slashes (sqlite:///var/lib/orders.db), a relative one none (sqlite:orders.db)"}
+		return "", &URLError{"an absolute SQLite path needs three slashes (sqlite:///var/lib/orders.db), " +
+			"a relative one none (sqlite:orders.db)"}
 	case u.RawQuery != "" || u.Fragment != "":
 		return "", &URLError{"a SQLite URL takes no parameters"}
 	case path == "" || strings.HasSuffix(path, "/"):
 		return "", &URLError{"a SQLite URL must name a file"}
 	case path == ":memory:":
-		return "", &URLError{"SQLite needs a file: what is kept in memory only would lose accepted orders"}
+		return "", &URLError{"SQLite needs a file: a database in memory would lose accepted orders"}
 	}
 	return path, nil
 }
 
 func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	for _, pragma := range []string{
-		"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")", // first: the next one may have to wait
+		"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")", // first, because the next pragma may have to wait for a lock
 		"journal_mode(WAL)",
-		"synchronous(FULL)", // a commit is on disk before the queue is told
+		"synchronous(FULL)", // a commit is on disk before the batch is acknowledged
 		"foreign_keys(1)",
 		"trusted_schema(0)",
-		"journal_size_limit(67108864)", // 64 MB: the log shrinks again after a flood
+		"journal_size_limit(67108864)", // 64 MB: the write-ahead log shrinks again after a burst
 	} {
 		query.Add("_pragma", pragma)
 	}
@@ -124,63 +126,57 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	// The driver starts a goroutine for each statement whose context can end. The transaction watches ctx already.
 	steady := context.WithoutCancel(ctx)
 	fail := func(err error) (int, error) {
-		if ctx.Err() != nil { // says more than that the transaction is gone
+		if ctx.Err() != nil { // the cause; err is only that the transaction has ended
 			err = ctx.Err()
 		}
 		return 0, classifySQLite(err)
 	}
 	if generation != 0 {
-		var present int64
-		if err := tx.QueryRowContext(steady, "SELECT n FROM counters WHERE name = 'generation'").Scan(&present); err != nil {
+		var current int64
+		if err := tx.QueryRowContext(steady, selectGeneration).Scan(&current); err != nil {
 			return fail(err)
 		}
-		if present != generation {
+		if current != generation {
 			return 0, ErrStale
 		}
 	}
 	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
 	defer order.Close()
 	defer sold.Close()
-	counted, now := map[string]int{}, sqliteNow()
-	var told []int64 // see Store.note
-	inserted := 0
+	units, now := map[string]int{}, sqliteNow()
+	var inserted []sale.Order
 	for _, o := range orders {
 		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, now)
 		if err != nil {
 			return fail(err)
 		}
 		if n, _ := result.RowsAffected(); n == 1 {
-			inserted++
-			if !sale.IsRehearsal(o.SaleID) {
-				told = append(told, int64(o.ID))
-			}
-			counted[o.SaleID]++
+			inserted = append(inserted, o)
+			units[o.SaleID]++
 		}
 	}
-	for id, n := range counted {
+	for id, n := range units {
 		result, err := sold.ExecContext(steady, id, n)
 		if err != nil {
 			return fail(err)
 		}
 		if n, _ := result.RowsAffected(); n == 0 {
-			return 0, rejected("", "an order names an unknown sale")
+			return 0, rejected("", unknownSale)
 		}
 	}
-	if inserted == 0 {
+	if len(inserted) == 0 {
 		return 0, nil
 	}
-	if len(told) > 0 {
-		if _, err := tx.ExecContext(steady, "INSERT INTO outbox (kind, orders, at) VALUES (1, $1, $2)", sqliteArgs([]any{told, now})...); err != nil {
-			return fail(err)
-		}
+	if err := appendOutbox(steady, sqliteConn{tx}, OutboxCreated, inserted...); err != nil {
+		return fail(err)
 	}
 	if err := tx.Commit(); err != nil {
 		return fail(err)
 	}
-	return inserted, nil
+	return len(inserted), nil
 }
 
-func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) error {
+func (e *sqliteEngine) transact(ctx context.Context, m mode, do func(Conn) error) error {
 	db := e.readers
 	if m == writing {
 		db = e.writer
@@ -199,21 +195,7 @@ func (e *sqliteEngine) within(ctx context.Context, m mode, do func(conn) error) 
 	return nil
 }
 
-func (e *sqliteEngine) direct() conn { return sqliteConn{e.readers} }
-
-func (e *sqliteEngine) dialect() dialect {
-	now := strconv.FormatInt(sqliteNow(), 10)
-	return dialect{
-		now: now, before: now + " - %s",
-		in:    "IN (SELECT value FROM json_each(%s))",
-		count: "json_array_length(orders)", items: "json_each(part.orders) AS item", nth: "item.key + 1",
-		credits:    "SELECT value->>'o', value->>'k', value->>'b', value->>'p' FROM json_each($1) WHERE true ORDER BY 1, 2",
-		pushes:     "SELECT value->>'e' AS e, value->>'c' AS c, value->>'t' AS t, value->>'b' AS b FROM json_each(%s)",
-		deliveries: "SELECT value->>'i' AS i, value->>'e' AS e, value->>'p' AS p, value->>'l' AS l, value->>'t' AS t, value->>'b' AS b FROM json_each($1)",
-		results:    "SELECT value->>'n' AS n, value->>'f' AS f, value->>'s' AS s, value->>'a' AS a, value->>'w' AS w, value->>'ms' AS ms, value->>'c' AS c, value->>'e' AS e, value->>'b' AS b FROM json_each($1)",
-		pairs:      "SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(%s)",
-	}
-}
+func (e *sqliteEngine) conn() Conn { return sqliteConn{e.readers} }
 
 func (e *sqliteEngine) close() error { return errors.Join(e.readers.Close(), e.writer.Close()) }
 
@@ -224,7 +206,9 @@ type sqliteConn struct {
 	}
 }
 
-func (c sqliteConn) exec(ctx context.Context, query string, args ...any) (int64, error) {
+func (sqliteConn) Dialect() Dialect { return Dialect{Now: strconv.FormatInt(sqliteNow(), 10)} }
+
+func (c sqliteConn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	result, err := c.db.ExecContext(ctx, query, sqliteArgs(args)...)
 	if err != nil {
 		return 0, classifySQLite(err)
@@ -236,7 +220,7 @@ func (c sqliteConn) exec(ctx context.Context, query string, args ...any) (int64,
 	return n, nil
 }
 
-func (c sqliteConn) query(ctx context.Context, each func(row) error, query string, args ...any) error {
+func (c sqliteConn) Query(ctx context.Context, each func(Scanner) error, query string, args ...any) error {
 	rows, err := c.db.QueryContext(ctx, query, sqliteArgs(args)...)
 	if err != nil {
 		return classifySQLite(err)
@@ -244,7 +228,7 @@ func (c sqliteConn) query(ctx context.Context, each func(row) error, query strin
 	defer rows.Close()
 	for rows.Next() {
 		if err := each(rows); err != nil {
-			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // the row was taken away while it was read
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // the context ended while the row was read
 				return classifySQLite(err)
 			}
 			return err
@@ -256,7 +240,7 @@ func (c sqliteConn) query(ctx context.Context, each func(row) error, query strin
 	return nil
 }
 
-// sqliteArgs writes times as milliseconds since 1970 and lists as JSON, whose integers SQLite reads exactly.
+// sqliteArgs converts times to milliseconds since 1970, and lists to JSON, whose integers SQLite reads exactly.
 func sqliteArgs(args []any) []any {
 	out := make([]any, len(args))
 	for i, arg := range args {
@@ -264,8 +248,7 @@ func sqliteArgs(args []any) []any {
 		case time.Time:
 			out[i] = v.UnixMilli()
 		case []int64, []string:
-			b, _ := json.Marshal(v) // neither can fail
-			out[i] = string(b)
+			out[i] = JSON(v)
 		default:
 			out[i] = arg
 		}
@@ -273,7 +256,7 @@ func sqliteArgs(args []any) []any {
 	return out
 }
 
-// classifySQLite tells the data's fault from everybody else's; see classifyPostgres.
+// classifySQLite separates errors caused by the data from all others; see classifyPostgres.
 func classifySQLite(err error) error {
 	var lite *sqlite.Error
 	if errors.As(err, &lite) {

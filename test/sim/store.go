@@ -54,8 +54,8 @@ func (s faultyStore) Sale(_ context.Context, id string) (got sale.Sale, sold int
 	return got, sold, err
 }
 
-func (s faultyStore) Standings(context.Context) (got []store.Standing, err error) {
-	err = s.call("sql standings", func(ctx context.Context) (err error) { got, err = s.Store.Standings(ctx); return err })
+func (s faultyStore) SaleSummaries(context.Context) (got []store.SaleSummary, err error) {
+	err = s.call("sql standings", func(ctx context.Context) (err error) { got, err = s.Store.SaleSummaries(ctx); return err })
 	return got, err
 }
 

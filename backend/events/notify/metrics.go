@@ -26,7 +26,7 @@ func (c *Counters) Pushed(channel, outcome string) {
 
 // Waiting tells how many messages each channel has still to send (order.Store).
 type Waiting interface {
-	WaitingPushes(ctx context.Context) (map[string]int64, error)
+	CountWaiting(ctx context.Context) (map[string]int64, error)
 }
 
 type collector struct {
@@ -45,7 +45,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	counts, err := c.waiting.WaitingPushes(ctx)
+	counts, err := c.waiting.CountWaiting(ctx)
 	if err != nil {
 		return
 	}

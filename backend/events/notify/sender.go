@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"sluice/backend/events"
-	"sluice/backend/store"
 )
 
 // channel is where a sender sends to.
 type channel interface {
 	// send makes one attempt.
-	send(ctx context.Context, v store.PushDelivery, m Message) error
+	send(ctx context.Context, v Delivery, m Message) error
 	// lost is told of a message that fails for good. letter: a person is to see it.
-	lost(ctx context.Context, v store.PushDelivery, err error) (outcome string, letter bool)
+	lost(ctx context.Context, v Delivery, err error) (outcome string, letter bool)
 }
 
 // sender sends the messages of one channel.
@@ -28,16 +27,16 @@ type sender struct {
 	name  string
 	to    channel
 	slots int
-	queue Queue
+	store *Store
 	cfg   Config
 	log   *slog.Logger
 	lease string // of this process and channel
 	woken chan struct{}
 }
 
-func newSender(queue Queue, cfg Config, name string, slots int, to channel) *sender {
+func newSender(db *Store, cfg Config, name string, slots int, to channel) *sender {
 	return &sender{
-		name: name, to: to, slots: slots, queue: queue, cfg: cfg, log: cfg.Log.With("channel", name), lease: rand.Text(), woken: make(chan struct{}, 1),
+		name: name, to: to, slots: slots, store: db, cfg: cfg, log: cfg.Log.With("channel", name), lease: rand.Text(), woken: make(chan struct{}, 1),
 	}
 }
 
@@ -56,7 +55,7 @@ func (s *sender) run(ctx context.Context) {
 	for range s.slots {
 		free <- struct{}{}
 	}
-	sent := make(chan store.PushDelivery, s.slots)
+	sent := make(chan Delivery, s.slots)
 	var settling, sending sync.WaitGroup
 	settling.Go(func() { s.settleAll(work, sent) })
 	failures := 0
@@ -65,7 +64,7 @@ func (s *sender) run(ctx context.Context) {
 		if n == 0 {
 			break
 		}
-		got, err := s.queue.LeasePush(ctx, s.name, s.lease, s.cfg.Hold, n)
+		got, err := s.store.Lease(ctx, s.name, s.lease, s.cfg.Hold, n)
 		for range n - len(got) {
 			free <- struct{}{}
 		}
@@ -124,7 +123,7 @@ func (s *sender) rest(ctx context.Context) {
 }
 
 // attempt tries to send, and writes down what became of a message that was not sent. sent is true when it is to be settled with others.
-func (s *sender) attempt(ctx context.Context, v store.PushDelivery) (sent bool) {
+func (s *sender) attempt(ctx context.Context, v Delivery) (sent bool) {
 	e, err := events.Decode(v.Body)
 	switch {
 	case err != nil:
@@ -139,7 +138,7 @@ func (s *sender) attempt(ctx context.Context, v store.PushDelivery) (sent bool) 
 		s.cfg.Metrics.Pushed(s.name, "sent")
 		return true
 	case ctx.Err() != nil: // a stop has ended it
-		return s.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.queue.DelayPush(ctx, s.lease, v, 0) })
+		return s.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.store.Delay(ctx, s.lease, v, 0) })
 	case errors.Is(err, ErrPermanent), errors.Is(err, errGone), v.Attempts >= s.cfg.MaxAttempts:
 		return s.fail(ctx, v, e, err)
 	}
@@ -149,12 +148,12 @@ func (s *sender) attempt(ctx context.Context, v store.PushDelivery) (sent bool) 
 	}
 	s.cfg.Metrics.Pushed(s.name, "failed")
 	s.log.Debug("a push failed and is tried again", "event", v.EventID, "attempts", v.Attempts, "after", after, "err", err)
-	s.insist(ctx, func(ctx context.Context) error { return s.queue.DelayPush(ctx, s.lease, v, after) })
+	s.insist(ctx, func(ctx context.Context) error { return s.store.Delay(ctx, s.lease, v, after) })
 	return false
 }
 
 // send makes an attempt, with its time bounded and its panics caught.
-func (s *sender) send(ctx context.Context, v store.PushDelivery, m Message) (err error) {
+func (s *sender) send(ctx context.Context, v Delivery, m Message) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, min(sendTimeout, s.cfg.Hold/2))
 	defer cancel()
 	defer func() {
@@ -166,7 +165,7 @@ func (s *sender) send(ctx context.Context, v store.PushDelivery, m Message) (err
 }
 
 // fail ends a message that cannot be sent.
-func (s *sender) fail(ctx context.Context, v store.PushDelivery, e events.Event, why error) (sent bool) {
+func (s *sender) fail(ctx context.Context, v Delivery, e events.Event, why error) (sent bool) {
 	outcome, wanted := s.to.lost(ctx, v, why)
 	s.cfg.Metrics.Pushed(s.name, outcome)
 	if !wanted {
@@ -174,18 +173,18 @@ func (s *sender) fail(ctx context.Context, v store.PushDelivery, e events.Event,
 		return true
 	}
 	e.ID = letterID(v.EventID, s.name)
-	letter := &store.Letter{Group: Group, EventID: e.ID, Position: e.Position, Body: e.Encode(), Reason: s.name + ": " + reason(why), Deliveries: int64(v.Attempts)}
+	letter := &events.DeadLetter{Group: Group, EventID: e.ID, Position: e.Position, Body: e.Encode(), Reason: s.name + ": " + reason(why), Deliveries: int64(v.Attempts)}
 	s.insist(ctx, func(ctx context.Context) error {
-		return s.queue.SettlePush(ctx, s.lease, []store.PushDelivery{v}, letter)
+		return s.store.Settle(ctx, s.lease, []Delivery{v}, letter)
 	})
 	s.log.Warn("a push is dead", "event", v.EventID, "attempts", v.Attempts, "reason", letter.Reason)
 	return false
 }
 
 // settleAll writes down what was sent, as much at once as has come together.
-func (s *sender) settleAll(ctx context.Context, sent <-chan store.PushDelivery) {
+func (s *sender) settleAll(ctx context.Context, sent <-chan Delivery) {
 	for v := range sent {
-		batch := []store.PushDelivery{v}
+		batch := []Delivery{v}
 		for more := true; more && len(batch) < s.slots; {
 			select {
 			case v, ok := <-sent:
@@ -196,7 +195,7 @@ func (s *sender) settleAll(ctx context.Context, sent <-chan store.PushDelivery) 
 				more = false
 			}
 		}
-		s.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.queue.SettlePush(ctx, s.lease, batch, nil) })
+		s.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.store.Settle(ctx, s.lease, batch, nil) })
 	}
 }
 
@@ -240,46 +239,46 @@ func reason(err error) string {
 // adapterChannel is an adapter as a channel: what it cannot send is a dead letter.
 type adapterChannel struct{ Adapter }
 
-func (c adapterChannel) send(ctx context.Context, _ store.PushDelivery, m Message) error {
+func (c adapterChannel) send(ctx context.Context, _ Delivery, m Message) error {
 	return c.Send(ctx, m)
 }
 
-func (c adapterChannel) lost(context.Context, store.PushDelivery, error) (string, bool) {
+func (c adapterChannel) lost(context.Context, Delivery, error) (string, bool) {
 	return "dead", true
 }
 
 // webChannel is Web Push as a channel. Its endpoints are of buyers' choosing, so what fails there is no operator's business: no dead letters.
 type webChannel struct {
-	web      webPush
-	browsers Browsers
-	metrics  Metrics
+	web     webPush
+	store   *Store
+	metrics Metrics
 }
 
-func (c *webChannel) send(ctx context.Context, v store.PushDelivery, m Message) error {
+func (c *webChannel) send(ctx context.Context, v Delivery, m Message) error {
 	if v.Subscription.ID == 0 {
 		return errGone
 	}
 	err := c.web.send(ctx, v.Subscription, m)
 	if err == nil {
-		_ = c.browsers.CountPush(ctx, v.Subscription.ID, false, maxRefusals) // the next message tries again
+		_ = c.store.RecordSuccess(ctx, v.Subscription.ID) // the next message tries again
 	}
 	return err
 }
 
-func (c *webChannel) lost(ctx context.Context, v store.PushDelivery, err error) (string, bool) {
+func (c *webChannel) lost(ctx context.Context, v Delivery, err error) (string, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer cancel()
 	switch {
 	case errors.Is(err, errGone):
 		if v.Subscription.ID != 0 {
-			_ = c.browsers.DropSubscription(ctx, v.Subscription.ID) // the next message finds it out again
+			_ = c.store.DeleteSubscription(ctx, v.Subscription.ID) // the next message finds it out again
 		}
 		return "gone", false
 	case errors.Is(err, ErrPermanent):
-		_ = c.browsers.CountPush(ctx, v.Subscription.ID, true, maxRefusals)
+		_ = c.store.RecordRefusal(ctx, v.Subscription.ID, maxRefusals)
 		return "refused", false
 	default:
-		_ = c.browsers.CountPush(ctx, v.Subscription.ID, true, maxRefusals)
+		_ = c.store.RecordRefusal(ctx, v.Subscription.ID, maxRefusals)
 		return "given_up", false
 	}
 }

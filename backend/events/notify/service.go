@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/events"
-	"sluice/backend/store"
 )
 
 const (
@@ -23,21 +22,6 @@ const (
 	// kept is how long a message that was sent is remembered, so that an event which is told again is not sent again.
 	kept = time.Hour
 )
-
-// Queue keeps what is to be sent (order.Store).
-type Queue interface {
-	QueuePush(ctx context.Context, messages []store.PushMessage, channels []string, toSubscriptions string) error
-	LeasePush(ctx context.Context, channel, lease string, hold time.Duration, limit int) ([]store.PushDelivery, error)
-	SettlePush(ctx context.Context, lease string, all []store.PushDelivery, letter *store.Letter) error
-	DelayPush(ctx context.Context, lease string, v store.PushDelivery, wait time.Duration) error
-	PrunePush(ctx context.Context, age time.Duration, limit int) (int64, error)
-}
-
-// Browsers keeps subscriptions (order.Store).
-type Browsers interface {
-	DropSubscription(ctx context.Context, id int64) error
-	CountPush(ctx context.Context, id int64, refused bool, most int) error
-}
 
 // Config is what New needs. Zero fields take the defaults named here.
 type Config struct {
@@ -90,25 +74,25 @@ func (c Config) withDefaults() Config {
 // Service is one instance of the group. What an event means for each adapter and each browser is a row of its own (Queue) with attempts of its own, so whoever is down holds up neither
 // the stream nor the others. Any number of processes may run one.
 type Service struct {
-	queue   Queue
+	store   *Store
 	cfg     Config
 	senders []*sender
 	direct  []Adapter // cannot fail: called at once, never queued
 }
 
 // New makes a Service.
-func New(queue Queue, browsers Browsers, cfg Config) *Service {
+func New(db *Store, cfg Config) *Service {
 	cfg = cfg.withDefaults()
-	s := &Service{queue: queue, cfg: cfg}
+	s := &Service{store: db, cfg: cfg}
 	for _, a := range cfg.Adapters {
 		if _, ok := a.(interface{ direct() }); ok {
 			s.direct = append(s.direct, a)
 			continue
 		}
-		s.senders = append(s.senders, newSender(queue, cfg, a.Name(), concurrency, adapterChannel{a}))
+		s.senders = append(s.senders, newSender(db, cfg, a.Name(), concurrency, adapterChannel{a}))
 	}
 	if cfg.Web != nil {
-		s.senders = append(s.senders, newSender(queue, cfg, Web, webConcurrency, &webChannel{webPush{*cfg.Web}, browsers, cfg.Metrics}))
+		s.senders = append(s.senders, newSender(db, cfg, Web, webConcurrency, &webChannel{webPush{*cfg.Web}, db, cfg.Metrics}))
 	}
 	return s
 }
@@ -125,7 +109,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // Handle is event.Handler: it queues, and Run sends. A dead letter that a person wants sent again is sent at once, over the adapter that it names.
 func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
-	var messages []store.PushMessage
+	var messages []QueuedEvent
 	for _, e := range batch {
 		if id, channel, ok := splitLetter(e.ID); ok {
 			e.ID = id
@@ -146,7 +130,7 @@ func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 			}
 			s.cfg.Metrics.Pushed(a.Name(), "sent")
 		}
-		messages = append(messages, store.PushMessage{EventID: e.ID, Buyer: e.Buyer, Body: e.Encode()})
+		messages = append(messages, QueuedEvent{EventID: e.ID, Buyer: e.Buyer, Body: e.Encode()})
 	}
 	if len(messages) == 0 || len(s.senders) == 0 {
 		return nil
@@ -160,7 +144,7 @@ func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 			channels = append(channels, sender.name)
 		}
 	}
-	if err := s.queue.QueuePush(ctx, messages, channels, toSubscriptions); err != nil {
+	if err := s.store.Enqueue(ctx, messages, channels, toSubscriptions); err != nil {
 		return err
 	}
 	for _, sender := range s.senders {
@@ -183,7 +167,7 @@ func splitLetter(id string) (eventID, channel string, ok bool) {
 func (s *Service) resend(ctx context.Context, channel string, e events.Event) error {
 	for _, sender := range s.senders {
 		if a, ok := sender.to.(adapterChannel); ok && sender.name == channel {
-			err := a.send(ctx, store.PushDelivery{}, messageOf(e))
+			err := a.send(ctx, Delivery{}, messageOf(e))
 			if err == nil {
 				s.cfg.Metrics.Pushed(channel, "sent")
 			}
@@ -199,7 +183,7 @@ func (s *Service) prune(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
-		n, err := s.queue.PrunePush(ctx, kept, batch)
+		n, err := s.store.Prune(ctx, kept, batch)
 		if err != nil && ctx.Err() == nil {
 			s.cfg.Log.Debug("sent pushes could not be forgotten; trying again", "err", err)
 		}

@@ -14,7 +14,6 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/test/testenv"
 )
 
@@ -122,7 +121,7 @@ func TestDeadMessageIsALetterOfItsAdapterAndSentAgainOverItAlone(t *testing.T) {
 		}
 	}
 	testenv.Eventually(t, patience, "nothing waits", func() bool { return waiting(t, db) == 0 })
-	again := func(l store.Letter) error { // as the consumer does when a person wants it
+	again := func(l events.DeadLetter) error { // as the consumer does when a person wants it
 		e, err := events.Decode(l.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -158,9 +157,9 @@ func TestWhatADeadProcessLeftBehindIsSent(t *testing.T) {
 	t.Parallel()
 	db := openStore(t)
 	a := newFake("smtp", nil)
-	idle := notify.New(db, db, notify.Config{Adapters: []notify.Adapter{a}, Log: quiet}) // queues, and never runs
+	idle := notify.New(db.Store, notify.Config{Adapters: []notify.Adapter{a}, Log: quiet}) // queues, and never runs
 	handle(t, idle, created(1), created(2), created(3))
-	if got, err := db.LeasePush(t.Context(), "smtp", "dead", 300*time.Millisecond, 2); err != nil || len(got) != 2 {
+	if got, err := db.Lease(t.Context(), "smtp", "dead", 300*time.Millisecond, 2); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
 	service(t, db, notify.Config{Adapters: []notify.Adapter{a}})
@@ -172,11 +171,11 @@ func TestMessageThatKillsProcessesDies(t *testing.T) {
 	t.Parallel()
 	db := openStore(t)
 	a := newFake("smtp", nil)
-	idle := notify.New(db, db, notify.Config{Adapters: []notify.Adapter{a}, Log: quiet})
+	idle := notify.New(db.Store, notify.Config{Adapters: []notify.Adapter{a}, Log: quiet})
 	handle(t, idle, created(1))
 	for range 3 {
 		testenv.Eventually(t, patience, "it is leased", func() bool {
-			got, err := db.LeasePush(t.Context(), "smtp", "dies", time.Millisecond, 1)
+			got, err := db.Lease(t.Context(), "smtp", "dies", time.Millisecond, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +209,7 @@ func TestStopHandsOverWhatIsBeingSent(t *testing.T) {
 func TestHandlerRefusesWhatHasNoBuyerAndSkipsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	db := openStore(t)
-	s := notify.New(db, db, notify.Config{Adapters: []notify.Adapter{newFake("smtp", nil)}, Log: quiet})
+	s := notify.New(db.Store, notify.Config{Adapters: []notify.Adapter{newFake("smtp", nil)}, Log: quiet})
 	nobody := created(1)
 	nobody.Buyer = ""
 	if err := s.Handle(t.Context(), []events.Event{nobody}); err == nil {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Bounds of subscriptions.
@@ -17,7 +16,7 @@ const (
 )
 
 // CheckSubscription checks what a browser sent, and brings keys and language into one form. checkURL judges the endpoint's URL. The error is a *sale.InvalidError with every mistake.
-func CheckSubscription(p store.PushSubscription, checkURL func(string) error) (store.PushSubscription, error) {
+func CheckSubscription(p Subscription, checkURL func(string) error) (Subscription, error) {
 	bad := &sale.InvalidError{}
 	if p.Endpoint == "" || len(p.Endpoint) > maxEndpoint {
 		bad.Add("endpoint", "must be an https URL of at most 2000 bytes")
@@ -40,7 +39,7 @@ func CheckSubscription(p store.PushSubscription, checkURL func(string) error) (s
 		bad.Add("lang", "must be en or zh")
 	}
 	if len(bad.Fields) > 0 {
-		return store.PushSubscription{}, bad
+		return Subscription{}, bad
 	}
 	p.P256dh, p.Auth, p.Lang = base64.RawURLEncoding.EncodeToString(key), base64.RawURLEncoding.EncodeToString(auth), string(lang)
 	return p, nil

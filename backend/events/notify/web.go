@@ -13,7 +13,6 @@ import (
 
 	webpush "github.com/SherClockHolmes/webpush-go"
 
-	"sluice/backend/store"
 	"sluice/internal/outbound"
 )
 
@@ -67,7 +66,7 @@ type notice struct {
 }
 
 // send returns errGone, *waitError, an error that wraps ErrPermanent, or one that is tried again.
-func (w *webPush) send(ctx context.Context, to store.PushSubscription, m Message) error {
+func (w *webPush) send(ctx context.Context, to Subscription, m Message) error {
 	lang := Lang(to.Lang)
 	text := m.Text(lang)
 	payload, err := json.Marshal(notice{

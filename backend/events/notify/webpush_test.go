@@ -25,7 +25,6 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"sluice/backend/events/notify"
-	"sluice/backend/store"
 )
 
 // browser is a browser's half of Web Push.
@@ -45,8 +44,8 @@ func newBrowser(t testing.TB) browser {
 	return b
 }
 
-func (b browser) subscription(endpoint string) store.PushSubscription {
-	return store.PushSubscription{Endpoint: endpoint, P256dh: b64(b.key.PublicKey().Bytes()), Auth: b64(b.auth)}
+func (b browser) subscription(endpoint string) notify.Subscription {
+	return notify.Subscription{Endpoint: endpoint, P256dh: b64(b.key.PublicKey().Bytes()), Auth: b64(b.auth)}
 }
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
@@ -230,18 +229,18 @@ func TestSubscriptionIsChecked(t *testing.T) {
 	}
 	offCurve := unb64(t, good.P256dh)
 	offCurve[64] ^= 1
-	for name, change := range map[string]func(*store.PushSubscription){
-		"endpoint missing":    func(s *store.PushSubscription) { s.Endpoint = "" },
-		"endpoint long":       func(s *store.PushSubscription) { s.Endpoint += strings.Repeat("x", 2000) },
-		"p256dh empty":        func(s *store.PushSubscription) { s.P256dh = "" },
-		"p256dh not base64":   func(s *store.PushSubscription) { s.P256dh = "#" },
-		"p256dh off curve":    func(s *store.PushSubscription) { s.P256dh = b64(offCurve) },
-		"p256dh at infinity":  func(s *store.PushSubscription) { s.P256dh = b64([]byte{0}) },
-		"p256dh compressed":   func(s *store.PushSubscription) { s.P256dh = b64(append([]byte{2}, unb64(t, good.P256dh)[1:33]...)) },
-		"p256dh endless":      func(s *store.PushSubscription) { s.P256dh = strings.Repeat("A", 1<<20) },
-		"auth short":          func(s *store.PushSubscription) { s.Auth = b64(make([]byte, 15)) },
-		"auth missing":        func(s *store.PushSubscription) { s.Auth = "" },
-		"lang of nobody here": func(s *store.PushSubscription) { s.Lang = "tlh" },
+	for name, change := range map[string]func(*notify.Subscription){
+		"endpoint missing":    func(s *notify.Subscription) { s.Endpoint = "" },
+		"endpoint long":       func(s *notify.Subscription) { s.Endpoint += strings.Repeat("x", 2000) },
+		"p256dh empty":        func(s *notify.Subscription) { s.P256dh = "" },
+		"p256dh not base64":   func(s *notify.Subscription) { s.P256dh = "#" },
+		"p256dh off curve":    func(s *notify.Subscription) { s.P256dh = b64(offCurve) },
+		"p256dh at infinity":  func(s *notify.Subscription) { s.P256dh = b64([]byte{0}) },
+		"p256dh compressed":   func(s *notify.Subscription) { s.P256dh = b64(append([]byte{2}, unb64(t, good.P256dh)[1:33]...)) },
+		"p256dh endless":      func(s *notify.Subscription) { s.P256dh = strings.Repeat("A", 1<<20) },
+		"auth short":          func(s *notify.Subscription) { s.Auth = b64(make([]byte, 15)) },
+		"auth missing":        func(s *notify.Subscription) { s.Auth = "" },
+		"lang of nobody here": func(s *notify.Subscription) { s.Lang = "tlh" },
 	} {
 		s := good
 		change(&s)

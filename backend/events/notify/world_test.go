@@ -14,7 +14,6 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/internal/outbound"
 	"sluice/test/testenv"
@@ -81,7 +80,7 @@ func eventOf(n int, what events.Type, status sale.Status) events.Event {
 }
 
 // service runs one instance until the test ends, or stop is called.
-func service(t *testing.T, db *store.Store, cfg notify.Config) (s *notify.Service, stop func()) {
+func service(t *testing.T, db testStore, cfg notify.Config) (s *notify.Service, stop func()) {
 	t.Helper()
 	if cfg.Backoff == 0 {
 		cfg.Backoff = time.Millisecond
@@ -93,7 +92,7 @@ func service(t *testing.T, db *store.Store, cfg notify.Config) (s *notify.Servic
 		cfg.Drain = time.Second
 	}
 	cfg.Log = quiet
-	s = notify.New(db, db, cfg)
+	s = notify.New(db.Store, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -107,11 +106,20 @@ func service(t *testing.T, db *store.Store, cfg notify.Config) (s *notify.Servic
 	return s, stop
 }
 
-func openStore(t *testing.T) *store.Store { return storetest.Open(t, storetest.SQLite(t)) }
+// testStore is a Store and the dead letters beside it.
+type testStore struct {
+	*notify.Store
+	events *events.Store
+}
 
-func waiting(t *testing.T, db *store.Store) (n int64) {
+func openStore(t *testing.T) testStore {
+	db := storetest.Open(t, storetest.SQLite(t)).DB
+	return testStore{notify.NewStore(db), events.NewStore(db)}
+}
+
+func waiting(t *testing.T, db testStore) (n int64) {
 	t.Helper()
-	all, err := db.WaitingPushes(t.Context())
+	all, err := db.CountWaiting(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,9 +129,9 @@ func waiting(t *testing.T, db *store.Store) (n int64) {
 	return n
 }
 
-func letters(t *testing.T, db *store.Store) []store.Letter {
+func letters(t *testing.T, db testStore) []events.DeadLetter {
 	t.Helper()
-	all, err := db.Letters(t.Context(), store.LetterQuery{Group: notify.Group, Limit: 1000})
+	all, err := db.events.DeadLetters(t.Context(), events.DeadLetterQuery{Group: notify.Group, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

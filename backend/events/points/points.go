@@ -10,7 +10,6 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Group is the name of the group.
@@ -48,29 +47,24 @@ func (r Rule) Of(p sale.Price) int64 {
 	return full * r.Points
 }
 
-// Ledger keeps what was credited (order.Store).
-type Ledger interface {
-	CreditPoints(ctx context.Context, credits []store.Credit) error
-}
-
 // Handler makes the group's handler.
-func Handler(ledger Ledger, rule Rule) events.Handler {
+func Handler(db *Store, rule Rule) events.Handler {
 	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-		credits := make([]store.Credit, 0, len(batch))
+		credits := make([]Credit, 0, len(batch))
 		for _, e := range batch {
 			if e.Buyer == "" {
 				return fmt.Errorf("points: %w: order %s has no buyer", events.ErrPermanent, e.OrderID)
 			}
 			switch e.Type {
 			case events.Created:
-				credits = append(credits, store.Credit{OrderID: e.OrderID, Status: sale.StatusCreated, Buyer: e.Buyer, Points: rule.Of(e.Price)})
+				credits = append(credits, Credit{OrderID: e.OrderID, Status: sale.StatusCreated, Buyer: e.Buyer, Points: rule.Of(e.Price)})
 			case events.Cancelled:
-				credits = append(credits, store.Credit{OrderID: e.OrderID, Status: sale.StatusCancelled, Buyer: e.Buyer})
+				credits = append(credits, Credit{OrderID: e.OrderID, Status: sale.StatusCancelled, Buyer: e.Buyer})
 			}
 		}
 		if len(credits) == 0 {
 			return nil
 		}
-		return ledger.CreditPoints(ctx, credits)
+		return db.Record(ctx, credits)
 	})
 }

@@ -2,6 +2,7 @@ package points_test
 
 import (
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"sluice/backend/events/points"
 	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 func TestRule(t *testing.T) {
@@ -37,7 +39,7 @@ func TestRule(t *testing.T) {
 }
 
 func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
-	store := storetest.Open(t, storetest.SQLite(t))
+	store := points.NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
 	rule, err := points.ParseRule(points.DefaultRule)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for buyer, want := range map[string]int64{"ann": 19, "bob": 19} {
-			if got, err := store.Points(t.Context(), buyer); err != nil || got != want {
+			if got, err := store.Balance(t.Context(), buyer); err != nil || got != want {
 				t.Errorf("%s has %d points, %v; want %d", buyer, got, err, want)
 			}
 		}
@@ -68,8 +70,10 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 		if err := points.Handler(store, rule).Handle(t.Context(), []events.Event{e}); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := store.Points(t.Context(), "eve"); err != nil || got != 0 {
+		if got, err := store.Balance(t.Context(), "eve"); err != nil || got != 0 {
 			t.Errorf("eve has %d points, %v", got, err)
 		}
 	}
 }
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }

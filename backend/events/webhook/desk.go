@@ -14,31 +14,6 @@ import (
 	"sluice/backend/store"
 )
 
-// Book is what a Desk needs of SQL (order.Store).
-type Book interface {
-	EndpointBook
-	DeliveryBook
-	RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error
-}
-
-// EndpointBook keeps the endpoints.
-type EndpointBook interface {
-	AddEndpoint(ctx context.Context, e store.Endpoint) (store.Endpoint, error)
-	Endpoint(ctx context.Context, id string) (store.Endpoint, error)
-	Endpoints(ctx context.Context, counts bool) ([]store.Endpoint, error)
-	ChangeEndpoint(ctx context.Context, id, action string, change func(*store.Endpoint) error) (store.Endpoint, error)
-	RemoveEndpoint(ctx context.Context, id string) error
-}
-
-// DeliveryBook keeps the deliveries.
-type DeliveryBook interface {
-	AddDeliveries(ctx context.Context, all []store.Delivery) (int64, error)
-	Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error)
-	Delivery(ctx context.Context, id string) (store.Delivery, []store.DeliveryAttempt, error)
-	Redeliver(ctx context.Context, id string) error
-	RedeliverFailed(ctx context.Context, endpointID string, since time.Time, limit int) (int64, error)
-}
-
 // URLs judges the URLs of endpoints (outbound.Client).
 type URLs interface {
 	CheckURL(raw string) (*url.URL, error)
@@ -46,13 +21,13 @@ type URLs interface {
 
 // Desk is what operators do with endpoints and deliveries. Each change is in the desk log with who and why. It is safe for concurrent use.
 type Desk struct {
-	book Book
-	urls URLs
-	now  func() time.Time
+	store *Store
+	urls  URLs
+	now   func() time.Time
 }
 
 // NewDesk makes a Desk.
-func NewDesk(book Book, urls URLs) *Desk { return &Desk{book: book, urls: urls, now: time.Now} }
+func NewDesk(db *Store, urls URLs) *Desk { return &Desk{store: db, urls: urls, now: time.Now} }
 
 // Bounds of what an endpoint is made of.
 const (
@@ -72,7 +47,7 @@ type Settings struct {
 }
 
 // apply checks the settings and puts them in e. The error is a *sale.InvalidError.
-func (d *Desk) apply(e *store.Endpoint, s Settings) error {
+func (d *Desk) apply(e *Endpoint, s Settings) error {
 	bad := &sale.InvalidError{}
 	if s.URL != nil {
 		if _, err := d.urls.CheckURL(*s.URL); err != nil {
@@ -118,28 +93,28 @@ func as(ctx context.Context, actor, reason string) context.Context {
 }
 
 // Add makes an endpoint. What is returned holds its secret, which nothing else shows. Errors: a *sale.InvalidError; sale.ErrConflict when there are too many.
-func (d *Desk) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (store.Endpoint, error) {
+func (d *Desk) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (Endpoint, error) {
 	if s.URL == nil {
 		s.URL = new(string)
 	}
-	e := store.Endpoint{ID: "ep_" + strings.ToLower(rand.Text()[:20]), Secret: NewSecret(), Strict: strict}
+	e := Endpoint{ID: "ep_" + strings.ToLower(rand.Text()[:20]), Secret: NewSecret(), Strict: strict}
 	if err := d.apply(&e, s); err != nil {
-		return store.Endpoint{}, err
+		return Endpoint{}, err
 	}
-	return d.book.AddEndpoint(as(ctx, actor, reason), e)
+	return d.store.AddEndpoint(as(ctx, actor, reason), e)
 }
 
 // List returns every endpoint, the oldest first.
-func (d *Desk) List(ctx context.Context) ([]store.Endpoint, error) {
-	return d.book.Endpoints(ctx, true)
+func (d *Desk) List(ctx context.Context) ([]Endpoint, error) {
+	return d.store.Endpoints(ctx, true)
 }
 
 // Show returns an endpoint, or sale.ErrNotFound.
-func (d *Desk) Show(ctx context.Context, id string) (store.Endpoint, error) {
+func (d *Desk) Show(ctx context.Context, id string) (Endpoint, error) {
 	if !lookable(id) {
-		return store.Endpoint{}, sale.ErrNotFound
+		return Endpoint{}, sale.ErrNotFound
 	}
-	return d.book.Endpoint(ctx, id)
+	return d.store.Endpoint(ctx, id)
 }
 
 // lookable tells whether SQL can be asked for an id at all.
@@ -153,37 +128,37 @@ func lookable(id string) bool {
 }
 
 // Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError, sale.ErrNotFound.
-func (d *Desk) Change(ctx context.Context, actor, id string, s Settings, reason string) (store.Endpoint, error) {
+func (d *Desk) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
 	if !lookable(id) {
-		return store.Endpoint{}, sale.ErrNotFound
+		return Endpoint{}, sale.ErrNotFound
 	}
-	return d.book.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", func(e *store.Endpoint) error { return d.apply(e, s) })
+	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", func(e *Endpoint) error { return d.apply(e, s) })
 }
 
 // Pause keeps deliveries until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
-func (d *Desk) Pause(ctx context.Context, actor, id, reason string) (store.Endpoint, error) {
-	return d.turn(ctx, actor, id, "webhook.pause", reason, func(e *store.Endpoint) error {
-		if e.State == store.EndpointDisabled {
+func (d *Desk) Pause(ctx context.Context, actor, id, reason string) (Endpoint, error) {
+	return d.turn(ctx, actor, id, "webhook.pause", reason, func(e *Endpoint) error {
+		if e.State == EndpointDisabled {
 			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 		}
-		e.State, e.Reason = store.EndpointPaused, reason
+		e.State, e.Reason = EndpointPaused, reason
 		return nil
 	})
 }
 
 // Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error: sale.ErrNotFound.
-func (d *Desk) Resume(ctx context.Context, actor, id, reason string) (store.Endpoint, error) {
-	return d.turn(ctx, actor, id, "webhook.resume", reason, func(e *store.Endpoint) error {
-		e.State, e.Reason = store.EndpointActive, ""
+func (d *Desk) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
+	return d.turn(ctx, actor, id, "webhook.resume", reason, func(e *Endpoint) error {
+		e.State, e.Reason = EndpointActive, ""
 		return nil
 	})
 }
 
-func (d *Desk) turn(ctx context.Context, actor, id, action, reason string, to func(*store.Endpoint) error) (store.Endpoint, error) {
+func (d *Desk) turn(ctx context.Context, actor, id, action, reason string, to func(*Endpoint) error) (Endpoint, error) {
 	if !lookable(id) {
-		return store.Endpoint{}, sale.ErrNotFound
+		return Endpoint{}, sale.ErrNotFound
 	}
-	return d.book.ChangeEndpoint(as(ctx, actor, reason), id, action, to)
+	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, action, to)
 }
 
 // Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors: sale.ErrNotFound, a *sale.InvalidError.
@@ -197,7 +172,7 @@ func (d *Desk) Rotate(ctx context.Context, actor, id string, keep time.Duration,
 		return "", sale.ErrNotFound
 	}
 	secret = NewSecret()
-	return secret, d.book.RotateSecret(as(ctx, actor, reason), id, secret, keep)
+	return secret, d.store.RotateSecret(as(ctx, actor, reason), id, secret, keep)
 }
 
 // Remove forgets an endpoint with all its deliveries. Error: sale.ErrNotFound.
@@ -205,7 +180,7 @@ func (d *Desk) Remove(ctx context.Context, actor, id, reason string) error {
 	if !lookable(id) {
 		return sale.ErrNotFound
 	}
-	return d.book.RemoveEndpoint(as(ctx, actor, reason), id)
+	return d.store.RemoveEndpoint(as(ctx, actor, reason), id)
 }
 
 // Ping sends something to try an endpoint, once and at once, also when it is paused; what comes of it is in the log of the delivery whose id is returned.
@@ -215,31 +190,31 @@ func (d *Desk) Ping(ctx context.Context, id string) (deliveryID string, err erro
 	if err != nil {
 		return "", err
 	}
-	if e.State == store.EndpointDisabled {
+	if e.State == EndpointDisabled {
 		return "", fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 	}
-	ping := store.Delivery{
-		ID: ID("ping_"+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: store.SequenceFree, Type: TypePing,
+	ping := Delivery{
+		ID: ID("ping_"+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
 		Body: encode(payload{TypePing, d.now().UTC().Truncate(time.Millisecond), pingData{id}}),
 	}
-	_, err = d.book.AddDeliveries(ctx, []store.Delivery{ping})
+	_, err = d.store.AddDeliveries(ctx, []Delivery{ping})
 	return ping.ID, err
 }
 
 // Deliveries returns one page of an endpoint's deliveries, the newest first. Error: sale.ErrNotFound.
-func (d *Desk) Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error) {
+func (d *Desk) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
 	if _, err := d.Show(ctx, q.EndpointID); err != nil {
 		return nil, err
 	}
-	return d.book.Deliveries(ctx, q)
+	return d.store.Deliveries(ctx, q)
 }
 
 // Delivery returns a delivery of an endpoint with its attempts. Error: sale.ErrNotFound.
-func (d *Desk) Delivery(ctx context.Context, endpointID, id string) (store.Delivery, []store.DeliveryAttempt, error) {
+func (d *Desk) Delivery(ctx context.Context, endpointID, id string) (Delivery, []DeliveryAttempt, error) {
 	if !lookable(id) || !lookable(endpointID) {
-		return store.Delivery{}, nil, sale.ErrNotFound
+		return Delivery{}, nil, sale.ErrNotFound
 	}
-	found, log, err := d.book.Delivery(ctx, id)
+	found, log, err := d.store.Delivery(ctx, id)
 	if err == nil && found.EndpointID != endpointID {
 		err = sale.ErrNotFound
 	}
@@ -251,7 +226,7 @@ func (d *Desk) Redeliver(ctx context.Context, actor, endpointID, id, reason stri
 	if _, _, err := d.Delivery(ctx, endpointID, id); err != nil {
 		return err
 	}
-	return d.book.Redeliver(as(ctx, actor, reason), id)
+	return d.store.Redeliver(as(ctx, actor, reason), id)
 }
 
 // redeliverBatch bounds a transaction.
@@ -263,7 +238,7 @@ func (d *Desk) RedeliverSince(ctx context.Context, actor, endpointID string, sin
 		return 0, sale.ErrNotFound
 	}
 	for {
-		some, err := d.book.RedeliverFailed(as(ctx, actor, reason), endpointID, since, redeliverBatch)
+		some, err := d.store.RedeliverFailed(as(ctx, actor, reason), endpointID, since, redeliverBatch)
 		n += some
 		if err != nil || some < redeliverBatch {
 			return n, err

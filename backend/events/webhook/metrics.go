@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"sluice/backend/store"
 )
 
 // Counters is Metrics in Prometheus, and counts what the group writes.
@@ -48,7 +46,7 @@ func (c *Counters) Added(n int64) { c.added.Add(float64(n)) }
 const scrapeTimeout = time.Second
 
 type collector struct {
-	list                                 func(context.Context) ([]store.Endpoint, error)
+	list                                 func(context.Context) ([]Endpoint, error)
 	up, waiting, failed, oldest, failing *prometheus.Desc
 }
 
@@ -88,7 +86,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.up, 1)
 	for _, e := range all {
 		failing := 0.0
-		if !e.FailingSince.IsZero() || e.State == store.EndpointDisabled {
+		if !e.FailingSince.IsZero() || e.State == EndpointDisabled {
 			failing = 1
 		}
 		gauge(c.waiting, float64(e.Waiting), e.ID)

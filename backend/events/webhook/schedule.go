@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"sluice/backend/store"
 )
 
 // Schedule is how long a delivery waits after its first, second, ... attempt that failed. After one more it is given up: eleven attempts in about 29 hours.
@@ -29,11 +27,11 @@ type answer struct {
 
 // judge decides what becomes of a delivery. It is a function of its arguments: jitter, in [0, 1), makes a wait up to a fifth longer, so that those that failed together
 // do not come back together.
-func judge(d store.Delivery, a answer, schedule []time.Duration, now time.Time, jitter float64) store.Result {
-	r := store.Result{Delivery: d, Status: a.status, Took: a.took, Answer: a.body}
+func judge(d Delivery, a answer, schedule []time.Duration, now time.Time, jitter float64) Result {
+	r := Result{Delivery: d, Status: a.status, Took: a.took, Answer: a.body}
 	switch {
 	case a.err == nil && a.status >= 200 && a.status <= 299:
-		r.State = store.DeliveryDelivered
+		r.State = DeliveryDelivered
 		return r
 	case a.err != nil:
 		r.Error = oneLine(a.err.Error())
@@ -42,12 +40,12 @@ func judge(d store.Delivery, a answer, schedule []time.Duration, now time.Time, 
 	default:
 		r.Error = fmt.Sprintf("it answered %d", a.status)
 	}
-	r.State = store.DeliveryFailed
+	r.State = DeliveryFailed
 	r.Gone = a.err == nil && a.status == http.StatusGone
 	if r.Gone || d.Type == TypePing || d.Attempts >= len(schedule) {
 		return r
 	}
-	r.State = store.DeliveryWaiting
+	r.State = DeliveryWaiting
 	r.Wait = schedule[d.Attempts]
 	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
 		r.Hold = retryAfter(a.retryAfter, now)

@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/telemetry"
 )
 
-// Store is what a Sender needs of SQL (order.Store).
-type Store interface {
+// senderStore is the part of Store that a Sender uses; tests replace it to inject faults.
+type senderStore interface {
 	DueEndpoints(ctx context.Context) ([]string, error)
-	LeaseDeliveries(ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int) (store.Endpoint, []store.Delivery, error)
-	RecordResults(ctx context.Context, endpointID string, results []store.Result) (lost int, err error)
+	LeaseDeliveries(ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int) (Endpoint, []Delivery, error)
+	RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error)
 	PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (int, error)
 }
 
@@ -97,7 +96,7 @@ func (c SenderConfig) withDefaults() SenderConfig {
 // Sender posts deliveries. Any number may run, in any processes: deliveries are leased, and what a sender leaves behind that is killed goes to the others when
 // its leases run out, so an endpoint may get one twice, with the same webhook-id. Each endpoint has its own places, so one that hangs keeps no other waiting.
 type Sender struct {
-	store    Store
+	store    senderStore
 	client   Client
 	progress Progress
 	cfg      SenderConfig
@@ -109,7 +108,7 @@ type Sender struct {
 }
 
 // NewSender makes a Sender. It does not connect yet.
-func NewSender(db Store, client Client, progress Progress, cfg SenderConfig) *Sender {
+func NewSender(db senderStore, client Client, progress Progress, cfg SenderConfig) *Sender {
 	return &Sender{store: db, client: client, progress: progress, cfg: cfg.withDefaults(), woken: make(chan struct{}, 1), served: map[string]bool{}}
 }
 
@@ -213,7 +212,7 @@ func (s *Sender) prune(ctx context.Context) error {
 
 // serve sends to one endpoint until nothing is due there and nothing under way.
 func (s *Sender) serve(ctx, work context.Context, id string) {
-	results := make(chan store.Result, s.cfg.PerEndpoint)
+	results := make(chan Result, s.cfg.PerEndpoint)
 	underWay := 0
 	for {
 		if free := s.cfg.PerEndpoint - underWay; free > 0 && ctx.Err() == nil {
@@ -230,7 +229,7 @@ func (s *Sender) serve(ctx, work context.Context, id string) {
 		if underWay == 0 {
 			return
 		}
-		var all []store.Result
+		var all []Result
 		timer := time.NewTimer(s.cfg.Poll) // something else may be due meanwhile
 		select {
 		case r := <-results:
@@ -249,7 +248,7 @@ func (s *Sender) serve(ctx, work context.Context, id string) {
 }
 
 // record tries until it is written or everybody else may have the deliveries anyway.
-func (s *Sender) record(work context.Context, id string, all []store.Result) {
+func (s *Sender) record(work context.Context, id string, all []Result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), s.cfg.Lease)
 	defer cancel()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -273,16 +272,16 @@ func (s *Sender) record(work context.Context, id string, all []store.Result) {
 	}
 }
 
-func (s *Sender) count(id string, all []store.Result, lost int) {
+func (s *Sender) count(id string, all []Result, lost int) {
 	counts := map[string]int{"lost": lost}
 	for _, r := range all {
 		outcome := "failed"
 		switch {
 		case r.Released:
 			outcome = "released"
-		case r.State == store.DeliveryDelivered:
+		case r.State == DeliveryDelivered:
 			outcome = "delivered"
-		case r.State == store.DeliveryFailed:
+		case r.State == DeliveryFailed:
 			outcome = "given_up"
 			s.cfg.Log.Warn("a webhook is given up", "endpoint", id, "delivery", r.Delivery.ID, "err", r.Error)
 		}
@@ -302,7 +301,7 @@ func (s *Sender) count(id string, all []store.Result, lost int) {
 }
 
 // send posts one delivery. It always returns what became of it.
-func (s *Sender) send(ctx context.Context, e store.Endpoint, d store.Delivery, of telemetry.Item) (r store.Result) {
+func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (r Result) {
 	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil { // one bad delivery must not take the process along
@@ -312,7 +311,7 @@ func (s *Sender) send(ctx context.Context, e store.Endpoint, d store.Delivery, o
 	}()
 	a := s.post(ctx, e, d, of)
 	if a.err != nil && ctx.Err() != nil { // a stop has ended it: nobody's fault
-		return store.Result{Delivery: d, State: store.DeliveryWaiting, Released: true}
+		return Result{Delivery: d, State: DeliveryWaiting, Released: true}
 	}
 	a.took = time.Since(began)
 	return judge(d, a, s.cfg.Schedule, s.cfg.Now(), s.cfg.Jitter())
@@ -324,7 +323,7 @@ const (
 	maxError  = 500
 )
 
-func (s *Sender) post(ctx context.Context, e store.Endpoint, d store.Delivery, of telemetry.Item) (a answer) {
+func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (a answer) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, strings.NewReader(d.Body))
 	if err != nil {
 		return answer{err: errors.New("the URL of the endpoint cannot be read")}

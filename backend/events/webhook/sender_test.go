@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +20,6 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"sluice/backend/events"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/internal/outbound"
 	"sluice/test/testenv"
@@ -28,7 +28,7 @@ import (
 // everything is a Progress: all events are written.
 type everything struct{}
 
-func (everything) Position(context.Context) int64 { return store.Anywhere }
+func (everything) Position(context.Context) int64 { return math.MaxInt64 }
 
 // shop is an endpoint on loopback that verifies what it gets and keeps it.
 type shop struct {
@@ -113,17 +113,17 @@ func run(t *testing.T, s *Sender) (stop func()) {
 }
 
 type bench struct {
-	*store.Store
+	*Store
 	desk *Desk
 }
 
 func newBench(t *testing.T, c *outbound.Client) bench {
 	t.Helper()
-	db := storetest.Open(t, storetest.SQLite(t))
+	db := NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
 	return bench{db, NewDesk(db, c)}
 }
 
-func (b bench) endpoint(t *testing.T, s *shop, strict bool) store.Endpoint {
+func (b bench) endpoint(t *testing.T, s *shop, strict bool) Endpoint {
 	t.Helper()
 	e := b.desk.add(t, Settings{URL: &s.URL}, strict)
 	s.mu.Lock()
@@ -144,7 +144,7 @@ func (b bench) tell(t *testing.T, n int) {
 	}
 }
 
-func (b bench) show(t *testing.T, id string) store.Endpoint {
+func (b bench) show(t *testing.T, id string) Endpoint {
 	t.Helper()
 	e, err := b.desk.Show(t.Context(), id)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	stop() // gives back what is under way: no attempt
-	if list, err := b.desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: stuck.ID, Limit: 1000}); err != nil || len(list) != 80 {
+	if list, err := b.desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: stuck.ID, Limit: 1000}); err != nil || len(list) != 80 {
 		t.Error(len(list), err)
 	} else {
 		for _, d := range list {
@@ -267,11 +267,11 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	b.tell(t, 1)
 	run(t, NewSender(b.Store, c, everything{}, quick()))
 	testenv.Eventually(t, 30*time.Second, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
-	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != store.EndpointActive {
+	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != EndpointActive {
 		t.Errorf("%+v", got)
 	}
 	d, log, err := b.desk.Delivery(t.Context(), e.ID, "1_created_"+e.ID)
-	if err != nil || d.State != store.DeliveryFailed || d.Attempts != 6 || len(log) != 6 || log[0].Status != http.StatusTeapot || len(log[0].Answer) != 1<<10 {
+	if err != nil || d.State != DeliveryFailed || d.Attempts != 6 || len(log) != 6 || log[0].Status != http.StatusTeapot || len(log[0].Answer) != 1<<10 {
 		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
 	}
 	broken.Store(false)
@@ -309,13 +309,13 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 30*time.Second, "the ping is there", func() bool { return s.ids()[id] == 1 })
-	if got := b.show(t, e.ID); got.State != store.EndpointPaused {
+	if got := b.show(t, e.ID); got.State != EndpointPaused {
 		t.Errorf("%+v", got)
 	}
 	if _, err := b.desk.Resume(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "it is disabled", func() bool { return b.show(t, e.ID).State == store.EndpointDisabled })
+	testenv.Eventually(t, 30*time.Second, "it is disabled", func() bool { return b.show(t, e.ID).State == EndpointDisabled })
 	if _, err := b.desk.Ping(t.Context(), e.ID); err == nil {
 		t.Error("a ping to a disabled endpoint")
 	}
@@ -401,7 +401,7 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 			run(t, NewSender(b.Store, c, everything{}, quick()))
 			testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
 				d, log, err := b.desk.Delivery(t.Context(), e.ID, id)
-				return err == nil && d.State == store.DeliveryFailed && len(log) == 1 && log[0].Error != ""
+				return err == nil && d.State == DeliveryFailed && len(log) == 1 && log[0].Error != ""
 			})
 		})
 	}
@@ -416,28 +416,28 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 		run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything{}, quick()))
 		testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
 			d, log, err := b.desk.Delivery(t.Context(), e.ID, id)
-			return err == nil && d.State == store.DeliveryFailed && strings.Contains(log[0].Error, "not allowed")
+			return err == nil && d.State == DeliveryFailed && strings.Contains(log[0].Error, "not allowed")
 		})
 	})
 }
 
 // faulty is a store whose calls fail now and then, before or after they were carried out.
 type faulty struct {
-	*store.Store
+	*Store
 	broken func() bool
 }
 
 var errDown = errors.New("the database is away")
 
-func (f faulty) LeaseDeliveries(ctx context.Context, id string, upTo int64, lease time.Duration, limit int) (store.Endpoint, []store.Delivery, error) {
+func (f faulty) LeaseDeliveries(ctx context.Context, id string, upTo int64, lease time.Duration, limit int) (Endpoint, []Delivery, error) {
 	e, leased, err := f.Store.LeaseDeliveries(ctx, id, upTo, lease, limit)
 	if f.broken() { // leased, and nobody knows by whom
-		return store.Endpoint{}, nil, errDown
+		return Endpoint{}, nil, errDown
 	}
 	return e, leased, err
 }
 
-func (f faulty) RecordResults(ctx context.Context, id string, results []store.Result) (int, error) {
+func (f faulty) RecordResults(ctx context.Context, id string, results []Result) (int, error) {
 	if f.broken() {
 		return 0, errDown
 	}

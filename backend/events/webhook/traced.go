@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/telemetry"
 )
 
 // traced finds the traces of the orders that deliveries tell of. The rows of deliveries know nothing of traces: a note in Redis does, for an hour, which is
 // longer than all but the last attempts are apart.
-func (s *Sender) traced(ctx context.Context, all []store.Delivery) []telemetry.Item {
+func (s *Sender) traced(ctx context.Context, all []Delivery) []telemetry.Item {
 	items := make([]telemetry.Item, len(all))
 	if s.cfg.Tracer == nil || len(all) == 0 {
 		return items

@@ -12,7 +12,6 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Group is the name of the group.
@@ -55,29 +54,23 @@ func ID(eventID, endpointID string) string {
 }
 
 // wants tells whether an endpoint is to hear of an event. What happened before it was made is nothing to it, also when Redis has lost its data and old events come again.
-func wants(e store.Endpoint, v events.Event) bool {
-	return e.State != store.EndpointDisabled && !v.At.Before(e.CreatedAt) &&
+func wants(e Endpoint, v events.Event) bool {
+	return e.State != EndpointDisabled && !v.At.Before(e.CreatedAt) &&
 		(len(e.Types) == 0 || slices.Contains(e.Types, string(v.Type))) &&
 		(len(e.Sales) == 0 || slices.Contains(e.Sales, v.SaleID))
-}
-
-// Outlet is what the handler needs of SQL (order.Store).
-type Outlet interface {
-	Endpoints(ctx context.Context, counts bool) ([]store.Endpoint, error)
-	AddDeliveries(ctx context.Context, all []store.Delivery) (int64, error)
 }
 
 // addBatch is how many deliveries one transaction writes: many endpoints must not make it take too long.
 const addBatch = 2000
 
 // Handler makes the group's handler. added is told after deliveries were written; it must return at once.
-func Handler(outlet Outlet, added func(n int64)) events.Handler {
+func Handler(db *Store, added func(n int64)) events.Handler {
 	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-		endpoints, err := outlet.Endpoints(ctx, false)
+		endpoints, err := db.Endpoints(ctx, false)
 		if err != nil {
 			return err
 		}
-		var all []store.Delivery
+		var all []Delivery
 		for _, v := range batch {
 			var body string
 			for _, e := range endpoints {
@@ -89,13 +82,13 @@ func Handler(outlet Outlet, added func(n int64)) events.Handler {
 				}
 				sequence := int64(v.OrderID)
 				if e.Strict {
-					sequence = store.SequenceStrict
+					sequence = SequenceStrict
 				}
-				all = append(all, store.Delivery{ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence, Type: string(v.Type), Body: body})
+				all = append(all, Delivery{ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence, Type: string(v.Type), Body: body})
 			}
 		}
 		for some := range slices.Chunk(all, addBatch) { // what is written before an error is found there the next time
-			n, err := outlet.AddDeliveries(ctx, some)
+			n, err := db.AddDeliveries(ctx, some)
 			if err != nil {
 				return err
 			}

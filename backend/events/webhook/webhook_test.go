@@ -13,19 +13,18 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/internal/outbound"
 )
 
-func newDesk(t *testing.T, db *store.Store) *Desk {
+func newDesk(t *testing.T, db *Store) *Desk {
 	t.Helper()
 	return NewDesk(db, outbound.New(outbound.Config{}))
 }
 
 func pointer[T any](v T) *T { return &v }
 
-func (d *Desk) add(t *testing.T, s Settings, strict bool) store.Endpoint {
+func (d *Desk) add(t *testing.T, s Settings, strict bool) Endpoint {
 	t.Helper()
 	if s.URL == nil {
 		s.URL = pointer("https://shop.example/hook")
@@ -46,13 +45,13 @@ func happened(n int64, what events.Type, saleID string, position int64) events.E
 }
 
 func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
-	db := storetest.Open(t, storetest.SQLite(t))
+	db := NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
 	desk := newDesk(t, db)
 	all := desk.add(t, Settings{}, false)
 	paid := desk.add(t, Settings{Types: &[]string{"order.paid"}}, true)
 	shoe := desk.add(t, Settings{Sales: &[]string{"shoe"}}, false)
 	off := desk.add(t, Settings{}, false)
-	if _, err := db.ChangeEndpoint(t.Context(), off.ID, "x", func(e *store.Endpoint) error { e.State = store.EndpointDisabled; return nil }); err != nil {
+	if _, err := db.ChangeEndpoint(t.Context(), off.ID, "x", func(e *Endpoint) error { e.State = EndpointDisabled; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	paused := desk.add(t, Settings{}, false)
@@ -75,14 +74,14 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	for id, want := range map[string]string{
 		all.ID: "8_created 7_paid 7_created", paid.ID: "7_paid", shoe.ID: "7_paid 7_created", off.ID: "", paused.ID: "8_created 7_paid 7_created",
 	} {
-		list, err := desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: id})
+		list, err := desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		for _, d := range list {
 			got = append(got, strings.TrimSuffix(d.ID, "_"+id))
-			if strings.Contains(d.ID, ".") || d.Sequence == store.SequenceStrict != (id == paid.ID) {
+			if strings.Contains(d.ID, ".") || d.Sequence == SequenceStrict != (id == paid.ID) {
 				t.Errorf("%+v", d)
 			}
 		}
@@ -90,7 +89,7 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 			t.Errorf("%s: %v, want %s", id, got, want)
 		}
 	}
-	list, _ := desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: paid.ID})
+	list, _ := desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: paid.ID})
 	want := `{"type":"order.paid","timestamp":"` + batch[1].At.Format(time.RFC3339Nano) + `","data":{"order_id":"7","sale_id":"shoe","buyer":"ann","nth":1,"price":{"amount":1999,"currency":"EUR"},"was":"queued"}}`
 	if list[0].Body != want || !json.Valid([]byte(want)) {
 		t.Errorf("body %s\nwant %s", list[0].Body, want)
@@ -130,40 +129,40 @@ func TestSignaturesAreThoseOfTheStandard(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	now := time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC)
-	d := store.Delivery{ID: "x", Type: "order.paid"}
-	after := func(attempts int) store.Delivery { d := d; d.Attempts = attempts; return d }
-	ping := store.Delivery{ID: "y", Type: TypePing}
+	d := Delivery{ID: "x", Type: "order.paid"}
+	after := func(attempts int) Delivery { d := d; d.Attempts = attempts; return d }
+	ping := Delivery{ID: "y", Type: TypePing}
 	for _, c := range []struct {
 		name   string
-		d      store.Delivery
+		d      Delivery
 		a      answer
 		jitter float64
-		state  store.DeliveryState
+		state  DeliveryState
 		wait   time.Duration
 		hold   time.Duration
 		gone   bool
 		text   string
 	}{
-		{"200", d, answer{status: 200}, 0, store.DeliveryDelivered, 0, 0, false, ""},
-		{"299", d, answer{status: 299}, 0, store.DeliveryDelivered, 0, 0, false, ""},
-		{"first failure", d, answer{status: 500}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "it answered 500"},
-		{"jitter", d, answer{status: 500}, 0.999999, store.DeliveryWaiting, 6 * time.Second, 0, false, "500"},
-		{"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, store.DeliveryWaiting, 2 * time.Minute, 0, false, "no answer"},
-		{"last but one", after(9), answer{status: 404}, 0, store.DeliveryWaiting, 10 * time.Hour, 0, false, "404"},
-		{"last", after(10), answer{status: 404}, 0, store.DeliveryFailed, 0, 0, false, "404"},
-		{"redirect", d, answer{status: 307}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "redirects are not followed"},
-		{"gone", d, answer{status: 410}, 0, store.DeliveryFailed, 0, 0, true, "410"},
-		{"slow down", d, answer{status: 429, retryAfter: "90"}, 0, store.DeliveryWaiting, 90 * time.Second, 90 * time.Second, false, "429"},
-		{"slow down, soon", after(3), answer{status: 503, retryAfter: "1"}, 0, store.DeliveryWaiting, 10 * time.Minute, time.Second, false, "503"},
-		{"slow down for ever", d, answer{status: 429, retryAfter: "4000000000"}, 0, store.DeliveryWaiting, time.Hour, time.Hour, false, "429"},
-		{"slow down, by date", d, answer{status: 503, retryAfter: now.Add(2 * time.Minute).Format(http.TimeFormat)}, 0, store.DeliveryWaiting, 2 * time.Minute, 2 * time.Minute, false, "503"},
-		{"slow down, in the past", d, answer{status: 503, retryAfter: now.Add(-time.Hour).Format(http.TimeFormat)}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "503"},
-		{"slow down, nonsense", d, answer{status: 503, retryAfter: "-7"}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "503"},
-		{"Retry-After of another status", d, answer{status: 500, retryAfter: "90"}, 0, store.DeliveryWaiting, 5 * time.Second, 0, false, "500"},
-		{"ping", ping, answer{status: 500}, 0, store.DeliveryFailed, 0, 0, false, "500"},
+		{"200", d, answer{status: 200}, 0, DeliveryDelivered, 0, 0, false, ""},
+		{"299", d, answer{status: 299}, 0, DeliveryDelivered, 0, 0, false, ""},
+		{"first failure", d, answer{status: 500}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "it answered 500"},
+		{"jitter", d, answer{status: 500}, 0.999999, DeliveryWaiting, 6 * time.Second, 0, false, "500"},
+		{"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, DeliveryWaiting, 2 * time.Minute, 0, false, "no answer"},
+		{"last but one", after(9), answer{status: 404}, 0, DeliveryWaiting, 10 * time.Hour, 0, false, "404"},
+		{"last", after(10), answer{status: 404}, 0, DeliveryFailed, 0, 0, false, "404"},
+		{"redirect", d, answer{status: 307}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "redirects are not followed"},
+		{"gone", d, answer{status: 410}, 0, DeliveryFailed, 0, 0, true, "410"},
+		{"slow down", d, answer{status: 429, retryAfter: "90"}, 0, DeliveryWaiting, 90 * time.Second, 90 * time.Second, false, "429"},
+		{"slow down, soon", after(3), answer{status: 503, retryAfter: "1"}, 0, DeliveryWaiting, 10 * time.Minute, time.Second, false, "503"},
+		{"slow down for ever", d, answer{status: 429, retryAfter: "4000000000"}, 0, DeliveryWaiting, time.Hour, time.Hour, false, "429"},
+		{"slow down, by date", d, answer{status: 503, retryAfter: now.Add(2 * time.Minute).Format(http.TimeFormat)}, 0, DeliveryWaiting, 2 * time.Minute, 2 * time.Minute, false, "503"},
+		{"slow down, in the past", d, answer{status: 503, retryAfter: now.Add(-time.Hour).Format(http.TimeFormat)}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "503"},
+		{"slow down, nonsense", d, answer{status: 503, retryAfter: "-7"}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "503"},
+		{"Retry-After of another status", d, answer{status: 500, retryAfter: "90"}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "500"},
+		{"ping", ping, answer{status: 500}, 0, DeliveryFailed, 0, 0, false, "500"},
 	} {
 		r := judge(c.d, c.a, Schedule, now, c.jitter)
-		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone || !strings.Contains(r.Error, c.text) || (r.Error == "") != (c.state == store.DeliveryDelivered) {
+		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone || !strings.Contains(r.Error, c.text) || (r.Error == "") != (c.state == DeliveryDelivered) {
 			t.Errorf("%s: %+v", c.name, r)
 		}
 	}
@@ -180,7 +179,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
-	desk := newDesk(t, storetest.Open(t, storetest.SQLite(t)))
+	desk := newDesk(t, NewStore(storetest.Open(t, storetest.SQLite(t)).DB))
 	for field, s := range map[string]Settings{
 		"url":   {URL: pointer("https://169.254.169.254/latest/meta-data")},
 		"title": {Title: pointer("a\nb")},
@@ -215,7 +214,7 @@ func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
 		_, err3 := desk.Pause(t.Context(), "eve", id, "")
 		_, err4 := desk.Rotate(t.Context(), "eve", id, 0, "")
 		_, err5 := desk.Ping(t.Context(), id)
-		_, err6 := desk.Deliveries(t.Context(), store.DeliveryQuery{EndpointID: id})
+		_, err6 := desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
 		_, _, err7 := desk.Delivery(t.Context(), e.ID, id)
 		_, err8 := desk.RedeliverSince(t.Context(), "eve", id, time.Time{}, "")
 		for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, desk.Remove(t.Context(), "eve", id, ""), desk.Redeliver(t.Context(), "eve", e.ID, id, "")} {
@@ -233,7 +232,5 @@ func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
 		t.Errorf("another endpoint's delivery: %v", err)
 	}
 }
-
-var _ Store = (*store.Store)(nil)
 
 var _ func(context.Context) int64 = (&events.Progress{}).Position

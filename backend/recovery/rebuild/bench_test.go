@@ -39,7 +39,7 @@ func BenchmarkRebuild(b *testing.B) {
 			ctx := context.Background()
 			quiet := slog.New(slog.DiscardHandler)
 			pg := testenv.StartPostgres(b)
-			db, err := store.Open(ctx, pg.URL, store.WithTimeout(30*time.Second))
+			db, err := store.Open(ctx, pg.URL, store.Config{Timeout: 30 * time.Second})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -112,7 +112,7 @@ var errNotVerified = errors.New("the data is not verified")
 
 // hold finds out what is to be rebuilt and takes it off the market.
 func (j *job) suspendSales(ctx context.Context, only []string) error {
-	standings, err := j.store.Standings(ctx)
+	standings, err := j.store.SaleSummaries(ctx)
 	if err != nil {
 		return err
 	}

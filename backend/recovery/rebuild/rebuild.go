@@ -26,7 +26,7 @@ var ErrBusy = errors.New("a rebuild is under way")
 
 // Store is what a rebuild reads in SQL, and how it fences off those who write (order.Store).
 type Store interface {
-	Standings(ctx context.Context) ([]store.Standing, error)
+	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Generations
 	Rows
 }

@@ -872,7 +872,7 @@ func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.look()
-	if err := w.store.Write(store.AtGeneration(w.ctx, generation), b.Messages); !errors.Is(err, store.ErrStale) {
+	if err := w.store.Write(store.WithGeneration(w.ctx, generation), b.Messages); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("it is written behind the rebuild's back: %v", err)
 	}
 	w.want("s", 5, 0, 0, 0, 0)

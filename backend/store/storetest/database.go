@@ -86,7 +86,7 @@ func newFolder(t testing.TB) string {
 
 func makeTables(t testing.TB, databaseURL string) {
 	t.Helper()
-	s, err := store.Open(context.Background(), databaseURL)
+	s, err := store.Open(context.Background(), databaseURL, store.Config{})
 	if err == nil {
 		err = s.Close()
 	}

@@ -42,14 +42,14 @@ func writeStale(t *testing.T, e *env) {
 	older := e.begin(t)
 	taken := Orders("s", 3)
 	present := e.begin(t)
-	if err := e.Write(store.AtGeneration(e.ctx, older), taken); !errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrRejected) {
+	if err := e.Write(store.WithGeneration(e.ctx, older), taken); !errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrRejected) {
 		t.Fatalf("orders of an older generation: got %v, want ErrStale", err)
 	}
 	e.wantRows(t, "s", 0)
-	if err := e.Write(store.AtGeneration(e.ctx, present), taken); err != nil {
+	if err := e.Write(store.WithGeneration(e.ctx, present), taken); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Write(store.AtGeneration(e.ctx, older), taken); !errors.Is(err, store.ErrStale) {
+	if err := e.Write(store.WithGeneration(e.ctx, older), taken); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("rows again, at an older generation: got %v, want ErrStale", err)
 	}
 	e.write(t, Orders("s", 2)...) // of no generation in particular
@@ -67,7 +67,7 @@ func cancelDeadStale(t *testing.T, e *env) {
 	older := e.begin(t)
 	dead := Order("s", "ann")
 	present := e.begin(t)
-	if _, err := e.CancelDead(store.AtGeneration(e.ctx, older), store.Dead{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
+	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.Dead{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("a letter of an older generation: got %v, want ErrStale", err)
 	}
 	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
@@ -77,11 +77,11 @@ func cancelDeadStale(t *testing.T, e *env) {
 	e.wantRows(t, "s", 1)
 	dead = Order("s", "bob")
 	for range 2 {
-		if wasRow, err := e.CancelDead(store.AtGeneration(e.ctx, present), store.Dead{Order: dead}, "desk", "test"); err != nil || wasRow {
+		if wasRow, err := e.CancelDead(store.WithGeneration(e.ctx, present), store.Dead{Order: dead}, "desk", "test"); err != nil || wasRow {
 			t.Fatalf("a letter of the present generation: %v, %v", wasRow, err)
 		}
 	}
-	if _, err := e.CancelDead(store.AtGeneration(e.ctx, older), store.Dead{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
+	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.Dead{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("again, at an older generation: got %v, want ErrStale", err)
 	}
 }
@@ -101,7 +101,7 @@ func generationIsABarrier(t *testing.T, e *env) {
 		for range writers {
 			wg.Go(func() {
 				for {
-					err := e.Write(store.AtGeneration(e.ctx, now), Orders("s", 20))
+					err := e.Write(store.WithGeneration(e.ctx, now), Orders("s", 20))
 					if errors.Is(err, store.ErrStale) {
 						return
 					}
@@ -128,26 +128,6 @@ func generationIsABarrier(t *testing.T, e *env) {
 		}
 		if before.Rows != after.Rows {
 			t.Fatalf("round %d: %d rows when the generation had begun, %d after", round, before.Rows, after.Rows)
-		}
-	}
-}
-
-func journals(t *testing.T, e *env) {
-	for i, id := range []string{"a", "b", "a"} {
-		if err := e.BeatJournal(e.ctx, id, int64(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	found, err := e.Journals(e.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(found) != 2 || found[0].ID != "a" || found[0].Adopted != 2 || found[1].Adopted != 1 {
-		t.Fatalf("journals: %+v", found)
-	}
-	for _, j := range found {
-		if j.Silent < 0 || j.Silent.Minutes() > 1 {
-			t.Errorf("journal %s was silent for %v", j.ID, j.Silent)
 		}
 	}
 }

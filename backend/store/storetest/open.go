@@ -13,12 +13,12 @@ func openTwice(t *testing.T, e *env) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			s, err := store.Open(context.Background(), fresh)
+			s, err := store.Open(context.Background(), fresh, store.Config{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if _, err := s.Sales(context.Background()); err != nil {
+			if _, err := store.NewSales(s).SaleSummaries(context.Background()); err != nil {
 				t.Error(err)
 			}
 			if err := s.Close(); err != nil {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -89,7 +90,7 @@ func dropDead(t *testing.T, e *env) {
 	older := e.begin(t)
 	e.begin(t)
 	dead := store.Dead{Order: Order("s", "cid")}
-	if err := e.DropDead(store.AtGeneration(e.ctx, older), dead, "desk", "test", why); !errors.Is(err, store.ErrStale) {
+	if err := e.DropDead(store.WithGeneration(e.ctx, older), dead, "desk", "test", why); !errors.Is(err, store.ErrStale) {
 		t.Errorf("of an older generation: %v", err)
 	}
 	if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, ""); !errors.Is(err, sale.ErrNotFound) {
@@ -230,5 +231,40 @@ func count(t *testing.T, e *env) {
 			return
 		default:
 		}
+	}
+}
+
+func ordersOfBuyer(t *testing.T, e *env) {
+	var want []sale.OrderID
+	for i := range 6 {
+		id := fmt.Sprintf("s%d", i)
+		e.create(t, id, 10)
+		mine, other := Order(id, "ann"), Order(id, "bob")
+		e.write(t, mine, other)
+		want = append(want, mine.ID)
+	}
+	for _, i := range []int{1, 4} {
+		if _, _, err := e.CancelOrder(e.ctx, want[i], "eve", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, limit := range []int{1, 3, 6, 50} {
+		got, err := e.OrdersOfBuyer(e.ctx, "ann", limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []sale.OrderID
+		for _, o := range got {
+			ids = append(ids, o.ID)
+			if i := slices.Index(want, o.ID); (o.Status == sale.StatusCancelled) != (i == 1 || i == 4) || o.Buyer != "ann" {
+				t.Errorf("%+v", o)
+			}
+		}
+		if n := min(limit, 6); !slices.Equal(ids, want[6-n:]) {
+			t.Errorf("the newest %d are %v, want %v", limit, ids, want[6-n:])
+		}
+	}
+	if got, err := e.OrdersOfBuyer(e.ctx, "nobody", 5); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
 	}
 }

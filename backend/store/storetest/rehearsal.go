@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -11,38 +10,6 @@ import (
 )
 
 const rehearsal = sale.RehearsalPrefix + "s-x"
-
-// Whatever becomes of the orders of a rehearsal, nobody is told, also of those that share a transaction with real ones.
-func rehearsalIsNotTold(t *testing.T, e *env) {
-	e.create(t, "s", 100)
-	e.createHold(t, rehearsal, 100)
-	of, real := Orders(rehearsal, 5), Orders("s", 2)
-	e.write(t, of[0], real[0], of[1], of[2])
-	e.write(t, of[3])
-	e.write(t, of[3], of[4], real[1]) // partly rows already
-	e.pay(t, of[0], "p1")
-	if _, _, err := e.CancelOrder(e.ctx, of[1].ID, "eve", ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: Order(rehearsal, "dead")}, "eve", ""); err != nil {
-		t.Fatal(err)
-	}
-	Elapse(t, e.url, of[2])
-	if got, err := e.CancelOverdue(e.ctx, 100); err != nil || len(got) != 1 {
-		t.Fatal(got, err)
-	}
-	var want []string
-	for _, o := range real {
-		want = append(want, fmt.Sprintf("%s was queued now created", o.ID))
-	}
-	slices.Sort(want)
-	if got := told(e.allChanges(t, 0, 100)); !slices.Equal(got, want) {
-		t.Fatalf("told %v\nwant %v", got, want)
-	}
-	if _, sold, err := e.Sale(e.ctx, rehearsal); err != nil || sold != 3 {
-		t.Fatalf("%d sold, %v; want 3", sold, err)
-	}
-}
 
 func removeRehearsal(t *testing.T, e *env) {
 	e.create(t, "s", 100)

@@ -45,7 +45,6 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"GenerationIsABarrier", generationIsABarrier},
 		{"ShardsAreClaimedOnce", shardsAreClaimedOnce},
 		{"ShardsOfAnOlderDatabase", shardsOfAnOlderDatabase},
-		{"JournalsAreHeardOf", journals},
 		{"WhySaleIsPaused", pauseReason},
 
 		{"CancelDead", cancelDead},
@@ -69,32 +68,10 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"PayAgainstCancelHasOneWinner", payRace},
 		{"SettleRefund", settleRefund},
 
-		{"ChangesOfEveryKindAreToldOnce", changesOfEveryKind},
-		{"ChangesAreKeptUntilForgotten", changesAreKept},
-		{"ChangesHaveOnePositionUnderRaces", changesRace},
 		{"ChangesWakeWhoeverTellsThem", changesWake},
-		{"ChangesOfARehearsalAreNotTold", rehearsalIsNotTold},
 		{"RehearsalIsRemovedWithItsOrders", removeRehearsal},
-		{"EventGroups", eventGroups},
-		{"EventLetters", eventLetters},
-		{"PointsAreCreditedOnce", points},
 
-		{"PushSubscriptionsAreBounded", pushSubscriptions},
-		{"PushSubscriptionGoesWithItsBrowser", pushSubscriptionMoves},
-		{"PushIsQueuedOnceAndLeasedByOne", pushQueue},
-		{"PushLeaseIsAFence", pushFence},
-		{"PushIsPrunedWhenSettled", pushPrune},
 		{"OrdersOfABuyer", ordersOfBuyer},
-
-		{"WebhookEndpoints", webhookEndpoints},
-		{"WebhookDeliveriesKeepTheOrderOfTheirSequences", webhookSequences},
-		{"WebhookDeliveriesInStrictOrder", webhookStrict},
-		{"WebhookPausedEndpointGetsNothingMore", webhookPaused},
-		{"WebhookLeasesRunOutAndAreFenced", webhookLeases},
-		{"WebhookEndpointThatFails", webhookFailing},
-		{"WebhookDeliveriesAreSentAgain", webhookRedelivered},
-		{"WebhookLogIsPruned", webhookPrune},
-		{"WebhookSendersRace", webhookRace},
 
 		{"OpenedByTwoAtOnce", openTwice},
 		{"KeptWhenReopened", reopen},
@@ -111,7 +88,7 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 
 // env is one test's store.
 type env struct {
-	*store.Store
+	*Store
 	url     string
 	bareURL func(testing.TB) string
 	ctx     context.Context

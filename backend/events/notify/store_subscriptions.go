@@ -1,0 +1,107 @@
+package notify
+
+import (
+	"context"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Subscription is a browser that receives a buyer's notifications, as the Push API describes it.
+type Subscription struct {
+	ID        int64
+	Buyer     string
+	Endpoint  string // https URL of the browser's push service; a secret
+	P256dh    string // the browser's public key, base64url
+	Auth      string // its authentication secret, base64url
+	Lang      string // of the notifications
+	CreatedAt time.Time
+}
+
+const subscriptionColumns = "id, buyer, endpoint, p256dh, auth, lang, created_at"
+
+func scanSubscription(row store.Scanner) (p Subscription, err error) {
+	var at store.Timestamp
+	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, &at)
+	p.CreatedAt = at.Time
+	return p, err
+}
+
+// Subscribe stores a subscription and returns it with its ID. It replaces a subscription with the same endpoint, also of
+// another buyer, because a browser belongs to its current user. If the buyer has more than limit subscriptions then, the
+// oldest are deleted.
+func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (kept Subscription, err error) {
+	err = s.db.Update(ctx, "notify: subscribe", func(ctx context.Context, c store.Conn) error {
+		// A subscription that changes is deleted, not updated: queued notifications were meant for its previous user.
+		if _, err := c.Exec(ctx, `DELETE FROM web_push_subscriptions
+			WHERE endpoint = $1 AND (buyer <> $2 OR p256dh <> $3 OR auth <> $4)`, p.Endpoint, p.Buyer, p.P256dh, p.Auth); err != nil {
+			return err
+		}
+		kept, err = store.GetRow(ctx, c, scanSubscription, `INSERT INTO web_push_subscriptions (buyer, endpoint, p256dh, auth, lang)
+			VALUES ($1, $2, $3, $4, $5) ON CONFLICT (endpoint) DO UPDATE SET buyer = excluded.buyer, p256dh = excluded.p256dh,
+				auth = excluded.auth, lang = excluded.lang, failures = 0
+			RETURNING `+subscriptionColumns, p.Buyer, p.Endpoint, p.P256dh, p.Auth, p.Lang)
+		if err != nil {
+			return err
+		}
+		_, err := c.Exec(ctx, `DELETE FROM web_push_subscriptions WHERE buyer = $1 AND id <> $3 AND id NOT IN
+			(SELECT id FROM web_push_subscriptions WHERE buyer = $1 AND id <> $3 ORDER BY id DESC LIMIT $2)`,
+			p.Buyer, limit-1, kept.ID)
+		return err
+	})
+	return kept, err
+}
+
+// Subscriptions returns a buyer's subscriptions, oldest first.
+func (s *Store) Subscriptions(ctx context.Context, buyer string) (all []Subscription, err error) {
+	err = s.db.View(ctx, "notify: subscriptions", func(ctx context.Context, c store.Conn) error {
+		all, err = store.Select(ctx, c, scanSubscription,
+			"SELECT "+subscriptionColumns+" FROM web_push_subscriptions WHERE buyer = $1 ORDER BY id LIMIT 1000", buyer)
+		return err
+	})
+	return all, err
+}
+
+// Unsubscribe deletes a subscription of a buyer. Error: sale.ErrNotFound.
+func (s *Store) Unsubscribe(ctx context.Context, buyer string, id int64) error {
+	return s.db.Update(ctx, "notify: unsubscribe", func(ctx context.Context, c store.Conn) error {
+		n, err := c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND buyer = $2", id, buyer)
+		if err == nil && n == 0 {
+			err = sale.ErrNotFound
+		}
+		return err
+	})
+}
+
+// DeleteSubscription deletes a subscription that its push service no longer knows. It is idempotent.
+func (s *Store) DeleteSubscription(ctx context.Context, id int64) error {
+	return s.db.Update(ctx, "notify: delete subscription", func(ctx context.Context, c store.Conn) error {
+		_, err := c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1", id)
+		return err
+	})
+}
+
+// RecordSuccess resets a subscription's count of refusals in a row.
+func (s *Store) RecordSuccess(ctx context.Context, id int64) error {
+	_, err := s.db.UpdateIf(ctx, "notify: record success", func(ctx context.Context, c store.Conn) (bool, error) {
+		return store.Exists(ctx, c, "SELECT id FROM web_push_subscriptions WHERE id = $1 AND failures > 0", id)
+	}, func(ctx context.Context, c store.Conn) error {
+		_, err := c.Exec(ctx, "UPDATE web_push_subscriptions SET failures = 0 WHERE id = $1", id)
+		return err
+	})
+	return err
+}
+
+// RecordRefusal increments a subscription's count of refusals in a row, and deletes the subscription when the count reaches
+// limit.
+func (s *Store) RecordRefusal(ctx context.Context, id int64, limit int) error {
+	return s.db.Update(ctx, "notify: record refusal", func(ctx context.Context, c store.Conn) error {
+		const increment = "UPDATE web_push_subscriptions SET failures = failures + 1 WHERE id = $1"
+		if _, err := c.Exec(ctx, increment, id); err != nil {
+			return err
+		}
+		_, err := c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND failures >= $2", id, limit)
+		return err
+	})
+}

@@ -1,0 +1,290 @@
+package notify_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
+)
+
+// env is a database of one engine.
+type env struct {
+	*sqlTables
+	*notify.Store
+	url string
+	ctx context.Context
+}
+
+type sqlTables = storetest.Store
+
+// onEngines runs a test on an empty database of each engine.
+func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
+	t.Helper()
+	storetest.Engines(t, func(t *testing.T, db *storetest.Store, databaseURL string) {
+		test(t, &env{db, notify.NewStore(db.DB), databaseURL, t.Context()})
+	})
+}
+
+func subscription(buyer, endpoint string) notify.Subscription {
+	return notify.Subscription{Buyer: buyer, Endpoint: "https://push.example/" + endpoint, P256dh: "key", Auth: "auth", Lang: "en"}
+}
+
+func (e *env) subscribe(t *testing.T, p notify.Subscription, most int) notify.Subscription {
+	t.Helper()
+	kept, err := e.Subscribe(e.ctx, p, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept
+}
+
+func queued(event, buyer, body string) notify.QueuedEvent {
+	return notify.QueuedEvent{EventID: event, Buyer: buyer, Body: body}
+}
+
+// endpoints are those of a buyer's subscriptions.
+func (e *env) endpoints(t *testing.T, buyer string) []string {
+	t.Helper()
+	all, err := e.Subscriptions(e.ctx, buyer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, p := range all {
+		list = append(list, p.Endpoint[len("https://push.example/"):])
+	}
+	return list
+}
+
+func (e *env) wantEndpoints(t *testing.T, buyer string, want ...string) {
+	t.Helper()
+	if got := e.endpoints(t, buyer); !slices.Equal(got, want) {
+		t.Fatalf("%s is told at %v, want %v", buyer, got, want)
+	}
+}
+
+func TestSubscriptionsOfABuyerAreLimited(t *testing.T) {
+	onEngines(t, pushSubscriptions)
+}
+
+func pushSubscriptions(t *testing.T, e *env) {
+	for _, name := range []string{"a", "b", "c", "b"} {
+		e.subscribe(t, subscription("ann", name), 3)
+	}
+	e.wantEndpoints(t, "ann", "a", "b", "c")
+	first := e.subscribe(t, subscription("ann", "a"), 3) // again: it must not push itself out
+	e.subscribe(t, subscription("bob", "d"), 3)
+	e.subscribe(t, subscription("ann", "a"), 1)
+	e.wantEndpoints(t, "ann", "a")
+	e.subscribe(t, subscription("ann", "e"), 3)
+	e.subscribe(t, subscription("ann", "f"), 3)
+	e.subscribe(t, subscription("ann", "g"), 3)
+	e.wantEndpoints(t, "ann", "e", "f", "g")
+	e.wantEndpoints(t, "bob", "d")
+
+	all, err := e.Subscriptions(e.ctx, "bob")
+	if err != nil || len(all) != 1 || all[0].P256dh != "key" || all[0].Auth != "auth" || all[0].Lang != "en" || time.Since(all[0].CreatedAt).Abs() > time.Hour {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if err := e.Unsubscribe(e.ctx, "ann", all[0].ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("ann ends bob's: %v", err)
+	}
+	if err := e.Unsubscribe(e.ctx, "ann", first.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("one that is gone: %v", err)
+	}
+	if err := e.Unsubscribe(e.ctx, "bob", all[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	e.wantEndpoints(t, "bob")
+	g := e.subscribe(t, subscription("ann", "g"), 3)
+	for i := range 3 { // refused, accepted, refused
+		var err error
+		if i == 1 {
+			err = e.RecordSuccess(e.ctx, g.ID)
+		} else {
+			err = e.RecordRefusal(e.ctx, g.ID, 2)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.wantEndpoints(t, "ann", "e", "f", "g")
+	if err := e.RecordRefusal(e.ctx, g.ID, 2); err != nil {
+		t.Fatal(err)
+	}
+	e.wantEndpoints(t, "ann", "e", "f")
+	for range 2 {
+		if err := e.DeleteSubscription(e.ctx, e.subscribe(t, subscription("ann", "e"), 3).ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.wantEndpoints(t, "ann", "f")
+}
+
+// A browser that another buyer uses now tells nothing more to who had it before, not even what was waiting.
+func TestSubscriptionMovesToAnotherBuyer(t *testing.T) {
+	onEngines(t, pushSubscriptionMoves)
+}
+
+func pushSubscriptionMoves(t *testing.T, e *env) {
+	e.subscribe(t, subscription("ann", "x"), 3)
+	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{{EventID: "1.created", Buyer: "ann", Body: "{}"}}, nil, "web"); err != nil {
+		t.Fatal(err)
+	}
+	e.subscribe(t, subscription("bob", "x"), 3)
+	e.wantEndpoints(t, "ann")
+	e.wantEndpoints(t, "bob", "x")
+	got, err := e.Lease(e.ctx, "web", "l", time.Minute, 10)
+	if err != nil || len(got) != 1 || got[0].Subscription.ID != 0 {
+		t.Fatalf("what was ann's: %+v, %v", got, err)
+	}
+}
+
+func TestNotificationIsQueuedOnceAndLeasedOnce(t *testing.T) {
+	onEngines(t, pushQueue)
+}
+
+func pushQueue(t *testing.T, e *env) {
+	e.subscribe(t, subscription("ann", "a"), 3)
+	b := e.subscribe(t, subscription("ann", "b"), 3)
+	messages := []notify.QueuedEvent{queued("1.created", "ann", `{"n":1}`), queued("2.created", "bob", `{"n":2}`), queued("3.created", "ann", `{"n":3}`)}
+	for range 3 {
+		if err := e.Enqueue(e.ctx, messages, []string{"smtp", "ntfy"}, "web"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting, err := e.CountWaiting(e.ctx)
+	if err != nil || waiting["smtp"] != 3 || waiting["ntfy"] != 3 || waiting["web"] != 4 || len(waiting) != 3 {
+		t.Fatalf("%v, %v", waiting, err)
+	}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for {
+				lease := fmt.Sprintf("lease-%d", i)
+				got, err := e.Lease(e.ctx, "web", lease, time.Minute, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if len(got) == 0 {
+					return
+				}
+				mu.Lock()
+				seen[fmt.Sprintf("%s %s %s", got[0].EventID, got[0].Body, got[0].Subscription.Endpoint)]++
+				mu.Unlock()
+				if got[0].Attempts != 1 || got[0].Channel != "web" {
+					t.Errorf("%+v", got[0])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, n := range []string{"1", "3"} {
+		for _, to := range []string{"a", b.Endpoint[len("https://push.example/"):]} {
+			if k := fmt.Sprintf(`%s.created {"n":%s} https://push.example/%s`, n, n, to); seen[k] != 1 {
+				t.Errorf("%s was leased %d times: %v", k, seen[k], seen)
+			}
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%v", seen)
+	}
+}
+
+func TestExpiredLeaseCannotSettle(t *testing.T) {
+	onEngines(t, pushFence)
+}
+
+func pushFence(t *testing.T, e *env) {
+	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{queued("1.created", "ann", "{}")}, []string{"smtp"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	lease := func(name string, hold time.Duration, want int) []notify.Delivery {
+		t.Helper()
+		got, err := e.Lease(e.ctx, "smtp", name, hold, 10)
+		if err != nil || len(got) != want {
+			t.Fatalf("%s leased %+v, %v; want %d", name, got, err, want)
+		}
+		return got
+	}
+	first := lease("first", -time.Second, 1) // over at once: its owner sleeps
+	second := lease("second", time.Minute, 1)
+	if second[0].Attempts != 2 {
+		t.Errorf("%d attempts, want 2", second[0].Attempts)
+	}
+	letter := &events.DeadLetter{Group: "push", EventID: "1.created.smtp", Body: "{}", Reason: "no"}
+	if err := e.Settle(e.ctx, "first", first, letter); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Delay(e.ctx, "first", first[0], -time.Second); err != nil {
+		t.Fatal(err)
+	}
+	lease("third", time.Minute, 0)
+	letters := func(want int) {
+		t.Helper()
+		got, err := events.NewStore(e.DB).DeadLetters(e.ctx, events.DeadLetterQuery{Group: "push"})
+		if err != nil || len(got) != want {
+			t.Fatalf("letters %+v, %v; want %d", got, err, want)
+		}
+	}
+	letters(0)
+	if err := e.Delay(e.ctx, "second", second[0], -time.Second); err != nil {
+		t.Fatal(err)
+	}
+	again := lease("fourth", time.Minute, 1)
+	for range 2 {
+		if err := e.Settle(e.ctx, "fourth", again, letter); err != nil {
+			t.Fatal(err)
+		}
+		letters(1)
+	}
+	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{queued("1.created", "ann", "{}")}, []string{"smtp"}, ""); err != nil { // told again
+		t.Fatal(err)
+	}
+	lease("fifth", time.Minute, 0)
+}
+
+func TestPruneDeletesSettledNotifications(t *testing.T) {
+	onEngines(t, pushPrune)
+}
+
+func pushPrune(t *testing.T, e *env) {
+	var messages []notify.QueuedEvent
+	for i := range 10 {
+		messages = append(messages, notify.QueuedEvent{EventID: fmt.Sprintf("%d.created", i), Buyer: "ann", Body: "{}"})
+	}
+	if err := e.Enqueue(e.ctx, messages, []string{"smtp"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Lease(e.ctx, "smtp", "l", time.Minute, 7)
+	if err != nil || len(got) != 7 {
+		t.Fatal(got, err)
+	}
+	if err := e.Settle(e.ctx, "l", got, nil); err != nil {
+		t.Fatal(err)
+	}
+	prune := func(age time.Duration, limit int, want int64) {
+		t.Helper()
+		if n, err := e.Prune(e.ctx, age, limit); err != nil || n != want {
+			t.Fatalf("pruned %d, %v; want %d", n, err, want)
+		}
+	}
+	prune(time.Hour, 100, 0)
+	prune(-time.Hour, 4, 4)
+	prune(-time.Hour, 4, 3)
+	prune(-time.Hour, 4, 0)
+	if waiting, err := e.CountWaiting(e.ctx); err != nil || waiting["smtp"] != 3 {
+		t.Fatalf("%v, %v", waiting, err)
+	}
+}

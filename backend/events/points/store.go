@@ -1,0 +1,55 @@
+package points
+
+import (
+	"context"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Store keeps the points of buyers. It is safe for concurrent use.
+type Store struct{ db *store.DB }
+
+// NewStore returns the Store in db.
+func NewStore(db *store.DB) *Store { return &Store{db} }
+
+// Credit is one entry of an order.
+type Credit struct {
+	OrderID sale.OrderID
+	Status  sale.Status // created credits the order; cancelled revokes its credit, also one that is recorded later
+	Buyer   string
+	Points  int64 // of a created order
+}
+
+// Record stores entries in one transaction. It is idempotent: of an order and a status, the first entry stays.
+func (s *Store) Record(ctx context.Context, credits []Credit) error {
+	type record struct {
+		Order  int64  `json:"order_id"`
+		Kind   int    `json:"kind"`
+		Buyer  string `json:"buyer"`
+		Points int64  `json:"points"`
+	}
+	records := make([]record, len(credits))
+	for i, c := range credits {
+		records[i] = record{int64(c.OrderID), store.OutboxCreated, store.Text(c.Buyer), c.Points}
+		if c.Status == sale.StatusCancelled {
+			records[i].Kind, records[i].Points = store.OutboxCancelled, 0
+		}
+	}
+	return s.db.Update(ctx, "points: record", func(ctx context.Context, c store.Conn) error {
+		_, err := c.Exec(ctx, "INSERT INTO points (order_id, kind, buyer, points) SELECT order_id, kind, buyer, points FROM ("+
+			c.Dialect().Records("$1", "order_id bigint, kind smallint, buyer text, points bigint")+`) AS credit
+			WHERE true ORDER BY order_id, kind ON CONFLICT (order_id, kind) DO NOTHING`, store.JSON(records))
+		return err
+	})
+}
+
+// Balance returns a buyer's points: those of the orders that are not cancelled.
+func (s *Store) Balance(ctx context.Context, buyer string) (n int64, err error) {
+	err = s.db.View(ctx, "points: balance", func(ctx context.Context, c store.Conn) error {
+		return store.Get(ctx, c, []any{&n}, `SELECT CAST(coalesce(sum(points), 0) AS bigint) FROM points AS credit
+			WHERE buyer = $1 AND kind = 1
+				AND NOT EXISTS (SELECT 1 FROM points AS revoked WHERE revoked.order_id = credit.order_id AND revoked.kind = 3)`, buyer)
+	})
+	return n, err
+}

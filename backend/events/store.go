@@ -1,0 +1,254 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Store keeps the consumer groups and their dead letters, and reads the outbox. The outbox is filled by package store, in the
+// transactions that change orders. Store is safe for concurrent use.
+type Store struct{ db *store.DB }
+
+// NewStore returns the Store in db.
+func NewStore(db *store.DB) *Store { return &Store{db} }
+
+// Group is a group of consumers. It receives every event.
+type Group struct {
+	Name    string
+	Start   int64 // last position before the group's first event
+	Created time.Time
+}
+
+const selectGroups = "SELECT name, start_position, created_at FROM event_groups"
+
+func scanGroup(row store.Scanner) (g Group, err error) {
+	var at store.Timestamp
+	err = row.Scan(&g.Name, &g.Start, &at)
+	g.Created = at.Time
+	return g, err
+}
+
+func readGroup(ctx context.Context, c store.Conn, name string) (Group, error) {
+	return store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
+}
+
+// AddGroup registers a group and returns it. The group receives all events that are still stored or, with fromNow, the
+// events that get a position from now on. A registered group is left unchanged.
+func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Group, err error) {
+	err = s.db.Update(ctx, "events: add group "+name, func(ctx context.Context, c store.Conn) error {
+		start := "0"
+		if fromNow {
+			start = "(SELECT n FROM counters WHERE name = 'event_position')"
+		}
+		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, "+start+
+			") ON CONFLICT (name) DO NOTHING", name)
+		if err == nil {
+			g, err = readGroup(ctx, c, name)
+		}
+		return err
+	})
+	return g, err
+}
+
+// Group returns a group, or sale.ErrNotFound.
+func (s *Store) Group(ctx context.Context, name string) (g Group, err error) {
+	err = s.db.View(ctx, "events: group "+name, func(ctx context.Context, c store.Conn) error {
+		g, err = readGroup(ctx, c, name)
+		return err
+	})
+	return g, err
+}
+
+// Groups returns all groups, by name.
+func (s *Store) Groups(ctx context.Context) (all []Group, err error) {
+	err = s.db.View(ctx, "events: groups", func(ctx context.Context, c store.Conn) error {
+		all, err = store.Select(ctx, c, scanGroup, selectGroups+" ORDER BY name")
+		return err
+	})
+	return all, err
+}
+
+// RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context. Error:
+// sale.ErrNotFound.
+func (s *Store) RemoveGroup(ctx context.Context, name string) error {
+	return s.db.Update(ctx, "events: remove group "+name, func(ctx context.Context, c store.Conn) error {
+		groups, err := c.Exec(ctx, "DELETE FROM event_groups WHERE name = $1", name)
+		if err != nil {
+			return err
+		}
+		letters, err := c.Exec(ctx, "DELETE FROM event_dead_letters WHERE group_name = $1", name)
+		if err != nil {
+			return err
+		}
+		if groups+letters == 0 {
+			return sale.ErrNotFound
+		}
+		return store.AppendLog(ctx, c, "group.remove", name, fmt.Sprintf("with %d dead letters", letters))
+	})
+}
+
+// Change is one change of one order.
+type Change struct {
+	Position int64       // in the stream of events, from 1
+	Status   sale.Status // of the order after the change: created, paid or cancelled
+	Was      sale.Status // before it; queued for an order that died in the queue and was cancelled
+	At       time.Time   // by the database's clock
+	OrderID  sale.OrderID
+	SaleID   string
+	Buyer    string
+	Nth      int
+	Price    sale.Price
+}
+
+var statusOfKind = map[int]sale.Status{
+	store.OutboxCreated: sale.StatusCreated, store.OutboxPaid: sale.StatusPaid, store.OutboxCancelled: sale.StatusCancelled,
+}
+
+func scanChange(row store.Scanner) (c Change, err error) {
+	var kind int
+	var diedInQueue bool
+	var at store.Timestamp
+	err = row.Scan(&c.Position, &kind, &at, &c.OrderID, &c.SaleID, &c.Buyer, &c.Nth, &diedInQueue, &c.Price.Amount, &c.Price.Currency)
+	c.Status, c.Was, c.At = statusOfKind[kind], sale.StatusCreated, at.Time
+	if kind == store.OutboxCreated || kind == store.OutboxCancelled && diedInQueue {
+		c.Was = sale.StatusQueued
+	}
+	return c, err
+}
+
+// Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
+// assigns positions to changes that have none yet. Positions have no gaps and never change, and two changes of one order
+// have theirs in the order in which they were made.
+func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, err error) {
+	limit = max(limit, 1)
+	read := func() error {
+		return s.db.View(ctx, "events: changes", func(ctx context.Context, c store.Conn) error {
+			changes, err = changesAfter(ctx, c, after, limit)
+			return err
+		})
+	}
+	if err := read(); err != nil || len(changes) > 0 {
+		return changes, err
+	}
+	assigned, err := s.assignPositions(ctx, after, limit)
+	if err == nil && assigned {
+		err = read()
+	}
+	return changes, err
+}
+
+func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]Change, error) {
+	d := c.Dialect()
+	// A row of the outbox holds all orders that one transaction changed alike; its position is that of its last order.
+	// next: the first rows above after; part: those of them that begin within the limit; change: a line for each order.
+	// The joins are LEFT so that an order which was deleted by hand does not stop the relay.
+	return store.Select(ctx, c, scanChange, `SELECT change_position, kind, at, order_id, coalesce(sale_id, ''),
+			coalesce(buyer, ''), coalesce(slot, 0), coalesce(return_number, 0) = -1,
+			coalesce(price_amount, 0), coalesce(currency, '')
+		FROM (SELECT part.position - `+d.Length("part.orders")+` + item.key + 1 AS change_position, part.kind, part.at,
+				item.value AS order_id
+			FROM (SELECT * FROM (SELECT *, sum(`+d.Length("orders")+`) OVER (ORDER BY position) - `+d.Length("orders")+` AS ahead
+				FROM (SELECT * FROM outbox WHERE position > $1 ORDER BY position LIMIT $2) AS next) AS counted
+				WHERE ahead < $2) AS part, `+d.Elements("part.orders", "item")+`) AS change
+		LEFT JOIN orders ON orders.id = change.order_id LEFT JOIN sales ON sales.id = orders.sale_id
+		WHERE change_position > $1 ORDER BY change_position LIMIT $2`, after, limit)
+}
+
+// A transaction that assigns positions waits for the disk, so it assigns positionsAhead times as many as requested, and
+// reads up to rowsAhead times as many rows.
+const (
+	positionsAhead = 20
+	rowsAhead      = 4
+)
+
+// assignPositions assigns positions above after to the oldest changes without one, and reports whether there were any.
+func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (assigned bool, err error) {
+	const unassigned = " FROM outbox WHERE position IS NULL ORDER BY seq LIMIT $1"
+	type record struct {
+		Seq      int64 `json:"entry"`
+		Position int64 `json:"last_position"`
+	}
+	return s.db.UpdateIf(ctx, "events: assign positions", func(ctx context.Context, c store.Conn) (bool, error) {
+		return store.Exists(ctx, c, "SELECT seq"+unassigned, 1)
+	}, func(ctx context.Context, c store.Conn) error {
+		// The update locks out other transactions that assign positions. Redis may hold higher positions than a database
+		// that was restored from a backup.
+		_, err := c.Exec(ctx, "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END WHERE name = 'event_position'", after)
+		if err != nil {
+			return err
+		}
+		var last int64
+		if err := store.Get(ctx, c, []any{&last}, "SELECT n FROM counters WHERE name = 'event_position'"); err != nil {
+			return err
+		}
+		var records []record
+		d, end := c.Dialect(), last+positionsAhead*int64(limit)
+		if err := c.Query(ctx, func(row store.Scanner) error {
+			var seq, n int64
+			err := row.Scan(&seq, &n)
+			if last < end {
+				last += n
+				records = append(records, record{seq, last})
+			}
+			return err
+		}, "SELECT seq, "+d.Length("orders")+unassigned, rowsAhead*limit); err != nil || len(records) == 0 {
+			return err
+		}
+		if _, err := c.Exec(ctx, "UPDATE outbox SET position = list.last_position FROM ("+
+			d.Records("$1", "entry bigint, last_position bigint")+") AS list WHERE outbox.seq = list.entry",
+			store.JSON(records)); err != nil {
+			return err
+		}
+		_, err = c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'event_position'", last)
+		return err
+	})
+}
+
+// DeleteChanges deletes the changes up to a position, which every group has handled. Changes that were made in one
+// transaction are deleted together, with the last of them.
+func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
+	_, err := s.db.UpdateIf(ctx, "events: delete changes", func(ctx context.Context, c store.Conn) (bool, error) {
+		return store.Exists(ctx, c, "SELECT seq FROM outbox WHERE position <= $1 LIMIT 1", upTo)
+	}, func(ctx context.Context, c store.Conn) error {
+		_, err := c.Exec(ctx, "DELETE FROM outbox WHERE position <= $1", upTo)
+		return err
+	})
+	return err
+}
+
+// Unrelayed returns the age of the oldest change that has no position or one above after, which is the lag of the relay; 0
+// if there is none.
+func (s *Store) Unrelayed(ctx context.Context, after int64) (oldest time.Duration, err error) {
+	err = s.db.View(ctx, "events: unrelayed changes", func(ctx context.Context, c store.Conn) error {
+		oldest = 0
+		conditions := []string{"position IS NULL AND $1 >= 0 ORDER BY seq", "position > $1 ORDER BY position"}
+		for _, condition := range conditions { // two queries, so that each uses the index
+			var at, now store.Timestamp
+			err := store.Get(ctx, c, []any{&at, &now},
+				"SELECT at, "+c.Dialect().Now+" FROM outbox WHERE "+condition+" LIMIT 1", after)
+			if err != nil && !errors.Is(err, sale.ErrNotFound) {
+				return err
+			}
+			if err == nil {
+				oldest = max(oldest, now.Sub(at.Time))
+			}
+		}
+		return nil
+	})
+	return oldest, err
+}
+
+// RelayedThrough returns the position up to which every group has handled all changes, as far as the database knows: that
+// of the last deleted change.
+func (s *Store) RelayedThrough(ctx context.Context) (position int64, err error) {
+	err = s.db.View(ctx, "events: relayed position", func(ctx context.Context, c store.Conn) error {
+		return store.Get(ctx, c, []any{&position}, `SELECT coalesce((SELECT position - `+c.Dialect().Length("orders")+`
+			FROM outbox WHERE position IS NOT NULL ORDER BY position LIMIT 1), n) FROM counters WHERE name = 'event_position'`)
+	})
+	return position, err
+}

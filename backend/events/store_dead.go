@@ -1,0 +1,174 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// DeadLetter is an event that a group failed to handle.
+type DeadLetter struct {
+	Group      string
+	EventID    string // unique within the group
+	Position   int64  // in the stream when it was given up; 0: unknown
+	Body       string // as it was in the stream
+	Reason     string
+	Deliveries int64
+	DiedAt     time.Time
+	Retrying   bool // an admin requested a retry, which has not ended yet
+}
+
+// AddDeadLetter stores a dead letter, in the transaction of c. If it exists from an earlier attempt, its reason is replaced
+// and its retry ends.
+func AddDeadLetter(ctx context.Context, c store.Conn, l DeadLetter) error {
+	_, err := c.Exec(ctx, `INSERT INTO event_dead_letters (group_name, event_id, position, body, reason, deliveries)
+		VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (group_name, event_id) DO UPDATE SET reason = excluded.reason, retry = 0, leased_until = NULL,
+			deliveries = CASE WHEN event_dead_letters.deliveries < excluded.deliveries
+				THEN excluded.deliveries ELSE event_dead_letters.deliveries END`,
+		l.Group, store.Text(l.EventID), l.Position, store.Text(l.Body), store.Text(l.Reason), l.Deliveries)
+	return err
+}
+
+// AddDeadLetter stores a dead letter in a transaction of its own.
+func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
+	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
+	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error { return AddDeadLetter(ctx, c, l) })
+}
+
+// RemoveDeadLetter deletes a dead letter whose event was handled after all. It is idempotent.
+func (s *Store) RemoveDeadLetter(ctx context.Context, group, eventID string) error {
+	op := fmt.Sprintf("events: remove dead letter %s of group %s", eventID, group)
+	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+		_, err := c.Exec(ctx, "DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2", group, eventID)
+		return err
+	})
+}
+
+// DeadLetterQuery selects dead letters of a group.
+type DeadLetterQuery struct {
+	Group   string
+	EventID string // only this one
+	After   string // higher event ids only
+	Limit   int    // see store.PageSize
+}
+
+const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, retry"
+
+func scanDeadLetter(row store.Scanner) (l DeadLetter, err error) {
+	var at store.Timestamp
+	var retry int64
+	err = row.Scan(&l.Group, &l.EventID, &l.Position, &l.Body, &l.Reason, &l.Deliveries, &at, &retry)
+	l.DiedAt, l.Retrying = at.Time, retry == 1
+	return l, err
+}
+
+// DeadLetters returns one page of a group's dead letters, by event id.
+func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) (page []DeadLetter, err error) {
+	var f store.Filter
+	f.Add("group_name = ?", q.Group)
+	f.Add("event_id > ?", q.After)
+	if q.EventID != "" {
+		f.Add("event_id = ?", q.EventID)
+	}
+	err = s.db.View(ctx, "events: dead letters of group "+q.Group, func(ctx context.Context, c store.Conn) error {
+		page, err = store.Select(ctx, c, scanDeadLetter,
+			"SELECT "+deadLetterColumns+" FROM event_dead_letters"+f.Page("event_id", q.Limit), f.Args...)
+		return err
+	})
+	return page, err
+}
+
+// CountDeadLetters returns the number of dead letters by group, without groups that have none.
+func (s *Store) CountDeadLetters(ctx context.Context) (counts map[string]int64, err error) {
+	err = s.db.View(ctx, "events: count dead letters", func(ctx context.Context, c store.Conn) error {
+		counts, err = store.SelectCounts(ctx, c, "SELECT group_name, count(*) FROM event_dead_letters GROUP BY group_name")
+		return err
+	})
+	return counts, err
+}
+
+// RetryDeadLetter requests that a consumer handles a dead letter again, and logs it with the actor and the reason of the
+// context. It is idempotent. Error: sale.ErrNotFound.
+func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
+	return s.changeDeadLetter(ctx, "event.retry", group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
+		return c.Exec(ctx, "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0",
+			group, eventID)
+	})
+}
+
+// DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. Errors: sale.ErrNotFound;
+// sale.ErrConflict while it is being retried.
+func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error {
+	return s.changeDeadLetter(ctx, "event.drop", group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
+		n, err := c.Exec(ctx, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
+			AND (leased_until IS NULL OR leased_until < `+c.Dialect().Now+")", group, eventID)
+		if err == nil && n == 0 {
+			if err = deadLetterExists(ctx, c, group, eventID); err == nil {
+				err = fmt.Errorf("it is being retried: %w", sale.ErrConflict)
+			}
+		}
+		return n, err
+	})
+}
+
+// changeDeadLetter runs change and, if it changed a row, logs the action. It returns sale.ErrNotFound if the dead letter does
+// not exist.
+func (s *Store) changeDeadLetter(
+	ctx context.Context, action, group, eventID string, change func(context.Context, store.Conn) (int64, error),
+) error {
+	op := fmt.Sprintf("events: %s %s of group %s", action, eventID, group)
+	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+		n, err := change(ctx, c)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return deadLetterExists(ctx, c, group, eventID)
+		}
+		return store.AppendLog(ctx, c, action, eventID, "group "+group)
+	})
+}
+
+// deadLetterExists returns sale.ErrNotFound if the dead letter does not exist.
+func deadLetterExists(ctx context.Context, c store.Conn, group, eventID string) error {
+	const query = "SELECT 1 FROM event_dead_letters WHERE group_name = $1 AND event_id = $2"
+	found, err := store.Exists(ctx, c, query, group, eventID)
+	if err == nil && !found {
+		err = sale.ErrNotFound
+	}
+	return err
+}
+
+// LeaseRetries leases up to limit dead letters of a group whose retry was requested, by position. A lease that expires makes
+// the dead letter available again.
+func (s *Store) LeaseRetries(
+	ctx context.Context, group string, lease time.Duration, limit int,
+) (letters []DeadLetter, err error) {
+	op := "events: lease retries of group " + group
+	requested := func(c store.Conn) string {
+		return " FROM event_dead_letters WHERE retry = 1 AND group_name = $1 AND (leased_until IS NULL OR leased_until < " +
+			c.Dialect().Now + ") ORDER BY position LIMIT $2"
+	}
+	_, err = s.db.UpdateIf(ctx, op, func(ctx context.Context, c store.Conn) (bool, error) {
+		return store.Exists(ctx, c, "SELECT 1"+requested(c), group, 1)
+	}, func(ctx context.Context, c store.Conn) error {
+		d := c.Dialect()
+		letters, err = store.Select(ctx, c, scanDeadLetter, "SELECT "+deadLetterColumns+requested(c)+d.SkipLocked, group, limit)
+		if err != nil {
+			return err
+		}
+		for _, l := range letters {
+			_, err := c.Exec(ctx, "UPDATE event_dead_letters SET leased_until = "+d.Ago("$3")+
+				" WHERE group_name = $1 AND event_id = $2", l.Group, l.EventID, -lease.Milliseconds())
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return letters, err
+}

@@ -1,0 +1,129 @@
+package events_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"sluice/backend/events"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+)
+
+func TestGroupsAreRegisteredOnceAndRemoved(t *testing.T) {
+	onEngines(t, eventGroups)
+}
+
+func eventGroups(t *testing.T, e *env) {
+	e.create(t, "s", 100)
+	e.write(t, storetest.Orders("s", 3)...)
+	e.allChanges(t, 0, 10)
+	for range 2 {
+		if g, err := e.AddGroup(e.ctx, "all", false); err != nil || g.Start != 0 || g.Name != "all" || time.Since(g.Created).Abs() > time.Minute {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		if g, err := e.AddGroup(e.ctx, "new", true); err != nil || g.Start != 3 {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		e.write(t, storetest.Orders("s", 3)...)
+		e.allChanges(t, 3, 10)
+	}
+	if g, err := e.Groups(e.ctx); err != nil || len(g) != 2 || g[0].Name != "all" || g[1].Start != 3 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	if _, err := e.Group(e.ctx, "none"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("no group: %v", err)
+	}
+	if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: "new", EventID: "1.paid", Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.RemoveGroup(store.WithActor(e.ctx, "eve"), "new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.RemoveGroup(e.ctx, "new"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	if n, err := e.CountDeadLetters(e.ctx); err != nil || len(n) != 0 {
+		t.Errorf("letters of a removed group: %v, %v", n, err)
+	}
+	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Actor != "eve" || log[0].Action != "group.remove" || log[0].Target != "new" {
+		t.Errorf("log %+v, %v", log, err)
+	}
+}
+
+func TestDeadLettersAreRetriedAndDropped(t *testing.T) {
+	onEngines(t, eventLetters)
+}
+
+func eventLetters(t *testing.T, e *env) {
+	ctx := store.WithReason(store.WithActor(e.ctx, "eve"), "mended")
+	bury := func(group, id string, position int64, reason string, deliveries int64) {
+		t.Helper()
+		if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: group, EventID: id, Position: position, Body: "{\x00\xff}", Reason: reason, Deliveries: deliveries}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		bury("g", fmt.Sprintf("%d.paid", i), int64(10-i), "first", 5)
+		bury("other", fmt.Sprintf("%d.paid", i), 1, "first", 5)
+	}
+	bury("g", "1.paid", 9, "second", 2)
+	page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g", After: "0.paid", Limit: 2})
+	if err != nil || len(page) != 2 || page[0].EventID != "1.paid" || page[0].Reason != "second" || page[0].Deliveries != 5 || page[0].Position != 9 ||
+		page[1].EventID != "2.paid" || page[0].Body != "{\uFFFD}" || time.Since(page[0].DiedAt).Abs() > time.Minute {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	lease := func(want ...string) {
+		t.Helper()
+		got, err := e.LeaseRetries(e.ctx, "g", time.Minute, 2)
+		var ids []string
+		for _, l := range got {
+			ids = append(ids, l.EventID)
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Fatalf("leased %v, %v; want %v", ids, err, want)
+		}
+	}
+	lease()
+	for _, id := range []string{"1.paid", "2.paid", "4.paid", "4.paid"} {
+		if err := e.RetryDeadLetter(ctx, "g", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease("4.paid", "2.paid") // by position
+	lease("1.paid")
+	lease()
+	if err := e.DropDeadLetter(ctx, "g", "4.paid"); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("dropped while it runs: %v", err)
+	}
+	bury("g", "4.paid", 6, "still", 6)
+	if err := e.DropDeadLetter(ctx, "g", "4.paid"); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"drop": e.DropDeadLetter(ctx, "g", "4.paid"), "retry": e.RetryDeadLetter(ctx, "g", "4.paid"), "retry of a stranger's": e.RetryDeadLetter(ctx, "none", "1.paid"),
+	} {
+		if !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for range 2 {
+		if err := e.RemoveDeadLetter(e.ctx, "g", "2.paid"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := e.CountDeadLetters(e.ctx); err != nil || n["g"] != 3 || n["other"] != 5 {
+		t.Errorf("%v, %v", n, err)
+	}
+	log, err := e.Log(e.ctx, store.LogQuery{Limit: 10})
+	var lines []string
+	for _, l := range log {
+		lines = append(lines, l.Actor+" "+l.Action+" "+l.Target+" "+l.Detail)
+	}
+	if want := []string{"eve event.drop 4.paid group g: mended", "eve event.retry 4.paid group g: mended"}; err != nil || len(lines) != 4 || !slices.Equal(lines[:2], want) {
+		t.Errorf("log %q, %v", lines, err)
+	}
+}

@@ -1,0 +1,205 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"sluice/backend/store"
+)
+
+// DeliveryState is the state of a delivery.
+type DeliveryState int
+
+// The states of a delivery, as the tables store them.
+const (
+	DeliveryWaiting   DeliveryState = 1
+	DeliveryDelivered DeliveryState = 2
+	DeliveryFailed    DeliveryState = 3 // given up, until an admin requests a redelivery
+)
+
+// Deliveries of one endpoint and sequence are sent one after the other, in the order of their positions. The sequence of an
+// order's deliveries is the order id; these are the others.
+const (
+	SequenceStrict    int64 = 0  // all events of a strict endpoint
+	SequenceUnordered int64 = -1 // no order; sent to paused endpoints too, and during a hold
+)
+
+// Delivery is an event for an endpoint.
+type Delivery struct {
+	Number     int64  // ascending in the order of insertion
+	ID         string // the webhook-id: the same for every delivery of an event to an endpoint
+	EndpointID string
+	Position   int64
+	Sequence   int64
+	Type       string
+	Body       string // as it is sent
+	State      DeliveryState
+	Attempts   int   // completed attempts, since it began to wait
+	Fence      int64 // number of its last lease
+	Probe      bool  // leased alone, to test whether a failing endpoint works again
+
+	CreatedAt, DueAt, EndedAt time.Time // EndedAt: zero while it waits
+	Leased                    bool      // it is being sent
+}
+
+// inOrderSequence is the condition for waiting deliveries of table in the sequence of an order, at an endpoint. The
+// expression endpoint_id || ” matches no index, so that PostgreSQL uses the index by sequence. With an index by endpoint
+// it would read all waiting deliveries of the endpoint for each delivery, which it prefers while it has no statistics of a
+// table that a burst has just filled. Other statements that need few deliveries of an endpoint use the same expression.
+func inOrderSequence(table, sequence, endpoint string) string {
+	return table + ".state = 1 AND " + table + ".sequence > 0 AND " + table + ".sequence = " + sequence +
+		" AND " + table + ".endpoint_id || '' = " + endpoint
+}
+
+// AddDeliveries stores new deliveries (ID, EndpointID, Position, Sequence, Type, Body) and returns how many were new. A
+// delivery is due immediately or, if earlier ones of its sequence wait, when they are. A stored delivery is left unchanged.
+func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64, err error) {
+	if len(all) == 0 {
+		return 0, nil
+	}
+	type record struct {
+		ID       string `json:"id"`
+		Endpoint string `json:"endpoint_id"`
+		Position int64  `json:"position"`
+		Sequence int64  `json:"sequence"`
+		Type     string `json:"type"`
+		Body     string `json:"body"`
+	}
+	records := make([]record, len(all))
+	for i, d := range all {
+		records[i] = record{store.Text(d.ID), d.EndpointID, d.Position, d.Sequence, store.Text(d.Type), store.Text(d.Body)}
+	}
+	err = s.db.Update(ctx, "webhook: add deliveries", func(ctx context.Context, c store.Conn) error {
+		d := c.Dialect()
+		added, err = c.Exec(ctx, `INSERT INTO webhook_deliveries
+				(id, endpoint_id, position, sequence, type, body, created_at, due_at)
+			SELECT added.id, added.endpoint_id, added.position, added.sequence, added.type, added.body, `+d.Now+`,
+				coalesce(CASE WHEN added.sequence > 0 THEN (SELECT max(ahead.due_at) FROM webhook_deliveries AS ahead
+					WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`) END, `+d.Now+`)
+			FROM (`+d.Records("$1", "id text, endpoint_id text, position bigint, sequence bigint, type text, body text")+`) AS added
+			WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(records))
+		return err
+	})
+	return added, err
+}
+
+// DueEndpoints returns the ids of the endpoints that may have a due delivery.
+func (s *Store) DueEndpoints(ctx context.Context) (ids []string, err error) {
+	err = s.db.View(ctx, "webhook: due endpoints", func(ctx context.Context, c store.Conn) error {
+		now := c.Dialect().Now
+		ids, err = store.Select(ctx, c, store.Column[string], `SELECT id FROM webhook_endpoints AS e
+			WHERE state <> 'disabled' AND (
+				(SELECT number FROM webhook_deliveries AS d
+					WHERE d.endpoint_id = e.id AND d.state = 1 AND d.sequence < 0 LIMIT 1) IS NOT NULL
+				OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+now+`)
+					AND (SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1
+						AND d.due_at <= `+now+` ORDER BY d.due_at LIMIT 1) IS NOT NULL)
+			ORDER BY id`)
+		return err
+	})
+	return ids, err
+}
+
+// LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting one
+// of each sequence, and returns them with the endpoint. A lease that expires, by the database's clock, makes a delivery
+// available again. Error: sale.ErrNotFound.
+func (s *Store) LeaseDeliveries(
+	ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
+) (e Endpoint, leased []Delivery, err error) {
+	op := "webhook: lease deliveries of endpoint " + endpointID
+	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+		leased = nil
+		d := c.Dialect()
+		if e, err = readEndpoint(ctx, c, endpointID, d.ForUpdate); err != nil || e.State == EndpointDisabled {
+			return err
+		}
+		unordered := e.State != EndpointActive || !e.HoldUntil.IsZero() // only SequenceUnordered is sent now
+		probe := e.Failures >= BreakAfter && !unordered
+		if probe {
+			limit = 1
+		}
+		which := "endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " +
+			inOrderSequence("ahead", "d.sequence", "d.endpoint_id") + " AND ahead.position < d.position)"
+		args := []any{endpointID, -lease.Milliseconds(), upTo, limit}
+		if unordered || e.Strict {
+			numbers, err := sendableNow(ctx, c, endpointID, !unordered)
+			if err != nil || len(numbers) == 0 {
+				return err
+			}
+			which, args = "endpoint_id || '' = $1 AND number "+d.In("$5"), append(args, numbers)
+		}
+		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
+			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe}
+			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence)
+			return v, err
+		}, `UPDATE webhook_deliveries SET fence = fence + 1, leased_until = `+d.Ago("$2")+` WHERE state = 1 AND number IN (
+				SELECT number FROM webhook_deliveries AS d WHERE state = 1 AND due_at <= `+d.Now+` AND position <= $3
+					AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $4)
+			RETURNING number, id, position, sequence, type, body, attempts, fence`, args...)
+		if err != nil {
+			return err
+		}
+		if probe && len(leased) > 0 { // no other sender tries until this attempt has ended
+			return holdEndpoint(ctx, c, endpointID, lease, "")
+		}
+		return nil
+	})
+	if err != nil {
+		return Endpoint{}, nil, err
+	}
+	return e, leased, nil
+}
+
+// holdEndpoint suspends an endpoint's deliveries for a duration.
+func holdEndpoint(ctx context.Context, c store.Conn, id string, hold time.Duration, condition string) error {
+	_, err := c.Exec(ctx, "UPDATE webhook_endpoints SET hold_until = "+c.Dialect().Ago("$2")+" WHERE id = $1"+condition,
+		id, -hold.Milliseconds())
+	return err
+}
+
+// sendableNow returns the numbers of an endpoint's waiting deliveries in SequenceUnordered and, with strict, of the first
+// in SequenceStrict.
+func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bool) ([]int64, error) {
+	query := "SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND sequence < 0"
+	if strict {
+		query = `SELECT number FROM (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1
+			AND sequence = 0 ORDER BY position, number LIMIT 1) AS first UNION ALL ` + query
+	}
+	return store.Select(ctx, c, store.Column[int64], query, endpointID)
+}
+
+// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep or whose
+// endpoint was removed. Deliveries that were not delivered stay, regardless of their age. It returns how many it deleted.
+func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (deleted int, err error) {
+	err = s.db.Update(ctx, "webhook: prune deliveries", func(ctx context.Context, c store.Conn) error {
+		d := c.Dialect()
+		ids, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM webhook_deliveries WHERE state = 2 AND ended_at < "+
+			d.Ago("$1")+" ORDER BY ended_at LIMIT $2", keep.Milliseconds(), limit)
+		if err != nil {
+			return err
+		}
+		if left := limit - len(ids); left > 0 {
+			// The recursion finds each endpoint that has deliveries with one index lookup, however many deliveries there are.
+			orphans, err := store.Select(ctx, c, store.Column[string], `WITH RECURSIVE owner (id) AS (
+					SELECT (SELECT min(endpoint_id) FROM webhook_deliveries)
+					UNION ALL SELECT (SELECT min(endpoint_id) FROM webhook_deliveries WHERE endpoint_id > owner.id)
+					FROM owner WHERE owner.id IS NOT NULL
+				) SELECT d.id FROM owner JOIN webhook_deliveries AS d ON d.endpoint_id = owner.id
+				WHERE owner.id IS NOT NULL
+					AND NOT EXISTS (SELECT 1 FROM webhook_endpoints WHERE webhook_endpoints.id = owner.id) LIMIT $1`, left)
+			if err != nil {
+				return err
+			}
+			ids = append(ids, orphans...)
+		}
+		if deleted = len(ids); deleted == 0 {
+			return nil
+		}
+		if _, err := c.Exec(ctx, "DELETE FROM webhook_attempts WHERE delivery_id "+d.In("$1"), ids); err != nil {
+			return err
+		}
+		_, err = c.Exec(ctx, "DELETE FROM webhook_deliveries WHERE id "+d.In("$1"), ids)
+		return err
+	})
+	return deleted, err
+}

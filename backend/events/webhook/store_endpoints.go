@@ -1,0 +1,225 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Store keeps endpoints and their deliveries. It is safe for concurrent use.
+type Store struct{ db *store.DB }
+
+// NewStore returns the Store in db.
+func NewStore(db *store.DB) *Store { return &Store{db} }
+
+// MaxEndpoints is the maximum number of webhook endpoints.
+const MaxEndpoints = 100
+
+// ErrManyEndpoints reports that there are MaxEndpoints already. It wraps sale.ErrConflict.
+var ErrManyEndpoints = fmt.Errorf("there are %d endpoints already: %w", MaxEndpoints, sale.ErrConflict)
+
+// EndpointState determines whether deliveries are sent to an endpoint.
+type EndpointState string
+
+// The states of an endpoint.
+const (
+	EndpointActive   EndpointState = "active"
+	EndpointPaused   EndpointState = "paused"   // deliveries are stored until it is resumed
+	EndpointDisabled EndpointState = "disabled" // deliveries are neither sent nor stored
+)
+
+// Endpoint is a URL that receives events of orders.
+type Endpoint struct {
+	ID, URL, Title string
+	Secret         string   // whsec_...
+	OldSecret      string   // also signs, until OldUntil; "": there is none
+	Types, Sales   []string // filters of its events; empty: all
+	Strict         bool     // all its deliveries are sent in the order of their positions; else those of each order
+	State          EndpointState
+	Reason         string // for its state
+	CreatedBy      string // the actor of the context
+
+	OldUntil, FailingSince, HoldUntil, CreatedAt time.Time // zero: none
+
+	Failures        int64         // failed attempts in a row
+	Waiting, Failed int64         // deliveries
+	Oldest          time.Duration // age of the oldest waiting delivery
+}
+
+const endpointColumns = "id, url, title, secret, CASE WHEN old_until > %[1]s THEN old_secret ELSE '' END, " +
+	"CASE WHEN old_until > %[1]s THEN old_until END, types, sales, strict, state, reason, created_by, failures, " +
+	"failing_since, CASE WHEN hold_until > %[1]s THEN hold_until END, created_at"
+
+func selectEndpoints(ctx context.Context, c store.Conn, rest string, args ...any) ([]Endpoint, error) {
+	return store.Select(ctx, c, func(row store.Scanner) (e Endpoint, err error) {
+		var strict int64
+		var types, sales string
+		var oldUntil, failing, hold, created store.Timestamp
+		err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &e.OldSecret, &oldUntil, &types, &sales, &strict, &e.State,
+			&e.Reason, &e.CreatedBy, &e.Failures, &failing, &hold, &created)
+		e.Types, e.Sales, e.Strict = strings.Fields(types), strings.Fields(sales), strict == 1
+		e.OldUntil, e.FailingSince, e.HoldUntil, e.CreatedAt = oldUntil.Time, failing.Time, hold.Time, created.Time
+		return e, err
+	}, "SELECT "+fmt.Sprintf(endpointColumns, c.Dialect().Now)+" FROM webhook_endpoints"+rest, args...)
+}
+
+func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint, error) {
+	found, err := selectEndpoints(ctx, c, " WHERE id = $1"+lock, id)
+	if err == nil && len(found) == 0 {
+		err = sale.ErrNotFound
+	}
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return found[0], nil
+}
+
+// AddEndpoint stores a new endpoint (ID, URL, Title, Secret, Types, Sales, Strict) and logs it with the actor of the
+// context. Errors: sale.ErrExists, ErrManyEndpoints.
+func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
+	err := s.db.Update(ctx, "webhook: add endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
+		var n int64
+		if err := store.Get(ctx, c, []any{&n}, "SELECT count(*) FROM webhook_endpoints"); err != nil {
+			return err
+		}
+		if n >= MaxEndpoints {
+			return ErrManyEndpoints
+		}
+		n, err := c.Exec(ctx, `INSERT INTO webhook_endpoints
+			(id, url, title, secret, types, sales, strict, created_at, created_by)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, `+c.Dialect().Now+`, $8) ON CONFLICT (id) DO NOTHING`,
+			e.ID, store.Text(e.URL), store.Text(e.Title), e.Secret, strings.Join(e.Types, " "), strings.Join(e.Sales, " "),
+			asInt(e.Strict), store.Text(store.Actor(ctx)))
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return sale.ErrExists
+		}
+		if err := store.AppendLog(ctx, c, "webhook.add", e.ID, ""); err != nil {
+			return err
+		}
+		e, err = readEndpoint(ctx, c, e.ID, "")
+		return err
+	})
+	return e, err
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Endpoint returns an endpoint with the counts of its deliveries, or sale.ErrNotFound.
+func (s *Store) Endpoint(ctx context.Context, id string) (e Endpoint, err error) {
+	err = s.db.View(ctx, "webhook: endpoint "+id, func(ctx context.Context, c store.Conn) error {
+		if e, err = readEndpoint(ctx, c, id, ""); err != nil {
+			return err
+		}
+		return countDeliveries(ctx, c, &e)
+	})
+	return e, err
+}
+
+// countDeliveries sets the counts of e's deliveries.
+func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
+	var oldest, now store.Timestamp
+	waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
+		" FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1"
+	if err := store.Get(ctx, c, []any{&e.Waiting, &oldest, &now}, waiting, e.ID); err != nil {
+		return err
+	}
+	if e.Waiting > 0 {
+		e.Oldest = max(now.Sub(oldest.Time), 0)
+	}
+	const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3"
+	return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID)
+}
+
+// Endpoints returns all endpoints, oldest first; with counts, including the counts of their deliveries.
+func (s *Store) Endpoints(ctx context.Context, counts bool) (all []Endpoint, err error) {
+	err = s.db.View(ctx, "webhook: endpoints", func(ctx context.Context, c store.Conn) error {
+		all, err = selectEndpoints(ctx, c, " ORDER BY created_at, id")
+		for i := range all {
+			if err == nil && counts {
+				err = countDeliveries(ctx, c, &all[i])
+			}
+		}
+		return err
+	})
+	return all, err
+}
+
+// ChangeEndpoint lets change modify the URL, Title, Types, Sales, State and Reason of an endpoint, stores the result, and
+// logs the action. An endpoint that becomes active is no longer failing. Errors: sale.ErrNotFound; those of change.
+func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
+	err := s.db.Update(ctx, fmt.Sprintf("webhook: %s %s", action, id), func(ctx context.Context, c store.Conn) error {
+		before, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
+		if err != nil {
+			return err
+		}
+		e := before
+		if err := change(&e); err != nil {
+			return err
+		}
+		const update = `UPDATE webhook_endpoints SET url = $2, title = $3, types = $4, sales = $5, state = $6, reason = $7
+			WHERE id = $1`
+		if _, err := c.Exec(ctx, update, id, store.Text(e.URL), store.Text(e.Title), strings.Join(e.Types, " "),
+			strings.Join(e.Sales, " "), string(e.State), store.Text(e.Reason)); err != nil {
+			return err
+		}
+		if e.State == EndpointActive && (before.State != EndpointActive || before.URL != e.URL) {
+			if err := resetFailures(ctx, c, id); err != nil {
+				return err
+			}
+		}
+		return store.AppendLog(ctx, c, action, id, "")
+	})
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return s.Endpoint(ctx, id)
+}
+
+func resetFailures(ctx context.Context, c store.Conn, id string) error {
+	_, err := c.Exec(ctx, `UPDATE webhook_endpoints SET failures = 0, failing_since = NULL, hold_until = NULL
+		WHERE id = $1 AND (failures > 0 OR failing_since IS NOT NULL OR hold_until IS NOT NULL)`, id)
+	return err
+}
+
+// RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep. Error:
+// sale.ErrNotFound.
+func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
+	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
+		n, err := c.Exec(ctx, "UPDATE webhook_endpoints SET old_secret = secret, old_until = "+c.Dialect().Ago("$3")+
+			", secret = $2 WHERE id = $1", id, secret, -keep.Milliseconds())
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return sale.ErrNotFound
+		}
+		return store.AppendLog(ctx, c, "webhook.rotate", id, "the old secret signs for "+keep.String())
+	})
+}
+
+// RemoveEndpoint deletes an endpoint. Its deliveries and their attempts are deleted by the next PruneDeliveries. Error:
+// sale.ErrNotFound.
+func (s *Store) RemoveEndpoint(ctx context.Context, id string) error {
+	return s.db.Update(ctx, "webhook: remove endpoint "+id, func(ctx context.Context, c store.Conn) error {
+		n, err := c.Exec(ctx, "DELETE FROM webhook_endpoints WHERE id = $1", id)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return sale.ErrNotFound
+		}
+		return store.AppendLog(ctx, c, "webhook.remove", id, "")
+	})
+}

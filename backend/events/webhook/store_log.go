@@ -1,0 +1,136 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// DeliveryQuery selects deliveries of an endpoint.
+type DeliveryQuery struct {
+	EndpointID string
+	State      DeliveryState // 0: any
+	Before     int64         // lower numbers only; 0: all
+	Limit      int           // see store.PageSize
+}
+
+const deliveryColumns = "number, id, endpoint_id, position, sequence, type, body, state, attempts, fence, due_at, " +
+	"created_at, ended_at, CASE WHEN state = 1 AND leased_until > %s THEN 1 ELSE 0 END"
+
+func selectDeliveries(ctx context.Context, c store.Conn, rest string, args ...any) ([]Delivery, error) {
+	return store.Select(ctx, c, func(row store.Scanner) (v Delivery, err error) {
+		var due, created, ended store.Timestamp
+		var leased int64
+		err = row.Scan(&v.Number, &v.ID, &v.EndpointID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.State,
+			&v.Attempts, &v.Fence, &due, &created, &ended, &leased)
+		v.DueAt, v.CreatedAt, v.EndedAt, v.Leased = due.Time, created.Time, ended.Time, leased == 1
+		return v, err
+	}, "SELECT "+fmt.Sprintf(deliveryColumns, c.Dialect().Now)+" FROM webhook_deliveries"+rest, args...)
+}
+
+// Deliveries returns one page of an endpoint's deliveries, newest first.
+func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) (page []Delivery, err error) {
+	if q.Before <= 0 {
+		q.Before = math.MaxInt64
+	}
+	var f store.Filter
+	f.Add("endpoint_id = ?", q.EndpointID)
+	f.Add("number < ?", q.Before)
+	if q.State != 0 { // a constant, so that the partial index of the state is used
+		f.AddConstant(fmt.Sprintf("state = %d", q.State))
+	}
+	err = s.db.View(ctx, "webhook: deliveries of endpoint "+q.EndpointID, func(ctx context.Context, c store.Conn) error {
+		page, err = selectDeliveries(ctx, c, f.Page("number DESC", q.Limit), f.Args...)
+		return err
+	})
+	return page, err
+}
+
+// DeliveryAttempt is one completed attempt of a delivery.
+type DeliveryAttempt struct {
+	Number int64 // ascending; attempts whose outcome is unknown are missing
+	At     time.Time
+	Took   time.Duration
+	Status int    // of HTTP; 0: there was no response
+	Error  string // "" if it was delivered
+	Answer string // the beginning of the response
+}
+
+// Delivery returns a delivery and its last 100 attempts, oldest first, or sale.ErrNotFound.
+func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts []DeliveryAttempt, err error) {
+	err = s.db.View(ctx, "webhook: delivery "+id, func(ctx context.Context, c store.Conn) error {
+		found, err := selectDeliveries(ctx, c, " WHERE id = $1", id)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return sale.ErrNotFound
+		}
+		d = found[0]
+		attempts, err = store.Select(ctx, c, func(row store.Scanner) (a DeliveryAttempt, err error) {
+			var at store.Timestamp
+			var ms int64
+			err = row.Scan(&a.Number, &at, &ms, &a.Status, &a.Error, &a.Answer)
+			a.At, a.Took = at.Time, time.Duration(ms)*time.Millisecond
+			return a, err
+		}, `SELECT number, at, duration_ms, status, error, response
+			FROM (SELECT * FROM webhook_attempts WHERE delivery_id = $1 ORDER BY number DESC LIMIT 100) AS last
+			ORDER BY number`, id)
+		return err
+	})
+	return d, attempts, err
+}
+
+// Redeliver makes a delivery due now, in whatever state it is, and logs it with the actor and the reason of the context. A
+// delivery that is being sent is left unchanged. Errors: sale.ErrNotFound; sale.ErrConflict if its endpoint is disabled.
+func (s *Store) Redeliver(ctx context.Context, id string) error {
+	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
+		now := c.Dialect().Now
+		var endpointID string
+		const owner = "SELECT endpoint_id FROM webhook_deliveries WHERE id = $1"
+		if err := store.Get(ctx, c, []any{&endpointID}, owner, id); err != nil {
+			return err
+		}
+		if err := lockEnabled(ctx, c, endpointID); err != nil {
+			return err
+		}
+		if _, err := c.Exec(ctx, "UPDATE webhook_deliveries SET state = 1, attempts = 0, due_at = "+now+
+			", ended_at = NULL, leased_until = NULL WHERE id = $1 AND (leased_until IS NULL OR leased_until <= "+now+")",
+			id); err != nil {
+			return err
+		}
+		return store.AppendLog(ctx, c, "webhook.redeliver", id, "endpoint "+endpointID)
+	})
+}
+
+// lockEnabled locks an endpoint, or returns sale.ErrConflict if it is disabled.
+func lockEnabled(ctx context.Context, c store.Conn, endpointID string) error {
+	e, err := readEndpoint(ctx, c, endpointID, c.Dialect().ForUpdate)
+	if err == nil && e.State == EndpointDisabled {
+		err = fmt.Errorf("its endpoint is disabled: %w", sale.ErrConflict)
+	}
+	return err
+}
+
+// RedeliverFailed makes up to limit of an endpoint's deliveries that were given up since a time due now, oldest first, logs
+// it, and returns how many. Errors are those of Redeliver.
+func (s *Store) RedeliverFailed(ctx context.Context, endpointID string, since time.Time, limit int) (n int64, err error) {
+	op := "webhook: redeliver failed deliveries of endpoint " + endpointID
+	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+		if err := lockEnabled(ctx, c, endpointID); err != nil {
+			return err
+		}
+		n, err = c.Exec(ctx, "UPDATE webhook_deliveries SET state = 1, attempts = 0, due_at = "+c.Dialect().Now+`, ended_at = NULL
+			WHERE number IN (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND ended_at >= $2
+				ORDER BY number LIMIT $3)`, endpointID, since, limit)
+		if err != nil || n == 0 {
+			return err
+		}
+		return store.AppendLog(ctx, c, "webhook.redeliver", endpointID, fmt.Sprintf("%d failed deliveries", n))
+	})
+	return n, err
+}

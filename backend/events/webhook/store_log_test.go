@@ -1,0 +1,83 @@
+package webhook
+
+import (
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+func TestDeliveriesAreSentAgain(t *testing.T) {
+	onEngines(t, webhookRedelivered)
+}
+
+func webhookRedelivered(t *testing.T, e *env) {
+	e.endpoint(t, "a", false)
+	e.tell(t, "a", "1:1", "2:2", "3:3", "4:4")
+	leased := e.wantLeased(t, "a", "1:1", "2:2", "3:3", "4:4")
+	e.results(t, givenUp(leased[0]), givenUp(leased[1]), givenUp(leased[2]), delivered(leased[3]))
+	if list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed, Limit: 2}); err != nil || len(list) != 2 || list[0].ID != "3:3_a" {
+		t.Fatalf("%+v, %v", list, err)
+	} else if rest, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed, Before: list[1].Number}); err != nil || len(rest) != 1 || rest[0].ID != "1:1_a" {
+		t.Fatalf("%+v, %v", rest, err)
+	}
+	if n, err := e.RedeliverFailed(e.ctx, "a", time.Now().Add(time.Hour), 9); err != nil || n != 0 {
+		t.Errorf("since later: %d, %v", n, err)
+	}
+	if n, err := e.RedeliverFailed(e.ctx, "a", time.Now().Add(-time.Hour), 2); err != nil || n != 2 {
+		t.Errorf("two: %d, %v", n, err)
+	}
+	e.wantLeased(t, "a", "1:1", "2:2")
+	for range 2 { // a delivered one too, and twice
+		if err := e.Redeliver(e.ctx, "4:4_a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.wantLeased(t, "a", "4:4")
+	if err := e.Redeliver(e.ctx, "4:4_a"); err != nil { // it is being sent
+		t.Fatal(err)
+	}
+	e.wantLeased(t, "a")
+}
+
+func TestPruneDeletesOldAndOrphanedDeliveries(t *testing.T) {
+	onEngines(t, webhookPrune)
+}
+
+func webhookPrune(t *testing.T, e *env) {
+	for _, id := range []string{"a", "b", "c"} {
+		e.endpoint(t, id, false)
+		e.tell(t, id, "1:1", "2:2", "3:3")
+		leased := e.wantLeased(t, id, "1:1", "2:2", "3:3")
+		e.results(t, delivered(leased[0]), givenUp(leased[1]), failed(leased[2], time.Hour))
+	}
+	if n, err := e.PruneDeliveries(e.ctx, time.Hour, 100); err != nil || n != 0 {
+		t.Errorf("of an hour ago: %d, %v", n, err)
+	}
+	if err := e.RemoveEndpoint(e.ctx, "b"); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	testenv.Eventually(t, 10*time.Second, "what is older than nothing goes", func() bool { // after a millisecond
+		more, err := e.PruneDeliveries(e.ctx, 0, 2)
+		if err != nil || more > 2 {
+			t.Fatal(more, err)
+		}
+		n += more
+		return n >= 5
+	})
+	if more, err := e.PruneDeliveries(e.ctx, 0, 100); err != nil || more != 0 {
+		t.Errorf("more: %d, %v", more, err)
+	}
+	for _, c := range []struct {
+		id   string
+		left int
+	}{{"a", 2}, {"b", 0}, {"c", 2}} {
+		if list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: c.id}); err != nil || len(list) != c.left {
+			t.Errorf("%s: %+v, %v", c.id, list, err)
+		}
+	}
+	if _, log, err := e.Delivery(e.ctx, "2:2_a"); err != nil || len(log) != 1 {
+		t.Errorf("the log of what stays: %v, %v", log, err)
+	}
+}

@@ -1,0 +1,46 @@
+package journal
+
+import (
+	"context"
+	"time"
+
+	"sluice/backend/store"
+)
+
+// Registry lists the journals of all backends in SQL. It is safe for concurrent use.
+type Registry struct{ db *store.DB }
+
+// NewRegistry returns the Registry in db.
+func NewRegistry(db *store.DB) *Registry { return &Registry{db} }
+
+// Status is the state of one backend's journal.
+type Status struct {
+	ID         string
+	Generation int64         // the latest generation of Redis in which the journal's orders have been restored
+	Silent     time.Duration // since its last heartbeat, by the database's clock
+}
+
+// Heartbeat records that the backend of a journal is alive, and the generation of Redis in which its orders have been
+// restored.
+func (r *Registry) Heartbeat(ctx context.Context, id string, generation int64) error {
+	return r.db.Update(ctx, "journal: heartbeat", func(ctx context.Context, c store.Conn) error {
+		now := c.Dialect().Now
+		_, err := c.Exec(ctx, "INSERT INTO journals (id, generation, seen_at) VALUES ($1, $2, "+now+
+			") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", generation = $2", id, generation)
+		return err
+	})
+}
+
+// Journals returns every journal that has ever sent a heartbeat, by id.
+func (r *Registry) Journals(ctx context.Context) (all []Status, err error) {
+	err = r.db.View(ctx, "journal: journals", func(ctx context.Context, c store.Conn) error {
+		all, err = store.Select(ctx, c, func(row store.Scanner) (s Status, err error) {
+			var seen, now store.Timestamp
+			err = row.Scan(&s.ID, &s.Generation, &seen, &now)
+			s.Silent = now.Sub(seen.Time)
+			return s, err
+		}, "SELECT id, generation, seen_at, "+c.Dialect().Now+" FROM journals ORDER BY id")
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,34 @@
+package journal
+
+import (
+	"os"
+	"testing"
+
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func TestRegistryListsHeartbeats(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *storetest.Store, _ string) {
+		r := NewRegistry(db.DB)
+		for i, id := range []string{"a", "b", "a"} {
+			if err := r.Heartbeat(t.Context(), id, int64(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := r.Journals(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) != 2 || found[0].ID != "a" || found[0].Generation != 2 || found[1].Generation != 1 {
+			t.Fatalf("journals: %+v", found)
+		}
+		for _, j := range found {
+			if j.Silent < 0 || j.Silent.Minutes() > 1 {
+				t.Errorf("journal %s was silent for %v", j.ID, j.Silent)
+			}
+		}
+	})
+}
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+)
+
+type (
+	actorKey  struct{}
+	reasonKey struct{}
+)
+
+// WithActor returns a context whose changes are logged with the name of the admin or component that makes them.
+func WithActor(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+// WithReason returns a context whose changes are logged with a reason.
+func WithReason(ctx context.Context, reason string) context.Context {
+	return context.WithValue(ctx, reasonKey{}, reason)
+}
+
+// Actor returns the actor of the context; "unknown" if it has none.
+func Actor(ctx context.Context) string {
+	if actor, _ := ctx.Value(actorKey{}).(string); actor != "" {
+		return actor
+	}
+	return "unknown"
+}
+
+// LogEntry is one line of the admin log.
+type LogEntry struct {
+	Number int64     // ascending
+	At     time.Time // by the database's clock
+	Actor  string
+	Action string // such as sale.pause or order.cancel
+	Target string // the id of a sale, an order, an endpoint, ...
+	Detail string
+}
+
+// noUnit begins the detail of an entry about a dead order that held no unit.
+const noUnit = "it held no unit; "
+
+// HeldNoUnit reports whether an entry about a dead order says that the order held no unit.
+func (e LogEntry) HeldNoUnit() bool { return strings.HasPrefix(e.Detail, noUnit) }
+
+// AppendLog appends an entry to the admin log, in the transaction of c. Its actor and its reason, which follows detail,
+// are those of the context.
+func AppendLog(ctx context.Context, c Conn, action, target, detail string) error {
+	if reason, _ := ctx.Value(reasonKey{}).(string); reason != "" {
+		detail = strings.TrimPrefix(detail+": "+reason, ": ")
+	}
+	_, err := c.Exec(ctx, "INSERT INTO admin_log (actor, action, target, detail) VALUES ($1, $2, $3, $4)",
+		Text(Actor(ctx)), Text(action), Text(target), Text(detail))
+	return err
+}
+
+// AdminLog records what admins and components changed. Changes made through this package and the packages of its tables
+// are logged in their own transactions.
+type AdminLog struct{ db *DB }
+
+// NewAdminLog returns the admin log in db.
+func NewAdminLog(db *DB) *AdminLog { return &AdminLog{db} }
+
+// Record appends an entry about a change that was made outside the database. See AppendLog.
+func (l *AdminLog) Record(ctx context.Context, action, target, detail string) error {
+	return l.db.Update(ctx, "store: record "+action, func(ctx context.Context, c Conn) error {
+		return AppendLog(ctx, c, action, target, detail)
+	})
+}
+
+const logColumns = "id, at, actor, action, target, detail"
+
+func scanLogEntry(row Scanner) (e LogEntry, err error) {
+	var at Timestamp
+	err = row.Scan(&e.Number, &at, &e.Actor, &e.Action, &e.Target, &e.Detail)
+	e.At = at.Time
+	return e, err
+}
+
+// LastLog returns the last entry about a target with one of two actions, or sale.ErrNotFound.
+func (l *AdminLog) LastLog(ctx context.Context, target, action, or string) (e LogEntry, err error) {
+	err = l.db.View(ctx, "store: last log entry of "+target, func(ctx context.Context, c Conn) error {
+		e, err = GetRow(ctx, c, scanLogEntry, "SELECT "+logColumns+
+			" FROM admin_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
+		return err
+	})
+	return e, err
+}
+
+// LogQuery selects entries of the admin log. The zero value selects all.
+type LogQuery struct {
+	Target string
+	Actor  string
+	Action string // a full action, such as sale.pause, or its first part, such as sale
+	Before int64  // lower numbers only; 0: all
+	Limit  int    // see PageSize
+}
+
+// Log returns one page of entries, newest first.
+func (l *AdminLog) Log(ctx context.Context, q LogQuery) (entries []LogEntry, err error) {
+	var f Filter
+	if q.Before <= 0 {
+		q.Before = math.MaxInt64
+	}
+	f.Add("id < ?", q.Before)
+	if q.Target != "" {
+		f.Add("target = ?", q.Target)
+	}
+	if q.Actor != "" {
+		f.Add("actor = ?", q.Actor)
+	}
+	if strings.Contains(q.Action, ".") {
+		f.Add("action = ?", q.Action)
+	} else if q.Action != "" { // the range of "sale.": '/' is the character after '.'; unlike LIKE, a range uses the index
+		f.Add("action > ?", q.Action+".")
+		f.Add("action < ?", q.Action+"/")
+	}
+	err = l.db.View(ctx, "store: log", func(ctx context.Context, c Conn) error {
+		entries, err = Select(ctx, c, scanLogEntry, "SELECT "+logColumns+" FROM admin_log"+f.Page("id DESC", q.Limit), f.Args...)
+		return err
+	})
+	return entries, err
+}

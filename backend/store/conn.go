@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+// Conn runs statements with the placeholders $1, $2, ... on either engine. Arguments may also be of the types time.Time
+// (stored to the millisecond), []int64 and []string. Errors wrap ErrRejected or sale.ErrUnavailable.
+type Conn interface {
+	// Exec returns the number of rows that the statement inserted, updated or deleted.
+	Exec(ctx context.Context, sql string, args ...any) (rows int64, err error)
+	// Query calls each for every row. An error of each ends the query and is returned unchanged.
+	Query(ctx context.Context, each func(Scanner) error, sql string, args ...any) error
+	// Dialect returns the SQL of the engine. In SQLite the clock in it stands still, so it must not be kept.
+	Dialect() Dialect
+}
+
+// Scanner reads the columns of a row.
+type Scanner interface{ Scan(into ...any) error }
+
+// Get runs a query for at most one row and scans its columns. It returns sale.ErrNotFound if there is no row.
+func Get(ctx context.Context, c Conn, into []any, sql string, args ...any) error {
+	err := sale.ErrNotFound
+	if queryErr := c.Query(ctx, func(row Scanner) error {
+		err = row.Scan(into...)
+		return err
+	}, sql, args...); queryErr != nil {
+		return queryErr
+	}
+	return err
+}
+
+// GetRow runs a query for at most one row and returns what scan makes of it, or sale.ErrNotFound.
+func GetRow[T any](ctx context.Context, c Conn, scan func(Scanner) (T, error), sql string, args ...any) (T, error) {
+	found, err := Select(ctx, c, scan, sql, args...)
+	if err == nil && len(found) == 0 {
+		err = sale.ErrNotFound
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return found[0], nil
+}
+
+// Exists reports whether a query returns a row.
+func Exists(ctx context.Context, c Conn, sql string, args ...any) (found bool, err error) {
+	err = c.Query(ctx, func(Scanner) error { found = true; return nil }, sql, args...)
+	return found, err
+}
+
+// Select runs a query and returns what scan makes of each row.
+func Select[T any](ctx context.Context, c Conn, scan func(Scanner) (T, error), sql string, args ...any) ([]T, error) {
+	var all []T
+	err := c.Query(ctx, func(row Scanner) error {
+		v, err := scan(row)
+		all = append(all, v)
+		return err
+	}, sql, args...)
+	return all, err
+}
+
+// Column scans a row of one column, for Select.
+func Column[T any](row Scanner) (v T, err error) {
+	err = row.Scan(&v)
+	return v, err
+}
+
+// SelectCounts runs a query for rows of a name and a count, and returns the counts by name.
+func SelectCounts(ctx context.Context, c Conn, sql string, args ...any) (map[string]int64, error) {
+	counts := map[string]int64{}
+	return counts, c.Query(ctx, func(row Scanner) error {
+		var name string
+		var n int64
+		err := row.Scan(&name, &n)
+		counts[name] = n
+		return err
+	}, sql, args...)
+}
+
+// Timestamp scans a time of either engine: a timestamptz, or milliseconds since 1970. NULL becomes the zero time.
+type Timestamp struct{ time.Time }
+
+// Scan implements sql.Scanner.
+func (t *Timestamp) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		t.Time = time.Time{}
+	case time.Time:
+		t.Time = v.UTC()
+	case int64:
+		t.Time = time.UnixMilli(v).UTC()
+	default:
+		return fmt.Errorf("store: a time cannot be read from %T", src)
+	}
+	return nil
+}
+
+// nullTime is the argument for a column that is NULL for the zero time.
+func nullTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.Truncate(time.Millisecond)
+}
+
+// Text removes from s what PostgreSQL's type text cannot hold: NUL bytes and invalid UTF-8.
+func Text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}
+
+// JSON encodes a list of structs as the argument of Dialect.Records. It panics for a type that JSON cannot encode.
+func JSON(records any) string {
+	b, err := json.Marshal(records)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// PageSize returns how many rows a page has for a requested limit: 1 to 1000, and 100 for 0 or less.
+func PageSize(limit int) int {
+	if limit <= 0 {
+		return 100
+	}
+	return min(limit, 1000)
+}
+
+// Filter collects the conditions of a query with their arguments. Conditions are constants of the program. The zero value
+// has no condition.
+type Filter struct {
+	conditions []string
+	Args       []any
+}
+
+// Add adds a condition. The first "?" in it stands for arg.
+func (f *Filter) Add(condition string, arg any) {
+	f.AddConstant(strings.Replace(condition, "?", f.Arg(arg), 1))
+}
+
+// AddConstant adds a condition without an argument.
+func (f *Filter) AddConstant(condition string) { f.conditions = append(f.conditions, condition) }
+
+// Arg adds an argument and returns its placeholder.
+func (f *Filter) Arg(arg any) string {
+	f.Args = append(f.Args, arg)
+	return "$" + strconv.Itoa(len(f.Args))
+}
+
+// Page returns the end of a query: WHERE with the conditions, ORDER BY, and LIMIT for the PageSize of limit.
+func (f *Filter) Page(orderBy string, limit int) string {
+	where := ""
+	if len(f.conditions) > 0 {
+		where = " WHERE " + strings.Join(f.conditions, " AND ")
+	}
+	return where + " ORDER BY " + orderBy + " LIMIT " + f.Arg(PageSize(limit))
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, oneLine{err}) }
+
+// oneLine prints an error in one line.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }

@@ -1,0 +1,168 @@
+// Package store keeps sales, orders, payments and the admin log in SQL: PostgreSQL, or SQLite for a single machine.
+// SQL is the source of truth; the data in Redis is derived from it and can be rebuilt from it.
+//
+// # Domain model
+//
+// A sale (table sales) has a stock of units and a limit of units per buyer. The columns stock and sold count units: sold
+// is the number of orders of the sale that are not cancelled. A check constraint keeps sold between 0 and stock, so no
+// transaction can oversell a sale. An order (table orders) is one unit bought by one buyer. Its slot, from 1 to the
+// sale's limit per buyer, is unique among the buyer's orders that are not cancelled, so no transaction can exceed that
+// limit.
+//
+// An order is accepted in Redis and becomes a row here through Orders.Write. From then on its status is created, paid or
+// cancelled. An unpaid order whose hold has ended is cancelled by Orders.CancelOverdue. The unit of a cancelled row goes
+// back to Redis in three steps (see returns.go), and the row records the progress. An order that failed permanently in
+// the queue is settled by Orders.CancelDead, which inserts a cancelled row without counting a unit.
+//
+// Each transaction that changes orders also appends them to the table outbox, which package events relays to other
+// services.
+//
+// # Structure
+//
+// DB holds the connections and runs transactions; it is the same for both engines, which differ in a Dialect only.
+// Sales, Orders, Payments, AdminLog and Generations hold the queries. Packages that own further tables (events, webhook,
+// notify, points, journal) keep their queries themselves and run them through a DB. All migrations are here.
+//
+// The package does not use Redis and does not decide purchases. It rejects orders that would violate a constraint.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+// ErrRejected reports orders that can never be stored: they would oversell the sale, use an occupied slot, name an
+// unknown sale, or contain values that do not fit the tables. Retrying cannot help. Temporary failures wrap
+// sale.ErrUnavailable instead.
+var ErrRejected = errors.New("rejected by the order store")
+
+// URLError describes an invalid database URL in one line. It does not contain the URL, which may hold a password.
+type URLError struct{ Detail string }
+
+func (e *URLError) Error() string { return "database URL: " + e.Detail }
+
+// DefaultTimeout is the default of Config.Timeout.
+const DefaultTimeout = 5 * time.Second
+
+// Config configures Open. The zero value is valid.
+type Config struct {
+	// Timeout bounds each operation; 0 or less: DefaultTimeout. PostgreSQL cancels a statement after the same time, so
+	// that a statement does not outlive a lost client.
+	Timeout time.Duration
+	// OnChange is called after each transaction that appended to the outbox; nil: not called. It runs on the goroutine of
+	// the operation and must not block. A crash can skip the call, so its receiver must also poll.
+	OnChange func()
+}
+
+// DB is a pool of connections to one database. It is safe for concurrent use. Every operation ends within the timeout,
+// or earlier with its context, and has either its whole effect or none. Errors wrap ErrRejected, one of sale's errors, or
+// sale.ErrUnavailable if the database is unreachable, locked, full, read-only or too slow.
+type DB struct {
+	engine   engine
+	timeout  time.Duration
+	onChange func()
+}
+
+// Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:
+//
+//	postgres://user:password@host:5432/name   (also postgresql://)
+//	sqlite:///var/lib/sluice/orders.db        (absolute path)
+//	sqlite:orders.db                          (path relative to the working directory)
+//
+// The error is one line without the password: a *URLError, or an error that wraps sale.ErrUnavailable if the database
+// does not respond.
+func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
+	db := &DB{timeout: cfg.Timeout, onChange: cfg.OnChange}
+	if db.timeout <= 0 {
+		db.timeout = DefaultTimeout
+	}
+	if db.onChange == nil {
+		db.onChange = func() {}
+	}
+	var err error
+	scheme, _, _ := strings.Cut(databaseURL, ":")
+	switch scheme {
+	case "postgres", "postgresql":
+		db.engine, err = openPostgres(ctx, databaseURL, db.timeout)
+	case "sqlite":
+		db.engine, err = openSQLite(ctx, databaseURL, db.timeout)
+	default:
+		err = &URLError{"must begin with postgres:// or sqlite:"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: open: %w", err)
+	}
+	return db, nil
+}
+
+// Ping returns nil if the database responds.
+func (db *DB) Ping(ctx context.Context) error {
+	return db.View(ctx, "store: ping", func(ctx context.Context, c Conn) error {
+		_, err := c.Exec(ctx, "SELECT 1")
+		return err
+	})
+}
+
+// Close closes the connections. It waits for running operations, at most for the timeout.
+func (db *DB) Close() error {
+	done := make(chan error, 1)
+	go func() { done <- db.engine.close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(db.timeout):
+		return fmt.Errorf("store: close: %w: connections are still in use", sale.ErrUnavailable)
+	}
+}
+
+// View runs single statements that only read; each may use another connection. An error is wrapped with the name of the
+// operation, op.
+func (db *DB) View(ctx context.Context, op string, do func(context.Context, Conn) error) error {
+	return db.run(ctx, op, func(ctx context.Context) error { return do(ctx, db.engine.conn()) })
+}
+
+// Snapshot runs statements that read, in one transaction: all see the database as of one instant.
+func (db *DB) Snapshot(ctx context.Context, op string, do func(context.Context, Conn) error) error {
+	return db.transact(ctx, op, snapshot, do)
+}
+
+// Update runs a read-write transaction. It commits if do returns nil, otherwise it rolls back. An error is wrapped with the name of
+// the operation, op.
+func (db *DB) Update(ctx context.Context, op string, do func(context.Context, Conn) error) error {
+	return db.transact(ctx, op, writing, do)
+}
+
+// UpdateIf is Update if needed returns true; it reports whether it was. needed runs as in View, before the transaction, so
+// that a job without work does not lock: SQLite permits one writer at a time.
+func (db *DB) UpdateIf(
+	ctx context.Context, op string, needed func(context.Context, Conn) (bool, error), do func(context.Context, Conn) error,
+) (ran bool, err error) {
+	err = db.View(ctx, op, func(ctx context.Context, c Conn) error {
+		ran, err = needed(ctx, c)
+		return err
+	})
+	if err == nil && ran {
+		err = db.Update(ctx, op, do)
+	}
+	return ran, err
+}
+
+func (db *DB) transact(ctx context.Context, op string, m mode, do func(context.Context, Conn) error) error {
+	return db.run(ctx, op, func(ctx context.Context) error {
+		return db.engine.transact(ctx, m, func(c Conn) error { return do(ctx, c) })
+	})
+}
+
+func (db *DB) run(ctx context.Context, op string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, db.timeout)
+	defer cancel()
+	if err := do(ctx); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
+}

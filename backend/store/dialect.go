@@ -1,0 +1,67 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Dialect generates the fragments of SQL in which PostgreSQL and SQLite differ.
+type Dialect struct {
+	Now        string // the database's clock, in the form in which the tables hold times
+	ForUpdate  string // locks the rows of a SELECT
+	ForShare   string // prevents changes of the rows of a SELECT
+	SkipLocked string // like ForUpdate, and omits rows that another transaction has locked
+
+	postgres bool
+}
+
+var postgresDialect = Dialect{
+	Now: "now()", ForUpdate: " FOR UPDATE", ForShare: " FOR SHARE", SkipLocked: " FOR UPDATE SKIP LOCKED", postgres: true,
+}
+
+// Ago returns the instant that lies a number of milliseconds before Now; a negative number is an instant after it.
+func (d Dialect) Ago(milliseconds string) string {
+	if d.postgres {
+		return "now() - " + milliseconds + " * interval '1 millisecond'"
+	}
+	return d.Now + " - " + milliseconds
+}
+
+// In returns the comparison of a column with a list, whose argument is a []int64 or a []string.
+func (d Dialect) In(placeholder string) string {
+	if d.postgres {
+		return "= ANY(" + placeholder + ")"
+	}
+	return "IN (SELECT value FROM json_each(" + placeholder + "))"
+}
+
+// Records returns a subquery that reads a JSON array of objects (see JSON) as rows. columns lists the keys of the objects
+// with their PostgreSQL types, such as "id bigint, name text".
+func (d Dialect) Records(placeholder, columns string) string {
+	if d.postgres {
+		return "SELECT * FROM jsonb_to_recordset(" + placeholder + "::jsonb) AS record (" + columns + ")"
+	}
+	var list []string
+	for column := range strings.SplitSeq(columns, ", ") {
+		name, _, _ := strings.Cut(column, " ")
+		list = append(list, fmt.Sprintf("value->>'%s' AS %s", name, name))
+	}
+	return "SELECT " + strings.Join(list, ", ") + " FROM json_each(" + placeholder + ")"
+}
+
+// Length returns the number of elements of a column that holds a list of integers.
+func (d Dialect) Length(column string) string {
+	if d.postgres {
+		return "cardinality(" + column + ")"
+	}
+	return "json_array_length(" + column + ")"
+}
+
+// Elements returns a table of the elements of a column that holds a list of integers: value, and its index key, from 0.
+func (d Dialect) Elements(column, alias string) string {
+	if d.postgres {
+		return "LATERAL (SELECT value, key - 1 AS key FROM unnest(" + column +
+			") WITH ORDINALITY AS element (value, key)) AS " + alias
+	}
+	return "json_each(" + column + ") AS " + alias
+}

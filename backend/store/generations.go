@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in it, so they must
+// not become rows before they have been restored there. Nothing was written.
+var ErrStale = errors.New("read from a Redis that has been rebuilt since")
+
+type generationKey struct{}
+
+// WithGeneration returns a context with which Orders.Write, CancelDead and DropDead return ErrStale unless the current
+// generation is the given one. 0, as in a context without a generation, accepts every generation.
+func WithGeneration(ctx context.Context, generation int64) context.Context {
+	return context.WithValue(ctx, generationKey{}, generation)
+}
+
+func generationOf(ctx context.Context) int64 {
+	n, _ := ctx.Value(generationKey{}).(int64)
+	return n
+}
+
+const selectGeneration = "SELECT n FROM counters WHERE name = 'generation'"
+
+// checkGeneration returns ErrStale unless the context's generation is current, and keeps it current until the transaction
+// ends.
+func checkGeneration(ctx context.Context, c Conn) error {
+	wanted := generationOf(ctx)
+	if wanted == 0 {
+		return nil
+	}
+	var current int64
+	if err := Get(ctx, c, []any{&current}, selectGeneration+c.Dialect().ForShare); err != nil {
+		return err
+	}
+	if current != wanted {
+		return ErrStale
+	}
+	return nil
+}
+
+// Generations numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation is the fence of the
+// last rebuild that has read the orders.
+type Generations struct{ db *DB }
+
+// NewGenerations returns the generations in db.
+func NewGenerations(db *DB) *Generations { return &Generations{db} }
+
+// Generation returns the current generation; 0 before the first rebuild.
+func (g *Generations) Generation(ctx context.Context) (n int64, err error) {
+	err = g.db.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
+		return Get(ctx, c, []any{&n}, selectGeneration)
+	})
+	return n, err
+}
+
+// NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the caller
+// passes the highest number it has found elsewhere, because a database restored from a backup has lost the latest ones.
+func (g *Generations) NextFence(ctx context.Context, above int64) (n int64, err error) {
+	err = g.db.Update(ctx, "store: next fence", func(ctx context.Context, c Conn) error {
+		const next = "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END + 1 WHERE name = 'fence'"
+		if _, err := c.Exec(ctx, next, above); err != nil {
+			return err
+		}
+		return Get(ctx, c, []any{&n}, "SELECT n FROM counters WHERE name = 'fence'")
+	})
+	return n, err
+}
+
+// BeginGeneration makes a fence the current generation. When it returns, every Write of an older generation has committed
+// or will return ErrStale, so the orders read afterwards are complete. It returns ErrStale if a later rebuild has begun
+// its generation.
+func (g *Generations) BeginGeneration(ctx context.Context, fence int64) error {
+	return g.db.Update(ctx, "store: begin generation", func(ctx context.Context, c Conn) error {
+		n, err := c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'generation' AND n <= $1", fence)
+		if err == nil && n == 0 {
+			err = ErrStale
+		}
+		return err
+	})
+}
+
+// ClaimShards returns the number of shards of the deployment. The first call sets it to want. In a database that was
+// in use before the number was recorded, it is 1.
+func (g *Generations) ClaimShards(ctx context.Context, want int) (have int, err error) {
+	err = g.db.Update(ctx, "store: claim shards", func(ctx context.Context, c Conn) error {
+		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)
+			SELECT 'shards', CASE WHEN n > 0 THEN 1 ELSE $1 END FROM counters WHERE name = 'fence'
+			ON CONFLICT (name) DO NOTHING`, int64(want))
+		if err != nil {
+			return err
+		}
+		if err := Get(ctx, c, []any{&have}, "SELECT n FROM counters WHERE name = 'shards'"); err != nil {
+			return err
+		}
+		if have < 1 {
+			return errors.New("the recorded number of shards is below 1")
+		}
+		return nil
+	})
+	return have, err
+}
