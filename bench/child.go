@@ -212,7 +212,7 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	db, err := store.Open(ctx, "sqlite://"+filepath.Join(c.data, "orders.db"))
+	db, err := store.Open(ctx, "sqlite://"+filepath.Join(c.data, "orders.db"), store.Config{})
 	if err != nil {
 		return err
 	}
@@ -229,11 +229,14 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 	app, err := api.New(api.Config{
 		Admitter: admission.NewAdmitter(pipeline, space, admission.NewSequencer(client, space, time.Now)),
 		Stock:    admission.NewStock(client, space),
-		Orders:   db,
-		Dead:     queue.NewList(client, 0, queue.Config{}),
-		Tokens:   key,
-		Limiter:  limiter,
-		Server:   httpserver.Config{Log: slog.New(slog.DiscardHandler)},
+		Orders: struct {
+			*store.Orders
+			*store.Payments
+		}{store.NewOrders(db), store.NewPayments(db)},
+		Dead:    queue.NewList(client, 0, queue.Config{}),
+		Tokens:  key,
+		Limiter: limiter,
+		Server:  httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		return err

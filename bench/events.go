@@ -121,17 +121,13 @@ func newEventRun(ctx context.Context, s *stage) (*eventRun, error) {
 	}
 	r := &eventRun{writers: w, server: testenv.StartRedis(s), wake: make(chan struct{}, 1)}
 	r.plain = r.server.Client()
-	r.store, err = store.Open(ctx, url, store.OnChange(func() {
+	r.store, err = openDatabase(ctx, s, url, store.Config{OnChange: func() {
 		select {
 		case r.wake <- struct{}{}:
 		default:
 		}
-	}))
-	if err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = r.store.Close() })
-	return r, nil
+	}})
+	return r, err
 }
 
 // ours is the relay and a consumer for each group, as the program runs them.
@@ -159,9 +155,9 @@ func (r *eventRun) ours() eventSide {
 				}
 			}
 		})
-		running.Go(func() { _ = events.NewRelay(client, space, r.store, events.RelayConfig{}).Run(ctx) })
+		running.Go(func() { _ = events.NewRelay(client, space, events.NewStore(r.store.DB), events.RelayConfig{}).Run(ctx) })
 		for i, group := range eventGroups {
-			c, err := events.New(client, space, r.store, group, events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
+			c, err := events.New(client, space, events.NewStore(r.store.DB), group, events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
 				ids := make([]string, len(batch))
 				for k, e := range batch {
 					ids[k] = e.ID

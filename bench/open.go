@@ -73,7 +73,7 @@ type openHouse struct {
 	env        []string
 	addrs      []string // of the API
 	admins     []string
-	store      *store.Store
+	store      *database
 	waker      *events.Waker
 	ids        *ids
 	wrote      int
@@ -149,10 +149,10 @@ func newOpenHouse(ctx context.Context, s *stage) (*openHouse, error) {
 			return nil, fmt.Errorf("sale create: %w\n%s", err, out)
 		}
 	}
-	if h.store, err = store.Open(ctx, database.URL); err != nil {
+	h.store, err = openDatabase(ctx, s, database.URL, store.Config{})
+	if err != nil {
 		return nil, err
 	}
-	s.Cleanup(func() { _ = h.store.Close() })
 	h.waker = events.NewWaker(server.Client(), keyspace.Space{})
 	go func() { _ = h.waker.Run(ctx) }()
 	return h, nil

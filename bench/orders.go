@@ -45,8 +45,24 @@ func orders(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
+// database is an open order store.
+type database struct {
+	*store.DB
+	*store.Sales
+	*store.Orders
+}
+
+func openDatabase(ctx context.Context, s *stage, url string, cfg store.Config) (*database, error) {
+	db, err := store.Open(ctx, url, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.Cleanup(func() { _ = db.Close() })
+	return &database{db, store.NewSales(db), store.NewOrders(db)}, nil
+}
+
 type writers struct {
-	store *store.Store
+	store *database
 	db    *pgx.Conn
 	ids   *ids
 	cfg   settings
@@ -56,10 +72,9 @@ type writers struct {
 func newWriters(ctx context.Context, s *stage, url string, cfg settings) (*writers, error) {
 	w := &writers{ids: newIDs(), cfg: cfg}
 	var err error
-	if w.store, err = store.Open(ctx, url); err != nil {
+	if w.store, err = openDatabase(ctx, s, url, store.Config{}); err != nil {
 		return nil, err
 	}
-	s.Cleanup(func() { _ = w.store.Close() })
 	if _, err = w.store.CreateSale(ctx, benchSale(sale.MaxStock)); err != nil {
 		return nil, err
 	}
@@ -144,7 +159,7 @@ func (w *writers) single(ctx context.Context, o sale.Order) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, "INSERT INTO orders (id, sale_id, buyer, nth, serial) VALUES ($1, $2, $3, $4, $5)",
+	if _, err := tx.Exec(ctx, "INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, $2, $3, $4, $5)",
 		int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial); err != nil {
 		return err
 	}
@@ -163,7 +178,7 @@ func (w *writers) copies(ctx context.Context) (float64, error) {
 	if err := w.fresh(ctx); err != nil {
 		return 0, err
 	}
-	columns := []string{"id", "sale_id", "buyer", "nth", "serial"}
+	columns := []string{"id", "sale_id", "buyer", "slot", "serial"}
 	begin := time.Now()
 	for batch := range slices.Chunk(all, perBatch) {
 		rows := pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {

@@ -17,7 +17,6 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
 )
@@ -146,7 +145,7 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 		return nil, err
 	}
 	orders := newOrders(r.ids, 0, n)
-	watch := &watch{Store: r.store, committed: make([]atomic.Int64, n), tally: newTally(n)}
+	watch := &watch{database: r.store, committed: make([]atomic.Int64, n), tally: newTally(n)}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	push, done, err := way.start(serving, watch)
@@ -190,14 +189,14 @@ func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, p
 
 // watch notes when an order has been committed first.
 type watch struct {
-	*store.Store
+	*database
 	committed []atomic.Int64 // ns since 1970, by serial
 	tally     *tally
 }
 
 // Write is the store's.
 func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
-	if err := w.Store.Write(ctx, orders); err != nil {
+	if err := w.database.Write(ctx, orders); err != nil {
 		return err
 	}
 	now := time.Now().UnixNano()

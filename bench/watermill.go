@@ -68,7 +68,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 			}
 		}
 		for after := int64(0); ctx.Err() == nil; {
-			changes, err := r.store.Changes(ctx, after, perBatch)
+			changes, err := events.NewStore(r.store.DB).Changes(ctx, after, perBatch)
 			if err != nil && ctx.Err() == nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -83,7 +84,7 @@ type webhookRun struct {
 	n        int
 	url      string // of the database
 	receiver string // address
-	store    *store.Store
+	store    *webhook.Store
 	db       *pgx.Conn
 	ids      *ids
 }
@@ -93,11 +94,11 @@ func newWebhookRun(ctx context.Context, s *stage, n int) (*webhookRun, error) {
 	if _, err := s.startChild(childConfig{what: "receiver", listen: r.receiver}); err != nil {
 		return nil, err
 	}
-	var err error
-	if r.store, err = store.Open(ctx, r.url); err != nil {
+	db, err := openDatabase(ctx, s, r.url, store.Config{})
+	if err != nil {
 		return nil, err
 	}
-	s.Cleanup(func() { _ = r.store.Close() })
+	r.store = webhook.NewStore(db.DB)
 	if r.db, err = pgx.Connect(ctx, r.url); err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	}
 	for k := range endpoints {
 		sales := []string{"s" + strconv.Itoa(k)} // each hears of a sale of its own
-		e := store.Endpoint{ID: fmt.Sprintf("ep_%d", k), URL: fmt.Sprintf(webhookURL, r.receiver), Secret: webhook.NewSecret(), Sales: sales}
+		e := webhook.Endpoint{ID: fmt.Sprintf("ep_%d", k), URL: fmt.Sprintf(webhookURL, r.receiver), Secret: webhook.NewSecret(), Sales: sales}
 		if _, err := r.store.AddEndpoint(ctx, e); err != nil {
 			return err
 		}
@@ -159,7 +160,7 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 // everything is a Progress that is done with everything.
 type everything struct{}
 
-func (everything) Position(context.Context) int64 { return store.Anywhere }
+func (everything) Position(context.Context) int64 { return math.MaxInt64 }
 
 // delivered is Metrics that signals when all deliveries are done.
 type delivered struct {
@@ -193,12 +194,12 @@ func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (
 		defer stop()
 		var senders []*webhook.Sender
 		for range instances {
-			db, err := store.Open(ctx, r.url)
+			db, err := store.Open(ctx, r.url, store.Config{})
 			if err != nil {
 				return 0, err
 			}
 			client := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix(loopbackOnly)}})
-			senders = append(senders, webhook.NewSender(db, client, everything{}, webhook.SenderConfig{Metrics: d}))
+			senders = append(senders, webhook.NewSender(webhook.NewStore(db), client, everything{}, webhook.SenderConfig{Metrics: d}))
 			defer func() { stop(); running.Wait(); client.Close(); _ = db.Close() }()
 		}
 		limit, cancel := context.WithTimeout(ctx, webhookUntil)

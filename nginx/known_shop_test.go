@@ -24,7 +24,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/token"
 	"sluice/test/testenv"
@@ -86,11 +86,7 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { client.Close() })
-	db, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	tokens, err := token.NewKey(secret)
 	if err != nil {
 		t.Fatal(err)

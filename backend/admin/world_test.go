@@ -28,7 +28,7 @@ type world struct {
 	ctx    context.Context
 	redis  *testenv.Redis
 	url    string // of the database
-	store  *store.Store
+	store  *storetest.Store
 	stock  *admission.Stock
 	queues []*queue.List
 	admit  *admission.Admitter
@@ -168,7 +168,7 @@ func (w *world) each(try func(name string)) {
 func (w *world) noFault() { w.faults.at = 0 }
 
 type faultyStore struct {
-	*store.Store
+	*storetest.Store
 	f *faults
 }
 

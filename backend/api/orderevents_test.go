@@ -21,7 +21,6 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/test/testenv"
@@ -353,10 +352,10 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 type fakeSubscriptions struct {
 	mu   sync.Mutex
 	last int64
-	all  []store.PushSubscription
+	all  []notify.Subscription
 }
 
-func (f *fakeSubscriptions) Subscribe(_ context.Context, p store.PushSubscription, most int) (store.PushSubscription, error) {
+func (f *fakeSubscriptions) Subscribe(_ context.Context, p notify.Subscription, most int) (notify.Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
@@ -365,7 +364,7 @@ func (f *fakeSubscriptions) Subscribe(_ context.Context, p store.PushSubscriptio
 	return p, nil
 }
 
-func (f *fakeSubscriptions) Subscriptions(_ context.Context, buyer string) (list []store.PushSubscription, _ error) {
+func (f *fakeSubscriptions) Subscriptions(_ context.Context, buyer string) (list []notify.Subscription, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.all {

@@ -11,7 +11,7 @@ import (
 
 type fakePoints struct{ err error }
 
-func (f fakePoints) Points(_ context.Context, buyer string) (int64, error) {
+func (f fakePoints) Balance(_ context.Context, buyer string) (int64, error) {
 	return int64(len(buyer)), f.err
 }
 

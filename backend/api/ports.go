@@ -68,7 +68,7 @@ type Callbacks interface {
 
 // Points reads a buyer's points (store.Store).
 type Points interface {
-	Points(ctx context.Context, buyer string) (int64, error)
+	Balance(ctx context.Context, buyer string) (int64, error)
 }
 
 // Live opens event streams of a buyer's orders (notify.Live).
@@ -78,8 +78,8 @@ type Live interface {
 
 // Subscriptions stores Web Push subscriptions (store.Store).
 type Subscriptions interface {
-	Subscribe(ctx context.Context, p store.PushSubscription, most int) (store.PushSubscription, error)
-	Subscriptions(ctx context.Context, buyer string) ([]store.PushSubscription, error)
+	Subscribe(ctx context.Context, p notify.Subscription, most int) (notify.Subscription, error)
+	Subscriptions(ctx context.Context, buyer string) ([]notify.Subscription, error)
 	Unsubscribe(ctx context.Context, buyer string, id int64) error
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"sluice/backend/events/notify"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -25,7 +24,7 @@ type subscriptionBody struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func subscriptionJSON(s store.PushSubscription) subscriptionBody {
+func subscriptionJSON(s notify.Subscription) subscriptionBody {
 	return subscriptionBody{strconv.FormatInt(s.ID, 10), s.Endpoint, s.Lang, s.CreatedAt.UTC()}
 }
 
@@ -104,8 +103,8 @@ func (h *handlers) pushBuyer(c *fiber.Ctx) (string, error) {
 
 // readSubscription reads the result of PushSubscription.toJSON() in browsers, with the buyer's language. The error names all invalid
 // fields.
-func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (store.PushSubscription, error) {
-	var s store.PushSubscription
+func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (notify.Subscription, error) {
+	var s notify.Subscription
 	if err := httpserver.CheckJSON(contentType); err != nil {
 		return s, err
 	}
@@ -120,7 +119,7 @@ func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL,
 	keys.RejectUnknown()
 	o.RejectUnknown()
 	if err := o.Err(); err != nil {
-		return store.PushSubscription{}, err
+		return notify.Subscription{}, err
 	}
 	return notify.CheckSubscription(s, func(raw string) error {
 		_, err := checkURL(raw)
@@ -137,7 +136,7 @@ func (h *handlers) points(c *fiber.Ctx) error {
 	if h.cfg.Points == nil {
 		return httpserver.ErrUnavailable
 	}
-	n, err := h.cfg.Points.Points(h.reads.next(), buyer)
+	n, err := h.cfg.Points.Balance(h.reads.next(), buyer)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
-	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 )
 
 // places are what Redis says of a sale, which nothing is queued of: at each look those orders have a place.
@@ -31,7 +31,7 @@ func (p *places) CountUnits(context.Context, string) (admission.UnitCount, error
 
 // statuses are what SQL says of single orders, of which none is a row as long as rows are read.
 type statuses struct {
-	*store.Store
+	*storetest.Store
 	of map[sale.OrderID]sale.Status
 }
 

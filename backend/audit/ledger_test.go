@@ -17,7 +17,6 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 type shop struct {
 	t      *testing.T
 	redis  *redis.Client
-	store  *store.Store
+	store  *storetest.Store
 	stock  *admission.Stock
 	admit  *admission.Admitter
 	queue  *queue.List
@@ -40,11 +39,7 @@ func open(t *testing.T, stock int64) *shop {
 	t.Helper()
 	ctx := t.Context()
 	client := testenv.StartRedis(t).Client()
-	db, err := store.Open(ctx, storetest.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := storetest.Open(t, storetest.Postgres(t))
 	var space keyspace.Space
 	s := &shop{
 		t: t, redis: client, store: db, stock: admission.NewStock(client, space),

@@ -37,31 +37,31 @@ func (c *Counters) Relayed(events int) { c.relayed.Add(float64(events)) }
 const scrapeTimeout = time.Second
 
 type collector struct {
-	desk                                                 *Desk
-	up, stream, untold, lag, pending, oldest, dead, size *prometheus.Desc
+	desk                                                    *Desk
+	up, stream, unrelayed, lag, pending, oldest, dead, size *prometheus.Desc
 }
 
-// NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_untold_seconds, and by group sluice_event_lag, sluice_event_pending,
+// NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_unrelayed_seconds, and by group sluice_event_lag, sluice_event_pending,
 // sluice_event_oldest_seconds, sluice_event_dead and sluice_event_consumers. sluice_event_up is 0, and alone, when they could not be read in time.
 func NewCollector(desk *Desk) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_event_"+name, help, labels, nil)
 	}
 	return &collector{
-		desk:    desk,
-		up:      gauge("up", "Whether the events could be looked at."),
-		stream:  gauge("stream_entries", "Events in the stream."),
-		untold:  gauge("untold_seconds", "Age of the oldest event that is not in the stream yet."),
-		lag:     gauge("lag", "Events in the stream that the group was not given yet.", "group"),
-		pending: gauge("pending", "Events that the group was given and has not acknowledged.", "group"),
-		oldest:  gauge("oldest_seconds", "Age of the oldest event in the stream that the group has not acknowledged.", "group"),
-		dead:    gauge("dead", "Dead letters of the group.", "group"),
-		size:    gauge("consumers", "Consumers of the group that Redis knows.", "group"),
+		desk:      desk,
+		up:        gauge("up", "Whether the events could be looked at."),
+		stream:    gauge("stream_entries", "Events in the stream."),
+		unrelayed: gauge("unrelayed_seconds", "Age of the oldest event that is not in the stream yet."),
+		lag:       gauge("lag", "Events in the stream that the group was not given yet.", "group"),
+		pending:   gauge("pending", "Events that the group was given and has not acknowledged.", "group"),
+		oldest:    gauge("oldest_seconds", "Age of the oldest event in the stream that the group has not acknowledged.", "group"),
+		dead:      gauge("dead", "Dead letters of the group.", "group"),
+		size:      gauge("consumers", "Consumers of the group that Redis knows.", "group"),
 	}
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.stream, c.untold, c.lag, c.pending, c.oldest, c.dead, c.size} {
+	for _, d := range []*prometheus.Desc{c.up, c.stream, c.unrelayed, c.lag, c.pending, c.oldest, c.dead, c.size} {
 		out <- d
 	}
 }
@@ -79,7 +79,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(c.up, 1)
 	gauge(c.stream, float64(s.Stream))
-	gauge(c.untold, s.Unrelayed.Seconds())
+	gauge(c.unrelayed, s.Unrelayed.Seconds())
 	for _, g := range s.Groups {
 		gauge(c.lag, float64(g.Lag), g.Name)
 		gauge(c.pending, float64(g.Pending), g.Name)

@@ -67,7 +67,7 @@ func copyBatches(b *testing.B, databaseURL string) {
 			o := batch[i]
 			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial}, nil
 		})
-		if _, err := db.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"id", "sale_id", "buyer", "nth", "serial"}, rows); err != nil {
+		if _, err := db.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"id", "sale_id", "buyer", "slot", "serial"}, rows); err != nil {
 			b.Fatal(err)
 		}
 		written += perBatch

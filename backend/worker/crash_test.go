@@ -15,7 +15,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	orderstore "sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
 )
@@ -26,7 +26,7 @@ var errDead = errors.New("this worker is dead")
 // answer lost. No later call gets through.
 type mortal struct {
 	*queue.List
-	store *orderstore.Store
+	store *storetest.Store
 	kill  context.CancelFunc
 
 	mu     sync.Mutex
@@ -83,17 +83,13 @@ type world struct {
 	client *redis.Client
 	shard  keyspace.Shard
 	list   *queue.List
-	store  *orderstore.Store
+	store  *storetest.Store
 	saleID string
 }
 
 func newWorlds(t *testing.T) func() world {
 	client := testenv.StartRedis(t).Client()
-	store, err := orderstore.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+	store := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	n := 0
 	return func() world {
 		n++

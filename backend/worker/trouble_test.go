@@ -16,7 +16,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
-	orderstore "sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
 )
@@ -220,11 +220,7 @@ func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorlds(t)()
-			store, err := orderstore.Open(t.Context(), databaseURL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = store.Close() })
+			store := storetest.Open(t, databaseURL)
 			w.store = store
 			w.create()
 			mine := order(1)

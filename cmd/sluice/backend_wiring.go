@@ -18,6 +18,7 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
+	"sluice/backend/events/points"
 	"sluice/backend/events/salechange"
 	"sluice/backend/events/webhook"
 	"sluice/backend/payment"
@@ -58,16 +59,16 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
 	b.registry.MustRegister(guardCollector(s.guard), b.sales,
 		queue.NewCollector(s.shards(), b.meters, int64(cfg.maxReady)))
-	eventDesk := events.NewDesk(s.redis, s.space, s.orders)
+	eventDesk := events.NewDesk(s.redis, s.space, s.events)
 	b.events = events.NewCounters(b.registry)
 	urls, err := cfg.hooks.client()
 	if err != nil {
 		return nil, err
 	}
-	hooks := webhook.NewDesk(s.orders, urls)
+	hooks := webhook.NewDesk(webhook.NewStore(s.db), urls)
 	b.registry.MustRegister(webhook.NewCollector(hooks))
 	b.registry.MustRegister(events.NewCollector(eventDesk))
-	b.relay = events.NewRelay(s.redis, s.space, s.orders, events.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})
+	b.relay = events.NewRelay(s.redis, s.space, s.events, events.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})
 	hub := &salechange.Hub{}
 	b.signals = salechange.NewReceiver(s.guard.Raw(), s.space, hub, salechange.NewMetrics(b.registry), log)
 	keys, err := token.Open(cfg.tokenKeys, cfg.secret)
@@ -83,13 +84,13 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		return nil, err
 	}
 	counters := admin.NewCounters(b.registry)
-	b.desk = admin.New(s.orders, b.stock, s.deskShards(), log)
+	b.desk = admin.New(s.sql, b.stock, s.deskShards(), log)
 	b.desk.CountWith(counters)
 	if cfg.pauseRedis == nil {
 		cfg.pauseRedis = s.pauseRedis
 	}
 	b.desk.PauseWith(cfg.pauseRedis)
-	b.returner = admin.NewReturner(s.orders, b.stock, counters, log)
+	b.returner = admin.NewReturner(s.sql, b.stock, counters, log)
 	metrics := httpserver.NewMetrics(b.figures)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
 	admitter.MaxReady(int64(cfg.maxReady))
@@ -106,11 +107,11 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		b.keeper = keeper
 		admitter.RecordTo(keeper)
 	}
-	books := audit.New(b.stock, s.orders)
-	b.auditor = audit.NewAuditor(books, s.orders, s.space, audit.AuditorConfig{
+	books := audit.New(b.stock, s.sql)
+	b.auditor = audit.NewAuditor(books, s.sql, s.space, audit.AuditorConfig{
 		Acquire: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: audit.NewMetrics(b.registry), Log: log,
 	})
-	checks := []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.orders.Ping}}
+	checks := []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.db.Ping}}
 	var callbacks api.Callbacks // without a secret there are none
 	if cfg.paymentSecret != "" {
 		if callbacks, err = payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
@@ -124,7 +125,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	openPages, openStreams := roomForStreams(cfg.filesPerStream, log)
 	b.live = notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: b.registry, Log: log})
 	public := api.Config{
-		Admitter: admitter, Stock: b.stock, Orders: s.orders, Dead: s.shards(), Tokens: keys, Points: s.orders, Limiter: limiter,
+		Admitter: admitter, Stock: b.stock, Orders: s.sql, Dead: s.shards(), Tokens: keys, Points: points.NewStore(s.db), Limiter: limiter,
 		SaleChanges: hub, Pages: site, MaxStreams: openStreams, Callbacks: callbacks, Known: b.known, QueueFull: b.away,
 		Metrics: api.NewMetrics(b.figures), Server: httpserver.Config{Checks: checks, Metrics: metrics, Tracer: s.tracer, Log: log},
 	}
@@ -134,7 +135,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if b.public, err = api.New(public); err != nil {
 		return nil, err
 	}
-	b.board = livestats.New(livestats.Config{Queue: s.shards(), Pace: b.meters, Books: s.orders, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
+	b.board = livestats.New(livestats.Config{Queue: s.shards(), Pace: b.meters, Books: s.sql, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
 	b.registry.MustRegister(b.board.Collector())
 	deskPages, err := pages.New()
 	if err != nil {
@@ -151,7 +152,7 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 
 // known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
 func (b *backend) known(saleID string) bool {
-	return b.desk.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.orders)
+	return b.desk.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.sql)
 }
 
 // away returns the Retry-After for a sale with a full queue.

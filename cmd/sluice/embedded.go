@@ -14,7 +14,6 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // undeliveredFile is where `sluice up` leaves the orders that its embedded Redis still held when it ended in order.
@@ -58,8 +57,8 @@ func startEmbeddedRedis(ctx context.Context) (embeddedRedis, error) {
 }
 
 // saveUndelivered writes down every order that is in Redis and not a row: what waits, and what is dead.
-func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, orders *store.Store) error {
-	sales, err := orders.Sales(ctx)
+func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, orders tables) error {
+	sales, err := orders.SaleSummaries(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, ord
 
 // restoreUndelivered queues what saveUndelivered wrote down, except what is a row by now. It must run before sales are loaded,
 // so that these orders are counted.
-func restoreUndelivered(ctx context.Context, d dataDir, orders *store.Store, push func(context.Context, keyspace.Message) error) (int, error) {
+func restoreUndelivered(ctx context.Context, d dataDir, orders tables, push func(context.Context, keyspace.Message) error) (int, error) {
 	text, err := os.ReadFile(d.path(undeliveredFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -53,7 +53,7 @@ func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig
 	if err != nil {
 		return usage("--points: %w", err)
 	}
-	c, err := events.New(s.redis, s.space, s.orders, points.Group, points.Handler(s.orders, rule), events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	c, err := events.New(s.redis, s.space, s.events, points.Group, points.Handler(points.NewStore(s.db), rule), events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}
@@ -165,9 +165,9 @@ func (o *operator) groupList() *cobra.Command {
 		Example: `  sluice group list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
-				Stream int64   `json:"stream_entries"`
-				Untold float64 `json:"untold_seconds"`
-				Groups []struct {
+				Stream    int64   `json:"stream_entries"`
+				Unrelayed float64 `json:"unrelayed_seconds"`
+				Groups    []struct {
 					Name      string  `json:"name"`
 					Known     bool    `json:"known"`
 					Lag       int64   `json:"lag"`
@@ -191,7 +191,7 @@ func (o *operator) groupList() *cobra.Command {
 						fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%d\t%s\n", g.Name, g.Lag, g.Pending, g.Consumers, span(&g.Oldest), g.Dead, remark)
 					}
 				})
-				fmt.Fprintf(w, "%d events in the stream; the oldest that is not in it yet is %s old\n", answer.Stream, span(&answer.Untold))
+				fmt.Fprintf(w, "%d events in the stream; the oldest that is not in it yet is %s old\n", answer.Stream, span(&answer.Unrelayed))
 			})
 		},
 	}

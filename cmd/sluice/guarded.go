@@ -18,11 +18,11 @@ import (
 
 // rebuilder makes the Rebuilder of this process.
 func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
-	return rebuild.New(s.guard, s.orders, s.space, rebuild.Config{
+	return rebuild.New(s.guard, s.sql, s.space, rebuild.Config{
 		Log:     log,
-		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.orders) }, // the heartbeat would open it a second later
+		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql) }, // the heartbeat would open it a second later
 		Pause: func(ctx context.Context, saleID, reason string) error {
-			_, err := s.orders.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
+			_, err := s.sql.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
 		},
 	})
@@ -32,11 +32,11 @@ func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
 func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
 	failing := false
 	unverified := func(ctx context.Context) bool { // another rebuild, an operator's perhaps, may have ended between the guard's look and now
-		err := s.guard.Check(ctx, s.orders)
+		err := s.guard.Check(ctx, s.sql)
 		_, ok := s.guard.Verified()
 		return err != nil || !ok
 	}
-	return s.guard.Run(ctx, s.orders, func(ctx context.Context) {
+	return s.guard.Run(ctx, s.sql, func(ctx context.Context) {
 		err := r.RunIf(ctx, unverified)
 		switch {
 		case err == nil:
@@ -50,7 +50,7 @@ func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.
 }
 
 // guardWorker watches Redis, and leaves the rebuild to the backends.
-func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.orders, nil) }
+func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.sql, nil) }
 
 // source is worker.Source.
 type source struct {
@@ -59,7 +59,7 @@ type source struct {
 }
 
 func (s *stores) source() source {
-	return source{s.guard, rebuild.NewRestorer(s.guard.Raw(), s.space, s.orders)}
+	return source{s.guard, rebuild.NewRestorer(s.guard.Raw(), s.space, s.sql)}
 }
 
 func (s source) Generation() int64 { return s.guard.Generation() }
@@ -99,7 +99,7 @@ func (s *stores) auditTurn(ctx context.Context, shard keyspace.Shard) bool {
 
 // verifiedGeneration is the generation of Redis as of now, if its data is verified.
 func (s *stores) verifiedGeneration(ctx context.Context) (int64, bool) {
-	if !s.guard.CheckNow(ctx, s.orders) {
+	if !s.guard.CheckNow(ctx, s.sql) {
 		return 0, false
 	}
 	return s.guard.Generation(), true

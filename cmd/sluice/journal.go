@@ -37,5 +37,5 @@ func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.Jour
 	if err != nil {
 		return nil, nil, usage("--journal: %w", err)
 	}
-	return rebuild.NewJournalWriter(j, s.guard, s.source().adopter, s.orders, log), func() { _ = j.Close() }, nil
+	return rebuild.NewJournalWriter(j, s.guard, s.source().adopter, s.sql, log), func() { _ = j.Close() }, nil
 }

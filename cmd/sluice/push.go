@@ -122,7 +122,7 @@ func (cfg webPushConfig) serve(public *api.Config, s *stores, live *notify.Live)
 	if err != nil {
 		return usage("%s: %w", envPushAllowPrivate, err)
 	}
-	public.Subscriptions, public.PushKey, public.CheckPushURL = s.orders, key.Public(), client.CheckURL
+	public.Subscriptions, public.PushKey, public.CheckPushURL = notify.NewStore(s.db), key.Public(), client.CheckURL
 	return nil
 }
 
@@ -137,7 +137,7 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 	for _, a := range adapters {
 		channels = append(channels, a.Name())
 	}
-	registry.MustRegister(notify.NewCollector(s.orders, channels...))
+	registry.MustRegister(notify.NewCollector(notify.NewStore(s.db), channels...))
 	if cfg.vapid != "" {
 		key, err := notify.ParseKey(cfg.vapid)
 		if err != nil {
@@ -151,8 +151,8 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 	} else {
 		log.Info("Web Push is off: " + envVAPID + " is not set")
 	}
-	service := notify.New(s.orders, s.orders, config)
-	c, err := events.New(s.redis, s.space, s.orders, notify.Group, service, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	service := notify.New(notify.NewStore(s.db), config)
+	c, err := events.New(s.redis, s.space, s.events, notify.Group, service, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}

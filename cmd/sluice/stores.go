@@ -13,6 +13,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -25,12 +26,31 @@ type stores struct {
 	guard  *guard.Guard
 	redis  *redis.Client // guarded
 	pipe   *redisconn.Pipeline
-	orders *store.Store
+	db     *store.DB
+	sql    tables
+	events *events.Store
 	space  keyspace.Space
 	queues []orderQueue // by shard
 	stop   context.CancelFunc
 	tracer *telemetry.Tracer  // nil: nothing is traced
 	notes  *telemetry.Parents // with tracer
+}
+
+// tables are the queries of several packages as one value, for packages that use more than one of them.
+type tables struct {
+	*store.Sales
+	*store.Orders
+	*store.Payments
+	*store.AdminLog
+	*store.Generations
+	*journal.Registry
+}
+
+func newTables(db *store.DB) tables {
+	return tables{
+		store.NewSales(db), store.NewOrders(db), store.NewPayments(db), store.NewAdminLog(db), store.NewGenerations(db),
+		journal.NewRegistry(db),
+	}
 }
 
 // openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
@@ -45,10 +65,11 @@ func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identif
 		return nil, err
 	}
 	waker := events.NewWaker(s.redis, s.space)
-	if s.orders, err = openDatabase(ctx, log, cfg.database, store.OnChange(waker.Wake)); err != nil {
+	if s.db, err = openDatabase(ctx, log, cfg.database, store.Config{OnChange: waker.Wake}); err != nil {
 		_ = s.guard.Close()
 		return nil, err
 	}
+	s.sql, s.events = newTables(s.db), events.NewStore(s.db)
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
 	s.stop = stop
 	go func() { _ = waker.Run(waking) }()
@@ -75,7 +96,7 @@ func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg q
 // claimShards verifies that all processes agree on the number of shards: with the name of a sale it determines the shard.
 func (s *stores) claimShards(ctx context.Context) error {
 	want := len(s.space.All())
-	have, err := s.orders.ClaimShards(ctx, want)
+	have, err := s.sql.ClaimShards(ctx, want)
 	if err == nil && have != want {
 		return usage("--shards is %d, but this database was created with %d shards: use the same number in every process (to change it: docs/operations.md)", want, have)
 	}
@@ -105,10 +126,10 @@ func (s *stores) shards() queue.Shards {
 }
 
 // openDatabase waits for the database, whatever it is away for.
-func openDatabase(ctx context.Context, log *slog.Logger, url string, options ...store.Option) (db *store.Store, err error) {
+func openDatabase(ctx context.Context, log *slog.Logger, url string, cfg store.Config) (db *store.DB, err error) {
 	var badURL *store.URLError
 	err = awaitDatabase(ctx, log, func() (err error) {
-		db, err = store.Open(ctx, url, options...)
+		db, err = store.Open(ctx, url, cfg)
 		return err
 	})
 	if errors.As(err, &badURL) {
@@ -136,7 +157,7 @@ func awaitDatabase(ctx context.Context, log *slog.Logger, do func() error) error
 func (s *stores) close() {
 	s.stop()
 	_ = s.guard.Close()
-	_ = s.orders.Close()
+	_ = s.db.Close()
 }
 
 func (s *stores) pingRedis(ctx context.Context) error {

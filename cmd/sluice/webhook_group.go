@@ -91,14 +91,14 @@ func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookCo
 		return err
 	}
 	defer client.Close()
-	sender := webhook.NewSender(s.orders, client, events.NewProgress(s.redis, s.space, s.orders, webhook.Group), webhook.SenderConfig{
+	sender := webhook.NewSender(webhook.NewStore(s.db), client, events.NewProgress(s.redis, s.space, s.events, webhook.Group), webhook.SenderConfig{
 		Lease: cfg.timeout + webhookLease, Keep: cfg.keep, Metrics: sent, Log: log, Tracer: s.tracer, Notes: s.notes,
 	})
-	handler := webhook.Handler(s.orders, func(n int64) {
+	handler := webhook.Handler(webhook.NewStore(s.db), func(n int64) {
 		sent.Added(n)
 		sender.Wake()
 	})
-	c, err := events.New(s.redis, s.space, s.orders, webhook.Group, handler, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	c, err := events.New(s.redis, s.space, s.events, webhook.Group, handler, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}

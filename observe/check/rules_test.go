@@ -135,7 +135,7 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_worker_paused_loops{kind="unavailable"} 0x120`,
 	},
 	"SluiceLeasesExpire": {`sluice_queue_reclaimed_total 0x80 500x40`, `sluice_queue_reclaimed_total 500x120`},
-	"SluiceEventsWait":   {`sluice_event_untold_seconds 61x120`, `sluice_event_untold_seconds 1x120`},
+	"SluiceEventsWait":   {`sluice_event_unrelayed_seconds 61x120`, `sluice_event_unrelayed_seconds 1x120`},
 	"SluiceGroupIsBehind": {
 		`sluice_event_oldest_seconds{group="points"} 61x120`,
 		`sluice_event_oldest_seconds{group="points"} 0x120`,

@@ -74,7 +74,7 @@ func (b *Books) readSQL(ctx context.Context, db *pgx.Conn) error {
 		return err
 	}
 	var r Row
-	rows, err = db.Query(ctx, "SELECT id::text, sale_id, buyer, status = 'cancelled', status = 'cancelled' AND returned IS NULL FROM orders")
+	rows, err = db.Query(ctx, "SELECT id::text, sale_id, buyer, status = 'cancelled', status = 'cancelled' AND return_number IS NULL FROM orders")
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (b *Books) readSQL(ctx context.Context, db *pgx.Conn) error {
 		return err
 	}
 	var line string
-	rows, err = db.Query(ctx, "SELECT concat_ws(' ', at, actor, action, target, detail) FROM desk_log WHERE actor IN ('audit', 'rebuild')")
+	rows, err = db.Query(ctx, "SELECT concat_ws(' ', at, actor, action, target, detail) FROM admin_log WHERE actor IN ('audit', 'rebuild')")
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/internal/openapi"
 	"sluice/test/contract"
@@ -37,7 +37,7 @@ func inHalfAnHour() string { return time.Now().Add(30 * time.Minute).UTC().Forma
 // shown is a server on which the document's examples are run.
 type shown struct {
 	*stack
-	store    *store.Store
+	store    *storetest.Store
 	endpoint string
 }
 
@@ -72,7 +72,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		}
 		return map[string]string{exampleNumber: list.Subscriptions[0].ID}
 	case "listDeadEvents":
-		if _, err := s.store.AddGroup(t.Context(), "points", true); err != nil {
+		if _, err := events.NewStore(s.store.DB).AddGroup(t.Context(), "points", true); err != nil {
 			t.Fatal(err)
 		}
 	case "deleteGroup":
@@ -82,7 +82,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{"points": "by-hand"}
 	case "retryDeadEvent", "discardDeadEvent":
 		event := id + ".created"
-		if err := s.store.Bury(t.Context(), store.Letter{Group: "points", EventID: event, Body: "{}", Reason: "for an example", DiedAt: time.Now()}); err != nil {
+		if err := events.NewStore(s.store.DB).AddDeadLetter(t.Context(), events.DeadLetter{Group: "points", EventID: event, Body: "{}", Reason: "for an example", DiedAt: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		return map[string]string{exampleEvent: event}
@@ -137,7 +137,7 @@ func (s *shown) deadOrder(buyer string) string {
 	conn := s.sql()
 	defer conn.Close(ctx)
 	for _, sql := range []string{
-		`INSERT INTO orders (id, sale_id, buyer, nth, serial) VALUES ((SELECT count(*) + 1 FROM orders), 'drop', '` + buyer + `', 1, (SELECT count(*) + 1000000 FROM orders))`,
+		`INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ((SELECT count(*) + 1 FROM orders), 'drop', '` + buyer + `', 1, (SELECT count(*) + 1000000 FROM orders))`,
 		`UPDATE sales SET sold = sold + 1 WHERE id = 'drop'`,
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {

@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"sluice/backend/events"
+	"sluice/backend/events/points"
+	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
 
@@ -148,12 +149,13 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 			t.Errorf("%s: %d, %v; want %d", sql, got, err, expected)
 		}
 	}
+	ledger := points.NewStore(c.store.DB)
 	for i := 0; i < len(all); i += max(1, len(all)/200) { // as the buyers see it
 		points := int64(19)
 		if i%cancelEvery == 0 {
 			points = 0
 		}
-		if got, err := c.store.Points(t.Context(), all[i].Buyer); err != nil || got != points {
+		if got, err := ledger.Balance(t.Context(), all[i].Buyer); err != nil || got != points {
 			t.Errorf("%s has %d points, %v; want %d", all[i].Buyer, got, err, points)
 		}
 	}
@@ -179,7 +181,7 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 		expected = append(expected, fmt.Sprintf("poison-%d", i))
 	}
 	for _, group := range c.names {
-		letters, err := c.store.Letters(t.Context(), store.LetterQuery{Group: group, Limit: 1000})
+		letters, err := events.NewStore(c.store.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: group, Limit: 1000})
 		var dead []string
 		for _, l := range letters {
 			dead = append(dead, l.EventID)
@@ -194,7 +196,7 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 func (c *eventChaos) checkShop(want map[string]bool) {
 	t := c.t
 	t.Helper()
-	if e, err := c.store.Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 || e.Waiting != 0 {
+	if e, err := webhook.NewStore(c.store.DB).Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 || e.Waiting != 0 {
 		t.Errorf("%d webhooks are given up and %d wait, %v; want none", e.Failed, e.Waiting, err)
 	}
 	c.shop.mu.Lock()

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/events"
+	"sluice/backend/events/webhook"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -29,7 +29,7 @@ const streamBound = 100_000
 
 type eventChaos struct {
 	t         *testing.T
-	store     *store.Store
+	store     *storetest.Store
 	client    *redis.Client
 	db        *pgx.Conn
 	admin     string
@@ -45,7 +45,7 @@ type eventChaos struct {
 func (c *eventChaos) slowly(perSecond int) {
 	c.slow = &inbox{seen: map[string]string{}}
 	const batch = 100
-	consumer, err := events.New(c.client, keyspace.Space{}, c.store, "slow", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+	consumer, err := events.New(c.client, keyspace.Space{}, events.NewStore(c.store.DB), "slow", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
 		for _, e := range batch {
 			c.slow.accept(e.ID, e.Encode())
 		}
@@ -214,7 +214,7 @@ func (c *eventChaos) done(want map[string]bool) bool {
 	if c.least() < len(want) {
 		return false
 	}
-	if e, err := c.store.Endpoint(c.t.Context(), c.endpoint); err != nil || e.Waiting > 0 {
+	if e, err := webhook.NewStore(c.store.DB).Endpoint(c.t.Context(), c.endpoint); err != nil || e.Waiting > 0 {
 		return false
 	}
 	groups := c.groups()

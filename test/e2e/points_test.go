@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/store"
+	"sluice/backend/events"
+	"sluice/backend/events/points"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -121,7 +122,7 @@ func TestPointsAreExactThoughInstancesAreKilled(t *testing.T) {
 	testenv.Eventually(t, 90*time.Second, "every order is credited, and the cancelled ones are taken back", func() bool {
 		var sum int64
 		for i, o := range all {
-			n, err := db.Points(t.Context(), o.Buyer)
+			n, err := points.NewStore(db.DB).Balance(t.Context(), o.Buyer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +141,7 @@ func TestPointsAreExactThoughInstancesAreKilled(t *testing.T) {
 		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
 		return strings.Contains(out, `"pending": 0`) && strings.Contains(out, `"lag": 0`)
 	})
-	if l, err := db.Letters(t.Context(), store.LetterQuery{Group: "points"}); err != nil || len(l) != 0 {
+	if l, err := events.NewStore(db.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: "points"}); err != nil || len(l) != 0 {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
 	for _, p := range instances {

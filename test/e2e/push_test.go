@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/store"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -138,7 +139,7 @@ func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
 		return len(got) == orders
 	})
 	testenv.Eventually(t, 60*time.Second, "nothing waits", func() bool {
-		waiting, err := db.WaitingPushes(t.Context())
+		waiting, err := notify.NewStore(db.DB).CountWaiting(t.Context())
 		return err == nil && len(waiting) == 0
 	})
 	mu.Lock()
@@ -154,7 +155,7 @@ func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
 	if most := orders/5 + 1 + kills*atOnce; copies > most {
 		t.Errorf("%d copies, want %d at most", copies, most)
 	}
-	if l, err := db.Letters(t.Context(), store.LetterQuery{Group: "push"}); err != nil || len(l) != 0 {
+	if l, err := events.NewStore(db.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: "push"}); err != nil || len(l) != 0 {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
 	for _, p := range instances {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/events/webhook"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -120,7 +121,7 @@ func TestWebhooksAreLostNowhereThoughInstancesAreKilled(t *testing.T) {
 	}
 	testenv.Eventually(t, 2*time.Minute, "every event has come", func() bool { return shop.taken() >= len(want) })
 	testenv.Eventually(t, time.Minute, "nothing waits, nothing is pending", func() bool {
-		e, err := store.Endpoint(t.Context(), id)
+		e, err := webhook.NewStore(store.DB).Endpoint(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

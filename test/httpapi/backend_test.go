@@ -22,13 +22,14 @@ import (
 	"sluice/backend/api"
 	"sluice/backend/audit"
 	"sluice/backend/events"
+	"sluice/backend/events/points"
 	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
@@ -41,7 +42,7 @@ import (
 type backend struct {
 	redis         *testenv.Redis
 	public, admin *servertest.Site
-	store         *store.Store
+	store         *storetest.Store
 	list          *queue.List
 }
 
@@ -62,11 +63,7 @@ func startBackend(t *testing.T) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	space := keyspace.Space{}
 	stock, list := admission.NewStock(client, space), queue.NewList(client, 0, queue.Config{})
 	service := admin.New(db, stock, []admin.Shard{list}, servertest.Quiet())
@@ -79,7 +76,7 @@ func startBackend(t *testing.T) *backend {
 	config := servertest.Config()
 	config.Metrics = httpserver.NewMetrics(registry)
 	public, err := api.New(api.Config{
-		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: db, Points: db,
+		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: db, Points: points.NewStore(db.DB),
 		Dead: queue.Shards{list}, Tokens: key(t), Limiter: limiter, Known: service.Known, Pages: buyerPages(t),
 		Metrics: api.NewMetrics(registry), Server: config,
 	})
@@ -92,7 +89,7 @@ func startBackend(t *testing.T) *backend {
 	}
 	adminServer, err := adminhttp.New(adminhttp.Config{
 		Admin: service, Auditor: audit.New(stock, db), Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Rebuilder: noRebuilder{},
-		Events: events.NewDesk(client, space, db), Webhooks: webhook.NewDesk(db, nil), Pages: console, Token: adminToken, Gatherer: registry,
+		Events: events.NewDesk(client, space, events.NewStore(db.DB)), Webhooks: webhook.NewDesk(webhook.NewStore(db.DB), nil), Pages: console, Token: adminToken, Gatherer: registry,
 		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Books: db}), Server: config,
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ func openBooks(path string) (*books, error) {
 // empty makes the database that of a new run.
 func (b *books) empty() error {
 	for _, statement := range []string{
-		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM desk_log", "DELETE FROM payments", "DELETE FROM sales", "DELETE FROM journals", "UPDATE counters SET n = 0",
+		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM admin_log", "DELETE FROM payments", "DELETE FROM sales", "DELETE FROM journals", "UPDATE counters SET n = 0",
 	} {
 		if _, err := b.db.ExecContext(context.Background(), statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
@@ -74,7 +74,7 @@ func (b *books) each(query string, scan func(*sql.Rows) error) error {
 
 func (b *books) rows() (map[sale.OrderID]row, error) {
 	rows := map[sale.OrderID]row{}
-	return rows, b.each("SELECT id, buyer, sale_id, status, coalesce(due_at, 0), status = 'cancelled' AND coalesce(returned, 0) = -1 FROM orders", func(found *sql.Rows) error {
+	return rows, b.each("SELECT id, buyer, sale_id, status, coalesce(due_at, 0), status = 'cancelled' AND coalesce(return_number, 0) = -1 FROM orders", func(found *sql.Rows) error {
 		var id int64
 		var r row
 		err := found.Scan(&id, &r.buyer, &r.saleID, &r.status, &r.due, &r.died)

@@ -73,7 +73,7 @@ var mutants = []mutant{
 		proof{"./backend/worker", "TestSlowWriteKeepsItsLease", nil}},
 	{"SQL: an order written again counts again", "backend/store/sqlite.go", "hold_ms > 0)) ON CONFLICT (id) DO NOTHING", "hold_ms > 0)) ON CONFLICT (id) DO UPDATE SET serial = excluded.serial",
 		storeTest("WriteTwiceCountsOnce")},
-	{"SQL: no unique place", sqliteTables, "CREATE UNIQUE INDEX orders_place", "CREATE INDEX orders_place", storeTest("WriteRefusesSecondOrderForOnePlace")},
+	{"SQL: no unique place", sqliteTables, "CREATE UNIQUE INDEX orders_slot", "CREATE INDEX orders_slot", storeTest("WriteRefusesSecondOrderForOnePlace")},
 	{"SQL: oversells", sqliteTables, "CHECK (0 <= sold AND sold <= stock)", "CHECK (0 <= sold)", storeTest("WriteRefusesMoreThanTheStock")},
 	{"SQL: a paid order is cancelled", "backend/store/cancel.go", "case sale.StatusPaid:", `case "never":`, storeTest("CancelOrder$")},
 	{"SQL: a cancelled order is paid", "backend/store/payments.go", "if o.Status == sale.StatusCancelled {", "if false {", storeTest("PayAgainstCancelHasOneWinner")},

@@ -25,7 +25,7 @@ import (
 type Bench struct {
 	mini   *miniredis.Miniredis
 	names  map[string]string
-	store  *store.Store
+	store  *tables
 	books  *books
 	folder string
 
@@ -40,7 +40,7 @@ func NewBench(dir string) (*Bench, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, "orders.db")
-	db, err := store.Open(context.Background(), (&url.URL{Scheme: "sqlite", Path: path}).String())
+	db, err := store.Open(context.Background(), (&url.URL{Scheme: "sqlite", Path: path}).String(), store.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func NewBench(dir string) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bench{mini: mini, names: names, store: db, books: books, folder: dir}, nil
+	return &Bench{mini: mini, names: names, store: newTables(db), books: books, folder: dir}, nil
 }
 
 // Close gives the stores back.

@@ -35,7 +35,7 @@ type world struct {
 	stream bool // orders go through the stream
 	mini   *miniredis.Miniredis
 	redis  *redis.Client // without faults
-	store  *store.Store
+	store  *tables
 	books  *books
 	space  keyspace.Space
 	folder string            // of the journals

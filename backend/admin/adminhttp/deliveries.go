@@ -6,8 +6,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 )
 
@@ -22,16 +22,16 @@ type deliveryBody struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"` // after delivery or failure
 }
 
-var deliveryStates = map[store.DeliveryState]string{
-	store.DeliveryWaiting: "waiting", store.DeliveryDelivered: "delivered", store.DeliveryFailed: "failed",
+var deliveryStates = map[webhook.DeliveryState]string{
+	webhook.DeliveryWaiting: "waiting", webhook.DeliveryDelivered: "delivered", webhook.DeliveryFailed: "failed",
 }
 
-func deliveryJSON(d store.Delivery) deliveryBody {
+func deliveryJSON(d webhook.Delivery) deliveryBody {
 	b := deliveryBody{
 		ID: d.ID, Type: d.Type, State: deliveryStates[d.State], Attempts: d.Attempts, Sending: d.Leased,
 		CreatedAt: d.CreatedAt, EndedAt: optionalTime(d.EndedAt),
 	}
-	if d.State == store.DeliveryWaiting {
+	if d.State == webhook.DeliveryWaiting {
 		b.DueAt = &d.DueAt
 	}
 	return b
@@ -39,7 +39,7 @@ func deliveryJSON(d store.Delivery) deliveryBody {
 
 func (h *handlers) listDeliveries(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := httpserver.NewQuery(c)
-	wanted := store.DeliveryQuery{EndpointID: pathParam(c, "webhook"), Before: q.Number("before"), Limit: q.Limit()}
+	wanted := webhook.DeliveryQuery{EndpointID: pathParam(c, "webhook"), Before: q.Number("before"), Limit: q.Limit()}
 	word := q.OneOf("state", "waiting", "delivered", "failed")
 	for state, name := range deliveryStates {
 		if name == word {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sluice/backend/events"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 )
 
@@ -37,10 +37,10 @@ func (h *handlers) listGroups(ctx context.Context, c *fiber.Ctx, _ string) error
 		return err
 	}
 	body := struct {
-		Stream        int64       `json:"stream_entries"`
-		UntoldSeconds float64     `json:"untold_seconds"`
-		Groups        []groupBody `json:"groups"`
-	}{s.Stream, s.Untold.Seconds(), make([]groupBody, len(s.Groups))}
+		Stream           int64       `json:"stream_entries"`
+		UnrelayedSeconds float64     `json:"unrelayed_seconds"`
+		Groups           []groupBody `json:"groups"`
+	}{s.Stream, s.Unrelayed.Seconds(), make([]groupBody, len(s.Groups))}
 	for i, g := range s.Groups {
 		body.Groups[i] = groupBody{g.Name, g.Known, g.Lag, g.Pending, g.Consumers, g.Oldest.Seconds(), g.Dead}
 	}
@@ -87,14 +87,14 @@ func (h *handlers) listDeadEvents(ctx context.Context, c *fiber.Ctx, _ string) e
 		return err
 	}
 	q := httpserver.NewQuery(c)
-	wanted := store.LetterQuery{Group: name, After: q.Text("after"), Limit: q.Limit()}
+	wanted := events.DeadLetterQuery{Group: name, After: q.Text("after"), Limit: q.Limit()}
 	if len(wanted.After) > maxEventID || !httpserver.IsStorable(wanted.After) {
 		q.Reject("after", "must be the next of the previous page")
 	}
 	if err := q.Err(); err != nil {
 		return err
 	}
-	letters, err := h.cfg.Events.Letters(ctx, wanted)
+	letters, err := h.cfg.Events.DeadLetters(ctx, wanted)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // fakeEvents knows one group with two dead letters, and says what it was asked for.
@@ -20,17 +19,17 @@ type fakeEvents struct {
 }
 
 func (f *fakeEvents) Status(context.Context) (events.Status, error) {
-	return events.Status{Stream: 9, Untold: 2 * time.Second, Groups: []events.GroupStatus{
+	return events.Status{Stream: 9, Unrelayed: 2 * time.Second, Groups: []events.GroupStatus{
 		{Name: "points", Known: true, Lag: 1, Pending: 2, Consumers: 3, Oldest: 4 * time.Second, Dead: 5},
 	}}, f.err
 }
 
-func (f *fakeEvents) Letters(_ context.Context, q store.LetterQuery) ([]store.Letter, error) {
+func (f *fakeEvents) DeadLetters(_ context.Context, q events.DeadLetterQuery) ([]events.DeadLetter, error) {
 	f.asked = fmt.Sprintf("%s %s %d", q.Group, q.After, q.Limit)
 	if err := events.ValidateGroup(q.Group); err != nil {
 		return nil, err
 	}
-	letters := []store.Letter{
+	letters := []events.DeadLetter{
 		{Group: q.Group, EventID: "7.created", Position: 3, Body: "{}", Reason: "no", Deliveries: 5, DiedAt: time.Unix(1700000000, 0).UTC()},
 		{Group: q.Group, EventID: "8.created", Retrying: true},
 	}
@@ -64,7 +63,7 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		status             int
 		asked, part        string
 	}{
-		{"GET", "/admin/v1/groups", "", 200, "", `{"stream_entries":9,"untold_seconds":2,"groups":[{"name":"points","known":true,"lag":1,"pending":2,"consumers":3,"oldest_age_seconds":4,"dead":5}]}`},
+		{"GET", "/admin/v1/groups", "", 200, "", `{"stream_entries":9,"unrelayed_seconds":2,"groups":[{"name":"points","known":true,"lag":1,"pending":2,"consumers":3,"oldest_age_seconds":4,"dead":5}]}`},
 		{"GET", "/admin/v1/groups/points/dead?limit=1&after=6.paid", "", 200, "points 6.paid 1", `"died_at":"2023-11-14T22:13:20Z","retrying":false}],"next":"7.created"}`},
 		{"GET", "/admin/v1/groups/points/dead", "", 200, "points  100", `"retrying":true}]}`},
 		{"GET", "/admin/v1/groups/a%20b/dead", "", 400, "a b  100", `must be 1 to 64 small letters`},

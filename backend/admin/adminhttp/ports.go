@@ -79,7 +79,7 @@ type Rebuilder interface {
 // Events shows the consumer groups of order events and settles their dead letters (events.Desk).
 type Events interface {
 	Status(ctx context.Context) (events.Status, error)
-	Letters(ctx context.Context, q store.LetterQuery) ([]store.Letter, error)
+	DeadLetters(ctx context.Context, q events.DeadLetterQuery) ([]events.DeadLetter, error)
 	Retry(ctx context.Context, actor, group, eventID, reason string) error
 	Drop(ctx context.Context, actor, group, eventID, reason string) error
 	Remove(ctx context.Context, actor, group, reason string) error
@@ -87,17 +87,17 @@ type Events interface {
 
 // Webhooks manages webhook endpoints and their deliveries (webhook.Desk).
 type Webhooks interface {
-	Add(ctx context.Context, actor string, s webhook.Settings, strict bool, reason string) (store.Endpoint, error)
-	List(ctx context.Context) ([]store.Endpoint, error)
-	Show(ctx context.Context, id string) (store.Endpoint, error)
-	Change(ctx context.Context, actor, id string, s webhook.Settings, reason string) (store.Endpoint, error)
+	Add(ctx context.Context, actor string, s webhook.Settings, strict bool, reason string) (webhook.Endpoint, error)
+	List(ctx context.Context) ([]webhook.Endpoint, error)
+	Show(ctx context.Context, id string) (webhook.Endpoint, error)
+	Change(ctx context.Context, actor, id string, s webhook.Settings, reason string) (webhook.Endpoint, error)
 	Remove(ctx context.Context, actor, id, reason string) error
-	Pause(ctx context.Context, actor, id, reason string) (store.Endpoint, error)
-	Resume(ctx context.Context, actor, id, reason string) (store.Endpoint, error)
+	Pause(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error)
+	Resume(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error)
 	Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error)
 	Ping(ctx context.Context, id string) (deliveryID string, err error)
-	Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error)
-	Delivery(ctx context.Context, endpointID, id string) (store.Delivery, []store.DeliveryAttempt, error)
+	Deliveries(ctx context.Context, q webhook.DeliveryQuery) ([]webhook.Delivery, error)
+	Delivery(ctx context.Context, endpointID, id string) (webhook.Delivery, []webhook.DeliveryAttempt, error)
 	Redeliver(ctx context.Context, actor, endpointID, id, reason string) error
 	RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (int64, error)
 }

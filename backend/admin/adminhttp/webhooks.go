@@ -9,7 +9,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/events/webhook"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 )
 
@@ -31,26 +30,26 @@ func (h *handlers) addWebhooks() {
 }
 
 type webhookBody struct {
-	ID               string              `json:"id"`
-	URL              string              `json:"url"`
-	Title            string              `json:"title"`
-	Types            []string            `json:"types"` // empty: all
-	Sales            []string            `json:"sales"` // empty: all
-	Strict           bool                `json:"strict"`
-	State            store.EndpointState `json:"state"`
-	Reason           string              `json:"reason"`
-	CreatedAt        time.Time           `json:"created_at"`
-	CreatedBy        string              `json:"created_by"`
-	OldSecretUntil   *time.Time          `json:"old_secret_until,omitempty"`
-	FailingSince     *time.Time          `json:"failing_since,omitempty"`
-	HeldUntil        *time.Time          `json:"held_until,omitempty"`
-	Waiting          int64               `json:"waiting"`
-	Failed           int64               `json:"failed"`
-	OldestAgeSeconds float64             `json:"oldest_age_seconds"`
-	Secret           string              `json:"secret,omitempty"` // in the response to its creation only
+	ID               string                `json:"id"`
+	URL              string                `json:"url"`
+	Title            string                `json:"title"`
+	Types            []string              `json:"types"` // empty: all
+	Sales            []string              `json:"sales"` // empty: all
+	Strict           bool                  `json:"strict"`
+	State            webhook.EndpointState `json:"state"`
+	Reason           string                `json:"reason"`
+	CreatedAt        time.Time             `json:"created_at"`
+	CreatedBy        string                `json:"created_by"`
+	OldSecretUntil   *time.Time            `json:"old_secret_until,omitempty"`
+	FailingSince     *time.Time            `json:"failing_since,omitempty"`
+	HeldUntil        *time.Time            `json:"held_until,omitempty"`
+	Waiting          int64                 `json:"waiting"`
+	Failed           int64                 `json:"failed"`
+	OldestAgeSeconds float64               `json:"oldest_age_seconds"`
+	Secret           string                `json:"secret,omitempty"` // in the response to its creation only
 }
 
-func webhookJSON(e store.Endpoint) webhookBody {
+func webhookJSON(e webhook.Endpoint) webhookBody {
 	return webhookBody{
 		ID: e.ID, URL: e.URL, Title: e.Title, Types: nonNil(e.Types), Sales: nonNil(e.Sales), Strict: e.Strict,
 		State: e.State, Reason: e.Reason, CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy,
@@ -165,7 +164,7 @@ func (h *handlers) changeWebhook(ctx context.Context, c *fiber.Ctx, actor string
 }
 
 // switchWebhook answers pause and resume.
-func (h *handlers) switchWebhook(turn func(ctx context.Context, actor, id, reason string) (store.Endpoint, error)) handler {
+func (h *handlers) switchWebhook(turn func(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error)) handler {
 	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
 		reason, err := httpserver.ReadLine(c, "reason")
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // fakeWebhooks knows one endpoint and says what it was asked for.
@@ -23,10 +22,10 @@ func (f *fakeWebhooks) did(format string, args ...any) error {
 	return f.err
 }
 
-func someEndpoint(id string) store.Endpoint {
+func someEndpoint(id string) webhook.Endpoint {
 	at := time.Unix(1700000000, 0).UTC()
-	return store.Endpoint{
-		ID: id, URL: "https://shop.example/?a=1&b=2", Title: "Shop", Secret: "whsec_hush", OldSecret: "whsec_older", State: store.EndpointActive, CreatedBy: "eve", CreatedAt: at,
+	return webhook.Endpoint{
+		ID: id, URL: "https://shop.example/?a=1&b=2", Title: "Shop", Secret: "whsec_hush", OldSecret: "whsec_older", State: webhook.EndpointActive, CreatedBy: "eve", CreatedAt: at,
 		OldUntil: at, FailingSince: at, HoldUntil: at, Sales: []string{"drop"}, Waiting: 3, Failed: 2, Oldest: time.Second,
 	}
 }
@@ -48,19 +47,19 @@ func settingsText(s webhook.Settings) string {
 	return strings.Join(parts, " ")
 }
 
-func (f *fakeWebhooks) Add(_ context.Context, actor string, s webhook.Settings, strict bool, reason string) (store.Endpoint, error) {
+func (f *fakeWebhooks) Add(_ context.Context, actor string, s webhook.Settings, strict bool, reason string) (webhook.Endpoint, error) {
 	return someEndpoint("ep_1"), f.did("%s adds %s %v because %s", actor, settingsText(s), strict, reason)
 }
 
-func (f *fakeWebhooks) List(context.Context) ([]store.Endpoint, error) {
-	return []store.Endpoint{someEndpoint("ep_1")}, f.did("list")
+func (f *fakeWebhooks) List(context.Context) ([]webhook.Endpoint, error) {
+	return []webhook.Endpoint{someEndpoint("ep_1")}, f.did("list")
 }
 
-func (f *fakeWebhooks) Show(_ context.Context, id string) (store.Endpoint, error) {
+func (f *fakeWebhooks) Show(_ context.Context, id string) (webhook.Endpoint, error) {
 	return someEndpoint(id), f.did("show %s", id)
 }
 
-func (f *fakeWebhooks) Change(_ context.Context, actor, id string, s webhook.Settings, reason string) (store.Endpoint, error) {
+func (f *fakeWebhooks) Change(_ context.Context, actor, id string, s webhook.Settings, reason string) (webhook.Endpoint, error) {
 	return someEndpoint(id), f.did("%s changes %s to %s because %s", actor, id, settingsText(s), reason)
 }
 
@@ -68,11 +67,11 @@ func (f *fakeWebhooks) Remove(_ context.Context, actor, id, reason string) error
 	return f.did("%s removes %s because %s", actor, id, reason)
 }
 
-func (f *fakeWebhooks) Pause(_ context.Context, actor, id, reason string) (store.Endpoint, error) {
+func (f *fakeWebhooks) Pause(_ context.Context, actor, id, reason string) (webhook.Endpoint, error) {
 	return someEndpoint(id), f.did("%s pauses %s because %s", actor, id, reason)
 }
 
-func (f *fakeWebhooks) Resume(_ context.Context, actor, id, reason string) (store.Endpoint, error) {
+func (f *fakeWebhooks) Resume(_ context.Context, actor, id, reason string) (webhook.Endpoint, error) {
 	return someEndpoint(id), f.did("%s resumes %s because %s", actor, id, reason)
 }
 
@@ -84,19 +83,19 @@ func (f *fakeWebhooks) Ping(_ context.Context, id string) (string, error) {
 	return "ping_1_" + id, f.did("ping %s", id)
 }
 
-func (f *fakeWebhooks) Deliveries(_ context.Context, q store.DeliveryQuery) ([]store.Delivery, error) {
+func (f *fakeWebhooks) Deliveries(_ context.Context, q webhook.DeliveryQuery) ([]webhook.Delivery, error) {
 	at := time.Unix(1700000000, 0).UTC()
-	all := []store.Delivery{
-		{Number: 9, ID: "7_paid_ep_1", Type: "order.paid", State: store.DeliveryWaiting, Attempts: 2, CreatedAt: at, DueAt: at, Leased: true},
-		{Number: 8, ID: "7_created_ep_1", Type: "order.created", State: store.DeliveryDelivered, Attempts: 1, CreatedAt: at, DueAt: at, EndedAt: at},
+	all := []webhook.Delivery{
+		{Number: 9, ID: "7_paid_ep_1", Type: "order.paid", State: webhook.DeliveryWaiting, Attempts: 2, CreatedAt: at, DueAt: at, Leased: true},
+		{Number: 8, ID: "7_created_ep_1", Type: "order.created", State: webhook.DeliveryDelivered, Attempts: 1, CreatedAt: at, DueAt: at, EndedAt: at},
 	}
 	return all[:min(q.Limit, 2)], f.did("deliveries %+v", q)
 }
 
-func (f *fakeWebhooks) Delivery(_ context.Context, endpointID, id string) (store.Delivery, []store.DeliveryAttempt, error) {
+func (f *fakeWebhooks) Delivery(_ context.Context, endpointID, id string) (webhook.Delivery, []webhook.DeliveryAttempt, error) {
 	at := time.Unix(1700000000, 0).UTC()
-	return store.Delivery{ID: id, Type: "ping", State: store.DeliveryFailed, Body: `{"type":"ping"}`, CreatedAt: at, EndedAt: at},
-		[]store.DeliveryAttempt{{Number: 1, At: at, Took: 1500 * time.Millisecond, Status: 500, Error: "it answered 500", Answer: "oh <no>"}}, f.did("delivery %s %s", endpointID, id)
+	return webhook.Delivery{ID: id, Type: "ping", State: webhook.DeliveryFailed, Body: `{"type":"ping"}`, CreatedAt: at, EndedAt: at},
+		[]webhook.DeliveryAttempt{{Number: 1, At: at, Took: 1500 * time.Millisecond, Status: 500, Error: "it answered 500", Answer: "oh <no>"}}, f.did("delivery %s %s", endpointID, id)
 }
 
 func (f *fakeWebhooks) Redeliver(_ context.Context, actor, endpointID, id, reason string) error {

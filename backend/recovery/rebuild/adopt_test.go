@@ -12,7 +12,7 @@ import (
 
 // looked is a store in which something happens after rows were looked for, and before whoever looked can act on it.
 type looked struct {
-	*store.Store
+	*database
 	then func()
 }
 

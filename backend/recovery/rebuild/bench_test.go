@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/audit"
 	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -39,13 +40,10 @@ func BenchmarkRebuild(b *testing.B) {
 			ctx := context.Background()
 			quiet := slog.New(slog.DiscardHandler)
 			pg := testenv.StartPostgres(b)
-			db, err := store.Open(ctx, pg.URL, store.Config{Timeout: 30 * time.Second})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { _ = db.Close() })
+			tables := storetest.OpenConfig(b, pg.URL, store.Config{Timeout: 30 * time.Second})
+			db := &database{tables, journal.NewRegistry(tables.DB)}
 			s := storetest.Sale("s", int64(size.rows+size.queued+1000))
-			if _, err = db.CreateSale(ctx, s); err != nil {
+			if _, err := db.CreateSale(ctx, s); err != nil {
 				b.Fatal(err)
 			}
 			conn, err := pgx.Connect(ctx, pg.URL)
@@ -54,7 +52,7 @@ func BenchmarkRebuild(b *testing.B) {
 			}
 			defer conn.Close(ctx)
 			for _, statement := range []string{
-				fmt.Sprintf(`INSERT INTO orders (id, sale_id, buyer, nth, serial) SELECT (200000000::bigint + n/4000) << 32 | n, 's', 'buyer-' || lpad(n::text, 8, '0'), 1, n FROM generate_series(1, %d) AS n`, size.rows),
+				fmt.Sprintf(`INSERT INTO orders (id, sale_id, buyer, slot, serial) SELECT (200000000::bigint + n/4000) << 32 | n, 's', 'buyer-' || lpad(n::text, 8, '0'), 1, n FROM generate_series(1, %d) AS n`, size.rows),
 				fmt.Sprintf(`UPDATE sales SET sold = %d WHERE id = 's'`, size.rows),
 				"VACUUM ANALYZE orders", "CHECKPOINT", // what a database that is in use has behind it
 			} {

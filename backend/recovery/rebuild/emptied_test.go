@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Redis is emptied once more while it is rebuilt, before any step: that rebuild ends, no sale is paused for what was missing, and the next one has everything.
@@ -85,10 +85,10 @@ func (w *world) noPause(when string) func(context.Context, string, string) error
 }
 
 // silent is a store that knows of one more journal, which is never brought.
-type silent struct{ *store.Store }
+type silent struct{ *database }
 
-func (silent) Journals(context.Context) ([]store.Journal, error) {
-	return []store.Journal{{ID: "other"}}, nil
+func (silent) Journals(context.Context) ([]journal.Status, error) {
+	return []journal.Status{{ID: "other"}}, nil
 }
 
 // pinned gives the clients that a rebuild works with a hook.

@@ -13,9 +13,9 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/audit"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // job is one rebuild under way.
@@ -154,7 +154,7 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		waiting := slices.DeleteFunc(journals, func(o store.Journal) bool { return o.Adopted == j.fence || o.Silent > alive })
+		waiting := slices.DeleteFunc(journals, func(o journal.Status) bool { return o.Generation == j.fence || o.Silent > alive })
 		if len(waiting) == 0 {
 			return nil
 		}

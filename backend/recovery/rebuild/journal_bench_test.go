@@ -24,7 +24,7 @@ import (
 func BenchmarkJournal(b *testing.B) {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
 	server := testenv.StartRedis(b, "--appendonly", "yes", "--appendfsync", "everysec")
-	store := storetest.Open(b, storetest.SQLite(b))
+	store := openDatabase(b, storetest.SQLite(b))
 	g, err := guard.Open(server.URL, keyspace.Space{}, nil, quiet)
 	if err != nil {
 		b.Fatal(err)

@@ -22,7 +22,7 @@ const (
 
 // KeeperStore is what a Keeper needs of SQL (order.Store).
 type JournalStore interface {
-	BeatJournal(ctx context.Context, id string, adopted int64) error
+	Heartbeat(ctx context.Context, id string, generation int64) error
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
@@ -101,7 +101,7 @@ func (k *JournalWriter) RunOnce(ctx context.Context) {
 	}
 	now := time.Now()
 	if brought || now.Sub(k.beat) >= heartbeatInterval {
-		if err := k.store.BeatJournal(ctx, k.journal.ID(), k.journal.Restored()); err == nil {
+		if err := k.store.Heartbeat(ctx, k.journal.ID(), k.journal.Restored()); err == nil {
 			k.beat = now
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -35,7 +36,7 @@ type Store interface {
 type Generations interface {
 	NextFence(ctx context.Context, above int64) (int64, error)
 	BeginGeneration(ctx context.Context, fence int64) error
-	Journals(ctx context.Context) ([]store.Journal, error)
+	Journals(ctx context.Context) ([]journal.Status, error)
 }
 
 // Rows are the orders in SQL.
@@ -160,7 +161,7 @@ func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client) (int64,
 		return 0, err
 	}
 	for _, o := range journals {
-		newest = max(newest, o.Adopted)
+		newest = max(newest, o.Generation)
 	}
 	return r.store.NextFence(ctx, newest)
 }

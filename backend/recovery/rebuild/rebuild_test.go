@@ -40,7 +40,7 @@ type world struct {
 	ctx     context.Context
 	redis   *testenv.Redis
 	url     string // of the database
-	store   *store.Store
+	store   *database
 	guard   *guard.Guard
 	stock   *admission.Stock
 	admit   *admission.Admitter
@@ -53,13 +53,24 @@ type world struct {
 	steps   []string
 }
 
+// database is the order store and the list of journals.
+type database struct {
+	*storetest.Store
+	*journal.Registry
+}
+
+func openDatabase(t testing.TB, databaseURL string) *database {
+	db := storetest.Open(t, databaseURL)
+	return &database{db, journal.NewRegistry(db.DB)}
+}
+
 var errDied = errors.New("the process was killed")
 
 func newWorld(t *testing.T, args ...string) *world {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
 	w := &world{t: t, ctx: context.Background(), redis: testenv.StartRedis(t, args...), url: storetest.SQLite(t)}
-	w.store = storetest.Open(t, w.url)
+	w.store = openDatabase(t, w.url)
 	w.start()
 	w.run()
 	return w

@@ -21,7 +21,7 @@ func (w *world) backup() string {
 // restore makes a backup the database, and starts the process anew.
 func (w *world) restore(backup string) {
 	w.t.Helper()
-	w.url, w.store = backup, storetest.Open(w.t, backup)
+	w.url, w.store = backup, openDatabase(w.t, backup)
 	w.start()
 }
 
@@ -83,7 +83,7 @@ func TestJournalIsBroughtWhenBothStoresAreOlder(t *testing.T) {
 			w.raw().FlushAll(w.ctx)
 			w.restore(older)
 			if beaten {
-				if err := w.store.BeatJournal(w.ctx, w.journal.ID(), w.journal.Restored()); err != nil {
+				if err := w.store.Heartbeat(w.ctx, w.journal.ID(), w.journal.Restored()); err != nil {
 					t.Fatal(err)
 				}
 			}
