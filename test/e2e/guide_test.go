@@ -84,7 +84,7 @@ func newGuide(t *testing.T) *guide {
 	// the SIGINT that stands for Ctrl-C in the first terminal.
 	g.script.WriteString(`set -mE
 trap 'echo "exit $?: $BASH_COMMAND" >> failures' ERR
-trap 'kill $(jobs -p) 2> /dev/null' EXIT
+trap 'kill $(jobs -p) 2> /dev/null || true' EXIT
 first=
 stop_first() { if [ -n "$first" ]; then kill -INT "$first"; wait "$first"; first=; fi; }
 start_first() {
