@@ -278,13 +278,13 @@ func (p *program) printWelcome(cfg upConfig, at server, ownRedis, ownDatabase bo
 	}
 	fmt.Fprintf(p.out, `sluice is up.
 
-  page        %s/s/%s#token=%s
-  buyers      %s      GET /v1/sales, POST /v1/sales/%s/orders
-  desk        %s/admin/      sign in with the token in %s
-  operators   %s      sluice sale list, sluice sale audit %s
-  data        %s
+  page         %s/s/%s#token=%s
+  public API   %s      GET /v1/sales, POST /v1/sales/%s/orders
+  console      %s/admin/      sign in with the token in %s
+  admin API    %s      sluice sale list, sluice sale audit %s
+  data         %s
 
-Buy one unit, and look at the order:
+Buy one unit and query the order:
 
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
@@ -292,11 +292,11 @@ Buy one unit, and look at the order:
 `, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, deskToken(p, cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
 	switch {
 	case ownRedis && ownDatabase:
-		fmt.Fprintln(p.out, "The embedded stores do not promise what real ones do: a loss of power may cost the orders of the last second, and there is one machine only.")
+		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine. A power failure may lose the orders of the last second.")
 	case ownRedis:
-		fmt.Fprintln(p.out, "The embedded Redis does not promise what a real one does: a loss of power may cost the orders of the last second.")
+		fmt.Fprintln(p.out, "The embedded Redis is for one machine. A power failure may lose the orders of the last second.")
 	case ownDatabase:
-		fmt.Fprintln(p.out, "The embedded SQLite is for one machine only.")
+		fmt.Fprintln(p.out, "The embedded SQLite is for one machine.")
 	}
 	return nil
 }
