@@ -41,7 +41,7 @@ admin-scale: install ## the admin console with 10,000 sales and 1,000,000 dead l
 	cd test/browser && $(GO) test -count=1 -v -timeout 20m -run 'AtScale' . -scale-sales $(or $(SALES),10000) -scale-dead $(or $(DEAD),1000000)
 
 weight: install ## size of the sale page, and its first paint on a slow phone network, through both edges
-	cd test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestThePageIsLight' .
+	cd test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPageWeight' .
 
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@

@@ -37,7 +37,7 @@ func TestRoundsAlternateTheOrderAndTheFirstDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestOnlyTheRatiosAskedForAreMeasured(t *testing.T) {
+func TestOnlyMatchingRatiosAreMeasured(t *testing.T) {
 	var ran []string
 	who := func(name string) contestant {
 		return contestant{name, func(context.Context) (float64, error) { ran = append(ran, name); return 1, nil }}

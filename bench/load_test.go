@@ -132,7 +132,7 @@ func TestStageClearsLastFirstAndIsThenEmpty(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhyAProgramEnded(t *testing.T) {
+func TestStartReportsTheOutputOfAnExitedProgram(t *testing.T) {
 	s := newStage()
 	t.Cleanup(s.clear)
 	p, err := s.start("", nil, "sh", "-c", "echo no such flag; exit 2")
@@ -144,8 +144,8 @@ func TestStartSaysWhyAProgramEnded(t *testing.T) {
 	}
 }
 
-// TestEveryContestCanBeHeld keeps the measurements from rotting: one short round of each, with all their own checks.
-func TestEveryContestCanBeHeld(t *testing.T) {
+// TestEveryContestRuns keeps the measurements from rotting: one short round of each, with all their own checks.
+func TestEveryContestRuns(t *testing.T) {
 	for _, c := range contests {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage()
@@ -164,7 +164,7 @@ func TestEveryContestCanBeHeld(t *testing.T) {
 	}
 }
 
-func TestMemoryIsWeighed(t *testing.T) {
+func TestMemoryIsMeasured(t *testing.T) {
 	s := newStage()
 	t.Cleanup(s.clear)
 	f, err := weigh(context.WithoutCancel(t.Context()), s, 20_000)

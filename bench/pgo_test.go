@@ -20,7 +20,7 @@ func profileOf(function string, samples int64) *profile.Profile {
 	}
 }
 
-func TestProfilesForTheCompilerWeighTheSameAndNameNoDisk(t *testing.T) {
+func TestMergedProfilesHaveEqualWeightAndNoPaths(t *testing.T) {
 	merged, err := mergeForCompiler([]*profile.Profile{profileOf("a", 1000), profileOf("b", 10)})
 	if err != nil {
 		t.Fatal(err)

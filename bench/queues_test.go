@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAmongNamesWhatIsUnknown(t *testing.T) {
+func TestAmongReportsUnknownNames(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	for given, want := range map[string][]string{"": all, "b": {"b"}, "c,a": {"c", "a"}} {
 		if got, err := among("--only", given, all); err != nil || !slices.Equal(got, want) {

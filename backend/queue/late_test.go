@@ -15,7 +15,7 @@ import (
 )
 
 // A watcher looks, and takes back in a second step: a worker that was late may have extended its lease between the two.
-func TestLeaseExtendedBehindTheWatchersBackIsLeftAlone(t *testing.T) {
+func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	mini := miniredis.RunT(t)
 	now := time.Now()
 	mini.SetTime(now)

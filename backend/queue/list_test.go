@@ -58,7 +58,7 @@ func bury(t testing.TB, l *queue.List, m ...queue.Message) {
 	}
 }
 
-func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
+func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	ctx := t.Context()
 	id := message(1).ID.String()
@@ -114,7 +114,7 @@ func TestCancelGivesUnitAndPlaceBackOnce(t *testing.T) {
 	}
 }
 
-func TestDropRawRemovesRubbishOnly(t *testing.T) {
+func TestDropRawRemovesInvalidTextsOnly(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{})
 	bury(t, l, message(1))
@@ -136,7 +136,7 @@ func TestDropRawRemovesRubbishOnly(t *testing.T) {
 }
 
 // Ten megabytes that are no message (one, when short): they are kept as they are, and the orders around them flow.
-func TestHugeTextIsBuriedWithItsBytes(t *testing.T) {
+func TestHugeTextBecomesADeadLetterWithItsBytes(t *testing.T) {
 	size := 10 << 20
 	if testing.Short() {
 		size = 1 << 20
@@ -169,7 +169,7 @@ func TestHugeTextIsBuriedWithItsBytes(t *testing.T) {
 	})
 }
 
-func TestUnreadableLetterIsStillSeen(t *testing.T) {
+func TestUnreadableDeadLetterIsListed(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(0)
 	client.ZAdd(t.Context(), shard.Dead(), redis.Z{Score: 1, Member: "12"})
@@ -180,7 +180,7 @@ func TestUnreadableLetterIsStillSeen(t *testing.T) {
 	}
 }
 
-func TestListingLooksAtABoundedNumberOfLetters(t *testing.T) {
+func TestListingReadsABoundedNumberOfDeadLetters(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(0)
 	const others = 10_100
@@ -206,7 +206,7 @@ func TestListingLooksAtABoundedNumberOfLetters(t *testing.T) {
 	}
 }
 
-func TestLeaseRunsOutByTheServersClock(t *testing.T) {
+func TestLeaseExpiresByTheServersClock(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{Lease: 30 * time.Millisecond})
 	want := push(t, l, 3)
@@ -242,8 +242,8 @@ func crash(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Sha
 	}
 }
 
-// TestWatcherWithAStricterLimitKillsNoBystander: a message is the culprit only when it was alone, whatever limit others go by.
-func TestWatcherWithAStricterLimitKillsNoBystander(t *testing.T) {
+// TestWatcherWithALowerLimitKillsOnlyTheCrasher: a message is the culprit only when it was alone, whatever limit others go by.
+func TestWatcherWithALowerLimitKillsOnlyTheCrasher(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	lax, strict := queue.NewList(client, 0, queue.Config{MaxCrashes: 9}), queue.NewList(client, 0, queue.Config{MaxCrashes: 1})
 	push(t, lax, 2)
@@ -255,7 +255,7 @@ func TestWatcherWithAStricterLimitKillsNoBystander(t *testing.T) {
 	}
 }
 
-func TestRubbishInABatchThatRunsOutComesBack(t *testing.T) {
+func TestInvalidTextInAnExpiredBatchIsRequeued(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(0)
 	l := queue.NewList(client, shard, queue.Config{MaxCrashes: 1})

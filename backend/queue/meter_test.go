@@ -37,7 +37,7 @@ func TestMeterKnowsWhenTheQueueIsDrained(t *testing.T) {
 	}
 }
 
-func TestMetersTellOfEachShardAndOfTheWorst(t *testing.T) {
+func TestMetersReportEachShardAndTheSlowest(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := make(queue.Meters, 2)
 	sample := func(shard int, second, accepted, ready int64) {

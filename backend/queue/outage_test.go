@@ -28,7 +28,7 @@ func reads(l *queue.List) map[string]func(t *testing.T) error {
 	}
 }
 
-func TestEveryCallSaysWhenRedisIsGone(t *testing.T) {
+func TestEveryCallReturnsErrUnavailableWithoutRedis(t *testing.T) {
 	t.Parallel() // it waits
 	server := testenv.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute}) // without its own bound a call takes so long

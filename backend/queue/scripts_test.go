@@ -131,8 +131,8 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	}
 }
 
-// TestForgottenScriptsAreSentAgain: an operator's SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
-func TestForgottenScriptsAreSentAgain(t *testing.T) {
+// TestFlushedScriptsAreLoadedAgain: an operator's SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
+func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		shard := keyspace.Shard(7)
 		for name := range operations(nil, "") {
@@ -154,7 +154,7 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 }
 
 // A rebuild may begin between a take and the burial of what it found, and any key may hold something else.
-func TestBurialThatFailsChangesNothing(t *testing.T) {
+func TestFailedDeadLetterChangesNothing(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		ctx, shard := t.Context(), keyspace.Shard(7)
 		wrong := func(key string) func() error {

@@ -28,7 +28,7 @@ func (l *leases) Reclaim(_ context.Context, limit int) (int, error) {
 	return min(n, limit), l.err
 }
 
-func TestWatcherRoundGoesOnUntilNothingIsLeft(t *testing.T) {
+func TestWatcherRoundEndsWhenNoLeaseIsExpired(t *testing.T) {
 	q := &leases{found: []int{10, 10, 3, 10}}
 	n, err := queue.NewWatcher(q, queue.WatcherConfig{Limit: 10}).RunOnce(t.Context())
 	if n != 23 || err != nil || q.calls != 3 {

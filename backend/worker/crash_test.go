@@ -160,9 +160,9 @@ func config(m worker.Metrics) worker.Config {
 	}
 }
 
-// TestWorkerMayDieAnywhere kills a worker at every call, before and after it, and starts another one. In every case each order is
+// TestWorkerCrashAtEveryCallLosesNothing kills a worker at every call, before and after it, and starts another one. In every case each order is
 // exactly one row, and the rejected order is one dead letter. (Windows W4 and W5.)
-func TestWorkerMayDieAnywhere(t *testing.T) {
+func TestWorkerCrashAtEveryCallLosesNothing(t *testing.T) {
 	newWorld := newWorlds(t)
 	died := map[string]int{}
 	for nth := 1; ; nth++ {
@@ -230,8 +230,8 @@ type deaf struct{ *queue.List }
 
 func (deaf) Extend(context.Context, string) (bool, error) { return false, errDown }
 
-// TestWorkerThatSleepsPastItsLeaseSellsNothingTwice stops a worker in the middle of its write until another one has written the batch (window W6).
-func TestWorkerThatSleepsPastItsLeaseSellsNothingTwice(t *testing.T) {
+// TestWorkerPausedPastItsLeaseSellsNothingTwice stops a worker in the middle of its write until another one has written the batch (window W6).
+func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	w := newWorlds(t)()
 	const n = 6
 	w.push(n)

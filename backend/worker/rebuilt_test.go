@@ -58,7 +58,7 @@ func (s *fakeSource) wantBack(t *testing.T, n int) {
 
 // The store rejects a batch that was taken before a rebuild of Redis; the worker restores its orders until that succeeds, and no
 // order fails.
-func TestBatchFromARebuiltRedisIsHandedBack(t *testing.T) {
+func TestBatchFromBeforeARebuildIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1, errs: []error{errDown, errDown}}
 		store := &ledger{refuse: func([]sale.Order) error { return fmt.Errorf("no: %w", orders_.ErrStale) }}
@@ -74,7 +74,7 @@ func TestBatchFromARebuiltRedisIsHandedBack(t *testing.T) {
 }
 
 // After a rebuild of Redis a lost lease belongs to no other worker: the worker may hold the last copy of the orders.
-func TestLeaseLostToARebuildIsHandedBack(t *testing.T) {
+func TestLeaseLostToARebuildIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
 		q.extend = func(int) (bool, error) { source.rebuild(); return true, nil }
@@ -86,7 +86,7 @@ func TestLeaseLostToARebuildIsHandedBack(t *testing.T) {
 }
 
 // Without a rebuild a lost lease means that another worker has the batch.
-func TestLeaseLostWithoutARebuildIsNot(t *testing.T) {
+func TestLeaseLostWithoutARebuildIsNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
 		q.extend = func(int) (bool, error) { return true, nil }
@@ -97,7 +97,7 @@ func TestLeaseLostWithoutARebuildIsNot(t *testing.T) {
 	})
 }
 
-func TestOrdersThatCannotBeHandedBackEndWithTheDrain(t *testing.T) {
+func TestRestoreThatFailsEndsWithTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := make([]error, 100_000)
 		for i := range errs {

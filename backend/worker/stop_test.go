@@ -12,7 +12,7 @@ import (
 	"sluice/backend/worker"
 )
 
-func TestStopFinishesTheWriteUnderWay(t *testing.T) {
+func TestStopFinishesTheWriteInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(3), orders(1))
 		writing := make(chan struct{})
@@ -27,7 +27,7 @@ func TestStopFinishesTheWriteUnderWay(t *testing.T) {
 	})
 }
 
-func TestStopGivesBackWhatTakesTooLong(t *testing.T) {
+func TestStopReleasesABatchAfterTheDrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(3))
 		writing := make(chan struct{})
@@ -60,7 +60,7 @@ func TestStopDoesNotWaitForAStoreThatIsDown(t *testing.T) {
 	})
 }
 
-func TestStopSettlesATakeThatMayHaveHappened(t *testing.T) {
+func TestStopReleasesAnUncertainTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(3))
 		stop := start(t, q, storeFunc(func(context.Context, []sale.Order) error {

@@ -31,7 +31,7 @@ func (s *shown) Begin(ctx context.Context, orders []sale.Order) (context.Context
 }
 
 // Each batch is shown once, from the take to what became of it, and it is in its span that it is written.
-func TestEachBatchIsShownWithWhatBecameOfIt(t *testing.T) {
+func TestTracerGetsEachBatchWithItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spans []any
 		bad := order(2).ID

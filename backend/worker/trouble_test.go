@@ -68,7 +68,7 @@ func (w world) pushGood(from, to int) {
 }
 
 // Another program has overwritten the queue's key. The worker retries until the key is restored.
-func TestWorkerOutlivesAKeyOfTheWrongType(t *testing.T) {
+func TestWorkerRecoversFromAKeyOfTheWrongType(t *testing.T) {
 	w := newWorlds(t)()
 	w.client.Set(t.Context(), w.shard.Ready(), "not a list", 0)
 	m, _ := w.run(w.store)

@@ -41,8 +41,8 @@ func TestIdleWorkerWaits(t *testing.T) {
 	})
 }
 
-// TestOnlyTheOrdersAtFaultFail counts the writes too: bisecting must cost k*log(n), not n.
-func TestOnlyTheOrdersAtFaultFail(t *testing.T) {
+// TestOnlyRejectedOrdersFail counts the writes too: bisecting must cost k*log(n), not n.
+func TestOnlyRejectedOrdersFail(t *testing.T) {
 	const n = 512
 	for _, bad := range [][]int{{1}, {512}, {300}, {7, 8}, {1, 100, 511}, {}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestOnlyTheOrdersAtFaultFail(t *testing.T) {
 	}
 }
 
-func TestUnknownErrorIsTriedAgainLater(t *testing.T) {
+func TestUnknownErrorIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(4))
 		stop := start(t, q, &ledger{refuse: func(o []sale.Order) error {
@@ -115,7 +115,7 @@ func TestPanicFailsOneOrderAndTheWorkerLives(t *testing.T) {
 	})
 }
 
-func TestStoreThatIsDownBurnsNoAttempts(t *testing.T) {
+func TestUnavailableStoreCountsNoAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, m, s := newQueue(orders(5)), &counts{}, &ledger{}
 		began := time.Now()
@@ -142,7 +142,7 @@ func TestStoreThatIsDownBurnsNoAttempts(t *testing.T) {
 	})
 }
 
-func TestBisectDuringAnOutageKeepsWhatItKnows(t *testing.T) {
+func TestBisectContinuesAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(4))
 		calls := 0
@@ -206,7 +206,7 @@ func TestLostLeaseStopsTheWrite(t *testing.T) {
 	})
 }
 
-func TestWriteThatHangsIsCutOff(t *testing.T) {
+func TestHangingWriteTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(1))
 		hangs := 0
@@ -223,7 +223,7 @@ func TestWriteThatHangsIsCutOff(t *testing.T) {
 	})
 }
 
-func TestFailedTakeIsRepeatedAsItWas(t *testing.T) { // window W8
+func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) { // window W8
 	synctest.Test(t, func(t *testing.T) {
 		q, m := newQueue(orders(3), orders(1)), &counts{}
 		q.takeErrs = []error{errDown, errDown}

@@ -6,7 +6,7 @@ import (
 	"sluice/client"
 )
 
-func TestWhatADeadOrderBecame(t *testing.T) {
+func TestOutcomeOfADeadOrder(t *testing.T) {
 	for want, s := range map[string]client.Settled{
 		"is back on the queue":                            {Key: "1", Status: "queued"},
 		"is cancelled; its unit is on sale again":         {Key: "1", Status: "cancelled", GivenBack: true},

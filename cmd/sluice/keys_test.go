@@ -92,7 +92,7 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 }
 
 // Every error is one line and exit 2, before anything is started.
-func TestKeysThatCannotBeUsed(t *testing.T) {
+func TestInvalidKeysAreUsageErrors(t *testing.T) {
 	bad := file(t, `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`)
 	const n = "n must be base64url of an odd number of 2048 to 8192 bits"
 	backend := "backend --redis redis://127.0.0.1:1/0 --database sqlite:none.db"
@@ -123,7 +123,7 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestTheBackendFollowsItsKeys(t *testing.T) {
+func TestBackendReloadsChangedKeys(t *testing.T) {
 	_, first, _ := call(t, "keys new --kid k1 --alg HS256")
 	_, second, _ := call(t, "keys new --kid k2 --alg HS256")
 	path := file(t, first)

@@ -34,7 +34,7 @@ func isLeaf(c *cobra.Command) bool { return c.Runnable() && !c.HasSubCommands() 
 var inQuotes = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 
 // Every command shows how it is used, and what it shows is understood: the commands are there, and so are their flags.
-func TestEveryCommandHasExamplesThatAreUnderstood(t *testing.T) {
+func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 	shown := 0
 	for _, c := range tree(t) {
 		if isLeaf(c) && c.Example == "" {
@@ -87,7 +87,7 @@ func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
 const commandsFile = "../../docs/commands.md"
 
 // docs/commands.md is the manual that the program prints, in any environment.
-func TestCommandReferenceIsThePrograms(t *testing.T) {
+func TestCommandReferenceIsUpToDate(t *testing.T) {
 	want, err := os.ReadFile(commandsFile)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestCommandReferenceIsThePrograms(t *testing.T) {
 	}
 }
 
-func TestManualForPeople(t *testing.T) {
+func TestManualAsText(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int

@@ -105,7 +105,7 @@ func TestUnknownCommands(t *testing.T) {
 	}
 }
 
-func TestJSONOfWhatNeedsNoServer(t *testing.T) {
+func TestJSONOfLocalCommands(t *testing.T) {
 	env := map[string]string{envSecret: strings.Repeat("s", 32)}
 	for _, c := range []struct {
 		args string

@@ -35,7 +35,7 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-func TestPolicyCheckSaysEachMistakeInALineOfItsOwn(t *testing.T) {
+func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 	bad := write(t, "bad.lua", "return {\n rules = {\n  { name = 'a', key = 'ip', rate = '0r/s' },\n  { name = 'a', key = 'ip', rate = '1r/s', brust = 2 },\n },\n}")
 	code, out, errOut := invoke(t, "policy", "check", bad)
 	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through` + "\n" +
@@ -45,7 +45,7 @@ func TestPolicyCheckSaysEachMistakeInALineOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestPolicyCheckFailsForWarningsOnlyWhenItIsStrict(t *testing.T) {
+func TestPolicyCheckFailsOnWarningsOnlyIfStrict(t *testing.T) {
 	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
 	code, out, errOut := invoke(t, "policy", "check", odd)
 	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" || !strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true without a burst`) {
@@ -105,7 +105,7 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 	}
 }
 
-func TestPolicyReplayRefusesWhatMakesNoSense(t *testing.T) {
+func TestPolicyReplayRejectsInvalidInput(t *testing.T) {
 	policy, log := write(t, "p.lua", "return { rules = {} }"), write(t, "access.log", "nonsense\n")
 	for _, args := range [][]string{{}, {"nowhere.log"}, {t.TempDir()}, {log}, {log, "--policy", "nowhere.lua"}, {log, "--against", log}, {log, "--window", "0s"}, {log, "--top", "0"}, {log, "--buckets", "-1"}} {
 		if !strings.Contains(strings.Join(args, " "), "--policy") {

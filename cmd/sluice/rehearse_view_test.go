@@ -9,7 +9,7 @@ import (
 	"sluice/internal/rehearsal"
 )
 
-func TestRehearsalViewWritesOverItself(t *testing.T) {
+func TestRehearsalViewOverwritesItsLines(t *testing.T) {
 	p := rehearsal.Progress{At: 1500 * time.Millisecond, Actors: 50, Of: 100, Requests: 40, Groups: [4]int64{10, 20, 10, 0}, Left: 5, Queued: -1, Step: "shoppers arrive"}
 	for name, v := range map[string]*rehearsalView{"plain": {}, "live": {live: true}, "in colour": {live: true, colour: true}} {
 		var out bytes.Buffer

@@ -13,7 +13,7 @@ import (
 )
 
 // A process waits at every step for a database that is unavailable, returns its errors, and exits when it is stopped.
-func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
+func TestUnavailableDatabaseIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		tries := 0

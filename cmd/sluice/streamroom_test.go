@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-func TestOpenPagesLeaveFilesForPurchases(t *testing.T) {
+func TestOpenPagesLeaveDescriptorsForPurchases(t *testing.T) {
 	for _, c := range []struct{ files, each, pages, streams int }{
 		{0, 1, 20_000, 10_000}, // not known
 		{1 << 20, 1, 20_000, 10_000},

@@ -21,7 +21,7 @@ func TestWorkerRefusesALeaseOutOfBounds(t *testing.T) {
 	}
 }
 
-func TestABatchSaysWhoseItIs(t *testing.T) {
+func TestBatchIDNamesHostAndProcess(t *testing.T) {
 	ids := batchIDs()
 	a, b := ids(), ids()
 	if owner := fmt.Sprintf("-%d-", os.Getpid()); a == b || !strings.Contains(a, owner) || !strings.Contains(b, owner) {

@@ -24,7 +24,7 @@ window.fetch = async (path, init = {}) => {
 };`
 
 // Every answer to a purchase has a plain text and a way to continue.
-func TestEveryAnswerHasItsWords(t *testing.T) {
+func TestEveryAnswerHasAText(t *testing.T) {
 	s := openUp(t)
 	s.createSale("answers", "The shoe", 10, time.Now().Add(-time.Second))
 	opens := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
@@ -58,7 +58,7 @@ func TestEveryAnswerHasItsWords(t *testing.T) {
 
 // Without event streams the page polls for the sale's units and the order's status. The stream is rejected only after the page has
 // its first answer, after which it expects events.
-func TestPageWithoutStreamsAsks(t *testing.T) {
+func TestPageWithoutStreamsPolls(t *testing.T) {
 	s := openUp(t)
 	s.createSale("asked", "The shoe", 2, time.Now().Add(-time.Second))
 	b := openWith(t, newPerson(t), s.page("asked", "lea"), `

@@ -43,7 +43,7 @@ var deskPages = []struct{ name, path, settled string }{
 }
 
 // The pictures of the admin console, written to the directory of -pictures.
-func TestPicturesOfTheDesk(t *testing.T) {
+func TestPicturesOfTheAdminConsole(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("-pictures names no directory")
 	}
@@ -72,7 +72,7 @@ func TestPicturesOfTheDesk(t *testing.T) {
 }
 
 // The admin console has no accessibility barrier.
-func TestAccessibleDesk(t *testing.T) {
+func TestAccessibleAdminConsole(t *testing.T) {
 	if *axe == "" {
 		t.Skip("-axe names no axe.min.js: see `make accessible`")
 	}

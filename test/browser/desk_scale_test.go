@@ -22,15 +22,15 @@ import (
 )
 
 var (
-	scaleSales = flag.Int("scale-sales", 0, "sales of TestDeskAtScale")
-	scaleDead  = flag.Int("scale-dead", 0, "dead letters of TestDeskAtScale")
+	scaleSales = flag.Int("scale-sales", 0, "sales of TestAdminConsoleAtScale")
+	scaleDead  = flag.Int("scale-dead", 0, "dead letters of TestAdminConsoleAtScale")
 )
 
 // slowest is how long a person waits for the first row before the desk is no use.
 const slowest = 3 * time.Second
 
 // The desk with a great many sales and dead letters: the time to the first row, and the backend's memory.
-func TestDeskAtScale(t *testing.T) {
+func TestAdminConsoleAtScale(t *testing.T) {
 	if *scaleSales == 0 || *scaleDead == 0 {
 		t.Skip("-scale-sales and -scale-dead are not given: see `make desk-scale`")
 	}

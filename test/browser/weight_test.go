@@ -29,7 +29,7 @@ func (b *tab) goTo(url string) {
 const painted = `performance.getEntriesByName("first-contentful-paint").length > 0`
 
 // A page that is opened for the first time, on a phone.
-func TestThePageIsLight(t *testing.T) {
+func TestPageWeight(t *testing.T) {
 	for name, openShop := range edges {
 		t.Run(name, func(t *testing.T) {
 			s := openShop(t)

@@ -28,7 +28,7 @@ func honest() (*History, *Books) {
 	}
 }
 
-func TestCheckFindsNothingWhereAllIsWell(t *testing.T) {
+func TestCheckAcceptsAConsistentHistory(t *testing.T) {
 	if v := Check(honest()); len(v.Violations()) > 0 {
 		t.Errorf("%q", v.Violations())
 	}
@@ -105,7 +105,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 	}
 }
 
-func TestScheduleIsTheSeeds(t *testing.T) {
+func TestScheduleDependsOnTheSeedOnly(t *testing.T) {
 	cast := Cast{Workers: 3, Backends: 2, Watchers: 2, Links: 12}
 	draw := func(seed uint64, n int) []Fault { return Draw(seed, n, time.Minute, 2*time.Second, cast) }
 	if !slices.Equal(draw(1, 220), draw(1, 220)) || slices.Equal(draw(1, 220), draw(2, 220)) {

@@ -76,7 +76,7 @@ func TestObserversAreAProfile(t *testing.T) {
 
 // Prometheus scrapes services of this file at their ports and loads the shipped rules; Grafana loads the dashboard and queries
 // that Prometheus.
-func TestPrometheusAsksWhoIsThere(t *testing.T) {
+func TestPrometheusScrapesExistingServices(t *testing.T) {
 	p := project(t)
 	var config struct {
 		RuleFiles     []string `yaml:"rule_files"`
@@ -286,7 +286,7 @@ func TestJournalsAreKeptApart(t *testing.T) {
 }
 
 // A file of token keys is mounted in every service that verifies tokens.
-func TestTokenKeysReachWhoChecksTokens(t *testing.T) {
+func TestTokenKeysAreMountedWhereTokensAreVerified(t *testing.T) {
 	with := maps.Clone(secrets)
 	with["SLUICE_TOKEN_KEYS"] = "./token-keys.json"
 	for what, env := range map[string]map[string]string{"": secrets, "/run/secrets/token-keys": with} {
@@ -314,7 +314,7 @@ func TestTokenKeysReachWhoChecksTokens(t *testing.T) {
 }
 
 // All services have the same number of shards: processes with different numbers do not start.
-func TestEverybodyKnowsTheSameShards(t *testing.T) {
+func TestAllServicesHaveTheSameShards(t *testing.T) {
 	env := maps.Clone(secrets)
 	env["SLUICE_SHARDS"] = "3"
 	p, err := loader.LoadWithContext(context.Background(), details(t, env))

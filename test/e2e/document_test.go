@@ -279,7 +279,7 @@ func (s *stack) wantReference() {
 }
 
 // Every example of a refusal in docs/openapi.yaml is what a real server answers, but for ids and times.
-func TestRefusalsOfTheDocument(t *testing.T) {
+func TestErrorsOfTheDocument(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("drop", 2)

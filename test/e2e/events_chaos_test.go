@@ -36,7 +36,7 @@ func numberFromEnv(t *testing.T, name string, otherwise int) int {
 // fails and hangs. Every group has every event, points are exact, the shop has each event under one id, nothing is pending, and
 // only events that no consumer can handle are dead letters. make events-chaos runs it with 100,000 orders and twenty kills;
 // with SLUICE_EVENTS_SLOW=n one more group takes n events per second, and the stream still stays within its bound.
-func TestGroupsMissNothingThoughInstancesAreKilled(t *testing.T) {
+func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	orders, kills := numberFromEnv(t, "SLUICE_EVENTS_ORDERS", 400), numberFromEnv(t, "SLUICE_EVENTS_KILLS", 3)
 	const batch, cancelEvery, poisons = 250, 50, 5

@@ -72,7 +72,7 @@ func startObserved(t *testing.T) *observed {
 
 // One purchase through each edge is one trace, from the caller's span to the row and the notifications, and Prometheus has every
 // metric that the dashboard, the alerts and the documentation use.
-func TestPurchaseIsObservedFromTheEdgeToThoseWhoAreTold(t *testing.T) {
+func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	t.Parallel()
 	o := startObserved(t)
 	o.createSale("night", 10)

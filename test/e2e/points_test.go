@@ -82,7 +82,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 }
 
 // Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the points of what he holds, nothing is pending and nothing dead.
-func TestPointsAreExactThoughInstancesAreKilled(t *testing.T) {
+func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 1200, 6
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)

@@ -50,7 +50,7 @@ func (s *stack) orderPage(t *testing.T, base, buyer, after string) (next func() 
 
 // A page receives the events of its buyer's order through either edge, whichever backend it is connected to and whichever sold;
 // when its backend is killed, it continues at another.
-func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
+func TestOpenPagesReceiveEventsThroughEitherEdge(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestOpenPagesHearThroughEitherEdge(t *testing.T) {
 }
 
 // Instances of the group are killed while they send. Every event is sent, no more copies than were being sent at a kill, nothing waits in the end and nothing is dead.
-func TestEveryOrderIsPushedThoughInstancesAreKilled(t *testing.T) {
+func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills, atOnce = 300, 4, 4
 	var mu sync.Mutex

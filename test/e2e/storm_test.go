@@ -17,7 +17,7 @@ import (
 // Redis loses everything again and again, also while it is rebuilt, and meanwhile the operator restocks, cancels rows and starts rebuilds at both backends, and
 // processes are killed and paused. No sale is paused for it, and in the end every order of a 202 is its buyer's row, every restock is counted once, and every
 // cancelled unit is sold or for sale again.
-func TestEverythingMovesWhileRedisIsEmptied(t *testing.T) {
+func TestStormWhileRedisIsEmptied(t *testing.T) {
 	t.Parallel()
 	const stock, add = 4000, 100
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true})

@@ -13,7 +13,7 @@ import (
 )
 
 // While PostgreSQL is down, purchases are accepted, orders are shown as queued, and they become rows when it is back.
-func TestDatabaseDownAcceptanceGoesOn(t *testing.T) {
+func TestPurchasesContinueWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1, pg: testenv.StartPostgres(t)})
 	s.createSale("s", 10)
@@ -43,7 +43,7 @@ func TestDatabaseDownAcceptanceGoesOn(t *testing.T) {
 }
 
 // Redis hangs or is gone: 503 within its time, no hanging; and the same process sells again when Redis is back.
-func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
+func TestRedisDownIsUnavailableImmediately(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "gateway", backends: 1, workers: 1})
 	s.createSale("s", 10)
@@ -83,7 +83,7 @@ func TestRedisDownIsUnavailableAtOnce(t *testing.T) {
 }
 
 // A client that closes its connection after sending has its order, and finds it by retrying.
-func TestHangUpAfterSendingTheOrderStands(t *testing.T) {
+func TestOrderSurvivesAClosedConnection(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestRestockWhileSelling(t *testing.T) {
 }
 
 // Redis returns with older data: the audit reports it, and the procedure of docs/operations.md restores the balance.
-func TestOlderRedisIsSeenAndMended(t *testing.T) {
+func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("s", 20)

@@ -82,7 +82,7 @@ func TestWebhooksByCommand(t *testing.T) {
 
 // Two instances of the group are killed again and again, and so is the process that relays, while orders are written and cancelled and the receiver fails: every event
 // comes at least once, under an id of its own, cancelled after created.
-func TestWebhooksAreLostNowhereThoughInstancesAreKilled(t *testing.T) {
+func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 300, 4
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)

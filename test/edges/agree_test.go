@@ -130,7 +130,7 @@ func request(method, target string, lines ...string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: shop.example:8080\r\n" + strings.Join(append(lines, "\r\n"), "\r\n")
 }
 
-func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
+func TestEdgesForwardTheSameRequests(t *testing.T) {
 	both := startBoth(t, options{policy: shop}, play)
 	var c clients
 	const last = "Connection: close"
@@ -210,7 +210,7 @@ func TestTheEdgesAgreeOnWhatTheyPass(t *testing.T) {
 }
 
 // The edges send 100 Continue to a client that waits for it. A client of HTTP/1.0 does not understand it.
-func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
+func TestEdgesSend100Continue(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for raw, want := range map[string]int{
 			post("Expect: 100-continue", "Content-Length: 2", "Connection: close") + "{}":             1,
@@ -230,7 +230,7 @@ func TestTheEdgesAskForABodyThatIsHeldBack(t *testing.T) {
 
 // Internal paths between edge and backend are hidden from clients in every form, and malformed requests to them are rejected as
 // anywhere.
-func TestTheEdgesHideWhatIsBetweenThemAndBackends(t *testing.T) {
+func TestEdgesHideInternalPaths(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	for _, path := range []string{"/.sluice", "/.sluice/", "/.sluice/sales", "/.sluice/sales/", "/.sluice/sales/1/holders", "/.sluice/bad-request", "/.sluice/header-too-large", "/.Sluice/sales/1/holders"} {
 		const last = "Connection: close"
@@ -260,7 +260,7 @@ func TestTheEdgesHideWhatIsBetweenThemAndBackends(t *testing.T) {
 }
 
 // Each header that one of the two passes on, the other does too: a line in proxy.conf needs one in header.go.
-func TestTheEdgesPassTheSameHeaders(t *testing.T) {
+func TestEdgesForwardTheSameHeaders(t *testing.T) {
 	names := map[string]bool{}
 	for path, name := range map[string]string{"../../nginx/snippets/proxy.conf": `(?m)^proxy_set_header ([A-Za-z-]+) `, "../../gateway/proxy/headers.go": `passFirst\(h, "([a-z-]+)"`} {
 		text, err := os.ReadFile(path)
@@ -311,7 +311,7 @@ func TestTheEdgesPassTheSameHeaders(t *testing.T) {
 	}
 }
 
-func TestTheEdgesHaveOneBoundForRequestsAtOnce(t *testing.T) {
+func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	if gateway.DefaultPerClient != nginx.DefaultPerClient {
 		t.Errorf("by default it is %d at the gateway and %d at nginx", gateway.DefaultPerClient, nginx.DefaultPerClient)
 	}

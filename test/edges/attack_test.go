@@ -86,7 +86,7 @@ func TestPipelinedRequestsAreAnsweredInTheirOrder(t *testing.T) {
 }
 
 // A thousand hops, in one line or in as many as a head may have, are the peer's word at most.
-func TestAThousandHopsAreNobodysAddress(t *testing.T) {
+func TestThousandForwardedHopsAreIgnored(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: trusting}, play) {
 		for name, chain := range map[string]string{
 			"untrusted": "X-Forwarded-For: " + repeat("1.1.1.1", 1000),
@@ -125,7 +125,7 @@ func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard
 }
 
 // Both edges close the connection without an answer when a client is too slow with a head or stops within a body.
-func TestTheSlowAreLeftWithoutAWord(t *testing.T) {
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	type result struct {
 		name, heard string

@@ -15,7 +15,7 @@ var ambiguous = regexp.MustCompile(` \n|\r\r\n`)
 
 // Heads put together and broken by chance: the two need not be right, but they must be of one mind. SLUICE_CHANCE is how many, SLUICE_CHANCE_SEED the seed of
 // a run that is to be seen again.
-func TestTheEdgesAgreeOnHeadsMadeByChance(t *testing.T) {
+func TestEdgesAgreeOnRandomHeads(t *testing.T) {
 	tries, seed := number(t, "SLUICE_CHANCE", 2000), number(t, "SLUICE_CHANCE_SEED", rand.Uint64())
 	t.Logf("SLUICE_CHANCE_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's chance

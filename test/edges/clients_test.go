@@ -82,7 +82,7 @@ var addresses = []struct {
 	{[]string{strings.Repeat("0000:", 7) + "192.0.2.1"}, "127.0.0.1"},
 }
 
-func TestTheEdgesAgreeOnWhoAsks(t *testing.T) {
+func TestEdgesAgreeOnTheClientAddress(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: trusting}, play) {
 		for _, c := range addresses {
 			lines := []string{"Connection: close", "X-Real-IP: 203.0.113.99", "Forwarded: for=203.0.113.98"}
@@ -94,7 +94,7 @@ func TestTheEdgesAgreeOnWhoAsks(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsNotTrustedIsHisPeer(t *testing.T) {
+func TestUntrustedPeerIsTheClient(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		wantClient(t, e, "X-Forwarded-For", request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), "127.0.0.1")
 	}
@@ -130,7 +130,7 @@ func second(command, family byte, from, to string) string {
 	return string(append(b, body...))
 }
 
-func TestTheEdgesAgreeOnProxyHeaders(t *testing.T) {
+func TestEdgesAgreeOnProxyHeaders(t *testing.T) {
 	both := startBoth(t, options{policy: trusting, proxyProtocol: true}, play)
 	for _, c := range []struct {
 		name, header, forwarded, client string // no client: the connection is closed without a word

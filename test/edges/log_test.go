@@ -15,7 +15,7 @@ import (
 )
 
 // Tools read the log by name, whichever edge wrote it.
-func TestTheEdgesLogTheSame(t *testing.T) {
+func TestEdgesWriteTheSameLog(t *testing.T) {
 	t.Parallel()
 	conf, err := os.ReadFile("../../nginx/conf.d/30-log.conf")
 	if err != nil {

@@ -159,7 +159,7 @@ const limitless = `return { rules = {} }`
 // A request follows each: an edge that continued reading would answer it or forward it.
 const smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
-func TestTheEdgesRefuseWhatReadersDisagreeAbout(t *testing.T) {
+func TestEdgesRejectAmbiguousRequests(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	for _, c := range malformed {
 		compare(t, both, exchange{name: c.name, raw: c.raw + smuggled, codes: fmt.Sprint(c.code)})
@@ -174,7 +174,7 @@ func TestTheEdgesRefuseWhatReadersDisagreeAbout(t *testing.T) {
 	}
 }
 
-func TestTheEdgesTakeWhatIsJustSmallEnough(t *testing.T) {
+func TestEdgesAcceptRequestsAtTheLimits(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	for _, x := range []exchange{
 		{name: "a header line of 8192 bytes", raw: getHead + "Connection: close\r\nA: " + strings.Repeat("a", 8192-5) + "\r\n\r\n", codes: "200"},
@@ -189,7 +189,7 @@ func TestTheEdgesTakeWhatIsJustSmallEnough(t *testing.T) {
 
 // What the two read differently in the frame of a chunk, see docs/trust.md, must do no harm: whatever they take for the body's end, nothing behind it is
 // read, and the backend sees one request at the most.
-func TestNothingBehindAChunkedBodyIsRead(t *testing.T) {
+func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for _, chunks := range []string{
 			"3\r\nabc\r\n0\r\n\r\n",

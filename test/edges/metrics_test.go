@@ -10,7 +10,7 @@ import (
 )
 
 // What both edges count, they count alike, under the same names.
-func TestTheEdgesCountTheSame(t *testing.T) {
+func TestEdgesExportTheSameMetrics(t *testing.T) {
 	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 		{ name = "ip", key = "ip", rate = "100r/s", burst = 50 },

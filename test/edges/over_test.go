@@ -15,7 +15,7 @@ const strict = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = fa
 	{ name = "ip", key = "ip", rate = "1r/h", burst = 0 },
 } }`
 
-func TestALimitRefusesNothingThatIsNotItsBusiness(t *testing.T) {
+func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 	both := startBoth(t, options{policy: strict}, play)
 	const client, last = "X-Forwarded-For: 192.0.2.1", "Connection: close"
 	for _, x := range []exchange{
@@ -56,7 +56,7 @@ func TestALimitRefusesNothingThatIsNotItsBusiness(t *testing.T) {
 
 // A limit by token rejects early when the token is cached, and late when it came in the other header: clients and the log see no
 // difference.
-func TestARefusalIsTheSameEarlyAndLate(t *testing.T) {
+func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 		{ name = "ip", key = "ip", rate = "1000r/s", burst = 1000 },

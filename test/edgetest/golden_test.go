@@ -154,7 +154,7 @@ func (s *story) write() []byte {
 }
 
 // The files are what both edges replay. They change only on purpose: go test ./test/edgetest -update
-func TestGoldenTracesAreTheModels(t *testing.T) {
+func TestGoldenTracesMatchTheModel(t *testing.T) {
 	stories := scenarios()
 	for _, s := range stories {
 		if err := s.Decide(); err != nil {
@@ -183,7 +183,7 @@ func TestGoldenTracesAreTheModels(t *testing.T) {
 }
 
 // The model decides everything else, so its own answers are written down here by hand.
-func TestTheModelByHand(t *testing.T) {
+func TestModelAgainstHandComputedValues(t *testing.T) {
 	trace := tell("by hand", "", edgetest.Rule{Name: "ip", Key: "ip", Rate: "2r/s", Burst: 1, Delay: true}).at(get("192.0.2.1", "/"), 0, 0, 0, 250*ms, 500*ms, 500*ms, 3*sec).Trace
 	if err := trace.Decide(); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestTheModelByHand(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedIsTheSameTrace(t *testing.T) {
+func TestSameSeedGivesTheSameTrace(t *testing.T) {
 	a, b, c := edgetest.Generate(7, 50), edgetest.Generate(7, 50), edgetest.Generate(8, 50)
 	if err := a.Check(decisions(b)); err != nil || a.Policy() != b.Policy() {
 		t.Errorf("two traces of one seed differ: %v", err)

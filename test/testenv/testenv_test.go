@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-func TestRedisKeepsDataOverRestartWhenTold(t *testing.T) {
+func TestRedisKeepsDataOverRestartIfConfigured(t *testing.T) {
 	r := StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	ctx := context.Background()
 	c := r.Client()
