@@ -110,8 +110,7 @@ func (l *livePages) page(path, authorization, after string) (next func() string,
 				id = v
 			}
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				c := servertest.Contract(l.T)
-				if err := c.Valid(c.Document().At("components", "schemas", "OrderUpdate"), []byte(data)); err != nil {
+				if err := servertest.Contract(l.T).Valid("OrderUpdate", []byte(data)); err != nil {
 					l.T.Errorf("%s: %v", data, err)
 				}
 				return id

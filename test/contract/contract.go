@@ -1,198 +1,241 @@
-// Package contract holds traffic against docs/openapi.yaml: an answer must be one that the document lists, and a request that was accepted must be one that
-// it allows. Tests put it between themselves and the servers they talk to; the program has no part of it.
+// Package contract validates HTTP traffic against docs/openapi.yaml. Tests put it between a client and a server; the
+// program does not use it. A response must be documented, and a request that the server accepted must be valid.
+//
+// github.com/getkin/kin-openapi loads the document, finds the operation of a request and validates parameters, bodies
+// and response headers. It does not cover these rules, which this package adds:
+//
+//   - The document lists statuses that every route may answer once, in its description; see commonStatuses.
+//   - A response must not have headers of listedHeaders, or a body, that its operation does not document.
+//   - The events of a stream have schemas, under the extension x-events.
+//   - The examples of named schemas are valid.
 package contract
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"sluice/docs"
-	"sluice/internal/openapi"
 )
 
-// Exchange is a request and its answer. The path has the query.
+// Exchange is a request and its response. Path includes the query.
 type Exchange struct {
-	Method, Path string
-	Asked        http.Header
-	Sent         []byte
-	Status       int
-	Header       http.Header
-	Body         []byte
+	Method, Path   string
+	RequestHeader  http.Header
+	RequestBody    []byte
+	Status         int
+	ResponseHeader http.Header
+	ResponseBody   []byte
 }
 
 func (x Exchange) String() string { return fmt.Sprintf("%s %s: %d", x.Method, x.Path, x.Status) }
 
-// Contract is a document to check traffic against. It is safe for concurrent use.
+// Contract is an OpenAPI document that traffic is validated against. It is safe for concurrent use.
 type Contract struct {
-	doc    *openapi.Document
-	routes []route
-
-	mu       sync.Mutex // of the rest
-	compiler *jsonschema.Compiler
-	schemas  map[string]*jsonschema.Schema // by pointer
+	Document *openapi3.T // read only
+	router   routers.Router
 }
 
-type route struct {
-	parts []string
-	openapi.Operation
-}
-
-// Load reads docs/openapi.yaml, once.
+// Load parses docs/openapi.yaml once.
 var Load = sync.OnceValues(func() (*Contract, error) { return New(docs.OpenAPI) })
 
-const documentURL = "file:///openapi.json"
+// textTypes are media types whose bodies are opaque strings to the validator.
+var textTypes = []string{
+	"text/event-stream", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/yaml",
+}
 
-// New reads a document.
+func init() {
+	for _, media := range textTypes {
+		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
+	}
+}
+
+// New parses and validates a document, including its examples.
 func New(text []byte) (*Contract, error) {
-	doc, err := openapi.Parse(text)
+	loader := openapi3.NewLoader()
+	loader.IncludeOrigin = true // for the order of operations
+	doc, err := loader.LoadFromData(text)
+	if err != nil {
+		return nil, fmt.Errorf("contract: load: %w", err)
+	}
+	if err := doc.Validate(loader.Context, openapi3.EnableMultiError()); err != nil {
+		return nil, fmt.Errorf("contract: the document is not valid OpenAPI: %w", err)
+	}
+	for name, schema := range doc.Components.Schemas {
+		for _, example := range schema.Value.Examples {
+			if err := schema.Value.VisitJSON(example, schemaOptions...); err != nil {
+				return nil, fmt.Errorf("contract: an example of the schema %s is not valid: %w", name, err)
+			}
+		}
+	}
+	doc.Servers = nil // any address of a test server matches
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		return nil, fmt.Errorf("contract: routes: %w", err)
+	}
+	return &Contract{doc, router}, nil
+}
+
+// Operation is one method of one path.
+type Operation struct {
+	Method, Path string
+	*openapi3.Operation
+	Item *openapi3.PathItem
+}
+
+// Operations returns all operations in the order of the document.
+func (c *Contract) Operations() []Operation {
+	var all []Operation
+	for path, item := range c.Document.Paths.Map() {
+		for method, op := range item.Operations() {
+			all = append(all, Operation{method, path, op, item})
+		}
+	}
+	slices.SortFunc(all, func(a, b Operation) int { return a.Origin.Key.Line - b.Origin.Key.Line })
+	return all
+}
+
+// commonStatuses are the problem responses that any route may return without listing them. 429 and 503 come from edges.
+var commonStatuses = []int{400, 404, 405, 408, 413, 429, 431, 500, 503}
+
+// listedHeaders are the response headers that an operation must document when it sends them.
+var listedHeaders = []string{
+	"Location", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy", "Idempotency-Replayed",
+}
+
+// options validate every part of an exchange and report all errors. Tests of the server cover authentication.
+func options(withoutBody bool) *openapi3filter.Options {
+	o := &openapi3filter.Options{
+		MultiError: true, IncludeResponseStatus: true, ExcludeResponseBody: withoutBody, SkipSettingDefaults: true,
+		RejectWhenRequestBodyNotSpecified: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+	}
+	o.WithCustomSchemaErrorFunc(reason)
+	return o
+}
+
+var schemaOptions = []openapi3.SchemaValidationOption{
+	openapi3.EnableJSONSchema2020(), openapi3.MultiErrors(), openapi3.SetSchemaErrorMessageCustomizer(reason),
+}
+
+// reason returns a schema error without a dump of the schema.
+func reason(err *openapi3.SchemaError) string { return err.Reason }
+
+// Check returns every deviation of an exchange from the document, joined. A HEAD request is validated as GET, without
+// a response body. Requests are validated only if the server accepted them, with a status below 400.
+func (c *Contract) Check(x Exchange) error {
+	input, err := c.find(x)
+	if err != nil {
+		if !slices.Contains(commonStatuses, x.Status) {
+			return fmt.Errorf("%s: docs/openapi.yaml does not document this path and method: %w", x, err)
+		}
+		return c.checkProblem(x)
+	}
+	var found []error
+	if err := c.checkResponse(x, input); err != nil {
+		found = append(found, err)
+	}
+	if x.Status < 400 {
+		if err := openapi3filter.ValidateRequest(context.Background(), input); err != nil {
+			found = append(found, fmt.Errorf("%s: the server accepted an undocumented request: %w", x, err))
+		}
+	}
+	return errors.Join(found...)
+}
+
+// find returns the operation that serves a request.
+func (c *Contract) find(x Exchange) (*openapi3filter.RequestValidationInput, error) {
+	method := x.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequest(method, "http://localhost"+x.Path, bytes.NewReader(x.RequestBody))
 	if err != nil {
 		return nil, err
 	}
-	asJSON, err := json.Marshal(doc.Root().Any())
+	if x.RequestHeader != nil {
+		req.Header = x.RequestHeader.Clone()
+	}
+	if len(x.RequestBody) > 0 && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json") // the server takes a body without a type for JSON
+	}
+	route, parameters, err := c.router.FindRoute(req)
 	if err != nil {
-		return nil, fmt.Errorf("contract: %w", err)
+		return nil, err
 	}
-	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
-	if err != nil {
-		return nil, fmt.Errorf("contract: %w", err)
-	}
-	c := &Contract{doc: doc, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}}
-	c.compiler.DefaultDraft(jsonschema.Draft2020)
-	c.compiler.AssertFormat()
-	if err := c.compiler.AddResource(documentURL, root); err != nil {
-		return nil, fmt.Errorf("contract: %w", err)
-	}
-	for op := range doc.Operations() {
-		c.routes = append(c.routes, route{strings.Split(op.Path, "/"), op})
-	}
-	return c, nil
+	return &openapi3filter.RequestValidationInput{
+		Request: req, PathParams: parameters, Route: route, Options: options(x.Method == http.MethodHead),
+	}, nil
 }
 
-// Document is what traffic is checked against.
-func (c *Contract) Document() *openapi.Document { return c.doc }
-
-// Compile checks that a place is a schema.
-func (c *Contract) Compile(v openapi.Value) error {
-	_, err := c.schema(v)
-	return err
-}
-
-func (c *Contract) schema(v openapi.Value) (*jsonschema.Schema, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s, ok := c.schemas[v.Pointer]; ok {
-		return s, nil
+func (c *Contract) checkResponse(x Exchange, input *openapi3filter.RequestValidationInput) error {
+	ref := input.Route.Operation.Responses.Status(x.Status)
+	if ref == nil {
+		if slices.Contains(commonStatuses, x.Status) {
+			return c.checkProblem(x)
+		}
+		return fmt.Errorf("%s: docs/openapi.yaml does not document this status", x)
 	}
-	s, err := c.compiler.Compile(documentURL + "#" + strings.NewReplacer("{", "%7B", "}", "%7D").Replace(v.Pointer))
-	if err == nil {
-		c.schemas[v.Pointer] = s
-	}
-	return s, err
-}
-
-// Valid checks a JSON text against the schema at a place.
-func (c *Contract) Valid(schema openapi.Value, text []byte) error {
-	s, err := c.schema(schema)
+	var found []error
+	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: x.Status, Header: x.ResponseHeader, Options: input.Options,
+		Body: io.NopCloser(bytes.NewReader(x.ResponseBody)),
+	})
 	if err != nil {
+		found = append(found, fmt.Errorf("%s: the response is not as documented: %w", x, err))
+	}
+	if len(ref.Value.Content) == 0 && len(x.ResponseBody) > 0 {
+		found = append(found, fmt.Errorf("%s: the response has a body, which docs/openapi.yaml does not document", x))
+	}
+	for _, name := range listedHeaders {
+		fromEdge := strings.HasPrefix(name, "RateLimit") && x.ResponseHeader.Get("X-Request-Id") != ""
+		if ref.Value.Headers[name] == nil && x.ResponseHeader.Get(name) != "" && !fromEdge {
+			found = append(found, fmt.Errorf("%s: docs/openapi.yaml does not document the header %s", x, name))
+		}
+	}
+	return errors.Join(found...)
+}
+
+func (c *Contract) checkProblem(x Exchange) error {
+	if x.Method == http.MethodHead {
+		return nil
+	}
+	if err := c.Valid("Problem", x.ResponseBody); err != nil {
+		return fmt.Errorf("%s: the response is not a problem: %w\n%s", x, err, x.ResponseBody)
+	}
+	return nil
+}
+
+// Valid validates a JSON text against a schema of the document, by its name.
+func (c *Contract) Valid(schema string, text []byte) error {
+	ref := c.Document.Components.Schemas[schema]
+	if ref == nil {
+		return fmt.Errorf("docs/openapi.yaml has no schema %s", schema)
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
 		return err
 	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	return s.Validate(v)
+	return ref.Value.VisitJSON(value, schemaOptions...)
 }
 
-// Find is the operation that a path without a query belongs to. What is written in the document goes before what is a parameter there.
-func (c *Contract) Find(method, path string) (op openapi.Operation, parameters map[string]string, found bool) {
-	parts, best := strings.Split(path, "/"), -1
-	for _, r := range c.routes {
-		if given, literal, ok := r.match(method, parts); ok && literal > best {
-			op, parameters, found, best = r.Operation, given, true, literal
-		}
-	}
-	return op, parameters, found
-}
-
-func (r route) match(method string, parts []string) (given map[string]string, literal int, ok bool) {
-	if r.Method != method || len(r.parts) != len(parts) {
-		return nil, 0, false
-	}
-	given = map[string]string{}
-	for i, want := range r.parts {
-		name, isParameter := strings.CutPrefix(want, "{")
-		switch {
-		case want == parts[i]:
-			literal++
-		case !isParameter || parts[i] == "":
-			return nil, 0, false
-		default:
-			text, err := url.PathUnescape(parts[i])
-			if err != nil {
-				return nil, 0, false
-			}
-			given[strings.TrimSuffix(name, "}")] = text
-		}
-	}
-	return given, literal, true
-}
-
-// everywhere are the statuses that any route may answer without listing them, always as a problem: 429 and 503 are the edges'.
-var everywhere = []int{400, 404, 405, 408, 413, 429, 431, 500, 503}
-
-// listed are the headers that the document must list for a response that has them.
-var listed = []string{"Location", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy", "Idempotency-Replayed"}
-
-// Check returns all deviations of an exchange from the document as one error. HEAD is checked as GET without a body.
-func (c *Contract) Check(x Exchange) error {
-	path, query, _ := strings.Cut(x.Path, "?")
-	head := x.Method == http.MethodHead
-	if head {
-		x.Method = http.MethodGet
-	}
-	op, given, found := c.Find(x.Method, path)
-	var bad []error
-	wrong := func(format string, args ...any) {
-		bad = append(bad, fmt.Errorf("%s: "+format, append([]any{x}, args...)...))
-	}
-
-	status := strconv.Itoa(x.Status)
-	response := op.Get("responses").Get(status)
-	switch {
-	case response.Exists():
-		c.checkResponse(x, response, head, wrong)
-	case !slices.Contains(everywhere, x.Status) && found:
-		wrong("docs/openapi.yaml has no %s for %s %s", status, op.Method, op.Path)
-	case !slices.Contains(everywhere, x.Status):
-		wrong("docs/openapi.yaml has no such path")
-	case !head:
-		if err := c.Valid(c.doc.At("components", "schemas", "Problem"), x.Body); err != nil {
-			wrong("the answer is no problem: %v\n%s", err, x.Body)
-		}
-	}
-	if found && x.Status < 400 {
-		c.checkRequest(x, op, given, query, wrong)
-	}
-	return errors.Join(bad...)
-}
-
-// CheckEvent returns the deviations of an event of a stream.
+// CheckEvent returns the deviation of one event of a stream from the document. In the document, x-events beside the
+// schema of text/event-stream maps the name of an event to a reference to a schema.
 func (c *Contract) CheckEvent(x Exchange, name string, data []byte) error {
-	path, _, _ := strings.Cut(x.Path, "?")
-	op, _, _ := c.Find(x.Method, path)
-	schema := op.Get("responses").Get(strconv.Itoa(x.Status)).Get("content").Get("text/event-stream").Get("x-events").Get(name)
-	if !schema.Exists() {
-		return fmt.Errorf("%s: docs/openapi.yaml has no event %q there", x, name)
+	schema, ok := c.eventSchema(x, name)
+	if !ok {
+		return fmt.Errorf("%s: docs/openapi.yaml does not document the event %q", x, name)
 	}
 	if err := c.Valid(schema, data); err != nil {
 		return fmt.Errorf("%s: the event %s is not as documented: %w\n%s", x, name, err, data)
@@ -200,92 +243,21 @@ func (c *Contract) CheckEvent(x Exchange, name string, data []byte) error {
 	return nil
 }
 
-type complaint func(format string, args ...any)
-
-func (c *Contract) checkResponse(x Exchange, response openapi.Value, head bool, wrong complaint) {
-	media, _, _ := strings.Cut(x.Header.Get("Content-Type"), ";")
-	content := response.Get("content")
-	switch schema := content.Get(media).Get("schema"); {
-	case head:
-	case !content.Exists():
-		if len(x.Body) > 0 {
-			wrong("it has a body, and docs/openapi.yaml has none")
-		}
-	case !schema.Exists():
-		wrong("docs/openapi.yaml has no %q there", media)
-	case strings.HasSuffix(media, "json"):
-		if err := c.Valid(schema, x.Body); err != nil {
-			wrong("not as documented: %v\n%s", err, x.Body)
-		}
-	}
-	headers := response.Get("headers")
-	for name, h := range headers.Fields() {
-		if h.Get("required").Is() && x.Header.Get(name) == "" {
-			wrong("it lacks the header %s", name)
-		}
-		if value := x.Header.Get(name); value != "" {
-			if err := c.validText(h.Get("schema"), value); err != nil {
-				wrong("the header %s: %v", name, err)
-			}
-		}
-	}
-	// What an edge adds to any answer is described once, for all.
-	for _, name := range listed {
-		fromEdge := strings.HasPrefix(name, "RateLimit") && x.Header.Get("X-Request-Id") != ""
-		if !headers.Get(name).Exists() && x.Header.Get(name) != "" && !fromEdge {
-			wrong("docs/openapi.yaml does not list its header %s", name)
-		}
-	}
-}
-
-func (c *Contract) checkRequest(x Exchange, op openapi.Operation, path map[string]string, rawQuery string, wrong complaint) {
-	query, err := url.ParseQuery(rawQuery)
+func (c *Contract) eventSchema(x Exchange, name string) (string, bool) {
+	input, err := c.find(x)
 	if err != nil {
-		wrong("the query: %v", err)
+		return "", false
 	}
-	for _, p := range op.Parameters() {
-		name, values := p.Get("name").Text(), []string(nil)
-		switch p.Get("in").Text() {
-		case "path":
-			values = []string{path[name]}
-		case "query":
-			values = query[name]
-			delete(query, name)
-		case "header":
-			values = x.Asked.Values(name)
-		}
-		if len(values) == 0 && p.Get("required").Is() {
-			wrong("it was accepted without the parameter %s", name)
-		}
-		for _, value := range values {
-			if err := c.validText(p.Get("schema"), value); err != nil {
-				wrong("it was accepted with %s=%q: %v", name, value, err)
-			}
-		}
+	response := input.Route.Operation.Responses.Status(x.Status)
+	if response == nil {
+		return "", false
 	}
-	body := op.Get("requestBody")
-	switch {
-	case len(x.Sent) == 0 && body.Get("required").Is():
-		wrong("it was accepted without a body")
-	case len(x.Sent) > 0 && body.Get("content").Get("application/json").Exists(): // forms are for people
-		if err := c.Valid(body.Get("content").Get("application/json").Get("schema"), x.Sent); err != nil {
-			wrong("it was accepted with a body that docs/openapi.yaml does not allow: %v\n%s", err, x.Sent)
-		}
+	media := response.Value.Content["text/event-stream"]
+	if media == nil {
+		return "", false
 	}
-}
-
-// validText checks a parameter, which comes as text whatever its type is.
-func (c *Contract) validText(schema openapi.Value, text string) error {
-	if !schema.Exists() {
-		return errors.New("it has no schema")
-	}
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		return err
-	}
-	kind := schema.Get("type").Text()
-	if kind == "integer" || kind == "number" || kind == "boolean" {
-		quoted = []byte(text)
-	}
-	return c.Valid(schema, quoted)
+	events, _ := media.Extensions["x-events"].(map[string]any)
+	event, _ := events[name].(map[string]any)
+	ref, _ := event["$ref"].(string)
+	return strings.CutPrefix(ref, "#/components/schemas/")
 }

@@ -8,17 +8,19 @@ import (
 	"sync"
 )
 
-// Transport checks every exchange and passes it on unchanged. Deviations go to report, which must be safe for concurrent use.
+// Transport validates the exchanges of an HTTP client. It passes deviations to Report and does not change the exchange.
+// Report must be safe for concurrent use.
 type Transport struct {
 	Contract *Contract
 	Base     http.RoundTripper // nil: http.DefaultTransport
 	Report   func(error)
 }
 
-// largest is how much of a body is kept to be checked; what is larger is let through unchecked.
-const largest = 4 << 20
+// maxBody is the size in bytes above which a response is not validated.
+const maxBody = 4 << 20
 
-// RoundTrip is http.RoundTripper's. An answer is checked when its body has been read to the end, and of a stream each event.
+// RoundTrip implements http.RoundTripper. A response is validated when its body has been read to the end, an event
+// stream with each event.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.Base
 	if base == nil {
@@ -42,7 +44,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.RawQuery != "" {
 		path += "?" + req.URL.RawQuery
 	}
-	x := Exchange{Method: req.Method, Path: path, Asked: req.Header, Sent: sent, Status: resp.StatusCode, Header: resp.Header}
+	x := Exchange{
+		Method: req.Method, Path: path,
+		RequestHeader: req.Header, RequestBody: sent, Status: resp.StatusCode, ResponseHeader: resp.Header,
+	}
 	check := func() {
 		if err := t.Contract.Check(x); err != nil {
 			t.Report(err)
@@ -57,36 +62,36 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}}
 		return resp, nil
 	}
-	resp.Body = &watched{ReadCloser: resp.Body, whole: func(body []byte) {
-		x.Body = body
+	resp.Body = &recorded{ReadCloser: resp.Body, complete: func(body []byte) {
+		x.ResponseBody = body
 		check()
 	}}
 	return resp, nil
 }
 
-// watched keeps what is read and reports it once at the end. A body that its reader leaves half read is not checked.
-type watched struct {
+// recorded passes a body to complete after it has been read to the end.
+type recorded struct {
 	io.ReadCloser
-	kept  bytes.Buffer
-	once  sync.Once
-	whole func([]byte)
+	content  bytes.Buffer
+	once     sync.Once
+	complete func([]byte)
 }
 
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
-	if w.kept.Len()+n <= largest {
-		w.kept.Write(p[:n])
+func (r *recorded) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if r.content.Len()+n <= maxBody {
+		r.content.Write(p[:n])
 	}
-	if err == io.EOF && w.kept.Len() < largest {
-		w.once.Do(func() { w.whole(w.kept.Bytes()) })
+	if err == io.EOF && r.content.Len() < maxBody {
+		r.once.Do(func() { r.complete(r.content.Bytes()) })
 	}
 	return n, err
 }
 
-// stream reports each event that is read.
+// stream passes each event of a stream to event.
 type stream struct {
 	io.ReadCloser
-	line  []byte // that has not ended yet
+	line  []byte // incomplete
 	name  string
 	data  []byte
 	event func(name string, data []byte)
@@ -98,14 +103,14 @@ func (s *stream) Read(p []byte) (int, error) {
 		part, after, ended := bytes.Cut(rest, []byte("\n"))
 		s.line = append(s.line, part...)
 		if rest = after; ended {
-			s.took(string(s.line))
+			s.parse(string(s.line))
 			s.line = s.line[:0]
 		}
 	}
 	return n, err
 }
 
-func (s *stream) took(line string) {
+func (s *stream) parse(line string) {
 	name, value, _ := strings.Cut(line, ":")
 	value = strings.TrimPrefix(value, " ")
 	switch {

@@ -61,7 +61,10 @@ func (b *breaches) check(method, path string, resp *fasthttp.Response) {
 	for name, value := range resp.Header.All() {
 		header.Add(string(name), string(value))
 	}
-	if err := c.Check(contract.Exchange{Method: method, Path: path, Status: resp.StatusCode(), Header: header, Body: resp.Body()}); err != nil {
+	x := contract.Exchange{
+		Method: method, Path: path, Status: resp.StatusCode(), ResponseHeader: header, ResponseBody: resp.Body(),
+	}
+	if err := c.Check(x); err != nil {
 		b.note(err)
 	}
 }

@@ -310,8 +310,7 @@ func (s *site) watch(path string, headers ...string) (next func() string, hangUp
 	return func() string {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				c := servertest.Contract(s.T)
-				if err := c.Valid(c.Document().At("components", "schemas", "Live"), []byte(data)); err != nil {
+				if err := servertest.Contract(s.T).Valid("Live", []byte(data)); err != nil {
 					s.T.Errorf("%s: %v", data, err)
 				}
 				return data

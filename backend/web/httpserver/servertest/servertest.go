@@ -121,7 +121,8 @@ func Contract(t testing.TB) *contract.Contract {
 func Documented(t testing.TB, method, path, body string, sent http.Header, got Answer) {
 	t.Helper()
 	if err := Contract(t).Check(contract.Exchange{
-		Method: method, Path: path, Asked: sent, Sent: []byte(body), Status: got.Status, Header: got.Header, Body: []byte(got.Body),
+		Method: method, Path: path, RequestHeader: sent, RequestBody: []byte(body),
+		Status: got.Status, ResponseHeader: got.Header, ResponseBody: []byte(got.Body),
 	}); err != nil {
 		t.Error(err)
 	}
