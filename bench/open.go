@@ -179,7 +179,7 @@ func (h *openHouse) addBackend(ctx context.Context) error {
 func writeSome(ctx context.Context, h *openHouse) error {
 	orders := newOrders(h.ids, 0, toldOrders)
 	for i := range orders { // a buyer's next one, in each round
-		orders[i].Nth, orders[i].Serial = h.wrote+1, int64(h.wrote*toldOrders+i+1)
+		orders[i].Slot, orders[i].Serial = h.wrote+1, int64(h.wrote*toldOrders+i+1)
 	}
 	h.wrote++
 	defer h.waker.Wake()

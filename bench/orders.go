@@ -160,7 +160,7 @@ func (w *writers) single(ctx context.Context, o sale.Order) error {
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	if _, err := tx.Exec(ctx, "INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, $2, $3, $4, $5)",
-		int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial); err != nil {
+		int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial); err != nil {
 		return err
 	}
 	tag, err := tx.Exec(ctx, "UPDATE sales SET sold = sold + 1 WHERE id = $1 AND sold < stock", o.SaleID)
@@ -183,7 +183,7 @@ func (w *writers) copies(ctx context.Context) (float64, error) {
 	for batch := range slices.Chunk(all, perBatch) {
 		rows := pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 			o := batch[i]
-			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial}, nil
+			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial}, nil
 		})
 		if _, err := w.db.CopyFrom(ctx, pgx.Identifier{"copied"}, columns, rows); err != nil {
 			return 0, err

@@ -144,7 +144,7 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	for i := range batch {
 		id := r.ids.next()
 		batch[i] = events.Event{
-			ID: events.ID(id, sale.StatusCreated), Type: events.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints), Buyer: buyerName(i), Nth: 1,
+			ID: events.ID(id, sale.StatusCreated), Type: events.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints), Buyer: buyerName(i), Slot: 1,
 			Price: sale.Price{Amount: 9990, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().Add(time.Second), Position: int64(i + 1),
 		}
 	}

@@ -145,7 +145,7 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 	if err != nil {
 		return Cancelled{}, err
 	}
-	done, err := d.settleInSQL(store.WithGeneration(ctx, letter.Generation), store.Dead{Order: letter.Message, Unbacked: letter.Unbacked || !held[0]}, actor, reason)
+	done, err := d.settleInSQL(store.WithGeneration(ctx, letter.Generation), store.DeadOrder{Order: letter.Message, Unbacked: letter.Unbacked || !held[0]}, actor, reason)
 	if errors.Is(err, store.ErrStale) { // whether it is a dead letter still is to be asked again
 		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	}
@@ -159,7 +159,7 @@ func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason
 }
 
 // settleInSQL makes a cancelled row of a dead order, or writes down that there can be none.
-func (d *Desk) settleInSQL(ctx context.Context, dead store.Dead, actor, reason string) (Cancelled, error) {
+func (d *Desk) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, reason string) (Cancelled, error) {
 	wasRow, err := d.store.CancelDead(ctx, dead, actor, reason)
 	done := Cancelled{Order: dead.Order, WasRow: wasRow, GivenBack: !wasRow && !dead.Unbacked}
 	switch {
@@ -182,7 +182,7 @@ func (d *Desk) cancelledBefore(ctx context.Context, id sale.OrderID, notFound er
 	case err != nil && !errors.Is(err, sale.ErrNotFound):
 		return Cancelled{}, err
 	}
-	rows, err := d.store.Rows(ctx, store.RowQuery{ID: id})
+	rows, err := d.store.OrderRows(ctx, store.OrderQuery{ID: id})
 	switch {
 	case err != nil:
 		return Cancelled{}, err

@@ -40,8 +40,8 @@ type Orders interface {
 
 // DeadOrders settles orders that died in the queue (order.Store).
 type DeadOrders interface {
-	CancelDead(ctx context.Context, o store.Dead, actor, reason string) (wasRow bool, err error)
-	DropDead(ctx context.Context, o store.Dead, actor, reason string, because error) error
+	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
+	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, because error) error
 }
 
 // Pages are what the desk shows a page at a time: sales, and the desk log, which it writes as well (order.Store).
@@ -55,7 +55,7 @@ type Pages interface {
 // OrderBook is what operators read and decide about orders that are rows, and about payments (order.Store).
 type OrderBook interface {
 	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
-	Rows(ctx context.Context, q store.RowQuery) ([]store.Row, error)
+	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
 	SettleRefund(ctx context.Context, number int64, actor, note string) (store.Callback, error)
 }

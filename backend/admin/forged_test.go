@@ -48,7 +48,7 @@ func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
 		w.buy(fault, "bob")
 		w.drain()
 		id++
-		dead := w.forge(sale.Order{ID: id, SaleID: fault, Buyer: "eve", Nth: 1, Serial: 9})
+		dead := w.forge(sale.Order{ID: id, SaleID: fault, Buyer: "eve", Slot: 1, Serial: 9})
 
 		*w.faults = f
 		_, err := w.Cancel(w.ctx, "ann", dead.ID, "forged")
@@ -84,9 +84,9 @@ func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
 	w.create("s", 5)
 	bob := w.die("s", "bob")
 	for name, o := range map[string]sale.Order{
-		"of a buyer who holds another order": {ID: 2001, SaleID: "s", Buyer: "bob", Nth: 1, Serial: 2},
-		"at a place that there is not":       {ID: 2002, SaleID: "s", Buyer: "bob", Nth: 100, Serial: 2},
-		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Nth: 1, Serial: 1},
+		"of a buyer who holds another order": {ID: 2001, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2},
+		"at a place that there is not":       {ID: 2002, SaleID: "s", Buyer: "bob", Slot: 100, Serial: 2},
+		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Slot: 1, Serial: 1},
 	} {
 		got, err := w.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
 		if err != nil || got.GivenBack || got.Order.Status != sale.StatusCancelled {
@@ -153,10 +153,10 @@ func TestDeadOrderWhoseIDIsAnothersIsDropped(t *testing.T) {
 			if forged {
 				id = w.buy("s", "bob").OrderID
 				w.drain()
-				w.forge(sale.Order{ID: id, SaleID: "s", Buyer: "eve", Nth: 1, Serial: 1})
+				w.forge(sale.Order{ID: id, SaleID: "s", Buyer: "eve", Slot: 1, Serial: 1})
 			} else { // it took a unit, and the other order came by its id first
 				id = w.die("s", "eve").ID
-				other := store.Dead{Order: sale.Order{ID: id, SaleID: "t", Buyer: "bob", Nth: 1, Serial: 1}, Unbacked: true}
+				other := store.DeadOrder{Order: sale.Order{ID: id, SaleID: "t", Buyer: "bob", Slot: 1, Serial: 1}, Unbacked: true}
 				if _, err := w.store.CancelDead(w.ctx, other, "test", "test"); err != nil {
 					t.Fatal(err)
 				}

@@ -10,13 +10,13 @@ import (
 
 // OrderView is an order that is a row, and the callbacks of the payment provider about it.
 type OrderView struct {
-	store.Row
+	store.OrderRow
 	Callbacks []store.Callback
 }
 
 // Order shows one order that is a row. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.
 func (d *Desk) Order(ctx context.Context, id sale.OrderID) (OrderView, error) {
-	rows, err := d.store.Rows(ctx, store.RowQuery{ID: id})
+	rows, err := d.store.OrderRows(ctx, store.OrderQuery{ID: id})
 	if err != nil {
 		return OrderView{}, err
 	}
@@ -27,12 +27,12 @@ func (d *Desk) Order(ctx context.Context, id sale.OrderID) (OrderView, error) {
 	if err != nil {
 		return OrderView{}, err
 	}
-	return OrderView{Row: rows[0], Callbacks: callbacks}, nil
+	return OrderView{OrderRow: rows[0], Callbacks: callbacks}, nil
 }
 
 // Orders lists one page of rows, by order id.
-func (d *Desk) Orders(ctx context.Context, q store.RowQuery) ([]store.Row, error) {
-	return d.store.Rows(ctx, q)
+func (d *Desk) Orders(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
+	return d.store.OrderRows(ctx, q)
 }
 
 // CancelOrder cancels an order that is a row and not paid, and gives its unit back. To do it again changes nothing. When Redis does not answer, the order

@@ -302,7 +302,7 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 	if report := w.wantBalanced("s"); report.Left != n {
 		t.Fatalf("audit %+v", report)
 	}
-	rest, err := w.store.Rows(w.ctx, store.RowQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1})
+	rest, err := w.store.OrderRows(w.ctx, store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1})
 	if err != nil || len(rest) != 1 || rest[0].CancelledBy != "hold" || rest[0].Returning {
 		t.Fatalf("%+v, %v", rest, err)
 	}

@@ -196,11 +196,11 @@ func (s faultyStore) OrdersOf(ctx context.Context, id string, yield func(sale.Or
 	return s.f.call("OrdersOf", func() error { return s.Store.OrdersOf(ctx, id, yield) })
 }
 
-func (s faultyStore) CancelDead(ctx context.Context, o store.Dead, actor, reason string) (was bool, err error) {
+func (s faultyStore) CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
 	return was, s.f.call("CancelDead", func() error { was, err = s.Store.CancelDead(ctx, o, actor, reason); return err })
 }
 
-func (s faultyStore) DropDead(ctx context.Context, o store.Dead, actor, reason string, because error) error {
+func (s faultyStore) DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, because error) error {
 	return s.f.call("DropDead", func() error { return s.Store.DropDead(ctx, o, actor, reason, because) })
 }
 

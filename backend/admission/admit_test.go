@@ -95,7 +95,7 @@ func TestAdmitOutcomes(t *testing.T) {
 			t.Fatalf("%d wake tokens, want 1", n)
 		}
 		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
-		if err != nil || m.Buyer != "bob with a space" || m.SaleID != "s" || m.Nth != 1 || m.Serial != 2 {
+		if err != nil || m.Buyer != "bob with a space" || m.SaleID != "s" || m.Slot != 1 || m.Serial != 2 {
 			t.Fatalf("the newest message is %+v, %v", m, err)
 		}
 	})
@@ -187,7 +187,7 @@ func TestAdmitSeveralPlaces(t *testing.T) {
 		c.HSet(context.Background(), shard.Buyers("s"), "ann", ids[0].String()+",,"+ids[2].String()) // the second is given back
 		h.want(t, "s", "ann", "again", sale.Accepted)
 		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
-		if err != nil || m.Nth != 2 || m.Serial != 4 {
+		if err != nil || m.Slot != 2 || m.Serial != 4 {
 			t.Fatalf("the free place is 2, and this is acceptance 4; got %+v, %v", m, err)
 		}
 		h.want(t, "s", "ann", "yet again", sale.AlreadyBought)

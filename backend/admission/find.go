@@ -63,7 +63,7 @@ func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, 
 	}
 	for i, saleID := range ids {
 		if nth := placeOf(held[i].Val(), id.String()); nth > 0 {
-			return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Nth: nth, Status: sale.StatusQueued}, nil
+			return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: nth, Status: sale.StatusQueued}, nil
 		}
 	}
 	return sale.Order{}, notHeld(id)

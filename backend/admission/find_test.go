@@ -50,7 +50,7 @@ func TestOrderThatIsRememberedIsLookedForInItsSaleAlone(t *testing.T) {
 			t.Helper()
 			w.n = 0
 			o, err := h.FindOrder(ctx, buyer, id)
-			if saleID == "" && !errors.Is(err, sale.ErrNotFound) || saleID != "" && (err != nil || o.SaleID != saleID || o.Buyer != buyer || o.Nth != 1) {
+			if saleID == "" && !errors.Is(err, sale.ErrNotFound) || saleID != "" && (err != nil || o.SaleID != saleID || o.Buyer != buyer || o.Slot != 1) {
 				t.Errorf("order %s of %s: %+v, %v", id, buyer, o, err)
 			}
 			if w.n < least || w.n > most {

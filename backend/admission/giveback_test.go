@@ -109,8 +109,8 @@ func TestGiveBackToASaleThatRedisLost(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		s := onSale("s", 5, 1)
 		h.put(t, s)
-		kept := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1, Status: sale.StatusCreated}
-		gone := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "bob", Nth: 1, Serial: 2, Status: sale.StatusCancelled}
+		kept := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
+		gone := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2, Status: sale.StatusCancelled}
 		before := h.give(t, "s", sale.Order{ID: h.want(t, "s", "cid", "1", sale.Accepted).OrderID, Buyer: "cid"})[0]
 		if err := c.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
 		s := onSale("s", 5, 1)
-		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1, Status: sale.StatusCreated}
+		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
 		if err := h.putBuyers(ctx, shard.Buyers("s"), map[string]string{"ann": "700"}); err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func (h *house) wantDead(t *testing.T, saleID string, backed, unbacked int) {
 		t.Fatalf("%s: %d dead with a unit and %d without, want %d and %d", saleID, len(census.Dead), census.Unbacked, backed, unbacked)
 	}
 	for _, m := range census.Dead {
-		if m.SaleID != saleID || m.Buyer != "buyer "+m.ID.String() || m.Nth != 1 || m.Serial != int64(m.ID) || m.Status != sale.StatusDead {
+		if m.SaleID != saleID || m.Buyer != "buyer "+m.ID.String() || m.Slot != 1 || m.Serial != int64(m.ID) || m.Status != sale.StatusDead {
 			t.Fatalf("the census has %+v", m)
 		}
 	}

@@ -90,7 +90,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def sale.Sale, census *UnitCo
 			return
 		}
 		held++
-		buyers[o.Buyer] = withPlace(buyers[o.Buyer], o.ID.String(), o.Nth) // every unit that is out has a place: only with it does it come back
+		buyers[o.Buyer] = withPlace(buyers[o.Buyer], o.ID.String(), o.Slot) // every unit that is out has a place: only with it does it come back
 	}
 	if err := orders(func(o sale.Order) error { add(o); return nil }); err != nil {
 		return err

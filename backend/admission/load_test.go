@@ -24,10 +24,10 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 			id := "s" + strconv.Itoa(i)
 			defs = append(defs, onSale(id, 10, 1))
 			for k := range i % 3 {
-				rows[id] = append(rows[id], sale.Order{ID: sale.OrderID(1000*i + k + 1), SaleID: id, Buyer: "row" + strconv.Itoa(k), Nth: 1, Serial: int64(k + 1)})
+				rows[id] = append(rows[id], sale.Order{ID: sale.OrderID(1000*i + k + 1), SaleID: id, Buyer: "row" + strconv.Itoa(k), Slot: 1, Serial: int64(k + 1)})
 			}
 			if i%2 == 0 {
-				c.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Nth: 1, Serial: 9}))
+				c.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Slot: 1, Serial: 9}))
 			}
 		}
 		h.put(t, defs[0]) // one is there already, and bought of

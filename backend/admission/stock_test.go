@@ -56,8 +56,8 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), h.ids.key)
 
 		rows := []sale.Order{
-			{ID: both, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1},
-			{ID: both + 7, SaleID: "s", Buyer: "bob", Nth: 2, Serial: 9},
+			{ID: both, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1},
+			{ID: both + 7, SaleID: "s", Buyer: "bob", Slot: 2, Serial: 9},
 		}
 		load := func() {
 			if err := h.Load(ctx, onSale("s", 10, 2), func(yield func(sale.Order) error) error {
@@ -79,7 +79,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 		}
 		h.want(t, "s", "ann", "3", sale.AlreadyBought)
 		h.want(t, "s", "bob", "3", sale.Accepted) // place 1 is free
-		if o, err := h.FindOrder(ctx, "ann", queued); err != nil || o.Nth != 2 || o.SaleID != "s" {
+		if o, err := h.FindOrder(ctx, "ann", queued); err != nil || o.Slot != 2 || o.SaleID != "s" {
 			t.Fatalf("find: %+v, %v", o, err)
 		}
 		if _, err := h.FindOrder(ctx, "bob", queued); !errors.Is(err, sale.ErrNotFound) {
@@ -398,10 +398,10 @@ func TestUserLimiterDoesNotWaitInLineForRedis(t *testing.T) {
 func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
-		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2})
+		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 2})
 		c.LPush(ctx, shard.Ready(), rival)
 		err := h.Load(ctx, onSale("s", 5, 1), func(yield func(sale.Order) error) error {
-			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1})
+			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -421,7 +421,7 @@ func TestLoadNoticesThatRedisWasEmptied(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		c.AddHook(emptyBeforeLoad{h, shard.Buyers("s")})
 		row := func(yield func(sale.Order) error) error {
-			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1})
+			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		}
 		if err := h.Load(ctx, onSale("s", 5, 1), row); !errors.Is(err, sale.ErrUnavailable) {
 			t.Fatalf("loaded with half its buyers: %v", err)

@@ -141,7 +141,7 @@ func (l *Checker) audit(ctx context.Context, saleID string, census *admission.Un
 		}
 	}
 
-	count, err := l.rows.Count(ctx, saleID, store.Instant{Accepted: census.Accepted, Returned: census.LastReturn, Given: census.Returned}, ids)
+	count, err := l.rows.Count(ctx, saleID, store.Instant{Accepted: census.Accepted, Returned: census.LastReturn, Unrecorded: census.Returned}, ids)
 	if err != nil {
 		return Report{}, fmt.Errorf("ledger: %w", err)
 	}

@@ -175,7 +175,7 @@ func (m *mover) move() {
 		}
 		letter, err := m.queue.BeginCancel(ctx, id)
 		m.did("begin", err)
-		_, err = m.store.CancelDead(ctx, store.Dead{Order: letter.Message}, "test", "no")
+		_, err = m.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
 		m.did("cancel", err)
 		m.did("finish", m.queue.FinishCancel(ctx, id, true))
 	}

@@ -107,7 +107,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 	for by := range 2 {
 		others.Go(func() error { // cancels what it finds, and brings back what anybody has cancelled
 			for ctx.Err() == nil {
-				rows, err := s.store.Rows(ctx, store.RowQuery{SaleID: "s", Status: sale.StatusCreated, Limit: 3 + by})
+				rows, err := s.store.OrderRows(ctx, store.OrderQuery{SaleID: "s", Status: sale.StatusCreated, Limit: 3 + by})
 				if err == nil {
 					for _, r := range rows {
 						_, _, err = s.store.CancelOrder(ctx, r.ID, "eve", "")
@@ -172,7 +172,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 	if err := others.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	cancelled, err := s.store.Rows(t.Context(), store.RowQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1000})
+	cancelled, err := s.store.OrderRows(t.Context(), store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1000})
 	if err != nil || len(cancelled) <= stock || under == 0 {
 		t.Errorf("%d orders were cancelled of a stock of %d (%v), %d audits met units on their way: nothing was proved", len(cancelled), stock, err, under)
 	}

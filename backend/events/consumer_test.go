@@ -574,7 +574,7 @@ func TestGroupNames(t *testing.T) {
 
 func TestEventSurvivesItsBody(t *testing.T) {
 	e := events.Event{
-		ID: "9.cancelled", Type: events.Cancelled, OrderID: 9, SaleID: "s", Buyer: "Zoë \"x\"\n<&>", Nth: 2, Price: sale.Price{Amount: 5, Currency: "EUR"},
+		ID: "9.cancelled", Type: events.Cancelled, OrderID: 9, SaleID: "s", Buyer: "Zoë \"x\"\n<&>", Slot: 2, Price: sale.Price{Amount: 5, Currency: "EUR"},
 		Was: sale.StatusQueued, At: time.UnixMilli(1_700_000_000_123).UTC(),
 	}
 	if got, err := events.Decode(e.Encode()); err != nil || got != e {

@@ -35,7 +35,7 @@ type Event struct {
 	OrderID sale.OrderID
 	SaleID  string
 	Buyer   string
-	Nth     int         // which of the buyer's places in the sale the order takes, from 1
+	Slot    int         // which of the buyer's places in the sale the order takes, from 1
 	Price   sale.Price  // of the sale, for one unit
 	Was     sale.Status // the order, before: a cancelled order that was only queued has never been created
 	At      time.Time   // to the millisecond, by the database's clock
@@ -65,14 +65,14 @@ type eventJSON struct {
 // Of makes the event of a change.
 func Of(c Change) Event {
 	return Event{
-		ID: ID(c.OrderID, c.Status), Type: Type("order." + string(c.Status)), OrderID: c.OrderID, SaleID: c.SaleID, Buyer: c.Buyer, Nth: c.Nth,
+		ID: ID(c.OrderID, c.Status), Type: Type("order." + string(c.Status)), OrderID: c.OrderID, SaleID: c.SaleID, Buyer: c.Buyer, Slot: c.Slot,
 		Price: c.Price, Was: c.Was, At: c.At.UTC().Truncate(time.Millisecond), Position: c.Position,
 	}
 }
 
 // Encode is the event's body in the stream: one JSON object.
 func (e Event) Encode() string {
-	b, _ := json.Marshal(eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Nth, e.Price, e.Was, e.At, e.Trace}) // no part of it can fail
+	b, _ := json.Marshal(eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Slot, e.Price, e.Was, e.At, e.Trace}) // no part of it can fail
 	return string(b)
 }
 
@@ -97,5 +97,5 @@ func Decode(body string) (Event, error) {
 	if err != nil || j.ID == "" {
 		return Event{ID: j.ID}, fmt.Errorf("event: %w: it names no order", ErrPermanent)
 	}
-	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Nth: j.Nth, Price: j.Price, Was: j.Was, At: j.At, Trace: j.Trace}, nil
+	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Slot: j.Nth, Price: j.Price, Was: j.Was, At: j.At, Trace: j.Trace}, nil
 }

@@ -101,7 +101,7 @@ type Change struct {
 	OrderID  sale.OrderID
 	SaleID   string
 	Buyer    string
-	Nth      int
+	Slot     int
 	Price    sale.Price
 }
 
@@ -113,7 +113,7 @@ func scanChange(row store.Scanner) (c Change, err error) {
 	var kind int
 	var diedInQueue bool
 	var at store.Timestamp
-	err = row.Scan(&c.Position, &kind, &at, &c.OrderID, &c.SaleID, &c.Buyer, &c.Nth, &diedInQueue, &c.Price.Amount, &c.Price.Currency)
+	err = row.Scan(&c.Position, &kind, &at, &c.OrderID, &c.SaleID, &c.Buyer, &c.Slot, &diedInQueue, &c.Price.Amount, &c.Price.Currency)
 	c.Status, c.Was, c.At = statusOfKind[kind], sale.StatusCreated, at.Time
 	if kind == store.OutboxCreated || kind == store.OutboxCancelled && diedInQueue {
 		c.Was = sale.StatusQueued

@@ -103,11 +103,11 @@ func changesOfEveryKind(t *testing.T, e *env) {
 		if _, _, err := e.CancelOrder(e.ctx, orders[1].ID, "eve", ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "eve", ""); err != nil {
+		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: orders[2]}, "eve", ""); err != nil || !wasRow { // it is a row, so nothing is cancelled
+	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: orders[2]}, "eve", ""); err != nil || !wasRow { // it is a row, so nothing is cancelled
 		t.Fatal(wasRow, err)
 	}
 	storetest.Elapse(t, e.url, orders[3], orders[4])
@@ -142,7 +142,7 @@ func changesOfEveryKind(t *testing.T, e *env) {
 			t.Errorf("order %s: was %s, is told of as %s", c.OrderID, was, c.Was)
 		}
 		last[c.OrderID] = c.Status
-		if c.SaleID != "h" || c.Buyer == "" || c.Nth != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) || time.Since(c.At).Abs() > time.Minute {
+		if c.SaleID != "h" || c.Buyer == "" || c.Slot != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) || time.Since(c.At).Abs() > time.Minute {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -299,7 +299,7 @@ func rehearsalIsNotTold(t *testing.T, e *env) {
 	if _, _, err := e.CancelOrder(e.ctx, of[1].ID, "eve", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: storetest.Order(rehearsal, "dead")}, "eve", ""); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: storetest.Order(rehearsal, "dead")}, "eve", ""); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Elapse(t, e.url, of[2])

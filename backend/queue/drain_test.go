@@ -50,7 +50,7 @@ func BenchmarkDrain(b *testing.B) {
 
 func drainOrder(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(sale.Epoch, uint32(n)), SaleID: "drop", Nth: 1, Serial: int64(n), Buyer: strings.Repeat("b", 160),
+		ID: sale.NewOrderID(sale.Epoch, uint32(n)), SaleID: "drop", Slot: 1, Serial: int64(n), Buyer: strings.Repeat("b", 160),
 	}
 }
 

@@ -19,7 +19,7 @@ var began = time.Now() // not now: message(1) must be the same order throughout 
 
 func message(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(began, uint32(n)), SaleID: "drop", Nth: 1, Serial: int64(n), Buyer: "bob", Status: sale.StatusQueued,
+		ID: sale.NewOrderID(began, uint32(n)), SaleID: "drop", Slot: 1, Serial: int64(n), Buyer: "bob", Status: sale.StatusQueued,
 	}
 }
 

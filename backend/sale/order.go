@@ -22,7 +22,7 @@ type Order struct {
 	ID     OrderID
 	SaleID string
 	Buyer  string
-	Nth    int   // which of the buyer's per_buyer places in this sale it takes, from 1
+	Slot   int   // which of the buyer's per_buyer places in this sale it takes, from 1
 	Serial int64 // its place in the sale's row of acceptances, from 1; never given twice within a sale
 	Status Status
 	DueAt  time.Time // when it is cancelled unless it is paid; zero: never, or it is not a row yet

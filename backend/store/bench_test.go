@@ -65,7 +65,7 @@ func copyBatches(b *testing.B, databaseURL string) {
 		b.StartTimer()
 		rows := pgx.CopyFromSlice(perBatch, func(i int) ([]any, error) {
 			o := batch[i]
-			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial}, nil
+			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial}, nil
 		})
 		if _, err := db.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"id", "sale_id", "buyer", "slot", "serial"}, rows); err != nil {
 			b.Fatal(err)

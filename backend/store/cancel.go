@@ -118,13 +118,13 @@ func (s *Orders) CancelOrder(
 }
 
 // Dead is an order that failed permanently in the queue.
-type Dead struct {
+type DeadOrder struct {
 	sale.Order
 	Unbacked bool // it holds no unit, so its dead letter has none to return
 }
 
 // logDetail is the detail of a log entry about the order.
-func (o Dead) logDetail() string {
+func (o DeadOrder) logDetail() string {
 	if o.Unbacked {
 		return noUnit + "sale " + o.SaleID
 	}
@@ -141,7 +141,7 @@ func (o Dead) logDetail() string {
 // Errors: ErrRejected if there can be no such row, because the id belongs to another order or a value does not fit; see
 // DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a rebuild of Redis the order may
 // become a row again, and nothing would return its unit.
-func (s *Orders) CancelDead(ctx context.Context, o Dead, actor, reason string) (wasRow bool, err error) {
+func (s *Orders) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
 	op := "store: cancel order " + o.ID.String()
 	if err := validate(o.Order); err != nil {
 		return false, fmt.Errorf("%s: %w", op, err)
@@ -158,7 +158,7 @@ func (s *Orders) CancelDead(ctx context.Context, o Dead, actor, reason string) (
 		inserted, err := c.Exec(ctx, `INSERT INTO orders
 			(id, sale_id, buyer, slot, serial, status, cancelled_by, cancel_reason, return_number, updated_at)
 			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, $8, `+c.Dialect().Now+") ON CONFLICT (id) DO NOTHING",
-			int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, Text(actor), Text(reason), returnNumber)
+			int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, Text(actor), Text(reason), returnNumber)
 		if err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (s *Orders) CancelDead(ctx context.Context, o Dead, actor, reason string) (
 
 // DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it can
 // have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
-func (s *Orders) DropDead(ctx context.Context, o Dead, actor, reason string, rejection error) error {
+func (s *Orders) DropDead(ctx context.Context, o DeadOrder, actor, reason string, rejection error) error {
 	detail := o.logDetail() + ": " + reason + " (there can be no row: " + rejection.Error() + ")"
 	write := func(actor, detail string) error {
 		return s.db.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {

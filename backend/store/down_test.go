@@ -45,11 +45,11 @@ func everyCall(s *storetest.Store) map[string]func(context.Context) error {
 		"MarkReturned":  func(ctx context.Context) error { return s.MarkReturned(ctx, []store.Return{{ID: 1, Number: 1}}) },
 		"Returned":      func(ctx context.Context) error { _, err := s.Returned(ctx, []sale.OrderID{1}); return err },
 		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, storetest.Payment(dead, "ref")); return err },
-		"Rows":          func(ctx context.Context) error { _, err := s.Rows(ctx, store.RowQuery{}); return err },
+		"Rows":          func(ctx context.Context) error { _, err := s.OrderRows(ctx, store.OrderQuery{}); return err },
 		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
 		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "desk", ""); return err },
 		"CancelDead": func(ctx context.Context) error {
-			_, err := s.CancelDead(ctx, store.Dead{Order: dead}, "desk", "test")
+			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead}, "desk", "test")
 			return err
 		},
 		"Record":      func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },

@@ -30,11 +30,11 @@ func TestOrderThatPostgresCannotSpellIsDropped(t *testing.T) {
 	if err := db.Write(t.Context(), []sale.Order{o}); !errors.Is(err, store.ErrRejected) {
 		t.Fatalf("written: %v", err)
 	}
-	_, refused := db.CancelDead(t.Context(), store.Dead{Order: o}, "ann", "no use")
+	_, refused := db.CancelDead(t.Context(), store.DeadOrder{Order: o}, "ann", "no use")
 	if !errors.Is(refused, store.ErrRejected) {
 		t.Fatalf("cancelled: %v", refused)
 	}
-	if err := db.DropDead(t.Context(), store.Dead{Order: o, Unbacked: true}, "王", "zurück an 王", refused); err != nil {
+	if err := db.DropDead(t.Context(), store.DeadOrder{Order: o, Unbacked: true}, "王", "zurück an 王", refused); err != nil {
 		t.Fatal(err)
 	}
 	last, err := db.LastLog(t.Context(), o.ID.String(), store.DroppedDead, "")

@@ -77,7 +77,7 @@ func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
 func batchOf(from, n int) []sale.Order {
 	orders := make([]sale.Order, n)
 	for i := range orders {
-		orders[i] = sale.Order{ID: sale.OrderID(from + i), SaleID: "s", Buyer: fmt.Sprintf("buyer %d", from+i), Nth: 1, Serial: int64(from + i)}
+		orders[i] = sale.Order{ID: sale.OrderID(from + i), SaleID: "s", Buyer: fmt.Sprintf("buyer %d", from+i), Slot: 1, Serial: int64(from + i)}
 	}
 	return orders
 }

@@ -18,7 +18,7 @@ const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at"
 
 func scanOrder(row Scanner) (o sale.Order, err error) {
 	var due Timestamp
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Nth, &o.Serial, &o.Status, &due)
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, &due)
 	o.DueAt = due.Time
 	return o, err
 }
@@ -122,7 +122,7 @@ func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) (or
 }
 
 // Row is an order with all its columns.
-type Row struct {
+type OrderRow struct {
 	sale.Order
 	UpdatedAt   time.Time
 	Reference   string // of the payment
@@ -133,7 +133,7 @@ type Row struct {
 }
 
 // RowQuery selects rows. The zero value selects all.
-type RowQuery struct {
+type OrderQuery struct {
 	ID     sale.OrderID
 	SaleID string
 	Status sale.Status
@@ -142,7 +142,7 @@ type RowQuery struct {
 }
 
 // Rows returns one page of rows, by order id.
-func (s *Orders) Rows(ctx context.Context, q RowQuery) (rows []Row, err error) {
+func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) (rows []OrderRow, err error) {
 	var f Filter
 	f.Add("id > ?", int64(q.After))
 	if q.ID != 0 {
@@ -155,9 +155,9 @@ func (s *Orders) Rows(ctx context.Context, q RowQuery) (rows []Row, err error) {
 		f.Add("status = ?", string(q.Status))
 	}
 	err = s.db.View(ctx, "store: rows", func(ctx context.Context, c Conn) error {
-		rows, err = Select(ctx, c, func(row Scanner) (r Row, err error) {
+		rows, err = Select(ctx, c, func(row Scanner) (r OrderRow, err error) {
 			var due, updated Timestamp
-			err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Nth, &r.Serial, &r.Status, &due, &updated,
+			err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,
 				&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
 			r.DueAt, r.UpdatedAt = due.Time, updated.Time
 			return r, err
@@ -171,9 +171,9 @@ func (s *Orders) Rows(ctx context.Context, q RowQuery) (rows []Row, err error) {
 
 // Instant is the progress of a sale in Redis at the moment at which its units were counted there.
 type Instant struct {
-	Accepted int64          // highest serial of an accepted order
-	Returned int64          // number of the last unit that Redis took back
-	Given    []sale.OrderID // orders whose unit Redis has taken back and whose rows may not record it yet
+	Accepted   int64          // highest serial of an accepted order
+	Returned   int64          // number of the last unit that Redis took back
+	Unrecorded []sale.OrderID // orders whose unit Redis has taken back and whose rows may not record it yet
 }
 
 // Always is the instant after all others.
@@ -203,7 +203,7 @@ func (s *Orders) Count(ctx context.Context, saleID string, at Instant, among []s
 		in := c.Dialect().In
 		returning := `SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled' AND serial <= $2
 			AND (return_number > $3 OR return_number IS NULL AND NOT id ` + in("$4") + ")"
-		err := Get(ctx, c, []any{&n.Returning}, returning, saleID, at.Accepted, at.Returned, int64s(at.Given))
+		err := Get(ctx, c, []any{&n.Returning}, returning, saleID, at.Accepted, at.Returned, int64s(at.Unrecorded))
 		if err != nil {
 			return err
 		}

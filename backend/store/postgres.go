@@ -122,7 +122,7 @@ func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.O
 	sales, buyers := make([]string, n), make([]string, n)
 	slots := make([]int32, n)
 	for i, o := range orders {
-		ids[i], sales[i], buyers[i], slots[i], serials[i] = int64(o.ID), o.SaleID, o.Buyer, int32(o.Nth), o.Serial
+		ids[i], sales[i], buyers[i], slots[i], serials[i] = int64(o.ID), o.SaleID, o.Buyer, int32(o.Slot), o.Serial
 	}
 	// ON CONFLICT makes an insert about 25% slower (each row is confirmed by a WAL record of its own), and nearly all
 	// batches are new. A batch that is not new fails, is rolled back and is tried again with ON CONFLICT; the server then

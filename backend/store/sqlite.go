@@ -146,7 +146,7 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	units, now := map[string]int{}, sqliteNow()
 	var inserted []sale.Order
 	for _, o := range orders {
-		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Nth, o.Serial, now)
+		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, now)
 		if err != nil {
 			return fail(err)
 		}

@@ -65,7 +65,7 @@ func validate(o sale.Order) error {
 	if err := sale.ValidateBuyer(o.Buyer); err != nil {
 		return rejected("", err.Error())
 	}
-	if o.ID <= 0 || o.Nth < 1 || o.Nth > sale.MaxPerBuyer || o.Serial < 1 {
+	if o.ID <= 0 || o.Slot < 1 || o.Slot > sale.MaxPerBuyer || o.Serial < 1 {
 		return rejected("", fmt.Sprintf("order %s: id, slot or serial out of range", o.ID))
 	}
 	return nil
@@ -73,7 +73,9 @@ func validate(o sale.Order) error {
 
 // same reports whether a and b are the same order. It ignores the serial, because a rebuild of Redis may number a sale's
 // orders anew.
-func same(a, b sale.Order) bool { return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Nth == b.Nth }
+func same(a, b sale.Order) bool {
+	return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Slot == b.Slot
+}
 
 // compare verifies that the row of each order is that order. Order ids are unique by construction; if Redis loses its
 // sequence nevertheless, an accepted order must not be taken for the row of another one.

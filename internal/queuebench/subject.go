@@ -140,7 +140,7 @@ func (s *redisSubject) kill(ctx context.Context) (bool, error) { return s.server
 
 func message(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(time.Now(), uint32(n)), SaleID: saleID, Buyer: buyer(n), Nth: 1, Serial: int64(n) + 1,
+		ID: sale.NewOrderID(time.Now(), uint32(n)), SaleID: saleID, Buyer: buyer(n), Slot: 1, Serial: int64(n) + 1,
 		Status: sale.StatusQueued,
 	}
 }

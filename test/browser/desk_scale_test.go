@@ -148,7 +148,7 @@ func fillDead(t *testing.T, c *redis.Client, n int) {
 				reason = "the only one of its kind"
 			}
 			letter, err := json.Marshal(map[string]string{
-				"state": "dead", "message": keyspace.EncodeMessage(sale.Order{ID: id, SaleID: "s-1", Buyer: "buyer-" + strconv.Itoa(i), Nth: 1, Serial: int64(i + 1)}),
+				"state": "dead", "message": keyspace.EncodeMessage(sale.Order{ID: id, SaleID: "s-1", Buyer: "buyer-" + strconv.Itoa(i), Slot: 1, Serial: int64(i + 1)}),
 				"reason": reason, "history": died + "\t" + reason + "\n", "crashes": "0", "died": died, "unit": "none",
 			})
 			if err != nil {

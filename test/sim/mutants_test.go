@@ -18,7 +18,7 @@ func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild"
 func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
 
 const (
-	sqliteTables = "backend/store/migrations/sqlite/00001_sales_and_orders.sql"
+	sqliteTables = "backend/store/migrations/sqlite/00001_schema.sql"
 	notLeased    = "if not redis.call('ZSCORE', leases, id) then"
 	notFenced    = "if redis.call('HGET', guard, 'fence') ~= ARGV[1] then"
 	held         = "if redis.call('HEXISTS', guard, 'rebuilding') == 1 then"
@@ -73,11 +73,11 @@ var mutants = []mutant{
 		proof{"./backend/worker", "TestSlowWriteKeepsItsLease", nil}},
 	{"SQL: an order written again counts again", "backend/store/sqlite.go", "hold_ms > 0)) ON CONFLICT (id) DO NOTHING", "hold_ms > 0)) ON CONFLICT (id) DO UPDATE SET serial = excluded.serial",
 		storeTest("WriteTwiceCountsOnce")},
-	{"SQL: no unique place", sqliteTables, "CREATE UNIQUE INDEX orders_slot", "CREATE INDEX orders_slot", storeTest("WriteRefusesSecondOrderForOnePlace")},
+	{"SQL: no unique slot", sqliteTables, "CREATE UNIQUE INDEX orders_slot", "CREATE INDEX orders_slot", storeTest("WriteRejectsSecondOrderForASlot")},
 	{"SQL: oversells", sqliteTables, "CHECK (0 <= sold AND sold <= stock)", "CHECK (0 <= sold)", storeTest("WriteRefusesMoreThanTheStock")},
 	{"SQL: a paid order is cancelled", "backend/store/cancel.go", "case sale.StatusPaid:", `case "never":`, storeTest("CancelOrder$")},
 	{"SQL: a cancelled order is paid", "backend/store/payments.go", "if o.Status == sale.StatusCancelled {", "if false {", storeTest("PayAgainstCancelHasOneWinner")},
-	{"SQL: no fence between generations", "backend/store/sqlite.go", "if present != generation {", "if present != generation && false {",
+	{"SQL: no fence between generations", "backend/store/sqlite.go", "if current != generation {", "if current != generation && false {",
 		storeTest("WriteOfAnOlderGenerationIsRefused")},
 	{"rebuild: no fence", "lua/redis/rebuild_sale.lua", notFenced, "if false then", rebuildTest("TestRebuildThatWasPausedIsFenced")},
 	{"rebuild: numbered by an older database", "backend/recovery/rebuild/rebuild.go", "r.store.NextFence(ctx, newest)", "r.store.NextFence(ctx, 0)",
@@ -88,7 +88,7 @@ var mutants = []mutant{
 		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
 	{"finish cancel: no return is counted", "lua/redis/dead_finish_cancel.lua", "format('%d', returned + 1)", "format('%d', returned)",
 		rebuildTest("TestAdoptedOrderThatIsSettledMeanwhile")},
-	{"SQL: a dead letter of an older generation is settled", "backend/store/generation.go", "if n != wanted {", "if n != wanted && false {",
+	{"SQL: a dead letter of an older generation is settled", "backend/store/generations.go", "if current != wanted {", "if current != wanted && false {",
 		storeTest("CancelDeadOfAnOlderGenerationIsRefused")},
 	{"rebuild: no lock", "backend/redis/redisconn/lock.go", "if n != 1 {", "if n != 1 && false {", rebuildTest("TestOneRebuildAtATime")},
 	{"rebuild: any process renews the lock", "lua/redis/renew_lock.lua", "if owner and owner ~= ARGV[1] then", "if false then",

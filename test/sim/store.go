@@ -118,7 +118,7 @@ func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Orde
 	return nil
 }
 
-func (s faultyStore) CancelDead(c context.Context, o store.Dead, actor, reason string) (was bool, err error) {
+func (s faultyStore) CancelDead(c context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
 	err = s.call("sql cancel dead "+short(o.ID), func(context.Context) (err error) {
 		s.p.w.touched.Store(true)
 		was, err = s.tables.CancelDead(context.WithoutCancel(c), o, actor, reason) // it says of which generation the letter is
@@ -127,7 +127,7 @@ func (s faultyStore) CancelDead(c context.Context, o store.Dead, actor, reason s
 	return was, err
 }
 
-func (s faultyStore) DropDead(c context.Context, o store.Dead, actor, reason string, because error) error {
+func (s faultyStore) DropDead(c context.Context, o store.DeadOrder, actor, reason string, because error) error {
 	return s.call("sql drop dead "+short(o.ID), func(context.Context) error {
 		return s.tables.DropDead(context.WithoutCancel(c), o, actor, reason, because)
 	})

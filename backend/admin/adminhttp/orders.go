@@ -36,7 +36,7 @@ type rowBody struct {
 	Returning   bool        `json:"returning"`              // cancelled, and its unit is not on sale again yet
 }
 
-func rowJSON(r store.Row) rowBody {
+func rowJSON(r store.OrderRow) rowBody {
 	b := rowBody{
 		OrderID: r.ID.String(), SaleID: r.SaleID, Buyer: r.Buyer, Status: r.Status,
 		CreatedAt: r.CreatedAt(), UpdatedAt: r.UpdatedAt.UTC(),
@@ -87,7 +87,7 @@ type orderViewBody struct {
 }
 
 func orderViewJSON(v admin.OrderView) orderViewBody {
-	return orderViewBody{rowJSON(v.Row), callbacksJSON(v.Callbacks)}
+	return orderViewBody{rowJSON(v.OrderRow), callbacksJSON(v.Callbacks)}
 }
 
 func (h *handlers) showOrder(ctx context.Context, c *fiber.Ctx, _ string) error {
@@ -129,7 +129,7 @@ func (h *handlers) cancelOrder(ctx context.Context, c *fiber.Ctx, actor string) 
 func (h *handlers) listOrders(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := httpserver.NewQuery(c)
 	status := q.OneOf("status", string(sale.StatusCreated), string(sale.StatusPaid), string(sale.StatusCancelled))
-	wanted := store.RowQuery{SaleID: q.Sale(), Status: sale.Status(status), After: q.Order("after"), Limit: q.Limit()}
+	wanted := store.OrderQuery{SaleID: q.Sale(), Status: sale.Status(status), After: q.Order("after"), Limit: q.Limit()}
 	if err := q.Err(); err != nil {
 		return err
 	}

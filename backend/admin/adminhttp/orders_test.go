@@ -16,7 +16,7 @@ func TestOperatorReadsAndCancelsOrders(t *testing.T) {
 	due := servertest.OrderID(1).Time().Add(15 * time.Minute)
 	created := servertest.Order(1, "ann", sale.StatusCreated)
 	created.DueAt = due
-	d.rows = []store.Row{{Order: created, UpdatedAt: servertest.OrderID(1).Time()}, {Order: servertest.Order(2, "bob", sale.StatusPaid), UpdatedAt: servertest.OrderID(2).Time(), Reference: "pi_1"}}
+	d.rows = []store.OrderRow{{Order: created, UpdatedAt: servertest.OrderID(1).Time()}, {Order: servertest.Order(2, "bob", sale.StatusPaid), UpdatedAt: servertest.OrderID(2).Time(), Reference: "pi_1"}}
 	callback := store.Callback{Number: 7, SaleID: "drop", At: servertest.OrderID(3).Time(), Settlement: store.SettledCancelled, Refund: true}
 	callback.OrderID, callback.Event, callback.Reference, callback.Price = servertest.OrderID(5), store.EventSucceeded, "pi_2", sale.Price{Amount: 1999, Currency: "EUR"}
 	d.callbacks = []store.Callback{callback}

@@ -38,7 +38,7 @@ type Service interface {
 	AbandonBatch(ctx context.Context, actor, id string, limit int, beside bool) (orders int, err error)
 
 	Order(ctx context.Context, id sale.OrderID) (admin.OrderView, error)
-	Orders(ctx context.Context, q store.RowQuery) ([]store.Row, error)
+	Orders(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.OrderView, error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
 	SettleRefund(ctx context.Context, actor string, number int64, note string) (store.Callback, error)

@@ -35,7 +35,7 @@ type fakeService struct {
 
 	settled []admin.Settled
 
-	rows      []store.Row
+	rows      []store.OrderRow
 	callbacks []store.Callback
 }
 
@@ -120,7 +120,7 @@ func (d *fakeService) Settle(_ context.Context, actor string, s admin.Settlement
 func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderView, error) {
 	return d.order(id), d.ask("order %s", id)
 }
-func (d *fakeService) Orders(_ context.Context, q store.RowQuery) ([]store.Row, error) {
+func (d *fakeService) Orders(_ context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
 	return d.rows, d.ask("orders %+v", q)
 }
 func (d *fakeService) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (admin.OrderView, error) {
@@ -137,7 +137,7 @@ func (d *fakeService) SettleRefund(_ context.Context, actor string, number int64
 
 // order is a cancelled row with the callbacks that the desk knows.
 func (d *fakeService) order(id sale.OrderID) admin.OrderView {
-	row := store.Row{Order: servertest.Order(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
+	row := store.OrderRow{Order: servertest.Order(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
 	return admin.OrderView{Row: row, Callbacks: d.callbacks}
 }
 func (d *fakeService) Drop(_ context.Context, actor, key string) error {

@@ -78,7 +78,7 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 					continue
 				}
 				if body == "" {
-					body = encode(payload{string(v.Type), v.At, orderData{v.OrderID.String(), v.SaleID, v.Buyer, v.Nth, v.Price, v.Was}})
+					body = encode(payload{string(v.Type), v.At, orderData{v.OrderID.String(), v.SaleID, v.Buyer, v.Slot, v.Price, v.Was}})
 				}
 				sequence := int64(v.OrderID)
 				if e.Strict {

@@ -39,7 +39,7 @@ func (d *Desk) add(t *testing.T, s Settings, strict bool) Endpoint {
 func happened(n int64, what events.Type, saleID string, position int64) events.Event {
 	id := sale.OrderID(n)
 	return events.Event{
-		ID: id.String() + "." + strings.TrimPrefix(string(what), "order."), Type: what, OrderID: id, SaleID: saleID, Buyer: "ann", Nth: 1,
+		ID: id.String() + "." + strings.TrimPrefix(string(what), "order."), Type: what, OrderID: id, SaleID: saleID, Buyer: "ann", Slot: 1,
 		Price: sale.Price{Amount: 1999, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().UTC().Add(time.Minute).Truncate(time.Millisecond), Position: position,
 	}
 }

@@ -90,7 +90,7 @@ func order(n int) queue.Message { return orderOf("drop", n) }
 func orderOf(saleID string, n int) queue.Message {
 	made := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	return queue.Message{
-		ID: sale.NewOrderID(made, uint32(n)), SaleID: saleID, Buyer: fmt.Sprintf("buyer %d", n), Nth: 1, Serial: int64(n),
+		ID: sale.NewOrderID(made, uint32(n)), SaleID: saleID, Buyer: fmt.Sprintf("buyer %d", n), Slot: 1, Serial: int64(n),
 		Status: sale.StatusQueued,
 	}
 }

@@ -53,7 +53,7 @@ func parseRecord(line []byte) (sale.Order, error) {
 	if err != nil || !found || sale.ValidateID(saleID) != nil || sale.ValidateBuyer(buyer) != nil {
 		return sale.Order{}, errRecord
 	}
-	return sale.Order{ID: n, SaleID: saleID, Buyer: buyer, Nth: 1, Status: sale.StatusQueued}, nil
+	return sale.Order{ID: n, SaleID: saleID, Buyer: buyer, Slot: 1, Status: sale.StatusQueued}, nil
 }
 
 // read calls each for every sound record, and counts the lines that are none: a torn end, or a disk's fault. Only an error of reading ends it early.

@@ -13,7 +13,7 @@ import (
 )
 
 func entry(n int64, buyer string) sale.Order {
-	return sale.Order{ID: sale.OrderID(n), SaleID: "shoe", Buyer: buyer, Nth: 1, Status: sale.StatusQueued}
+	return sale.Order{ID: sale.OrderID(n), SaleID: "shoe", Buyer: buyer, Slot: 1, Status: sale.StatusQueued}
 }
 
 func readAll(t testing.TB, text []byte) (orders []sale.Order, broken int) {

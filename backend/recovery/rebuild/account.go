@@ -83,7 +83,7 @@ func (a *saleCount) put(o sale.Order) {
 		h = &holding{}
 		a.slots[o.Buyer] = h
 	}
-	h.put(o.ID.String(), o.Nth)
+	h.put(o.ID.String(), o.Slot)
 }
 
 // claim counts an order that was accepted and is no row: it gets a unit and a place, together, and waits on the queue or for a person, as before; or it becomes a
@@ -91,7 +91,7 @@ func (a *saleCount) put(o sale.Order) {
 func (a *saleCount) claim(o sale.Order) (sale.Order, bool) {
 	a.seen(o)
 	h := a.slots[o.Buyer]
-	nth := o.Nth
+	nth := o.Slot
 	if h != nil && !h.free(nth) {
 		if nth = h.firstFree(); h.count() >= a.def.PerBuyer {
 			nth = 0
@@ -103,7 +103,7 @@ func (a *saleCount) claim(o sale.Order) (sale.Order, bool) {
 	case a.left < 1:
 		a.fail(o, "its unit was sold again")
 	default:
-		o.Nth = nth
+		o.Slot = nth
 		a.left--
 		a.put(o)
 		return o, true

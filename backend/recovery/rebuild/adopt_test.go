@@ -104,8 +104,8 @@ func TestCancelThatARebuildOvertookSettlesNothing(t *testing.T) {
 	generation := w.beginCancel(id)
 	w.put(older)
 	w.run()
-	message := sale.Order{ID: id, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1}
-	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.Dead{Order: message}, "test", "no"); !errors.Is(err, store.ErrStale) {
+	message := sale.Order{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
+	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.DeadOrder{Order: message}, "test", "no"); !errors.Is(err, store.ErrStale) {
 		t.Errorf("an order that waits in the queue is settled as dead: %v", err)
 	}
 	w.drain()
@@ -131,7 +131,7 @@ func (w *world) cancelDead(id sale.OrderID, generation int64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.Dead{Order: letter.Message}, "test", "no"); err != nil {
+	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -76,7 +76,7 @@ func BenchmarkRebuild(b *testing.B) {
 			}
 			pipe := g.Raw().Pipeline()
 			for n := size.rows + 1; n <= size.rows+size.queued; n++ {
-				o := sale.Order{ID: sale.OrderID((200000000+int64(n)/4000)<<32 | int64(n)), SaleID: "s", Buyer: fmt.Sprintf("buyer-%08d", n), Nth: 1, Serial: int64(n)}
+				o := sale.Order{ID: sale.OrderID((200000000+int64(n)/4000)<<32 | int64(n)), SaleID: "s", Buyer: fmt.Sprintf("buyer-%08d", n), Slot: 1, Serial: int64(n)}
 				pipe.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(o))
 				pipe.HSet(ctx, shard.Buyers("s"), o.Buyer, o.ID.String())
 				if pipe.Len() >= 20_000 || n == size.rows+size.queued {

@@ -146,7 +146,7 @@ func (j *job) countSlots(ctx context.Context, a *saleCount) error {
 		}
 		for nth, id := range admission.PlacesIn(held) {
 			if (h == nil || h.place(id.String()) == 0) && nth <= sale.MaxPerBuyer {
-				orphans = append(orphans, sale.Order{ID: id, SaleID: a.def.ID, Buyer: buyer, Nth: nth, Status: sale.StatusQueued})
+				orphans = append(orphans, sale.Order{ID: id, SaleID: a.def.ID, Buyer: buyer, Slot: nth, Status: sale.StatusQueued})
 			}
 		}
 	})

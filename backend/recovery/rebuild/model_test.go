@@ -96,7 +96,7 @@ func (l *life) step() {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		was, err := l.store.CancelDead(l.ctx, store.Dead{Order: letter.Message}, "test", "no")
+		was, err := l.store.CancelDead(l.ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
 		if err != nil {
 			l.t.Fatal(err)
 		}

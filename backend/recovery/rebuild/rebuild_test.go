@@ -391,7 +391,7 @@ func TestRebuildForgetsWhatWasCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(w.ctx, store.Dead{Order: letter.Message}, "test", "no"); err != nil {
+	if _, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.FinishCancel(w.ctx, dead, true); err != nil {
@@ -418,7 +418,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 			id := w.take("s", 1).Messages[0].ID
 			w.drain()
 			older := w.copyOf()
-			if err := w.store.Write(w.ctx, []sale.Order{{ID: id, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 1}}); err != nil {
+			if err := w.store.Write(w.ctx, []sale.Order{{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			b, _, err := w.store.CancelOrder(w.ctx, id, "test", "no")
@@ -527,7 +527,7 @@ func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
 			w.create("s", 5, perBuyer)
 			w.buy("s", "ann")
 			dead := w.kill("s")
-			other := sale.Order{ID: dead + 1, SaleID: "s", Buyer: "ann", Nth: 1, Serial: 2}
+			other := sale.Order{ID: dead + 1, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 2}
 			if err := w.store.Write(w.ctx, []sale.Order{other}); err != nil {
 				t.Fatal(err)
 			}
@@ -542,7 +542,7 @@ func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
 			}
 			w.drain()
 			w.want("s", 3, 0, 2, 0, 0)
-			if o, err := w.store.Order(w.ctx, dead); err != nil || o.Nth != 2 {
+			if o, err := w.store.Order(w.ctx, dead); err != nil || o.Slot != 2 {
 				t.Errorf("%+v, %v", o, err)
 			}
 		})
@@ -566,7 +566,7 @@ func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(w.ctx, store.Dead{Order: letter.Message}, "test", "twice"); err != nil {
+	if _, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}, "test", "twice"); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.FinishCancel(w.ctx, first, true); err != nil {
@@ -757,7 +757,7 @@ func TestShardStandsStillWhileItIsRebuilt(t *testing.T) {
 			err3 := open.RetryDead(w.ctx, dead)
 			_, err4 := open.BeginCancel(w.ctx, dead)
 			err5 := open.FinishCancel(w.ctx, dead, true)
-			err6 := open.Push(w.ctx, sale.Order{ID: 1, SaleID: "s", Buyer: "x", Nth: 1, Serial: 1})
+			err6 := open.Push(w.ctx, sale.Order{ID: 1, SaleID: "s", Buyer: "x", Slot: 1, Serial: 1})
 			for i, err := range []error{err1, err2, err3, err4, err5, err6} {
 				if !errors.Is(err, sale.ErrUnavailable) {
 					t.Errorf("before %s, call %d: %v", name, i+1, err)

@@ -39,7 +39,7 @@ func TestDedupKeepsPairsApart(t *testing.T) {
 }
 
 func TestDeadLineIsReadAsItIsWritten(t *testing.T) {
-	m := Message{ID: 7, SaleID: "s", Nth: 2, Serial: 3, Buyer: "ann with spaces", Status: sale.StatusQueued}
+	m := Message{ID: 7, SaleID: "s", Slot: 2, Serial: 3, Buyer: "ann with spaces", Status: sale.StatusQueued}
 	for _, want := range []DeadLine{{"7", m, true}, {"raw:ab", m, false}} {
 		if got, err := DecodeDeadLine(EncodeDeadLine(want)); err != nil || got != want {
 			t.Errorf("%+v, written and read again, is %+v, %v", want, got, err)
@@ -64,7 +64,7 @@ func FuzzDecodeMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if sale.ValidateID(m.SaleID) != nil || sale.ValidateBuyer(m.Buyer) != nil || m.ID <= 0 || m.Nth < 1 || m.Serial < 1 {
+		if sale.ValidateID(m.SaleID) != nil || sale.ValidateBuyer(m.Buyer) != nil || m.ID <= 0 || m.Slot < 1 || m.Serial < 1 {
 			t.Fatalf("%q is read as %+v", s, m)
 		}
 		again, err := DecodeMessage(EncodeMessage(m))

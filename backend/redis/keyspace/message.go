@@ -21,7 +21,7 @@ func EncodeMessage(m Message) string {
 	b := make([]byte, 0, 64)
 	b = strconv.AppendInt(b, int64(m.ID), 10)
 	b = append(append(b, ' '), m.SaleID...)
-	b = strconv.AppendInt(append(b, ' '), int64(m.Nth), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(m.Slot), 10)
 	b = strconv.AppendInt(append(b, ' '), m.Serial, 10)
 	b = append(append(b, ' '), m.Buyer...)
 	return string(b)
@@ -57,5 +57,5 @@ func DecodeMessage(s string) (Message, error) {
 	if sale.ValidateID(f[1]) != nil || sale.ValidateBuyer(f[4]) != nil {
 		return Message{}, ErrMessage
 	}
-	return Message{ID: id, SaleID: f[1], Nth: nth, Serial: serial, Buyer: f[4], Status: sale.StatusQueued}, nil
+	return Message{ID: id, SaleID: f[1], Slot: nth, Serial: serial, Buyer: f[4], Status: sale.StatusQueued}, nil
 }

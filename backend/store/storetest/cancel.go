@@ -156,7 +156,7 @@ func cancelOrder(t *testing.T, e *env) {
 		}
 	}
 	e.wantRows(t, "s", 1)
-	rows, err := e.Rows(e.ctx, store.RowQuery{ID: o.ID})
+	rows, err := e.OrderRows(e.ctx, store.OrderQuery{ID: o.ID})
 	if err != nil || len(rows) != 1 || rows[0].CancelledBy != "eve" || rows[0].Note != "wrong size" || !rows[0].Returning || rows[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", rows, err)
 	}
@@ -180,7 +180,7 @@ func returning(t *testing.T, e *env) {
 	orders := Orders("s", 7)
 	e.write(t, orders...)
 	dead := Order("s", "dead")
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "eve", ""); err != nil { // its dead letter gives the unit back
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", ""); err != nil { // its dead letter gives the unit back
 		t.Fatal(err)
 	}
 	for _, o := range orders[:5] {
@@ -234,7 +234,7 @@ func returning(t *testing.T, e *env) {
 		{store.Instant{Accepted: math.MaxInt64, Returned: 1}, 4},
 		{store.Instant{Accepted: math.MaxInt64, Returned: 4}, 4}, // and not 5: the first number stayed
 		{store.Always, 3},
-		{store.Instant{Accepted: math.MaxInt64, Returned: 1, Given: []sale.OrderID{orders[3].ID, orders[0].ID}}, 3},
+		{store.Instant{Accepted: math.MaxInt64, Returned: 1, Unrecorded: []sale.OrderID{orders[3].ID, orders[0].ID}}, 3},
 		{store.Instant{Accepted: orders[3].Serial, Returned: 1}, 3},
 	} {
 		got, err := e.Count(e.ctx, "s", c.at, append(idsOf(orders), dead.ID))
@@ -274,7 +274,7 @@ func cancelDeadAfterCancel(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: o}, "eve", ""); err != nil || !wasRow {
+		if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "eve", ""); err != nil || !wasRow {
 			t.Fatalf("wasRow=%v, %v", wasRow, err)
 		}
 		if err := e.MarkReturned(e.ctx, []store.Return{{ID: o.ID, Number: 1}}); err != nil {
@@ -293,19 +293,19 @@ func rows(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		q    store.RowQuery
+		q    store.OrderQuery
 		want []sale.Order
 	}{
-		{store.RowQuery{SaleID: "s"}, orders},
-		{store.RowQuery{SaleID: "s", Limit: 2}, orders[:2]},
-		{store.RowQuery{SaleID: "s", Limit: 2, After: orders[1].ID}, orders[2:4]},
-		{store.RowQuery{SaleID: "s", Status: sale.StatusPaid}, orders[1:2]},
-		{store.RowQuery{Status: sale.StatusCancelled}, orders[2:3]},
-		{store.RowQuery{ID: orders[4].ID}, orders[4:]},
-		{store.RowQuery{ID: 77}, nil},
-		{store.RowQuery{SaleID: "' OR 1=1 --"}, nil},
+		{store.OrderQuery{SaleID: "s"}, orders},
+		{store.OrderQuery{SaleID: "s", Limit: 2}, orders[:2]},
+		{store.OrderQuery{SaleID: "s", Limit: 2, After: orders[1].ID}, orders[2:4]},
+		{store.OrderQuery{SaleID: "s", Status: sale.StatusPaid}, orders[1:2]},
+		{store.OrderQuery{Status: sale.StatusCancelled}, orders[2:3]},
+		{store.OrderQuery{ID: orders[4].ID}, orders[4:]},
+		{store.OrderQuery{ID: 77}, nil},
+		{store.OrderQuery{SaleID: "' OR 1=1 --"}, nil},
 	} {
-		got, err := e.Rows(e.ctx, c.q)
+		got, err := e.OrderRows(e.ctx, c.q)
 		var ids []sale.OrderID
 		for _, r := range got {
 			ids = append(ids, r.ID)
@@ -314,7 +314,7 @@ func rows(t *testing.T, e *env) {
 			t.Errorf("%+v: %v, %v; want %v", c.q, ids, err, idsOf(c.want))
 		}
 	}
-	got, err := e.Rows(e.ctx, store.RowQuery{ID: orders[1].ID})
+	got, err := e.OrderRows(e.ctx, store.OrderQuery{ID: orders[1].ID})
 	if err != nil || got[0].Status != sale.StatusPaid || got[0].Reference != "ref" || got[0].CancelledBy != "" || got[0].Returning {
 		t.Errorf("%+v, %v", got, err)
 	}

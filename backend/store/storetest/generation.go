@@ -67,7 +67,7 @@ func cancelDeadStale(t *testing.T, e *env) {
 	older := e.begin(t)
 	dead := Order("s", "ann")
 	present := e.begin(t)
-	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.Dead{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
+	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.DeadOrder{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("a letter of an older generation: got %v, want ErrStale", err)
 	}
 	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
@@ -77,11 +77,11 @@ func cancelDeadStale(t *testing.T, e *env) {
 	e.wantRows(t, "s", 1)
 	dead = Order("s", "bob")
 	for range 2 {
-		if wasRow, err := e.CancelDead(store.WithGeneration(e.ctx, present), store.Dead{Order: dead}, "desk", "test"); err != nil || wasRow {
+		if wasRow, err := e.CancelDead(store.WithGeneration(e.ctx, present), store.DeadOrder{Order: dead}, "desk", "test"); err != nil || wasRow {
 			t.Fatalf("a letter of the present generation: %v, %v", wasRow, err)
 		}
 	}
-	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.Dead{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
+	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.DeadOrder{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("again, at an older generation: got %v, want ErrStale", err)
 	}
 }

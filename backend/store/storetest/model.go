@@ -42,7 +42,9 @@ func (w *world) placeTaken(o sale.Order) bool {
 	return false
 }
 
-func same(a, b sale.Order) bool { return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Nth == b.Nth }
+func same(a, b sale.Order) bool {
+	return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Slot == b.Slot
+}
 
 // write tells whether the batch is accepted, and applies it if so.
 func (w *world) write(batch []sale.Order) bool {
@@ -92,14 +94,14 @@ func model(t *testing.T, e *env) {
 		anOrder := rapid.Custom(func(r *rapid.T) sale.Order {
 			n := rapid.IntRange(0, 23).Draw(r, "order")
 			return sale.Order{
-				ID: sale.OrderID(run<<16 | int64(n+1)), SaleID: names[n%2], Buyer: string(rune('p' + n/2%4)), Nth: 1 + n/8%2, Serial: int64(n + 1),
+				ID: sale.OrderID(run<<16 | int64(n+1)), SaleID: names[n%2], Buyer: string(rune('p' + n/2%4)), Slot: 1 + n/8%2, Serial: int64(n + 1),
 			}
 		})
 		steps := map[string]func(*rapid.T){
 			"write": func(r *rapid.T) {
 				batch := rapid.SliceOfN(anOrder, 0, 6).Draw(r, "batch")
 				if rapid.IntRange(0, 9).Draw(r, "stranger") == 0 {
-					batch = append(batch, sale.Order{ID: sale.OrderID(run<<16 | 999), SaleID: "nobody", Buyer: "p", Nth: 1, Serial: 1})
+					batch = append(batch, sale.Order{ID: sale.OrderID(run<<16 | 999), SaleID: "nobody", Buyer: "p", Slot: 1, Serial: 1})
 				}
 				err := e.Write(e.ctx, batch)
 				if accepted := w.write(batch); accepted && err != nil || !accepted && !errors.Is(err, store.ErrRejected) {
@@ -108,7 +110,7 @@ func model(t *testing.T, e *env) {
 			},
 			"cancel": func(r *rapid.T) {
 				o := anOrder.Draw(r, "order")
-				wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: o}, "desk", "model")
+				wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "desk", "model")
 				row, known := w.rows[o.ID]
 				_, asRow := w.returns[o.ID]
 				if want := known && (row.Status != sale.StatusCancelled || asRow); err != nil || wasRow != want {

@@ -16,7 +16,7 @@ func cancelDead(t *testing.T, e *env) {
 	cancel := func(what string, o sale.Order, want bool) {
 		t.Helper()
 		for range 2 { // a cancel that died half way is repeated
-			wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: o}, "desk", "test")
+			wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "desk", "test")
 			if err != nil || wasRow != want {
 				t.Fatalf("%s: wasRow=%v, %v; want %v", what, wasRow, err, want)
 			}
@@ -29,20 +29,20 @@ func cancelDead(t *testing.T, e *env) {
 	cancel("an order that is a row", row, true)
 	e.wantRows(t, "s", 1)
 
-	held := store.Dead{Order: Order("s", "dan"), Unbacked: true}
+	held := store.DeadOrder{Order: Order("s", "dan"), Unbacked: true}
 	for i := range 2 { // the row itself says that there is nothing to give back
 		if wasRow, err := e.CancelDead(e.ctx, held, "desk", "test"); err != nil || wasRow != (i > 0) {
 			t.Fatalf("an order without a unit, time %d: wasRow=%v, %v", i+1, wasRow, err)
 		}
 	}
-	rows, err := e.Rows(e.ctx, store.RowQuery{SaleID: "s", Status: sale.StatusCancelled})
+	rows, err := e.OrderRows(e.ctx, store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled})
 	if err != nil || len(rows) != 2 || rows[0].Unbacked || !rows[1].Unbacked || rows[0].Returning || rows[1].Returning {
 		t.Fatalf("cancelled rows: %+v, %v", rows, err)
 	}
 
 	foreign := row // its id is another order's: it can never be a row
 	foreign.Buyer = "cid"
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: foreign}, "desk", "test"); !errors.Is(err, store.ErrRejected) {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: foreign}, "desk", "test"); !errors.Is(err, store.ErrRejected) {
 		t.Fatalf("an order whose id is taken: %v", err)
 	}
 	cancel("an order of an unknown sale", Order("nobody", "ann"), false)
@@ -52,7 +52,7 @@ func cancelDead(t *testing.T, e *env) {
 	if err != nil || got != row {
 		t.Fatalf("the row became %+v, %v", got, err)
 	}
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: sale.Order{}}, "desk", ""); !errors.Is(err, store.ErrRejected) {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: sale.Order{}}, "desk", ""); !errors.Is(err, store.ErrRejected) {
 		t.Fatalf("cancelled nothing: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func cancelDead(t *testing.T, e *env) {
 func cancelDeadFreesPlace(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	dead, next := Order("s", "ann"), Order("s", "ann")
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, next)
@@ -68,14 +68,14 @@ func cancelDeadFreesPlace(t *testing.T, e *env) {
 
 	// The other way round: the place is another order's row by now.
 	late := Order("s", "ann")
-	if wasRow, err := e.CancelDead(e.ctx, store.Dead{Order: late}, "desk", "duplicate"); err != nil || wasRow {
+	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: late}, "desk", "duplicate"); err != nil || wasRow {
 		t.Fatalf("wasRow=%v, %v", wasRow, err)
 	}
 }
 
 func dropDead(t *testing.T, e *env) {
 	why := errors.New("no room")
-	for i, dead := range []store.Dead{{Order: Order("s", "ann")}, {Order: Order("s", "ben"), Unbacked: true}} {
+	for i, dead := range []store.DeadOrder{{Order: Order("s", "ann")}, {Order: Order("s", "ben"), Unbacked: true}} {
 		if err := e.DropDead(e.ctx, dead, "desk\x00", "why \xff", why); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func dropDead(t *testing.T, e *env) {
 	}
 	older := e.begin(t)
 	e.begin(t)
-	dead := store.Dead{Order: Order("s", "cid")}
+	dead := store.DeadOrder{Order: Order("s", "cid")}
 	if err := e.DropDead(store.WithGeneration(e.ctx, older), dead, "desk", "test", why); !errors.Is(err, store.ErrStale) {
 		t.Errorf("of an older generation: %v", err)
 	}
@@ -101,7 +101,7 @@ func dropDead(t *testing.T, e *env) {
 func cancelDeadReason(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	for _, reason := range []string{"", "nul \x00, not UTF-8 \xff", "two\nlines", `'"`} {
-		if _, err := e.CancelDead(e.ctx, store.Dead{Order: Order("s", "ann")}, "desk\x00", reason); err != nil {
+		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: Order("s", "ann")}, "desk\x00", reason); err != nil {
 			t.Errorf("reason %q: %v", reason, err)
 		}
 	}
@@ -111,7 +111,7 @@ func orderAndStatuses(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	row, dead, absent := Order("s", "ann"), Order("s", "ben"), Order("s", "cid")
 	e.write(t, row)
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := e.Statuses(e.ctx, []sale.OrderID{row.ID, dead.ID, absent.ID, row.ID})
@@ -145,7 +145,7 @@ func ordersOf(t *testing.T, e *env) {
 	}
 	e.write(t, Orders("other", 3)...)
 	dead := Order("s", "dead")
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	var got []sale.Order
@@ -189,7 +189,7 @@ func count(t *testing.T, e *env) {
 	e.write(t, foreign)
 	dead := Order("s", "dead")
 	dead.Serial = 2
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	c, err := e.Count(e.ctx, "s", store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})

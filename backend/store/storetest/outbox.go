@@ -22,7 +22,7 @@ func changesWake(t *testing.T, e *env) {
 		{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID, "x", "") }, 3},
 		{func() { _, _ = e.CancelOverdue(e.ctx, 10) }, 3},
 		{func() { Elapse(t, e.url, q); _, _ = e.CancelOverdue(e.ctx, 10) }, 4},
-		{func() { _, _ = e.CancelDead(e.ctx, store.Dead{Order: Order("h", "dead")}, "x", "") }, 5},
+		{func() { _, _ = e.CancelDead(e.ctx, store.DeadOrder{Order: Order("h", "dead")}, "x", "") }, 5},
 	} {
 		if c.do(); woken != c.want {
 			t.Errorf("after step %d: woken %d times, want %d", i+1, woken, c.want)

@@ -137,7 +137,7 @@ func cancelDeadRace(t *testing.T, e *env) {
 		})
 		wg.Go(func() {
 			var err error
-			if wasRow, err = e.CancelDead(e.ctx, store.Dead{Order: o}, "desk", "race"); err != nil {
+			if wasRow, err = e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "desk", "race"); err != nil {
 				t.Errorf("cancel: %v", err)
 			}
 		})

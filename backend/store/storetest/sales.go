@@ -201,7 +201,7 @@ func deskLog(t *testing.T, e *env) {
 	_, err = e.OpenSale(as, "s", time.Now()) // it has opened: nothing changes, and nothing is recorded
 	step(err)
 	dead := Order("s", "bob")
-	_, err = e.CancelDead(e.ctx, store.Dead{Order: dead}, "ben", "card stolen")
+	_, err = e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "ben", "card stolen")
 	step(err)
 	step(e.Record(as, "dead.retry", dead.ID.String(), "because \x00\xff"))
 

@@ -77,7 +77,7 @@ var sequence atomic.Uint32
 // Order is a valid order of a buyer's first place with a new id; its serial is the id's sequence number.
 func Order(saleID, buyer string) sale.Order {
 	n := sequence.Add(1)
-	return sale.Order{ID: sale.NewOrderID(time.Now(), n), SaleID: saleID, Buyer: buyer, Nth: 1, Serial: int64(n), Status: sale.StatusQueued}
+	return sale.Order{ID: sale.NewOrderID(time.Now(), n), SaleID: saleID, Buyer: buyer, Slot: 1, Serial: int64(n), Status: sale.StatusQueued}
 }
 
 // Orders are n orders of n buyers.

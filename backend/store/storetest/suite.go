@@ -30,7 +30,7 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 		{"WriteSeveralSalesInOneBatch", writeSeveralSales},
 		{"WriteRefusesMoreThanTheStock", writeOversell},
 		{"WriteRefusesUnknownSale", writeUnknownSale},
-		{"WriteRefusesSecondOrderForOnePlace", writeSecondOrderForOnePlace},
+		{"WriteRejectsSecondOrderForASlot", writeSecondOrderForOnePlace},
 		{"WriteRefusesForeignOrderID", writeForeignOrderID},
 		{"WriteRefusesWhatIsNoOrder", writeNoOrder},
 		{"WriteLeavesCancelledOrderAlone", writeCancelled},

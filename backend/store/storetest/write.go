@@ -116,7 +116,7 @@ func writeSecondOrderForOnePlace(t *testing.T, e *env) {
 	e.wantRejected(t, "the same place", Order("s", "ben"), second)
 	e.wantRejected(t, "twice in one batch", Order("s", "cid"), Order("s", "cid"))
 	e.wantRows(t, "s", 1)
-	second.Nth = 2
+	second.Slot = 2
 	e.write(t, second, Order("s", "Ann")) // another place, another buyer
 	e.wantRows(t, "s", 3)
 }
@@ -129,7 +129,7 @@ func writeForeignOrderID(t *testing.T, e *env) {
 	for _, change := range []func(*sale.Order){
 		func(o *sale.Order) { o.Buyer = "ben" },
 		func(o *sale.Order) { o.SaleID = "other" },
-		func(o *sale.Order) { o.Nth = 2 },
+		func(o *sale.Order) { o.Slot = 2 },
 	} {
 		theirs := mine
 		change(&theirs)
@@ -160,8 +160,8 @@ func writeNoOrder(t *testing.T, e *env) {
 		"buyer with a NUL":  func(o *sale.Order) { o.Buyer = "a\x00b" },
 		"buyer not UTF-8":   func(o *sale.Order) { o.Buyer = "a\xff" },
 		"buyer too long":    func(o *sale.Order) { o.Buyer = strings.Repeat("x", sale.MaxBuyerLen+1) },
-		"place 0":           func(o *sale.Order) { o.Nth = 0 },
-		"place too high":    func(o *sale.Order) { o.Nth = 1 << 40 },
+		"place 0":           func(o *sale.Order) { o.Slot = 0 },
+		"place too high":    func(o *sale.Order) { o.Slot = 1 << 40 },
 		"serial 0":          func(o *sale.Order) { o.Serial = 0 },
 	} {
 		bad := Order("s", "ben")
@@ -174,7 +174,7 @@ func writeNoOrder(t *testing.T, e *env) {
 func writeCancelled(t *testing.T, e *env) {
 	e.create(t, "s", 2)
 	dead := Order("s", "ann")
-	if _, err := e.CancelDead(e.ctx, store.Dead{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, dead)

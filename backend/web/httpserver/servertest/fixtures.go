@@ -17,7 +17,7 @@ func OrderID(n uint32) sale.OrderID {
 
 // Order returns an order of the sale "drop" with the id OrderID(n).
 func Order(n uint32, buyer string, status sale.Status) sale.Order {
-	return sale.Order{ID: OrderID(n), SaleID: "drop", Buyer: buyer, Nth: 1, Serial: int64(n), Status: status}
+	return sale.Order{ID: OrderID(n), SaleID: "drop", Buyer: buyer, Slot: 1, Serial: int64(n), Status: status}
 }
 
 // Sale returns the sale "drop", which is open since 2026-11-27.
