@@ -138,7 +138,7 @@ func (d *fakeService) SettleRefund(_ context.Context, actor string, number int64
 // order is a cancelled row with the callbacks that the desk knows.
 func (d *fakeService) order(id sale.OrderID) admin.OrderView {
 	row := store.OrderRow{Order: servertest.Order(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
-	return admin.OrderView{Row: row, Callbacks: d.callbacks}
+	return admin.OrderView{OrderRow: row, Callbacks: d.callbacks}
 }
 func (d *fakeService) Drop(_ context.Context, actor, key string) error {
 	return d.ask("%s drops %s", actor, key)
