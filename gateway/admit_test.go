@@ -168,7 +168,7 @@ func TestRequestsWithoutValidTokenAreRefused(t *testing.T) {
 			"Content-Type",
 			"application/problem+json",
 		)
-		if want := `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"A valid token is needed.",` +
+		if want := `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"A valid token is required.",` +
 			`"code":"unauthorized"}`; got.body != want {
 			t.Errorf("%s: the body is %s, want %s", name, got.body, want)
 		}
@@ -461,7 +461,7 @@ func TestInternalPathsAreHidden(t *testing.T) {
 	} {
 		got := e.send(t, "GET", target, "", "Authorization: Bearer operator")
 		mustHave(t, got, 404, "Content-Type", "application/problem+json")
-		if want := `{"type":"about:blank","title":"Not found","status":404,"detail":"There is nothing here.",` +
+		if want := `{"type":"about:blank","title":"Not found","status":404,"detail":"Not found.",` +
 			`"code":"not-found"}`; got.body != want {
 			t.Errorf("%s: the body is %s", target, got.body)
 		}

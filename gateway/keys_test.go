@@ -32,7 +32,7 @@ func TestTokensOfAllKeysAreAccepted(t *testing.T) {
 			}
 		case len(c.Token) > 8000 && got.status == 431: // no header is as long as this
 		case got.status != 401 || got.header.Get("WWW-Authenticate") != `Bearer error="invalid_token"` ||
-			!strings.Contains(got.body, `"detail":"A valid token is needed."`):
+			!strings.Contains(got.body, `"detail":"A valid token is required."`):
 			t.Errorf("%s: status %d, %v, %s", c.Name, got.status, got.header, got.body)
 		}
 	}

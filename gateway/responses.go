@@ -14,9 +14,9 @@ import (
 
 // The bodies of the edge's own responses. Those of the nginx edge are identical.
 var (
-	bodyBadRequest   = problem.New(problem.BadRequest, "The request could not be read as HTTP.").Body()
-	bodyUnauthorized = problem.New(problem.Unauthorized, "A valid token is needed.").Body()
-	bodyNotFound     = problem.New(problem.NotFound, "There is nothing here.").Body()
+	bodyBadRequest   = problem.New(problem.BadRequest, "The request is not valid HTTP.").Body()
+	bodyUnauthorized = problem.New(problem.Unauthorized, "A valid token is required.").Body()
+	bodyNotFound     = problem.New(problem.NotFound, "Not found.").Body()
 	bodyNotAllowed   = problem.New(problem.MethodNotAllowed, "This method is not allowed here.").Body()
 	bodyTooLarge     = problem.New(problem.BodyTooLarge, "The request body is too large.").Body()
 	bodyHeadTooLarge = problem.New(problem.HeaderTooLarge, "The request line and headers are too large.").Body()

@@ -16,9 +16,9 @@ var problems = map[int]struct {
 	code   problem.Code
 	detail string
 }{
-	400: {problem.BadRequest, "The request could not be read as HTTP."},
-	401: {problem.Unauthorized, "A valid token is needed."},
-	404: {problem.NotFound, "There is nothing here."},
+	400: {problem.BadRequest, "The request is not valid HTTP."},
+	401: {problem.Unauthorized, "A valid token is required."},
+	404: {problem.NotFound, "Not found."},
 	405: {problem.MethodNotAllowed, "This method is not allowed here."},
 	413: {problem.BodyTooLarge, "The request body is too large."},
 	429: {problem.RateLimited, `Too many requests: the policy "%s" allows no more right now.`},

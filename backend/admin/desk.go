@@ -122,7 +122,6 @@ type Rubbish interface {
 type Shard interface {
 	Letters
 	Rubbish
-	Taker
 }
 
 // Desk is safe for concurrent use, by any number of processes.
@@ -136,7 +135,6 @@ type Desk struct {
 	known  known
 
 	practice map[string]bool
-	pause    func(ctx context.Context, span time.Duration) error // may be nil
 }
 
 // New makes a Desk. shards are the queues of all shards, in the order of their numbers. The logger is told when Redis cannot be brought up to date, and

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"sluice/backend/admission"
-	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 )
@@ -25,11 +24,6 @@ type RehearsedStock interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// Taker takes batches as a worker does (queue.List).
-type Taker interface {
-	Take(ctx context.Context, limit int, ack string) (b queue.Batch, lost bool, err error)
-}
-
 // RefusedError says why something is not possible now, for the operator to read. It wraps sale.ErrConflict.
 type RefusedError struct{ Detail string }
 
@@ -43,10 +37,6 @@ func refused(format string, args ...any) error { return &RefusedError{fmt.Sprint
 const (
 	// MaxRehearsal is how far ahead of now a rehearsal may close. Whoever made it may die; it stops selling all the same.
 	MaxRehearsal = 2 * time.Hour
-	// MaxPause is the longest pause of Redis in a rehearsal. Backends answer 503 after a second or two of it; a minute would be an outage and no rehearsal.
-	MaxPause = 10 * time.Second
-	// MaxAbandoned is how many orders a worker that is played to die takes with it.
-	MaxAbandoned = 1000
 	// rehearsalKept is for how long a rehearsal that has closed stays, for somebody to look at, before any backend removes it.
 	rehearsalKept = 15 * time.Minute
 )

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -110,27 +109,12 @@ func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
 	if _, err := try(false, time.Hour); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "later") {
 		t.Errorf("one opens meanwhile: %v", err)
 	}
-	id, err := try(false, time.Minute)
-	if err != nil {
+	if _, err := try(false, time.Minute); err != nil {
 		t.Fatalf("one opens afterwards: %v", err)
 	}
-	w.PauseWith(func(context.Context, time.Duration) error { return nil })
-	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, false); err != nil {
-		t.Errorf("a fault with nobody near: %v", err)
-	}
-
 	w.create("now", 5)
 	if _, err := try(false, time.Minute); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "now") {
 		t.Errorf("one is open: %v", err)
-	}
-	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, false); !errors.As(err, &busy) {
-		t.Errorf("a fault beside one that is open: %v", err)
-	}
-	if n, err := w.AbandonBatch(w.ctx, "ann", id, 5, false); !errors.As(err, &busy) || n != 0 {
-		t.Errorf("a fault beside one that is open: %d, %v", n, err)
-	}
-	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, true); err != nil {
-		t.Errorf("somebody insists: %v", err)
 	}
 	if _, err := try(true, time.Minute); err != nil {
 		t.Errorf("somebody insists: %v", err)
@@ -139,27 +123,6 @@ func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
 	if _, err := try(false, time.Minute); err != nil {
 		t.Errorf("it is for practice: %v", err)
 	}
-}
-
-func TestAbandonedBatchComesBack(t *testing.T) {
-	w := newWorld(t)
-	w.scheduled("shoe", 5)
-	id := w.rehearse("shoe", 0).ID
-	if _, err := w.AbandonBatch(w.ctx, "ann", "shoe", 5, false); err == nil {
-		t.Error("a fault in a real sale")
-	}
-	w.buy(id, "a")
-	w.buy(id, "b")
-	if n, err := w.AbandonBatch(w.ctx, "ann", id, 5, false); err != nil || n != 2 {
-		t.Fatalf("%d, %v", n, err)
-	}
-	if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrConflict) {
-		t.Fatalf("removed under a worker: %v", err)
-	}
-	if err := w.PauseRedis(w.ctx, "ann", id, time.Second, false); !errors.Is(err, sale.ErrConflict) {
-		t.Errorf("a fault after it was closed: %v", err)
-	}
-	w.wantBooks(id, 3, 0)
 }
 
 func TestRemoveThatDiesAnywhereLeavesNothing(t *testing.T) {

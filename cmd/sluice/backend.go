@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"runtime/debug"
 	"time"
 
@@ -27,8 +26,7 @@ type backendConfig struct {
 	maxReady, redisWait          int
 	hooks                        webhookConfig
 	webPush                      webPushConfig
-	filesPerStream               int                                                 // that an event stream takes in this process; 0: 1
-	pauseRedis                   func(ctx context.Context, span time.Duration) error // nil: CLIENT PAUSE
+	filesPerStream               int // that an event stream takes in this process; 0: 1
 }
 
 func (p *program) backendCommand() *cobra.Command {

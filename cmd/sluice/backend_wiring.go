@@ -86,10 +86,6 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	counters := admin.NewCounters(b.registry)
 	b.desk = admin.New(s.sql, b.stock, s.deskShards(), log)
 	b.desk.CountWith(counters)
-	if cfg.pauseRedis == nil {
-		cfg.pauseRedis = s.pauseRedis
-	}
-	b.desk.PauseWith(cfg.pauseRedis)
 	b.returner = admin.NewReturner(s.sql, b.stock, counters, log)
 	metrics := httpserver.NewMetrics(b.figures)
 	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))

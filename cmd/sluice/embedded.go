@@ -21,9 +21,8 @@ const undeliveredFile = "undelivered"
 
 // embeddedRedis is a Redis in this process.
 type embeddedRedis struct {
-	url   string
-	stop  func()
-	pause func(ctx context.Context, span time.Duration) error // pauses its answers for a while
+	url  string
+	stop func()
 }
 
 // startEmbeddedRedis runs a Redis on a loopback port, until ctx ends and stop is called.
@@ -48,11 +47,6 @@ func startEmbeddedRedis(ctx context.Context) (embeddedRedis, error) {
 	}()
 	return embeddedRedis{
 		url: "redis://" + m.Addr() + "/0", stop: func() { cancel(); m.Close() },
-		pause: func(_ context.Context, span time.Duration) error { // it knows no CLIENT PAUSE; every command takes this lock
-			m.Lock()
-			time.AfterFunc(span, m.Unlock)
-			return nil
-		},
 	}, nil
 }
 

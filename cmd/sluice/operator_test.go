@@ -18,7 +18,7 @@ func fakeDesk(t *testing.T) *httptest.Server {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			media := "application/json"
 			if strings.HasPrefix(r.URL.Path, "/admin/") && r.Header.Get("Authorization") != "Bearer hush" {
-				status, text = 401, `{"title":"Unauthorized","status":401,"detail":"A valid token is needed.","code":"unauthorized"}`
+				status, text = 401, `{"title":"Unauthorized","status":401,"detail":"A valid token is required.","code":"unauthorized"}`
 			}
 			if status >= 400 {
 				media = "application/problem+json"

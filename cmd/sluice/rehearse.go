@@ -28,13 +28,8 @@ type rehearseFlags struct {
 	stock                  int64
 	connections            int
 	timeout, lead          time.Duration
-	killWorker             string
-	pauseRedis             time.Duration
 	beside, noTTY, noFiles bool
 }
-
-// killPlayed is --kill-worker without a process.
-const killPlayed = "played"
 
 func (p *program) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
@@ -51,7 +46,7 @@ A rehearsal is rejected while a real sale is open, or opens before the rehearsal
 unclear, or a failure.`,
 		Example: `  sluice rehearse                                        the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
-  sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081 --kill-worker --pause-redis 2s
+  sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
   sluice rehearse clean                                  removes what a rehearsal that was killed has left`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,10 +75,7 @@ unclear, or a failure.`,
 	fl.DurationVar(&f.limits.Drain, "max-drain", 30*time.Second, "go only if every order is a row within this after the last one")
 	fl.Float64Var(&f.limits.Lost, "max-lost", 0.001, "go only if no larger share of people gets no answer in the end")
 	fl.Float64Var(&f.limits.Limited, "max-limited", 0.01, "go only if limits keep no larger share of people out to the end")
-	fl.StringVar(&f.killWorker, "kill-worker", "", "a worker dies with a batch in its hands; =PID kills that sluice worker of this machine instead")
-	fl.Lookup("kill-worker").NoOptDefVal = killPlayed
-	fl.DurationVar(&f.pauseRedis, "pause-redis", 0, "pause Redis for this long, at most 10s")
-	fl.BoolVar(&f.beside, "beside-real-sales", false, "also while a real sale is open: its buyers will meet the crowd and its faults")
+	fl.BoolVar(&f.beside, "beside-real-sales", false, "also while a real sale is open: its buyers then share the capacity with the rehearsal")
 	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")
 	fl.BoolVar(&f.noFiles, "no-report", false, "write no files")
 	fl.IntVar(&f.connections, "connections", 10_000, "maximum open connections")
@@ -122,9 +114,9 @@ func (p *program) rehearse(ctx context.Context, o *operator, f rehearseFlags, sa
 func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Config, error) {
 	cfg := rehearsal.Config{
 		Stock: f.stock, Workload: f.crowd, Limits: f.limits, Connections: f.connections, Timeout: f.timeout, Lead: f.lead, Buyer: sale.RehearsalBuyer,
-		Stage: &rehearsalStage{o, f.beside}, Records: rehearsalBooks{o}, Faults: rehearsal.Faults{PauseRedis: f.pauseRedis},
+		Stage: &rehearsalStage{o, f.beside}, Records: rehearsalBooks{o},
 	}
-	if most := openFiles() - 100; most > 0 { // or the lack of them would be taken for the set-up's fault
+	if most := openFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
 		cfg.Connections = min(cfg.Connections, most)
 	}
 	var bad problems
@@ -156,15 +148,6 @@ func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Confi
 		if !(share > 0 && share <= 1) {
 			bad.add("--%s must be above 0 and at most 1", name)
 		}
-	}
-	if f.pauseRedis < 0 || f.pauseRedis > 10*time.Second {
-		bad.add("--pause-redis must be at most 10s")
-	}
-	if cfg.Faults.WorkerDies = f.killWorker == killPlayed; f.killWorker != "" && !cfg.Faults.WorkerDies {
-		if cfg.Faults.Kill, err = killOf(f.killWorker); err != nil {
-			bad.add("--kill-worker: %v", err)
-		}
-		cfg.Faults.KillName = "the worker with the process id " + f.killWorker
 	}
 	signer, err := p.signer(o.data, f.keys, f.kid)
 	if err != nil {

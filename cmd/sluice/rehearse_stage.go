@@ -12,7 +12,7 @@ import (
 	"sluice/internal/rehearsal"
 )
 
-// rehearsalStage makes, disturbs and removes a rehearsal through the operator's API.
+// rehearsalStage creates and removes a rehearsal through the admin API.
 type rehearsalStage struct {
 	o      *operator
 	beside bool
@@ -44,22 +44,6 @@ func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, o
 		}
 	}
 	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err
-}
-
-type faultJSON struct {
-	Kind   string `json:"kind"`
-	For    string `json:"for,omitempty"`
-	Beside bool   `json:"beside_real_sales"`
-}
-
-func (s *rehearsalStage) PauseRedis(ctx context.Context, id string, span time.Duration) error {
-	return s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/fault", faultJSON{"pause_redis", span.String(), s.beside}, nil)
-}
-
-func (s *rehearsalStage) WorkerDies(ctx context.Context, id string) (int, error) {
-	var answer struct{ Orders int }
-	err := s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/fault", faultJSON{Kind: "worker_dies", Beside: s.beside}, &answer)
-	return answer.Orders, err
 }
 
 func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, gone bool, err error) {

@@ -167,15 +167,6 @@ func (s *stores) pingRedis(ctx context.Context) error {
 	return nil
 }
 
-// pauseRedis pauses Redis for a rehearsal. CLIENT PAUSE ends automatically and leaves replication and cluster traffic running, so
-// nothing fails over; DEBUG SLEEP would stop both.
-func (s *stores) pauseRedis(ctx context.Context, span time.Duration) error {
-	if err := s.guard.Raw().ClientPause(ctx, span).Err(); err != nil {
-		return fmt.Errorf("pause Redis: %w: %w", sale.ErrUnavailable, err)
-	}
-	return nil
-}
-
 // openQueueAlone opens the queue without a database. This process does not rebuild; Redis holds whether it was verified and its
 // number of shards.
 func openQueueAlone(ctx context.Context, redisURL string, shards int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {

@@ -107,7 +107,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 			return err
 		}
 		defer embedded.stop()
-		cfg.redisURL, cfg.pauseRedis = embedded.url, embedded.pause
+		cfg.redisURL = embedded.url
 	}
 
 	cfg.backendConfig.hooks = cfg.groupConfig.hooks

@@ -57,11 +57,6 @@ func (r *Report) figures() []figure {
 	if r.SellOut != nil {
 		marks = append(marks, mark{*r.SellOut, "sold out"})
 	}
-	for _, f := range r.Faults {
-		if f.Err == "" {
-			marks = append(marks, mark{f.At, f.What})
-		}
-	}
 	var at, p50, p99, answered []float64
 	layers := [groups][]float64{}
 	for _, s := range r.Seconds {

@@ -153,11 +153,6 @@ func (r *Report) evaluate(l Limits) {
 		m, why = Unknown, oneAddress
 	}
 	add("Limits admit shoppers", "all but "+percent(l.Limited), percent(limited)+" were refused", m, why)
-	for _, f := range r.Faults {
-		if f.Err != "" {
-			add("Fault", f.What, "not injected", Unknown, f.Err)
-		}
-	}
 	if r.Stopped != "" {
 		add("Completed", "yes", "no", Unknown, r.Stopped)
 	}

@@ -49,7 +49,6 @@ func TestVerdict(t *testing.T) {
 		"shoppers without response":     {func(r *Report) { r.GaveUp.NoAnswer = 1 }, NoGo},
 		"shoppers refused by limits":    {func(r *Report) { r.GaveUp.Limited = 5 }, NoGo},
 		"shoppers refused, one address": {func(r *Report) { r.GaveUp.Limited, r.Addresses = 5, Single }, Unclear},
-		"fault not injected":            {func(r *Report) { r.Faults = []Fault{{Err: "no"}} }, Unclear},
 		"stopped":                       {func(r *Report) { r.Stopped = "interrupted" }, Unclear},
 		"stopped in the middle": {
 			func(r *Report) { r.Stopped, r.Sold, r.Rows, r.Drain, r.All.P99 = "stop", 9, 9, nil, 7 }, Unclear,
@@ -186,7 +185,6 @@ func TestPageIsSelfContained(t *testing.T) {
 	r.Points = []Point{{0, 100, 0}, {0.5, 10, 7}, {1, 0, 0}}
 	r.Outcomes = []OutcomeTimes{{Accepted, r.All}}
 	r.Rules = []RuleCount{{"ip", 3, 40}}
-	r.Faults = []Fault{{At: 0.2, What: `Redis "paused" & <script>`}}
 	r.evaluate(Limits{}.withDefaults())
 	for name, change := range map[string]func(){
 		"successful": func() {}, "empty": func() { *r = Report{Addresses: Single}; r.evaluate(Limits{}.withDefaults()) },

@@ -27,7 +27,6 @@ type Report struct {
 	Workload  WorkloadSummary `json:"workload"`
 	Addresses Addresses       `json:"addresses"`
 	Meaning   string          `json:"addresses_description"`
-	Faults    []Fault         `json:"faults,omitempty"`
 	Stopped   string          `json:"stopped,omitempty"` // why it was not completed
 
 	Sold       int64 `json:"sold"`
@@ -111,7 +110,7 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 			Think: r.Workload.Think.String(), Retries: r.Workload.Retries,
 			Seed: r.Workload.Seed, Peak: r.Workload.PeakRate(),
 		},
-		Addresses: r.edge.addresses, Meaning: r.edge.addresses.Description(), Faults: r.faults,
+		Addresses: r.edge.addresses, Meaning: r.edge.addresses.Description(),
 		Shoppers: int64(r.Workload.shoppers()),
 	}
 	switch {
@@ -257,9 +256,6 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	for _, rule := range r.Rules {
 		line("limit "+rule.Rule, "refused %d shopper requests, %d bot requests", rule.Shoppers, rule.Bots)
-	}
-	for _, f := range r.Faults {
-		line("fault", "%s, at %s%s", f.What, span(f.At), parenthesize(f.Err))
 	}
 	line("addresses", "%s", r.Meaning)
 	b.WriteByte('\n')

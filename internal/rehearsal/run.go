@@ -6,7 +6,6 @@
 //	simulator.go   the requests of one simulated buyer
 //	connection.go  connections to the edge, with one source address for each buyer if possible
 //	probe.go       how buyers get different source addresses
-//	fault.go       faults during the rehearsal
 //	tally.go       responses, response times and their distribution
 //	judge.go       go, no-go or unclear, and the reasons
 //	report.go      the report as JSON and text; html.go and plot.go as a page
@@ -41,11 +40,9 @@ type Sale struct {
 // queued returns the orders in the queue.
 func queued(a client.Audit) int64 { return a.Ready + a.Delayed + a.Leased }
 
-// Stage creates and removes the copy of the sale, and injects faults. Implementations call the admin API.
+// Stage creates and removes the copy of the sale. Implementations call the admin API.
 type Stage interface {
 	Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error)
-	PauseRedis(ctx context.Context, id string, span time.Duration) error
-	WorkerDies(ctx context.Context, id string) (orders int, err error)
 	Remove(
 		ctx context.Context,
 		id string,
@@ -68,7 +65,6 @@ type Config struct {
 	Sign        func(buyer string, ttl time.Duration) (string, error)
 	Stage       Stage
 	Records     Records
-	Faults      Faults
 	Limits      Limits
 	Connections int                           // open connections; default 10,000
 	Timeout     time.Duration                 // of a response; default 10 s
@@ -166,7 +162,6 @@ type run struct {
 	started    atomic.Int64
 	step       atomic.Value // string
 	watched    *watched
-	faults     []Fault
 	unanswered int64 // shoppers without a response at the end
 }
 
@@ -228,7 +223,6 @@ func (r *run) play(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { r.watch(watching) })
-	beside.Go(func() { r.injectFaults(watching) })
 	defer func() { stop(); beside.Wait() }()
 
 	r.step.Store("waiting for the opening")

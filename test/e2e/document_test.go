@@ -51,7 +51,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{exampleOrder: s.written("eve")}
 	case "createRehearsal":
 		return map[string]string{exampleEnd: inHalfAnHour()}
-	case "injectFault", "deleteRehearsal":
+	case "deleteRehearsal":
 		var made struct{ ID string }
 		a := s.operator("POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`)
 		if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {

@@ -34,8 +34,6 @@ type Service interface {
 	Rehearse(ctx context.Context, actor string, r admin.Rehearsal) (admin.View, error)
 	Rehearsals(ctx context.Context) ([]admin.View, error)
 	RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error)
-	PauseRedis(ctx context.Context, actor, id string, span time.Duration, beside bool) error
-	AbandonBatch(ctx context.Context, actor, id string, limit int, beside bool) (orders int, err error)
 
 	Order(ctx context.Context, id sale.OrderID) (admin.OrderView, error)
 	Orders(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)

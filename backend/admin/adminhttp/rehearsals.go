@@ -2,7 +2,6 @@ package adminhttp
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -13,7 +12,6 @@ import (
 func (h *handlers) addRehearsals() {
 	h.handle(fiber.MethodPost, "/admin/v1/rehearsals", h.rehearse)
 	h.handle(fiber.MethodGet, "/admin/v1/rehearsals", h.listRehearsals)
-	h.handle(fiber.MethodPost, "/admin/v1/rehearsals/:sale/fault", h.fault)
 	h.handle(fiber.MethodPost, "/admin/v1/rehearsals/:sale/remove", h.removeRehearsal)
 }
 
@@ -71,47 +69,4 @@ func (h *handlers) removeRehearsal(ctx context.Context, c *fiber.Ctx, actor stri
 		ID     string `json:"id"`
 		Orders int64  `json:"orders"`
 	}{saleID, orders})
-}
-
-// The faults that a rehearsal may have.
-const (
-	faultRedis  = "pause_redis"
-	faultWorker = "worker_dies"
-)
-
-func (h *handlers) fault(ctx context.Context, c *fiber.Ctx, actor string) error {
-	saleID, err := httpserver.SaleParam(c)
-	if err != nil {
-		return err
-	}
-	body, err := httpserver.ReadObject(c)
-	if err != nil {
-		return err
-	}
-	kind, beside := body.Text("kind"), body.Bool("beside_real_sales")
-	span := body.Duration("for")
-	limit, hasLimit := body.Integer("orders")
-	if !hasLimit {
-		limit = 100
-	}
-	if kind != faultRedis && kind != faultWorker && !body.Rejected("kind") {
-		body.Reject("kind", fmt.Sprintf("must be %s or %s", faultRedis, faultWorker))
-	}
-	body.RejectUnknown()
-	if err := body.Err(); err != nil {
-		return err
-	}
-	orders := 0
-	if kind == faultRedis {
-		err = h.cfg.Admin.PauseRedis(ctx, actor, saleID, span, beside)
-	} else {
-		orders, err = h.cfg.Admin.AbandonBatch(ctx, actor, saleID, int(min(max(limit, 0), admin.MaxAbandoned+1)), beside) // out of range stays out of range
-	}
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, struct {
-		Kind   string `json:"kind"`
-		Orders int    `json:"orders"`
-	}{kind, orders})
 }

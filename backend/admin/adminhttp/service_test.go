@@ -152,16 +152,6 @@ func (d *fakeService) Rehearsals(context.Context) ([]admin.View, error) {
 func (d *fakeService) RemoveRehearsal(_ context.Context, actor, id string) (int64, error) {
 	return 7, d.ask("%s removes %s", actor, id)
 }
-func (d *fakeService) PauseRedis(_ context.Context, actor, id string, span time.Duration, beside bool) error {
-	return d.ask("%s pauses redis for %s in %s, beside %v", actor, span, id, beside)
-}
-func (d *fakeService) AbandonBatch(_ context.Context, actor, id string, limit int, beside bool) (int, error) {
-	err := d.ask("%s abandons %d of %s, beside %v", actor, limit, id, beside)
-	if limit < 1 {
-		err = &sale.InvalidError{Fields: []sale.FieldError{{Field: "orders", Detail: "must be at least 1"}}}
-	}
-	return 3, err
-}
 func (d *fakeService) Audit(_ context.Context, id string) (audit.Report, error) {
 	return audit.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
 }
