@@ -15,7 +15,7 @@ import (
 )
 
 // verified runs tokens through the edge's verifier with a world's keys, and returns each one's subject, or "-".
-func verified(t rapid.TB, server *luaServer, w *tokentest.World, now int64, tokens []string) []string {
+func verified(t rapid.TB, server *luaServer, w *tokentest.Issuer, now int64, tokens []string) []string {
 	t.Helper()
 	out, err := server.try(fmt.Sprintf(`
 		local keys, token = require "sluice.token.keys", require "sluice.token"
@@ -119,7 +119,7 @@ func TestGoAndLuaNeverDisagree(t *testing.T) {
 }
 
 // anyToken is a token that is well signed more often than not; its header and claims are good, odd or bad.
-func anyToken(r *rapid.T, w *tokentest.World) string {
+func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 	member := func(name string, values ...string) string {
 		return name + ":" + rapid.SampledFrom(values).Draw(r, name)
 	}

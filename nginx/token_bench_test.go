@@ -45,7 +45,7 @@ func BenchmarkToken(b *testing.B) {
 }
 
 // timed verifies these tokens ten times anew and ten times from memory, after as many rounds to warm up.
-func timed(b *testing.B, server *luaServer, w *tokentest.World, tokens []string) (fresh, known float64) {
+func timed(b *testing.B, server *luaServer, w *tokentest.Issuer, tokens []string) (fresh, known float64) {
 	b.Helper()
 	out, err := server.try(`
 		jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000") -- as edge.lua has it

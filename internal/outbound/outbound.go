@@ -1,8 +1,9 @@
-// Package outbound is the HTTP client for addresses that strangers have named: webhook endpoints and push services. It connects to public addresses
-// only, or to private ones that the operator has allowed, and judges the address of the very connection that it makes, so a name that resolves to
-// something else a moment later gains nothing. What an answer may cost is bounded: its time, its headers and its body.
+// Package outbound is the HTTP client for untrusted URLs: webhook endpoints and push services. It prevents
+// server-side request forgery: it connects to public addresses and explicitly allowed networks only, and checks the
+// address of each connection after the name was resolved. The time, the headers and the body of a response are
+// limited.
 //
-// It never follows redirects, never asks a proxy of the environment, never decompresses, and keeps no cookies.
+// It does not follow redirects, use proxies of the environment, decompress, or store cookies.
 package outbound
 
 import (
@@ -23,19 +24,20 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// ErrRefused says that this client does not go there: the URL or the address is not allowed. Trying again cannot help, unless the name comes to mean another address.
+// ErrRefused reports that the URL or the address is not allowed. A retry is useless unless the name resolves to another
+// address.
 var ErrRefused = errors.New("not allowed")
 
-// Config tunes a Client. Zero fields take the defaults named here.
+// Config configures a Client. Zero fields mean the defaults.
 type Config struct {
-	AllowPrivate []netip.Prefix // networks that may be reached though they are not public, also by http://; none
-	Timeout      time.Duration  // of a whole request, from the look-up of the name to the last byte of the answer that is read; 15 s
-	MaxBody      int64          // bytes of an answer's body that are read, the rest is never fetched; 64 KiB
-	PerHost      int            // connections to one host and port at once; a request above that waits, and its time runs; 64
-	UserAgent    string         // of requests that have none; "sluice"
+	AllowPrivate []netip.Prefix // private networks that may be reached, also by http://; default none
+	Timeout      time.Duration  // of a request, including the DNS lookup and the response; default 15 s
+	MaxBody      int64          // bytes of a response body; the rest is not read; default 64 KiB
+	PerHost      int            // connections to a host and port; further requests wait; default 64
+	UserAgent    string         // of requests without one; default "sluice"
 
-	RootCAs  *x509.CertPool // whom certificates are believed from; nil: whom the system believes
-	Resolver *net.Resolver  // nil: the system's
+	RootCAs  *x509.CertPool // default: those of the system
+	Resolver *net.Resolver  // default: that of the system
 }
 
 func (c Config) withDefaults() Config {
@@ -54,15 +56,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Client sends requests. It is safe for concurrent use.
+// Client sends requests. Create it with New. Safe for concurrent use.
 type Client struct {
 	cfg        Config
-	guard      *ssrf.Guardian // what https may reach
-	private    *ssrf.Guardian // what http may reach: allowed networks only
+	guard      *ssrf.Guardian // addresses for https
+	private    *ssrf.Guardian // addresses for http: allowed networks only
 	tls, plain *http.Transport
 }
 
-// New makes a Client. It connects to nothing yet.
+// New returns a Client.
 func New(cfg Config) *Client {
 	c := &Client{cfg: cfg.withDefaults()}
 	var v4, v6 []netip.Prefix
@@ -75,19 +77,24 @@ func New(cfg Config) *Client {
 	}
 	allowed := []ssrf.Option{ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)}
 	c.guard = ssrf.New(append(allowed, ssrf.WithDeniedV4Prefixes(azureHost))...)
-	c.private = ssrf.New(append(allowed, ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("0.0.0.0/0")), ssrf.WithDeniedV6Prefixes(netip.MustParsePrefix("::/0")))...)
+	c.private = ssrf.New(
+		append(
+			allowed,
+			ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("0.0.0.0/0")),
+			ssrf.WithDeniedV6Prefixes(netip.MustParsePrefix("::/0")),
+		)...)
 	c.tls, c.plain = c.transport(c.guard), c.transport(c.private)
 	return c
 }
 
-// azureHost is a public address that every virtual machine of Azure reaches its host by.
+// azureHost is a public address with which virtual machines of Azure reach their host.
 var azureHost = netip.MustParsePrefix("168.63.129.16/32")
 
 const (
 	maxHeader    = 64 << 10
 	idleFor      = 30 * time.Second
 	maxIdle      = 256
-	idlePerHost  = 32 // as many as one endpoint of webhooks is sent at once: what is closed in between is a handshake for the next
+	idlePerHost  = 32 // concurrent deliveries to a webhook endpoint; fewer would cost handshakes
 	dialTimeout  = 10 * time.Second
 	tlsHandshake = 10 * time.Second
 )
@@ -95,20 +102,20 @@ const (
 func (c *Client) transport(guard *ssrf.Guardian) *http.Transport {
 	dialer := &net.Dialer{
 		Timeout: dialTimeout, Resolver: c.cfg.Resolver,
-		// Called with the address that is connected to, after the name was resolved, for each address that is tried.
+		// Called for each address that is tried, after the name was resolved.
 		Control: func(network, address string, raw syscall.RawConn) error {
 			if err := guard.Safe(network, address, raw); err != nil {
-				return fmt.Errorf("the address %s is %w", address, ErrRefused)
+				return fmt.Errorf("address %s is %w", address, ErrRefused)
 			}
 			at, err := netip.ParseAddrPort(address)
 			if err != nil || !portAllowed(at.Port()) {
-				return fmt.Errorf("the port of %s is %w", address, ErrRefused)
+				return fmt.Errorf("port of %s is %w", address, ErrRefused)
 			}
 			return nil
 		},
 	}
 	return &http.Transport{
-		Proxy:                  nil, // whatever the environment says: a proxy would resolve names by itself
+		Proxy:                  nil, // a proxy would resolve names itself
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.cfg.RootCAs},
 		TLSHandshakeTimeout:    tlsHandshake,
@@ -121,13 +128,18 @@ func (c *Client) transport(guard *ssrf.Guardian) *http.Transport {
 	}
 }
 
-// Do sends a request and reads its answer: the body of what it returns is in memory, at most Config.MaxBody bytes of it, and need not be closed. A redirect is
-// an answer like any other. An error is one line, without the URL, which may hold a secret; it wraps ErrRefused where this client does not go.
+// Do sends a request and reads the response. The body is in memory, limited to Config.MaxBody bytes, and need not be
+// closed. A redirect is returned like any other response. Errors are a single line without the URL, which may contain
+// a secret; they wrap ErrRefused if the URL or address is not allowed.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if err := c.check(req.URL); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(req.Context(), c.cfg.Timeout, fmt.Errorf("no whole answer within %s", c.cfg.Timeout))
+	ctx, cancel := context.WithTimeoutCause(
+		req.Context(),
+		c.cfg.Timeout,
+		fmt.Errorf("no complete response within %s", c.cfg.Timeout),
+	)
 	defer cancel()
 	req = req.Clone(ctx)
 	if req.Header.Get("User-Agent") == "" {
@@ -141,9 +153,9 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
-	defer resp.Body.Close()                               // what is left of a longer body is not fetched: the connection goes
-	if resp.StatusCode == http.StatusSwitchingProtocols { // what follows is no HTTP, and no timeout of HTTP ends it
-		return nil, errors.New("outbound: the answer is 101: nobody asked for another protocol")
+	defer resp.Body.Close()                               // the rest of a longer body is not read: the connection is closed
+	if resp.StatusCode == http.StatusSwitchingProtocols { // no HTTP timeout applies to another protocol
+		return nil, errors.New("outbound: unexpected status 101")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxBody))
 	if err != nil {
@@ -153,7 +165,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// failed says what went wrong, and that it was time where it was.
+// failed wraps an error of a request. If the request timed out, it returns that cause.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrRefused) {
 		err = cause
@@ -165,7 +177,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("outbound: %w", err)
 }
 
-// Close gives back idle connections.
+// Close closes idle connections.
 func (c *Client) Close() {
 	c.tls.CloseIdleConnections()
 	c.plain.CloseIdleConnections()

@@ -23,7 +23,8 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustPa
 func TestCheckURL(t *testing.T) {
 	strict, local := New(Config{}), New(Config{AllowPrivate: append(loopback, netip.MustParsePrefix("10.0.0.0/8"))})
 	for _, good := range []string{
-		"https://shop.example/hook", "https://shop.example:8443/a?b=c%20d", "https://93.184.216.34/", "https://[2606:2800:220:1::1]:443/", "https://xn--caf-dma.example",
+		"https://shop.example/hook", "https://shop.example:8443/a?b=c%20d", "https://93.184.216.34/",
+		"https://[2606:2800:220:1::1]:443/", "https://xn--caf-dma.example",
 		"HTTPS://SHOP.example/", "https://shop.example:80/",
 	} {
 		if _, err := strict.CheckURL(good); err != nil {
@@ -31,30 +32,46 @@ func TestCheckURL(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ url, why string }{
-		{"", "https://"}, {"shop.example", "https://"}, {"http://shop.example/", "https://"}, {"ftp://shop.example/", "https://"}, {"file:///etc/passwd", "https://"},
-		{"gopher://127.0.0.1:6379/_x", "https://"}, {"javascript:alert(1)", "https://"}, {"//shop.example/", "https://"}, {"https:///hook", "host"}, {"https:shop.example", "host"},
-		{"https://user:pass@shop.example/", "password"}, {"https://user@shop.example/", "password"}, {"https://@shop.example/", "password"},
+		{"", "https://"}, {"shop.example", "https://"}, {"http://shop.example/", "https://"},
+		{"ftp://shop.example/", "https://"}, {"file:///etc/passwd", "https://"},
+		{"gopher://127.0.0.1:6379/_x", "https://"}, {"javascript:alert(1)", "https://"}, {"//shop.example/", "https://"},
+		{"https:///hook", "host"}, {"https:shop.example", "host"},
+		{"https://user:pass@shop.example/", "password"}, {"https://user@shop.example/", "password"},
+		{"https://@shop.example/", "password"},
 		{"https://shop.example/#x", "fragment"}, {"https://shop.example/#", "fragment"},
-		{"https://shop.example/a b", "printable"}, {"https://shop.example/\r\nX: y", "printable"}, {"https://shop.example\\@127.0.0.1/", "printable"}, {"https://café.example/", "printable"},
-		{"https://shop.example:22/", "port"}, {"https://shop.example:25/", "port"}, {"https://shop.example:6379/", "port"}, {"https://shop.example:0/", "port"},
-		{"https://shop.example:65536/", "port"}, {"https://shop.example:/", "port"}, {"https://shop.example:x/", "no URL"}, {"https://[::1/", "no URL"},
+		{"https://shop.example/a b", "printable"}, {"https://shop.example/\r\nX: y", "printable"},
+		{"https://shop.example\\@127.0.0.1/", "printable"}, {"https://café.example/", "printable"},
+		{"https://shop.example:22/", "port"}, {"https://shop.example:25/", "port"}, {"https://shop.example:6379/", "port"},
+		{"https://shop.example:0/", "port"},
+		{"https://shop.example:65536/", "port"}, {"https://shop.example:/", "port"},
+		{"https://shop.example:x/", "not a URL"}, {"https://[::1/", "not a URL"},
 		{"https://" + strings.Repeat("a", 2050), "2048"},
-		{"https://127.0.0.1/", "address"}, {"https://localhost/", "address"}, {"https://LOCALHOST./", "address"}, {"https://a.localhost/", "address"}, {"https://0.0.0.0/", "address"},
-		{"https://10.1.2.3/", "address"}, {"https://172.31.255.255/", "address"}, {"https://192.168.0.1/", "address"}, {"https://100.64.0.1/", "address"}, {"https://169.254.169.254/latest", "address"},
-		{"https://100.100.100.200/", "address"}, {"https://168.63.129.16/", "address"}, {"https://192.0.0.192/", "address"}, {"https://198.18.0.1/", "address"},
-		{"https://224.0.0.1/", "address"}, {"https://255.255.255.255/", "address"}, {"https://240.0.0.1/", "address"}, {"https://192.88.99.1/", "address"},
-		{"https://[::1]/", "address"}, {"https://[::]/", "address"}, {"https://[fe80::1]/", "address"}, {"https://[fe80::1%25eth0]/", "address"}, {"https://[fd00:ec2::254]/", "address"},
-		{"https://[::ffff:127.0.0.1]/", "address"}, {"https://[::ffff:10.0.0.1]/", "address"}, {"https://[::127.0.0.1]/", "address"}, {"https://[2002:7f00:1::]/", "address"},
-		{"https://[64:ff9b::7f00:1]/", "address"}, {"https://[64:ff9b:1::a00:1]/", "address"}, {"https://[ff02::1]/", "address"}, {"https://[2001:db8::1]/", "address"}, {"https://[2001::1]/", "address"},
+		{"https://127.0.0.1/", "address"}, {"https://localhost/", "address"}, {"https://LOCALHOST./", "address"},
+		{"https://a.localhost/", "address"}, {"https://0.0.0.0/", "address"},
+		{"https://10.1.2.3/", "address"}, {"https://172.31.255.255/", "address"}, {"https://192.168.0.1/", "address"},
+		{"https://100.64.0.1/", "address"}, {"https://169.254.169.254/latest", "address"},
+		{"https://100.100.100.200/", "address"}, {"https://168.63.129.16/", "address"}, {"https://192.0.0.192/", "address"},
+		{"https://198.18.0.1/", "address"},
+		{"https://224.0.0.1/", "address"}, {"https://255.255.255.255/", "address"}, {"https://240.0.0.1/", "address"},
+		{"https://192.88.99.1/", "address"},
+		{"https://[::1]/", "address"}, {"https://[::]/", "address"}, {"https://[fe80::1]/", "address"},
+		{"https://[fe80::1%25eth0]/", "address"}, {"https://[fd00:ec2::254]/", "address"},
+		{"https://[::ffff:127.0.0.1]/", "address"}, {"https://[::ffff:10.0.0.1]/", "address"},
+		{"https://[::127.0.0.1]/", "address"}, {"https://[2002:7f00:1::]/", "address"},
+		{"https://[64:ff9b::7f00:1]/", "address"}, {"https://[64:ff9b:1::a00:1]/", "address"},
+		{"https://[ff02::1]/", "address"}, {"https://[2001:db8::1]/", "address"}, {"https://[2001::1]/", "address"},
 	} {
 		u, err := strict.CheckURL(c.url)
-		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.why) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "pass@") {
-			t.Errorf("%q: %v, %v; want a refusal that speaks of %q", c.url, u, err, c.why)
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.why) || strings.Contains(err.Error(), "\n") ||
+			strings.Contains(err.Error(), "pass@") {
+			t.Errorf("%q: %v, %v; want a refusal with %q", c.url, u, err, c.why)
 		}
 	}
 	for u, ok := range map[string]bool{
-		"http://127.0.0.1:8080/": true, "https://127.0.0.1/": true, "http://10.0.0.1/": true, "http://intern.example/": true, "https://[::1]/": true, "http://localhost/": true,
-		"https://192.168.0.1/": false, "http://93.184.216.34/": false, "https://[::ffff:10.0.0.1]/": true, "http://169.254.169.254/": false,
+		"http://127.0.0.1:8080/": true, "https://127.0.0.1/": true, "http://10.0.0.1/": true,
+		"http://intern.example/": true, "https://[::1]/": true, "http://localhost/": true,
+		"https://192.168.0.1/": false, "http://93.184.216.34/": false, "https://[::ffff:10.0.0.1]/": true,
+		"http://169.254.169.254/": false,
 	} {
 		if _, err := local.CheckURL(u); (err == nil) != ok {
 			t.Errorf("with private networks allowed, %s: %v", u, err)
@@ -67,7 +84,9 @@ func TestParseNetworks(t *testing.T) {
 	if want := "[10.0.0.0/8 fd00::/8 192.168.1.5/32 ::1/128]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v; want %s", got, err, want)
 	}
-	for _, bad := range []string{"", "10.0.0.1/8", "10.0.0.0/33", "all", "::ffff:10.0.0.0/104", "fe80::1%eth0", "10.0.0.0-10.0.0.9"} {
+	for _, bad := range []string{
+		"", "10.0.0.1/8", "10.0.0.0/33", "all", "::ffff:10.0.0.0/104", "fe80::1%eth0", "10.0.0.0-10.0.0.9",
+	} {
 		if got, err := ParseNetworks([]string{bad}); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, %v", bad, got, err)
 		}
@@ -128,7 +147,7 @@ func get(t *testing.T, c *Client, u string) (*http.Response, string, error) {
 	return resp, string(body), nil
 }
 
-func TestAnswerIsReadUpToTheBound(t *testing.T) {
+func TestResponseBodyIsLimited(t *testing.T) {
 	var sent atomic.Int64
 	r := newReceiver(t, true, func(w http.ResponseWriter, req *http.Request) {
 		if req.UserAgent() != "sluice" || req.Header.Get("Accept-Encoding") != "" {
@@ -150,16 +169,19 @@ func TestAnswerIsReadUpToTheBound(t *testing.T) {
 	}
 	r.Close() // waits for the handler
 	if n := sent.Load(); n > 64<<20 {
-		t.Errorf("%d bytes were fetched", n)
+		t.Errorf("read %d bytes", n)
 	}
 }
 
-func TestPrivateAddressIsNotConnectedTo(t *testing.T) {
+func TestPrivateAddressIsRefused(t *testing.T) {
 	for _, secure := range []bool{true, false} {
-		r := newReceiver(t, secure, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
+		r := newReceiver(t, secure, func(http.ResponseWriter, *http.Request) { t.Error("unexpected request") })
 		cfg := r.config()
 		cfg.AllowPrivate = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-		for _, u := range []string{r.URL, strings.Replace(r.URL, "127.0.0.1", "localhost", 1), strings.Replace(r.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1)} {
+		for _, u := range []string{
+			r.URL, strings.Replace(r.URL, "127.0.0.1", "localhost", 1),
+			strings.Replace(r.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1),
+		} {
 			if _, _, err := get(t, New(cfg), u+"/?token=hush"); !errors.Is(err, ErrRefused) {
 				t.Errorf("%s: %v", u, err)
 			}
@@ -170,7 +192,7 @@ func TestPrivateAddressIsNotConnectedTo(t *testing.T) {
 	}
 }
 
-// answering is a resolver whose n-th look-up of a name finds the n-th address; the last one stays.
+// answering returns a resolver whose lookups return the given addresses one after the other, and then the last one.
 func answering(t *testing.T, addresses ...string) *net.Resolver {
 	t.Helper()
 	var asked atomic.Int64
@@ -180,7 +202,7 @@ func answering(t *testing.T, addresses ...string) *net.Resolver {
 			defer far.Close()
 			r := bufio.NewReader(far)
 			for {
-				var size [2]byte // a pipe is no packet connection, so it is spoken to as over TCP
+				var size [2]byte // a pipe is not a packet connection, so the resolver uses the TCP format
 				if _, err := io.ReadFull(r, size[:]); err != nil {
 					return
 				}
@@ -211,15 +233,21 @@ func answering(t *testing.T, addresses ...string) *net.Resolver {
 	}}
 }
 
-func TestNameThatComesToMeanAPrivateAddressIsRefused(t *testing.T) {
+func TestRebindingToAPrivateAddressIsRefused(t *testing.T) {
 	r := newReceiver(t, false, func(http.ResponseWriter, *http.Request) {})
 	_, port, _ := net.SplitHostPort(r.Listener.Addr().String())
 	resolver := answering(t, "127.0.0.2", "127.0.0.1")
-	// It was checked when the name meant an allowed address: 127.0.0.2 here, since no test may reach a public one.
+	// The first lookup returns an allowed address: 127.0.0.2, because tests must not connect to public addresses.
 	if ips, err := resolver.LookupNetIP(t.Context(), "ip4", "shop.example"); err != nil || ips[0].String() != "127.0.0.2" {
 		t.Fatalf("the resolver does not work: %v, %v", ips, err)
 	}
-	c := New(Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, Resolver: resolver, Timeout: 5 * time.Second})
+	c := New(
+		Config{
+			AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")},
+			Resolver:     resolver,
+			Timeout:      5 * time.Second,
+		},
+	)
 	u := "http://shop.example:" + port + "/"
 	if _, err := c.CheckURL(u); err != nil {
 		t.Fatal(err)
@@ -230,13 +258,17 @@ func TestNameThatComesToMeanAPrivateAddressIsRefused(t *testing.T) {
 	if n := r.hits.Load(); n != 0 {
 		t.Errorf("%d connections", n)
 	}
-	if _, _, err := get(t, New(Config{AllowPrivate: loopback, Resolver: answering(t, "127.0.0.1"), Timeout: 5 * time.Second}), u); err != nil {
-		t.Errorf("the same way to an allowed address: %v", err)
+	if _, _, err := get(
+		t,
+		New(Config{AllowPrivate: loopback, Resolver: answering(t, "127.0.0.1"), Timeout: 5 * time.Second}),
+		u,
+	); err != nil {
+		t.Errorf("an allowed address: %v", err)
 	}
 }
 
-// Without TLS only the networks are reached that the operator has named: a name that leads to the public is refused when it is connected to.
-func TestNameOfAPublicAddressIsNotReachedByHTTP(t *testing.T) {
+// Without TLS, only allowed networks are reachable.
+func TestPublicAddressIsRefusedForHTTP(t *testing.T) {
 	c := New(Config{AllowPrivate: loopback, Resolver: answering(t, "93.184.216.34"), Timeout: 2 * time.Second})
 	const u = "http://shop.example:8080/"
 	if _, err := c.CheckURL(u); err != nil {
@@ -261,19 +293,20 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
-	proxy := newReceiver(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
+func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
+	proxy := newReceiver(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the proxy received a request") })
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	c := New(Config{})
-	for _, through := range []*http.Transport{c.tls, c.plain} { // the standard library reads the environment once in a process, and never uses it for loopback
+	// net/http reads the environment once, and never uses a proxy for loopback addresses
+	for _, through := range []*http.Transport{c.tls, c.plain} {
 		if through.Proxy != nil {
-			t.Error("there may be a proxy")
+			t.Error("the transport may use a proxy")
 		}
 	}
 }
 
-// raw answers each connection as the function says.
+// raw handles each connection with a function.
 func raw(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -298,7 +331,7 @@ func raw(t *testing.T, answer func(net.Conn)) string {
 	return "http://" + ln.Addr().String()
 }
 
-func TestAnswersThatNeverEnd(t *testing.T) {
+func TestEndlessResponses(t *testing.T) {
 	drip := func(c net.Conn, head, again string) {
 		_, _ = io.WriteString(c, head)
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -326,29 +359,36 @@ func TestAnswersThatNeverEnd(t *testing.T) {
 			began := time.Now()
 			_, body, err := get(t, c, raw(t, answer))
 			if err == nil {
-				t.Errorf("it was answered: %q", body)
+				t.Errorf("unexpected response: %q", body)
 			}
 			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("it took %s", took)
+				t.Errorf("took %s", took)
 			}
 		})
 	}
 }
 
-func TestBadTLSIsRefused(t *testing.T) {
-	r := newReceiver(t, true, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
+func TestInvalidTLSIsRefused(t *testing.T) {
+	r := newReceiver(t, true, func(http.ResponseWriter, *http.Request) { t.Error("unexpected request") })
 	stranger := r.config()
 	stranger.RootCAs = x509.NewCertPool()
 	if _, _, err := get(t, New(stranger), r.URL); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of nobody: %v", err)
+		t.Errorf("an untrusted certificate: %v", err)
 	}
 	other := r.config()
 	other.Resolver = answering(t, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(r.Listener.Addr().String())
-	if _, _, err := get(t, New(other), "https://shop.example.org:"+port); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of another name: %v", err)
+	if _, _, err := get(
+		t,
+		New(other),
+		"https://shop.example.org:"+port,
+	); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a certificate for another name: %v", err)
 	}
-	old := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }))
+	old := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("unexpected request") }),
+	)
 	old.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
 	old.StartTLS()
 	t.Cleanup(old.Close)
@@ -359,7 +399,7 @@ func TestBadTLSIsRefused(t *testing.T) {
 	}
 }
 
-func TestConnectionsToOneHostAreBounded(t *testing.T) {
+func TestConnectionsPerHostAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 10)
 	r := newReceiver(t, false, func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release })
@@ -378,7 +418,7 @@ func TestConnectionsToOneHostAreBounded(t *testing.T) {
 	<-arrived
 	select {
 	case <-arrived:
-		t.Error("a third request is under way")
+		t.Error("a third request is in progress")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(release)

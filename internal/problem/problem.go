@@ -1,19 +1,19 @@
-// Package problem writes refusals as RFC 9457 problem details. Both edges and the backend use it, so that a buyer sees the same bytes
-// whoever refuses. It knows no HTTP library: callers put Body on the wire with ContentType.
+// Package problem encodes refusals as problem details (RFC 9457). Both edges and the backend use it, so that their
+// responses are identical. It does not depend on an HTTP library: callers send Body with ContentType.
 package problem
 
 import "encoding/json"
 
-// ContentType goes with every Body.
+// ContentType is the content type of every Body.
 const ContentType = "application/problem+json"
 
 // QuotaExceeded is the registered problem type for rate limits.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// Code is the short, stable name of a refusal.
+// Code is the stable identifier of a refusal.
 type Code string
 
-// The codes, and with Info their status and title.
+// The codes. Their status and title are in table.
 const (
 	BadRequest           Code = "bad-request"
 	Unauthorized         Code = "unauthorized"
@@ -67,13 +67,13 @@ var table = map[Code]info{
 	PaymentMismatch:      {409, "Payment mismatch"},
 }
 
-// FieldError says what is wrong with one field of a request.
+// FieldError describes an invalid field of a request.
 type FieldError struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
 }
 
-// Details is the body of a refusal. Only Code is required; New fills Type, Title and Status from it.
+// Details is the body of a refusal. New fills Type, Title and Status from Code.
 type Details struct {
 	Type             string       `json:"type"`
 	Title            string       `json:"title"`
@@ -86,7 +86,7 @@ type Details struct {
 	ViolatedPolicies []string     `json:"violated-policies,omitempty"`
 }
 
-// New starts the details of a refusal. An unknown code becomes Internal.
+// New returns the details of a refusal. An unknown code is replaced by Internal.
 func New(code Code, detail string) Details {
 	i, ok := table[code]
 	if !ok {
@@ -102,10 +102,10 @@ func New(code Code, detail string) Details {
 	return d
 }
 
-// Body is the JSON form.
+// Body returns the JSON encoding.
 func (d Details) Body() []byte {
 	b, err := json.Marshal(d)
-	if err != nil { // strings and numbers only: cannot fail
+	if err != nil { // cannot fail: the fields are strings and numbers
 		panic(err)
 	}
 	return b

@@ -1,5 +1,5 @@
-// Package slogctx adds to log lines what their context knows: the trace and the span that are open, and what With was told, such as the id of a request. It is the one
-// place that does, so that the keys are the same everywhere: request_id, trace_id, span_id.
+// Package slogctx adds attributes of the context to log lines: trace_id and span_id of the current span, and the
+// attributes passed to With, for example request_id.
 package slogctx
 
 import (
@@ -11,13 +11,13 @@ import (
 
 type key struct{}
 
-// With is ctx with attributes for every line that is logged with it.
+// With returns a copy of ctx with attributes for every line that is logged with it.
 func With(ctx context.Context, attrs ...slog.Attr) context.Context {
 	before, _ := ctx.Value(key{}).([]slog.Attr)
 	return context.WithValue(ctx, key{}, append(before[:len(before):len(before)], attrs...))
 }
 
-// Handler is next with what contexts know.
+// Handler returns a handler that adds the attributes of the context and calls next.
 func Handler(next slog.Handler) slog.Handler { return handler{next} }
 
 type handler struct{ slog.Handler }

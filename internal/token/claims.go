@@ -10,19 +10,20 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// claims are what is read of a payload; times are seconds since 1970. notBefore is 0 when it is not there; the others must be.
+// claims are the claims used for verification. Times are in Unix seconds. notBefore is 0 if it is missing; the others
+// are required.
 type claims struct {
 	subject            string
 	expires, notBefore float64
 }
 
-// claims reads the second segment.
-func (d *desk) claims(segment string, quickly bool) (claims, error) {
+// claims decodes the second segment of a token. fast permits the fast path.
+func (d *scratch) claims(segment string, fast bool) (claims, error) {
 	var err error
 	if d.text, err = decodeStrictly(d.text[:0], segment); err != nil {
 		return claims{}, err
 	}
-	if quickly {
+	if fast {
 		if c, ok := plainClaims(d.text); ok {
 			return c, nil
 		}
@@ -37,7 +38,8 @@ func strictClaims(text []byte) (claims, error) {
 	}
 	var c claims
 	var ok bool
-	if c.subject, ok = object["sub"].(string); !ok || c.subject == "" || len(c.subject) > MaxSubject || strings.IndexFunc(c.subject, unicode.IsControl) >= 0 {
+	if c.subject, ok = object["sub"].(string); !ok || c.subject == "" || len(c.subject) > MaxSubject ||
+		strings.IndexFunc(c.subject, unicode.IsControl) >= 0 {
 		return claims{}, errors.New("sub is not text of 1 to 255 bytes without control characters")
 	}
 	if _, has := object["exp"]; !has {
@@ -55,10 +57,10 @@ func strictClaims(text []byte) (claims, error) {
 	return c, nil
 }
 
-// never is where the times end, as in lua/edge/sluice/token.lua: beyond 2^53 neighbouring whole numbers run together.
-const never = 1 << 53
+// maxTime is the limit of times, as in lua/edge/sluice/token.lua: larger integers are not exact in floating point.
+const maxTime = 1 << 53
 
-// timeOf is a time in seconds, which is a number and nothing else; one that is absent leaves to as it is.
+// timeOf reads a time in seconds, which must be a number. If it is missing, to is not changed.
 func timeOf(object map[string]any, name string, to *float64) error {
 	v, has := object[name]
 	if !has {
@@ -69,16 +71,16 @@ func timeOf(object map[string]any, name string, to *float64) error {
 		return errors.New(name + " is not a number")
 	}
 	seconds, err := number.Float64()
-	if err != nil || seconds < 0 || seconds >= never {
+	if err != nil || seconds < 0 || seconds >= maxTime {
 		return errors.New(name + " is out of range")
 	}
 	*to = seconds
 	return nil
 }
 
-// latest is the end of the year 9999: a later time means never, and a far later one does not fit an integer.
-const latest = 253402300799
+// maxDate is the end of the year 9999. Later times, which may not fit an integer, are reduced to it.
+const maxDate = 253402300799
 
 func date(seconds float64) time.Time {
-	return time.UnixMilli(int64(min(seconds, latest) * 1000))
+	return time.UnixMilli(int64(min(seconds, maxDate) * 1000))
 }

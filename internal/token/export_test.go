@@ -1,4 +1,4 @@
 package token
 
-// Remembered is how many headers are.
-func (s *Set) Remembered() int { return len(*s.headers.Load()) }
+// CachedHeaders returns the number of cached headers.
+func (s *Set) CachedHeaders() int { return len(*s.headers.Load()) }

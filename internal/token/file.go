@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// File is a set of keys that follows a file. Verify and VerifyUntil are safe for concurrent use, also with Reload; the zero value is not usable.
+// File is a set of keys that can be reloaded from a file. Create it with Open. Verify and VerifyUntil are safe for
+// concurrent use, also with Reload.
 type File struct {
 	path, secret string
 	now          func() time.Time
 	set          atomic.Pointer[Set]
-	seen         fileState // by one goroutine at a time
+	seen         fileState // used by Reload only
 }
 
 type fileState struct {
@@ -22,11 +23,11 @@ type fileState struct {
 	missing  bool
 }
 
-// Open makes a set from a JWK Set file, a secret, which is the HS256 key without a kid, or both: whichever is not empty. One of them must be given.
-// The error is one line that names the file.
+// Open returns the keys of a JWK Set file, of a secret, or of both. The secret is the HS256 key without a kid. Empty
+// arguments are ignored, but one of them is required. The error is a single line that names the file.
 func Open(path, secret string) (*File, error) { return OpenAt(path, secret, time.Now) }
 
-// OpenAt is Open with a clock of the caller's.
+// OpenAt is Open with a custom clock.
 func OpenAt(path, secret string, now func() time.Time) (*File, error) {
 	f := &File{path: path, secret: secret, now: now}
 	if err := f.read(); err != nil {
@@ -38,7 +39,7 @@ func OpenAt(path, secret string, now func() time.Time) (*File, error) {
 func (f *File) read() error {
 	var keys []*jwk
 	if f.path != "" {
-		f.seen = f.state() // before it is read, so that a write in between is seen as a change
+		f.seen = f.state() // before the read, so that a concurrent write is detected as a change
 		text, err := ReadFile(f.path)
 		if err != nil {
 			return err
@@ -55,7 +56,7 @@ func (f *File) read() error {
 	return nil
 }
 
-// ReadFile is a file of keys as text, when it is not longer than one may be.
+// ReadFile returns the text of a key file, of which it reads at most one byte more than is allowed.
 func ReadFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -77,8 +78,8 @@ func (f *File) state() fileState {
 	return fileState{modified: info.ModTime(), size: info.Size()}
 }
 
-// Reload reads the file again if it has changed. When what it holds is bad, the old keys stay, and the error is told once. Call it from one goroutine
-// at a time.
+// Reload reads the file again if it has changed. If it is invalid, the previous keys stay in use, and the error is
+// returned once. Not safe for concurrent calls.
 func (f *File) Reload() (changed bool, err error) {
 	if f.path == "" || f.state() == f.seen {
 		return false, nil
@@ -89,13 +90,13 @@ func (f *File) Reload() (changed bool, err error) {
 	return true, nil
 }
 
-// Set is the set of now. A set that was got before verifies with the keys of then.
+// Set returns the current keys. Reload does not change sets that were returned before.
 func (f *File) Set() *Set { return f.set.Load() }
 
-// Verify is Set.Verify with the keys of now.
+// Verify is Set.Verify with the current keys.
 func (f *File) Verify(raw string) (sub string, err error) { return f.Set().Verify(raw) }
 
-// VerifyUntil is Set.VerifyUntil with the keys of now.
+// VerifyUntil is Set.VerifyUntil with the current keys.
 func (f *File) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
 	return f.Set().VerifyUntil(raw)
 }

@@ -11,7 +11,7 @@ import (
 	"math/big"
 )
 
-// member is a JWK as it is written: in this order, without what its kind has not.
+// member is a JWK for encoding, with the members in this order.
 type member struct {
 	Kty string `json:"kty"`
 	Crv string `json:"crv,omitempty"`
@@ -30,12 +30,12 @@ type member struct {
 	QI  string `json:"qi,omitempty"`
 }
 
-// rsaBits is the size of the RSA keys that are made: the least that is taken, because a verifier's cost grows with the square.
+// rsaBits is the size of generated RSA keys. It is the minimum, because the cost of verification grows with its square.
 const rsaBits = minRSA
 
 func encoded(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// Generate makes a key for this algorithm and writes it as a JWK Set, private part included.
+// Generate returns a new key for an algorithm as a JWK Set, including the private part.
 func Generate(alg, kid string) ([]byte, error) {
 	if !validKid(kid) {
 		return nil, fmt.Errorf("the kid must have 1 to %d bytes and no control characters", maxKid)
@@ -44,7 +44,7 @@ func Generate(alg, kid string) ([]byte, error) {
 	switch alg {
 	case HS256:
 		secret := make([]byte, MinSecret)
-		_, _ = rand.Read(secret) // it never fails
+		_, _ = rand.Read(secret) // never fails
 		m.Kty, m.K = "oct", encoded(secret)
 	case EdDSA:
 		public, private, err := ed25519.GenerateKey(nil)
@@ -60,14 +60,21 @@ func Generate(alg, kid string) ([]byte, error) {
 		key.Precompute()
 		m.Kty, m.N, m.E = "RSA", encoded(key.N.Bytes()), encoded(big.NewInt(int64(key.E)).Bytes())
 		m.D, m.P, m.Q = encoded(key.D.Bytes()), encoded(key.Primes[0].Bytes()), encoded(key.Primes[1].Bytes())
-		m.DP, m.DQ, m.QI = encoded(key.Precomputed.Dp.Bytes()), encoded(key.Precomputed.Dq.Bytes()), encoded(key.Precomputed.Qinv.Bytes())
+		m.DP, m.DQ, m.QI = encoded(
+			key.Precomputed.Dp.Bytes(),
+		), encoded(
+			key.Precomputed.Dq.Bytes(),
+		), encoded(
+			key.Precomputed.Qinv.Bytes(),
+		)
 	default:
 		return nil, fmt.Errorf("alg must be %s, %s or %s", EdDSA, HS256, RS256)
 	}
 	return write([]member{m})
 }
 
-// Public joins JWK Sets into one that holds what verifiers need, and nothing that signs. Secrets (oct) are both at once, so they are an error.
+// Public joins JWK Sets, without private parts. It returns an error if they contain a secret (oct), which has no public
+// part.
 func Public(sets ...[]byte) ([]byte, error) {
 	var members []member
 	for _, text := range sets {
@@ -92,7 +99,7 @@ func Public(sets ...[]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = parseKeys(text) // together they may break a rule that each of them keeps
+	_, err = parseKeys(text) // the sets may be valid alone and invalid together
 	return text, err
 }
 

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Bounds of a file of keys.
+// Limits of a key file.
 const (
 	maxFile = 256 << 10 // bytes
 	maxKeys = 100
@@ -22,25 +22,25 @@ const (
 	maxSecret = 1024 // bytes
 	minRSA    = 2048 // bits
 	maxRSA    = 8192
-	minE      = 65537 // as FIPS 186-5 asks
+	minE      = 65537 // FIPS 186-5
 	maxE      = 1<<31 - 1
 )
 
-// jwk is one key for signatures out of a JWK Set (RFC 7517).
+// jwk is a signature key of a JWK Set (RFC 7517).
 type jwk struct {
 	name
 	public any            // []byte, ed25519.PublicKey or *rsa.PublicKey
 	object map[string]any // all of its members
 }
 
-// hasPrivate tells whether a key holds more than verifiers of its kind need.
+// hasPrivate reports whether a key contains a private part.
 func (k *jwk) hasPrivate() bool { return k.alg != HS256 && k.object["d"] != nil }
 
 // errNotStrict has the same text at the Lua edge.
 var errNotStrict = errors.New("not a JSON object, or one that two readers could understand differently")
 
-// parseKeys reads a JWK Set. The first thing that is wrong with it is the error, in the words of lua/edge/sluice/token/keys.lua, and it quotes nothing.
-// Keys for encryption are passed over.
+// parseKeys parses a JWK Set, and ignores keys for encryption. It returns the first error, which contains no part of
+// the keys. The messages are those of lua/edge/sluice/token/keys.lua.
 func parseKeys(text []byte) ([]*jwk, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("longer than %d bytes", maxFile)
@@ -57,7 +57,7 @@ func parseKeys(text []byte) ([]*jwk, error) {
 		return nil, fmt.Errorf("more than %d keys", maxKeys)
 	}
 	var keys []*jwk
-	var places []int
+	var indices []int
 	for i, v := range list {
 		k, err := parseKey(v)
 		if err != nil {
@@ -69,11 +69,11 @@ func parseKeys(text []byte) ([]*jwk, error) {
 		if k.kid != "" && slices.ContainsFunc(keys, func(had *jwk) bool { return had.kid == k.kid }) {
 			return nil, fmt.Errorf("key %d: its kid is used twice", i+1)
 		}
-		keys, places = append(keys, k), append(places, i+1)
+		keys, indices = append(keys, k), append(indices, i+1)
 	}
 	for i, k := range keys {
 		if k.kid == "" && slices.ContainsFunc(keys, func(other *jwk) bool { return other != k && other.alg == k.alg }) {
-			return nil, fmt.Errorf("key %d: needs a kid, because it is not the only one for %s", places[i], k.alg)
+			return nil, fmt.Errorf("key %d: needs a kid, because it is not the only one for %s", indices[i], k.alg)
 		}
 	}
 	if len(keys) == 0 {
@@ -82,7 +82,7 @@ func parseKeys(text []byte) ([]*jwk, error) {
 	return keys, nil
 }
 
-// parseKey is nil for a key that is not for signatures.
+// parseKey returns nil for a key that is not for signatures.
 func parseKey(v any) (*jwk, error) {
 	object, ok := v.(map[string]any)
 	if !ok {
@@ -132,7 +132,7 @@ func parseKey(v any) (*jwk, error) {
 	return k, nil
 }
 
-// bytes is a member in base64url; nil if it is anything else.
+// bytes decodes a base64url member. It returns nil if the member is missing or invalid.
 func (k *jwk) bytes(member string) []byte {
 	text, ok := k.object[member].(string)
 	if !ok || text == "" {
@@ -161,7 +161,7 @@ func (k *jwk) ed25519() (any, error) {
 	if len(b) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("x must be base64url of %d bytes", ed25519.PublicKeySize)
 	}
-	if weak(b) {
+	if isSmallOrder(b) {
 		return nil, errors.New("x is a point for which anybody can sign")
 	}
 	return ed25519.PublicKey(b), nil
@@ -178,8 +178,9 @@ func (k *jwk) rsa() (any, error) {
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }
 
-// smallOrder are the encodings of the points of small order, but for the top bit: 0, 1, the two of order 8, p-1, p and p+1. A signature that every
-// text has is easily found for such a key, and one of all zeros is quickly written as an example.
+// smallOrder lists the encodings of the points of small order without the top bit: 0, 1, the two of order 8, p-1, p
+// and p+1. For such a key, signatures that are valid for every text are easy to construct. A key of zeros is a likely
+// placeholder.
 var smallOrder = strings.Fields(`
 	0000000000000000000000000000000000000000000000000000000000000000
 	0100000000000000000000000000000000000000000000000000000000000000
@@ -189,7 +190,7 @@ var smallOrder = strings.Fields(`
 	edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f
 	eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f`)
 
-func weak(x []byte) bool {
+func isSmallOrder(x []byte) bool {
 	x = bytes.Clone(x)
 	x[31] &= 0x7f
 	return slices.Contains(smallOrder, hex.EncodeToString(x))

@@ -14,34 +14,34 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Set verifies with one or more keys. It is safe for concurrent use and does not change; the zero value is not usable.
+// Set verifies tokens with one or more keys. It is immutable and safe for concurrent use.
 type Set struct {
 	keys    map[name]*verifyKey
 	private []string
-	memory  *memory // of public keys' tokens; nil without such keys
+	cache   *tokenCache // of tokens of public keys; nil without such keys
 	now     func() time.Time
 
-	// First segments of good tokens, as they were sent, with the key that each has named. Issuers know a handful.
-	learning sync.Mutex
-	headers  atomic.Pointer[map[string]*verifyKey]
+	// Encoded headers of valid tokens, and the key of each. Issuers use few different headers.
+	mu      sync.Mutex
+	headers atomic.Pointer[map[string]*verifyKey]
 }
 
-// name is what a header has to say to be checked by a key. A key without a kid has kid "".
+// name identifies a key by the values in a token header. A key without a kid has the kid "".
 type name struct{ alg, kid string }
 
 func (n name) String() string { return strings.TrimSpace(n.alg + " " + n.kid) }
 
-// maxHeaders bounds Set.headers, for the issuer who makes up new ones.
+// maxHeaders limits Set.headers, for issuers with variable headers.
 const maxHeaders = 64
 
-// newSet makes a set of keys and, unless it is empty, the secret, which is the HS256 key without a name.
+// newSet returns a set of keys and, unless it is empty, of the secret, which is the HS256 key without a kid.
 func newSet(secret string, keys []*jwk, now func() time.Time) (*Set, error) {
 	s := &Set{keys: map[name]*verifyKey{}, now: now}
 	s.headers.Store(&map[string]*verifyKey{})
 	for _, k := range keys {
 		s.keys[k.name] = newVerifyKey(k.name, k.public)
-		if k.alg != HS256 && s.memory == nil {
-			s.memory = newMemory()
+		if k.alg != HS256 && s.cache == nil {
+			s.cache = newTokenCache()
 		}
 		if k.hasPrivate() {
 			s.private = append(s.private, k.String())
@@ -61,7 +61,7 @@ func newSet(secret string, keys []*jwk, now func() time.Time) (*Set, error) {
 	return s, nil
 }
 
-// Names are the keys' algorithms and kids, sorted, for a log.
+// Names returns the algorithms and kids of the keys, sorted, for logs.
 func (s *Set) Names() []string {
 	names := make([]string, 0, len(s.keys))
 	for n := range s.keys {
@@ -71,7 +71,7 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Private names the keys that came with a private part, which verifiers need not have and should not.
+// Private returns the names of keys with a private part, which verifiers do not need and should not have.
 func (s *Set) Private() []string { return s.private }
 
 // Verify returns the verified subject.
@@ -80,8 +80,8 @@ func (s *Set) Verify(raw string) (sub string, err error) {
 	return sub, err
 }
 
-// VerifyUntil returns the verified subject and when the token expires, for callers that remember what they have verified. Neither shares memory
-// with raw.
+// VerifyUntil returns the verified subject and the expiry of the token, for callers with a cache. The results do not
+// share memory with raw.
 func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
 	if sub, expires, err = s.verify(raw, true); err != nil {
 		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -89,30 +89,30 @@ func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 	return sub, expires, nil
 }
 
-// verify takes what it has seen before and what is plain the quick way, if it may. The other way gives the same results.
-func (s *Set) verify(raw string, quickly bool) (string, time.Time, error) {
+// verify verifies a token. fast permits the caches and the fast path for plain claims, which do not change the result.
+func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 	first, last := strings.IndexByte(raw, '.'), strings.LastIndexByte(raw, '.')
 	if len(raw) > MaxLen || first < 0 || first == last || strings.IndexByte(raw[first+1:last], '.') >= 0 {
 		return "", time.Time{}, fmt.Errorf("not three segments of at most %d bytes", MaxLen)
 	}
 	header := raw[:first]
 	key := (*s.headers.Load())[header]
-	known := quickly && key != nil
+	known := fast && key != nil
 	if !known {
 		var err error
 		if key, err = s.keyFor(header); err != nil {
 			return "", time.Time{}, err
 		}
 	}
-	remembers := quickly && key.alg != HS256
+	cacheable := fast && key.alg != HS256
 	var c claims
 	var found bool
-	if remembers && known {
-		c, found = s.memory.find(raw)
+	if cacheable && known {
+		c, found = s.cache.find(raw)
 	}
 	if !found {
 		var err error
-		if c, err = key.read(raw, first, last, quickly); err != nil {
+		if c, err = key.read(raw, first, last, fast); err != nil {
 			return "", time.Time{}, err
 		}
 	}
@@ -124,15 +124,15 @@ func (s *Set) verify(raw string, quickly bool) (string, time.Time, error) {
 		return "", time.Time{}, errors.New("not valid yet")
 	}
 	if !known {
-		s.learn(header, key)
+		s.cacheHeader(header, key)
 	}
-	if remembers && !found {
-		s.memory.keep(raw, c)
+	if cacheable && !found {
+		s.cache.add(raw, c)
 	}
 	return c.subject, date(c.expires), nil
 }
 
-// keyFor reads a header and finds the key that it names.
+// keyFor parses a header and returns the key that it names.
 func (s *Set) keyFor(segment string) (*verifyKey, error) {
 	text, err := decodeStrictly(nil, segment)
 	if err != nil {
@@ -149,9 +149,9 @@ func (s *Set) keyFor(segment string) (*verifyKey, error) {
 	return key, nil
 }
 
-func (s *Set) learn(header string, key *verifyKey) {
-	s.learning.Lock()
-	defer s.learning.Unlock()
+func (s *Set) cacheHeader(header string, key *verifyKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	known := *s.headers.Load()
 	if known[header] != nil {
 		return
@@ -168,7 +168,8 @@ func (s *Set) learn(header string, key *verifyKey) {
 
 var strict = base64.RawURLEncoding.Strict()
 
-// decodeStrictly appends what the only canonical spelling says. The library's strict decoder still skips line breaks.
+// decodeStrictly appends the decoded segment. It accepts only the canonical encoding; the strict decoder of the library
+// ignores line breaks.
 func decodeStrictly(to []byte, segment string) ([]byte, error) {
 	to, err := strict.AppendDecode(to, []byte(segment))
 	if err != nil || strings.ContainsAny(segment, "\r\n") {
@@ -177,13 +178,14 @@ func decodeStrictly(to []byte, segment string) ([]byte, error) {
 	return to, nil
 }
 
-// readHeader wants what the Lua edge wants of a header.
+// readHeader parses a header with the same rules as the Lua edge.
 func readHeader(text []byte) (name, error) {
 	header, err := strictjson.Object(text)
 	if err != nil {
 		return name{}, err
 	}
-	for _, unknown := range [...]string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u"} { // it would change how a token is read, or brings a key along
+	// These members change the meaning of a token, or contain a key.
+	for _, unknown := range [...]string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u"} {
 		if _, has := header[unknown]; has {
 			return name{}, errors.New(unknown + " is refused")
 		}
@@ -206,7 +208,7 @@ func readHeader(text []byte) (name, error) {
 	return name{alg: alg, kid: kid}, nil
 }
 
-// maxKid is the longest name of a key, in bytes.
+// maxKid is the longest kid, in bytes.
 const maxKid = 255
 
 func validKid(kid string) bool {

@@ -25,11 +25,11 @@ func open(t testing.TB, path, secret string) *token.File {
 	return f
 }
 
-func TestVerifierSaysOfEachTokenWhatItShould(t *testing.T) {
+func TestVerifyCases(t *testing.T) {
 	w := tokentest.New()
 	keys := open(t, w.File(t), w.Secret)
 	for _, c := range w.Cases() {
-		for range 2 { // the second time its header may be remembered
+		for range 2 { // the second time with a cached header
 			sub, err := keys.Verify(c.Token)
 			if sub != c.Subject || (err == nil) != (c.Subject != "") || err != nil && !errors.Is(err, token.ErrInvalid) {
 				t.Errorf("%s: %q, %v; want %q", c.Name, sub, err, c.Subject)
@@ -38,8 +38,8 @@ func TestVerifierSaysOfEachTokenWhatItShould(t *testing.T) {
 	}
 }
 
-// The library reads more leniently in many places and must not be stricter in any.
-func TestWhatIsTakenTheLibraryTakesToo(t *testing.T) {
+// The library is more lenient, and must accept all valid tokens.
+func TestLibraryAcceptsValidTokens(t *testing.T) {
 	w := tokentest.New()
 	for _, c := range w.Cases() {
 		if c.Subject == "" || strings.Contains(c.Name, "cty") {
@@ -64,13 +64,13 @@ func TestWhatIsTakenTheLibraryTakesToo(t *testing.T) {
 	}
 }
 
-// Nothing of a token may be in what is said about it.
-func TestErrorsQuoteNothing(t *testing.T) {
+func TestErrorsDoNotQuoteTokens(t *testing.T) {
 	w := tokentest.New()
 	keys := open(t, w.File(t), w.Secret)
 	const mark = "sesame"
 	for _, raw := range []string{
-		mark, mark + ".x.y", tokentest.Segments(`{"alg":"`+mark+`"}`, "") + ".", tokentest.Segments(`{"alg":"HS256","kid":"`+mark+`"}`, "") + ".",
+		mark, mark + ".x.y", tokentest.Segments(`{"alg":"`+mark+`"}`, "") + ".",
+		tokentest.Segments(`{"alg":"HS256","kid":"`+mark+`"}`, "") + ".",
 		tokentest.HS(tokentest.Segments(`{"alg":"HS256"}`, `{"sub":"`+mark+`\n","exp":4102444800}`), []byte(w.Secret)),
 		tokentest.HS(tokentest.Segments(`{"alg":"HS256"}`, mark), []byte(w.Secret)),
 	} {
@@ -80,37 +80,39 @@ func TestErrorsQuoteNothing(t *testing.T) {
 	}
 }
 
-func TestHeadersThatIssuersMakeUpAreNotKeptForEver(t *testing.T) {
+func TestHeaderCacheIsBounded(t *testing.T) {
 	w := tokentest.New()
 	keys := open(t, "", w.Secret)
 	for i := range 200 {
-		raw := tokentest.HS(tokentest.Segments(`{"alg":"HS256","n":`+strings.Repeat("1", i+1)+`}`, `{"sub":"ann","exp":4102444800}`), []byte(w.Secret))
+		raw := tokentest.HS(tokentest.Segments(`{"alg":"HS256","n":`+strings.Repeat("1", i+1)+`}`, `{"sub":"ann",`+
+			`"exp":4102444800}`), []byte(w.Secret))
 		if _, err := keys.Verify(raw); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := keys.Set().Remembered(); n < 1 || n > 64 {
-		t.Errorf("%d headers are remembered", n)
+	if n := keys.Set().CachedHeaders(); n < 1 || n > 64 {
+		t.Errorf("%d headers in the cache", n)
 	}
 }
 
-// The files of testdata are named for what is in them. The nginx edge is tried with the same ones.
-func TestFilesOfKeys(t *testing.T) {
-	for _, folder := range []string{"good", "bad"} {
-		files, err := filepath.Glob("testdata/keys/" + folder + "/*.json")
+// The nginx edge is tested with the same files.
+func TestKeyFiles(t *testing.T) {
+	for _, dir := range []string{"good", "bad"} {
+		files, err := filepath.Glob("testdata/keys/" + dir + "/*.json")
 		if err != nil || len(files) < 5 {
 			t.Fatalf("%d files, %v", len(files), err)
 		}
 		for _, file := range files {
 			_, err := token.Open(file, "")
-			if (err == nil) != (folder == "good") || err != nil && (!strings.HasPrefix(err.Error(), file+": ") || strings.Contains(err.Error(), "\n")) {
+			if (err == nil) != (dir == "good") ||
+				err != nil && (!strings.HasPrefix(err.Error(), file+": ") || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("%s: %v", file, err)
 			}
 		}
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	w := tokentest.New()
 	kidless := filepath.Join("testdata", "keys", "good", "one-without-a-kid.json")
 	for name, c := range map[string]struct{ path, secret, want string }{
@@ -118,7 +120,7 @@ func TestOpenRefuses(t *testing.T) {
 		"a short secret":            {"", strings.Repeat("x", 31), "at least 32 bytes, and has 31"},
 		"a short secret and keys":   {w.File(t), "short", "at least 32 bytes, and has 5"},
 		"no file":                   {filepath.Join(t.TempDir(), "none.json"), "", "no such file"},
-		"a folder":                  {t.TempDir(), "", "is a directory"},
+		"a directory":               {t.TempDir(), "", "is a directory"},
 		"a secret and its like":     {kidless, w.Secret, "give the key a kid"},
 		"longer than a file may be": {fileOf(t, `{"keys":[`+strings.Repeat(" ", 1<<18)+`]}`), "", "longer than 262144 bytes"},
 		"too many keys":             {fileOf(t, `{"keys":[{}`+strings.Repeat(",{}", 100)+`]}`), "", "more than 100 keys"},
@@ -136,7 +138,7 @@ func fileOf(t testing.TB, text string) string {
 	return path
 }
 
-// replace puts a file in the place of another, as an operator should.
+// replace replaces a file atomically.
 func replace(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -147,7 +149,8 @@ func replace(t testing.TB, path, text string) {
 	}
 }
 
-// The steps of a rotation, as docs tell them: there is no moment at which a buyer's token is refused, and after the last one the old key is worth nothing.
+// The documented steps of a key rotation: valid tokens are accepted at every step, and tokens of the old key are
+// rejected after the last one.
 func TestRotation(t *testing.T) {
 	before, after := generate(t, token.HS256, "before"), generate(t, token.EdDSA, "after")
 	old, next := sign(t, before), sign(t, after)
@@ -157,7 +160,7 @@ func TestRotation(t *testing.T) {
 	}
 	path := fileOf(t, string(before))
 	keys := open(t, path, "")
-	say := func(want string) {
+	expect := func(want string) {
 		t.Helper()
 		var got []string
 		for _, raw := range []string{old, next} {
@@ -175,31 +178,38 @@ func TestRotation(t *testing.T) {
 		t.Helper()
 		replace(t, path, text)
 		changed, err := keys.Reload()
-		if changed != wantChanged || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+		if changed != wantChanged || (err == nil) != (wantErr == "") ||
+			err != nil && !strings.Contains(err.Error(), wantErr) {
 			t.Fatalf("changed %v, %v", changed, err)
 		}
 	}
-	say("ann -")
+	expect("ann -")
 	both := strings.TrimSpace(string(before))
-	both = strings.TrimSuffix(both, "]\n}") + "," + strings.TrimPrefix(strings.TrimSpace(string(public)), "{\n  \"keys\": [")
+	both = strings.TrimSuffix(
+		both,
+		"]\n}",
+	) + "," + strings.TrimPrefix(
+		strings.TrimSpace(string(public)),
+		"{\n  \"keys\": [",
+	)
 	step(both, true, "")
-	say("ann ann")
+	expect("ann ann")
 	step("{", false, "not a JSON object")
-	say("ann ann")
+	expect("ann ann")
 	if changed, err := keys.Reload(); changed || err != nil {
-		t.Fatalf("a bad file is told of twice: %v, %v", changed, err)
+		t.Fatalf("the error is returned twice: %v, %v", changed, err)
 	}
 	step(string(public), true, "")
-	say("- ann")
+	expect("- ann")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if changed, err := keys.Reload(); changed || err == nil {
-		t.Fatalf("the file is gone: %v, %v", changed, err)
+		t.Fatalf("after the file was removed: %v, %v", changed, err)
 	}
-	say("- ann")
+	expect("- ann")
 	step(both, true, "")
-	say("ann ann")
+	expect("ann ann")
 }
 
 func generate(t testing.TB, alg, kid string) []byte {
@@ -224,7 +234,7 @@ func sign(t testing.TB, private []byte) string {
 	return raw
 }
 
-func TestPublicHoldsNothingThatSigns(t *testing.T) {
+func TestPublicContainsNoPrivateKeys(t *testing.T) {
 	ed, rs, hs := generate(t, token.EdDSA, "ed"), generate(t, token.RS256, "rs"), generate(t, token.HS256, "hs")
 	public, err := token.Public(ed, rs)
 	if err != nil {
@@ -248,29 +258,40 @@ func TestPublicHoldsNothingThatSigns(t *testing.T) {
 		}
 	}
 	if _, err := token.Public(ed, hs); err == nil {
-		t.Error("a secret was made public")
+		t.Error("a secret is accepted")
 	}
 	if _, err := token.Public(ed, ed); err == nil {
-		t.Error("two keys have one kid")
+		t.Error("two keys with the same kid are accepted")
 	}
 	if _, err := token.NewSigner(public, "ed"); err == nil {
 		t.Error("a public key signs")
 	}
 }
 
-func TestSignerRefuses(t *testing.T) {
-	ed, other, rs := string(generate(t, token.EdDSA, "ed")), string(generate(t, token.EdDSA, "ed")), string(generate(t, token.RS256, "rs"))
+func TestNewSignerErrors(t *testing.T) {
+	ed, other, rs := string(
+		generate(t, token.EdDSA, "ed"),
+	), string(
+		generate(t, token.EdDSA, "ed"),
+	), string(
+		generate(t, token.RS256, "rs"),
+	)
 	member := func(set, name string) string {
 		_, rest, _ := strings.Cut(set, `"`+name+`": "`)
 		value, _, _ := strings.Cut(rest, `"`)
 		return value
 	}
 	hs := generate(t, token.HS256, "a")
-	two := strings.Replace(string(hs), `"keys": [`, `"keys": [{"kty":"oct","kid":"b","k":"`+strings.Repeat("A", 43)+`"},`, 1)
+	two := strings.Replace(
+		string(hs),
+		`"keys": [`,
+		`"keys": [{"kty":"oct","kid":"b","k":"`+strings.Repeat("A", 43)+`"},`,
+		1,
+	)
 	for name, c := range map[string]struct{ text, kid, want string }{
 		"no such kid":          {ed, "EDDSA", "no key with the kid"},
-		"two that can sign":    {two, "", "say which"},
-		"another's d":          {strings.Replace(ed, member(ed, "d"), member(other, "d"), 1), "ed", "do not belong together"},
+		"two that can sign":    {two, "", "select one"},
+		"another's d":          {strings.Replace(ed, member(ed, "d"), member(other, "d"), 1), "ed", "does not match"},
 		"d of 31 bytes":        {strings.Replace(ed, member(ed, "d"), strings.Repeat("A", 42), 1), "ed", "32 bytes"},
 		"an RSA key with no p": {strings.Replace(rs, `"p"`, `"P"`, 1), "rs", "d, p and q"},
 		"another's RSA d":      {strings.Replace(rs, member(rs, "d"), strings.Repeat("A", 42)+"E", 1), "rs", "d, p and q"},
@@ -282,11 +303,11 @@ func TestSignerRefuses(t *testing.T) {
 	}
 	alone := `{"kty":"oct","kid":"x","k":"` + member(string(hs), "k") + `"}`
 	if _, err := token.NewSigner([]byte(alone), "x"); err != nil {
-		t.Errorf("a key by itself: %v", err)
+		t.Errorf("a single JWK: %v", err)
 	}
 }
 
-func FuzzVerifyNamesABuyerOrNobody(f *testing.F) {
+func FuzzVerifySet(f *testing.F) {
 	w := tokentest.New()
 	keys := open(f, w.File(f), w.Secret)
 	for _, c := range w.Cases() {
@@ -297,15 +318,16 @@ func FuzzVerifyNamesABuyerOrNobody(f *testing.F) {
 		if (err == nil) != (sub != "") || len(sub) > token.MaxSubject {
 			t.Fatalf("%q, %v", sub, err)
 		}
-		// A fuzzer knows no key: what it changes in a good token must break it.
-		if err == nil && !slices.ContainsFunc(w.Cases(), func(c tokentest.Case) bool { return c.Token == raw && c.Subject == sub }) {
+		// The fuzzer has no key, so that every change must invalidate a token.
+		if err == nil &&
+			!slices.ContainsFunc(w.Cases(), func(c tokentest.Case) bool { return c.Token == raw && c.Subject == sub }) {
 			t.Fatalf("a forgery: %s is %q", raw, sub)
 		}
 	})
 }
 
-// What is remembered of a public key's tokens is compared with the whole token, and is believed no longer than the token itself.
-func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
+// The cache compares whole tokens and checks their expiry.
+func TestCachedTokensAreChecked(t *testing.T) {
 	w := tokentest.New()
 	now := time.Unix(1800000000, 0)
 	keys, err := token.OpenAt(w.File(t), "", func() time.Time { return now })
@@ -318,7 +340,8 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 		raw  string
 		want string
 	}{
-		{0, raw, "ann"}, {0, raw, "ann"}, {9 * time.Second, raw, "ann"}, {0, raw[:len(raw)-4] + "AAAA", ""}, {0, raw + "A", ""}, {10 * time.Second, raw, ""}, {time.Hour, raw, ""}, {0, raw, "ann"},
+		{0, raw, "ann"}, {0, raw, "ann"}, {9 * time.Second, raw, "ann"}, {0, raw[:len(raw)-4] + "AAAA", ""},
+		{0, raw + "A", ""}, {10 * time.Second, raw, ""}, {time.Hour, raw, ""}, {0, raw, "ann"},
 	} {
 		now = time.Unix(1800000000, 0).Add(c.at)
 		if sub, err := keys.Verify(c.raw); sub != c.want {
@@ -326,11 +349,11 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() { _, _ = keys.Verify(raw) }); n > 0 {
-		t.Errorf("a remembered token takes %v allocations: it was verified anew", n)
+		t.Errorf("%v allocations for a cached token: it was verified again", n)
 	}
 }
 
-func FuzzFilesOfKeysAreReadOrRefused(f *testing.F) {
+func FuzzKeyFiles(f *testing.F) {
 	files, err := filepath.Glob("testdata/keys/*/*.json")
 	if err != nil {
 		f.Fatal(err)
@@ -352,7 +375,7 @@ func FuzzFilesOfKeysAreReadOrRefused(f *testing.F) {
 			return
 		}
 		if len(keys.Set().Names()) == 0 {
-			t.Error("a set of nothing")
+			t.Error("an empty set")
 		}
 		_, _ = token.NewSigner(text, "")
 	})

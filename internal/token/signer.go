@@ -15,14 +15,14 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Signer makes tokens with one key. It is safe for concurrent use; the zero value is not usable.
+// Signer signs tokens with one key. Create it with NewSigner. Safe for concurrent use.
 type Signer struct {
 	name    name
-	private any // what the signing method wants
+	private any // key for the signing method
 	now     func() time.Time
 }
 
-// Sign makes a token for the buyer sub that is valid for ttl from now.
+// Sign returns a token for the buyer sub that is valid for ttl from now.
 func (s *Signer) Sign(sub string, ttl time.Duration) (string, error) {
 	now := s.now()
 	t := jwt.NewWithClaims(jwt.GetSigningMethod(s.name.alg), jwt.RegisteredClaims{
@@ -34,8 +34,8 @@ func (s *Signer) Sign(sub string, ttl time.Duration) (string, error) {
 	return t.SignedString(s.private)
 }
 
-// NewSigner finds the key called kid in a JWK Set, or in a single JWK, and wants its private part. With an empty kid it takes the only key that can
-// sign.
+// NewSigner returns a Signer with the key named kid of a JWK Set or a single JWK, which must have a private part. If
+// kid is empty, exactly one key must be able to sign.
 func NewSigner(text []byte, kid string) (*Signer, error) {
 	keys, err := parseOneOrMore(text)
 	if err != nil {
@@ -46,7 +46,7 @@ func NewSigner(text []byte, kid string) (*Signer, error) {
 		switch {
 		case kid != "" && k.kid != kid, kid == "" && k.alg != HS256 && !k.hasPrivate():
 		case found != nil:
-			return nil, errors.New("more than one key can sign: say which by its kid")
+			return nil, errors.New("more than one key can sign: select one by its kid")
 		default:
 			found = k
 		}
@@ -64,7 +64,7 @@ func NewSigner(text []byte, kid string) (*Signer, error) {
 	return &Signer{name: found.name, private: private, now: time.Now}, nil
 }
 
-// parseOneOrMore takes a key by itself for a set of one.
+// parseOneOrMore accepts a single JWK as a set of one.
 func parseOneOrMore(text []byte) ([]*jwk, error) {
 	if object, err := strictjson.Object(text); err == nil && object["kty"] != nil && object["keys"] == nil {
 		text = []byte(`{"keys":[` + string(bytes.TrimSpace(text)) + `]}`)
@@ -72,13 +72,13 @@ func parseOneOrMore(text []byte) ([]*jwk, error) {
 	return parseKeys(text)
 }
 
-// private is what signing needs, checked against the public part.
+// private returns the private key, after checking that it matches the public part.
 func (k *jwk) private() (any, error) {
 	if k.alg == HS256 {
 		return k.public, nil
 	}
 	if !k.hasPrivate() {
-		return nil, errors.New("it has no private part, which signing needs")
+		return nil, errors.New("no private part, which signing needs")
 	}
 	if public, ok := k.public.(ed25519.PublicKey); ok {
 		seed := k.bytes("d")
@@ -87,7 +87,7 @@ func (k *jwk) private() (any, error) {
 		}
 		private := ed25519.NewKeyFromSeed(seed)
 		if !public.Equal(private.Public()) {
-			return nil, errors.New("d and x do not belong together")
+			return nil, errors.New("d does not match x")
 		}
 		return private, nil
 	}
@@ -97,7 +97,7 @@ func (k *jwk) private() (any, error) {
 	}
 	private := &rsa.PrivateKey{PublicKey: *k.public.(*rsa.PublicKey), D: numbers[0], Primes: numbers[1:]}
 	if err := private.Validate(); err != nil {
-		return nil, errors.New("d, p and q must be there, and belong to n and e")
+		return nil, errors.New("d, p and q are required, and must match n and e")
 	}
 	private.Precompute()
 	return private, nil

@@ -1,9 +1,9 @@
-// Package token signs and verifies the JWTs that name a buyer. What a token says never chooses how it is checked: its kid and alg together name
-// one key of the verifier's, or none, and each key has one algorithm. Verification wants exp and sub, refuses crit, and never tells a caller's
-// client why: the error is for logs.
+// Package token signs and verifies the JWTs that identify buyers. Each key has one algorithm, and a token cannot
+// select another: its kid and alg together identify one key, or none. Verification requires exp and sub, and rejects
+// crit. Errors are for logs, and must not be sent to clients.
 //
-// The nginx edge verifies in Lua (lua/edge/sluice/token.lua). The two say the same of every token and of every file of keys; testdata and the tests
-// of the nginx package hold them to it.
+// The nginx edge verifies in Lua (lua/edge/sluice/token.lua), with the same results for every token and every key file.
+// testdata and the tests of package nginx verify that.
 package token
 
 import (
@@ -12,35 +12,35 @@ import (
 	"time"
 )
 
-// The algorithms there are.
+// The supported algorithms.
 const (
-	HS256 = "HS256" // a secret that issuer and verifiers share
-	RS256 = "RS256" // RSA with PKCS #1 v1.5 and SHA-256: verifiers hold a public key
-	EdDSA = "EdDSA" // Ed25519: verifiers hold a public key
+	HS256 = "HS256" // a secret shared by issuer and verifiers
+	RS256 = "RS256" // RSA with PKCS #1 v1.5 and SHA-256; verifiers have the public key
+	EdDSA = "EdDSA" // Ed25519; verifiers have the public key
 )
 
-// MinSecret is the least length of a signing secret, in bytes.
+// MinSecret is the minimum length of a secret, in bytes.
 const MinSecret = 32
 
-// MaxLen is the longest token that is looked at, in bytes.
+// MaxLen is the longest valid token, in bytes.
 const MaxLen = 4096
 
-// MaxSubject is the longest sub, in bytes.
+// MaxSubject is the longest valid sub, in bytes.
 const MaxSubject = 255
 
 // ErrInvalid is wrapped by every error of Verify.
 var ErrInvalid = errors.New("invalid token")
 
-// Key is one HS256 secret without a name: it signs, and verifies what it has signed. It is safe for concurrent use; the zero value is not usable.
+// Key signs and verifies with an HS256 secret without a kid. Create it with NewKey. Safe for concurrent use.
 type Key struct {
 	*Set
 	*Signer
 }
 
-// NewKey makes a key from a secret of at least MinSecret bytes.
+// NewKey returns a Key with a secret of at least MinSecret bytes.
 func NewKey(secret string) (*Key, error) { return NewKeyAt(secret, time.Now) }
 
-// NewKeyAt is NewKey with a clock of the caller's.
+// NewKeyAt is NewKey with a custom clock.
 func NewKeyAt(secret string, now func() time.Time) (*Key, error) {
 	set, err := newSet(secret, nil, now)
 	if err != nil {

@@ -33,7 +33,7 @@ func segments(header, claims string) string { // signed with the secret
 	return signed + "." + b.EncodeToString(sig)
 }
 
-func TestVerifyAcceptsWhatSignMakesUntilItExpires(t *testing.T) {
+func TestSignedTokenIsValidUntilItExpires(t *testing.T) {
 	signed, err := key(t, noon).Sign("ann", time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestVerifyAcceptsWhatSignMakesUntilItExpires(t *testing.T) {
 	}
 }
 
-func TestShortSecretIsRefused(t *testing.T) {
+func TestShortSecretIsRejected(t *testing.T) {
 	if _, err := NewKey(strings.Repeat("x", MinSecret-1)); err == nil {
 		t.Fatal("31 bytes are accepted")
 	}

@@ -17,15 +17,16 @@ import (
 	"sluice/internal/token"
 )
 
-// Case is a token and what a verifier with the keys of a World says to it.
+// Case is a token and the expected result of a verifier with the keys of an Issuer.
 type Case struct {
 	Name, Token string
-	Subject     string // "" is refused
+	Subject     string // "" if the token is invalid
 }
 
-// InHeader tells whether HTTP can carry the token at all.
+// InHeader reports whether the token can be sent in an HTTP header.
 func (c Case) InHeader() bool {
-	return c.Token != "" && !strings.ContainsFunc(c.Token, func(r rune) bool { return r < ' ' || r > '~' }) && strings.TrimSpace(c.Token) == c.Token
+	return c.Token != "" && !strings.ContainsFunc(c.Token, func(r rune) bool { return r < ' ' || r > '~' }) &&
+		strings.TrimSpace(c.Token) == c.Token
 }
 
 const (
@@ -33,8 +34,8 @@ const (
 	plain    = `{"alg":"HS256","typ":"JWT"}`
 )
 
-// Cases are good tokens and bad ones, each bad for one reason.
-func (w *World) Cases() []Case {
+// Cases returns valid tokens, and tokens that are invalid for a single reason.
+func (w *Issuer) Cases() []Case {
 	var cases []Case
 	for _, group := range [][]Case{w.good(), w.headers(), w.confused(), w.claims(), w.shapes(), w.signatures()} {
 		cases = append(cases, group...)
@@ -46,11 +47,11 @@ func claimsOf(sub string) string { return `{"sub":"` + sub + `","exp":` + year21
 
 func header(alg, kid string) string { return `{"alg":"` + alg + `","typ":"JWT","kid":"` + kid + `"}` }
 
-func (w *World) hs(header, claims string) string {
+func (w *Issuer) hs(header, claims string) string {
 	return HS(Segments(header, claims), []byte(w.Secret))
 }
 
-// refused makes cases of tokens.
+// refused returns cases of invalid tokens.
 func refused(tokens map[string]string) []Case {
 	var cases []Case
 	for name, raw := range tokens {
@@ -59,7 +60,7 @@ func refused(tokens map[string]string) []Case {
 	return cases
 }
 
-func (w *World) good() []Case {
+func (w *Issuer) good() []Case {
 	claims := claimsOf("ann")
 	long := strings.Repeat("d", token.MaxSubject)
 	return []Case{
@@ -73,8 +74,14 @@ func (w *World) good() []Case {
 		{"a kid in escapes", HS(Segments(`{"alg":"HS256","kid":"2026\u002d10"}`, claims), w.Secrets[First]), "ann"},
 		{"Kid is no kid", w.hs(`{"alg":"HS256","Kid":"x","KID":7}`, claims), "ann"},
 		{"other members of a header", w.hs(`{"alg":"HS256","x5t":"abc","cty":[{"a":null}]}`, claims), "ann"},
-		{"claims of others", w.hs(plain, `{"iss":"shop","aud":["a"],"roles":{"a":[1,true]},"sub":"ann","exp":`+year2100+`}`), "ann"},
-		{"claims of others, plainly", w.hs(plain, `{"iss":"shop","aud":"a","jti":"1","n":7,"sub":"ann","exp":`+year2100+`}`), "ann"},
+		{
+			"claims of others",
+			w.hs(plain, `{"iss":"shop","aud":["a"],"roles":{"a":[1,true]},"sub":"ann","exp":`+year2100+`}`), "ann",
+		},
+		{
+			"claims of others, plainly",
+			w.hs(plain, `{"iss":"shop","aud":"a","jti":"1","n":7,"sub":"ann","exp":`+year2100+`}`), "ann",
+		},
 		{"a fraction", w.hs(plain, `{"sub":"ann","exp":`+year2100+`.5,"nbf":1e3,"iat":0.1}`), "ann"},
 		{"exp just below 2^53", w.hs(plain, `{"sub":"ann","exp":9007199254740991}`), "ann"},
 		{"a name in escapes", w.hs(plain, `{"sub":"cy\u00e9 \ud83d\ude00","exp":`+year2100+`}`), "cyé 😀"},
@@ -82,33 +89,53 @@ func (w *World) good() []Case {
 		{"a name with the sign for what cannot be read", w.hs(plain, claimsOf("a\ufffdb")), "a\ufffdb"},
 		{"a name of 255 bytes", w.hs(plain, claimsOf(long)), long},
 		{"Sub is no sub", w.hs(plain, `{"sub":"ann","Sub":"bob","SUB":"bob","\u017fub":"bob","exp":`+year2100+`}`), "ann"},
-		{"nested eight deep", w.hs(plain, `{"sub":"ann","exp":`+year2100+`,"a":`+strings.Repeat("[", 7)+strings.Repeat("]", 7)+`}`), "ann"},
+		{
+			"nested eight deep",
+			w.hs(plain, `{"sub":"ann","exp":`+year2100+`,"a":`+strings.Repeat("[", 7)+strings.Repeat("]", 7)+`}`), "ann",
+		},
 	}
 }
 
-// headers are what a header may not say. All are signed with the secret, or with the key that they name.
-func (w *World) headers() []Case {
+// headers returns tokens with an invalid header. All are signed with the secret, or with the key that they name.
+func (w *Issuer) headers() []Case {
 	claims := claimsOf("ann")
 	tokens := map[string]string{}
 	for name, h := range map[string]string{
-		"alg none, signed": `{"alg":"none"}`, "alg None": `{"alg":"None"}`, "alg NONE": `{"alg":"NONE"}`, "alg empty": `{"alg":""}`, "alg hs256": `{"alg":"hs256"}`,
-		"alg HS512": `{"alg":"HS512"}`, "alg missing": `{"typ":"JWT"}`, "alg null": `{"alg":null}`, "alg a list": `{"alg":["HS256"]}`, "alg a number": `{"alg":256}`,
-		"alg twice": `{"alg":"HS256","alg":"HS256"}`, "alg twice, once escaped": `{"alg":"HS256","\u0061lg":"none"}`, "Alg": `{"Alg":"HS256"}`, "alg with a zero": `{"alg":"HS256\u0000"}`,
-		"crit": `{"alg":"HS256","crit":["b64"],"b64":false}`, "crit empty": `{"alg":"HS256","crit":[]}`, "crit null": `{"alg":"HS256","crit":null}`,
+		"alg none, signed": `{"alg":"none"}`, "alg None": `{"alg":"None"}`, "alg NONE": `{"alg":"NONE"}`,
+		"alg empty": `{"alg":""}`, "alg hs256": `{"alg":"hs256"}`,
+		"alg HS512": `{"alg":"HS512"}`, "alg missing": `{"typ":"JWT"}`, "alg null": `{"alg":null}`,
+		"alg a list": `{"alg":["HS256"]}`, "alg a number": `{"alg":256}`,
+		"alg twice": `{"alg":"HS256","alg":"HS256"}`, "alg twice, once escaped": `{"alg":"HS256","\u0061lg":"none"}`,
+		"Alg": `{"Alg":"HS256"}`, "alg with a zero": `{"alg":"HS256\u0000"}`,
+		"crit": `{"alg":"HS256","crit":["b64"],"b64":false}`, "crit empty": `{"alg":"HS256","crit":[]}`,
+		"crit null":             `{"alg":"HS256","crit":null}`,
 		"crit of what is known": `{"alg":"HS256","crit":["exp"]}`,
-		"b64 false":             `{"alg":"HS256","b64":false}`, "b64 true": `{"alg":"HS256","b64":true}`, "zip": `{"alg":"HS256","zip":"DEF"}`, "alg with a space": `{"alg":"HS256 "}`,
-		"alg in escapes, none": `{"alg":"\u006eone"}`, "crit and b64 true": `{"alg":"HS256","crit":["b64"],"b64":true}`, "epk": `{"alg":"ECDH-ES","epk":{}}`,
+		"b64 false":             `{"alg":"HS256","b64":false}`, "b64 true": `{"alg":"HS256","b64":true}`,
+		"zip": `{"alg":"HS256","zip":"DEF"}`, "alg with a space": `{"alg":"HS256 "}`,
+		"alg in escapes, none": `{"alg":"\u006eone"}`, "crit and b64 true": `{"alg":"HS256","crit":["b64"],"b64":true}`,
+		"epk":              `{"alg":"ECDH-ES","epk":{}}`,
 		"kid of Lua's own": `{"alg":"HS256","kid":"%00"}`, "jwk in escapes": `{"alg":"HS256","jw\u006b":{}}`,
-		"enc": `{"alg":"HS256","enc":"A128GCM"}`, "jwk": `{"alg":"HS256","jwk":{"kty":"oct","k":"AAAA"}}`, "jku": `{"alg":"HS256","jku":"http://127.0.0.1/"}`,
-		"x5u": `{"alg":"HS256","x5u":"http://127.0.0.1/"}`, "x5c": `{"alg":"HS256","x5c":["AAAA"]}`, "typ JWE": `{"alg":"HS256","typ":"JWE"}`,
-		"typ at+jwt": `{"alg":"HS256","typ":"at+jwt"}`, "typ a number": `{"alg":"HS256","typ":5}`, "typ null": `{"alg":"HS256","typ":null}`,
-		"kid of nobody": `{"alg":"HS256","kid":"nobody"}`, "kid empty": `{"alg":"HS256","kid":""}`, "kid null": `{"alg":"HS256","kid":null}`, "kid a number": `{"alg":"HS256","kid":0}`,
-		"kid a list": `{"alg":"HS256","kid":["` + First + `"]}`, "kid an object": `{"alg":"HS256","kid":{}}`, "kid twice": `{"alg":"HS256","kid":"` + First + `","kid":"` + First + `"}`,
-		"kid huge": `{"alg":"HS256","kid":"` + strings.Repeat("k", 2000) + `"}`, "kid of 256 bytes": `{"alg":"HS256","kid":"` + strings.Repeat("k", 256) + `"}`,
-		"kid a path": `{"alg":"HS256","kid":"../../../../dev/null"}`, "kid a file": `{"alg":"HS256","kid":"/proc/self/environ"}`, "kid SQL": `{"alg":"HS256","kid":"x' UNION SELECT 'k"}`,
-		"kid with a zero": `{"alg":"HS256","kid":"` + First + `\u0000"}`, "kid and a space": `{"alg":"HS256","kid":"` + First + ` "}`, "kid a pattern": `{"alg":"HS256","kid":"2026.10"}`,
-		"kid of Lua's": `{"alg":"HS256","kid":"__index"}`, "kid not UTF-8": "{\"alg\":\"HS256\",\"kid\":\"\xff\"}", "header a list": `["HS256"]`, "header null": `null`,
-		"header not JSON": `{"alg":"HS256"`, "header and more": plain + plain, "header empty": ``, "header too deep": `{"alg":"HS256","a":` + strings.Repeat("[", 8) + strings.Repeat("]", 8) + `}`,
+		"enc": `{"alg":"HS256","enc":"A128GCM"}`, "jwk": `{"alg":"HS256","jwk":{"kty":"oct","k":"AAAA"}}`,
+		"jku": `{"alg":"HS256","jku":"http://127.0.0.1/"}`,
+		"x5u": `{"alg":"HS256","x5u":"http://127.0.0.1/"}`, "x5c": `{"alg":"HS256","x5c":["AAAA"]}`,
+		"typ JWE":    `{"alg":"HS256","typ":"JWE"}`,
+		"typ at+jwt": `{"alg":"HS256","typ":"at+jwt"}`, "typ a number": `{"alg":"HS256","typ":5}`,
+		"typ null":      `{"alg":"HS256","typ":null}`,
+		"kid of nobody": `{"alg":"HS256","kid":"nobody"}`, "kid empty": `{"alg":"HS256","kid":""}`,
+		"kid null": `{"alg":"HS256","kid":null}`, "kid a number": `{"alg":"HS256","kid":0}`,
+		"kid a list": `{"alg":"HS256","kid":["` + First + `"]}`, "kid an object": `{"alg":"HS256","kid":{}}`,
+		"kid twice":        `{"alg":"HS256","kid":"` + First + `","kid":"` + First + `"}`,
+		"kid huge":         `{"alg":"HS256","kid":"` + strings.Repeat("k", 2000) + `"}`,
+		"kid of 256 bytes": `{"alg":"HS256","kid":"` + strings.Repeat("k", 256) + `"}`,
+		"kid a path":       `{"alg":"HS256","kid":"../../../../dev/null"}`,
+		"kid a file":       `{"alg":"HS256","kid":"/proc/self/environ"}`, "kid SQL": `{"alg":"HS256","kid":"x' UNION ` +
+			`SELECT 'k"}`,
+		"kid with a zero": `{"alg":"HS256","kid":"` + First + `\u0000"}`,
+		"kid and a space": `{"alg":"HS256","kid":"` + First + ` "}`, "kid a pattern": `{"alg":"HS256","kid":"2026.10"}`,
+		"kid of Lua's": `{"alg":"HS256","kid":"__index"}`, "kid not UTF-8": "{\"alg\":\"HS256\",\"kid\":\"\xff\"}",
+		"header a list": `["HS256"]`, "header null": `null`,
+		"header not JSON": `{"alg":"HS256"`, "header and more": plain + plain, "header empty": ``,
+		"header too deep":        `{"alg":"HS256","a":` + strings.Repeat("[", 8) + strings.Repeat("]", 8) + `}`,
 		"header nested for ever": `{"alg":"HS256","a":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`,
 	} {
 		tokens[name] = w.hs(h, claims)
@@ -116,8 +143,8 @@ func (w *World) headers() []Case {
 	return refused(tokens)
 }
 
-// confused are tokens that are well signed, with a key or by an algorithm that their header must not choose.
-func (w *World) confused() []Case {
+// confused returns tokens with a valid signature of a key or an algorithm that their header must not select.
+func (w *Issuer) confused() []Case {
 	claims := claimsOf("ann")
 	pkix, err := x509.MarshalPKIXPublicKey(&w.RSA.PublicKey)
 	if err != nil {
@@ -146,12 +173,15 @@ func (w *World) confused() []Case {
 		"EdDSA that is an HMAC":   HS(Segments(header("EdDSA", Edward), claims), []byte(w.Secret)),
 		"HS256 that is RS256":     w.RS(Segments(plain, claims)),
 		"HS256 that is EdDSA":     w.Ed(Segments(plain, claims)),
-		"JWK of the attacker's":   HS(Segments(`{"alg":"HS256","jwk":{"kty":"oct","k":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE"}}`, claims), []byte(strings.Repeat("a", 32))),
+		"JWK of the attacker's": HS(Segments(`{"alg":"HS256","jwk":{"kty":"oct",`+
+			`"k":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE"}}`, claims), []byte(strings.Repeat("a", 32))),
 	}
 	for name, secret := range map[string][]byte{
 		"RSA PEM": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pkix}), "RSA DER": pkix, "RSA PKCS 1 DER": pkcs1,
-		"RSA PKCS 1 PEM": pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: pkcs1}), "modulus": w.RSA.N.Bytes(), "modulus in base64url": []byte(B64.EncodeToString(w.RSA.N.Bytes())),
-		"Ed25519 PEM": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: edPKIX}), "Ed25519 DER": edPKIX, "Ed25519 bytes": w.Ed25519.Public().(ed25519.PublicKey),
+		"RSA PKCS 1 PEM": pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: pkcs1}), "modulus": w.RSA.N.Bytes(),
+		"modulus in base64url": []byte(B64.EncodeToString(w.RSA.N.Bytes())),
+		"Ed25519 PEM":          pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: edPKIX}), "Ed25519 DER": edPKIX,
+		"Ed25519 bytes":    w.Ed25519.Public().(ed25519.PublicKey),
 		"the file of keys": w.Keys, "nothing": nil, "zeros": make([]byte, 32),
 	} {
 		for _, kid := range []string{Rivest, Edward, First} {
@@ -162,99 +192,176 @@ func (w *World) confused() []Case {
 	return refused(tokens)
 }
 
-func (w *World) pss(text string) string {
+func (w *Issuer) pss(text string) string {
 	digest := sha256.Sum256([]byte(text))
-	return text + "." + B64.EncodeToString(must(rsa.SignPSS(rand.Reader, w.RSA, crypto.SHA256, digest[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})))
+	return text + "." + B64.EncodeToString(
+		must(
+			rsa.SignPSS(rand.Reader, w.RSA, crypto.SHA256, digest[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}),
+		),
+	)
 }
 
-func (w *World) rs512(text string) string {
+func (w *Issuer) rs512(text string) string {
 	digest := sha512.Sum512([]byte(text))
 	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, w.RSA, crypto.SHA512, digest[:])))
 }
 
-// claims are what no verifier reads, well signed.
-func (w *World) claims() []Case {
+// claims returns tokens with invalid claims and a valid signature.
+func (w *Issuer) claims() []Case {
 	tokens := map[string]string{}
 	now := time.Now().Unix()
 	for name, claims := range map[string]string{
-		"claims not JSON": `{"sub":"ann","exp":` + year2100, "claims and more": claimsOf("ann") + `{}`, "claims null": `null`, "claims a list": `[` + claimsOf("ann") + `]`,
-		"claims empty": `{}`, "claims nothing": ``, "a second object": claimsOf("ann") + claimsOf("ann"), "a byte order mark": "\ufeff" + claimsOf("ann"),
-		"expired": fmt.Sprintf(`{"sub":"ann","exp":%d}`, now-1), "expires now": fmt.Sprintf(`{"sub":"ann","exp":%d}`, now), "no exp": `{"sub":"ann"}`,
-		"exp a string": `{"sub":"ann","exp":"` + year2100 + `"}`, "exp null": `{"sub":"ann","exp":null}`, "exp true": `{"sub":"ann","exp":true}`, "exp a list": `{"sub":"ann","exp":[` + year2100 + `]}`,
-		"exp 0": `{"sub":"ann","exp":0}`, "exp 2^53": `{"sub":"ann","exp":9007199254740992}`, "exp 2^63": `{"sub":"ann","exp":9223372036854775808}`,
-		"exp 2^64": `{"sub":"ann","exp":18446744073709551616}`, "exp 1e400": `{"sub":"ann","exp":1e400}`, "exp negative": `{"sub":"ann","exp":-1}`,
-		"exp -2^63": `{"sub":"ann","exp":-9223372036854775808}`, "exp a small fraction": `{"sub":"ann","exp":0.5}`, "exp tiny": `{"sub":"ann","exp":1e-400}`,
-		"exp hexadecimal": `{"sub":"ann","exp":0xFFFFFFFF}`, "exp with zeros in front": `{"sub":"ann","exp":0` + year2100 + `}`, "exp with a plus": `{"sub":"ann","exp":+` + year2100 + `}`,
-		"exp NaN": `{"sub":"ann","exp":NaN}`, "exp Infinity": `{"sub":"ann","exp":Infinity}`, "exp twice": `{"sub":"ann","exp":1,"exp":` + year2100 + `}`,
-		"exp twice, the good one first": `{"sub":"ann","exp":` + year2100 + `,"exp":1}`, "exp, and Exp": `{"sub":"ann","Exp":` + year2100 + `}`,
-		"not before next century": `{"sub":"ann","nbf":4000000000,"exp":` + year2100 + `}`, "nbf a string": `{"sub":"ann","nbf":"1","exp":` + year2100 + `}`,
-		"nbf null": `{"sub":"ann","nbf":null,"exp":` + year2100 + `}`, "nbf negative": `{"sub":"ann","nbf":-1,"exp":` + year2100 + `}`,
-		"nbf twice": `{"sub":"ann","nbf":1,"nbf":1,"exp":` + year2100 + `}`, "iat a string": `{"sub":"ann","iat":"1","exp":` + year2100 + `}`,
-		"iat null": `{"sub":"ann","iat":null,"exp":` + year2100 + `}`, "iat 2^63": `{"sub":"ann","iat":9223372036854775808,"exp":` + year2100 + `}`,
-		"no sub": `{"exp":` + year2100 + `}`, "sub empty": claimsOf(""), "sub a number": `{"sub":5,"exp":` + year2100 + `}`, "sub null": `{"sub":null,"exp":` + year2100 + `}`,
-		"sub a list": `{"sub":["ann"],"exp":` + year2100 + `}`, "sub twice": `{"sub":"eve","sub":"ann","exp":` + year2100 + `}`,
-		"sub twice, once escaped": `{"sub":"eve","s\u0075b":"ann","exp":` + year2100 + `}`, "sub in capitals": `{"SUB":"ann","exp":` + year2100 + `}`,
-		"sub with a line break": claimsOf(`ann\nverdict`), "sub with a zero": claimsOf(`ann\u0000`), "sub with a raw zero": claimsOf("ann\x00"), "sub with DEL": claimsOf("ann\x7f"),
-		"sub with a C1 control": claimsOf(`ann\u0085`), "sub not UTF-8": claimsOf("ann\xff"), "sub overlong": claimsOf("ann\xc0\xaf"), "sub a raw surrogate": claimsOf("\xed\xa0\x80"),
-		"sub half a surrogate": claimsOf(`ann\ud800`), "sub the other half": claimsOf(`\ude00ann`), "sub of 256 bytes": claimsOf(strings.Repeat("a", 256)),
-		"half a surrogate elsewhere": `{"sub":"ann","exp":` + year2100 + `,"a":"\ud800\u0041"}`, "a name twice elsewhere": `{"sub":"ann","exp":` + year2100 + `,"a":1,"a":1}`,
-		"a name twice within": `{"sub":"ann","exp":` + year2100 + `,"a":[{"b":1,"b":2}]}`, "no double holds it": `{"sub":"ann","exp":` + year2100 + `,"a":1e999}`,
-		"a comma at the end": `{"sub":"ann","exp":` + year2100 + `,}`, "a comment": `{"sub":"ann"/**/,"exp":` + year2100 + `}`, "single quotes": `{'sub':'ann','exp':` + year2100 + `}`,
-		"nested nine deep":              `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 8) + strings.Repeat("]", 8) + `}`,
-		"nested 1,000 deep":             `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`,
+		"claims not JSON": `{"sub":"ann","exp":` + year2100, "claims and more": claimsOf("ann") + `{}`,
+		"claims null": `null`, "claims a list": `[` + claimsOf("ann") + `]`,
+		"claims empty": `{}`, "claims nothing": ``, "a second object": claimsOf("ann") + claimsOf("ann"),
+		"a byte order mark": "\ufeff" + claimsOf("ann"),
+		"expired":           fmt.Sprintf(`{"sub":"ann","exp":%d}`, now-1), "expires now": fmt.Sprintf(`{"sub":"ann",`+
+			`"exp":%d}`, now),
+		"no exp":       `{"sub":"ann"}`,
+		"exp a string": `{"sub":"ann","exp":"` + year2100 + `"}`, "exp null": `{"sub":"ann","exp":null}`,
+		"exp true": `{"sub":"ann","exp":true}`, "exp a list": `{"sub":"ann","exp":[` + year2100 + `]}`,
+		"exp 0": `{"sub":"ann","exp":0}`, "exp 2^53": `{"sub":"ann","exp":9007199254740992}`,
+		"exp 2^63": `{"sub":"ann","exp":9223372036854775808}`,
+		"exp 2^64": `{"sub":"ann","exp":18446744073709551616}`, "exp 1e400": `{"sub":"ann","exp":1e400}`,
+		"exp negative": `{"sub":"ann","exp":-1}`,
+		"exp -2^63":    `{"sub":"ann","exp":-9223372036854775808}`, "exp a small fraction": `{"sub":"ann","exp":0.5}`,
+		"exp tiny":                `{"sub":"ann","exp":1e-400}`,
+		"exp hexadecimal":         `{"sub":"ann","exp":0xFFFFFFFF}`,
+		"exp with zeros in front": `{"sub":"ann","exp":0` + year2100 + `}`,
+		"exp with a plus":         `{"sub":"ann","exp":+` + year2100 + `}`,
+		"exp NaN":                 `{"sub":"ann","exp":NaN}`, "exp Infinity": `{"sub":"ann","exp":Infinity}`,
+		"exp twice":                     `{"sub":"ann","exp":1,"exp":` + year2100 + `}`,
+		"exp twice, the good one first": `{"sub":"ann","exp":` + year2100 + `,"exp":1}`,
+		"exp, and Exp":                  `{"sub":"ann","Exp":` + year2100 + `}`,
+		"not before next century":       `{"sub":"ann","nbf":4000000000,"exp":` + year2100 + `}`,
+		"nbf a string":                  `{"sub":"ann","nbf":"1","exp":` + year2100 + `}`,
+		"nbf null":                      `{"sub":"ann","nbf":null,"exp":` + year2100 + `}`,
+		"nbf negative":                  `{"sub":"ann","nbf":-1,"exp":` + year2100 + `}`,
+		"nbf twice":                     `{"sub":"ann","nbf":1,"nbf":1,"exp":` + year2100 + `}`,
+		"iat a string":                  `{"sub":"ann","iat":"1","exp":` + year2100 + `}`,
+		"iat null":                      `{"sub":"ann","iat":null,"exp":` + year2100 + `}`,
+		"iat 2^63":                      `{"sub":"ann","iat":9223372036854775808,"exp":` + year2100 + `}`,
+		"no sub":                        `{"exp":` + year2100 + `}`,
+		"sub empty":                     claimsOf(""),
+		"sub a number": `{"sub":5,"exp":` + year2100 +
+			`}`,
+		"sub null":                `{"sub":null,"exp":` + year2100 + `}`,
+		"sub a list":              `{"sub":["ann"],"exp":` + year2100 + `}`,
+		"sub twice":               `{"sub":"eve","sub":"ann","exp":` + year2100 + `}`,
+		"sub twice, once escaped": `{"sub":"eve","s\u0075b":"ann","exp":` + year2100 + `}`,
+		"sub in capitals":         `{"SUB":"ann","exp":` + year2100 + `}`,
+		"sub with a line break":   claimsOf(`ann\nverdict`), "sub with a zero": claimsOf(`ann\u0000`),
+		"sub with a raw zero": claimsOf("ann\x00"), "sub with DEL": claimsOf("ann\x7f"),
+		"sub with a C1 control": claimsOf(`ann\u0085`), "sub not UTF-8": claimsOf("ann\xff"),
+		"sub overlong": claimsOf("ann\xc0\xaf"), "sub a raw surrogate": claimsOf("\xed\xa0\x80"),
+		"sub half a surrogate": claimsOf(`ann\ud800`), "sub the other half": claimsOf(`\ude00ann`),
+		"sub of 256 bytes":           claimsOf(strings.Repeat("a", 256)),
+		"half a surrogate elsewhere": `{"sub":"ann","exp":` + year2100 + `,"a":"\ud800\u0041"}`,
+		"a name twice elsewhere":     `{"sub":"ann","exp":` + year2100 + `,"a":1,"a":1}`,
+		"a name twice within":        `{"sub":"ann","exp":` + year2100 + `,"a":[{"b":1,"b":2}]}`,
+		"no double holds it":         `{"sub":"ann","exp":` + year2100 + `,"a":1e999}`,
+		"a comma at the end":         `{"sub":"ann","exp":` + year2100 + `,}`,
+		"a comment":                  `{"sub":"ann"/**/,"exp":` + year2100 + `}`,
+		"single quotes": `{'sub':'ann','exp':` + year2100 +
+			`}`,
+		"nested nine deep": `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 8) + strings.Repeat("]", 8) +
+			`}`,
+		"nested 1,000 deep": `{"sub":"ann","exp":` + year2100 + `,"a":` +
+			strings.Repeat("[", 1000) + strings.Repeat("]", 1000) +
+			`}`,
 		"nested 1,000 deep, unfinished": `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 1000),
-		"nested 10,000 deep":            `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `}`,
-		"objects 400 deep":              `{"sub":"ann","exp":` + year2100 + `,"a":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat("}", 400) + `}`,
-		"sub of 8 kB":                   claimsOf(strings.Repeat("a", 8<<10)),
-		"sub of 2 kB":                   claimsOf(strings.Repeat("a", 2<<10)),
-		"exp -0.5":                      `{"sub":"ann","exp":-0.5}`,
-		"exp an object":                 `{"sub":"ann","exp":{}}`,
-		"exp with a dot at its end":     `{"sub":"ann","exp":` + year2100 + `.}`,
-		"exp 2^53 and a fraction":       `{"sub":"ann","exp":9007199254740992.5}`,
-		"nbf a moment ahead":            fmt.Sprintf(`{"sub":"ann","nbf":%d,"exp":`+year2100+`}`, now+600),
-		"nbf 2^63":                      `{"sub":"ann","nbf":9223372036854775808,"exp":` + year2100 + `}`,
-		"nbf 1e400":                     `{"sub":"ann","nbf":1e400,"exp":` + year2100 + `}`,
-		"a token within":                w.hs(plain, claimsOf("ann")),
-		"longer than 4096 bytes":        `{"sub":"ann","exp":` + year2100 + `,"x":"` + strings.Repeat("a", 4000) + `"}`,
+		"nested 10,000 deep": `{"sub":"ann","exp":` + year2100 + `,"a":` +
+			strings.Repeat("[", 10000) + strings.Repeat("]", 10000) +
+			`}`,
+		"objects 400 deep": `{"sub":"ann","exp":` + year2100 + `,"a":` +
+			strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat("}", 400) +
+			`}`,
+		"sub of 8 kB":               claimsOf(strings.Repeat("a", 8<<10)),
+		"sub of 2 kB":               claimsOf(strings.Repeat("a", 2<<10)),
+		"exp -0.5":                  `{"sub":"ann","exp":-0.5}`,
+		"exp an object":             `{"sub":"ann","exp":{}}`,
+		"exp with a dot at its end": `{"sub":"ann","exp":` + year2100 + `.}`,
+		"exp 2^53 and a fraction":   `{"sub":"ann","exp":9007199254740992.5}`,
+		"nbf a moment ahead":        fmt.Sprintf(`{"sub":"ann","nbf":%d,"exp":`+year2100+`}`, now+600),
+		"nbf 2^63":                  `{"sub":"ann","nbf":9223372036854775808,"exp":` + year2100 + `}`,
+		"nbf 1e400":                 `{"sub":"ann","nbf":1e400,"exp":` + year2100 + `}`,
+		"a token within":            w.hs(plain, claimsOf("ann")),
+		"longer than 4096 bytes":    `{"sub":"ann","exp":` + year2100 + `,"x":"` + strings.Repeat("a", 4000) + `"}`,
 	} {
 		tokens[name] = w.hs(plain, claims)
 	}
 	return refused(tokens)
 }
 
-// shapes are spellings.
-func (w *World) shapes() []Case {
+// shapes returns tokens with an invalid encoding.
+func (w *Issuer) shapes() []Case {
 	good := w.hs(plain, claimsOf("ann"))
 	parts := strings.Split(good, ".")
 	head, claims, signature := parts[0], parts[1], parts[2]
 	bySecret := func(text string) string { return HS(text, []byte(w.Secret)) }
-	odd := B64.EncodeToString([]byte(claimsOf("anne"))) // its last character carries bits that mean nothing
+	odd := B64.EncodeToString([]byte(claimsOf("anne"))) // its last character has unused bits
 	loose := odd[:len(odd)-1] + string(odd[len(odd)-1]+1)
 	return refused(map[string]string{
-		"empty": "", "a word": "nonsense", "one dot": ".", "dots": "..", "many dots": strings.Repeat(".", 4000), "two segments": head + "." + claims,
-		"three and a half segments": good + ".", "four segments": good + "." + signature, "five segments, as JWE has": good + "." + signature + "." + signature,
-		"an empty one in front": "." + good, "no signature": head + "." + claims + ".", "no claims": bySecret(head + "."), "no header": bySecret("." + claims),
-		"JWE":             Segments(`{"alg":"dir","enc":"A256GCM"}`, "") + B64.EncodeToString(make([]byte, 12)) + "." + claims + "." + signature[:22],
-		"none, unsigned":  Segments(`{"alg":"none","typ":"JWT"}`, claimsOf("ann")) + ".",
-		"None, unsigned":  Segments(`{"alg":"None","typ":"JWT"}`, claimsOf("ann")) + ".",
-		"HS256, unsigned": Segments(plain, claimsOf("ann")) + ".",
-		"padded":          good + "=", "padded twice": good + "==", "claims padded": bySecret(head + "." + claims + "="), "header padded": bySecret(head + "=." + claims),
-		"a space in front": " " + good, "a space behind": good + " ", "a space instead of a dot": head + " " + claims + "." + signature, "a space in the claims": bySecret(head + "." + claims[:8] + " " + claims[8:]),
-		"a tab in the signature":    head + "." + claims + "." + signature[:10] + "\t" + signature[10:],
-		"line breaks in the claims": bySecret(head + "." + claims[:8] + "\r\n" + claims[8:]), "a line break in the header": bySecret(head[:4] + "\n" + head[4:] + "." + claims),
-		"a line break in the signature": head + "." + claims + "." + signature[:10] + "\n" + signature[10:], "a line break behind": good + "\n",
-		"a zero behind": good + "\x00", "a zero in the claims": bySecret(head + "." + claims[:8] + "\x00" + claims[8:]), "a letter too many": bySecret(head + "." + claims + "A"),
-		"loose bits in the claims": bySecret(head + "." + loose), "loose bits in the signature": good[:len(good)-1] + string(good[len(good)-1]+1),
-		"standard base64": bySecret(head + "." + strings.NewReplacer("-", "+", "_", "/").Replace(B64.EncodeToString([]byte(`{"sub":"???>>>~~","exp":`+year2100+`}`)))),
-		"quoted":          `"` + good + `"`, "a comma and another": good + "," + good, "Bearer once more": "Bearer " + good, "JSON": `{"payload":"` + claims + `"}`,
-		"a token within a token": bySecret(Segments(`{"alg":"HS256","cty":"JWT"}`, good)), "a dot in front of the signature": head + "." + claims + ".." + signature, "two dots behind": good + "..",
-		"a tab in front of a dot": head + "\t." + claims + "." + signature, "escapes of URLs": strings.ReplaceAll(good, ".", "%2E"), "a unicode dot": strings.Replace(good, ".", "\uff0e", 1),
+		"empty":                     "",
+		"a word":                    "nonsense",
+		"one dot":                   ".",
+		"dots":                      "..",
+		"many dots":                 strings.Repeat(".", 4000),
+		"two segments":              head + "." + claims,
+		"three and a half segments": good + ".",
+		"four segments":             good + "." + signature,
+		"five segments, as JWE has": good + "." + signature + "." + signature,
+		"an empty one in front":     "." + good,
+		"no signature":              head + "." + claims + ".",
+		"no claims":                 bySecret(head + "."),
+		"no header":                 bySecret("." + claims),
+		"JWE": Segments(`{"alg":"dir","enc":"A256GCM"}`, "") + B64.EncodeToString(make([]byte, 12)) + "." + claims +
+			"." + signature[:22],
+		"none, unsigned":                Segments(`{"alg":"none","typ":"JWT"}`, claimsOf("ann")) + ".",
+		"None, unsigned":                Segments(`{"alg":"None","typ":"JWT"}`, claimsOf("ann")) + ".",
+		"HS256, unsigned":               Segments(plain, claimsOf("ann")) + ".",
+		"padded":                        good + "=",
+		"padded twice":                  good + "==",
+		"claims padded":                 bySecret(head + "." + claims + "="),
+		"header padded":                 bySecret(head + "=." + claims),
+		"a space in front":              " " + good,
+		"a space behind":                good + " ",
+		"a space instead of a dot":      head + " " + claims + "." + signature,
+		"a space in the claims":         bySecret(head + "." + claims[:8] + " " + claims[8:]),
+		"a tab in the signature":        head + "." + claims + "." + signature[:10] + "\t" + signature[10:],
+		"line breaks in the claims":     bySecret(head + "." + claims[:8] + "\r\n" + claims[8:]),
+		"a line break in the header":    bySecret(head[:4] + "\n" + head[4:] + "." + claims),
+		"a line break in the signature": head + "." + claims + "." + signature[:10] + "\n" + signature[10:],
+		"a line break behind":           good + "\n",
+		"a zero behind":                 good + "\x00",
+		"a zero in the claims":          bySecret(head + "." + claims[:8] + "\x00" + claims[8:]),
+		"a letter too many":             bySecret(head + "." + claims + "A"),
+		"loose bits in the claims":      bySecret(head + "." + loose),
+		"loose bits in the signature":   good[:len(good)-1] + string(good[len(good)-1]+1),
+		"standard base64": bySecret(
+			head + "." + strings.NewReplacer("-", "+", "_", "/").
+				Replace(B64.EncodeToString([]byte(`{"sub":"???>>>~~","exp":`+year2100+`}`))),
+		),
+		"quoted":                          `"` + good + `"`,
+		"a comma and another":             good + "," + good,
+		"Bearer once more":                "Bearer " + good,
+		"JSON":                            `{"payload":"` + claims + `"}`,
+		"a token within a token":          bySecret(Segments(`{"alg":"HS256","cty":"JWT"}`, good)),
+		"a dot in front of the signature": head + "." + claims + ".." + signature,
+		"two dots behind":                 good + "..",
+		"a tab in front of a dot":         head + "\t." + claims + "." + signature,
+		"escapes of URLs": strings.ReplaceAll(
+			good,
+			".",
+			"%2E",
+		),
+		"a unicode dot":            strings.Replace(good, ".", "\uff0e", 1),
 		"loose bits in the header": bySecret(looseEnd(B64.EncodeToString([]byte(`{"alg": "HS256"}`))) + "." + claims),
 		"longer than can be":       good + strings.Repeat("A", 5000),
 	})
 }
 
-// looseEnd is another spelling of base64url whose last character carries bits that mean nothing.
+// looseEnd returns a non-canonical encoding, with unused bits set in the last character.
 func looseEnd(text string) string {
 	if len(text)%4 == 0 {
 		panic(text + " has no such bits")
@@ -262,8 +369,8 @@ func looseEnd(text string) string {
 	return text[:len(text)-1] + string(text[len(text)-1]+1)
 }
 
-// signatures are those of public keys, bent.
-func (w *World) signatures() []Case {
+// signatures returns tokens with modified signatures.
+func (w *Issuer) signatures() []Case {
 	claims := claimsOf("ann")
 	ed, rs := w.Ed(Segments(header("EdDSA", Edward), claims)), w.RS(Segments(header("RS256", Rivest), claims))
 	hs := w.hs(plain, claims)
@@ -287,21 +394,42 @@ func (w *World) signatures() []Case {
 		"EdDSA with R = 1, S = 0": with(ed, func(b []byte) []byte { return append([]byte{1}, make([]byte, len(b)-1)...) }),
 		"EdDSA with a bit of S":   with(ed, func(b []byte) []byte { b[63] |= 0x80; return b }),
 		"RS256, the number one":   with(rs, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
-		"RS256, N more":           with(rs, func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.RSA.N).Bytes() }),
+		"RS256, N more": with(
+			rs,
+			func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.RSA.N).Bytes() },
+		),
 		"RS256, N itself":         with(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
 		"EdDSA, no signature":     Segments(header("EdDSA", Edward), claims) + ".",
 		"RS256, no signature":     Segments(header("RS256", Rivest), claims) + ".",
 		"EdDSA, another signer's": HS(Segments(header("EdDSA", Edward), claims), w.Secrets[First]),
 	}
 	for name, raw := range map[string]string{"HS256": hs, "EdDSA": ed, "RS256": rs} {
-		tokens[name+" of zeros"], tokens[name+" a byte short"], tokens[name+" a byte long"] = with(raw, zeros), with(raw, shorter), with(raw, longer)
-		tokens[name+" a zero in front"], tokens[name+" first bit"], tokens[name+" last bit"] = with(raw, inFront), with(raw, flip(0)), with(raw, flip(-1))
+		tokens[name+" of zeros"], tokens[name+" a byte short"], tokens[name+" a byte long"] = with(
+			raw,
+			zeros,
+		), with(
+			raw,
+			shorter,
+		), with(
+			raw,
+			longer,
+		)
+		tokens[name+" a zero in front"], tokens[name+" first bit"], tokens[name+" last bit"] = with(
+			raw,
+			inFront,
+		), with(
+			raw,
+			flip(0),
+		), with(
+			raw,
+			flip(-1),
+		)
 		tokens[name+" padded"], tokens[name+" twice"] = raw+"=", raw+raw[strings.LastIndexByte(raw, '.')+1:]
 	}
 	return refused(tokens)
 }
 
-// highS adds the order of the group to S: the equation still holds, and RFC 8032 forbids it.
+// highS adds the order of the group to S. The equation holds, but RFC 8032 forbids it.
 func highS(signature []byte) []byte {
 	order, _ := new(big.Int).SetString("7237005577332262213973186563042994240857116359379907606001950938285454250989", 10)
 	s := signature[32:]

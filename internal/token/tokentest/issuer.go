@@ -1,5 +1,5 @@
-// Package tokentest is a set of keys, and tokens good and bad for it, that every verifier is tried with: internal/token itself, the gateway, the backend
-// and the nginx edge.
+// Package tokentest provides keys, and valid and invalid tokens for them, for the tests of all verifiers:
+// internal/token, the gateway, the backend and the nginx edge.
 package tokentest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"sluice/internal/token"
 )
 
-// Kids of the keys of a World. The secret has none.
+// Kids of the keys of an Issuer. The secret has none.
 const (
 	First  = "2026-10"
 	Second = "2026-11"
@@ -28,8 +28,8 @@ const (
 	Rivest = "rs/1"
 )
 
-// World is what an issuer knows: a secret without a kid, two secrets with one, an Ed25519 and an RSA key.
-type World struct {
+// Issuer has a secret without a kid, two secrets with one, an Ed25519 key and an RSA key.
+type Issuer struct {
 	Secret  string
 	Keys    []byte // JWK Set for verifiers: everything but the secret
 	Secrets map[string][]byte
@@ -37,9 +37,9 @@ type World struct {
 	RSA     *rsa.PrivateKey
 }
 
-// New is the same world for all tests of a process: RSA keys take long to make.
-var New = sync.OnceValue(func() *World {
-	w := &World{Secret: "a secret of the tests, of 32 bytes at least", Secrets: map[string][]byte{}}
+// New returns the same Issuer for all tests of a process, because generating RSA keys takes long.
+var New = sync.OnceValue(func() *Issuer {
+	w := &Issuer{Secret: "a secret of the tests, of 32 bytes at least", Secrets: map[string][]byte{}}
 	var keys []any
 	for _, kid := range []string{First, Second} {
 		text := must(token.Generate(token.HS256, kid))
@@ -63,8 +63,8 @@ var New = sync.OnceValue(func() *World {
 	return w
 })
 
-// File writes the keys to a file of the test's.
-func (w *World) File(t testing.TB) string {
+// File writes the keys to a temporary file.
+func (w *Issuer) File(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
 	if err := os.WriteFile(path, w.Keys, 0o600); err != nil {
@@ -73,34 +73,34 @@ func (w *World) File(t testing.TB) string {
 	return path
 }
 
-// B64 is how tokens spell bytes.
+// B64 is the encoding of token segments.
 var B64 = base64.RawURLEncoding
 
-// Segments spells a header and claims, without a signature.
+// Segments encodes a header and claims, without a signature.
 func Segments(header, claims string) string {
 	return B64.EncodeToString([]byte(header)) + "." + B64.EncodeToString([]byte(claims))
 }
 
-// HS signs any text with any secret.
+// HS signs a text with a secret.
 func HS(text string, secret []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(text))
 	return text + "." + B64.EncodeToString(mac.Sum(nil))
 }
 
-// Ed signs any text with the Ed25519 key.
-func (w *World) Ed(text string) string {
+// Ed signs a text with the Ed25519 key.
+func (w *Issuer) Ed(text string) string {
 	return text + "." + B64.EncodeToString(ed25519.Sign(w.Ed25519, []byte(text)))
 }
 
-// RS signs any text with the RSA key.
-func (w *World) RS(text string) string {
+// RS signs a text with the RSA key.
+func (w *Issuer) RS(text string) string {
 	digest := sha256.Sum256([]byte(text))
 	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, w.RSA, crypto.SHA256, digest[:])))
 }
 
-// Sign signs as the header that alg and kid stand in ought to be signed; what nobody ought to sign so is signed with the secret.
-func (w *World) Sign(alg, kid, text string) string {
+// Sign signs a text with the key for alg and kid. Without such a key it uses the secret.
+func (w *Issuer) Sign(alg, kid, text string) string {
 	switch {
 	case alg == token.EdDSA:
 		return w.Ed(text)
