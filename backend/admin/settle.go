@@ -21,10 +21,10 @@ const (
 
 // DeadFilter names dead orders. Zero fields let all pass; texts that are no messages never do: they are dropped one by one.
 type DeadFilter struct {
-	SaleID     string
-	Because    string    // a part of why they died, in upper or lower case
-	DiedAfter  time.Time // not before it
-	DiedBefore time.Time // before it
+	SaleID        string
+	ErrorContains string    // part of the error message, case-insensitive
+	DiedAfter     time.Time // not before it
+	DiedBefore    time.Time // before it
 }
 
 // Settlement asks for one page of dead orders to be settled.
@@ -59,7 +59,7 @@ func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []S
 	for range pages {
 		var letters []queue.DeadLetter
 		letters, next, err = d.Dead(ctx, queue.DeadQuery{
-			SaleID: s.Filter.SaleID, ErrorContains: s.Filter.Because, DiedAfter: s.Filter.DiedAfter, DiedBefore: s.Filter.DiedBefore, Limit: s.Limit - len(done), After: next,
+			SaleID: s.Filter.SaleID, ErrorContains: s.Filter.ErrorContains, DiedAfter: s.Filter.DiedAfter, DiedBefore: s.Filter.DiedBefore, Limit: s.Limit - len(done), After: next,
 		})
 		if err != nil {
 			return done, "", err

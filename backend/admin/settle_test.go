@@ -48,7 +48,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 		filter DeadFilter
 		want   int
 	}{
-		"all": {DeadFilter{}, 8}, "of a sale": {DeadFilter{SaleID: sales[1]}, 4}, "why": {DeadFilter{Because: "CARD"}, 8}, "another why": {DeadFilter{Because: "disk"}, 0},
+		"all": {DeadFilter{}, 8}, "of a sale": {DeadFilter{SaleID: sales[1]}, 4}, "why": {DeadFilter{ErrorContains: "CARD"}, 8}, "another why": {DeadFilter{ErrorContains: "disk"}, 0},
 		"before": {DeadFilter{DiedBefore: time.Now().Add(-time.Hour)}, 0}, "before now": {DeadFilter{DiedBefore: time.Now().Add(time.Hour)}, 8},
 		"after": {DeadFilter{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {DeadFilter{DiedAfter: time.Now().Add(-time.Hour)}, 8},
 	} {

@@ -72,14 +72,14 @@ func whyDead(d client.DeadLetter) string {
 
 // deadFilter names many dead orders.
 type deadFilter struct {
-	Sale       string     `json:"sale,omitempty"`
-	Because    string     `json:"because,omitempty"`
-	DiedAfter  *time.Time `json:"died_after,omitempty"`
-	DiedBefore *time.Time `json:"died_before,omitempty"`
-	All        bool       `json:"all,omitempty"`
-	DryRun     bool       `json:"dry_run,omitempty"`
-	Reason     string     `json:"reason,omitempty"`
-	After      string     `json:"after,omitempty"`
+	Sale          string     `json:"sale,omitempty"`
+	ErrorContains string     `json:"error_contains,omitempty"`
+	DiedAfter     *time.Time `json:"died_after,omitempty"`
+	DiedBefore    *time.Time `json:"died_before,omitempty"`
+	All           bool       `json:"all,omitempty"`
+	DryRun        bool       `json:"dry_run,omitempty"`
+	Reason        string     `json:"reason,omitempty"`
+	After         string     `json:"after,omitempty"`
 
 	after, before string // as the flags give them
 }
@@ -88,7 +88,7 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.Reason, "reason", "", "why you do it; it is kept in the desk log")
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
-	flags.StringVar(&f.Because, "error-contains", "", "dead letters with this text in their error")
+	flags.StringVar(&f.ErrorContains, "error-contains", "", "dead letters with this text in their error")
 	flags.StringVar(&f.after, "died-after", "", "all that died since: RFC 3339, or how long ago, such as 2h")
 	flags.StringVar(&f.before, "died-before", "", "all that died before: RFC 3339, or how long ago (default: now)")
 	flags.BoolVar(&f.All, "all", false, "all there are")
@@ -119,7 +119,7 @@ func (f *deadFilter) read(now time.Time) error {
 }
 
 func (f *deadFilter) names() bool {
-	return f.All || f.Sale != "" || f.Because != "" || f.DiedAfter != nil || f.DiedBefore != nil
+	return f.All || f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil
 }
 
 func (o *operator) deadRetry() *cobra.Command {
@@ -168,7 +168,7 @@ func (o *operator) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 			return err
 		}
 		switch {
-		case o.group != "" && (f.Sale != "" || f.Because != "" || f.DiedAfter != nil || f.DiedBefore != nil || f.DryRun || f.All == (len(args) > 0)):
+		case o.group != "" && (f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil || f.DryRun || f.All == (len(args) > 0)):
 			return usage("with --group, name single events, or all with --all")
 		case o.group != "":
 			return o.settleLetters(cmd.Context(), o.group, verb, f.Reason, args, f.All)
@@ -194,13 +194,13 @@ type settledPage struct {
 	Done   int  `json:"done"`
 	Failed int  `json:"failed"`
 	Orders []struct {
-		OrderID   string `json:"order_id"`
-		SaleID    string `json:"sale_id"`
-		Buyer     string `json:"buyer"`
-		Because   string `json:"because"`
-		Status    string `json:"status"`
-		GivenBack bool   `json:"given_back"`
-		Error     string `json:"error,omitempty"`
+		OrderID     string `json:"order_id"`
+		SaleID      string `json:"sale_id"`
+		Buyer       string `json:"buyer"`
+		DeathReason string `json:"reason"`
+		Status      string `json:"status"`
+		GivenBack   bool   `json:"given_back"`
+		Error       string `json:"error,omitempty"`
 	} `json:"orders"`
 	Next string `json:"next,omitempty"`
 }
@@ -233,7 +233,7 @@ func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) er
 				if d.GivenBack {
 					back = 1
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.Because, d.Error)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.DeathReason, d.Error)
 			}
 		})
 		if f.DryRun {

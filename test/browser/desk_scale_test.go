@@ -77,7 +77,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		{"dead letters, first page", "/dead?limit=50", `"next"`},
 		{"dead letters, in the middle", "/dead?limit=50&died_after=" + deadAt(*scaleDead/2).UTC().Format(time.RFC3339Nano), `"next"`},
 		{"dead letters, by order id", "/dead/" + deadOrder(*scaleDead/2).String(), `"history"`},
-		{"dead letters, a frequent reason", "/dead?limit=50&because=deadlock", `"deadlock`},
+		{"dead letters, a frequent reason", "/dead?limit=50&error_contains=deadlock", `"deadlock`},
 		{"what was done", "/log?limit=50", `"log"`},
 	} {
 		var best time.Duration
@@ -103,7 +103,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 			Dead []any
 			Next string
 		}
-		if err := json.Unmarshal([]byte(s.read("/dead?limit=50&because=only+one&after="+after)), &page); err != nil {
+		if err := json.Unmarshal([]byte(s.read("/dead?limit=50&error_contains=only+one&after="+after)), &page); err != nil {
 			t.Fatal(err)
 		}
 		if found, after = len(page.Dead) > 0, page.Next; !found && after == "" {

@@ -337,14 +337,14 @@ func deskUnknownGroup(t *testing.T, s *shop) {
 // A session that is over, or forged, leads to the sign-in page, and from there back to where one was.
 func deskSessionEnds(t *testing.T, s *shop) {
 	who := newPerson(t)
-	b := s.atDesk(t, who, "ann", "dead?because=x")
+	b := s.atDesk(t, who, "ann", "dead?error_contains=x")
 	b.do(network.SetCookie("sluice_admin", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true))
 	b.reload()
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
 	b.await("a rejection that prompts for the token alone", `document.querySelector("[role=alert]")?.textContent.includes("not the operator") && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
 	b.keys(adminToken + kb.Enter)
-	b.await("the page where it was", `location.href.endsWith("/admin/dead?because=x") && document.querySelector("main h1")`)
+	b.await("the page where it was", `location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`)
 	b.text("Sign out")
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b = open(t, who, s.admin+"/admin/sales")

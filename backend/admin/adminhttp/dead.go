@@ -60,7 +60,7 @@ func deadJSON(d queue.DeadLetter) deadBody {
 func (h *handlers) listDead(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := httpserver.NewQuery(c)
 	wanted := queue.DeadQuery{
-		SaleID: q.Sale(), After: q.Text("after"), Limit: q.Limit(), ErrorContains: q.Line("because"),
+		SaleID: q.Sale(), After: q.Text("after"), Limit: q.Limit(), ErrorContains: q.Line("error_contains"),
 		DiedAfter: q.Time("died_after"), DiedBefore: q.Time("died_before"),
 	}
 	if err := q.Err(); err != nil {

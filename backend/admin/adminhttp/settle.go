@@ -24,7 +24,7 @@ type settledOneBody struct {
 	OrderID   string `json:"order_id"`
 	SaleID    string `json:"sale_id"`
 	Buyer     string `json:"buyer"`
-	Because   string `json:"because"`         // why it is dead
+	Reason    string `json:"reason"`          // error of the last attempt
 	Status    string `json:"status"`          // its status now
 	GivenBack bool   `json:"given_back"`      // its unit is on sale again
 	Error     string `json:"error,omitempty"` // why it was not settled
@@ -50,7 +50,7 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 			m := d.Letter.Message
 			one := settledOneBody{
 				OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer,
-				Because: d.Letter.Reason, Status: string(d.Status), GivenBack: d.GivenBack,
+				Reason: d.Letter.Reason, Status: string(d.Status), GivenBack: d.GivenBack,
 			}
 			switch {
 			case d.Err == nil:
@@ -75,7 +75,7 @@ func readSettlement(c *fiber.Ctx) (admin.Settlement, error) {
 	}
 	s := admin.Settlement{
 		Filter: admin.DeadFilter{
-			SaleID: body.Text("sale"), Because: body.Line("because"),
+			SaleID: body.Text("sale"), ErrorContains: body.Line("error_contains"),
 			DiedAfter: body.Time("died_after"), DiedBefore: body.Time("died_before"),
 		},
 		Reason: body.Line("reason"), DryRun: body.Bool("dry_run"), After: body.Text("after"), Limit: 100,

@@ -20,8 +20,8 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	}
 	d.next = "1~"
 	s := d.serve(t)
-	a := s.operate("POST", "/admin/v1/dead/retry", `{"sale":"drop","because":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`, "X-Actor: zoe")
-	one := `{"order_id":"` + servertest.OrderID(5).String() + `","sale_id":"drop","buyer":"ann","because":"deadlock","status":"`
+	a := s.operate("POST", "/admin/v1/dead/retry", `{"sale":"drop","error_contains":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`, "X-Actor: zoe")
+	one := `{"order_id":"` + servertest.OrderID(5).String() + `","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
 	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","given_back":true},` + one + `dead","given_back":false,"error":"it is being cancelled: not possible in this state"},` +
 		one + `dead","given_back":false,"error":"it was settled by another request"}],"next":"1~"}` + "\n"
 	if a.Status != 200 || a.Body != want {
@@ -29,7 +29,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	}
 	asked := admin.Settlement{
 		Verb: admin.RetryDead, Reason: "mended", Limit: 7, After: "0~5-x",
-		Filter: admin.DeadFilter{SaleID: "drop", Because: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
+		Filter: admin.DeadFilter{SaleID: "drop", ErrorContains: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
 	}
 	if got := d.was(); got != fmt.Sprintf("zoe settles %+v", asked) {
 		t.Errorf("asked the desk: %s", got)

@@ -16,7 +16,7 @@ type Sample struct {
 	Counts  map[string]float64 `json:"counts"`
 	Latency *Latency           `json:"latency"` // of purchases, as backends answer them; null: there were none
 	Queue   *QueueFigures      `json:"queue"`   // null: Redis did not answer
-	Books   *BookFigures       `json:"books"`   // null: SQL did not answer
+	Books   *BookFigures       `json:"totals"`  // null: SQL did not answer
 }
 
 // Latency is within how many milliseconds so many per cent of purchases were answered.

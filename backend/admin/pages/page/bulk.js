@@ -16,13 +16,13 @@ async function inTurn(rows, run) {
 }
 
 // settleMatching settles everything that the filter names, page after page on the server. What dies again meanwhile is left alone, or a retry would go round for ever.
-async function settleMatching(verb, { because, sale, order }, letters) {
+async function settleMatching(verb, { error_contains: text, sale, order }, letters) {
   if (order) {
     toast('An order id names one order: use its own buttons.');
     return;
   }
-  const filter = { because: because || undefined, sale: sale || undefined, died_before: live.now().toISOString(), all: !because && !sale };
-  const what = [because && 'that died of “' + because + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '– every one there is';
+  const filter = { error_contains: text || undefined, sale: sale || undefined, died_before: live.now().toISOString(), all: !text && !sale };
+  const what = [text && 'with the error “' + text + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '– every one there is';
   let stop = false;
   const got = await ask({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'They go to the front of the queue as if they had never failed.' : 'Their units go back on sale for good.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
     run: async (v) => {

@@ -13,7 +13,7 @@ function deadView() {
   } });
   const selected = h('span', { class: 'soft', role: 'status' });
   const some = [button('Retry', () => decide('retry')), button('Cancel', () => decide('cancel'), 'danger')];
-  const find = search([{ name: 'because', label: 'Search the reason' }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => letters.restart());
+  const find = search([{ name: 'error_contains', label: 'Search the error' }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => letters.restart());
 
   function mark() {
     selected.textContent = chosen.size ? count(chosen.size) + ' selected' : '';
@@ -24,13 +24,13 @@ function deadView() {
     label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', number('Tries'), 'Reason', spoken('Actions')],
     empty: 'No dead letters here.',
     load: async (after) => {
-      const { because, sale, order } = find.values();
+      const { error_contains: text, sale, order } = find.values();
       if (order) {
         const got = await get('/dead/' + part(order));
         if (got.ok) return { ok: true, body: { dead: [got.body] } };
         return got.status === 404 ? { ok: true, body: { dead: [] } } : got;
       }
-      return get('/dead', { because, sale, limit: 50, after });
+      return get('/dead', { error_contains: text, sale, limit: 50, after });
     },
     pick: (b) => ({ rows: b.dead, next: b.next }),
     row: (d) => {

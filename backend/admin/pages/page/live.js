@@ -18,7 +18,7 @@ const live = (() => {
     const fresh = body.samples.filter((s) => s.at > newest);
     samples = samples.concat(fresh).slice(-kept);
     for (const w of watchers) w(samples, body);
-    const books = samples.length ? samples[samples.length - 1].books : null;
+    const books = samples.length ? samples[samples.length - 1].totals : null;
     if (books) {
       if (log !== null && books.log !== log) for (const w of logWatchers) w();
       log = books.log;

@@ -75,7 +75,7 @@ function overview() {
     for (const c of charts) c.draw(samples, chosen.seconds());
     if (body) since.textContent = 'Counted by this backend since ' + new Date(body.started_at).toLocaleString('en-GB') + ', from ' + body.sources.map((s) => s.name + (s.error ? ' (silent)' : '')).join(', ') + '.';
     if (!last) return;
-    const q = last.queue, b = last.books, l = last.latency;
+    const q = last.queue, b = last.totals, l = last.latency;
     tiles.queue.set(q ? short(q.ready + q.delayed + q.leased) : 'unknown', q ? short(q.drained_per_second) + ' a second leave' : 'Redis does not answer', !q);
     tiles.oldest.set(q ? span(q.oldest_age_seconds) : '–', q && q.leases ? short(q.leases) + ' leases' : '');
     tiles.drain.set(q && q.drain_seconds !== null ? span(q.drain_seconds) : '–', q && q.drain_seconds === null ? 'nothing leaves the queue, or not known yet' : '');
