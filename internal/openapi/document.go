@@ -40,12 +40,9 @@ type Value struct {
 	Ref string
 }
 
-// Root returns the root of the document.
-func (d *Document) Root() Value { return d.value(d.root, "") }
-
 // At returns the node with a path of names from the root.
 func (d *Document) At(names ...string) Value {
-	v := d.Root()
+	v := d.value(d.root, "")
 	for _, name := range names {
 		v = v.Get(name)
 	}
@@ -160,18 +157,6 @@ func (v Value) Is() bool { return v.Text() == "true" }
 
 // IsList reports whether the node is a list.
 func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
-
-// Any returns the node as maps, slices and scalars, or nil if it does not exist.
-func (v Value) Any() any {
-	if v.node == nil {
-		return nil
-	}
-	var out any
-	if v.node.Decode(&out) != nil {
-		return nil
-	}
-	return out
-}
 
 // Texts returns the scalars of a list.
 func (v Value) Texts() []string {
