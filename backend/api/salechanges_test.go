@@ -47,8 +47,8 @@ func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
 		{salechange.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5}`},
 	} {
 		w.set(c.left, c.state)
-		hub.Tell(salechange.Signal{Type: c.kind, SaleID: "other"})
-		hub.Tell(salechange.Signal{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
+		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "other"})
+		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
 		got := next()
 		if i > 0 {
 			got += next()
@@ -70,7 +70,7 @@ func TestSignalsCostABoundedNumberOfLooks(t *testing.T) {
 	start := time.Now()
 	w.do(func() { before, after = w.views, w.views })
 	for time.Since(start) < 4*feedGap || after == before { // a machine may stand still before the first look
-		hub.Tell(salechange.Signal{Type: salechange.Left, SaleID: "drop"})
+		hub.Publish(salechange.Notification{Type: salechange.Left, SaleID: "drop"})
 		w.do(func() { after = w.views })
 	}
 	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks > most {
@@ -137,14 +137,14 @@ func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
 	if got := next(); got != ":" {
 		t.Fatalf("it begins with %q, so that an edge knows that it is listened to", got)
 	}
-	hub.Tell(salechange.Signal{Type: salechange.Left, SaleID: "drop", Left: 3})
-	hub.Tell(salechange.Signal{Type: salechange.Restocked, SaleID: "drop", Left: 3})
+	hub.Publish(salechange.Notification{Type: salechange.Left, SaleID: "drop", Left: 3})
+	hub.Publish(salechange.Notification{Type: salechange.Restocked, SaleID: "drop", Left: 3})
 	if got := next() + " " + next(); got != `event: restocked data: {"v":1,"sale":"drop"}` {
 		t.Error(got)
 	}
 	hangUp()
 	testenv.Eventually(t, 20*time.Second, "the stream of an edge that is gone ends", func() bool {
-		hub.Tell(salechange.Signal{Type: salechange.Paused, SaleID: "drop"})
+		hub.Publish(salechange.Notification{Type: salechange.Paused, SaleID: "drop"})
 		return s.handlers.edges.Load() == 0
 	})
 	next, _ = s.edge()

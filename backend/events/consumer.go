@@ -23,9 +23,10 @@ import (
 // Handler does what a group is for. It must be safe for concurrent use, and harmless when it is given the same event again, or the events of one
 // order out of turn: an event comes at least once, and a later one may overtake one that failed.
 //
-// nil: all events are done. An error that wraps sale.ErrUnavailable: nobody's fault, the same events come again soon, and no attempt is counted. Any other: the events
-// come again one by one; one that fails alone comes again later, and is a dead letter after MaxDeliveries, or at once when the error wraps ErrPermanent.
-// The context ends when a stop takes too long.
+// Handle handles a batch of events in the order of their positions. nil: all events are done. An error that wraps
+// sale.ErrUnavailable is temporary: the same events are delivered again and no attempt is counted. After any other error the
+// events are delivered again one by one; one that fails alone is retried with a delay, and becomes a dead letter after
+// MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends when a stop takes too long.
 type Handler interface {
 	Handle(ctx context.Context, events []Event) error
 }
@@ -48,7 +49,7 @@ type consumerStore interface {
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
 type Config struct {
 	FromNow       bool              // where a group begins that is new: with what happens from now on; else with all that is still kept
-	Concurrency   int               // batches handled at once; 2
+	Concurrency   int               // batches handled concurrently; 2
 	Batch         int               // events in a batch, at most; 100
 	Idle          time.Duration     // how long an instance that is gone keeps its events; a living one renews them; 30 s, at least 10 ms
 	MaxDeliveries int               // deliveries after which an event that still fails is dead; 5
@@ -133,8 +134,8 @@ func New(client redis.UniversalClient, space keyspace.Space, db consumerStore, g
 	}, nil
 }
 
-// Run consumes until ctx ends; then it finishes what is being handled, lets go of the rest at once, and returns nil. Whatever is down is waited for. It returns
-// ErrRemoved when somebody removes the group.
+// Run consumes until ctx ends. Then it finishes the events in progress, releases the rest immediately, and returns nil. It retries
+// while Redis or SQL is unavailable. It returns ErrRemoved when the group is removed.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.join(ctx, true); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 			g, err = c.store.Group(ctx, c.group)
 		}
 		if isNotFound(err) {
-			err = fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
+			err = fmt.Errorf("events: group %s: %w", c.group, ErrRemoved)
 		}
 		if err == nil {
 			err = join(ctx, c.client, c.space, g)
@@ -208,8 +209,8 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 	return nil
 }
 
-// joined takes back what join has made in Redis, if the group was removed in between: nobody else would, and the stream would wait for it for ever. A stop does
-// not keep it from that.
+// joined removes what join has created in Redis if the group was removed in between; otherwise the stream would wait for the group
+// forever. A stop does not interrupt it.
 func (c *Consumer) joined(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
@@ -219,7 +220,7 @@ func (c *Consumer) joined(ctx context.Context) error {
 	if _, err := destroy(ctx, c.client, c.space, c.group); err != nil {
 		return err
 	}
-	return fmt.Errorf("event: group %s: %w", c.group, ErrRemoved)
+	return fmt.Errorf("events: group %s: %w", c.group, ErrRemoved)
 }
 
 func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }
@@ -307,7 +308,7 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	return true, wrap("tidy", c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, (10*time.Minute+10*c.cfg.Idle).Milliseconds(), "").Err())
 }
 
-// goodbye lets go of what was taken and not handled, so that others have it at once, and leaves the group.
+// goodbye releases events that were taken and not handled, so that other instances get them immediately, and leaves the group.
 func (c *Consumer) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -26,7 +26,7 @@ func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
 	on(t, func(w *world) {
 		w.start(w.relay(events.RelayConfig{}).Run)
 		one, two, other := newSink(), newSink(), newSink()
-		var begun sync.WaitGroup // neither goes on before the other has an event: one does not take all
+		var begun sync.WaitGroup // each waits until the other has an event, so that one does not take all
 		begun.Add(2)
 		for _, s := range []*sink{one, two} {
 			first := sync.OnceFunc(func() { begun.Done(); begun.Wait() })
@@ -260,7 +260,7 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 	})
 }
 
-// A store that is down is nobody's fault: no delivery is counted, and nobody else takes the events.
+// An unavailable store counts no delivery, and no other instance takes the events.
 func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(10)
@@ -289,7 +289,7 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 	})
 }
 
-// swept is a store whose consumer stands still when it has found nothing that others have left behind, which is when it asks for retries.
+// swept is a store that stops its consumer after a sweep that found no abandoned events, which is when it asks for retries.
 type swept struct {
 	*events.Store
 	done chan struct{} // takes one for each look
@@ -419,7 +419,7 @@ func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
 		r := w.relay(events.RelayConfig{})
 		w.start(r.Run)
 		s := newSink()
-		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run) // nobody is gone
+		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run) // no instance is gone
 		var want []string
 		for range 3 {
 			want = append(want, created(w.buy(50))...)
@@ -458,10 +458,10 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 	})
 }
 
-// Who mistypes the name of a group is told so, and does not see an empty group.
+// An unknown group name returns an error, not an empty group.
 func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 	on(t, func(w *world) {
-		ctx, desk := w.Context(), events.NewDesk(w.raw, space, w.store)
+		ctx, desk := w.Context(), events.NewAdmin(w.raw, space, w.store)
 		unknown := func(name string, want bool) {
 			w.Helper()
 			_, err := desk.DeadLetters(ctx, events.DeadLetterQuery{Group: name, After: "7.created"})

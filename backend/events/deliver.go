@@ -18,7 +18,7 @@ type delivery struct {
 	event      Event
 }
 
-// process handles what was delivered, and tells Redis. It ends when all is settled or ctx does; what is not settled then stays pending.
+// process handles deliveries and acknowledges them in Redis. It ends when all are settled or ctx ends; the rest stays pending.
 func (c *Consumer) process(ctx context.Context, all []delivery) {
 	c.take(all)
 	defer c.drop(all)
@@ -30,7 +30,7 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 		switch {
 		case err != nil:
 			c.bury(ctx, d, err)
-		case d.deliveries > int64(c.cfg.MaxDeliveries): // nobody has said why: its consumers died, or hung
+		case d.deliveries > int64(c.cfg.MaxDeliveries): // no reason is known: its consumers crashed or hung
 			c.bury(ctx, d, fmt.Errorf("%d consumers died or hung over it", d.deliveries-1))
 		default:
 			good = append(good, d)
@@ -102,7 +102,8 @@ func (c *Consumer) done(ctx context.Context, all []delivery) {
 	}
 }
 
-// acknowledge tries until Redis has heard it or ctx ends: what is not acknowledged is handled again, which is harmless and dear.
+// acknowledge retries until Redis has acknowledged or ctx ends. Events without an acknowledgement are handled again, which is
+// harmless and costs time.
 func (c *Consumer) acknowledge(ctx context.Context, all []delivery) bool {
 	ids := make([]string, len(all))
 	for i, d := range all {
@@ -212,7 +213,7 @@ func (c *Consumer) drop(all []delivery) {
 	}
 }
 
-// renew keeps events that take long, so that nobody takes this instance for dead.
+// renew keeps the lease of events that take long, so that other instances do not claim them.
 func (c *Consumer) renew(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Idle / 4)
 	defer tick.Stop()
@@ -239,7 +240,7 @@ func (c *Consumer) renew(ctx context.Context) {
 	}
 }
 
-// hold says for how long this instance has had events that are its own: others claim them when it is Idle.
+// hold sets the idle time of this instance's events: other instances claim them when it reaches Idle.
 func (c *Consumer) hold(ctx context.Context, all []delivery, since time.Duration) error {
 	args := []any{c.group, c.name}
 	for _, d := range all {

@@ -11,16 +11,16 @@ import (
 	"sluice/backend/sale"
 )
 
-// ErrWrongType says that something else than the stream of events is stored under its key. A person has to move it; all waits meanwhile.
-var ErrWrongType = errors.New("the key of the stream of events holds something else")
+// ErrWrongType reports that the key of the event stream holds another type. The relay and all groups wait until it is moved.
+var ErrWrongType = errors.New("the key of the event stream holds another type: move or delete it")
 
-// ErrRemoved says that the group was removed while its consumer ran.
+// ErrRemoved reports that the group was removed while its consumer ran.
 var ErrRemoved = errors.New("the group was removed")
 
-// ErrNoGroup says that no group has a name: SQL does not know it, and nobody has made it in Redis by hand. It wraps sale.ErrNotFound.
+// ErrNoGroup reports that no group has this name, in SQL or Redis. It wraps sale.ErrNotFound.
 var ErrNoGroup = fmt.Errorf("there is no group of this name: %w", sale.ErrNotFound)
 
-// wrap says what was attempted, and adds sale.ErrUnavailable where Redis, and not the call, is at fault.
+// wrap adds the operation to err, and sale.ErrUnavailable where Redis is the cause.
 func wrap(attempt string, err error) error {
 	if err == nil || errors.Is(err, sale.ErrUnavailable) {
 		return prefix(attempt, err)
@@ -29,9 +29,9 @@ func wrap(attempt string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 	case redis.HasErrorPrefix(err, "WRONGTYPE") || errors.As(err, &answer) && strings.Contains(err.Error(), "WRONGTYPE"):
-		return fmt.Errorf("event: %s: %w: %w", attempt, ErrWrongType, err)
+		return fmt.Errorf("events: %s: %w: %w", attempt, ErrWrongType, err)
 	case !errors.As(err, &answer) || transient(err):
-		return fmt.Errorf("event: %s: %w: %w", attempt, sale.ErrUnavailable, err)
+		return fmt.Errorf("events: %s: %w: %w", attempt, sale.ErrUnavailable, err)
 	}
 	return prefix(attempt, err)
 }
@@ -40,7 +40,7 @@ func prefix(attempt string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("event: %s: %w", attempt, err)
+	return fmt.Errorf("events: %s: %w", attempt, err)
 }
 
 // transient: the answers of Redis that mean "not now".

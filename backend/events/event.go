@@ -1,6 +1,6 @@
-// Package event tells other services of the changes of orders: a relay moves them from the outbox in SQL to a Redis stream, and groups of consumers read that,
-// each group every event, at least once. SQL is the truth: an event stays there until every group has acknowledged it, so a Redis that
-// comes back empty or older loses none. The package decides nothing about orders.
+// Package events publishes the changes of orders to other services: a relay moves them from the outbox in SQL to a Redis stream, and
+// consumer groups read the stream. Each group gets every event at least once. An event stays in SQL until every group has
+// acknowledged it, so a Redis with lost or older data loses none. The package does not change orders.
 package events
 
 import (
@@ -25,12 +25,13 @@ const (
 // Version is the form in which events are written. A reader refuses others.
 const Version = 1
 
-// ErrPermanent says that an event can never be handled: a handler whose error wraps it sees the event no more, and a person finds it among the dead letters.
+// ErrPermanent reports that an event can never be handled. If a handler's error wraps it, the event becomes a dead letter without
+// further deliveries.
 var ErrPermanent = errors.New("will never work")
 
 // Event is one change of one order.
 type Event struct {
-	ID      string // "<order id>.<what became of it>": the same change has the same id, however often it is told
+	ID      string // "<order id>.<status>": the id of a change, equal in all its deliveries
 	Type    Type
 	OrderID sale.OrderID
 	SaleID  string
@@ -86,16 +87,16 @@ func Decode(body string) (Event, error) {
 			ID      string `json:"id"`
 		}
 		if err := json.Unmarshal([]byte(body), &head); err != nil {
-			return Event{}, fmt.Errorf("event: %w: it is no event: %w", ErrPermanent, err)
+			return Event{}, fmt.Errorf("events: %w: it is no event: %w", ErrPermanent, err)
 		}
 		if head.Version != Version {
-			return Event{ID: head.ID}, fmt.Errorf("event: %w: version %d is unknown here", ErrPermanent, head.Version)
+			return Event{ID: head.ID}, fmt.Errorf("events: %w: version %d is unknown here", ErrPermanent, head.Version)
 		}
-		return Event{ID: head.ID}, fmt.Errorf("event: %w: it is no event: %w", ErrPermanent, err)
+		return Event{ID: head.ID}, fmt.Errorf("events: %w: it is no event: %w", ErrPermanent, err)
 	}
 	id, err := sale.ParseOrderID(j.OrderID)
 	if err != nil || j.ID == "" {
-		return Event{ID: j.ID}, fmt.Errorf("event: %w: it names no order", ErrPermanent)
+		return Event{ID: j.ID}, fmt.Errorf("events: %w: it names no order", ErrPermanent)
 	}
 	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Slot: j.Nth, Price: j.Price, Was: j.Was, At: j.At, Trace: j.Trace}, nil
 }

@@ -36,7 +36,7 @@ func join(ctx context.Context, client redis.UniversalClient, space keyspace.Spac
 	return nil
 }
 
-// destroy makes Redis forget a group, and tells whether it knew it.
+// destroy removes a group from Redis and reports whether it existed.
 func destroy(ctx context.Context, client redis.UniversalClient, space keyspace.Space, name string) (known bool, err error) {
 	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
 	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
@@ -47,7 +47,7 @@ func destroy(ctx context.Context, client redis.UniversalClient, space keyspace.S
 
 func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
 
-// PositionOf is the position of the entry of the stream with this id; 0 for one that somebody else has put there.
+// PositionOf returns the position of the stream entry with this id; 0 for an entry of another program.
 func PositionOf(id string) int64 {
 	head, _, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseInt(head, 10, 64)
@@ -71,6 +71,6 @@ func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Sp
 	if err != nil {
 		return err
 	}
-	_, err = destroy(ctx, client, space, name) // made again between the two; whoever makes it later finds out by itself
+	_, err = destroy(ctx, client, space, name) // it was created again between the two; a later one is detected by its creator
 	return err
 }

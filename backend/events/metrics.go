@@ -37,13 +37,13 @@ func (c *Counters) Relayed(events int) { c.relayed.Add(float64(events)) }
 const scrapeTimeout = time.Second
 
 type collector struct {
-	desk                                                    *Desk
+	desk                                                    *Admin
 	up, stream, unrelayed, lag, pending, oldest, dead, size *prometheus.Desc
 }
 
 // NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_unrelayed_seconds, and by group sluice_event_lag, sluice_event_pending,
 // sluice_event_oldest_seconds, sluice_event_dead and sluice_event_consumers. sluice_event_up is 0, and alone, when they could not be read in time.
-func NewCollector(desk *Desk) prometheus.Collector {
+func NewCollector(desk *Admin) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_event_"+name, help, labels, nil)
 	}

@@ -10,7 +10,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Progress tells how far a group has come without a gap, for who needs the order of all events though several instances handle them. It is safe for concurrent use.
+// Progress returns how far a group has come without gaps, for consumers that need the order of all events although several instances
+// handle them. It is safe for concurrent use.
 type Progress struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -28,9 +29,9 @@ func NewProgress(client redis.UniversalClient, space keyspace.Space, db *Store, 
 }
 
 const (
-	progressFor     = 10 * time.Millisecond // how long what Redis said is good enough
+	progressFor     = 10 * time.Millisecond // lifetime of a position read from Redis
 	progressTimeout = time.Second           // how long Redis may take
-	progressToldFor = time.Second           // and what SQL said, which knows less, and knows it though Redis has lost it
+	progressToldFor = time.Second           // lifetime of a position read from SQL, which is older and survives a loss of Redis
 )
 
 // Position is one up to which the group has acknowledged every event. It never falls: what was acknowledged stays so. While a store is down it is what was known before.
@@ -40,7 +41,7 @@ func (p *Progress) Position(ctx context.Context) int64 {
 	if time.Since(p.asked) >= progressFor {
 		n, err := p.acknowledged(ctx)
 		p.known, p.asked = max(p.known, n), time.Now()
-		if err != nil { // who asks must not wait for it each time
+		if err != nil { // callers must not wait for it each time
 			p.asked = p.asked.Add(progressToldFor)
 		}
 	}
@@ -53,7 +54,8 @@ func (p *Progress) Position(ctx context.Context) int64 {
 	return p.known
 }
 
-// acknowledged asks Redis: first how far events were given out, then which of these is pending. Asked the other way round, one that is given out in between would be missed.
+// acknowledged reads from Redis first the last delivered event, then the pending ones. In the other order it would miss an event that
+// is delivered in between.
 func (p *Progress) acknowledged(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()

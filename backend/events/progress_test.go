@@ -62,7 +62,7 @@ func TestProgressHasNoGaps(t *testing.T) {
 			w.Fatal(err)
 		}
 		want(5)
-		// Another process learns it from SQL, when all groups are done.
+		// Another process reads it from SQL, when all groups are done.
 		if err := w.store.DeleteChanges(w.Context(), 6); err != nil {
 			w.Fatal(err)
 		}

@@ -32,7 +32,7 @@ type RelayConfig struct {
 	Poll    time.Duration // how long an idle relay trusts that it would have been woken; 1 s
 	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
 	Log     *slog.Logger
-	Relayed func(events int)   // told of each step; may be nil
+	Relayed func(events int)   // called after each step; may be nil
 	Tracer  *telemetry.Tracer  // nil: nothing is traced
 	Notes   *telemetry.Parents // which purchases are; required with Tracer
 }
@@ -62,10 +62,10 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	return c
 }
 
-// Relay moves events from SQL to the stream, in the order of their positions and without gaps, and drops there and here what every group has acknowledged.
-// Any number of processes may run one; they take turns. That is a courtesy: two that work at once do no harm, because an event's id in the
-// stream is its position in SQL, and a step does nothing unless the stream ends where the relay thinks. For the same reason nothing is
-// lost, and nothing told twice, wherever a relay dies.
+// Relay moves events from SQL to the stream, in the order of their positions and without gaps, and deletes from both what every group
+// has acknowledged. Any number of processes may run one; they take turns. Two that run concurrently do no harm, because an event's id
+// in the stream is its position in SQL, and a step does nothing unless the stream ends at the expected position. For the same reason
+// a relay may crash anywhere: no event is lost or added twice.
 type Relay struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -76,7 +76,7 @@ type Relay struct {
 
 	ends    int64 // where the stream ends, as far as is known; -1: not known
 	entries int64
-	done    int64 // up to here SQL has forgotten, so Redis may too
+	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
 	trimmed time.Time
 }
 
@@ -127,7 +127,7 @@ func (r *Relay) turn(ctx context.Context, retry *backoff) {
 // rest waits for something to do.
 func (r *Relay) rest(ctx context.Context) {
 	if r.full() {
-		sleep(ctx, r.cfg.Poll/20) // nobody tells when a group has come further
+		sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.Poll+redisconn.IOTimeout)
@@ -139,14 +139,15 @@ func (r *Relay) rest(ctx context.Context) {
 		err = r.client.Do(ctx, "BLPOP", r.space.EventWake(), r.cfg.Poll.Seconds()).Err()
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		sleep(ctx, r.cfg.Poll) // the next step will meet the same error, and tell it
+		sleep(ctx, r.cfg.Poll) // the next step gets the same error and reports it
 	}
 	r.ends = -1 // a Redis that has lost events is noticed here
 }
 
 func (r *Relay) full() bool { return r.entries >= int64(r.cfg.Bound) }
 
-// RunOnce moves one batch of events, and drops what everybody is done with when it is time to. moved is 0 when there was nothing to move, or no room.
+// RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 when there was nothing
+// to move, or no room.
 func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if r.ends < 0 {
 		if err := r.append(ctx, -1, nil); err != nil {
@@ -186,7 +187,7 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	return moved, nil
 }
 
-// append adds events to the stream if it ends at a position, and learns where it ends.
+// append adds events to the stream if it ends at the given position; otherwise it reads where the stream ends.
 func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 	args := make([]any, 2, 2+2*len(events))
 	args[0], args[1] = ends, r.cfg.Bound
@@ -201,8 +202,8 @@ func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 	return nil
 }
 
-// Trim asks how far every group has come, and drops what lies behind: first in SQL, and in Redis the next time, when SQL has forgotten it. So an event
-// that is in Redis only is one that all are done with.
+// Trim reads how far every group has come and deletes the events before that: first from SQL, and from Redis at the next call. An
+// event that exists only in Redis was therefore acknowledged by all groups.
 func (r *Relay) Trim(ctx context.Context) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {
@@ -219,7 +220,7 @@ func (r *Relay) Trim(ctx context.Context) error {
 	done, _ := answer[0].(int64)
 	r.entries, _ = answer[1].(int64)
 	if missing := answer[2:]; len(missing) > 0 {
-		return r.mended(ctx, missing)
+		return r.checkUnknown(ctx, missing)
 	}
 	if err := r.store.DeleteChanges(ctx, done); err != nil {
 		return err
@@ -228,9 +229,9 @@ func (r *Relay) Trim(ctx context.Context) error {
 	return nil
 }
 
-// mended looks again at groups that Redis did not know: one that was removed in the same instant goes again, and the others are told of. What is to be dropped
-// waits for the next time.
-func (r *Relay) mended(ctx context.Context, names []any) error {
+// checkUnknown reads again groups that Redis did not know: one that was removed at that instant is dropped, the others are created. Deletion
+// waits for the next call.
+func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func TestRelayTellsEveryChangeOnceAndInOrder(t *testing.T) {
 	})
 }
 
-// A relay is killed at every one of its calls, before and after it; the next one goes on.
+// A relay is killed before and after every call; the next one continues.
 func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 	on(t, func(w *world) {
 		var want []string
@@ -181,7 +181,7 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 				slices.Reverse(ids) // the oldest is acknowledged last
 				for i, id := range ids {
 					if group == "slow" && i == len(ids)-1 { // what is pending is not trimmed, though all behind it is done
-						for range 2 { // SQL forgets first, Redis the next time
+						for range 2 { // SQL deletes first, Redis at the next call
 							if err := r.Trim(w.Context()); err != nil {
 								w.Fatal(err)
 							}
@@ -264,10 +264,10 @@ func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
 		var orders []sale.Order
 		for n := 1; n <= 5; n++ {
 			orders = append(orders, w.buy(1)...)
-			testenv.Eventually(w, patience, "the event is told", func() bool { return len(w.stream()) == n })
+			testenv.Eventually(w, patience, "the event is published", func() bool { return len(w.stream()) == n })
 		}
 		if took := time.Since(begin); took > 2*poll {
-			w.Errorf("five events took %s, so nobody was woken", took)
+			w.Errorf("five events took %s, so the relay was not woken", took)
 		}
 		w.wantStream(created(orders))
 		stop()

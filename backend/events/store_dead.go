@@ -39,7 +39,7 @@ func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error { return AddDeadLetter(ctx, c, l) })
 }
 
-// RemoveDeadLetter deletes a dead letter whose event was handled after all. It is idempotent.
+// RemoveDeadLetter deletes a dead letter after its event was handled. It is idempotent.
 func (s *Store) RemoveDeadLetter(ctx context.Context, group, eventID string) error {
 	op := fmt.Sprintf("events: remove dead letter %s of group %s", eventID, group)
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
@@ -143,7 +143,7 @@ func deadLetterExists(ctx context.Context, c store.Conn, group, eventID string) 
 	return err
 }
 
-// LeaseRetries leases up to limit dead letters of a group whose retry was requested, by position. A lease that expires makes
+// LeaseRetries leases up to limit dead letters of a group with a requested retry, by position. A lease that expires makes
 // the dead letter available again.
 func (s *Store) LeaseRetries(
 	ctx context.Context, group string, lease time.Duration, limit int,

@@ -123,7 +123,7 @@ func eventLetters(t *testing.T, e *env) {
 	for _, l := range log {
 		lines = append(lines, l.Actor+" "+l.Action+" "+l.Target+" "+l.Detail)
 	}
-	if want := []string{"eve event.drop 4.paid group g: mended", "eve event.retry 4.paid group g: mended"}; err != nil || len(lines) != 4 || !slices.Equal(lines[:2], want) {
+	if want := []string{"eve event.drop 4.paid group g: fixed", "eve event.retry 4.paid group g: fixed"}; err != nil || len(lines) != 4 || !slices.Equal(lines[:2], want) {
 		t.Errorf("log %q, %v", lines, err)
 	}
 }

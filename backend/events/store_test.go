@@ -139,7 +139,7 @@ func changesOfEveryKind(t *testing.T, e *env) {
 	last := map[sale.OrderID]sale.Status{}
 	for _, c := range got {
 		if was := last[c.OrderID]; was != "" && was != c.Was || was == "" && c.Was != sale.StatusQueued {
-			t.Errorf("order %s: was %s, is told of as %s", c.OrderID, was, c.Was)
+			t.Errorf("order %s: was %s, is published as %s", c.OrderID, was, c.Was)
 		}
 		last[c.OrderID] = c.Status
 		if c.SaleID != "h" || c.Buyer == "" || c.Slot != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) || time.Since(c.At).Abs() > time.Minute {
@@ -175,7 +175,7 @@ func changesAreKept(t *testing.T, e *env) {
 			t.Errorf("behind 5: %v", got)
 		}
 		if got, err := e.Changes(e.ctx, 0, 100); err != nil || !slices.Equal(got, all[5:]) {
-			t.Errorf("forgotten ones are told: %v, %v", got, err)
+			t.Errorf("deleted changes are returned: %v, %v", got, err)
 		}
 		if upTo, err := e.RelayedThrough(e.ctx); err != nil || upTo != 5 {
 			t.Errorf("all are done up to %d, %v; want 5", upTo, err)
@@ -185,7 +185,7 @@ func changesAreKept(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	if got, err := e.Changes(e.ctx, 0, 100); err != nil || len(got) != 0 {
-		t.Errorf("all forgotten: %v, %v", got, err)
+		t.Errorf("all deleted: %v, %v", got, err)
 	}
 	if upTo, err := e.RelayedThrough(e.ctx); err != nil || upTo != 10 {
 		t.Errorf("all are done up to %d, %v; want 10", upTo, err)
@@ -195,7 +195,7 @@ func changesAreKept(t *testing.T, e *env) {
 	}
 	e.write(t, storetest.Order("s", "next"))
 	if got := e.allChanges(t, 10, 100); len(got) != 1 {
-		t.Errorf("positions begin anew: %v", got)
+		t.Errorf("positions restart: %v", got)
 	}
 	e.write(t, storetest.Order("s", "later"))
 	if got := e.allChanges(t, 500, 100); len(got) != 1 { // Redis has seen a database that is gone
@@ -203,7 +203,8 @@ func changesAreKept(t *testing.T, e *env) {
 	}
 }
 
-// Readers who race give every change one position, and two changes of an order theirs in the order in which they were made, whatever commits meanwhile.
+// Concurrent readers give every change one position, and two changes of an order positions in the order of the changes, whatever is
+// committed in between.
 func TestConcurrentReadersAssignOnePositionPerChange(t *testing.T) {
 	onEngines(t, changesRace)
 }
@@ -225,7 +226,7 @@ func changesRace(t *testing.T, e *env) {
 			mu.Lock()
 			for _, c := range part {
 				if was, ok := seen[c.Position]; ok && (was.OrderID != c.OrderID || was.Status != c.Status) {
-					t.Errorf("position %d is told as %v and as %v", c.Position, was, c)
+					t.Errorf("position %d is returned as %v and as %v", c.Position, was, c)
 				}
 				seen[c.Position] = c
 				after = c.Position
@@ -270,7 +271,7 @@ func changesRace(t *testing.T, e *env) {
 			t.Fatalf("nothing has position %d", n)
 		}
 		if c.Status == sale.StatusCancelled && !created[c.OrderID] {
-			t.Errorf("order %s is told to be cancelled before it is created", c.OrderID)
+			t.Errorf("order %s is cancelled before it is created", c.OrderID)
 		}
 		if c.Status == sale.StatusCreated {
 			if created[c.OrderID] {
@@ -283,7 +284,7 @@ func changesRace(t *testing.T, e *env) {
 
 const rehearsal = sale.RehearsalPrefix + "s-x"
 
-// Whatever becomes of the orders of a rehearsal, nobody is told, also of those that share a transaction with real ones.
+// Changes of rehearsal orders are not published, also when they share a transaction with others.
 func TestChangesOmitRehearsals(t *testing.T) {
 	onEngines(t, rehearsalIsNotTold)
 }
@@ -312,7 +313,7 @@ func rehearsalIsNotTold(t *testing.T, e *env) {
 	}
 	slices.Sort(want)
 	if got := told(e.allChanges(t, 0, 100)); !slices.Equal(got, want) {
-		t.Fatalf("told %v\nwant %v", got, want)
+		t.Fatalf("got %v\nwant %v", got, want)
 	}
 	if _, sold, err := e.Sale(e.ctx, rehearsal); err != nil || sold != 3 {
 		t.Fatalf("%d sold, %v; want 3", sold, err)

@@ -10,7 +10,7 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Waker tells the relay that there is something to do, wherever it runs. A call may be lost; the relay then finds out after its Poll.
+// Waker wakes the relay, in this or another process. A wake-up may be lost; the relay then continues after its Poll.
 type Waker struct {
 	client  redis.UniversalClient
 	space   keyspace.Space
@@ -23,7 +23,7 @@ func NewWaker(client redis.UniversalClient, space keyspace.Space) *Waker {
 	return &Waker{client: client, space: space, script: redisscript.Load("event_wake"), pending: make(chan struct{}, 1)}
 }
 
-// Wake returns at once; many calls in a short time are one. It is made for order.OnChange. While Run does not run, it does nothing that anybody sees.
+// Wake returns immediately and coalesces calls in a short time. It is meant for store.OnChange. Without a running Run it has no effect.
 func (w *Waker) Wake() {
 	select {
 	case w.pending <- struct{}{}:
@@ -31,7 +31,7 @@ func (w *Waker) Wake() {
 	}
 }
 
-// Run passes on what Wake was told, until ctx ends; it returns nil.
+// Run publishes wake-ups until ctx ends; it returns nil.
 func (w *Waker) Run(ctx context.Context) error {
 	for {
 		select {

@@ -208,7 +208,7 @@ func (s *sink) count(id string) int {
 	return s.counts[id]
 }
 
-// has tells whether every one of these was handled, and nothing else.
+// has reports whether exactly these events were handled.
 func (s *sink) has(want []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *world) pending(group string) []redis.XPendingExt {
 	return all
 }
 
-// age makes it look as though whoever has pending events had been silent for so long.
+// age sets the idle time of the pending events of a group.
 func (w *world) age(group string, idle time.Duration) {
 	w.Helper()
 	for _, p := range w.pending(group) {
@@ -287,8 +287,8 @@ func (w *world) settled(group string) {
 
 var errKilled = errors.New("this process is dead")
 
-// mortal is what one process sees. At its nth call to Redis or SQL it dies: the call is not made, or it is made and its answer is never seen. After that no call
-// gets through, which is all that anybody can see of a dead process.
+// mortal is the view of one process. At its nth call to Redis or SQL it dies: the call is either not made, or made with its answer lost.
+// No later call gets through.
 type mortal struct {
 	nth    int // 0: never
 	before bool

@@ -59,13 +59,13 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
 	b.registry.MustRegister(guardCollector(s.guard), b.sales,
 		queue.NewCollector(s.shards(), b.meters, int64(cfg.maxReady)))
-	eventDesk := events.NewDesk(s.redis, s.space, s.events)
+	eventDesk := events.NewAdmin(s.redis, s.space, s.events)
 	b.events = events.NewCounters(b.registry)
 	urls, err := cfg.hooks.client()
 	if err != nil {
 		return nil, err
 	}
-	hooks := webhook.NewDesk(webhook.NewStore(s.db), urls)
+	hooks := webhook.NewAdmin(webhook.NewStore(s.db), urls)
 	b.registry.MustRegister(webhook.NewCollector(hooks))
 	b.registry.MustRegister(events.NewCollector(eventDesk))
 	b.relay = events.NewRelay(s.redis, s.space, s.events, events.RelayConfig{Log: log, Relayed: b.events.Relayed, Tracer: s.tracer, Notes: s.notes})

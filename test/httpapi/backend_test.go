@@ -89,7 +89,7 @@ func startBackend(t *testing.T) *backend {
 	}
 	adminServer, err := adminhttp.New(adminhttp.Config{
 		Admin: service, Auditor: audit.New(stock, db), Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Rebuilder: noRebuilder{},
-		Events: events.NewDesk(client, space, events.NewStore(db.DB)), Webhooks: webhook.NewDesk(webhook.NewStore(db.DB), nil), Pages: console, Token: adminToken, Gatherer: registry,
+		Events: events.NewAdmin(client, space, events.NewStore(db.DB)), Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil), Pages: console, Token: adminToken, Gatherer: registry,
 		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Books: db}), Server: config,
 	})
 	if err != nil {

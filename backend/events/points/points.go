@@ -15,7 +15,7 @@ import (
 // Group is the name of the group.
 const Group = "points"
 
-// Rule says how many points an order is worth: so many for each full so many of the currency's minor unit. The zero value gives none.
+// Rule defines the points of an order: Points for each full Per of the currency's minor unit. The zero value gives none.
 type Rule struct{ Points, Per int64 }
 
 // DefaultRule is a point for each full hundred cents.

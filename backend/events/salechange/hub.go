@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// Hub passes signals on to those in this process who listen. It never waits for anybody: a listener that is slow gets the latest signal of each sale, and of no more than
-// mostSales. The zero value is ready. It is safe for concurrent use.
+// Hub passes sale notifications to the listeners of this process. It never blocks: a slow listener gets the latest notification of each
+// sale, of at most mostSales sales. The zero value is ready to use. It is safe for concurrent use.
 type Hub struct {
 	mu     sync.Mutex
 	all    map[*Listener]struct{}            // of every sale
@@ -22,7 +22,7 @@ type Listener struct {
 	wake   chan struct{}
 
 	mu      sync.Mutex
-	pending []Signal // the latest of each sale, the longest waiting first
+	pending []Notification // the latest of each sale, the longest waiting first
 }
 
 // Listen begins to listen to one sale, or to all when saleID is empty; all means all that changes: not Left. Close it.
@@ -59,8 +59,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Tell passes a signal on.
-func (h *Hub) Tell(s Signal) {
+// Publish passes on a notification.
+func (h *Hub) Publish(s Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for l := range h.bySale[s.SaleID] {
@@ -74,7 +74,7 @@ func (h *Hub) Tell(s Signal) {
 	}
 }
 
-func (l *Listener) add(s Signal) {
+func (l *Listener) add(s Notification) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.pending {
@@ -97,7 +97,7 @@ func (l *Listener) add(s Signal) {
 func (l *Listener) Wake() <-chan struct{} { return l.wake }
 
 // Take returns what has come since, the latest signal of each sale; it may be nothing.
-func (l *Listener) Take() []Signal {
+func (l *Listener) Take() []Notification {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	taken := l.pending

@@ -20,7 +20,7 @@ const (
 	mostWait  = 5 * time.Second
 )
 
-// Receiver listens to Redis and tells a Hub. While it cannot listen nothing is told, and it tries again with growing waits.
+// Receiver subscribes to Redis and passes notifications to a Hub. After an error it subscribes again with growing delays.
 type Receiver struct {
 	client  *redis.Client
 	space   keyspace.Space
@@ -30,8 +30,8 @@ type Receiver struct {
 	ping    time.Duration
 }
 
-// NewReceiver makes a Receiver. It does not connect yet. The metrics and the logger may be nil. The client may be one whose data nobody has verified: signals are
-// believed by nobody.
+// NewReceiver returns a Receiver. It does not connect. metrics and log may be nil. The client need not be verified by the guard, because
+// no decision depends on a notification.
 func NewReceiver(client *redis.Client, space keyspace.Space, hub *Hub, metrics *Metrics, log *slog.Logger) *Receiver {
 	if metrics == nil {
 		metrics = NewMetrics(nil)
@@ -67,7 +67,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen listens over one connection until that fails. heard says that it has listened at all.
+// listen receives over one connection until it fails. heard reports whether the subscription succeeded.
 func (r *Receiver) listen(ctx context.Context) (heard bool, err error) {
 	shards := r.space.All()
 	channels := make([]string, len(shards))
@@ -106,7 +106,7 @@ func (r *Receiver) listen(ctx context.Context) (heard bool, err error) {
 				continue
 			}
 			r.metrics.received.WithLabelValues(string(s.Type)).Inc()
-			r.hub.Tell(s)
+			r.hub.Publish(s)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (h *house) buy(saleID, buyer string) sale.Outcome {
 }
 
 // next is the next signal that a listener hears.
-func (h *house) next(l *salechange.Listener) salechange.Signal {
+func (h *house) next(l *salechange.Listener) salechange.Notification {
 	h.Helper()
 	select {
 	case <-l.Wake():
@@ -118,7 +118,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					if err := do(); err != nil {
 						t.Fatal(err)
 					}
-					if got := h.next(l); got != (salechange.Signal{Type: want, SaleID: id, Left: left}) {
+					if got := h.next(l); got != (salechange.Notification{Type: want, SaleID: id, Left: left}) {
 						t.Errorf("%s: heard %+v, want %s with %d left", id, got, want, left)
 					}
 				}
@@ -178,7 +178,7 @@ func TestWhatIsLeftIsToldFourTimesASecondAtMost(t *testing.T) {
 	count := func(kind string) int { return h.count(kind) }
 	testenv.Eventually(t, 20*time.Second, "the end is heard", func() bool { return count("paused") == 1 })
 	if got, most := count("left"), int(took/(250*time.Millisecond))+1; got < 1 || got > most {
-		t.Errorf("what is left was told %d times within %v, want 1 to %d", got, took, most)
+		t.Errorf("%d notifications of the units left within %v, want 1 to %d", got, took, most)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestReceiverComesBackWithRedisAndPassesOverNoise(t *testing.T) {
 	}
 }
 
-// A user that may not publish sells as ever, and one that may not listen is not told.
+// A Redis user without the right to publish sells as before; one without the right to subscribe gets no notifications.
 func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	r := testenv.StartRedis(t)
 	admin := r.Client()
@@ -250,6 +250,6 @@ func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 		t.Error(err)
 	}
 	if n := h.count("sold_out") + h.count("opened") + h.count("restocked"); n != 0 {
-		t.Errorf("%d signals came from somebody who may not publish", n)
+		t.Errorf("%d notifications came from a user without the right to publish", n)
 	}
 }

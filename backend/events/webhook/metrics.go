@@ -52,7 +52,7 @@ type collector struct {
 
 // NewCollector makes the gauges of the endpoints: sluice_webhook_waiting, sluice_webhook_failed, sluice_webhook_oldest_seconds and sluice_webhook_failing.
 // sluice_webhook_up is 0, and alone, when they could not be read in time.
-func NewCollector(desk *Desk) prometheus.Collector {
+func NewCollector(desk *Admin) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_webhook_"+name, help, labels, nil)
 	}

@@ -25,8 +25,8 @@ type answer struct {
 	took       time.Duration
 }
 
-// judge decides what becomes of a delivery. It is a function of its arguments: jitter, in [0, 1), makes a wait up to a fifth longer, so that those that failed together
-// do not come back together.
+// judge decides the next state of a delivery. It is a pure function: jitter, in [0, 1), extends a delay by up to a fifth, so that
+// deliveries that failed together are spread.
 func judge(d Delivery, a answer, schedule []time.Duration, now time.Time, jitter float64) Result {
 	r := Result{Delivery: d, Status: a.status, Took: a.took, Answer: a.body}
 	switch {

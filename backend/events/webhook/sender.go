@@ -28,14 +28,14 @@ type Client interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// Progress tells up to which position all deliveries are written (event.Progress).
+// Progress returns the position up to which all deliveries are written (events.Progress).
 type Progress interface {
 	Position(ctx context.Context) int64
 }
 
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
 type SenderConfig struct {
-	PerEndpoint int             // requests to one endpoint at once; 32
+	PerEndpoint int             // concurrent requests to one endpoint; 32
 	Lease       time.Duration   // how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
 	Poll        time.Duration   // how often an idle sender looks for what is due, 500 ms
 	Drain       time.Duration   // how long a stop waits for answers; 10 s
@@ -52,7 +52,7 @@ type SenderConfig struct {
 
 // Metrics counts what a Sender does. It must be safe for concurrent use.
 type Metrics interface {
-	// Attempted counts attempts by what became of them: delivered, failed, given_up, released (not sent, or stopped) or lost (somebody else has it by now).
+	// Attempted counts attempts by outcome: delivered, failed, given_up, released (not sent, or stopped) or lost (the lease expired).
 	Attempted(endpoint, outcome string, n int)
 	Took(d time.Duration)
 }
@@ -112,7 +112,7 @@ func NewSender(db senderStore, client Client, progress Progress, cfg SenderConfi
 	return &Sender{store: db, client: client, progress: progress, cfg: cfg.withDefaults(), woken: make(chan struct{}, 1), served: map[string]bool{}}
 }
 
-// Wake says that something may be due. It returns at once; what it says may be lost, and is then found out after Poll.
+// Wake makes the sender look for due deliveries. It returns immediately; a lost wake-up is compensated after Poll.
 func (s *Sender) Wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -129,7 +129,8 @@ const (
 // soon is how often a Sender looks after it was woken: what was written is not acknowledged yet.
 const soon = 20 * time.Millisecond
 
-// Run sends until ctx ends; then it waits for the answers that are under way, gives back the rest, and returns nil. Whatever is down is waited for.
+// Run sends until ctx ends. Then it waits for requests in flight, releases the rest, and returns nil. It retries while SQL is
+// unavailable.
 func (s *Sender) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -154,7 +155,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-s.woken:
 			wait = 0
-			select { // not at once: many are told of together
+			select { // with a delay, because events arrive in batches
 			case <-ctx.Done():
 			case <-time.After(min(soon/4, s.cfg.Poll)):
 			}
@@ -210,7 +211,7 @@ func (s *Sender) prune(ctx context.Context) error {
 	return nil
 }
 
-// serve sends to one endpoint until nothing is due there and nothing under way.
+// serve sends to one endpoint until nothing is due and no request is in flight.
 func (s *Sender) serve(ctx, work context.Context, id string) {
 	results := make(chan Result, s.cfg.PerEndpoint)
 	underWay := 0
@@ -218,7 +219,7 @@ func (s *Sender) serve(ctx, work context.Context, id string) {
 		if free := s.cfg.PerEndpoint - underWay; free > 0 && ctx.Err() == nil {
 			e, leased, err := s.store.LeaseDeliveries(ctx, id, s.progress.Position(ctx), s.cfg.Lease, free)
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && ctx.Err() == nil {
-				s.cfg.Log.Debug("deliveries cannot be leased", "endpoint", id, "err", err) // look meets the same error, and tells it
+				s.cfg.Log.Debug("deliveries cannot be leased", "endpoint", id, "err", err) // look gets the same error and reports it
 			}
 			items := s.traced(ctx, leased)
 			for i, d := range leased {
@@ -247,7 +248,7 @@ func (s *Sender) serve(ctx, work context.Context, id string) {
 	}
 }
 
-// record tries until it is written or everybody else may have the deliveries anyway.
+// record retries until the results are stored or the leases have expired.
 func (s *Sender) record(work context.Context, id string, all []Result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), s.cfg.Lease)
 	defer cancel()
@@ -310,7 +311,7 @@ func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.
 		}
 	}()
 	a := s.post(ctx, e, d, of)
-	if a.err != nil && ctx.Err() != nil { // a stop has ended it: nobody's fault
+	if a.err != nil && ctx.Err() != nil { // cancelled by a stop: not a failure of the endpoint
 		return Result{Delivery: d, State: DeliveryWaiting, Released: true}
 	}
 	a.took = time.Since(began)

@@ -114,13 +114,13 @@ func run(t *testing.T, s *Sender) (stop func()) {
 
 type bench struct {
 	*Store
-	desk *Desk
+	desk *Admin
 }
 
 func newBench(t *testing.T, c *outbound.Client) bench {
 	t.Helper()
 	db := NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
-	return bench{db, NewDesk(db, c)}
+	return bench{db, NewAdmin(db, c)}
 }
 
 func (b bench) endpoint(t *testing.T, s *shop, strict bool) Endpoint {
@@ -214,7 +214,7 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 	if got := b.show(t, stuck.ID); got.Waiting != 80 {
 		t.Errorf("%+v", got)
 	}
-	stop() // gives back what is under way: no attempt
+	stop() // releases what is in flight without an attempt
 	if list, err := b.desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: stuck.ID, Limit: 1000}); err != nil || len(list) != 80 {
 		t.Error(len(list), err)
 	} else {
@@ -406,7 +406,10 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 		})
 	}
 	t.Run("a private address", func(t *testing.T) {
-		s := newShop(t, func(http.ResponseWriter, *http.Request, string) bool { t.Error("it was asked"); return false })
+		s := newShop(t, func(http.ResponseWriter, *http.Request, string) bool {
+			t.Error("the endpoint got a request")
+			return false
+		})
 		b := newBench(t, client(t, time.Second))
 		e := b.endpoint(t, s, false) // taken while it was allowed
 		id, err := b.desk.Ping(t.Context(), e.ID)
@@ -421,7 +424,7 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 	})
 }
 
-// faulty is a store whose calls fail now and then, before or after they were carried out.
+// faulty is a store with calls that fail sometimes, before or after they were executed.
 type faulty struct {
 	*Store
 	broken func() bool
@@ -431,7 +434,7 @@ var errDown = errors.New("the database is away")
 
 func (f faulty) LeaseDeliveries(ctx context.Context, id string, upTo int64, lease time.Duration, limit int) (Endpoint, []Delivery, error) {
 	e, leased, err := f.Store.LeaseDeliveries(ctx, id, upTo, lease, limit)
-	if f.broken() { // leased, and nobody knows by whom
+	if f.broken() { // leased, and the reply is lost
 		return Endpoint{}, nil, errDown
 	}
 	return e, leased, err

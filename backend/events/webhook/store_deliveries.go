@@ -168,8 +168,8 @@ func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bo
 	return store.Select(ctx, c, store.Column[int64], query, endpointID)
 }
 
-// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep or whose
-// endpoint was removed. Deliveries that were not delivered stay, regardless of their age. It returns how many it deleted.
+// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, or that belong to a
+// removed endpoint. Other deliveries stay, regardless of their age. It returns how many it deleted.
 func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (deleted int, err error) {
 	err = s.db.Update(ctx, "webhook: prune deliveries", func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()

@@ -27,7 +27,7 @@ func webhookSequences(t *testing.T, e *env) {
 	e.tell(t, "b", "7:1")
 	e.tell(t, "a", "7:1", "8:2") // again
 	if got := e.lease(t, "a", 0, time.Minute, 9); len(got) != 0 {
-		t.Fatalf("above the position that is asked for: %+v", got)
+		t.Fatalf("above the requested position: %+v", got)
 	}
 	leased := e.wantLeased(t, "a", "7:1", "8:2", "9:4")
 	if d := leased[0]; d.Body != `{"sequence":"7:1"}` || d.Type != "order.created" || d.Fence != 1 || d.Attempts != 0 || d.Sequence != 7 || d.Position != 1 {
@@ -40,7 +40,7 @@ func webhookSequences(t *testing.T, e *env) {
 	e.wantLeased(t, "a", "7:5")
 	e.wantLeased(t, "b", "7:1")
 
-	// What comes behind one that waits for its time waits as long; when that one goes early, both do.
+	// A delivery behind one with a due time waits as long; when that one goes early, both do.
 	e.tell(t, "a", "8:6")
 	e.wantLeased(t, "a")
 	list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryWaiting})

@@ -45,7 +45,7 @@ func webhookEndpoints(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || got.OldSecret != "" || !got.OldUntil.IsZero() {
-		t.Errorf("rotated at once: %+v, %v", got, err)
+		t.Errorf("rotated immediately: %+v, %v", got, err)
 	}
 	e.endpoint(t, "b", false)
 	if all, err := e.Endpoints(e.ctx, true); err != nil || len(all) != 2 || all[0].ID != "a" || all[1].Strict {
@@ -112,7 +112,7 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Fatalf("one failure less than too many: %v, %v", due, err)
 	}
 	e.results(t, bad[0])
-	e.results(t, late...) // were under way
+	e.results(t, late...) // were in flight
 	got, err := e.Endpoint(e.ctx, "a")
 	if err != nil || got.Failures != BreakAfter || time.Until(got.HoldUntil) > 6*time.Second || got.FailingSince.IsZero() || time.Until(got.HoldUntil) < time.Second {
 		t.Fatalf("%+v, %v", got, err)
@@ -133,7 +133,7 @@ func webhookFailing(t *testing.T, e *env) {
 	r.Hold = time.Hour
 	e.results(t, r)
 	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 || time.Until(got.HoldUntil) < 50*time.Minute || !got.FailingSince.IsZero() {
-		t.Errorf("told to wait: %+v, %v", got, err)
+		t.Errorf("asked to wait: %+v, %v", got, err)
 	}
 	e.wantLeased(t, "a")
 	for _, s := range []EndpointState{EndpointPaused, EndpointActive} {

@@ -52,7 +52,7 @@ func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) (page []Deliver
 
 // DeliveryAttempt is one completed attempt of a delivery.
 type DeliveryAttempt struct {
-	Number int64 // ascending; attempts whose outcome is unknown are missing
+	Number int64 // ascending; attempts with an unknown outcome are missing
 	At     time.Time
 	Took   time.Duration
 	Status int    // of HTTP; 0: there was no response

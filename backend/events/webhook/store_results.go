@@ -21,7 +21,7 @@ type Result struct {
 	Status   int    // of HTTP; 0: there was no response
 	Error    string // "" if it was delivered
 	Answer   string // the beginning of the response
-	// Hold is how long the endpoint asked for no requests. Gone: it asked for no requests at all.
+	// Hold is the delay that the endpoint requested (Retry-After). Gone: it answered 410.
 	Hold time.Duration
 	Gone bool
 }
@@ -105,7 +105,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 	return lost, err
 }
 
-// updateEndpoint updates an endpoint's failures, hold and state from those results whose delivery was still leased (own).
+// updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased (own).
 func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, own map[int64]bool) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration

@@ -8,8 +8,8 @@ import (
 	"sluice/backend/telemetry"
 )
 
-// traced finds the traces of the orders that deliveries tell of. The rows of deliveries know nothing of traces: a note in Redis does, for an hour, which is
-// longer than all but the last attempts are apart.
+// traced finds the traces of the deliveries' orders. Rows do not contain traces: a key in Redis does, for an hour, which is longer than
+// all but the last delays between attempts.
 func (s *Sender) traced(ctx context.Context, all []Delivery) []telemetry.Item {
 	items := make([]telemetry.Item, len(all))
 	if s.cfg.Tracer == nil || len(all) == 0 {
@@ -28,7 +28,7 @@ func (s *Sender) traced(ctx context.Context, all []Delivery) []telemetry.Item {
 			continue
 		}
 		id, err := sale.ParseOrderID(told.Data.OrderID)
-		if err != nil { // a ping tells of no order
+		if err != nil { // a ping has no order
 			continue
 		}
 		asked, at = append(asked, telemetry.Item{Order: id, SaleID: told.Data.SaleID}), append(at, i)

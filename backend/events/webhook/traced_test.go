@@ -19,7 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// Whoever is told of an order that is traced gets its trace with it, at every attempt; of any other, and with a ping, there is nothing to get.
+// Requests about a traced order carry its trace at every attempt; others, and pings, carry none.
 func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	mini := miniredis.RunT(t)

@@ -14,8 +14,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A flood of deliveries comes into tables that PostgreSQL knows nothing of, because nobody has analyzed them yet. Each one costs the same however many wait: what is read
-// of the tables grows with the deliveries, not with their square.
+// A flood of deliveries into tables without statistics in PostgreSQL. The cost of each is independent of how many wait: the rows read
+// grow with the number of deliveries, not with its square.
 func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
 	t.Parallel()
 	for name, strict := range map[string]bool{"in the order of each order": false, "in strict order": true} {
@@ -61,11 +61,11 @@ func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
 			for range leases {
 				sendSome(t, db, e.ID, limit)
 			}
-			if err := tables.Close(); err != nil { // a session that ends says what it has read
+			if err := tables.Close(); err != nil { // a session reports its reads when it ends
 				t.Fatal(err)
 			}
 			var written, fetched int64
-			testenv.Eventually(t, 20*time.Second, "the database says what was read", func() bool {
+			testenv.Eventually(t, 20*time.Second, "the database reports what was read", func() bool {
 				err := conn.QueryRow(t.Context(), `SELECT n_tup_ins, coalesce(seq_tup_read, 0) + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid)
 					FROM pg_stat_user_tables AS t WHERE relname = 'webhook_deliveries'`).Scan(&written, &fetched)
 				return err == nil && written == n
@@ -78,7 +78,7 @@ func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
 	}
 }
 
-// sendSome leases deliveries and says that they were delivered.
+// sendSome leases deliveries and records them as delivered.
 func sendSome(t *testing.T, db *Store, endpoint string, limit int) {
 	t.Helper()
 	if due, err := db.DueEndpoints(t.Context()); err != nil || !slices.Contains(due, endpoint) {

@@ -1,6 +1,7 @@
-// Package webhook tells other systems of orders by HTTP, signed as Standard Webhooks has it (www.standardwebhooks.com). It is a group of the events (package event):
-// its handler writes a delivery to SQL for each endpoint that wants an event, once however often the event comes, and a Sender posts what is written there. So a
-// slow endpoint holds up neither the group nor another endpoint. The package decides nothing about orders.
+// Package webhook notifies other systems of orders by HTTP, signed as Standard Webhooks specifies (www.standardwebhooks.com). It is a
+// consumer group of package events: its handler writes a delivery to SQL for each endpoint that selects an event, once for all
+// deliveries of the event, and a Sender posts them. A slow endpoint delays neither the group nor another endpoint. The package does
+// not change orders.
 package webhook
 
 import (
@@ -53,7 +54,8 @@ func ID(eventID, endpointID string) string {
 	return strings.ReplaceAll(eventID, ".", "_") + "_" + endpointID
 }
 
-// wants tells whether an endpoint is to hear of an event. What happened before it was made is nothing to it, also when Redis has lost its data and old events come again.
+// wants reports whether an endpoint selects an event. Events from before its creation are skipped, also when Redis has lost its data
+// and old events are delivered again.
 func wants(e Endpoint, v events.Event) bool {
 	return e.State != EndpointDisabled && !v.At.Before(e.CreatedAt) &&
 		(len(e.Types) == 0 || slices.Contains(e.Types, string(v.Type))) &&
@@ -63,7 +65,7 @@ func wants(e Endpoint, v events.Event) bool {
 // addBatch is how many deliveries one transaction writes: many endpoints must not make it take too long.
 const addBatch = 2000
 
-// Handler makes the group's handler. added is told after deliveries were written; it must return at once.
+// Handler returns the group's handler. added is called after deliveries were written; it must return immediately.
 func Handler(db *Store, added func(n int64)) events.Handler {
 	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
 		endpoints, err := db.Endpoints(ctx, false)

@@ -17,14 +17,14 @@ import (
 	"sluice/internal/outbound"
 )
 
-func newDesk(t *testing.T, db *Store) *Desk {
+func newDesk(t *testing.T, db *Store) *Admin {
 	t.Helper()
-	return NewDesk(db, outbound.New(outbound.Config{}))
+	return NewAdmin(db, outbound.New(outbound.Config{}))
 }
 
 func pointer[T any](v T) *T { return &v }
 
-func (d *Desk) add(t *testing.T, s Settings, strict bool) Endpoint {
+func (d *Admin) add(t *testing.T, s Settings, strict bool) Endpoint {
 	t.Helper()
 	if s.URL == nil {
 		s.URL = pointer("https://shop.example/hook")

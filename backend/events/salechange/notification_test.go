@@ -6,7 +6,7 @@ import (
 )
 
 func TestDecodeReadsWhatItKnowsAndNothingElse(t *testing.T) {
-	for text, want := range map[string]Signal{
+	for text, want := range map[string]Notification{
 		`{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}`:  {SoldOut, "shoe", 0},
 		`{"v":1,"type":"left","sale":"a.b-c","left":12,"later":[1,{}]}`: {Left, "a.b-c", 12},
 		`{"v":1,"type":"opened","sale":"s"}`:                            {Opened, "s", 0},
@@ -38,18 +38,18 @@ func FuzzDecode(f *testing.F) {
 func TestListenersGetWhatTheyAskedFor(t *testing.T) {
 	var h Hub
 	shoe, all := h.Listen("shoe"), h.Listen("")
-	for _, s := range []Signal{{Left, "shoe", 3}, {SoldOut, "shoe", 0}, {Paused, "hat", 0}} {
-		h.Tell(s)
+	for _, s := range []Notification{{Left, "shoe", 3}, {SoldOut, "shoe", 0}, {Paused, "hat", 0}} {
+		h.Publish(s)
 	}
 	<-shoe.Wake()
 	<-all.Wake()
-	if got := shoe.Take(); len(got) != 1 || got[0] != (Signal{SoldOut, "shoe", 0}) {
-		t.Errorf("who listens to the shoe hears %v; the latest is enough", got)
+	if got := shoe.Take(); len(got) != 1 || got[0] != (Notification{SoldOut, "shoe", 0}) {
+		t.Errorf("a listener of the shoe got %v; the latest is enough", got)
 	}
 	if got := all.Take(); len(got) != 2 || got[0].Type != SoldOut || got[1].SaleID != "hat" {
-		t.Errorf("who listens to all hears %v", got)
+		t.Errorf("a listener of all sales got %v", got)
 	}
-	h.Tell(Signal{Left, "shoe", 2})
+	h.Publish(Notification{Left, "shoe", 2})
 	if got := all.Take(); len(got) != 0 {
 		t.Errorf("edges hear %v; what is left changes all the time, and is nothing to them", got)
 	}
@@ -57,9 +57,9 @@ func TestListenersGetWhatTheyAskedFor(t *testing.T) {
 		shoe.Close()
 		all.Close()
 	}
-	h.Tell(Signal{SoldOut, "shoe", 0})
+	h.Publish(Notification{SoldOut, "shoe", 0})
 	if len(all.Take())+len(h.all)+len(h.bySale) != 0 {
-		t.Error("who has gone still hears, or is remembered")
+		t.Error("a closed listener still receives, or is kept")
 	}
 }
 
@@ -67,9 +67,9 @@ func TestSlowListenerHoldsNobodyUpAndTakesBoundedRoom(t *testing.T) {
 	var h Hub
 	slow := h.Listen("")
 	for i := range 100 * mostSales {
-		h.Tell(Signal{Opened, "sale-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%40), 0})
+		h.Publish(Notification{Opened, "sale-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%40), 0})
 	}
 	if got := len(slow.Take()); got > mostSales || got == 0 {
-		t.Errorf("%d signals are kept for who does not listen, want at most %d", got, mostSales)
+		t.Errorf("%d notifications are kept for a slow listener, want at most %d", got, mostSales)
 	}
 }

@@ -13,22 +13,22 @@ import (
 	"sluice/backend/store"
 )
 
-// Desk shows the groups to people, and does what they decide. It is safe for concurrent use.
-type Desk struct {
+// Admin shows the groups to people, and does what they decide. It is safe for concurrent use.
+type Admin struct {
 	client redis.UniversalClient
 	space  keyspace.Space
 	store  *Store
 }
 
-// NewDesk makes a Desk. It does not connect yet.
-func NewDesk(client redis.UniversalClient, space keyspace.Space, db *Store) *Desk {
-	return &Desk{client: client, space: space, store: db}
+// NewDesk makes a Admin. It does not connect yet.
+func NewAdmin(client redis.UniversalClient, space keyspace.Space, db *Store) *Admin {
+	return &Admin{client: client, space: space, store: db}
 }
 
 // GroupStatus is how far a group has come.
 type GroupStatus struct {
 	Name      string
-	Known     bool  // in SQL; else somebody has made it in Redis by hand, and the stream waits for it all the same
+	Known     bool  // in SQL; otherwise it was created in Redis by hand, and the stream waits for it too
 	Lag       int64 // events in the stream that it was not given yet
 	Pending   int64 // events that it was given and has not acknowledged
 	Consumers int64
@@ -44,7 +44,7 @@ type Status struct {
 }
 
 // Status reads how far every group has come, not all of one instant.
-func (d *Desk) Status(ctx context.Context) (Status, error) {
+func (d *Admin) Status(ctx context.Context) (Status, error) {
 	known, err := d.store.Groups(ctx)
 	if err != nil {
 		return Status{}, err
@@ -95,7 +95,7 @@ func (d *Desk) Status(ctx context.Context) (Status, error) {
 }
 
 // oldest is how old the first event is that a group has not acknowledged.
-func (d *Desk) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, error) {
+func (d *Admin) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, error) {
 	from := "(" + g.LastDeliveredID
 	if g.Pending > 0 {
 		p, err := d.client.XPending(ctx, d.space.Events(), g.Name).Result()
@@ -122,7 +122,7 @@ func (d *Desk) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, e
 }
 
 // exists returns ErrNoGroup for a name that no group has.
-func (d *Desk) exists(ctx context.Context, name string) error {
+func (d *Admin) exists(ctx context.Context, name string) error {
 	if _, err := d.store.Group(ctx, name); !isNotFound(err) {
 		return err
 	}
@@ -137,7 +137,7 @@ func (d *Desk) exists(ctx context.Context, name string) error {
 }
 
 // DeadLetters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.
-func (d *Desk) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLetter, error) {
+func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLetter, error) {
 	if err := ValidateGroup(q.Group); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (d *Desk) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLetter
 }
 
 // Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup, sale.ErrNotFound, a *sale.InvalidError for a bad name.
-func (d *Desk) Retry(ctx context.Context, actor, group, eventID, reason string) error {
+func (d *Admin) Retry(ctx context.Context, actor, group, eventID, reason string) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (d *Desk) Retry(ctx context.Context, actor, group, eventID, reason string) 
 }
 
 // Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a *sale.InvalidError for a bad name.
-func (d *Desk) Drop(ctx context.Context, actor, group, eventID, reason string) error {
+func (d *Admin) Drop(ctx context.Context, actor, group, eventID, reason string) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (d *Desk) Drop(ctx context.Context, actor, group, eventID, reason string) e
 }
 
 // settled is err, or ErrNoGroup where the letter was not found because there is no such group.
-func (d *Desk) settled(ctx context.Context, group string, err error) error {
+func (d *Admin) settled(ctx context.Context, group string, err error) error {
 	if isNotFound(err) && errors.Is(d.exists(ctx, group), ErrNoGroup) {
 		return ErrNoGroup
 	}
@@ -173,7 +173,7 @@ func (d *Desk) settled(ctx context.Context, group string, err error) error {
 }
 
 // Remove is Remove with an actor and a reason, for the desk log. Error: ErrNoGroup.
-func (d *Desk) Remove(ctx context.Context, actor, group, reason string) error {
+func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
 		return ErrNoGroup
 	}

@@ -19,15 +19,16 @@ type URLs interface {
 	CheckURL(raw string) (*url.URL, error)
 }
 
-// Desk is what operators do with endpoints and deliveries. Each change is in the desk log with who and why. It is safe for concurrent use.
-type Desk struct {
+// Admin changes endpoints and deliveries on behalf of admins. Each change is in the admin log with actor and reason. It is safe for
+// concurrent use.
+type Admin struct {
 	store *Store
 	urls  URLs
 	now   func() time.Time
 }
 
-// NewDesk makes a Desk.
-func NewDesk(db *Store, urls URLs) *Desk { return &Desk{store: db, urls: urls, now: time.Now} }
+// NewDesk makes a Admin.
+func NewAdmin(db *Store, urls URLs) *Admin { return &Admin{store: db, urls: urls, now: time.Now} }
 
 // Bounds of what an endpoint is made of.
 const (
@@ -40,14 +41,14 @@ const (
 // DefaultKeep is how long an old secret signs beside the new one.
 const DefaultKeep = 24 * time.Hour
 
-// Settings are what an operator says of an endpoint. A nil field is left as it is, or empty in a new one.
+// Settings are the settings of an endpoint. A nil field stays unchanged, or empty in a new endpoint.
 type Settings struct {
 	URL, Title   *string
 	Types, Sales *[]string // empty: all
 }
 
 // apply checks the settings and puts them in e. The error is a *sale.InvalidError.
-func (d *Desk) apply(e *Endpoint, s Settings) error {
+func (d *Admin) apply(e *Endpoint, s Settings) error {
 	bad := &sale.InvalidError{}
 	if s.URL != nil {
 		if _, err := d.urls.CheckURL(*s.URL); err != nil {
@@ -93,7 +94,7 @@ func as(ctx context.Context, actor, reason string) context.Context {
 }
 
 // Add makes an endpoint. What is returned holds its secret, which nothing else shows. Errors: a *sale.InvalidError; sale.ErrConflict when there are too many.
-func (d *Desk) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (Endpoint, error) {
+func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (Endpoint, error) {
 	if s.URL == nil {
 		s.URL = new(string)
 	}
@@ -105,19 +106,19 @@ func (d *Desk) Add(ctx context.Context, actor string, s Settings, strict bool, r
 }
 
 // List returns every endpoint, the oldest first.
-func (d *Desk) List(ctx context.Context) ([]Endpoint, error) {
+func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
 	return d.store.Endpoints(ctx, true)
 }
 
 // Show returns an endpoint, or sale.ErrNotFound.
-func (d *Desk) Show(ctx context.Context, id string) (Endpoint, error) {
+func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
 	if !lookable(id) {
 		return Endpoint{}, sale.ErrNotFound
 	}
 	return d.store.Endpoint(ctx, id)
 }
 
-// lookable tells whether SQL can be asked for an id at all.
+// lookable reports whether an id is valid in SQL queries.
 func lookable(id string) bool {
 	for i := range len(id) {
 		if id[i] <= ' ' || id[i] > '~' {
@@ -128,7 +129,7 @@ func lookable(id string) bool {
 }
 
 // Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError, sale.ErrNotFound.
-func (d *Desk) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
+func (d *Admin) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
 	if !lookable(id) {
 		return Endpoint{}, sale.ErrNotFound
 	}
@@ -136,7 +137,7 @@ func (d *Desk) Change(ctx context.Context, actor, id string, s Settings, reason 
 }
 
 // Pause keeps deliveries until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
-func (d *Desk) Pause(ctx context.Context, actor, id, reason string) (Endpoint, error) {
+func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, error) {
 	return d.turn(ctx, actor, id, "webhook.pause", reason, func(e *Endpoint) error {
 		if e.State == EndpointDisabled {
 			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
@@ -147,14 +148,14 @@ func (d *Desk) Pause(ctx context.Context, actor, id, reason string) (Endpoint, e
 }
 
 // Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error: sale.ErrNotFound.
-func (d *Desk) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
+func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
 	return d.turn(ctx, actor, id, "webhook.resume", reason, func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
 		return nil
 	})
 }
 
-func (d *Desk) turn(ctx context.Context, actor, id, action, reason string, to func(*Endpoint) error) (Endpoint, error) {
+func (d *Admin) turn(ctx context.Context, actor, id, action, reason string, to func(*Endpoint) error) (Endpoint, error) {
 	if !lookable(id) {
 		return Endpoint{}, sale.ErrNotFound
 	}
@@ -162,7 +163,7 @@ func (d *Desk) turn(ctx context.Context, actor, id, action, reason string, to fu
 }
 
 // Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors: sale.ErrNotFound, a *sale.InvalidError.
-func (d *Desk) Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error) {
+func (d *Admin) Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error) {
 	if keep < 0 || keep > maxSecrets {
 		bad := &sale.InvalidError{}
 		bad.Add("keep", "must be between 0s and "+maxSecrets.String())
@@ -175,17 +176,17 @@ func (d *Desk) Rotate(ctx context.Context, actor, id string, keep time.Duration,
 	return secret, d.store.RotateSecret(as(ctx, actor, reason), id, secret, keep)
 }
 
-// Remove forgets an endpoint with all its deliveries. Error: sale.ErrNotFound.
-func (d *Desk) Remove(ctx context.Context, actor, id, reason string) error {
+// Remove deletes an endpoint with all its deliveries. Errors: sale.ErrNotFound.
+func (d *Admin) Remove(ctx context.Context, actor, id, reason string) error {
 	if !lookable(id) {
 		return sale.ErrNotFound
 	}
 	return d.store.RemoveEndpoint(as(ctx, actor, reason), id)
 }
 
-// Ping sends something to try an endpoint, once and at once, also when it is paused; what comes of it is in the log of the delivery whose id is returned.
-// Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
-func (d *Desk) Ping(ctx context.Context, id string) (deliveryID string, err error) {
+// Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned delivery. Errors:
+// sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err error) {
 	e, err := d.Show(ctx, id)
 	if err != nil {
 		return "", err
@@ -202,7 +203,7 @@ func (d *Desk) Ping(ctx context.Context, id string) (deliveryID string, err erro
 }
 
 // Deliveries returns one page of an endpoint's deliveries, the newest first. Error: sale.ErrNotFound.
-func (d *Desk) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
+func (d *Admin) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
 	if _, err := d.Show(ctx, q.EndpointID); err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func (d *Desk) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, err
 }
 
 // Delivery returns a delivery of an endpoint with its attempts. Error: sale.ErrNotFound.
-func (d *Desk) Delivery(ctx context.Context, endpointID, id string) (Delivery, []DeliveryAttempt, error) {
+func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, []DeliveryAttempt, error) {
 	if !lookable(id) || !lookable(endpointID) {
 		return Delivery{}, nil, sale.ErrNotFound
 	}
@@ -221,8 +222,9 @@ func (d *Desk) Delivery(ctx context.Context, endpointID, id string) (Delivery, [
 	return found, log, err
 }
 
-// Redeliver sends a delivery again, whatever has become of it, with the same id and text. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
-func (d *Desk) Redeliver(ctx context.Context, actor, endpointID, id, reason string) error {
+// Redeliver sends a delivery again in any state, with the same id and body. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled
+// endpoint.
+func (d *Admin) Redeliver(ctx context.Context, actor, endpointID, id, reason string) error {
 	if _, _, err := d.Delivery(ctx, endpointID, id); err != nil {
 		return err
 	}
@@ -232,8 +234,9 @@ func (d *Desk) Redeliver(ctx context.Context, actor, endpointID, id, reason stri
 // redeliverBatch bounds a transaction.
 const redeliverBatch = 2000
 
-// RedeliverSince sends again all that were given up since then, and tells how many. Errors as of Redeliver; what was asked for before an error stays asked for.
-func (d *Desk) RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (n int64, err error) {
+// RedeliverSince sends again all deliveries that failed permanently since then, and returns their number. Errors are those of
+// Redeliver; deliveries queued before an error stay queued.
+func (d *Admin) RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (n int64, err error) {
 	if !lookable(endpointID) {
 		return 0, sale.ErrNotFound
 	}

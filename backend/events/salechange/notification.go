@@ -1,6 +1,6 @@
-// Package signal tells this process, soon, that something about a sale has changed: the scripts that change a sale say so over Redis pub/sub, in the same step.
-// A signal may be lost, come late or be made up by whoever may publish, so nothing is decided by one: it is a reason to look now and not in a second. Whoever is told
-// must also find out by itself. The package writes nothing.
+// Package salechange notifies this process of changed sales over Redis pub/sub: the scripts that change a sale publish a notification
+// in the same step. A notification may be lost, late or forged, so nothing is decided by it: it only causes an earlier read. Every
+// receiver must also poll. The package writes nothing to Redis.
 package salechange
 
 import (
@@ -16,9 +16,9 @@ type Type string
 
 // The types of signals. Refused purchases make none, however many there are.
 const (
-	Opened    Type = "opened"    // it can be bought, as far as its window and its stock allow: it is new, goes on, or was rebuilt
+	Opened    Type = "opened"    // created, resumed or rebuilt: purchases are possible within its window and stock
 	Paused    Type = "paused"    // by an operator or by the audit
-	Closed    Type = "closed"    // for good
+	Closed    Type = "closed"    // permanently
 	SoldOut   Type = "sold_out"  // the last unit was sold
 	Restocked Type = "restocked" // there is something to sell again, or more of it
 	Changed   Type = "changed"   // anything else of its definition
@@ -26,7 +26,7 @@ const (
 )
 
 // Signal is one message.
-type Signal struct {
+type Notification struct {
 	Type   Type
 	SaleID string
 	Left   int64 // units left, when the script ran
@@ -38,15 +38,15 @@ const version = 1
 // most is how long a message may be, in bytes; ours have a hundred.
 const most = 1024
 
-// errUnknown says that a message is not for this program: of another version, of a later one's type, or none of ours.
-var errUnknown = errors.New("signal: not known here")
+// errUnknown reports a message of another version or an unknown type.
+var errUnknown = errors.New("salechange: unknown message")
 
 // Decode reads a message as scripts write it:
 //
 //	{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}
 //
 // Fields it does not know are passed over.
-func Decode(text string) (Signal, error) {
+func Decode(text string) (Notification, error) {
 	var m struct {
 		Version int    `json:"v"`
 		Type    Type   `json:"type"`
@@ -54,18 +54,18 @@ func Decode(text string) (Signal, error) {
 		Left    int64  `json:"left"`
 	}
 	if len(text) > most {
-		return Signal{}, fmt.Errorf("%w: %d bytes", errUnknown, len(text))
+		return Notification{}, fmt.Errorf("%w: %d bytes", errUnknown, len(text))
 	}
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		return Signal{}, fmt.Errorf("%w: %w", errUnknown, err)
+		return Notification{}, fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	switch m.Type {
 	case Opened, Paused, Closed, SoldOut, Restocked, Changed, Left:
 	default:
-		return Signal{}, fmt.Errorf("%w: type %q", errUnknown, m.Type)
+		return Notification{}, fmt.Errorf("%w: type %q", errUnknown, m.Type)
 	}
 	if m.Version != version || sale.ValidateID(m.Sale) != nil || m.Left < 0 {
-		return Signal{}, fmt.Errorf("%w: version %d, sale %q", errUnknown, m.Version, m.Sale)
+		return Notification{}, fmt.Errorf("%w: version %d, sale %q", errUnknown, m.Version, m.Sale)
 	}
-	return Signal{Type: m.Type, SaleID: m.Sale, Left: m.Left}, nil
+	return Notification{Type: m.Type, SaleID: m.Sale, Left: m.Left}, nil
 }
