@@ -59,7 +59,7 @@ func TestDeadLettersAreRetriedAndDropped(t *testing.T) {
 }
 
 func eventLetters(t *testing.T, e *env) {
-	ctx := store.WithReason(store.WithActor(e.ctx, "eve"), "mended")
+	ctx := store.WithReason(store.WithActor(e.ctx, "eve"), "fixed")
 	bury := func(group, id string, position int64, reason string, deliveries int64) {
 		t.Helper()
 		if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: group, EventID: id, Position: position, Body: "{\x00\xff}", Reason: reason, Deliveries: deliveries}); err != nil {
