@@ -28,7 +28,7 @@ type accessLog struct {
 
 const accessLogSize = 64 << 10 // bytes; a fuller buffer is written immediately
 
-// add logs a request whose response is complete.
+// add logs a request with a complete response.
 func (l *accessLog) add(ctx *fasthttp.RequestCtx, x *exchange) {
 	sent := sizeOf(ctx)
 	l.mu.Lock()
@@ -37,7 +37,7 @@ func (l *accessLog) add(ctx *fasthttp.RequestCtx, x *exchange) {
 	l.finish(appendEntry(appendTime(l.lines, now), ctx, x), since(ctx, now), sent)
 }
 
-// later prepares the line of a request whose response is being streamed. The returned function logs it, given the
+// later prepares the line of a request with a streamed response. The returned function logs it, given the
 // bytes of the body that were sent.
 func (l *accessLog) later(ctx *fasthttp.RequestCtx, x *exchange) func(body int64) {
 	head, entry, start := int64(len(ctx.Response.Header.Header())), appendEntry(nil, ctx, x), ctx.Time()

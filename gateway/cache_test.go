@@ -105,7 +105,7 @@ func TestCachedRefusalUsesNoQuota(t *testing.T) {
 		t.Errorf("after that %d, RateLimit %q, want 4 of 6 remaining", got.status, got.header.Get("RateLimit"))
 	}
 	if n := s.purchases(); n != 1 {
-		t.Errorf("the backend was asked %d times, want once", n)
+		t.Errorf("%d purchases reached the backend, want 1", n)
 	}
 }
 

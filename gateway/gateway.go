@@ -58,7 +58,7 @@ type Gateway struct {
 }
 
 // New returns a gateway. It reads the policy, the token keys and the certificate, and does not connect to backends. All
-// configuration errors are reported together; errors in the policy are policy.Mistakes.
+// configuration errors are reported together; errors in the policy are policy.Findings.
 func New(config Config) (*Gateway, error) {
 	config.setDefaults()
 	g := &Gateway{config: config, log: config.Logger, wall: time.Now, table: limit.NewTable(config.Buckets),

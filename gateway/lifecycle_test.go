@@ -39,7 +39,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 	}
 	var mistakes policy.Findings
 	if !errors.As(err, &mistakes) {
-		t.Error("the errors of the policy are not policy.Mistakes")
+		t.Error("the errors of the policy are not policy.Findings")
 	}
 	for _, c := range []Config{{}, {Secret: secret, Upstreams: []string{"a:1"}}, {
 		Secret: secret, PolicySource: []byte(open),

@@ -85,7 +85,7 @@ func (s *snapshot) all() []*rule {
 	return append(append([]*rule(nil), s.ip...), s.token...)
 }
 
-// missing returns the rules of s whose buckets next does not use.
+// missing returns the rules of s that have no successor in next.
 func (s *snapshot) missing(next *snapshot) []*rule {
 	var missing []*rule
 	for _, r := range s.all() {

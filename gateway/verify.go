@@ -23,7 +23,7 @@ type verifier struct {
 	now   func() time.Time
 }
 
-// tokenSet holds the tokens whose hashes have the same low bits. It fills one cache line, so that a lookup reads
+// tokenSet holds tokens with the same low bits of the hash. It fills one cache line, so that a lookup reads
 // little memory besides the token.
 type tokenSet [tokensPerSet]struct {
 	hash  atomic.Uint64 // of the token; equality is decided by comparing the token itself

@@ -39,7 +39,7 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend", func() bool { return len(backend.requests()) == 3 })
 
 	got := e.do("POST", "/v1/sales/1/orders", "X-Forwarded-For", "2001:db8::3")
-	want := strings.Replace(problemBody(429, "concurrency"), "right now", "at once", 1)
+	want := strings.Replace(problemBody(429, "concurrency"), "more right now", "more concurrent requests", 1)
 	if got.status != 429 || got.body != want || got.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("the third of one /64: %d %s, want 429 %s", got.status, got.body, want)
 	}

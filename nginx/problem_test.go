@@ -50,7 +50,7 @@ func TestProblemsAreThoseOfInternalProblem(t *testing.T) {
 		body := strings.ReplaceAll(strings.ReplaceAll(m[2], `\\`, `\`), "$sluice_rule", "ip")
 		want := problemBody(status, "ip")
 		if strings.Contains(m[2], "concurrency") {
-			want = strings.Replace(problemBody(status, "concurrency"), "right now", "at once", 1)
+			want = strings.Replace(problemBody(status, "concurrency"), "more right now", "more concurrent requests", 1)
 		}
 		if body != want {
 			t.Errorf("%d:\n%s, want\n%s", status, body, want)

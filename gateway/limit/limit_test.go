@@ -23,7 +23,7 @@ const (
 	t9 = t0 + 9*d
 )
 
-// second is the period of a rule whose rate is per second.
+// second is the period of a rule with a rate per second.
 const second = 1e6
 
 // at returns a time of the tables as an Instant.

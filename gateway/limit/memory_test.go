@@ -28,7 +28,7 @@ func TestBucketNeedsAbout140Bytes(t *testing.T) {
 	each := float64(held()-before) / keys
 	t.Logf("%.0f bytes a bucket, %.1f MB for %d", each, each*keys/1e6, keys)
 	if each < 60 || each > 200 {
-		t.Errorf("%.0f bytes a bucket: the documentation says about 140", each)
+		t.Errorf("%.0f bytes a bucket, documented as about 140", each)
 	}
 	runtime.KeepAlive(table)
 }

@@ -52,7 +52,7 @@ const (
 
 // Policy is the content of a policy file. The zero value has no limits and trusts no proxies.
 type Policy struct {
-	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is used; IPv4-mapped prefixes are converted to IPv4
+	TrustedProxies []netip.Prefix // X-Forwarded-For of these proxies is used; IPv4-mapped prefixes are converted to IPv4
 	Rules          []Rule
 	NoRefusalCache bool // repeat_refusals = false: sale-wide refusals are not cached
 }

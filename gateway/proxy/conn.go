@@ -187,7 +187,7 @@ func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
 	}
-	c.listener.forget(c)
+	c.listener.remove(c)
 	if c.linger.Load() && !c.mute {
 		c.drain()
 	}

@@ -92,8 +92,8 @@ func (l *listener) wrap(c net.Conn) *Conn {
 	return wrapped
 }
 
-// forget removes a connection that has been closed.
-func (l *listener) forget(c *Conn) {
+// remove removes a closed connection.
+func (l *listener) remove(c *Conn) {
 	l.mu.Lock()
 	delete(l.open, c)
 	l.mu.Unlock()

@@ -191,7 +191,7 @@ func (p *Proxy) maintain(ctx context.Context) {
 
 // headerReceived corrects fasthttp's interpretation of a head. Headers.connection decides whether a connection is
 // closed, as nginx does. HTTP/1.0 clients get no interim response, the value of Expect may have any case, and a
-// client is not asked to continue with a body that is too large.
+// client gets no 100 Continue for a body that is too large.
 func (c *Config) headerReceived(h *fasthttp.RequestHeader) (none fasthttp.RequestConfig) {
 	h.ResetConnectionClose()
 	switch expected := h.Peek(fasthttp.HeaderExpect); {

@@ -13,7 +13,7 @@ import (
 // cache closes the body.
 type Source func(ctx context.Context, sale string) (header string, body io.ReadCloser, err error)
 
-// bypassList contains the buyers who may hold an order of a sale, as hashes of their names: 4 bytes each, big-endian,
+// bypassList contains the possible holders of an order of a sale, as hashes of their names: 4 bytes each, big-endian,
 // ascending, as the backend sends them. It is immutable. A nil list is empty.
 type bypassList struct {
 	hashes   []byte

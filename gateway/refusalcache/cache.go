@@ -5,7 +5,7 @@
 // decides for each purchase: a hit is answered from memory, a miss is forwarded, and one request at a time is
 // forwarded to revalidate the record before it expires. It guarantees:
 //
-//   - Buyers who may hold an order of the sale always miss, so that a repeated purchase gets the same response. They
+//   - Possible holders of an order of the sale always miss, so that a repeated purchase gets the same response. They
 //     are on the sale's bypass list, which the cache fetches from a backend (Sluice-Holders).
 //   - No refusal is used after its time to live, which counts from before the request was sent to the backend.
 //   - Only responses of backends add to the cache. Clients cannot fill its memory.

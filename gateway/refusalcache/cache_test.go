@@ -216,7 +216,7 @@ func TestReleaseLetsAnotherRequestRevalidate(t *testing.T) {
 	f.advance(900 * time.Millisecond)
 	f.want("forger", Revalidate).Release()
 	f.want("dan", Revalidate)
-	f.want("dan", Miss) // the same buyer again, whose first request may obtain an order
+	f.want("dan", Miss) // the same buyer again: the first request may obtain an order
 	f.want("eve", Hit)
 	if _, v := f.lookupToken(nil); v != Hit {
 		t.Error("a request without a token revalidates, but the edge never forwards it")

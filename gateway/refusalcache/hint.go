@@ -9,7 +9,7 @@ import (
 // State is the reason why all purchases of a sale are refused.
 type State string
 
-// The states whose refusals are cached.
+// The states with cacheable refusals.
 const (
 	SoldOut   State = "sold_out"
 	Scheduled State = "scheduled"

@@ -12,7 +12,7 @@ type certainty uint8
 const (
 	noSubject  certainty = iota // no token, or one that every verifier rejects
 	oneSubject                  // every verifier reads the same subject
-	ambiguous                   // only the verifier can tell
+	ambiguous                   // known only after verification
 )
 
 // maxToken is the longest token that a verifier accepts, in bytes; see internal/token.

@@ -155,7 +155,7 @@ func FuzzParse(f *testing.F) {
 func TestScanAgreesWithRead(t *testing.T) {
 	var quick record
 	if !quick.scan(jsonLine) {
-		t.Error("a line as edges write it was not read at once")
+		t.Error("scan rejects a line in the form of edges")
 	}
 	for _, line := range oddLines {
 		sameRecord(t, []byte(line))
@@ -182,11 +182,11 @@ func sameRecord(t *testing.T, line []byte) {
 	}
 	var p fastjson.Parser
 	if err := careful.read(&p, line); err != nil {
-		t.Fatalf("%q: was read at once, and is %v", line, err)
+		t.Fatalf("%q: scan accepts it, but read returns %v", line, err)
 	}
 	quick.numbers = 0
 	if !reflect.DeepEqual(quick, careful) {
-		t.Fatalf("%q: at once %+v, carefully %+v", line, quick, careful)
+		t.Fatalf("%q: scan %+v, read %+v", line, quick, careful)
 	}
 }
 

@@ -17,7 +17,7 @@ type Report struct {
 	Requests     int64 `json:"requests"`      // for which rules were evaluated, or would have been
 	NotEvaluated int64 `json:"not_evaluated"` // answered by the edge itself: malformed, reserved paths
 	Cached       int64 `json:"cached"`        // answered from the refusal cache, before any rule
-	OutOfOrder   int64 `json:"out_of_order"`  // lines after one whose request arrived later
+	OutOfOrder   int64 `json:"out_of_order"`  // lines after one with a later arrival
 	Late         int64 `json:"late"`          // of these, lines outside the window: evaluated as if they had arrived later
 
 	From          *time.Time `json:"from,omitempty"`

@@ -32,7 +32,7 @@ type Report struct {
 	Sold       int64 `json:"sold"`
 	Rows       int64 `json:"rows"`       // without cancelled ones
 	ToBots     int64 `json:"to_bots"`    // units sold to bots
-	Unreported int64 `json:"unreported"` // rows whose buyer got no response
+	Unreported int64 `json:"unreported"` // rows without a response to the buyer
 	Dead       int64 `json:"dead"`
 	// Cancelled rows were not paid in time. Their units were sold again.
 	Cancelled int64    `json:"cancelled"`
@@ -75,7 +75,7 @@ type WorkloadSummary struct {
 	Peak    float64 `json:"peak_arrivals_per_second"`
 }
 
-// GaveUp counts the shoppers who stopped after all retries, by their last response.
+// GaveUp counts the shoppers without success after all retries, by their last response.
 type GaveUp struct {
 	NoAnswer int64 `json:"without_response"`
 	Limited  int64 `json:"limited"`

@@ -2,7 +2,7 @@
 // its edge, and decides whether the deployment is ready for the real sale.
 //
 //	run.go         the steps of a rehearsal: create the copy, simulate, wait for the rows, evaluate, remove the copy
-//	workload.go    who arrives when, and what they do: the plan, generated from a seed
+//	workload.go    arrivals and behavior of buyers: the plan, generated from a seed
 //	simulator.go   the requests of one simulated buyer
 //	connection.go  connections to the edge, with one source address for each buyer if possible
 //	probe.go       how buyers get different source addresses

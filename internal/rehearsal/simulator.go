@@ -18,7 +18,7 @@ type simulator struct {
 	sale       string
 	opening    time.Time
 	retries    int
-	unanswered atomic.Int64 // shoppers whose context ended before the response to their purchase
+	unanswered atomic.Int64 // shoppers without a response to their purchase at the end
 }
 
 // until waits until a time relative to the opening. It returns false if ctx ends first.

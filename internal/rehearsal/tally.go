@@ -100,7 +100,7 @@ type tally struct {
 	overLimit []string          // buyers with several orders
 	held      map[string]string // buyer -> order
 	requests  int64
-	gaveUp    [groups]int64 // shoppers who stopped after all retries, by their last response
+	gaveUp    [groups]int64 // shoppers without success after all retries, by their last response
 	lastWon   time.Duration
 	soldOut   time.Duration // first response with this code; 0 if there was none
 }

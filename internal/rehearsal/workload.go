@@ -64,8 +64,8 @@ type Kind int
 // The kinds.
 const (
 	Shopper  Kind = iota // views the sale, thinks, buys, heeds Retry-After, and may wait for the order
-	Farm                 // one of many buyers at one address, who retry immediately
-	Repeater             // one buyer who retries immediately, each time from another address
+	Farm                 // one of many buyers at one address; retries immediately
+	Repeater             // retries immediately, each time from another address
 	Forger               // sends tokens with an invalid signature
 )
 
@@ -91,7 +91,7 @@ type Actor struct {
 	Name    string
 	Address int           // number of its source address
 	Think   time.Duration // of a shopper
-	Patient bool          // a shopper who waits until the order is a row
+	Patient bool          // a shopper that waits until the order is a row
 }
 
 // Plan generates all actors, ordered by arrival. The workload must be valid.

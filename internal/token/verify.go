@@ -40,7 +40,7 @@ func newVerifyKey(n name, public any) *verifyKey {
 	return k
 }
 
-// read verifies the signature of a token whose dots are at first and last, and returns its claims.
+// read verifies the signature of a token with dots at first and last, and returns its claims.
 func (k *verifyKey) read(raw string, first, last int, fast bool) (claims, error) {
 	d := k.pool.Get().(*scratch)
 	defer k.pool.Put(d)

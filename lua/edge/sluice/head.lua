@@ -20,7 +20,7 @@ local band, bor = bit.band, bit.bor
 local byte, find, gsub, lower, match, sub = string.byte, string.find, string.gsub, string.lower, string.match, string.sub
 local ffi_string = ffi.string
 
--- Bounds of a head; the Go gateway has the same (gateway/guard.go), and nginx keeps to 8 KiB a line by itself.
+-- Bounds of a head; the Go gateway has the same (gateway/proxy/validator.go), and nginx keeps to 8 KiB a line by itself.
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
 local MAX_LINES = 100
 
