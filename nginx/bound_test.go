@@ -7,9 +7,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/internal/testenv"
 )
 
 // hot floods an edge by its one rule, 500r/s with a burst of 250, and checks that it admitted what it had to, and no more. Below the bound, what counts is
@@ -70,18 +73,27 @@ func killAWorker(t *testing.T, e *edge) {
 		t.Error(err)
 		return
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid))
-	var worker int
-	if n, _ := fmt.Sscan(string(children), &worker); err != nil || n != 1 {
-		t.Errorf("the master's workers: %q, %v", children, err)
-		return
-	}
-	_ = syscall.Kill(worker, syscall.SIGKILL)
+	_ = syscall.Kill(workerOf(t, master.Pid), syscall.SIGKILL)
+}
+
+// workerOf is the process id of one of a master's workers.
+func workerOf(t testing.TB, master int) (worker int) {
+	t.Helper()
+	testenv.Eventually(t, 5*time.Second, "the master has a worker", func() bool {
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master, master))
+		n, _ := fmt.Sscan(string(children), &worker)
+		return n == 1
+	})
+	return worker
 }
 
 // The same without HTTP between: two workers ask for one key as fast as they can, millions of times a second. A limiter that reads and then
 // writes without a lock fails here, by a factor where the burst is large.
-func TestTwoWorkersRacingForOneBucketKeepTheBound(t *testing.T) {
+func TestRacingWorkersKeepBound(t *testing.T) {
+	floors(t, racingWorkersKeepBound)
+}
+
+func racingWorkersKeepBound(t *testing.T, f *floor) {
 	for _, c := range []struct {
 		rate  string
 		burst int
@@ -91,7 +103,7 @@ func TestTwoWorkersRacingForOneBucketKeepTheBound(t *testing.T) {
 			if perSecond == 0 {
 				perSecond, _ = strconv.ParseFloat(strings.TrimSuffix(c.rate, "r/s"), 64)
 			}
-			first, last, admitted := race(t, c.rate, c.burst) // us, us, requests
+			first, last, admitted := race(t, f, c.rate, c.burst) // us, us, requests
 			length := (last - first) / 1e6
 			bound := math.Floor(perSecond*length) + float64(c.burst) + 1
 			t.Logf("%.0f admitted in %.3f s, the bound is %.0f", admitted, length, bound)
@@ -108,9 +120,9 @@ func TestTwoWorkersRacingForOneBucketKeepTheBound(t *testing.T) {
 
 // race lets two workers admit on a bucket of their own for 0.3 s, and returns the microseconds of the first and the last turn and how many were
 // admitted.
-func race(t *testing.T, rate string, burst int) (first, last, admitted float64) {
+func race(t *testing.T, f *floor, rate string, burst int) (first, last, admitted float64) {
 	t.Helper()
-	out := requireLua(t).everywhere(t, fmt.Sprintf(`
+	out := f.lua(t).everywhere(t, fmt.Sprintf(`
 		local req, clock, aim = require "sluice.limit.rules", require "sluice.clock", require("take").aim
 		local count, period = require("sluice.policy.rate").parse(%q)
 		local rules = { { count = count, period = period, tolerance = %d * period, failed = "error test" } } -- on a busy machine a worker may not get the lock
@@ -141,89 +153,145 @@ func race(t *testing.T, rate string, burst int) (first, last, admitted float64) 
 	return first, last, admitted
 }
 
-// A worker that dies in its turn must not stop the others, nor leave a half-made decision.
-func TestAWorkerKilledUnderTheLockStopsNobody(t *testing.T) {
-	server, stop := startLua(t, "1m")
-	defer stop()
-	_, err := server.try(`
-		require("sluice.limit.lock").acquire(require("take").lock())
-		local ffi = require "ffi"
-		ffi.cdef "int kill(int pid, int signal);"
-		ffi.C.kill(ngx.worker.pid(), 9)
-		while true do end
-	`)
-	if err == nil {
-		t.Fatal("the worker is still alive")
-	}
-	for range 4 { // both workers, the new one too
-		got := server.run(t, `
-			local rule = { count = 1, period = 1000000, tolerance = 1e9 }
-			local ok, i, err = require("take").take({ rule }, { "after a death" })
-			return tostring(ok) .. " " .. tostring(err)
-		`)
-		if got != "true nil" {
-			t.Fatalf("after a worker died under the lock: %s", got)
+// A worker that dies while it has the lock does not stop the others.
+func TestWorkerKilledUnderLockStopsNoOther(t *testing.T) {
+	floors(t, func(t *testing.T, f *floor) {
+		server, stop := f.startLua(t, "1m")
+		defer stop()
+		for round := range 3 {
+			_, err := server.try(`
+				assert(require("sluice.accel").select("store", "sluice.limit.store").enter())
+				local ffi = require "ffi"
+				pcall(ffi.cdef, "int kill(int pid, int signal);")
+				ffi.C.kill(ngx.worker.pid(), 9)
+				while true do end
+			`)
+			if err == nil {
+				t.Fatal("the worker is still alive")
+			}
+			for range 4 { // both workers, also the new one
+				got := server.run(t, fmt.Sprintf(`
+					local rule = { count = 1, period = 1000000, tolerance = 1e9, failed = "error test" }
+					local ok, i, err = require("take").take({ rule }, { "after death %d" })
+					return tostring(ok) .. " " .. tostring(err)
+				`, round))
+				if got != "true nil" {
+					t.Fatalf("after a worker died under the lock: %s", got)
+				}
+			}
 		}
-	}
+	})
 }
 
-// No turn of the edge is a protected call. A worker goes on with a lock that an error has left it with, and mend gives it back for others.
-func TestAnErrorUnderTheLockStopsNobody(t *testing.T) {
-	server, stop := startLua(t, "1m")
-	defer stop()
-	got := server.run(t, `
-		local lock, rules, take = require "sluice.limit.lock", require "sluice.limit.rules", require "take"
-		local rule = { count = 1, period = 1000000, tolerance = 1e9, failed = "error test" }
-		local other = lock.of(ngx.shared.sluice_buckets) -- as another worker has it
-		other.resting_until = 1e15                        -- and it does not wait for long
-		local out = {}
-		local function fail() pcall(function() assert(lock.acquire(take.lock())) error("in a turn") end) end
-		local function try() out[#out + 1] = lock.acquire(other) and "free" or "held" if out[#out] == "free" then lock.release(other) end end
-		fail() try()
-		out[#out + 1] = tostring((take.take({ rule }, { "after an error" }))) try()
-		fail() try()
-		rules.mend() try()
-		rules.mend() try()
-		return table.concat(out, " ")
-	`)
-	if want := "held true free held free free"; got != want {
-		t.Errorf("after errors under the lock: %s, want %s", got, want)
-	}
+// After an error under the lock its worker continues with it; `+"`repair`"+` releases it for the others.
+func TestErrorUnderLockStopsNoWorker(t *testing.T) {
+	floors(t, func(t *testing.T, f *floor) {
+		server, stop := f.startLua(t, "1m")
+		defer stop()
+		got := server.everywhere(t, `
+			local rules, take, test = require "sluice.limit.rules", require("take").take, ngx.shared.test
+			local store = require("sluice.accel").select("store", "sluice.limit.store")
+			local function await(step) repeat until (test:get("step") or 0) >= step end
+			local function fail() pcall(function() assert(store.enter()) error("in a turn") end) end
+			if ngx.worker.id() == 0 then
+				fail()
+				test:set("step", 1)
+				await(2)
+				local rule = { count = 1, period = 1000000, tolerance = 1e9, failed = "error test" }
+				local ok = take({ rule }, { "after an error" })
+				fail()
+				rules.repair()
+				rules.repair()
+				test:set("step", 3)
+				return tostring(ok)
+			end
+			await(1)
+			local held = store.enter()
+			test:set("step", 2)
+			await(3)
+			local free = store.enter()
+			if free then store.leave() end
+			return tostring(held) .. " " .. tostring(free ~= nil)
+		`)
+		if want := [2]string{"true", "nil true"}; got != want {
+			t.Errorf("after errors under the lock: %q, want %q", got, want)
+		}
+	})
 }
 
-// A worker that is stopped in its turn keeps the lock. The others must not hang with it: after a while the rule's on_error decides.
-// With their next turn they are patient again.
-func TestAWorkerStuckUnderTheLockIsNotWaitedFor(t *testing.T) {
-	key := fmt.Sprintf("stuck %d", time.Now().UnixNano())
-	got := requireLua(t).everywhere(t, fmt.Sprintf(`
-		local lock, take, clock, test = require "sluice.limit.lock", require("take").take, require "sluice.clock", ngx.shared.test
-		local held = require("take").lock()
-		local key = %q
-		local from = clock.now()
-		if ngx.worker.id() == 0 then
-			lock.acquire(held)
-			test:set(key, "held")
-			while test:get(key) ~= "done" and clock.now() - from < 5000000 do end
-			lock.release(held)
-			return "released"
-		end
-		while not test:get(key) do end
-		local function rule(lenient) return { count = 1, period = 1000000, tolerance = 1e9, lenient = lenient, failed = "error test" } end
-		from = clock.now()
-		local deny = { take({ rule(true), rule(false) }, { key .. "a", key .. "b" }) }
-		local took = (clock.now() - from) / 1000
-		from = clock.now()
-		local allow = { take({ rule(true) }, { key .. "a" }) }
-		local again = (clock.now() - from) / 1000
-		test:set(key, "done")
-		held.resting_until = clock.now() + 1e9
-		repeat until lock.acquire(held)
-		lock.release(held)
-		local rested = held.resting_until == 0
-		return ("%%s %%s %%s %%s; %%s %%s; %%s"):format(tostring(deny[1]), tostring(deny[2]), tostring(deny[3]), took >= 450 and took < 4500 and "in time" or took,
-			tostring(allow[1]), again < 400 and "at once" or again, tostring(rested))
-	`, key))
-	if want := "nil 2 another worker holds the lock in time; true at once; true"; got[1] != want {
-		t.Errorf("while a worker held the lock: %q, want %q", got[1], want)
-	}
+// A worker that is paused while it has the lock keeps it. The others do not hang: after WAIT the rule's on_error decides.
+func TestWorkerPausedUnderLockIsNotWaitedForLong(t *testing.T) {
+	floors(t, func(t *testing.T, f *floor) {
+		key := fmt.Sprintf("paused %d", time.Now().UnixNano())
+		got := f.lua(t).everywhere(t, fmt.Sprintf(`
+			local take, clock, test = require("take").take, require "sluice.clock", ngx.shared.test
+			local store = require("sluice.accel").select("store", "sluice.limit.store")
+			local key = %q
+			local from = clock.now()
+			if ngx.worker.id() == 0 then
+				assert(store.enter())
+				test:set(key, "held")
+				while test:get(key) ~= "done" and clock.now() - from < 5000000 do end
+				store.leave()
+				return "released"
+			end
+			while not test:get(key) do end
+			local function rule(lenient)
+				return { count = 1, period = 1000000, tolerance = 1e9, lenient = lenient, failed = "error test" }
+			end
+			from = clock.now()
+			local deny = { take({ rule(true), rule(false) }, { key .. "a", key .. "b" }) }
+			local took = (clock.now() - from) / 1000
+			from = clock.now()
+			local allow = { take({ rule(true) }, { key .. "a" }) }
+			local again = (clock.now() - from) / 1000
+			test:set(key, "done")
+			from = clock.now()
+			repeat until store.enter() or clock.now() - from > 5000000
+			store.leave()
+			return ("%%s %%s %%s %%s; %%s %%s"):format(tostring(deny[1]), tostring(deny[2]), tostring(deny[3]),
+				took >= 450 and took < 4500 and "in time" or took, tostring(allow[1]), again < 400 and "at once" or again)
+		`, key))
+		if want := "nil 2 another worker holds the lock in time; true at once"; got[1] != want {
+			t.Errorf("while a worker held the lock: %q, want %q", got[1], want)
+		}
+	})
+}
+
+// Workers that are killed again and again, also while they have the lock, never let two workers have it at the same time.
+func TestKilledWorkersNeverShareLock(t *testing.T) {
+	floors(t, func(t *testing.T, f *floor) {
+		server, stop := f.startLua(t, "1m")
+		defer stop()
+		const turns = `
+			local test, clock = ngx.shared.test, require "sluice.clock"
+			local store = require("sluice.accel").select("store", "sluice.limit.store")
+			local from = clock.now()
+			repeat
+				assert(store.enter())
+				test:set("count", (test:get("count") or 0) + 1) -- not atomic: two at a time lose counts
+				test:incr("total", 1, 0)
+				store.leave()
+			until clock.now() - from > 300000
+			return "done"`
+		const kills = 12
+		var wait sync.WaitGroup
+		for range 2 {
+			wait.Go(func() {
+				for range 8 {
+					_, _ = server.try(turns)
+				}
+			})
+		}
+		for range kills {
+			time.Sleep(150 * time.Millisecond)
+			_ = syscall.Kill(server.worker(t), syscall.SIGKILL)
+		}
+		wait.Wait()
+		var counted, total int
+		out := server.run(t, `return ("%d %d"):format(ngx.shared.test:get("count"), ngx.shared.test:get("total"))`)
+		if _, err := fmt.Sscan(out, &counted, &total); err != nil || counted < total || counted > total+kills || total < 1000 {
+			t.Errorf("%d counts in %d turns, %v", counted, total, err)
+		}
+	})
 }

@@ -19,89 +19,6 @@ func list(texts []string) string {
 	return b.String() + "}"
 }
 
-// What the quick reader of claims takes, the strict reader must read alike. It returns how many it took.
-func readAlike(t rapid.TB, server *luaServer, texts []string) (taken int) {
-	t.Helper()
-	out, err := server.try(`
-		local ffi, json, plain = require "ffi", require "sluice.json", require "sluice.token.plain"
-		local bytes, taken = ffi.new("unsigned char[4097]"), 0
-		for _, text in ipairs ` + list(texts) + ` do
-			ffi.fill(bytes, 4097, 34) -- what an earlier token has left there must not matter
-			ffi.copy(bytes, text, #text)
-			local sub, exp, nbf = plain.claims(bytes, #text)
-			if sub then
-				taken = taken + 1
-				local claims, err = json.object(text)
-				if not claims or claims.sub ~= sub or claims.exp ~= exp or claims.nbf ~= nbf then
-					return ("%q: %q %s %s, and strictly %s"):format(text, sub, exp, tostring(nbf), err or ("%q %s %s"):format(tostring(claims.sub), tostring(claims.exp), tostring(claims.nbf)))
-				end
-			end
-		end
-		return taken`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Sscan(out, &taken); err != nil {
-		t.Fatal(out)
-	}
-	return taken
-}
-
-func TestPlainClaimsAreReadAsByTheStrictReader(t *testing.T) {
-	server := requireLua(t)
-	const exp = `"exp":1798761600`
-	good := []string{
-		`{"sub":"ann",` + exp + `}`, `{` + exp + `,"sub":"a b~","iat":0,"nbf":99999999999}`,
-		`{"iss":"https://shop.example","aud":"a","sub":"ann",` + exp + `,"iat":1,"jti":"7","":0}`, `{"Sub":"bob","subs":"eve","sub":"ann",` + exp + `}`,
-	}
-	if n := readAlike(t, server, good); n != len(good) {
-		t.Errorf("%d of %d plain claims were read", n, len(good))
-	}
-	bad := []string{
-		``, `{`, `{"`, `{"su`, `{"sub`, `{"sub"`, `{"sub":`, `{"sub":"`, `{"sub":"ann`, `{"sub":"ann"`, `{"sub":"ann",`, `{}`, `[]`, `{"sub":"ann"}`, `{` + exp + `}`,
-		`{"sub":"ann",` + exp + `}x`, `{"sub":"ann",` + exp + `,}`, `{"sub":"ann",` + exp, `{"sub":"ann",` + exp + `]`, `{"sub":"ann","exp":01}`, `{"sub":"ann","exp":}`,
-		`{"sub":"ann","exp":179876160000}`, `{"sub":"ann","exp":1798761600.5}`, `{"sub":"ann","exp":-1}`, `{"sub":"ann","exp":1e9}`, `{"sub":"ann","exp":"1"}`,
-		`{"sub":"ann","sub":"eve",` + exp + `}`, `{"sub":"ann",` + exp + `,"exp":1}`, `{"sub":"ann",` + exp + `,"nbf":1,"nbf":1}`, `{"Sub":"ann",` + exp + `}`,
-		`{ "sub":"ann",` + exp + `}`, `{"sub":"an\u006e",` + exp + `}`, `{"sub":"änn",` + exp + `}`, "{\"sub\":\"a\x00\"," + exp + `}`, "{\"sub\":\"a\x7f\"," + exp + `}`,
-		`{"sub":null,` + exp + `}`, `{"sub":"ann"` + exp + `}`, `{"sub":"ann";` + exp + `}`, `{"sub":7,` + exp + `}`, `"sub":"ann",` + exp + `}`, `{"sub:"ann",` + exp + `}`,
-		`{"jti":1,"jti":2,"sub":"ann",` + exp + `}`, `{"a":1,"b":1,"c":1,"d":1,"a":1,"sub":"ann",` + exp + `}`, `{"a":1,"b":1,"c":1,"d":1,"e":1,"sub":"ann",` + exp + `}`,
-		`{"a":[],"sub":"ann",` + exp + `}`, `{"a":-1,"sub":"ann",` + exp + `}`, `{"a":"\n","sub":"ann",` + exp + `}`, `{"\u0061":"","sub":"ann",` + exp + `}`, `{"":"","":"","sub":"ann",` + exp + `}`,
-	}
-	if n := readAlike(t, server, bad); n != 0 {
-		t.Errorf("%d of the claims that are not plain were taken", n)
-	}
-	members := map[string][]string{
-		"sub": {`"ann"`, `"an n"`, `"bob"`, `""`, `"a\"b"`, `"ä"`, `7`, `null`},
-		"exp": {`1798761600`, `0`, `1e12`, `99999999999`, `01`, `-1`},
-		"nbf": {`0`, `1798761600`, `1`, `"1"`},
-		"iat": {`0`, `1798761600`, `1`},
-		"jti": {`"x"`, `{}`},
-	}
-	taken := 0
-	rapid.Check(t, func(r *rapid.T) {
-		texts := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) string {
-			var claims []string
-			for _, name := range rapid.Permutation([]string{"sub", "exp", "nbf", "iat"}).Draw(r, "names")[:rapid.IntRange(2, 4).Draw(r, "members")] {
-				claims = append(claims, `"`+name+`":`+rapid.SampledFrom(members[name]).Draw(r, "value"))
-			}
-			if rapid.IntRange(0, 3).Draw(r, "one more") == 0 {
-				claims = append(claims, rapid.SampledFrom([]string{`"sub":"eve"`, `"exp":1`, `"nbf":1`, `"iat":1`, `"jti":"x"`, `"aud":"x","iss":7`, `"a":1,"a":1`, `"a":[1]`}).Draw(r, "more"))
-			}
-			text := "{" + strings.Join(claims, ",") + "}"
-			if rapid.IntRange(0, 2).Draw(r, "spoil") == 0 {
-				at := rapid.IntRange(0, len(text)-1).Draw(r, "at")
-				with := rapid.SampledFrom([]string{"", `"`, "{", "}", ",", ":", "\\", " ", "\x00", "0", "s"}).Draw(r, "with")
-				text = text[:at] + with + text[at+1:]
-			}
-			return text
-		}), 20, 50).Draw(r, "texts")
-		taken += readAlike(r, server, texts)
-	})
-	if taken == 0 {
-		t.Error("nothing was read quickly")
-	}
-}
-
 // The edge decodes what Go's strict decoder does, and nothing else.
 func TestBase64URLHasOneSpelling(t *testing.T) {
 	server := requireLua(t)
@@ -110,11 +27,10 @@ func TestBase64URLHasOneSpelling(t *testing.T) {
 		texts = append(texts, rapid.StringOfN(rapid.RuneFrom([]rune("ABQgw_-=+ ")), 0, 9, -1).Example())
 	}
 	out := server.run(t, `
-		local ffi, decode, out = require "ffi", require("sluice.token.base64url").decode, {}
-		local bytes = ffi.new("unsigned char[64]")
+		local decode, out = require("sluice.token.base64url").decode, {}
 		for i, text in ipairs `+list(texts)+` do
-			local n = decode(ffi.cast("const unsigned char *", text), #text, bytes)
-			out[i] = n and ffi.string(bytes, n):gsub(".", function(c) return ("%02x"):format(c:byte()) end) or "-"
+			local bytes = decode(text)
+			out[i] = bytes and bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end) or "-"
 		end
 		return table.concat(out, "\n")`)
 	for i, got := range strings.Split(out, "\n") {

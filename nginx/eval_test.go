@@ -17,41 +17,84 @@ import (
 )
 
 // luaServer is a real nginx that runs pieces of Lua with the edge's modules.
-type luaServer struct{ address string }
+type luaServer struct {
+	address string
+	master  int // process
+}
 
-// One for all tests of this package: pieces of Lua leave nothing behind but buckets, which tests name apart.
-var sharedLua struct {
-	sync.Mutex
-	server *luaServer
+// worker is the process id of one of its workers.
+func (s *luaServer) worker(t testing.TB) int {
+	t.Helper()
+	return workerOf(t, s.master)
+}
+
+// floor is a way to run the edge: with its accelerators, or with the directory of accelerators removed.
+type floor struct {
+	name  string
+	plain bool
+
+	mu     sync.Mutex
+	server *luaServer // shared by all tests: pieces of Lua leave nothing behind but buckets, which tests name apart
 	stop   func()
+}
+
+var accelerated, plain = floor{name: "accelerated"}, floor{name: "plain", plain: true}
+
+// floors runs a test on both floors.
+func floors(t *testing.T, test func(*testing.T, *floor)) {
+	t.Helper()
+	for _, f := range []*floor{&accelerated, &plain} {
+		t.Run(f.name, func(t *testing.T) { test(t, f) })
+	}
 }
 
 func TestMain(m *testing.M) {
 	code := testenv.Main(m)
-	if sharedLua.stop != nil {
-		sharedLua.stop()
+	for _, f := range []*floor{&accelerated, &plain} {
+		if f.stop != nil {
+			f.stop()
+		}
 	}
 	os.Exit(code)
 }
 
-func requireLua(t testing.TB) *luaServer {
+// requireLua is the shared server with accelerators.
+func requireLua(t testing.TB) *luaServer { return accelerated.lua(t) }
+
+// lua is the floor's shared server.
+func (f *floor) lua(t testing.TB) *luaServer {
 	t.Helper()
-	sharedLua.Lock()
-	defer sharedLua.Unlock()
-	if sharedLua.server == nil {
-		server, stop := startLua(t, "1m")
-		sharedLua.server, sharedLua.stop = server, stop
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.server == nil {
+		f.server, f.stop = f.startLua(t, "1m")
 	}
-	return sharedLua.server
+	return f.server
+}
+
+// trim removes the accelerators from a copy of lua/ below dir, when this is the plain floor.
+func (f *floor) trim(t testing.TB, dir string) {
+	t.Helper()
+	if f.plain {
+		if err := os.RemoveAll(dir + "/lua/edge/sluice/accel"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // startLua starts a server of its own with a zone of this size for buckets, for tests that leave something behind.
-func startLua(t testing.TB, zone string) (*luaServer, func()) {
-	return startLuaWith(t, "eval.conf", "sluice_buckets 1m", "sluice_buckets "+zone)
+func (f *floor) startLua(t testing.TB, zone string) (*luaServer, func()) {
+	return f.startLuaWith(t, "eval.conf", "sluice_buckets 1m", "sluice_buckets "+zone)
+}
+
+func startLua(t testing.TB, zone string) (*luaServer, func()) { return accelerated.startLua(t, zone) }
+
+func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func()) {
+	return accelerated.startLuaWith(t, name, old, replacement)
 }
 
 // startLuaWith starts a server from a file of testdata, in which one text is replaced by another.
-func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func()) {
+func (f *floor) startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func()) {
 	t.Helper()
 	bin := requireBinary(t)
 	dir, err := os.MkdirTemp("", "sluice-lua-")
@@ -68,7 +111,7 @@ func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.Symlink(root+"/lua", dir+"/lua"), os.Symlink(root+"/nginx/testdata", dir+"/testdata"),
+		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.CopyFS(dir+"/lua", os.DirFS(root+"/lua")), os.Symlink(root+"/nginx/testdata", dir+"/testdata"),
 		os.WriteFile(dir+"/nginx/"+name, []byte(strings.Replace(string(conf), old, replacement, 1)), 0o644),
 		os.WriteFile(dir+"/nginx/runtime/listen.conf", fmt.Appendf(nil, "listen 127.0.0.1:%d;", port), 0o644),
 	} {
@@ -76,6 +119,7 @@ func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func
 			t.Fatal(err)
 		}
 	}
+	f.trim(t, dir)
 	log := &logBuffer{}
 	cmd := exec.Command(bin.path, bin.args(dir, name, "daemon off")...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
@@ -89,7 +133,7 @@ func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func
 		<-ended
 		os.RemoveAll(dir)
 	})
-	s := &luaServer{address: fmt.Sprintf("127.0.0.1:%d", port)}
+	s := &luaServer{address: fmt.Sprintf("127.0.0.1:%d", port), master: cmd.Process.Pid}
 	testenv.Eventually(t, 10*time.Second, "nginx runs Lua", func() bool {
 		select {
 		case err := <-ended:

@@ -7,28 +7,30 @@ import (
 	"testing"
 )
 
-// How many buckets a zone holds, and so how many bytes one takes: what nginx/conf.d/20-lua.conf and docs/edge-bound.md say. `make edge-memory` asks a zone
-// of 100 MB.
-func TestWhatAZoneHolds(t *testing.T) {
+// The bytes of a bucket, as nginx/conf.d/20-lua.conf and docs/edge-bound.md state them. `+"`make edge-memory`"+` fills a zone of 100 MB.
+func TestBucketsTakeTheStatedMemory(t *testing.T) {
+	floors(t, bucketsTakeTheStatedMemory)
+}
+
+func bucketsTakeTheStatedMemory(t *testing.T, f *floor) {
 	size := cmp.Or(os.Getenv("SLUICE_ZONE"), "4m")
 	for _, c := range []struct {
 		name, admit string // admit(i) admits a request of the i-th client
 		most        float64
 	}{
-		{"an address under a rule", `admit("ip", four(i))`, 50},
-		{"a buyer under a rule", `admit("buyer", ("%036d"):format(i))`, 50},
+		{"an address under a rule", `admit(four(i))`, map[bool]float64{true: 130, false: 50}[f.plain]},
+		{"a buyer under a rule", `admit(("%036d"):format(i))`, map[bool]float64{true: 260, false: 50}[f.plain]},
 		{"sluice.limit.req, an IPv4 address", `limit:incoming(four(i), true)`, 130},
 		{"sluice.limit.req, an IPv6 address", `limit:incoming("0123456789ab" .. four(i), true)`, 130},
 	} {
-		server, stop := startLuaWith(t, "eval.conf", "sluice_buckets 1m;\n    lua_shared_dict test           256k", "sluice_buckets "+size+";\n    lua_shared_dict test           "+size)
+		server, stop := f.startLuaWith(t, "eval.conf", "sluice_buckets 1m;\n    lua_shared_dict test           256k", "sluice_buckets "+size+";\n    lua_shared_dict test           "+size)
 		got := server.run(t, `
-			local rules, names = require "sluice.limit.rules", require "sluice.limit.name"
+			local rules = require "sluice.limit.rules"
 			local rule = { count = 1, period = 3600e6, tolerance = 0, failed = "error test", prefix = "ip:20r/s:" }
 			rules.prepare(rule)
-			local list, whose = { rule }, names.new()
-			local function admit(kind, text)
-				if kind == "ip" then names.address(whose, text, #text) else names.buyer(whose, text) end
-				rules.aim(list, 1, 1, whose)
+			local list = { rule }
+			local function admit(client)
+				rules.aim(list, 1, 1, client)
 				return rules.admit(list, 1)
 			end
 			local limit = require("sluice.limit.req").new("test", 1 / 3600, 0)

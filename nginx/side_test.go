@@ -29,6 +29,20 @@ type decision struct {
 	worker  int
 }
 
+// logTimes replaces the end of clock.lua. The last time that is read before a verdict is the time of the decision: it goes to $decided.
+const logTimes = `
+local now = _M.now
+function _M.now()
+  local at = now()
+  if ngx.get_phase() == "set" or ngx.get_phase() == "access" then
+    ngx.var.decided = ("%.0f"):format(at)
+  end
+  return at
+end
+
+return _M
+`
+
 // boundServer is the edge with nothing behind it: testdata/bound.conf.
 type boundServer struct {
 	t       *testing.T
@@ -38,7 +52,7 @@ type boundServer struct {
 	reload  func()
 }
 
-func startBoundServer(t *testing.T, workers int, rate float64, burst int) *boundServer {
+func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst int) *boundServer {
 	t.Helper()
 	bin := requireBinary(t)
 	scratch := t.TempDir()
@@ -70,6 +84,8 @@ func startBoundServer(t *testing.T, workers int, rate float64, burst int) *bound
 			t.Fatal(err)
 		}
 	}
+	f.trim(t, s.dir)
+	rewrite(t, s.dir+"/lua/edge/sluice/clock.lua", "\nreturn _M\n", logTimes)
 	// bound.conf has a log of its own.
 	rewrite(t, s.dir+"/nginx/runtime/http.conf", "access_log off;", "")
 	log := &logBuffer{}
@@ -224,7 +240,11 @@ func asModelled(all []decision, rate int64, burst int) error {
 
 // The bound as a table: one hot key, far more load than the rate, several workers, a reload half-way. Every decision is the model's, so every interval
 // of the run keeps the bound. `make edge-bound` does all of it for 10 s each, and puts resty.limit.req beside it where that is installed.
-func TestTheBoundSideBySide(t *testing.T) {
+func TestBoundSideBySide(t *testing.T) {
+	floors(t, boundSideBySide)
+}
+
+func boundSideBySide(t *testing.T, f *floor) {
 	length := 500 * time.Millisecond
 	if text := os.Getenv("SLUICE_BOUND_SECONDS"); text != "" {
 		seconds, err := strconv.ParseFloat(text, 64)
@@ -239,19 +259,19 @@ func TestTheBoundSideBySide(t *testing.T) {
 				if quick := workers == 2 && (rate == 1000 && burst == 10 || rate == 20000); length < time.Second && !quick {
 					continue
 				}
-				t.Run(fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst), func(t *testing.T) { sideBySide(t, workers, rate, burst, length) })
+				t.Run(fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst), func(t *testing.T) { sideBySide(t, f, workers, rate, burst, length) })
 			}
 		}
 	}
 }
 
-func sideBySide(t *testing.T, workers int, rate int64, burst int, length time.Duration) {
+func sideBySide(t *testing.T, f *floor, workers int, rate int64, burst int, length time.Duration) {
 	paths := []string{"/edge"}
 	if length >= time.Second {
 		paths = append(paths, "/alone")
 	}
 	for i := 0; i < len(paths); i++ {
-		s := startBoundServer(t, workers, float64(rate), burst)
+		s := startBoundServer(t, f, workers, float64(rate), burst)
 		if i == 0 && length >= time.Second && s.get("/has-resty") == "true" {
 			paths = append(paths, "/resty")
 		}

@@ -67,15 +67,14 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 		try(raw .. "x", 1999999999)
 		try(raw:sub(1, -2), 1999999999)
 		local header = "Bearer " .. raw
-		verify(raw, 1999999998, nil, header)
-		local whose = require("sluice.limit.name").new()
-		local function recall(text, now) out[#out + 1] = tostring(token.recall(text, #text, now, whose)) end
-		recall(header, 1999999999)
-		recall(header, 2000000000)
-		recall(header .. "x", 1999999999)
+		verify(raw, 1999999998, header)
+		local function cached(text, now) out[#out + 1] = tostring((token.cached(text, now))) end
+		cached(header, 1999999999)
+		cached(header, 2000000000)
+		cached(header .. "x", 1999999999)
 		verify(raw, 1999999998) -- in the header token
-		recall(raw, 1999999999)
-		recall("", 1999999999)
+		cached(raw, 1999999999)
+		cached("", 1999999999)
 		return table.concat(out, "; ")
 	`)
 	if want := "ann; ann; nil expired; nil signature; nil signature; ann; nil; nil; nil; nil"; got != want {
@@ -83,37 +82,26 @@ func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
 	}
 }
 
-// Two tokens that look alike to the memory are remembered both; of three, the one that came first is not.
-func TestTokensOfOnePlace(t *testing.T) {
+// The verified cache is bounded, and does not keep texts that are longer than usual.
+func TestVerifiedCacheIsBounded(t *testing.T) {
 	got := requireLua(t).run(t, `
-		local remembered, names = require "sluice.token.remembered", require "sluice.limit.name"
-		local ann, bob, cyd, whose = "Bearer a.b.ann+same..", "Bearer a.b.bob+same..", "Bearer a.b.cyd+same..", names.new()
-		local out = {}
-		local function look(now)
-			for _, text in ipairs { ann, bob, cyd } do
-				whose.words[0] = 0
-				out[#out + 1] = tostring((remembered.recall(text, #text, now, whose))) .. whose.words[0]
-			end
+		local cache = require "sluice.token.cache"
+		cache.clear()
+		local kept, n = 0, 20000
+		for i = 1, n do cache.set("token " .. i, "subject " .. i, 50) end
+		for i = 1, n do
+			if cache.get("token " .. i, 10) == "subject " .. i then kept = kept + 1 end
 		end
-		local function remember(text, subject, expiry, number)
-			whose.words[0] = number
-			remembered.remember(text, subject, expiry, whose)
-			look(10)
-		end
-		remembered.forget()
-		remember(ann, "ann", 50, 1)
-		remember(bob, "bob", 20, 2)
-		look(20)
-		remember(cyd, "cyd", 50, 3)
-		remembered.forget()
-		look(10)
+		local newest = cache.get("token " .. n, 10)
+		local expired = cache.get("token " .. n, 50)
 		local long = ("x"):rep(1025)
-		remembered.remember(long, "long", 50, whose)
-		remembered.remember("short", "short", 50, whose)
-		out[#out + 1] = tostring(remembered.recall(long, #long, 10, whose)) .. tostring(remembered.recall("short", 5, 10, whose))
-		return table.concat(out, " ")
+		cache.set(long, "long", 50)
+		local out = { tostring(kept >= 5000 and kept <= 15000), newest, tostring(expired), tostring((cache.get(long, 10))) }
+		cache.clear()
+		out[#out + 1] = tostring((cache.get("token " .. n, 10)))
+		return table.concat(out, "; ")
 	`)
-	if want := "ann1 nil0 nil0 ann1 bob2 nil0 ann1 nil0 nil0 nil0 bob2 cyd3 nil0 nil0 nil0 nilnil"; got != want {
+	if want := "true; subject 20000; nil; nil; nil"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -27,9 +27,9 @@ type luaTracer struct {
 	places map[string]int // buyer to the place of its token, from 1
 }
 
-func newLuaTracer(t *testing.T) *luaTracer {
+func newLuaTracer(t *testing.T, f *floor) *luaTracer {
 	t.Helper()
-	return &luaTracer{server: requireLua(t), places: map[string]int{}}
+	return &luaTracer{server: f.lua(t), places: map[string]int{}}
 }
 
 // sign is the place of a token of the buyer among tokens.
@@ -96,12 +96,16 @@ func (r *luaTracer) replay(trace *edgetest.Trace) ([]edgetest.Decision, error) {
 }
 
 // The Go gateway replays the same traces, gateway/trace_test.go.
-func TestTheLuaEdgeDecidesTheGoldenTraces(t *testing.T) {
+func TestLuaEdgeDecidesGoldenTraces(t *testing.T) {
+	floors(t, decidesGoldenTraces)
+}
+
+func decidesGoldenTraces(t *testing.T, f *floor) {
 	traces, err := edgetest.Golden("../gateway/testdata/traces")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newLuaTracer(t)
+	r := newLuaTracer(t, f)
 	for _, trace := range traces {
 		got, err := r.replay(trace)
 		if err == nil {
@@ -114,8 +118,12 @@ func TestTheLuaEdgeDecidesTheGoldenTraces(t *testing.T) {
 }
 
 // The corpus of the gateway's test, trace by trace.
-func TestTheLuaEdgeDecidesTheCorpusAsTheModelDoes(t *testing.T) {
-	r := newLuaTracer(t)
+func TestLuaEdgeDecidesCorpusAsModel(t *testing.T) {
+	floors(t, decidesCorpusAsModel)
+}
+
+func decidesCorpusAsModel(t *testing.T, f *floor) {
+	r := newLuaTracer(t, f)
 	corpus := edgetest.Corpus(os.Getenv("SLUICE_CORPUS"), os.Getenv("SLUICE_CORPUS_SEED"))
 	verdicts := map[string]int{}
 	for trace := range corpus.Traces() {

@@ -1,36 +1,11 @@
--- The three limiters of bound.conf. Each decision is logged with the instant at which it was made, by the limiter's own clock. For tests only.
+-- The three limiters of bound.conf. Each decision is logged with the instant at which it was made, by the limiter's own
+-- clock. For tests only.
 
 local access = require "sluice.access"
-local req = require "sluice.limit.req"
-local rules = require "sluice.limit.rules"
 
 local ngx = ngx
 
 local _M = {}
-
--- note_time(f, by): lets f, or the function in it that decides, write down the time of its turn. by: what tells it, `enter` of a zone, `acquire` of
--- a lock, or the clock itself
-local function note_time(f, by)
-  for i = 1, 20 do
-    local name, value = debug.getupvalue(f, i)
-    if name == "alone" or name == "refuses_one" then
-      return note_time(value, by)
-    end
-    if name == by then
-      debug.setupvalue(f, i, function(...)
-        local now, why = value(...)
-        ngx.var.decided = ("%.0f"):format(now or 0)
-        return now, why
-      end)
-      return
-    end
-  end
-  error("the limiter has no " .. by)
-end
-
-note_time(rules.admit, "acquire")
-note_time(rules.refuses, "now_us")
-note_time(req.incoming, "enter")
 
 function _M.edge()
   access.run()

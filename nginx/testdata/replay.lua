@@ -1,12 +1,13 @@
--- Replays traces through the edge's own modules with everything around them made up: the request, the clock, the shared dict. For tests only.
--- The modules are loaded a second time, into a world where `ngx` is the table below; the ones that the real edge uses are not touched.
+-- Replays traces through the modules of the edge with a fake request, clock and shared dict. For tests only. The
+-- modules are loaded a second time, in an environment where `ngx` is the table below; the modules of the real edge are
+-- not touched.
 
 local ffi = require "ffi"
 
 local now = 0 -- us
 local outcome = {} -- of the request at hand
 
--- A shared dict whose entries expire by the made-up clock.
+-- A shared dict whose entries expire by the fake clock.
 local Dict = {}
 Dict.__index = Dict
 
@@ -56,6 +57,8 @@ function Dict.free_space()
   return 1048576
 end
 
+function Dict.flush_expired() end
+
 Dict.set, Dict.add = Dict.safe_set, Dict.safe_add
 
 local fake = setmetatable({
@@ -70,38 +73,19 @@ local fake = setmetatable({
   sleep = function(seconds) outcome.delay = seconds * 1000000 end,
 }, { __index = ngx })
 
--- A variable is its name, and its value a table that can be read as memory.
-local request = {
-  variable = function(name) return name end,
-  arrive = function() end,
-  find = function(name)
-    local text = fake.var[name]
-    return text and { data = ffi.cast("const unsigned char *", text), n = #text, text = text } or nil
-  end,
-  length = function(value) return value.n end,
-  same = function(at, n, text) return ffi.string(at, n) == text end,
-  set = function(name, text) fake.var[name] = text end,
-}
-
-local memory -- of the buckets
+local memory -- of the buckets, on the accelerated floor
 
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },
-  ["sluice.limit.lock"] = {
-    of = function() return { at = 0 } end, acquire = function() return now end, release = function() end, sweep_at = function() return 0 end,
-    set_sweep_at = function() end, beside = function(lock) return lock.at end, set_beside = function(lock, at) lock.at = at end,
-  },
-  ["sluice.limit.slab"] = {
-    allocate = function(_, size)
+  ["sluice.accel.zone"] = {
+    open = function() memory = nil return {} end,
+    memory = function(_, size)
       memory = ffi.new("char[?]", size)
-      return memory
+      return memory, true
     end,
-    address = function() return 1 end, pointer = function() return memory end, clear = function() end,
+    acquire = function() return now end,
+    release = function() end,
   },
-  ["sluice.shared"] = { zone = function(dict) return dict end, text = function() end },
-  ["sluice.request"] = request,
-  -- How a head was written is no matter of a trace.
-  ["sluice.head"] = { judge = function() end, clean = function() return true end },
 }
 
 local env
@@ -119,14 +103,14 @@ local dice = setmetatable({ random = function(least) return least end }, { __ind
 env = setmetatable({ ngx = fake, require = fake_require, math = dice }, { __index = _G })
 
 local access, client = fake_require "sluice.access", fake_require "sluice.client"
-local names, tokens_of = fake_require "sluice.limit.name", fake_require "sluice.token"
+local tokens_of = fake_require "sluice.token"
 local policy, rules, req = fake_require "sluice.policy", fake_require "sluice.limit.rules", fake_require "sluice.limit.req"
 
 local runs = 0
 
 local _M = {}
 
--- init(secret): call where the edge would be started
+-- init(secret): call it in init_by_lua
 function _M.init(secret)
   fake_require("sluice.token").init(secret)
 end
@@ -136,12 +120,13 @@ local function text(value)
 end
 
 -- run(source, tokens, requests) -> a line for each line of requests, from empty buckets:
--- request    at, peer (hexadecimal), method, path, X-Forwarded-For, Authorization, token; by tabs, "-" for none, "{n}" for the n-th of tokens
--- line       verdict, rule, remaining, Retry-After, us held back, shadow, RateLimit, client; by tabs
+-- request    at (us), peer (hexadecimal), method, path, X-Forwarded-For, Authorization, token; by tabs, "-" for none,
+-- "{n}" for the n-th of tokens line       verdict, rule, remaining, Retry-After, us of delay, shadow, RateLimit,
+-- client; by tabs
 function _M.run(source, tokens, requests)
   local p = assert(policy.parse("policy.lua", source))
   rules.init(new_dict())
-  tokens_of.use(tokens_of.use()) -- what it remembers goes with the buckets
+  tokens_of.use(tokens_of.use()) -- clears the verified cache
   access.init(p)
   local var, out = fake.var, {}
   local function token(value)
@@ -156,10 +141,9 @@ function _M.run(source, tokens, requests)
     outcome = { method = method, status = 200, delay = 0 }
     var.binary_remote_addr = peer:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
     var.uri, var.http_x_forwarded_for, var.http_authorization, var.http_token = path, text(forwarded), token(text(authorization)), token(text(other))
-    local key = client.decide()
+    local key = client.key(var.http_x_forwarded_for)
     var.sluice_key = key
-    names.address(client.name, key, #key)
-    if access.over(access.plan_of(method, function() return path end), client.name) then -- as snippets/refuse.conf has it
+    if access.refuses_early(method, path, key, var.http_authorization) then -- as snippets/refuse.conf has it
       var.sluice_verdict, var.sluice_remaining, outcome.status = "deny", 0, 429
     else
       access.run()
@@ -171,17 +155,18 @@ function _M.run(source, tokens, requests)
   return table.concat(out, "\n")
 end
 
--- alone(rate, burst, times) -> a line for each instant: what sluice.limit.req answers, delay and excess, each with nine digits, or the error
+-- alone(rate, burst, times) -> a line for each instant: what sluice.limit.req answers, delay and excess, each with nine
+-- digits, or the error
 function _M.alone(rate, burst, times)
   runs = runs + 1
-  local name = "alone " .. runs -- one of its own, because the module remembers what it has opened
+  local name = "alone " .. runs -- a new one each time: the module keeps the dicts that it has opened
   local limiter = assert(req.new(name, rate, burst))
   local out = {}
   for i, at in ipairs(times) do
     now = at
     local seen, seen_excess = limiter:incoming("key")
     local delay, excess = limiter:incoming("key", true)
-    assert(seen == delay and seen_excess == excess, "looking says something else than taking")
+    assert(seen == delay and seen_excess == excess, "incoming without commit returns something else")
     out[i] = delay and ("%.9f %.9f"):format(delay, excess) or excess
   end
   fake.shared[name].entries = {}

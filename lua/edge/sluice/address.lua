@@ -1,7 +1,7 @@
--- The client's address: the peer's, unless the peer is a proxy that the policy trusts; then the right-most hop of X-Forwarded-For that
--- is not trusted. A header that does not parse says nothing, and the peer counts.
+-- The client's address: the peer's, unless the peer is a proxy that the policy trusts. Then it is the right-most hop of
+-- X-Forwarded-For that is not trusted. When a hop cannot be parsed, the peer counts.
 --
--- Addresses are handled as bytes: 4 for IPv4 (also when mapped into IPv6), 16 for IPv6.
+-- Addresses are strings of bytes: 4 for IPv4 (also when mapped into IPv6), 16 for IPv6.
 
 local ffi = require "ffi"
 local bit = require "bit"
@@ -13,14 +13,13 @@ local ffi_string = ffi.string
 
 ffi.cdef [[
 int sluice_inet_pton(int family, const char *text, void *out) __asm__("inet_pton");
-int sluice_inet_pton_at(int family, const unsigned char *text, void *out) __asm__("inet_pton");
 const char *sluice_inet_ntop(int family, const void *bytes, char *out, unsigned int size) __asm__("inet_ntop");
 ]]
 
 local AF_INET, AF_INET6 = 2, 10 -- Linux
 local MAPPED = ("\0"):rep(10) .. "\255\255"
 
--- More hops than any real chain of proxies; a header that is longer was made to be expensive.
+-- No real chain of proxies has more hops: a longer header is an attempt to make the edge work.
 local MAX_HOPS = 16
 local MAX_HEADER = 1024
 
@@ -28,12 +27,15 @@ local bytes_buf, text_buf = ffi.new("unsigned char[16]"), ffi.new("char[64]")
 
 local _M = {}
 
+-- unmapped(bytes) -> the address without its IPv6 mapping
 local function unmapped(bytes)
   if #bytes == 16 and sub(bytes, 1, 12) == MAPPED then
     return sub(bytes, 13)
   end
   return bytes
 end
+
+_M.unmapped = unmapped
 
 -- parse(text) -> bytes, or nil
 function _M.parse(text)
@@ -49,16 +51,11 @@ function _M.parse(text)
 end
 local parse = _M.parse
 
--- ipv4_to(text, n, out) -> true: the n bytes of memory, with a zero byte behind them, are an IPv4 address, which is now in the four bytes of out
-function _M.ipv4_to(text, n, out)
-  return n <= 15 and C.sluice_inet_pton_at(AF_INET, text, out) == 1
-end
-
 -- format(bytes) -> text
 function _M.format(bytes)
   C.sluice_inet_ntop(#bytes == 4 and AF_INET or AF_INET6, bytes, text_buf, 64)
   local text = ffi_string(text_buf)
-  if #bytes == 16 and find(text, ".", 1, true) then -- "::192.0.2.1", which the Go gateway writes as RFC 5952 has it
+  if #bytes == 16 and find(text, ".", 1, true) then -- "::192.0.2.1": the Go gateway writes it as in RFC 5952
     local a, b, c, d = byte(bytes, 13, 16)
     return ("::%x:%x"):format(a * 256 + b, c * 256 + d)
   end
@@ -82,18 +79,16 @@ function _M.network(text)
   if bits < 0 or bits > #bytes * 8 then
     return nil
   end
-  return { bytes = bytes, bits = bits }
+  local rest = bits % 8
+  local whole = (bits - rest) / 8
+  return { bytes = bytes, bits = bits, whole = whole, rest = rest, prefix = sub(bytes, 1, whole) }
 end
 
 local function contains(network, bytes)
-  if #network.bytes ~= #bytes then
+  local whole, rest = network.whole, network.rest
+  if #network.bytes ~= #bytes or network.prefix ~= sub(bytes, 1, whole) then
     return false
   end
-  local whole = (network.bits - network.bits % 8) / 8
-  if sub(network.bytes, 1, whole) ~= sub(bytes, 1, whole) then
-    return false
-  end
-  local rest = network.bits % 8
   if rest == 0 then
     return true
   end
@@ -101,21 +96,16 @@ local function contains(network, bytes)
   return band(byte(network.bytes, whole + 1), mask) == band(byte(bytes, whole + 1), mask)
 end
 
-local function trusted(networks, bytes)
-  for i = 1, #networks do
-    if contains(networks[i], bytes) then
-      return true
-    end
+-- trusted(networks, bytes, i) -> whether the address is in one of the networks from the i-th on
+local function trusted(networks, bytes, i)
+  local network = networks[i]
+  if not network or contains(network, bytes) then
+    return network ~= nil
   end
-  return false
+  return trusted(networks, bytes, i + 1)
 end
 
--- trusted(networks, peer) -> whether the peer, bytes as nginx has them, is a trusted proxy
-function _M.trusted(networks, peer)
-  return trusted(networks, unmapped(peer))
-end
-
--- last_untrusted(networks, peer, forwarded) -> bytes: walks the hops from the right.
+-- last_untrusted(networks, peer, forwarded) -> bytes: the first hop from the right that is not trusted
 local function last_untrusted(networks, peer, forwarded)
   local stop = #forwarded
   for _ = 1, MAX_HOPS do
@@ -127,7 +117,7 @@ local function last_untrusted(networks, peer, forwarded)
     if not hop then
       return peer
     end
-    if comma == 0 or not trusted(networks, hop) then
+    if comma == 0 or not trusted(networks, hop, 1) then
       return hop
     end
     stop = comma - 1
@@ -135,25 +125,26 @@ local function last_untrusted(networks, peer, forwarded)
   return peer
 end
 
--- relayed(networks, peer, named) -> bytes: the peer, or who a load balancer names in its PROXY header, if it is trusted. named: text, or nil
+-- relayed(networks, peer, named) -> bytes: the address that a trusted load balancer names in its PROXY header,
+-- otherwise the peer. named: text, or nil
 function _M.relayed(networks, peer, named)
-  if not named or named == "" or not trusted(networks, unmapped(peer)) then
+  if not named or named == "" or not trusted(networks, unmapped(peer), 1) then
     return peer
   end
   return parse(named) or peer
 end
 
--- client(networks, peer, forwarded) -> bytes. peer: bytes as nginx has them; forwarded: the X-Forwarded-For header or nil.
--- One hop without a space around it, which is nearly every header, is read without a loop: LuaJIT compiles that together with its caller.
+-- client(networks, peer, forwarded) -> bytes; and as text, where that is at hand. peer: bytes as nginx has them.
+-- forwarded: the header X-Forwarded-For, or nil
 function _M.client(networks, peer, forwarded)
   peer = unmapped(peer)
-  if not forwarded or #networks == 0 or #forwarded > MAX_HEADER or not trusted(networks, peer) then
+  if not forwarded or #networks == 0 or #forwarded > MAX_HEADER or not trusted(networks, peer, 1) then
     return peer
   end
-  if not find(forwarded, ",", 1, true) then
+  if not find(forwarded, ",", 1, true) then -- one hop: nearly every header
     local hop = parse(forwarded)
     if hop then
-      return hop
+      return hop, not find(forwarded, ":", 1, true) and forwarded or nil -- an IPv4 address has one spelling
     end
   end
   return last_untrusted(networks, peer, forwarded)

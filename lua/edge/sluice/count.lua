@@ -1,5 +1,5 @@
--- Counters of all workers. Each worker counts for itself, which costs next to nothing, and adds its counts to the zone `sluice_counters` every
--- second; there they outlive workers and reloads.
+-- Counters of all workers. Each worker counts for itself, which costs next to nothing, and adds its counts to the zone
+-- `sluice_counters` every second; there they outlive workers and reloads.
 
 local pairs = pairs
 
@@ -23,8 +23,8 @@ function _M.flush(zone)
   end
 end
 
--- start(zone): call from init_worker_by_lua. The timer runs for the last time when the worker is told to end; what it counts while it serves the
--- requests that it still has is for a flush at its end.
+-- start(zone): call from init_worker_by_lua. The timer runs for the last time when the worker is told to end; what it
+-- counts while it serves the requests that it still has is for a flush at its end.
 function _M.start(zone)
   ngx.timer.every(EVERY, function()
     _M.flush(zone)

@@ -1,5 +1,6 @@
--- Path patterns of the policy: literal text, where a whole segment may be `*`. A path is compared as a lenient router would: letter case and
--- one slash at the end make no difference, or a rule could be slipped past by spelling the path another way.
+-- Path patterns of the policy: literal text, where a whole segment may be `*`. A path is compared as a lenient router
+-- would: letter case and one slash at the end make no difference, or a rule could be slipped past by spelling the path
+-- another way.
 
 local byte, find, gmatch, gsub = string.byte, string.find, string.gmatch, string.gsub
 
@@ -26,7 +27,8 @@ function _M.fault(pattern)
   end
 end
 
--- regex(pattern) -> a Perl-compatible regular expression for ngx.re with the options of `options`; pattern must have no fault
+-- regex(pattern) -> a Perl-compatible regular expression for ngx.re with the options of `options`; pattern must have no
+-- fault
 function _M.regex(pattern)
   local literal = gsub(pattern, "[^%w/*]", "\\%0")
   local stars = gsub(literal, "%*", "[^/]+")

@@ -1,202 +1,168 @@
--- Judges how a request's head was written. nginx forgives more than the Go gateway: it ends lines at a bare line feed, takes a line without a
--- colon, and uses the first of two headers with one name. Where readers differ, requests are smuggled, so both edges refuse these.
+-- Judges how the head of a request was written. nginx accepts more than the Go gateway: it ends lines at a bare line
+-- feed, takes a line without a colon, and uses the first of two headers with one name. Where readers differ, requests
+-- can be smuggled, so both edges refuse such a head.
 --
--- nginx has taken the head apart by now, in place: it put a zero byte behind every name and value. Two endings of a line cannot be told from
--- CRLF any more: " LF", and CR CR LF (as if it were " CR LF"). docs/trust.md says why that does no harm.
+-- In HTTP/1 the text of the head is judged. nginx has overwritten the byte behind each name and value, and ngx_lua
+-- restores it as far as it can: " LF" and CR CR LF at the end of a line look like CRLF. docs/trust.md explains why that
+-- does no harm. In HTTP/2 there are only names and values.
 
-local ffi = require "ffi"
-local bit = require "bit"
-local base = require "resty.core.base"
 local address = require("sluice.address").parse
-local plain_head = require "sluice.head.plain"
-require "resty.core.request" -- declares the functions of C below
 
-local C = ffi.C
 local ngx = ngx
-local ngx_var, raw_header = ngx.var, ngx.req.raw_header
-local get_request = base.get_request
-local clear_header, set_header = ngx.req.clear_header, ngx.req.set_header
-local band, bor = bit.band, bit.bor
-local byte, find, gsub, lower, match, sub = string.byte, string.find, string.gsub, string.lower, string.match, string.sub
-local ffi_string = ffi.string
+local ngx_var, ngx_req = ngx.var, ngx.req
+local re_find = ngx.re.find
+local byte, find, gmatch, gsub, match, sub = string.byte, string.find, string.gmatch, string.gsub, string.match, string.sub
+local concat = table.concat
+local ipairs, pairs, setmetatable, type = ipairs, pairs, setmetatable, type
 
--- Bounds of a head; the Go gateway has the same (gateway/proxy/validator.go), and nginx keeps to 8 KiB a line by itself.
+-- Bounds of a head, the same as in gateway/proxy/validator.go. nginx itself bounds a line at 8 KiB (conf.d/10-hygiene.conf).
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
 local MAX_LINES = 100
 
 local BRACKET = byte("[")
 
--- The lines of the head at hand; of no use once this worker has yielded.
-local lines = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", MAX_LINES)
-local truncated = ffi.new("int[1]")
+-- A head that needs no closer look: each line ends in CRLF and is "name: value"; a name consists of the letters of RFC
+-- 9110, section 5.6.2, without the underscore; a value has no control character but a tab.
+local WELL_FORMED = [[\A[^\r\n]++\r\n(?:[!#$%&'*+.^`|~0-9A-Za-z-]++:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+\r\n\z]]
+local NAME = "^[!#$%%&'*+%-.^_`|~%w]+$"
+local CONTROL = "[%z\1-\8\10-\31\127]"
 
--- The bytes of a header's name (RFC 9110, section 5.6.2), and those that no value may hold: control characters but a tab. nginx ends both with a zero
--- byte, in HTTP/2 too, so the C library can look through them, twenty times faster than a loop here.
-local NAME = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-local CONTROL = "\127"
-for c = 1, 31 do
-  if c ~= 9 then
-    CONTROL = CONTROL .. string.char(c)
-  end
+-- Headers that may come once only: readers differ about which of two they take.
+local ONCE = { token = true, authorization = true, ["idempotency-key"] = true, ["transfer-encoding"] = true }
+
+-- Headers that the edge reads.
+local NOTED = { ["x-forwarded-for"] = true, ["content-length"] = true, host = true }
+
+-- The other headers that pass to a backend (snippets/proxy.conf): of several lines of one name the first counts.
+local PASSED = {}
+for _, name in ipairs {
+  "accept", "accept-encoding", "accept-language", "if-none-match", "if-modified-since", "range",
+  "last-event-id", "content-type", "origin", "access-control-request-method", "access-control-request-headers", "user-agent", "traceparent",
+  "tracestate", "webhook-id", "webhook-timestamp", "webhook-signature",
+} do
+  PASSED[name] = true
 end
 
-ffi.cdef [[
-size_t sluice_name_length(const unsigned char *text, const char *of) __asm__("strspn");
-size_t sluice_value_length(const unsigned char *text, const char *of) __asm__("strcspn");
-]]
+local _M = { PASSED = PASSED }
 
-local _M = {}
-
--- gather() -> how many lines there are, now in `lines`; or nil: too many
-local function gather()
-  local r = get_request()
-  local n = C.ngx_http_lua_ffi_req_get_headers_count(r, MAX_LINES, truncated)
-  if truncated[0] ~= 0 then
+-- lines(text) -> the number of header lines of a text in which each line has a colon and ends in CRLF; or nil. ngx_lua
+-- puts a line feed in the place of the first space behind a value.
+local function lines(text)
+  text = gsub(text, "([^\r])\n *\r\n", "%1\r\n")
+  if sub(text, -4) ~= "\r\n\r\n" or find(text, "[^\r]\n") then
     return nil
   end
-  if n > 0 then
-    C.ngx_http_lua_ffi_req_get_headers(r, lines, n, 1)
+  local n = 0
+  for line in gmatch(sub(text, find(text, "\n", 1, true) + 1, -3), "([^\n]*)\n") do
+    if not find(line, ":", 2, true) then
+      return nil
+    end
+    n = n + 1
   end
   return n
 end
 
-local mark_at, MARKS = plain_head.mark_at, plain_head.MARKS
-local KEYED, ONCE, NOTED = plain_head.KEYED, plain_head.ONCE, plain_head.NOTED -- which of two in ONCE another reader would take is anybody's guess
-
--- bracketed(key, value) -> whether a value that begins with a bracket is no Host, or one that holds an IPv6 address
-local function bracketed(key, value)
-  if lower(ffi_string(key.data, key.len)) ~= "host" then
-    return true
+-- judge_closely(headers, text) -> "malformed"; or nil. text: nil in HTTP/2
+local function judge_closely(headers, text)
+  local n = 0
+  for name, values in pairs(headers) do
+    if not find(name, NAME) then
+      return "malformed"
+    end
+    if type(values) ~= "table" then
+      values = { values }
+    end
+    for _, value in ipairs(values) do
+      if find(value, CONTROL) then
+        return "malformed"
+      end
+    end
+    n = n + #values
   end
-  local inside = match(ffi_string(value.data, value.len), "^%[([^%]]*:[^%]]*)%]")
-  return inside and address(inside) ~= nil
+  -- A line without a colon, or one that ends in a bare line feed, looks like part of the next line: then the text has
+  -- fewer lines than nginx has read.
+  if text and lines(text) ~= n then
+    return "malformed"
+  end
 end
 
--- unpacked(n, request) -> bytes that a head of HTTP/2 would have in HTTP/1: how well it was compressed must not matter
-local function unpacked(n, request)
+-- drop_aliases(headers): removes headers whose names nginx would take for one of the names above, because it reads an
+-- underscore as a hyphen. The Go gateway does not read them either.
+local function drop_aliases(headers)
+  for name in pairs(headers) do
+    local meant = find(name, "_", 1, true) and gsub(name, "_", "-")
+    if meant and (ONCE[meant] or NOTED[meant] or PASSED[meant]) then
+      ngx_req.clear_header(name)
+    end
+  end
+end
+
+-- keep_first(headers, name, value): from 1.23 on nginx would pass on all lines of this name, joined by commas
+local function keep_first(headers, name, value)
+  ngx_req.clear_header(name) -- set_header alone would leave some of the lines
+  ngx_req.set_header(name, value)
+  headers[name] = value
+end
+
+-- unpacked(headers, request) -> the bytes that a head of HTTP/2 would have in HTTP/1: how well it was compressed must
+-- not matter
+local function unpacked(headers, request)
   local length = #request + 4
-  for i = 0, n - 1 do
-    length = length + tonumber(lines[i].key.len) + tonumber(lines[i].value.len) + 4
+  for name, values in pairs(headers) do
+    if type(values) ~= "table" then
+      values = { values }
+    end
+    for _, value in ipairs(values) do
+      length = length + #name + #value + 4
+    end
   end
   return length
 end
 
--- plain(n, request, length) -> whether the lines stand side by side with two bytes between them, as they do with CRLF and no white space at
--- their ends, and nothing else is in the head
-local function plain(n, request, length)
-  local at = lines[0].key.data
-  local first = at
-  for i = 0, n - 1 do
-    local line = lines[i]
-    if line.key.data ~= at then
-      return false
+-- read(request) -> headers, a table of texts by name in small letters; or nil and what is wrong: "malformed" or
+-- "too_large". request: the request line. Call it before the body is read.
+function _M.read(request)
+  local headers, err = ngx_req.get_headers(MAX_LINES)
+  if err then -- more lines
+    return nil, "too_large"
+  end
+  setmetatable(headers, nil) -- a name that is not there would be looked up once more, with hyphens
+  local text
+  if byte(request, -3) == 49 then -- HTTP/1.x
+    text = ngx_req.raw_header()
+  end
+  if (text and #text or unpacked(headers, request)) > MAX_HEAD then
+    return nil, "too_large"
+  end
+  if not text or not re_find(text, WELL_FORMED, "jo") then
+    local fault = judge_closely(headers, text)
+    if fault then
+      return nil, fault
     end
-    at = line.value.data + line.value.len + 2
+    drop_aliases(headers)
   end
-  -- The last one must end there too, or its space makes up for a carriage return that the blank line lacks.
-  local last = lines[n - 1].value
-  return last.data[last.len + 1] == 10 and at - first + #request + 4 == length
-end
-
--- spelled() -> whether every line ends in CRLF, looked up in the head's text. ngx_lua puts a line feed in the place of the first
--- space behind a value.
-local function spelled()
-  local text = gsub(raw_header(), "([^\r])\n *\r\n", "%1\r\n")
-  return sub(text, -4) == "\r\n\r\n" and not find(text, "[^\r]\n")
-end
-
--- alias(key) -> whether nginx would take the line for one that passes, or that the edge reads, because it takes underscores for hyphens
-local function alias(key)
-  return MARKS[gsub(lower(ffi_string(key.data, key.len)), "_", "-")] ~= nil
-end
-
--- drop_aliases(n): such lines go. The Go gateway does not know them either.
-local function drop_aliases(n)
-  for i = 0, n - 1 do
-    local key = lines[i].key
-    if not mark_at(key.data, tonumber(key.len)) and alias(key) then
-      clear_header(ffi_string(key.data, key.len))
-    end
-  end
-end
-
--- keep_first(n): of several lines of one name that passes to a backend, the first stays. From 1.23 on nginx would pass on all of them, with commas
--- between.
-local function keep_first(n)
-  local seen, twice = 0, 0
-  for i = 0, n - 1 do
-    local mark = mark_at(lines[i].key.data, tonumber(lines[i].key.len)) or 0
-    if mark > NOTED then
-      twice = bor(twice, band(seen, mark))
-      seen = bor(seen, mark)
-    end
-  end
-  for i = 0, n - 1 do
-    local key, value = lines[i].key, lines[i].value
-    local mark = mark_at(key.data, tonumber(key.len)) or 0
-    if band(twice, mark) ~= 0 then
-      twice = twice - mark
-      local name = ffi_string(key.data, key.len)
-      clear_header(name) -- to set it would leave some of the others there
-      set_header(name, ffi_string(value.data, value.len))
-    end
-  end
-end
-
--- judge() -> "400", "431", or nil: the head is well written, and has no control characters; each header that passes is in it once. Call it before
--- the request's body is read, and not from
--- what LuaJIT shall compile in one piece: it has a loop.
-function _M.judge()
-  local n = gather()
-  if not n then
-    return "431"
-  end
-  local request = ngx_var.request
-  local framed = byte(request, -3) == 49 -- HTTP/1.x; in HTTP/2 there are no lines
-  local length = framed and tonumber(ngx_var.request_length) or unpacked(n, request)
-  if length > MAX_HEAD then
-    return "431"
-  end
-  local seen, several, underscores = 0, false, false
-  for i = 0, n - 1 do
-    local line = lines[i]
-    local key, value = line.key, line.value
-    if framed and value.data == key.data + key.len then -- no colon
-      return "400"
-    end
-    local mark = mark_at(key.data, tonumber(key.len))
-    if not mark then
-      if C.sluice_name_length(key.data, NAME) ~= key.len then
-        return "400"
+  for name, value in pairs(headers) do
+    if type(value) == "table" then
+      if ONCE[name] then
+        return nil, "malformed"
+      elseif PASSED[name] then
+        keep_first(headers, name, value[1])
+      else
+        headers[name] = concat(value, ", ")
       end
-      mark, underscores = 0, true
-    end
-    if C.sluice_value_length(value.data, CONTROL) ~= value.len then
-      return "400"
-    end
-    if key.len == 4 and value.data[0] == BRACKET and not bracketed(key, value) then
-      return "400"
-    end
-    if band(seen, mark) ~= 0 then
-      if band(mark, ONCE) ~= 0 then
-        return "400"
-      end
-      several = true
-    end
-    seen = bor(seen, mark)
-    if mark == KEYED and value.len == 0 then
-      ngx_var.sluice_idempotency_key = '""'
     end
   end
-  if framed and not (n > 0 and plain(n, request, length)) and not spelled() then
-    return "400"
+  local host = headers.host
+  if host and byte(host) == BRACKET then
+    local inside = match(host, "^%[([^%]]*:[^%]]*)%]")
+    if not inside or not address(inside) then
+      return nil, "malformed"
+    end
   end
-  if underscores then
-    drop_aliases(n)
+  if headers["idempotency-key"] == "" then
+    ngx_var.sluice_idempotency_key = '""'
   end
-  if several then
-    keep_first(n)
-  end
+  return headers
 end
 
 return _M

@@ -1,6 +1,7 @@
--- A strict JSON reader for small texts (token headers and claims). Stricter than most on purpose: no duplicate names, no bytes that are
--- not UTF-8, no lone surrogates, no numbers beyond a double, no deep nesting, nothing after the value. It is plain Lua because cjson is not
--- everywhere, and because a reader of credentials should refuse what two readers could understand differently.
+-- A strict JSON reader for small texts (token headers and claims). Stricter than most on purpose: no duplicate names,
+-- no bytes that are not UTF-8, no lone surrogates, no numbers beyond a double, no deep nesting, nothing after the
+-- value. It is plain Lua because cjson is not everywhere, and because a reader of credentials should refuse what two
+-- readers could understand differently.
 
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 local concat = table.concat
@@ -32,8 +33,8 @@ local function utf8(code)
   return char(0xF0 + floor(code / 262144), 0x80 + floor(code / 4096) % 64, 0x80 + floor(code / 64) % 64, 0x80 + code % 64)
 end
 
--- The first byte of a sequence of 2, 3 or 4 says how long it is; some first bytes narrow the second, which rules out overlong forms,
--- surrogates and code points above U+10FFFF.
+-- The first byte of a sequence of 2, 3 or 4 says how long it is; some first bytes narrow the second, which rules out
+-- overlong forms, surrogates and code points above U+10FFFF.
 local function is_utf8(s)
   local i, n = 1, #s
   while i <= n do

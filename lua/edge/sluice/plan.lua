@@ -1,9 +1,7 @@
--- Which rules a request is judged by, found with as little work as possible. All that follows from method and path alone is worked out once:
--- a plan is the end of a short tree of decisions, one for every path pattern that the request's method leaves open, and is built when the
--- first request comes that way.
+-- Finds the rules of a request. They depend on its method and path only. A plan is a leaf of a decision tree with one
+-- decision for each path pattern that the method leaves open. A branch is built when the first request takes it.
 
 local glob = require "sluice.glob"
-local quota = require "sluice.quota"
 
 local re_find = ngx.re.find
 local OPTIONS = glob.options
@@ -11,14 +9,13 @@ local OPTIONS = glob.options
 local _M = {}
 
 -- leaf(rules) -> a plan:
---   rules, n         those with the key "ip" first, each kind in the order of the file
+--   rules, n         the rules with the key "ip" first, then those with "token", each in the order of the file
 --   ips              how many of them have the key "ip"
---   enforced_token   some rule with the key "token" is enforced: a request needs a valid token
+--   enforced_token   a rule with the key "token" is enforced: a request needs a valid token
 --   quota_policy     the field RateLimit-Policy of an allowed request
---   pairs            for quota.pair
---   without_token    the plan of a request that need not have a token and has none
+--   without_token    the plan of a request that needs no token and has none
 local function leaf(rules)
-  local plan = { rules = rules, n = #rules, ips = 0, enforced_token = false, pairs = quota.pairs() }
+  local plan = { rules = rules, n = #rules, ips = 0, enforced_token = false }
   local policies = {}
   for _, rule in ipairs(rules) do
     if rule.key == "ip" then
@@ -37,8 +34,8 @@ local function leaf(rules)
   return plan
 end
 
--- node(candidates, i, chosen, known) -> the rest of the tree once it is settled whether the rules before i apply
--- chosen: those of them that do. known: what each pattern has already been found to be.
+-- node(candidates, i, chosen, known) -> the part of the tree below the rules before i
+-- chosen: those of them that apply. known: by pattern, whether it matches.
 local function node(candidates, i, chosen, known)
   local rule = candidates[i]
   if not rule then
@@ -96,7 +93,8 @@ function _M.new(policy)
   return plans
 end
 
--- Paths whose plan is remembered, for each method: a sale has few, and whoever makes up others has them forgotten again and again.
+-- Plans that are cached by path, for each method. A shop has few paths; when a client makes up others, the cache starts
+-- again.
 local MEMOS = 256
 
 local function learn(tree, path)
@@ -108,13 +106,12 @@ local function learn(tree, path)
   return plan
 end
 
--- find(plans, method, path_of) -> plan; path_of() gives the path, decoded and without a query, and is called only when it matters
-function _M.find(plans, method, path_of)
+-- find(plans, method, path) -> plan. path: decoded and without a query
+function _M.find(plans, method, path)
   local tree = plans[method] or plans[""]
   if not tree.root.regex then
     return tree.root
   end
-  local path = path_of()
   return tree.memo[path] or learn(tree, path)
 end
 

@@ -1,6 +1,7 @@
--- The edge policy, from its file to rules that can be applied; or one line that says where it is wrong: "FILE:LINE: what".
+-- Reads the edge policy: from its file to rules that can be applied, or to one line that names the first fault:
+-- "FILE:LINE: what".
 
-local place = require "sluice.policy.place"
+local position = require "sluice.policy.position"
 local reader = require "sluice.policy.reader"
 local sandbox = require "sluice.policy.sandbox"
 
@@ -10,13 +11,13 @@ local function one_line(text)
   return (text:gsub("%s+", " "))
 end
 
--- parse(name, source) -> policy (see policy/reader.lua); or nil, message. name stands for the file in the message.
+-- parse(name, source) -> policy (see policy/reader.lua); or nil, message. name: the file's name for the message
 function _M.parse(name, source)
   local ok, t, line = sandbox.run(source)
   if not ok then
     return nil, one_line(name .. ":" .. (line and line .. ":" or "") .. " " .. t)
   end
-  local line_of = place.lines(source)
+  local line_of = position.lines(source)
   if type(t) ~= "table" then
     local what = "a policy returns a table, and this returns " .. reader.say(t) .. ": end it with return { rules = { {...} } }"
     return nil, one_line(("%s:%d: %s"):format(name, line_of(""), what))

@@ -1,66 +1,83 @@
--- The number of a request: 32 hexadecimal digits, as in nginx's $request_id. To make that one takes nginx a third of its time for a small answer, for
--- OpenSSL's random numbers withstand whoever wants to guess a key. A number here need only be no other request's.
+-- Request ids: 32 hexadecimal digits, unique for one nginx and its restarts. nginx's own $request_id takes its digits
+-- from OpenSSL's random numbers, which costs as much as a small answer. These ids are unique and hard to predict, but
+-- they are not secrets.
 --
--- Its last 24 digits are a counter, the worker's process and the second in which it began, which no two workers of one nginx have in common,
--- scrambled by Bob Jenkins' lookup3 (`final`), which can be undone and so makes no two of them one. Secret words before and after (Even and Mansour
--- 1991) keep others from counting requests; it is not made for what must never be guessed. The first 8 digits are of the nginx, by chance, and others
--- with each start and reload.
+-- The first 8 digits are random for each start and reload of nginx. The other 24 hold a counter, the process id of the
+-- worker and the second in which it began. They are scrambled by the `final` function of Bob Jenkins' lookup3, which is
+-- a bijection, between two random keys (Even and Mansour 1991): a client cannot count the requests between two ids.
 
 local bit = require "bit"
 local ffi = require "ffi"
-local lookup3 = require "sluice.lookup3"
 
-local band, bxor, rshift = bit.band, bit.bxor, bit.rshift
-local cast = ffi.cast
-local add, final = lookup3.add, lookup3.final
+local band, bxor, rol, rshift, tobit = bit.band, bit.bxor, bit.rol, bit.rshift, bit.tobit
+local ffi_string = ffi.string
 
--- The digits of each byte, as they lie in memory.
+-- The two digits of each byte, as they lie in memory: string.format takes ten times as long.
 local DIGITS = ffi.new("uint16_t[256]")
 for i = 0, 255 do
   ffi.copy(DIGITS + i, ("%02x"):format(i), 2)
 end
 
 local SIZE = 32
-local POINTER = ffi.typeof("uint16_t *")
+local buffer = ffi.new("uint16_t[?]", SIZE / 2)
 
--- How often the counter has gone round is added to the second: it takes more than a second to go round.
-local state = ffi.new("struct { int32_t count, worker, began, before[3], after[3], nginx; }")
+local random = {} -- 7 words: of this nginx; before and after the scrambling
+local count, worker, began = 0, 0, 0
 
-local _M = { SIZE = SIZE, state = state }
+local _M = {}
 
--- init(random): 28 bytes that nobody knows; once, before the workers fork
-function _M.init(random)
-  assert(#random == 28)
-  ffi.copy(state.before, random, 28)
+-- final(a, b, c) -> three words that depend on every bit of a, b and c
+local function final(a, b, c)
+  c = tobit(bxor(c, b) - rol(b, 14))
+  a = tobit(bxor(a, c) - rol(c, 11))
+  b = tobit(bxor(b, a) - rol(a, 25))
+  c = tobit(bxor(c, b) - rol(b, 16))
+  a = tobit(bxor(a, c) - rol(c, 4))
+  b = tobit(bxor(b, a) - rol(a, 14))
+  c = tobit(bxor(c, b) - rol(b, 24))
+  return a, b, c
 end
 
--- init_worker(worker, second): what no other worker of this nginx has, together
-function _M.init_worker(worker, second)
-  state.count, state.worker, state.began = 0, worker, second
-end
-
--- write(at, i, word): a word's digits, the i-th of four
-local function write(at, i, word)
-  at[i] = DIGITS[rshift(word, 24)]
-  at[i + 1] = DIGITS[band(rshift(word, 16), 255)]
-  at[i + 2] = DIGITS[band(rshift(word, 8), 255)]
-  at[i + 3] = DIGITS[band(word, 255)]
-end
-
--- write_next(memory): another number, SIZE bytes
-function _M.write_next(memory)
-  local count = add(state.count, 1)
-  state.count = count
-  if count == 0 then
-    state.began = state.began + 1
+-- init(bytes): call it in the master. bytes: 28 random bytes
+function _M.init(bytes)
+  assert(#bytes == 28)
+  for i = 1, 7 do
+    local a, b, c, d = bytes:byte(4 * i - 3, 4 * i)
+    random[i] = tobit(a + b * 256 + c * 65536 + d * 16777216)
   end
-  local before, after, at = state.before, state.after, cast(POINTER, memory)
-  local a, b, c = bxor(count, before[0]), bxor(state.worker, before[1]), bxor(state.began, before[2])
-  a, b, c = final(a, b, c)
-  write(at, 0, state.nginx)
-  write(at, 4, bxor(a, after[0]))
-  write(at, 8, bxor(b, after[1]))
-  write(at, 12, bxor(c, after[2]))
+end
+
+-- init_worker(pid, second): together they differ from those of all other workers of this nginx
+function _M.init_worker(pid, second)
+  count, worker, began = 0, pid, second
+end
+
+-- write(i, word): the digits of a word, the i-th of four
+local function write(i, word)
+  local at = 4 * i
+  buffer[at] = DIGITS[rshift(word, 24)]
+  buffer[at + 1] = DIGITS[band(rshift(word, 16), 255)]
+  buffer[at + 2] = DIGITS[band(rshift(word, 8), 255)]
+  buffer[at + 3] = DIGITS[band(word, 255)]
+end
+
+-- next() -> the next id. A worker never makes 2^32 of them in a second, so `began` may advance when the counter wraps.
+function _M.next()
+  count = tobit(count + 1)
+  if count == 0 then
+    began = began + 1
+  end
+  local a, b, c = final(bxor(count, random[2]), bxor(worker, random[3]), bxor(began, random[4]))
+  write(0, random[1])
+  write(1, bxor(a, random[5]))
+  write(2, bxor(b, random[6]))
+  write(3, bxor(c, random[7]))
+  return ffi_string(buffer, SIZE)
+end
+
+-- wrap(n): sets the counter n ids before it wraps, for tests
+function _M.wrap(n)
+  count = -n
 end
 
 return _M

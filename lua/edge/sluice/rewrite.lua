@@ -1,207 +1,104 @@
--- The rewrite phase: the first thing that is done with every request, before nginx looks for a location. Is it well written, and whose is it? And
--- is it one of a flood: a purchase of a sale that refuses everybody, or a request of one who is over a limit? Such a request is answered by
--- snippets/refuse.conf and goes no further: no coroutine is made for it, no location looked for, no header set from Lua.
---
--- It is one call, and its steps are nearly always without a loop: LuaJIT compiles each in one piece.
+-- The rewrite phase, before nginx looks for a location: is the request well written, which client does it count for,
+-- and is it part of a flood? A purchase of a sale that refuses all buyers, and a request of a client that is over a
+-- limit, are answered here by snippets/refuse.conf: that costs no coroutine, no location and no header set from Lua.
 
 local access = require "sluice.access"
 local client = require "sluice.client"
-local ffi = require "ffi"
-local head = require "sluice.head"
-local known = require "sluice.known"
-local look = require("sluice.head.plain").look
-local request = require "sluice.request"
+local head = require("sluice.accel").select("head", "sluice.head")
+local refusal_cache = require "sluice.refusal_cache"
 local request_id = require "sluice.request_id"
-local step = require "sluice.step"
 
-local is_state = known.is_state
-local find, length_of, same, set_at = request.find, request.length, request.same, request.set_at
-local write_next = request_id.write_next
-local name = client.name
 local ngx_var = ngx.var
-local get_method = ngx.req.get_method
-local is_internal = ngx.req.is_internal
+local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
 local byte = string.byte
-local ffi_string = ffi.string
 local tonumber = tonumber
 
 local DOT = 46
+local MAX_LINE = 256 -- bytes of a request line and its host that are cached
 local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
-local URI, ROOM = request.variable "uri", request.variable "sluice_room"
-local SIZE = request_id.SIZE
 
--- What a badly written head is refused with, by the status that head.lua gives.
-local REFUSED = { ["400"] = "malformed", ["431"] = "too_large" }
-
--- The second letters of the paths that no limit looks at, see $sluice_unlimited: other paths need not be compared with them.
+-- The second letters of the paths that no limit covers, see $sluice_unlimited. Other paths need no further look.
 local OWN = {}
 for letter in ("AaDdHhMm."):gmatch(".") do
   OWN[byte(letter)] = true
 end
 
--- What follows from a request line alone, by the line. It is kept of lines that were found to be even (see $sluice_odd_line), each with the host
--- it came with, and bounded, at half a megabyte or so.
---   text      the line
---   path      decoded, without a query
---   purchase  whether it may be one
---   limited   whether limits look at it
---   plan      which, see access.plan_of
---   host      of the last request with this line
---   idle      when its sale had nothing to be repeated, see known.judge
-local MOST_LINES, MAX_LINE = 1024, 128
-local kept, lines = {}, 0
-
 local _M = {}
 
--- The request at hand, from one step of judge to the next; of no use once this worker has yielded.
--- line: as above. plain: see head/plain.lua, or nil. good: whether the request, whose head is well written, is one that nginx would not refuse
--- further on. key_length: how many bytes of `name` are what counts as one client.
-local line, plain, good, key_length = { text = "" }, nil, nil, nil
+-- Request lines on which readers agree, each with the host it came with: most requests are like an earlier one, and
+-- $sluice_odd_line is a long regular expression.
+local MAX_LINES = 1024
+local even, lines = {}, 0
 
-local function path_of()
-  return ngx_var.uri
-end
-
--- limited(path) -> whether limits look at it
-local function limited(path)
-  return not OWN[byte(path, 2)] or ngx_var.sluice_unlimited ~= "1"
-end
-
--- read(text) -> the line, worked out
-local function read(text)
-  local path, method = path_of(), get_method()
-  return { text = text, path = path, purchase = method == "POST", limited = limited(path), plan = access.plan_of(method, path_of), idle = 0 }
-end
-
-local function keep(host)
-  if not kept[line.text] then
-    if lines >= MOST_LINES then
-      kept, lines = {}, 0
-    end
-    kept[line.text], lines = line, lines + 1
-  end
-  line.host = host
-end
-
--- fits() -> whether nginx would take the body
-local function fits()
-  if plain and plain.body_digits <= 4 then
-    return true
-  end
-  local length = ngx_var.content_length
-  return not (length and #length > 4 and tonumber(length) > MAX_BODY) and (plain or not ngx_var.http_transfer_encoding)
-end
-
--- even() -> whether readers agree about the request line and the host
-local function even()
-  if not plain or plain.host == nil then
-    return ngx_var.sluice_odd_line == "0"
-  end
-  if line.host and same(plain.host, plain.host_length, line.host) then
+-- is_even(line, host) -> whether readers agree about the request line and the host
+local function is_even(line, host)
+  if host and even[line] == host then
     return true
   elseif ngx_var.sluice_odd_line ~= "0" then
     return false
   end
-  if #line.text <= MAX_LINE and plain.host_length <= MAX_LINE then
-    keep(ffi_string(plain.host, plain.host_length))
+  if host and #line + #host <= MAX_LINE then
+    if not even[line] then
+      if lines >= MAX_LINES then
+        even, lines = {}, 0
+      end
+      lines = lines + 1
+    end
+    even[line] = host
   end
   return true
 end
 
--- recall(value): finds the line of the request; most come again and again
-local function recall(value)
-  local n = length_of(value)
-  if not same(value.data, n, line.text) then
-    local text = ffi_string(value.data, n)
-    line = kept[text] or read(text)
+-- accepts(line, headers) -> whether nginx will accept the request: it is even, and the body is neither too large nor
+-- chunked
+local function accepts(line, headers)
+  local length = headers["content-length"]
+  if length and #length > 4 and tonumber(length) > MAX_BODY or headers["transfer-encoding"] then
+    return false
   end
+  return is_even(line, headers.host)
 end
 
--- number(): says the request's number, in memory that it has for that. Only dots are written over. Where somebody's own configuration sets that
--- variable to a text with no variable in it, the memory is the configuration's, and holds another request's number, which may have still to be told.
-local function number()
-  local room = find(ROOM)
-  if room and length_of(room) >= SIZE and room.data[0] == DOT then
-    write_next(room.data)
-    set_at("sluice_request_id", room.data, SIZE)
-  end
+-- is_limited(path) -> whether limits cover the path
+local function is_limited(path)
+  return not OWN[byte(path, 2)] or ngx_var.sluice_unlimited ~= "1"
 end
-
--- arrive -> what judge answers, if the request is no more to be looked at; or nil
-local arrive = step(function()
-  local value = request.arrive()
-  if is_internal() then
-    local uri = find(URI)
-    if length_of(uri) > 1 and uri.data[1] == DOT then -- nginx itself goes to /.sluice
-      return "own"
-    end
-  end
-  known.begin()
-  number()
-  if not value then
-    return "malformed"
-  end
-  plain = look(value)
-  local fault = not plain and head.judge()
-  if fault then
-    return REFUSED[fault]
-  end
-end)
-
--- settle -> what judge answers, if no limit refuses the request: who and what it is, is known then; or nil: known.judge must be asked
-local settle = step(function()
-  key_length = client.settle(plain)
-  recall(request.line())
-  good = fits() and even()
-  if line.purchase then
-    return known.glance(line)
-  end
-  return ""
-end)
-
--- state -> what known.judge says
-local state = step(function()
-  return known.judge(line, plain, good)
-end)
-
--- over -> whether a limit refuses it
-local over = step(function()
-  if access.over(line.plan, name, plain) then
-    known.begin()
-    return true
-  end
-end)
-
--- pass: the request goes on
-local pass = step(function()
-  ngx_var.sluice_key = ffi_string(name.bytes, key_length)
-end)
 
 -- judge() -> $sluice_judged:
---   malformed, too_large   the head is badly written; nothing else is known then
---   own                    nginx itself goes where no client may
---   a state                of the sale, see known.lua: it is to be told
---   over                   a limit refuses the request, see access.over
---   all else               what known.judge says of a purchase, or "". What counts as one client is in $sluice_key.
+--   malformed, too_large   the head is badly written; the other variables are not set
+--   own                    nginx itself goes where no client may (snippets/own.conf)
+--   a state                of the sale, see refusal_cache.lua: the request is refused for it
+--   over                   a limit refuses the request
+--   all else               what refusal_cache.judge returns for a purchase, or ""
+-- What counts as one client is in $sluice_key.
 function _M.judge()
-  local answer = #arrive
-  if answer then
-    return answer
+  if is_internal() and byte(ngx_var.uri, 2) == DOT then
+    return "own"
   end
-  local judged = #settle
-  if not judged then
-    judged = #state
-    if is_state(judged) then
+  refusal_cache.begin()
+  ngx_var.sluice_request_id = request_id.next()
+  local line = ngx_var.request
+  if not line then
+    return "malformed"
+  end
+  local headers, fault = head.read(line)
+  if not headers then
+    return fault
+  end
+  local method, path = get_method(), ngx_var.uri
+  local key, sound, judged = client.key(headers["x-forwarded-for"]), accepts(line, headers), ""
+  if method == "POST" then
+    judged = refusal_cache.judge(path, line, headers, sound)
+    if refusal_cache.is_state(judged) then
       return judged
     end
   end
-  if good and line.limited and #over then
+  if sound and is_limited(path) and access.refuses_early(method, path, key, headers.authorization) then
+    refusal_cache.begin()
     return "over"
   end
-  local _ = #pass
+  ngx_var.sluice_key = key
   return judged
 end
-
-jit.off(_M.judge)
 
 return _M

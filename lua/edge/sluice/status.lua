@@ -1,7 +1,7 @@
 -- Writes the metrics of the edge in the text format of Prometheus. Names and help texts are those of the Go gateway.
 
 local bounds = require("sluice.upstream").BOUNDS
-local holders = require "sluice.known.holders"
+local bypass_list = require "sluice.refusal_cache.bypass_list"
 local rules = require "sluice.limit.rules"
 
 local ngx = ngx
@@ -47,7 +47,7 @@ local function repeated(out, counters)
     line(out, "bypass_list_fetches_total", ('{result="%s"}'):format(result), counters:get("list/" .. result) or 0)
   end
   head(out, "bypass_list_entries", "gauge", "Bypass list entries in memory, 4 bytes each.")
-  line(out, "bypass_list_entries", "", holders.total())
+  line(out, "bypass_list_entries", "", bypass_list.total())
 end
 
 -- times(out, names, counters): the histogram of each backend that has answered, and how tries at them failed
@@ -74,7 +74,8 @@ local function times(out, names, counters)
   end
 end
 
--- text(counters, connections) -> the metrics. counters: the zone; connections: a number, or nil where nginx does not count them.
+-- text(counters, connections) -> the metrics. counters: the zone; connections: a number, or nil where nginx does not
+-- count them.
 function _M.text(counters, connections)
   local out, names = { in_force }, counters:get_keys(0)
   table.sort(names)

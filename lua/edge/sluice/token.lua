@@ -1,63 +1,51 @@
--- Verifies the JWTs that name a buyer. Nothing a client sends chooses how it is checked: kid and alg together name one of our keys, or none, and
--- each key has one algorithm. No claim is read that is not signed. Why a token was refused is for the log; clients are told nothing.
--- internal/token says the same of every token.
+-- Verifies the JWTs that name a buyer. Nothing that a client sends selects how it is verified: kid and alg together
+-- name one of our keys, or none, and each key has one algorithm. No claim is read before the signature is verified. The
+-- reason of a refusal goes to the log and not to the client. internal/token decides the same for every token.
 
 local base64url = require "sluice.token.base64url"
-local ffi = require "ffi"
+local cache = require "sluice.token.cache"
 local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
 local keys = require "sluice.token.keys"
-local names = require "sluice.limit.name"
-local plain = require "sluice.token.plain"
 local public = require "sluice.token.public"
-local remembered = require "sluice.token.remembered"
 
 local find, match, sub, byte, lower = string.find, string.match, string.sub, string.byte, string.lower
-local ffi_cast, ffi_string = ffi.cast, ffi.string
 local decode, encode = base64url.decode, base64url.encode
-local plain_claims = plain.claims
 local type = type
 
-local recall, remember = remembered.recall, remembered.remember
-local SPACE, BEARER = 32, 6 -- a space, and where it is in "Bearer ..."
+local SPACE, BEARER = 32, 6 -- the letters of "Bearer"
 
 local MAX_TOKEN = 4096
 local MAX_SUBJECT = 255
-local MAC_TEXT = 43 -- characters of an HMAC-SHA256
 
--- Members of a header that would change how a token is read, or that bring a key along.
+-- Members of a header that would change how a token is read, or that bring a key.
 local REFUSED = { "crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u" }
 
 -- Control characters in UTF-8: ASCII's, and U+0080 to U+009F.
 local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
 
--- Times are seconds since 1970. Beyond 2^53 neighbouring whole numbers run together, and some readers overflow.
+-- Times are seconds since 1970. Above 2^53 two whole numbers may have one representation, and some readers overflow.
 local MAX_TIME = 9007199254740992
 
-local nobody = names.new()
-
--- The key that a good token's first segment, as it was sent, has named. Issuers know a handful; the bound is for the one who makes up new ones.
+-- The keys that the first segments of good tokens have named, by the segment as it was sent. Issuers use a handful of
+-- them.
 local MAX_HEADERS = 64
 local known_headers, headers = {}, 0
-
-local bytes_of = ffi.typeof("const unsigned char *")
-local bytes = ffi.new("unsigned char[?]", MAX_TOKEN) -- of the segment at hand
-local mac, mac_text = ffi.new("unsigned char[?]", hmac.BYTES), ffi.new("unsigned char[?]", MAC_TEXT + 1)
 
 local set -- keys by alg and kid
 
 local _M = {}
 
--- use(by) -> the set before it. by: a set of keys.lua. What was remembered is forgotten.
+-- use(by) -> the set before it. by: a set of keys.lua. It clears the verified cache.
 function _M.use(by)
   local before = set
   set = by
-  remembered.forget()
+  cache.clear()
   known_headers, headers = {}, 0
   return before
 end
 
--- init(secret, path): call from init_by_lua. One of the two may be missing. Errors with one line that says what is wrong.
+-- init(secret, path): call it in init_by_lua. One of the two may be missing. Raises an error of one line.
 function _M.init(secret, path)
   local list, err
   if path and path ~= "" then
@@ -67,7 +55,7 @@ function _M.init(secret, path)
     end
     for _, key in ipairs(list) do
       if key.private then
-        ngx.log(ngx.WARN, path, ": key ", key.place, " holds a private part, which no edge needs")
+        ngx.log(ngx.WARN, path, ": key ", key.position, " has a private part, which no edge needs")
       end
     end
   end
@@ -76,28 +64,28 @@ function _M.init(secret, path)
   _M.use(by or error(err, 0))
 end
 
--- signed(key, text, n, signature, length). Of the HMAC it compares the texts and not the bytes: of several spellings only the canonical one is taken.
-local function signed(key, text, n, signature, length)
-  local ctx = key.hmac
-  if ctx then
-    return length == MAC_TEXT and hmac.sum(ctx, text, n, mac) and encode(mac, hmac.BYTES, mac_text) == MAC_TEXT
-      and hmac.equal(mac_text, signature, MAC_TEXT)
+-- signed(key, text, signature) -> whether the signature, in base64url, is this key's. Of an HMAC the texts are compared
+-- and not the bytes: only the canonical spelling is accepted.
+local function signed(key, text, signature)
+  if key.hmac then
+    local mac = hmac.sum(key.hmac, text)
+    return mac ~= nil and hmac.equal(encode(mac), signature)
   end
-  local bytes_long = decode(signature, length, bytes)
-  return bytes_long and public.verify(key, text, n, bytes, bytes_long)
+  local bytes = decode(signature)
+  return bytes ~= nil and public.verify(key, text, bytes)
 end
 
 local function is_time(t)
   return type(t) == "number" and t >= 0 and t < MAX_TIME
 end
 
--- key_for(text, n) -> the key that the n characters of this first segment name; or nil, why there is none
-local function key_for(text, n)
-  local length = decode(text, n, bytes)
-  if not length then
+-- key_for(segment) -> the key that the first segment of a token names; or nil, err
+local function key_for(segment)
+  local text = decode(segment)
+  if not text then
     return nil, "not base64url"
   end
-  local header, err = json.object(ffi_string(bytes, length))
+  local header, err = json.object(text)
   if not header then
     return nil, err
   end
@@ -131,21 +119,17 @@ local function remember_header(header, key)
   known_headers[header], headers = key, headers + 1
 end
 
--- claims_of(text, n) -> sub, exp, nbf; or nil, why
-local function claims_of(text, n)
-  local length = decode(text, n, bytes)
-  if not length then
+-- claims_of(segment) -> sub, exp, nbf; or nil, err
+local function claims_of(segment)
+  local text = decode(segment)
+  if not text then
     return nil, "not base64url"
   end
-  local subject, expiry, from = plain_claims(bytes, length)
-  if subject and subject ~= "" and #subject <= MAX_SUBJECT then
-    return subject, expiry, from
-  end
-  local claims, err = json.object(ffi_string(bytes, length))
+  local claims, err = json.object(text)
   if not claims then
     return nil, "claims: " .. err
   end
-  subject, expiry, from = claims.sub, claims.exp, claims.nbf
+  local subject, expiry, from = claims.sub, claims.exp, claims.nbf
   if not is_time(expiry) then
     return nil, "exp"
   end
@@ -161,7 +145,7 @@ local function claims_of(text, n)
   return subject, expiry, from
 end
 
--- check(raw, now) -> subject, expiry; or nil, why
+-- check(raw, now) -> subject, expiry; or nil, err
 local function check(raw, now)
   if #raw > MAX_TOKEN then
     return nil, "longer than " .. MAX_TOKEN .. " bytes"
@@ -171,24 +155,23 @@ local function check(raw, now)
   if not second or find(raw, ".", second + 1, true) then
     return nil, "not three segments"
   end
-  local text = ffi_cast(bytes_of, raw)
   local header = sub(raw, 1, first - 1)
   local key = known_headers[header]
   local known = key
   if not known then
     local fault
-    key, fault = key_for(text, first - 1)
+    key, fault = key_for(header)
     if not key then
       return nil, "header: " .. fault
     end
   end
-  if not signed(key, text, second - 1, text + second, #raw - second) then
+  if not signed(key, sub(raw, 1, second - 1), sub(raw, second + 1)) then
     return nil, "signature"
   end
   if not known then
     remember_header(header, key)
   end
-  local subject, expiry, from = claims_of(text + first, second - first - 1)
+  local subject, expiry, from = claims_of(sub(raw, first + 1, second - 1))
   if not subject then
     return nil, expiry
   end
@@ -201,20 +184,18 @@ local function check(raw, now)
   return subject, expiry
 end
 
--- recall(text, n, now, whose) -> the subject of the token in this header Authorization, n bytes of a string or of memory, if it is remembered; costs
--- next to nothing. now: seconds since 1970. whose: a name (limit/name.lua) to be made the subject's. What came in the header `token` has no space
--- in it, and is not taken for a Bearer token.
-function _M.recall(text, n, now, whose)
-  text = ffi.cast(bytes_of, text)
-  return n > BEARER and text[BEARER] == SPACE and recall(text, n, now, whose) or nil
+-- cached(authorization, now) -> the subject of the token in this header Authorization, when the verified cache has it;
+-- or nil. It costs one lookup. now: seconds since 1970. A token from the header `token` has no space in it, and is not
+-- taken for a Bearer token.
+function _M.cached(authorization, now)
+  return byte(authorization, BEARER + 1) == SPACE and cache.get(authorization, now) or nil
 end
 
--- verify(raw, now, whose, authorization) -> subject; or nil, why. now: seconds since 1970; whose: a name to be made the subject's, or nil;
--- authorization: the header that raw came in, if it was that one
-function _M.verify(raw, now, whose, authorization)
+-- verify(raw, now, authorization) -> subject; or nil, err. now: seconds since 1970. authorization: the header in which
+-- raw came, or nil
+function _M.verify(raw, now, authorization)
   local text = authorization or raw
-  whose = whose or nobody
-  local known = recall(text, #text, now, whose)
+  local known = cache.get(text, now)
   if known then
     return known
   end
@@ -222,12 +203,12 @@ function _M.verify(raw, now, whose, authorization)
   if not subject then
     return nil, expiry
   end
-  names.buyer(whose, subject)
-  remember(text, subject, expiry, whose)
+  cache.set(text, subject, expiry)
   return subject
 end
 
--- from_headers(authorization, token) -> raw token, or nil. A Bearer token in Authorization wins over the header `token`.
+-- from_headers(authorization, token) -> raw token, or nil. The header `token` counts only where there is no
+-- Authorization.
 function _M.from_headers(authorization, token)
   if authorization and authorization ~= "" then
     if byte(authorization, 7) == SPACE and lower(sub(authorization, 1, 6)) == "bearer" then

@@ -1,4 +1,5 @@
--- How long backends take to begin an answer, and how tries at them fail: for the metrics. In the log phase, when nginx knows.
+-- How long backends take to begin an answer, and how tries at them fail: for the metrics. In the log phase, when nginx
+-- knows.
 
 local add = require("sluice.count").add
 

@@ -36,8 +36,8 @@ local function nearest(x)
   until false
 end
 
--- of(rate) -> count, period: count requests in period us, in lowest terms. rate is above 0, in requests per second. What is no such fraction is
--- rounded down, so that its bound holds; all below LEAST are LEAST.
+-- of(rate) -> count, period: count requests in period us, in lowest terms. rate is above 0, in requests per second.
+-- What is no such fraction is rounded down, so that its bound holds; all below LEAST are LEAST.
 function _M.of(rate)
   rate = max(LEAST, min(rate, MOST))
   local p, q = nearest(rate)

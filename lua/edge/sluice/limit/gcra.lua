@@ -1,9 +1,10 @@
--- The arithmetic of one bucket, as a pure function of (rule, now, state). It is nginx's limit_req (a leaky bucket, also known as GCRA)
--- without its rounding, so any trace can be replayed to the same verdicts.
+-- The arithmetic of one bucket, as a pure function of (rule, now, state). It is nginx's limit_req (a leaky bucket, also
+-- known as GCRA) without its rounding, so any trace can be replayed to the same verdicts.
 --
--- State is the instant at which the bucket will be empty: `tat` whole microseconds plus `frac` parts of a microsecond, where a rule
--- of `count` requests per `period` microseconds counts in parts of 1/count. In that unit one request costs exactly `period`, whatever
--- the rate: every quantity is a whole number below 2^53, and nothing is ever rounded. No state means an empty bucket.
+-- State is the instant at which the bucket will be empty: `tat` whole microseconds plus `frac` parts of a microsecond,
+-- where a rule of `count` requests per `period` microseconds counts in parts of 1/count. In that unit one request costs
+-- exactly `period`, whatever the rate: every quantity is a whole number below 2^53, and nothing is ever rounded. No
+-- state means an empty bucket.
 --
 -- A rule here needs: count, period (us), tolerance (burst * period).
 
@@ -12,7 +13,8 @@ local floor = math.floor
 local _M = {}
 
 -- judge(rule, backlog) -> allowed, backlog
--- backlog: what is in the bucket now, in the unit above; and what it holds after this request when it is allowed, without it when it is not.
+-- backlog: what is in the bucket now, in the unit above; and what it holds after this request when it is allowed,
+-- without it when it is not.
 local function judge(rule, backlog)
   if backlog > rule.tolerance then
     return false, backlog
@@ -46,7 +48,8 @@ function _M.wait(rule, backlog)
   return (backlog - rule.tolerance) / rule.count
 end
 
--- excess(rule, backlog) -> microseconds by which an allowed request is ahead of the rate: what `delay = true` holds it back
+-- excess(rule, backlog) -> microseconds by which an allowed request is ahead of the rate: what `delay = true` holds it
+-- back
 function _M.excess(rule, backlog)
   return (backlog - rule.period) / rule.count
 end

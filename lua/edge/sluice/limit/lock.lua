@@ -1,231 +1,184 @@
--- One lock for all workers: a robust, process-shared mutex of the C library. It never yields, costs some tens of nanoseconds when nobody
--- waits, and the kernel hands it on when a worker dies while holding it. A lock made of ngx.shared.DICT:add with a time to live has neither
--- quality: its timeout is judged by each worker's cached wall clock, and a worker that is stopped for longer than that wakes up inside somebody
--- else's turn. docs/adr has the comparison.
+-- A lock that all workers of nginx share, made of one entry of a shared dict: safe_add succeeds in one worker at a
+-- time.
 --
--- The edge's turn is no protected call: LuaJIT compiles no way out of one, and would interpret most turns. Should an error ever end a turn, its
--- worker still has the lock, knows it, and goes on with it, or gives it back within a second (`mend`); until then it is to the others as if it were
--- stopped.
+-- The entry holds the identity of the worker that has the lock. It has no time to live: a worker that is paused (by a
+-- debugger, by a virtual machine) still has the lock when it continues, so two workers never hold it at the same time.
+-- When a holder has died, the next worker that wants the lock takes it over at once. When a holder is paused, the
+-- others get an error after WAIT.
 --
--- The mutex lies in the memory of the zone that it guards, in a slab of its own, so it comes and goes with what it guards: over a reload
--- both stay, and a zone of another size is another zone with another lock. Where it lies is an entry of the zone.
+-- The lock protects a few reads and writes of the dict, about a microsecond. It never yields to nginx's event loop.
 
 local ffi = require "ffi"
 local clock = require "sluice.clock"
-local slab = require "sluice.limit.slab"
 
 local C = ffi.C
-local cast = ffi.cast
-local address_of, pointer = slab.address, slab.pointer
+local get_pid = ngx.worker.pid
 local now_us = clock.now
+local io_open = io.open
+local floor, match, tonumber, setmetatable = math.floor, string.match, tonumber, setmetatable
 
+-- Functions of libc; see clock.lua for the names.
 ffi.cdef [[
-typedef struct { char mutex[64]; double sweep_at, beside; } sluice_lock_t;
-int sluice_mutexattr_init(void *attr) __asm__("pthread_mutexattr_init");
-int sluice_mutexattr_setpshared(void *attr, int shared) __asm__("pthread_mutexattr_setpshared");
-int sluice_mutexattr_setrobust(void *attr, int robust) __asm__("pthread_mutexattr_setrobust");
-int sluice_mutex_init(void *mutex, const void *attr) __asm__("pthread_mutex_init");
-int sluice_mutex_trylock(void *mutex) __asm__("pthread_mutex_trylock");
-int sluice_mutex_timedlock(void *mutex, const long *deadline) __asm__("pthread_mutex_timedlock");
-int sluice_mutex_consistent(void *mutex) __asm__("pthread_mutex_consistent");
-int sluice_mutex_unlock(void *mutex) __asm__("pthread_mutex_unlock");
+int sluice_kill(int pid, int signal) __asm__("kill");
+int sluice_usleep(unsigned int us) __asm__("usleep");
 ]]
 
-local KEY = "sluice: lock"
-local SIZE = ffi.sizeof("sluice_lock_t")
-local SHARED, ROBUST = 1, 1
-local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
+local ENTRY, SPARE, SUCCESSOR = "sluice: lock", "sluice: spare", "sluice: lock after "
+local TAKEN = "shdict abused by other users: the entry \"" .. ENTRY .. "\" is not a lock"
 
--- A turn under the lock is a microsecond of work, so a short spin nearly always sees it end. After that the waiter sleeps, for at most WAIT:
--- on a machine that is overloaded, a holder may well be off its processor for a tenth of a second. One that takes longer
--- is stopped. A worker serves thousands of connections that must not stand still with it, so after such a wait it only spins, until it has
--- had a turn again or REST has passed.
-local SPINS = 200
+-- A waiter tries SPINS times, then sleeps PAUSE between tries, for at most WAIT in total. After such a wait the worker
+-- does not sleep again until it has had the lock, or until REST has passed: it serves other connections meanwhile.
+local SPINS = 100
+local PAUSE = 100 -- us
 local WAIT = 500000 -- us
 local REST = 5000000 -- us
 
--- Whoever empties the zone (flush_all) takes the entry away, and a worker that starts then makes another lock. So each looks this often, in
--- microseconds, whether the entry still names the lock it has.
-local LOOK_EVERY = 1000000
-
-local deadline = ffi.new("long[2]")
+-- An identity is a number below 2^53: the process id, and the time at which the process began (in clock ticks, 30
+-- bits).
+local UNIT = 2 ^ 30
+local ESRCH = 3 -- Linux: no such process
+local pid, identity
 
 local _M = {}
+local mt = { __index = _M }
 
-local function at(dict, address)
-  if not slab.holds(dict, address, SIZE) then
-    return nil, ('shdict abused by other users: the entry "%s" is not ours'):format(KEY)
+-- began(process) -> when it began, and its state, one letter; or nil
+local function began(process)
+  local file = io_open("/proc/" .. process .. "/stat", "r")
+  local text = file and file:read("*a")
+  if file then
+    file:close()
   end
-  return cast("sluice_lock_t *", pointer(address))
+  -- After the command in parentheses: the state is field 3, the start time field 22.
+  local state, ticks = match(text or "", "^.*%) (%a)" .. (" %S+"):rep(18) .. " (%d+)")
+  return ticks and tonumber(ticks) % UNIT, state
 end
 
--- make(dict) -> address of a new lock
-local function make(dict)
-  local attr = ffi.new("char[256]") -- larger than any pthread_mutexattr_t
-  local p = slab.allocate(dict, SIZE)
-  if not p then
-    return nil, "no memory"
+-- who_am_i() -> the identity of this worker
+local function who_am_i()
+  if pid ~= get_pid() then -- after a fork
+    pid = get_pid()
+    identity = pid * UNIT + (began(pid) or 0)
   end
-  ffi.fill(p, SIZE)
-  if C.sluice_mutexattr_init(attr) ~= 0
-    or C.sluice_mutexattr_setpshared(attr, SHARED) ~= 0
-    or C.sluice_mutexattr_setrobust(attr, ROBUST) ~= 0
-    or C.sluice_mutex_init(p, attr) ~= 0
-  then
-    slab.free(dict, p)
-    return nil, "this system has no robust mutex that processes can share"
-  end
-  return address_of(p)
+  return identity
 end
 
--- find(dict) -> the address in the entry, made if need be
-local function find(dict)
-  local address = dict:get(KEY)
-  if address then
-    return address
+-- is_dead(holder) -> whether the process of this identity has ended. A zombie cannot continue.
+local function is_dead(holder)
+  local process = floor(holder / UNIT)
+  if C.sluice_kill(process, 0) ~= 0 then
+    return ffi.errno() == ESRCH
   end
-  local err
-  address, err = make(dict)
-  if not address then
-    return nil, err
+  local ticks, state = began(process)
+  return ticks ~= nil and (ticks ~= holder % UNIT or state == "Z" or state == "X")
+end
+
+-- new(dict) -> the lock of a shared dict: all workers that ask for it share one; or nil, err
+function _M.new(dict)
+  -- Keeps the memory for one successor entry, which must fit when the dict is full.
+  dict:safe_add(SPARE, 0)
+  return setmetatable({ dict = dict, resting_until = 0 }, mt)
+end
+
+-- take_over(self, holder, me) -> true: this worker has the lock of `holder`, which is dead. Several workers may try.
+-- The one that adds the entry of the successor wins. If that one dies before it has taken the lock, its own successor
+-- does.
+local function take_over(self, holder, me)
+  local dict, last = self.dict, holder
+  while is_dead(last) do
+    dict:delete(SPARE)
+    if dict:safe_add(SUCCESSOR .. last, me) then
+      local current = dict:get(ENTRY)
+      if current == holder or current == last then
+        dict:set(ENTRY, me)
+        dict:safe_add(SPARE, 0)
+        return true
+      end
+      return false
+    end
+    last = dict:get(SUCCESSOR .. last)
+    if not last then -- no room
+      dict:flush_expired()
+      return false
+    end
   end
-  local ok
-  ok, err = dict:safe_add(KEY, address)
+  return false
+end
+
+-- try(self, me) -> true; false; or nil, err
+local function try(self, me)
+  local dict = self.dict
+  local ok, err = dict:safe_add(ENTRY, me)
   if ok then
-    return address
-  end
-  slab.free(dict, pointer(address))
-  if err == "exists" then -- another worker was faster
-    return dict:get(KEY)
-  end
-  return nil, err
-end
-
--- of(dict) -> the lock of a shared dict, the same for all workers; or nil, err. It may be called in any phase, by the master too.
-function _M.of(dict)
-  if jit.os ~= "Linux" then
-    return nil, "the lock is written for Linux, not for " .. jit.os
-  end
-  local done, address, err = pcall(find, dict)
-  if not done then
-    return nil, tostring(address)
-  end
-  if not address then
+    return true
+  elseif err ~= "exists" then
+    dict:flush_expired()
     return nil, err
   end
-  local p
-  p, err = at(dict, address)
-  if not p then
-    return nil, err
-  end
-  return { dict = dict, address = address, p = p, mine = false, look_at = 0, resting_until = 0 }
+  return false
 end
 
--- wait(lock) -> the result of the last try
-local function wait(lock)
-  if lock.mine then
-    return 0
-  end
-  local rc = EBUSY
+-- wait(self, me) -> true; or nil, err
+local function wait(self, me)
   for _ = 1, SPINS do
-    rc = C.sluice_mutex_trylock(lock.p)
-    if rc ~= EBUSY then
+    local ok, err = try(self, me)
+    if ok or ok == nil and err ~= "no memory" then
+      return ok, err
+    end
+  end
+  local from = now_us()
+  local ok, err
+  repeat
+    local holder = self.dict:get(ENTRY)
+    if holder == me then -- an error ended the last turn of this worker before its release
+      return true
+    elseif holder ~= nil and type(holder) ~= "number" then
+      return nil, TAKEN
+    elseif holder and take_over(self, holder, me) then
+      return true
+    end
+    ok, err = try(self, me)
+    if ok then
+      return true
+    end
+    if from < self.resting_until then
       break
     end
-  end
-  if rc == EBUSY and now_us() >= lock.resting_until then
-    clock.deadline(WAIT, deadline)
-    rc = C.sluice_mutex_timedlock(lock.p, deadline)
-    if rc == ETIMEDOUT then
-      lock.resting_until = now_us() + REST
-    end
-  end
-  return rc
-end
-
-local acquire
-
--- look(lock, now) -> now, or what acquire says of the lock that has taken the place of this one. Call it under the lock.
-local function look(lock, now)
-  lock.look_at = now + LOOK_EVERY
-  local address = lock.dict:get(KEY)
-  if address == lock.address then
-    return now
-  end
-  if not address then -- should there be no room for the entry, the next look finds some
-    local _, err = lock.dict:safe_add(KEY, lock.address)
-    if err ~= "exists" then
-      return now
-    end
-    address = lock.dict:get(KEY)
-  end
-  local p, err = at(lock.dict, address)
-  lock.mine = false
-  C.sluice_mutex_unlock(lock.p)
-  if not p then
+    C.sluice_usleep(PAUSE)
+  until now_us() - from > WAIT
+  if ok == nil then
     return nil, err
   end
-  lock.address, lock.p = address, p
-  return acquire(lock)
+  if from >= self.resting_until then
+    self.resting_until = now_us() + REST
+  end
+  return nil, "another worker holds the lock"
 end
 
--- acquire(lock) -> the time (clock.now) at which the turn begins; or nil and why: another worker has held the lock for too long
-function acquire(lock)
-  local rc = C.sluice_mutex_trylock(lock.p)
-  if rc == EBUSY then
-    rc = wait(lock)
-  end
-  if rc == EOWNERDEAD then
-    -- Its owner died in its turn. A bucket is one entry of the zone and is written by one call, so there is nothing to repair.
-    C.sluice_mutex_consistent(lock.p)
-    rc = 0
-  end
-  if rc == 0 then
-    lock.mine, lock.resting_until = true, 0
-    local now = now_us()
-    if now < lock.look_at then
-      return now
+-- acquire(self) -> the time (see clock.lua), read when this worker has the lock; or nil, err. Between acquire and
+-- release the caller must not yield.
+function _M.acquire(self)
+  local me = who_am_i()
+  if not self.dict:safe_add(ENTRY, me) then
+    local ok, err = wait(self, me)
+    if not ok then
+      return nil, err
     end
-    return look(lock, now)
   end
-  if rc == ETIMEDOUT or rc == EBUSY then
-    return nil, "another worker holds the lock"
+  self.held, self.resting_until = true, 0
+  return now_us()
+end
+
+function _M.release(self)
+  self.held = false
+  self.dict:delete(ENTRY)
+end
+
+-- repair(self): releases the lock if an error has ended a turn of this worker before its release. Call it from a timer.
+function _M.repair(self)
+  if self.held then
+    self:release()
   end
-  return nil, "the lock failed with error " .. rc
-end
-
-_M.acquire = acquire
-
-function _M.release(lock)
-  lock.mine = false
-  C.sluice_mutex_unlock(lock.p)
-end
-
--- mend(lock): releases it if an error has ended a turn of this worker that had not. Call it where this worker has no turn.
-function _M.mend(lock)
-  if lock.mine then
-    _M.release(lock)
-  end
-end
-
--- sweep_at(lock) -> the time from which on some worker may sweep the zone again; 0 at first. set_sweep_at(lock, time) says when that is. Call
--- them under the lock.
-function _M.sweep_at(lock)
-  return lock.p.sweep_at
-end
-
-function _M.set_sweep_at(lock, time)
-  lock.p.sweep_at = time
-end
-
--- beside(lock) -> the address of what else there is in the zone, for whoever opens it; 0 at first. set_beside(lock, address) says where it is.
--- Call them under the lock.
-function _M.beside(lock)
-  return lock.p.beside
-end
-
-function _M.set_beside(lock, address)
-  lock.p.beside = address
 end
 
 return _M

@@ -1,10 +1,12 @@
--- Limits the rate of requests per key, exactly, for all workers together: any interval of length L admits at most rate*L + burst + 1.
+-- Limits the rate of requests per key, exactly, for all workers together: any interval of length L admits at most
+-- rate*L + burst + 1.
 --
--- It has the interface of OpenResty's resty.limit.req and can take its place, also under resty.limit.traffic. It needs this folder on
--- lua_package_path, a shared dict and Linux, and nothing else of sluice: no configuration, no policy, no line in init_by_lua. What differs is in
--- docs/edge-bound.md: idle keys expire; a full dict refuses a new key and pushes out no other; the dict has one entry more, "sluice: lock".
+-- It has the interface of OpenResty's resty.limit.req and can replace it, also under resty.limit.traffic. It needs the
+-- files that docs/edge-bound.md lists on lua_package_path, a shared dict and Linux, and no other part of sluice: no
+-- configuration, no policy, no line in init_by_lua. docs/edge-bound.md lists the differences: idle keys expire; a full
+-- dict refuses a new key and evicts no other; the dict has entries that begin with "sluice: ".
 --
--- Several limits on one request are better asked together, see limit/rules.lua: there a refusal by one takes nothing from the others.
+-- To put several limits on one request, use limit/rules.lua: a refusal by one then takes nothing from the others.
 
 local ffi = require "ffi"
 local clock = require "sluice.clock"
@@ -17,11 +19,10 @@ local assert, error, pcall, setmetatable, type = assert, error, pcall, setmetata
 local cast, to_string = ffi.cast, ffi.string
 local ceil, max = math.ceil, math.max
 local empty_in, excess_of, judge = gcra.empty_in, gcra.excess, gcra.judge
-local enter, leave, put = zone.enter, zone.leave, zone.put
 local now_us = clock.now
 
--- What an entry of the dict holds: how much was in the bucket at an instant, in gcra's unit, and the period that makes this a number of requests.
--- An object's rate may change from call to call, and requests are what is kept then.
+-- The value of an entry: the backlog of the bucket at an instant, in gcra's unit, and the period that converts it to
+-- requests. When the rate of an object changes, the number of requests in the bucket stays.
 local record = ffi.new("struct { double last, backlog, period; }")
 local RECORD = ffi.typeof("const struct { double last, backlog, period; } *")
 local SIZE = ffi.sizeof(record)
@@ -31,7 +32,8 @@ local zones = {} -- by name of the dict
 local _M = {}
 local mt = { __index = _M }
 
--- new(dict_name, rate, burst) -> object; or nil, err. rate is above 0, in requests per second; burst is how many above it are still admitted.
+-- new(dict_name, rate, burst) -> object; or nil, err. rate: requests per second, above 0. burst: requests above the
+-- rate that are still admitted, at least 0.
 function _M.new(dict_name, rate, burst)
   local opened = zones[dict_name]
   if not opened then
@@ -40,7 +42,7 @@ function _M.new(dict_name, rate, burst)
       return nil, "shared dict not found"
     end
     local err
-    opened, err = zone.open(dict)
+    opened, err = zone.new(dict)
     if not opened then
       return nil, err
     end
@@ -52,20 +54,21 @@ function _M.new(dict_name, rate, burst)
   return self
 end
 
--- set_rate(rate): from the next call on
+-- set_rate(rate) takes effect with the next call
 function _M.set_rate(self, rate)
   assert(rate > 0)
   self.count, self.period = fraction.of(rate)
   self.tolerance = self.burst * self.period
 end
 
--- set_burst(burst): from the next call on
+-- set_burst(burst) takes effect with the next call
 function _M.set_burst(self, burst)
   self.burst = burst
   self.tolerance = burst * self.period
 end
 
--- read(self, key, now) -> backlog, whether it was written at another rate; or nil, err. The backlog of a key that is not there is 0, nil.
+-- read(self, key, now) -> backlog, whether it was written at another rate; or nil, err. A key that is not in the dict
+-- has 0, nil.
 local function read(self, key, now)
   local v, err = self.zone.dict:get(key)
   if v == nil then
@@ -87,7 +90,7 @@ end
 
 local function write(self, key, now, backlog)
   record.last, record.backlog, record.period = now, backlog, self.period
-  return put(self.zone, now, key, to_string(record, SIZE), empty_in(self, backlog))
+  return self.zone:put(now, key, to_string(record, SIZE), empty_in(self, backlog))
 end
 
 -- answer(self, backlog) -> delay (s), excess (requests)
@@ -123,7 +126,7 @@ local function take(self, key, now)
     return answer(self, backlog)
   end
   if changed then
-    write(self, key, now, backlog) -- or it might expire when it would have been empty at the rate before
+    write(self, key, now, backlog) -- the entry would expire when the bucket is empty at the former rate
   end
   return nil, "rejected"
 end
@@ -139,23 +142,24 @@ local function give_back(self, key, now)
   return write(self, key, now, max(backlog - self.period, 0))
 end
 
--- alone(f, self, key) -> what f(self, key, now) returns, with the zone to itself
+-- alone(f, self, key) -> the results of f(self, key, now), called under the lock of the zone
 local function alone(f, self, key)
-  local now, why = enter(self.zone)
+  local now, why = self.zone:enter()
   if not now then
     return nil, why
   end
-  -- A protected call, because an error that left the lock behind would stop every worker.
+  -- A protected call: after an error the lock is released all the same.
   local done, a, b = pcall(f, self, key, now)
-  leave(self.zone)
+  self.zone:leave()
   if not done then
     error(a, 0)
   end
   return a, b
 end
 
--- incoming(key, commit) -> delay, excess: the request may pass, after `delay` seconds if it is to keep to the rate, being the `excess`-th above it;
--- or nil, "rejected"; or nil, err: the bucket could not be used. Nothing is taken unless commit is true. It never sleeps: the caller does.
+-- incoming(key, commit) -> delay, excess: the request may pass; to keep to the rate, the caller sleeps `delay` seconds;
+-- it is the `excess`-th request above the rate. Or nil, "rejected". Or nil, err: the bucket could not be used. It takes
+-- nothing unless commit is true. It never sleeps.
 function _M.incoming(self, key, commit)
   if not commit then
     return look(self, key, now_us())
@@ -163,7 +167,8 @@ function _M.incoming(self, key, commit)
   return alone(take, self, key)
 end
 
--- uncommit(key) -> true; or nil, err. Gives back what the latest incoming(key, true) has taken; call it at once or not at all.
+-- uncommit(key) -> true; or nil, err. Returns what the latest incoming(key, true) has taken. Call it immediately after
+-- that, or not at all.
 function _M.uncommit(self, key)
   assert(key)
   return alone(give_back, self, key)

@@ -1,57 +1,66 @@
--- A shared dict that holds the buckets of sluice.limit.req, with the lock around it and the care for its room. Buckets that are over expire; when
--- there is no room all the same, a new bucket is refused: only the safe_ forms write, so a live bucket is never pushed out by another one.
+-- A shared dict that holds buckets, with the lock around it. Only the safe_ forms write: a bucket that is in use is
+-- never evicted for another one. An empty bucket expires. When the dict is full of buckets in use, a new bucket gets an
+-- error.
 
 local clock = require "sluice.clock"
 local lock = require "sluice.limit.lock"
 
-local acquire, release = lock.acquire, lock.release
-local max = math.max
+local now_us = clock.now
+local max, setmetatable = math.max, setmetatable
 
--- An idle bucket expires this long after it is empty, in seconds. Zones judge a time to live by each worker's cached clock, which is as
--- old as that worker's turn of the event loop: the margin is far above any such turn.
+-- An entry expires this many seconds after its bucket is empty. The dict compares with the wall clock that each worker
+-- last cached, which is as old as the worker's turn of the event loop: the margin is far above any such turn.
 local MARGIN = 5
 
--- The zone is swept of expired buckets when it is full. A sweep walks all of it under its lock, 40 ms for the 800,000 buckets of 100 MB, and may find
--- nothing. So there are this many microseconds between two, and this many times as long as the last one took.
+-- A full dict is swept of expired entries. A sweep walks the whole dict under its mutex (40 ms for 800,000 entries) and
+-- may find none. Between two sweeps of a worker are SWEEP_EVERY microseconds, and SWEEP_REST times the time that the
+-- last one took.
 local SWEEP_EVERY = 1000000
 local SWEEP_REST = 100
 
 local _M = {}
+local mt = { __index = _M }
 
--- open(dict) -> zone; or nil, err. Zones of one dict, in whatever worker, have one lock.
-function _M.open(dict)
-  local held, err = lock.of(dict)
-  if not held then
+-- new(dict) -> zone; or nil, err
+function _M.new(dict)
+  local guard, err = lock.new(dict)
+  if not guard then
     return nil, err
   end
-  return { dict = dict, lock = held }
+  return setmetatable({ dict = dict, lock = guard, sweep_at = 0 }, mt)
 end
 
--- enter(zone) -> now (us): the caller has the zone for itself until leave, and must not yield; or nil, why
-function _M.enter(zone)
-  return acquire(zone.lock)
+-- enter(self) -> now (us): no other worker is in this zone until leave; or nil, err. The caller must not yield.
+function _M.enter(self)
+  return self.lock:acquire()
 end
 
-function _M.leave(zone)
-  release(zone.lock)
+function _M.leave(self)
+  self.lock:release()
 end
 
--- sweep(zone, now) -> true when it may have made room
-local function sweep(zone, now)
-  if now < lock.sweep_at(zone.lock) then
+-- repair(self): see lock.lua
+function _M.repair(self)
+  self.lock:repair()
+end
+
+local function sweep(self, now)
+  if now < self.sweep_at then
     return false
   end
-  zone.dict:flush_expired()
-  lock.set_sweep_at(zone.lock, now + max(SWEEP_EVERY, SWEEP_REST * (clock.now() - now)))
+  self.dict:flush_expired()
+  self.sweep_at = now + max(SWEEP_EVERY, SWEEP_REST * (now_us() - now))
   return true
 end
 
--- put(zone, now, key, value, us) -> ok, err: writes a bucket that is empty in so many microseconds. Call it between enter and leave.
-function _M.put(zone, now, key, value, us)
+-- put(self, now, key, value, us, flags) -> true; or nil, err. Writes the state of a bucket that is empty in `us`
+-- microseconds. An entry that exists with a value of the same size is written in place, which does not fail. Call it
+-- between enter and leave.
+function _M.put(self, now, key, value, us, flags)
   local ttl = us / 1000000 + MARGIN
-  local ok, err = zone.dict:safe_set(key, value, ttl)
-  if not ok and err == "no memory" and sweep(zone, now) then
-    ok, err = zone.dict:safe_set(key, value, ttl)
+  local ok, err = self.dict:safe_set(key, value, ttl, flags)
+  if not ok and err == "no memory" and sweep(self, now) then
+    ok, err = self.dict:safe_set(key, value, ttl, flags)
   end
   return ok, err
 end

@@ -1,5 +1,5 @@
--- The Go gateway reads policies with a plain Lua 5.1, and LuaJIT knows a little more. What the two read differently would make one file two
--- policies, so neither takes it. gateway/policy/dialect.go is the same in Go.
+-- The Go gateway reads policies with a plain Lua 5.1, and LuaJIT knows a little more. What the two read differently
+-- would make one file two policies, so neither takes it. gateway/policy/dialect.go is the same in Go.
 
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 
@@ -80,8 +80,8 @@ local function start(source)
   return at
 end
 
--- field_names() -> a function that watches the tokens of a source, and returns the name of a field that one table has twice: which of the two
--- counts differs from engine to engine
+-- field_names() -> a function that watches the tokens of a source, and returns the name of a field that one table has
+-- twice: which of the two counts differs from engine to engine
 local OPEN = { ["("] = true, ["["] = true, ["function"] = true, ["if"] = true, ["do"] = true, ["repeat"] = true }
 local CLOSE = { ["}"] = true, [")"] = true, ["]"] = true, ["end"] = true, ["until"] = true }
 local SEPARATOR = { ["{"] = true, [","] = true, [";"] = true }
@@ -146,7 +146,8 @@ local function token(source, at, previous)
   return find(source, "^[=~<>]=", at) and at + 1 or at, true
 end
 
--- foreign(source) -> nil; or what is not Lua as every edge reads it, and its line. What is unfinished is the parser's to complain about.
+-- foreign(source) -> nil; or what is not Lua as every edge reads it, and its line. What is unfinished is the parser's
+-- to complain about.
 function _M.foreign(source)
   local at, previous, twice = start(source), "", field_names()
   while at <= #source do
@@ -163,8 +164,8 @@ function _M.foreign(source)
   end
 end
 
--- too_deep(source, most) -> the line where brackets are nested deeper than that, or nil. Those in strings and comments count, which no sane
--- policy nests that deeply either.
+-- too_deep(source, most) -> the line where brackets are nested deeper than that, or nil. Those in strings and comments
+-- count, which no sane policy nests that deeply either.
 function _M.too_deep(source, most)
   local depth = 0
   for at, bracket in source:gmatch("()([][(){}])") do

@@ -1,5 +1,5 @@
--- Turns the table of a policy into rules that can be applied, and says of every mistake where it is and what is wrong. gateway/policy
--- is the same reader in Go: what one refuses the other refuses.
+-- Turns the table of a policy into rules that can be applied, and says of every mistake where it is and what is wrong.
+-- gateway/policy is the same reader in Go: what one refuses the other refuses.
 
 local address = require "sluice.address"
 local glob = require "sluice.glob"
@@ -231,7 +231,8 @@ local function complete(rule)
 end
 
 -- read(t, report) -> policy, or nil when there are mistakes: report(path, format, ...) is called for each
--- A policy: networks, the trusted ones; rules, in the order of the file; repeats, whether refusals of whole sales are answered from memory.
+-- A policy: networks, the trusted ones; rules, in the order of the file; repeats, whether refusals of whole sales are
+-- answered from memory.
 function _M.read(t, report)
   local policy = { networks = {}, rules = {} }
   local good = true

@@ -1,4 +1,5 @@
--- Runs the source of a policy: as Lua, but with nothing to call, few steps and little room, so that it can compute nothing but a table.
+-- Runs the source of a policy: as Lua, but with nothing to call, few steps and little room, so that it can compute
+-- nothing but a table.
 
 local ffi = require "ffi"
 
@@ -24,7 +25,8 @@ local CHUNK = "=policy" -- what Lua calls the file in its messages: a real name 
 
 local _M = {}
 
--- giant() -> whether a string in the registers of the policy's running function is too long: there it is before it can grow further
+-- giant() -> whether a string in the registers of the policy's running function is too long: there it is before it can
+-- grow further
 local function giant()
   local i = 1
   while true do
@@ -78,7 +80,8 @@ end
 
 local O_NONBLOCK = 2048 -- Linux
 
--- read(path) -> source; or nil, why. Not by io.open: a pipe in the policy's place would keep the master waiting for somebody to write to it.
+-- read(path) -> source; or nil, why. Not by io.open: a pipe in the policy's place would keep the master waiting for
+-- somebody to write to it.
 function _M.read(path)
   local file = C.sluice_open(path, O_NONBLOCK)
   local parts, size, n = {}, 0, file

@@ -1,5 +1,5 @@
--- The libcrypto that nginx links, by FFI. What stands after __asm__ is a function's name there, and ours is private, so that no other module's
--- declaration can clash.
+-- libcrypto, by FFI. __asm__ names the function of the library. The Lua name is private, so that it does not clash with
+-- another module's declaration.
 
 local ffi = require "ffi"
 
@@ -11,7 +11,7 @@ const void *sluice_EVP_sha256(void) __asm__("EVP_sha256");
 void *sluice_HMAC_CTX_new(void) __asm__("HMAC_CTX_new");
 void sluice_HMAC_CTX_free(void *ctx) __asm__("HMAC_CTX_free");
 int sluice_HMAC_Init_ex(void *ctx, const void *key, int length, const void *md, void *engine) __asm__("HMAC_Init_ex");
-int sluice_HMAC_Update(void *ctx, const unsigned char *data, size_t length) __asm__("HMAC_Update");
+int sluice_HMAC_Update(void *ctx, const char *data, size_t length) __asm__("HMAC_Update");
 int sluice_HMAC_Final(void *ctx, unsigned char *out, unsigned int *out_length) __asm__("HMAC_Final");
 int sluice_CRYPTO_memcmp(const void *a, const void *b, size_t length) __asm__("CRYPTO_memcmp");
 void *sluice_EVP_PKEY_new_raw_public_key(int type, void *engine, const unsigned char *key, size_t length) __asm__("EVP_PKEY_new_raw_public_key");
@@ -21,12 +21,12 @@ void *sluice_EVP_MD_CTX_new(void) __asm__("EVP_MD_CTX_new");
 void sluice_EVP_MD_CTX_free(void *ctx) __asm__("EVP_MD_CTX_free");
 int sluice_EVP_MD_CTX_reset(void *ctx) __asm__("EVP_MD_CTX_reset");
 int sluice_EVP_DigestVerifyInit(void *ctx, void **pctx, const void *md, void *engine, void *key) __asm__("EVP_DigestVerifyInit");
-int sluice_EVP_DigestVerify(void *ctx, const unsigned char *signature, size_t length, const unsigned char *text, size_t n)
+int sluice_EVP_DigestVerify(void *ctx, const char *signature, size_t length, const char *text, size_t n)
   __asm__("EVP_DigestVerify");
 void sluice_ERR_clear_error(void) __asm__("ERR_clear_error");
 ]]
 
--- nginx links libcrypto, so its functions are usually to be found in the process itself.
+-- nginx links libcrypto, so its functions are usually symbols of the process.
 for _, name in ipairs { "", "libcrypto.so.3", "libcrypto.so.1.1", "crypto" } do
   local ok, lib = pcall(function()
     local l = name == "" and C or ffi.load(name)

@@ -1,8 +1,7 @@
--- Reads a JWK Set (RFC 7517): the keys that buyers' tokens may be signed with. Each key has one algorithm, which its kind decides.
--- internal/token/jwk.go reads the same files with the same result, and says what is wrong in the same words.
+-- Reads a JWK Set (RFC 7517): the keys that verify the tokens of buyers. The type of a key determines its one
+-- algorithm. internal/token/jwk.go reads the same files with the same result and the same error messages.
 
 local base64url = require "sluice.token.base64url"
-local ffi = require "ffi"
 local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
 local public = require "sluice.token.public"
@@ -18,8 +17,8 @@ local MIN_E, MAX_E = 65537, 2147483647
 
 local NOT_AN_OBJECT = "not a JSON object, or one that two readers could understand differently"
 
--- The encodings of the points of small order, but for the top bit: 0, 1, the two of order 8, p-1, p and p+1. A signature that every text has
--- is easily found for such a key, and one of all zeros is quickly written as an example.
+-- The encodings of the points of small order, without the top bit: 0, 1, the two of order 8, p-1, p and p+1. For such a
+-- key a signature that is valid for any text is easy to find.
 local SMALL_ORDER = {}
 for _, hex in ipairs {
   ("00"):rep(32), "01" .. ("00"):rep(31),
@@ -49,14 +48,9 @@ function _M.valid_kid(v)
   return type(v) == "string" and v ~= "" and #v <= MAX_KID and not find(v, "%c") and not find(v, "\194[\128-\159]")
 end
 
--- bytes_of(v) -> what this base64url says; "" if it is anything else
+-- bytes_of(v) -> the bytes of a base64url text; "" if v is anything else
 local function bytes_of(v)
-  if type(v) ~= "string" then
-    return ""
-  end
-  local out = ffi.new("unsigned char[?]", #v + 1)
-  local n = base64url.decode(ffi.cast("const unsigned char *", v), #v, out)
-  return n and ffi.string(out, n) or ""
+  return type(v) == "string" and base64url.decode(v) or ""
 end
 
 -- number_of(v) -> a big-endian number without zeros in front, its bits; "" for nothing
@@ -116,7 +110,7 @@ function KINDS.RSA(key)
   return made
 end
 
--- parse_key(key) -> key; false if it is not for signatures; or nil, what is wrong
+-- parse_key(key) -> key; false when it is not for signatures; or nil, err
 local function parse_key(key)
   if type(key) ~= "table" or key == json.null or is_list(key) then
     return nil, "not an object"
@@ -153,7 +147,7 @@ local function parse_key(key)
   return made
 end
 
--- parse(text) -> list of keys; or nil, the first thing that is wrong, which quotes nothing of the text
+-- parse(text) -> list of keys; or nil, err. The error quotes nothing of the text.
 function _M.parse(text)
   if #text > MAX_FILE then
     return nil, "longer than " .. MAX_FILE .. " bytes"
@@ -178,13 +172,13 @@ function _M.parse(text)
       if key.kid ~= "" and kids[key.kid] then
         return nil, format("key %d: its kid is used twice", i)
       end
-      key.place, kids[key.kid], count[key.alg] = i, true, (count[key.alg] or 0) + 1
+      key.position, kids[key.kid], count[key.alg] = i, true, (count[key.alg] or 0) + 1
       keys[#keys + 1] = key
     end
   end
   for _, key in ipairs(keys) do
     if key.kid == "" and count[key.alg] > 1 then
-      return nil, format("key %d: needs a kid, because it is not the only one for %s", key.place, key.alg)
+      return nil, format("key %d: needs a kid, because it is not the only one for %s", key.position, key.alg)
     end
   end
   if #keys == 0 then
@@ -193,8 +187,8 @@ function _M.parse(text)
   return keys
 end
 
--- set(secret, keys) -> a table of keys by alg and kid; or nil, what is wrong. secret: the HS256 key without a kid, or nil or "" for none;
--- keys: of parse, or nil
+-- set(secret, keys) -> a table of keys by alg and kid; or nil, err. secret: the HS256 key without a kid, or nil or ""
+-- for none. keys: of parse, or nil
 function _M.set(secret, keys)
   local by = { HS256 = {}, RS256 = {}, EdDSA = {} }
   for _, key in ipairs(keys or {}) do
@@ -214,7 +208,7 @@ function _M.set(secret, keys)
   return by
 end
 
--- read(path) -> list of keys; or nil, what is wrong, and with which file
+-- read(path) -> list of keys; or nil, err, which names the file
 function _M.read(path)
   local file, why = io.open(path, "rb")
   if not file then

@@ -1,4 +1,4 @@
--- Signatures that a public key checks: Ed25519, and RSA with PKCS #1 v1.5 and SHA-256.
+-- Signatures that are verified with a public key: Ed25519, and RSA with PKCS #1 v1.5 and SHA-256.
 
 local crypto = require "sluice.token.crypto"
 local ffi = require "ffi"
@@ -40,15 +40,15 @@ local function der(tag, content)
   return char(tag) .. length .. content
 end
 
--- A number begins with a zero when its first bit would read as a sign.
+-- A number begins with a zero byte when its first bit would be read as a sign.
 local function integer(bytes)
   return der(0x02, (bytes:byte() >= 128 and "\0" or "") .. bytes)
 end
 
--- rsaEncryption, and the NULL that are its parameters
+-- rsaEncryption, whose parameters are NULL
 local RSA_ENCRYPTION = der(0x30, der(0x06, "\42\134\72\134\247\13\1\1\1") .. der(0x05, ""))
 
--- rsa(n, e) -> key; or nil. n, e: big-endian numbers with no zeros in front
+-- rsa(n, e) -> key; or nil. n, e: big-endian numbers without leading zeros
 function _M.rsa(n, e)
   local spki = der(0x30, RSA_ENCRYPTION .. der(0x03, "\0" .. der(0x30, integer(n) .. integer(e))))
   local at = ffi.new("const unsigned char *[1]", ffi.cast("const unsigned char *", spki))
@@ -56,17 +56,17 @@ function _M.rsa(n, e)
   return pkey and { pkey = pkey, md = crypto.sluice_EVP_sha256(), bytes = #n }
 end
 
--- verify(key, text, n, signature, length) -> whether the signature of the n bytes of text is this key's
-function _M.verify(key, text, n, signature, length)
-  if length ~= key.bytes then
+-- verify(key, text, signature) -> whether the signature of the text was made with this key
+function _M.verify(key, text, signature)
+  if #signature ~= key.bytes then
     return false
   end
   crypto.sluice_EVP_MD_CTX_reset(ctx)
   if crypto.sluice_EVP_DigestVerifyInit(ctx, nil, key.md, nil, key.pkey) == 1
-    and crypto.sluice_EVP_DigestVerify(ctx, signature, length, text, n) == 1 then
+    and crypto.sluice_EVP_DigestVerify(ctx, signature, #signature, text, #text) == 1 then
     return true
   end
-  -- What went wrong would be found in libcrypto's queue by the next one who looks there, which is nginx's own TLS.
+  -- libcrypto queues its errors, and nginx's TLS would take this one for its own.
   crypto.sluice_ERR_clear_error()
   return false
 end

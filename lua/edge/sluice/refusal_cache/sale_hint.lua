@@ -1,5 +1,5 @@
--- Reads what a backend tells the edge of a whole sale: "<id>;name=value;...", in the headers Sluice-Sale and Sluice-Holders. What cannot be read
--- completely, or is about another sale, says nothing. Fields that are not known here are passed over.
+-- Parses the headers Sluice-Sale and Sluice-Holders, in which a backend describes a whole sale: "<id>;name=value;...".
+-- A header that cannot be parsed completely, or that is about another sale, is ignored. Unknown fields are ignored.
 
 local find, gmatch, match, sub = string.find, string.gmatch, string.match, string.sub
 local tonumber = tonumber
@@ -10,7 +10,7 @@ local MAX_DIGITS = 15 -- such numbers are exact
 
 local _M = {}
 
--- A sale's id as backends make it, which needs no escaping in a path: 1 to 64 characters.
+-- is_id(id) -> whether this is an id as backends make it: 1 to 64 characters, none of which is escaped in a path
 function _M.is_id(id)
   return #id <= 64 and find(id, "^%w[%w._-]*$") ~= nil
 end
@@ -36,7 +36,8 @@ local function number(text)
   return text and #text <= MAX_DIGITS and find(text, "^%d+$") and tonumber(text) or nil
 end
 
--- sale(value, id) -> { state, version, ttl (ms), holders, opens (ms since 1970; with "scheduled" only) }, or nil. value: of Sluice-Sale
+-- sale(value, id) -> { state, version, ttl (ms), holders, opens (ms since 1970; with "scheduled" only) }, or nil.
+-- value: of Sluice-Sale
 function _M.sale(value, id)
   local f = fields(value, id)
   if not f or not STATES[f.state] then

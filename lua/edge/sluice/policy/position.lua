@@ -1,5 +1,6 @@
--- Where the parts of a policy's table are written: a path such as "rules.2.rate" to its line. It reads the table constructor after the
--- last `return`; what is computed elsewhere has no place of its own, and is said to be where the nearest part around it is.
+-- Where the parts of a policy's table are written: a path such as "rules.2.rate" to its line. It reads the table
+-- constructor after the last `return`; what is computed elsewhere has no place of its own, and is said to be where the
+-- nearest part around it is.
 
 local _M = {}
 

@@ -235,7 +235,7 @@ func TestTheUnverifiedNameIsTheVerifiedOne(t *testing.T) {
 		members = append(members, text("sub")+spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+text(name.Draw(t, "sub")), text("exp")+":"+year2100)
 		members = rapid.Permutation(members).Draw(t, "order")
 		raw := hs256(plainHeader, "{"+strings.Join(members, spaces.Draw(t, "s")+",")+"}")
-		got, err := server.try(`return require("sluice.known.subject").sum(` + luaString(raw) + `)`)
+		got, err := server.try(`return require("sluice.refusal_cache.subject").sum(` + luaString(raw) + `)`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,17 +261,17 @@ func TestHoldersAreFound(t *testing.T) {
 	server := requireLua(t)
 	for _, list := range [][]uint32{{}, {0}, {0xffffffff}, {0, 0xffffffff}, {1, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe}, sums("a", "b", "c", "d", "e", "f", "g")} {
 		out := server.run(t, `
-			local holders = require "sluice.known.holders"
+			local bypass_list = require "sluice.refusal_cache.bypass_list"
 			local zone = ngx.shared.test
-			holders.init(zone)
+			bypass_list.init(zone)
 			local id = "s`+fmt.Sprint(time.Now().UnixNano())+`"
 			local body = `+luaString(string(listOf(list)))+`
-			local ok, why = holders.fetch(id, 5, function(_, head) return id .. ";accepted=5;count=" .. #body / 4, not head and body end)
+			local ok, why = bypass_list.fetch(id, 5, function(_, head) return id .. ";accepted=5;count=" .. #body / 4, not head and body end)
 			if not ok then return why end
-			local list = holders.find({ id = id, holders = 5, sent = 0 }, require("sluice.clock").now())
+			local list = bypass_list.find({ id = id, holders = 5, sent = 0 }, require("sluice.clock").now())
 			local found = {}
 			for _, sum in ipairs { 0, 1, 2, 0x7ffffffe, 0x7fffffff, 0x80000000, 0x80000001, 0x80000002, 0xfffffffe, 0xffffffff,`+joined(sums("a", "b", "c", "d", "e", "f", "g", "h"))+` } do
-				if holders.has(list, sum) then found[#found + 1] = ("%.0f"):format(sum) end
+				if bypass_list.has(list, sum) then found[#found + 1] = ("%.0f"):format(sum) end
 			end
 			return table.concat(found, ",")
 		`)
@@ -299,11 +299,11 @@ func TestAListFitsARefusal(t *testing.T) {
 		{"the list is too old", 5, 299, 300, "false true"},
 	} {
 		got := server.run(t, fmt.Sprintf(`
-			local holders = require "sluice.known.holders"
-			holders.init(ngx.shared.test)
-			holders.fetch("fit", 5, function() return "fit;accepted=5;count=0", "" end)
+			local bypass_list = require "sluice.refusal_cache.bypass_list"
+			bypass_list.init(ngx.shared.test)
+			bypass_list.fetch("fit", 5, function() return "fit;accepted=5;count=0", "" end)
 			local fetched = require("sluice.clock").now()
-			local list, stale = holders.find({ id = "fit", holders = %d, sent = fetched + %d * 1000000 }, fetched + %d * 1000000)
+			local list, stale = bypass_list.find({ id = "fit", holders = %d, sent = fetched + %d * 1000000 }, fetched + %d * 1000000)
 			return tostring(list ~= nil) .. " " .. tostring(stale)
 		`, c.holders, c.sent, c.now))
 		if got != c.want {

@@ -1,15 +1,16 @@
--- Lists of who may hold an order of a sale: CRC-32 sums of buyers, four bytes each, as backends give them. A refusal that counts n acceptances may be
--- repeated to others than holders once there is a list that is complete for n.
+-- Bypass lists: the buyers who may hold an order of a sale, as CRC-32 sums of four bytes each. A refusal that counts n
+-- accepted orders may be repeated to other buyers once there is a list that is complete for n orders.
 --
--- A list is kept once in the zone, and once in each worker that has needed it: a lookup copies nothing. Beside it a worker has a table of bits, a bit
--- for the upper bits of each sum: most who hold nothing find theirs unset, without a loop (see token/plain.lua). That is four bytes a holder in the
--- zone and six to eight in every worker: a million holders in a zone and four workers take 28 MB.
+-- A list is kept once in the shared dict, and once in each worker that uses it: a lookup copies nothing. With it the
+-- worker keeps a table of bits, one for the upper bits of each sum: most buyers who hold nothing find theirs unset.
+-- That is four bytes a holder in the dict and six to eight in each worker: a million holders, with four workers, take
+-- 28 MB.
 
 local bit = require "bit"
 local clock = require "sluice.clock"
 local count = require("sluice.count").add
 local ffi = require "ffi"
-local told = require "sluice.known.told"
+local sale_hint = require "sluice.refusal_cache.sale_hint"
 
 local cast = ffi.cast
 local band, bor, bxor, lshift, rshift = bit.band, bit.bor, bit.bxor, bit.lshift, bit.rshift
@@ -17,23 +18,24 @@ local match = string.match
 local pairs, tonumber = pairs, tonumber
 local now_us = clock.now
 
-local MOST = 1048576 -- holders of one sale
+local MAX_HOLDERS = 1048576 -- of one sale
 local SIZE = 4 -- bytes of a sum
 
--- us. Should a sale's count ever fall (its Redis was lost) and come to the old number again, a list would be of another past: none is used for
--- longer than this. It is fetched anew some time before.
-local AGE, OLD = 300000000, 240000000
+-- us. When Redis loses data, a sale's number of orders may fall and reach the old number again with other buyers. So a
+-- list is not used after MAX_AGE; it is fetched again after REFRESH.
+local MAX_AGE, REFRESH = 300000000, 240000000
 
--- Seconds. A fetch ends before FETCHING does; after one that failed there is none for RETRY, or for LONG where the next would fail as well.
+-- Seconds. A fetch takes less than FETCHING. After one that failed there is none for RETRY, or for LONG where the next
+-- one would fail as well.
 local FETCHING, RETRY, LONG, SWEPT_AFTER = 45, 0.5, 10, 300
 
 local sums_of = ffi.typeof("const uint32_t *")
--- Sums are compared as signed numbers, with the first bit turned round.
+-- Sums are compared as signed numbers, with the first bit inverted.
 local TOP = bit.tobit(0x80000000)
 local network = ffi.abi("le") and bit.bswap or bit.tobit
 
 local zone
-local lists = {} -- id -> list; only of sales whose lists are in the zone
+local lists = {} -- by the id of the sale; only lists that are in the dict
 
 local _M = {}
 
@@ -45,7 +47,8 @@ local function list_of(bytes, accepted, fetched, meta)
   return { bytes = bytes, sums = cast(sums_of, bytes), n = #bytes / SIZE, accepted = accepted, fetched = fetched, meta = meta }
 end
 
--- mark(list): makes its table of bits, 16 to 32 for each holder and 64 Ki at least: one in 16 of those who hold nothing finds a bit set, at most
+-- mark(list): makes its table of bits, 16 to 32 for each holder and at least 64 Ki: at most one in 16 of the other
+-- buyers finds a bit set
 local function mark(list)
   local width = 16
   while lshift(1, width) < 16 * list.n do
@@ -60,10 +63,10 @@ local function mark(list)
   list.bits, list.down = bits, down
 end
 
--- hold(id, list): makes it the worker's own, and lets those go that nobody has asked for
+-- hold(id, list): keeps the list in this worker, and drops lists that were not used
 local function hold(id, list)
   for other, old in pairs(lists) do
-    if list.fetched - old.fetched >= AGE then
+    if list.fetched - old.fetched >= MAX_AGE then
       lists[other] = nil
     end
   end
@@ -71,7 +74,7 @@ local function hold(id, list)
   lists[id] = list
 end
 
--- kept(id) -> list, or nil: the worker's own copy, brought up to date
+-- kept(id) -> list, or nil: the worker's own copy, updated from the dict
 local function kept(id)
   local meta = zone:get("list " .. id)
   local list = lists[id]
@@ -84,7 +87,7 @@ local function kept(id)
   end
   local bytes = zone:get("sums " .. id)
   local fetched, accepted, n = match(meta, "^(%d+) (%d+) (%d+)$")
-  if not bytes or #bytes ~= tonumber(n) * SIZE then -- it is just being replaced
+  if not bytes or #bytes ~= tonumber(n) * SIZE then -- another worker is replacing it
     return nil
   end
   list = list_of(bytes, tonumber(accepted), tonumber(fetched), meta)
@@ -92,24 +95,25 @@ local function kept(id)
   return list
 end
 
--- A refusal that was asked for after the list, and that counts fewer acceptances: the count went back, and the list is of another past.
+-- fits(list, record, now) -> whether the list may be used for this refusal. When a refusal that was requested after the
+-- list counts fewer orders, the sale lost data, and the list is not about the same orders.
 local function fits(list, record, now)
-  return list.accepted >= record.holders and (list.accepted == record.holders or record.sent <= list.fetched) and now - list.fetched < AGE
+  return list.accepted >= record.holders and (list.accepted == record.holders or record.sent <= list.fetched) and now - list.fetched < MAX_AGE
 end
 
--- find(record, now) -> the list that the record may be repeated with, or nil; and whether one is to be fetched
+-- find(record, now) -> the list for this refusal, or nil; and whether a list should be fetched
 function _M.find(record, now)
   local list = lists[record.id]
-  if not list or now - list.fetched >= OLD or not fits(list, record, now) then -- another worker may have fetched a newer one
+  if not list or now - list.fetched >= REFRESH or not fits(list, record, now) then -- another worker may have fetched a newer one
     list = kept(record.id)
     if not list or not fits(list, record, now) then
       return nil, true
     end
   end
-  return list, now - list.fetched >= OLD
+  return list, now - list.fetched >= REFRESH
 end
 
--- search(list, sum): 20 steps for a million
+-- search(list, sum) -> whether the sum is in the list: binary search
 local function search(list, sum)
   local sums, low, high = list.sums, 0, list.n
   local want = bxor(sum, TOP)
@@ -136,7 +140,7 @@ function _M.has(list, sum)
   return search(list, sum)
 end
 
--- begin(id) -> true for the one who shall fetch the list; he calls fetch
+-- begin(id) -> true for the one caller that fetches the list now; it calls fetch
 function _M.begin(id)
   return zone:safe_add("fetch " .. id, true, FETCHING) == true
 end
@@ -153,18 +157,18 @@ local function ascending(list)
   return true
 end
 
--- length(id, header) -> accepted, n; or nil, why, true where it is of no use to ask again soon
+-- length(id, header) -> accepted, n; or nil, err, and true where a retry would fail as well
 local function length(id, header)
-  local accepted, n = told.holders(header, id)
+  local accepted, n = sale_hint.holders(header, id)
   if not accepted then
     return nil, "its header cannot be read"
-  elseif n > MOST then
-    return nil, "it has more than " .. MOST .. " holders", true
+  elseif n > MAX_HOLDERS then
+    return nil, "it has more than " .. MAX_HOLDERS .. " holders", true
   end
   return accepted, n
 end
 
--- get(id, ask) -> list; or nil, why, hopeless
+-- get(id, ask) -> list; or nil, err, hopeless
 local function get(id, ask)
   local header, body = ask(id, true)
   if not header then
@@ -192,7 +196,7 @@ local function get(id, ask)
   return list
 end
 
--- keep(id, list) -> true; or nil, why, hopeless. The order of the writes is what `kept` relies on.
+-- keep(id, list) -> true; or nil, err, hopeless. `kept` relies on the order of the writes.
 local function keep(id, list)
   zone:delete("list " .. id)
   zone:delete("sums " .. id)
@@ -207,10 +211,10 @@ local function keep(id, list)
   return true
 end
 
--- fetch(id, least, ask) -> true; or nil, why. Only after begin(id). A list that is complete for fewer acceptances than `least` is kept as well, and
--- the next is fetched no sooner than after a failure: a backend that knows no more will not know it at once.
--- ask(id, short) -> header, body; or nil, why: asks a backend for the list; with `short` for its header only, which says how long it is before memory
--- is taken for it
+-- fetch(id, least, ask) -> true; or nil, err. Call it after begin(id) only. A list that is complete for fewer orders
+-- than `least` is kept as well, and the next fetch then waits as after a failure: the backend has no newer list yet.
+-- ask(id, short) -> header, body; or nil, err: requests the list from a backend; with `short` only its header, which
+-- has the length of the list, before memory is allocated for it
 function _M.fetch(id, least, ask)
   local ok
   local list, why, hopeless = get(id, ask)
@@ -231,7 +235,7 @@ function _M.fetch(id, least, ask)
   return true
 end
 
--- total() -> holders in all lists of the zone
+-- total() -> the number of holders in all lists of the dict
 function _M.total()
   local n = 0
   for _, name in ipairs(zone:get_keys(0)) do

@@ -1,25 +1,26 @@
--- The buckets of all rules: a hash table of a fixed size in memory that all workers share, 32 bytes a bucket. Whoever writes has the lock.
+-- A hash table of buckets of a fixed size in memory that all workers share, 32 bytes a bucket, for accel/store.lua. A
+-- writer has the lock.
 --
--- A bucket is named by 16 bytes (limit/name.lua) and may be in one of two sets of eight. Each client has two pages of memory, of sixteen sets
--- each, and in which set of them the bucket is, its rule decides: so all buckets of a client are in one place, mostly. To go to a page that the
--- processor has forgotten takes longer than all that is done here.
+-- A bucket has a name of 16 bytes and may be in one of two sets of eight. Each client has two pages of memory, of
+-- sixteen sets each; the rule selects the set. So all buckets of a client are in one page in most cases: reading a page
+-- that is not in the processor's cache takes longer than the rest of a decision.
 --
--- A new bucket goes to the first of its two sets; or, when that is half full, to the one that has more room (balanced allocations: Azar, Broder,
--- Karlin, Upfal 1994). There it takes the place of the bucket that has been empty for longest: one that still holds something is never pushed out,
--- and where both sets are full of those there is no room. So nothing is ever swept, freed or moved.
+-- A new bucket goes to the first of its two sets; when that is half full, to the one with more room (balanced
+-- allocations: Azar, Broder, Karlin, Upfal 1994). There it replaces the bucket that has been empty for longest. A
+-- bucket that holds something is never replaced: when both sets are full of those, there is no room. So nothing is
+-- swept, freed or moved.
 --
--- Whoever does not write reads without the lock: what is written last is the instant, of eight aligned bytes, and a name changes only where the
--- instant is over. A worker that dies half-way leaves an empty bucket with a new name, or an old one that is wrong by less than a microsecond.
+-- Readers need no lock: the instant is written last, as eight aligned bytes, and a name changes only where the instant
+-- is over. A worker that dies while it writes leaves an empty bucket with a new name, or a bucket that is wrong by less
+-- than a microsecond.
 --
--- The eight of a set are compared with each other by the C library, or without a branch, because LuaJIT compiles every way through a piece of code by
--- itself.
+-- The eight buckets of a set are compared by the C library or without a branch: LuaJIT compiles each path through a
+-- branch separately.
 
 local bit = require "bit"
 local ffi = require "ffi"
-local lookup3 = require "sluice.lookup3"
 
-local band, bor, bxor, rol, rshift = bit.band, bit.bor, bit.bxor, bit.rol, bit.rshift
-local add, final, mix = lookup3.add, lookup3.final, lookup3.mix
+local band, bor, bxor, rol, rshift, tobit = bit.band, bit.bor, bit.bxor, bit.rol, bit.rshift, bit.tobit
 local floor, max, min = math.floor, math.max, math.min
 local tonumber = tonumber
 local C = ffi.C
@@ -41,25 +42,60 @@ local HEAD_POINTER = ffi.typeof("sluice_bucket_head_t *")
 
 local _M = {}
 
--- size(pages) -> how many bytes a table of so many pages takes
+-- mix and final are the two parts of Bob Jenkins' lookup3 (2006). Sums are made of 64 bits and cut: LuaJIT compiles
+-- that to one instruction.
+
+-- add(a, b) -> the low 32 bits of the sum
+local function add(a, b)
+  return tobit(a + 0LL + b)
+end
+
+local function sub(a, b)
+  return tobit(a + 0LL - b)
+end
+
+-- mix(a, b, c) -> three words, each of which depends on all three
+local function mix(a, b, c)
+  a = sub(a, c) a = bxor(a, rol(c, 4)) c = add(c, b)
+  b = sub(b, a) b = bxor(b, rol(a, 6)) a = add(a, c)
+  c = sub(c, b) c = bxor(c, rol(b, 8)) b = add(b, a)
+  a = sub(a, c) a = bxor(a, rol(c, 16)) c = add(c, b)
+  b = sub(b, a) b = bxor(b, rol(a, 19)) a = add(a, c)
+  c = sub(c, b) c = bxor(c, rol(b, 4)) b = add(b, a)
+  return a, b, c
+end
+
+-- final(a, b, c) -> three words; c depends on every bit
+local function final(a, b, c)
+  c = bxor(c, b) c = sub(c, rol(b, 14))
+  a = bxor(a, c) a = sub(a, rol(c, 11))
+  b = bxor(b, a) b = sub(b, rol(a, 25))
+  c = bxor(c, b) c = sub(c, rol(b, 16))
+  a = bxor(a, c) a = sub(a, rol(c, 4))
+  b = bxor(b, a) b = sub(b, rol(a, 14))
+  c = bxor(c, b) c = sub(c, rol(b, 24))
+  return a, b, c
+end
+
+-- size(pages) -> the bytes of a table of so many pages
 function _M.size(pages)
   return (pages + 1) * PAGE
 end
 
--- pages(size) -> how many pages there are room for in so many bytes
+-- pages(size) -> the pages of a table in so many bytes
 function _M.pages(size)
   return floor(size / PAGE) - 1
 end
 
--- make(memory, pages, random): an empty table in memory that is all zeroes and begins with a page. random: 16 bytes that clients do not know, or they
--- could make up names that belong into one set.
+-- make(memory, pages, random): makes an empty table in memory that is all zeroes and begins at a page. random: 16
+-- random bytes, so that clients cannot choose names that fall into one set
 function _M.make(memory, pages, random)
   local head = cast(HEAD_POINTER, memory)
   ffi.copy(head.seed, random, 16)
   head.pages = pages
 end
 
--- open(memory) -> the table that was made there
+-- open(memory) -> the table that was made in this memory
 function _M.open(memory)
   local head = cast(HEAD_POINTER, memory)
   local seed, n = head.seed, head.pages
@@ -82,8 +118,8 @@ local function same(mine, name)
   return bor(bxor(mine[0], name[0]), bxor(mine[1], name[1]), bxor(mine[2], name[2]), bxor(mine[3], name[3])) == 0
 end
 
--- search(t, set, mark, name) -> the place of the bucket in this set, or -1: for the few cases in which the mark is there more than once. A name
--- without its mark was left by a worker that died, and is nobody's.
+-- search(t, set, mark, name) -> the slot of the bucket in this set, or -1: for the few cases in which the mark is there
+-- more than once. A name without its mark was left by a worker that died.
 local function search(t, set, mark, name)
   for slot = 0, SLOTS - 1 do
     if t.sets[set].mark[slot] == mark and same(t.sets[set].name[slot], name) then
@@ -93,7 +129,7 @@ local function search(t, set, mark, name)
   return -1
 end
 
--- among(t, set, mark, name) -> the place of the bucket, or -1: it is not in this set
+-- among(t, set, mark, name) -> the slot of the bucket, or -1: it is not in this set
 local function among(t, set, mark, name)
   local marks = t.sets[set].mark
   local at = C.sluice_mark(marks, mark, SLOTS)
@@ -114,9 +150,10 @@ local function set_on(page, h, tag)
   return page * SETS + band(add(x, rol(x, 11)), SETS - 1)
 end
 
--- aim(t, bucket, whose, h, g): the bucket of one client from here on. whose: the client's name; h, g: the hash of that. A bucket is
+-- aim(t, bucket, whose, h, g): makes `bucket` stand for this client's bucket. whose: the client's name; h, g: its hash.
+-- A bucket is
 --   tag   of its rule, four words like a name
---   name  both together
+--   name  the client's name combined with the tag
 --   a, b  its two sets
 --   mark  a short form of its name
 function _M.aim(t, bucket, whose, h, g)
@@ -124,10 +161,10 @@ function _M.aim(t, bucket, whose, h, g)
   name[0], name[1], name[2], name[3] = bxor(whose[0], tag[0]), bxor(whose[1], tag[1]), bxor(whose[2], tag[2]), bxor(whose[3], tag[3])
   bucket.a = set_on(floor(rshift(h, 1) * t.scale), h, tag[0])
   bucket.b = set_on(floor(rshift(g, 1) * t.scale), g, tag[0])
-  bucket.mark = bor(bxor(h, rol(g, 13), tag[1]), 1) -- 0 is what nobody has written
+  bucket.mark = bor(bxor(h, rol(g, 13), tag[1]), 1) -- 0 is a slot that was never written
 end
 
--- find(t, bucket) -> its place, or -1
+-- find(t, bucket) -> its slot, or -1
 local function find(t, bucket)
   local name, mark = bucket.name.words, bucket.mark
   local place = among(t, bucket.a, mark, name)
@@ -136,12 +173,12 @@ end
 
 _M.find = find
 
--- is(t, place, bucket) -> whether this bucket is there
+-- is(t, place, bucket) -> whether this bucket is in the slot
 function _M.is(t, place, bucket)
   return same(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], bucket.name.words)
 end
 
--- still(t, place, bucket) -> the same, read anew from the memory: for whoever has no lock
+-- still(t, place, bucket) -> the same, read again from memory: for callers without the lock
 function _M.still(t, place, bucket)
   return C.sluice_same_bucket(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], bucket.name.words, 16) == 0
 end
@@ -153,13 +190,13 @@ local function held(tat, now)
     + min(max(tat[4] - before, 0), 1) + min(max(tat[5] - before, 0), 1) + min(max(tat[6] - before, 0), 1) + min(max(tat[7] - before, 0), 1)
 end
 
--- oldest(tat) -> which of eight is or was empty first. Microseconds since boot are below 2^50.
+-- oldest(tat) -> the one of eight that is or was empty first. Microseconds since boot are below 2^50.
 local function oldest(tat)
   return min(tat[0] * 8, tat[1] * 8 + 1, tat[2] * 8 + 2, tat[3] * 8 + 3, tat[4] * 8 + 4, tat[5] * 8 + 5, tat[6] * 8 + 6, tat[7] * 8 + 7) % 8
 end
 
--- claim(t, bucket, now) -> its place, made if need be; or nil: there is no room. What is made is empty, and if it still is with the next
--- claim, that may take it.
+-- claim(t, bucket, now) -> its slot, made if necessary; or nil: there is no room. A new bucket is empty, and a later
+-- claim may replace it while it is.
 function _M.claim(t, bucket, now)
   local place = find(t, bucket)
   if place >= 0 then
@@ -174,7 +211,7 @@ function _M.claim(t, bucket, now)
   local set = t.sets[index]
   local slot = oldest(set.tat)
   local mine = set.name[slot]
-  set.frac[slot] = 0 -- what is less than a microsecond by the old bucket's rule may be minutes by this one's
+  set.frac[slot] = 0 -- what is below a microsecond by the old bucket's rule may be minutes by this one's
   mine[0], mine[1], mine[2], mine[3] = name[0], name[1], name[2], name[3]
   set.mark[slot] = bucket.mark
   return index * SLOTS + slot
@@ -186,7 +223,7 @@ function _M.read(t, place)
   return set.tat[slot], set.frac[slot]
 end
 
--- keep(t, place, now): no claim takes the place before the next microsecond, even if the bucket is empty
+-- keep(t, place, now): no claim replaces the bucket before the next microsecond, even when it is empty
 function _M.keep(t, place, now)
   local set, slot = t.sets[rshift(place, 3)], band(place, SLOTS - 1)
   if set.tat[slot] < now then
@@ -201,15 +238,15 @@ function _M.write(t, place, tat, frac)
   set.tat[slot] = tat
 end
 
--- capacity(t) -> for how many buckets there is room. There are more places, but when seven of ten hold something a new bucket may find both its sets
--- full.
+-- capacity(t) -> for how many buckets there is room. There are more slots, but when seven of ten hold something, a new
+-- bucket may find both its sets full.
 function _M.capacity(t)
   return floor(t.n * SLOTS * 0.7)
 end
 
 local SAMPLE = 16384 -- sets
 
--- live(t, now) -> how many buckets hold something; of a large table an estimate, for one set in so many is looked at
+-- live(t, now) -> how many buckets hold something; an estimate for a large table, of which a sample is read
 function _M.live(t, now)
   local every = max(1, floor(t.n / SAMPLE))
   local seen, total = 0, 0

@@ -1,0 +1,44 @@
+-- Optional accelerators. A module of sluice/accel/ replaces a plain module that has the same interface, and relies on
+-- something that nginx does not promise. It verifies that when it is loaded, in the master, and raises an error when it
+-- does not hold. Then, or without its file, the plain module is used. The edge works without the directory
+-- sluice/accel/.
+--
+-- SLUICE_EDGE_PLAIN lists accelerators that are not used, separated by commas, or is "all": for tests and measurements.
+
+local ngx = ngx
+local getenv = os.getenv
+local package, pcall, require, tostring = package, pcall, require, tostring
+local find, match = string.find, string.match
+
+local selected = {} -- by name
+
+local _M = {}
+
+-- is_off(name) -> whether the environment switches this accelerator off
+local function is_off(name)
+  local off = getenv("SLUICE_EDGE_PLAIN")
+  return off == "all" or off ~= nil and find("," .. off .. ",", "," .. name .. ",", 1, true) ~= nil
+end
+
+local function load(name, plain)
+  local module = "sluice.accel." .. name
+  if is_off(name) or not package.searchpath(module, package.path) then
+    return require(plain)
+  end
+  local ok, found = pcall(require, module)
+  if ok then
+    return found
+  end
+  ngx.log(ngx.WARN, "accelerator ", name, " is off: ", match(tostring(found), "^[^\n]*"))
+  return require(plain)
+end
+
+-- select(name, plain) -> the module sluice.accel.<name>, or the plain module. The first call decides.
+function _M.select(name, plain)
+  if not selected[name] then
+    selected[name] = load(name, plain)
+  end
+  return selected[name]
+end
+
+return _M

@@ -1,0 +1,191 @@
+-- Memory of a shared dict's zone that is not an entry of the dict, and a lock in it, for accel/store.lua. All workers
+-- see the zone at one address; its memory and the lock stay over a reload.
+--
+-- The lock is a robust, process-shared mutex of the C library. It never yields, takes some tens of nanoseconds when it
+-- is free, and the kernel passes it on when a worker dies while it has it. The address of the lock is an entry of the
+-- dict.
+--
+-- It relies on this: ngx_shm_zone_t begins with a pointer and an ngx_shm_t, which begins with address and size; the
+-- address is that of the slab pool. The size is compared with the capacity of each dict when this module is loaded.
+
+local ffi = require "ffi"
+local clock = require "sluice.clock"
+require "resty.core.shdict"
+
+local C = ffi.C
+local cast = ffi.cast
+local floor, tonumber = math.floor, tonumber
+local now_us = clock.now
+
+ffi.cdef([[
+void *sluice_shdict_zone(void *udata) __asm__("ngx_]] .. ngx.config.subsystem .. [[_lua_ffi_shdict_udata_to_zone");
+void *sluice_slab_alloc(void *pool, size_t size) __asm__("ngx_slab_alloc");
+void sluice_slab_free(void *pool, void *p) __asm__("ngx_slab_free");
+int sluice_madvise(void *p, size_t size, int advice) __asm__("madvise");
+int sluice_clock_gettime_of(int clock, long *timespec) __asm__("clock_gettime");
+typedef struct { char mutex[64]; double table; } sluice_lock_t;
+int sluice_mutexattr_init(void *attr) __asm__("pthread_mutexattr_init");
+int sluice_mutexattr_setpshared(void *attr, int shared) __asm__("pthread_mutexattr_setpshared");
+int sluice_mutexattr_setrobust(void *attr, int robust) __asm__("pthread_mutexattr_setrobust");
+int sluice_mutex_init(void *mutex, const void *attr) __asm__("pthread_mutex_init");
+int sluice_mutex_trylock(void *mutex) __asm__("pthread_mutex_trylock");
+int sluice_mutex_timedlock(void *mutex, const long *deadline) __asm__("pthread_mutex_timedlock");
+int sluice_mutex_consistent(void *mutex) __asm__("pthread_mutex_consistent");
+int sluice_mutex_unlock(void *mutex) __asm__("pthread_mutex_unlock");
+]])
+
+local KEY = "sluice: table"
+local SIZE = ffi.sizeof("sluice_lock_t")
+local SHARED, ROBUST = 1, 1
+local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
+local REMOVE, REALTIME = 9, 0 -- Linux
+
+-- See limit/lock.lua. A waiter tries SPINS times, then sleeps until it has the lock.
+local SPINS = 200
+local WAIT = 500000 -- us
+local REST = 5000000 -- us
+
+local deadline = ffi.new("long[2]")
+
+local _M = {}
+
+-- span(dict) -> the slab pool of the dict, and the addresses of its first byte and behind its last one
+local function span(dict)
+  local zone = cast("void **", C.sluice_shdict_zone(dict[1]))
+  local first, size = tonumber(cast("uintptr_t", zone[1])), tonumber(cast("uintptr_t", zone[2]))
+  if size ~= dict:capacity() then
+    error("the layout of ngx_shm_zone_t is not known", 0)
+  end
+  return zone[1], first, first + size
+end
+
+-- holds(dict, address, size) -> whether these bytes are in the zone
+local function holds(dict, address, size)
+  local _, first, last = span(dict)
+  return type(address) == "number" and address >= first and address <= last - size
+end
+
+if jit.os ~= "Linux" then
+  error("the mutex is written for Linux, not for " .. jit.os, 0)
+end
+for _, dict in pairs(ngx.shared) do
+  span(dict)
+end
+
+-- allocate(dict, size) -> a pointer; or nil: there is no room
+local function allocate(dict, size)
+  local p = C.sluice_slab_alloc(span(dict), size)
+  return p ~= nil and p or nil
+end
+
+-- make(dict) -> the address of a new lock; or nil, err
+local function make(dict)
+  local attr = ffi.new("char[256]") -- larger than any pthread_mutexattr_t
+  local p = allocate(dict, SIZE)
+  if not p then
+    return nil, "no memory"
+  end
+  ffi.fill(p, SIZE)
+  if C.sluice_mutexattr_init(attr) ~= 0
+    or C.sluice_mutexattr_setpshared(attr, SHARED) ~= 0
+    or C.sluice_mutexattr_setrobust(attr, ROBUST) ~= 0
+    or C.sluice_mutex_init(p, attr) ~= 0
+  then
+    C.sluice_slab_free(span(dict), p)
+    return nil, "this system has no robust mutex that processes can share"
+  end
+  return tonumber(cast("uintptr_t", p))
+end
+
+-- open(dict) -> the lock of a shared dict; or nil, err. Call it in init_by_lua: the master opens a zone before its
+-- workers exist.
+function _M.open(dict)
+  local address = dict:get(KEY)
+  if not address then
+    local ok, err
+    address, err = make(dict)
+    if not address then
+      return nil, err
+    end
+    ok, err = dict:safe_add(KEY, address)
+    if not ok then
+      return nil, err
+    end
+  end
+  if not holds(dict, address, SIZE) then
+    return nil, ('shdict abused by other users: the entry "%s" is not ours'):format(KEY)
+  end
+  return { dict = dict, p = cast("sluice_lock_t *", cast("void *", address)), held = false, resting_until = 0 }
+end
+
+-- memory(lock, size) -> a pointer to memory of the zone that is all zeroes, and true when it was made now; or nil:
+-- there is no room. The memory is made once.
+function _M.memory(lock, size)
+  if lock.p.table ~= 0 then
+    return cast("char *", cast("void *", lock.p.table)), false
+  end
+  local p = allocate(lock.dict, size)
+  if not p then
+    return nil
+  end
+  if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- whole pages take no memory until they are written
+    ffi.fill(p, size)
+  end
+  lock.p.table = tonumber(cast("uintptr_t", p))
+  return cast("char *", p), true
+end
+
+local function set_deadline(us)
+  C.sluice_clock_gettime_of(REALTIME, deadline)
+  local ns = tonumber(deadline[1]) + us * 1000
+  deadline[0] = deadline[0] + floor(ns / 1000000000)
+  deadline[1] = ns % 1000000000
+end
+
+-- wait(lock) -> the result of the last try
+local function wait(lock)
+  if lock.held then -- an error ended the last turn of this worker
+    return 0
+  end
+  local rc = EBUSY
+  for _ = 1, SPINS do
+    rc = C.sluice_mutex_trylock(lock.p)
+    if rc ~= EBUSY then
+      break
+    end
+  end
+  if rc == EBUSY and now_us() >= lock.resting_until then
+    set_deadline(WAIT)
+    rc = C.sluice_mutex_timedlock(lock.p, deadline)
+    if rc == ETIMEDOUT then
+      lock.resting_until = now_us() + REST
+    end
+  end
+  return rc
+end
+
+-- acquire(lock) -> the time at which the turn begins; or nil, err: another worker has had the lock for too long
+function _M.acquire(lock)
+  local rc = C.sluice_mutex_trylock(lock.p)
+  if rc == EBUSY then
+    rc = wait(lock)
+  end
+  if rc == EOWNERDEAD then -- a bucket that was being written is wrong by less than a microsecond: there is nothing to repair
+    C.sluice_mutex_consistent(lock.p)
+    rc = 0
+  end
+  if rc == 0 then
+    lock.held, lock.resting_until = true, 0
+    return now_us()
+  elseif rc == ETIMEDOUT or rc == EBUSY then
+    return nil, "another worker holds the lock"
+  end
+  return nil, "the lock failed with error " .. rc
+end
+
+function _M.release(lock)
+  lock.held = false
+  C.sluice_mutex_unlock(lock.p)
+end
+
+return _M

@@ -1,0 +1,205 @@
+-- Answers purchases of a sale that refuses all buyers (sold out, scheduled, paused, closed) from memory, before any
+-- limit, token or backend is involved. A refusal is at most a second old, and a buyer who may hold an order of the sale
+-- reaches a backend.
+--
+-- A request passes this module three times. judge() runs in the rewrite phase, without a coroutine, and decides what
+-- snippets/refuse.conf answers. enter() runs in the access phase, where it may wait. learn() sees the backend's answer.
+
+local bypass_list = require "sluice.refusal_cache.bypass_list"
+local clock = require "sluice.clock"
+local count = require("sluice.count").add
+local records = require "sluice.refusal_cache.record"
+local sale_hint = require "sluice.refusal_cache.sale_hint"
+local subject = require "sluice.refusal_cache.subject"
+
+local ngx = ngx
+local ngx_var = ngx.var
+local now_us = clock.now
+local ceil, max, min = math.ceil, math.max, math.min
+local match, sub = string.match, string.sub
+local tonumber = tonumber
+
+-- What judge returns when this module is switched off.
+local NOTHING = ""
+
+local COUNTED = {
+  sold_out = "repeated/sold_out", scheduled = "repeated/scheduled", paused = "repeated/paused", closed = "repeated/closed",
+}
+
+local AROUND = #"POST " + #" HTTP/1.1" -- what the request line has besides its target
+
+local on = false
+
+-- What judge leaves for the access phase of the same request. wanted: the record whose bypass list is to be fetched.
+-- turn: the path whose refusal the request revalidates.
+local wanted, turn
+
+local _M = {}
+
+-- init(sales, repeats): sales is the shared dict; repeats: the policy's repeat_refusals
+function _M.init(sales, repeats)
+  records.init(sales)
+  bypass_list.init(sales)
+  on = repeats
+end
+
+-- is_plain(path, line) -> whether the client has written the request line in the usual way; a query makes no difference
+local function is_plain(path, line)
+  local target = ngx_var.request_uri
+  if target ~= path and (not target or sub(target, 1, #path + 1) ~= path .. "?") then
+    return false
+  end
+  return #line == #target + AROUND
+end
+
+-- sum_of_token(headers) -> see subject.lua
+local function sum_of_token(headers)
+  local authorization, raw = headers.authorization, headers.token
+  if authorization and authorization ~= "" then
+    return subject.sum_of(authorization)
+  elseif raw and raw ~= "" then
+    return subject.sum(raw)
+  end
+  return false
+end
+
+-- may_hold(list, sum) -> whether this buyer may be in the bypass list; without a list there are no holders
+local function may_hold(list, sum)
+  if sum == false or not list then
+    return false
+  end
+  return sum == nil or bypass_list.has(list, sum)
+end
+
+-- set_opening(record): the variables for the answer about a scheduled sale. The backend gave a number of seconds by its
+-- own clock; within the last of them the edge's clock may count down.
+local function set_opening(record)
+  ngx_var.sluice_opens_at = record.opens_at
+  ngx_var.sluice_retry_after = max(1, record.wait - 1, min(record.wait, ceil(record.opens / 1000 - ngx.now())))
+end
+
+-- begin(): call it first for each request. A turn that is left is of a request that ended in the rewrite phase.
+function _M.begin()
+  if turn then
+    records.give_back(turn)
+    turn = nil
+  end
+end
+
+-- is_state(judged) -> whether this result of judge is a state
+function _M.is_state(judged)
+  return COUNTED[judged] ~= nil
+end
+
+-- judge(path, line, headers, sound) -> the state of the sale, when the request is refused for it; otherwise the time,
+-- in microseconds: learn must know when the request was sent, at the earliest. The time is negative for the request
+-- that revalidates a refusal. path: decoded and without a query; line: the request line; headers: see head.lua; sound:
+-- whether nginx will accept the request
+function _M.judge(path, line, headers, sound)
+  if not on then
+    return NOTHING
+  end
+  local record, now = records.find(path), now_us()
+  if not record or now >= record.ends or not sound or line ~= record.line and not is_plain(path, line) then
+    return now
+  end
+  local list
+  if record.holders > 0 then
+    local stale
+    list, stale = bypass_list.find(record, now)
+    if stale and not wanted and bypass_list.begin(record.id) then
+      wanted = record
+      return now
+    end
+    if not list then
+      return now
+    end
+  end
+  local sum
+  if list or now >= record.renew then
+    sum = sum_of_token(headers)
+    if may_hold(list, sum) then
+      return now
+    end
+  end
+  if now >= record.renew and sum ~= false then
+    local whose = records.turn(path, sum or 0)
+    if whose == true then
+      turn = path
+      return -now
+    elseif whose == sum then -- the same buyer again, who may have an order and no answer yet
+      return now
+    end
+  end
+  count(COUNTED[record.state])
+  if record.state == "scheduled" then
+    set_opening(record)
+  end
+  return record.state
+end
+
+-- ask(id, short): see bypass_list.lua
+local function ask(id, short)
+  local method = short and ngx.HTTP_HEAD or ngx.HTTP_GET
+  local answer = ngx.location.capture("/.sluice/sales/" .. id .. "/holders", { method = method })
+  if answer.status ~= 200 then
+    return nil, "a backend answers " .. answer.status
+  end
+  return answer.header["Sluice-Holders"] or "", answer.body
+end
+
+-- delayed(): the request has waited since judge
+function _M.delayed()
+  local judged = tonumber(ngx_var.sluice_judged)
+  if judged then
+    ngx_var.sluice_judged = judged < 0 and -now_us() or now_us()
+  end
+end
+
+-- enter() -> the turn of the request, for leave; or nil. Call it first in the access phase. The one request that
+-- fetches a list waits here.
+function _M.enter()
+  local mine, record = turn, wanted
+  turn, wanted = nil, nil
+  if record then
+    local ok, why = bypass_list.fetch(record.id, record.holders, ask)
+    if not ok then
+      ngx.log(ngx.WARN, "no bypass list of sale ", record.id, ", its refusals are not repeated: ", why)
+    end
+    _M.delayed()
+  end
+  return mine
+end
+
+-- leave(mine): the request was refused before it reached a backend
+function _M.leave(mine)
+  if mine then
+    records.give_back(mine)
+  end
+end
+
+-- learn(): stores what the backend's answer to a purchase says about the sale. When the backend fails, the turn is not
+-- returned: the next request would fail as well.
+function _M.learn()
+  local judged = tonumber(ngx_var.sluice_judged)
+  if not judged then
+    return
+  end
+  local path, status = ngx_var.uri, ngx.status
+  local id = records.id(path)
+  if id and status == 409 then
+    local value = ngx_var.upstream_http_sluice_sale
+    local sale = value and sale_hint.sale(value, id)
+    if sale then
+      local wait = match(ngx_var.upstream_http_retry_after or "", "^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
+      records.store(path, judged < 0 and -judged or judged, sale, tonumber(wait))
+    end
+  elseif id and status == 202 and not ngx_var.upstream_http_idempotency_replayed then
+    records.invalidate(path, now_us())
+  end
+  if judged < 0 and status < 500 then
+    records.give_back(path)
+  end
+end
+
+return _M

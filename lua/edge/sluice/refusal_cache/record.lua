@@ -1,0 +1,115 @@
+-- Refusals of whole sales, in a shared dict: for each path of purchases the latest refusal of a backend, the time at
+-- which the request that brought it was sent, and how long the edge may repeat it. After an accepted order no older
+-- refusal counts.
+--
+-- Every purchase reads the dict, so all workers know what one of them has learned. An entry is a text; each worker
+-- keeps the latest text that it has read together with its meaning. Times are microseconds (clock.lua). The expiry of
+-- the dict only removes what is no longer used.
+
+local sale_hint = require "sluice.refusal_cache.sale_hint"
+
+local match = string.match
+local tonumber = tonumber
+
+local MAX_TTL = 1000 -- ms
+local RENEW = 0.8 -- of the ttl: after that, one request at a time revalidates the refusal
+
+-- Seconds. A turn that is never returned ends when a record would.
+local SWEPT_AFTER, TURN = 5, 1
+
+local MAX_READ = 1024 -- records that one worker keeps with their meaning; beyond that it starts again
+
+local zone
+local read, reads = {}, 0
+
+local _M = {}
+
+-- init(sales): the shared dict
+function _M.init(sales)
+  zone = sales
+end
+
+-- id(path) -> the sale's id, if this is the canonical path of its purchases; or nil
+function _M.id(path)
+  local id = match(path, "^/v1/sales/([^/]+)/orders$")
+  return id and sale_hint.is_id(id) and id or nil
+end
+
+-- instant(ms) -> RFC 3339 without trailing zeros, as Go's time.RFC3339Nano writes it
+local function instant(ms)
+  local rest = ms % 1000
+  local fraction = rest > 0 and (("." .. ("%03d"):format(rest)):gsub("0+$", "")) or ""
+  return os.date("!%Y-%m-%dT%H:%M:%S", (ms - rest) / 1000) .. fraction .. "Z"
+end
+
+local function parse(path, text)
+  local sent, ttl, state, holders, opens, wait = match(text, "^(%d+) (%d+) (%S+) (%d+) (%d+) (%d+)$")
+  sent, ttl = tonumber(sent), tonumber(ttl) * 1000
+  if reads >= MAX_READ then
+    read, reads = {}, 0
+  end
+  if not read[path] then
+    reads = reads + 1
+  end
+  local record = {
+    text = text, id = _M.id(path), line = "POST " .. path .. " HTTP/1.1", state = state, sent = sent, renew = sent + RENEW * ttl, ends = sent + ttl,
+    holders = tonumber(holders), opens = tonumber(opens), opens_at = instant(tonumber(opens)), wait = tonumber(wait),
+  }
+  read[path] = record
+  return record
+end
+
+-- find(path) -> record, or nil. The caller compares the times with the present:
+--   id               of the sale
+--   line             the request line of a purchase, as nearly all clients write it
+--   state            sold_out, scheduled, paused, closed; or "open" with `ends` in the past
+--   sent             us: the time before the request that brought the refusal was sent
+--   renew, ends      us: from when on the refusal is revalidated, and from when on it must not be repeated
+--   holders          the number of orders that the sale had accepted
+--   opens, opens_at  of a scheduled sale: ms since 1970, and as a text
+--   wait             of a scheduled sale: the backend's Retry-After in seconds
+function _M.find(path)
+  local text = zone:get(path)
+  if not text then
+    return nil
+  end
+  local record = read[path]
+  if record and record.text == text then
+    return record
+  end
+  return parse(path, text)
+end
+
+local function put(path, sent, ttl, state, holders, opens, wait)
+  return zone:safe_set(path, ("%.0f %d %s %.0f %.0f %d"):format(sent, ttl, state, holders, opens, wait), SWEPT_AFTER)
+end
+
+-- store(path, sent, sale, wait): stores a refusal, unless a newer one is there. sent: us, not after the request was
+-- sent. sale: see sale_hint.lua. wait: seconds, or nil
+function _M.store(path, sent, sale, wait)
+  local record = _M.find(path)
+  if record and record.sent >= sent then
+    return
+  end
+  local ttl = sale.ttl < MAX_TTL and sale.ttl or MAX_TTL
+  put(path, sent, ttl, sale.state, sale.holders, sale.opens or 0, wait or 0)
+end
+
+-- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
+-- repeats the request: refusals that were requested before now are not repeated.
+function _M.invalidate(path, now)
+  put(path, now, 0, "open", 0, 0, 0)
+end
+
+-- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer whose request
+-- does. The turn is returned with give_back when there is an answer. sum: 0 for a buyer whose name is unknown
+function _M.turn(path, sum)
+  local key = "turn " .. path
+  return zone:safe_add(key, sum, TURN) or zone:get(key)
+end
+
+function _M.give_back(path)
+  zone:delete("turn " .. path)
+end
+
+return _M
