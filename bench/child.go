@@ -185,7 +185,7 @@ func soldOut(f *fiber.Ctx) error {
 	f.Set("Sluice-Sale", fmt.Sprintf("%s;state=sold_out;version=1;ttl=1000;holders=%d", saleID, holders))
 	f.Set(fiber.HeaderCacheControl, "no-store")
 	f.Set(fiber.HeaderContentType, problem.ContentType)
-	return f.Status(fiber.StatusConflict).Send(problem.New(problem.SoldOut, "Everything is sold.").Body())
+	return f.Status(fiber.StatusConflict).Send(problem.New(problem.SoldOut, "All units are sold.").Body())
 }
 
 func serveFiber(ctx context.Context, ln net.Listener, h fiber.Handler) error {

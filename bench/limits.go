@@ -112,7 +112,7 @@ func newEdges(ctx context.Context, s *stage, cfg settings) (*edges, error) {
 	e.conf = limitsConfig{
 		Backend: s.address(), Empty: s.address(), Rules: s.address(), Static: s.address(), Edge: s.address(), Constant: s.address(),
 		Unnumbered: s.address(), StaticLogged: s.address(), EdgeLogged: s.address(),
-		Limited: quoted(limited.Body()), Gone: quoted(problem.New(problem.SoldOut, "Everything is sold.").Body()),
+		Limited: quoted(limited.Body()), Gone: quoted(problem.New(problem.SoldOut, "All units are sold.").Body()),
 	}
 	if _, err := s.startChild(childConfig{what: "soldout", listen: e.conf.Backend}); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testenv"
+	"sluice/test/testenv"
 )
 
 // hot floods an edge by its one rule, 500r/s with a burst of 250, and checks that it admitted what it had to, and no more. Below the bound, what counts is

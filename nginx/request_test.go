@@ -60,8 +60,7 @@ func TestTheBackendSeesOnlyWhatTheEdgePassesOn(t *testing.T) {
 	}
 }
 
-// nginx hides response headers by name only, so the names must be known: whoever lets the backend say more to the edge is told here. What operators and
-// backends say to each other comes by no edge.
+// nginx hides response headers by name only, so snippets/proxy.conf names each header from backend to edge. Headers of the admin API pass no edge.
 func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	conf, err := os.ReadFile("snippets/proxy.conf")
 	if err != nil {
@@ -71,7 +70,7 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`)            // what the backend calls itself elsewhere is no header's name
 	found := 0
 	err = filepath.WalkDir("../backend", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(entry.Name(), "operator_") {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "backend/admin/") {
 			return err
 		}
 		text, err := os.ReadFile(path)

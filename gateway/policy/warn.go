@@ -186,7 +186,7 @@ func (p *Policy) shortage(e Sizing) string {
 	)
 }
 
-// Memory of a zone of the nginx edge (lua/edge/sluice/limit/buckets.lua). A test counts the buckets of a zone.
+// Memory of a zone of the nginx edge (lua/edge/sluice/accel/buckets.lua). A test counts the buckets of a zone.
 const (
 	zoneBucket = 32 / 0.7 // bytes: at 70% use, the first new clients may find no bucket
 	zoneFixed  = 32 << 10 // bytes for nginx and the lock
