@@ -36,7 +36,11 @@ const hotPolicy = `return { rules = { { name = "hot", key = "ip", rate = "500r/s
 
 // The promise of the edge: any interval of length L admits at most rate*L + burst + 1, with any number of workers. Here the whole way through HTTP.
 func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
-	e := startEdge(t, hotPolicy, nil)
+	floors(t, twoWorkersTogetherKeepTheBoundOfAHotKey)
+}
+
+func twoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T, f *floor) {
+	e := startEdge(t, hotPolicy, f.on(t))
 	allowed, denied := hot(t, e, false, func() {})
 	if denied == 0 {
 		t.Error("nothing was refused: the load was too low to show anything")
@@ -54,7 +58,11 @@ func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
 
 // Workers of two generations share the buckets while a reload is under way, and a worker that dies takes nothing with it.
 func TestTheBoundHoldsWhileWorkersComeAndGo(t *testing.T) {
-	e := startEdge(t, hotPolicy, nil)
+	floors(t, theBoundHoldsWhileWorkersComeAndGo)
+}
+
+func theBoundHoldsWhileWorkersComeAndGo(t *testing.T, f *floor) {
+	e := startEdge(t, hotPolicy, f.on(t))
 	hot(t, e, true, func() {
 		for range 3 {
 			if err := e.cfg.Reload(t.Context()); err != nil {

@@ -113,8 +113,12 @@ func TestTheEdgeAnswersForItself(t *testing.T) {
 
 // Every request that could be read in two ways is refused, and one that could not reaches the backend as one request.
 func TestMalformedRequestsAreRefused(t *testing.T) {
+	floors(t, malformedRequestsAreRefused)
+}
+
+func malformedRequestsAreRefused(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(t, open, nil, backend.addr)
+	e := startEdge(t, open, f.on(t), backend.addr)
 	for _, c := range []struct {
 		name, request string
 		status        int
@@ -168,8 +172,12 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 
 // The body of a refused request must not be read as the next request on the connection.
 func TestARefusedBodyIsNotTheNextRequest(t *testing.T) {
+	floors(t, aRefusedBodyIsNotTheNextRequest)
+}
+
+func aRefusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`, nil, backend.addr)
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`, f.on(t), backend.addr)
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	post := fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner)
 	got := e.raw(post + post + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

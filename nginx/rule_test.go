@@ -29,7 +29,11 @@ func statuses(answers ...answer) string {
 }
 
 func TestARefusalNamesItsRuleAndSaysWhenToReturn(t *testing.T) {
-	e := startEdge(t, `return { rules = { { name = "slow", key = "ip", rate = "6r/m", burst = 1 } } }`, nil)
+	floors(t, aRefusalNamesItsRuleAndSaysWhenToReturn)
+}
+
+func aRefusalNamesItsRuleAndSaysWhenToReturn(t *testing.T, f *floor) {
+	e := startEdge(t, `return { rules = { { name = "slow", key = "ip", rate = "6r/m", burst = 1 } } }`, f.on(t))
 	first := e.do("GET", "/")
 	if got := first.header.Get("RateLimit"); first.status != 200 || got != `"slow";r=1;t=10` {
 		t.Errorf("first: status %d, RateLimit %q", first.status, got)
@@ -223,7 +227,11 @@ var roomless = struct{ strict, lenient *regexp.Regexp }{
 }
 
 func TestAReloadKeepsBucketsAndTakesTheNewPolicy(t *testing.T) {
-	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
+	floors(t, aReloadKeepsBucketsAndTakesTheNewPolicy)
+}
+
+func aReloadKeepsBucketsAndTakesTheNewPolicy(t *testing.T, f *floor) {
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, f.on(t))
 	e.do("GET", "/")
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Fatalf("before the reload: %d", got)

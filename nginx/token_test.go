@@ -20,8 +20,12 @@ func hs256(header, claims string) string {
 
 func TestTheEdgeTakesGoodTokensFromEitherHeader(t *testing.T) {
 	t.Parallel()
+	floors(t, theEdgeTakesGoodTokensFromEitherHeader)
+}
+
+func theEdgeTakesGoodTokensFromEitherHeader(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, nil, backend.addr)
+	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, f.on(t), backend.addr)
 	raw := strings.TrimPrefix(signed(t, "ann"), "Bearer ")
 	for i, c := range []struct {
 		name   string
@@ -125,10 +129,14 @@ func TestTheBackendSeesTheTokenThatWasJudged(t *testing.T) {
 
 // A flood of made-up tokens must run into the per-IP limit, or every one of them costs a signature check.
 func TestBadTokensUseUpTheAddressesQuota(t *testing.T) {
+	floors(t, badTokensUseUpTheAddressesQuota)
+}
+
+func badTokensUseUpTheAddressesQuota(t *testing.T, f *floor) {
 	e := startEdge(t, `return { rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 1 },
 		{ name = "token", key = "token", rate = "1r/h", burst = 5 },
-	} }`, nil)
+	} }`, f.on(t))
 	bad := []string{"Authorization", "Bearer a.b.c"}
 	if got := statuses(e.do("GET", "/", bad...), e.do("GET", "/", bad...), e.do("GET", "/", bad...)); got != "401 401 429" {
 		t.Errorf("bad tokens: %s, want 401 401 429", got)

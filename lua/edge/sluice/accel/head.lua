@@ -3,7 +3,7 @@
 --
 -- It relies on this: nginx parses the head of HTTP/1 in place, so the names and values that
 -- ngx_http_lua_ffi_req_get_headers returns lie in one buffer, in their order, two bytes apart ("name: value", CRLF).
--- `verify` compares each worker's first heads with what the plain module reads.
+-- This is verified for each head: one whose lines do not lie so is left to the plain module.
 --
 -- It accepts heads of at most a dozen lines, each written "name: value" with one space and CRLF, in which no name that
 -- is passed on comes twice. All other heads go to the plain module.
@@ -15,6 +15,7 @@ local plain = require "sluice.head"
 require "resty.core.request" -- declares the functions of C below
 
 local C = ffi.C
+local count_headers, get_headers = C.ngx_http_lua_ffi_req_get_headers_count, C.ngx_http_lua_ffi_req_get_headers
 local get_request = base.get_request
 local ngx = ngx
 local ngx_var = ngx.var
@@ -167,11 +168,11 @@ function _M.read(request)
     return plain.read(request)
   end
   local r = get_request()
-  local n = C.ngx_http_lua_ffi_req_get_headers_count(r, MAX_LINES, truncated)
+  local n = count_headers(r, MAX_LINES, truncated)
   if n < 1 or truncated[0] ~= 0 then
     return plain.read(request)
   end
-  C.ngx_http_lua_ffi_req_get_headers(r, lines, n, 1)
+  get_headers(r, lines, n, 1)
   seen.authorization, seen.forwarded, seen.host, seen.token, seen.body, seen.names = nil, nil, nil, nil, nil, 0
   local first = lines[0].key.data
   local at = walk(0, n, first)

@@ -68,6 +68,7 @@ end
 if jit.os ~= "Linux" then
   error("the mutex is written for Linux, not for " .. jit.os, 0)
 end
+local _ = C.sluice_slab_alloc ~= nil and C.sluice_slab_free ~= nil -- raises an error when a symbol is missing
 for _, dict in pairs(ngx.shared) do
   span(dict)
 end
