@@ -289,5 +289,3 @@ func mustContain(t testing.TB, what, in, want string) {
 		t.Errorf("%s is %q, want it to contain %q", what, in, want)
 	}
 }
-
-func newReader(r io.Reader) *bufio.Reader { return bufio.NewReader(r) }

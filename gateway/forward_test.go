@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/http"
@@ -208,7 +209,7 @@ func TestResponsesWithoutBodyAreFramed(t *testing.T) {
 	c := e.connect(t)
 	defer c.Close()
 	_, _ = io.WriteString(c, "HEAD /head HTTP/1.1\r\nHost: x\r\n\r\n")
-	r := newReader(c)
+	r := bufio.NewReader(c)
 	if got := readOne(t, r, "HEAD"); got.status != 200 || got.header.Get("Content-Length") != "1234" {
 		t.Errorf("HEAD: %+v", got)
 	}
@@ -226,9 +227,9 @@ func TestResponsesWithoutBodyAreFramed(t *testing.T) {
 	}
 }
 
-// answering starts a backend that responds to the first request of every connection with the given bytes. It returns
-// its address.
-func answering(t *testing.T, answer string) string {
+// accepting starts a TCP server that passes each connection to handle, and closes it afterwards. It returns its
+// address.
+func accepting(t *testing.T, handle func(r *bufio.Reader, w io.Writer)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -243,13 +244,21 @@ func answering(t *testing.T, answer string) string {
 			}
 			go func() {
 				defer c.Close()
-				if _, err := http.ReadRequest(newReader(c)); err == nil {
-					_, _ = io.WriteString(c, answer)
-				}
+				handle(bufio.NewReader(c), c)
 			}()
 		}
 	}()
 	return ln.Addr().String()
+}
+
+// answering starts a backend that responds to the first request of every connection with the given bytes.
+func answering(t *testing.T, answer string) string {
+	t.Helper()
+	return accepting(t, func(r *bufio.Reader, w io.Writer) {
+		if _, err := http.ReadRequest(r); err == nil {
+			_, _ = io.WriteString(w, answer)
+		}
+	})
 }
 
 func TestInterimResponsesAreNotPassedOn(t *testing.T) {

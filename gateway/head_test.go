@@ -4,11 +4,12 @@ import (
 	"bufio"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/test/edgetest"
 )
 
 // Limits of package proxy.
@@ -18,28 +19,10 @@ const (
 	linesLimit = 100
 )
 
-// hostileHeads returns heads that parsers interpret differently, by name. All must be rejected with a 400, close the
-// connection, and never reach a backend.
-func hostileHeads(t testing.TB) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("proxy/testdata/hostile_heads.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	heads := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		name, quoted, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		if heads[name], err = strconv.Unquote(quoted); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	return heads
-}
-
 func TestHostileHeadsAreRejected(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
-	heads := hostileHeads(t)
+	heads := edgetest.HostileHeads()
 	for name, raw := range heads {
 		t.Run(name, func(t *testing.T) {
 			// The second request must never be processed.
@@ -65,7 +48,7 @@ func TestHostileHeadsAreRejected(t *testing.T) {
 func TestHostileHeadAfterAValidRequestIsRejected(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
-	for name, raw := range hostileHeads(t) {
+	for name, raw := range edgetest.HostileHeads() {
 		t.Run(name, func(t *testing.T) {
 			answers := e.raw(t, "POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{\n\n}\n"+raw)
 			if len(answers) != 2 || answers[0].status != 200 || answers[1].status != 400 {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func TestDrainFinishesRequestsAndAcceptsNoConnections(t *testing.T) {
 	idle := e.connect(t)
 	defer idle.Close()
 	_, _ = io.WriteString(idle, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-	r := newReader(idle)
+	r := bufio.NewReader(idle)
 	readOne(t, r, "")
 	_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-arrived
@@ -136,7 +137,7 @@ func TestConnectionsBeyondTheLimitAreRefused(t *testing.T) {
 		c := e.connect(t)
 		defer c.Close()
 		_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-		readOne(t, newReader(c), "")
+		readOne(t, bufio.NewReader(c), "")
 		kept = append(kept, c)
 	}
 	c := e.connect(t)
@@ -194,7 +195,7 @@ func TestBoundHolds(t *testing.T) {
 		wg.Go(func() {
 			c := e.connect(t)
 			defer c.Close()
-			r := newReader(c)
+			r := bufio.NewReader(c)
 			for { // for a second, or longer on a busy machine
 				passed := time.Since(start)
 				if passed > time.Second && admitted.Load() >= perSecond/2 && refused.Load() > 0 || passed > 3*time.Second {

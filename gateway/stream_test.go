@@ -50,11 +50,11 @@ func (e *edge) events(t *testing.T) (*http.Response, *bufio.Reader, io.Closer) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.ReadResponse(newReader(c), nil)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, newReader(resp.Body), c
+	return resp, bufio.NewReader(resp.Body), c
 }
 
 func TestEventsArePassedOnImmediately(t *testing.T) {
@@ -153,7 +153,7 @@ func TestTruncatedResponseIsNotComplete(t *testing.T) {
 		e := serve(t, open, []string{answering(t, "HTTP/1.1 200 OK\r\n"+head)})
 		c := e.connect(t)
 		_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-		resp, err := http.ReadResponse(newReader(c), nil)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

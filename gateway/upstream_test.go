@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -20,37 +21,21 @@ func dead(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", testenv.Free
 
 // dying is a backend that closes the connection instead of responding.
 type dying struct {
-	net.Listener
-	seen atomic.Int32
-	ids  chan string
+	address string
+	seen    atomic.Int32
+	ids     chan string
 }
 
 func newDying(t *testing.T) *dying {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &dying{Listener: ln, ids: make(chan string, 100)}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				if r, err := http.ReadRequest(newReader(c)); err == nil {
-					d.seen.Add(1)
-					d.ids <- r.Header.Get("X-Request-Id")
-				}
-			}()
+	d := &dying{ids: make(chan string, 100)}
+	d.address = accepting(t, func(r *bufio.Reader, _ io.Writer) {
+		if req, err := http.ReadRequest(r); err == nil {
+			d.seen.Add(1)
+			d.ids <- req.Header.Get("X-Request-Id")
 		}
-	}()
+	})
 	return d
 }
-
-func (d *dying) address() string { return d.Addr().String() }
 
 func TestBackendsAreUsedRoundRobin(t *testing.T) {
 	a, b := newBackend(t, nil), newBackend(t, nil)
@@ -77,7 +62,7 @@ func TestUnreachableBackendIsNotTriedAgain(t *testing.T) {
 
 func TestPurchaseIsRetriedWithTheSameRequestID(t *testing.T) {
 	d, b := newDying(t), newBackend(t, nil)
-	e := serve(t, open, []string{d.address(), b.address()})
+	e := serve(t, open, []string{d.address, b.address()})
 	for range 2 { // so that the dying backend is first once
 		mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", `{"n":1}`), 200)
 	}
@@ -102,7 +87,7 @@ func TestPurchaseIsRetriedWithTheSameRequestID(t *testing.T) {
 // Backends deduplicate only purchases.
 func TestOtherPostsAreNotRetried(t *testing.T) {
 	d, b := newDying(t), newBackend(t, nil)
-	e := serve(t, open, []string{d.address(), b.address()})
+	e := serve(t, open, []string{d.address, b.address()})
 	statuses := map[int]int{}
 	for range 2 {
 		statuses[e.send(t, "POST", "/v1/other", "{}").status]++
@@ -133,7 +118,7 @@ func TestAllBackendsDownIs503(t *testing.T) {
 
 func TestEveryBackendIsTriedOnce(t *testing.T) {
 	a, b := newDying(t), newDying(t)
-	e := serve(t, open, []string{a.address(), b.address()})
+	e := serve(t, open, []string{a.address, b.address})
 	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}"), 503)
 	if a.seen.Load() != 1 || b.seen.Load() != 1 {
 		t.Errorf("%d and %d requests, want 1 each", a.seen.Load(), b.seen.Load())
@@ -142,32 +127,16 @@ func TestEveryBackendIsTriedOnce(t *testing.T) {
 
 // An unsolicited response must not be delivered to another request.
 func TestConnectionWithUnreadInputIsNotReused(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
+	address := accepting(t, func(r *bufio.Reader, w io.Writer) {
 		for {
-			c, err := ln.Accept()
-			if err != nil {
+			if _, err := http.ReadRequest(r); err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				for r := newReader(c); ; {
-					if _, err := http.ReadRequest(r); err != nil {
-						return
-					}
-					_, _ = io.WriteString(
-						c,
-						"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine"+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nothers",
-					)
-				}
-			}()
+			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine"+
+				"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nothers")
 		}
-	}()
-	e := serve(t, open, []string{ln.Addr().String()})
+	})
+	e := serve(t, open, []string{address})
 	for range 5 {
 		if got := e.send(t, "GET", "/", ""); got.body != "mine" {
 			t.Fatalf("the response is %q, want mine", got.body)

@@ -99,7 +99,22 @@ func TestParseRejectsHugeLists(t *testing.T) {
 	}
 }
 
-// Each file of testdata/bad ends with the expected findings, as "-- want LINE: MESSAGE".
+// wanted returns the findings that a file of testdata expects, which are its comments "-- want LINE: MESSAGE".
+func wanted(t *testing.T, file string) string {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for line := range strings.Lines(string(source)) {
+		if text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "-- want "); ok {
+			want = append(want, file+":"+text)
+		}
+	}
+	return strings.Join(want, "\n")
+}
+
 func TestCheckReportsLineAndMessage(t *testing.T) {
 	files, _ := filepath.Glob("testdata/bad/*.lua")
 	if len(files) < 40 {
@@ -107,23 +122,13 @@ func TestCheckReportsLineAndMessage(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".lua"), func(t *testing.T) {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want []string
-			for line := range strings.Lines(string(source)) {
-				if text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "-- want "); ok {
-					want = append(want, file+":"+text)
-				}
-			}
-			err = policy.Check(file)
+			err := policy.Check(file)
 			var findings policy.Findings
 			if !errors.As(err, &findings) {
 				t.Fatalf("Check returned %v, want Findings", err)
 			}
-			if got := err.Error(); got != strings.Join(want, "\n") {
-				t.Errorf("Check returned\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+			if got, want := err.Error(), wanted(t, file); got != want {
+				t.Errorf("Check returned\n%s\nwant\n%s", got, want)
 			}
 		})
 	}

@@ -12,23 +12,12 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Each file of testdata/warn is valid and ends with the expected warnings, as "-- want LINE: MESSAGE".
 func TestInspectWarnings(t *testing.T) {
 	files, _ := filepath.Glob("testdata/warn/*.lua")
 	if len(files) < 11 {
 		t.Fatalf("only %d files found", len(files))
 	}
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []string
-		for line := range strings.Lines(string(source)) {
-			if text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "-- want "); ok {
-				want = append(want, file+":"+text)
-			}
-		}
 		expect := policy.Sizing{Keys: 10_000, Zone: 64 << 20, Buckets: 131_072}
 		if strings.HasSuffix(file, "zone_too_small.lua") {
 			expect = policy.Sizing{Keys: 30_000, Zone: 2 << 20, Buckets: 45_000}
@@ -37,8 +26,8 @@ func TestInspectWarnings(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
-		if got := warnings.Error(); got != strings.Join(want, "\n") {
-			t.Errorf("%s: got\n%s\nwant\n%s", file, got, strings.Join(want, "\n"))
+		if got, want := warnings.Error(), wanted(t, file); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
 		}
 	}
 }

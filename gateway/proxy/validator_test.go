@@ -6,28 +6,10 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
-)
 
-// hostileHeads returns heads that parsers interpret differently, by name.
-func hostileHeads(t testing.TB) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("testdata/hostile_heads.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	heads := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		name, quoted, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		if heads[name], err = strconv.Unquote(quoted); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	return heads
-}
+	"sluice/test/edgetest"
+)
 
 // The result must not depend on how the input is divided into reads.
 func TestValidatorIsIndependentOfReadBoundaries(t *testing.T) {
@@ -70,14 +52,14 @@ func TestValidatorIsIndependentOfReadBoundaries(t *testing.T) {
 	for _, raw := range valid {
 		check(raw, NoFault)
 	}
-	for _, raw := range hostileHeads(t) {
+	for _, raw := range edgetest.HostileHeads() {
 		check(raw, MalformedHead)
 	}
 }
 
 // net/http must interpret the method, target and framing of an accepted head in the same way.
 func FuzzValidatorAgreesWithNetHTTP(f *testing.F) {
-	for _, raw := range hostileHeads(f) {
+	for _, raw := range edgetest.HostileHeads() {
 		f.Add([]byte(raw))
 	}
 	f.Add([]byte("GET /a HTTP/1.1\r\nHost: x\r\n\r\n"))
