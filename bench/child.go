@@ -226,9 +226,15 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	space := keyspace.Space{}
+	admitter, err := admission.NewAdmitter(admission.Config{
+		Client: pipeline, Space: space, IDs: admission.NewSequencer(client, space, time.Now),
+	})
+	if err != nil {
+		return err
+	}
 	app, err := api.New(api.Config{
-		Admitter: admission.NewAdmitter(pipeline, space, admission.NewSequencer(client, space, time.Now)),
-		Stock:    admission.NewStock(client, space),
+		Admitter: admitter,
+		Stock:    admission.NewStock(admission.StockConfig{Client: client, Space: space}),
 		Orders: struct {
 			*store.Orders
 			*store.Payments
@@ -261,5 +267,6 @@ func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 	if err != nil {
 		return err
 	}
-	return admission.NewStock(client, keyspace.Space{}).Load(ctx, benchSale(stock), func(func(sale.Order) error) error { return nil })
+	loader := admission.NewStock(admission.StockConfig{Client: client})
+	return loader.Load(ctx, benchSale(stock), func(func(sale.Order) error) error { return nil })
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/api"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
@@ -92,9 +93,9 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 		t.Fatal(err)
 	}
 	space := keyspace.Space{}
-	s := &realShop{stock: admission.NewStock(client, space), def: def}
+	s := &realShop{stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}), def: def}
 	app, err := api.New(api.Config{
-		Admitter: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)), Stock: s.stock, Orders: db,
+		Admitter: admissiontest.NewAdmitter(t, client, space), Stock: s.stock, Orders: db,
 		Dead: queue.Shards{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Server: httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {

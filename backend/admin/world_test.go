@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -49,8 +50,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL,
 		store: storetest.Open(t, databaseURL),
-		stock: admission.NewStock(client, space),
-		admit: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)),
+		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}),
+		admit: admissiontest.NewAdmitter(t, client, space),
 	}
 	var all []Shard
 	for _, shard := range space.All() {

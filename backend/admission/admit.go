@@ -1,11 +1,13 @@
-// Package admission decides one purchase request: the per-user limit, then in one atomic Redis script the replay, the buyer, the
-// window and the stock, and with a unit taken the order is on the queue in the same step. It also keeps what the script reads: sales in Redis.
+// Package admission decides purchases and keeps in Redis the sales that the decision reads.
 //
-// It never writes SQL and never takes from the queue.
+// One atomic Redis script (lua/redis/admit.lua) decides a purchase: replay of an earlier request, limit per buyer,
+// opening times, stock. If a unit is left, the same script takes it and queues the order. Concurrent purchases of one
+// sale share a run of the script. The package does not write SQL and does not take orders from the queue.
 package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,77 +20,94 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Request is one wish to buy one unit. Strings must outlive the call: the Redis client may still hold them after a timeout.
+// Request is a request to buy one unit. Its strings must not be reused: the Redis client may hold them after a timeout.
 type Request struct {
 	SaleID      string        // valid, see sale.ValidateID
 	Buyer       string        // valid, see sale.ValidateBuyer
-	Key         string        // names the request among those of this buyer: the same key again is a replay
-	KeyTTL      time.Duration // how long a replay is recognised by its key; at least a millisecond
-	Fingerprint string        // short hash of what is asked, without spaces
-	Trace       string        // traceparent that is remembered beside the order for an hour; "": none
+	Key         string        // identifies the request among those of the buyer: the same key again is a replay
+	KeyTTL      time.Duration // how long a replay is recognised; at least a millisecond
+	Fingerprint string        // short hash of the request, without spaces
+	Trace       string        // traceparent to store with the order for an hour; "" for none
 }
 
-// Decision is the answer to a Request.
+// Decision is the result of a Request.
 type Decision struct {
 	Outcome    sale.Outcome
-	OrderID    sale.OrderID  // of Accepted, Replayed and AlreadyBought
-	OpensAt    time.Time     // of NotOpen
-	RetryAfter time.Duration // of NotOpen: until it opens, by Redis's clock
-	Version    int64         // of NotOpen, SoldOut, SalePaused, SaleClosed: which version of the sale said so
-	Accepted   int64         // of the same four: how many orders the sale had accepted by then
+	OrderID    sale.OrderID  // for Accepted, Replayed and AlreadyBought
+	OpensAt    time.Time     // for NotOpen
+	RetryAfter time.Duration // for NotOpen: time until it opens, by the Redis clock
+	Version    int64         // for NotOpen, SoldOut, SalePaused and SaleClosed: version of the sale
+	Accepted   int64         // for the same outcomes: number of orders the sale had accepted
+}
+
+// Recorder stores accepted orders before the buyers get their answers, in case Redis loses them
+// (rebuild.JournalWriter).
+type Recorder interface {
+	// Generation returns the generation of the data in Redis. The Admitter calls it before the script.
+	Generation() int64
+	// Record stores orders that the script accepted or found, with the generation from before the script. An order can
+	// occur again. A failure does not affect the answers.
+	Record(generation int64, orders []sale.Order)
+}
+
+// DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.
+const DefaultMaxReady = 1_000_000
+
+// Config configures an Admitter.
+type Config struct {
+	// Client runs the script; required. It may pipeline, and it may repeat commands: the script is replay-safe.
+	Client redis.Scripter
+	Space  keyspace.Space
+	IDs    *Sequencer // required
+	// MaxReady bounds the messages of a shard that wait for a worker: at the bound, a purchase that would get a unit is
+	// QueueFull. Requeued messages can exceed it. 0 means DefaultMaxReady.
+	MaxReady int64
+	// Stream queues orders in the stream of their shard instead of its list.
+	Stream bool
+	// Recorder, if set, stores accepted orders.
+	Recorder Recorder
+	// Replicas is the number of Redis replicas that must have an order before Admit returns Accepted or Replayed.
+	// Otherwise Admit returns an error that wraps sale.ErrUnavailable; the order remains valid, and a repeated request
+	// finds it.
+	Replicas int
+	// ReplicaClient is a client of the same Redis as Client; required if Replicas is positive.
+	ReplicaClient *redis.Client
 }
 
 // Admitter decides purchases. It is safe for concurrent use.
 type Admitter struct {
-	client   redis.Scripter
-	space    keyspace.Space
-	ids      *Sequencer
-	script   *redis.Script
-	keys     keyCache
-	groups   groups
-	record   Recorder
-	bound    int64
-	replicas replicas
-	stream   bool
+	cfg    Config
+	script *redis.Script
+	keys   keyCache
+	groups groups
 }
 
-// DefaultMaxReady is how many accepted orders may wait in one shard where nothing else is said. A message takes about 150 bytes of Redis.
-const DefaultMaxReady = 1_000_000
-
-// Recorder writes down accepted orders before their buyers are told, should Redis lose them (rebuild.Keeper).
-type Recorder interface {
-	// Generation is asked before Redis is.
-	Generation() int64
-	// Record is told what was accepted then or, by a repetition, before; the same order comes as often as it is asked for. When it fails, the orders are
-	// accepted all the same.
-	Record(generation int64, orders []sale.Order)
-}
-
-// RecordTo makes the Admitter write down what it accepts. It must be called before the first Admit.
-func (a *Admitter) RecordTo(r Recorder) { a.record = r }
-
-// MaxReady bounds the messages that nobody has taken, in each shard: with so many, a purchase that would get a unit is QueueFull. Orders that come back to the queue
-// may exceed it. It must be called before the first Admit; without it the bound is DefaultMaxReady.
-func (a *Admitter) MaxReady(n int64) { a.bound = n }
-
-// IntoStream makes the Admitter queue orders in the stream of their shard and not in its list. It must be called before the first Admit.
-func (a *Admitter) IntoStream() { a.stream = true }
-
-// decideTimeout bounds a group's stay in Redis, and before that the wait for its turn.
+// decideTimeout bounds the time of a group in Redis, and the time that a request waits for its group.
 const decideTimeout = time.Second
 
-// NewAdmitter makes an Admitter. The client may be an auto-pipelining one, and may repeat a command: the script is replay-safe.
-func NewAdmitter(client redis.Scripter, space keyspace.Space, ids *Sequencer) *Admitter {
-	a := &Admitter{client: client, space: space, ids: ids, script: redisscript.Load("admit"), bound: DefaultMaxReady}
+// NewAdmitter returns an Admitter. It does not connect.
+func NewAdmitter(cfg Config) (*Admitter, error) {
+	switch {
+	case cfg.Client == nil || cfg.IDs == nil:
+		return nil, errors.New("admission: Config needs Client and IDs")
+	case cfg.MaxReady < 0 || cfg.Replicas < 0:
+		return nil, fmt.Errorf("admission: MaxReady %d and Replicas %d must not be negative", cfg.MaxReady, cfg.Replicas)
+	case cfg.Replicas > 0 && cfg.ReplicaClient == nil:
+		return nil, errors.New("admission: Config with Replicas needs ReplicaClient")
+	}
+	if cfg.MaxReady == 0 {
+		cfg.MaxReady = DefaultMaxReady
+	}
+	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
 	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string]*saleQueue{}}
-	return a
+	return a, nil
 }
 
-// Admit decides r. Concurrent calls for one sale share round trips. An error wraps sale.ErrUnavailable; the order may then have been accepted
-// all the same, and the same request again finds it. It takes three seconds at most (for an order number, for its turn, for the decision), or until ctx is
-// done; the order may be accepted after that.
+// Admit decides r. Concurrent calls for one sale share round trips. It returns after at most three seconds (for an
+// order number, for the group, for the decision), or when ctx is done. An error wraps sale.ErrUnavailable; the order
+// may still have been accepted or be accepted later, and a repeated request finds it.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
-	id, err := a.ids.Next(ctx)
+	id, err := a.cfg.IDs.Next(ctx)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -99,55 +118,46 @@ func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	return d, nil
 }
 
-// parseDecision reads one line of the script's answer to a purchase with this order id.
-func parseDecision(answer string, id sale.OrderID) (Decision, error) {
-	word, rest, _ := strings.Cut(answer, " ")
-	var d Decision
+// outcomes maps the first word of a line of the script's reply to the outcome.
+var outcomes = map[string]sale.Outcome{
+	"accepted": sale.Accepted, "replayed": sale.Replayed, "already_bought": sale.AlreadyBought, "sold_out": sale.SoldOut,
+	"paused": sale.SalePaused, "closed": sale.SaleClosed, "not_open": sale.NotOpen, "key_reused": sale.KeyReused,
+	"unknown_sale": sale.UnknownSale, "queue_full": sale.QueueFull,
+}
+
+// parseDecision parses the line of the script's reply for the purchase with this order id.
+func parseDecision(line string, id sale.OrderID) (Decision, error) {
+	word, rest, _ := strings.Cut(line, " ")
+	outcome, known := outcomes[word]
+	if !known {
+		return Decision{}, fmt.Errorf("the script returned %q", line)
+	}
+	d := Decision{Outcome: outcome}
 	var err error
-	switch word {
-	case "accepted":
-		d.Outcome, d.OrderID = sale.Accepted, id
-	case "replayed":
-		d.Outcome = sale.Replayed
+	switch outcome {
+	case sale.Accepted:
+		d.OrderID = id
+	case sale.Replayed, sale.AlreadyBought:
 		d.OrderID, err = sale.ParseOrderID(rest)
-	case "already_bought":
-		d.Outcome = sale.AlreadyBought
-		d.OrderID, err = sale.ParseOrderID(rest)
-	case "sold_out":
-		d.Outcome = sale.SoldOut
-		err = numbers(rest, &d.Version, &d.Accepted)
-	case "paused":
-		d.Outcome = sale.SalePaused
-		err = numbers(rest, &d.Version, &d.Accepted)
-	case "closed":
-		d.Outcome = sale.SaleClosed
-		err = numbers(rest, &d.Version, &d.Accepted)
-	case "not_open":
+	case sale.SoldOut, sale.SalePaused, sale.SaleClosed:
+		err = parseNumbers(rest, &d.Version, &d.Accepted)
+	case sale.NotOpen:
 		var opens, now int64
-		d.Outcome = sale.NotOpen
-		err = numbers(rest, &opens, &now, &d.Version, &d.Accepted)
+		err = parseNumbers(rest, &opens, &now, &d.Version, &d.Accepted)
 		d.OpensAt = time.UnixMilli(opens).UTC()
 		d.RetryAfter = time.Duration(opens-now) * time.Millisecond
-	case "key_reused":
-		d.Outcome = sale.KeyReused
-	case "unknown_sale":
-		d.Outcome = sale.UnknownSale
-	case "queue_full":
-		d.Outcome = sale.QueueFull
-	default:
-		err = fmt.Errorf("the script answered %q", answer)
 	}
 	return d, err
 }
 
-// numbers reads as many numbers as there are places for them, with a space between.
-func numbers(text string, to ...*int64) error {
+// parseNumbers parses decimal numbers that are separated by spaces.
+func parseNumbers(text string, to ...*int64) error {
 	for _, n := range to {
 		var word string
 		var err error
 		word, text, _ = strings.Cut(text, " ")
 		if *n, err = strconv.ParseInt(word, 10, 64); err != nil {
-			return fmt.Errorf("the script answered a number %q", word)
+			return fmt.Errorf("the script returned a number %q", word)
 		}
 	}
 	return nil

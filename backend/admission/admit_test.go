@@ -37,7 +37,16 @@ type house struct {
 }
 
 func newHouse(c *redis.Client) *house {
-	return &house{Admitter: NewAdmitter(c, keyspace.Space{}, NewSequencer(c, keyspace.Space{}, time.Now)), Stock: NewStock(c, keyspace.Space{}), c: c}
+	return &house{Admitter: newAdmitter(c, c), Stock: NewStock(StockConfig{Client: c}), c: c}
+}
+
+// newAdmitter returns an Admitter that runs the script by client and leases order numbers by c.
+func newAdmitter(client redis.Scripter, c *redis.Client) *Admitter {
+	a, err := NewAdmitter(Config{Client: client, IDs: NewSequencer(c, keyspace.Space{}, time.Now)})
+	if err != nil {
+		panic(err)
+	}
+	return a
 }
 
 func onSale(id string, stock int64, perBuyer int) sale.Sale {
@@ -240,7 +249,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := NewAdmitter(pipe, keyspace.Space{}, NewSequencer(c, keyspace.Space{}, time.Now))
+		a := newAdmitter(pipe, c)
 		var mu sync.Mutex
 		won := map[string]int{}
 		seen := map[sale.OrderID]bool{}

@@ -13,13 +13,14 @@ import (
 	"sluice/backend/sale"
 )
 
-// FindOrder finds an order that this buyer holds and that may not be a row yet. Only Redis is asked. It returns sale.ErrNotFound, or wraps
-// sale.ErrUnavailable.
+// FindOrder finds an order that the buyer holds and that may not be a row in SQL yet. It reads Redis only. It returns
+// sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 //
-// Nothing is stored in Redis per order for this. An order that was remembered, or found before, costs one question. For any other, the buyer's places in every
-// loaded sale are looked at, a few hundred at once: 50 ms with 10,000 sales. One such search goes on at a time, so that asking for orders that do not exist is no way to keep Redis busy.
+// If the process knows the sale of the order (see Remember), FindOrder reads one key. Otherwise it reads the buyer's
+// slots in every loaded sale, a few hundred per round trip: 50 ms with 10,000 sales. One search runs at a time, so that
+// requests for unknown orders cannot overload Redis.
 func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
-	if saleID := s.saleOf.get(id); saleID != "" {
+	if saleID := s.sales.get(id); saleID != "" {
 		return s.findIn(ctx, s.space.ShardOf(saleID), []string{saleID}, buyer, id)
 	}
 	select {
@@ -46,15 +47,17 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 	return sale.Order{}, notHeld(id)
 }
 
-// Remember tells of which sale an order is, for FindOrder; whoever has accepted it knows. It may be forgotten again.
-func (s *Stock) Remember(id sale.OrderID, saleID string) { s.saleOf.put(id, saleID) }
+// Remember caches the sale of an order for FindOrder. The cache can evict it.
+func (s *Stock) Remember(id sale.OrderID, saleID string) { s.sales.put(id, saleID) }
 
-// findIn looks at the buyer's places in some sales of a shard, in one round trip.
-func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID) (sale.Order, error) {
-	held := make([]*redis.StringCmd, len(ids))
+// findIn reads the buyer's slots in some sales of a shard, in one round trip.
+func (s *Stock) findIn(
+	ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID,
+) (sale.Order, error) {
+	slots := make([]*redis.StringCmd, len(ids))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, saleID := range ids {
-			held[i] = p.HGet(ctx, shard.Buyers(saleID), buyer)
+			slots[i] = p.HGet(ctx, shard.Buyers(saleID), buyer)
 		}
 		return nil
 	})
@@ -62,8 +65,8 @@ func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, 
 		return sale.Order{}, unavailable("find order", err)
 	}
 	for i, saleID := range ids {
-		if nth := placeOf(held[i].Val(), id.String()); nth > 0 {
-			return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: nth, Status: sale.StatusQueued}, nil
+		if slot := keyspace.Slots(slots[i].Val()).Find(id); slot > 0 {
+			return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: slot, Status: sale.StatusQueued}, nil
 		}
 	}
 	return sale.Order{}, notHeld(id)
@@ -71,35 +74,36 @@ func (s *Stock) findIn(ctx context.Context, shard keyspace.Shard, ids []string, 
 
 func notHeld(id sale.OrderID) error { return fmt.Errorf("order %s: %w", id, sale.ErrNotFound) }
 
-// rememberedOrders bounds what a process remembers: some 10 MB. An order is asked for in the seconds before it is a row.
+// saleCacheSize bounds the cache to about 10 MB. Clients poll an order in the seconds before it is a row.
 const saleCacheSize = 100_000
 
-// whereabouts remembers of which sale orders are: the last ones of some number, and up to as many before them. It is safe for concurrent use.
+// saleCache maps orders to their sales. It holds the latest size orders, and up to size older ones. It is safe for
+// concurrent use.
 type saleCache struct {
 	mu            sync.Mutex
 	size          int
 	recent, older map[sale.OrderID]string
 }
 
-func newSaleCache(most int) *saleCache {
-	return &saleCache{size: most, recent: map[sale.OrderID]string{}}
+func newSaleCache(size int) *saleCache {
+	return &saleCache{size: size, recent: map[sale.OrderID]string{}}
 }
 
-func (w *saleCache) put(id sale.OrderID, saleID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.recent) >= w.size {
-		w.older, w.recent = w.recent, make(map[sale.OrderID]string)
+func (c *saleCache) put(id sale.OrderID, saleID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.recent) >= c.size {
+		c.older, c.recent = c.recent, make(map[sale.OrderID]string)
 	}
-	w.recent[id] = saleID
+	c.recent[id] = saleID
 }
 
-// of is empty for an order that is not remembered.
-func (w *saleCache) get(id sale.OrderID) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if saleID, ok := w.recent[id]; ok {
+// get returns "" for an order that is not cached.
+func (c *saleCache) get(id sale.OrderID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if saleID, ok := c.recent[id]; ok {
 		return saleID
 	}
-	return w.older[id]
+	return c.older[id]
 }

@@ -15,39 +15,40 @@ import (
 )
 
 const (
-	// groupSize bounds one run of the script: what Redis does for a group, it does for nobody else meanwhile.
+	// groupSize bounds one run of the script, which blocks Redis for other commands.
 	groupSize = 64
-	// groupsInFlight is how many groups of one sale are under way at once: while Redis works on one, this process reads the answers of another.
+	// groupsPerSale is the number of groups of one sale in flight: while Redis runs one, this process reads the reply of
+	// another.
 	groupsPerSale = 2
-	// maxWaiting bounds the requests that wait for a Redis that does not answer. Beyond it, one more fails at once unless its sale has less than its share
-	// of the places, which is the same for all sales that somebody waits for: a hot sale fills what is free, and takes nothing from the others.
+	// maxWaiting is the number of requests that may wait for a slow Redis before the queues are shared: from then on, a
+	// sale may hold an equal share of maxWaiting, so that a hot sale cannot crowd out others.
 	maxWaiting = 20_000
-	// mostWaiting is the end: that many wait only when many sales are hot one after the other.
+	// maxWaitingTotal bounds all waiting requests.
 	maxWaitingTotal = 2 * maxWaiting
 )
 
 var errTooManyWaiting = errors.New("too many requests wait for Redis")
 
-// groups lets concurrent requests for one sale share a run of the script. A request that comes alone goes at once; those that come while
-// groupsInFlight groups are under way wait and go together with the next. No goroutine is left behind when nobody asks.
+// groups batches concurrent requests for one sale into runs of the script. A request starts a run immediately while
+// fewer than groupsPerSale are in flight; otherwise it joins the next run. A goroutine runs only while requests wait.
 type groups struct {
 	run     func(ctx context.Context, saleID string, group []*waiter)
-	timeout time.Duration // of a group, and of the wait for its turn
+	timeout time.Duration // of a run, and of the wait for it
 
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	sales   map[string]*saleQueue // only those with requests
+	sales   map[string]*saleQueue // sales with requests only
 	waiting int
 }
 
-// line is what waits for one sale.
+// saleQueue holds the requests that wait for one sale.
 type saleQueue struct {
 	waiting []*waiter
-	running int
+	running int // goroutines
 }
 
-// waiter is one request on its way; done gets one value when decision and err are there.
+// waiter is one request. done receives one value when decision and err are set.
 type waiter struct {
 	request  Request
 	id       sale.OrderID
@@ -73,46 +74,46 @@ func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decisi
 		g.idle.Put(w)
 		return d, err
 	case <-ctx.Done():
-		return Decision{}, ctx.Err() // w still belongs to its group
+		return Decision{}, ctx.Err() // the group still uses w
 	}
 }
 
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.sales[w.request.SaleID]
-	if g.full(l) {
+	q := g.sales[w.request.SaleID]
+	if g.full(q) {
 		return errTooManyWaiting
 	}
 	g.waiting++
-	if l == nil {
-		l = &saleQueue{}
-		g.sales[w.request.SaleID] = l
+	if q == nil {
+		q = &saleQueue{}
+		g.sales[w.request.SaleID] = q
 	}
-	l.waiting = append(l.waiting, w)
-	if l.running < groupsPerSale {
-		l.running++
-		go g.runQueue(w.request.SaleID, l)
+	q.waiting = append(q.waiting, w)
+	if q.running < groupsPerSale {
+		q.running++
+		go g.runQueue(w.request.SaleID, q)
 	}
 	return nil
 }
 
-// crowded tells whether there is no place in a line; nil is that of a sale for which nobody waits yet. mu is held.
-func (g *groups) full(l *saleQueue) bool {
+// full reports whether q rejects another request. q is nil for a sale without requests. The caller holds mu.
+func (g *groups) full(q *saleQueue) bool {
 	if g.waiting < maxWaiting {
 		return false
 	}
-	if l == nil {
+	if q == nil {
 		return g.waiting >= maxWaitingTotal
 	}
-	return g.waiting >= maxWaitingTotal || len(l.waiting) >= maxWaiting/len(g.sales)
+	return g.waiting >= maxWaitingTotal || len(q.waiting) >= maxWaiting/len(g.sales)
 }
 
-// fly runs group after group until nobody waits any more.
-func (g *groups) runQueue(saleID string, l *saleQueue) {
+// runQueue runs groups until the queue is empty.
+func (g *groups) runQueue(saleID string, q *saleQueue) {
 	var group []*waiter
 	for {
-		if group = g.next(saleID, l, group[:0]); len(group) == 0 {
+		if group = g.next(saleID, q, group[:0]); len(group) == 0 {
 			return
 		}
 		g.runFresh(saleID, group)
@@ -122,33 +123,33 @@ func (g *groups) runQueue(saleID string, l *saleQueue) {
 	}
 }
 
-// next takes those who are first in line. When there is nobody, this flight is over.
-func (g *groups) next(saleID string, l *saleQueue, group []*waiter) []*waiter {
+// next appends the oldest requests of the queue to group. If the queue is empty, next ends this goroutine's turn.
+func (g *groups) next(saleID string, q *saleQueue, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := min(len(l.waiting), groupSize)
+	n := min(len(q.waiting), groupSize)
 	if n == 0 {
-		if l.running--; l.running == 0 {
+		if q.running--; q.running == 0 {
 			delete(g.sales, saleID)
 		}
 		return nil
 	}
-	group = append(group, l.waiting[:n]...)
-	rest := copy(l.waiting, l.waiting[n:])
-	clear(l.waiting[rest:])
-	l.waiting = l.waiting[:rest]
+	group = append(group, q.waiting[:n]...)
+	rest := copy(q.waiting, q.waiting[n:])
+	clear(q.waiting[rest:])
+	q.waiting = q.waiting[:rest]
 	g.waiting -= n
 	return group
 }
 
-// fresh runs those of the group whose turn came in time. Nobody listens to the others any more, and they must not buy.
+// runFresh runs the requests that did not wait too long. The callers of the others may be gone, and must not buy.
 func (g *groups) runFresh(saleID string, group []*waiter) {
 	fresh := group
-	if late := time.Now().Add(-g.timeout); group[0].since.Before(late) {
+	if limit := time.Now().Add(-g.timeout); group[0].since.Before(limit) {
 		fresh = nil
 		for _, w := range group {
-			if w.since.Before(late) {
-				w.err = fmt.Errorf("waited %v for its turn", g.timeout)
+			if w.since.Before(limit) {
+				w.err = fmt.Errorf("the request waited %v for Redis", g.timeout)
 			} else {
 				fresh = append(fresh, w)
 			}
@@ -162,24 +163,27 @@ func (g *groups) runFresh(saleID string, group []*waiter) {
 	g.run(ctx, saleID, fresh)
 }
 
-// runGroup decides a group of requests for one sale, and sees to it that the orders are kept as the answers promise.
+// runGroup decides a group of requests for one sale, waits for the replicas and records the orders.
 func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter) {
 	var generation int64
-	if a.record != nil {
-		generation = a.record.Generation()
+	if a.cfg.Recorder != nil {
+		generation = a.cfg.Recorder.Generation()
 	}
-	if a.replicas.count > 0 {
+	if a.cfg.Replicas > 0 {
 		a.runAndWait(ctx, saleID, group)
 	} else {
-		a.runScript(ctx, a.client, saleID, group)
+		a.runScript(ctx, a.cfg.Client, saleID, group)
 	}
 	a.recordAccepted(saleID, generation, group)
 }
 
-// ask asks Redis about a group.
+// publishInterval bounds how often one process publishes the units left of a sale.
+const publishInterval = 250 * time.Millisecond
+
+// runScript runs the script for a group.
 func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
-	k := a.keys.of(a.space, saleID)
-	shard := a.space.ShardOf(saleID)
+	k := a.keys.get(a.cfg.Space, saleID)
+	shard := a.cfg.Space.ShardOf(saleID)
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
 	args := make([]any, 1, 4+4*len(group))
@@ -189,12 +193,12 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID 
 		keys = append(keys, shard.Dedup(r.Buyer, r.Key))
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
-	now, tell := time.Now().UnixMilli(), 0
+	now, publish := time.Now().UnixMilli(), 0
 	if now-k.published.Load() >= publishInterval.Milliseconds() {
-		tell = 1
+		publish = 1
 	}
-	args = append(args, a.bound, tell)
-	if a.stream {
+	args = append(args, a.cfg.MaxReady, publish)
+	if a.cfg.Stream {
 		keys = append(keys, k.orders)
 	}
 	keys, args = appendTraces(shard, group, keys, args)
@@ -205,36 +209,41 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID 
 			w.err = err
 			continue
 		}
-		answer, after, more := strings.Cut(rest, "\n")
+		line, after, more := strings.Cut(rest, "\n")
 		if more != (i < len(group)-1) {
-			err = fmt.Errorf("the script answered %d purchases with %q", len(group), text)
+			err = fmt.Errorf("the script returned %q for %d purchases", text, len(group))
 			w.err = err
 			continue
 		}
-		w.decision, w.err = parseDecision(answer, w.id)
+		w.decision, w.err = parseDecision(line, w.id)
 		rest = after
 	}
-	if tell == 1 && slices.ContainsFunc(group, func(w *waiter) bool { return w.err == nil && w.decision.Outcome == sale.Accepted }) {
+	if publish == 1 && slices.ContainsFunc(group, (*waiter).accepted) {
 		k.published.Store(now)
 	}
 }
 
-// tellEvery bounds how often one process has the units left of a sale signalled while it sells.
-const publishInterval = 250 * time.Millisecond
-
-// writeDown records the orders that a group is told of with a 202, all at once. Also those of repetitions: who accepted them may have died before it could
-// write them down. One that has become a row since, paid or cancelled, is recorded for nothing: a row wins over every journal.
+// recordAccepted records the orders of a group whose buyers get a 202. It includes replays, because the process that
+// accepted them may have died before it recorded them. Recording an order that is a row since then has no effect.
 func (a *Admitter) recordAccepted(saleID string, generation int64, group []*waiter) {
-	if a.record == nil {
+	if a.cfg.Recorder == nil {
 		return
 	}
 	var accepted []sale.Order
 	for _, w := range group {
-		if w.err == nil && (w.decision.Outcome == sale.Accepted || w.decision.Outcome == sale.Replayed) {
+		if w.hasOrder() {
 			accepted = append(accepted, sale.Order{ID: w.decision.OrderID, SaleID: saleID, Buyer: w.request.Buyer})
 		}
 	}
 	if len(accepted) > 0 {
-		a.record.Record(generation, accepted)
+		a.cfg.Recorder.Record(generation, accepted)
 	}
+}
+
+// accepted reports whether this request created an order.
+func (w *waiter) accepted() bool { return w.err == nil && w.decision.Outcome == sale.Accepted }
+
+// hasOrder reports whether the request gets a 202.
+func (w *waiter) hasOrder() bool {
+	return w.accepted() || w.err == nil && w.decision.Outcome == sale.Replayed
 }

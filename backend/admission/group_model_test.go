@@ -85,7 +85,7 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 			byKey: map[string]modelRequest{}, byBuyer: map[string][]sale.OrderID{},
 		}
 		h := newHouse(c)
-		h.MaxReady(int64(m.room))
+		h.cfg.MaxReady = int64(m.room)
 		def := onSale("s", m.left, m.perBuyer)
 		def.Switch = m.sw
 		if err := h.Load(ctx, def, none); err != nil {

@@ -8,27 +8,28 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// saleKeys are the names of the keys that every purchase from one sale touches.
+// saleKeys holds the keys that every purchase of one sale uses.
 type saleKeys struct {
 	saleID, sale, stock, buyers, ready, wake, orders string
 
-	published atomic.Int64 // when a signal last said how many units are left, in ms since 1970
+	published atomic.Int64 // time of the last publication of the units left, ms since 1970
 }
 
-// keyCache keeps the names of a few sales, since putting them together takes longer than all else that Admit does before it asks Redis. Its size is
-// fixed: the sale's id comes from outside, and whoever asks for sales that do not exist displaces a name and no more. The zero value is empty.
+// keyCache caches the keys of a few sales; building them takes longer than the rest of Admit without Redis. Its size is
+// fixed, because clients choose sale ids: a request for an unknown sale evicts one entry at most. The zero value is
+// empty.
 type keyCache [64]atomic.Pointer[saleKeys]
 
-func (c *keyCache) of(space keyspace.Space, saleID string) *saleKeys {
-	slot := &c[xxhash.Sum64String(saleID)%uint64(len(c))]
-	if k := slot.Load(); k != nil && k.saleID == saleID {
+func (c *keyCache) get(space keyspace.Space, saleID string) *saleKeys {
+	entry := &c[xxhash.Sum64String(saleID)%uint64(len(c))]
+	if k := entry.Load(); k != nil && k.saleID == saleID {
 		return k
 	}
 	shard := space.ShardOf(saleID)
 	k := &saleKeys{
-		saleID: saleID, sale: shard.Sale(saleID), stock: shard.Stock(saleID), buyers: shard.Buyers(saleID), ready: shard.Ready(), wake: shard.Wake(),
-		orders: shard.Orders(),
+		saleID: saleID, sale: shard.Sale(saleID), stock: shard.Stock(saleID), buyers: shard.Buyers(saleID),
+		ready: shard.Ready(), wake: shard.Wake(), orders: shard.Orders(),
 	}
-	slot.Store(k)
+	entry.Store(k)
 	return k
 }

@@ -15,7 +15,7 @@ func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
 			id := fmt.Sprintf("sale-%d", i)
 			shard := space.ShardOf(id)
 			want := [...]string{id, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Ready(), shard.Wake(), shard.Orders()}
-			k := c.of(space, id)
+			k := c.get(space, id)
 			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake, k.orders}; got != want {
 				t.Fatalf("got %v, want %v", got, want)
 			}
@@ -25,8 +25,8 @@ func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
 
 func TestKeysOfOneSaleAreMadeOnce(t *testing.T) {
 	var c keyCache
-	c.of(keyspace.Space{}, "drop")
-	if n := testing.AllocsPerRun(100, func() { c.of(keyspace.Space{}, "drop") }); n > 0 {
+	c.get(keyspace.Space{}, "drop")
+	if n := testing.AllocsPerRun(100, func() { c.get(keyspace.Space{}, "drop") }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
@@ -36,7 +35,7 @@ func newFlock(t *testing.T) flock {
 	t.Cleanup(func() { _ = c.Close() })
 	f.house = newHouse(c)
 	f.groups.timeout = time.Minute // only the wait for replicas is to end
-	f.AwaitReplicas(c, 2)
+	f.cfg.Replicas, f.cfg.ReplicaClient = 2, c
 	f.put(t, onSale("s", 3, 1))
 	return f
 }
@@ -224,10 +223,9 @@ func TestOnlyTheServerThatDecidedVouches(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	c.AddHook(name)
-	space := keyspace.Space{}
-	a := NewAdmitter(c, space, NewSequencer(c, space, time.Now))
-	a.AwaitReplicas(c, 1)
-	if err := NewStock(c, space).Load(t.Context(), onSale("s", 3, 1), none); err != nil {
+	a := newAdmitter(c, c)
+	a.cfg.Replicas, a.cfg.ReplicaClient = 1, c
+	if err := NewStock(StockConfig{Client: c}).Load(t.Context(), onSale("s", 3, 1), none); err != nil {
 		t.Fatal(err)
 	}
 	d, err := a.Admit(t.Context(), Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})

@@ -16,38 +16,43 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Block is how many sequence numbers a Sequencer leases at once. A process that ends throws the rest of its block away: of 2^32 numbers
-// that is nothing.
+// Block is the number of sequence numbers that a Sequencer leases together. A process that ends discards the rest of
+// its block, a small part of 2^32 numbers.
 const Block = 4096
 
-// Sequencer makes order ids: the second of the clock above a sequence number that Redis leases out in blocks.
+// Sequencer allocates order ids. An id is the second of the clock above a 32-bit sequence number that Redis leases in
+// blocks.
 //
-// No id is made twice, by however many Sequencers on one Redis: a number comes again only after 2^32 others, and then in
-// another second. A clock set back does no harm while Redis keeps its counter. When Redis loses it, nobody knows which blocks are in whose hands; it begins
-// anew at a number that the clock makes up, 2^32 to a handful against one that is in use. A Redis that comes back with an older counter needs Begin.
-// It is safe for concurrent use.
+// Ids are unique over all Sequencers of one Redis: a number repeats only after 2^32 others, in another second. A clock
+// that is set back does not repeat ids while Redis keeps its counter. If Redis loses the counter, the next block starts
+// at a number derived from the clock, which is very unlikely to be part of a block in use. If Redis returns with an
+// older counter, StartGeneration is needed. A Sequencer is safe for concurrent use.
 type Sequencer struct {
 	client redis.Cmdable
 	key    string
 	now    func() time.Time
 	script *redis.Script
 	lease  singleflight.Group
-	limit  time.Duration // of a lease, whoever waits for it
+	limit  time.Duration // of one lease, for all callers that wait for it
 
 	mu         sync.Mutex
-	next, last uint64 // numbers in hand; none when next > last
+	next, last uint64 // numbers that are leased and unused; none if next > last
 	second     time.Time
 }
 
-// NewSequencer makes a Sequencer with the given clock. It asks Redis for nothing until the first Next.
+// NewSequencer returns a Sequencer with the given clock. The first Next leases the first block.
 func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) *Sequencer {
-	return &Sequencer{client: client, key: space.Sequence(), now: now, script: redisscript.Load("alloc_order_ids"), limit: leaseTimeout, next: 1}
+	return &Sequencer{
+		client: client, key: space.Sequence(), now: now, script: redisscript.Load("alloc_order_ids"), limit: leaseTimeout,
+		next: 1,
+	}
 }
 
-// leaseTimeout is a Sequencer's limit.
+// leaseTimeout is the limit of one lease.
 const leaseTimeout = time.Second
 
-// Next makes an id. When the numbers have run out it waits for more until ctx is done. An error wraps sale.ErrUnavailable.
+// Next returns a new id. If the block is used up, it waits for the next one until ctx is done. An error wraps
+// sale.ErrUnavailable.
 func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
 	for {
 		if id, ok := s.takeID(); ok {
@@ -57,7 +62,7 @@ func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
 		select {
 		case r := <-s.lease.DoChan("", func() (any, error) { return nil, s.refill(ctx) }):
 			err = r.Err
-		case <-ctx.Done(): // the others wait on
+		case <-ctx.Done(): // other callers continue to wait
 			err = ctx.Err()
 		}
 		if err != nil {
@@ -74,7 +79,7 @@ func (s *Sequencer) takeID() (sale.OrderID, bool) {
 	}
 	n := s.next
 	s.next++
-	if now := s.now(); now.After(s.second) { // never backwards
+	if now := s.now(); now.After(s.second) { // the second never decreases
 		s.second = now
 	}
 	return sale.NewOrderID(s.second, uint32(n)), true
@@ -99,41 +104,42 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	return nil
 }
 
-// anywhere is a number that has nothing to do with those before.
+// anywhere returns a start for a new counter that is unrelated to earlier numbers.
 func (s *Sequencer) anywhere() uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(strconv.AppendInt(nil, s.now().UnixNano(), 10))
 	return h.Sum32()
 }
 
-// Skip moves a counter on that has been left behind by the newest order known, whose sequence is after. A counter that is not there stays away: see
-// Sequencer. An error wraps sale.ErrUnavailable.
+// skipPast advances a counter that lags behind the newest known order, whose sequence number is after. A missing
+// counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
 func (s *Sequencer) skipPast(ctx context.Context, after uint32) error {
-	const margin = 1024 * Block // blocks in the hands of other processes lie within
+	const margin = 1024 * Block // blocks of other processes are within
 	return s.reach(ctx, uint64(after)+margin, false)
 }
 
-// Begin moves the counter to the numbers of a generation of Redis, 2^26 of its own: whatever was leased before, on whichever Redis, is none of them. They come
-// again after 64 generations, and then in another second. Above the 32 bits that an id has of it, the counter holds the generation, so that it never goes back,
-// whoever is late. An error wraps sale.ErrUnavailable.
+// StartGeneration advances the counter to the numbers of a generation of Redis. A generation has 2^26 numbers of its
+// own, so blocks that were leased before do not overlap with them; they repeat after 64 generations, in another second.
+// The counter holds the generation above the 32 bits that an id uses, so a late call does not decrease it. An error
+// wraps sale.ErrUnavailable.
 func (s *Sequencer) StartGeneration(ctx context.Context, generation int64) error {
 	return s.reach(ctx, uint64(generation)<<32|uint64(uint32(generation)<<26), true)
 }
 
-// reach moves the counter on to a number, if it is behind.
-func (s *Sequencer) reach(ctx context.Context, target uint64, lost bool) error {
+// reach advances the counter to target if it is lower. If create is false, a missing counter stays missing.
+func (s *Sequencer) reach(ctx context.Context, target uint64, create bool) error {
 	have, err := s.client.Get(ctx, s.key).Uint64()
-	if errors.Is(err, redis.Nil) && !lost {
+	if errors.Is(err, redis.Nil) && !create {
 		return nil
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return unavailable("skip order numbers", err)
+		return unavailable("advance order numbers", err)
 	}
 	if have >= target {
 		return nil
 	}
 	if err := s.client.IncrBy(ctx, s.key, int64(target-have)).Err(); err != nil {
-		return unavailable("skip order numbers", err)
+		return unavailable("advance order numbers", err)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
@@ -29,8 +28,7 @@ func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	space := keyspace.Space{}
-	if err := NewStock(client, space).Load(t.Context(), onSale("shoe", 10, 1), none); err != nil {
+	if err := NewStock(StockConfig{Client: client}).Load(t.Context(), onSale("shoe", 10, 1), none); err != nil {
 		t.Fatal(err)
 	}
 	admit := func(a *Admitter, wait time.Duration) error {
@@ -40,14 +38,13 @@ func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
 		return err
 	}
 	newcomer := func() *Admitter {
-		ids := NewSequencer(client, space, time.Now)
-		ids.limit = time.Minute
-		a := NewAdmitter(client, space, ids)
+		a := newAdmitter(client, client)
+		a.cfg.IDs.limit = time.Minute
 		a.groups.timeout = time.Minute
 		return a
 	}
 	numbered := newcomer()
-	if _, err := numbered.ids.Next(t.Context()); err != nil {
+	if _, err := numbered.cfg.IDs.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.Pause()

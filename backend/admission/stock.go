@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -15,59 +16,59 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// ErrNotLoaded tells that Redis does not hold the sale; Load it.
+// ErrNotLoaded reports that Redis does not hold the sale. Load loads it.
 var ErrNotLoaded = errors.New("admission: sale is not loaded")
 
-// View is a sale as Redis holds it at one instant.
+// View is a sale in Redis at one instant.
 type View struct {
 	sale.Sale
-	Left     int64      // units nobody holds
-	Accepted int64      // orders ever accepted
-	State    sale.State // by Redis's clock
+	Left     int64      // units left
+	Accepted int64      // number of orders ever accepted
+	State    sale.State // by the Redis clock
 }
 
-// Stock keeps the sales that Admit reads. SQL is the truth about them; Redis is made from it. It is safe for concurrent use.
+// StockConfig configures a Stock.
+type StockConfig struct {
+	Client redis.UniversalClient
+	Space  keyspace.Space
+	// RequireVerified makes Load fail if no rebuild has verified the data in Redis.
+	RequireVerified bool
+}
+
+// Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
+// safe for concurrent use.
 type Stock struct {
-	client       redis.UniversalClient
-	space        keyspace.Space
-	sync         *redis.Script
-	load         *redis.Script
-	view         *redis.Script
-	snapshot     *redis.Script
-	give         *redis.Script
-	list         *redis.Script
-	onlyVerified int
-	saleOf       *saleCache
-	search       chan struct{} // held by the search that is under way
+	client          redis.UniversalClient
+	space           keyspace.Space
+	requireVerified bool
+	sales           *saleCache
+	search          chan struct{} // held by the search in progress, see FindOrder
+
+	load, update, read, returnUnit, snapshot, reindex *redis.Script
 }
 
-// OnlyVerified makes Load refuse a Redis that no rebuild has verified. Without it, as in tests of parts, any will do.
-func (s *Stock) OnlyVerified() *Stock {
-	s.onlyVerified = 1
-	return s
-}
-
-// NewStock makes a Stock.
-func NewStock(client redis.UniversalClient, space keyspace.Space) *Stock {
+// NewStock returns a Stock. It does not connect.
+func NewStock(cfg StockConfig) *Stock {
+	load := redisscript.Load
 	return &Stock{
-		client: client, space: space,
-		sync: redisscript.Load("update_sale"), load: redisscript.Load("load_sale"), view: redisscript.Load("read_sale"), snapshot: redisscript.Load("snapshot"),
-		give: redisscript.Load("return_unit"), list: redisscript.Load("dead_reindex"),
-		saleOf: newSaleCache(saleCacheSize), search: make(chan struct{}, 1),
+		client: cfg.Client, space: cfg.Space, requireVerified: cfg.RequireVerified,
+		sales: newSaleCache(saleCacheSize), search: make(chan struct{}, 1),
+		load: load("load_sale"), update: load("update_sale"), read: load("read_sale"),
+		returnUnit: load("return_unit"), snapshot: load("snapshot"), reindex: load("dead_reindex"),
 	}
 }
 
-// Sync brings a loaded sale up to date; units left move by the difference in stock. A version that is not newer changes nothing. It returns
-// ErrNotLoaded, or wraps sale.ErrUnavailable.
+// Update applies a newer definition to a loaded sale. Units left change by the difference of the stock. A version that
+// is not newer changes nothing. It returns ErrNotLoaded, or an error that wraps sale.ErrUnavailable.
 func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	shard := s.space.ShardOf(def.ID)
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID)}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
-	answer, err := s.sync.Run(ctx, s.client, keys, args...).Text()
+	result, err := s.update.Run(ctx, s.client, keys, args...).Text()
 	switch {
 	case err != nil:
-		return unavailable("sync "+def.ID, err)
-	case answer == "not_loaded":
+		return unavailable("update sale "+def.ID, err)
+	case result == "not_loaded":
 		return fmt.Errorf("%w: %s", ErrNotLoaded, def.ID)
 	}
 	return nil
@@ -83,19 +84,19 @@ func definition(d sale.Sale) []any {
 }
 
 // SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
-// orders accepted so far, and the ids of cancelled orders whose unit is part of the units left and whose rows do not
+// number of orders accepted, and the ids of cancelled orders whose unit is part of the units left and whose rows do not
 // have the number of the return.
 func SaleArgs(d sale.Sale, left, accepted int64, returned []any) []any {
 	args := append([]any{d.ID}, definition(d)...)
 	return append(append(args, left, accepted), returned...)
 }
 
-// View looks at one sale. It returns sale.ErrNotFound, or wraps sale.ErrUnavailable.
+// View reads one sale. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 func (s *Stock) View(ctx context.Context, id string) (View, error) {
 	shard := s.space.ShardOf(id)
-	f, err := s.view.Run(ctx, s.client, []string{shard.Sale(id), shard.Stock(id)}).StringSlice()
+	f, err := s.read.Run(ctx, s.client, []string{shard.Sale(id), shard.Stock(id)}).StringSlice()
 	if err != nil {
-		return View{}, unavailable("view "+id, err)
+		return View{}, unavailable("read sale "+id, err)
 	}
 	if len(f) == 0 {
 		return View{}, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
@@ -103,33 +104,36 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 	return parseView(id, f)
 }
 
-// List looks at every loaded sale, in no order. An error wraps sale.ErrUnavailable.
+// List reads every loaded sale, in no order. An error wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
-	var views []View
+	byShard := map[keyspace.Shard][]string{}
 	for _, shard := range s.space.All() {
 		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
 		if err != nil {
 			return nil, unavailable("list sales", err)
 		}
-		for some := range slices.Chunk(ids, salesPerRead) {
-			if views, err = s.readSales(ctx, shard, some, views); err != nil {
-				return nil, err
-			}
-		}
+		byShard[shard] = ids
 	}
-	return views, nil
+	return s.views(ctx, byShard)
 }
 
-// Views looks at some sales, in no order; those that Redis does not hold are left out. An error wraps sale.ErrUnavailable.
+// Views reads these sales, in no order. It omits sales that Redis does not hold. An error wraps sale.ErrUnavailable.
 func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
 		shard := s.space.ShardOf(id)
 		byShard[shard] = append(byShard[shard], id)
 	}
+	return s.views(ctx, byShard)
+}
+
+// salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
+const salesPerRead = 500
+
+func (s *Stock) views(ctx context.Context, byShard map[keyspace.Shard][]string) ([]View, error) {
 	var views []View
-	for shard, all := range byShard {
-		for some := range slices.Chunk(all, salesPerRead) {
+	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
+		for some := range slices.Chunk(byShard[shard], salesPerRead) {
 			var err error
 			if views, err = s.readSales(ctx, shard, some, views); err != nil {
 				return nil, err
@@ -139,10 +143,7 @@ func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	return views, nil
 }
 
-// listChunk is how many sales are looked at in one round trip: thousands would hold others up.
-const salesPerRead = 500
-
-// look adds the sales of one shard to views, in one round trip.
+// readSales appends the sales of one shard to views, in one round trip.
 func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
 	now := new(redis.TimeCmd)
 	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
@@ -154,7 +155,7 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, unavailable("list sales", err)
+		return nil, unavailable("read sales", err)
 	}
 	for i, id := range ids {
 		f := []string{strconv.FormatInt(now.Val().UnixMilli(), 10), left[i].Val()}
@@ -163,7 +164,7 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 			f = append(f, text)
 		}
 		if f[1] == "" || f[2] == "" {
-			continue // lost; the next Load brings it back
+			continue // lost by Redis; the next Load restores it
 		}
 		v, err := parseView(id, f)
 		if err != nil {
@@ -174,15 +175,18 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 	return views, nil
 }
 
-// viewFields are the fields of keyspace.Shard.Sale in the order in which read_sale.lua answers them.
-var viewFields = []string{"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted"}
+// viewFields lists fields of keyspace.Shard.Sale in the order in which read_sale.lua returns them.
+var viewFields = []string{
+	"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted",
+}
 
+// parseView parses the reply of read_sale.lua.
 func parseView(id string, f []string) (View, error) {
 	var n [9]int64
 	for i, at := range []int{0, 1, 2, 4, 5, 6, 7, 9, 11} {
 		v, err := strconv.ParseInt(f[at], 10, 64)
 		if err != nil {
-			return View{}, unavailable("view "+id, fmt.Errorf("field %d is %q", at, f[at]))
+			return View{}, unavailable("read sale "+id, fmt.Errorf("field %d is %q", at, f[at]))
 		}
 		n[i] = v
 	}
@@ -198,4 +202,78 @@ func parseView(id string, f []string) (View, error) {
 	}
 	v.State = v.StateAt(time.UnixMilli(n[0]), v.Left)
 	return v, nil
+}
+
+// Accepted returns the number of orders that a sale has ever accepted. It returns sale.ErrNotFound also while a rebuild
+// holds the sale; other errors wrap sale.ErrUnavailable.
+func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
+	f, err := s.client.HMGet(ctx, s.space.ShardOf(id).Sale(id), "version", "accepted").Result()
+	if err != nil {
+		return 0, unavailable("accepted orders of sale "+id, err)
+	}
+	if f[0] == nil {
+		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
+	}
+	text, ok := f[1].(string)
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, unavailable("accepted orders of sale "+id, err)
+	}
+	return n, nil
+}
+
+// LastSerial returns the serial of the last order that Redis accepted of a sale, also while a rebuild holds the sale.
+// It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
+func (s *Stock) LastSerial(ctx context.Context, saleID string) (int64, error) {
+	n, err := s.client.HGet(ctx, s.space.ShardOf(saleID).Sale(saleID), "accepted").Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, fmt.Errorf("sale %s: %w", saleID, sale.ErrNotFound)
+	}
+	if err != nil {
+		return 0, unavailable("last serial of sale "+saleID, err)
+	}
+	return n, nil
+}
+
+// Versions returns the version of each of these sales in Redis. It omits sales that Redis does not hold completely. An
+// error wraps sale.ErrUnavailable.
+func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, error) {
+	versions := make(map[string]int64, len(ids))
+	for some := range slices.Chunk(ids, salesPerRead) {
+		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
+		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, id := range some {
+				shard := s.space.ShardOf(id)
+				have[i], left[i] = p.HGet(ctx, shard.Sale(id), "version"), p.Exists(ctx, shard.Stock(id))
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, unavailable("versions of sales", err)
+		}
+		for i, id := range some {
+			if version, err := have[i].Int64(); err == nil && left[i].Val() == 1 {
+				versions[id] = version
+			}
+		}
+	}
+	return versions, nil
+}
+
+// Remove deletes a sale from Redis, in one step. The queue must not hold orders of the sale, and SQL must not have the
+// sale, or the next Load restores it. Remove is idempotent. An error wraps sale.ErrUnavailable.
+func (s *Stock) Remove(ctx context.Context, id string) error {
+	shard := s.space.ShardOf(id)
+	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.SRem(ctx, shard.Sales(), id)
+		p.Unlink(ctx, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id)) // frees many buyers in background
+		return nil
+	})
+	if err != nil {
+		return unavailable("remove sale "+id, err)
+	}
+	return nil
 }

@@ -53,7 +53,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 		h.put(t, onSale("s", 10, 2))
 		both := h.want(t, "s", "ann", "1", sale.Accepted).OrderID // in the queue, and a row as well
 		queued := h.want(t, "s", "ann", "2", sale.Accepted).OrderID
-		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), h.ids.key)
+		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), h.cfg.IDs.key)
 
 		rows := []sale.Order{
 			{ID: both, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1},
@@ -108,7 +108,8 @@ func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewAdmitter(pipe, keyspace.Space{}, h.ids)
+	a := newAdmitter(pipe, c)
+	a.cfg.IDs = h.cfg.IDs
 	a.groups.timeout = time.Minute
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)

@@ -11,45 +11,47 @@ import (
 	limitredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// DefaultUserRate is the per-user limit where none is set: ten purchase requests a second.
+// DefaultUserRate is the default limit per user: ten purchase requests a second.
 const DefaultUserRate = "10-S"
 
-// UserLimiter limits the purchase requests of one buyer in fixed windows (ulule/limiter). While the Redis in which backends count together does not answer, each
-// counts for itself: a server that only counts must not stop a sale. It is safe for concurrent use.
+// UserLimiter limits the purchase requests of a buyer in fixed windows (ulule/limiter). Backends share the counts in a
+// Redis. While that Redis does not respond, each backend counts locally, so that its failure does not stop a sale. A
+// UserLimiter is safe for concurrent use.
 type UserLimiter struct {
 	rate  limiter.Rate
 	local *limiter.Limiter
-	open  func() (limiter.Store, error) // of Redis; nil: there is none
+	open  func() (limiter.Store, error) // of the shared Redis; nil if there is none
 	now   func() time.Time
 
 	mu      sync.Mutex
-	shared  *limiter.Limiter // nil until its store could be opened
-	opening bool             // by some request
-	retryAt time.Time        // until then Redis is not asked, because it did not answer
+	shared  *limiter.Limiter // nil until its store is open
+	opening bool             // a request opens the store
+	retryAt time.Time        // the shared Redis failed and is not used before
 }
 
-// Bounds on a Redis that counts: a purchase waits no longer for it, and after it has not answered one it is left alone for a while.
+// sharedTimeout bounds the wait of a purchase for the shared Redis. After a failure it is not used for sharedRetry.
 const (
 	sharedTimeout = 250 * time.Millisecond
 	sharedRetry   = time.Second
 )
 
-// LimitResult is a UserLimiter's answer.
+// LimitResult is the result of a UserLimiter.
 type LimitResult struct {
 	Allowed   bool
-	Limit     int64 // requests a window
-	Remaining int64 // of this window
+	Limit     int64 // requests per window
+	Remaining int64 // in this window
 	Period    time.Duration
 	Reset     time.Time // end of this window, to the second
-	Local     bool      // counted in this process, because Redis did not answer
+	Local     bool      // counted in this process, because the shared Redis did not respond
 }
 
-// NewUserLimiter makes a limiter from a rate in ulule/limiter's form, such as "10-S" or "100-M". With a nil client it counts in this
-// process; else in Redis, for all backends together. That Redis should not be the one that holds the stock: refusals write to it.
+// NewUserLimiter returns a limiter with a rate in the format of ulule/limiter, such as "10-S" or "100-M". With a nil
+// client it counts in this process; otherwise in Redis, for all backends. That Redis should not be the one with the
+// stock, because rejected requests write to it.
 func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error) {
 	r, err := limiter.NewRateFromFormatted(rate)
 	if err != nil || r.Limit < 1 {
-		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, such as 10-S", rate)
+		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
 	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: limiter.DefaultCleanUpInterval}
 	u := &UserLimiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
@@ -59,7 +61,8 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 	return u, nil
 }
 
-// Allow counts one request of the buyer. An error wraps sale.ErrUnavailable; the caller decides what it means.
+// Allow counts one request of the buyer. An error wraps sale.ErrUnavailable; the caller decides whether to allow the
+// request.
 func (u *UserLimiter) Allow(ctx context.Context, buyer string) (LimitResult, error) {
 	if u.open == nil {
 		return u.count(ctx, u.local, buyer)
@@ -85,11 +88,14 @@ func (u *UserLimiter) count(ctx context.Context, lim *limiter.Limiter, buyer str
 	if err != nil {
 		return LimitResult{}, unavailable("user limit", err)
 	}
-	return LimitResult{Allowed: !c.Reached, Limit: c.Limit, Remaining: c.Remaining, Period: u.rate.Period, Reset: time.Unix(c.Reset, 0)}, nil
+	return LimitResult{
+		Allowed: !c.Reached, Limit: c.Limit, Remaining: c.Remaining, Period: u.rate.Period, Reset: time.Unix(c.Reset, 0),
+	}, nil
 }
 
-// together is the limiter that counts in Redis, or nil while that is to be left alone. Its store is opened at the first use that succeeds: a Redis that is away at the start does
-// not stop the process. One request opens it, and the others do not wait for that.
+// sharedLimiter returns the limiter that counts in Redis, or nil while Redis is not used. It opens the store at first
+// use, so that a Redis that is down does not prevent the start. One request opens the store; others count locally
+// meanwhile.
 func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -112,6 +118,7 @@ func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
 	return u.shared
 }
 
+// suspend stops the use of the shared Redis for sharedRetry.
 func (u *UserLimiter) suspend() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

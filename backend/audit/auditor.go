@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,42 +10,40 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
-// Sales lists the sales in SQL (order.Store).
-type Sales interface {
-	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
-}
-
-// AuditorConfig tunes an Auditor. Zero fields take the defaults named here.
+// AuditorConfig configures an Auditor.
 type AuditorConfig struct {
-	// Turn tells whether it is this process's turn to audit a shard; each is audited by one at a time. Required.
+	Checker *Checker // required
+	Space   keyspace.Space
+	// Acquire reports whether this process may audit a shard now, so that one process at a time audits it; required.
 	Acquire func(ctx context.Context, shard keyspace.Shard) bool
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
-	// Generation tells which generation of Redis is verified, asked of Redis itself, or that none is. A sale that does not balance while the generation changes, or
-	// while there is none, is counted later: Redis was emptied or rebuilt under the count. nil: Redis keeps what it has.
+	// Generation reads the generation of the data in Redis, and whether it is verified. If the generation changes during a
+	// count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. If nil, the data in
+	// Redis is never replaced.
 	Generation func(ctx context.Context) (generation int64, verified bool)
-	// Every is how often turns are asked for; 5 s.
+	// Interval is the time between calls of Acquire. 0 means 5 s.
 	Interval time.Duration
-	// Again is how long to wait before a sale that does not balance is counted once more; 3 s.
+	// RecheckDelay is the time before a sale that does not balance is counted again. 0 means 3 s.
 	RecheckDelay time.Duration
-	Metrics      *Metrics     // nil: nothing is counted
-	Log          *slog.Logger // slog.Default()
+	Metrics      *Metrics     // optional
+	Log          *slog.Logger // slog.Default() if nil
 }
 
-// Auditor audits every sale that is not closed, again and again, in any number of processes. A sale that does not balance twice, the second time in one generation of Redis, is paused: something sells
-// units that are not there, or has lost some, and a person must look.
+// Auditor audits every sale that is not closed, periodically. It pauses a sale that does not balance twice, the second time
+// within one generation of Redis: units were oversold or lost, and an admin must decide. Any number of processes can run an
+// Auditor.
 type Auditor struct {
-	checker *Checker
-	sales   Sales
-	space   keyspace.Space
-	cfg     AuditorConfig
+	cfg AuditorConfig
 }
 
-// NewAuditor makes an Auditor.
-func NewAuditor(l *Checker, sales Sales, space keyspace.Space, cfg AuditorConfig) *Auditor {
+// NewAuditor returns an Auditor.
+func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
+	if cfg.Checker == nil || cfg.Acquire == nil || cfg.Pause == nil {
+		return nil, errors.New("audit: AuditorConfig needs Checker, Acquire and Pause")
+	}
 	if cfg.Interval <= 0 {
 		cfg.Interval = 5 * time.Second
 	}
@@ -60,13 +59,13 @@ func NewAuditor(l *Checker, sales Sales, space keyspace.Space, cfg AuditorConfig
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	return &Auditor{checker: l, sales: sales, space: space, cfg: cfg}
+	return &Auditor{cfg}, nil
 }
 
-// resting is how many times as long as an audit took the next one waits at least: a long queue is not audited all the time.
+// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last.
 const restFactor = 20
 
-// Run audits until ctx ends; it returns nil. What cannot be counted now is counted later: whoever runs the stores is told by other means.
+// Run audits until ctx ends. It returns nil. If a store is unavailable, it audits later; other metrics report the outage.
 func (a *Auditor) Run(ctx context.Context) error {
 	wait := a.cfg.Interval
 	for {
@@ -77,23 +76,23 @@ func (a *Auditor) Run(ctx context.Context) error {
 		}
 		began := time.Now()
 		if err := a.RunOnce(ctx); err != nil && ctx.Err() == nil {
-			a.cfg.Log.Debug("audit: not done", "err", err)
+			a.cfg.Log.Debug("audit: failed", "err", err)
 		}
 		wait = max(a.cfg.Interval, restFactor*time.Since(began))
 	}
 }
 
-// RunOnce audits the shards whose turn it is. An error wraps sale.ErrUnavailable.
+// RunOnce audits the shards that this process acquires. An error wraps sale.ErrUnavailable.
 func (a *Auditor) RunOnce(ctx context.Context) error {
-	standings, err := a.sales.SaleSummaries(ctx)
+	summaries, err := a.cfg.Checker.rows.SaleSummaries(ctx)
 	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
+		return fmt.Errorf("audit: %w", err)
 	}
-	for _, shard := range a.space.All() {
+	for _, shard := range a.cfg.Space.All() {
 		switches := map[string]sale.Switch{}
 		var ids []string
-		for _, s := range standings {
-			if s.Switch != sale.Closed && a.space.ShardOf(s.ID) == shard {
+		for _, s := range summaries {
+			if s.Switch != sale.Closed && a.cfg.Space.ShardOf(s.ID) == shard {
 				ids, switches[s.ID] = append(ids, s.ID), s.Switch
 			}
 		}
@@ -108,24 +107,26 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 	return nil
 }
 
-var errMoved = fmt.Errorf("ledger: Redis lost data or was rebuilt while it was counted: %w", sale.ErrUnavailable)
+var errDataChanged = fmt.Errorf("audit: Redis lost data or was rebuilt during the count: %w", sale.ErrUnavailable)
 
-func (a *Auditor) auditShard(ctx context.Context, shard keyspace.Shard, ids []string, switches map[string]sale.Switch) error {
+func (a *Auditor) auditShard(
+	ctx context.Context, shard keyspace.Shard, ids []string, switches map[string]sale.Switch,
+) error {
 	began := time.Now()
-	reports, err := a.checker.AuditShard(ctx, shard, ids)
+	reports, err := a.cfg.Checker.AuditShard(ctx, shard, ids)
 	if err != nil {
 		return err
 	}
 	a.cfg.Metrics.took(time.Since(began))
-	var doubtful []string
+	var unbalanced []string
 	for id, r := range reports {
 		if r.Balanced {
 			a.cfg.Metrics.audited(r)
 		} else {
-			doubtful = append(doubtful, id)
+			unbalanced = append(unbalanced, id)
 		}
 	}
-	if len(doubtful) == 0 {
+	if len(unbalanced) == 0 {
 		return nil
 	}
 	select {
@@ -134,36 +135,41 @@ func (a *Auditor) auditShard(ctx context.Context, shard keyspace.Shard, ids []st
 	case <-time.After(a.cfg.RecheckDelay):
 	}
 	before, verified := a.cfg.Generation(ctx)
-	if _, err := a.checker.stock.ReindexDead(ctx, doubtful[0]); err != nil { // see Ledger.Audit
-		return fmt.Errorf("ledger: %w", err)
+	if _, err := a.cfg.Checker.stock.ReindexDead(ctx, unbalanced[0]); err != nil { // as in Checker.Audit
+		return fmt.Errorf("audit: %w", err)
 	}
-	if reports, err = a.checker.AuditShard(ctx, shard, doubtful); err != nil {
+	if reports, err = a.cfg.Checker.AuditShard(ctx, shard, unbalanced); err != nil {
 		return err
 	}
 	if after, still := a.cfg.Generation(ctx); !verified || !still || before != after {
-		return errMoved
+		return errDataChanged
 	}
-	for _, id := range doubtful {
+	for _, id := range unbalanced {
 		r := reports[id]
 		a.cfg.Metrics.audited(r)
-		if r.Balanced {
-			continue
-		}
-		orders, err := a.checker.Explain(ctx, id)
-		if err != nil {
-			a.cfg.Log.Warn("audit: which orders are at fault could not be found out", "sale", id, "err", err)
-		}
-		why := "the audit does not balance: " + strings.Join(r.Differences, "; ")
-		for _, o := range orders[:min(len(orders), 3)] {
-			why += "; " + o.String()
-		}
-		a.cfg.Log.Error("audit: a sale does not balance", "sale", id, "differences", r.Differences, "orders", orders)
-		if switches[id] != sale.On {
-			continue
-		}
-		if err := a.cfg.Pause(ctx, id, why); err != nil {
-			a.cfg.Log.Error("audit: a sale that does not balance could not be paused", "sale", id, "err", err)
+		if !r.Balanced {
+			a.reportUnbalanced(ctx, r, switches[id])
 		}
 	}
 	return nil
+}
+
+// reportUnbalanced logs a sale that does not balance, and pauses it if it is on.
+func (a *Auditor) reportUnbalanced(ctx context.Context, r Report, current sale.Switch) {
+	log := a.cfg.Log.With("sale", r.SaleID)
+	orders, err := a.cfg.Checker.Explain(ctx, r.SaleID)
+	if err != nil {
+		log.Warn("audit: the orders in the wrong place could not be determined", "err", err)
+	}
+	reason := "the audit does not balance: " + strings.Join(r.Differences, "; ")
+	for _, o := range orders[:min(len(orders), 3)] {
+		reason += "; " + o.String()
+	}
+	log.Error("audit: sale does not balance", "differences", r.Differences, "orders", orders)
+	if current != sale.On {
+		return
+	}
+	if err := a.cfg.Pause(ctx, r.SaleID, reason); err != nil {
+		log.Error("audit: sale could not be paused", "err", err)
+	}
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,32 +9,32 @@ import (
 	"sluice/backend/sale"
 )
 
-// Difference is one order that is not where it should be.
+// Difference is one order in the wrong place.
 type Difference struct {
 	OrderID sale.OrderID `json:"order_id,string"`
 	Buyer   string       `json:"buyer"`
-	Found   string       `json:"found"`   // where it is
-	Missing string       `json:"missing"` // where it is not, and should be
+	Found   string       `json:"found"`   // where the order is
+	Missing string       `json:"missing"` // where the order should be and is not
 }
 
 func (d Difference) String() string {
 	return fmt.Sprintf("order %s of buyer %q: %s, and %s", d.OrderID, d.Buyer, d.Found, d.Missing)
 }
 
-// MaxExplained is how many orders Explain names at most.
+// MaxExplained bounds the orders that Explain returns.
 const MaxExplained = 20
 
-// Explain finds the orders that make a sale not balance, while it runs. What looks wrong is looked at twice, with a new census in between: an order on its
-// way is somewhere else the second time, and only one that is nowhere both times is named. It reads everything, in small pieces: seconds per million orders, and
-// nobody waits for it. Errors wrap sale.ErrUnavailable.
-func (l *Checker) Explain(ctx context.Context, saleID string) ([]Difference, error) {
+// Explain finds the orders that prevent a sale from balancing, while it runs. It compares twice, with a new count each time:
+// an order in transit differs only once, and Explain returns orders that differ both times. It reads all orders in small
+// pieces, which takes seconds per million orders and blocks no purchase. Errors wrap sale.ErrUnavailable.
+func (c *Checker) Explain(ctx context.Context, saleID string) ([]Difference, error) {
 	var suspects map[sale.OrderID]Difference
-	for look := range 2 {
-		found, err := l.findSuspects(ctx, saleID)
+	for round := range 2 {
+		found, err := c.findSuspects(ctx, saleID)
 		if err != nil {
-			return nil, fmt.Errorf("ledger: explain: %w", err)
+			return nil, fmt.Errorf("audit: explain: %w", err)
 		}
-		if look > 0 {
+		if round > 0 {
 			for id := range found {
 				if _, before := suspects[id]; !before {
 					delete(found, id)
@@ -48,53 +49,47 @@ func (l *Checker) Explain(ctx context.Context, saleID string) ([]Difference, err
 	for _, d := range suspects {
 		list = append(list, d)
 	}
-	slices.SortFunc(list, func(a, b Difference) int { return int(min(max(a.OrderID-b.OrderID, -1), 1)) })
-	if len(list) > MaxExplained {
-		list = list[:MaxExplained]
-	}
-	return list, nil
+	slices.SortFunc(list, func(a, b Difference) int { return cmp.Compare(a.OrderID, b.OrderID) })
+	return list[:min(len(list), MaxExplained)], nil
 }
 
-// maxSuspects bounds what one look remembers. A sale with more is beyond naming orders.
+// maxSuspects bounds the memory of one comparison.
 const maxSuspects = 10_000
 
-// look compares the places that buyers hold with where orders are, and rows with the places. Places are read before the census and SQL last: an order gets
-// its place together with its message, and leaves the queue only as a row.
-func (l *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.OrderID]Difference, error) {
-	type holder struct {
-		buyer string
-		nth   int
-	}
-	places := map[sale.OrderID]holder{}
-	if err := l.stock.Places(ctx, saleID, func(buyer string, nth int, id sale.OrderID) { places[id] = holder{buyer, nth} }); err != nil {
-		return nil, err
-	}
-	census, err := l.stock.CountUnits(ctx, saleID)
+// findSuspects compares the slots of buyers with the orders in the queue and in SQL. It reads the slots before the queue, and
+// SQL last: an order gets its slot together with its message, and leaves the queue only as a row.
+func (c *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.OrderID]Difference, error) {
+	buyers := map[sale.OrderID]string{} // by the order in a slot
+	err := c.stock.Slots(ctx, saleID, func(buyer string, _ int, id sale.OrderID) { buyers[id] = buyer })
 	if err != nil {
 		return nil, err
 	}
-	census.InFlight(func(m sale.Order) { delete(places, m.ID) })
+	count, err := c.stock.CountUnits(ctx, saleID)
+	if err != nil {
+		return nil, err
+	}
+	count.InFlight(func(m sale.Order) { delete(buyers, m.ID) })
 
 	found := map[sale.OrderID]Difference{}
 	var page []sale.Order
 	check := func() error {
-		holds, err := l.stock.HaveSlots(ctx, page)
+		have, err := c.stock.HaveSlots(ctx, page)
 		if err != nil {
 			return err
 		}
 		for i, o := range page {
-			if !holds[i] && len(found) < maxSuspects {
-				found[o.ID] = Difference{o.ID, o.Buyer, "is a row", "its buyer holds no place with it in Redis"}
+			if !have[i] && len(found) < maxSuspects {
+				found[o.ID] = Difference{o.ID, o.Buyer, "is a row", "its buyer has no slot with it in Redis"}
 			}
 		}
 		page = page[:0]
 		return nil
 	}
-	err = l.rows.OrdersOf(ctx, saleID, func(o sale.Order) error {
+	err = c.rows.OrdersOf(ctx, saleID, func(o sale.Order) error {
 		if o.Status == sale.StatusCancelled {
 			return nil
 		}
-		delete(places, o.ID)
+		delete(buyers, o.ID)
 		if page = append(page, o); len(page) == 1000 {
 			return check()
 		}
@@ -108,21 +103,21 @@ func (l *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.Ord
 	}
 
 	var ids []sale.OrderID
-	for id := range places {
+	for id := range buyers {
 		if ids = append(ids, id); len(ids) == maxSuspects {
 			break
 		}
 	}
-	statuses, err := l.rows.Statuses(ctx, ids) // rows by now, or cancelled ones whose place is about to be freed
+	statuses, err := c.rows.Statuses(ctx, ids) // rows since then, or cancelled rows whose slot is not released yet
 	if err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
 		switch status, isRow := statuses[id]; {
 		case !isRow:
-			found[id] = Difference{id, places[id].buyer, "its buyer holds a place with it", "it is neither a row nor in the queue"}
+			found[id] = Difference{id, buyers[id], "its buyer has a slot with it", "it is neither a row nor in the queue"}
 		case status == sale.StatusCancelled:
-			found[id] = Difference{id, places[id].buyer, "its row is cancelled", "its buyer still holds a place with it"}
+			found[id] = Difference{id, buyers[id], "its row is cancelled", "its buyer still has a slot with it"}
 		}
 	}
 	return found, nil

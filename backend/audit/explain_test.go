@@ -17,7 +17,7 @@ type places struct {
 	looks [][]sale.OrderID
 }
 
-func (p *places) Places(_ context.Context, _ string, yield func(buyer string, nth int, id sale.OrderID)) error {
+func (p *places) Slots(_ context.Context, _ string, yield func(buyer string, nth int, id sale.OrderID)) error {
 	for _, id := range p.looks[0] {
 		yield("b"+id.String(), 1, id)
 	}
@@ -60,7 +60,7 @@ func TestExplainNamesWhatIsWrongAtBothLooks(t *testing.T) {
 		{"one is on its way, then another", [][]sale.OrderID{{1, 3}, {2, 3}}, nil, "3: it is neither a row nor in the queue; "},
 		{"all are on their way", [][]sale.OrderID{{1}, {2}}, nil, ""},
 		{"a row by now", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCreated}, ""},
-		{"a cancelled one that nobody frees", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCancelled}, "1: its buyer still holds a place with it; "},
+		{"a cancelled one that nobody frees", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCancelled}, "1: its buyer still has a slot with it; "},
 		{"more than are named", [][]sale.OrderID{many, many}, nil, named},
 		{"as many as are named", [][]sale.OrderID{many, first}, nil, named},
 	} {

@@ -7,10 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxSaleSeries bounds the sales that have series of their own; the others are in the counters.
+// maxSaleSeries bounds the sales with a series. The counters include all sales.
 const maxSaleSeries = 50
 
-// Metrics tell what the audits of this process have found. They are safe for concurrent use.
+// Metrics counts the audits of this process. It is safe for concurrent use.
 type Metrics struct {
 	audits  *prometheus.CounterVec
 	last    prometheus.Gauge
@@ -18,20 +18,24 @@ type Metrics struct {
 	sales   *saleCollector
 }
 
-// NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
+// NewMetrics returns the metrics and registers them with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_audits_total", Help: "Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.",
+			Name: "sluice_audits_total",
+			Help: "Audits of sales by this process: balanced, unbalanced, or failed because a store was unavailable.",
 		}, []string{"result"}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_audit_last_timestamp_seconds", Help: "When this process audited sales last; the newest of all processes counts. 0: not yet.",
+			Name: "sluice_audit_last_timestamp_seconds",
+			Help: "Time of the last audit by this process; use the maximum over all processes. 0 before the first audit.",
 		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_audit_seconds", Help: "How long it took to audit all sales of a shard.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+			Name: "sluice_audit_seconds", Help: "Duration of an audit of all sales of a shard.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 		}),
 		sales: &saleCollector{
-			desc: prometheus.NewDesc("sluice_audit_balanced", "Whether the last audit of a sale by this process balanced. Of the sales that did not, and of some others.",
+			desc: prometheus.NewDesc("sluice_audit_balanced",
+				"Whether the last audit of a sale by this process balanced: 1 or 0. For all sales that did not, and some others.",
 				[]string{"sale"}, nil),
 			sales: map[string]audited{},
 		},
@@ -59,13 +63,13 @@ func (m *Metrics) failed() { m.audits.WithLabelValues("failed").Inc() }
 
 func (m *Metrics) took(d time.Duration) { m.seconds.Observe(d.Seconds()) }
 
-// audited is what the last audit of a sale by this process has found.
+// audited is the result of the last audit of a sale by this process.
 type audited struct {
 	balanced bool
 	at       time.Time
 }
 
-// saleCollector remembers so many sales. One that does not balance takes the place of one that does, and one that was audited before all others makes room.
+// saleCollector holds up to maxSaleSeries sales. It evicts balanced sales first, then the sale that was audited longest ago.
 type saleCollector struct {
 	desc *prometheus.Desc
 

@@ -28,7 +28,7 @@ func TestAuditsOfManySalesAreFewSeries(t *testing.T) {
 		t.Error("s7 balances again, and that is not told")
 	}
 	const want = `
-		# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed when a store did not answer.
+		# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed because a store was unavailable.
 		# TYPE sluice_audits_total counter
 		sluice_audits_total{result="balanced"} 4999
 		sluice_audits_total{result="failed"} 0

@@ -55,7 +55,7 @@ func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
 	seen := redis.NewClient(other.Options())
 	t.Cleanup(func() { _ = seen.Close() })
 	seen.AddHook(hook)
-	stock := admission.NewStock(seen, keyspace.Space{})
+	stock := admission.NewStock(admission.StockConfig{Client: seen, Space: keyspace.Space{}})
 	books := audit.New(stock, s.store)
 	m := &mover{shop: s, random: rand.New(rand.NewPCG(1, 2)), batches: map[string]queue.Batch{}}
 	for range 5000 { // more than one read takes

@@ -56,7 +56,15 @@ type backend struct {
 }
 
 func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *prometheus.Registry) (*backend, error) {
-	b := &backend{registry: registry, figures: prometheus.NewRegistry(), stock: admission.NewStock(s.redis, s.space).OnlyVerified(), stores: s, rebuilder: s.rebuilder(log), meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges()}
+	b := &backend{
+		registry: registry, figures: prometheus.NewRegistry(), stores: s, log: log,
+		stock:  admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true}),
+		meters: make(queue.Meters, len(s.queues)), sales: api.NewSaleGauges(),
+	}
+	var err error
+	if b.rebuilder, err = s.rebuilder(log); err != nil {
+		return nil, err
+	}
 	b.registry.MustRegister(guardCollector(s.guard), b.sales,
 		queue.NewCollector(s.shards(), b.meters, int64(cfg.maxReady)))
 	eventDesk := events.NewAdmin(s.redis, s.space, s.events)
@@ -88,25 +96,18 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	b.desk.CountWith(counters)
 	b.returner = admin.NewReturner(s.sql, b.stock, counters, log)
 	metrics := httpserver.NewMetrics(b.figures)
-	admitter := admission.NewAdmitter(s.pipe, s.space, admission.NewSequencer(s.redis, s.space, time.Now))
-	admitter.MaxReady(int64(cfg.maxReady))
-	admitter.AwaitReplicas(s.redis, cfg.redisWait)
-	if cfg.queue == driverStream {
-		admitter.IntoStream()
-	}
-	keeper, closeJournal, err := s.openJournal(cfg.journal, log)
+	admitter, err := b.newAdmitter(cfg)
 	if err != nil {
 		return nil, err
 	}
-	b.closers = append(b.closers, closeJournal)
-	if keeper != nil {
-		b.keeper = keeper
-		admitter.RecordTo(keeper)
-	}
-	books := audit.New(b.stock, s.sql)
-	b.auditor = audit.NewAuditor(books, s.sql, s.space, audit.AuditorConfig{
-		Acquire: s.auditTurn, Pause: b.pause, Generation: s.verifiedGeneration, Metrics: audit.NewMetrics(b.registry), Log: log,
+	checker := audit.New(b.stock, s.sql)
+	b.auditor, err = audit.NewAuditor(audit.AuditorConfig{
+		Checker: checker, Space: s.space, Acquire: s.acquireAudit, Pause: b.pause, Generation: s.verifiedGeneration,
+		Metrics: audit.NewMetrics(b.registry), Log: log,
 	})
+	if err != nil {
+		return nil, err
+	}
 	checks := []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.db.Ping}}
 	var callbacks api.Callbacks // without a secret there are none
 	if cfg.paymentSecret != "" {
@@ -138,12 +139,30 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 		return nil, err
 	}
 	b.admin, err = adminhttp.New(adminhttp.Config{
-		Admin: b.desk, Auditor: books, Rebuilder: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(),
+		Admin: b.desk, Auditor: checker, Rebuilder: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(),
 		Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken, EndedSessions: session.NewRedisStore(s.guard.Raw(), s.space),
 		LiveStats: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures},
 		Server: httpserver.Config{Checks: checks, Metrics: metrics, Log: log},
 	})
 	return b, err
+}
+
+// newAdmitter opens the journal and returns the Admitter that records in it.
+func (b *backend) newAdmitter(cfg backendConfig) (*admission.Admitter, error) {
+	s := b.stores
+	writer, closeJournal, err := s.openJournal(cfg.journal, b.log)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, closeJournal)
+	c := admission.Config{
+		Client: s.pipe, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
+		MaxReady: int64(cfg.maxReady), Stream: cfg.queue == driverStream, Replicas: cfg.redisWait, ReplicaClient: s.redis,
+	}
+	if writer != nil {
+		b.keeper, c.Recorder = writer, writer
+	}
+	return admission.NewAdmitter(c)
 }
 
 // known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.

@@ -16,11 +16,11 @@ import (
 	"sluice/backend/store"
 )
 
-// rebuilder makes the Rebuilder of this process.
-func (s *stores) rebuilder(log *slog.Logger) *rebuild.Rebuilder {
-	return rebuild.New(s.guard, s.sql, s.space, rebuild.Config{
-		Log:     log,
-		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql) }, // the heartbeat would open it a second later
+// rebuilder returns the Rebuilder of this process.
+func (s *stores) rebuilder(log *slog.Logger) (*rebuild.Rebuilder, error) {
+	return rebuild.New(rebuild.Config{
+		Pinner: s.guard, Store: s.sql, Space: s.space, Log: log,
+		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql) }, // unblocks earlier than the heartbeat
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.sql.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
@@ -52,29 +52,13 @@ func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.
 // guardWorker watches Redis, and leaves the rebuild to the backends.
 func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.sql, nil) }
 
-// source is worker.Source.
-type source struct {
-	guard   *guard.Guard
-	adopter *rebuild.Restorer
+// restorer returns the Restorer of this process.
+func (s *stores) restorer() *rebuild.Restorer {
+	return rebuild.NewRestorer(s.guard.Raw(), s.space, s.sql)
 }
 
-func (s *stores) source() source {
-	return source{s.guard, rebuild.NewRestorer(s.guard.Raw(), s.space, s.sql)}
-}
-
-func (s source) Generation() int64 { return s.guard.Generation() }
-
-func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
-	fence, err := s.guard.RestoreFence(ctx)
-	if err == nil && fence == 0 {
-		err = guard.ErrUnverified
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.adopter.RestoreOrders(ctx, fence, orders)
-	return err
-}
+// source returns the worker.Source of this process.
+func (s *stores) source() *rebuild.Source { return rebuild.NewSource(s.guard, s.restorer()) }
 
 // guardCollector exports whether Redis is verified.
 func guardCollector(g *guard.Guard) prometheus.Collector {
@@ -91,8 +75,9 @@ func guardCollector(g *guard.Guard) prometheus.Collector {
 // auditEvery is how often each sale is audited, by whichever backend is first.
 const auditEvery = 30 * time.Second
 
-// auditTurn reports whether this process audits a shard next. A turn is never released: it ends when the next one is due.
-func (s *stores) auditTurn(ctx context.Context, shard keyspace.Shard) bool {
+// acquireAudit reports whether this process may audit a shard now. The lock is not released: it expires before the next
+// audit is due.
+func (s *stores) acquireAudit(ctx context.Context, shard keyspace.Shard) bool {
 	lock, err := redisconn.Acquire(ctx, s.redis, shard.AuditLock(), auditEvery*9/10)
 	return err == nil && lock != nil
 }

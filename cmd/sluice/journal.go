@@ -37,5 +37,8 @@ func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.Jour
 	if err != nil {
 		return nil, nil, usage("--journal: %w", err)
 	}
-	return rebuild.NewJournalWriter(j, s.guard, s.source().adopter, s.sql, log), func() { _ = j.Close() }, nil
+	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Guard: s.guard, Restorer: s.restorer(), Store: s.sql, Log: log,
+	})
+	return writer, func() { _ = j.Close() }, nil
 }

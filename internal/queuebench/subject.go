@@ -72,11 +72,13 @@ func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration)
 	if err != nil {
 		return err
 	}
-	s.admit = admission.NewAdmitter(pipe, space, admission.NewSequencer(s.server.client, space, time.Now))
-	if s.stream {
-		s.admit.IntoStream()
+	s.admit, err = admission.NewAdmitter(admission.Config{
+		Client: pipe, Space: space, IDs: admission.NewSequencer(s.server.client, space, time.Now), Stream: s.stream,
+	})
+	if err != nil {
+		return err
 	}
-	return admission.NewStock(s.server.client, space).Load(ctx, sale.Sale{
+	return admission.NewStock(admission.StockConfig{Client: s.server.client, Space: space}).Load(ctx, sale.Sale{
 		ID: saleID, Title: "Bench", Price: sale.Price{Amount: 1, Currency: "EUR"}, Stock: int64(stock), PerBuyer: 1,
 		OpensAt: time.Now().Add(-time.Hour), Switch: sale.On, Version: 1,
 	}, func(func(sale.Order) error) error { return nil })

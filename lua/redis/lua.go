@@ -17,8 +17,8 @@ var files embed.FS
 
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
-// Load returns the script name.lua. Its Run sends EVALSHA, and EVAL if Redis does not have the script. Load panics if the
-// file does not exist; names are constants. It is safe for concurrent use.
+// Load returns the script name.lua. Its Run sends EVALSHA, and EVAL if Redis does not have the script. Load panics if
+// the file does not exist; names are constants. It is safe for concurrent use.
 func Load(name string) *redis.Script {
 	if s, ok := loaded.Load(name); ok {
 		return s.(*redis.Script)

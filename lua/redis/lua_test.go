@@ -55,8 +55,8 @@ func TestIncludesAreUsed(t *testing.T) {
 	}
 }
 
-// Redis Cluster requires that a script declares every key. The test finds the first argument of every command: it must be
-// KEYS[n], a local that is assigned from KEYS, or a parameter of a local function.
+// Redis Cluster requires that a script declares every key. The test finds the first argument of every command: it must
+// be KEYS[n], a local that is assigned from KEYS, or a parameter of a local function.
 func TestScriptsDeclareEveryKey(t *testing.T) {
 	var (
 		call = regexp.MustCompile(`\bp?call\('(\w+)'(?:, '(?:STREAM|GROUPS|CONSUMERS|CREATE|DELCONSUMER|GROUP', group, id, ` +

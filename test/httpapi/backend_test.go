@@ -19,6 +19,7 @@ import (
 	"sluice/backend/admin/livestats"
 	"sluice/backend/admin/pages"
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/api"
 	"sluice/backend/audit"
 	"sluice/backend/events"
@@ -65,7 +66,7 @@ func startBackend(t *testing.T) *backend {
 	}
 	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	space := keyspace.Space{}
-	stock, list := admission.NewStock(client, space), queue.NewList(client, 0, queue.Config{})
+	stock, list := admission.NewStock(admission.StockConfig{Client: client, Space: space}), queue.NewList(client, 0, queue.Config{})
 	service := admin.New(db, stock, []admin.Shard{list}, servertest.Quiet())
 	limiter, err := admission.NewUserLimiter("5-M", nil)
 	if err != nil {
@@ -76,7 +77,7 @@ func startBackend(t *testing.T) *backend {
 	config := servertest.Config()
 	config.Metrics = httpserver.NewMetrics(registry)
 	public, err := api.New(api.Config{
-		Admitter: admission.NewAdmitter(pipe, space, admission.NewSequencer(client, space, time.Now)), Stock: stock, Orders: db, Points: points.NewStore(db.DB),
+		Admitter: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) { c.Client = pipe }), Stock: stock, Orders: db, Points: points.NewStore(db.DB),
 		Dead: queue.Shards{list}, Tokens: key(t), Limiter: limiter, Known: service.Known, Pages: buyerPages(t),
 		Metrics: api.NewMetrics(registry), Server: config,
 	})

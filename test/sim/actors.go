@@ -22,11 +22,7 @@ type backend struct {
 }
 
 func (w *world) stock(p *process) *admission.Stock {
-	s := admission.NewStock(p.client, w.space)
-	if w.Guarded {
-		return s.OnlyVerified()
-	}
-	return s
+	return admission.NewStock(admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded})
 }
 
 func (w *world) desk(p *process) *admin.Desk {
@@ -52,13 +48,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 			}
 			p.sleep(p.ctx, 100*time.Millisecond)
 		}
-		admit := admission.NewAdmitter(p.client, w.space, ids)
-		if w.stream {
-			admit.IntoStream()
-		}
-		if w.MaxReady > 0 {
-			admit.MaxReady(w.MaxReady)
-		}
+		cfg := admission.Config{Client: p.client, Space: w.space, IDs: ids, MaxReady: w.MaxReady, Stream: w.stream}
 		if w.Guarded {
 			keeper, closeIt, err := w.keeper(p, b.name)
 			if err != nil {
@@ -66,8 +56,12 @@ func (w *world) runBackend(b *backend) func(*process) {
 				return
 			}
 			defer func() { p.loops.Wait(); closeIt() }()
-			admit.RecordTo(keeper)
+			cfg.Recorder = keeper
 			p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
+		}
+		admit, err := admission.NewAdmitter(cfg)
+		if err != nil { // the configuration is valid
+			panic(err)
 		}
 		b.admit.Store(admit)
 		d := w.desk(p)

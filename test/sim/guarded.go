@@ -12,7 +12,6 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
-	"sluice/backend/sale"
 )
 
 // open gives a process its connection to Redis, guarded if the plan has guards.
@@ -56,13 +55,17 @@ func (w *world) watchRedis(p *process, unverified func(context.Context)) {
 }
 
 func (w *world) rebuilder(p *process) *rebuild.Rebuilder {
-	return rebuild.New(pinner{p}, faultyStore{w.store, p}, w.space, rebuild.Config{
-		Log: w.log, JournalWait: 2 * time.Second,
+	r, err := rebuild.New(rebuild.Config{
+		Pinner: pinner{p}, Store: faultyStore{w.store, p}, Space: w.space, Log: w.log, JournalWait: 2 * time.Second,
 		Pause: func(_ context.Context, saleID, reason string) error {
 			w.violate("after a rebuild sale %s does not balance: %s", saleID, reason)
 			return nil
 		},
 	})
+	if err != nil { // the configuration is valid
+		panic(err)
+	}
+	return r
 }
 
 // pinner puts the faults in front of a pinned client.
@@ -76,26 +79,13 @@ func (s pinner) Pin(ctx context.Context) (*redis.Client, string, error) {
 	return client, id, err
 }
 
-// source is worker.Source.
-type source struct {
-	*guard.Guard
-	adopter *rebuild.Restorer
+// source returns the worker.Source of a process.
+func (w *world) source(p *process) *rebuild.Source {
+	return rebuild.NewSource(p.guard, w.restorer(p))
 }
 
-func (w *world) source(p *process) source {
-	return source{p.guard, rebuild.NewRestorer(p.guard.Raw(), w.space, faultyStore{w.store, p})}
-}
-
-func (s source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
-	fence, err := s.RestoreFence(ctx)
-	if err == nil && fence == 0 {
-		err = guard.ErrUnverified
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.adopter.RestoreOrders(ctx, fence, orders)
-	return err
+func (w *world) restorer(p *process) *rebuild.Restorer {
+	return rebuild.NewRestorer(p.guard.Raw(), w.space, faultyStore{w.store, p})
 }
 
 // keeper opens a backend's journal, which outlives its process, and keeps it until the process ends.
@@ -112,7 +102,9 @@ func (w *world) keeper(p *process, name string) (k *rebuild.JournalWriter, close
 	w.mu.Lock()
 	w.journals[name] = j
 	w.mu.Unlock()
-	k = rebuild.NewJournalWriter(j, p.guard, rebuild.NewRestorer(p.guard.Raw(), w.space, faultyStore{w.store, p}), faultyStore{w.store, p}, w.log)
+	k = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Guard: p.guard, Restorer: w.restorer(p), Store: faultyStore{w.store, p}, Log: w.log,
+	})
 	return k, func() { _ = j.Close() }, nil
 }
 

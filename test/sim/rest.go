@@ -55,7 +55,7 @@ func (w *world) checkRest() {
 		if _, created := all[s.ID]; !created {
 			continue // the operator did not live to do it
 		}
-		report, err := audit.New(admission.NewStock(w.redis, w.space), w.store).Audit(context.Background(), s.ID)
+		report, err := audit.New(admission.NewStock(admission.StockConfig{Client: w.redis, Space: w.space}), w.store).Audit(context.Background(), s.ID)
 		if err != nil {
 			w.violate("the audit failed: %v", err)
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/events/salechange"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -45,8 +46,8 @@ func open(t *testing.T, url string) *redis.Client {
 // newHouse sells over one client and hears over another.
 func newHouse(t *testing.T, sells, hears *redis.Client) *house {
 	h := &house{T: t, client: sells, space: keyspace.Space{Shards: 2}, metrics: prometheus.NewRegistry()}
-	h.stock = admission.NewStock(sells, h.space)
-	h.admit = admission.NewAdmitter(sells, h.space, admission.NewSequencer(sells, h.space, time.Now))
+	h.stock = admission.NewStock(admission.StockConfig{Client: sells, Space: h.space})
+	h.admit = admissiontest.NewAdmitter(t, sells, h.space)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

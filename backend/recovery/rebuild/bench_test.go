@@ -67,10 +67,11 @@ func BenchmarkRebuild(b *testing.B) {
 			}
 			b.Cleanup(func() { _ = g.Close() })
 			shard := keyspace.Shard(0)
-			r := rebuild.New(g, db, keyspace.Space{}, rebuild.Config{Log: quiet, JournalWait: time.Millisecond, Step: steps(b), Pause: func(_ context.Context, id, why string) error {
-				b.Errorf("%s: %s", id, why)
-				return nil
-			}})
+			r := newRebuilder(b, rebuild.Config{
+				Pinner: g, Store: db, Space: keyspace.Space{}, Log: quiet, JournalWait: time.Millisecond, Step: steps(b), Pause: func(_ context.Context, id, why string) error {
+					b.Errorf("%s: %s", id, why)
+					return nil
+				}})
 			if err := r.Run(ctx); err != nil { // the buyers whose orders are rows
 				b.Fatal(err)
 			}
@@ -99,7 +100,7 @@ func BenchmarkRebuild(b *testing.B) {
 				}
 			}
 			b.StopTimer()
-			stock := admission.NewStock(g.Raw(), keyspace.Space{})
+			stock := admission.NewStock(admission.StockConfig{Client: g.Raw(), Space: keyspace.Space{}})
 			began := time.Now()
 			report, err := audit.New(stock, db).Audit(ctx, "s")
 			if err != nil || !report.Balanced || report.Left != 1000 {
@@ -114,7 +115,7 @@ func BenchmarkRebuild(b *testing.B) {
 func steps(b *testing.B) func(string) error {
 	last, began := "", time.Now()
 	return func(name string) error {
-		if took := time.Since(began); took > 10*time.Millisecond && last != "" && last != "stamp" {
+		if took := time.Since(began); took > 10*time.Millisecond && last != "" && last != "finish" {
 			b.Logf("%s took %v", last, took.Round(time.Millisecond))
 		}
 		last, began = name, time.Now()

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,39 +15,40 @@ import (
 	"sluice/backend/sale"
 )
 
-// countSales decides about every order of every sale: rows first, then dead letters, then the queue, then what is only a buyer's place.
+// countSales decides for every order of every sale whether it holds a unit.
 func (j *job) countSales(ctx context.Context) error {
-	for _, a := range j.sales {
-		j.status.total(int(a.sold) + len(a.queue))
+	for _, c := range j.sales {
+		j.status.total(int(c.sold) + len(c.queue))
 	}
-	for _, a := range j.sales {
-		if err := j.count(ctx, a); err != nil {
+	for _, c := range j.sales {
+		if err := j.count(ctx, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (j *job) count(ctx context.Context, a *saleCount) error {
-	accepted, err := j.client.HGet(ctx, a.shard.Sale(a.def.ID), "accepted").Int64()
+// count counts rows first, then dead letters, the queue, and orders of which only the slot is left.
+func (j *job) count(ctx context.Context, c *saleCount) error {
+	accepted, err := j.client.HGet(ctx, c.shard.Sale(c.def.ID), "accepted").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return unavailable(err)
 	}
-	a.accepted = accepted
-	if err := j.rows(ctx, a.def.ID, func(o sale.Order) { a.row(o) }); err != nil {
+	c.accepted = accepted
+	if err := j.countRows(ctx, c); err != nil {
 		return err
 	}
-	if err := j.countLetters(ctx, a); err != nil {
+	if err := j.countLetters(ctx, c); err != nil {
 		return err
 	}
-	if err := j.countQueue(ctx, a); err != nil {
+	if err := j.countQueue(ctx, c); err != nil {
 		return err
 	}
-	return j.countSlots(ctx, a)
+	return j.countSlots(ctx, c)
 }
 
-// rows calls each for the orders of a sale in SQL, and reads on meanwhile.
-func (j *job) rows(ctx context.Context, saleID string, each func(sale.Order)) error {
+// countRows adds the orders of a sale in SQL. It reads the next rows while it adds the last ones.
+func (j *job) countRows(ctx context.Context, c *saleCount) error {
 	g, ctx := errgroup.WithContext(ctx)
 	parts := make(chan []sale.Order, 2)
 	g.Go(func() error {
@@ -61,7 +63,7 @@ func (j *job) rows(ctx context.Context, saleID string, each func(sale.Order)) er
 				return ctx.Err()
 			}
 		}
-		err := j.store.OrdersOf(ctx, saleID, func(o sale.Order) error {
+		err := j.cfg.Store.OrdersOf(ctx, c.def.ID, func(o sale.Order) error {
 			if part = append(part, o); len(part) < readChunk {
 				return nil
 			}
@@ -74,86 +76,89 @@ func (j *job) rows(ctx context.Context, saleID string, each func(sale.Order)) er
 	})
 	for part := range parts {
 		for _, o := range part {
-			each(o)
+			c.addRow(o)
 		}
 		j.status.done(len(part))
 	}
 	return g.Wait()
 }
 
-// countLetters: a letter whose order is a row holds nothing, and one whose order was cancelled is settled.
-func (j *job) countLetters(ctx context.Context, a *saleCount) error {
-	orders := make([]sale.Order, len(a.letters))
-	for i, l := range a.letters {
+// countLetters adds the dead letters. The letter of a row holds no unit; the letter of a cancelled row is deleted.
+func (j *job) countLetters(ctx context.Context, c *saleCount) error {
+	orders := make([]sale.Order, len(c.letters))
+	for i, l := range c.letters {
 		orders[i] = l.order
 	}
 	rows, err := j.statuses(ctx, orders)
 	if err != nil {
 		return err
 	}
-	for _, l := range a.letters {
+	for _, l := range c.letters {
 		switch status, isRow := rows[l.order.ID]; {
 		case isRow && status == sale.StatusCancelled, isRow && !l.backed:
-			a.removed = append(a.removed, l.order.ID.String())
+			c.removed = append(c.removed, l.order.ID.String())
 		case isRow:
 		case l.backed:
-			a.claim(l.order)
+			c.claim(l.order)
 		default:
-			a.seen(l.order)
+			c.seen(l.order)
 		}
 	}
 	return nil
 }
 
-// countQueue: what is a row has arrived, cancelled or not.
-func (j *job) countQueue(ctx context.Context, a *saleCount) error {
-	slices.SortStableFunc(a.queue, func(x, y sale.Order) int { return int(min(max(x.Serial-y.Serial, -1), 1)) })
-	waiting := a.queue[:0]
-	for part := range slices.Chunk(a.queue, readChunk) {
+// countQueue adds the queued orders that are not rows.
+func (j *job) countQueue(ctx context.Context, c *saleCount) error {
+	slices.SortStableFunc(c.queue, func(x, y sale.Order) int { return cmp.Compare(x.Serial, y.Serial) })
+	waiting := c.queue[:0]
+	for part := range slices.Chunk(c.queue, readChunk) {
 		rows, err := j.statuses(ctx, part)
 		if err != nil {
 			return err
 		}
 		for _, o := range part {
-			if _, isRow := rows[o.ID]; isRow || a.knows(o) {
+			if _, isRow := rows[o.ID]; isRow || c.holds(o) {
 				continue
 			}
-			if o, ok := a.claim(o); ok {
+			if o, ok := c.claim(o); ok {
 				waiting = append(waiting, o)
-				if a.dead[o.ID] { // an earlier attempt, which died, had found no unit for it
-					a.removed = append(a.removed, o.ID.String())
+				if c.dead[o.ID] { // an earlier rebuild found no unit for it
+					c.removed = append(c.removed, o.ID.String())
 				}
 			}
 		}
 		j.status.done(len(part))
 	}
-	a.queue = waiting
+	c.queue = waiting
 	return nil
 }
 
-// countPlaces looks at what Redis believes that buyers hold. A place with an order that is nowhere else is all that is left of it.
-func (j *job) countSlots(ctx context.Context, a *saleCount) error {
+// countSlots compares the slots in Redis with the count. An order that has a slot and nothing else is queued again.
+func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 	var orphans []sale.Order
-	wrong := map[string]bool{} // buyers who hold nothing any more
-	err := admission.ScanBuyers(ctx, j.client, a.shard.Buyers(a.def.ID), func(buyer, held string) {
-		h := a.slots[buyer]
-		if h != nil && h.held == held {
+	empty := map[string]bool{} // buyers with slots in Redis who hold no order
+	key := c.shard.Buyers(c.def.ID)
+	err := admission.ScanBuyers(ctx, j.client, key, func(buyer string, slots keyspace.Slots) {
+		h := c.buyers[buyer]
+		if h != nil && h.slots == slots {
 			h.seen = true
 			return
 		}
-		if h == nil && strings.Trim(held, ",") != "" {
-			wrong[buyer] = true
+		if h == nil && strings.Trim(string(slots), ",") != "" {
+			empty[buyer] = true
 		}
-		for nth, id := range admission.PlacesIn(held) {
-			if (h == nil || h.place(id.String()) == 0) && nth <= sale.MaxPerBuyer {
-				orphans = append(orphans, sale.Order{ID: id, SaleID: a.def.ID, Buyer: buyer, Slot: nth, Status: sale.StatusQueued})
+		for slot, id := range slots.All() {
+			if (h == nil || h.slots.Find(id) == 0) && slot <= sale.MaxPerBuyer {
+				orphans = append(orphans, sale.Order{
+					ID: id, SaleID: c.def.ID, Buyer: buyer, Slot: slot, Status: sale.StatusQueued,
+				})
 			}
 		}
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(orphans, func(x, y sale.Order) int { return int(min(max(x.ID-y.ID, -1), 1)) })
+	slices.SortFunc(orphans, func(x, y sale.Order) int { return cmp.Compare(x.ID, y.ID) })
 	orphans = slices.CompactFunc(orphans, func(x, y sale.Order) bool { return x.ID == y.ID })
 	for part := range slices.Chunk(orphans, readChunk) {
 		rows, err := j.statuses(ctx, part)
@@ -162,36 +167,37 @@ func (j *job) countSlots(ctx context.Context, a *saleCount) error {
 		}
 		for _, o := range part {
 			_, isRow := rows[o.ID]
-			if _, dead := a.dead[o.ID]; !isRow && !dead {
-				a.orphan(o)
+			if _, dead := c.dead[o.ID]; !isRow && !dead {
+				c.addOrphan(o)
 			}
 		}
 	}
-	return j.writeSlots(ctx, a, wrong)
+	return j.writeSlots(ctx, c, empty)
 }
 
-func (j *job) writeSlots(ctx context.Context, a *saleCount, wrong map[string]bool) error {
-	w := j.writer(ctx, "slots", []string{a.shard.Guard(), a.shard.Buyers(a.def.ID)}, 2)
-	for buyer := range wrong {
-		if a.slots[buyer] == nil {
-			a.corrected++
+func (j *job) writeSlots(ctx context.Context, c *saleCount, empty map[string]bool) error {
+	w := j.writer(ctx, "slots", []string{c.shard.Guard(), c.shard.Buyers(c.def.ID)}, 2)
+	for buyer := range empty {
+		if c.buyers[buyer] == nil {
+			c.corrected++
 			if err := w.add(buyer, ""); err != nil {
 				return err
 			}
 		}
 	}
-	for buyer, h := range a.slots {
+	for buyer, h := range c.buyers {
 		if !h.seen {
-			a.corrected++
-			if err := w.add(buyer, h.held); err != nil {
+			c.corrected++
+			if err := w.add(buyer, string(h.slots)); err != nil {
 				return err
 			}
 		}
 	}
-	a.slots = nil // the largest part of what a rebuild keeps in memory
+	c.buyers = nil // frees the largest part of the memory of a rebuild
 	return w.flush()
 }
 
+// statuses returns the statuses of the orders that are rows.
 func (j *job) statuses(ctx context.Context, orders []sale.Order) (map[sale.OrderID]sale.Status, error) {
 	rows := map[sale.OrderID]sale.Status{}
 	for part := range slices.Chunk(orders, readChunk) {
@@ -199,7 +205,7 @@ func (j *job) statuses(ctx context.Context, orders []sale.Order) (map[sale.Order
 		for i, o := range part {
 			ids[i] = o.ID
 		}
-		found, err := j.store.Statuses(ctx, ids)
+		found, err := j.cfg.Store.Statuses(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -210,17 +216,18 @@ func (j *job) statuses(ctx context.Context, orders []sale.Order) (map[sale.Order
 	return rows, nil
 }
 
-// writeLetters lets a person see the orders for which there is nothing left.
+// writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.
 func (j *job) writeLetters(ctx context.Context) error {
-	for _, a := range j.sales {
-		w := j.writer(ctx, "dead_letters", []string{a.shard.Guard(), a.shard.Dead(), a.shard.DeadLetters(), a.shard.DeadIndex()}, 3)
-		for _, id := range a.removed {
+	for _, c := range j.sales {
+		keys := []string{c.shard.Guard(), c.shard.Dead(), c.shard.DeadLetters(), c.shard.DeadIndex()}
+		w := j.writer(ctx, "dead_letters", keys, 3)
+		for _, id := range c.removed {
 			if err := w.add(id, "", ""); err != nil {
 				return err
 			}
 		}
-		for _, u := range a.unbacked {
-			if err := w.add(u.order.ID.String(), keyspace.EncodeMessage(u.order), "Redis lost data, and "+u.why); err != nil {
+		for _, u := range c.unbacked {
+			if err := w.add(u.order.ID.String(), keyspace.EncodeMessage(u.order), "Redis lost data, and "+u.reason); err != nil {
 				return err
 			}
 		}
@@ -232,10 +239,10 @@ func (j *job) writeLetters(ctx context.Context) error {
 }
 
 func (j *job) writeSales(ctx context.Context) error {
-	for _, a := range j.sales {
-		d := a.def
-		keys := []string{a.shard.Guard(), a.shard.Sale(d.ID), a.shard.Stock(d.ID), a.shard.Sales(), a.shard.Returns(d.ID)}
-		if err := j.call(ctx, "sale", keys, admission.SaleArgs(d, a.left, a.accepted, a.returned)...); err != nil {
+	for _, c := range j.sales {
+		id := c.def.ID
+		keys := []string{c.shard.Guard(), c.shard.Sale(id), c.shard.Stock(id), c.shard.Sales(), c.shard.Returns(id)}
+		if err := j.call(ctx, "sale", keys, admission.SaleArgs(c.def, c.left, c.accepted, c.returned)...); err != nil {
 			return err
 		}
 	}

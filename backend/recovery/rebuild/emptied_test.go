@@ -23,7 +23,8 @@ func TestRedisIsEmptiedAgainAtEveryStep(t *testing.T) {
 	w.write("s", 1)
 	w.buy("s", "bob")
 	for _, step := range slices.Clone(w.steps)[1:] {
-		again := rebuild.New(w.guard, w.store, space, rebuild.Config{
+		again := newRebuilder(w.t, rebuild.Config{
+			Pinner: w.guard, Store: w.store, Space: space,
 			Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: w.noPause("before " + step),
 			Step: func(name string) error {
 				if name == step {
@@ -46,7 +47,8 @@ func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
 	w.create("s", 9, 1)
 	w.buy("s", "ann")
 	hook := &emptier{world: w}
-	again := rebuild.New(pinned{w.guard, hook}, w.store, space, rebuild.Config{
+	again := newRebuilder(w.t, rebuild.Config{
+		Pinner: pinned{w.guard, hook}, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: w.noPause("during the audit"),
 		Step: func(name string) error { hook.armed = name == "audit"; return nil },
 	})
@@ -61,7 +63,8 @@ func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
 func TestRedisIsEmptiedWhileJournalsAreAwaited(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 9, 1)
-	again := rebuild.New(w.guard, silent{w.store}, space, rebuild.Config{
+	again := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: silent{w.store}, Space: space,
 		Log: slog.New(slog.DiscardHandler), JournalWait: 2 * time.Minute, Pause: w.noPause("for want of a journal"),
 		Step: func(name string) error {
 			if name == "journals" {

@@ -18,18 +18,18 @@ import (
 	"sluice/backend/sale"
 )
 
-// job is one rebuild under way.
+// job is one rebuild in progress.
 type job struct {
 	*Rebuilder
-	client *redis.Client // talks to one server only
+	client *redis.Client // pinned to one server
 	runID  string
 	fence  int64
 	stock  *admission.Stock
 	sales  []*saleCount
 	byID   map[string]*saleCount
 
-	kept    kept
-	batches map[keyspace.Shard][]string
+	kept    map[keyspace.Shard][]string // messages of other sales, and texts that are not messages
+	batches map[keyspace.Shard][]string // keys of leased batches
 }
 
 func (j *job) run(ctx context.Context, only []string) error {
@@ -38,8 +38,8 @@ func (j *job) run(ctx context.Context, only []string) error {
 		do   func(context.Context) error
 	}{
 		{"begin", func(ctx context.Context) error { return j.begin(ctx, &only) }},
-		{"fence", func(ctx context.Context) error { return j.store.BeginGeneration(ctx, j.fence) }},
-		{"hold", func(ctx context.Context) error { return j.suspendSales(ctx, only) }},
+		{"fence", func(ctx context.Context) error { return j.cfg.Store.BeginGeneration(ctx, j.fence) }},
+		{"suspend", func(ctx context.Context) error { return j.suspendSales(ctx, only) }},
 		{"queue", j.readQueues},
 		{"count", j.countSales},
 		{"letters", j.writeLetters},
@@ -48,8 +48,8 @@ func (j *job) run(ctx context.Context, only []string) error {
 		{"swap", j.swapQueues},
 		{"journals", j.awaitJournals},
 		{"audit", j.auditSales},
-		{"open", j.resumeSales},
-		{"stamp", j.finish},
+		{"resume", j.resumeSales},
+		{"finish", j.finish},
 	}
 	for _, s := range steps {
 		if err := j.cfg.Step(s.name); err != nil {
@@ -63,33 +63,38 @@ func (j *job) run(ctx context.Context, only []string) error {
 	return nil
 }
 
-// call runs a script of the rebuild. Every one of them is refused when another rebuild has begun.
+// call runs a script of the rebuild. It fails if another rebuild has begun.
 func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
-	answer, err := j.scripts[script].Run(ctx, j.client, keys, append([]any{j.fence}, args...)...).Text()
+	result, err := j.scripts[script].Run(ctx, j.client, keys, append([]any{j.fence}, args...)...).Text()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
-	case answer == "fenced":
+		return unavailable(err)
+	case result == "fenced":
 		return errFenced
-	case answer == "unverified":
+	case result == "unverified":
 		return errNotVerified
-	case answer != "ok":
-		return fmt.Errorf("the script answered %q", answer)
+	case result != "ok":
+		return fmt.Errorf("script rebuild_%s returned %q", script, result)
 	}
 	return nil
 }
 
-// begin holds every shard. Where something is not verified, the rest of it is not either, and all is rebuilt.
+func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }
+
+var errNotVerified = errors.New("the data is not verified")
+
+// begin holds every shard. If the data of a shard is not verified, the others are not either, and all sales are rebuilt.
 func (j *job) begin(ctx context.Context, only *[]string) error {
-	for _, shard := range j.space.All() {
+	for _, shard := range j.cfg.Space.All() {
 		verified := ""
 		if len(*only) > 0 {
 			verified = j.runID
 		}
-		err := j.call(ctx, "begin", []string{shard.Guard(), shard.RebuildReady()}, verified)
+		keys := []string{shard.Guard(), shard.RebuildReady()}
+		err := j.call(ctx, "begin", keys, verified)
 		if errors.Is(err, errNotVerified) {
 			*only = nil
-			err = j.call(ctx, "begin", []string{shard.Guard(), shard.RebuildReady()}, "")
+			err = j.call(ctx, "begin", keys, "")
 		}
 		if err != nil {
 			return err
@@ -98,9 +103,9 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 	return nil
 }
 
-// last makes sure that no other rebuild has begun, and that Redis was not emptied since this one has. A fence that is gone does not come back.
+// checkFence fails if another rebuild has begun or Redis was emptied since this rebuild began.
 func (j *job) checkFence(ctx context.Context) error {
-	for _, shard := range j.space.All() {
+	for _, shard := range j.cfg.Space.All() {
 		if err := j.call(ctx, "suspend_sales", []string{shard.Guard()}); err != nil {
 			return err
 		}
@@ -108,27 +113,25 @@ func (j *job) checkFence(ctx context.Context) error {
 	return nil
 }
 
-var errNotVerified = errors.New("the data is not verified")
-
-// hold finds out what is to be rebuilt and takes it off the market.
+// suspendSales determines the sales to rebuild, and suspends them.
 func (j *job) suspendSales(ctx context.Context, only []string) error {
-	standings, err := j.store.SaleSummaries(ctx)
+	summaries, err := j.cfg.Store.SaleSummaries(ctx)
 	if err != nil {
 		return err
 	}
 	j.byID = map[string]*saleCount{}
-	for _, s := range standings {
+	for _, s := range summaries {
 		if len(only) > 0 && !slices.Contains(only, s.ID) {
 			continue
 		}
-		a := newSaleCount(s.Sale, s.Sold, j.space.ShardOf(s.ID))
-		j.sales, j.byID[s.ID] = append(j.sales, a), a
+		c := newSaleCount(s.Sale, s.Sold, j.cfg.Space.ShardOf(s.ID))
+		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
-	for _, shard := range j.space.All() {
+	for _, shard := range j.cfg.Space.All() {
 		keys := []string{shard.Guard()}
-		for _, a := range j.sales {
-			if a.shard == shard {
-				keys = append(keys, shard.Sale(a.def.ID))
+		for _, c := range j.sales {
+			if c.shard == shard {
+				keys = append(keys, shard.Sale(c.def.ID))
 			}
 		}
 		if err := j.call(ctx, "suspend_sales", keys); err != nil {
@@ -138,28 +141,30 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return nil
 }
 
-// skipNumbers keeps order numbers from being given twice: backends still hold blocks of them that this Redis may know nothing of.
+// skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not know.
 func (j *job) skipOrderNumbers(ctx context.Context) error {
-	return admission.NewSequencer(j.client, j.space, nil).StartGeneration(ctx, j.fence)
+	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.fence)
 }
 
-// awaitJournals gives the backends that are alive the time to bring what they have accepted, and Redis has lost.
+// awaitJournals waits until the running backends have restored the orders of their journals.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	for {
-		if err := j.checkFence(ctx); err != nil { // else nobody would know for as long as this waits
+		if err := j.checkFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
 		}
-		journals, err := j.store.Journals(ctx)
+		journals, err := j.cfg.Store.Journals(ctx)
 		if err != nil {
 			return err
 		}
-		waiting := slices.DeleteFunc(journals, func(o journal.Status) bool { return o.Generation == j.fence || o.Silent > alive })
+		waiting := slices.DeleteFunc(journals, func(s journal.Status) bool {
+			return s.Generation == j.fence || s.Silent > alive
+		})
 		if len(waiting) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			j.cfg.Log.Warn("rebuild: not all journals were brought in time; theirs will be adopted later", "journals", len(waiting))
+			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", len(waiting))
 			return nil
 		}
 		select {
@@ -170,67 +175,72 @@ func (j *job) awaitJournals(ctx context.Context) error {
 	}
 }
 
-// auditSales proves the count of every sale while nothing moves. One that does not balance is paused.
+// auditSales audits every sale before purchases resume. It pauses a sale that does not balance.
 func (j *job) auditSales(ctx context.Context) error {
-	books := audit.New(j.stock, j.store)
+	checker := audit.New(j.stock, j.cfg.Store)
 	j.status.total(len(j.sales))
 	ids := map[keyspace.Shard][]string{}
-	for _, a := range j.sales {
-		ids[a.shard] = append(ids[a.shard], a.def.ID)
+	for _, c := range j.sales {
+		ids[c.shard] = append(ids[c.shard], c.def.ID)
 	}
 	reports := map[keyspace.Shard]map[string]audit.Report{}
 	for shard := range ids {
 		var err error
-		if reports[shard], err = books.AuditShard(ctx, shard, ids[shard]); err != nil {
+		if reports[shard], err = checker.AuditShard(ctx, shard, ids[shard]); err != nil {
 			return err
 		}
 	}
-	if err := j.checkFence(ctx); err != nil { // what was counted is not what was written: no reason to pause a sale
+	if err := j.checkFence(ctx); err != nil { // the audit may have read other data than this rebuild has written
 		return err
 	}
-	for _, a := range j.sales {
-		report := reports[a.shard][a.def.ID]
-		a.report = report
+	for _, c := range j.sales {
+		c.report = reports[c.shard][c.def.ID]
 		j.status.done(1)
-		if report.Balanced {
+		if c.report.Balanced {
 			continue
 		}
-		a.why = "it does not balance after a rebuild of Redis: " + strings.Join(report.Differences, "; ")
-		j.cfg.Log.Error("rebuild: a sale does not balance", "sale", a.def.ID, "differences", report.Differences, "orders", report.Orders)
-		if a.def.Switch != sale.On {
+		c.reason = "it does not balance after a rebuild of Redis: " + strings.Join(c.report.Differences, "; ")
+		j.cfg.Log.Error("rebuild: sale does not balance",
+			"sale", c.def.ID, "differences", c.report.Differences, "orders", c.report.Orders)
+		if c.def.Switch != sale.On {
 			continue
 		}
-		if err := j.cfg.Pause(ctx, a.def.ID, a.why); err != nil && !errors.Is(err, sale.ErrConflict) {
+		if err := j.cfg.Pause(ctx, c.def.ID, c.reason); err != nil && !errors.Is(err, sale.ErrConflict) {
 			return err
 		}
-		a.def.Switch = sale.Paused
+		c.def.Switch = sale.Paused
 	}
 	return nil
 }
 
-// openSales gives back version and switch. The version is the one whose stock was counted: a later one is applied by the reconcile loop.
+// resumeSales restores version and switch of the sales. The version is the one whose stock was counted; the reconcile loop
+// applies a later one.
 func (j *job) resumeSales(ctx context.Context) error {
-	for _, a := range j.sales {
-		if err := j.call(ctx, "resume_sale", []string{a.shard.Guard(), a.shard.Sale(a.def.ID)}, a.def.Version, string(a.def.Switch)); err != nil {
+	for _, c := range j.sales {
+		keys := []string{c.shard.Guard(), c.shard.Sale(c.def.ID)}
+		if err := j.call(ctx, "resume_sale", keys, c.def.Version, string(c.def.Switch)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// finish marks the data of every shard as verified.
 func (j *job) finish(ctx context.Context) error {
-	for _, shard := range j.space.All() {
-		if err := j.call(ctx, "finish", []string{shard.Guard()}, j.runID, len(j.space.All())); err != nil {
+	shards := j.cfg.Space.All()
+	for _, shard := range shards {
+		if err := j.call(ctx, "finish", []string{shard.Guard()}, j.runID, len(shards)); err != nil {
 			return err
 		}
 	}
-	var found []any
-	for _, a := range j.sales {
-		j.status.sale(a)
-		if a.changed() {
-			found = append(found, slog.Group(a.def.ID, "requeued", len(a.requeued), "unbacked", len(a.unbacked), "places", a.corrected))
+	var changes []any
+	for _, c := range j.sales {
+		j.status.sale(c)
+		if c.changed() {
+			changes = append(changes, slog.Group(c.def.ID,
+				"requeued", len(c.requeued), "unbacked", len(c.unbacked), "corrected_buyers", c.corrected))
 		}
 	}
-	j.cfg.Log.Info("rebuild: Redis is verified", append([]any{"generation", j.fence, "sales", len(j.sales)}, found...)...)
+	j.cfg.Log.Info("rebuild: Redis is verified", append([]any{"generation", j.fence, "sales", len(j.sales)}, changes...)...)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
@@ -34,7 +35,10 @@ func BenchmarkJournal(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := rebuild.New(g, store, keyspace.Space{}, rebuild.Config{Log: quiet, JournalWait: time.Millisecond}).Run(ctx); err != nil {
+	if err := newRebuilder(b, rebuild.Config{
+		Pinner: g, Store: store, Log: quiet, JournalWait: time.Millisecond,
+		Pause: func(context.Context, string, string) error { return nil },
+	}).Run(ctx); err != nil {
 		b.Fatal(err)
 	}
 	_ = s
@@ -42,17 +46,20 @@ func BenchmarkJournal(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ids := admission.NewSequencer(g.Client(), keyspace.Space{}, time.Now)
-	sellers := map[string]*admission.Admitter{"none": admission.NewAdmitter(pipe, keyspace.Space{}, ids)}
+	pipelined := func(c *admission.Config) { c.Client = pipe }
+	none := admissiontest.NewAdmitter(b, g.Client(), keyspace.Space{}, pipelined)
+	sellers := map[string]*admission.Admitter{"none": none}
 	for _, mode := range []journal.Sync{journal.Second, journal.Always} {
 		j, err := journal.Open(b.TempDir(), journal.Config{Sync: mode, Log: quiet})
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = j.Close() })
-		seller := admission.NewAdmitter(pipe, keyspace.Space{}, ids)
-		seller.RecordTo(rebuild.NewJournalWriter(j, g, rebuild.NewRestorer(g.Raw(), keyspace.Space{}, store), store, quiet))
-		sellers[string(mode)] = seller
+		writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Guard: g, Restorer: rebuild.NewRestorer(g.Raw(), keyspace.Space{}, store), Store: store, Log: quiet,
+		})
+		recorded := func(c *admission.Config) { c.Recorder = writer }
+		sellers[string(mode)] = admissiontest.NewAdmitter(b, g.Client(), keyspace.Space{}, pipelined, recorded)
 	}
 	var buyers atomic.Int64
 	round := func(seller *admission.Admitter) time.Duration {

@@ -121,7 +121,7 @@ func (l *life) check() {
 		l.t.Fatalf("%+v", r)
 	}
 	where := map[sale.OrderID]string{}
-	census, err := admission.NewStock(l.raw(), space).CountUnits(l.ctx, "s")
+	census, err := admission.NewStock(admission.StockConfig{Client: l.raw(), Space: space}).CountUnits(l.ctx, "s")
 	if err != nil {
 		l.t.Fatal(err)
 	}

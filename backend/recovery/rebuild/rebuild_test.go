@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
@@ -66,6 +67,15 @@ func openDatabase(t testing.TB, databaseURL string) *database {
 
 var errDied = errors.New("the process was killed")
 
+func newRebuilder(tb testing.TB, cfg rebuild.Config) *rebuild.Rebuilder {
+	tb.Helper()
+	r, err := rebuild.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
 func newWorld(t *testing.T, args ...string) *world {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
@@ -86,8 +96,7 @@ func (w *world) start() {
 	}
 	w.t.Cleanup(func() { _ = w.guard.Close() })
 	client := w.guard.Client()
-	w.stock = admission.NewStock(client, space).OnlyVerified()
-	w.admit = admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now))
+	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: space, RequireVerified: true})
 	w.queues = nil
 	for _, shard := range space.All() {
 		w.queues = append(w.queues, queue.NewList(client, shard, queue.Config{}))
@@ -98,10 +107,13 @@ func (w *world) start() {
 	if w.journal, err = journal.Open(w.redis.Dir+"/journal", journal.Config{Log: quiet}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.keeper = rebuild.NewJournalWriter(w.journal, w.guard, rebuild.NewRestorer(w.guard.Raw(), space, w.store), w.store, quiet)
-	w.admit.RecordTo(w.keeper)
+	w.keeper = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: w.journal, Guard: w.guard, Restorer: rebuild.NewRestorer(w.guard.Raw(), space, w.store), Store: w.store, Log: quiet,
+	})
+	w.admit = w.admitter()
 	w.paused = map[string]string{}
-	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: quiet, JournalWait: time.Millisecond,
 		Pause: func(ctx context.Context, id, reason string) error {
 			w.paused[id] = reason
@@ -116,6 +128,12 @@ func (w *world) start() {
 			return nil
 		},
 	})
+}
+
+// admitter returns an Admitter that records orders in the journal.
+func (w *world) admitter(change ...func(*admission.Config)) *admission.Admitter {
+	record := func(c *admission.Config) { c.Recorder = w.keeper }
+	return admissiontest.NewAdmitter(w.t, w.guard.Client(), space, append(change, record)...)
 }
 
 // run rebuilds, and brings the journal.
@@ -619,7 +637,8 @@ func TestRebuildThatWasPausedIsFenced(t *testing.T) {
 	w.fill("s")
 	for _, step := range slices.Clone(w.steps)[1:] {
 		var second map[string]string
-		slow := rebuild.New(w.guard, w.store, space, rebuild.Config{
+		slow := newRebuilder(w.t, rebuild.Config{
+			Pinner: w.guard, Store: w.store, Space: space,
 			Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond,
 			Pause: func(context.Context, string, string) error { t.Error("the paused one pauses a sale"); return nil },
 			Step: func(name string) error {
@@ -654,7 +673,8 @@ func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
 	w := newWorld(t)
 	var r *rebuild.Rebuilder
 	told := 0
-	r = rebuild.New(w.guard, w.store, space, rebuild.Config{
+	r = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }, JournalWait: time.Millisecond,
 		Rebuilt: func(ctx context.Context) {
 			if told++; !r.Status().Running {
@@ -671,7 +691,8 @@ func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
 	if why, ok := w.guard.Verified(); !ok || told != 1 {
 		t.Errorf("told %d times, verified %t: %s", told, ok, why)
 	}
-	failing := rebuild.New(w.guard, w.store, space, rebuild.Config{
+	failing := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
 		Step:    func(string) error { return errDied },
 		Rebuilt: func(context.Context) { t.Error("told, and nothing was rebuilt") },
@@ -683,8 +704,10 @@ func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
 
 func TestOneRebuildAtATime(t *testing.T) {
 	w := newWorld(t)
-	other := rebuild.New(w.guard, w.store, space, rebuild.Config{Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
-	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+	other := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space, Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
 		Step: func(string) error {
 			if err := other.Run(w.ctx); !errors.Is(err, rebuild.ErrBusy) {
@@ -718,7 +741,8 @@ func TestRebuildThatIsNoLongerNeededIsNotMade(t *testing.T) {
 	if err := w.rebuild.Run(w.ctx); err != nil || w.rebuild.Status().Fence == first.Fence { // the lock was given back
 		t.Errorf("rebuild %d after that: %v", w.rebuild.Status().Fence, err)
 	}
-	other := rebuild.New(w.guard, w.store, space, rebuild.Config{
+	other := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
 		Step: func(string) error {
 			if err := w.rebuild.RunIf(w.ctx, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
@@ -737,17 +761,18 @@ func TestShardStandsStillWhileItIsRebuilt(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	open := queue.NewList(w.raw(), space.ShardOf("s"), queue.Config{Lease: time.Millisecond}) // a process that has not heard of it
-	seller := admission.NewAdmitter(w.raw(), space, admission.NewSequencer(w.raw(), space, time.Now))
+	seller := admissiontest.NewAdmitter(w.t, w.raw(), space)
 	letters, _, err := open.DeadLetters(w.ctx, queue.DeadQuery{})
 	if err != nil || len(letters) != 1 {
 		t.Fatalf("%v, %v", letters, err)
 	}
 	dead := letters[0].Message.ID
 	tried := 0
-	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: func(context.Context, string, string) error { return nil },
 		Step: func(name string) error {
-			if slices.Contains([]string{"begin", "fence", "hold", "stamp"}, name) {
+			if slices.Contains([]string{"begin", "fence", "suspend", "finish"}, name) {
 				return nil
 			}
 			tried++
@@ -787,7 +812,8 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w.create("good", 5, 1)
 	w.create("bad", 5, 1)
 	w.buy("good", "ann")
-	w.rebuild = rebuild.New(w.guard, w.store, space, rebuild.Config{
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: space,
 		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond,
 		Pause: func(ctx context.Context, id, reason string) error {
 			w.paused[id] = reason
@@ -823,7 +849,7 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 func TestRepetitionIsWrittenDown(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 2)
-	first := admission.NewAdmitter(w.raw(), space, admission.NewSequencer(w.raw(), space, time.Now)) // keeps no journal
+	first := admissiontest.NewAdmitter(w.t, w.raw(), space) // keeps no journal
 	ask := func(a *admission.Admitter, key string) admission.Decision {
 		t.Helper()
 		d, err := a.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
@@ -861,7 +887,8 @@ func TestRebuildLeavesOtherShardsAlone(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	before := w.copyOf()
-	stranger := rebuild.New(w.guard, w.store, keyspace.Space{Shards: shards + 1}, rebuild.Config{Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+	stranger := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: keyspace.Space{Shards: shards + 1}, Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
 	var wrong *guard.ShardsError
 	if err := stranger.Run(w.ctx); !errors.As(err, &wrong) {
 		t.Errorf("a rebuild that was told of %d shards where there are %d: %v", shards+1, shards, err)

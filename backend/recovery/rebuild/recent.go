@@ -1,22 +1,24 @@
 package rebuild
 
 import (
+	"slices"
 	"sync"
 
 	"sluice/backend/sale"
 )
 
-// recent remembers which orders were written down, so that a buyer who repeats a request does not fill the journal. It forgets the oldest: such an order is written down
-// once more, which does no harm. What it remembers is in the journal or a row, since a journal drops rows alone. The zero value is empty; it is safe for concurrent use.
+// recent remembers orders that were recorded, so that a buyer who replays a request does not fill the journal. It evicts the
+// oldest orders; recording one of them again has no effect. The journal or SQL has every remembered order, because a journal
+// drops rows only. The zero value is empty. It is safe for concurrent use.
 type recent struct {
 	mu         sync.Mutex
 	young, old map[sale.OrderID]struct{}
 }
 
-// recentHalf is how many orders make the young ones old. Twice that many are remembered at most, in about 4 MB.
+// recentHalf is the size of one generation of recent. Two generations take about 4 MB.
 const recentHalf = 1 << 16
 
-// without leaves out the orders that are remembered. The slice it is given stays as it is.
+// without returns the orders that are not remembered. It does not change the slice.
 func (r *recent) without(orders []sale.Order) []sale.Order {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,19 +27,10 @@ func (r *recent) without(orders []sale.Order) []sale.Order {
 		_, old := r.old[o.ID]
 		return young || old
 	}
-	for i, o := range orders {
-		if !known(o) {
-			continue
-		}
-		left := append([]sale.Order(nil), orders[:i]...)
-		for _, o := range orders[i+1:] {
-			if !known(o) {
-				left = append(left, o)
-			}
-		}
-		return left
+	if !slices.ContainsFunc(orders, known) { // the common case
+		return orders
 	}
-	return orders // the common case
+	return slices.DeleteFunc(slices.Clone(orders), known)
 }
 
 func (r *recent) add(orders []sale.Order) {

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Status is how far the rebuilds of this process have come.
+// Status is the progress of the rebuilds of this process.
 type Status struct {
 	Running  bool       `json:"running"`
-	Fence    int64      `json:"fence,omitempty"` // number of the one under way, or of the last; 0: none yet
+	Fence    int64      `json:"fence,omitempty"` // of the current or the last rebuild; 0 if there was none
 	Step     string     `json:"step,omitempty"`
-	Done     int64      `json:"done"`  // of the step, in orders or sales
-	Total    int64      `json:"total"` // 0: not known
+	Done     int64      `json:"done"`  // orders or sales of the step that are done
+	Total    int64      `json:"total"` // orders or sales of the step; 0 if not known
 	Started  *time.Time `json:"started_at,omitempty"`
 	Finished *time.Time `json:"finished_at,omitempty"`
 	Error    string     `json:"error,omitempty"`
-	Sales    []Outcome  `json:"sales,omitempty"` // of the last one, when it has finished
+	Sales    []Outcome  `json:"sales,omitempty"` // of the last rebuild, when it has finished
 }
 
-// Outcome is what a rebuild has made of one sale.
+// Outcome is the result of a rebuild for one sale.
 type Outcome struct {
 	SaleID    string `json:"sale_id"`
 	Left      int64  `json:"left"`
-	Orders    int64  `json:"orders"`           // that hold a unit, wherever they are
-	Requeued  int    `json:"requeued"`         // were neither a row nor in the queue, and wait again
-	Unbacked  int    `json:"unbacked"`         // dead letters for want of a unit or a place
-	Corrected int    `json:"corrected_buyers"` // buyers whose places were put right
+	Orders    int64  `json:"orders"`           // orders that hold a unit
+	Requeued  int    `json:"requeued"`         // orders that had only a slot, and were queued again
+	Unbacked  int    `json:"unbacked"`         // dead letters of orders without a unit or slot
+	Corrected int    `json:"corrected_buyers"` // buyers whose slots were corrected
 	Balanced  bool   `json:"balanced"`
-	Why       string `json:"why,omitempty"` // it does not balance
+	Why       string `json:"why,omitempty"` // the reason if it is not balanced
 }
 
 type status struct {
@@ -35,7 +35,7 @@ type status struct {
 	now Status
 }
 
-// Status tells how far it is.
+// Status returns the progress of the current or the last rebuild of this process.
 func (r *Rebuilder) Status() Status {
 	r.status.mu.Lock()
 	defer r.status.mu.Unlock()
@@ -69,11 +69,11 @@ func (s *status) step(name string) { s.set(func(n *Status) { n.Step, n.Done, n.T
 func (s *status) total(k int)      { s.set(func(n *Status) { n.Total += int64(k) }) }
 func (s *status) done(k int)       { s.set(func(n *Status) { n.Done += int64(k) }) }
 
-func (s *status) sale(a *saleCount) {
+func (s *status) sale(c *saleCount) {
 	s.set(func(n *Status) {
 		n.Sales = append(n.Sales, Outcome{
-			SaleID: a.def.ID, Left: a.report.Left, Orders: a.report.Stock - a.report.Left,
-			Requeued: len(a.requeued), Unbacked: len(a.unbacked), Corrected: a.corrected, Balanced: a.report.Balanced, Why: a.why,
+			SaleID: c.def.ID, Left: c.report.Left, Orders: c.report.Stock - c.report.Left, Requeued: len(c.requeued),
+			Unbacked: len(c.unbacked), Corrected: c.corrected, Balanced: c.report.Balanced, Why: c.reason,
 		})
 	})
 }

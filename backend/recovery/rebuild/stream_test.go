@@ -3,12 +3,14 @@ package rebuild_test
 import (
 	"slices"
 	"testing"
+
+	"sluice/backend/admission"
 )
 
 // What waits in a stream, or is leased from it, is found there with its serial, in its order, and no text is forgotten; afterwards it waits in the list.
 func TestRebuildOfAnIntactStreamKeepsItsQueue(t *testing.T) {
 	w := newWorld(t)
-	w.admit.IntoStream()
+	w.admit = w.admitter(func(c *admission.Config) { c.Stream = true })
 	w.fill("s")
 	before := w.audit("s")
 	shard := space.ShardOf("s")

@@ -7,11 +7,12 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// docs/keys.md has every key with its type, as this package names them, and no other.
+// docs/keys.md lists every key of this package with its type, and no other.
 func TestDocumentHasEveryKey(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/keys.md")
 	if err != nil {
@@ -24,12 +25,12 @@ func TestDocumentHasEveryKey(t *testing.T) {
 	known := keysOfTheCode(t)
 	for key, kind := range known {
 		if listed[key] != kind {
-			t.Errorf("docs/keys.md: %s is a %q, want %q", key, listed[key], kind)
+			t.Errorf("docs/keys.md: type of %s is %q, want %q", key, listed[key], kind)
 		}
 	}
 	for key := range listed {
 		if known[key] == "" {
-			t.Errorf("docs/keys.md: there is no key %s", key)
+			t.Errorf("docs/keys.md lists %s, which is not a key", key)
 		}
 	}
 	if len(known) < 25 {
@@ -37,7 +38,7 @@ func TestDocumentHasEveryKey(t *testing.T) {
 	}
 }
 
-// keysOfTheCode calls each method that names a key, with the names of its parameters; the type stands in its comment.
+// keysOfTheCode calls each method that names a key, with the names of its parameters. The type is part of its comment.
 func keysOfTheCode(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "keyspace.go", nil, parser.ParseComments)
@@ -48,7 +49,8 @@ func keysOfTheCode(t *testing.T) map[string]string {
 	keys := map[string]string{}
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)
-		if !ok || f.Recv == nil || !f.Name.IsExported() || f.Name.Name == "BatchPrefix" || f.Name.Name == "ShardOf" || f.Name.Name == "All" {
+		if !ok || f.Recv == nil || !f.Name.IsExported() ||
+			slices.Contains([]string{"BatchPrefix", "ShardOf", "All"}, f.Name.Name) {
 			continue
 		}
 		receiver := reflect.ValueOf(Shard(0))
@@ -65,7 +67,7 @@ func keysOfTheCode(t *testing.T) map[string]string {
 		if before, _, isHash := strings.Cut(key, ":dedup:"); isHash {
 			key = before + ":dedup:<hash>"
 		}
-		kind := "copy" // of whatever it is a copy of
+		kind := "copy" // its type is that of the source
 		if m := comment.FindStringSubmatch(f.Doc.Text()); m != nil {
 			kind = m[1]
 		}

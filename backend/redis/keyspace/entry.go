@@ -8,26 +8,28 @@ import (
 
 // Entry is one entry of the stream Orders.
 type Entry struct {
-	ID   string
-	Text string // its message; of an entry that somebody else has added, its fields and values as a JSON array, which is no message
+	ID string
+	// Text is the message. For an entry that another program added, it is a JSON array of its fields and values, which is
+	// not a message.
+	Text string
 }
 
-// DecodeEntries reads an answer of XRANGE.
-func DecodeEntries(answer any) ([]Entry, error) {
-	all, ok := answer.([]any)
-	if !ok && answer != nil {
-		return nil, fmt.Errorf("keyspace: entries are a %T", answer)
+// DecodeEntries parses a reply of XRANGE.
+func DecodeEntries(reply any) ([]Entry, error) {
+	all, ok := reply.([]any)
+	if !ok && reply != nil {
+		return nil, fmt.Errorf("keyspace: XRANGE replied with %T", reply)
 	}
 	entries := make([]Entry, 0, len(all))
 	for _, one := range all {
 		pair, ok := one.([]any)
 		if !ok || len(pair) != 2 {
-			return nil, errors.New("keyspace: an entry is no pair")
+			return nil, errors.New("keyspace: an entry is not a pair")
 		}
 		id, isID := pair[0].(string)
 		fields, isFields := pair[1].([]any)
 		if !isID || !isFields {
-			return nil, errors.New("keyspace: an entry has no id or no fields")
+			return nil, errors.New("keyspace: an entry lacks its id or its fields")
 		}
 		entries = append(entries, Entry{id, entryText(fields)})
 	}
@@ -41,7 +43,7 @@ func entryText(fields []any) string {
 		}
 	}
 	text, err := json.Marshal(fields)
-	if err != nil { // strings can be marshalled
+	if err != nil { // not reached: strings can be marshalled
 		return fmt.Sprint(fields...)
 	}
 	return string(text)

@@ -1,7 +1,8 @@
-// Package keyspace names every key that sluice keeps in Redis: its type, what it holds, and its hash tag. It knows
-// nothing of how the keys are used, and it never talks to Redis.
+// Package keyspace names every Redis key, its type and its hash tag, and encodes queue messages, slots and the index of
+// dead letters. It does not access Redis.
 //
-// All keys of a shard share one hash tag, so that a script touches one Redis Cluster slot only. A sale lives in one shard.
+// All keys of a shard share one hash tag, so that a script touches one Redis Cluster slot only. A sale lives in one
+// shard.
 package keyspace
 
 import (
@@ -11,12 +12,14 @@ import (
 	"strconv"
 )
 
-// Space is a set of shards. The zero value has one shard, which is what one Redis node wants. Its methods are pure.
+// Space is a set of shards. The zero value has one shard, as one Redis node needs. Its methods are pure.
 type Space struct {
-	Shards int // 0 means 1; must be the same in every process and must not change while Redis holds orders
+	// Shards is the number of shards, 0 means 1. It must be equal in every process and must not change while Redis holds
+	// orders.
+	Shards int
 }
 
-// ShardOf is the shard in which a sale lives.
+// ShardOf returns the shard of a sale.
 func (s Space) ShardOf(saleID string) Shard {
 	if s.Shards <= 1 {
 		return 0
@@ -26,7 +29,7 @@ func (s Space) ShardOf(saleID string) Shard {
 	return Shard(h.Sum32() % uint32(s.Shards))
 }
 
-// All lists every shard.
+// All returns every shard.
 func (s Space) All() []Shard {
 	shards := make([]Shard, max(s.Shards, 1))
 	for i := range shards {
@@ -35,112 +38,119 @@ func (s Space) All() []Shard {
 	return shards
 }
 
-// Sequence (string) counts the order sequence numbers that were leased out in blocks; one for all shards.
+// Sequence (string) holds the last order sequence number that was leased; one for all shards.
 func (Space) Sequence() string { return "sluice:{seq}:order" }
 
-// Events (stream) holds the changes of orders for the groups that read them, one for all shards; its ids are the changes' positions in SQL, "<position>-0".
+// Events (stream) holds order events for the consumer groups, one stream for all shards. The id of an entry is the
+// position of the event in SQL, "<position>-0".
 func (Space) Events() string { return "sluice:{events}:stream" }
 
-// EventWake (list) holds at most one token, on which an idle relay of events blocks.
+// EventWake (list) holds at most one token. An idle relay of events blocks on it.
 func (Space) EventWake() string { return "sluice:{events}:wake" }
 
-// EventRelay (string) is held by the process whose turn it is to relay events.
+// EventRelay (string) is the lock of the process that relays events.
 func (Space) EventRelay() string { return "sluice:{events}:relay" }
 
-// EndedSession (string, SET PX) is there while an operator's session is over before its time; it holds nothing.
+// EndedSession (string, SET PX) exists while an admin session that ended early has not expired. Its value is empty.
 func (Space) EndedSession(id string) string { return "sluice:{admin}:ended:" + id }
 
 // Shard is one shard of the keyspace.
 type Shard int
 
-func (l Shard) key(rest string) string { return "sluice:{" + strconv.Itoa(int(l)) + "}:" + rest }
+func (s Shard) key(rest string) string { return "sluice:{" + strconv.Itoa(int(s)) + "}:" + rest }
 
-// Ready (list) holds the messages nobody has taken, newest left.
-func (l Shard) Ready() string { return l.key("ready") }
+// Ready (list) holds the messages that wait for a worker, newest left.
+func (s Shard) Ready() string { return s.key("ready") }
 
-// Orders (stream) holds messages too, where new orders go through a stream: those nobody has taken, and those that are leased. An entry has one field, m.
-func (l Shard) Orders() string { return l.key("orders") }
+// Orders (stream) holds messages if new orders are queued in a stream: those that wait for a worker, and those that are
+// leased. An entry has one field, m.
+func (s Shard) Orders() string { return s.key("orders") }
 
-// OrdersGroup is the one consumer group of Orders. Its consumers are batches.
+// OrdersGroup is the only consumer group of Orders. Its consumers are batches.
 const OrdersGroup = "orders"
 
-// Batch (list) holds the messages of one lease, but for those that are entries of Orders.
-func (l Shard) Batch(id string) string { return l.key("batch:" + id) }
+// Batch (list) holds the messages of one lease, except those in Orders.
+func (s Shard) Batch(id string) string { return s.key("batch:" + id) }
 
-// BatchPrefix is what the key of every batch begins with.
-func (l Shard) BatchPrefix() string { return l.key("batch:") }
+// BatchPrefix is the prefix of the key of every batch.
+func (s Shard) BatchPrefix() string { return s.key("batch:") }
 
 // Leases (sorted set) holds batch ids by deadline, in milliseconds of Redis TIME.
-func (l Shard) Leases() string { return l.key("leases") }
+func (s Shard) Leases() string { return s.key("leases") }
 
 // Delayed (sorted set) holds messages that wait for a retry, by due time in milliseconds of Redis TIME.
-func (l Shard) Delayed() string { return l.key("delayed") }
+func (s Shard) Delayed() string { return s.key("delayed") }
 
 // Attempts (hash) maps an order id to its failures, one line each: milliseconds, tab, reason.
-func (l Shard) Attempts() string { return l.key("attempts") }
+func (s Shard) Attempts() string { return s.key("attempts") }
 
-// Crashes (hash) maps an order id to how often its lease timed out.
-func (l Shard) Crashes() string { return l.key("crashes") }
+// Crashes (hash) maps an order id to the number of its leases that expired.
+func (s Shard) Crashes() string { return s.key("crashes") }
 
-// Dead (sorted set) holds the ids of dead orders by time of death, in milliseconds of Redis TIME. Never trimmed.
-func (l Shard) Dead() string { return l.key("dead") }
+// Dead (sorted set) holds the keys of dead letters by time of death, in milliseconds of Redis TIME. It is never
+// trimmed.
+func (s Shard) Dead() string { return s.key("dead") }
 
-// DeadLetters (hash) maps the id of a dead order to its message and why it died.
-func (l Shard) DeadLetters() string { return l.key("dead:letters") }
+// DeadLetters (hash) maps the id of a dead order to its message and the cause of death.
+func (s Shard) DeadLetters() string { return s.key("dead:letters") }
 
-// DeadSales (sorted set) lists the dead letters by sale, a line for each: see lua/redis/include/dead_letters.lua. All scores are 0.
-func (l Shard) DeadIndex() string { return l.key("dead:index") }
+// DeadIndex (sorted set) holds one DeadLine per dead letter, sorted by sale. All scores are 0.
+func (s Shard) DeadIndex() string { return s.key("dead:index") }
 
-// Wake (list) holds at most one token, on which idle workers block.
-func (l Shard) Wake() string { return l.key("wake") }
+// Wake (list) holds at most one token. Idle workers block on it.
+func (s Shard) Wake() string { return s.key("wake") }
 
-// Epoch (hash) says which Redis this is: run_id of the server whose data was verified, the generation it was verified as, the fence of the last rebuild
-// that began, and rebuilding while one is under way. A Redis that comes back with other data has another run_id, or none here.
-func (l Shard) Guard() string { return l.key("guard") }
+// Guard (hash) identifies the server whose data was verified: its run_id, the generation of the data, the fence of the
+// last rebuild that began, and rebuilding during a rebuild. A Redis that returns with other data has another run_id, or
+// an empty hash.
+func (s Shard) Guard() string { return s.key("guard") }
 
-// RebuildLock (string) is held by the process that rebuilds this shard.
-func (l Shard) RebuildLock() string { return l.key("rebuild:lock") }
+// RebuildLock (string) is the lock of the process that rebuilds this shard.
+func (s Shard) RebuildLock() string { return s.key("rebuild:lock") }
 
-// RebuildReady (list) is the queue as a rebuild puts it together, before it takes the place of Ready.
-func (l Shard) RebuildReady() string { return l.key("rebuild:ready") }
+// RebuildReady (list) is the queue that a rebuild assembles before it replaces Ready.
+func (s Shard) RebuildReady() string { return s.key("rebuild:ready") }
 
-// AuditLock (string) is held by the process whose turn it is to audit the sales of this shard.
-func (l Shard) AuditLock() string { return l.key("audit:lock") }
+// AuditLock (string) is the lock of the process that audits the sales of this shard.
+func (s Shard) AuditLock() string { return s.key("audit:lock") }
 
-// Replicated (string) is written for no other reason than to be replicated: whoever has it, has what came before it.
-func (l Shard) Replicated() string { return l.key("replicated") }
+// Replicated (string) is written only to be replicated: a replica that has it has every earlier write.
+func (s Shard) Replicated() string { return s.key("replicated") }
 
-// Copy is where a part of the shard is copied to, to be read in peace. It expires.
-func (l Shard) Copy(snapshot, part string) string { return l.key("copy:" + snapshot + ":" + part) }
+// Copy is a copy of a part of the shard at one instant. It expires.
+func (s Shard) Copy(snapshot, part string) string { return s.key("copy:" + snapshot + ":" + part) }
 
-// Signals (channel) tells whoever listens that something about a sale has changed. Nothing relies on it; scripts derive its name from that of a key of the shard.
-func (l Shard) SaleNotifications() string { return l.key("sale_notifications") }
+// SaleNotifications (channel) carries changes of sales. No correctness depends on it. Scripts derive its name from the
+// key of a sale.
+func (s Shard) SaleNotifications() string { return s.key("sale_notifications") }
 
 // Sales (set) holds the ids of the sales loaded in this shard.
-func (l Shard) Sales() string { return l.key("sales") }
+func (s Shard) Sales() string { return s.key("sales") }
 
-// Sale (hash) holds a sale's definition, its count of acceptances, and the number of the last unit taken back.
-func (l Shard) Sale(id string) string { return l.key("sale:" + id) }
+// Sale (hash) holds the definition of a sale, the number of orders accepted, and the number of the last return.
+func (s Shard) Sale(id string) string { return s.key("sale:" + id) }
 
 // Stock (string) is the number of units left.
-func (l Shard) Stock(id string) string { return l.key("sale:" + id + ":stock") }
+func (s Shard) Stock(id string) string { return s.key("sale:" + id + ":stock") }
 
-// Buyers (hash) maps a buyer to the order ids held, comma-separated by place; a place given back is empty. A buyer stays in it who holds nothing any more.
-func (l Shard) Buyers(id string) string { return l.key("sale:" + id + ":buyers") }
+// Buyers (hash) maps a buyer to its Slots. A buyer whose orders were all returned keeps an empty text.
+func (s Shard) Buyers(id string) string { return s.key("sale:" + id + ":buyers") }
 
-// Returns (hash) maps the id of a cancelled order whose unit was taken back to the number of that return, until its row has it too.
-func (l Shard) Returns(id string) string { return l.key("sale:" + id + ":returns") }
+// Returns (hash) maps the id of a cancelled order whose unit was returned to the number of that return, until its row
+// in SQL has the number.
+func (s Shard) Returns(id string) string { return s.key("sale:" + id + ":returns") }
 
-// Trace (string, SET PX) holds the traceparent under which an order was accepted, if its trace is sampled. It expires, and nothing relies on it.
-func (l Shard) Trace(order string) string { return l.key("trace:" + order) }
+// Trace (string, SET PX) holds the traceparent under which an order was accepted, if its trace is sampled. It expires,
+// and no correctness depends on it.
+func (s Shard) Trace(order string) string { return s.key("trace:" + order) }
 
-// Dedup (string, SET NX PX) maps one request of a buyer to what it asked for and the order it got. Buyer and request key come
-// from outside, so the Redis key holds 128 bits of their SHA-256: bounded, and no two pairs run together.
-func (l Shard) Dedup(buyer, requestKey string) string {
+// Dedup (string, SET NX PX) maps one request of a buyer to its fingerprint and its order. The key holds 128 bits of the
+// SHA-256 of buyer and request key, which clients choose: its length is bounded, and no two pairs share it.
+func (s Shard) Dedup(buyer, requestKey string) string {
 	h := sha256.New()
 	h.Write([]byte(buyer))
-	h.Write([]byte{0}) // no buyer holds a NUL
+	h.Write([]byte{0}) // a buyer does not contain NUL
 	h.Write([]byte(requestKey))
 	var sum [sha256.Size]byte
-	return l.key("dedup:" + base64.RawURLEncoding.EncodeToString(h.Sum(sum[:0])[:16]))
+	return s.key("dedup:" + base64.RawURLEncoding.EncodeToString(h.Sum(sum[:0])[:16]))
 }

@@ -15,11 +15,12 @@ func TestKeysOfAShardShareItsHashTag(t *testing.T) {
 		shards[shard] = true
 		tag := shard.Ready()[:strings.Index(shard.Ready(), "}")+1]
 		for _, key := range []string{
-			shard.Ready(), shard.Orders(), shard.Batch("b"), shard.Leases(), shard.Delayed(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadIndex(),
-			shard.Wake(), shard.SaleNotifications(), shard.Sales(), shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"), shard.Replicated(),
+			shard.Ready(), shard.Orders(), shard.Batch("b"), shard.Leases(), shard.Delayed(), shard.Attempts(), shard.Crashes(),
+			shard.Dead(), shard.DeadLetters(), shard.DeadIndex(), shard.Wake(), shard.SaleNotifications(), shard.Sales(),
+			shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"), shard.Replicated(),
 		} {
 			if !strings.HasPrefix(key, tag) || strings.Count(key, "{") != 1 {
-				t.Errorf("key %q does not carry the tag %q alone", key, tag)
+				t.Errorf("key %q does not have the tag %q as its only tag", key, tag)
 			}
 		}
 	}
@@ -31,23 +32,23 @@ func TestKeysOfAShardShareItsHashTag(t *testing.T) {
 	}
 }
 
-func TestDedupKeepsPairsApart(t *testing.T) {
+func TestDedupKeysDifferForDifferentPairs(t *testing.T) {
 	a, b := Shard(0).Dedup("a", "b:c"), Shard(0).Dedup("a:b", "c")
 	if a == b || len(Shard(0).Dedup(strings.Repeat("x", 255), strings.Repeat("y", 255))) != len(a) {
-		t.Fatalf("%s %s", a, b)
+		t.Fatalf("dedup keys %s and %s", a, b)
 	}
 }
 
-func TestDeadLineIsReadAsItIsWritten(t *testing.T) {
+func TestDeadLineRoundTrip(t *testing.T) {
 	m := Message{ID: 7, SaleID: "s", Slot: 2, Serial: 3, Buyer: "ann with spaces", Status: sale.StatusQueued}
 	for _, want := range []DeadLine{{"7", m, true}, {"raw:ab", m, false}} {
 		if got, err := DecodeDeadLine(EncodeDeadLine(want)); err != nil || got != want {
-			t.Errorf("%+v, written and read again, is %+v, %v", want, got, err)
+			t.Errorf("round trip of %+v = %+v, %v", want, got, err)
 		}
 	}
 	for _, bad := range []string{"", " 0 raw:ab", "s 1 7", "s 2 7 7 s 1 1 ann", "other 1 7 7 s 1 1 ann", "s 1 7 7 s 0 1 ann"} {
 		if d, err := DecodeDeadLine(bad); err == nil {
-			t.Errorf("%q is read as %+v", bad, d)
+			t.Errorf("DecodeDeadLine(%q) = %+v, want an error", bad, d)
 		}
 	}
 }
@@ -65,11 +66,35 @@ func FuzzDecodeMessage(f *testing.F) {
 			return
 		}
 		if sale.ValidateID(m.SaleID) != nil || sale.ValidateBuyer(m.Buyer) != nil || m.ID <= 0 || m.Slot < 1 || m.Serial < 1 {
-			t.Fatalf("%q is read as %+v", s, m)
+			t.Fatalf("DecodeMessage(%q) = %+v, which is not valid", s, m)
 		}
 		again, err := DecodeMessage(EncodeMessage(m))
 		if err != nil || again != m {
-			t.Fatalf("%+v, written and read again, is %+v, %v", m, again, err)
+			t.Fatalf("round trip of %+v = %+v, %v", m, again, err)
 		}
 	})
+}
+
+func TestSlots(t *testing.T) {
+	for _, c := range []struct {
+		slots               Slots
+		find, count, empty1 int
+		with                Slots // order 9 in slot 2
+	}{
+		{"", 0, 0, 1, ",9"}, {"7", 1, 1, 2, "7,9"}, {",7", 2, 1, 1, ",9"}, {"5,7", 2, 2, 3, "5,9"}, {"5,,7", 3, 2, 2, "5,9,7"},
+		{"77", 0, 1, 2, "77,9"}, {",,", 0, 0, 1, ",9,"},
+	} {
+		if n := c.slots.Find(7); n != c.find {
+			t.Errorf("%q: order 7 in slot %d, want %d", c.slots, n, c.find)
+		}
+		if n := c.slots.Count(); n != c.count {
+			t.Errorf("%q: %d orders, want %d", c.slots, n, c.count)
+		}
+		if n := c.slots.Empty(1); n != c.empty1 {
+			t.Errorf("%q: first empty slot %d, want %d", c.slots, n, c.empty1)
+		}
+		if s := c.slots.With(9, 2); s != c.with {
+			t.Errorf("%q with order 9 in slot 2 = %q, want %q", c.slots, s, c.with)
+		}
+	}
 }

@@ -8,15 +8,15 @@ import (
 	"sluice/backend/sale"
 )
 
-// Message is one order on its way through the queue, as the Redis lists hold it: five fields with a space between,
+// Message is one order in the queue. Redis stores it as five fields separated by spaces:
 //
 //	<order id> <sale id> <nth> <serial> <buyer>
 //
-// The id comes first so that scripts find it with one pattern; the buyer comes last because it may hold spaces. admit.lua
-// writes the same form.
+// The id comes first so that scripts find it with one pattern. The buyer comes last because it may contain spaces.
+// lua/redis/admit.lua writes the same form.
 type Message = sale.Order
 
-// EncodeMessage writes the wire form. The order must be valid (see sale.ValidateID, sale.ValidateBuyer).
+// EncodeMessage returns the wire form. The order must be valid (see sale.ValidateID, sale.ValidateBuyer).
 func EncodeMessage(m Message) string {
 	b := make([]byte, 0, 64)
 	b = strconv.AppendInt(b, int64(m.ID), 10)
@@ -30,7 +30,7 @@ func EncodeMessage(m Message) string {
 // ErrMessage is wrapped by every error of DecodeMessage.
 var ErrMessage = errors.New("keyspace: not a queue message")
 
-// DecodeMessage reads the wire form; the order's status is queued.
+// DecodeMessage parses the wire form. The status of the order is queued.
 func DecodeMessage(s string) (Message, error) {
 	var f [5]string
 	rest := s

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -149,7 +150,7 @@ func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 		h, ctx := newHouse(c), context.Background()
 		s := onSale("s", 5, 1)
 		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
-		if err := h.putBuyers(ctx, shard.Buyers("s"), map[string]string{"ann": "700"}); err != nil {
+		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"ann": "700"}); err != nil {
 			t.Fatal(err)
 		}
 		o.Status = sale.StatusCancelled
@@ -166,7 +167,7 @@ func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 		// And the other way round: what was given back is not put in again by somebody who is slow.
 		given := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
 		h.give(t, "s", given)
-		if err := h.putBuyers(ctx, shard.Buyers("s"), map[string]string{"bob": given.ID.String()}); err != nil {
+		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"bob": keyspace.Slots(given.ID.String())}); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "2", sale.Accepted)

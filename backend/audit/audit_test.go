@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
@@ -42,8 +43,8 @@ func open(t *testing.T, stock int64) *shop {
 	db := storetest.Open(t, storetest.Postgres(t))
 	var space keyspace.Space
 	s := &shop{
-		t: t, redis: client, store: db, stock: admission.NewStock(client, space),
-		admit: admission.NewAdmitter(client, space, admission.NewSequencer(client, space, time.Now)),
+		t: t, redis: client, store: db, stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}),
+		admit: admissiontest.NewAdmitter(t, client, space),
 		queue: queue.NewList(client, 0, queue.Config{MaxAttempts: 1}),
 	}
 	s.ledger = audit.New(s.stock, db)

@@ -17,7 +17,7 @@ func (h *house) waiters(t *testing.T, requests ...Request) []*waiter {
 	t.Helper()
 	var all []*waiter
 	for _, r := range requests {
-		id, err := h.ids.Next(t.Context())
+		id, err := h.cfg.IDs.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,9 +34,7 @@ func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, c *redis.Client) {
 				h := newHouse(c)
-				if stream {
-					h.IntoStream()
-				}
+				h.cfg.Stream = stream
 				h.put(t, onSale("s", 3, 1))
 				h.want(t, "s", "dan", "k", sale.Accepted)
 				group := h.waiters(t,
@@ -98,7 +96,7 @@ func TestOrderStandsThoughItsTraceCannotBeKept(t *testing.T) {
 		h := newHouse(c)
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]
-		k := h.keys.of(keyspace.Space{}, "s")
+		k := h.keys.get(keyspace.Space{}, "s")
 		answer, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String())},
 			"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 "+parent).Text()
 		if err != nil || answer != "accepted" {

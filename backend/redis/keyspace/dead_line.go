@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A DeadLine is the line of one dead letter in the list by sale (Shard.DeadSales). lua/redis/include/dead_letters.lua writes the same form.
+// DeadLine is the line of one dead letter in Shard.DeadIndex. lua/redis/include/dead_letters.lua writes the same form.
 type DeadLine struct {
-	Key     string  // of the letter
-	Message Message // what died
-	Backed  bool    // it holds a unit
+	Key     string // key of the letter in Shard.DeadLetters
+	Message Message
+	Backed  bool // the letter holds a unit
 }
 
-// EncodeDeadLine writes the wire form. The message must be valid, and the key hold no space.
+// EncodeDeadLine returns the wire form. The message must be valid, and the key must not contain a space.
 func EncodeDeadLine(d DeadLine) string {
 	unit := 0
 	if d.Backed {
@@ -21,7 +21,7 @@ func EncodeDeadLine(d DeadLine) string {
 	return d.Message.SaleID + " " + strconv.Itoa(unit) + " " + d.Key + " " + EncodeMessage(d.Message)
 }
 
-// DecodeDeadLine reads the wire form. The line of a text that is no message is ErrMessage: it belongs to no sale.
+// DecodeDeadLine parses the wire form. It returns ErrMessage for the line of a text that is not a message.
 func DecodeDeadLine(s string) (DeadLine, error) {
 	f := strings.SplitN(s, " ", 4)
 	if len(f) < 4 || f[1] != "0" && f[1] != "1" {

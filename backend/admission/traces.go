@@ -7,10 +7,10 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// traceTTL is how long the trace of an order is known. An order that waits for longer is written all the same, and is not shown.
+// traceTTL is the lifetime of the stored traceparent of an order. An order that waits longer is written without a span.
 const traceTTL = time.Hour
 
-// traced appends what the script has to know of purchases whose traces are sampled: nothing when there is none.
+// appendTraces appends the keys and the argument for purchases whose traces are sampled, or nothing.
 func appendTraces(shard keyspace.Shard, group []*waiter, keys []string, args []any) ([]string, []any) {
 	var traces []byte
 	for i, w := range group {

@@ -11,14 +11,14 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and its text.
+// ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and text.
 func ScanOrders(ctx context.Context, client redis.UniversalClient, key string, each func(id, text string)) error {
 	for after := "-"; ; {
-		answer, err := client.Do(ctx, "XRANGE", key, after, "+", "COUNT", readChunk).Result()
+		reply, err := client.Do(ctx, "XRANGE", key, after, "+", "COUNT", readChunk).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
-		entries, err := keyspace.DecodeEntries(answer)
+		entries, err := keyspace.DecodeEntries(reply)
 		if err != nil {
 			return err
 		}
@@ -32,12 +32,14 @@ func ScanOrders(ctx context.Context, client redis.UniversalClient, key string, e
 	}
 }
 
-// readStream reads the copy of the stream: entries up to the last one that was given out are leased, those after it are ready.
-func (s *snapshot) readStream(ctx context.Context, client redis.UniversalClient, each func(place, keyspace.Message)) error {
+// readStream reads the copy of the stream. Entries up to s.leased are leased, later ones are ready.
+func (s *snapshot) readStream(
+	ctx context.Context, client redis.UniversalClient, each func(queuePart, keyspace.Message),
+) error {
 	return ScanOrders(ctx, client, s.orders, func(id, text string) {
 		m, err := keyspace.DecodeMessage(text)
 		switch {
-		case err != nil: // left to the worker, which buries it
+		case err != nil: // not a message; the worker makes it a dead letter
 		case s.leased != "" && !entryAfter(id, s.leased):
 			each(leased, m)
 		default:
@@ -46,7 +48,7 @@ func (s *snapshot) readStream(ctx context.Context, client redis.UniversalClient,
 	})
 }
 
-// entryAfter compares two ids of entries, "<ms>-<n>".
+// entryAfter reports whether entry id a follows b. Ids have the form "<ms>-<n>".
 func entryAfter(a, b string) bool {
 	am, an := entryID(a)
 	bm, bn := entryID(b)
@@ -55,7 +57,7 @@ func entryAfter(a, b string) bool {
 
 func entryID(id string) (ms, n uint64) {
 	head, tail, _ := strings.Cut(id, "-")
-	ms, _ = strconv.ParseUint(head, 10, 64) // Redis made it
+	ms, _ = strconv.ParseUint(head, 10, 64) // Redis generated it
 	n, _ = strconv.ParseUint(tail, 10, 64)
 	return ms, n
 }

@@ -1,0 +1,28 @@
+// Package admissiontest makes Admitters for tests of other packages.
+package admissiontest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/redis/keyspace"
+)
+
+// NewAdmitter returns an Admitter over client. Each change edits its Config.
+func NewAdmitter(
+	tb testing.TB, client redis.UniversalClient, space keyspace.Space, change ...func(*admission.Config),
+) *admission.Admitter {
+	tb.Helper()
+	cfg := admission.Config{Client: client, Space: space, IDs: admission.NewSequencer(client, space, time.Now)}
+	for _, edit := range change {
+		edit(&cfg)
+	}
+	a, err := admission.NewAdmitter(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
+}

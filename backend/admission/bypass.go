@@ -1,0 +1,78 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrBypassListTooLong reports that a sale has more buyers than the caller accepts.
+var ErrBypassListTooLong = errors.New("admission: the sale has too many buyers for a bypass list")
+
+// BypassList identifies, without names, the buyers who may hold an order of a sale. An edge lets them through to their
+// order while it rejects others.
+type BypassList struct {
+	Accepted int64    // the list is complete for the first Accepted orders of the sale
+	Sums     []uint32 // CRC-32 (IEEE) of the buyers, ascending and unique
+}
+
+// bypassChunk is the approximate number of buyers per read. One read blocks Redis for half a millisecond.
+const bypassChunk = 1000
+
+// BypassList lists the buyers of a sale, at most limit of them. It returns ErrBypassListTooLong, sale.ErrNotFound, or
+// an error that wraps sale.ErrUnavailable.
+//
+// It reads the number of accepted orders before the buyers. A purchase changes both in one step, so the list has the
+// buyer of every order that was counted. Purchases continue between the reads.
+func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassList, error) {
+	accepted, err := s.Accepted(ctx, id)
+	if err != nil {
+		return BypassList{}, err
+	}
+	key := s.space.ShardOf(id).Buyers(id)
+	n, err := s.client.HLen(ctx, key).Result()
+	if err != nil {
+		return BypassList{}, unavailable("bypass list of sale "+id, err)
+	}
+	tooLong := fmt.Errorf("%w: sale %s, limit %d", ErrBypassListTooLong, id, limit)
+	if n > int64(limit) {
+		return BypassList{}, tooLong
+	}
+	sums := make([]uint32, 0, n)
+	for cursor := uint64(0); ; {
+		cursor, sums, err = s.scanBypass(ctx, key, cursor, sums)
+		if err != nil {
+			return BypassList{}, unavailable("bypass list of sale "+id, err)
+		}
+		if len(sums) > 2*limit { // a scan can return a buyer twice while the hash grows
+			return BypassList{}, tooLong
+		}
+		if cursor == 0 {
+			break
+		}
+	}
+	slices.Sort(sums)
+	sums = slices.Compact(sums)
+	if len(sums) > limit {
+		return BypassList{}, tooLong
+	}
+	return BypassList{Accepted: accepted, Sums: sums}, nil
+}
+
+// scanBypass reads a part of the hash and appends the sums of its buyers.
+func (s *Stock) scanBypass(
+	ctx context.Context, key string, cursor uint64, sums []uint32,
+) (next uint64, more []uint32, err error) {
+	pairs, next, err := s.client.HScan(ctx, key, cursor, "", bypassChunk).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, sums, err
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		sums = append(sums, crc32.ChecksumIEEE([]byte(pairs[i])))
+	}
+	return next, sums, nil
+}

@@ -1,0 +1,215 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+)
+
+// UnitCount holds the units of one sale in Redis at one instant, and every order in the queue.
+type UnitCount struct {
+	Loaded     bool // Redis holds the sale; otherwise Stock, Left, Accepted and LastReturn are 0
+	Stock      int64
+	Left       int64
+	Accepted   int64
+	LastReturn int64          // number of the last return
+	Returned   []sale.OrderID // orders whose unit was returned, and whose rows may not have the number of the return
+	Ready      []keyspace.Message
+	Delayed    []keyspace.Message
+	Leased     []keyspace.Message
+	Dead       []keyspace.Message // dead letters that hold a unit, each order once
+	Unbacked   int64              // number of dead letters that hold no unit
+
+	lines int64 // number of index lines of dead letters that hold a unit
+}
+
+// InFlight calls yield for every order of the count that holds a unit.
+func (c *UnitCount) InFlight(yield func(keyspace.Message)) {
+	for _, orders := range [][]keyspace.Message{c.Ready, c.Delayed, c.Leased, c.Dead} {
+		for _, m := range orders {
+			yield(m)
+		}
+	}
+}
+
+const (
+	copyTimeout  = 20 * time.Second // of the script that copies
+	countTimeout = time.Minute      // of a count
+	copyLifetime = 2 * time.Minute  // longer than countTimeout: the copies of a crashed count expire
+	readChunk    = 2000             // messages per read: about a millisecond of Redis time
+	maxReindexes = 3                // repairs of the index of dead letters before a count fails
+)
+
+// CountUnits counts the units of one sale; see CountShardUnits.
+func (s *Stock) CountUnits(ctx context.Context, id string) (UnitCount, error) {
+	all, err := s.CountShardUnits(ctx, s.space.ShardOf(id), []string{id})
+	if err != nil {
+		return UnitCount{}, err
+	}
+	return *all[id], nil
+}
+
+// CountShardUnits counts the units of several sales of one shard at one instant. Redis copies the queue of the shard at
+// that instant, which blocks it for about 40 ms per million queued orders and doubles the memory of the queue.
+// CountShardUnits reads the copies in small pieces and deletes them. Of the dead letters, it reads only those of these
+// sales. It repairs the index of dead letters if it is incomplete; see ReindexDead. An error wraps sale.ErrUnavailable.
+func (s *Stock) CountShardUnits(
+	ctx context.Context, shard keyspace.Shard, ids []string,
+) (map[string]*UnitCount, error) {
+	for i := range maxReindexes {
+		counts, err := s.countShardUnits(ctx, shard, ids)
+		if !errors.Is(err, errIndexIncomplete) {
+			return counts, err
+		}
+		_, err = s.indexLetters(ctx, shard)
+		if err == nil && i > 0 { // the index has lines of deleted letters
+			_, err = s.dropStaleLines(ctx, shard)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, unavailable("count units", errors.New(
+		"dead letters change without their index; stop processes of older versions"))
+}
+
+var errIndexIncomplete = errors.New("admission: the index of dead letters is incomplete")
+
+// countShardUnits retries until no batch is leased between the list of batches and the copy.
+func (s *Stock) countShardUnits(
+	ctx context.Context, shard keyspace.Shard, ids []string,
+) (map[string]*UnitCount, error) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	var copier redis.Scripter = s.client
+	if c, ok := s.client.(*redis.Client); ok {
+		copier = c.WithTimeout(copyTimeout) // shares the connections of c with another read timeout
+	}
+	for try := 0; ; try++ {
+		counts, err := s.tryCountUnits(ctx, copier, shard, ids)
+		switch {
+		case errors.Is(err, errStaleBatches):
+		case err == nil, errors.Is(err, errIndexIncomplete):
+			return counts, err
+		default:
+			return nil, unavailable("count units", err)
+		}
+		select { // 0 to 6 ms in an uneven sequence, so that retries do not synchronise with a worker
+		case <-time.After(time.Duration(try*3%7) * time.Millisecond):
+		case <-ctx.Done():
+			return nil, unavailable("count units", fmt.Errorf("the queue changes too fast; try again (%w)", ctx.Err()))
+		}
+	}
+}
+
+var errStaleBatches = errors.New("admission: a batch was leased after the list of batches was read")
+
+func (s *Stock) tryCountUnits(
+	ctx context.Context, copier redis.Scripter, shard keyspace.Shard, ids []string,
+) (map[string]*UnitCount, error) {
+	batches, err := s.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	copies := newSnapshot(shard, len(batches), len(ids))
+	args := []any{shard.BatchPrefix(), copyLifetime.Milliseconds(), len(batches)}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	f, err := s.snapshot.Run(ctx, copier, copies.keys(batches, ids), args...).StringSlice()
+	if err != nil {
+		return nil, err
+	}
+	switch f[0] {
+	case "stale":
+		return nil, errStaleBatches
+	case "unlisted":
+		return nil, errIndexIncomplete
+	}
+	defer copies.remove(ctx, s.client)
+	last := len(f) - 1
+	copies.leased = f[last]
+	counts, err := parseTotals(ids, f[:last])
+	if err != nil {
+		return nil, err
+	}
+	if err := copies.read(ctx, s.client, func(part queuePart, m keyspace.Message) {
+		if c := counts[m.SaleID]; c != nil {
+			c.add(part, m)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if err := copies.readDead(ctx, s.client, ids, counts); err != nil {
+		return nil, err
+	}
+	for _, c := range counts {
+		c.uniqueDead()
+	}
+	return counts, copies.readReturns(ctx, s.client, ids, counts)
+}
+
+// parseTotals parses the six fields per sale of the reply of snapshot.lua.
+func parseTotals(ids, f []string) (map[string]*UnitCount, error) {
+	if len(f) != 6*len(ids) {
+		return nil, fmt.Errorf("the script returned %d fields for %d sales", len(f), len(ids))
+	}
+	counts := make(map[string]*UnitCount, len(ids))
+	for i, id := range ids {
+		c := &UnitCount{}
+		counts[id] = c
+		fields := f[6*i : 6*i+6]
+		numbers := []*int64{&c.lines, &c.Unbacked, &c.LastReturn, &c.Stock, &c.Left, &c.Accepted}
+		c.Loaded = fields[3] != "" && fields[4] != ""
+		if !c.Loaded {
+			numbers = numbers[:2]
+		}
+		for j, to := range numbers {
+			n, err := strconv.ParseInt(fields[j], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("field %d of sale %s is %q", j, id, fields[j])
+			}
+			*to = n
+		}
+	}
+	return counts, nil
+}
+
+// queuePart is the part of the queue that holds a message.
+type queuePart int
+
+const (
+	ready queuePart = iota
+	delayed
+	leased
+	dead
+)
+
+func (c *UnitCount) add(part queuePart, m keyspace.Message) {
+	switch part {
+	case ready:
+		c.Ready = append(c.Ready, m)
+	case delayed:
+		c.Delayed = append(c.Delayed, m)
+	case leased:
+		c.Leased = append(c.Leased, m)
+	case dead:
+		m.Status = sale.StatusDead
+		c.Dead = append(c.Dead, m)
+	}
+}
+
+// uniqueDead removes duplicates: a letter can have been copied to another key by hand.
+func (c *UnitCount) uniqueDead() {
+	slices.SortFunc(c.Dead, func(a, b keyspace.Message) int { return cmp.Compare(a.ID, b.ID) })
+	c.Dead = slices.CompactFunc(c.Dead, func(a, b keyspace.Message) bool { return a.ID == b.ID })
+}

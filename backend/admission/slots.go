@@ -1,0 +1,62 @@
+package admission
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+)
+
+// Slots calls yield for every order that a buyer of the sale holds, in no order and in small reads. It can miss a slot
+// that is assigned or released during the call, and can yield a slot twice. An error wraps sale.ErrUnavailable.
+func (s *Stock) Slots(ctx context.Context, saleID string, yield func(buyer string, slot int, id sale.OrderID)) error {
+	key := s.space.ShardOf(saleID).Buyers(saleID)
+	return ScanBuyers(ctx, s.client, key, func(buyer string, slots keyspace.Slots) {
+		for slot, id := range slots.All() {
+			yield(buyer, slot, id)
+		}
+	})
+}
+
+// ScanBuyers calls each for every buyer in the hash key; see Slots.
+func ScanBuyers(
+	ctx context.Context, client redis.UniversalClient, key string, each func(buyer string, slots keyspace.Slots),
+) error {
+	for cursor := uint64(0); ; {
+		fields, next, err := client.HScan(ctx, key, cursor, "", readChunk).Result()
+		if err != nil {
+			return unavailable("read "+key, err)
+		}
+		for i := 1; i < len(fields); i += 2 {
+			each(fields[i-1], keyspace.Slots(fields[i]))
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// HaveSlots reports for each order whether its buyer holds a slot with it. The orders belong to one sale. An error
+// wraps sale.ErrUnavailable.
+func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error) {
+	have := make([]bool, len(orders))
+	if len(orders) == 0 {
+		return have, nil
+	}
+	buyers := make([]string, len(orders))
+	for i, o := range orders {
+		buyers[i] = o.Buyer
+	}
+	saleID := orders[0].SaleID
+	slots, err := s.client.HMGet(ctx, s.space.ShardOf(saleID).Buyers(saleID), buyers...).Result()
+	if err != nil {
+		return nil, unavailable("slots of sale "+saleID, err)
+	}
+	for i, o := range orders {
+		text, _ := slots[i].(string)
+		have[i] = keyspace.Slots(text).Find(o.ID) > 0
+	}
+	return have, nil
+}

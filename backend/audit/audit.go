@@ -1,0 +1,204 @@
+// Package audit checks, while a sale runs, that every unit of the sale is in exactly one place:
+//
+//	stock = left + ready + delayed + leased + ordered + dead
+//
+// The terms are counted in units, each order once. left to leased and dead are in Redis, ordered is in SQL. An order that is
+// a row counts as ordered even if its message or letter still exists. A cancelled row counts as ordered until its unit is
+// back in Redis.
+//
+// The Checker reads Redis at one instant (a copy of the queue) and SQL afterwards. An order leaves Redis only after it is a
+// row, so every order of that instant is found in one of the two. Later orders have a higher serial and are not counted;
+// units that were returned later have a higher return number and count as ordered. Then the Checker reads from Redis the
+// last serial that it has accepted: a row with a higher serial shows that Redis has lost data.
+//
+// The package changes neither store, except that it repairs the index of dead letters (admission.Stock.ReindexDead). The
+// Auditor pauses a sale that does not balance through its caller.
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/backend/admission"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Report holds the units of one sale.
+type Report struct {
+	SaleID      string   `json:"sale_id"`
+	Stock       int64    `json:"stock"`
+	Left        int64    `json:"left"`
+	Ready       int64    `json:"ready"`
+	Delayed     int64    `json:"delayed"`
+	Leased      int64    `json:"leased"`
+	Ordered     int64    `json:"ordered"`
+	Dead        int64    `json:"dead"`
+	Returning   int64    `json:"returning"` // part of Ordered: cancelled orders whose unit is not back in Redis yet
+	Unbacked    int64    `json:"unbacked"`  // dead letters that hold no unit; not part of the sum
+	Balanced    bool     `json:"balanced"`  // Stock equals the sum of Left to Dead, and there are no Differences
+	Differences []string `json:"differences,omitempty"`
+	// Orders are the orders that Explain found in the wrong place, if the sale does not balance.
+	Orders []Difference `json:"orders,omitempty"`
+}
+
+// stock is the part of Redis that a Checker reads (admission.Stock).
+type stock interface {
+	CountUnits(ctx context.Context, saleID string) (admission.UnitCount, error)
+	CountShardUnits(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*admission.UnitCount, error)
+	ReindexDead(ctx context.Context, saleID string) (changed int64, err error)
+	LastSerial(ctx context.Context, saleID string) (int64, error)
+	Slots(ctx context.Context, saleID string, yield func(buyer string, slot int, id sale.OrderID)) error
+	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
+}
+
+// rows is the part of SQL that a Checker reads (store.Store).
+type rows interface {
+	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
+	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
+	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
+	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	Count(ctx context.Context, saleID string, at store.Instant, among []sale.OrderID) (store.Count, error)
+}
+
+// Checker audits sales. It is safe for concurrent use.
+type Checker struct {
+	stock stock
+	rows  rows
+}
+
+// New returns a Checker over Redis and SQL.
+func New(stock stock, rows rows) *Checker { return &Checker{stock, rows} }
+
+// Audit audits one sale. If it does not balance, Audit repairs the index of dead letters, counts again, and names the orders
+// in the wrong place. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
+func (c *Checker) Audit(ctx context.Context, saleID string) (Report, error) {
+	r, loaded, err := c.auditOne(ctx, saleID)
+	if err != nil || r.Balanced || !loaded {
+		return r, err
+	}
+	changed, err := c.stock.ReindexDead(ctx, saleID) // a process of an older version may have changed a dead letter
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: %w", err)
+	}
+	if changed > 0 {
+		if r, loaded, err = c.auditOne(ctx, saleID); err != nil || r.Balanced || !loaded {
+			return r, err
+		}
+	}
+	if r.Orders, err = c.Explain(ctx, saleID); err != nil {
+		r.Differences = append(r.Differences, "the orders in the wrong place could not be determined: "+err.Error())
+	}
+	return r, nil
+}
+
+func (c *Checker) auditOne(ctx context.Context, saleID string) (r Report, loaded bool, err error) {
+	count, err := c.stock.CountUnits(ctx, saleID)
+	if err != nil {
+		return Report{}, false, fmt.Errorf("audit: %w", err)
+	}
+	r, err = c.report(ctx, saleID, &count)
+	return r, count.Loaded, err
+}
+
+// AuditShard audits several sales of one shard with one copy of its queue. It does not name orders; see Explain.
+func (c *Checker) AuditShard(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]Report, error) {
+	counts, err := c.stock.CountShardUnits(ctx, shard, ids)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	reports := make(map[string]Report, len(ids))
+	for id, count := range counts {
+		if reports[id], err = c.report(ctx, id, count); err != nil {
+			return nil, err
+		}
+	}
+	return reports, nil
+}
+
+// report adds the rows in SQL to a count of Redis.
+func (c *Checker) report(ctx context.Context, saleID string, count *admission.UnitCount) (Report, error) {
+	if !count.Loaded {
+		return c.unloaded(ctx, saleID)
+	}
+
+	r := Report{SaleID: saleID, Stock: count.Stock, Left: count.Left, Unbacked: count.Unbacked}
+	parts := []struct {
+		name   string
+		orders []keyspace.Message
+		units  *int64
+	}{
+		{"ready", count.Ready, &r.Ready},
+		{"delayed", count.Delayed, &r.Delayed},
+		{"leased", count.Leased, &r.Leased},
+		{"dead", count.Dead, &r.Dead},
+	}
+	at := map[sale.OrderID]string{}
+	var ids []sale.OrderID
+	for _, p := range parts {
+		for _, o := range p.orders {
+			if other, twice := at[o.ID]; twice {
+				r.Differences = append(r.Differences, fmt.Sprintf("order %s is in %s and in %s", o.ID, other, p.name))
+				continue
+			}
+			at[o.ID] = p.name
+			ids = append(ids, o.ID)
+		}
+	}
+
+	instant := store.Instant{Accepted: count.Accepted, Returned: count.LastReturn, Unrecorded: count.Returned}
+	rows, err := c.rows.Count(ctx, saleID, instant, ids)
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: %w", err)
+	}
+	last, err := c.stock.LastSerial(ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return c.unloaded(ctx, saleID)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: %w", err)
+	}
+	if rows.Last > last {
+		r.Differences = append(r.Differences, fmt.Sprintf(
+			"SQL has an order with serial %d, and Redis has accepted %d: Redis has lost orders that are rows", rows.Last, last))
+	}
+	r.Returning = rows.Returning
+	r.Ordered = rows.Rows + rows.Returning
+	for _, id := range rows.Among {
+		delete(at, id) // a row that the worker has not acknowledged yet
+	}
+	for _, p := range parts {
+		for _, o := range p.orders {
+			if at[o.ID] == p.name {
+				*p.units++
+				delete(at, o.ID)
+			}
+		}
+	}
+
+	if sum := r.Left + r.Ready + r.Delayed + r.Leased + r.Ordered + r.Dead; sum != r.Stock {
+		r.Differences = append(r.Differences, fmt.Sprintf("stock is %d, and the parts add up to %d", r.Stock, sum))
+	}
+	if r.Left < 0 {
+		r.Differences = append(r.Differences, fmt.Sprintf("left is %d", r.Left))
+	}
+	r.Balanced = len(r.Differences) == 0
+	return r, nil
+}
+
+// unloaded returns the report of a sale that SQL has and Redis does not hold.
+func (c *Checker) unloaded(ctx context.Context, saleID string) (Report, error) {
+	def, sold, err := c.rows.Sale(ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return Report{}, fmt.Errorf("audit: sale %s: %w", saleID, err)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: %w", err)
+	}
+	return Report{
+		SaleID: saleID, Stock: def.Stock, Ordered: sold,
+		Differences: []string{"Redis does not hold this sale; a backend loads it when both stores are available"},
+	}, nil
+}

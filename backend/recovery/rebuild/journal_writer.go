@@ -1,0 +1,162 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"sluice/backend/recovery/journal"
+	"sluice/backend/sale"
+)
+
+const (
+	// restoreInterval is how often a JournalWriter checks whether Redis was rebuilt.
+	restoreInterval = 200 * time.Millisecond
+	// heartbeatInterval is how often a JournalWriter updates the heartbeat of its journal in SQL; see alive.
+	heartbeatInterval = 2 * time.Second
+	// trimInterval is how often orders that are rows are removed from the journal.
+	trimInterval = 5 * time.Second
+)
+
+// JournalStore is the part of SQL that a JournalWriter needs (store.Orders and journal.Registry).
+type JournalStore interface {
+	Heartbeat(ctx context.Context, id string, generation int64) error
+	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
+}
+
+// Guard reports which data in Redis is verified (guard.Guard).
+type Guard interface {
+	Generation() int64
+	RestoreFence(ctx context.Context) (fence int64, err error)
+}
+
+// JournalWriterConfig configures a JournalWriter. All fields except Log are required.
+type JournalWriterConfig struct {
+	Journal  *journal.Journal
+	Guard    Guard
+	Restorer *Restorer
+	Store    JournalStore
+	Log      *slog.Logger // slog.Default() if nil
+}
+
+// JournalWriter owns the journal of one backend: it records accepted orders, restores them in every rebuilt Redis, and
+// removes orders that are rows. It implements admission.Recorder. It is safe for concurrent use.
+type JournalWriter struct {
+	cfg JournalWriterConfig
+
+	written recent      // orders that were recorded recently
+	late    atomic.Bool // an order was recorded after the journal was restored in a Redis that may not have the order
+	beat    time.Time   // last heartbeat
+	trimmed time.Time   // last trim
+}
+
+// NewJournalWriter returns a JournalWriter. The caller closes the journal.
+func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &JournalWriter{cfg: cfg}
+}
+
+// Generation returns the generation of the data in Redis.
+func (w *JournalWriter) Generation() int64 { return w.cfg.Guard.Generation() }
+
+// Record appends accepted orders to the journal. If Redis was rebuilt since the orders were accepted, the next Restore
+// restores the journal again.
+func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
+	if orders = w.written.without(orders); len(orders) == 0 {
+		return
+	}
+	if w.cfg.Journal.Append(orders...) == nil { // the journal logs a failure; a replay records the order again
+		w.written.add(orders)
+	}
+	if w.cfg.Journal.Restored() > generation {
+		w.late.Store(true)
+	}
+}
+
+// Run maintains the journal until ctx ends. It returns nil.
+func (w *JournalWriter) Run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.cfg.Journal.Run(ctx); err != nil {
+			w.cfg.Log.Error("journal: final sync failed", "err", err)
+		}
+	}()
+	defer func() { <-done }()
+	tick := time.NewTicker(restoreInterval)
+	defer tick.Stop()
+	for {
+		w.RunOnce(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// RunOnce restores, reports and trims the journal as far as each is due.
+func (w *JournalWriter) RunOnce(ctx context.Context) {
+	restored, err := w.Restore(ctx)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
+		w.cfg.Log.Error("journal: restore failed", "err", err)
+	}
+	now := time.Now()
+	if restored || now.Sub(w.beat) >= heartbeatInterval {
+		if err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), w.cfg.Journal.Restored()); err == nil {
+			w.beat = now
+		}
+	}
+	if now.Sub(w.trimmed) >= trimInterval {
+		w.trimmed = now
+		err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
+		if err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
+			w.cfg.Log.Error("journal: trim failed", "err", err)
+		}
+	}
+}
+
+// Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
+func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
+	fence, err := w.cfg.Guard.RestoreFence(ctx)
+	if err != nil || fence == 0 {
+		return false, err
+	}
+	late := w.late.Swap(false)
+	// A lower fence means that both stores were restored from backups, and the orders must be restored as well.
+	if fence == w.cfg.Journal.Restored() && !late {
+		return false, nil
+	}
+	defer func() {
+		if err != nil && late {
+			w.late.Store(true)
+		}
+	}()
+	var orders []sale.Order
+	seen := map[sale.OrderID]bool{}
+	broken, err := w.cfg.Journal.Orders(func(o sale.Order) {
+		if !seen[o.ID] {
+			seen[o.ID] = true
+			orders = append(orders, o)
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	done, err := w.cfg.Restorer.RestoreOrders(ctx, fence, orders)
+	if err != nil {
+		return false, err
+	}
+	if err := w.cfg.Journal.SetRestored(fence); err != nil {
+		return false, err
+	}
+	if done.Requeued > 0 || done.Unbacked > 0 || broken > 0 {
+		w.cfg.Log.Warn("journal: restored orders that Redis had lost", "requeued", done.Requeued, "unbacked", done.Unbacked,
+			"known", done.Known, "rows", done.Rows, "unreadable", broken)
+	}
+	return true, nil
+}

@@ -1,0 +1,192 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
+)
+
+// errFenced reports that a later rebuild has begun or that Redis was emptied.
+var errFenced = fmt.Errorf("another rebuild has begun: %w", sale.ErrUnavailable)
+
+// Restored counts the orders of RestoreOrders by result.
+type Restored struct {
+	Rows     int // rows in SQL
+	Known    int // orders that Redis has
+	Requeued int // orders that got a unit and a message again
+	Unbacked int // orders without a unit or slot, which became dead letters
+}
+
+// Restorer restores accepted orders that Redis may have lost. It is safe for concurrent use.
+type Restorer struct {
+	client redis.UniversalClient
+	space  keyspace.Space
+	rows   journal.Rows
+	script *redis.Script
+}
+
+// NewRestorer returns a Restorer. The client does not have to be guarded, because the script checks the fence.
+func NewRestorer(client redis.UniversalClient, space keyspace.Space, rows journal.Rows) *Restorer {
+	return &Restorer{client: client, space: space, rows: rows, script: redisscript.Load("restore_orders")}
+}
+
+const (
+	// restorePart is the number of orders per query to SQL.
+	restorePart = 5000
+	// restoreChunkSize bounds one run of the script, which blocks Redis.
+	restoreChunkSize = 200
+	// maxRechecks bounds how often the rows of a chunk are read while units of its sale are returned.
+	maxRechecks = 10
+)
+
+// RestoreOrders makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It is
+// idempotent: no order gets a second unit. It skips orders of sales that SQL does not have. An error wraps
+// sale.ErrUnavailable.
+func (r *Restorer) RestoreOrders(ctx context.Context, fence int64, orders []sale.Order) (Restored, error) {
+	var done Restored
+	for part := range slices.Chunk(orders, restorePart) {
+		bySale := map[string][]sale.Order{}
+		for _, o := range part {
+			bySale[o.SaleID] = append(bySale[o.SaleID], o)
+		}
+		missing, err := r.withoutRows(ctx, bySale, &done)
+		if err != nil {
+			return done, fmt.Errorf("restore orders: %w", err)
+		}
+		for _, m := range missing {
+			for chunk := range slices.Chunk(m.orders, restoreChunkSize) {
+				if err := r.restoreChunk(ctx, fence, saleOrders{m.saleID, m.returned, chunk}, &done); err != nil {
+					return done, fmt.Errorf("restore orders: %w", err)
+				}
+			}
+		}
+	}
+	return done, nil
+}
+
+// saleOrders holds orders of one sale that were not rows, and the number of its last return before the rows were read.
+type saleOrders struct {
+	saleID, returned string
+	orders           []sale.Order
+}
+
+// withoutRows returns the orders that are not rows. It reads the number of the last return of each sale first. An order that
+// becomes a row later, is cancelled and releases its slot would seem lost to the script; the script detects this by the
+// number.
+func (r *Restorer) withoutRows(
+	ctx context.Context, bySale map[string][]sale.Order, done *Restored,
+) ([]saleOrders, error) {
+	var missing []saleOrders
+	var ids []sale.OrderID
+	for _, saleID := range slices.Sorted(maps.Keys(bySale)) {
+		returned, err := r.client.HGet(ctx, r.space.ShardOf(saleID).Sale(saleID), "returned").Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, unavailable(err)
+		}
+		missing = append(missing, saleOrders{saleID: saleID, returned: returned})
+		for _, o := range bySale[saleID] {
+			ids = append(ids, o.ID)
+		}
+	}
+	rows, err := r.rows.Statuses(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i := range missing {
+		m := &missing[i]
+		all := bySale[m.saleID]
+		m.orders = slices.DeleteFunc(all, func(o sale.Order) bool { _, isRow := rows[o.ID]; return isRow })
+		done.Rows += len(all) - len(m.orders)
+	}
+	return missing, nil
+}
+
+// restoreChunk runs the script, and reads the rows again whenever units of the sale were returned since they were read.
+func (r *Restorer) restoreChunk(ctx context.Context, fence int64, s saleOrders, done *Restored) error {
+	for range maxRechecks {
+		recheck, err := r.runScript(ctx, fence, s, done)
+		if err != nil || !recheck {
+			return err
+		}
+		missing, err := r.withoutRows(ctx, map[string][]sale.Order{s.saleID: s.orders}, done)
+		if err != nil {
+			return err
+		}
+		if s = missing[0]; len(s.orders) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("units of sale %s are returned faster than its rows are read: %w", s.saleID, sale.ErrUnavailable)
+}
+
+// runScript reports whether the rows must be read again. Then the script changed nothing.
+func (r *Restorer) runScript(ctx context.Context, fence int64, s saleOrders, done *Restored) (recheck bool, err error) {
+	shard := r.space.ShardOf(s.saleID)
+	keys := []string{
+		shard.Guard(), shard.Sale(s.saleID), shard.Stock(s.saleID), shard.Buyers(s.saleID), shard.Ready(), shard.Wake(),
+		shard.Dead(), shard.DeadLetters(), shard.DeadIndex(),
+	}
+	args := []any{fence, s.saleID, s.returned}
+	for _, o := range s.orders {
+		args = append(args, o.ID.String(), o.Buyer)
+	}
+	result, err := r.script.Run(ctx, r.client, keys, args...).Text()
+	switch {
+	case err != nil:
+		return false, unavailable(err)
+	case result == "fenced":
+		return false, errFenced
+	case result == "returned":
+		return true, nil
+	case result == "unknown_sale":
+		return false, nil // a rebuild stores every sale of SQL before orders are restored
+	case len(result) != len(s.orders):
+		return false, fmt.Errorf("the script returned %q for %d orders", result, len(s.orders))
+	}
+	for _, letter := range result {
+		switch letter {
+		case 'k':
+			done.Known++
+		case 'r':
+			done.Requeued++
+		case 'u':
+			done.Unbacked++
+		}
+	}
+	return false, nil
+}
+
+// Source restores the orders of batches that a worker took before a rebuild. It implements worker.Source.
+type Source struct {
+	guard    Guard
+	restorer *Restorer
+}
+
+// NewSource returns a Source.
+func NewSource(guard Guard, restorer *Restorer) *Source { return &Source{guard, restorer} }
+
+// Generation returns the generation of the data in Redis.
+func (s *Source) Generation() int64 { return s.guard.Generation() }
+
+// RestoreOrders restores orders at the current fence. An error wraps sale.ErrUnavailable.
+func (s *Source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
+	fence, err := s.guard.RestoreFence(ctx)
+	if err == nil && fence == 0 {
+		err = guard.ErrUnverified
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.restorer.RestoreOrders(ctx, fence, orders)
+	return err
+}
