@@ -59,7 +59,8 @@ func (c *concurrencyLimiter) leave(key limit.Key) {
 
 // concurrencyRule stands for the limiter in responses, metrics and the access log.
 var concurrencyRule = &rule{Rule: policy.Rule{Name: policy.ConcurrencyRule}, refusal: func() []byte {
-	d := problem.New(problem.RateLimited, `Too many requests: the policy "concurrency" allows no more concurrent requests.`)
+	d := problem.New(problem.RateLimited,
+		`Too many requests: the policy "concurrency" allows no more concurrent requests.`)
 	d.ViolatedPolicies = []string{policy.ConcurrencyRule}
 	return d.Body()
 }()}

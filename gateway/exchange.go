@@ -53,7 +53,8 @@ func (x *exchange) note(verdict string, r *rule, remaining int) {
 	x.verdict, x.rule, x.remaining = verdict, r, remaining
 }
 
-// finish completes a request after its response was written. It also handles a panic of the handler, and is called with defer.
+// finish completes a request after its response was written. It also handles a panic of the handler, and is called
+// with defer.
 func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
 	if r := recover(); r != nil {
 		g.log.Error("panic in a request handler", "panic", r)

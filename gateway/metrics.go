@@ -66,11 +66,12 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			"Purchases refused from the cache, by state of the sale.",
 			"state",
 		),
-		listFetches:     vector("bypass_list_fetches_total", "Bypass lists fetched from a backend.", "result"),
-		bypassEntries:   gauge("bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
-		notifications:   counter("sale_notifications_total", "Sale notifications received from a backend."),
-		notificationsUp: gauge("sale_notifications_up", "Whether sale notifications are received. If not, changes take up to a second."),
-		byState:         map[refusalcache.State]prometheus.Counter{},
+		listFetches:   vector("bypass_list_fetches_total", "Bypass lists fetched from a backend.", "result"),
+		bypassEntries: gauge("bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
+		notifications: counter("sale_notifications_total", "Sale notifications received from a backend."),
+		notificationsUp: gauge("sale_notifications_up", "Whether sale notifications are received. If not, changes take "+
+			"up to a second."),
+		byState: map[refusalcache.State]prometheus.Counter{},
 	}
 	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",
 		Help: "1 for each rule of the policy in force. The labels describe the rule."},

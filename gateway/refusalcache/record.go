@@ -27,8 +27,8 @@ type Record struct {
 	stale  int64 // from when one request may revalidate it, in ms
 	bypass *bypassList
 
-	// revalidator identifies the buyer of the revalidating request: claimed and the hash of the name, or 0. That buyer may obtain an order even if the revalidation fails, and therefore misses until the
-	// record expires.
+	// revalidator identifies the buyer of the revalidating request: claimed and the hash of the name, or 0. That
+	// buyer may obtain an order even if the revalidation fails, and therefore misses until the record expires.
 	revalidator atomic.Uint64
 }
 

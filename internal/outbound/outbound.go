@@ -153,8 +153,9 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
-	defer resp.Body.Close()                               // the rest of a longer body is not read: the connection is closed
-	if resp.StatusCode == http.StatusSwitchingProtocols { // no HTTP timeout applies to another protocol
+	defer resp.Body.Close() // closes the connection if the body was not read completely
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// No HTTP timeout applies to another protocol.
 		return nil, errors.New("outbound: unexpected status 101")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxBody))
