@@ -79,5 +79,5 @@ func (c *Config) setDefaults() {
 // DefaultPerClient is the default limit of concurrent requests of one client, as at the nginx edge.
 const DefaultPerClient = 1000
 
-// MaxBody is the largest request body, in bytes.
-const MaxBody = 16 << 10
+// maxBody is the largest request body, in bytes.
+const maxBody = 16 << 10

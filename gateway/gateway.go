@@ -102,7 +102,7 @@ func (g *Gateway) newProxy() (*proxy.Proxy, error) {
 	config := proxy.Config{
 		Upstreams: c.Upstreams, Handler: g.Handler, Rejected: g.respondUnreadable, Overload: overloadResponse(),
 		Logger: c.Logger, Registry: c.Registry, ProxyProtocol: c.ProxyProtocol, LogAttempts: g.access != nil,
-		MaxConns: c.MaxConns, MaxBody: MaxBody,
+		MaxConns: c.MaxConns, MaxBody: maxBody,
 		RequestTimeout: c.RequestTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
 		DialTimeout: c.DialTimeout, SilenceTimeout: c.SilenceTimeout, DrainTimeout: c.DrainTimeout,
 		Now: c.Now, Dial: c.dial,

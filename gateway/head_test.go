@@ -117,7 +117,7 @@ func TestHeadOfMoreThan16KiBIsRejected(t *testing.T) {
 func TestBodyOfMoreThan16KiBIsRejected(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
-	body := strings.Repeat("b", MaxBody)
+	body := strings.Repeat("b", maxBody)
 	if got := e.send(t, "POST", "/x", body); got.status != 200 {
 		t.Errorf("a body of 16 KiB: %+v, want 200", got)
 	}
@@ -243,7 +243,7 @@ func TestNoContinueForATooLargeBody(t *testing.T) {
 	defer c.Close()
 	_, _ = io.WriteString(
 		c,
-		"POST /x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "+strconv.Itoa(MaxBody+1)+"\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "+strconv.Itoa(maxBody+1)+"\r\n\r\n",
 	)
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 413 ") {
 		t.Fatalf("the edge sent %q, %v", line, err)

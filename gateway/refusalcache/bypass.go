@@ -60,7 +60,7 @@ func readBypassList(header string, body io.Reader, sale string, b *budget) (l *b
 	if !ok {
 		return nil, fmt.Errorf("%w: header %.100q", errInvalid, header)
 	}
-	if count > MaxSaleEntries || !b.reserve(int(count)) {
+	if count > maxSaleEntries || !b.reserve(int(count)) {
 		return nil, fmt.Errorf("%w: %d entries", errTooLarge, count)
 	}
 	defer func() {
@@ -83,12 +83,12 @@ func readBypassList(header string, body io.Reader, sale string, b *budget) (l *b
 	return l, nil
 }
 
-// budget limits the entries of all lists to MaxEntries.
+// budget limits the entries of all lists to maxEntries.
 type budget struct{ used atomic.Int64 }
 
 // reserve reports whether count more entries fit, and counts them if they do.
 func (b *budget) reserve(count int) bool {
-	if b.used.Add(int64(count)) <= MaxEntries {
+	if b.used.Add(int64(count)) <= maxEntries {
 		return true
 	}
 	b.release(count)

@@ -25,9 +25,9 @@ import (
 
 // Limits of the memory.
 const (
-	MaxSaleEntries = 2 << 20 // bypass list entries of one sale (8 MiB); sales with more are not cached
-	MaxEntries     = 8 << 20 // bypass list entries of all sales (32 MiB)
-	MaxSales       = 1024
+	maxSaleEntries = 2 << 20 // bypass list entries of one sale (8 MiB); sales with more are not cached
+	maxEntries     = 8 << 20 // bypass list entries of all sales (32 MiB)
+	maxSales       = 1024
 )
 
 const (
@@ -144,7 +144,7 @@ func (c *Cache) Invalidate(now int64, id []byte) {
 	}
 }
 
-// sale returns the entry of a sale and creates it if necessary. It returns nil if there are MaxSales others.
+// sale returns the entry of a sale and creates it if necessary. It returns nil if there are maxSales others.
 func (c *Cache) sale(now int64, id string) *sale {
 	if s := (*c.sales.Load())[id]; s != nil {
 		return s
@@ -155,7 +155,7 @@ func (c *Cache) sale(now int64, id string) *sale {
 	if s := all[id]; s != nil {
 		return s
 	}
-	if len(all) >= MaxSales {
+	if len(all) >= maxSales {
 		return nil
 	}
 	s := &sale{id: id, budget: &c.budget, touched: now}

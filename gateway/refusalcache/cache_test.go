@@ -146,7 +146,7 @@ func TestInvalidBypassListIsRejected(t *testing.T) {
 		"too long":      {"drop;accepted=1;count=2", good + "x"},
 		"a double":      {"drop;accepted=1;count=2", good[:4] + good[:4]},
 		"not in order":  {"drop;accepted=1;count=2", good[4:] + good[:4]},
-		"beyond bounds": {fmt.Sprintf("drop;accepted=1;count=%d", MaxSaleEntries+1), good},
+		"beyond bounds": {fmt.Sprintf("drop;accepted=1;count=%d", maxSaleEntries+1), good},
 	} {
 		f := newFixture(t)
 		f.header, f.body = list.header, []byte(list.body)
@@ -329,29 +329,29 @@ func TestBypassListWithAMillionEntries(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	var body []byte
-	for i := range MaxSaleEntries {
+	for i := range maxSaleEntries {
 		body = binary.BigEndian.AppendUint32(body, uint32(i))
 	}
 	f.body = body
-	for i := range MaxEntries/MaxSaleEntries + 2 {
+	for i := range maxEntries/maxSaleEntries + 2 {
 		id := fmt.Sprint("drop-", i)
-		f.header = fmt.Sprintf("%s;accepted=1;count=%d", id, MaxSaleEntries)
+		f.header = fmt.Sprintf("%s;accepted=1;count=%d", id, maxSaleEntries)
 		f.Store(f.ms.Load(), f.ms.Load(), id, SaleHint{State: SoldOut, TTL: time.Second, Holders: 1}, Response{})
 		f.fetches.Wait()
 	}
-	if f.Entries() != MaxEntries {
-		t.Errorf("%d entries in memory, want %d", f.Entries(), MaxEntries)
+	if f.Entries() != maxEntries {
+		t.Errorf("%d entries in memory, want %d", f.Entries(), maxEntries)
 	}
-	for i := range 2 * MaxSales {
+	for i := range 2 * maxSales {
 		f.Store(f.ms.Load(), f.ms.Load(), fmt.Sprint("many-", i), SaleHint{State: Closed, TTL: time.Second}, Response{})
 		f.OrderAccepted(f.ms.Load(), fmt.Append(nil, "sold-", i))
 	}
-	if n := len(*f.sales.Load()); n != MaxSales {
-		t.Errorf("%d sales in memory, want %d", n, MaxSales)
+	if n := len(*f.sales.Load()); n != maxSales {
+		t.Errorf("%d sales in memory, want %d", n, maxSales)
 	}
 	f.Evict(f.ms.Load() + saleExpiry.Milliseconds() - 1)
-	if n := len(*f.sales.Load()); n != MaxSales {
-		t.Errorf("%d sales before their expiry, want %d", n, MaxSales)
+	if n := len(*f.sales.Load()); n != maxSales {
+		t.Errorf("%d sales before their expiry, want %d", n, maxSales)
 	}
 	f.Evict(f.ms.Load() + saleExpiry.Milliseconds())
 	if n := len(*f.sales.Load()); n != 0 || f.Entries() != 0 {

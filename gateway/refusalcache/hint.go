@@ -20,14 +20,14 @@ const (
 // States lists all states.
 var States = [...]State{SoldOut, Scheduled, Paused, Closed}
 
-// MaxTTL is the longest time to live of a record. Longer values from backends are reduced to it.
-const MaxTTL = time.Second
+// maxTTL is the longest time to live of a record. Longer values from backends are reduced to it.
+const maxTTL = time.Second
 
 // SaleHint is the value of the header Sluice-Sale, with which a backend permits caching of a refusal.
 type SaleHint struct {
 	State   State
 	Version int64         // of the sale's definition
-	TTL     time.Duration // at most MaxTTL
+	TTL     time.Duration // at most maxTTL
 	Holders int64         // orders accepted so far
 	Opens   int64         // opening time in Unix milliseconds; only with Scheduled
 }
@@ -56,7 +56,7 @@ func ParseSaleHint(value, sale []byte) (h SaleHint, ok bool) {
 		case "ttl":
 			var ms int64
 			ms, ok = parseNumber(text)
-			h.TTL = time.Duration(min(ms, MaxTTL.Milliseconds())) * time.Millisecond
+			h.TTL = time.Duration(min(ms, maxTTL.Milliseconds())) * time.Millisecond
 			ok = ok && ms > 0 && once(&seen.ttl)
 		case "holders":
 			h.Holders, ok = parseNumber(text)

@@ -83,7 +83,7 @@ func FuzzSaleHint(f *testing.F) {
 		if !ok {
 			return
 		}
-		if hint.TTL <= 0 || hint.TTL > MaxTTL || hint.Version < 0 || hint.Holders < 0 || hint.Opens < 0 ||
+		if hint.TTL <= 0 || hint.TTL > maxTTL || hint.Version < 0 || hint.Holders < 0 || hint.Opens < 0 ||
 			!validID([]byte(id)) {
 			t.Fatalf("%q is accepted as %+v", value, hint)
 		}

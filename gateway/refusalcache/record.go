@@ -63,7 +63,7 @@ func (r *Record) outranks(next *Record) bool {
 	if overlap && (next.Version < r.Version || next.Holders < r.Holders) {
 		return true
 	}
-	const margin = int64(MaxTTL/time.Millisecond) / staleFraction / 4 // a smaller gain is not worth a new record
+	const margin = int64(maxTTL/time.Millisecond) / staleFraction / 4 // a smaller gain is not worth a new record
 	same := next.Version == r.Version && next.Holders == r.Holders
 	return same && (next.sent <= r.sent ||
 		next.State == r.State && next.Opens == r.Opens && next.until-r.until < margin)

@@ -14,10 +14,10 @@ var jsonLine = []byte(`{"time":1795255200.123,"client":"192.0.2.7","buyer":"buye
 func BenchmarkParseJSON(b *testing.B) {
 	b.SetBytes(int64(len(jsonLine)))
 	b.ReportAllocs()
-	var p Parser
-	var l Line
+	var p parser
+	var l logLine
 	for b.Loop() {
-		if err := p.Parse(jsonLine, &l); err != nil {
+		if err := p.parse(jsonLine, &l); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"sluice/gateway"
 )
 
-// Line is a request of an access log. Its slices are valid until the next call of Parse, or until the text is
+// logLine is a request of an access log. Its slices are valid until the next call of parse, or until the text is
 // overwritten.
-type Line struct {
+type logLine struct {
 	At     int64      // arrival of the request in Unix milliseconds; whole seconds if Coarse
 	Logged int64      // end of the request in Unix milliseconds
 	Coarse bool       // the log has a resolution of seconds
@@ -30,9 +30,9 @@ type Line struct {
 	Refused      bool // refused by a rule
 }
 
-// Parser parses lines of the edges' JSON logs and of nginx's combined format, which may be mixed. The zero value is
+// parser parses lines of the edges' JSON logs and of nginx's combined format, which may be mixed. The zero value is
 // ready for use. Not safe for concurrent use.
-type Parser struct {
+type parser struct {
 	json      fastjson.Parser
 	path      []byte
 	unescaped []byte
@@ -40,7 +40,7 @@ type Parser struct {
 	ms        int64
 }
 
-// The errors of Parse.
+// The errors of parse.
 var (
 	errFormat = errors.New("neither JSON of an edge nor nginx's combined format")
 	errJSON   = errors.New("not JSON")
@@ -52,9 +52,9 @@ var (
 	errStatus = errors.New("no status after the request")
 )
 
-// Parse parses a line without its line break. After an error, l is undefined.
-func (p *Parser) Parse(line []byte, l *Line) error {
-	*l = Line{}
+// parse parses a line without its line break. After an error, l is undefined.
+func (p *parser) parse(line []byte, l *logLine) error {
+	*l = logLine{}
 	line = bytes.TrimSpace(line)
 	if len(line) > 0 && line[0] == '{' {
 		return p.parseJSON(line, l)
@@ -67,7 +67,7 @@ const (
 	maxSpan = 30 * 24 * 3600
 )
 
-func (p *Parser) parseJSON(line []byte, l *Line) error {
+func (p *parser) parseJSON(line []byte, l *logLine) error {
 	var r record
 	if !r.scan(line) {
 		if err := r.read(&p.json, line); err != nil {
@@ -104,7 +104,7 @@ func (p *Parser) parseJSON(line []byte, l *Line) error {
 }
 
 // parseCombined parses ADDRESS - USER [TIME] "METHOD TARGET PROTOCOL" STATUS and ignores the rest of the line.
-func (p *Parser) parseCombined(line []byte, l *Line) error {
+func (p *parser) parseCombined(line []byte, l *logLine) error {
 	space := bytes.IndexByte(line, ' ')
 	open := bytes.Index(line, []byte(" ["))
 	if space < 0 || open < 0 {
@@ -140,7 +140,7 @@ func (p *Parser) parseCombined(line []byte, l *Line) error {
 }
 
 // request parses "METHOD TARGET PROTOCOL". For any other text, no rules were evaluated.
-func (p *Parser) request(text []byte, l *Line) {
+func (p *parser) request(text []byte, l *logLine) {
 	if bytes.IndexByte(text, '\\') >= 0 {
 		p.unescaped = unescape(p.unescaped[:0], text)
 		text = p.unescaped
@@ -154,7 +154,7 @@ func (p *Parser) request(text []byte, l *Line) {
 	l.Path = p.path
 }
 
-func (p *Parser) time(text []byte) (ms int64, err error) {
+func (p *parser) time(text []byte) (ms int64, err error) {
 	if bytes.Equal(text, p.clock) {
 		return p.ms, nil
 	}

@@ -100,10 +100,10 @@ func TestParse(t *testing.T) {
 		{"combined, no status", `::1 - - [21/Nov/2026:10:00:00 +0100] "GET / HTTP/1.1" - 5`, errStatus.Error()},
 		{"combined, cut off", `::1 - - [21/Nov/2026:10:00:00 +0100] "GET / HT`, errStatus.Error()},
 	} {
-		var p Parser
-		var l Line
+		var p parser
+		var l logLine
 		var got string
-		if err := p.Parse([]byte(c.line), &l); err != nil {
+		if err := p.parse([]byte(c.line), &l); err != nil {
 			got = err.Error()
 		} else {
 			flags := ""
@@ -134,9 +134,9 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		var p Parser
-		var l Line
-		if p.Parse(line, &l) == nil {
+		var p parser
+		var l logLine
+		if p.parse(line, &l) == nil {
 			if !l.Client.IsValid() || l.At > l.Logged || l.Logged > maxTime*1000 || l.At < -maxSpan*1000 {
 				t.Fatalf("%q: %+v", line, l)
 			}
@@ -145,7 +145,7 @@ func FuzzParse(f *testing.F) {
 			}
 			_ = addressName(l.Client).String()
 		}
-		if err := p.Parse(jsonLine, &l); err != nil || string(l.Buyer) != "buyer-17" {
+		if err := p.parse(jsonLine, &l); err != nil || string(l.Buyer) != "buyer-17" {
 			t.Fatalf("after %q: %v, %+v", line, err, l)
 		}
 	})

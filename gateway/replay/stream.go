@@ -62,7 +62,7 @@ func (s *stream) read(emit func(entry)) error {
 	if err != nil {
 		return err
 	}
-	var p Parser
+	var p parser
 	for number := int64(1); !s.stopped; number++ {
 		line, long, err := readLine(in)
 		switch {
@@ -108,9 +108,9 @@ func readLine(in *bufio.Reader) (line []byte, long bool, err error) {
 	}
 }
 
-func (s *stream) line(p *Parser, number int64, text []byte, emit func(entry)) {
-	var l Line
-	if err := p.Parse(text, &l); err != nil {
+func (s *stream) line(p *parser, number int64, text []byte, emit func(entry)) {
+	var l logLine
+	if err := p.parse(text, &l); err != nil {
 		s.bad(number, text, err)
 		return
 	}

@@ -7,8 +7,8 @@ import "encoding/json"
 // ContentType is the content type of every Body.
 const ContentType = "application/problem+json"
 
-// QuotaExceeded is the registered problem type for rate limits.
-const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+// quotaExceeded is the registered problem type for rate limits.
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 // Code is the stable identifier of a refusal.
 type Code string
@@ -95,7 +95,7 @@ func New(code Code, detail string) Details {
 	d := Details{Type: "about:blank", Title: i.title, Status: i.status, Detail: detail, Code: code}
 	switch code {
 	case RateLimited:
-		d.Type = QuotaExceeded
+		d.Type = quotaExceeded
 	case HeaderTooLarge:
 		d.Code = BodyTooLarge
 	}

@@ -101,8 +101,8 @@ func TestTimesMatchTheSortedList(t *testing.T) {
 
 func TestTallySeparatesShoppersAndBots(t *testing.T) {
 	c := newTally()
-	c.add(response{at: -400 * time.Millisecond, took: time.Millisecond, kind: Farm, outcome: NotOpen})
-	c.add(response{at: 100 * time.Millisecond, took: time.Millisecond, kind: Farm, outcome: Limited, rule: "ip"})
+	c.add(response{at: -400 * time.Millisecond, took: time.Millisecond, kind: farm, outcome: NotOpen})
+	c.add(response{at: 100 * time.Millisecond, took: time.Millisecond, kind: farm, outcome: Limited, rule: "ip"})
 	c.add(response{at: 200 * time.Millisecond, took: 50 * time.Millisecond, outcome: Accepted})
 	c.add(response{at: 1200 * time.Millisecond, took: 60 * time.Millisecond, outcome: SoldOut})
 	c.add(response{at: 1300 * time.Millisecond, took: time.Second, outcome: NoAnswer})

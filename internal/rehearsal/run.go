@@ -212,7 +212,7 @@ func (r *run) progress() Progress {
 
 // play simulates all actors. An error means that the rehearsal has no result.
 func (r *run) play(ctx context.Context) error {
-	actors := r.Workload.Plan()
+	actors := r.Workload.plan()
 	r.step.Store("signing tokens")
 	tokens, err := r.tokens(ctx, actors)
 	if err != nil {
@@ -246,7 +246,7 @@ func (r *run) play(ctx context.Context) error {
 }
 
 // tokens returns a token for each actor. Those of forgers have an invalid signature.
-func (r *run) tokens(ctx context.Context, actors []Actor) ([]string, error) {
+func (r *run) tokens(ctx context.Context, actors []actor) ([]string, error) {
 	tokens := make([]string, len(actors))
 	ttl := time.Until(r.opening) + r.Workload.Span + tail + time.Hour
 	for i, a := range actors {
@@ -254,7 +254,7 @@ func (r *run) tokens(ctx context.Context, actors []Actor) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sign: %w", err)
 		}
-		if a.Kind == Forger {
+		if a.Kind == forger {
 			signed = forge(signed)
 		}
 		if tokens[i] = signed; i%1000 == 0 && ctx.Err() != nil {

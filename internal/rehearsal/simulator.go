@@ -40,7 +40,7 @@ func (p *simulator) until(ctx context.Context, at time.Duration) bool {
 func (p *simulator) now() time.Duration { return time.Since(p.opening) }
 
 // play simulates one actor.
-func (p *simulator) play(ctx context.Context, a Actor, token, buyer string) {
+func (p *simulator) play(ctx context.Context, a actor, token, buyer string) {
 	l := p.open(a.Address)
 	defer l.close()
 	if a.Kind.Bot() {
@@ -50,7 +50,7 @@ func (p *simulator) play(ctx context.Context, a Actor, token, buyer string) {
 	p.shopper(ctx, l, a, token, buyer)
 }
 
-func (p *simulator) shopper(ctx context.Context, l *connection, a Actor, token, buyer string) {
+func (p *simulator) shopper(ctx context.Context, l *connection, a actor, token, buyer string) {
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
 	if !p.until(ctx, a.At) {
@@ -95,7 +95,7 @@ func (p *simulator) shopper(ctx context.Context, l *connection, a Actor, token, 
 }
 
 // bot sends its requests at a fixed rate, independent of the responses.
-func (p *simulator) bot(ctx context.Context, l *connection, a Actor, token, buyer string) {
+func (p *simulator) bot(ctx context.Context, l *connection, a actor, token, buyer string) {
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
 	for try := range botTries {
@@ -103,9 +103,9 @@ func (p *simulator) bot(ctx context.Context, l *connection, a Actor, token, buye
 		if !p.until(ctx, at) {
 			return
 		}
-		if a.Kind == Repeater && try > 0 {
+		if a.Kind == repeater && try > 0 {
 			l.close()
-			l.address = MaxBuyers + 1 + a.Address*botTries + try // beyond the addresses of other actors
+			l.address = maxBuyers + 1 + a.Address*botTries + try // beyond the addresses of other actors
 		}
 		if w := p.buy(ctx, l, a, token, at, resp); w.order != "" {
 			p.tally.won(buyer, w.order)
@@ -126,7 +126,7 @@ const retryPause = time.Second
 func (p *simulator) buy(
 	ctx context.Context,
 	l *connection,
-	a Actor,
+	a actor,
 	token string,
 	at time.Duration,
 	resp *fasthttp.Response,

@@ -74,7 +74,7 @@ type response struct {
 	at      time.Duration // planned time, relative to the opening
 	took    time.Duration // since the planned time
 	late    time.Duration // part of took before the request was sent
-	kind    Kind
+	kind    kind
 	outcome Outcome
 	rule    string // of a limit
 }

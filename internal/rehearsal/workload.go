@@ -14,9 +14,9 @@ import (
 
 // Limits of a workload, which one machine can simulate.
 const (
-	MaxBuyers = 500_000
-	MaxSpan   = 30 * time.Minute
-	MaxRate   = 50_000 // arrivals per second at the peak
+	maxBuyers = 500_000
+	maxSpan   = 30 * time.Minute
+	maxRate   = 50_000 // arrivals per second at the peak
 )
 
 // Workload defines the simulated buyers. Equal workloads have equal plans.
@@ -38,14 +38,14 @@ func (c Workload) Check() error {
 			bad = append(bad, fmt.Errorf(format, args...))
 		}
 	}
-	add(c.Buyers < 1 || c.Buyers > MaxBuyers, "--buyers must be between 1 and %d", MaxBuyers)
+	add(c.Buyers < 1 || c.Buyers > maxBuyers, "--buyers must be between 1 and %d", maxBuyers)
 	add(!(c.Bots >= 0 && c.Bots <= 1), "--bots must be between 0 and 1, the share of buyers that are bots")
-	add(c.Span < 100*time.Millisecond || c.Span > MaxSpan, "--span must be between 100ms and %s", MaxSpan)
+	add(c.Span < 100*time.Millisecond || c.Span > maxSpan, "--span must be between 100ms and %s", maxSpan)
 	add(c.Think < 0 || c.Think > time.Minute, "--think must be between 0s and 1m")
 	add(c.Retries < 0 || c.Retries > 100, "--retries must be between 0 and 100")
 	if len(bad) == 0 {
-		add(c.PeakRate() > MaxRate, "%d buyers within %s are %.0f arrivals per second at the peak: one machine "+
-			"simulates at most %d", c.Buyers, c.Span, c.PeakRate(), MaxRate)
+		add(c.PeakRate() > maxRate, "%d buyers within %s are %.0f arrivals per second at the peak: one machine "+
+			"simulates at most %d", c.Buyers, c.Span, c.PeakRate(), maxRate)
 	}
 	return errors.Join(bad...)
 }
@@ -58,21 +58,21 @@ func (c Workload) PeakRate() float64 {
 func (c Workload) bots() int     { return int(float64(c.Buyers)*c.Bots + 0.5) }
 func (c Workload) shoppers() int { return c.Buyers - c.bots() }
 
-// Kind is the behavior of a simulated buyer.
-type Kind int
+// kind is the behavior of a simulated buyer.
+type kind int
 
 // The kinds.
 const (
-	Shopper  Kind = iota // views the sale, thinks, buys, heeds Retry-After, and may wait for the order
-	Farm                 // one of many buyers at one address; retries immediately
-	Repeater             // retries immediately, each time from another address
-	Forger               // sends tokens with an invalid signature
+	shopper  kind = iota // views the sale, thinks, buys, heeds Retry-After, and may wait for the order
+	farm                 // one of many buyers at one address; retries immediately
+	repeater             // retries immediately, each time from another address
+	forger               // sends tokens with an invalid signature
 )
 
-func (k Kind) String() string { return [...]string{"shopper", "farm", "repeater", "forger"}[k] }
+func (k kind) String() string { return [...]string{"shopper", "farm", "repeater", "forger"}[k] }
 
 // Bot reports whether it is a bot.
-func (k Kind) Bot() bool { return k != Shopper }
+func (k kind) Bot() bool { return k != shopper }
 
 const (
 	// A bot sends botTries requests, one every botPause. It ignores Retry-After.
@@ -84,26 +84,26 @@ const (
 	farmAddress = 0
 )
 
-// Actor is a simulated buyer.
-type Actor struct {
+// actor is a simulated buyer.
+type actor struct {
 	At      time.Duration // arrival, relative to the opening; negative for bots
-	Kind    Kind
+	Kind    kind
 	Name    string
 	Address int           // number of its source address
 	Think   time.Duration // of a shopper
 	Patient bool          // a shopper that waits until the order is a row
 }
 
-// Plan generates all actors, ordered by arrival. The workload must be valid.
-func (c Workload) Plan() []Actor {
+// plan generates all actors, ordered by arrival. The workload must be valid.
+func (c Workload) plan() []actor {
 	draw := rand.New(rand.NewPCG(c.Seed, 0x736c75696365)) //nolint:gosec // must be reproducible from the seed
-	actors := make([]Actor, 0, c.Buyers)
+	actors := make([]actor, 0, c.Buyers)
 	for i := range c.Buyers {
-		a := Actor{Name: strconv.Itoa(i), Address: i + 1}
+		a := actor{Name: strconv.Itoa(i), Address: i + 1}
 		if i < c.bots() {
-			a.Kind = Farm + Kind(i%3)
+			a.Kind = farm + kind(i%3)
 			a.At = time.Duration((draw.Float64() - 1) * float64(botsAhead))
-			if a.Kind == Farm {
+			if a.Kind == farm {
 				a.Address = farmAddress
 			}
 		} else {
@@ -113,7 +113,7 @@ func (c Workload) Plan() []Actor {
 		}
 		actors = append(actors, a)
 	}
-	slices.SortStableFunc(actors, func(a, b Actor) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(actors, func(a, b actor) int { return cmp.Compare(a.At, b.At) })
 	return actors
 }
 

@@ -56,8 +56,8 @@ func TestPlanMatchesTheWorkload(t *testing.T) {
 		if err := c.Check(); err != nil {
 			t.Fatal(c, err)
 		}
-		plan := c.Plan()
-		if !reflect.DeepEqual(plan, c.Plan()) {
+		plan := c.plan()
+		if !reflect.DeepEqual(plan, c.plan()) {
 			t.Fatalf("%+v: two different plans", c)
 		}
 		bots, names, own := 0, map[string]bool{}, map[int]bool{}
@@ -71,7 +71,7 @@ func TestPlanMatchesTheWorkload(t *testing.T) {
 			} else if a.At < 0 || a.At > c.Span || a.Think < 0 || a.Think > 10*c.Think {
 				t.Fatalf("%+v of %+v", a, c)
 			}
-			if a.Kind == Farm != (a.Address == farmAddress) || a.Kind != Farm && own[a.Address] {
+			if a.Kind == farm != (a.Address == farmAddress) || a.Kind != farm && own[a.Address] {
 				t.Fatalf("%+v shares an address", a)
 			}
 			own[a.Address] = true
@@ -79,14 +79,14 @@ func TestPlanMatchesTheWorkload(t *testing.T) {
 		if len(plan) != c.Buyers || len(names) != c.Buyers || math.Abs(float64(bots)-c.Bots*float64(c.Buyers)) > 0.5 {
 			t.Fatalf("%+v: %d actors with %d names, %d bots", c, len(plan), len(names), bots)
 		}
-		if !slices.IsSortedFunc(plan, func(a, b Actor) int { return int(a.At - b.At) }) {
+		if !slices.IsSortedFunc(plan, func(a, b actor) int { return int(a.At - b.At) }) {
 			t.Fatal("the plan is not sorted")
 		}
 	}
 	a, b := Workload{Buyers: 50, Span: time.Second, Curve: Spike, Seed: 1}, Workload{
 		Buyers: 50, Span: time.Second, Curve: Spike, Seed: 2,
 	}
-	if reflect.DeepEqual(a.Plan(), b.Plan()) {
+	if reflect.DeepEqual(a.plan(), b.plan()) {
 		t.Error("two seeds give the same plan")
 	}
 }
@@ -95,7 +95,7 @@ func TestArrivalsFollowTheCurve(t *testing.T) {
 	for _, curve := range curves {
 		c := Workload{Buyers: 20_000, Curve: curve, Span: 10 * time.Second, Seed: 9}
 		worst := 0.0
-		for i, a := range c.Plan() {
+		for i, a := range c.plan() {
 			worst = max(worst, math.Abs(c.Curve.At(float64(i)/float64(c.Buyers))-a.At.Seconds()/10))
 		}
 		if worst > 0.06 { // of the time span, where arrivals are sparse
@@ -108,11 +108,11 @@ func TestCheckRejectsInvalidWorkloads(t *testing.T) {
 	good := Workload{Buyers: 10, Span: time.Second, Curve: Spike}
 	for name, change := range map[string]func(*Workload){
 		"no buyers":             func(c *Workload) { c.Buyers = 0 },
-		"too many":              func(c *Workload) { c.Buyers = MaxBuyers + 1 },
+		"too many":              func(c *Workload) { c.Buyers = maxBuyers + 1 },
 		"NaN":                   func(c *Workload) { c.Bots = math.NaN() },
 		"more bots than buyers": func(c *Workload) { c.Bots = 1.01 },
 		"no time span":          func(c *Workload) { c.Span = 0 },
-		"too long":              func(c *Workload) { c.Span = MaxSpan + 1 },
+		"too long":              func(c *Workload) { c.Span = maxSpan + 1 },
 		"negative think time":   func(c *Workload) { c.Think = -1 },
 		"too many retries":      func(c *Workload) { c.Retries = 101 },
 		"too high a rate":       func(c *Workload) { c.Buyers, c.Span = 20_000, time.Second },
