@@ -33,13 +33,13 @@ func orders(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	c := contest{
 		name: "orders", unit: "orders",
 		contestants: []contestant{
-			{"order.Store.Write, batches of 500", w.batches},
+			{"store.Orders.Write, batches of 500", w.batches},
 			{"one transaction per order", w.singles},
 			{"COPY, batches of 500", w.copies},
 		},
 		ratios: []ratio{
-			{"orders", "order.Store.Write, batches of 500", "one transaction per order", 40, 0},
-			{"orders, of COPY", "order.Store.Write, batches of 500", "COPY, batches of 500", 0.5, 0},
+			{"orders", "store.Orders.Write, batches of 500", "one transaction per order", 40, 0},
+			{"orders, of COPY", "store.Orders.Write, batches of 500", "COPY, batches of 500", 0.5, 0},
 		},
 	}
 	return c.only(cfg.match).hold(ctx, cfg.rounds)

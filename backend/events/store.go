@@ -10,8 +10,8 @@ import (
 	"sluice/backend/store"
 )
 
-// Store keeps the consumer groups and their dead letters, and reads the outbox. The outbox is filled by package store, in the
-// transactions that change orders. Store is safe for concurrent use.
+// Store keeps the consumer groups and their dead letters, and reads the outbox. The outbox is filled by package store,
+// in the transactions that change orders. Store is safe for concurrent use.
 type Store struct{ db *store.DB }
 
 // NewStore returns the Store in db.
@@ -106,14 +106,16 @@ type Change struct {
 }
 
 var statusOfKind = map[int]sale.Status{
-	store.OutboxCreated: sale.StatusCreated, store.OutboxPaid: sale.StatusPaid, store.OutboxCancelled: sale.StatusCancelled,
+	store.OutboxCreated: sale.StatusCreated, store.OutboxPaid: sale.StatusPaid,
+	store.OutboxCancelled: sale.StatusCancelled,
 }
 
 func scanChange(row store.Scanner) (c Change, err error) {
 	var kind int
 	var diedInQueue bool
 	var at store.Timestamp
-	err = row.Scan(&c.Position, &kind, &at, &c.OrderID, &c.SaleID, &c.Buyer, &c.Slot, &diedInQueue, &c.Price.Amount, &c.Price.Currency)
+	err = row.Scan(&c.Position, &kind, &at, &c.OrderID, &c.SaleID, &c.Buyer, &c.Slot, &diedInQueue,
+		&c.Price.Amount, &c.Price.Currency)
 	c.Status, c.Was, c.At = statusOfKind[kind], sale.StatusCreated, at.Time
 	if kind == store.OutboxCreated || kind == store.OutboxCancelled && diedInQueue {
 		c.Was = sale.StatusQueued
@@ -122,8 +124,8 @@ func scanChange(row store.Scanner) (c Change, err error) {
 }
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
-// assigns positions to changes that have none yet. Positions have no gaps and never change, and two changes of one order
-// have theirs in the order in which they were made.
+// assigns positions to changes that have none yet. Positions have no gaps and never change, and two changes of one
+// order have theirs in the order in which they were made.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, err error) {
 	limit = max(limit, 1)
 	read := func() error {
@@ -152,7 +154,8 @@ func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]
 			coalesce(price_amount, 0), coalesce(currency, '')
 		FROM (SELECT part.position - `+d.Length("part.orders")+` + item.key + 1 AS change_position, part.kind, part.at,
 				item.value AS order_id
-			FROM (SELECT * FROM (SELECT *, sum(`+d.Length("orders")+`) OVER (ORDER BY position) - `+d.Length("orders")+` AS ahead
+			FROM (SELECT * FROM (SELECT *,
+					sum(`+d.Length("orders")+`) OVER (ORDER BY position) - `+d.Length("orders")+` AS ahead
 				FROM (SELECT * FROM outbox WHERE position > $1 ORDER BY position LIMIT $2) AS next) AS counted
 				WHERE ahead < $2) AS part, `+d.Elements("part.orders", "item")+`) AS change
 		LEFT JOIN orders ON orders.id = change.order_id LEFT JOIN sales ON sales.id = orders.sale_id
@@ -178,8 +181,8 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 	}, func(ctx context.Context, c store.Conn) error {
 		// The update locks out other transactions that assign positions. Redis may hold higher positions than a database
 		// that was restored from a backup.
-		_, err := c.Exec(ctx, "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END WHERE name = 'event_position'", after)
-		if err != nil {
+		const raise = "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END WHERE name = 'event_position'"
+		if _, err := c.Exec(ctx, raise, after); err != nil {
 			return err
 		}
 		var last int64
@@ -221,8 +224,8 @@ func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
 	return err
 }
 
-// Unrelayed returns the age of the oldest change that has no position or one above after, which is the lag of the relay; 0
-// if there is none.
+// Unrelayed returns the age of the oldest change that has no position or one above after, which is the lag of the
+// relay; 0 if there is none.
 func (s *Store) Unrelayed(ctx context.Context, after int64) (oldest time.Duration, err error) {
 	err = s.db.View(ctx, "events: unrelayed changes", func(ctx context.Context, c store.Conn) error {
 		oldest = 0
@@ -243,8 +246,8 @@ func (s *Store) Unrelayed(ctx context.Context, after int64) (oldest time.Duratio
 	return oldest, err
 }
 
-// RelayedThrough returns the position up to which every group has handled all changes, as far as the database knows: that
-// of the last deleted change.
+// RelayedThrough returns the position up to which every group has handled all changes, as far as the database knows:
+// that of the last deleted change.
 func (s *Store) RelayedThrough(ctx context.Context) (position int64, err error) {
 	err = s.db.View(ctx, "events: relayed position", func(ctx context.Context, c store.Conn) error {
 		return store.Get(ctx, c, []any{&position}, `SELECT coalesce((SELECT position - `+c.Dialect().Length("orders")+`

@@ -21,8 +21,8 @@ type DeadLetter struct {
 	Retrying   bool // an admin requested a retry, which has not ended yet
 }
 
-// AddDeadLetter stores a dead letter, in the transaction of c. If it exists from an earlier attempt, its reason is replaced
-// and its retry ends.
+// AddDeadLetter stores a dead letter, in the transaction of c. If it exists from an earlier attempt, its reason is
+// replaced and its retry ends.
 func AddDeadLetter(ctx context.Context, c store.Conn, l DeadLetter) error {
 	_, err := c.Exec(ctx, `INSERT INTO event_dead_letters (group_name, event_id, position, body, reason, deliveries)
 		VALUES ($1, $2, $3, $4, $5, $6)
@@ -91,8 +91,8 @@ func (s *Store) CountDeadLetters(ctx context.Context) (counts map[string]int64, 
 	return counts, err
 }
 
-// RetryDeadLetter requests that a consumer handles a dead letter again, and logs it with the actor and the reason of the
-// context. It is idempotent. Error: sale.ErrNotFound.
+// RetryDeadLetter requests that a consumer handles a dead letter again, and logs it with the actor and the reason of
+// the context. It is idempotent. Error: sale.ErrNotFound.
 func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
 	return s.changeDeadLetter(ctx, "event.retry", group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
 		return c.Exec(ctx, "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0",
@@ -100,8 +100,8 @@ func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) erro
 	})
 }
 
-// DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. Errors: sale.ErrNotFound;
-// sale.ErrConflict while it is being retried.
+// DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. Errors:
+// sale.ErrNotFound; sale.ErrConflict while it is being retried.
 func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error {
 	return s.changeDeadLetter(ctx, "event.drop", group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
 		n, err := c.Exec(ctx, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
@@ -115,8 +115,8 @@ func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error
 	})
 }
 
-// changeDeadLetter runs change and, if it changed a row, logs the action. It returns sale.ErrNotFound if the dead letter does
-// not exist.
+// changeDeadLetter runs change and, if it changed a row, logs the action. It returns sale.ErrNotFound if the dead
+// letter does not exist.
 func (s *Store) changeDeadLetter(
 	ctx context.Context, action, group, eventID string, change func(context.Context, store.Conn) (int64, error),
 ) error {
@@ -143,8 +143,8 @@ func deadLetterExists(ctx context.Context, c store.Conn, group, eventID string) 
 	return err
 }
 
-// LeaseRetries leases up to limit dead letters of a group with a requested retry, by position. A lease that expires makes
-// the dead letter available again.
+// LeaseRetries leases up to limit dead letters of a group with a requested retry, by position. A lease that expires
+// makes the dead letter available again.
 func (s *Store) LeaseRetries(
 	ctx context.Context, group string, lease time.Duration, limit int,
 ) (letters []DeadLetter, err error) {
@@ -157,7 +157,8 @@ func (s *Store) LeaseRetries(
 		return store.Exists(ctx, c, "SELECT 1"+requested(c), group, 1)
 	}, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		letters, err = store.Select(ctx, c, scanDeadLetter, "SELECT "+deadLetterColumns+requested(c)+d.SkipLocked, group, limit)
+		letters, err = store.Select(ctx, c, scanDeadLetter,
+			"SELECT "+deadLetterColumns+requested(c)+d.SkipLocked, group, limit)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,8 @@ func eventGroups(t *testing.T, e *env) {
 	e.write(t, storetest.Orders("s", 3)...)
 	e.allChanges(t, 0, 10)
 	for range 2 {
-		if g, err := e.AddGroup(e.ctx, "all", false); err != nil || g.Start != 0 || g.Name != "all" || time.Since(g.Created).Abs() > time.Minute {
+		if g, err := e.AddGroup(e.ctx, "all", false); err != nil || g.Start != 0 || g.Name != "all" ||
+			time.Since(g.Created).Abs() > time.Minute {
 			t.Fatalf("%+v, %v", g, err)
 		}
 		if g, err := e.AddGroup(e.ctx, "new", true); err != nil || g.Start != 3 {
@@ -35,7 +36,7 @@ func eventGroups(t *testing.T, e *env) {
 		t.Fatalf("%+v, %v", g, err)
 	}
 	if _, err := e.Group(e.ctx, "none"); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("no group: %v", err)
+		t.Errorf("unknown group: %v", err)
 	}
 	if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: "new", EventID: "1.paid", Reason: "r"}); err != nil {
 		t.Fatal(err)
@@ -44,12 +45,13 @@ func eventGroups(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	if err := e.RemoveGroup(e.ctx, "new"); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("removed twice: %v", err)
+		t.Errorf("second removal: %v", err)
 	}
 	if n, err := e.CountDeadLetters(e.ctx); err != nil || len(n) != 0 {
-		t.Errorf("letters of a removed group: %v, %v", n, err)
+		t.Errorf("dead letters of a removed group: %v, %v", n, err)
 	}
-	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Actor != "eve" || log[0].Action != "group.remove" || log[0].Target != "new" {
+	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Actor != "eve" ||
+		log[0].Action != "group.remove" || log[0].Target != "new" {
 		t.Errorf("log %+v, %v", log, err)
 	}
 }
@@ -62,7 +64,8 @@ func eventLetters(t *testing.T, e *env) {
 	ctx := store.WithReason(store.WithActor(e.ctx, "eve"), "fixed")
 	bury := func(group, id string, position int64, reason string, deliveries int64) {
 		t.Helper()
-		if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: group, EventID: id, Position: position, Body: "{\x00\xff}", Reason: reason, Deliveries: deliveries}); err != nil {
+		if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: group, EventID: id, Position: position,
+			Body: "{\x00\xff}", Reason: reason, Deliveries: deliveries}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,8 +75,9 @@ func eventLetters(t *testing.T, e *env) {
 	}
 	bury("g", "1.paid", 9, "second", 2)
 	page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g", After: "0.paid", Limit: 2})
-	if err != nil || len(page) != 2 || page[0].EventID != "1.paid" || page[0].Reason != "second" || page[0].Deliveries != 5 || page[0].Position != 9 ||
-		page[1].EventID != "2.paid" || page[0].Body != "{\uFFFD}" || time.Since(page[0].DiedAt).Abs() > time.Minute {
+	if err != nil || len(page) != 2 || page[0].EventID != "1.paid" || page[0].Reason != "second" ||
+		page[0].Deliveries != 5 || page[0].Position != 9 || page[1].EventID != "2.paid" || page[0].Body != "{\uFFFD}" ||
+		time.Since(page[0].DiedAt).Abs() > time.Minute {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	lease := func(want ...string) {
@@ -97,14 +101,15 @@ func eventLetters(t *testing.T, e *env) {
 	lease("1.paid")
 	lease()
 	if err := e.DropDeadLetter(ctx, "g", "4.paid"); !errors.Is(err, sale.ErrConflict) {
-		t.Errorf("dropped while it runs: %v", err)
+		t.Errorf("dropped during a retry: %v", err)
 	}
 	bury("g", "4.paid", 6, "still", 6)
 	if err := e.DropDeadLetter(ctx, "g", "4.paid"); err != nil {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"drop": e.DropDeadLetter(ctx, "g", "4.paid"), "retry": e.RetryDeadLetter(ctx, "g", "4.paid"), "retry of a stranger's": e.RetryDeadLetter(ctx, "none", "1.paid"),
+		"drop": e.DropDeadLetter(ctx, "g", "4.paid"), "retry": e.RetryDeadLetter(ctx, "g", "4.paid"),
+		"retry in another group": e.RetryDeadLetter(ctx, "none", "1.paid"),
 	} {
 		if !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
@@ -123,7 +128,8 @@ func eventLetters(t *testing.T, e *env) {
 	for _, l := range log {
 		lines = append(lines, l.Actor+" "+l.Action+" "+l.Target+" "+l.Detail)
 	}
-	if want := []string{"eve event.drop 4.paid group g: fixed", "eve event.retry 4.paid group g: fixed"}; err != nil || len(lines) != 4 || !slices.Equal(lines[:2], want) {
+	if want := []string{"eve event.drop 4.paid group g: fixed", "eve event.retry 4.paid group g: fixed"}; err != nil ||
+		len(lines) != 4 || !slices.Equal(lines[:2], want) {
 		t.Errorf("log %q, %v", lines, err)
 	}
 }

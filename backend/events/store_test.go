@@ -55,7 +55,7 @@ func (e *env) pay(t *testing.T, o sale.Order, reference string) {
 	}
 }
 
-// allChanges reads the outbox as a relay does, in parts of limit, and checks that positions follow each other.
+// allChanges reads the outbox like a relay, limit changes at a time, and checks that positions have no gaps.
 func (e *env) allChanges(t *testing.T, after int64, limit int) []events.Change {
 	t.Helper()
 	var all []events.Change
@@ -77,7 +77,7 @@ func (e *env) allChanges(t *testing.T, after int64, limit int) []events.Change {
 	}
 }
 
-func told(changes []events.Change) []string {
+func describe(changes []events.Change) []string {
 	names := make([]string, len(changes))
 	for i, c := range changes {
 		names[i] = fmt.Sprintf("%s was %s now %s", c.OrderID, c.Was, c.Status)
@@ -95,7 +95,7 @@ func changesOfEveryKind(t *testing.T, e *env) {
 	orders := storetest.Orders("h", 7)
 	dead := storetest.Order("h", "dead")
 	e.write(t, orders[:4]...)
-	e.write(t, orders[:4]...) // again: nothing new
+	e.write(t, orders[:4]...) // again: no change
 	e.write(t, orders[2:]...) // overlapping
 	e.pay(t, orders[0], "p1")
 	e.pay(t, orders[0], "p1") // again
@@ -107,42 +107,45 @@ func changesOfEveryKind(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 	}
-	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: orders[2]}, "eve", ""); err != nil || !wasRow { // it is a row, so nothing is cancelled
+	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: orders[2]}, "eve", ""); err != nil ||
+		!wasRow { // it is a row, so it is not cancelled
 		t.Fatal(wasRow, err)
 	}
 	storetest.Elapse(t, e.url, orders[3], orders[4])
 	if got, err := e.CancelOverdue(e.ctx, 100); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
-	e.write(t, dead, orders[1]) // too late
+	e.write(t, dead, orders[1]) // too late: both are cancelled
 	var bad []sale.Order
 	for range 200 {
 		bad = append(bad, storetest.Order("h", "greedy"))
 	}
 	if err := e.Write(e.ctx, bad); !errors.Is(err, store.ErrRejected) {
-		t.Fatalf("a batch that cannot be: %v", err)
+		t.Fatalf("a batch with 200 orders for one slot: %v", err)
 	}
 
 	var want []string
 	for _, o := range orders {
 		want = append(want, fmt.Sprintf("%s was queued now created", o.ID))
 	}
-	want = append(want, fmt.Sprintf("%s was created now paid", orders[0].ID), fmt.Sprintf("%s was queued now cancelled", dead.ID))
+	want = append(want, fmt.Sprintf("%s was created now paid", orders[0].ID), fmt.Sprintf("%s was queued now cancelled",
+		dead.ID))
 	for _, o := range []sale.Order{orders[1], orders[3], orders[4]} {
 		want = append(want, fmt.Sprintf("%s was created now cancelled", o.ID))
 	}
 	slices.Sort(want)
 	got := e.allChanges(t, 0, 3)
-	if !slices.Equal(told(got), want) {
-		t.Fatalf("told\n%s\nwant\n%s", strings.Join(told(got), "\n"), strings.Join(want, "\n"))
+	if !slices.Equal(describe(got), want) {
+		t.Fatalf("changes\n%s\nwant\n%s", strings.Join(describe(got), "\n"), strings.Join(want, "\n"))
 	}
 	last := map[sale.OrderID]sale.Status{}
 	for _, c := range got {
 		if was := last[c.OrderID]; was != "" && was != c.Was || was == "" && c.Was != sale.StatusQueued {
-			t.Errorf("order %s: was %s, is published as %s", c.OrderID, was, c.Was)
+			t.Errorf("order %s was %s, the change reports %s", c.OrderID, was, c.Was)
 		}
 		last[c.OrderID] = c.Status
-		if c.SaleID != "h" || c.Buyer == "" || c.Slot != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) || time.Since(c.At).Abs() > time.Minute {
+		if c.SaleID != "h" || c.Buyer == "" || c.Slot != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) ||
+			time.Since(c.At).Abs() > time.Minute {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -159,26 +162,26 @@ func changesAreKept(t *testing.T, e *env) {
 	e.write(t, storetest.Orders("s", 5)...)
 	all := e.allChanges(t, 0, 100)
 	if len(all) != 10 || !slices.Equal(all[:5], first) {
-		t.Fatalf("read again: %v; was %v", all, first)
+		t.Fatalf("second read: %v; first: %v", all, first)
 	}
 	if got := e.allChanges(t, 3, 100); !slices.Equal(got, all[3:]) {
-		t.Errorf("behind 3: %v", got)
+		t.Errorf("after 3: %v", got)
 	}
 	if age, err := e.Unrelayed(e.ctx, 9); err != nil || age < 0 || age > time.Minute {
-		t.Errorf("oldest behind 9: %s, %v", age, err)
+		t.Errorf("oldest after 9: %s, %v", age, err)
 	}
 	for range 2 {
-		if err := e.DeleteChanges(e.ctx, 7); err != nil { // half of the second transaction: all of it stays
+		if err := e.DeleteChanges(e.ctx, 7); err != nil { // a part of the second transaction: all of it stays
 			t.Fatal(err)
 		}
 		if got := e.allChanges(t, 5, 100); !slices.Equal(got, all[5:]) {
-			t.Errorf("behind 5: %v", got)
+			t.Errorf("after 5: %v", got)
 		}
 		if got, err := e.Changes(e.ctx, 0, 100); err != nil || !slices.Equal(got, all[5:]) {
 			t.Errorf("deleted changes are returned: %v, %v", got, err)
 		}
 		if upTo, err := e.RelayedThrough(e.ctx); err != nil || upTo != 5 {
-			t.Errorf("all are done up to %d, %v; want 5", upTo, err)
+			t.Errorf("relayed through %d, %v; want 5", upTo, err)
 		}
 	}
 	if err := e.DeleteChanges(e.ctx, 10); err != nil {
@@ -188,23 +191,23 @@ func changesAreKept(t *testing.T, e *env) {
 		t.Errorf("all deleted: %v, %v", got, err)
 	}
 	if upTo, err := e.RelayedThrough(e.ctx); err != nil || upTo != 10 {
-		t.Errorf("all are done up to %d, %v; want 10", upTo, err)
+		t.Errorf("relayed through %d, %v; want 10", upTo, err)
 	}
 	if age, err := e.Unrelayed(e.ctx, 0); err != nil || age != 0 {
-		t.Errorf("oldest of none: %s, %v", age, err)
+		t.Errorf("oldest of an empty outbox: %s, %v", age, err)
 	}
 	e.write(t, storetest.Order("s", "next"))
 	if got := e.allChanges(t, 10, 100); len(got) != 1 {
-		t.Errorf("positions restart: %v", got)
+		t.Errorf("positions start again: %v", got)
 	}
 	e.write(t, storetest.Order("s", "later"))
-	if got := e.allChanges(t, 500, 100); len(got) != 1 { // Redis has seen a database that is gone
-		t.Errorf("behind 500: %v", got)
+	// Redis holds positions of a database that was replaced by a backup
+	if got := e.allChanges(t, 500, 100); len(got) != 1 {
+		t.Errorf("after 500: %v", got)
 	}
 }
 
-// Concurrent readers give every change one position, and two changes of an order positions in the order of the changes, whatever is
-// committed in between.
+// Positions also reflect the order of two changes of one order, whatever commits meanwhile.
 func TestConcurrentReadersAssignOnePositionPerChange(t *testing.T) {
 	onEngines(t, changesRace)
 }
@@ -226,7 +229,7 @@ func changesRace(t *testing.T, e *env) {
 			mu.Lock()
 			for _, c := range part {
 				if was, ok := seen[c.Position]; ok && (was.OrderID != c.OrderID || was.Status != c.Status) {
-					t.Errorf("position %d is returned as %v and as %v", c.Position, was, c)
+					t.Errorf("position %d is %v and %v", c.Position, was, c)
 				}
 				seen[c.Position] = c
 				after = c.Position
@@ -268,7 +271,7 @@ func changesRace(t *testing.T, e *env) {
 	for n := int64(1); n <= int64(len(seen)); n++ {
 		c, ok := seen[n]
 		if !ok {
-			t.Fatalf("nothing has position %d", n)
+			t.Fatalf("no change has position %d", n)
 		}
 		if c.Status == sale.StatusCancelled && !created[c.OrderID] {
 			t.Errorf("order %s is cancelled before it is created", c.OrderID)
@@ -284,18 +287,18 @@ func changesRace(t *testing.T, e *env) {
 
 const rehearsal = sale.RehearsalPrefix + "s-x"
 
-// Changes of rehearsal orders are not published, also when they share a transaction with others.
+// Changes of a rehearsal are omitted, also in transactions with real orders.
 func TestChangesOmitRehearsals(t *testing.T) {
-	onEngines(t, rehearsalIsNotTold)
+	onEngines(t, omitsRehearsals)
 }
 
-func rehearsalIsNotTold(t *testing.T, e *env) {
+func omitsRehearsals(t *testing.T, e *env) {
 	e.create(t, "s", 100)
 	e.create(t, rehearsal, 100)
 	of, real := storetest.Orders(rehearsal, 5), storetest.Orders("s", 2)
 	e.write(t, of[0], real[0], of[1], of[2])
 	e.write(t, of[3])
-	e.write(t, of[3], of[4], real[1]) // partly rows already
+	e.write(t, of[3], of[4], real[1]) // in part stored already
 	e.pay(t, of[0], "p1")
 	if _, _, err := e.CancelOrder(e.ctx, of[1].ID, "eve", ""); err != nil {
 		t.Fatal(err)
@@ -312,8 +315,8 @@ func rehearsalIsNotTold(t *testing.T, e *env) {
 		want = append(want, fmt.Sprintf("%s was queued now created", o.ID))
 	}
 	slices.Sort(want)
-	if got := told(e.allChanges(t, 0, 100)); !slices.Equal(got, want) {
-		t.Fatalf("got %v\nwant %v", got, want)
+	if got := describe(e.allChanges(t, 0, 100)); !slices.Equal(got, want) {
+		t.Fatalf("changes %v\nwant %v", got, want)
 	}
 	if _, sold, err := e.Sale(e.ctx, rehearsal); err != nil || sold != 3 {
 		t.Fatalf("%d sold, %v; want 3", sold, err)

@@ -1,5 +1,6 @@
-// Package payment tells whether a callback comes from the payment provider, by the scheme of Standard Webhooks (www.standardwebhooks.com): an HMAC-SHA256 over
-// the callback's id, the second it was sent in, and its text. It does not read the text, and it remembers no ids: see order.Store.Pay.
+// Package payment verifies that a callback comes from the payment provider. The scheme is Standard Webhooks
+// (www.standardwebhooks.com): an HMAC-SHA256 over the callback's id, its timestamp in seconds and its body. The package
+// does not parse the body and does not detect repeated ids; see store.Payments.Pay.
 package payment
 
 import (
@@ -14,40 +15,46 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// Tolerance is how far the second of a callback may lie from ours, either way: older ones could be recorded ones that somebody sends again.
+// Tolerance is the maximum difference between the timestamp of a callback and the current time, in either direction. It
+// limits how long a recorded callback can be replayed.
 const Tolerance = 5 * time.Minute
 
-// Bounds of a secret, in bytes, as Standard Webhooks sets them; and of the headers.
+// Limits of a secret in bytes, as in Standard Webhooks, and of the headers.
 const (
 	minSecret    = 24
 	maxSecret    = 64
 	maxID        = 255
-	maxSignature = 2048 // some forty signatures: a provider that changes its secret sends two
+	maxSignature = 2048 // about forty signatures; a provider that rotates its secret sends two
 )
 
 const secretPrefix = "whsec_"
 
 // Errors of Verify.
 var (
-	ErrForged = errors.New("the signature is not right")
-	ErrStale  = errors.New("signed too long ago, or in the future")
+	ErrForged = errors.New("the signature is invalid")
+	ErrStale  = errors.New("the timestamp is too old or in the future")
 )
 
-// Verifier knows the secrets that are shared with the provider. It is safe for concurrent use.
+// Verifier verifies callbacks with the secrets shared with the provider. It is safe for concurrent use.
 type Verifier struct {
 	secrets []*standardwebhooks.Webhook
 	now     func() time.Time
 }
 
-// NewVerifier takes one secret or several, separated by spaces or commas, each "whsec_" and 24 to 64 bytes in base64. Every one of them is good: to change a
-// secret, add the new one, let the provider sign with it, and take the old one out. The error never holds a secret.
+// NewVerifier returns a Verifier for one or more secrets, separated by spaces or commas, each "whsec_" and 24 to 64
+// bytes in base64. A signature by any of them is valid. To rotate a secret, add the new one, let the provider sign with
+// it, and remove the old one. The error does not contain a secret.
 func NewVerifier(secrets string, now func() time.Time) (*Verifier, error) {
 	v := &Verifier{now: now}
-	for i, secret := range strings.FieldsFunc(secrets, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' || r == '\t' }) {
+	for i, secret := range strings.FieldsFunc(secrets, func(r rune) bool {
+		return r == ' ' || r == ',' || r == '\n' ||
+			r == '\t'
+	}) {
 		text, ok := strings.CutPrefix(secret, secretPrefix)
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !ok || err != nil || len(key) < minSecret || len(key) > maxSecret {
-			return nil, fmt.Errorf("secret %d must be %s and %d to %d bytes in base64 (openssl rand -base64 32 makes some)", i+1, secretPrefix, minSecret, maxSecret)
+			return nil, fmt.Errorf("secret %d must be %s followed by %d to %d bytes in base64 "+
+				"(generate them with openssl rand -base64 32)", i+1, secretPrefix, minSecret, maxSecret)
 		}
 		hook, err := standardwebhooks.NewWebhookRaw(key)
 		if err != nil {
@@ -56,16 +63,16 @@ func NewVerifier(secrets string, now func() time.Time) (*Verifier, error) {
 		v.secrets = append(v.secrets, hook)
 	}
 	if len(v.secrets) == 0 {
-		return nil, errors.New("holds no secret")
+		return nil, errors.New("contains no secret")
 	}
 	return v, nil
 }
 
-// Verify checks the headers webhook-id, webhook-timestamp and webhook-signature of a callback against its text. It returns ErrForged, or ErrStale for a
-// callback that is genuine and not of these minutes.
+// Verify verifies the headers webhook-id, webhook-timestamp and webhook-signature of a callback with its body. It
+// returns ErrForged, or ErrStale if the signature is valid and the timestamp is outside the Tolerance.
 func (v *Verifier) Verify(id, timestamp, signature string, body []byte) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
-	if err != nil || strconv.FormatInt(seconds, 10) != timestamp { // one way to write it, since it is signed as a number
+	if err != nil || strconv.FormatInt(seconds, 10) != timestamp { // only the canonical form, because the number is signed
 		return ErrForged
 	}
 	if !validID(id) || len(signature) > maxSignature {
@@ -77,7 +84,8 @@ func (v *Verifier) Verify(id, timestamp, signature string, body []byte) error {
 	headers.Set(standardwebhooks.HeaderWebhookSignature, signature)
 	genuine := false
 	for _, secret := range v.secrets {
-		genuine = secret.VerifyIgnoringTimestamp(body, headers) == nil || genuine // all of them: the time says nothing of which it was
+		// All secrets are tried, so that the duration does not reveal which one matched.
+		genuine = secret.VerifyIgnoringTimestamp(body, headers) == nil || genuine
 	}
 	if !genuine {
 		return ErrForged
@@ -88,8 +96,9 @@ func (v *Verifier) Verify(id, timestamp, signature string, body []byte) error {
 	return nil
 }
 
-// validID tells whether id can be kept: 1 to 255 printable ASCII characters. A full stop would let two callbacks be signed
-// alike: "a.1" sent at 2 with the text "x", and "a" sent at 1 with the text "2.x".
+// validID reports whether id has 1 to 255 printable ASCII characters without a full stop. With a full stop, two
+// different callbacks could have the same signature: id "a.1" at 2 with the body "x", and id "a" at 1 with the body
+// "2.x".
 func validID(id string) bool {
 	if id == "" || len(id) > maxID {
 		return false

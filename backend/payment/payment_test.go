@@ -20,7 +20,7 @@ func secret(fill string) string {
 	return "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(fill, 32)))
 }
 
-// sign is the scheme, written down a second time.
+// sign implements the scheme a second time.
 func sign(t testing.TB, secret, id, timestamp, body string) string {
 	t.Helper()
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -43,18 +43,19 @@ func verifier(t testing.TB, secrets string) *Verifier {
 
 func at(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
 
-func TestVerifyAcceptsWhatTheProviderSigned(t *testing.T) {
+func TestVerifyAcceptsSignedCallbacks(t *testing.T) {
 	a, b, other := secret("a"), secret("b"), secret("x")
 	body := `{"type":"payment.succeeded"}`
 	for name, c := range map[string]struct{ secrets, id, timestamp, signature string }{
 		"one secret":           {a, "msg_1", at(0), sign(t, a, "msg_1", at(0), body)},
 		"the second of two":    {a + " " + b, "msg_1", at(0), sign(t, b, "msg_1", at(0), body)},
 		"the first, by commas": {a + "," + b, "msg_1", at(0), sign(t, a, "msg_1", at(0), body)},
-		"two signatures":       {b, "msg_1", at(0), sign(t, other, "msg_1", at(0), body) + " " + sign(t, b, "msg_1", at(0), body)},
-		"another version too":  {b, "msg_1", at(0), "v1a,AAAA v2,x " + sign(t, b, "msg_1", at(0), body)},
-		"five minutes old":     {a, "msg_1", at(-Tolerance), sign(t, a, "msg_1", at(-Tolerance), body)},
-		"five minutes ahead":   {a, "msg_1", at(Tolerance), sign(t, a, "msg_1", at(Tolerance), body)},
-		"an id of all signs":   {a, "!~_-:/", at(0), sign(t, a, "!~_-:/", at(0), body)},
+		"two signatures": {b, "msg_1", at(0), sign(t, other, "msg_1", at(0), body) + " " + sign(t, b, "msg_1", at(0),
+			body)},
+		"another version too": {b, "msg_1", at(0), "v1a,AAAA v2,x " + sign(t, b, "msg_1", at(0), body)},
+		"five minutes old":    {a, "msg_1", at(-Tolerance), sign(t, a, "msg_1", at(-Tolerance), body)},
+		"five minutes ahead":  {a, "msg_1", at(Tolerance), sign(t, a, "msg_1", at(Tolerance), body)},
+		"an id of symbols":    {a, "!~_-:/", at(0), sign(t, a, "!~_-:/", at(0), body)},
 	} {
 		if err := verifier(t, c.secrets).Verify(c.id, c.timestamp, c.signature, []byte(body)); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -62,7 +63,7 @@ func TestVerifyAcceptsWhatTheProviderSigned(t *testing.T) {
 	}
 }
 
-func TestVerifyRefusesEverythingElse(t *testing.T) {
+func TestVerifyRejectsInvalidCallbacks(t *testing.T) {
 	a := secret("a")
 	body := `{"type":"payment.succeeded"}`
 	good := sign(t, a, "msg_1", at(0), body)
@@ -70,28 +71,34 @@ func TestVerifyRefusesEverythingElse(t *testing.T) {
 		id, timestamp, signature, body string
 		want                           error
 	}{
-		"another secret":         {"msg_1", at(0), sign(t, secret("b"), "msg_1", at(0), body), body, ErrForged},
-		"another text":           {"msg_1", at(0), good, body + " ", ErrForged},
-		"another id":             {"msg_2", at(0), good, body, ErrForged},
-		"another second":         {"msg_1", at(time.Second), good, body, ErrForged},
-		"no signature":           {"msg_1", at(0), "", body, ErrForged},
-		"no version":             {"msg_1", at(0), strings.TrimPrefix(good, "v1,"), body, ErrForged},
-		"another version":        {"msg_1", at(0), "v2" + strings.TrimPrefix(good, "v1"), body, ErrForged},
-		"a part of it":           {"msg_1", at(0), good[:len(good)-1], body, ErrForged},
-		"in URL-safe base64":     {"msg_1", at(0), "v1," + strings.NewReplacer("+", "-", "/", "_", "=", "").Replace(good[3:]), body, ErrForged},
-		"a signature too long":   {"msg_1", at(0), strings.Repeat("v1,x ", 1000) + good, body, ErrForged},
-		"no id":                  {"", at(0), sign(t, a, "", at(0), body), body, ErrForged},
-		"an id too long":         {strings.Repeat("x", 256), at(0), sign(t, a, strings.Repeat("x", 256), at(0), body), body, ErrForged},
+		"another secret":  {"msg_1", at(0), sign(t, secret("b"), "msg_1", at(0), body), body, ErrForged},
+		"another body":    {"msg_1", at(0), good, body + " ", ErrForged},
+		"another id":      {"msg_2", at(0), good, body, ErrForged},
+		"another second":  {"msg_1", at(time.Second), good, body, ErrForged},
+		"no signature":    {"msg_1", at(0), "", body, ErrForged},
+		"no version":      {"msg_1", at(0), strings.TrimPrefix(good, "v1,"), body, ErrForged},
+		"another version": {"msg_1", at(0), "v2" + strings.TrimPrefix(good, "v1"), body, ErrForged},
+		"a part of it":    {"msg_1", at(0), good[:len(good)-1], body, ErrForged},
+		"in URL-safe base64": {"msg_1", at(0), "v1," + strings.NewReplacer("+", "-", "/", "_", "=",
+			"").Replace(good[3:]), body, ErrForged},
+		"a signature too long": {"msg_1", at(0), strings.Repeat("v1,x ", 1000) + good, body, ErrForged},
+		"no id":                {"", at(0), sign(t, a, "", at(0), body), body, ErrForged},
+		"an id too long": {strings.Repeat("x", 256), at(0), sign(t, a, strings.Repeat("x", 256), at(0), body), body,
+			ErrForged},
 		"an id with a line end":  {"a\nb", at(0), sign(t, a, "a\nb", at(0), body), body, ErrForged},
 		"an id with a full stop": {"a.1", at(0), sign(t, a, "a.1", at(0), body), body, ErrForged},
 		"no second":              {"msg_1", "", sign(t, a, "msg_1", "", body), body, ErrForged},
 		"a second with a plus":   {"msg_1", "+" + at(0), good, body, ErrForged},
 		"a second with zeros":    {"msg_1", "0" + at(0), good, body, ErrForged},
 		"a second as a float":    {"msg_1", at(0) + ".0", sign(t, a, "msg_1", at(0)+".0", body), body, ErrForged},
-		"too old":                {"msg_1", at(-Tolerance - time.Second), sign(t, a, "msg_1", at(-Tolerance-time.Second), body), body, ErrStale},
-		"too new":                {"msg_1", at(Tolerance + time.Second), sign(t, a, "msg_1", at(Tolerance+time.Second), body), body, ErrStale},
-		"the end of time":        {"msg_1", "9223372036854775807", sign(t, a, "msg_1", "9223372036854775807", body), body, ErrStale},
-		"the beginning of time":  {"msg_1", "-9223372036854775808", sign(t, a, "msg_1", "-9223372036854775808", body), body, ErrStale},
+		"too old": {"msg_1", at(-Tolerance - time.Second), sign(t, a, "msg_1", at(-Tolerance-time.Second),
+			body), body, ErrStale},
+		"too new": {"msg_1", at(Tolerance + time.Second), sign(t, a, "msg_1", at(Tolerance+time.Second),
+			body), body, ErrStale},
+		"the end of time": {"msg_1", "9223372036854775807", sign(t, a, "msg_1", "9223372036854775807", body), body,
+			ErrStale},
+		"the beginning of time": {"msg_1", "-9223372036854775808", sign(t, a, "msg_1", "-9223372036854775808", body), body,
+			ErrStale},
 	} {
 		if err := verifier(t, a).Verify(c.id, c.timestamp, c.signature, []byte(c.body)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -99,10 +106,11 @@ func TestVerifyRefusesEverythingElse(t *testing.T) {
 	}
 }
 
-func TestNewVerifierRefusesWhatIsNoSecretAndDoesNotRepeatIt(t *testing.T) {
+func TestNewVerifierRejectsInvalidSecretWithoutPrintingIt(t *testing.T) {
 	short := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))
 	long := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65))
-	for _, secrets := range []string{"", " , ", "hunter2hunter2hunter2hunter2hunter2", "whsec_%%%", short, long, secret("a") + " " + short, strings.TrimPrefix(secret("a"), "whsec_")} {
+	for _, secrets := range []string{"", " , ", "hunter2hunter2hunter2hunter2hunter2", "whsec_%%%", short, long,
+		secret("a") + " " + short, strings.TrimPrefix(secret("a"), "whsec_")} {
 		_, err := NewVerifier(secrets, time.Now)
 		if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("secrets %q: %v", secrets, err)
@@ -116,14 +124,15 @@ func FuzzVerify(f *testing.F) {
 	f.Add("", "", "v1,", []byte(nil))
 	v := verifier(f, a)
 	f.Fuzz(func(t *testing.T, id, timestamp, signature string, body []byte) {
-		if err := v.Verify(id, timestamp, signature, body); err == nil && !strings.Contains(signature, sign(t, a, id, timestamp, string(body))) {
+		if err := v.Verify(id, timestamp, signature, body); err == nil &&
+			!strings.Contains(signature, sign(t, a, id, timestamp, string(body))) {
 			t.Errorf("accepted id %q, second %q, signature %q", id, timestamp, signature)
 		}
 	})
 }
 
-// The callback in the documentation is one that we accept, byte for byte, and its recipe names the same parts.
-func TestTheDocumentedCallbackIsGenuine(t *testing.T) {
+// The callback in the documentation is valid, and the command that signs it uses the same parts.
+func TestDocumentedCallbackIsValid(t *testing.T) {
 	text, err := os.ReadFile("../../docs/orders.md")
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +141,7 @@ func TestTheDocumentedCallbackIsGenuine(t *testing.T) {
 		t.Helper()
 		found := regexp.MustCompile(`(?m)^`+pattern+`$`).FindAllStringSubmatch(string(text), -1)
 		if len(found) != 1 {
-			t.Fatalf("%d lines look like %s", len(found), pattern)
+			t.Fatalf("%d lines match %s", len(found), pattern)
 		}
 		return found[0][1]
 	}
@@ -150,6 +159,6 @@ func TestTheDocumentedCallbackIsGenuine(t *testing.T) {
 		t.Error(err)
 	}
 	if part("id=(.+)") != id || part("timestamp=(.+)") != timestamp || part("body='(.+)'") != body {
-		t.Error("the recipe signs something else")
+		t.Error("the command signs another callback")
 	}
 }

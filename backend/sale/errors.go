@@ -10,21 +10,21 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrExists      = errors.New("exists already")
 	ErrConflict    = errors.New("not possible in this state")
-	ErrUnavailable = errors.New("temporarily unavailable") // a store is down or overloaded; nobody's request is at fault
+	ErrUnavailable = errors.New("temporarily unavailable") // a store is down or overloaded; the request may be retried
 )
 
-// FieldError says what is wrong with one field of a request.
+// FieldError describes an invalid field of a request.
 type FieldError struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
 }
 
-// InvalidError lists everything that is wrong with a request. The zero value is empty and ready for Add.
+// InvalidError lists the invalid fields of a request. The zero value is empty and ready for Add.
 type InvalidError struct {
 	Fields []FieldError
 }
 
-// Add notes one more mistake.
+// Add appends an invalid field.
 func (e *InvalidError) Add(field, detail string) {
 	e.Fields = append(e.Fields, FieldError{field, detail})
 }

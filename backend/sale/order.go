@@ -2,19 +2,19 @@ package sale
 
 import "time"
 
-// Status is how far an order has come.
+// Status is the progress of an order.
 type Status string
 
-// The statuses of an order. Queued and Dead live in Redis, the others are rows.
+// The statuses of an order. Queued and dead orders are in Redis, the others are rows in SQL.
 const (
 	StatusQueued    Status = "queued"    // accepted, not a row yet
-	StatusCreated   Status = "created"   // a row
-	StatusPaid      Status = "paid"      // a row, paid for
-	StatusCancelled Status = "cancelled" // a row that holds no unit any more
-	StatusDead      Status = "dead"      // failed too often; waits for a person and holds its unit
+	StatusCreated   Status = "created"   // a row, unpaid
+	StatusPaid      Status = "paid"      // a row, paid
+	StatusCancelled Status = "cancelled" // a row that holds no unit
+	StatusDead      Status = "dead"      // failed permanently; holds its unit until an admin decides
 )
 
-// Final reports whether the queue has done its part: the order is a row or waits for a person.
+// Final reports whether the queue has finished with the order: it is a row or a dead letter.
 func (s Status) Final() bool { return s != StatusQueued }
 
 // Order is one unit bought by one buyer.
@@ -22,13 +22,13 @@ type Order struct {
 	ID     OrderID
 	SaleID string
 	Buyer  string
-	Slot   int   // which of the buyer's per_buyer places in this sale it takes, from 1
-	Serial int64 // its place in the sale's row of acceptances, from 1; never given twice within a sale
+	Slot   int   // the buyer's slot in the sale, from 1 to PerBuyer; free again after a cancellation
+	Serial int64 // number of the acceptance within the sale, from 1; unique until Redis is rebuilt
 	Status Status
-	DueAt  time.Time // when it is cancelled unless it is paid; zero: never, or it is not a row yet
+	DueAt  time.Time // end of its hold; zero: there is no hold, or it is not a row yet
 }
 
-// CreatedAt is when the order was accepted, to the second; it is read from the order id.
+// CreatedAt returns when the order was accepted, to the second. The time is part of the order id.
 func (o Order) CreatedAt() time.Time { return o.ID.Time() }
 
 // Outcome is the decision about one purchase request.
@@ -37,21 +37,33 @@ type Outcome int
 // The outcomes. The zero value is not an outcome.
 const (
 	_             Outcome = iota
-	Accepted              // a unit is taken and the order is queued
+	Accepted              // a unit is reserved and the order is queued
 	Replayed              // the same request was accepted before: the same order, no second unit
-	KeyReused             // the idempotency key belongs to another request
+	KeyReused             // the idempotency key was used for another request
 	AlreadyBought         // the buyer holds per_buyer units
 	SoldOut
-	NotOpen // opens later
+	NotOpen // the sale is scheduled
 	SalePaused
 	SaleClosed
-	UnknownSale // Redis does not hold this sale
-	QueueFull   // more accepted orders wait for the database than may; nothing is decided about the sale
+	UnknownSale // the sale is not in Redis
+	QueueFull   // too many accepted orders wait for the database; nothing was decided about the sale
 )
 
-var outcomeNames = [...]string{"", "accepted", "replayed", "key_reused", "already_bought", "sold_out", "not_open", "paused", "closed", "unknown_sale", "queue_full"}
+var outcomeNames = [...]string{
+	"",
+	"accepted",
+	"replayed",
+	"key_reused",
+	"already_bought",
+	"sold_out",
+	"not_open",
+	"paused",
+	"closed",
+	"unknown_sale",
+	"queue_full",
+}
 
-// String is the outcome's name in metrics, logs and Redis scripts.
+// String returns the outcome's name in metrics, logs and Redis scripts.
 func (o Outcome) String() string {
 	if o < 0 || int(o) >= len(outcomeNames) {
 		return "invalid"

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestMeetsKeepsRehearsalsApart(t *testing.T) {
+func TestMeetsSeparatesRehearsals(t *testing.T) {
 	for _, c := range []struct {
 		buyer, saleID string
 		want          bool
@@ -13,7 +13,7 @@ func TestMeetsKeepsRehearsalsApart(t *testing.T) {
 		{"ann", "shoe", true},
 		{"ann", "rehearsal-shoe-x", false},
 		{"", "rehearsal-shoe-x", false},
-		{"rehearsal-shoe-x", "rehearsal-shoe-x", false}, // a name alone is nobody's crowd
+		{"rehearsal-shoe-x", "rehearsal-shoe-x", false}, // an id without the mark is not a simulated buyer
 		{"rehearsal-shoe-x", "shoe", true},
 		{RehearsalBuyer("rehearsal-shoe-x", "1"), "rehearsal-shoe-x", true},
 		{RehearsalBuyer("rehearsal-shoe-x", "1"), "rehearsal-shoe-y", false},
@@ -28,7 +28,7 @@ func TestMeetsKeepsRehearsalsApart(t *testing.T) {
 	}
 }
 
-func TestRehearsalIDIsAnIDOfItsOwn(t *testing.T) {
+func TestRehearsalIDIsValid(t *testing.T) {
 	for _, saleID := range []string{"s", "shoe", strings.Repeat("x", MaxIDLen)} {
 		id := RehearsalID(saleID, "abcdefgh12")
 		if err := ValidateID(id); err != nil || !IsRehearsal(id) || !strings.HasSuffix(id, "-abcdefgh12") {

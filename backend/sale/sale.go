@@ -1,5 +1,22 @@
-// Package sale holds the words of the business: a sale, an order, the outcome of a purchase, and the
-// errors every other package speaks in. It uses the standard library only and imports nothing of sluice.
+// Package sale defines the domain: sales, orders, the outcome of a purchase request, and the errors that all packages
+// share. It imports the standard library only.
+//
+// A Sale is one product with a limited stock. Stock counts units in total, including those sold; PerBuyer limits the
+// units that one buyer may hold at a time. What a buyer sees of a sale is its State, which follows from the switch that
+// admins set, the times at which it opens and closes, and the units left.
+//
+// A purchase request has an Outcome. If it is accepted, it creates an Order, which is one unit for one buyer. The order
+// takes one of the buyer's slots, numbered from 1 to PerBuyer, and the sale's next serial. Its status changes in this
+// order:
+//
+//	queued     accepted in Redis, not yet a row in SQL
+//	created    a row, to be paid before its hold ends
+//	paid       a row that is paid
+//	cancelled  a row that holds no unit; the unit can be sold again
+//	dead       failed permanently in the queue; holds its unit until an admin retries or cancels it
+//
+// A unit is counted once, for exactly one order, or is left to be sold. An accepted order is never lost: it ends as a
+// row or as a dead letter.
 package sale
 
 import (
@@ -11,34 +28,34 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a sale. Redis scripts compute with Lua numbers (exact up to 2^53), so every count stays far below that.
+// Limits of a sale. Counts stay far below 2^53, up to which the numbers of Redis scripts (Lua) are exact.
 const (
 	MaxStock    = 1_000_000_000
 	MaxPerBuyer = 100
 	MaxIDLen    = 64
 	MaxTitleLen = 200
 	MaxBuyerLen = 255
-	// MaxAmount bounds a price: fifteen digits are what a JSON number and a browser's arithmetic carry and show to the last one.
+	// MaxAmount bounds a price. A JSON number and a browser's arithmetic are exact for fifteen digits.
 	MaxAmount = 999_999_999_999_999
 )
 
-// Limits of a sale's Hold. Below the shortest nobody can pay; above the longest a unit would be held for longer than any sale lasts.
+// Limits of a sale's Hold. A shorter hold leaves no time to pay; a longer one exceeds the duration of a sale.
 const (
 	MinHold = time.Second
 	MaxHold = 30 * 24 * time.Hour
 )
 
-// Switch is what the operator has set a sale to. It is not what a buyer sees: that is State.
+// Switch is the position to which admins have set a sale. A buyer sees the State instead.
 type Switch string
 
-// The positions of the switch. Closed is final.
+// The positions of a switch. Closed is final.
 const (
 	On     Switch = "on"
 	Paused Switch = "paused"
 	Closed Switch = "closed"
 )
 
-// State is what a buyer sees of a sale at one instant; it follows from the switch, the window and the units left.
+// State is what a buyer sees of a sale at one instant. It follows from the switch, the times and the units left.
 type State string
 
 // The states of a sale.
@@ -61,18 +78,18 @@ type Sale struct {
 	ID       string
 	Title    string
 	Price    Price
-	Stock    int64     // units in all, sold ones included; restocking raises it
+	Stock    int64     // units in total, including those sold; a restock increases it
 	PerBuyer int       // units one buyer may hold at a time
 	OpensAt  time.Time // millisecond precision
-	ClosesAt time.Time // millisecond precision; zero: the sale has no end
-	// Hold is how long an order that is a row may stay unpaid before it is cancelled and its unit sold again; 0: for ever. Whole milliseconds. It never
-	// changes, and Redis does not know it.
+	ClosesAt time.Time // millisecond precision; zero: the sale does not end
+	// Hold is how long an order that is a row may stay unpaid before it is cancelled; 0: no limit. It is a whole number of
+	// milliseconds, never changes, and is not stored in Redis.
 	Hold    time.Duration
 	Switch  Switch
-	Version int64 // counts the changes of this sale, from 1; stores apply only what is newer
+	Version int64 // number of the last change of the sale, from 1; Redis applies newer versions only
 }
 
-// StateAt tells what a buyer sees at the time now with left units left.
+// StateAt returns the state at the time now with the given number of units left.
 func (s Sale) StateAt(now time.Time, left int64) State {
 	switch {
 	case s.Switch == Closed, !s.ClosesAt.IsZero() && !now.Before(s.ClosesAt):
@@ -87,7 +104,7 @@ func (s Sale) StateAt(now time.Time, left int64) State {
 	return StateOpen
 }
 
-// Validate reports every field that is wrong at once, as an *InvalidError, or nil.
+// Validate returns an *InvalidError that lists every invalid field, or nil.
 func (s Sale) Validate() error {
 	var bad InvalidError
 	if err := ValidateID(s.ID); err != nil {
@@ -101,7 +118,7 @@ func (s Sale) Validate() error {
 	case !printable(s.Title):
 		bad.Add("title", "must be UTF-8 text without control characters")
 	case !Visible(s.Title):
-		bad.Add("title", "must have something to see")
+		bad.Add("title", "must contain a visible character")
 	}
 	if s.Price.Amount < 0 || s.Price.Amount > MaxAmount {
 		bad.Add("price.amount", fmt.Sprintf("must be between 0 and %d", MaxAmount))
@@ -136,8 +153,8 @@ func (s Sale) Validate() error {
 	return nil
 }
 
-// ValidateID tells whether id may name a sale: 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or a digit.
-// Such an id is safe in a URL, a Redis key and a queue message.
+// ValidateID returns an error unless id is a valid id of a sale: 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter
+// or a digit. Such an id is safe in a URL, a Redis key and a queue message.
 func ValidateID(id string) error {
 	if id == "" || len(id) > MaxIDLen {
 		return fmt.Errorf("must have 1 to %d characters", MaxIDLen)
@@ -146,13 +163,13 @@ func ValidateID(id string) error {
 		c := id[i]
 		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return errors.New("may hold letters, digits, '.', '_' and '-' only, and begins with a letter or a digit")
+			return errors.New("may contain letters, digits, '.', '_' and '-' only, and must begin with a letter or a digit")
 		}
 	}
 	return nil
 }
 
-// ValidateBuyer tells whether b may name a buyer: 1 to 255 bytes of UTF-8 with no control characters.
+// ValidateBuyer returns an error unless b is a valid id of a buyer: 1 to 255 bytes of UTF-8 without control characters.
 func ValidateBuyer(b string) error {
 	if b == "" || len(b) > MaxBuyerLen {
 		return fmt.Errorf("buyer must have 1 to %d bytes", MaxBuyerLen)
@@ -163,9 +180,11 @@ func ValidateBuyer(b string) error {
 	return nil
 }
 
-// Visible tells whether a text has a letter, a digit, a sign or a symbol: with spaces, marks and characters of no width alone there is nothing to read or to click on.
+// Visible reports whether a text contains a letter, a digit, punctuation or a symbol, as opposed to spaces, marks and
+// zero-width characters only.
 func Visible(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) }) >= 0
+	visible := func(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) }
+	return strings.IndexFunc(s, visible) >= 0
 }
 
 func printable(s string) bool {

@@ -16,11 +16,11 @@ func valid() Sale {
 	}
 }
 
-func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
+func TestValidateReportsInvalidField(t *testing.T) {
 	if err := valid().Validate(); err != nil {
 		t.Fatal(err)
 	}
-	for field, spoil := range map[string]func(*Sale){
+	for field, invalidate := range map[string]func(*Sale){
 		"id":             func(s *Sale) { s.ID = "a b" },
 		"title":          func(s *Sale) { s.Title = " " },
 		"price.amount":   func(s *Sale) { s.Price.Amount = -1 },
@@ -32,14 +32,15 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 		"hold":           func(s *Sale) { s.Hold = time.Second - time.Millisecond },
 	} {
 		s := valid()
-		spoil(&s)
+		invalidate(&s)
 		var bad *InvalidError
 		if !errors.As(s.Validate(), &bad) || len(bad.Fields) != 1 || bad.Fields[0].Field != field {
-			t.Errorf("with a bad %s: %v", field, s.Validate())
+			t.Errorf("invalid %s: %v", field, s.Validate())
 		}
 	}
 	for hold, ok := range map[time.Duration]bool{
-		0: true, MinHold: true, 15 * time.Minute: true, MaxHold: true, -time.Minute: false, time.Millisecond: false, MaxHold + 1: false, time.Minute + 1: false,
+		0: true, MinHold: true, 15 * time.Minute: true, MaxHold: true, -time.Minute: false, time.Millisecond: false,
+		MaxHold + 1: false, time.Minute + 1: false,
 	} {
 		s := valid()
 		s.Hold = hold
@@ -51,14 +52,16 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 	if !errors.As(Sale{}.Validate(), &all) || len(all.Fields) < 6 {
 		t.Errorf("the zero sale: %v", Sale{}.Validate())
 	}
-	for title, ok := range map[string]bool{"鞋": true, "👟": true, "?": true, "\u200b\u200b": false, "\u202e": false, "\u0301": false, "\u00a0 \u3000": false} {
+	for title, ok := range map[string]bool{"鞋": true, "👟": true, "?": true, "\u200b\u200b": false, "\u202e": false,
+		"\u0301": false, "\u00a0 \u3000": false} {
 		s := valid()
 		s.Title = title
 		if err := s.Validate(); (err == nil) != ok {
 			t.Errorf("title %q: %v", title, err)
 		}
 	}
-	for amount, ok := range map[int64]bool{0: true, MaxAmount: true, MaxAmount + 1: false, math.MaxInt64: false, math.MinInt64: false} {
+	for amount, ok := range map[int64]bool{0: true, MaxAmount: true, MaxAmount + 1: false, math.MaxInt64: false,
+		math.MinInt64: false} {
 		s := valid()
 		s.Price.Amount = amount
 		if err := s.Validate(); (err == nil) != ok {
@@ -74,8 +77,9 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 	}
 }
 
-func TestValidateIDRefusesWhatKeysAndURLsCannotHold(t *testing.T) {
-	for _, id := range []string{"", "\x00", "a\x00", "{a}", "a}", "a b", "a/b", "..", ".a", "-a", "ä", strings.Repeat("a", 65), strings.Repeat("a", 10_000)} {
+func TestValidateIDRejectsUnsafeCharacters(t *testing.T) {
+	for _, id := range []string{"", "\x00", "a\x00", "{a}", "a}", "a b", "a/b", "..", ".a", "-a", "ä",
+		strings.Repeat("a", 65), strings.Repeat("a", 10_000)} {
 		if ValidateID(id) == nil {
 			t.Errorf("id %.20q is accepted", id)
 		}
@@ -139,7 +143,8 @@ func TestOrderID(t *testing.T) {
 	if next := NewOrderID(at.Add(time.Second), 0); next <= id {
 		t.Fatal("an id of a later second is smaller")
 	}
-	if NewOrderID(Epoch.AddDate(-1, 0, 0), 1) != 1 || NewOrderID(Epoch.AddDate(100, 0, 0), 0) != math.MaxInt64-math.MaxUint32 {
+	if NewOrderID(Epoch.AddDate(-1, 0, 0), 1) != 1 ||
+		NewOrderID(Epoch.AddDate(100, 0, 0), 0) != math.MaxInt64-math.MaxUint32 {
 		t.Fatal("times outside the range are not clamped")
 	}
 	for _, s := range []string{"", "0", "-1", "+1", "01", "1.0", "1e3", " 1", "9223372036854775808", "0x1"} {

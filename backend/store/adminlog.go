@@ -119,7 +119,8 @@ func (l *AdminLog) Log(ctx context.Context, q LogQuery) (entries []LogEntry, err
 		f.Add("action < ?", q.Action+"/")
 	}
 	err = l.db.View(ctx, "store: log", func(ctx context.Context, c Conn) error {
-		entries, err = Select(ctx, c, scanLogEntry, "SELECT "+logColumns+" FROM admin_log"+f.Page("id DESC", q.Limit), f.Args...)
+		entries, err = Select(ctx, c, scanLogEntry,
+			"SELECT "+logColumns+" FROM admin_log"+f.Page("id DESC", q.Limit), f.Args...)
 		return err
 	})
 	return entries, err

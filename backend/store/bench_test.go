@@ -14,8 +14,9 @@ import (
 // perBatch is the batch size of the worker.
 const perBatch = 500
 
-// BenchmarkWrite shows orders per second, with a server that waits for the disk. Compare postgres/batch with the two beside it: one transaction per order,
-// which is what a store without batches does, and COPY, which is the most that PostgreSQL can take, without any of the guarantees.
+// BenchmarkWrite measures orders per second with a server that syncs to disk. Compare postgres/batch with one
+// transaction per order (single), as in a store without batches, and with COPY, the maximum of PostgreSQL, which has
+// none of the guarantees.
 func BenchmarkWrite(b *testing.B) {
 	b.Run("sqlite/batch", func(b *testing.B) { writeBatches(b, storetest.Open(b, storetest.SQLite(b))) })
 	b.Run("sqlite/single", func(b *testing.B) { writeSingles(b, storetest.Open(b, storetest.SQLite(b))) })
@@ -67,7 +68,8 @@ func copyBatches(b *testing.B, databaseURL string) {
 			o := batch[i]
 			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial}, nil
 		})
-		if _, err := db.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"id", "sale_id", "buyer", "slot", "serial"}, rows); err != nil {
+		if _, err := db.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"id", "sale_id", "buyer", "slot", "serial"},
+			rows); err != nil {
 			b.Fatal(err)
 		}
 		written += perBatch
@@ -80,7 +82,8 @@ var benchSales int
 func newSale(b *testing.B, s *storetest.Store) string {
 	b.Helper()
 	benchSales++
-	created, err := s.CreateSale(context.Background(), storetest.Sale(sale.NewOrderID(sale.Epoch, uint32(benchSales)).String(), sale.MaxStock))
+	created, err := s.CreateSale(context.Background(), storetest.Sale(sale.NewOrderID(sale.Epoch,
+		uint32(benchSales)).String(), sale.MaxStock))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,9 +16,9 @@ const MaxOverdue = 1000
 // byHold is the actor of a cancellation because of an expired hold.
 const byHold = "hold"
 
-// CancelOverdue cancels up to limit orders whose hold has ended, longest overdue first, subtracts them from the sold units
-// of their sales, and returns them. Concurrent calls cancel different orders, and an order that is paid at the same time is
-// either paid or cancelled.
+// CancelOverdue cancels up to limit orders whose hold has ended, longest overdue first, subtracts them from the sold
+// units of their sales, and returns them. Concurrent calls cancel different orders, and an order that is paid at the
+// same time is either paid or cancelled.
 func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.Order, err error) {
 	overdue := func(c Conn) string { // the condition on due_at makes the planner use the partial index
 		return " FROM orders WHERE status = 'created' AND due_at IS NOT NULL AND due_at <= " + c.Dialect().Now
@@ -42,8 +42,8 @@ func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale
 	return cancelled, nil
 }
 
-// cancelCreated cancels orders with the status created that this transaction has locked. The sales are locked last and in
-// the order of their ids, as in insert, so that transactions cannot deadlock.
+// cancelCreated cancels orders with the status created that this transaction has locked. The sales are locked last and
+// in the order of their ids, as in insert, so that transactions cannot deadlock.
 func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason string) error {
 	ids := make([]sale.OrderID, len(orders))
 	units := map[string]int{}
@@ -53,8 +53,9 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 		orders[i].Status = sale.StatusCancelled
 	}
 	d := c.Dialect()
-	n, err := c.Exec(ctx, "UPDATE orders SET status = 'cancelled', return_number = NULL, cancelled_by = $2, cancel_reason = $3, "+
-		"updated_at = "+d.Now+" WHERE status = 'created' AND id "+d.In("$1"), int64s(ids), Text(by), Text(reason))
+	n, err := c.Exec(ctx,
+		"UPDATE orders SET status = 'cancelled', return_number = NULL, cancelled_by = $2, cancel_reason = $3, "+
+			"updated_at = "+d.Now+" WHERE status = 'created' AND id "+d.In("$1"), int64s(ids), Text(by), Text(reason))
 	if err != nil {
 		return err
 	}
@@ -77,14 +78,15 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 	return nil
 }
 
-// The actions of the admin log about a cancelled order: with a cancelled row, or without one, because there can be none.
+// The actions of the admin log about a cancelled order: with a cancelled row, or without one, because there can be
+// none.
 const (
 	CancelledOrder = "order.cancel"
 	DroppedDead    = "dead.drop"
 )
 
-// CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason. It
-// returns the row; changed is false if the order was cancelled before. Errors: sale.ErrNotFound if it is not a row;
+// CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason.
+// It returns the row; changed is false if the order was cancelled before. Errors: sale.ErrNotFound if it is not a row;
 // sale.ErrConflict if it is paid.
 func (s *Orders) CancelOrder(
 	ctx context.Context, id sale.OrderID, actor, reason string,
@@ -131,16 +133,16 @@ func (o DeadOrder) logDetail() string {
 	return "sale " + o.SaleID
 }
 
-// CancelDead settles that an order which died in the queue will not be sold. It inserts a row with the status cancelled,
-// which counts no unit, so that a late Write of the order has no effect, and logs the actor and the reason. The call is
-// idempotent.
+// CancelDead settles that an order which died in the queue will not be sold. It inserts a row with the status
+// cancelled, which counts no unit, so that a late Write of the order has no effect, and logs the actor and the reason.
+// The call is idempotent.
 //
 // wasRow reports that the order was a row before. Nothing is changed then, and the unit of the dead letter must not be
 // returned: the row holds it or, if it was cancelled since, returns it itself.
 //
 // Errors: ErrRejected if there can be no such row, because the id belongs to another order or a value does not fit; see
-// DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a rebuild of Redis the order may
-// become a row again, and nothing would return its unit.
+// DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a rebuild of Redis the order
+// may become a row again, and nothing would return its unit.
 func (s *Orders) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
 	op := "store: cancel order " + o.ID.String()
 	if err := validate(o.Order); err != nil {
@@ -190,8 +192,8 @@ func (s *Orders) CancelDead(ctx context.Context, o DeadOrder, actor, reason stri
 	return wasRow, nil
 }
 
-// DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it can
-// have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
+// DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it
+// can have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
 func (s *Orders) DropDead(ctx context.Context, o DeadOrder, actor, reason string, rejection error) error {
 	detail := o.logDetail() + ": " + reason + " (there can be no row: " + rejection.Error() + ")"
 	write := func(actor, detail string) error {

@@ -133,8 +133,8 @@ func PageSize(limit int) int {
 	return min(limit, 1000)
 }
 
-// Filter collects the conditions of a query with their arguments. Conditions are constants of the program. The zero value
-// has no condition.
+// Filter collects the conditions of a query with their arguments. Conditions are constants of the program. The zero
+// value has no condition.
 type Filter struct {
 	conditions []string
 	Args       []any

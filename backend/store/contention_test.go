@@ -16,7 +16,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// rival is another session on the same database, with a transaction under way.
+// rival is another session with an open transaction.
 type rival struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -51,12 +51,16 @@ func awaitWaiting(t *testing.T, url string, n int) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	testenv.Eventually(t, 20*time.Second, fmt.Sprint(n, " statements wait for a lock"), func() bool {
 		var waiting int
-		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(&waiting)
+		err := conn.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(
+			&waiting,
+		)
 		return err == nil && waiting == n
 	})
 }
 
-// A write that PostgreSQL picks as the victim of a deadlock leaves nothing behind, is nobody's fault, and succeeds the next time.
+// A write that PostgreSQL aborts because of a deadlock is rolled back, returns ErrUnavailable, and succeeds when it is
+// repeated.
 func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	url := testenv.SharedPostgres(t).URL
 	s := storetest.OpenConfig(t, url+"&deadlock_timeout=50ms", store.Config{Timeout: 30 * time.Second})
@@ -74,9 +78,10 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 		done <- err
 	}()
 	awaitWaiting(t, url, 2)
-	first.exec("COMMIT") // the write has a, and waits for b last of the two: it is the one that finds the circle
-	if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) || !strings.Contains(fmt.Sprint(err), "40P01") {
-		t.Fatalf("the victim of a deadlock: %v", err)
+	first.exec("COMMIT") // the write holds a and waits for b, so its deadlock check runs first
+	if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) ||
+		!strings.Contains(fmt.Sprint(err), "40P01") {
+		t.Fatalf("after a deadlock: %v", err)
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -91,7 +96,8 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	wantCount(t, s, "b", 2)
 }
 
-// A database whose default is a stricter isolation refuses a write that met another one; it is written again and then succeeds.
+// With a stricter default isolation level, PostgreSQL aborts a write that conflicts with another one. It succeeds when
+// it is repeated.
 func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T) {
 	for _, level := range []string{"repeatable%20read", "serializable"} {
 		url := testenv.SharedPostgres(t).URL
@@ -104,8 +110,9 @@ func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T)
 		go func() { written <- s.Write(context.Background(), batch) }()
 		awaitWaiting(t, url, 1)
 		other.exec("COMMIT")
-		if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) || !strings.Contains(fmt.Sprint(err), "40001") {
-			t.Fatalf("%s: a write that met another one: %v", level, err)
+		if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) ||
+			!strings.Contains(fmt.Sprint(err), "40001") {
+			t.Fatalf("%s: after a conflict: %v", level, err)
 		}
 		wantCount(t, s, "s", 0)
 		for range 2 {

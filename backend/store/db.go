@@ -1,18 +1,18 @@
-// Package store keeps sales, orders, payments and the admin log in SQL: PostgreSQL, or SQLite for a single machine.
-// SQL is the source of truth; the data in Redis is derived from it and can be rebuilt from it.
+// Package store keeps sales, orders, payments and the admin log in SQL: PostgreSQL, or SQLite for a single machine. SQL
+// is the source of truth; the data in Redis is derived from it and can be rebuilt from it.
 //
 // # Domain model
 //
-// A sale (table sales) has a stock of units and a limit of units per buyer. The columns stock and sold count units: sold
-// is the number of orders of the sale that are not cancelled. A check constraint keeps sold between 0 and stock, so no
-// transaction can oversell a sale. An order (table orders) is one unit bought by one buyer. Its slot, from 1 to the
-// sale's limit per buyer, is unique among the buyer's orders that are not cancelled, so no transaction can exceed that
-// limit.
+// A sale (table sales) has a stock of units and a limit of units per buyer. The columns stock and sold count units:
+// sold is the number of orders of the sale that are not cancelled. A check constraint keeps sold between 0 and stock,
+// so no transaction can oversell a sale. An order (table orders) is one unit bought by one buyer. Its slot, from 1 to
+// the sale's limit per buyer, is unique among the buyer's orders that are not cancelled, so no transaction can exceed
+// that limit.
 //
-// An order is accepted in Redis and becomes a row here through Orders.Write. From then on its status is created, paid or
-// cancelled. An unpaid order whose hold has ended is cancelled by Orders.CancelOverdue. The unit of a cancelled row goes
-// back to Redis in three steps (see returns.go), and the row records the progress. An order that failed permanently in
-// the queue is settled by Orders.CancelDead, which inserts a cancelled row without counting a unit.
+// An order is accepted in Redis and becomes a row here through Orders.Write. From then on its status is created, paid
+// or cancelled. An unpaid order whose hold has ended is cancelled by Orders.CancelOverdue. The unit of a cancelled row
+// goes back to Redis in three steps (see returns.go), and the row records the progress. An order that failed
+// permanently in the queue is settled by Orders.CancelDead, which inserts a cancelled row without counting a unit.
 //
 // Each transaction that changes orders also appends them to the table outbox, which package events relays to other
 // services.
@@ -20,8 +20,8 @@
 // # Structure
 //
 // DB holds the connections and runs transactions; it is the same for both engines, which differ in a Dialect only.
-// Sales, Orders, Payments, AdminLog and Generations hold the queries. Packages that own further tables (events, webhook,
-// notify, points, journal) keep their queries themselves and run them through a DB. All migrations are here.
+// Sales, Orders, Payments, AdminLog and Generations hold the queries. Packages that own further tables (events,
+// webhook, notify, points, journal) keep their queries themselves and run them through a DB. All migrations are here.
 //
 // The package does not use Redis and does not decide purchases. It rejects orders that would violate a constraint.
 package store
@@ -60,8 +60,8 @@ type Config struct {
 }
 
 // DB is a pool of connections to one database. It is safe for concurrent use. Every operation ends within the timeout,
-// or earlier with its context, and has either its whole effect or none. Errors wrap ErrRejected, one of sale's errors, or
-// sale.ErrUnavailable if the database is unreachable, locked, full, read-only or too slow.
+// or earlier with its context, and has either its whole effect or none. Errors wrap ErrRejected, one of sale's errors,
+// or sale.ErrUnavailable if the database is unreachable, locked, full, read-only or too slow.
 type DB struct {
 	engine   engine
 	timeout  time.Duration
@@ -131,14 +131,14 @@ func (db *DB) Snapshot(ctx context.Context, op string, do func(context.Context, 
 	return db.transact(ctx, op, snapshot, do)
 }
 
-// Update runs a read-write transaction. It commits if do returns nil, otherwise it rolls back. An error is wrapped with the name of
-// the operation, op.
+// Update runs a read-write transaction. It commits if do returns nil, otherwise it rolls back. An error is wrapped with
+// the name of the operation, op.
 func (db *DB) Update(ctx context.Context, op string, do func(context.Context, Conn) error) error {
 	return db.transact(ctx, op, writing, do)
 }
 
-// UpdateIf is Update if needed returns true; it reports whether it was. needed runs as in View, before the transaction, so
-// that a job without work does not lock: SQLite permits one writer at a time.
+// UpdateIf is Update if needed returns true; it reports whether it was. needed runs as in View, before the transaction,
+// so that a job without work does not lock: SQLite permits one writer at a time.
 func (db *DB) UpdateIf(
 	ctx context.Context, op string, needed func(context.Context, Conn) (bool, error), do func(context.Context, Conn) error,
 ) (ran bool, err error) {

@@ -35,8 +35,8 @@ func (d Dialect) In(placeholder string) string {
 	return "IN (SELECT value FROM json_each(" + placeholder + "))"
 }
 
-// Records returns a subquery that reads a JSON array of objects (see JSON) as rows. columns lists the keys of the objects
-// with their PostgreSQL types, such as "id bigint, name text".
+// Records returns a subquery that reads a JSON array of objects (see JSON) as rows. columns lists the keys of the
+// objects with their PostgreSQL types, such as "id bigint, name text".
 func (d Dialect) Records(placeholder, columns string) string {
 	if d.postgres {
 		return "SELECT * FROM jsonb_to_recordset(" + placeholder + "::jsonb) AS record (" + columns + ")"

@@ -18,38 +18,53 @@ import (
 	"sluice/test/testenv"
 )
 
-// patience is the store's timeout in these tests, and slack what a loaded machine may add to it.
+// patience is the timeout of operations in these tests, and slack the additional time that a busy machine may need.
 const (
 	patience = 500 * time.Millisecond
 	slack    = 3 * time.Second
 )
 
-// everyCall runs each method of the store against a sale "s".
+// everyCall returns a call of each operation, on the sale "s".
 func everyCall(s *storetest.Store) map[string]func(context.Context) error {
 	dead := storetest.Order("s", "dead")
 	return map[string]func(context.Context) error{
-		"Ping":          s.Ping,
-		"Write":         func(ctx context.Context) error { return s.Write(ctx, storetest.Orders("s", 2)) },
-		"CreateSale":    func(ctx context.Context) error { _, err := s.CreateSale(ctx, storetest.Sale("new", 1)); return err },
+		"Ping":  s.Ping,
+		"Write": func(ctx context.Context) error { return s.Write(ctx, storetest.Orders("s", 2)) },
+		"CreateSale": func(ctx context.Context) error {
+			_, err := s.CreateSale(ctx, storetest.Sale("new",
+				1))
+			return err
+		},
 		"Sale":          func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
 		"SaleSummaries": func(ctx context.Context) error { _, err := s.SaleSummaries(ctx); return err },
 		"SetSwitch":     func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
 		"Restock":       func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
 		"Order":         func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
 		"Statuses":      func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
-		"OrdersOf":      func(ctx context.Context) error { return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil }) },
-		"Count":         func(ctx context.Context) error { _, err := s.Count(ctx, "s", store.Always, nil); return err },
-		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID, "desk", "test"); return err },
+		"OrdersOf": func(ctx context.Context) error {
+			return s.OrdersOf(ctx, "s",
+				func(sale.Order) error { return nil })
+		},
+		"Count": func(ctx context.Context) error { _, err := s.Count(ctx, "s", store.Always, nil); return err },
+		"CancelOrder": func(ctx context.Context) error {
+			_, _, err := s.CancelOrder(ctx, dead.ID, "admin",
+				"test")
+			return err
+		},
 		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
 		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },
 		"MarkReturned":  func(ctx context.Context) error { return s.MarkReturned(ctx, []store.Return{{ID: 1, Number: 1}}) },
 		"Returned":      func(ctx context.Context) error { _, err := s.Returned(ctx, []sale.OrderID{1}); return err },
-		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, storetest.Payment(dead, "ref")); return err },
-		"Rows":          func(ctx context.Context) error { _, err := s.OrderRows(ctx, store.OrderQuery{}); return err },
-		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
-		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "desk", ""); return err },
+		"Pay": func(ctx context.Context) error {
+			_, _, err := s.Pay(ctx, storetest.Payment(dead,
+				"ref"))
+			return err
+		},
+		"Rows":         func(ctx context.Context) error { _, err := s.OrderRows(ctx, store.OrderQuery{}); return err },
+		"Callbacks":    func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
+		"SettleRefund": func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "admin", ""); return err },
 		"CancelDead": func(ctx context.Context) error {
-			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead}, "desk", "test")
+			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead}, "admin", "test")
 			return err
 		},
 		"Record":      func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
@@ -70,7 +85,7 @@ func wantAllUnavailable(t *testing.T, s *storetest.Store) {
 				t.Errorf("%s: %v, want ErrUnavailable", name, err)
 			}
 			if took := time.Since(start); took > patience+slack {
-				t.Errorf("%s took %s, its timeout is %s", name, took, patience)
+				t.Errorf("%s took %s, the timeout is %s", name, took, patience)
 			}
 		})
 	}
@@ -79,7 +94,8 @@ func wantAllUnavailable(t *testing.T, s *storetest.Store) {
 
 func wantAllWork(t *testing.T, s *storetest.Store) {
 	t.Helper()
-	testenv.Eventually(t, 10*time.Second, "the database answers again", func() bool { return s.Ping(context.Background()) == nil })
+	testenv.Eventually(t, 10*time.Second, "the database answers again",
+		func() bool { return s.Ping(context.Background()) == nil })
 	for name, call := range everyCall(s) {
 		testenv.Eventually(t, 5*time.Second, name+" works again", func() bool {
 			err := call(context.Background())
@@ -88,10 +104,10 @@ func wantAllWork(t *testing.T, s *storetest.Store) {
 	}
 }
 
-func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
+func TestPostgresStoppedIsUnavailableUntilRestart(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
-	create(t, storetest.Open(t, server.URL), "s", 1000) // which may take longer than patience
+	create(t, storetest.Open(t, server.URL), "s", 1000) // migrations can take longer than patience
 	s := storetest.OpenConfig(t, server.URL, store.Config{Timeout: patience})
 	wantAllWork(t, s)
 	server.Stop()
@@ -100,7 +116,7 @@ func TestPostgresGoneIsUnavailableAndComesBack(t *testing.T) {
 	wantAllWork(t, s)
 }
 
-func TestPostgresSilentNeverHangsACall(t *testing.T) {
+func TestPostgresUnresponsiveEndsCallsAfterTimeout(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	create(t, storetest.Open(t, server.URL), "s", 1000)
 	wire := newWire(t, server.URL)
@@ -108,29 +124,30 @@ func TestPostgresSilentNeverHangsACall(t *testing.T) {
 	wire.cut()
 	wantAllUnavailable(t, s)
 	start := time.Now()
-	if _, err := store.Open(context.Background(), wire.url, store.Config{Timeout: patience}); !errors.Is(err, sale.ErrUnavailable) || time.Since(start) > patience+slack {
+	if _, err := store.Open(context.Background(), wire.url, store.Config{Timeout: patience}); !errors.Is(err,
+		sale.ErrUnavailable) || time.Since(start) > patience+slack {
 		t.Errorf("open took %s: %v", time.Since(start), err)
 	}
-	wire.mend()
+	wire.restore()
 	wantAllWork(t, s)
 }
 
-func TestPostgresSilentCannotHoldUpClose(t *testing.T) {
+func TestPostgresUnresponsiveDoesNotBlockClose(t *testing.T) {
 	wire := newWire(t, testenv.SharedPostgres(t).URL)
 	s, err := store.Open(context.Background(), wire.url, store.Config{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wire.cut()
-	defer wire.mend()
+	defer wire.restore()
 	start := time.Now()
-	_ = s.Close() // may say that connections are still in use
+	_ = s.Close() // can return that connections are still in use
 	if took := time.Since(start); took > patience+slack {
 		t.Errorf("close took %s, its timeout is %s", took, patience)
 	}
 }
 
-func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
+func TestPostgresLockedSaleIsUnavailableAndCancelsTheStatement(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	patient := storetest.Open(t, server.URL)
 	create(t, patient, "s", 1000)
@@ -142,7 +159,8 @@ func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close(ctx)
-	observer, err := pgx.Connect(ctx, server.URL) // of its own: inside a transaction pg_stat_activity stands still
+	// a connection of its own: within a transaction pg_stat_activity does not change
+	observer, err := pgx.Connect(ctx, server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,19 +175,23 @@ func TestPostgresLockedSaleIsUnavailableAndTheServerGivesUpToo(t *testing.T) {
 	waiting := func(n int) func() bool {
 		return func() bool {
 			var active int
-			err := observer.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()").Scan(&active)
+			err := observer.QueryRow(
+				ctx,
+				"SELECT count(*) FROM pg_stat_activity "+
+					"WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()",
+			).Scan(&active)
 			return err == nil && active == n
 		}
 	}
 	written := make(chan error, 1)
 	go func() { written <- s.Write(ctx, storetest.Orders("s", 3)) }()
 	testenv.Eventually(t, 10*time.Second, "the write waits for the lock", waiting(1))
-	wire.cut() // so that the server learns nothing of the client's end
+	wire.cut() // so that the server does not detect that the client has disconnected
 	if err := <-written; !errors.Is(err, sale.ErrUnavailable) {
-		t.Fatalf("behind a lock: %v", err)
+		t.Fatalf("while the sale is locked: %v", err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the server gives up the statement", waiting(0))
-	wire.mend()
+	testenv.Eventually(t, 10*time.Second, "the server cancels the statement", waiting(0))
+	wire.restore()
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -182,15 +204,15 @@ func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
 	create(t, storetest.Open(t, server.URL), "s", 10)
 	s := storetest.Open(t, server.URL+"&default_transaction_read_only=on")
 	if err := s.Write(context.Background(), storetest.Orders("s", 1)); !errors.Is(err, sale.ErrUnavailable) {
-		t.Fatalf("on a server that only reads: %v", err)
+		t.Fatalf("read-only server: %v", err)
 	}
 	if _, _, err := s.Sale(context.Background(), "s"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Writers go on while the server is killed and recovers. What Write acknowledged must be there, and no order may be counted twice.
-func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
+// Writers continue while the server is killed and recovers. Every acknowledged order must be stored and counted once.
+func TestPostgresKilledKeepsAcknowledgedOrders(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
 	create(t, storetest.Open(t, server.URL), "s", 1_000_000)
@@ -202,7 +224,7 @@ func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
 		wg.Go(func() {
 			for !stop.Load() {
 				batch := storetest.Orders("s", 50)
-				for { // as the worker does: the same batch until it is written
+				for { // like the worker: the same batch until it is written
 					err := s.Write(context.Background(), batch)
 					if err == nil {
 						acknowledged.Add(50)
@@ -230,7 +252,7 @@ func TestPostgresKilledLosesNothingAcknowledged(t *testing.T) {
 	stop.Store(true)
 	wg.Wait()
 	if failed.Load() == 0 {
-		t.Error("no write met the crash")
+		t.Error("no write failed during the crash")
 	}
 	wantCount(t, s, "s", acknowledged.Load())
 }
@@ -250,7 +272,8 @@ func wantCount(t *testing.T, s *storetest.Store, id string, n int64) {
 	}
 }
 
-// wire forwards connections to a server. While it is cut, nothing passes in either direction and nothing is closed, as when a host freezes.
+// wire forwards connections to a server. While it is cut, no data passes in either direction and no connection is
+// closed, as if a host had frozen.
 type wire struct {
 	url  string
 	gate sync.RWMutex // held for writing while cut
@@ -288,8 +311,8 @@ func newWire(t *testing.T, databaseURL string) *wire {
 	return w
 }
 
-func (w *wire) cut()  { w.gate.Lock() }
-func (w *wire) mend() { w.gate.Unlock() }
+func (w *wire) cut()     { w.gate.Lock() }
+func (w *wire) restore() { w.gate.Unlock() }
 
 func (w *wire) forward(from, to net.Conn) {
 	defer to.Close()

@@ -11,16 +11,18 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// A database that is not UTF-8, asked in UTF-8, has no room for every buyer's name: such an order can be no row, and a person must get rid of it all the same.
-func TestOrderThatPostgresCannotSpellIsDropped(t *testing.T) {
+// A database whose encoding is not UTF-8 cannot store every buyer id. An order of such a buyer can have no row, and an
+// admin must still be able to drop it.
+func TestOrderWithUnsupportedCharactersIsDropped(t *testing.T) {
 	u, err := url.Parse(storetest.BarePostgres(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Exec(t, u.String(), "CREATE DATABASE western ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	storetest.Exec(t, u.String(),
+		"CREATE DATABASE western ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
 	u.Path = "/western"
 	query := u.Query()
-	query.Set("client_encoding", "UTF8") // else the server takes the bytes for Western letters
+	query.Set("client_encoding", "UTF8") // otherwise the server interprets the bytes as LATIN1
 	u.RawQuery = query.Encode()
 	db := storetest.Open(t, u.String())
 	if _, err := db.CreateSale(t.Context(), storetest.Sale("s", 5)); err != nil {
@@ -30,15 +32,17 @@ func TestOrderThatPostgresCannotSpellIsDropped(t *testing.T) {
 	if err := db.Write(t.Context(), []sale.Order{o}); !errors.Is(err, store.ErrRejected) {
 		t.Fatalf("written: %v", err)
 	}
-	_, refused := db.CancelDead(t.Context(), store.DeadOrder{Order: o}, "ann", "no use")
+	_, refused := db.CancelDead(t.Context(), store.DeadOrder{Order: o}, "ann", "test")
 	if !errors.Is(refused, store.ErrRejected) {
 		t.Fatalf("cancelled: %v", refused)
 	}
-	if err := db.DropDead(t.Context(), store.DeadOrder{Order: o, Unbacked: true}, "王", "zurück an 王", refused); err != nil {
+	if err := db.DropDead(t.Context(), store.DeadOrder{Order: o, Unbacked: true}, "王", "zurück an 王",
+		refused); err != nil {
 		t.Fatal(err)
 	}
 	last, err := db.LastLog(t.Context(), o.ID.String(), store.DroppedDead, "")
-	if err != nil || last.Actor != `\u738b` || !last.HeldNoUnit() || !strings.Contains(last.Detail, `sale s: zur\u00fcck an \u738b`) {
+	if err != nil || last.Actor != `\u738b` || !last.HeldNoUnit() ||
+		!strings.Contains(last.Detail, `sale s: zur\u00fcck an \u738b`) {
 		t.Errorf("log %+v, %v", last, err)
 	}
 }

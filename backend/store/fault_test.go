@@ -56,7 +56,7 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
 	t.Helper()
 	ctx, url := context.Background(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db")
-	made, err := Open(ctx, url, Config{}) // which may take longer than timeout
+	made, err := Open(ctx, url, Config{}) // migrations can take longer than timeout
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,13 @@ func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
 func batchOf(from, n int) []sale.Order {
 	orders := make([]sale.Order, n)
 	for i := range orders {
-		orders[i] = sale.Order{ID: sale.OrderID(from + i), SaleID: "s", Buyer: fmt.Sprintf("buyer %d", from+i), Slot: 1, Serial: int64(from + i)}
+		orders[i] = sale.Order{
+			ID:     sale.OrderID(from + i),
+			SaleID: "s",
+			Buyer:  fmt.Sprintf("buyer %d", from+i),
+			Slot:   1,
+			Serial: int64(from + i),
+		}
 	}
 	return orders
 }
@@ -90,13 +96,13 @@ func wantSold(t *testing.T, s *Orders, n int64) {
 	}
 }
 
-func TestSQLiteFullDiskIsUnavailableAndLeavesNothing(t *testing.T) {
+func TestSQLiteFullDiskIsUnavailableAndRollsBack(t *testing.T) {
 	s, e := openFaulty(t, time.Minute)
 	ctx := context.Background()
 	if err := s.Write(ctx, batchOf(1, 100)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.writer.Exec("PRAGMA max_page_count = 1"); err != nil { // means: not a page more than there are
+	if _, err := e.writer.Exec("PRAGMA max_page_count = 1"); err != nil { // no page can be added
 		t.Fatal(err)
 	}
 	if err := s.Write(ctx, batchOf(1000, 1000)); !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, ErrRejected) {
@@ -124,18 +130,18 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	tx, err := other.engine.(*sqliteEngine).writer.Begin() // BEGIN IMMEDIATE, as another process would hold it
+	tx, err := other.engine.(*sqliteEngine).writer.Begin() // BEGIN IMMEDIATE: holds the write lock like another process
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
 	if err := s.Write(ctx, batchOf(1, 10)); !errors.Is(err, sale.ErrUnavailable) {
-		t.Fatalf("behind another writer: %v", err)
+		t.Fatalf("while another process writes: %v", err)
 	}
 	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("it took %s, the timeout is 300ms", took)
 	}
-	wantSold(t, NewOrders(other), 0) // readers do not wait
+	wantSold(t, NewOrders(other), 0) // readers are not blocked
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,19 +151,20 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 
 func TestSQLiteCommitsReachTheDisk(t *testing.T) {
 	_, e := openFaulty(t, 300*time.Millisecond)
-	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "300"} {
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1",
+		"busy_timeout": "300"} {
 		var got string
 		if err := e.writer.QueryRow("PRAGMA " + pragma).Scan(&got); err != nil || got != want {
-			t.Errorf("%s is %s (%v), want %s", pragma, got, err, want)
+			t.Errorf("PRAGMA %s is %s (%v), want %s", pragma, got, err, want)
 		}
 	}
 	if _, err := e.readers.Exec("DELETE FROM sales"); err == nil {
-		t.Error("a reader can write")
+		t.Error("a reader connection can write")
 	}
 }
 
-// A call that takes too long ends while a row is read: the driver takes the row away, and says so in the error of reading it.
-func TestSQLiteEndOfACallWhileARowIsReadIsUnavailable(t *testing.T) {
+// If the context ends while a row is read, the driver closes the row and Scan returns the context's error.
+func TestSQLiteContextEndsDuringScanIsUnavailable(t *testing.T) {
 	_, e := openFaulty(t, 5*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	err := sqliteConn{e.readers}.Query(ctx, func(r Scanner) error {

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in it, so they must
-// not become rows before they have been restored there. Nothing was written.
+// ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in it, so they
+// must not become rows before they have been restored there. Nothing was written.
 var ErrStale = errors.New("read from a Redis that has been rebuilt since")
 
 type generationKey struct{}
@@ -24,8 +24,8 @@ func generationOf(ctx context.Context) int64 {
 
 const selectGeneration = "SELECT n FROM counters WHERE name = 'generation'"
 
-// checkGeneration returns ErrStale unless the context's generation is current, and keeps it current until the transaction
-// ends.
+// checkGeneration returns ErrStale unless the context's generation is current, and keeps it current until the
+// transaction ends.
 func checkGeneration(ctx context.Context, c Conn) error {
 	wanted := generationOf(ctx)
 	if wanted == 0 {
@@ -41,8 +41,8 @@ func checkGeneration(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// Generations numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation is the fence of the
-// last rebuild that has read the orders.
+// Generations numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation is the fence of
+// the last rebuild that has read the orders.
 type Generations struct{ db *DB }
 
 // NewGenerations returns the generations in db.
@@ -56,8 +56,9 @@ func (g *Generations) Generation(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the caller
-// passes the highest number it has found elsewhere, because a database restored from a backup has lost the latest ones.
+// NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the
+// caller passes the highest number it has found elsewhere, because a database restored from a backup has lost the
+// latest ones.
 func (g *Generations) NextFence(ctx context.Context, above int64) (n int64, err error) {
 	err = g.db.Update(ctx, "store: next fence", func(ctx context.Context, c Conn) error {
 		const next = "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END + 1 WHERE name = 'fence'"
@@ -69,9 +70,9 @@ func (g *Generations) NextFence(ctx context.Context, above int64) (n int64, err 
 	return n, err
 }
 
-// BeginGeneration makes a fence the current generation. When it returns, every Write of an older generation has committed
-// or will return ErrStale, so the orders read afterwards are complete. It returns ErrStale if a later rebuild has begun
-// its generation.
+// BeginGeneration makes a fence the current generation. When it returns, every Write of an older generation has
+// committed or will return ErrStale, so the orders read afterwards are complete. It returns ErrStale if a later rebuild
+// has begun its generation.
 func (g *Generations) BeginGeneration(ctx context.Context, fence int64) error {
 	return g.db.Update(ctx, "store: begin generation", func(ctx context.Context, c Conn) error {
 		n, err := c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'generation' AND n <= $1", fence)

@@ -14,7 +14,9 @@ import (
 var migrations embed.FS
 
 // migrate applies pending migrations. Several processes may call it at the same time.
-func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string, options ...goose.ProviderOption) error {
+func migrate(
+	ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string, options ...goose.ProviderOption,
+) error {
 	files, err := fs.Sub(migrations, "migrations/"+dir)
 	if err != nil {
 		return err
@@ -37,9 +39,9 @@ func migratePostgres(ctx context.Context, db *sql.DB) error {
 	return migrate(ctx, goose.DialectPostgres, db, "postgres", goose.WithSessionLocker(locker))
 }
 
-// migrateSQLite retries when a migration fails. SQLite has no lock that outlives a transaction, so of two processes that
-// start together, one may find tables that the other has created meanwhile. Each migration is one transaction, so a failed
-// one has changed nothing.
+// migrateSQLite retries when a migration fails. SQLite has no lock that outlives a transaction, so of two processes
+// that start together, one may find tables that the other has created meanwhile. Each migration is one transaction, so
+// a failed one has changed nothing.
 func migrateSQLite(ctx context.Context, db *sql.DB) error {
 	var err error
 	for range 3 {

@@ -18,8 +18,8 @@ import (
 
 func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 	closed := testenv.FreePort(t)
-	folder := t.TempDir()
-	notADatabase := filepath.Join(folder, "text")
+	dir := t.TempDir()
+	notADatabase := filepath.Join(dir, "text")
 	if err := os.WriteFile(notADatabase, []byte(strings.Repeat("this is not a database\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -42,53 +42,54 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 
 		{"sqlite:", "must name a file", true},
 		{"sqlite:///", "must name a file", true},
-		{"sqlite:/some/folder/", "must name a file", true},
+		{"sqlite:/some/dir/", "must name a file", true},
 		{"sqlite://orders.db", "three slashes", true},
 		{"sqlite://user:s3cret@host/orders.db", "three slashes", true},
 		{"sqlite::memory:", "needs a file", true},
 		{"sqlite:orders.db?mode=memory", "no parameters", true},
 		{"sqlite:%zz", "%XX", true},
-		{"sqlite://" + folder + "/absent/orders.db", "no such file or directory", false},
-		{"sqlite://" + folder, "is a directory", false},
+		{"sqlite://" + dir + "/absent/orders.db", "no such file or directory", false},
+		{"sqlite://" + dir, "is a directory", false},
 		{"sqlite://" + notADatabase, "not a database", false},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		_, err := store.Open(ctx, c.url, store.Config{})
 		cancel()
 		if err == nil {
-			t.Errorf("%q was opened", c.url)
+			t.Errorf("%q: opened without an error", c.url)
 			continue
 		}
-		if text := err.Error(); !strings.Contains(text, c.want) || strings.ContainsAny(text, "\n\t") || strings.Contains(text, "s3cret") {
+		if text := err.Error(); !strings.Contains(text, c.want) || strings.ContainsAny(text, "\n\t") ||
+			strings.Contains(text, "s3cret") {
 			t.Errorf("%q: %q, want one line with %q and no password", c.url, text, c.want)
 		}
 		var bad *store.URLError
 		if errors.As(err, &bad) != c.bad || errors.Is(err, sale.ErrUnavailable) == c.bad {
-			t.Errorf("%q: a mistake in the URL should be %v: %v", c.url, c.bad, err)
+			t.Errorf("%q: URLError: want %v, got %v", c.url, c.bad, err)
 		}
 	}
 }
 
-func TestSQLiteFileIsFoundAndPrivate(t *testing.T) {
-	folder := t.TempDir()
-	t.Chdir(folder)
+func TestSQLiteFileIsPrivate(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
 	for url, path := range map[string]string{
 		"sqlite:rel.db":                            "rel.db",
-		"sqlite://" + folder + "/abs.db":           "abs.db",
-		"sqlite:" + folder + "/one.db":             "one.db",
+		"sqlite://" + dir + "/abs.db":              "abs.db",
+		"sqlite:" + dir + "/one.db":                "one.db",
 		"sqlite:odd%3F%23%25%20n%C3%A4me%20100%25": "odd?#% näme 100%",
 	} {
 		s := storetest.Open(t, url)
 		if _, err := s.CreateSale(context.Background(), storetest.Sale("s", 1)); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
-		info, err := os.Stat(filepath.Join(folder, path))
+		info, err := os.Stat(filepath.Join(dir, path))
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
 		if info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: others may read the file: %s", url, info.Mode())
+			t.Errorf("%s: the file mode is %s", url, info.Mode())
 		}
 	}
 }

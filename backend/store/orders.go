@@ -62,10 +62,11 @@ func (s *Orders) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.Ord
 // orderPage is how many orders OrdersOf reads at a time.
 const orderPage = 5000
 
-// OrdersOf calls yield for every order of a sale that holds a unit, by serial, and then for each cancelled order whose unit
-// is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a transaction, so a sale
-// of millions of orders needs little memory. Orders written meanwhile may be missing, and an order cancelled meanwhile
-// may appear twice. An error of yield ends the iteration and is returned unchanged. An unknown sale has no orders.
+// OrdersOf calls yield for every order of a sale that holds a unit, by serial, and then for each cancelled order whose
+// unit is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a transaction, so
+// a sale of millions of orders needs little memory. Orders written meanwhile may be missing, and an order cancelled
+// meanwhile may appear twice. An error of yield ends the iteration and is returned unchanged. An unknown sale has no
+// orders.
 func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
 	op := "store: orders of sale " + saleID
 	read := func(condition string, args ...any) (page []sale.Order, err error) {
@@ -97,12 +98,12 @@ func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Or
 	return err
 }
 
-// recentSales is the number of sales in which OrdersOfBuyer looks for orders that are not cancelled. Each costs one index
-// lookup.
+// recentSales is the number of sales in which OrdersOfBuyer looks for orders that are not cancelled. Each costs one
+// index lookup.
 const recentSales = 500
 
-// OrdersOfBuyer returns up to limit of a buyer's newest orders, oldest first. Orders that are not cancelled are found in
-// the 500 newest sales only, because no index lists all orders by buyer: it would slow down every Write.
+// OrdersOfBuyer returns up to limit of a buyer's newest orders, oldest first. Orders that are not cancelled are found
+// in the 500 newest sales only, because no index lists all orders by buyer: it would slow down every Write.
 func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) (orders []sale.Order, err error) {
 	const columns = "orders.id, orders.sale_id, orders.buyer, orders.slot, orders.serial, orders.status, orders.due_at"
 	err = s.db.View(ctx, "store: orders of a buyer", func(ctx context.Context, c Conn) error {
@@ -189,7 +190,8 @@ type Count struct {
 	Among     []sale.OrderID // those of the orders passed to Count that are rows, without cancelled dead orders; unordered
 }
 
-// Count counts the rows of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an unknown sale.
+// Count counts the rows of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an unknown
+// sale.
 func (s *Orders) Count(ctx context.Context, saleID string, at Instant, among []sale.OrderID) (n Count, err error) {
 	err = s.db.Snapshot(ctx, "store: count sale "+saleID, func(ctx context.Context, c Conn) error {
 		n = Count{}

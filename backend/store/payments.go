@@ -58,9 +58,9 @@ type Payments struct{ db *DB }
 func NewPayments(db *DB) *Payments { return &Payments{db} }
 
 // Pay settles a callback in one transaction: it marks an unpaid order as paid, if the price matches, and records the
-// callback with its settlement. A repeated callback changes nothing and returns the same settlement, with replayed true.
-// Of a payment and a cancellation at the same time, one wins. Errors: sale.ErrNotFound if the order is not a row, and
-// nothing is recorded; ErrCallbackReused.
+// callback with its settlement. A repeated callback changes nothing and returns the same settlement, with replayed
+// true. Of a payment and a cancellation at the same time, one wins. Errors: sale.ErrNotFound if the order is not a row,
+// and nothing is recorded; ErrCallbackReused.
 func (s *Payments) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
 	const tries = 3
 	for range tries {
@@ -148,8 +148,8 @@ func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Set
 	return SettledPaid, nil
 }
 
-// insertPayment records a settled callback. A refund is requested once per payment, also if several callbacks report the
-// same payment.
+// insertPayment records a settled callback. A refund is requested once per payment, also if several callbacks report
+// the same payment.
 func insertPayment(ctx context.Context, c Conn, p Payment, o sale.Order, settled Settlement) error {
 	refund := 0
 	if settled.needsRefund() {
@@ -200,7 +200,8 @@ const callbackColumns = `id, callback_id, digest, order_id, sale_id, event, amou
 func scanCallback(row Scanner) (c Callback, err error) {
 	var at, settled Timestamp
 	var refund int64
-	err = row.Scan(&c.Number, &c.CallbackID, &c.Digest, &c.OrderID, &c.SaleID, &c.Event, &c.Price.Amount, &c.Price.Currency,
+	err = row.Scan(&c.Number, &c.CallbackID, &c.Digest, &c.OrderID, &c.SaleID, &c.Event, &c.Price.Amount,
+		&c.Price.Currency,
 		&c.Reference, &at, &c.Settlement, &refund, &settled, &c.SettledBy, &c.Note)
 	c.At, c.SettledAt, c.Refund = at.Time, settled.Time, refund == 1
 	return c, err
@@ -244,7 +245,8 @@ func (s *Payments) SettleRefund(ctx context.Context, number int64, actor, note s
 		if !found.SettledAt.IsZero() {
 			return nil
 		}
-		_, err := c.Exec(ctx, "UPDATE payments SET settled_at = "+c.Dialect().Now+", settled_by = $2, note = $3 WHERE id = $1",
+		_, err := c.Exec(ctx,
+			"UPDATE payments SET settled_at = "+c.Dialect().Now+", settled_by = $2, note = $3 WHERE id = $1",
 			number, Text(actor), Text(note))
 		if err != nil {
 			return err

@@ -72,9 +72,9 @@ const unknownSale = "an order names an unknown sale"
 // insertNew inserts orders none of which is a row yet. It is one statement and therefore one transaction, so the row of
 // the sale, which all batches update, is locked for the server's own work only and never during a round trip.
 //
-// Every batch takes its locks in the same order, so batches cannot deadlock: first the order ids, ascending (unnest keeps
-// the order of the arrays), then the sales, ascending, because the step locked needs all rows of units. A sale without
-// enough units violates sales_not_oversold. A sale that does not exist is missing in updated.
+// Every batch takes its locks in the same order, so batches cannot deadlock: first the order ids, ascending (unnest
+// keeps the order of the arrays), then the sales, ascending, because the step locked needs all rows of units. A sale
+// without enough units violates sales_not_oversold. A sale that does not exist is missing in updated.
 //
 // The generation is locked for sharing first, so it does not change before the batch has committed. A batch of another
 // generation inserts nothing.
@@ -88,7 +88,8 @@ WITH current AS (
 ), inserted AS (
     INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
     SELECT o.*, (SELECT due_at FROM holds WHERE holds.id = o.sale_id)
-    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[]) AS o (id, sale_id, buyer, slot, serial)
+    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[])
+        AS o (id, sale_id, buyer, slot, serial)
     WHERE $6::bigint = 0 OR $6::bigint = (SELECT n FROM current)
     RETURNING id, sale_id
 ), appended AS (
@@ -108,12 +109,13 @@ SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> (SELECT n FROM current)
     ELSE (SELECT coalesce(sum(n), 0)::bigint FROM units) END`
 
 // insertMissing is insertNew that skips orders which are rows already.
-var insertMissing = strings.Replace(insertNew, "RETURNING id, sale_id", "ON CONFLICT (id) DO NOTHING RETURNING id, sale_id", 1)
+var insertMissing = strings.Replace(insertNew, "RETURNING id, sale_id",
+	"ON CONFLICT (id) DO NOTHING RETURNING id, sale_id", 1)
 
-// insertRetries bounds the tries of insertMissing. ON CONFLICT checks the primary key only. If another transaction inserts
-// the same order at the same time, PostgreSQL may reach the index orders_slot and report that the slot is occupied. It
-// reports this after the other transaction has committed, so the next try finds the row; several transactions may require
-// several tries. An order whose slot another order occupies fails every time.
+// insertRetries bounds the tries of insertMissing. ON CONFLICT checks the primary key only. If another transaction
+// inserts the same order at the same time, PostgreSQL may reach the index orders_slot and report that the slot is
+// occupied. It reports this after the other transaction has committed, so the next try finds the row; several
+// transactions may require several tries. An order whose slot another order occupies fails every time.
 const insertRetries = 5
 
 func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.Order) (inserted int, err error) {
@@ -205,9 +207,9 @@ func (c postgresConn) Query(ctx context.Context, each func(Scanner) error, sql s
 	return nil
 }
 
-// classifyPostgres separates errors caused by the data, which wrap ErrRejected, from all others, by SQLSTATE class: 22 is
-// a value that does not fit, 23 a violated constraint. A missing table or permission (42) is an error of the deployment and
-// must not turn orders into dead letters, so it wraps sale.ErrUnavailable like all others.
+// classifyPostgres separates errors caused by the data, which wrap ErrRejected, from all others, by SQLSTATE class: 22
+// is a value that does not fit, 23 a violated constraint. A missing table or permission (42) is an error of the
+// deployment and must not turn orders into dead letters, so it wraps sale.ErrUnavailable like all others.
 func classifyPostgres(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && len(pg.Code) == 5 && (pg.Code[:2] == "22" || pg.Code[:2] == "23") {

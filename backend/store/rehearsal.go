@@ -15,8 +15,8 @@ const deleteBatch = 1000
 var orderPartitions = [...]string{"status <> 'cancelled'", "status = 'cancelled'"}
 
 // RemoveRehearsal deletes a rehearsal and its orders and logs that it existed. orders is the number of orders that this
-// call deleted. After an error or a crash a part of the orders is deleted, and the call can be repeated until it returns
-// sale.ErrNotFound. A worker that is late with an order then finds its sale unknown.
+// call deleted. After an error or a crash a part of the orders is deleted, and the call can be repeated until it
+// returns sale.ErrNotFound. A worker that is late with an order then finds its sale unknown.
 //
 // Payments are kept: money that was received for an order of a rehearsal must still be refunded. Errors:
 // sale.ErrNotFound; sale.ErrConflict for a sale that is not closed or not a rehearsal.
@@ -25,7 +25,8 @@ func (s *Sales) RemoveRehearsal(ctx context.Context, id string) (orders int64, e
 	if !sale.IsRehearsal(id) {
 		return 0, fmt.Errorf("%s: it is a real sale: %w", op, sale.ErrConflict)
 	}
-	if err := s.db.View(ctx, op, func(ctx context.Context, c Conn) error { return checkClosed(ctx, c, id, "") }); err != nil {
+	err = s.db.View(ctx, op, func(ctx context.Context, c Conn) error { return checkClosed(ctx, c, id, "") })
+	if err != nil {
 		return 0, err
 	}
 	for _, condition := range orderPartitions {

@@ -30,14 +30,15 @@ type Return struct {
 	Number int64 // of the return within its sale, from 1; 0: Redis did not count the order as holding a unit
 }
 
-// Returning returns up to limit orders, by id, that have an id above after, were cancelled at least age ago, and whose unit
-// is not back in Redis.
+// Returning returns up to limit orders, by id, that have an id above after, were cancelled at least age ago, and whose
+// unit is not back in Redis.
 func (s *Orders) Returning(
 	ctx context.Context, after sale.OrderID, age time.Duration, limit int,
 ) (orders []sale.Order, err error) {
 	err = s.db.View(ctx, "store: returning orders", func(ctx context.Context, c Conn) error {
 		orders, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE "+isReturning+
-			" AND id > $1 AND updated_at <= "+c.Dialect().Ago("$2")+" ORDER BY id LIMIT $3", int64(after), age.Milliseconds(), limit)
+			" AND id > $1 AND updated_at <= "+c.Dialect().Ago("$2")+" ORDER BY id LIMIT $3",
+			int64(after), age.Milliseconds(), limit)
 		return err
 	})
 	return orders, err
@@ -59,7 +60,8 @@ func (s *Orders) MarkReturned(ctx context.Context, returns []Return) error {
 	return s.db.Update(ctx, "store: mark returned", func(ctx context.Context, c Conn) error {
 		d := c.Dialect()
 		_, err := c.Exec(ctx, "UPDATE orders SET return_number = returned.number, updated_at = "+d.Now+
-			" FROM ("+d.Records("$1", "order_id bigint, number bigint")+") AS returned WHERE id = returned.order_id AND "+isReturning,
+			" FROM ("+d.Records("$1", "order_id bigint, number bigint")+
+			") AS returned WHERE id = returned.order_id AND "+isReturning,
 			JSON(records))
 		return err
 	})
@@ -69,7 +71,8 @@ func (s *Orders) MarkReturned(ctx context.Context, returns []Return) error {
 func (s *Orders) Returned(ctx context.Context, ids []sale.OrderID) (done []sale.OrderID, err error) {
 	err = s.db.View(ctx, "store: returned orders", func(ctx context.Context, c Conn) error {
 		done, err = Select(ctx, c, Column[sale.OrderID],
-			"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+c.Dialect().In("$1"), int64s(ids))
+			"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+c.Dialect().In("$1"),
+			int64s(ids))
 		return err
 	})
 	return done, err

@@ -21,7 +21,8 @@ type SaleSummary struct {
 	Sold int64
 }
 
-const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, switch, version, hold_ms, sold"
+const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, " +
+	"switch, version, hold_ms, sold"
 
 func scanSale(row Scanner) (s SaleSummary, err error) {
 	var opens, closes Timestamp
@@ -37,8 +38,8 @@ func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error)
 	return GetRow(ctx, c, scanSale, "SELECT "+saleColumns+" FROM sales WHERE id = $1"+lock, id)
 }
 
-// CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, and with times
-// truncated to milliseconds. Errors: sale.ErrExists if the id is taken; *sale.InvalidError.
+// CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, and with
+// times truncated to milliseconds. Errors: sale.ErrExists if the id is taken; *sale.InvalidError.
 func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
 	if n.Switch == "" {
 		n.Switch = sale.On
@@ -109,8 +110,8 @@ func (s *Sales) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 
 var switchAction = map[sale.Switch]string{sale.On: "resume", sale.Paused: "pause", sale.Closed: "close"}
 
-// OpenSale moves the opening of a scheduled sale to an earlier time and returns the sale, with its version one higher. A
-// sale that opens at that time or before is left unchanged, so the call may be repeated. The switch stays: a paused
+// OpenSale moves the opening of a scheduled sale to an earlier time and returns the sale, with its version one higher.
+// A sale that opens at that time or before is left unchanged, so the call may be repeated. The switch stays: a paused
 // sale remains paused. Errors: sale.ErrConflict for a sale that is closed or closes by then; sale.ErrNotFound.
 func (s *Sales) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
 	at = at.UTC().Truncate(time.Millisecond)

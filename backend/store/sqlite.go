@@ -20,9 +20,9 @@ import (
 // sqliteReaders is the number of connections that read. Each uses at most about 2 MB of page cache.
 const sqliteReaders = 4
 
-// sqliteEngine has one connection that writes, because SQLite permits one writer at a time and database/sql queues callers
-// fairly, and several that read concurrently (WAL). Other processes may use the same file; they wait for each other's
-// locks, at most for the timeout.
+// sqliteEngine has one connection that writes, because SQLite permits one writer at a time and database/sql queues
+// callers fairly, and several that read concurrently (WAL). Other processes may use the same file; they wait for each
+// other's locks, at most for the timeout.
 type sqliteEngine struct {
 	writer, readers *sql.DB
 	order, sold     *sql.Stmt // of the writer
@@ -65,13 +65,15 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 }
 
 const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
-	VALUES ($1, $2, $3, $4, $5, (SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
+	VALUES ($1, $2, $3, $4, $5,
+		(SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
 
-// sqliteNow returns milliseconds since 1970 by Go's clock, not by SQLite's, so that a test with a fake clock controls both.
+// sqliteNow returns milliseconds since 1970 by Go's clock, not by SQLite's, so that a test with a fake clock controls
+// both.
 func sqliteNow() int64 { return time.Now().UnixMilli() }
 
-// sqlitePath returns the path in sqlite:///abs/path.db, sqlite:/abs/path.db or sqlite:rel/path.db. Special characters are
-// percent-encoded.
+// sqlitePath returns the path in sqlite:///abs/path.db, sqlite:/abs/path.db or sqlite:rel/path.db. Special characters
+// are percent-encoded.
 func sqlitePath(databaseURL string) (string, error) {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
@@ -99,7 +101,8 @@ func sqlitePath(databaseURL string) (string, error) {
 
 func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	for _, pragma := range []string{
-		"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")", // first, because the next pragma may have to wait for a lock
+		// first, because the next pragma may have to wait for a lock
+		"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")",
 		"journal_mode(WAL)",
 		"synchronous(FULL)", // a commit is on disk before the batch is acknowledged
 		"foreign_keys(1)",

@@ -27,8 +27,8 @@ type Delivery struct {
 // QueuedEvent is an event to be queued for its buyer.
 type QueuedEvent struct{ EventID, Buyer, Body string }
 
-// Enqueue queues notifications: for each event one per channel and, if webPush is the name of a channel, one for
-// each current subscription of its buyer over that channel. Notifications that are stored already, sent or not, are left
+// Enqueue queues notifications: for each event one per channel and, if webPush is the name of a channel, one for each
+// current subscription of its buyer over that channel. Notifications that are stored already, sent or not, are left
 // unchanged.
 func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent, channels []string, webPush string) error {
 	type record struct {
@@ -59,9 +59,11 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent, channels []str
 	}
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		_, err := c.Exec(ctx, "INSERT INTO notifications (event_id, channel, target, body, due_at) SELECT event_id, channel, target, body, "+
-			d.Now+" FROM ("+d.Records("$1", "event_id text, channel text, target bigint, body text")+`) AS queued
-			WHERE true ORDER BY event_id, channel, target ON CONFLICT (event_id, channel, target) DO NOTHING`, store.JSON(records))
+		_, err := c.Exec(ctx,
+			"INSERT INTO notifications (event_id, channel, target, body, due_at) SELECT event_id, channel, target, body, "+
+				d.Now+" FROM ("+d.Records("$1", "event_id text, channel text, target bigint, body text")+`) AS queued
+			WHERE true ORDER BY event_id, channel, target ON CONFLICT (event_id, channel, target) DO NOTHING`,
+			store.JSON(records))
 		return err
 	})
 }
@@ -124,7 +126,8 @@ func (s *Store) Lease(
 
 // inKeys is the condition for the notifications in keys, which is the argument $1.
 func inKeys(d store.Dialect) string {
-	return "(event_id, target) IN (SELECT event_id, target FROM (" + d.Records("$1", "event_id text, target bigint") + ") AS leased)"
+	return "(event_id, target) IN (SELECT event_id, target FROM (" +
+		d.Records("$1", "event_id text, target bigint") + ") AS leased)"
 }
 
 func keys(all []Delivery) string {
@@ -162,8 +165,8 @@ func readSubscriptions(ctx context.Context, c store.Conn, all []Delivery) error 
 	return err
 }
 
-// Settle ends those notifications that process still leases: they are not sent again. If a letter is given, it is stored as
-// their dead letter.
+// Settle ends those notifications that process still leases: they are not sent again. If a letter is given, it is
+// stored as their dead letter.
 func (s *Store) Settle(ctx context.Context, process string, all []Delivery, letter *events.DeadLetter) error {
 	if len(all) == 0 {
 		return nil
@@ -199,7 +202,8 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, limit int) (n int6
 	_, err = s.db.UpdateIf(ctx, "notify: prune", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, old(c), age.Milliseconds(), 1)
 	}, func(ctx context.Context, c store.Conn) error {
-		n, err = c.Exec(ctx, "DELETE FROM notifications WHERE (event_id, channel, target) IN ("+old(c)+c.Dialect().SkipLocked+")",
+		n, err = c.Exec(ctx,
+			"DELETE FROM notifications WHERE (event_id, channel, target) IN ("+old(c)+c.Dialect().SkipLocked+")",
 			age.Milliseconds(), limit)
 		return err
 	})
@@ -209,7 +213,8 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, limit int) (n int6
 // CountWaiting returns the number of notifications to be sent by channel, without channels that have none.
 func (s *Store) CountWaiting(ctx context.Context) (counts map[string]int64, err error) {
 	err = s.db.View(ctx, "notify: count waiting", func(ctx context.Context, c store.Conn) error {
-		counts, err = store.SelectCounts(ctx, c, "SELECT channel, count(*) FROM notifications WHERE settled_at IS NULL GROUP BY channel")
+		counts, err = store.SelectCounts(ctx, c,
+			"SELECT channel, count(*) FROM notifications WHERE settled_at IS NULL GROUP BY channel")
 		return err
 	})
 	return counts, err

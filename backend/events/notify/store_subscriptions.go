@@ -28,17 +28,19 @@ func scanSubscription(row store.Scanner) (p Subscription, err error) {
 	return p, err
 }
 
-// Subscribe stores a subscription and returns it with its ID. It replaces a subscription with the same endpoint, also of
-// another buyer, because a browser belongs to its current user. If the buyer has more than limit subscriptions then, the
-// oldest are deleted.
+// Subscribe stores a subscription and returns it with its ID. It replaces a subscription with the same endpoint, also
+// of another buyer, because a browser belongs to its current user. If the buyer has more than limit subscriptions then,
+// the oldest are deleted.
 func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (kept Subscription, err error) {
 	err = s.db.Update(ctx, "notify: subscribe", func(ctx context.Context, c store.Conn) error {
 		// A subscription that changes is deleted, not updated: queued notifications were meant for its previous user.
 		if _, err := c.Exec(ctx, `DELETE FROM web_push_subscriptions
-			WHERE endpoint = $1 AND (buyer <> $2 OR p256dh <> $3 OR auth <> $4)`, p.Endpoint, p.Buyer, p.P256dh, p.Auth); err != nil {
+			WHERE endpoint = $1 AND (buyer <> $2 OR p256dh <> $3 OR auth <> $4)`,
+			p.Endpoint, p.Buyer, p.P256dh, p.Auth); err != nil {
 			return err
 		}
-		kept, err = store.GetRow(ctx, c, scanSubscription, `INSERT INTO web_push_subscriptions (buyer, endpoint, p256dh, auth, lang)
+		kept, err = store.GetRow(ctx, c, scanSubscription, `INSERT INTO web_push_subscriptions
+				(buyer, endpoint, p256dh, auth, lang)
 			VALUES ($1, $2, $3, $4, $5) ON CONFLICT (endpoint) DO UPDATE SET buyer = excluded.buyer, p256dh = excluded.p256dh,
 				auth = excluded.auth, lang = excluded.lang, failures = 0
 			RETURNING `+subscriptionColumns, p.Buyer, p.Endpoint, p.P256dh, p.Auth, p.Lang)
@@ -93,8 +95,8 @@ func (s *Store) RecordSuccess(ctx context.Context, id int64) error {
 	return err
 }
 
-// RecordRefusal increments a subscription's count of refusals in a row, and deletes the subscription when the count reaches
-// limit.
+// RecordRefusal increments a subscription's count of refusals in a row, and deletes the subscription when the count
+// reaches limit.
 func (s *Store) RecordRefusal(ctx context.Context, id int64, limit int) error {
 	return s.db.Update(ctx, "notify: record refusal", func(ctx context.Context, c store.Conn) error {
 		const increment = "UPDATE web_push_subscriptions SET failures = failures + 1 WHERE id = $1"

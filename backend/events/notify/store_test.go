@@ -34,7 +34,13 @@ func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 }
 
 func subscription(buyer, endpoint string) notify.Subscription {
-	return notify.Subscription{Buyer: buyer, Endpoint: "https://push.example/" + endpoint, P256dh: "key", Auth: "auth", Lang: "en"}
+	return notify.Subscription{
+		Buyer:    buyer,
+		Endpoint: "https://push.example/" + endpoint,
+		P256dh:   "key",
+		Auth:     "auth",
+		Lang:     "en",
+	}
 }
 
 func (e *env) subscribe(t *testing.T, p notify.Subscription, most int) notify.Subscription {
@@ -50,7 +56,7 @@ func queued(event, buyer, body string) notify.QueuedEvent {
 	return notify.QueuedEvent{EventID: event, Buyer: buyer, Body: body}
 }
 
-// endpoints are those of a buyer's subscriptions.
+// endpoints returns the endpoints of a buyer's subscriptions.
 func (e *env) endpoints(t *testing.T, buyer string) []string {
 	t.Helper()
 	all, err := e.Subscriptions(e.ctx, buyer)
@@ -67,7 +73,7 @@ func (e *env) endpoints(t *testing.T, buyer string) []string {
 func (e *env) wantEndpoints(t *testing.T, buyer string, want ...string) {
 	t.Helper()
 	if got := e.endpoints(t, buyer); !slices.Equal(got, want) {
-		t.Fatalf("%s is told at %v, want %v", buyer, got, want)
+		t.Fatalf("the endpoints of %s are %v, want %v", buyer, got, want)
 	}
 }
 
@@ -80,7 +86,7 @@ func pushSubscriptions(t *testing.T, e *env) {
 		e.subscribe(t, subscription("ann", name), 3)
 	}
 	e.wantEndpoints(t, "ann", "a", "b", "c")
-	first := e.subscribe(t, subscription("ann", "a"), 3) // again: it must not push itself out
+	first := e.subscribe(t, subscription("ann", "a"), 3) // again: it must not delete itself
 	e.subscribe(t, subscription("bob", "d"), 3)
 	e.subscribe(t, subscription("ann", "a"), 1)
 	e.wantEndpoints(t, "ann", "a")
@@ -91,14 +97,15 @@ func pushSubscriptions(t *testing.T, e *env) {
 	e.wantEndpoints(t, "bob", "d")
 
 	all, err := e.Subscriptions(e.ctx, "bob")
-	if err != nil || len(all) != 1 || all[0].P256dh != "key" || all[0].Auth != "auth" || all[0].Lang != "en" || time.Since(all[0].CreatedAt).Abs() > time.Hour {
+	if err != nil || len(all) != 1 || all[0].P256dh != "key" || all[0].Auth != "auth" || all[0].Lang != "en" ||
+		time.Since(all[0].CreatedAt).Abs() > time.Hour {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	if err := e.Unsubscribe(e.ctx, "ann", all[0].ID); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("ann ends bob's: %v", err)
+		t.Errorf("another buyer's subscription: %v", err)
 	}
 	if err := e.Unsubscribe(e.ctx, "ann", first.ID); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("one that is gone: %v", err)
+		t.Errorf("a deleted subscription: %v", err)
 	}
 	if err := e.Unsubscribe(e.ctx, "bob", all[0].ID); err != nil {
 		t.Fatal(err)
@@ -129,14 +136,15 @@ func pushSubscriptions(t *testing.T, e *env) {
 	e.wantEndpoints(t, "ann", "f")
 }
 
-// A browser that another buyer uses now tells nothing more to who had it before, not even what was waiting.
+// A browser that another buyer uses receives nothing for its previous user, not even queued notifications.
 func TestSubscriptionMovesToAnotherBuyer(t *testing.T) {
 	onEngines(t, pushSubscriptionMoves)
 }
 
 func pushSubscriptionMoves(t *testing.T, e *env) {
 	e.subscribe(t, subscription("ann", "x"), 3)
-	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{{EventID: "1.created", Buyer: "ann", Body: "{}"}}, nil, "web"); err != nil {
+	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{{EventID: "1.created", Buyer: "ann", Body: "{}"}}, nil,
+		"web"); err != nil {
 		t.Fatal(err)
 	}
 	e.subscribe(t, subscription("bob", "x"), 3)
@@ -144,7 +152,7 @@ func pushSubscriptionMoves(t *testing.T, e *env) {
 	e.wantEndpoints(t, "bob", "x")
 	got, err := e.Lease(e.ctx, "web", "l", time.Minute, 10)
 	if err != nil || len(got) != 1 || got[0].Subscription.ID != 0 {
-		t.Fatalf("what was ann's: %+v, %v", got, err)
+		t.Fatalf("queued for the previous user: %+v, %v", got, err)
 	}
 }
 
@@ -155,7 +163,11 @@ func TestNotificationIsQueuedOnceAndLeasedOnce(t *testing.T) {
 func pushQueue(t *testing.T, e *env) {
 	e.subscribe(t, subscription("ann", "a"), 3)
 	b := e.subscribe(t, subscription("ann", "b"), 3)
-	messages := []notify.QueuedEvent{queued("1.created", "ann", `{"n":1}`), queued("2.created", "bob", `{"n":2}`), queued("3.created", "ann", `{"n":3}`)}
+	messages := []notify.QueuedEvent{
+		queued("1.created", "ann", `{"n":1}`),
+		queued("2.created", "bob", `{"n":2}`),
+		queued("3.created", "ann", `{"n":3}`),
+	}
 	for range 3 {
 		if err := e.Enqueue(e.ctx, messages, []string{"smtp", "ntfy"}, "web"); err != nil {
 			t.Fatal(err)
@@ -218,7 +230,7 @@ func pushFence(t *testing.T, e *env) {
 		}
 		return got
 	}
-	first := lease("first", -time.Second, 1) // over at once: its owner sleeps
+	first := lease("first", -time.Second, 1) // expired
 	second := lease("second", time.Minute, 1)
 	if second[0].Attempts != 2 {
 		t.Errorf("%d attempts, want 2", second[0].Attempts)
@@ -235,7 +247,7 @@ func pushFence(t *testing.T, e *env) {
 		t.Helper()
 		got, err := events.NewStore(e.DB).DeadLetters(e.ctx, events.DeadLetterQuery{Group: "push"})
 		if err != nil || len(got) != want {
-			t.Fatalf("letters %+v, %v; want %d", got, err, want)
+			t.Fatalf("dead letters %+v, %v; want %d", got, err, want)
 		}
 	}
 	letters(0)
@@ -249,7 +261,8 @@ func pushFence(t *testing.T, e *env) {
 		}
 		letters(1)
 	}
-	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{queued("1.created", "ann", "{}")}, []string{"smtp"}, ""); err != nil { // told again
+	// the event is delivered again
+	if err := e.Enqueue(e.ctx, []notify.QueuedEvent{queued("1.created", "ann", "{}")}, []string{"smtp"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	lease("fifth", time.Minute, 0)

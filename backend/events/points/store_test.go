@@ -15,9 +15,12 @@ func TestOrderIsCreditedOnce(t *testing.T) {
 		var credits []points.Credit
 		for i := range 20 {
 			buyer := []string{"ann", "bo\"b", "Zoë"}[i%3]
-			credits = append(credits, points.Credit{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCreated, Buyer: buyer, Points: 19})
+			credits = append(credits, points.Credit{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCreated, Buyer: buyer,
+				Points: 19})
 			if i%4 == 0 {
-				credits = append([]points.Credit{{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCancelled, Buyer: buyer}}, credits...)
+				credits = append(
+					[]points.Credit{{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCancelled, Buyer: buyer}},
+					credits...)
 			}
 		}
 		var wg sync.WaitGroup
@@ -31,10 +34,11 @@ func TestOrderIsCreditedOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if err := ledger.Record(t.Context(), []points.Credit{{OrderID: 1 << 60, Status: sale.StatusCreated, Buyer: "ann", Points: 1000}}); err != nil {
+		if err := ledger.Record(t.Context(), []points.Credit{{OrderID: 1 << 60, Status: sale.StatusCreated, Buyer: "ann",
+			Points: 1000}}); err != nil {
 			t.Fatal(err)
 		}
-		for buyer, want := range map[string]int64{"ann": 5 * 19, "bo\"b": 5 * 19, "Zoë": 5 * 19, "nobody": 0} {
+		for buyer, want := range map[string]int64{"ann": 5 * 19, "bo\"b": 5 * 19, "Zoë": 5 * 19, "unknown": 0} {
 			if got, err := ledger.Balance(t.Context(), buyer); err != nil || got != want {
 				t.Errorf("%s has %d points, %v; want %d", buyer, got, err, want)
 			}

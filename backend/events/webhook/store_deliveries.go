@@ -17,8 +17,8 @@ const (
 	DeliveryFailed    DeliveryState = 3 // given up, until an admin requests a redelivery
 )
 
-// Deliveries of one endpoint and sequence are sent one after the other, in the order of their positions. The sequence of an
-// order's deliveries is the order id; these are the others.
+// Deliveries of one endpoint and sequence are sent one after the other, in the order of their positions. The sequence
+// of an order's deliveries is the order id; these are the others.
 const (
 	SequenceStrict    int64 = 0  // all events of a strict endpoint
 	SequenceUnordered int64 = -1 // no order; sent to paused endpoints too, and during a hold
@@ -43,16 +43,20 @@ type Delivery struct {
 }
 
 // inOrderSequence is the condition for waiting deliveries of table in the sequence of an order, at an endpoint. The
-// expression endpoint_id || ” matches no index, so that PostgreSQL uses the index by sequence. With an index by endpoint
-// it would read all waiting deliveries of the endpoint for each delivery, which it prefers while it has no statistics of a
-// table that a burst has just filled. Other statements that need few deliveries of an endpoint use the same expression.
+// expression endpoint_id || ” matches no index, so that PostgreSQL uses the index by sequence. With an index by
+// endpoint it would read all waiting deliveries of the endpoint for each delivery, which it prefers while it has no
+// statistics of a table that a burst has just filled. Other statements that need few deliveries of an endpoint use the
+// same expression.
 func inOrderSequence(table, sequence, endpoint string) string {
 	return table + ".state = 1 AND " + table + ".sequence > 0 AND " + table + ".sequence = " + sequence +
 		" AND " + table + ".endpoint_id || '' = " + endpoint
 }
 
+const deliveryRecord = "id text, endpoint_id text, position bigint, sequence bigint, type text, body text"
+
 // AddDeliveries stores new deliveries (ID, EndpointID, Position, Sequence, Type, Body) and returns how many were new. A
-// delivery is due immediately or, if earlier ones of its sequence wait, when they are. A stored delivery is left unchanged.
+// delivery is due immediately or, if earlier ones of its sequence wait, when they are. A stored delivery is left
+// unchanged.
 func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64, err error) {
 	if len(all) == 0 {
 		return 0, nil
@@ -76,7 +80,7 @@ func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64,
 			SELECT added.id, added.endpoint_id, added.position, added.sequence, added.type, added.body, `+d.Now+`,
 				coalesce(CASE WHEN added.sequence > 0 THEN (SELECT max(ahead.due_at) FROM webhook_deliveries AS ahead
 					WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`) END, `+d.Now+`)
-			FROM (`+d.Records("$1", "id text, endpoint_id text, position bigint, sequence bigint, type text, body text")+`) AS added
+			FROM (`+d.Records("$1", deliveryRecord)+`) AS added
 			WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(records))
 		return err
 	})
@@ -100,9 +104,9 @@ func (s *Store) DueEndpoints(ctx context.Context) (ids []string, err error) {
 	return ids, err
 }
 
-// LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting one
-// of each sequence, and returns them with the endpoint. A lease that expires, by the database's clock, makes a delivery
-// available again. Error: sale.ErrNotFound.
+// LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting
+// one of each sequence, and returns them with the endpoint. A lease that expires, by the database's clock, makes a
+// delivery available again. Error: sale.ErrNotFound.
 func (s *Store) LeaseDeliveries(
 	ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
 ) (e Endpoint, leased []Delivery, err error) {
@@ -157,8 +161,8 @@ func holdEndpoint(ctx context.Context, c store.Conn, id string, hold time.Durati
 	return err
 }
 
-// sendableNow returns the numbers of an endpoint's waiting deliveries in SequenceUnordered and, with strict, of the first
-// in SequenceStrict.
+// sendableNow returns the numbers of an endpoint's waiting deliveries in SequenceUnordered and, with strict, of the
+// first in SequenceStrict.
 func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bool) ([]int64, error) {
 	query := "SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND sequence < 0"
 	if strict {
@@ -168,13 +172,14 @@ func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bo
 	return store.Select(ctx, c, store.Column[int64], query, endpointID)
 }
 
-// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, or that belong to a
-// removed endpoint. Other deliveries stay, regardless of their age. It returns how many it deleted.
+// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, or
+// that belong to a removed endpoint. Other deliveries stay, regardless of their age. It returns how many it deleted.
 func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (deleted int, err error) {
 	err = s.db.Update(ctx, "webhook: prune deliveries", func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		ids, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM webhook_deliveries WHERE state = 2 AND ended_at < "+
-			d.Ago("$1")+" ORDER BY ended_at LIMIT $2", keep.Milliseconds(), limit)
+		ids, err := store.Select(ctx, c, store.Column[string],
+			"SELECT id FROM webhook_deliveries WHERE state = 2 AND ended_at < "+
+				d.Ago("$1")+" ORDER BY ended_at LIMIT $2", keep.Milliseconds(), limit)
 		if err != nil {
 			return err
 		}

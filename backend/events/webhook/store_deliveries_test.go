@@ -23,28 +23,30 @@ func TestDeliveriesOfAnOrderAreLeasedInOrder(t *testing.T) {
 func webhookSequences(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
 	e.endpoint(t, "b", false)
-	e.tell(t, "a", "7:1", "8:2", "7:3", "9:4", "7:5")
-	e.tell(t, "b", "7:1")
-	e.tell(t, "a", "7:1", "8:2") // again
+	e.add(t, "a", "7:1", "8:2", "7:3", "9:4", "7:5")
+	e.add(t, "b", "7:1")
+	e.add(t, "a", "7:1", "8:2") // again
 	if got := e.lease(t, "a", 0, time.Minute, 9); len(got) != 0 {
-		t.Fatalf("above the requested position: %+v", got)
+		t.Fatalf("leased above upTo: %+v", got)
 	}
 	leased := e.wantLeased(t, "a", "7:1", "8:2", "9:4")
-	if d := leased[0]; d.Body != `{"sequence":"7:1"}` || d.Type != "order.created" || d.Fence != 1 || d.Attempts != 0 || d.Sequence != 7 || d.Position != 1 {
+	if d := leased[0]; d.Body != `{"sequence":"7:1"}` || d.Type != "order.created" || d.Fence != 1 || d.Attempts != 0 ||
+		d.Sequence != 7 || d.Position != 1 {
 		t.Errorf("%+v", d)
 	}
-	e.wantLeased(t, "a") // the rest waits for them
+	e.wantLeased(t, "a") // the others wait for them
 	e.results(t, delivered(leased[0]), failed(leased[1], time.Hour))
 	leased = e.wantLeased(t, "a", "7:3")
 	e.results(t, givenUp(leased[0]))
 	e.wantLeased(t, "a", "7:5")
 	e.wantLeased(t, "b", "7:1")
 
-	// A delivery behind one with a due time waits as long; when that one goes early, both do.
-	e.tell(t, "a", "8:6")
+	// A delivery behind a delayed one of its sequence is delayed too. When that one is redelivered early, both are due.
+	e.add(t, "a", "8:6")
 	e.wantLeased(t, "a")
 	list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryWaiting})
-	if err != nil || len(list) != 4 || list[0].ID != "8:6_a" || time.Until(list[0].DueAt) < 50*time.Minute || list[0].Leased || !list[1].Leased {
+	if err != nil || len(list) != 4 || list[0].ID != "8:6_a" || time.Until(list[0].DueAt) < 50*time.Minute ||
+		list[0].Leased || !list[1].Leased {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if err := e.Redeliver(e.ctx, "8:2_a"); err != nil {
@@ -54,10 +56,13 @@ func webhookSequences(t *testing.T, e *env) {
 	e.wantLeased(t, "a", "8:6")
 
 	d, log, err := e.Delivery(e.ctx, "8:2_a")
-	if err != nil || d.State != DeliveryDelivered || d.EndedAt.IsZero() || len(log) != 2 || log[0].Status != 500 || log[0].Answer != "oh \uFFFDno" || log[0].Error == "" || log[1].Status != 204 || log[1].Took != 7*time.Millisecond || log[1].Number != 2 {
+	if err != nil || d.State != DeliveryDelivered || d.EndedAt.IsZero() || len(log) != 2 || log[0].Status != 500 ||
+		log[0].Answer != "oh \uFFFDno" || log[0].Error == "" || log[1].Status != 204 || log[1].Took != 7*time.Millisecond ||
+		log[1].Number != 2 {
 		t.Errorf("%+v, %+v, %v", d, log, err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Waiting != 3 || got.Failed != 1 || got.FailingSince.IsZero() == (got.Failures > 0) {
+	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Waiting != 3 || got.Failed != 1 ||
+		got.FailingSince.IsZero() == (got.Failures > 0) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -68,7 +73,7 @@ func TestStrictEndpointGetsDeliveriesInOrder(t *testing.T) {
 
 func webhookStrict(t *testing.T, e *env) {
 	e.endpoint(t, "a", true)
-	e.tell(t, "a", "0:1", "0:2", "0:3", "-1:0")
+	e.add(t, "a", "0:1", "0:2", "0:3", "-1:0")
 	leased := e.wantLeased(t, "a", "-1:0", "0:1")
 	e.wantLeased(t, "a")
 	e.results(t, failed(leased[1], time.Hour))
@@ -82,7 +87,7 @@ func webhookStrict(t *testing.T, e *env) {
 	e.wantLeased(t, "a")
 }
 
-// A sender may be in the middle of its work when the endpoint is paused: it gets nothing more, except for what goes always.
+// A sender that is active when the endpoint is paused gets no more deliveries, except for SequenceUnordered.
 func TestPausedEndpointGetsOnlyPings(t *testing.T) {
 	onEngines(t, webhookPaused)
 }
@@ -94,25 +99,26 @@ func webhookPaused(t *testing.T, e *env) {
 			id, sequence = "b", "0"
 		}
 		e.endpoint(t, id, strict)
-		e.tell(t, id, sequence+":1", sequence+":2")
+		e.add(t, id, sequence+":1", sequence+":2")
 		first := e.wantLeased(t, id, sequence+":1")
-		turn := func(to EndpointState) {
-			if _, err := e.ChangeEndpoint(e.ctx, id, "turn", func(p *Endpoint) error { p.State = to; return nil }); err != nil {
+		set := func(to EndpointState) {
+			if _, err := e.ChangeEndpoint(e.ctx, id, "webhook.set",
+				func(p *Endpoint) error { p.State = to; return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
-		turn(EndpointPaused)
+		set(EndpointPaused)
 		e.results(t, delivered(first[0]))
 		e.wantLeased(t, id)
 		if due, err := e.DueEndpoints(e.ctx); err != nil || slices.Contains(due, id) {
-			t.Errorf("paused, and due: %v, %v", due, err)
+			t.Errorf("a paused endpoint is due: %v, %v", due, err)
 		}
-		e.tell(t, id, "-1:0")
+		e.add(t, id, "-1:0")
 		if due, err := e.DueEndpoints(e.ctx); err != nil || !slices.Contains(due, id) {
-			t.Errorf("paused, with a ping that waits; due are %v, %v", due, err)
+			t.Errorf("due endpoints with a waiting ping: %v, %v", due, err)
 		}
 		e.results(t, delivered(e.wantLeased(t, id, "-1:0")[0]))
-		turn(EndpointActive)
+		set(EndpointActive)
 		e.wantLeased(t, id, sequence+":2")
 	}
 }
@@ -123,22 +129,22 @@ func TestExpiredLeaseLosesItsResult(t *testing.T) {
 
 func webhookLeases(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
-	e.tell(t, "a", "1:1", "2:2")
+	e.add(t, "a", "1:1", "2:2")
 	first := e.lease(t, "a", math.MaxInt64, time.Minute, 1)
 	if len(first) != 1 {
 		t.Fatalf("%+v", first)
 	}
 	second := e.lease(t, "a", math.MaxInt64, time.Minute, 9)
 	if len(second) != 1 || second[0].ID == first[0].ID {
-		t.Fatalf("of what is leased: %+v", second)
+		t.Fatalf("second lease: %+v", second)
 	}
-	e.tell(t, "a", "3:3")
+	e.add(t, "a", "3:3")
 	short := e.lease(t, "a", math.MaxInt64, 30*time.Millisecond, 9)
 	if len(short) != 1 {
 		t.Fatalf("%+v", short)
 	}
 	var third []Delivery
-	testenv.Eventually(t, 10*time.Second, "the lease runs out", func() bool {
+	testenv.Eventually(t, 10*time.Second, "the lease expires", func() bool {
 		third = e.lease(t, "a", math.MaxInt64, time.Minute, 9)
 		return len(third) == 1
 	})
@@ -146,13 +152,13 @@ func webhookLeases(t *testing.T, e *env) {
 		t.Fatalf("%+v", third)
 	}
 	if lost := e.results(t, failed(short[0], time.Hour)); lost != 1 {
-		t.Errorf("a late result is not lost: %d", lost)
+		t.Errorf("lost results of an expired lease: %d", lost)
 	}
 	if lost := e.results(t, delivered(third[0])); lost != 0 {
 		t.Errorf("lost %d", lost)
 	}
-	if lost := e.results(t, delivered(third[0])); lost != 1 { // written, and the answer lost
-		t.Errorf("the second time: %d", lost)
+	if lost := e.results(t, delivered(third[0])); lost != 1 { // recorded, but the response was lost
+		t.Errorf("lost results of a repeated call: %d", lost)
 	}
 	d, log, err := e.Delivery(e.ctx, short[0].ID)
 	if err != nil || d.State != DeliveryDelivered || d.Attempts != 1 || len(log) != 2 || log[0].Status != 500 {
@@ -161,17 +167,18 @@ func webhookLeases(t *testing.T, e *env) {
 	e.results(t, Result{Delivery: second[0], State: DeliveryWaiting, Released: true})
 	again := e.wantLeased(t, "a", strings.TrimSuffix(second[0].ID, "_a"))
 	if again[0].Attempts != 0 {
-		t.Errorf("one that was given back counts: %+v", again)
+		t.Errorf("a released delivery counts as an attempt: %+v", again)
 	}
 	if err := e.RemoveEndpoint(e.ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.RecordResults(e.ctx, "a", []Result{delivered(again[0])}); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("of a removed endpoint: %v", err)
+		t.Errorf("removed endpoint: %v", err)
 	}
 }
 
-// Several senders, some of which die with what they have: at no time are two deliveries of one sequence sent, and in the end all have been, in order.
+// Several senders run, and some crash with leased deliveries. The deliveries of a sequence are recorded in order, and
+// finally all of them.
 func TestConcurrentSendersKeepTheOrder(t *testing.T) {
 	onEngines(t, webhookRace)
 }
@@ -181,7 +188,7 @@ func webhookRace(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
 	for p := range each {
 		for l := range sequences {
-			e.tell(t, "a", fmt.Sprintf("%d:%d", l+1, p*sequences+l+1))
+			e.add(t, "a", fmt.Sprintf("%d:%d", l+1, p*sequences+l+1))
 		}
 	}
 	var mu sync.Mutex
@@ -204,11 +211,11 @@ func webhookRace(t *testing.T, e *env) {
 					t.Error(err)
 					return
 				}
-				if rand.N(4) == 0 { // it dies
+				if rand.N(4) == 0 { // the sender crashes
 					continue
 				}
 				for _, d := range leased {
-					mu.Lock() // a late result is not written, so what is written is in order
+					mu.Lock() // results of expired leases are not recorded
 					lost, err := e.RecordResults(ctx, "a", []Result{delivered(d)})
 					if err == nil && lost == 0 {
 						if last[d.Sequence] >= d.Position {

@@ -156,8 +156,8 @@ func (s *Store) Endpoints(ctx context.Context, counts bool) (all []Endpoint, err
 	return all, err
 }
 
-// ChangeEndpoint lets change modify the URL, Title, Types, Sales, State and Reason of an endpoint, stores the result, and
-// logs the action. An endpoint that becomes active is no longer failing. Errors: sale.ErrNotFound; those of change.
+// ChangeEndpoint lets change modify the URL, Title, Types, Sales, State and Reason of an endpoint, stores the result,
+// and logs the action. An endpoint that becomes active is no longer failing. Errors: sale.ErrNotFound; those of change.
 func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
 	err := s.db.Update(ctx, fmt.Sprintf("webhook: %s %s", action, id), func(ctx context.Context, c store.Conn) error {
 		before, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)

@@ -18,34 +18,45 @@ func TestEndpointIsAddedChangedAndRemoved(t *testing.T) {
 
 func webhookEndpoints(t *testing.T, e *env) {
 	made := e.endpoint(t, "a", true)
-	if made.State != EndpointActive || made.CreatedBy != "eve" || made.CreatedAt.IsZero() || !made.Strict || made.Secret != "whsec_a" || made.OldSecret != "" || len(made.Types) != 0 {
+	if made.State != EndpointActive || made.CreatedBy != "eve" || made.CreatedAt.IsZero() || !made.Strict ||
+		made.Secret != "whsec_a" || made.OldSecret != "" || len(made.Types) != 0 {
 		t.Errorf("made: %+v", made)
 	}
 	if _, err := e.AddEndpoint(e.ctx, Endpoint{ID: "a", URL: "x"}); !errors.Is(err, sale.ErrExists) {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("a used id: %v", err)
 	}
 	changed, err := e.ChangeEndpoint(e.ctx, "a", "webhook.change", func(p *Endpoint) error {
-		p.URL, p.Types, p.Sales, p.State, p.Reason = "https://new.example/", []string{"order.paid", "order.created"}, []string{"x", "y"}, EndpointPaused, "night"
+		p.URL, p.Types, p.Sales, p.State, p.Reason = "https://new.example/", []string{
+			"order.paid",
+			"order.created",
+		}, []string{
+			"x",
+			"y",
+		}, EndpointPaused, "maintenance"
 		return nil
 	})
-	if err != nil || changed.URL != "https://new.example/" || len(changed.Types) != 2 || changed.Sales[1] != "y" || changed.State != EndpointPaused || changed.Reason != "night" || changed.Secret != "whsec_a" {
+	if err != nil || changed.URL != "https://new.example/" || len(changed.Types) != 2 || changed.Sales[1] != "y" ||
+		changed.State != EndpointPaused || changed.Reason != "maintenance" || changed.Secret != "whsec_a" {
 		t.Errorf("changed: %+v, %v", changed, err)
 	}
-	refuse := errors.New("no")
-	if _, err := e.ChangeEndpoint(e.ctx, "a", "webhook.change", func(p *Endpoint) error { p.URL = "bad"; return refuse }); !errors.Is(err, refuse) {
-		t.Errorf("refused: %v", err)
+	errRejected := errors.New("no")
+	reject := func(p *Endpoint) error { p.URL = "bad"; return errRejected }
+	if _, err := e.ChangeEndpoint(e.ctx, "a", "webhook.change", reject); !errors.Is(err, errRejected) {
+		t.Errorf("rejected change: %v", err)
 	}
 	if err := e.RotateSecret(e.ctx, "a", "whsec_2", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.URL != "https://new.example/" || got.Secret != "whsec_2" || got.OldSecret != "whsec_a" || time.Until(got.OldUntil) < 50*time.Minute {
+	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.URL != "https://new.example/" || got.Secret != "whsec_2" ||
+		got.OldSecret != "whsec_a" || time.Until(got.OldUntil) < 50*time.Minute {
 		t.Errorf("rotated: %+v, %v", got, err)
 	}
 	if err := e.RotateSecret(e.ctx, "a", "whsec_3", 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || got.OldSecret != "" || !got.OldUntil.IsZero() {
-		t.Errorf("rotated immediately: %+v, %v", got, err)
+	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || got.OldSecret != "" ||
+		!got.OldUntil.IsZero() {
+		t.Errorf("rotated without overlap: %+v, %v", got, err)
 	}
 	e.endpoint(t, "b", false)
 	if all, err := e.Endpoints(e.ctx, true); err != nil || len(all) != 2 || all[0].ID != "a" || all[1].Strict {
@@ -59,9 +70,10 @@ func webhookEndpoints(t *testing.T, e *env) {
 	_, _, err4 := e.LeaseDeliveries(e.ctx, "a", 1, time.Second, 1)
 	_, err5 := e.RecordResults(e.ctx, "a", nil)
 	_, err6 := e.RedeliverFailed(e.ctx, "a", time.Time{}, 1)
-	for i, err := range []error{err, err2, err3, err4, err5, err6, e.RotateSecret(e.ctx, "a", "s", 0), e.Redeliver(e.ctx, "nothing")} {
+	for i, err := range []error{err, err2, err3, err4, err5, err6, e.RotateSecret(e.ctx, "a", "s", 0), e.Redeliver(e.ctx,
+		"nothing")} {
 		if !errors.Is(err, sale.ErrNotFound) {
-			t.Errorf("%d: of what is not there: %v", i, err)
+			t.Errorf("call %d on an unknown endpoint: %v", i, err)
 		}
 	}
 	var log []string
@@ -72,11 +84,12 @@ func webhookEndpoints(t *testing.T, e *env) {
 	for _, l := range lines {
 		log = append(log, l.Action+" "+l.Target)
 		if strings.Contains(l.Detail, "whsec_") || strings.Contains(l.Detail, "example") {
-			t.Errorf("the desk log holds a secret or a URL: %+v", l)
+			t.Errorf("the admin log contains a secret or a URL: %+v", l)
 		}
 	}
-	if got, want := strings.Join(log, ", "), "webhook.remove a, webhook.add b, webhook.rotate a, webhook.rotate a, webhook.change a, webhook.add a"; got != want {
-		t.Errorf("desk log: %s\nwant %s", got, want)
+	if got, want := strings.Join(log, ", "),
+		"webhook.remove a, webhook.add b, webhook.rotate a, webhook.rotate a, webhook.change a, webhook.add a"; got != want {
+		t.Errorf("admin log: %s\nwant %s", got, want)
 	}
 	for i := range MaxEndpoints {
 		if _, err = e.AddEndpoint(e.ctx, Endpoint{ID: fmt.Sprint(i), URL: "https://x.example"}); err != nil {
@@ -84,7 +97,7 @@ func webhookEndpoints(t *testing.T, e *env) {
 		}
 	}
 	if !errors.Is(err, ErrManyEndpoints) || !errors.Is(err, sale.ErrConflict) {
-		t.Errorf("one more than may be: %v", err)
+		t.Errorf("more than MaxEndpoints: %v", err)
 	}
 }
 
@@ -98,7 +111,7 @@ func webhookFailing(t *testing.T, e *env) {
 	for i := range BreakAfter + 12 {
 		ids = append(ids, fmt.Sprintf("%d:%d", i+1, i+1))
 	}
-	e.tell(t, "a", ids...)
+	e.add(t, "a", ids...)
 	leased := e.lease(t, "a", math.MaxInt64, time.Minute, BreakAfter)
 	var bad, late []Result
 	for _, d := range e.lease(t, "a", math.MaxInt64, time.Minute, 10) {
@@ -109,35 +122,39 @@ func webhookFailing(t *testing.T, e *env) {
 	}
 	e.results(t, bad[1:]...)
 	if due, err := e.DueEndpoints(e.ctx); err != nil || len(due) != 1 {
-		t.Fatalf("one failure less than too many: %v, %v", due, err)
+		t.Fatalf("one failure below BreakAfter: %v, %v", due, err)
 	}
 	e.results(t, bad[0])
-	e.results(t, late...) // were in flight
+	e.results(t, late...) // were in progress
 	got, err := e.Endpoint(e.ctx, "a")
-	if err != nil || got.Failures != BreakAfter || time.Until(got.HoldUntil) > 6*time.Second || got.FailingSince.IsZero() || time.Until(got.HoldUntil) < time.Second {
+	if err != nil || got.Failures != BreakAfter || time.Until(got.HoldUntil) > 6*time.Second ||
+		got.FailingSince.IsZero() || time.Until(got.HoldUntil) < time.Second {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	e.wantLeased(t, "a")
 	if due, err := e.DueEndpoints(e.ctx); err != nil || len(due) != 0 {
-		t.Errorf("of one that is held: %v, %v", due, err)
+		t.Errorf("due endpoints during a hold: %v, %v", due, err)
 	}
-	e.tell(t, "a", "-1:0") // goes all the same
+	e.add(t, "a", "-1:0") // sent during a hold too
 	if due, err := e.DueEndpoints(e.ctx); err != nil || len(due) != 1 {
-		t.Errorf("with what goes always: %v, %v", due, err)
+		t.Errorf("due endpoints with a ping: %v, %v", due, err)
 	}
 	e.results(t, delivered(e.wantLeased(t, "a", "-1:0")[0]))
-	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 0 || !got.FailingSince.IsZero() || !got.HoldUntil.IsZero() {
+	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 0 || !got.FailingSince.IsZero() ||
+		!got.HoldUntil.IsZero() {
 		t.Errorf("after a success: %+v, %v", got, err)
 	}
 	r := failed(e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0], time.Second)
 	r.Hold = time.Hour
 	e.results(t, r)
-	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 || time.Until(got.HoldUntil) < 50*time.Minute || !got.FailingSince.IsZero() {
-		t.Errorf("asked to wait: %+v, %v", got, err)
+	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 || time.Until(got.HoldUntil) < 50*time.Minute ||
+		!got.FailingSince.IsZero() {
+		t.Errorf("after Retry-After: %+v, %v", got, err)
 	}
 	e.wantLeased(t, "a")
 	for _, s := range []EndpointState{EndpointPaused, EndpointActive} {
-		if _, err := e.ChangeEndpoint(e.ctx, "a", "webhook.switch", func(p *Endpoint) error { p.State = s; return nil }); err != nil {
+		if _, err := e.ChangeEndpoint(e.ctx, "a", "webhook.switch",
+			func(p *Endpoint) error { p.State = s; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(e.lease(t, "a", math.MaxInt64, time.Minute, 9)); (n > 0) != (s == EndpointActive) {
@@ -148,18 +165,18 @@ func webhookFailing(t *testing.T, e *env) {
 	if err != nil || len(list) != 1 {
 		t.Fatal(err)
 	}
-	e.tell(t, "a", "-1:1")
+	e.add(t, "a", "-1:1")
 	gone := givenUp(e.wantLeased(t, "a", "-1:1")[0])
 	gone.Gone = true
 	e.results(t, gone)
 	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointDisabled || got.Reason == "" {
-		t.Errorf("gone: %+v, %v", got, err)
+		t.Errorf("after 410 Gone: %+v, %v", got, err)
 	}
 	if err := e.Redeliver(e.ctx, "-1:1_a"); !errors.Is(err, sale.ErrConflict) {
-		t.Errorf("to a disabled one: %v", err)
+		t.Errorf("redeliver to a disabled endpoint: %v", err)
 	}
 	if _, err := e.RedeliverFailed(e.ctx, "a", time.Time{}, 9); !errors.Is(err, sale.ErrConflict) {
-		t.Errorf("all to a disabled one: %v", err)
+		t.Errorf("redeliver all to a disabled endpoint: %v", err)
 	}
 	e.wantLeased(t, "a")
 }

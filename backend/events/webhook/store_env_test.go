@@ -35,19 +35,27 @@ func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 
 func (e *env) endpoint(t *testing.T, id string, strict bool) Endpoint {
 	t.Helper()
-	made, err := e.AddEndpoint(store.WithActor(e.ctx, "eve"), Endpoint{ID: id, URL: "https://shop.example/" + id, Title: "T", Secret: "whsec_" + id, Strict: strict})
+	made, err := e.AddEndpoint(
+		store.WithActor(e.ctx, "eve"),
+		Endpoint{ID: id, URL: "https://shop.example/" + id, Title: "T", Secret: "whsec_" + id, Strict: strict},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return made
 }
 
-// tell adds deliveries to an endpoint, one for each "sequence:position".
-func (e *env) tell(t *testing.T, endpoint string, sequencesAndPositions ...string) {
+// add adds deliveries to an endpoint, one for each "sequence:position".
+func (e *env) add(t *testing.T, endpoint string, sequencesAndPositions ...string) {
 	t.Helper()
 	var all []Delivery
 	for _, text := range sequencesAndPositions {
-		d := Delivery{EndpointID: endpoint, ID: text + "_" + endpoint, Type: "order.created", Body: `{"sequence":"` + text + `"}`}
+		d := Delivery{
+			EndpointID: endpoint,
+			ID:         text + "_" + endpoint,
+			Type:       "order.created",
+			Body:       `{"sequence":"` + text + `"}`,
+		}
 		if _, err := fmt.Sscanf(text, "%d:%d", &d.Sequence, &d.Position); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +104,14 @@ func delivered(d Delivery) Result {
 }
 
 func failed(d Delivery, again time.Duration) Result {
-	return Result{Delivery: d, State: DeliveryWaiting, Wait: again, Status: 500, Error: "it answered 500", Answer: "oh\x00 \xffno"}
+	return Result{
+		Delivery: d,
+		State:    DeliveryWaiting,
+		Wait:     again,
+		Status:   500,
+		Error:    "it answered 500",
+		Answer:   "oh\x00 \xffno",
+	}
 }
 
 func givenUp(d Delivery) Result {

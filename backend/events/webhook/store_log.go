@@ -85,8 +85,9 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 	return d, attempts, err
 }
 
-// Redeliver makes a delivery due now, in whatever state it is, and logs it with the actor and the reason of the context. A
-// delivery that is being sent is left unchanged. Errors: sale.ErrNotFound; sale.ErrConflict if its endpoint is disabled.
+// Redeliver makes a delivery due now, in whatever state it is, and logs it with the actor and the reason of the
+// context. A delivery that is being sent is left unchanged. Errors: sale.ErrNotFound; sale.ErrConflict if its endpoint
+// is disabled.
 func (s *Store) Redeliver(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
 		now := c.Dialect().Now
@@ -116,15 +117,18 @@ func lockEnabled(ctx context.Context, c store.Conn, endpointID string) error {
 	return err
 }
 
-// RedeliverFailed makes up to limit of an endpoint's deliveries that were given up since a time due now, oldest first, logs
-// it, and returns how many. Errors are those of Redeliver.
-func (s *Store) RedeliverFailed(ctx context.Context, endpointID string, since time.Time, limit int) (n int64, err error) {
+// RedeliverFailed makes up to limit of an endpoint's deliveries that were given up since a time due now, oldest first,
+// logs it, and returns how many. Errors are those of Redeliver.
+func (s *Store) RedeliverFailed(
+	ctx context.Context, endpointID string, since time.Time, limit int,
+) (n int64, err error) {
 	op := "webhook: redeliver failed deliveries of endpoint " + endpointID
 	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		if err := lockEnabled(ctx, c, endpointID); err != nil {
 			return err
 		}
-		n, err = c.Exec(ctx, "UPDATE webhook_deliveries SET state = 1, attempts = 0, due_at = "+c.Dialect().Now+`, ended_at = NULL
+		n, err = c.Exec(ctx, `UPDATE webhook_deliveries
+			SET state = 1, attempts = 0, due_at = `+c.Dialect().Now+`, ended_at = NULL
 			WHERE number IN (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND ended_at >= $2
 				ORDER BY number LIMIT $3)`, endpointID, since, limit)
 		if err != nil || n == 0 {

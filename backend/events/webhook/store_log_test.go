@@ -13,28 +13,30 @@ func TestDeliveriesAreSentAgain(t *testing.T) {
 
 func webhookRedelivered(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
-	e.tell(t, "a", "1:1", "2:2", "3:3", "4:4")
+	e.add(t, "a", "1:1", "2:2", "3:3", "4:4")
 	leased := e.wantLeased(t, "a", "1:1", "2:2", "3:3", "4:4")
 	e.results(t, givenUp(leased[0]), givenUp(leased[1]), givenUp(leased[2]), delivered(leased[3]))
-	if list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed, Limit: 2}); err != nil || len(list) != 2 || list[0].ID != "3:3_a" {
+	if list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed, Limit: 2}); err != nil ||
+		len(list) != 2 || list[0].ID != "3:3_a" {
 		t.Fatalf("%+v, %v", list, err)
-	} else if rest, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed, Before: list[1].Number}); err != nil || len(rest) != 1 || rest[0].ID != "1:1_a" {
+	} else if rest, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed,
+		Before: list[1].Number}); err != nil || len(rest) != 1 || rest[0].ID != "1:1_a" {
 		t.Fatalf("%+v, %v", rest, err)
 	}
 	if n, err := e.RedeliverFailed(e.ctx, "a", time.Now().Add(time.Hour), 9); err != nil || n != 0 {
-		t.Errorf("since later: %d, %v", n, err)
+		t.Errorf("since a later time: %d, %v", n, err)
 	}
 	if n, err := e.RedeliverFailed(e.ctx, "a", time.Now().Add(-time.Hour), 2); err != nil || n != 2 {
-		t.Errorf("two: %d, %v", n, err)
+		t.Errorf("limit 2: %d, %v", n, err)
 	}
 	e.wantLeased(t, "a", "1:1", "2:2")
-	for range 2 { // a delivered one too, and twice
+	for range 2 { // a delivered one, twice
 		if err := e.Redeliver(e.ctx, "4:4_a"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	e.wantLeased(t, "a", "4:4")
-	if err := e.Redeliver(e.ctx, "4:4_a"); err != nil { // it is being sent
+	if err := e.Redeliver(e.ctx, "4:4_a"); err != nil { // it is leased
 		t.Fatal(err)
 	}
 	e.wantLeased(t, "a")
@@ -47,27 +49,32 @@ func TestPruneDeletesOldAndOrphanedDeliveries(t *testing.T) {
 func webhookPrune(t *testing.T, e *env) {
 	for _, id := range []string{"a", "b", "c"} {
 		e.endpoint(t, id, false)
-		e.tell(t, id, "1:1", "2:2", "3:3")
+		e.add(t, id, "1:1", "2:2", "3:3")
 		leased := e.wantLeased(t, id, "1:1", "2:2", "3:3")
 		e.results(t, delivered(leased[0]), givenUp(leased[1]), failed(leased[2], time.Hour))
 	}
 	if n, err := e.PruneDeliveries(e.ctx, time.Hour, 100); err != nil || n != 0 {
-		t.Errorf("of an hour ago: %d, %v", n, err)
+		t.Errorf("older than an hour: %d, %v", n, err)
 	}
 	if err := e.RemoveEndpoint(e.ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	testenv.Eventually(t, 10*time.Second, "what is older than nothing goes", func() bool { // after a millisecond
-		more, err := e.PruneDeliveries(e.ctx, 0, 2)
-		if err != nil || more > 2 {
-			t.Fatal(more, err)
-		}
-		n += more
-		return n >= 5
-	})
+	testenv.Eventually(
+		t,
+		10*time.Second,
+		"delivered and orphaned deliveries are deleted",
+		func() bool { // after a millisecond
+			more, err := e.PruneDeliveries(e.ctx, 0, 2)
+			if err != nil || more > 2 {
+				t.Fatal(more, err)
+			}
+			n += more
+			return n >= 5
+		},
+	)
 	if more, err := e.PruneDeliveries(e.ctx, 0, 100); err != nil || more != 0 {
-		t.Errorf("more: %d, %v", more, err)
+		t.Errorf("after that: %d, %v", more, err)
 	}
 	for _, c := range []struct {
 		id   string
@@ -78,6 +85,6 @@ func webhookPrune(t *testing.T, e *env) {
 		}
 	}
 	if _, log, err := e.Delivery(e.ctx, "2:2_a"); err != nil || len(log) != 1 {
-		t.Errorf("the log of what stays: %v, %v", log, err)
+		t.Errorf("attempts of a remaining delivery: %v, %v", log, err)
 	}
 }

@@ -34,11 +34,12 @@ func holdFor(failures int64) time.Duration {
 	return min(5*time.Second<<min(failures-BreakAfter, 10), 5*time.Minute)
 }
 
-const resultColumns = "delivery bigint, lease bigint, outcome smallint, counted integer, wait_ms bigint, took_ms bigint, " +
-	"http_status integer, failure text, response_body text"
+const resultRecord = "delivery bigint, lease bigint, outcome smallint, counted integer, wait_ms bigint, " +
+	"took_ms bigint, http_status integer, failure text, response_body text"
 
-// RecordResults stores the results of deliveries of one endpoint, in one transaction. A delivery that another sender has
-// leased since is left unchanged, but its attempt is recorded; lost counts these deliveries. Error: sale.ErrNotFound.
+// RecordResults stores the results of deliveries of one endpoint, in one transaction. A delivery that another sender
+// has leased since is left unchanged, but its attempt is recorded; lost counts these deliveries. Error:
+// sale.ErrNotFound.
 func (s *Store) RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error) {
 	type record struct {
 		Number   int64  `json:"delivery"`
@@ -59,9 +60,10 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			r.Took.Milliseconds(), r.Status, store.Text(r.Error), store.Text(r.Answer),
 		}
 	}
-	err = s.db.Update(ctx, "webhook: record results of endpoint "+endpointID, func(ctx context.Context, c store.Conn) error {
+	op := "webhook: record results of endpoint " + endpointID
+	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		d, list := c.Dialect(), store.JSON(records)
-		result := "(" + d.Records("$1", resultColumns) + ") AS result"
+		result := "(" + d.Records("$1", resultRecord) + ") AS result"
 		// The numbers are passed a second time, as an array: PostgreSQL does not know the length of the JSON list and would
 		// read the whole table.
 		inList := "number " + d.In("$2")
@@ -74,11 +76,13 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			SET state = outcome, attempts = attempts + counted, leased_until = NULL,
 				due_at = CASE WHEN outcome = 1 THEN `+d.Ago("(0 - wait_ms)")+` ELSE due_at END,
 				ended_at = CASE WHEN outcome = 1 THEN ended_at ELSE `+d.Now+` END
-			FROM `+result+` WHERE number = delivery AND fence = lease AND state = 1 AND `+inList+` RETURNING number`, list, leased)
+			FROM `+result+` WHERE number = delivery AND fence = lease AND state = 1 AND `+inList+`
+			RETURNING number`, list, leased)
 		if err != nil {
 			return err
 		}
-		if _, err := c.Exec(ctx, `INSERT INTO webhook_attempts (delivery_id, number, at, duration_ms, status, error, response)
+		if _, err := c.Exec(ctx, `INSERT INTO webhook_attempts
+			(delivery_id, number, at, duration_ms, status, error, response)
 			SELECT d.id, lease, `+d.Now+`, took_ms, http_status, failure, response_body
 			FROM `+result+` JOIN webhook_deliveries AS d ON d.number = delivery WHERE counted = 1 AND d.`+inList+`
 			ON CONFLICT (delivery_id, number) DO NOTHING`, list, leased); err != nil {
@@ -105,7 +109,8 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 	return lost, err
 }
 
-// updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased (own).
+// updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased
+// (own).
 func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, own map[int64]bool) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration

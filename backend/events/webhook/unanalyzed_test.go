@@ -14,14 +14,14 @@ import (
 	"sluice/test/testenv"
 )
 
-// A flood of deliveries into tables without statistics in PostgreSQL. The cost of each is independent of how many wait: the rows read
-// grow with the number of deliveries, not with its square.
-func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
+// A burst of deliveries is inserted into tables of which PostgreSQL has no statistics yet. The rows that it reads must
+// grow linearly with the deliveries.
+func TestBurstIntoTablesWithoutStatisticsReadsLinearly(t *testing.T) {
 	t.Parallel()
 	for name, strict := range map[string]bool{"in the order of each order": false, "in strict order": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const n, leases, read = 4000, 20, 60 // read: rows and entries of indexes for each delivery, at most
+			const n, leases, read = 4000, 20, 60 // read: maximum of rows and index entries per delivery
 			url := storetest.Postgres(t)
 			conn, err := pgx.Connect(t.Context(), url)
 			if err != nil {
@@ -38,13 +38,23 @@ func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			e, err := db.AddEndpoint(t.Context(), Endpoint{ID: "ep_1", URL: "https://shop.example", Secret: "whsec_", Strict: strict})
+			e, err := db.AddEndpoint(
+				t.Context(),
+				Endpoint{ID: "ep_1", URL: "https://shop.example", Secret: "whsec_", Strict: strict},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
 			all := make([]Delivery, n)
 			for i := range all {
-				all[i] = Delivery{ID: fmt.Sprint("d", i), EndpointID: e.ID, Position: int64(i + 1), Sequence: int64(1000 + i), Type: "order.created", Body: "{}"}
+				all[i] = Delivery{
+					ID:         fmt.Sprint("d", i),
+					EndpointID: e.ID,
+					Position:   int64(i + 1),
+					Sequence:   int64(1000 + i),
+					Type:       "order.created",
+					Body:       "{}",
+				}
 				if strict {
 					all[i].Sequence = SequenceStrict
 				}
@@ -61,19 +71,24 @@ func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
 			for range leases {
 				sendSome(t, db, e.ID, limit)
 			}
-			if err := tables.Close(); err != nil { // a session reports its reads when it ends
+			if err := tables.Close(); err != nil { // the statistics of a session are reported when it ends
 				t.Fatal(err)
 			}
 			var written, fetched int64
-			testenv.Eventually(t, 20*time.Second, "the database reports what was read", func() bool {
-				err := conn.QueryRow(t.Context(), `SELECT n_tup_ins, coalesce(seq_tup_read, 0) + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid)
-					FROM pg_stat_user_tables AS t WHERE relname = 'webhook_deliveries'`).Scan(&written, &fetched)
+			testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+				err := conn.QueryRow(
+					t.Context(),
+					`SELECT n_tup_ins, coalesce(seq_tup_read, 0) +
+						(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid)
+					FROM pg_stat_user_tables AS t WHERE relname = 'webhook_deliveries'`,
+				).Scan(&written, &fetched)
 				return err == nil && written == n
 			})
 			if fetched > n*read {
-				t.Errorf("%d deliveries were added and some sent, and %d rows and entries read for that: more than %d for each", n, fetched, read)
+				t.Errorf("%d deliveries were added and some sent, which read %d rows and index entries: more than %d per delivery",
+					n, fetched, read)
 			}
-			t.Logf("%d read for %d deliveries", fetched, n)
+			t.Logf("%d rows and index entries read for %d deliveries", fetched, n)
 		})
 	}
 }
@@ -82,7 +97,7 @@ func TestFloodIntoTablesThatNobodyHasAnalyzed(t *testing.T) {
 func sendSome(t *testing.T, db *Store, endpoint string, limit int) {
 	t.Helper()
 	if due, err := db.DueEndpoints(t.Context()); err != nil || !slices.Contains(due, endpoint) {
-		t.Fatalf("due are %v, %v", due, err)
+		t.Fatalf("due endpoints: %v, %v", due, err)
 	}
 	_, leased, err := db.LeaseDeliveries(t.Context(), endpoint, math.MaxInt64, time.Minute, limit)
 	if err != nil || len(leased) != limit {

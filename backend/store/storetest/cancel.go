@@ -12,7 +12,7 @@ import (
 	"sluice/backend/store"
 )
 
-// createHold creates a sale with a hold of a quarter of an hour.
+// createHold creates a sale with a hold of 15 minutes.
 func (e *env) createHold(t *testing.T, id string, stock int64) {
 	t.Helper()
 	if got, err := e.CreateSale(e.ctx, WithHold(id, stock, 15*time.Minute)); err != nil || got.Hold != 15*time.Minute {
@@ -45,17 +45,17 @@ func dueAt(t *testing.T, e *env) {
 	before := time.Now()
 	e.write(t, held, free)
 	got, err := e.Order(e.ctx, held.ID)
-	// The database's clock may differ from ours, on another machine; here it is the same.
-	if err != nil || got.DueAt.Before(before.Add(15*time.Minute-time.Minute)) || got.DueAt.After(time.Now().Add(15*time.Minute+time.Minute)) {
-		t.Errorf("due at %s, %v; want a quarter of an hour after %s", got.DueAt, err, before)
+	if err != nil || got.DueAt.Before(before.Add(15*time.Minute-time.Minute)) ||
+		got.DueAt.After(time.Now().Add(15*time.Minute+time.Minute)) {
+		t.Errorf("due at %s, %v; want 15 minutes after %s", got.DueAt, err, before)
 	}
 	if got, err := e.Order(e.ctx, free.ID); err != nil || !got.DueAt.IsZero() {
 		t.Errorf("without a hold: due at %s, %v", got.DueAt, err)
 	}
-	e.write(t, held, Order("h", "bob")) // a batch with a row in it takes another way
+	e.write(t, held, Order("h", "bob")) // a batch with a stored order uses another statement
 	again, err := e.Order(e.ctx, held.ID)
 	if err != nil || !again.DueAt.Equal(got.DueAt) {
-		t.Errorf("written again, it is due at %s, %v; was %s", again.DueAt, err, got.DueAt)
+		t.Errorf("after a second write it is due at %s, %v; before: %s", again.DueAt, err, got.DueAt)
 	}
 	found, sold, err := e.Sale(e.ctx, "h")
 	if err != nil || found.Hold != 15*time.Minute || sold != 2 {
@@ -70,15 +70,15 @@ func cancelOverdue(t *testing.T, e *env) {
 	orders, others, free := Orders("h", 5), Orders("i", 2), Orders("s", 2)
 	e.write(t, slices.Concat(orders, others, free)...)
 	if got, err := e.CancelOverdue(e.ctx, 100); err != nil || len(got) != 0 {
-		t.Fatalf("before its time: %v, %v", got, err)
+		t.Fatalf("before the hold ends: %v, %v", got, err)
 	}
 	due := slices.Concat(orders[:3], others[:1])
 	Elapse(t, e.url, slices.Concat(due, free)...)
-	if _, _, err := e.CancelOrder(e.ctx, orders[0].ID, "ann", "asked for it"); err != nil {
+	if _, _, err := e.CancelOrder(e.ctx, orders[0].ID, "ann", "buyer request"); err != nil {
 		t.Fatal(err)
 	}
 	var got []sale.Order
-	for range 2 { // bounded: two, and the third
+	for range 2 { // at most two each: two, then the third
 		part, err := e.CancelOverdue(e.ctx, 2)
 		if err != nil || len(part) > 2 {
 			t.Fatalf("%v, %v", part, err)
@@ -94,7 +94,7 @@ func cancelOverdue(t *testing.T, e *env) {
 		}
 	}
 	if got, err := e.CancelOverdue(e.ctx, 100); err != nil || len(got) != 0 {
-		t.Fatalf("again: %v, %v", got, err)
+		t.Fatalf("second call: %v, %v", got, err)
 	}
 	e.wantStatus(t, sale.StatusCancelled, due...)
 	e.wantStatus(t, sale.StatusCreated, orders[3], orders[4], others[1], free[0])
@@ -102,10 +102,10 @@ func cancelOverdue(t *testing.T, e *env) {
 	e.wantRows(t, "i", 1)
 	e.wantRows(t, "s", 2)
 
-	next := Order("h", orders[1].Buyer) // the place is free again, and so is the unit
+	next := Order("h", orders[1].Buyer) // the slot and the unit are free again
 	e.write(t, next)
 	e.wantRows(t, "h", 3)
-	e.write(t, orders[1]) // a worker that is late changes nothing
+	e.write(t, orders[1]) // a late worker has no effect
 	e.wantStatus(t, sale.StatusCancelled, orders[1])
 	e.wantRows(t, "h", 3)
 }
@@ -122,14 +122,14 @@ func cancelOverdueConcurrently(t *testing.T, e *env) {
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
-			for quiet := 0; quiet < 3; {
+			for empty := 0; empty < 3; {
 				part, err := e.CancelOverdue(e.ctx, 3+w)
 				if err != nil {
 					t.Errorf("worker %d: %v", w, err)
 					return
 				}
 				if len(part) == 0 {
-					quiet++ // the rows that are left are perhaps locked by somebody who fails
+					empty++ // another worker may hold the remaining rows and fail
 				}
 				mu.Lock()
 				got = append(got, part...)
@@ -139,7 +139,7 @@ func cancelOverdueConcurrently(t *testing.T, e *env) {
 	}
 	wg.Wait()
 	if !slices.Equal(idsOf(got), idsOf(orders)) {
-		t.Fatalf("%d cancelled, want each of %d once", len(got), n)
+		t.Fatalf("%d cancelled, want each of the %d orders once", len(got), n)
 	}
 	e.wantRows(t, "h", 0)
 	e.wantRows(t, "i", 0)
@@ -152,16 +152,18 @@ func cancelOrder(t *testing.T, e *env) {
 	for i := range 3 {
 		got, changed, err := e.CancelOrder(e.ctx, o.ID, "eve", "wrong size")
 		if err != nil || changed != (i == 0) || got.ID != o.ID || got.Status != sale.StatusCancelled || got.SaleID != "s" {
-			t.Fatalf("time %d: %+v, changed %v, %v", i+1, got, changed, err)
+			t.Fatalf("call %d: %+v, changed %v, %v", i+1, got, changed, err)
 		}
 	}
 	e.wantRows(t, "s", 1)
 	rows, err := e.OrderRows(e.ctx, store.OrderQuery{ID: o.ID})
-	if err != nil || len(rows) != 1 || rows[0].CancelledBy != "eve" || rows[0].Note != "wrong size" || !rows[0].Returning || rows[0].UpdatedAt.IsZero() {
+	if err != nil || len(rows) != 1 || rows[0].CancelledBy != "eve" || rows[0].Note != "wrong size" ||
+		!rows[0].Returning || rows[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", rows, err)
 	}
 	log, err := e.Log(e.ctx, store.LogQuery{Limit: 2})
-	if err != nil || log[0].Actor != "eve" || log[0].Action != "order.cancel" || log[0].Target != o.ID.String() || log[0].Detail != "sale s: wrong size" || log[1].Action == "order.cancel" {
+	if err != nil || log[0].Actor != "eve" || log[0].Action != "order.cancel" || log[0].Target != o.ID.String() ||
+		log[0].Detail != "sale s: wrong size" || log[1].Action == "order.cancel" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
 	if _, _, err := e.CancelOrder(e.ctx, 77, "eve", ""); !errors.Is(err, sale.ErrNotFound) {
@@ -180,7 +182,8 @@ func returning(t *testing.T, e *env) {
 	orders := Orders("s", 7)
 	e.write(t, orders...)
 	dead := Order("s", "dead")
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", ""); err != nil { // its dead letter gives the unit back
+	// its dead letter returns the unit
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range orders[:5] {
@@ -208,12 +211,18 @@ func returning(t *testing.T, e *env) {
 	if err := e.MarkReturned(e.ctx, nil); err != nil {
 		t.Fatal(err)
 	}
-	returns := []store.Return{{ID: orders[0].ID, Number: 1}, {ID: orders[2].ID, Number: 1<<53 + 1}, {ID: orders[6].ID, Number: 9}, {ID: dead.ID, Number: 9}, {ID: 77, Number: 9}}
+	returns := []store.Return{
+		{ID: orders[0].ID, Number: 1},
+		{ID: orders[2].ID, Number: 1<<53 + 1},
+		{ID: orders[6].ID, Number: 9},
+		{ID: dead.ID, Number: 9},
+		{ID: 77, Number: 9},
+	}
 	for range 2 {
 		if err := e.MarkReturned(e.ctx, returns); err != nil {
 			t.Fatal(err)
 		}
-		returns[0].Number = 5 // too late: the first number stays
+		returns[0].Number = 5 // ignored: the first number stays
 	}
 	if got, want := read(0, 100), idsOf([]sale.Order{orders[1], orders[3], orders[4]}); !slices.Equal(got, want) {
 		t.Fatalf("returning %v, want %v", got, want)
@@ -225,25 +234,26 @@ func returning(t *testing.T, e *env) {
 		t.Fatalf("returned %v, %v; want %v", known, err, want)
 	}
 
-	// The audit's view, at instants of Redis: one return of number 1 has happened or not, and one of which the row does not know.
+	// Counts as of instants of Redis: before and after return 1, and with a return that the row does not record yet.
 	for _, c := range []struct {
 		at   store.Instant
 		want int64
 	}{
 		{store.Instant{Accepted: math.MaxInt64}, 5},
 		{store.Instant{Accepted: math.MaxInt64, Returned: 1}, 4},
-		{store.Instant{Accepted: math.MaxInt64, Returned: 4}, 4}, // and not 5: the first number stayed
+		{store.Instant{Accepted: math.MaxInt64, Returned: 4}, 4}, // not 5: the first number stayed
 		{store.Always, 3},
 		{store.Instant{Accepted: math.MaxInt64, Returned: 1, Unrecorded: []sale.OrderID{orders[3].ID, orders[0].ID}}, 3},
 		{store.Instant{Accepted: orders[3].Serial, Returned: 1}, 3},
 	} {
 		got, err := e.Count(e.ctx, "s", c.at, append(idsOf(orders), dead.ID))
-		if err != nil || got.Returning != c.want || got.Sold != 2 || len(got.Among) != 7 || slices.Contains(got.Among, dead.ID) {
+		if err != nil || got.Returning != c.want || got.Sold != 2 || len(got.Among) != 7 ||
+			slices.Contains(got.Among, dead.ID) {
 			t.Errorf("at %+v: %+v, %v; want %d returning", c.at, got, err, c.want)
 		}
 	}
 
-	// A load of the sale learns of those whose rows do not know.
+	// OrdersOf includes the cancelled orders whose return is not recorded.
 	statuses := map[sale.Status][]sale.Order{}
 	if err := e.OrdersOf(e.ctx, "s", func(o sale.Order) error {
 		statuses[o.Status] = append(statuses[o.Status], o)
@@ -251,7 +261,8 @@ func returning(t *testing.T, e *env) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := idsOf(statuses[sale.StatusCancelled]), read(0, 100); len(statuses[sale.StatusCreated]) != 2 || !slices.Equal(got, want) {
+	if got, want := idsOf(statuses[sale.StatusCancelled]), read(0, 100); len(statuses[sale.StatusCreated]) != 2 ||
+		!slices.Equal(got, want) {
 		t.Errorf("orders by status %v, want 2 created and %v cancelled", statuses, want)
 	}
 	stop := errors.New("enough")
@@ -265,7 +276,7 @@ func returning(t *testing.T, e *env) {
 	}
 }
 
-// An order that died in the queue, had become a row all the same and was cancelled as that gives its unit back once: as a row.
+// An order that has both a dead letter and a cancelled row returns its unit once, for the row.
 func cancelDeadAfterCancel(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	o := Order("s", "ann")
@@ -315,7 +326,8 @@ func rows(t *testing.T, e *env) {
 		}
 	}
 	got, err := e.OrderRows(e.ctx, store.OrderQuery{ID: orders[1].ID})
-	if err != nil || got[0].Status != sale.StatusPaid || got[0].Reference != "ref" || got[0].CancelledBy != "" || got[0].Returning {
+	if err != nil || got[0].Status != sale.StatusPaid || got[0].Reference != "ref" || got[0].CancelledBy != "" ||
+		got[0].Returning {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

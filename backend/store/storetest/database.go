@@ -12,15 +12,15 @@ import (
 	"sluice/test/testenv"
 )
 
-// SQLite returns the URL of a new SQLite database with all tables and no rows, that goes when the test ends.
+// SQLite returns the URL of a new SQLite database with empty tables. It is deleted when the test ends.
 func SQLite(t testing.TB) string {
 	t.Helper()
 	emptySQLite.Lock()
 	defer emptySQLite.Unlock()
-	folder := newFolder(t)
-	path := filepath.Join(folder, "orders.db")
+	dir := newDir(t)
+	path := filepath.Join(dir, "orders.db")
 	if emptySQLite.file == nil {
-		makeTables(t, sqliteURL(folder))
+		makeTables(t, sqliteURL(dir))
 		file, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -29,22 +29,23 @@ func SQLite(t testing.TB) string {
 	} else if err := os.WriteFile(path, emptySQLite.file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return sqliteURL(folder)
+	return sqliteURL(dir)
 }
 
-// BareSQLite is SQLite without tables.
+// BareSQLite returns the URL of a new SQLite database without tables.
 func BareSQLite(t testing.TB) string {
 	t.Helper()
-	return sqliteURL(newFolder(t))
+	return sqliteURL(newDir(t))
 }
 
-// emptySQLite is a database file that has its tables: to make them takes SQLite a second under the race detector.
+// emptySQLite is a database file with empty tables, which is copied for each test: creating the tables takes about a
+// second under the race detector.
 var emptySQLite struct {
 	sync.Mutex
 	file []byte
 }
 
-// Postgres returns the URL of a new PostgreSQL database with all tables and no rows. The calling package needs testenv.Main.
+// Postgres returns the URL of a new PostgreSQL database with empty tables. The calling package needs testenv.Main.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	emptyPostgres.Lock()
@@ -57,31 +58,31 @@ func Postgres(t testing.TB) string {
 	return testenv.CopyShared(t, emptyPostgres.Postgres).URL
 }
 
-// BarePostgres is Postgres without tables.
+// BarePostgres returns the URL of a new PostgreSQL database without tables.
 func BarePostgres(t testing.TB) string {
 	t.Helper()
 	return testenv.SharedPostgres(t).URL
 }
 
-// emptyPostgres is a database that has its tables.
+// emptyPostgres is a database with empty tables, which is copied for each test.
 var emptyPostgres struct {
 	sync.Mutex
 	*testenv.Postgres
 }
 
-func sqliteURL(folder string) string {
-	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(folder, "orders.db")}).String()
+func sqliteURL(dir string) string {
+	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(dir, "orders.db")}).String()
 }
 
-// newFolder is in memory where that is possible: a commit waits for the disk, and in these tests that proves nothing.
-func newFolder(t testing.TB) string {
+// newDir returns a temporary directory, in memory if possible, so that commits do not wait for the disk.
+func newDir(t testing.TB) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("/dev/shm", "sluice-orders-")
+	dir, err := os.MkdirTemp("/dev/shm", "sluice-orders-")
 	if err != nil {
 		return t.TempDir()
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	return folder
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func makeTables(t testing.TB, databaseURL string) {

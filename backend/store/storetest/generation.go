@@ -22,7 +22,7 @@ func (e *env) begin(t *testing.T) int64 {
 	return fence
 }
 
-// A number is given once, also when the database has forgotten how far the others have come.
+// Fences are unique, also after the database was restored from a backup.
 func fences(t *testing.T, e *env) {
 	var last int64
 	for _, above := range []int64{0, 1000, 3, 0, 1001, 1 << 40} {
@@ -33,60 +33,65 @@ func fences(t *testing.T, e *env) {
 		last = n
 	}
 	if last != 1<<40+1 {
-		t.Errorf("the last is %d: numbers are left out", last)
+		t.Errorf("the last fence is %d: numbers were skipped", last)
 	}
 }
 
 func writeStale(t *testing.T, e *env) {
 	e.create(t, "s", 100)
 	older := e.begin(t)
-	taken := Orders("s", 3)
-	present := e.begin(t)
-	if err := e.Write(store.WithGeneration(e.ctx, older), taken); !errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrRejected) {
+	batch := Orders("s", 3)
+	current := e.begin(t)
+	if err := e.Write(store.WithGeneration(e.ctx, older), batch); !errors.Is(err, store.ErrStale) ||
+		errors.Is(err, store.ErrRejected) {
 		t.Fatalf("orders of an older generation: got %v, want ErrStale", err)
 	}
 	e.wantRows(t, "s", 0)
-	if err := e.Write(store.WithGeneration(e.ctx, present), taken); err != nil {
+	if err := e.Write(store.WithGeneration(e.ctx, current), batch); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Write(store.WithGeneration(e.ctx, older), taken); !errors.Is(err, store.ErrStale) {
-		t.Fatalf("rows again, at an older generation: got %v, want ErrStale", err)
+	if err := e.Write(store.WithGeneration(e.ctx, older), batch); !errors.Is(err, store.ErrStale) {
+		t.Fatalf("stored orders at an older generation: got %v, want ErrStale", err)
 	}
-	e.write(t, Orders("s", 2)...) // of no generation in particular
+	e.write(t, Orders("s", 2)...) // without a generation
 	e.wantRows(t, "s", 5)
 	if err := e.BeginGeneration(e.ctx, older); !errors.Is(err, store.ErrStale) {
-		t.Fatalf("a generation that was overtaken: got %v, want ErrStale", err)
+		t.Fatalf("an older fence: got %v, want ErrStale", err)
 	}
-	if now, err := e.Generation(e.ctx); err != nil || now != present {
-		t.Fatalf("generation %d, %v; want %d", now, err, present)
+	if now, err := e.Generation(e.ctx); err != nil || now != current {
+		t.Fatalf("generation %d, %v; want %d", now, err, current)
 	}
 }
 
 func cancelDeadStale(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	older := e.begin(t)
-	dead := Order("s", "ann")
-	present := e.begin(t)
-	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.DeadOrder{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
-		t.Fatalf("a letter of an older generation: got %v, want ErrStale", err)
+	dead := store.DeadOrder{Order: Order("s", "ann")}
+	current := e.begin(t)
+	cancel := func(generation int64) (bool, error) {
+		return e.CancelDead(store.WithGeneration(e.ctx, generation), dead, "admin", "test")
 	}
-	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
-		t.Errorf("what was refused is in the desk log: %+v, %v", log, err)
+	if _, err := cancel(older); !errors.Is(err, store.ErrStale) {
+		t.Fatalf("older generation: got %v, want ErrStale", err)
 	}
-	e.write(t, dead) // nothing has settled it
+	log, err := e.Log(e.ctx, store.LogQuery{Limit: 1})
+	if err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
+		t.Errorf("the rejected call is in the admin log: %+v, %v", log, err)
+	}
+	e.write(t, dead.Order) // it is not settled
 	e.wantRows(t, "s", 1)
-	dead = Order("s", "bob")
+	dead.Order = Order("s", "bob")
 	for range 2 {
-		if wasRow, err := e.CancelDead(store.WithGeneration(e.ctx, present), store.DeadOrder{Order: dead}, "desk", "test"); err != nil || wasRow {
-			t.Fatalf("a letter of the present generation: %v, %v", wasRow, err)
+		if wasRow, err := cancel(current); err != nil || wasRow {
+			t.Fatalf("current generation: %v, %v", wasRow, err)
 		}
 	}
-	if _, err := e.CancelDead(store.WithGeneration(e.ctx, older), store.DeadOrder{Order: dead}, "desk", "test"); !errors.Is(err, store.ErrStale) {
-		t.Fatalf("again, at an older generation: got %v, want ErrStale", err)
+	if _, err := cancel(older); !errors.Is(err, store.ErrStale) {
+		t.Fatalf("second call at an older generation: got %v, want ErrStale", err)
 	}
 }
 
-// What is read after BeginGeneration is all that older generations have written and will ever write.
+// After BeginGeneration no write of an older generation adds a row.
 func generationIsABarrier(t *testing.T, e *env) {
 	e.create(t, "s", 1_000_000)
 	const writers, rounds = 4, 5
@@ -127,7 +132,7 @@ func generationIsABarrier(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 		if before.Rows != after.Rows {
-			t.Fatalf("round %d: %d rows when the generation had begun, %d after", round, before.Rows, after.Rows)
+			t.Fatalf("round %d: %d rows after BeginGeneration, %d later", round, before.Rows, after.Rows)
 		}
 	}
 }
@@ -135,15 +140,16 @@ func generationIsABarrier(t *testing.T, e *env) {
 func pauseReason(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	if _, err := e.LastLog(e.ctx, "s", "sale.pause", "sale.resume"); !errors.Is(err, sale.ErrNotFound) {
-		t.Fatalf("nothing was done yet: %v", err)
+		t.Fatalf("before any change: %v", err)
 	}
 	for i, to := range []sale.Switch{sale.Paused, sale.On, sale.Paused} {
-		if _, err := e.SetSwitch(store.WithReason(store.WithActor(e.ctx, "audit"), fmt.Sprint("reason ", i)), "s", to); err != nil {
+		ctx := store.WithReason(store.WithActor(e.ctx, "audit"), fmt.Sprint("reason ", i))
+		if _, err := e.SetSwitch(ctx, "s", to); err != nil {
 			t.Fatal(err)
 		}
 	}
 	last, err := e.LastLog(e.ctx, "s", "sale.pause", "sale.resume")
 	if err != nil || last.Action != "sale.pause" || last.Actor != "audit" || last.Detail != "version 4: reason 2" {
-		t.Fatalf("the last line is %+v, %v", last, err)
+		t.Fatalf("the last entry is %+v, %v", last, err)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"sluice/backend/store"
 )
 
-// world is what the store should hold: a few sales and every order row.
+// world is the expected content of the store: a few sales and all rows.
 type world struct {
 	sales   map[string]*sale.Sale
 	rows    map[sale.OrderID]sale.Order
 	paidBy  map[sale.OrderID]string
-	returns map[sale.OrderID]bool // of those cancelled as rows: whether the unit is marked as returned
+	returns map[sale.OrderID]bool // by order that was cancelled as a row: whether its unit is marked as returned
 }
 
 func (w *world) sold(saleID string) (n int64) {
@@ -33,7 +33,7 @@ func (w *world) sold(saleID string) (n int64) {
 	return n
 }
 
-func (w *world) placeTaken(o sale.Order) bool {
+func (w *world) slotOccupied(o sale.Order) bool {
 	for _, row := range w.rows {
 		if row.Status != sale.StatusCancelled && same(row, o) {
 			return true
@@ -46,9 +46,9 @@ func same(a, b sale.Order) bool {
 	return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Slot == b.Slot
 }
 
-// write tells whether the batch is accepted, and applies it if so.
+// write applies a batch if the store must accept it, and reports whether it must.
 func (w *world) write(batch []sale.Order) bool {
-	next := &world{sales: w.sales, rows: maps.Clone(w.rows)} // the rest is not looked at
+	next := &world{sales: w.sales, rows: maps.Clone(w.rows)} // the other fields are not used
 	for _, o := range batch {
 		if next.sales[o.SaleID] == nil {
 			return false
@@ -59,7 +59,7 @@ func (w *world) write(batch []sale.Order) bool {
 			}
 			continue
 		}
-		if next.placeTaken(o) {
+		if next.slotOccupied(o) {
 			return false
 		}
 		o.Status = sale.StatusCreated
@@ -74,13 +74,15 @@ func (w *world) write(batch []sale.Order) bool {
 	return true
 }
 
-// model drives the store and a world of maps with the same random calls, over few sales, buyers and ids so that they collide often.
+// model makes the same random calls to the store and to a world, with few sales, buyers and ids, so that they collide
+// often.
 func model(t *testing.T, e *env) {
 	var runs atomic.Int64
 	rapid.Check(t, func(r *rapid.T) {
-		run := runs.Add(1) // rapid repeats: each run has sales and ids of its own
+		run := runs.Add(1) // each repetition uses its own sales and ids
 		w := &world{
-			sales: map[string]*sale.Sale{}, rows: map[sale.OrderID]sale.Order{}, paidBy: map[sale.OrderID]string{}, returns: map[sale.OrderID]bool{},
+			sales: map[string]*sale.Sale{}, rows: map[sale.OrderID]sale.Order{}, paidBy: map[sale.OrderID]string{},
+			returns: map[sale.OrderID]bool{},
 		}
 		names := []string{fmt.Sprintf("a%d", run), fmt.Sprintf("b%d", run)}
 		for _, name := range names {
@@ -90,27 +92,29 @@ func model(t *testing.T, e *env) {
 			}
 			w.sales[name] = &s
 		}
-		// An id names one order, as in life: the clash of ids has a test of its own.
+		// An id belongs to one order. Ids that belong to two have a test of their own.
 		anOrder := rapid.Custom(func(r *rapid.T) sale.Order {
 			n := rapid.IntRange(0, 23).Draw(r, "order")
 			return sale.Order{
-				ID: sale.OrderID(run<<16 | int64(n+1)), SaleID: names[n%2], Buyer: string(rune('p' + n/2%4)), Slot: 1 + n/8%2, Serial: int64(n + 1),
+				ID: sale.OrderID(run<<16 | int64(n+1)), SaleID: names[n%2], Buyer: string(rune('p' + n/2%4)), Slot: 1 + n/8%2,
+				Serial: int64(n + 1),
 			}
 		})
 		steps := map[string]func(*rapid.T){
 			"write": func(r *rapid.T) {
 				batch := rapid.SliceOfN(anOrder, 0, 6).Draw(r, "batch")
-				if rapid.IntRange(0, 9).Draw(r, "stranger") == 0 {
-					batch = append(batch, sale.Order{ID: sale.OrderID(run<<16 | 999), SaleID: "nobody", Buyer: "p", Slot: 1, Serial: 1})
+				if rapid.IntRange(0, 9).Draw(r, "unknown sale") == 0 {
+					batch = append(batch, sale.Order{ID: sale.OrderID(run<<16 | 999), SaleID: "unknown", Buyer: "p", Slot: 1,
+						Serial: 1})
 				}
 				err := e.Write(e.ctx, batch)
 				if accepted := w.write(batch); accepted && err != nil || !accepted && !errors.Is(err, store.ErrRejected) {
-					r.Fatalf("accepted should be %v, got %v", accepted, err)
+					r.Fatalf("accepted: want %v, got %v", accepted, err)
 				}
 			},
 			"cancel": func(r *rapid.T) {
 				o := anOrder.Draw(r, "order")
-				wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "desk", "model")
+				wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "admin", "model")
 				row, known := w.rows[o.ID]
 				_, asRow := w.returns[o.ID]
 				if want := known && (row.Status != sale.StatusCancelled || asRow); err != nil || wasRow != want {
@@ -123,18 +127,18 @@ func model(t *testing.T, e *env) {
 			},
 			"cancel row": func(r *rapid.T) {
 				o := anOrder.Draw(r, "order")
-				got, changed, err := e.CancelOrder(e.ctx, o.ID, "desk", "model")
+				got, changed, err := e.CancelOrder(e.ctx, o.ID, "admin", "model")
 				switch row, known := w.rows[o.ID]; {
 				case !known:
 					if !errors.Is(err, sale.ErrNotFound) {
-						r.Fatalf("no row: %v", err)
+						r.Fatalf("order without a row: %v", err)
 					}
 				case row.Status == sale.StatusPaid:
 					if !errors.Is(err, sale.ErrConflict) {
-						r.Fatalf("paid: %v", err)
+						r.Fatalf("paid order: %v", err)
 					}
 				case err != nil || got.Status != sale.StatusCancelled || changed != (row.Status == sale.StatusCreated):
-					r.Fatalf("%+v, %v, %v; it was %s", got, changed, err, row.Status)
+					r.Fatalf("%+v, %v, %v; the order was %s", got, changed, err, row.Status)
 				case changed:
 					w.cancel(o.ID)
 				}
@@ -154,7 +158,7 @@ func model(t *testing.T, e *env) {
 				}
 				for _, o := range got {
 					if !want[o.ID] {
-						r.Fatalf("order %s was not due", o.ID)
+						r.Fatalf("order %s is not due", o.ID)
 					}
 					w.cancel(o.ID)
 				}
@@ -180,7 +184,7 @@ func model(t *testing.T, e *env) {
 				got, replayed, err := e.Pay(e.ctx, p)
 				if !known {
 					if !errors.Is(err, sale.ErrNotFound) {
-						r.Fatalf("no row: %v", err)
+						r.Fatalf("order without a row: %v", err)
 					}
 					return
 				}
@@ -237,7 +241,10 @@ func model(t *testing.T, e *env) {
 			},
 		}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
-			steps[rapid.SampledFrom([]string{"write", "write", "write", "cancel", "restock", "switch", "cancel row", "overdue", "pay", "pay", "return"}).Draw(r, "step")](r)
+			steps[rapid.SampledFrom([]string{"write", "write", "write", "cancel", "restock", "switch", "cancel row", "overdue",
+				"pay", "pay", "return"}).Draw(r, "step")](
+				r,
+			)
 		}
 		w.check(r, e)
 	})
@@ -280,8 +287,10 @@ func (w *world) check(r *rapid.T, e *env) {
 				}
 			}
 		}
-		if err != nil || c.Sold != w.sold(id) || c.Stock != s.Stock || c.Rows != rows || c.Returning != returning || len(c.Among) != among {
-			r.Fatalf("%+v, %v; want sold %d, stock %d, rows %d, returning %d, among %d", c, err, w.sold(id), s.Stock, rows, returning, among)
+		if err != nil || c.Sold != w.sold(id) || c.Stock != s.Stock || c.Rows != rows || c.Returning != returning ||
+			len(c.Among) != among {
+			r.Fatalf("%+v, %v; want sold %d, stock %d, rows %d, returning %d, among %d", c, err, w.sold(id), s.Stock, rows,
+				returning, among)
 		}
 	}
 }

@@ -15,8 +15,8 @@ func cancelDead(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	cancel := func(what string, o sale.Order, want bool) {
 		t.Helper()
-		for range 2 { // a cancel that died half way is repeated
-			wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "desk", "test")
+		for range 2 { // a crash during the first call leads to a second
+			wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "admin", "test")
 			if err != nil || wasRow != want {
 				t.Fatalf("%s: wasRow=%v, %v; want %v", what, wasRow, err, want)
 			}
@@ -30,8 +30,8 @@ func cancelDead(t *testing.T, e *env) {
 	e.wantRows(t, "s", 1)
 
 	held := store.DeadOrder{Order: Order("s", "dan"), Unbacked: true}
-	for i := range 2 { // the row itself says that there is nothing to give back
-		if wasRow, err := e.CancelDead(e.ctx, held, "desk", "test"); err != nil || wasRow != (i > 0) {
+	for i := range 2 { // the row records that no unit returns
+		if wasRow, err := e.CancelDead(e.ctx, held, "admin", "test"); err != nil || wasRow != (i > 0) {
 			t.Fatalf("an order without a unit, time %d: wasRow=%v, %v", i+1, wasRow, err)
 		}
 	}
@@ -40,35 +40,37 @@ func cancelDead(t *testing.T, e *env) {
 		t.Fatalf("cancelled rows: %+v, %v", rows, err)
 	}
 
-	foreign := row // its id is another order's: it can never be a row
+	foreign := row // its id belongs to another order, so it can never be a row
 	foreign.Buyer = "cid"
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: foreign}, "desk", "test"); !errors.Is(err, store.ErrRejected) {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: foreign}, "admin", "test"); !errors.Is(err,
+		store.ErrRejected) {
 		t.Fatalf("an order whose id is taken: %v", err)
 	}
-	cancel("an order of an unknown sale", Order("nobody", "ann"), false)
+	cancel("an order of an unknown sale", Order("unknown", "ann"), false)
 
 	got, err := e.Order(e.ctx, row.ID)
 	row.Status = sale.StatusCreated
 	if err != nil || got != row {
-		t.Fatalf("the row became %+v, %v", got, err)
+		t.Fatalf("the row changed to %+v, %v", got, err)
 	}
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: sale.Order{}}, "desk", ""); !errors.Is(err, store.ErrRejected) {
-		t.Fatalf("cancelled nothing: %v", err)
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: sale.Order{}}, "admin", ""); !errors.Is(err,
+		store.ErrRejected) {
+		t.Fatalf("zero order: %v", err)
 	}
 }
 
-func cancelDeadFreesPlace(t *testing.T, e *env) {
+func cancelDeadFreesSlot(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	dead, next := Order("s", "ann"), Order("s", "ann")
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "admin", "test"); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, next)
 	e.wantRows(t, "s", 1)
 
-	// The other way round: the place is another order's row by now.
+	// Now the slot belongs to the row of another order.
 	late := Order("s", "ann")
-	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: late}, "desk", "duplicate"); err != nil || wasRow {
+	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: late}, "admin", "duplicate"); err != nil || wasRow {
 		t.Fatalf("wasRow=%v, %v", wasRow, err)
 	}
 }
@@ -76,11 +78,12 @@ func cancelDeadFreesPlace(t *testing.T, e *env) {
 func dropDead(t *testing.T, e *env) {
 	why := errors.New("no room")
 	for i, dead := range []store.DeadOrder{{Order: Order("s", "ann")}, {Order: Order("s", "ben"), Unbacked: true}} {
-		if err := e.DropDead(e.ctx, dead, "desk\x00", "why \xff", why); err != nil {
+		if err := e.DropDead(e.ctx, dead, "admin\x00", "why \xff", why); err != nil {
 			t.Fatal(err)
 		}
 		last, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, "")
-		if err != nil || last.Actor != "desk" || last.HeldNoUnit() != (i == 1) || !strings.HasSuffix(last.Detail, "sale s: why \uFFFD (there can be no row: no room)") {
+		if err != nil || last.Actor != "admin" || last.HeldNoUnit() != (i == 1) ||
+			!strings.HasSuffix(last.Detail, "sale s: why \uFFFD (there can be no row: no room)") {
 			t.Errorf("log %+v, %v", last, err)
 		}
 		if _, err := e.Order(e.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
@@ -90,18 +93,18 @@ func dropDead(t *testing.T, e *env) {
 	older := e.begin(t)
 	e.begin(t)
 	dead := store.DeadOrder{Order: Order("s", "cid")}
-	if err := e.DropDead(store.WithGeneration(e.ctx, older), dead, "desk", "test", why); !errors.Is(err, store.ErrStale) {
-		t.Errorf("of an older generation: %v", err)
+	if err := e.DropDead(store.WithGeneration(e.ctx, older), dead, "admin", "test", why); !errors.Is(err, store.ErrStale) {
+		t.Errorf("older generation: %v", err)
 	}
 	if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, ""); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("what was refused is in the desk log: %v", err)
+		t.Errorf("the rejected call is in the admin log: %v", err)
 	}
 }
 
 func cancelDeadReason(t *testing.T, e *env) {
 	e.create(t, "s", 1)
 	for _, reason := range []string{"", "nul \x00, not UTF-8 \xff", "two\nlines", `'"`} {
-		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: Order("s", "ann")}, "desk\x00", reason); err != nil {
+		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: Order("s", "ann")}, "admin\x00", reason); err != nil {
 			t.Errorf("reason %q: %v", reason, err)
 		}
 	}
@@ -111,7 +114,7 @@ func orderAndStatuses(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	row, dead, absent := Order("s", "ann"), Order("s", "ben"), Order("s", "cid")
 	e.write(t, row)
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "admin", "test"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := e.Statuses(e.ctx, []sale.OrderID{row.ID, dead.ID, absent.ID, row.ID})
@@ -119,7 +122,7 @@ func orderAndStatuses(t *testing.T, e *env) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	if got, err := e.Statuses(e.ctx, nil); err != nil || len(got) != 0 {
-		t.Fatalf("of nothing: %v, %v", got, err)
+		t.Fatalf("no ids: %v, %v", got, err)
 	}
 	if _, err := e.Order(e.ctx, absent.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("absent: %v", err)
@@ -128,24 +131,24 @@ func orderAndStatuses(t *testing.T, e *env) {
 	high.ID = 1<<63 - 1
 	e.write(t, high)
 	if got, err := e.Order(e.ctx, high.ID); err != nil || got.ID != high.ID {
-		t.Fatalf("the highest id came back as %d, %v", got.ID, err)
+		t.Fatalf("the highest id was read as %d, %v", got.ID, err)
 	}
 }
 
 func ordersOf(t *testing.T, e *env) {
-	const n = 5_100 // more than a page, which ends between orders of one serial
+	const n = 5_100 // more than one page, which ends between orders of one serial
 	e.create(t, "s", n)
 	e.create(t, "other", 10)
 	batch := Orders("s", n)
 	for i := range batch {
-		batch[i].Serial = int64(i/3 + 1) // serials may repeat after a rebuild
+		batch[i].Serial = int64(i/3 + 1) // serials can repeat after a rebuild
 	}
 	for part := range slices.Chunk(batch, 500) {
 		e.write(t, part...)
 	}
 	e.write(t, Orders("other", 3)...)
 	dead := Order("s", "dead")
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "admin", "test"); err != nil {
 		t.Fatal(err)
 	}
 	var got []sale.Order
@@ -162,7 +165,7 @@ func ordersOf(t *testing.T, e *env) {
 		t.Fatalf("read %d orders, want the %d written, by serial and id", len(got), n)
 	}
 
-	stop, seen := errors.New("enough"), 0
+	stop, seen := errors.New("stop"), 0
 	err := e.OrdersOf(e.ctx, "s", func(sale.Order) error {
 		if seen++; seen == 5 {
 			return stop
@@ -172,7 +175,7 @@ func ordersOf(t *testing.T, e *env) {
 	if !errors.Is(err, stop) || seen != 5 {
 		t.Fatalf("stopped after %d with %v", seen, err)
 	}
-	if err := e.OrdersOf(e.ctx, "nobody", func(sale.Order) error { return stop }); err != nil {
+	if err := e.OrdersOf(e.ctx, "unknown", func(sale.Order) error { return stop }); err != nil {
 		t.Fatalf("unknown sale: %v", err)
 	}
 }
@@ -189,10 +192,11 @@ func count(t *testing.T, e *env) {
 	e.write(t, foreign)
 	dead := Order("s", "dead")
 	dead.Serial = 2
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "admin", "test"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := e.Count(e.ctx, "s", store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID, batch[0].ID, 77})
+	c, err := e.Count(e.ctx, "s", store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID,
+		batch[0].ID, 77})
 	if err != nil || c.Rows != 3 || c.Sold != 5 || c.Stock != 10 {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -200,11 +204,11 @@ func count(t *testing.T, e *env) {
 	if !slices.Equal(c.Among, []sale.OrderID{batch[0].ID, batch[4].ID}) {
 		t.Fatalf("among %v", c.Among)
 	}
-	if _, err := e.Count(e.ctx, "nobody", store.Always, nil); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := e.Count(e.ctx, "unknown", store.Always, nil); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("unknown sale: %v", err)
 	}
 
-	// While orders are written, every count sees sold and rows of the same instant.
+	// While orders are written, every count reads sold and rows as of the same instant.
 	done := make(chan error, 1)
 	go func() {
 		for range 40 {
@@ -264,7 +268,7 @@ func ordersOfBuyer(t *testing.T, e *env) {
 			t.Errorf("the newest %d are %v, want %v", limit, ids, want[6-n:])
 		}
 	}
-	if got, err := e.OrdersOfBuyer(e.ctx, "nobody", 5); err != nil || len(got) != 0 {
+	if got, err := e.OrdersOfBuyer(e.ctx, "unknown", 5); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"sluice/backend/store"
 )
 
-func changesWake(t *testing.T, e *env) {
-	var woken int
-	e.Store = OpenConfig(t, e.url, store.Config{OnChange: func() { woken++ }})
+func onChange(t *testing.T, e *env) {
+	var calls int
+	e.Store = OpenConfig(t, e.url, store.Config{OnChange: func() { calls++ }})
 	e.createHold(t, "h", 100)
 	o, p, q := Order("h", "ann"), Order("h", "bob"), Order("h", "eve")
 	for i, c := range []struct {
@@ -24,8 +24,8 @@ func changesWake(t *testing.T, e *env) {
 		{func() { Elapse(t, e.url, q); _, _ = e.CancelOverdue(e.ctx, 10) }, 4},
 		{func() { _, _ = e.CancelDead(e.ctx, store.DeadOrder{Order: Order("h", "dead")}, "x", "") }, 5},
 	} {
-		if c.do(); woken != c.want {
-			t.Errorf("after step %d: woken %d times, want %d", i+1, woken, c.want)
+		if c.do(); calls != c.want {
+			t.Errorf("after step %d: %d calls, want %d", i+1, calls, c.want)
 		}
 	}
 }

@@ -14,24 +14,26 @@ import (
 	"sluice/backend/sale"
 )
 
-// WithHold is a valid sale whose orders are cancelled when they are not paid in time.
+// WithHold returns a valid sale with a hold.
 func WithHold(id string, stock int64, hold time.Duration) sale.Sale {
 	s := Sale(id, stock)
 	s.Hold = hold
 	return s
 }
 
-// Elapse lets the holds of orders end at once: the database's clock is not a test's to turn. Ids of orders without a hold are left alone.
+// Elapse ends the holds of orders now, because a test cannot set the database's clock. Orders without a hold are not
+// changed.
 func Elapse(t testing.TB, databaseURL string, orders ...sale.Order) {
 	t.Helper()
 	ids := make([]string, len(orders))
 	for i, o := range orders {
 		ids[i] = o.ID.String()
 	}
-	Exec(t, databaseURL, "UPDATE orders SET due_at = created_at WHERE due_at IS NOT NULL AND id IN ("+strings.Join(ids, ",")+")")
+	Exec(t, databaseURL, "UPDATE orders SET due_at = created_at WHERE due_at IS NOT NULL AND id IN ("+strings.Join(ids,
+		",")+")")
 }
 
-// Exec runs a statement that both kinds of database understand, past the store.
+// Exec runs a statement that both engines support, on a connection of its own.
 func Exec(t testing.TB, databaseURL, statement string) {
 	t.Helper()
 	ctx := context.Background()

@@ -20,7 +20,7 @@ func writeOverlapping(t *testing.T, e *env) {
 	all := Orders("s", writers*each)
 	var wg sync.WaitGroup
 	for w := range writers {
-		wg.Go(func() { // every order is in the batches of all writers, cut differently and in another order
+		wg.Go(func() { // each writer writes all orders, shuffled and split differently
 			mine := slices.Clone(all)
 			random := rand.New(rand.NewPCG(uint64(w), 1))
 			random.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
@@ -82,12 +82,12 @@ func writeInterrupted(t *testing.T, e *env) {
 	const rounds, each = 40, 50
 	e.create(t, "s", 2*rounds*each)
 	random := rand.New(rand.NewPCG(1, 3))
-	whole, none := 0, 0
+	complete, absent := 0, 0
 	typical := time.Duration(0)
 	for round := range rounds {
 		batch := Orders("s", each)
 		ctx, cancel := context.WithCancel(e.ctx)
-		if round > 5 { // by then it is known how long a write takes
+		if round > 5 { // typical is measured
 			after := time.Duration(random.Int64N(int64(typical) * 3 / 2))
 			timer := time.AfterFunc(after, cancel)
 			defer timer.Stop()
@@ -110,16 +110,16 @@ func writeInterrupted(t *testing.T, e *env) {
 		case serr != nil:
 			t.Fatal(serr)
 		case len(rows) == each:
-			whole++
+			complete++
 		case len(rows) == 0 && err != nil:
-			none++
-			e.write(t, batch...) // as the next worker will; the server may still be finishing the first attempt
+			absent++
+			e.write(t, batch...) // like the next worker; the server may still be executing the first attempt
 		default:
 			t.Fatalf("%d of %d orders are rows after an interrupted write (%v)", len(rows), each, err)
 		}
 	}
 	e.wantRows(t, "s", rounds*each)
-	t.Logf("%d batches were found whole, %d absent", whole, none)
+	t.Logf("%d batches were complete, %d absent", complete, absent)
 }
 
 func cancelDeadRace(t *testing.T, e *env) {
@@ -137,7 +137,7 @@ func cancelDeadRace(t *testing.T, e *env) {
 		})
 		wg.Go(func() {
 			var err error
-			if wasRow, err = e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "desk", "race"); err != nil {
+			if wasRow, err = e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "admin", "race"); err != nil {
 				t.Errorf("cancel: %v", err)
 			}
 		})
@@ -147,7 +147,7 @@ func cancelDeadRace(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 		if wasRow != (got.Status == sale.StatusCreated) {
-			t.Fatalf("cancel said wasRow=%v of an order that is %s", wasRow, got.Status)
+			t.Fatalf("wasRow=%v for an order that is %s", wasRow, got.Status)
 		}
 		if wasRow {
 			kept++

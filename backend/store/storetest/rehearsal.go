@@ -14,7 +14,7 @@ const rehearsal = sale.RehearsalPrefix + "s-x"
 func removeRehearsal(t *testing.T, e *env) {
 	e.create(t, "s", 100)
 	e.create(t, rehearsal, 2000)
-	real, of := Orders("s", 3), Orders(rehearsal, 1100) // more than go at once
+	real, of := Orders("s", 3), Orders(rehearsal, 1100) // more than deleteBatch
 	e.write(t, real...)
 	for batch := range slices.Chunk(of, 200) {
 		e.write(t, batch...)
@@ -25,7 +25,7 @@ func removeRehearsal(t *testing.T, e *env) {
 	if _, err := e.Restock(e.ctx, rehearsal, 5, "k"); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{"s", rehearsal} { // a real sale, closed or not, and one that still sells
+	for _, id := range []string{"s", rehearsal} { // a real sale, and an open rehearsal
 		if n, err := e.RemoveRehearsal(e.ctx, id); !errors.Is(err, sale.ErrConflict) || n != 0 {
 			t.Fatalf("%s: %d, %v", id, n, err)
 		}
@@ -40,11 +40,12 @@ func removeRehearsal(t *testing.T, e *env) {
 		t.Fatalf("%d orders, %v", n, err)
 	}
 	log, err := e.Log(e.ctx, store.LogQuery{Limit: 1})
-	if err != nil || log[0].Actor != "eve" || log[0].Action != "rehearsal.remove" || log[0].Target != rehearsal || log[0].Detail != "1100 orders" {
+	if err != nil || log[0].Actor != "eve" || log[0].Action != "rehearsal.remove" || log[0].Target != rehearsal ||
+		log[0].Detail != "1100 orders" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
 	if _, err := e.RemoveRehearsal(e.ctx, rehearsal); !errors.Is(err, sale.ErrNotFound) {
-		t.Fatalf("again: %v", err)
+		t.Fatalf("second call: %v", err)
 	}
 	if err := e.Write(e.ctx, of[5:7]); !errors.Is(err, store.ErrRejected) {
 		t.Fatalf("a late worker: %v", err)
@@ -52,7 +53,7 @@ func removeRehearsal(t *testing.T, e *env) {
 	ids := []sale.OrderID{real[0].ID, real[1].ID, real[2].ID, of[0].ID, of[1].ID, of[1099].ID}
 	rows, err := e.Statuses(e.ctx, ids)
 	if err != nil || len(rows) != 3 {
-		t.Fatalf("rows %v, %v; want the real ones", rows, err)
+		t.Fatalf("rows %v, %v; want those of the real sale", rows, err)
 	}
 	if _, sold, err := e.Sale(e.ctx, "s"); err != nil || sold != 3 {
 		t.Fatalf("the real sale: %d sold, %v", sold, err)

@@ -45,21 +45,22 @@ func createSale(t *testing.T, e *env) {
 	}
 	e.write(t, Orders("bare", 3)...)
 	standings, err := e.SaleSummaries(e.ctx)
-	if err != nil || len(standings) != 2 || standings[0].ID != full.ID || standings[0].Sold != 0 || standings[1].ID != "bare" || standings[1].Sold != 3 {
+	if err != nil || len(standings) != 2 || standings[0].ID != full.ID || standings[0].Sold != 0 ||
+		standings[1].ID != "bare" || standings[1].Sold != 3 {
 		t.Fatalf("standings %+v, %v", standings, err)
 	}
-	if _, _, err := e.Sale(e.ctx, "nobody"); !errors.Is(err, sale.ErrNotFound) {
+	if _, _, err := e.Sale(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("unknown sale: %v", err)
 	}
 }
 
-func createSaleRefuses(t *testing.T, e *env) {
+func createSaleRejects(t *testing.T, e *env) {
 	first := e.create(t, "taken", 5)
 	if _, err := e.CreateSale(e.ctx, Sale("taken", 9)); !errors.Is(err, sale.ErrExists) {
 		t.Fatalf("taken id: %v", err)
 	}
 	if now, _, err := e.Sale(e.ctx, "taken"); err != nil || now != first {
-		t.Fatalf("the refused sale changed the first one: %+v, %v", now, err)
+		t.Fatalf("the rejected sale changed the first one: %+v, %v", now, err)
 	}
 	var invalid *sale.InvalidError
 	if _, err := e.CreateSale(e.ctx, Sale("empty", 0)); !errors.As(err, &invalid) {
@@ -94,7 +95,7 @@ func setSwitch(t *testing.T, e *env) {
 			t.Fatalf("after %s: version %d, want %d (%v)", step.to, now.Version, step.version, err)
 		}
 	}
-	if _, err := e.SetSwitch(e.ctx, "nobody", sale.On); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := e.SetSwitch(e.ctx, "unknown", sale.On); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("unknown sale: %v", err)
 	}
 	var invalid *sale.InvalidError
@@ -126,15 +127,15 @@ func restock(t *testing.T, e *env) {
 	got, err = e.Restock(e.ctx, "s", 1, "")
 	want(10, 4, got, err)
 
-	refused := func(why string, want error, id string, add int64, key string) {
+	rejected := func(why string, want error, id string, add int64, key string) {
 		t.Helper()
 		if _, err := e.Restock(e.ctx, id, add, key); !errors.Is(err, want) {
 			t.Fatalf("%s: %v, want %v", why, err, want)
 		}
 	}
-	refused("the same key with other units", sale.ErrConflict, "s", 4, "k'1 👟")
-	refused("above the greatest stock", sale.ErrConflict, "s", sale.MaxStock-9, "k2")
-	refused("unknown sale", sale.ErrNotFound, "nobody", 1, "k")
+	rejected("the same key with other units", sale.ErrConflict, "s", 4, "k'1 👟")
+	rejected("above the greatest stock", sale.ErrConflict, "s", sale.MaxStock-9, "k2")
+	rejected("unknown sale", sale.ErrNotFound, "unknown", 1, "k")
 	var invalid *sale.InvalidError
 	for _, add := range []int64{0, -1} {
 		if _, err := e.Restock(e.ctx, "s", add, ""); !errors.As(err, &invalid) {
@@ -150,8 +151,8 @@ func restock(t *testing.T, e *env) {
 	if _, err := e.SetSwitch(e.ctx, "s", sale.Closed); err != nil {
 		t.Fatal(err)
 	}
-	refused("closed", sale.ErrConflict, "s", 1, "k3")
-	got, err = e.Restock(e.ctx, "s", sale.MaxStock-10, "k2") // a repeated request is told what it was told before
+	rejected("closed", sale.ErrConflict, "s", 1, "k3")
+	got, err = e.Restock(e.ctx, "s", sale.MaxStock-10, "k2") // a repeated request has the same result
 	want(sale.MaxStock, 6, got, err)
 }
 
@@ -179,9 +180,9 @@ func restockConcurrently(t *testing.T, e *env) {
 	}
 }
 
-func deskLog(t *testing.T, e *env) {
+func adminLog(t *testing.T, e *env) {
 	before := time.Now().Add(-2 * time.Second)
-	as := store.WithActor(e.ctx, "ann@desk")
+	as := store.WithActor(e.ctx, "ann@example")
 	step := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -192,32 +193,32 @@ func deskLog(t *testing.T, e *env) {
 	step(err)
 	_, err = e.SetSwitch(as, "s", sale.Paused)
 	step(err)
-	_, err = e.SetSwitch(as, "s", sale.Paused) // changes nothing, is not recorded
+	_, err = e.SetSwitch(as, "s", sale.Paused) // no change, not logged
 	step(err)
 	_, err = e.SetSwitch(e.ctx, "s", sale.On)
 	step(err)
 	_, err = e.Restock(as, "s", 3, "")
 	step(err)
-	_, err = e.OpenSale(as, "s", time.Now()) // it has opened: nothing changes, and nothing is recorded
+	_, err = e.OpenSale(as, "s", time.Now()) // it is open: no change, not logged
 	step(err)
 	dead := Order("s", "bob")
 	_, err = e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "ben", "card stolen")
 	step(err)
-	step(e.Record(as, "dead.retry", dead.ID.String(), "because \x00\xff"))
+	step(e.Record(as, "dead.retry", dead.ID.String(), "reason \x00\xff"))
 
 	entries, err := e.Log(e.ctx, store.LogQuery{Limit: 10})
 	step(err)
 	want := []store.LogEntry{
-		{Actor: "ann@desk", Action: "dead.retry", Target: dead.ID.String(), Detail: "because \uFFFD"},
+		{Actor: "ann@example", Action: "dead.retry", Target: dead.ID.String(), Detail: "reason \uFFFD"},
 		{Actor: "ben", Action: "order.cancel", Target: dead.ID.String(), Detail: "sale s: card stolen"},
-		{Actor: "ann@desk", Action: "sale.restock", Target: "s", Detail: "added 3, stock 5, version 4"},
+		{Actor: "ann@example", Action: "sale.restock", Target: "s", Detail: "added 3, stock 5, version 4"},
 		{Actor: "unknown", Action: "sale.resume", Target: "s", Detail: "version 3"},
-		{Actor: "ann@desk", Action: "sale.pause", Target: "s", Detail: "version 2"},
-		{Actor: "ann@desk", Action: "sale.create", Target: "s", Detail: "stock 2"},
+		{Actor: "ann@example", Action: "sale.pause", Target: "s", Detail: "version 2"},
+		{Actor: "ann@example", Action: "sale.create", Target: "s", Detail: "stock 2"},
 	}
 	for i := range entries {
 		if entries[i].At.Before(before) || entries[i].At.After(time.Now().Add(time.Minute)) {
-			t.Errorf("entry %d was made at %s", i, entries[i].At)
+			t.Errorf("the time of entry %d is %s", i, entries[i].At)
 		}
 		entries[i].At, entries[i].Number = time.Time{}, 0
 	}
@@ -225,13 +226,14 @@ func deskLog(t *testing.T, e *env) {
 		t.Fatalf("log\n%+v\nwant\n%+v", entries, want)
 	}
 	if last, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || len(last) != 1 {
-		t.Fatalf("asked for one entry: %d, %v", len(last), err)
+		t.Fatalf("limit 1: %d entries, %v", len(last), err)
 	}
 }
 
-func deskLogPages(t *testing.T, e *env) {
+func adminLogPages(t *testing.T, e *env) {
 	for i, line := range []struct{ actor, action, target string }{
-		{"ann", "sale.pause", "a"}, {"ben", "sale.resume", "a"}, {"ann", "sales.else", "b"}, {"ann", "dead.retry", "7"}, {"ann", "sale.pause", "b"},
+		{"ann", "sale.pause", "a"}, {"ben", "sale.resume", "a"}, {"ann", "sales.else", "b"}, {"ann", "dead.retry", "7"},
+		{"ann", "sale.pause", "b"},
 	} {
 		if err := e.Record(store.WithActor(e.ctx, line.actor), line.action, line.target, string(rune('0'+i))); err != nil {
 			t.Fatal(err)
@@ -241,15 +243,17 @@ func deskLogPages(t *testing.T, e *env) {
 		q    store.LogQuery
 		want string
 	}{
-		{store.LogQuery{}, "43210"}, {store.LogQuery{Actor: "ann"}, "4320"}, {store.LogQuery{Action: "sale.pause"}, "40"}, {store.LogQuery{Action: "sale"}, "410"},
-		{store.LogQuery{Target: "a"}, "10"}, {store.LogQuery{Target: "a", Actor: "ann"}, "0"}, {store.LogQuery{Action: "sal"}, ""}, {store.LogQuery{Actor: "a%"}, ""},
+		{store.LogQuery{}, "43210"}, {store.LogQuery{Actor: "ann"}, "4320"}, {store.LogQuery{Action: "sale.pause"}, "40"},
+		{store.LogQuery{Action: "sale"}, "410"},
+		{store.LogQuery{Target: "a"}, "10"}, {store.LogQuery{Target: "a", Actor: "ann"}, "0"},
+		{store.LogQuery{Action: "sal"}, ""}, {store.LogQuery{Actor: "a%"}, ""},
 	} {
 		for _, limit := range []int{1, 2, 100} {
 			got, q := "", c.q
 			for q.Limit = limit; ; {
 				page, err := e.Log(e.ctx, q)
 				if err != nil || len(page) > limit {
-					t.Fatalf("%+v: %d lines, %v", q, len(page), err)
+					t.Fatalf("%+v: %d entries, %v", q, len(page), err)
 				}
 				for _, line := range page {
 					got += line.Detail
@@ -260,7 +264,7 @@ func deskLogPages(t *testing.T, e *env) {
 				}
 			}
 			if got != c.want {
-				t.Errorf("%+v in pages of %d: lines %q, want %q", c.q, limit, got, c.want)
+				t.Errorf("%+v in pages of %d: entries %q, want %q", c.q, limit, got, c.want)
 			}
 		}
 	}
@@ -268,7 +272,7 @@ func deskLogPages(t *testing.T, e *env) {
 
 func salesPage(t *testing.T, e *env) {
 	now := time.Now()
-	make := func(id, title string, change func(*sale.Sale)) {
+	add := func(id, title string, change func(*sale.Sale)) {
 		s := Sale(id, 2)
 		s.Title, s.OpensAt = title, now.Add(-time.Hour)
 		change(&s)
@@ -276,14 +280,14 @@ func salesPage(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 	}
-	make("a-open", "100% Wool_sock!", func(*sale.Sale) {})
-	make("b-later", "The SHOE", func(s *sale.Sale) { s.OpensAt = now.Add(time.Hour) })
-	make("c-over", "The shoe, last year's", func(s *sale.Sale) { s.ClosesAt = now.Add(-time.Minute) })
-	make("d-paused", "鞋", func(s *sale.Sale) { s.Switch = sale.Paused })
-	make("e-closed", "The sock", func(s *sale.Sale) { s.Switch = sale.Closed })
-	make("f-sold", "The boot", func(*sale.Sale) {})
-	make("g-open", "Not over yet", func(s *sale.Sale) { s.ClosesAt = now.Add(time.Hour) })
-	make("h-over", "Paused, then over", func(s *sale.Sale) { s.Switch, s.ClosesAt = sale.Paused, now.Add(-time.Minute) })
+	add("a-open", "100% Wool_sock!", func(*sale.Sale) {})
+	add("b-later", "The SHOE", func(s *sale.Sale) { s.OpensAt = now.Add(time.Hour) })
+	add("c-ended", "The shoe, last year's", func(s *sale.Sale) { s.ClosesAt = now.Add(-time.Minute) })
+	add("d-paused", "鞋", func(s *sale.Sale) { s.Switch = sale.Paused })
+	add("e-closed", "The sock", func(s *sale.Sale) { s.Switch = sale.Closed })
+	add("f-sold", "The boot", func(*sale.Sale) {})
+	add("g-open", "Ends in an hour", func(s *sale.Sale) { s.ClosesAt = now.Add(time.Hour) })
+	add("h-ended", "Paused, then ended", func(s *sale.Sale) { s.Switch, s.ClosesAt = sale.Paused, now.Add(-time.Minute) })
 	e.write(t, Orders("f-sold", 2)...)
 	all, err := e.SalesPage(e.ctx, store.SalesQuery{})
 	if err != nil || len(all) != 8 {
@@ -296,11 +300,15 @@ func salesPage(t *testing.T, e *env) {
 		q    store.SalesQuery
 		want string
 	}{
-		{store.SalesQuery{}, "abcdefgh"}, {store.SalesQuery{Text: "shoe"}, "bc"}, {store.SalesQuery{Text: "SHOE"}, "bc"}, {store.SalesQuery{Text: "鞋"}, "d"}, {store.SalesQuery{Text: "%"}, "a"},
-		{store.SalesQuery{Text: "_sock"}, "a"}, {store.SalesQuery{Text: "!"}, "a"}, {store.SalesQuery{Text: "b-l"}, "b"}, {store.SalesQuery{Text: "'"}, "c"}, {store.SalesQuery{Text: "\\"}, ""},
-		{store.SalesQuery{State: sale.StateOpen}, "ag"}, {store.SalesQuery{State: sale.StateScheduled}, "b"}, {store.SalesQuery{State: sale.StateClosed}, "ceh"},
-		{store.SalesQuery{State: sale.StatePaused}, "d"}, {store.SalesQuery{State: sale.StateSoldOut}, "f"}, {store.SalesQuery{State: "strange"}, ""},
-		{store.SalesQuery{State: sale.StateClosed, Text: "shoe"}, "c"}, {store.SalesQuery{After: "nobody"}, ""},
+		{store.SalesQuery{}, "abcdefgh"}, {store.SalesQuery{Text: "shoe"}, "bc"}, {store.SalesQuery{Text: "SHOE"}, "bc"},
+		{store.SalesQuery{Text: "鞋"}, "d"}, {store.SalesQuery{Text: "%"}, "a"},
+		{store.SalesQuery{Text: "_sock"}, "a"}, {store.SalesQuery{Text: "!"}, "a"}, {store.SalesQuery{Text: "b-l"}, "b"},
+		{store.SalesQuery{Text: "'"}, "c"}, {store.SalesQuery{Text: "\\"}, ""},
+		{store.SalesQuery{State: sale.StateOpen}, "ag"}, {store.SalesQuery{State: sale.StateScheduled}, "b"},
+		{store.SalesQuery{State: sale.StateClosed}, "ceh"},
+		{store.SalesQuery{State: sale.StatePaused}, "d"}, {store.SalesQuery{State: sale.StateSoldOut}, "f"},
+		{store.SalesQuery{State: "unknown"}, ""},
+		{store.SalesQuery{State: sale.StateClosed, Text: "shoe"}, "c"}, {store.SalesQuery{After: "unknown"}, ""},
 	} {
 		for _, limit := range []int{1, 2, 100} {
 			var got []string
@@ -318,7 +326,7 @@ func salesPage(t *testing.T, e *env) {
 					break
 				}
 			}
-			slices.Sort(got) // sales of one millisecond are in the order of their ids
+			slices.Sort(got) // sales created in one millisecond are ordered by id
 			if strings.Join(got, "") != c.want {
 				t.Errorf("%+v in pages of %d: %v, want %s", c.q, limit, got, c.want)
 			}

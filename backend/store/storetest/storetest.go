@@ -64,7 +64,7 @@ func Engines(t *testing.T, test func(t *testing.T, db *Store, databaseURL string
 	}
 }
 
-// Sale is a valid sale that opened an hour ago.
+// Sale returns a valid sale that opened an hour ago.
 func Sale(id string, stock int64) sale.Sale {
 	return sale.Sale{
 		ID: id, Title: "Sneaker", Price: sale.Price{Amount: 9900, Currency: "EUR"}, Stock: stock, PerBuyer: 1,
@@ -74,13 +74,20 @@ func Sale(id string, stock int64) sale.Sale {
 
 var sequence atomic.Uint32
 
-// Order is a valid order of a buyer's first place with a new id; its serial is the id's sequence number.
+// Order returns a valid order in a buyer's first slot, with a new id. Its serial is the id's sequence number.
 func Order(saleID, buyer string) sale.Order {
 	n := sequence.Add(1)
-	return sale.Order{ID: sale.NewOrderID(time.Now(), n), SaleID: saleID, Buyer: buyer, Slot: 1, Serial: int64(n), Status: sale.StatusQueued}
+	return sale.Order{
+		ID:     sale.NewOrderID(time.Now(), n),
+		SaleID: saleID,
+		Buyer:  buyer,
+		Slot:   1,
+		Serial: int64(n),
+		Status: sale.StatusQueued,
+	}
 }
 
-// Orders are n orders of n buyers.
+// Orders returns n orders of n buyers.
 func Orders(saleID string, n int) []sale.Order {
 	orders := make([]sale.Order, n)
 	for i := range orders {

@@ -9,72 +9,73 @@ import (
 	"sluice/backend/store"
 )
 
-// Run checks a kind of order store. newURL returns the URL of a new database with all tables and no rows, bareURL of one without tables.
+// Run is the conformance suite of package store. newURL returns the URL of a new database with empty tables, bareURL of
+// one without tables.
 func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 	cases := []struct {
 		name string
 		test func(*testing.T, *env)
 	}{
 		{"CreateSaleReadsBackAsWritten", createSale},
-		{"CreateSaleRefusesTakenIDAndInvalidSale", createSaleRefuses},
-		{"SetSwitchCountsVersionsAndClosedIsFinal", setSwitch},
+		{"CreateSaleRejectsUsedIDAndInvalidSale", createSaleRejects},
+		{"SetSwitchIncrementsVersionAndClosedIsFinal", setSwitch},
 		{"RestockOncePerRequestKey", restock},
 		{"RestockConcurrentlyLosesNothing", restockConcurrently},
-		{"ChangesAreInTheDeskLog", deskLog},
-		{"TheDeskLogHasPagesAndFilters", deskLogPages},
-		{"SalesHavePagesAndAreSearched", salesPage},
+		{"ChangesAreInTheAdminLog", adminLog},
+		{"LogHasPagesAndFilters", adminLogPages},
+		{"SalesPageFiltersAndPages", salesPage},
 
 		{"WriteTwiceCountsOnce", writeTwice},
 		{"WriteMixedBatchCountsOnlyNewOrders", writeMixed},
-		{"WriteKeepsStrangeBuyers", writeStrangeBuyers},
+		{"WriteKeepsUnusualBuyers", writeUnusualBuyers},
 		{"WriteSeveralSalesInOneBatch", writeSeveralSales},
-		{"WriteRefusesMoreThanTheStock", writeOversell},
-		{"WriteRefusesUnknownSale", writeUnknownSale},
-		{"WriteRejectsSecondOrderForASlot", writeSecondOrderForOnePlace},
-		{"WriteRefusesForeignOrderID", writeForeignOrderID},
-		{"WriteRefusesWhatIsNoOrder", writeNoOrder},
-		{"WriteLeavesCancelledOrderAlone", writeCancelled},
+		{"WriteRejectsMoreThanTheStock", writeOversell},
+		{"WriteRejectsUnknownSale", writeUnknownSale},
+		{"WriteRejectsSecondOrderForASlot", writeSecondOrderForSlot},
+		{"WriteRejectsUsedOrderID", writeForeignOrderID},
+		{"WriteRejectsInvalidOrder", writeInvalidOrder},
+		{"WriteKeepsCancelledOrder", writeCancelled},
 		{"WriteOverlappingBatchesConcurrently", writeOverlapping},
 		{"WriteSalesInAnyOrderConcurrently", writeSalesInAnyOrder},
 		{"WriteNeverOversellsConcurrently", writeRace},
-		{"WriteCancelledAtAnyInstantIsAllOrNothing", writeInterrupted},
+		{"WriteInterruptedIsAllOrNothing", writeInterrupted},
 
-		{"WriteOfAnOlderGenerationIsRefused", writeStale},
-		{"FencesGoUpWhateverIsForgotten", fences},
-		{"CancelDeadOfAnOlderGenerationIsRefused", cancelDeadStale},
-		{"GenerationIsABarrier", generationIsABarrier},
-		{"ShardsAreClaimedOnce", shardsAreClaimedOnce},
-		{"ShardsOfAnOlderDatabase", shardsOfAnOlderDatabase},
-		{"WhySaleIsPaused", pauseReason},
+		{"WriteRejectsOlderGeneration", writeStale},
+		{"FencesAreUnique", fences},
+		{"CancelDeadRejectsOlderGeneration", cancelDeadStale},
+		{"BeginGenerationEndsOlderWrites", generationIsABarrier},
+		{"ClaimShardsKeepsTheFirstNumber", shardsAreClaimedOnce},
+		{"ClaimShardsOfOlderDatabase", shardsOfAnOlderDatabase},
+		{"LastLogReturnsReasonOfPause", pauseReason},
 
-		{"CancelDead", cancelDead},
-		{"DropDead", dropDead},
-		{"CancelDeadFreesThePlace", cancelDeadFreesPlace},
+		{"CancelDeadInsertsCancelledRow", cancelDead},
+		{"DropDeadIsLogged", dropDead},
+		{"CancelDeadFreesTheSlot", cancelDeadFreesSlot},
 		{"CancelDeadAgainstWriteHasOneWinner", cancelDeadRace},
 		{"CancelDeadAcceptsAnyReason", cancelDeadReason},
-		{"OrderAndStatuses", orderAndStatuses},
+		{"OrderAndStatusesReadRows", orderAndStatuses},
 		{"OrdersOfReadsEveryPage", ordersOf},
-		{"CountIsOfOneInstant", count},
+		{"CountReadsOneInstant", count},
 
 		{"DueAtFollowsTheSalesHold", dueAt},
-		{"CancelOverdueCancelsWhatIsDueAndUnpaid", cancelOverdue},
+		{"CancelOverdueCancelsUnpaidOrders", cancelOverdue},
 		{"CancelOverdueConcurrentlyCancelsEachOnce", cancelOverdueConcurrently},
-		{"CancelOrder", cancelOrder},
-		{"CancelDeadAfterCancelGivesNothingBack", cancelDeadAfterCancel},
+		{"CancelOrderIsIdempotent", cancelOrder},
+		{"CancelDeadAfterCancelReturnsNoUnit", cancelDeadAfterCancel},
 		{"ReturningUntilMarked", returning},
-		{"RowsBySaleAndStatus", rows},
-		{"PayOnceAndKeepWhatNobodyTook", pay},
-		{"PayBeatsTheHold", payBeatsTheHold},
+		{"OrderRowsFiltersAndPages", rows},
+		{"PayOnceAndRecordRefunds", pay},
+		{"PayAfterHoldBeforeCancel", payBeatsTheHold},
 		{"PayAgainstCancelHasOneWinner", payRace},
-		{"SettleRefund", settleRefund},
+		{"SettleRefundOnce", settleRefund},
 
-		{"ChangesWakeWhoeverTellsThem", changesWake},
+		{"OnChangeIsCalledAfterEachChange", onChange},
 		{"RehearsalIsRemovedWithItsOrders", removeRehearsal},
 
-		{"OrdersOfABuyer", ordersOfBuyer},
+		{"OrdersOfBuyerReturnsNewest", ordersOfBuyer},
 
-		{"OpenedByTwoAtOnce", openTwice},
-		{"KeptWhenReopened", reopen},
+		{"OpenConcurrently", openTwice},
+		{"ReopenKeepsData", reopen},
 		{"AgreesWithModel", model},
 	}
 	for _, c := range cases {
@@ -86,7 +87,7 @@ func Run(t *testing.T, newURL, bareURL func(testing.TB) string) {
 	}
 }
 
-// env is one test's store.
+// env is the database of one test.
 type env struct {
 	*Store
 	url     string
@@ -117,7 +118,7 @@ func (e *env) wantRejected(t *testing.T, what string, orders ...sale.Order) {
 	}
 }
 
-// wantRows checks that the sale has n orders and has counted each of them once.
+// wantRows checks that the sale has n orders and counts n units as sold.
 func (e *env) wantRows(t *testing.T, saleID string, n int64) {
 	t.Helper()
 	c, err := e.Count(e.ctx, saleID, store.Always, nil)
@@ -125,6 +126,6 @@ func (e *env) wantRows(t *testing.T, saleID string, n int64) {
 		t.Fatal(err)
 	}
 	if c.Rows != n || c.Sold != n {
-		t.Fatalf("sale %s has %d rows and counts %d as sold, want %d of both", saleID, c.Rows, c.Sold, n)
+		t.Fatalf("sale %s has %d rows and %d sold units, want %d of both", saleID, c.Rows, c.Sold, n)
 	}
 }

@@ -39,7 +39,7 @@ func writeMixed(t *testing.T, e *env) {
 	e.wantRows(t, "s", 6)
 
 	again := batch[5]
-	again.Serial += 1000 // a rebuild of Redis may number orders anew; the row keeps its number
+	again.Serial += 1000 // a rebuild of Redis can assign new serials; the row keeps its own
 	e.write(t, again, batch[5], Order("s", "new"))
 	e.wantRows(t, "s", 7)
 	if got, err := e.Order(e.ctx, again.ID); err != nil || got.Serial != batch[5].Serial {
@@ -47,9 +47,10 @@ func writeMixed(t *testing.T, e *env) {
 	}
 }
 
-func writeStrangeBuyers(t *testing.T, e *env) {
+func writeUnusualBuyers(t *testing.T, e *env) {
 	buyers := []string{
-		`'; DROP TABLE orders; --`, `"quoted"`, `back\slash`, "{a,b}", `{"json":[1]}`, "NULL", " spaces  kept ", "👟🎫", "$1", "%s",
+		`'; DROP TABLE orders; --`, `"quoted"`, `back\slash`, "{a,b}", `{"json":[1]}`, "NULL", " spaces  kept ", "👟🎫", "$1",
+		"%s",
 		strings.Repeat("é", 127) + "x", strings.Repeat("👟", 63) + "abc", "\u202Eright to left",
 	}
 	e.create(t, "s", 100)
@@ -60,7 +61,7 @@ func writeStrangeBuyers(t *testing.T, e *env) {
 	e.write(t, batch...)
 	for _, o := range batch {
 		if got, err := e.Order(e.ctx, o.ID); err != nil || got.Buyer != o.Buyer {
-			t.Errorf("buyer %q came back as %q, %v", o.Buyer, got.Buyer, err)
+			t.Errorf("buyer %q was read as %q, %v", o.Buyer, got.Buyer, err)
 		}
 	}
 }
@@ -75,7 +76,7 @@ func writeSeveralSales(t *testing.T, e *env) {
 	e.wantRows(t, "B", 5)
 	e.wantRows(t, "c", 3)
 
-	// One sale at fault keeps the whole batch out.
+	// One full sale rejects the whole batch.
 	e.wantRejected(t, "the second sale is full", slices.Concat(Orders("a", 1), Orders("B", 1), Orders("c", 1))...)
 	e.wantRows(t, "a", 2)
 	e.wantRows(t, "c", 3)
@@ -102,22 +103,22 @@ func writeOversell(t *testing.T, e *env) {
 func writeUnknownSale(t *testing.T, e *env) {
 	e.create(t, "s", 5)
 	good := Order("s", "ann")
-	e.wantRejected(t, "unknown sale", good, Order("nobody", "ann"))
+	e.wantRejected(t, "unknown sale", good, Order("unknown", "ann"))
 	e.wantRows(t, "s", 0)
 	e.write(t, good)
 	e.wantRows(t, "s", 1)
 }
 
-func writeSecondOrderForOnePlace(t *testing.T, e *env) {
+func writeSecondOrderForSlot(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	first := Order("s", "ann")
 	e.write(t, first)
 	second := Order("s", "ann")
-	e.wantRejected(t, "the same place", Order("s", "ben"), second)
-	e.wantRejected(t, "twice in one batch", Order("s", "cid"), Order("s", "cid"))
+	e.wantRejected(t, "the same slot", Order("s", "ben"), second)
+	e.wantRejected(t, "the same slot twice in one batch", Order("s", "cid"), Order("s", "cid"))
 	e.wantRows(t, "s", 1)
 	second.Slot = 2
-	e.write(t, second, Order("s", "Ann")) // another place, another buyer
+	e.write(t, second, Order("s", "Ann")) // another slot, another buyer
 	e.wantRows(t, "s", 3)
 }
 
@@ -133,12 +134,12 @@ func writeForeignOrderID(t *testing.T, e *env) {
 	} {
 		theirs := mine
 		change(&theirs)
-		e.wantRejected(t, "an id that is taken", theirs)
-		e.wantRejected(t, "an id that is taken, in a batch with its owner", Order("s", "dan"), mine, theirs)
+		e.wantRejected(t, "a used id", theirs)
+		e.wantRejected(t, "a used id, in a batch with its order", Order("s", "dan"), mine, theirs)
 		want := mine
 		want.Status = sale.StatusCreated
 		if got, err := e.Order(e.ctx, mine.ID); err != nil || got != want {
-			t.Fatalf("the row is %+v now, %v; want %+v", got, err, want)
+			t.Fatalf("the row is %+v, %v; want %+v", got, err, want)
 		}
 	}
 	two := Order("s", "cid")
@@ -149,7 +150,7 @@ func writeForeignOrderID(t *testing.T, e *env) {
 	e.wantRows(t, "other", 0)
 }
 
-func writeNoOrder(t *testing.T, e *env) {
+func writeInvalidOrder(t *testing.T, e *env) {
 	e.create(t, "s", 10)
 	good := Order("s", "ann")
 	for what, change := range map[string]func(*sale.Order){
@@ -160,8 +161,8 @@ func writeNoOrder(t *testing.T, e *env) {
 		"buyer with a NUL":  func(o *sale.Order) { o.Buyer = "a\x00b" },
 		"buyer not UTF-8":   func(o *sale.Order) { o.Buyer = "a\xff" },
 		"buyer too long":    func(o *sale.Order) { o.Buyer = strings.Repeat("x", sale.MaxBuyerLen+1) },
-		"place 0":           func(o *sale.Order) { o.Slot = 0 },
-		"place too high":    func(o *sale.Order) { o.Slot = 1 << 40 },
+		"slot 0":            func(o *sale.Order) { o.Slot = 0 },
+		"slot too high":     func(o *sale.Order) { o.Slot = 1 << 40 },
 		"serial 0":          func(o *sale.Order) { o.Serial = 0 },
 	} {
 		bad := Order("s", "ben")
@@ -174,7 +175,7 @@ func writeNoOrder(t *testing.T, e *env) {
 func writeCancelled(t *testing.T, e *env) {
 	e.create(t, "s", 2)
 	dead := Order("s", "ann")
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "desk", "test"); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "admin", "test"); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, dead)
