@@ -2,27 +2,34 @@ package admin
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Counters tell of cancelled orders and their units. They are safe for concurrent use.
+// Counters count cancelled orders and their units. They are safe for concurrent use.
 type Counters struct {
 	cancelled *prometheus.CounterVec
 	returned  prometheus.Counter
 	returning prometheus.Gauge
 }
 
-// NewCounters makes the counters and registers them with reg, which may be nil. It panics when reg has them already.
+// The values of the label "by".
+const (
+	byHold  = "hold"
+	byAdmin = "admin"
+)
+
+// NewCounters registers the counters with reg, which may be nil. It panics if reg has them already.
 func NewCounters(reg prometheus.Registerer) *Counters {
 	c := &Counters{
 		cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_order_cancelled_total", Help: "Order rows that this process has cancelled: not paid in time (hold), or by an operator (desk).",
+			Name: "sluice_orders_cancelled_total",
+			Help: "Orders that this process has cancelled: unpaid at the end of their hold (hold), or by an admin (admin).",
 		}, []string{"by"}),
 		returned: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_order_units_returned_total", Help: "Units of cancelled orders that this process has put on sale again.",
+			Name: "sluice_orders_units_returned_total", Help: "Units of cancelled orders that this process has put on sale again.",
 		}),
 		returning: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_order_units_returning", Help: "Units of cancelled orders that could not be put on sale again yet.",
+			Name: "sluice_orders_units_returning", Help: "Units of cancelled orders that are not on sale again yet, because Redis did not answer.",
 		}),
 	}
-	for _, by := range []string{"hold", "desk"} {
+	for _, by := range []string{byHold, byAdmin} {
 		c.cancelled.WithLabelValues(by)
 	}
 	if reg != nil {

@@ -12,16 +12,19 @@ import (
 	"sluice/backend/store"
 )
 
-// Dead lists one page of dead orders, the longest dead first within each shard. q.After is the next of the page before. next is empty at the end; a page can
-// be short, or even empty, with more to come. Errors: *sale.InvalidError for a cursor that no page came with, or one that wraps sale.ErrUnavailable.
-func (d *Desk) Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
-	first, last := 0, len(d.shards)-1
+const defaultDeadPage = 100
+
+// Dead returns one page of dead letters, oldest first within each shard. q.After is the next of the previous page;
+// next is empty at the end. A page may be short or empty although more pages follow. Errors: *sale.InvalidError for
+// an invalid cursor, or one that wraps sale.ErrUnavailable.
+func (s *Service) Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
+	first, last := 0, len(s.shards)-1
 	if q.SaleID != "" {
-		first = int(d.space.ShardOf(q.SaleID))
+		first = int(s.space.ShardOf(q.SaleID))
 		last = first
 	}
 	if q.Limit <= 0 {
-		q.Limit = 100
+		q.Limit = defaultDeadPage
 	}
 	limit := q.Limit
 	shard, after, err := parseCursor(q.After, first, last)
@@ -30,7 +33,7 @@ func (d *Desk) Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLe
 	}
 	for ; shard <= last; shard, after = shard+1, "" {
 		q.Limit, q.After = limit-len(page), after
-		letters, more, err := d.shards[shard].DeadLetters(ctx, q)
+		letters, more, err := s.shards[shard].DeadLetters(ctx, q)
 		if err != nil {
 			return nil, "", err
 		}
@@ -45,7 +48,7 @@ func (d *Desk) Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLe
 	return page, "", nil
 }
 
-// cursor is a place in the dead letters of all shards: the shard's number, a tilde, and the shard's own cursor.
+// cursor encodes a position in the dead letters of all shards: the shard's number, a tilde, and the shard's own cursor.
 func cursor(shard int, after string) string { return strconv.Itoa(shard) + "~" + after }
 
 func parseCursor(s string, first, last int) (shard int, after string, err error) {
@@ -56,21 +59,21 @@ func parseCursor(s string, first, last int) (shard int, after string, err error)
 	shard, err = strconv.Atoi(number)
 	if !ok || err != nil || shard < first || shard > last {
 		bad := &sale.InvalidError{}
-		bad.Add("after", "is not a cursor that came with a page")
+		bad.Add("after", "must be the next of the previous page")
 		return 0, "", bad
 	}
 	return shard, after, nil
 }
 
-// DeadLetter shows one dead order. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
-func (d *Desk) DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
-	_, letter, err := d.find(ctx, id)
+// DeadLetter returns one dead letter. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
+func (s *Service) DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+	_, letter, err := s.find(ctx, id)
 	return letter, err
 }
 
-// find returns the shard that holds a dead letter, and the letter. It returns sale.ErrNotFound.
-func (d *Desk) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadLetter, error) {
-	for _, shard := range d.shards {
+// find returns a dead letter and its shard, or sale.ErrNotFound.
+func (s *Service) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadLetter, error) {
+	for _, shard := range s.shards {
 		letter, err := shard.DeadLetter(ctx, id)
 		if errors.Is(err, sale.ErrNotFound) {
 			continue
@@ -80,138 +83,146 @@ func (d *Desk) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadLett
 	return nil, queue.DeadLetter{}, fmt.Errorf("dead order %s: %w", id, sale.ErrNotFound)
 }
 
-// Retry puts a dead order back on the queue as if it had never failed. Errors: sale.ErrNotFound; sale.ErrConflict when somebody has begun to cancel it; or
-// one that wraps sale.ErrUnavailable.
-func (d *Desk) Retry(ctx context.Context, actor string, id sale.OrderID) error {
-	shard, letter, err := d.find(ctx, id)
+// Retry puts a dead order back on the queue without its failures. Errors: sale.ErrNotFound; sale.ErrConflict if the
+// order is being cancelled; or one that wraps sale.ErrUnavailable.
+func (s *Service) Retry(ctx context.Context, actor string, id sale.OrderID) error {
+	shard, letter, err := s.find(ctx, id)
 	if err != nil {
 		return err
 	}
 	if letter.Cancelling {
 		return fmt.Errorf("order %s is being cancelled: %w", id, sale.ErrConflict)
 	}
-	// Recorded first: what is done without a record cannot be asked about later.
-	if err := d.store.Record(store.WithActor(ctx, actor), "dead.retry", id.String(), "sale "+letter.Message.SaleID+": "+letter.Reason); err != nil {
+	// The log entry comes first, so that no retry is without one.
+	detail := "sale " + letter.Message.SaleID + ": " + letter.Reason
+	if err := s.store.Record(store.WithActor(ctx, actor), "dead.retry", id.String(), detail); err != nil {
 		return err
 	}
 	return shard.RetryDead(ctx, id)
 }
 
-// Dropped is the status of a dead order that was given up and of which there can be no row: its id is another order's, or SQL has no room for a value. The desk log
-// alone tells of it.
+// Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id
+// or SQL rejects one of its values. Only the admin log records it.
 const Dropped sale.Status = "dropped"
 
-// Cancelled is how a dead order was settled.
+// Cancelled is the result of Cancel.
 type Cancelled struct {
-	Order sale.Order // its status is cancelled, Dropped, or what it is as a row
-	// WasRow tells that the order had become a row before it died. Then it stays what it is, as its status says, and only the dead letter is removed.
+	Order sale.Order // its status is cancelled, Dropped, or the status of its row
+	// WasRow is true if the order was already a row. Then only the dead letter is removed.
 	WasRow bool
-	// GivenBack tells that the unit is on sale again and the buyer may buy again. Otherwise there was none to give back: the row has it, or had it, or the order
-	// never took one, as a message that somebody has put on the queue by hand.
-	GivenBack bool
+	// UnitReturned is true if the unit is on sale again and the buyer may buy again. It is false if the row holds the
+	// unit or has returned it, and if the order never had one, for example because its message was put on the queue by
+	// hand.
+	UnitReturned bool
 }
 
-// Cancel settles a dead order for good. It is done in three steps, each of which may be repeated: the letter is marked, so that it cannot be retried any more; the
-// order becomes a cancelled row, so that a worker that is late cannot sell it, unless Redis was rebuilt since; the unit and the buyer's place are given back, and the letter goes. Whatever
-// dies on the way, the letter stays in the list as cancelling, and Cancel does the rest when it is asked again.
+// Cancel settles a dead order in three steps, each of which may be repeated:
 //
-// The buyer's place is what proves that the order has a unit. Where there can be no row of the order, the desk log says so in its stead.
+//  1. The dead letter is marked, so that it cannot be retried.
+//  2. The order becomes a cancelled row, so that a late worker cannot write it, unless Redis was rebuilt in the meantime.
+//  3. The unit and the buyer's slot are returned, and the dead letter is removed.
 //
-// Errors: sale.ErrNotFound; sale.ErrConflict for a letter that cannot be read; or one that wraps sale.ErrUnavailable: ask again.
-func (d *Desk) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
-	shard, _, err := d.find(ctx, id)
+// After a crash the dead letter stays with the mark, and the next call of Cancel continues. The buyer's slot proves
+// that the order has a unit. If the order cannot become a row, an entry in the admin log takes the place of the row.
+//
+// Errors: sale.ErrNotFound; sale.ErrConflict for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
+// after which the call may be repeated.
+func (s *Service) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
+	shard, _, err := s.find(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
-		return d.cancelledBefore(ctx, id, err)
+		return s.cancelledBefore(ctx, id, err)
 	}
 	if err != nil {
 		return Cancelled{}, err
 	}
 	letter, err := shard.BeginCancel(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
-		return d.cancelledBefore(ctx, id, err)
+		return s.cancelledBefore(ctx, id, err)
 	}
 	if err != nil {
 		return Cancelled{}, err
 	}
 	if letter.Message.ID != id {
-		return Cancelled{}, fmt.Errorf("dead order %s cannot be read, so its sale is not known: %w", id, sale.ErrConflict)
+		return Cancelled{}, fmt.Errorf("dead order %s is unreadable, so its sale is unknown: %w", id, sale.ErrConflict)
 	}
-	ctx, cancel := finish(ctx)
+	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := d.load(ctx, letter.Message.SaleID); err != nil {
+	if err := s.load(ctx, letter.Message.SaleID); err != nil {
 		return Cancelled{}, err
 	}
-	held, err := d.stock.HaveSlots(ctx, []sale.Order{letter.Message})
+	hasSlot, err := s.stock.HaveSlots(ctx, []sale.Order{letter.Message})
 	if err != nil {
 		return Cancelled{}, err
 	}
-	done, err := d.settleInSQL(store.WithGeneration(ctx, letter.Generation), store.DeadOrder{Order: letter.Message, Unbacked: letter.Unbacked || !held[0]}, actor, reason)
-	if errors.Is(err, store.ErrStale) { // whether it is a dead letter still is to be asked again
+	dead := store.DeadOrder{Order: letter.Message, Unbacked: letter.Unbacked || !hasSlot[0]}
+	done, err := s.settleInSQL(store.WithGeneration(ctx, letter.Generation), dead, actor, reason)
+	if errors.Is(err, store.ErrStale) { // the rebuild may have removed the dead letter
 		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	}
 	if err != nil {
 		return Cancelled{}, err
 	}
-	if err := shard.FinishCancel(ctx, id, done.GivenBack); err != nil && !errors.Is(err, sale.ErrNotFound) { // not found: another Cancel was faster
+	err = shard.FinishCancel(ctx, id, done.UnitReturned)
+	if err != nil && !errors.Is(err, sale.ErrNotFound) { // not found: a concurrent Cancel was faster
 		return Cancelled{}, err
 	}
 	return done, nil
 }
 
-// settleInSQL makes a cancelled row of a dead order, or writes down that there can be none.
-func (d *Desk) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, reason string) (Cancelled, error) {
-	wasRow, err := d.store.CancelDead(ctx, dead, actor, reason)
-	done := Cancelled{Order: dead.Order, WasRow: wasRow, GivenBack: !wasRow && !dead.Unbacked}
+// settleInSQL turns a dead order into a cancelled row, or records that it cannot become one.
+func (s *Service) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, reason string) (Cancelled, error) {
+	wasRow, err := s.store.CancelDead(ctx, dead, actor, reason)
+	done := Cancelled{Order: dead.Order, WasRow: wasRow, UnitReturned: !wasRow && !dead.Unbacked}
 	switch {
 	case errors.Is(err, store.ErrRejected):
 		done.Order.Status = Dropped
-		err = d.store.DropDead(ctx, dead, actor, reason, err)
+		err = s.store.DropDead(ctx, dead, actor, reason, err)
 	case err == nil && wasRow:
-		done.Order, err = d.store.Order(ctx, dead.ID)
+		done.Order, err = s.store.Order(ctx, dead.ID)
 	default:
 		done.Order.Status = sale.StatusCancelled
 	}
 	return done, err
 }
 
-// cancelledBefore answers a Cancel that is repeated after it was done.
-func (d *Desk) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
-	switch last, err := d.store.LastLog(ctx, id.String(), store.DroppedDead, store.CancelledOrder); {
+// cancelledBefore returns the result of an earlier Cancel of the same order.
+func (s *Service) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
+	switch last, err := s.store.LastLog(ctx, id.String(), store.DroppedDead, store.CancelledOrder); {
 	case err == nil && last.Action == store.DroppedDead:
-		return Cancelled{Order: sale.Order{ID: id, Status: Dropped}, GivenBack: !last.HeldNoUnit()}, nil
+		return Cancelled{Order: sale.Order{ID: id, Status: Dropped}, UnitReturned: !last.HeldNoUnit()}, nil
 	case err != nil && !errors.Is(err, sale.ErrNotFound):
 		return Cancelled{}, err
 	}
-	rows, err := d.store.OrderRows(ctx, store.OrderQuery{ID: id})
+	rows, err := s.store.OrderRows(ctx, store.OrderQuery{ID: id})
 	switch {
 	case err != nil:
 		return Cancelled{}, err
 	case len(rows) == 0 || rows[0].Status != sale.StatusCancelled:
 		return Cancelled{}, notFound
 	}
-	return Cancelled{Order: rows[0].Order, GivenBack: !rows[0].Unbacked}, nil
+	return Cancelled{Order: rows[0].Order, UnitReturned: !rows[0].Unbacked}, nil
 }
 
-// load makes sure that Redis holds the sale to which a unit is given back. Otherwise a load that is under way elsewhere may have counted the dead
-// order as holding its unit, and nobody would give it back.
-func (d *Desk) load(ctx context.Context, saleID string) error {
-	s, _, err := d.store.Sale(ctx, saleID)
+// load makes sure that Redis holds the sale before a unit is returned to it. A concurrent load may have counted the
+// dead order's unit as taken; the unit would then be lost.
+func (s *Service) load(ctx context.Context, saleID string) error {
+	found, _, err := s.store.Sale(ctx, saleID)
 	if errors.Is(err, sale.ErrNotFound) {
-		return nil // an order of a sale that never was: there is no stock to give back to
+		return nil // an order of a sale that never existed has no unit
 	}
 	if err != nil {
 		return err
 	}
-	return d.apply(ctx, s)
+	return s.apply(ctx, found)
 }
 
-// Drop removes a text that is no message, by the key that the list of dead letters shows for it ("raw:..."). No order and no unit depends on it. Errors:
-// sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
-func (d *Desk) Drop(ctx context.Context, actor, key string) error {
-	if err := d.store.Record(store.WithActor(ctx, actor), "dead.drop", key, ""); err != nil {
+// Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends
+// on it. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
+func (s *Service) Drop(ctx context.Context, actor, key string) error {
+	if err := s.store.Record(store.WithActor(ctx, actor), "dead.drop", key, ""); err != nil {
 		return err
 	}
-	for _, shard := range d.shards {
+	for _, shard := range s.shards {
 		if err := shard.DropRaw(ctx, key); !errors.Is(err, sale.ErrNotFound) {
 			return err
 		}

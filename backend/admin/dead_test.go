@@ -28,7 +28,8 @@ func TestCancelThatDiesAnywhereGivesBackOnce(t *testing.T) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
-		// A worker that held the order all the time writes it now. Once it is cancelled that does nothing; before, the order is sold.
+		// A worker that held the order all the time writes it now. Once it is cancelled that does nothing; before, the
+		// order is sold.
 		if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,8 @@ func TestCancelOfOrderThatIsARowGivesNothingBack(t *testing.T) {
 	w.wantBooks("s", 4, 1)
 }
 
-// Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel gives it back.
+// Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel
+// gives it back.
 func TestCancelInARedisThatLostTheSale(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -119,7 +121,8 @@ func TestCancelInARedisThatLostTheSale(t *testing.T) {
 	w.wantBooks("s", 5, 0)
 }
 
-// Another process is loading the sale, and has counted the dead order as holding its unit, while the order is cancelled.
+// Another process is loading the sale, and has counted the dead order as holding its unit, while the order is
+// cancelled.
 func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	s := w.create("s", 5).Sale
@@ -186,7 +189,7 @@ func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
 
 func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
 	w := newWorld(t)
-	plain := New(w.store, w.stock, []Shard{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}) // without faults, whose counter is not synchronized
 	w.create("s", 100)
 	left, sold := int64(100), int64(0)
 	for round := range 25 {

@@ -58,7 +58,7 @@ func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
 		w.noFault()
 		for range 2 {
 			got, err := w.Cancel(w.ctx, "ann", dead.ID, "forged")
-			if err != nil || got.GivenBack || got.Order.Status != sale.StatusCancelled || got.Order.ID != dead.ID {
+			if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled || got.Order.ID != dead.ID {
 				t.Errorf("again: %+v, %v", got, err)
 			}
 		}
@@ -89,14 +89,14 @@ func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
 		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Slot: 1, Serial: 1},
 	} {
 		got, err := w.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
-		if err != nil || got.GivenBack || got.Order.Status != sale.StatusCancelled {
+		if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		w.wantNoLetter(o.ID)
 		w.wantBooks("s", 4, 0)
 		w.wantBalanced("s")
 	}
-	if got, err := w.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.GivenBack {
+	if got, err := w.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.UnitReturned {
 		t.Errorf("the order that took a unit: %+v, %v", got, err)
 	}
 	w.wantBooks("s", 5, 0)
@@ -125,7 +125,7 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		w.noFault()
 		for range 2 {
 			got, err := w.Cancel(w.ctx, "ann", dead.ID, "no use")
-			if err != nil || !got.GivenBack || got.Order.Status != Dropped || got.Order.ID != dead.ID {
+			if err != nil || !got.UnitReturned || got.Order.Status != Dropped || got.Order.ID != dead.ID {
 				t.Errorf("again: %+v, %v", got, err)
 			}
 		}
@@ -167,7 +167,7 @@ func TestDeadOrderWhoseIDIsAnothersIsDropped(t *testing.T) {
 			}
 			for range 2 {
 				got, err := w.Cancel(w.ctx, "ann", id, "no use")
-				if err != nil || got.Order.Status != Dropped || got.WasRow || got.GivenBack == forged {
+				if err != nil || got.Order.Status != Dropped || got.WasRow || got.UnitReturned == forged {
 					t.Errorf("%+v, %v", got, err)
 				}
 			}

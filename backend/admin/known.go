@@ -2,20 +2,20 @@ package admin
 
 import "sync"
 
-// known are the ids of the sales that SQL had when it was last read, and of those made here since.
-type known struct {
+// knownSales holds the ids of the sales that SQL had when it was read last, and of those created by this process since.
+type knownSales struct {
 	mu   sync.RWMutex
 	read bool
 	ids  map[string]bool
 }
 
-func (k *known) set(ids map[string]bool) {
+func (k *knownSales) set(ids map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.read, k.ids = true, ids
 }
 
-func (k *known) add(id string) {
+func (k *knownSales) add(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ids == nil {
@@ -24,12 +24,12 @@ func (k *known) add(id string) {
 	k.ids[id] = true
 }
 
-func (k *known) has(id string) bool {
+func (k *knownSales) has(id string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return !k.read || k.ids[id]
 }
 
-// Known tells whether SQL has this sale, as far as this process knows without asking: a sale that Redis does not hold and Known does is not missing, it
-// waits to be loaded. Before SQL was read for the first time it may be any.
-func (d *Desk) Known(id string) bool { return d.known.has(id) }
+// Known reports from memory whether SQL has a sale. A known sale that Redis does not hold waits to be loaded. Before
+// SQL was read for the first time, every id is known.
+func (s *Service) Known(id string) bool { return s.known.has(id) }

@@ -6,12 +6,12 @@ import (
 	"sluice/backend/store"
 )
 
-// Log lists one page of what operators did, the newest first. An error wraps sale.ErrUnavailable.
-func (d *Desk) Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error) {
-	return d.store.Log(ctx, q)
+// Log returns one page of the admin log, newest first. An error wraps sale.ErrUnavailable.
+func (s *Service) Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error) {
+	return s.store.Log(ctx, q)
 }
 
-// Note writes down what an operator did that changes nothing in the stores, such as signing in. An error wraps sale.ErrUnavailable.
-func (d *Desk) Note(ctx context.Context, actor, action, target, detail string) error {
-	return d.store.Record(store.WithActor(ctx, actor), action, target, detail)
+// Note records an action that changes nothing in the stores, such as a sign-in. An error wraps sale.ErrUnavailable.
+func (s *Service) Note(ctx context.Context, actor, action, target, detail string) error {
+	return s.store.Record(store.WithActor(ctx, actor), action, target, detail)
 }

@@ -10,23 +10,23 @@ import (
 	"sluice/backend/sale"
 )
 
-// Run reconciles at once and then every so often, until ctx ends; it returns nil then. A failure is logged when it begins and when it is over.
-func (d *Desk) Run(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
+// Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
+func (s *Service) Run(ctx context.Context, interval time.Duration) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	failing := false
 	for turn := 0; ; turn++ {
-		err := d.RunOnce(ctx)
+		err := s.RunOnce(ctx)
 		if err == nil && turn%sweepEvery == 0 {
-			d.sweep(ctx)
+			s.sweepRehearsals(ctx)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !failing:
-			d.log.Warn("Redis cannot be brought up to date with the sales in SQL; trying again", "err", err, "every", every)
+			s.log.Warn("cannot apply the sales in SQL to Redis, retrying", "err", err, "interval", interval)
 		case err == nil && failing:
-			d.log.Info("Redis is up to date with the sales in SQL again")
+			s.log.Info("Redis matches the sales in SQL again")
 		}
 		failing = err != nil
 		select {
@@ -37,52 +37,54 @@ func (d *Desk) Run(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// RunOnce brings every sale of SQL to Redis: a change that Redis has not heard of, or a whole sale that it has lost. A sale that fails does not keep the others
-// from it, unless Redis or SQL is away.
+// RunOnce applies every sale in SQL to Redis: a newer version, or the whole sale if Redis has lost it. The failure of
+// one sale does not stop the others, unless Redis or SQL is down.
 //
-// Redis is asked for the versions of all of them first, so a turn in which nothing has changed costs a round trip for 500 sales; and all that are missing are
-// loaded together, with one look into the queue: thousands of sales beside a million dead letters take seconds, not days.
-func (d *Desk) RunOnce(ctx context.Context) error {
-	standings, err := d.store.SaleSummaries(ctx)
+// It reads the versions of all sales first, so a call without changes costs one round trip per 500 sales. It loads
+// all missing sales together, with one pass over the queue: thousands of sales beside a million dead letters take
+// seconds.
+func (s *Service) RunOnce(ctx context.Context) error {
+	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
-		return fmt.Errorf("desk: reconcile: %w", err)
+		return fmt.Errorf("admin: reconcile: %w", err)
 	}
-	ids, known := make([]string, len(standings)), make(map[string]bool, len(standings))
-	for i, s := range standings {
-		ids[i], known[s.Sale.ID] = s.Sale.ID, true
+	ids, known := make([]string, len(summaries)), make(map[string]bool, len(summaries))
+	for i, summary := range summaries {
+		ids[i], known[summary.ID] = summary.ID, true
 	}
-	d.known.set(known)
-	versions, err := d.stock.Versions(ctx, ids)
+	s.known.set(known)
+	versions, err := s.stock.Versions(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("desk: reconcile: %w", err)
+		return fmt.Errorf("admin: reconcile: %w", err)
 	}
-	var missing, behind []sale.Sale
-	for _, s := range standings {
-		switch version, held := versions[s.Sale.ID]; {
+	var missing, outdated []sale.Sale
+	for _, summary := range summaries {
+		switch version, held := versions[summary.ID]; {
 		case !held:
-			missing = append(missing, s.Sale)
-		case version < s.Sale.Version:
-			behind = append(behind, s.Sale)
+			missing = append(missing, summary.Sale)
+		case version < summary.Version:
+			outdated = append(outdated, summary.Sale)
 		}
 	}
 	var failures []error
 	if len(missing) > 0 {
-		err := d.stock.LoadAll(ctx, missing, func(saleID string, yield func(sale.Order) error) error { return d.store.OrdersOf(ctx, saleID, yield) })
-		if err != nil {
-			failures = append(failures, fmt.Errorf("desk: reconcile: %w", err))
+		if err := s.stock.LoadAll(ctx, missing, func(id string, yield func(sale.Order) error) error {
+			return s.store.OrdersOf(ctx, id, yield)
+		}); err != nil {
+			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
+			if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+				return errors.Join(failures...)
+			}
 		}
-		if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-			return errors.Join(failures...)
-		}
-		behind = append(behind, missing...) // another process may have loaded an older version of them
+		outdated = append(outdated, missing...) // another process may have loaded an older version
 	}
-	for _, s := range behind {
-		err := d.stock.Update(ctx, s)
-		if errors.Is(err, admission.ErrNotLoaded) { // it failed just now, or was lost again: it is for the next turn
+	for _, o := range outdated {
+		err := s.stock.Update(ctx, o)
+		if errors.Is(err, admission.ErrNotLoaded) { // loading it failed, or Redis lost it again: the next call loads it
 			continue
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("desk: reconcile: %w", err))
+			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
 		}
 		if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 			break

@@ -97,7 +97,7 @@ func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	try := func(beside bool, ends time.Duration) (string, error) {
-		v, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "shoe", ClosesAt: time.Now().Add(ends), Beside: beside})
+		v, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "shoe", ClosesAt: time.Now().Add(ends), BesideRealSales: beside})
 		return v.ID, err
 	}
 	later := storetest.Sale("later", 5)
@@ -119,7 +119,7 @@ func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
 	if _, err := try(true, time.Minute); err != nil {
 		t.Errorf("somebody insists: %v", err)
 	}
-	w.Practice("now")
+	w.practice["now"] = true
 	if _, err := try(false, time.Minute); err != nil {
 		t.Errorf("it is for practice: %v", err)
 	}
@@ -174,7 +174,7 @@ func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
 	shoe := w.scheduled("shoe", 5)
 	fresh := w.rehearse("shoe", 0)
 	old := fresh.Sale
-	old.ID, old.OpensAt, old.ClosesAt = "rehearsal-shoe-old", time.Now().Add(-time.Hour), time.Now().Add(-rehearsalKept)
+	old.ID, old.OpensAt, old.ClosesAt = "rehearsal-shoe-old", time.Now().Add(-time.Hour), time.Now().Add(-rehearsalRetention)
 	if _, err := w.store.CreateSale(w.ctx, old); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
 	if err := w.RunOnce(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.sweep(w.ctx)
+	w.sweepRehearsals(w.ctx)
 	w.wantNothingOf(old.ID)
 	w.wantNothingOf(lost.ID)
 	if v := w.view(fresh.ID); v.State != sale.StateOpen {

@@ -14,51 +14,55 @@ import (
 	"sluice/backend/store"
 )
 
-// View is a sale as an operator sees it.
+// View is a sale as admins see it.
 type View struct {
-	sale.Sale            // as SQL has it
-	Sold      int64      // its orders that are rows
-	State     sale.State // what a buyer sees; while Live is nil, what SQL and this machine's clock say
-	// Live is the sale as Redis holds it, with the units left; nil while Redis does not hold it or does not answer. A lower version than the sale's
-	// says that the last change has not taken effect yet.
+	sale.Sale            // as stored in SQL
+	Sold      int64      // orders that are rows
+	State     sale.State // as buyers see it; while Live is nil, computed from SQL and this machine's clock
+	// Live is the sale in Redis with the units left. It is nil if Redis does not hold the sale or does not answer. A
+	// version lower than the sale's means that the last change is not applied yet.
 	Live *admission.View
-	// Paused is who paused the sale and why; empty while it is not paused, and in a list.
+	// Paused is the admin who paused the sale and the reason. It is empty if the sale is not paused, and in lists.
 	Paused string
 }
 
-// Create stores a sale and loads it into Redis. Without an id it gets a short random one; per_buyer 0 means 1; the switch is on. To create the very same
-// sale again answers it, so that a request whose answer was lost can be repeated.
+// Create stores a sale and loads it into Redis. An empty id becomes a short random one, PerBuyer 0 becomes 1, and the
+// switch is on. Repeating the call with the same sale returns the existing one.
 //
-// Errors: *sale.InvalidError; sale.ErrExists when another sale has the id; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has changed.
-func (d *Desk) Create(ctx context.Context, actor string, s sale.Sale) (View, error) {
-	if s.ID == "" {
-		s.ID = newID()
+// Errors: *sale.InvalidError; sale.ErrExists if a different sale has the id; a *PendingError; or one that wraps
+// sale.ErrUnavailable, and nothing has changed.
+func (s *Service) Create(ctx context.Context, actor string, wanted sale.Sale) (View, error) {
+	if wanted.ID == "" {
+		wanted.ID = newID()
 	}
-	if s.PerBuyer == 0 {
-		s.PerBuyer = 1
+	if wanted.PerBuyer == 0 {
+		wanted.PerBuyer = 1
 	}
-	if sale.IsRehearsal(s.ID) {
-		return View{}, &sale.InvalidError{Fields: []sale.FieldError{{Field: "id", Detail: "must not begin with " + sale.RehearsalPrefix + ": such names are for rehearsals"}}}
+	if sale.IsRehearsal(wanted.ID) {
+		return View{}, &sale.InvalidError{Fields: []sale.FieldError{
+			{Field: "id", Detail: "must not begin with " + sale.RehearsalPrefix + ", which is reserved for rehearsals"},
+		}}
 	}
-	return d.make(ctx, actor, s)
+	return s.create(ctx, actor, wanted)
 }
 
-// make is Create for any id.
-func (d *Desk) make(ctx context.Context, actor string, s sale.Sale) (View, error) {
-	s.Switch, s.Version = sale.On, 1
-	s.OpensAt, s.ClosesAt = s.OpensAt.UTC().Truncate(time.Millisecond), s.ClosesAt.UTC().Truncate(time.Millisecond)
-	if err := s.Validate(); err != nil {
+// create is Create for any id.
+func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (View, error) {
+	wanted.Switch, wanted.Version = sale.On, 1
+	wanted.OpensAt = wanted.OpensAt.UTC().Truncate(time.Millisecond)
+	wanted.ClosesAt = wanted.ClosesAt.UTC().Truncate(time.Millisecond)
+	if err := wanted.Validate(); err != nil {
 		return View{}, err
 	}
-	created, err := d.store.CreateSale(store.WithActor(ctx, actor), s)
+	created, err := s.store.CreateSale(store.WithActor(ctx, actor), wanted)
 	if errors.Is(err, sale.ErrExists) {
-		found, _, ferr := d.store.Sale(ctx, s.ID)
-		if ferr != nil {
-			return View{}, ferr
+		found, _, readErr := s.store.Sale(ctx, wanted.ID)
+		if readErr != nil {
+			return View{}, readErr
 		}
 		created = found
-		found.Switch, found.Version = s.Switch, s.Version // what was done to it since does not make it another sale
-		if found != s {
+		found.Switch, found.Version = wanted.Switch, wanted.Version // later changes do not make it a different sale
+		if found != wanted {
 			return View{}, err
 		}
 		err = nil
@@ -66,126 +70,130 @@ func (d *Desk) make(ctx context.Context, actor string, s sale.Sale) (View, error
 	if err != nil {
 		return View{}, err
 	}
-	d.known.add(created.ID)
-	return d.applied(ctx, created)
+	s.known.add(created.ID)
+	return s.applied(ctx, created)
 }
 
-// newID makes 50 random bits readable: ten characters of a-z and 2-7.
+// newID returns 50 random bits as ten characters of a-z and 2-7.
 func newID() string {
 	var b [7]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	_, _ = rand.Read(b[:]) // never returns an error
 	return strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))[:10]
 }
 
-// Pause stops accepting orders until Resume. What is accepted already goes its way. Errors as of Resume.
-func (d *Desk) Pause(ctx context.Context, actor, id string) (View, error) {
-	return d.turn(ctx, actor, id, sale.Paused)
+// Pause stops accepting orders until Resume. Accepted orders are processed. Errors as of Resume.
+func (s *Service) Pause(ctx context.Context, actor, id string) (View, error) {
+	return s.setSwitch(ctx, actor, id, sale.Paused)
 }
 
-// Resume accepts orders again. To ask for what is so already changes nothing. Errors: sale.ErrNotFound; sale.ErrConflict when the sale is closed; a
-// *PendingError; or one that wraps sale.ErrUnavailable, and nothing has changed.
-func (d *Desk) Resume(ctx context.Context, actor, id string) (View, error) {
-	return d.turn(ctx, actor, id, sale.On)
+// Resume accepts orders again. It changes nothing if the sale is not paused. Errors: sale.ErrNotFound;
+// sale.ErrConflict if the sale is closed; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has
+// changed.
+func (s *Service) Resume(ctx context.Context, actor, id string) (View, error) {
+	return s.setSwitch(ctx, actor, id, sale.On)
 }
 
-// Open opens a sale now that was to open later. One that has opened stays as it is. Errors as of Resume, with sale.ErrConflict also for one whose time is over.
-func (d *Desk) Open(ctx context.Context, actor, id string) (View, error) {
-	changed, err := d.store.OpenSale(store.WithActor(ctx, actor), id, time.Now())
+// Open opens a scheduled sale now. It changes nothing if the sale has opened. Errors as of Resume, with
+// sale.ErrConflict also for a sale past its closing time.
+func (s *Service) Open(ctx context.Context, actor, id string) (View, error) {
+	changed, err := s.store.OpenSale(store.WithActor(ctx, actor), id, time.Now())
 	if err != nil {
 		return View{}, err
 	}
-	return d.applied(ctx, changed)
+	return s.applied(ctx, changed)
 }
 
-// Close ends a sale for good. Errors as of Resume.
-func (d *Desk) Close(ctx context.Context, actor, id string) (View, error) {
-	return d.turn(ctx, actor, id, sale.Closed)
+// Close closes a sale permanently. Errors as of Resume.
+func (s *Service) Close(ctx context.Context, actor, id string) (View, error) {
+	return s.setSwitch(ctx, actor, id, sale.Closed)
 }
 
-func (d *Desk) turn(ctx context.Context, actor, id string, to sale.Switch) (View, error) {
-	changed, err := d.store.SetSwitch(store.WithActor(ctx, actor), id, to)
+func (s *Service) setSwitch(ctx context.Context, actor, id string, to sale.Switch) (View, error) {
+	changed, err := s.store.SetSwitch(store.WithActor(ctx, actor), id, to)
 	if err != nil {
 		return View{}, err
 	}
-	return d.applied(ctx, changed)
+	return s.applied(ctx, changed)
 }
 
-// Restock puts more units on sale. With a request key it may be repeated: the second time adds nothing. Errors: *sale.InvalidError when add is below 1; and
-// those of Resume, with sale.ErrConflict also for a stock above sale.MaxStock and for a key that came with another number before.
-func (d *Desk) Restock(ctx context.Context, actor, id string, add int64, requestKey string) (View, error) {
-	changed, err := d.store.Restock(store.WithActor(ctx, actor), id, add, requestKey)
+// Restock adds units to a sale. With a request key the call may be repeated; it adds the units once. Errors:
+// *sale.InvalidError if add is below 1; and those of Resume, with sale.ErrConflict also for a stock above
+// sale.MaxStock and for a key that was used with another number.
+func (s *Service) Restock(ctx context.Context, actor, id string, add int64, requestKey string) (View, error) {
+	changed, err := s.store.Restock(store.WithActor(ctx, actor), id, add, requestKey)
 	if err != nil {
 		return View{}, err
 	}
-	return d.applied(ctx, changed)
+	return s.applied(ctx, changed)
 }
 
-// Show looks at one sale. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable when SQL does not answer; without Redis there is a View all the same.
-func (d *Desk) Show(ctx context.Context, id string) (View, error) {
-	found, sold, err := d.store.Sale(ctx, id)
+// Show returns one sale. Without Redis, Live is nil. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable
+// if SQL does not answer.
+func (s *Service) Show(ctx context.Context, id string) (View, error) {
+	found, sold, err := s.store.Sale(ctx, id)
 	if err != nil {
 		return View{}, err
 	}
-	v := view(found, sold, nil)
-	if live, err := d.stock.View(ctx, id); err == nil {
-		v = view(found, sold, &live)
+	v := newView(found, sold, nil)
+	if live, err := s.stock.View(ctx, id); err == nil {
+		v = newView(found, sold, &live)
 	}
 	if found.Switch == sale.Paused {
-		v.Paused = d.pausedBy(ctx, id)
+		v.Paused = s.pausedBy(ctx, id)
 	}
 	return v, nil
 }
 
-// pausedBy reads the desk log, which is worth no error.
-func (d *Desk) pausedBy(ctx context.Context, id string) string {
-	last, err := d.store.LastLog(ctx, id, "sale.pause", "sale.resume")
+// pausedBy reads the admin and the reason from the admin log. It returns "" if the log cannot be read.
+func (s *Service) pausedBy(ctx context.Context, id string) string {
+	last, err := s.store.LastLog(ctx, id, "sale.pause", "sale.resume")
 	if err != nil || last.Action != "sale.pause" {
 		return ""
 	}
-	_, why, _ := strings.Cut(last.Detail, ": ")
-	if why == "" {
+	_, reason, _ := strings.Cut(last.Detail, ": ")
+	if reason == "" {
 		return last.Actor
 	}
-	return last.Actor + ": " + why
+	return last.Actor + ": " + reason
 }
 
-// List looks at every sale, the oldest first. Errors as of Show.
-func (d *Desk) List(ctx context.Context) ([]View, error) {
-	standings, err := d.store.SaleSummaries(ctx)
+// List returns all sales, oldest first. Errors as of Show.
+func (s *Service) List(ctx context.Context) ([]View, error) {
+	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lives, _ := d.stock.List(ctx) // without Redis the list says what SQL knows
-	return views(standings, lives), nil
+	live, _ := s.stock.List(ctx) // without Redis, Live is nil
+	return newViews(summaries, live), nil
 }
 
-// Page looks at one page of sales, the newest first. Errors as of Show.
-func (d *Desk) Page(ctx context.Context, q store.SalesQuery) ([]View, error) {
-	standings, err := d.store.SalesPage(ctx, q)
+// Page returns one page of sales, newest first. Errors as of Show.
+func (s *Service) Page(ctx context.Context, q store.SalesQuery) ([]View, error) {
+	summaries, err := s.store.SalesPage(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]string, len(standings))
-	for i, s := range standings {
-		ids[i] = s.ID
+	ids := make([]string, len(summaries))
+	for i, summary := range summaries {
+		ids[i] = summary.ID
 	}
-	lives, _ := d.stock.Views(ctx, ids) // as in List
-	return views(standings, lives), nil
+	live, _ := s.stock.Views(ctx, ids) // without Redis, Live is nil
+	return newViews(summaries, live), nil
 }
 
-func views(standings []store.SaleSummary, lives []admission.View) []View {
-	byID := make(map[string]*admission.View, len(lives))
-	for i := range lives {
-		byID[lives[i].ID] = &lives[i]
+func newViews(summaries []store.SaleSummary, live []admission.View) []View {
+	byID := make(map[string]*admission.View, len(live))
+	for i := range live {
+		byID[live[i].ID] = &live[i]
 	}
-	all := make([]View, len(standings))
-	for i, s := range standings {
-		all[i] = view(s.Sale, s.Sold, byID[s.ID])
+	all := make([]View, len(summaries))
+	for i, summary := range summaries {
+		all[i] = newView(summary.Sale, summary.Sold, byID[summary.ID])
 	}
 	return all
 }
 
-func view(s sale.Sale, sold int64, live *admission.View) View {
+func newView(s sale.Sale, sold int64, live *admission.View) View {
 	v := View{Sale: s, Sold: sold, Live: live}
 	if live != nil {
 		v.State = live.State
@@ -195,26 +203,26 @@ func view(s sale.Sale, sold int64, live *admission.View) View {
 	return v
 }
 
-// applied brings a sale that SQL holds to Redis and looks at it.
-func (d *Desk) applied(ctx context.Context, s sale.Sale) (View, error) {
-	ctx, cancel := finish(ctx)
+// applied applies a stored sale to Redis and returns it.
+func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
+	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := d.apply(ctx, s); err != nil {
-		return view(s, 0, nil), &PendingError{Sale: s, Cause: err}
+	if err := s.apply(ctx, stored); err != nil {
+		return newView(stored, 0, nil), &PendingError{Sale: stored, Cause: err}
 	}
-	return d.Show(ctx, s.ID)
+	return s.Show(ctx, stored.ID)
 }
 
-// apply makes Redis hold at least this version of a sale. Load leaves alone what another process has loaded meanwhile, perhaps an older version:
-// hence the second Sync.
-func (d *Desk) apply(ctx context.Context, s sale.Sale) error {
-	err := d.stock.Update(ctx, s)
+// apply makes Redis hold at least this version of a sale. Load does nothing if another process has loaded the sale in
+// the meantime, perhaps an older version, so Update follows it.
+func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
+	err := s.stock.Update(ctx, stored)
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
-	err = d.stock.Load(ctx, s, func(yield func(sale.Order) error) error { return d.store.OrdersOf(ctx, s.ID, yield) })
+	err = s.stock.Load(ctx, stored, func(yield func(sale.Order) error) error { return s.store.OrdersOf(ctx, stored.ID, yield) })
 	if err != nil {
-		return fmt.Errorf("load sale %s: %w", s.ID, err)
+		return fmt.Errorf("load sale %s: %w", stored.ID, err)
 	}
-	return d.stock.Update(ctx, s)
+	return s.stock.Update(ctx, stored)
 }

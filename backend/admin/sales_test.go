@@ -177,7 +177,8 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	}
 }
 
-// Whatever dies in the middle of a change, the loop brings Redis to what SQL says, and doing the change again is harmless.
+// Whatever dies in the middle of a change, the loop brings Redis to what SQL says, and doing the change again is
+// harmless.
 func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
 	w := newWorld(t)
 	opened := time.Now().Add(-time.Hour)
@@ -305,7 +306,8 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	}
 }
 
-// However many sales there are, a turn in which nothing has changed asks Redis once, and one that finds many missing loads them together.
+// However many sales there are, a turn in which nothing has changed asks Redis once, and one that finds many missing
+// loads them together.
 func TestReconcileDoesNotAskForEverySale(t *testing.T) {
 	w := newWorld(t)
 	for i := range 40 {
@@ -343,7 +345,7 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plain := New(w.store, w.stock, []Shard{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}) // without faults, whose counter is not synchronized
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -369,7 +371,7 @@ func TestChangeIsNotHiddenByASlowerLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(w.store, lateStock{w.stock, s}, nil, nil)
+	d := New(Config{Store: w.store, Stock: lateStock{w.stock, s}})
 	if v, err := d.Pause(w.ctx, "ann", "s"); err != nil || v.State != sale.StatePaused || v.Live == nil || v.Live.Version != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -390,7 +392,7 @@ func (s lateStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.
 func TestRunHealsAndLogsFailureOnce(t *testing.T) {
 	w := newWorld(t)
 	var out lockedBuffer
-	d := New(w.store, w.stock, nil, slog.New(slog.NewTextHandler(&out, nil)))
+	d := New(Config{Store: w.store, Stock: w.stock, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	if _, err := w.store.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"sluice/backend/store"
 )
 
-// Verb is what is done with dead orders.
+// Verb is what Settle does with dead orders.
 type Verb string
 
 // The verbs.
@@ -19,47 +19,50 @@ const (
 	CancelDead Verb = "cancel"
 )
 
-// DeadFilter names dead orders. Zero fields let all pass; texts that are no messages never do: they are dropped one by one.
+// DeadFilter selects dead orders. A zero field matches all. Dead letters that are not messages never match; Drop
+// removes them one by one.
 type DeadFilter struct {
 	SaleID        string
-	ErrorContains string    // part of the error message, case-insensitive
-	DiedAfter     time.Time // not before it
-	DiedBefore    time.Time // before it
+	ErrorContains string    // part of the last error, in upper or lower case
+	DiedAfter     time.Time // inclusive
+	DiedBefore    time.Time // exclusive
 }
 
-// Settlement asks for one page of dead orders to be settled.
+// Settlement is one page of dead orders to settle.
 type Settlement struct {
 	Verb   Verb
 	Filter DeadFilter
-	Reason string // for the desk log
-	DryRun bool   // only tell which they are
-	Limit  int    // at most this many; 0 means 100
-	After  string // the Next of the page before
+	Reason string // for the admin log
+	DryRun bool   // only return the matching orders
+	Limit  int    // maximum; 0: 100
+	After  string // next of the previous page
 }
 
-// Settled is what became of one dead order.
+// Settled is the result for one dead order.
 type Settled struct {
-	Letter    queue.DeadLetter
-	Status    sale.Status // dead, when it was a dry run or could not be settled
-	GivenBack bool        // its unit is on sale again
-	Err       error       // why it could not be settled: it is gone, or the present state does not allow it
+	DeadLetter   queue.DeadLetter
+	Status       sale.Status // dead after a dry run or an error
+	UnitReturned bool        // the unit is on sale again
+	Err          error       // why the order was not settled: it is gone, or its state does not allow it
 }
 
-// Settle retries or cancels the dead orders that a filter names, the longest dead first, one after the other and each as Retry and Cancel do. next is the After of the page
-// after this one, empty at the end; a page may hold fewer than asked for, or none, with more to come.
+// Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. next is the
+// After of the next page, empty at the end. A page may be short or empty although more pages follow.
 //
-// An error means that the rest was not looked at; what was settled before is told. To ask again is harmless: an order that is cancelled is no dead letter any
-// more, and one that was retried comes back, if it dies again, behind the cursor's end, which the present time as DiedBefore keeps out.
-func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []Settled, next string, err error) {
-	if s.Limit <= 0 {
-		s.Limit = 100
+// An error means that the remaining orders were not processed; done holds the results so far. Repeating the call is
+// harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
+// DiedBefore is the time of the first call.
+func (s *Service) Settle(ctx context.Context, actor string, wanted Settlement) (done []Settled, next string, err error) {
+	if wanted.Limit <= 0 {
+		wanted.Limit = defaultDeadPage
 	}
 	const pages = 20
-	next = s.After
+	next = wanted.After
 	for range pages {
 		var letters []queue.DeadLetter
-		letters, next, err = d.Dead(ctx, queue.DeadQuery{
-			SaleID: s.Filter.SaleID, ErrorContains: s.Filter.ErrorContains, DiedAfter: s.Filter.DiedAfter, DiedBefore: s.Filter.DiedBefore, Limit: s.Limit - len(done), After: next,
+		letters, next, err = s.Dead(ctx, queue.DeadQuery{
+			SaleID: wanted.Filter.SaleID, ErrorContains: wanted.Filter.ErrorContains, DiedAfter: wanted.Filter.DiedAfter,
+			DiedBefore: wanted.Filter.DiedBefore, Limit: wanted.Limit - len(done), After: next,
 		})
 		if err != nil {
 			return done, "", err
@@ -68,32 +71,34 @@ func (d *Desk) Settle(ctx context.Context, actor string, s Settlement) (done []S
 			if letter.Message.ID == 0 {
 				continue
 			}
-			settled := Settled{Letter: letter, Status: sale.StatusDead}
-			if !s.DryRun {
-				settled.Status, settled.GivenBack, settled.Err = d.settle(ctx, actor, s, letter.Message.ID)
+			settled := Settled{DeadLetter: letter, Status: sale.StatusDead}
+			if !wanted.DryRun {
+				settled.Status, settled.UnitReturned, settled.Err = s.settle(ctx, actor, wanted, letter.Message.ID)
 				if settled.Err != nil && !errors.Is(settled.Err, sale.ErrNotFound) && !errors.Is(settled.Err, sale.ErrConflict) {
 					return done, "", settled.Err
 				}
 			}
 			done = append(done, settled)
 		}
-		if next == "" || len(done) >= s.Limit {
+		if next == "" || len(done) >= wanted.Limit {
 			break
 		}
 	}
 	return done, next, nil
 }
 
-func (d *Desk) settle(ctx context.Context, actor string, s Settlement, id sale.OrderID) (now sale.Status, givenBack bool, err error) {
-	if s.Verb == RetryDead {
-		if err := d.Retry(store.WithReason(ctx, s.Reason), actor, id); err != nil {
+func (s *Service) settle(
+	ctx context.Context, actor string, wanted Settlement, id sale.OrderID,
+) (status sale.Status, unitReturned bool, err error) {
+	if wanted.Verb == RetryDead {
+		if err := s.Retry(store.WithReason(ctx, wanted.Reason), actor, id); err != nil {
 			return sale.StatusDead, false, err
 		}
 		return sale.StatusQueued, false, nil
 	}
-	done, err := d.Cancel(ctx, actor, id, s.Reason)
+	done, err := s.Cancel(ctx, actor, id, wanted.Reason)
 	if err != nil {
 		return sale.StatusDead, false, err
 	}
-	return done.Order.Status, done.GivenBack, nil
+	return done.Order.Status, done.UnitReturned, nil
 }

@@ -13,7 +13,8 @@ import (
 	"sluice/backend/store"
 )
 
-// Many dead orders are settled page by page, over all shards: those that the filter names, each once, and none in a dry run. Who did it and why is in the log.
+// Many dead orders are settled page by page, over all shards: those that the filter names, each once, and none in a
+// dry run. Who did it and why is in the log.
 func TestSettleManyDeadOrders(t *testing.T) {
 	w := newWorld(t)
 	w.noFault()

@@ -24,7 +24,7 @@ const shards = 2
 
 // world is a desk over a real Redis and SQLite, and the public side that makes its orders.
 type world struct {
-	*Desk
+	*Service
 	t      *testing.T
 	ctx    context.Context
 	redis  *testenv.Redis
@@ -59,7 +59,9 @@ func newWorld(t *testing.T) *world {
 		w.queues = append(w.queues, q)
 		all = append(all, faultyShard{q, w.faults})
 	}
-	w.Desk = New(faultyStore{w.store, w.faults}, faultyStock{w.stock, w.faults}, all, slog.New(slog.DiscardHandler))
+	w.Service = New(Config{
+		Store: faultyStore{w.store, w.faults}, Stock: faultyStock{w.stock, w.faults}, Shards: all, Log: slog.New(slog.DiscardHandler),
+	})
 	return w
 }
 
@@ -124,7 +126,8 @@ func (w *world) wantNoLetter(id sale.OrderID) {
 	}
 }
 
-// faults lets the desk die at one of its calls: before the call is made, or after it was made and before its answer came.
+// faults lets the desk die at one of its calls: before the call is made, or after it was made and before its answer
+// came.
 type faults struct {
 	at    int // 1 is the next call; 0 never
 	after bool
@@ -146,7 +149,8 @@ func (f *faults) call(what string, do func() error) error {
 	return errFault
 }
 
-// each runs try with a fault at its first call, its second, and so on, until one try makes fewer calls; each place is tried twice, before the call and after.
+// each runs try with a fault at its first call, its second, and so on, until one try makes fewer calls; each place is
+// tried twice, before the call and after.
 func (w *world) each(try func(name string)) {
 	w.t.Helper()
 	for at := 1; ; at++ {

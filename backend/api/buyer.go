@@ -35,7 +35,8 @@ func (h *handlers) buyerUntil(c *fiber.Ctx) (buyer string, expires time.Time, er
 	return buyer, expires, h.checkBuyer(c, buyer, err)
 }
 
-// checkBuyer returns ErrUnauthorized unless the token is valid and its subject is a valid buyer. It logs the reason at debug level.
+// checkBuyer returns ErrUnauthorized unless the token is valid and its subject is a valid buyer. It logs the reason
+// at debug level.
 func (h *handlers) checkBuyer(c *fiber.Ctx, buyer string, err error) error {
 	if err == nil {
 		err = sale.ValidateBuyer(buyer)
@@ -49,8 +50,9 @@ func (h *handlers) checkBuyer(c *fiber.Ctx, buyer string, err error) error {
 	return nil
 }
 
-// credential returns the token: Authorization: Bearer, or, without an Authorization header, the header "token". It rejects a request with
-// several of either, because the edge might have checked another one. The result lives as long as the request.
+// credential returns the token: Authorization: Bearer, or, without an Authorization header, the header "token". It
+// rejects a request with several of either, because the edge might have checked another one. The result lives as long
+// as the request.
 func credential(c *fiber.Ctx) (raw string, ok bool) {
 	header := &c.Context().Request.Header
 	if given := header.PeekAll(fiber.HeaderAuthorization); len(given) > 0 {

@@ -24,8 +24,8 @@ const (
 	// maxCachedBytes and maxCachedLists bound the cached lists, at 4 bytes per holder.
 	maxCachedBytes = 32 << 20
 	maxCachedLists = 64
-	// maxListAge bounds how long a list is cached while the number of acceptances stays the same. If Redis loses data, the number can
-	// reach the same value again with other buyers.
+	// maxListAge bounds how long a list is cached while the number of acceptances stays the same. If Redis loses data,
+	// the number can reach the same value again with other buyers.
 	maxListAge = time.Minute
 	// listTimeout bounds one request. A list of a million holders takes about two seconds.
 	listTimeout = 20 * time.Second
@@ -33,8 +33,8 @@ const (
 
 var errManyHolders = httpserver.NewProblem(problem.Unavailable, "This sale has more order holders than a list may contain.")
 
-// bypassList is GET /.sluice/sales/{sale}/holders: checksums of all buyers who may hold an order of the sale. Edges let these buyers
-// bypass their refusal cache.
+// bypassList is GET /.sluice/sales/{sale}/holders: checksums of all buyers who may hold an order of the sale. Edges
+// let these buyers bypass their refusal cache.
 func (h *handlers) bypassList(c *fiber.Ctx) error {
 	saleID, err := httpserver.SaleParam(c)
 	if err != nil {
@@ -76,8 +76,8 @@ func newBypassList(saleID string, h admission.BypassList, now time.Time) *bypass
 	return &bypassList{header: string(header), body: body, accepted: h.Accepted, created: now}
 }
 
-// bypassLists caches the lists of a few sales, least recently used first, and builds one list at a time. A cached list is valid while the
-// sale accepts no further order. It is safe for concurrent use.
+// bypassLists caches the lists of a few sales, least recently used first, and builds one list at a time. A cached
+// list is valid while the sale accepts no further order. It is safe for concurrent use.
 type bypassLists struct {
 	stock Stock
 	now   func() time.Time

@@ -1,6 +1,6 @@
-// Package api serves the public API and the buyer's pages: purchases, orders, sales, payments, notifications, event streams, and the
-// routes that edges use. It translates requests into calls of the interfaces in ports.go, and their results into JSON, HTML or problem
-// details. It takes no decision about a sale and stores nothing.
+// Package api serves the public API and the buyer's pages: purchases, orders, sales, payments, notifications, event
+// streams, and the routes that edges use. It translates requests into calls of the interfaces in ports.go, and their
+// results into JSON, HTML or problem details. It takes no decision about a sale and stores nothing.
 package api
 
 import (

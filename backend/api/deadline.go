@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// deadlines provides contexts for work that must not stop if the client disconnects, and must not hang. Requests that begin within the
-// same eighth of the timeout share one context, because a timer per request would cost more than the rest of its handling. It is safe
-// for concurrent use.
+// deadlines provides contexts for work that must not stop if the client disconnects, and must not hang. Requests that
+// begin within the same eighth of the timeout share one context, because a timer per request would cost more than the
+// rest of its handling. It is safe for concurrent use.
 type deadlines struct {
 	timeout time.Duration
 	current atomic.Pointer[deadline]

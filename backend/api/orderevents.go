@@ -94,8 +94,8 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 	return nil
 }
 
-// orderStream writes the events of one page. It ends when the client disconnects or reads too slowly, when the token expires, and when
-// the server drains.
+// orderStream writes the events of one page. It ends when the client disconnects or reads too slowly, when the token
+// expires, and when the server drains.
 type orderStream struct {
 	*handlers
 	page  *notify.Page
@@ -125,8 +125,8 @@ func updateOfEvent(e events.Event) update {
 	return updateOf(e.OrderID, e.SaleID, sale.Status(strings.TrimPrefix(string(e.Type), "order.")))
 }
 
-// begin collects the first updates: the events that the page has missed or, if they are not known, the current status of the orders. It
-// also checks that the order belongs to the buyer.
+// begin collects the first updates: the events that the page has missed or, if they are not known, the current status
+// of the orders. It also checks that the order belongs to the buyer.
 func (s *orderStream) begin(missed []events.Event, known bool) error {
 	if s.only != 0 {
 		o, err := s.findOrder(s.buyer, s.only)

@@ -242,7 +242,8 @@ func (l *livePages) status(path, authorization string) int {
 	return resp.StatusCode
 }
 
-// Many pages at once: each hears of its own order and of nothing else, the rest is refused, and nothing is left when they have gone.
+// Many pages at once: each hears of its own order and of nothing else, the rest is refused, and nothing is left when
+// they have gone.
 func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 	const most, asked = 100, 130
 	registry := prometheus.NewRegistry()

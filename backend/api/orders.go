@@ -73,8 +73,9 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 	return wait, nil
 }
 
-// findOrder reads the buyer's order from SQL, then from the dead letters, then from the buyers' slots in Redis. The slots come last,
-// because they also name dead orders and, while SQL is down, orders that are rows. An order of another buyer is reported as missing.
+// findOrder reads the buyer's order from SQL, then from the dead letters, then from the buyers' slots in Redis. The
+// slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
+// another buyer is reported as missing.
 func (h *handlers) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
 	row, sqlErr := h.cfg.Orders.Order(h.reads.next(), id)
 	if sqlErr == nil {

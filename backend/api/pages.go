@@ -11,7 +11,8 @@ import (
 	"sluice/backend/web/httpserver"
 )
 
-// pageCache lets browsers and edges reuse a page for a second, because all buyers request the same page when a sale opens.
+// pageCache lets browsers and edges reuse a page for a second, because all buyers request the same page when a sale
+// opens.
 const pageCache = "public, max-age=1"
 
 func (h *handlers) salesPage(c *fiber.Ctx) error {

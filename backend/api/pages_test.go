@@ -10,7 +10,8 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// A page may be shown again for a second, runs no script but ours, and stands in nobody's frame. Refusals on the way to it are pages too.
+// A page may be shown again for a second, runs no script but ours, and stands in nobody's frame. Refusals on the way
+// to it are pages too.
 func TestSalePages(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)

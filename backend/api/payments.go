@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// retryUnwritten is the Retry-After for an order that is accepted but not a row yet. Workers usually need milliseconds.
+	// retryUnwritten is the Retry-After for an order that is accepted but not a row yet. Workers usually need
+	// milliseconds.
 	retryUnwritten = 2 * time.Second
 	// retryUnconfigured is the Retry-After while the signing secret is not configured.
 	retryUnconfigured = 5 * time.Minute
@@ -143,8 +144,8 @@ type paymentBody struct {
 // callbackEvents are the types of callbacks that are processed.
 var callbackEvents = map[string]store.Event{"payment.succeeded": store.EventSucceeded, "payment.failed": store.EventFailed}
 
-// readPayment reads the body of a callback. It returns nil for a type that is not processed. Unknown fields are ignored, because
-// providers add fields.
+// readPayment reads the body of a callback. It returns nil for a type that is not processed. Unknown fields are
+// ignored, because providers add fields.
 func readPayment(contentType, body []byte) (*store.Payment, error) {
 	if err := httpserver.CheckJSON(contentType); err != nil {
 		return nil, err
@@ -190,8 +191,9 @@ func currencyCode(s string) bool {
 	return len(s) == 3 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// notWritten answers a callback for an order that is not a row. The order may still be queued. It is reported as unknown only if the queue
-// is empty and the order is still not a row. The callback is not stored: the provider sends it again.
+// notWritten answers a callback for an order that is not a row. The order may still be queued. It is reported as
+// unknown only if the queue is empty and the order is still not a row. The callback is not stored: the provider sends
+// it again.
 func (h *handlers) notWritten(id sale.OrderID) (result string, err error) {
 	ctx := h.reads.next()
 	stats, err := h.cfg.Dead.Stats(ctx)

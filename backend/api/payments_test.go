@@ -232,7 +232,8 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 	}
 }
 
-// A callback can be faster than the worker. Only when nothing is on its way to the database does an unknown order not exist.
+// A callback can be faster than the worker. Only when nothing is on its way to the database does an unknown order not
+// exist.
 func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(w *world)

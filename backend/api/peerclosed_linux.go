@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed reports whether the client has closed the connection. It neither reads nor waits. For a connection without a file descriptor
-// it returns false.
+// peerClosed reports whether the client has closed the connection. It neither reads nor waits. For a connection
+// without a file descriptor it returns false.
 func peerClosed(c net.Conn) bool {
 	socket, ok := c.(syscall.Conn)
 	if !ok {

@@ -25,8 +25,9 @@ func (h *handlers) purchase(c *fiber.Ctx) error {
 	return err
 }
 
-// buy checks the form of the sale's id, the token, the user's limit, the rest of the request, and then the stock. Cheap checks come first,
-// and a client without a token learns nothing about sales. outcome is the label for the metrics.
+// buy checks the form of the sale's id, the token, the user's limit, the rest of the request, and then the stock.
+// Cheap checks come first, and a client without a token learns nothing about sales. outcome is the label for the
+// metrics.
 func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 	saleID, err := httpserver.SaleParam(c)
 	if err != nil {
@@ -62,8 +63,8 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 	return d.Outcome.String(), h.answer(c, saleID, d)
 }
 
-// purchaseRequest reads the headers and the body of a purchase. All strings are copies, because the Redis client may hold them longer than
-// the request lives.
+// purchaseRequest reads the headers and the body of a purchase. All strings are copies, because the Redis client may
+// hold them longer than the request lives.
 func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, error) {
 	header := &c.Context().Request.Header
 	idempotency, err := httpserver.IdempotencyKey(header)
@@ -80,7 +81,8 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 	return admission.Request{SaleID: saleID, Buyer: buyer, Key: key.key, KeyTTL: key.ttl, Fingerprint: fingerprint(saleID)}, nil
 }
 
-// checkPurchaseBody accepts no body, or a JSON object without fields. It rejects unknown fields, so that they can get a meaning later.
+// checkPurchaseBody accepts no body, or a JSON object without fields. It rejects unknown fields, so that they can get
+// a meaning later.
 func checkPurchaseBody(contentType, body []byte) error {
 	if len(body) == 0 {
 		return nil
@@ -167,8 +169,9 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 	return row.refusal
 }
 
-// saleHint formats the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders is the number of
-// orders that the sale has accepted; their buyers bypass the cache. opens is when a scheduled sale opens, in Unix milliseconds.
+// saleHint formats the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders
+// is the number of orders that the sale has accepted; their buyers bypass the cache. opens is when a scheduled sale
+// opens, in Unix milliseconds.
 func saleHint(saleID string, state sale.State, d admission.Decision, ttl time.Duration) string {
 	b := make([]byte, 0, 128)
 	b = append(append(append(b, saleID...), ";state="...), state...)

@@ -101,8 +101,8 @@ func (h *handlers) pushBuyer(c *fiber.Ctx) (string, error) {
 	return buyer, err
 }
 
-// readSubscription reads the result of PushSubscription.toJSON() in browsers, with the buyer's language. The error names all invalid
-// fields.
+// readSubscription reads the result of PushSubscription.toJSON() in browsers, with the buyer's language. The error
+// names all invalid fields.
 func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (notify.Subscription, error) {
 	var s notify.Subscription
 	if err := httpserver.CheckJSON(contentType); err != nil {

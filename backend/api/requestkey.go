@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// How long Redis remembers a request, so that a replay finds its order: replays by the client, and replays by a proxy or the Redis client.
+// How long Redis remembers a request, so that a replay finds its order: replays by the client, and replays by a proxy
+// or the Redis client.
 const (
 	clientKeyTTL  = 24 * time.Hour
 	requestKeyTTL = 2 * time.Minute
@@ -21,7 +22,8 @@ type requestKey struct {
 	ttl time.Duration
 }
 
-// keyOf returns the client's idempotency key, else the request id of the edge, else a random key, which only the Redis client replays.
+// keyOf returns the client's idempotency key, else the request id of the edge, else a random key, which only the
+// Redis client replays.
 func keyOf(idempotency, requestID string) requestKey {
 	switch {
 	case idempotency != "":

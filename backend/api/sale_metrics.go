@@ -11,14 +11,16 @@ import (
 	"sluice/backend/sale"
 )
 
-// maxSaleSeries bounds the sales that have series of their own: a label that grew with the catalogue would fill Prometheus.
+// maxSaleSeries bounds the sales that have series of their own: a label that grew with the catalogue would fill
+// Prometheus.
 const maxSaleSeries = 50
 
 // states are all that a sale can be in.
 var states = []sale.State{sale.StateScheduled, sale.StateOpen, sale.StatePaused, sale.StateSoldOut, sale.StateClosed}
 
-// SaleGauges tell Prometheus of the sales as they were seen last: sluice_sales by state, and for those that opened last, up to 50 that are neither scheduled
-// nor closed, sluice_sale_stock_units, sluice_sale_left_units and sluice_sale_accepted_orders. They are safe for concurrent use.
+// SaleGauges tell Prometheus of the sales as they were seen last: sluice_sales by state, and for those that opened
+// last, up to 50 that are neither scheduled nor closed, sluice_sale_stock_units, sluice_sale_left_units and
+// sluice_sale_accepted_orders. They are safe for concurrent use.
 type SaleGauges struct {
 	sales, stock, left, accepted *prometheus.Desc
 

@@ -15,8 +15,8 @@ const (
 	edgeHeartbeat = 5 * time.Second
 )
 
-// saleChanges is GET /.sluice/signals, a stream of sale changes for edges. An edge drops its cached refusals of a changed sale. Without
-// the stream the cache entries expire after a second.
+// saleChanges is GET /.sluice/signals, a stream of sale changes for edges. An edge drops its cached refusals of a
+// changed sale. Without the stream the cache entries expire after a second.
 func (h *handlers) saleChanges(c *fiber.Ctx) error {
 	if h.Draining() {
 		return httpserver.ErrUnavailable

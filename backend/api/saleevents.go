@@ -14,8 +14,8 @@ import (
 var errStreamsFull = httpserver.NewProblem(problem.Unavailable,
 	"Too many pages are open. Please poll every few seconds instead: GET /v1/sales/{sale}.")
 
-// pollInstead returns the problem with a Retry-After for a stream that was refused, and starts a sweep for streams whose clients have
-// disconnected.
+// pollInstead returns the problem with a Retry-After for a stream that was refused, and starts a sweep for streams
+// whose clients have disconnected.
 func (h *handlers) pollInstead(full *httpserver.Problem) error {
 	h.sweep.run(h.Now())
 	return full.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(httpserver.PollInstead)})
@@ -47,7 +47,8 @@ func (h *handlers) saleEvents(c *fiber.Ctx) error {
 	return nil
 }
 
-// sendSale writes the state and the number of units left whenever they change, until the client disconnects or the server drains.
+// sendSale writes the state and the number of units left whenever they change, until the client disconnects or the
+// server drains.
 func (h *handlers) sendSale(e *httpserver.EventStream, feed *saleFeed) {
 	beat := time.NewTicker(httpserver.Heartbeat)
 	defer beat.Stop()

@@ -10,8 +10,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// saleFeeds watches sales for the event streams. One loop per watched sale reads it every second, after a change notification, and when
-// it opens. It is safe for concurrent use.
+// saleFeeds watches sales for the event streams. One loop per watched sale reads it every second, after a change
+// notification, and when it opens. It is safe for concurrent use.
 type saleFeeds struct {
 	stock    Stock // not coalesced: a read that is in progress may be older than the notification
 	changes  SaleChanges
@@ -48,8 +48,8 @@ func newSaleFeeds(stock Stock, changes SaleChanges, most int, stopping <-chan st
 	}
 }
 
-// subscribe joins the feed of a sale whose current state is v. ok is false if the process has the maximum number of streams. Every
-// successful call needs one call of unsubscribe.
+// subscribe joins the feed of a sale whose current state is v. ok is false if the process has the maximum number of
+// streams. Every successful call needs one call of unsubscribe.
 func (s *saleFeeds) subscribe(v admission.View) (f *saleFeed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

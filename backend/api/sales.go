@@ -90,7 +90,8 @@ func (h *handlers) visibleSales() ([]admission.View, error) {
 	return visible, err
 }
 
-// unknownSale returns the problem for a sale that Redis does not hold: it does not exist, or Redis lost it and will be restored.
+// unknownSale returns the problem for a sale that Redis does not hold: it does not exist, or Redis lost it and will
+// be restored.
 func (h *handlers) unknownSale(saleID string) error {
 	if h.cfg.Known != nil && h.cfg.Known(saleID) {
 		return httpserver.ErrUnavailable

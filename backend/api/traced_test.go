@@ -22,7 +22,8 @@ import (
 
 const sampled = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// A purchase whose trace is sampled is shown, and its order remembers under which span it was accepted. Others leave nothing.
+// A purchase whose trace is sampled is shown, and its order remembers under which span it was accepted. Others leave
+// nothing.
 func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w := newWorld()

@@ -42,8 +42,8 @@ func (h *handlers) limit(buyer string) error {
 		httpserver.Header{Name: "RateLimit-Policy", Value: policy}, httpserver.Header{Name: "RateLimit", Value: state})
 }
 
-// rateLimit formats the two headers of draft-ietf-httpapi-ratelimit-headers-11. No other code formats them, because the draft still
-// renames its parameters.
+// rateLimit formats the two headers of draft-ietf-httpapi-ratelimit-headers-11. No other code formats them, because
+// the draft still renames its parameters.
 func rateLimit(name string, quota, windowSeconds, remaining int64, reset string) (policy, state string) {
 	return fmt.Sprintf(`"%s";q=%d;w=%d`, name, quota, windowSeconds), fmt.Sprintf(`"%s";r=%d;t=%s`, name, remaining, reset)
 }

@@ -9,8 +9,9 @@ import (
 	"sluice/backend/sale"
 )
 
-// orderWaiters holds requests until their order has a final status. One loop queries SQL for all awaited orders in each round, so the
-// number of waiters does not multiply the queries. The loop runs only while a request waits. It is safe for concurrent use.
+// orderWaiters holds requests until their order has a final status. One loop queries SQL for all awaited orders in
+// each round, so the number of waiters does not multiply the queries. The loop runs only while a request waits. It is
+// safe for concurrent use.
 type orderWaiters struct {
 	orders    Orders
 	dead      DeadLetters
@@ -44,8 +45,8 @@ func newOrderWaiters(orders Orders, dead DeadLetters, most int, stopping <-chan 
 	}
 }
 
-// wait returns when the order is final, after the timeout, or when the server drains. If the maximum number of requests is waiting, it
-// returns immediately.
+// wait returns when the order is final, after the timeout, or when the server drains. If the maximum number of
+// requests is waiting, it returns immediately.
 func (w *orderWaiters) wait(id sale.OrderID, timeout time.Duration) {
 	final, ok := w.enter(id)
 	if !ok {

@@ -21,8 +21,8 @@ type collector struct {
 	messages, leases, oldest, up, bound, drained, drain *prometheus.Desc
 }
 
-// NewCollector returns the gauges of the queue. maxReady is the bound of each shard. If the queue cannot be counted within a second,
-// sluice_queue_up is 0 and the other gauges except sluice_queue_max_ready are missing.
+// NewCollector returns the gauges of the queue. maxReady is the bound of each shard. If the queue cannot be counted
+// within a second, sluice_queue_up is 0 and the other gauges except sluice_queue_max_ready are missing.
 func NewCollector(shards Shards, meters Meters, maxReady int64) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)

@@ -22,6 +22,7 @@ type backendConfig struct {
 	paymentSecret                string
 	signIn                       string
 	edgeMetrics                  []string
+	practice                     []string // sales that do not count as real for rehearsals
 	journal                      journalConfig
 	maxReady, redisWait          int
 	hooks                        webhookConfig

@@ -94,8 +94,8 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g.Go(func() error { return b.signals.Run(ctx) })
 	g.Go(func() error { return b.measure(ctx) })
 	g.Go(func() error { return b.board.Run(ctx) })
-	g.Go(func() error { return b.desk.Run(ctx, reconcileEvery) })
+	g.Go(func() error { return b.service.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })
-	g.Go(func() error { return b.returner.Run(ctx, returnEvery) })
+	g.Go(func() error { return b.expirer.Run(ctx, returnEvery) })
 	return g.Wait()
 }

@@ -34,12 +34,12 @@ import (
 // backend is the API, the admin API, and the loops that keep Redis up to date and cancel what is not paid in time.
 type backend struct {
 	public, admin *httpserver.Server
-	desk          *admin.Desk
-	returner      *admin.Returner
+	service       *admin.Service
+	expirer       *admin.HoldExpirer
 	stock         *admission.Stock
 	registry      *prometheus.Registry
 	figures       *prometheus.Registry // what the desk shows of this process; /metrics has both
-	board         *livestats.Board
+	board         *livestats.Stats
 	keys          *token.File
 	log           *slog.Logger
 	stores        *stores
@@ -91,10 +91,11 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if err != nil {
 		return nil, err
 	}
-	counters := admin.NewCounters(b.registry)
-	b.desk = admin.New(s.sql, b.stock, s.deskShards(), log)
-	b.desk.CountWith(counters)
-	b.returner = admin.NewReturner(s.sql, b.stock, counters, log)
+	adminConfig := admin.Config{
+		Store: s.sql, Stock: b.stock, Shards: s.adminShards(), Practice: cfg.practice, Counters: admin.NewCounters(b.registry), Log: log,
+	}
+	b.service = admin.New(adminConfig)
+	b.expirer = admin.NewHoldExpirer(adminConfig)
 	metrics := httpserver.NewMetrics(b.figures)
 	admitter, err := b.newAdmitter(cfg)
 	if err != nil {
@@ -132,14 +133,14 @@ func newBackend(cfg backendConfig, log *slog.Logger, s *stores, registry *promet
 	if b.public, err = api.New(public); err != nil {
 		return nil, err
 	}
-	b.board = livestats.New(livestats.Config{Queue: s.shards(), Pace: b.meters, Books: s.sql, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
+	b.board = livestats.New(livestats.Config{Queue: s.shards(), Pace: b.meters, Store: s.sql, Own: b.figures, URLs: cfg.edgeMetrics, Log: log})
 	b.registry.MustRegister(b.board.Collector())
 	deskPages, err := pages.New()
 	if err != nil {
 		return nil, err
 	}
 	b.admin, err = adminhttp.New(adminhttp.Config{
-		Admin: b.desk, Auditor: checker, Rebuilder: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(),
+		Admin: b.service, Auditor: checker, Rebuilder: b.rebuilder, Pace: b.meters, MaxReady: int64(cfg.maxReady), Queue: s.shards(),
 		Events: eventDesk, Webhooks: hooks, Token: cfg.adminToken, EndedSessions: session.NewRedisStore(s.guard.Raw(), s.space),
 		LiveStats: b.board, Pages: deskPages, Gatherer: prometheus.Gatherers{b.registry, b.figures},
 		Server: httpserver.Config{Checks: checks, Metrics: metrics, Log: log},
@@ -167,7 +168,7 @@ func (b *backend) newAdmitter(cfg backendConfig) (*admission.Admitter, error) {
 
 // known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
 func (b *backend) known(saleID string) bool {
-	return b.desk.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.sql)
+	return b.service.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.sql)
 }
 
 // away returns the Retry-After for a sale with a full queue.
@@ -177,7 +178,7 @@ func (b *backend) away(saleID string) time.Duration {
 
 // pause pauses a sale on behalf of the audit.
 func (b *backend) pause(ctx context.Context, saleID, reason string) error {
-	_, err := b.desk.Pause(store.WithReason(ctx, reason), "audit", saleID)
+	_, err := b.service.Pause(store.WithReason(ctx, reason), "audit", saleID)
 	return err
 }
 

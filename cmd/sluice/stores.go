@@ -108,7 +108,7 @@ func (s *stores) pushRaw(ctx context.Context, m keyspace.Message) error {
 	return queue.NewList(s.guard.Raw(), s.space.ShardOf(m.SaleID), queue.Config{}).Push(ctx, m)
 }
 
-func (s *stores) deskShards() []admin.Shard {
+func (s *stores) adminShards() []admin.Shard {
 	shards := make([]admin.Shard, len(s.queues))
 	for i, q := range s.queues {
 		shards[i] = q

@@ -111,6 +111,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 
 	cfg.backendConfig.hooks = cfg.groupConfig.hooks
+	cfg.practice = []string{demoSale}
 	cfg.filesPerStream = 3 // to the gateway, from there to the API, and there
 	w := workerConfig{concurrency: 2, batch: 500}
 	cfg.blocking = cfg.shards*w.concurrency + 3*groupBlocking + pushBlocking
@@ -137,11 +138,10 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	if err != nil {
 		return err
 	}
-	b.desk.Practice(demoSale)
 	if err := b.verify(ctx); err != nil {
 		return err
 	}
-	if err := b.desk.RunOnce(ctx); err != nil {
+	if err := b.service.RunOnce(ctx); err != nil {
 		return err
 	}
 	if err := createDemo(ctx, b); err != nil {
@@ -248,7 +248,7 @@ func (cfg upConfig) check2() error {
 const demoSale = "demo"
 
 func createDemo(ctx context.Context, b *backend) error {
-	_, err := b.desk.Create(ctx, "sluice up", sale.Sale{
+	_, err := b.service.Create(ctx, "sluice up", sale.Sale{
 		ID: demoSale, Title: "Demo: the last hundred", Price: sale.Price{Amount: 1999, Currency: "EUR"}, Stock: 100, PerBuyer: 1,
 		OpensAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Switch: sale.On,
 	})

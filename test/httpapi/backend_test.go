@@ -67,7 +67,7 @@ func startBackend(t *testing.T) *backend {
 	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	space := keyspace.Space{}
 	stock, list := admission.NewStock(admission.StockConfig{Client: client, Space: space}), queue.NewList(client, 0, queue.Config{})
-	service := admin.New(db, stock, []admin.Shard{list}, servertest.Quiet())
+	service := admin.New(admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()})
 	limiter, err := admission.NewUserLimiter("5-M", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func startBackend(t *testing.T) *backend {
 	adminServer, err := adminhttp.New(adminhttp.Config{
 		Admin: service, Auditor: audit.New(stock, db), Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Rebuilder: noRebuilder{},
 		Events: events.NewAdmin(client, space, events.NewStore(db.DB)), Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil), Pages: console, Token: adminToken, Gatherer: registry,
-		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Books: db}), Server: config,
+		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Store: db}), Server: config,
 	})
 	if err != nil {
 		t.Fatal(err)

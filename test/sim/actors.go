@@ -25,12 +25,12 @@ func (w *world) stock(p *process) *admission.Stock {
 	return admission.NewStock(admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded})
 }
 
-func (w *world) desk(p *process) *admin.Desk {
+func (w *world) desk(p *process) *admin.Service {
 	var shards []admin.Shard
 	for _, shard := range w.space.All() {
 		shards = append(shards, w.queue(p.client, shard, w.queueConfig(p)))
 	}
-	return admin.New(faultyStore{w.store, p}, w.stock(p), shards, w.log)
+	return admin.New(admin.Config{Store: faultyStore{w.store, p}, Stock: w.stock(p), Shards: shards, Log: w.log})
 }
 
 func (w *world) runBackend(b *backend) func(*process) {
@@ -65,11 +65,11 @@ func (w *world) runBackend(b *backend) func(*process) {
 		}
 		b.admit.Store(admit)
 		d := w.desk(p)
-		returner := admin.NewReturner(faultyStore{w.store, p}, w.stock(p), nil, w.log)
+		expirer := admin.NewHoldExpirer(admin.Config{Store: faultyStore{w.store, p}, Stock: w.stock(p), Log: w.log})
 		for p.alive() {
 			_ = d.RunOnce(p.ctx) // what fails is for the next turn
 			p.sleep(p.ctx, 500*time.Millisecond)
-			_ = returner.RunOnce(p.ctx)
+			_ = expirer.RunOnce(p.ctx)
 			p.sleep(p.ctx, 500*time.Millisecond)
 		}
 	}

@@ -52,7 +52,7 @@ func (w *world) runOperator(p *process) {
 }
 
 // operateRow cancels an order that is a row.
-func (w *world) operateRow(p *process, d *admin.Desk, until func(func() error)) {
+func (w *world) operateRow(p *process, d *admin.Service, until func(func() error)) {
 	w.mu.Lock()
 	var all []sale.OrderID
 	for id, r := range w.rows {
@@ -72,7 +72,7 @@ func (w *world) operateRow(p *process, d *admin.Desk, until func(func() error)) 
 }
 
 // operateDead retries or cancels one of the dead letters; before half of the retries it removes the cause.
-func (w *world) operateDead(p *process, d *admin.Desk, until func(func() error)) {
+func (w *world) operateDead(p *process, d *admin.Service, until func(func() error)) {
 	page, _, err := d.Dead(p.ctx, queue.DeadQuery{})
 	if err != nil || len(page) == 0 {
 		return

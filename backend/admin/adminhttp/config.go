@@ -1,5 +1,5 @@
-// Package adminhttp serves the admin API and the admin console: their routes, sign-in and JSON. It decides nothing about sales itself;
-// package admin and the services in Config do. It belongs on a listener of its own.
+// Package adminhttp serves the admin API and the admin console: their routes, sign-in and JSON. It decides nothing
+// about sales itself; package admin and the services in Config do. It belongs on a listener of its own.
 package adminhttp
 
 import (
@@ -63,8 +63,9 @@ type handlers struct {
 	streams  atomic.Int64 // open streams of live stats
 }
 
-// New returns the server of the admin API and console. Every route below /admin/v1/ needs the admin token or a session. /metrics,
-// /healthz, /readyz and the API reference need none, so the listener must be private. The error names all missing fields.
+// New returns the server of the admin API and console. Every route below /admin/v1/ needs the admin token or a
+// session. /metrics, /healthz, /readyz and the API reference need none, so the listener must be private. The error
+// names all missing fields.
 func New(cfg Config) (*httpserver.Server, error) {
 	missing := errors.Join(
 		httpserver.Required("adminhttp: Config.Admin", cfg.Admin != nil),
@@ -105,7 +106,8 @@ func New(cfg Config) (*httpserver.Server, error) {
 }
 
 func (h *handlers) addMetrics() {
-	// Without promhttp's own timeout, which reads fasthttp's context while Shutdown writes it. Collectors bound their own work.
+	// Without promhttp's own timeout, which reads fasthttp's context while Shutdown writes it. Collectors bound their
+	// own work.
 	scrape := fasthttpadaptor.NewFastHTTPHandler(
 		promhttp.HandlerFor(h.cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	h.Handle(fiber.MethodGet, "/metrics", func(c *fiber.Ctx) error {
@@ -151,8 +153,8 @@ func (h *handlers) addQueue() {
 // handler answers an authenticated request. actor is a copy.
 type handler func(ctx context.Context, c *fiber.Ctx, actor string) error
 
-// handle registers a route that needs the admin token, or a session that began with it. The handler's context does not end when the
-// client disconnects.
+// handle registers a route that needs the admin token, or a session that began with it. The handler's context does
+// not end when the client disconnects.
 func (h *handlers) handle(method, path string, answer handler) {
 	h.Handle(method, path, func(c *fiber.Ctx) error {
 		if h.tokenInURL(c.Context()) {
@@ -168,8 +170,8 @@ func (h *handlers) handle(method, path string, answer handler) {
 	})
 }
 
-// hasToken reports whether the request has the admin token. It compares digests of one length, so that the time does not depend on the
-// token.
+// hasToken reports whether the request has the admin token. It compares digests of one length, so that the time does
+// not depend on the token.
 func (h *handlers) hasToken(c *fiber.Ctx) bool {
 	given := c.Context().Request.Header.PeekAll(fiber.HeaderAuthorization)
 	if len(given) != 1 {

@@ -15,7 +15,8 @@ import (
 	"sluice/backend/web/httpserver"
 )
 
-// deadBody is a dead letter. order_id, sale_id and buyer are empty for an entry that is not a message; raw then holds its text.
+// deadBody is a dead letter. order_id, sale_id and buyer are empty for an entry that is not a message; raw then holds
+// its text.
 type deadBody struct {
 	Key        string        `json:"key"` // for retry and cancel: the order id, or raw:... for an entry that is not a message
 	OrderID    string        `json:"order_id,omitempty"`
@@ -136,7 +137,7 @@ func (h *handlers) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) e
 		return err
 	}
 	return httpserver.SendJSON(c, fiber.StatusOK, settledBody{
-		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.GivenBack,
+		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.UnitReturned,
 	})
 }
 

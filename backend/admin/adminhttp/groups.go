@@ -47,7 +47,8 @@ func (h *handlers) listGroups(ctx context.Context, c *fiber.Ctx, _ string) error
 	return httpserver.SendJSON(c, fiber.StatusOK, body)
 }
 
-// groupParam returns the group of the path. It accepts names that no consumer can have, because a group may have been created by hand.
+// groupParam returns the group of the path. It accepts names that no consumer can have, because a group may have been
+// created by hand.
 func groupParam(c *fiber.Ctx) (string, error) {
 	name, err := url.PathUnescape(c.Params("group"))
 	if err != nil || name == "" || len(name) > 200 {

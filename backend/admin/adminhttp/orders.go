@@ -86,7 +86,7 @@ type orderViewBody struct {
 	Payments []callbackBody `json:"payments"`
 }
 
-func orderViewJSON(v admin.OrderView) orderViewBody {
+func orderViewJSON(v admin.OrderDetails) orderViewBody {
 	return orderViewBody{rowJSON(v.OrderRow), callbacksJSON(v.Callbacks)}
 }
 

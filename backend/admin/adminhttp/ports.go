@@ -16,8 +16,8 @@ import (
 	"sluice/backend/web/buyer"
 )
 
-// The services behind the routes. Their errors are those of package sale, *admin.PendingError and *admin.RefusedError. They must be safe
-// for concurrent use.
+// The services behind the routes. Their errors are those of package sale, *admin.PendingError and
+// *admin.RefusedError. They must be safe for concurrent use.
 
 // Service changes and shows sales, orders, dead letters and rehearsals, and keeps the admin log (admin.Service).
 type Service interface {
@@ -35,9 +35,9 @@ type Service interface {
 	Rehearsals(ctx context.Context) ([]admin.View, error)
 	RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error)
 
-	Order(ctx context.Context, id sale.OrderID) (admin.OrderView, error)
+	Order(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error)
 	Orders(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
-	CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.OrderView, error)
+	CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.OrderDetails, error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
 	SettleRefund(ctx context.Context, actor string, number int64, note string) (store.Callback, error)
 

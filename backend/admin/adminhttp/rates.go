@@ -7,7 +7,8 @@ import (
 	"sluice/backend/admin"
 )
 
-// rates computes how fast orders are accepted and become rows, from the counts of two requests that are a second to a minute apart.
+// rates computes how fast orders are accepted and become rows, from the counts of two requests that are a second to a
+// minute apart.
 type rates struct {
 	now func() time.Time
 

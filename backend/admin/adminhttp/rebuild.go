@@ -18,7 +18,8 @@ var errRebuildBusy = httpserver.NewProblem(problem.Conflict, "A rebuild is alrea
 // rebuildTimeout bounds a rebuild that an admin started.
 const rebuildTimeout = 30 * time.Minute
 
-// startRebuild starts a rebuild of one sale, or of all sales, and returns as soon as the rebuild has a fence or has ended.
+// startRebuild starts a rebuild of one sale, or of all sales, and returns as soon as the rebuild has a fence or has
+// ended.
 func (h *handlers) startRebuild(ctx context.Context, c *fiber.Ctx, actor string) error {
 	body, err := httpserver.ReadObject(c)
 	if err != nil {

@@ -112,18 +112,18 @@ func (d *fakeService) Cancel(_ context.Context, actor string, id sale.OrderID, r
 	if d.wasRow {
 		o.Status = sale.StatusCreated
 	}
-	return admin.Cancelled{Order: o, WasRow: d.wasRow, GivenBack: !d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+	return admin.Cancelled{Order: o, WasRow: d.wasRow, UnitReturned: !d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
 }
 func (d *fakeService) Settle(_ context.Context, actor string, s admin.Settlement) ([]admin.Settled, string, error) {
 	return d.settled, d.next, d.ask("%s settles %+v", actor, s)
 }
-func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderView, error) {
+func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	return d.order(id), d.ask("order %s", id)
 }
 func (d *fakeService) Orders(_ context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
 	return d.rows, d.ask("orders %+v", q)
 }
-func (d *fakeService) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (admin.OrderView, error) {
+func (d *fakeService) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (admin.OrderDetails, error) {
 	return d.order(id), d.ask("%s cancels row %s because %q", actor, id, reason)
 }
 func (d *fakeService) Callbacks(_ context.Context, q store.CallbackQuery) ([]store.Callback, error) {
@@ -136,9 +136,9 @@ func (d *fakeService) SettleRefund(_ context.Context, actor string, number int64
 }
 
 // order is a cancelled row with the callbacks that the desk knows.
-func (d *fakeService) order(id sale.OrderID) admin.OrderView {
+func (d *fakeService) order(id sale.OrderID) admin.OrderDetails {
 	row := store.OrderRow{Order: servertest.Order(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
-	return admin.OrderView{OrderRow: row, Callbacks: d.callbacks}
+	return admin.OrderDetails{OrderRow: row, Callbacks: d.callbacks}
 }
 func (d *fakeService) Drop(_ context.Context, actor, key string) error {
 	return d.ask("%s drops %s", actor, key)

@@ -47,10 +47,10 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 		}
 		body := settleAllBody{DryRun: s.DryRun, Orders: make([]settledOneBody, len(done)), Next: next}
 		for i, d := range done {
-			m := d.Letter.Message
+			m := d.DeadLetter.Message
 			one := settledOneBody{
 				OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer,
-				Reason: d.Letter.Reason, Status: string(d.Status), GivenBack: d.GivenBack,
+				Reason: d.DeadLetter.Reason, Status: string(d.Status), GivenBack: d.UnitReturned,
 			}
 			switch {
 			case d.Err == nil:

@@ -15,8 +15,8 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	d := newFakeService()
 	letter := queue.DeadLetter{Message: servertest.Order(5, "ann", sale.StatusQueued), Reason: "deadlock"}
 	d.settled = []admin.Settled{
-		{Letter: letter, Status: sale.StatusQueued, GivenBack: true}, {Letter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
-		{Letter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
+		{DeadLetter: letter, Status: sale.StatusQueued, UnitReturned: true}, {DeadLetter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
+		{DeadLetter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
 	}
 	d.next = "1~"
 	s := d.serve(t)

@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	// sessionCookie is limited to sessionPath, because cookies are shared by all ports of a host, and another port may serve buyers.
+	// sessionCookie is limited to sessionPath, because cookies are shared by all ports of a host, and another port may
+	// serve buyers.
 	sessionCookie = "sluice_admin"
 	sessionPath   = "/admin"
-	// consoleHeader accompanies every change that the console makes. A page of another origin cannot send it without a CORS preflight,
-	// which the server does not answer.
+	// consoleHeader accompanies every change that the console makes. A page of another origin cannot send it without a
+	// CORS preflight, which the server does not answer.
 	consoleHeader = "Sluice-Admin"
 	// noteTimeout bounds writing sign-ins and sign-outs to the stores.
 	noteTimeout = 2 * time.Second
@@ -73,8 +74,8 @@ func isRead(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
 }
 
-// sameOrigin reports whether a browser's request comes from a page of this listener, or is a page load that the user started. SameSite
-// cookies alone would accept pages of every other port of this host.
+// sameOrigin reports whether a browser's request comes from a page of this listener, or is a page load that the user
+// started. SameSite cookies alone would accept pages of every other port of this host.
 func sameOrigin(c *fiber.Ctx) bool {
 	header := &c.Context().Request.Header
 	switch string(header.Peek("Sec-Fetch-Site")) {
@@ -169,7 +170,8 @@ func (h *handlers) endSession(s session.Session) {
 	}
 }
 
-// note writes a sign-in or sign-out to the admin log. A failure is logged and ignored: the console must work while SQL is down.
+// note writes a sign-in or sign-out to the admin log. A failure is logged and ignored: the console must work while
+// SQL is down.
 func (h *handlers) note(actor, action, detail string) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()

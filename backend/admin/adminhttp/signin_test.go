@@ -26,7 +26,7 @@ type fakeLiveStats struct {
 
 func newFakeLiveStats() *fakeLiveStats {
 	return &fakeLiveStats{more: make(chan struct{}), samples: []livestats.Sample{
-		{At: 1000, Counts: map[string]float64{"rule:ip:deny": 3}, Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3}, Queue: &livestats.QueueFigures{Ready: 5}, Books: &livestats.BookFigures{Sales: 1, Log: 7}},
+		{At: 1000, Counts: map[string]float64{"rule:ip:deny": 3}, Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3}, Queue: &livestats.QueueCounts{Ready: 5}, Totals: &livestats.Totals{Sales: 1, Log: 7}},
 		{At: 2000, Counts: map[string]float64{}},
 	}}
 }
@@ -386,7 +386,8 @@ func (b *endedBook) Ended(_ context.Context, id string) (bool, error) {
 	return over, nil
 }
 
-// A copy of the cookie is worth nothing at any backend once its owner has signed out at one, and a page that is open there is told no more.
+// A copy of the cookie is worth nothing at any backend once its owner has signed out at one, and a page that is open
+// there is told no more.
 func TestSigningOutIsSigningOutEverywhere(t *testing.T) {
 	book := &endedBook{all: map[string]time.Duration{}}
 	open := func() (*site, *fakeLiveStats) {

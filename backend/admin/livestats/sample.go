@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Sample is what happened in one second, and how things were at its end. It never changes once it is made.
+// Sample holds what happened in one second, and the state at its end. It is immutable.
 type Sample struct {
 	At int64 `json:"at"` // Unix milliseconds
-	// Counts are what was counted since the sample before: "rule:NAME:VERDICT", "edge:unauthorized", "edge:malformed", "repeated:STATE" of edges, "purchase:OUTCOME" of backends,
-	// and "rows" that orders have become. What is 0 is left out.
+	// Counts are events since the previous sample, without zeros. Keys of edges: "rule:NAME:VERDICT", "edge:unauthorized",
+	// "edge:malformed", "repeated:STATE". Keys of backends: "purchase:OUTCOME". "rows" are orders that became rows.
 	Counts  map[string]float64 `json:"counts"`
-	Latency *Latency           `json:"latency"` // of purchases, as backends answer them; null: there were none
-	Queue   *QueueFigures      `json:"queue"`   // null: Redis did not answer
-	Books   *BookFigures       `json:"totals"`  // null: SQL did not answer
+	Latency *Latency           `json:"latency"` // of purchases at backends; null: no purchases
+	Queue   *QueueCounts       `json:"queue"`   // null: Redis did not answer
+	Totals  *Totals            `json:"totals"`  // null: SQL did not answer
 }
 
-// Latency is within how many milliseconds so many per cent of purchases were answered.
+// Latency holds percentiles in milliseconds.
 type Latency struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
 	P99 float64 `json:"p99"`
 }
 
-// QueueFigures are all shards together.
-type QueueFigures struct {
+// QueueCounts is the sum over all shards.
+type QueueCounts struct {
 	Ready         int64    `json:"ready"`
 	Delayed       int64    `json:"delayed"`
 	Leased        int64    `json:"leased"`
@@ -35,11 +35,11 @@ type QueueFigures struct {
 	Dead          int64    `json:"dead"`
 	OldestSeconds float64  `json:"oldest_age_seconds"`
 	PerSecond     float64  `json:"drained_per_second"`
-	DrainSeconds  *float64 `json:"drain_seconds"` // null: not known, or nothing leaves the queue
+	DrainSeconds  *float64 `json:"drain_seconds"` // null: unknown, or nothing leaves the queue
 }
 
-// BookFigures are all sales together, and the number of the last line of the desk log.
-type BookFigures struct {
+// Totals is the sum over all sales, and the number of the last entry of the admin log.
+type Totals struct {
 	Sales int64 `json:"sales"`
 	Stock int64 `json:"stock"`
 	Sold  int64 `json:"sold"`
@@ -48,23 +48,24 @@ type BookFigures struct {
 
 const (
 	rowsKey = "rows"
-	// secondsKey begins the keys of the buckets of the purchase histogram, which end with their upper bound. Each holds what its bound and all below hold.
+	// secondsKey is the prefix of the buckets of the purchase histogram. The rest of the key is the upper bound. Buckets
+	// are cumulative.
 	secondsKey = "seconds:"
 )
 
-// figures are counters by key.
-type figures map[string]float64
+// counters holds counters by key.
+type counters map[string]float64
 
-func (f figures) add(more figures) {
+func (c counters) add(more counters) {
 	for key, n := range more {
-		f[key] += n
+		c[key] += n
 	}
 }
 
-// since is what was counted after before. A counter that has gone down began anew.
-func (f figures) since(before figures) figures {
-	delta := figures{}
-	for key, n := range f {
+// since returns the increments since before. A counter that has decreased was reset to 0.
+func (c counters) since(before counters) counters {
+	delta := counters{}
+	for key, n := range c {
 		if was := before[key]; n >= was {
 			n -= was
 		}
@@ -75,17 +76,18 @@ func (f figures) since(before figures) figures {
 	return delta
 }
 
-// counts is f without the histogram.
-func (f figures) counts() map[string]float64 {
-	all := maps.Clone(map[string]float64(f))
+// counts returns c without the histogram.
+func (c counters) counts() map[string]float64 {
+	all := maps.Clone(map[string]float64(c))
 	maps.DeleteFunc(all, func(key string, _ float64) bool { return strings.HasPrefix(key, secondsKey) })
 	return all
 }
 
-func (f figures) latency() *Latency {
+// latency interpolates the percentiles in the buckets. It returns nil if the histogram is empty.
+func (c counters) latency() *Latency {
 	type bucket struct{ bound, n float64 }
 	var buckets []bucket
-	for key, n := range f {
+	for key, n := range c {
 		if text, ok := strings.CutPrefix(key, secondsKey); ok {
 			if bound, err := strconv.ParseFloat(text, 64); err == nil {
 				buckets = append(buckets, bucket{bound, n})
@@ -96,7 +98,7 @@ func (f figures) latency() *Latency {
 	if len(buckets) == 0 || buckets[len(buckets)-1].n == 0 {
 		return nil
 	}
-	within := func(share float64) float64 {
+	percentile := func(share float64) float64 {
 		rank, low, below := share*buckets[len(buckets)-1].n, 0.0, 0.0
 		for _, b := range buckets {
 			if b.n >= rank && b.n > below {
@@ -109,5 +111,5 @@ func (f figures) latency() *Latency {
 		}
 		return low * 1000
 	}
-	return &Latency{within(.50), within(.95), within(.99)}
+	return &Latency{percentile(.50), percentile(.95), percentile(.99)}
 }

@@ -20,42 +20,45 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Self is the name of the source that is this process.
+// Self is the name of this process as a source.
 const Self = "this process"
 
-// Source is something that figures come from.
+// infoMetric identifies the process in its metrics.
+const infoMetric = "sluice_livestats_info"
+
+// Source is the state of a source of metrics.
 type Source struct {
 	Name   string     `json:"name"` // a URL, or Self
 	Error  string     `json:"error,omitempty"`
-	SeenAt *time.Time `json:"seen_at"` // when it answered last; null: never
-	Edge   bool       `json:"edge"`    // it reports figures of an edge
-	Rules  []Rule     `json:"rules"`   // of its policy, if it tells
+	SeenAt *time.Time `json:"seen_at"` // time of the last response; null: never
+	Edge   bool       `json:"edge"`    // it has metrics of an edge
+	Rules  []Rule     `json:"rules"`   // of its active policy
 }
 
-// Rule is one rule of the policy that an edge has in force.
+// Rule is one rule of an edge's active policy.
 type Rule struct {
 	Name    string `json:"name"`
 	Key     string `json:"key"`
 	Rate    string `json:"rate"`
 	Burst   string `json:"burst"`
-	Match   string `json:"match"` // method and path; empty: everything
+	Match   string `json:"match"` // method and path; empty: all requests
 	Mode    string `json:"mode"`
 	OnError string `json:"on_error"`
 }
 
-// source remembers what it said last.
+// source remembers the last response. It is safe for concurrent use.
 type source struct {
-	name string
-	read func(ctx context.Context) (map[string]*dto.MetricFamily, error)
-	not  string // the id of this process, whose figures are counted already
+	name    string
+	read    func(ctx context.Context) (map[string]*dto.MetricFamily, error)
+	exclude string // id of this process, whose metrics are read as Self
 
 	mu     sync.Mutex
 	known  bool
-	last   figures
+	last   counters
 	public Source
 }
 
-func (s *source) state() Source {
+func (s *source) current() Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := s.public
@@ -65,33 +68,33 @@ func (s *source) state() Source {
 	return state
 }
 
-// look reads the source and tells what it has counted since. A source that is seen for the first time has counted nothing: nobody knows when it began.
-func (s *source) look(ctx context.Context, log *slog.Logger) figures {
+// delta reads the source and returns the increments since the last response. It returns none for the first response.
+func (s *source) delta(ctx context.Context, log *slog.Logger) counters {
 	families, err := s.read(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			if s.public.Error == "" {
-				log.Warn("the desk cannot read figures; trying again", "from", s.name, "error", err)
+				log.Warn("cannot read metrics for the console, retrying", "url", s.name, "err", err)
 			}
 			s.public.Error = err.Error()
 		}
 		return nil
 	}
 	if s.public.Error != "" {
-		log.Info("the desk reads figures again", "from", s.name)
+		log.Info("metrics for the console can be read again", "url", s.name)
 	}
 	now := time.Now().UTC()
 	s.public = Source{SeenAt: &now, Rules: rulesOf(families)}
 	for name := range families {
 		s.public.Edge = s.public.Edge || strings.HasPrefix(name, "sluice_edge_")
 	}
-	if info := families["sluice_board_info"].GetMetric(); s.not != "" && len(info) > 0 && labelOf(info[0], "id") == s.not {
+	if info := families[infoMetric].GetMetric(); s.exclude != "" && len(info) > 0 && labelOf(info[0], "id") == s.exclude {
 		s.public.Name = s.name + " (" + Self + ")"
 		return nil
 	}
-	read := figuresOf(families)
+	read := countersOf(families)
 	before, known := s.last, s.known
 	s.last, s.known = read, true
 	if !known {
@@ -100,7 +103,7 @@ func (s *source) look(ctx context.Context, log *slog.Logger) figures {
 	return read.since(before)
 }
 
-// counted are the counters that the desk shows: the name of the metric, and the labels that make its key.
+// counted are the counters in Sample.Counts: metric, key, and the labels that are appended to the key.
 var counted = []struct {
 	metric, key string
 	labels      []string
@@ -112,8 +115,8 @@ var counted = []struct {
 	{"sluice_api_purchase_total", "purchase", []string{"outcome"}},
 }
 
-func figuresOf(families map[string]*dto.MetricFamily) figures {
-	f := figures{}
+func countersOf(families map[string]*dto.MetricFamily) counters {
+	f := counters{}
 	for _, c := range counted {
 		for _, m := range families[c.metric].GetMetric() {
 			key := c.key
@@ -123,10 +126,10 @@ func figuresOf(families map[string]*dto.MetricFamily) figures {
 			f[key] += m.GetCounter().GetValue() + m.GetUntyped().GetValue()
 		}
 	}
-	for _, m := range families["sluice_api_purchase_seconds"].GetMetric() { // of each outcome
+	for _, m := range families["sluice_api_purchase_seconds"].GetMetric() { // by outcome
 		h := m.GetHistogram()
 		for _, b := range h.GetBucket() {
-			if !math.IsInf(b.GetUpperBound(), 1) { // a process that gathers has no such bucket, one that is scraped has
+			if !math.IsInf(b.GetUpperBound(), 1) { // only scraped metrics have this bucket
 				f[secondsKey+strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] += float64(b.GetCumulativeCount())
 			}
 		}
@@ -139,8 +142,8 @@ func rulesOf(families map[string]*dto.MetricFamily) []Rule {
 	rules := []Rule{}
 	for _, m := range families["sluice_edge_rule_info"].GetMetric() {
 		rules = append(rules, Rule{
-			Name: labelOf(m, "rule"), Key: labelOf(m, "key"), Rate: labelOf(m, "rate"), Burst: labelOf(m, "burst"), Match: labelOf(m, "match"), Mode: labelOf(m, "mode"),
-			OnError: labelOf(m, "on_error"),
+			Name: labelOf(m, "rule"), Key: labelOf(m, "key"), Rate: labelOf(m, "rate"), Burst: labelOf(m, "burst"),
+			Match: labelOf(m, "match"), Mode: labelOf(m, "mode"), OnError: labelOf(m, "on_error"),
 		})
 	}
 	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.Name, b.Name) })
@@ -156,7 +159,7 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
-func ownFigures(from prometheus.Gatherer) func(context.Context) (map[string]*dto.MetricFamily, error) {
+func ownMetrics(from prometheus.Gatherer) func(context.Context) (map[string]*dto.MetricFamily, error) {
 	return func(context.Context) (map[string]*dto.MetricFamily, error) {
 		all, err := from.Gather()
 		families := make(map[string]*dto.MetricFamily, len(all))
@@ -167,7 +170,7 @@ func ownFigures(from prometheus.Gatherer) func(context.Context) (map[string]*dto
 	}
 }
 
-// maxScrape bounds what is read of one answer.
+// maxScrape bounds one response, in bytes.
 const maxScrape = 4 << 20
 
 func scraper() *http.Client {
@@ -186,7 +189,7 @@ func scrape(client *http.Client, url string) func(context.Context) (map[string]*
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("it answers %s", resp.Status)
+			return nil, fmt.Errorf("GET %s: status %s", url, resp.Status)
 		}
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		return parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxScrape))

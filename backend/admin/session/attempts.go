@@ -8,7 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Attempts limits sign-in attempts per address: a burst of five, then one per twelve seconds. It is safe for concurrent use.
+// Attempts limits sign-in attempts per address: a burst of five, then one per twelve seconds. It is safe for
+// concurrent use.
 type Attempts struct {
 	mu        sync.Mutex
 	byNetwork map[netip.Prefix]*rate.Limiter
@@ -25,8 +26,8 @@ const (
 // NewAttempts returns Attempts without any history.
 func NewAttempts() *Attempts { return &Attempts{byNetwork: map[netip.Prefix]*rate.Limiter{}} }
 
-// Allow takes one attempt. If none is left, wait is the time until the next one. Call it before the secret is compared, so that concurrent
-// attempts count.
+// Allow takes one attempt. If none is left, wait is the time until the next one. Call it before the secret is
+// compared, so that concurrent attempts count.
 func (a *Attempts) Allow(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,8 +9,9 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// RedisStore keeps the ids of ended sessions in Redis until the sessions would have expired. It may use a Redis server whose data is not
-// verified: a false entry can end a session but not begin one. It is safe for concurrent use.
+// RedisStore keeps the ids of ended sessions in Redis until the sessions would have expired. It may use a Redis
+// server whose data is not verified: a false entry can end a session but not begin one. It is safe for concurrent
+// use.
 type RedisStore struct {
 	client redis.UniversalClient
 	space  keyspace.Space

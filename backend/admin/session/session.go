@@ -1,5 +1,6 @@
-// Package session provides sign-in sessions for the admin console: a signed text for a cookie, and a limit on failed sign-ins. The text
-// does not contain the admin token, and the token cannot be derived from it. The package does not depend on an HTTP library.
+// Package session provides sign-in sessions for the admin console: a signed text for a cookie, and a limit on failed
+// sign-ins. The text does not contain the admin token, and the token cannot be derived from it. The package does not
+// depend on an HTTP library.
 package session
 
 import (
@@ -25,7 +26,8 @@ const (
 	maxEnded = 10_000
 	// storeTimeout bounds one query of the Store.
 	storeTimeout = 200 * time.Millisecond
-	// storeBackoff is how long the Store is not queried after a failure, so that the console stays fast while Redis is down.
+	// storeBackoff is how long the Store is not queried after a failure, so that the console stays fast while Redis is
+	// down.
 	storeBackoff = time.Second
 )
 
@@ -42,8 +44,8 @@ type Store interface {
 	Ended(ctx context.Context, id string) (bool, error)
 }
 
-// Sessions begins and verifies sessions. All Sessions with the same secret accept each other's sessions, also after a restart. A new
-// secret ends all sessions. Sessions is safe for concurrent use.
+// Sessions begins and verifies sessions. All Sessions with the same secret accept each other's sessions, also after a
+// restart. A new secret ends all sessions. Sessions is safe for concurrent use.
 type Sessions struct {
 	key   []byte
 	now   func() time.Time
@@ -83,8 +85,8 @@ func (s *Sessions) sign(payload string) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify returns the session that a text proves. ok is false if the text is forged or the session has expired or ended. If the Store
-// fails, Verify accepts the session: the console must work while Redis is down.
+// Verify returns the session that a text proves. ok is false if the text is forged or the session has expired or
+// ended. If the Store fails, Verify accepts the session: the console must work while Redis is down.
 func (s *Sessions) Verify(text string) (found Session, ok bool) {
 	payload, signature, cut := strings.Cut(text, ".")
 	if !cut || len(text) > maxText {
@@ -127,8 +129,8 @@ func (s *Sessions) hasEnded(of Session) bool {
 	return ended && err == nil
 }
 
-// End ends a session before it expires. This process rejects the session from now on. An error means that other processes may still
-// accept it.
+// End ends a session before it expires. This process rejects the session from now on. An error means that other
+// processes may still accept it.
 func (s *Sessions) End(ctx context.Context, ending Session) error {
 	s.remember(ending)
 	if s.store == nil {

@@ -140,7 +140,8 @@ func TestTriesOfManyAddressesAreBounded(t *testing.T) {
 	}
 }
 
-// Signing out at one backend is signing out at all, for as long as the session would have lasted; while Redis is away each goes by what it has heard.
+// Signing out at one backend is signing out at all, for as long as the session would have lasted; while Redis is away
+// each goes by what it has heard.
 func TestSessionEndedElsewhereIsOver(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})

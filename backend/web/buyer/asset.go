@@ -51,7 +51,8 @@ func (a *Assets) Add(name, mime string, body []byte) (url string, err error) {
 	return url, nil
 }
 
-// Find finds a file by its name in a URL. While a new version takes over, a page of one is given the files of the other: that is better than none.
+// Find finds a file by its name in a URL. While a new version takes over, a page of one is given the files of the
+// other: that is better than none.
 func (a *Assets) Find(url string) (Asset, bool) {
 	if found, ok := a.byURL[url]; ok {
 		found.Exact = true

@@ -31,7 +31,8 @@ func (l Lang) other() Lang {
 	return English
 }
 
-// Language chooses: what was asked for by name ("en" or "zh"), else the best of an Accept-Language header. English is for whoever asks for neither.
+// Language chooses: what was asked for by name ("en" or "zh"), else the best of an Accept-Language header. English is
+// for whoever asks for neither.
 func Language(asked, accept string) Lang {
 	for _, l := range langs {
 		if asked == string(l) {
@@ -49,7 +50,8 @@ func Language(asked, accept string) Lang {
 	return langs[min(at, len(langs)-1)]
 }
 
-// formatPrice writes an amount in minor units with as many decimals as its currency has; nobody knows better of a currency that is unknown: two.
+// formatPrice writes an amount in minor units with as many decimals as its currency has; nobody knows better of a
+// currency that is unknown: two.
 func formatPrice(lang Lang, p sale.Price) string {
 	if p.Amount == 0 {
 		return map[Lang]string{English: "Free", Chinese: "免费"}[lang]

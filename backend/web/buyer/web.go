@@ -1,5 +1,6 @@
-// Package web makes the pages that buyers see, from what it is told of sales. Templates, styles, scripts and words are embedded in the binary. It knows
-// no HTTP library and asks nobody anything; what a page shows after it was made, its script asks of the public API.
+// Package web makes the pages that buyers see, from what it is told of sales. Templates, styles, scripts and words
+// are embedded in the binary. It knows no HTTP library and asks nobody anything; what a page shows after it was made,
+// its script asks of the public API.
 package buyer
 
 import (
@@ -42,8 +43,8 @@ type Page struct {
 
 // Config is what New needs; the zero value is a set-up in which buyers paste their token.
 type Config struct {
-	// SignIn is where buyers without a token are sent, an http or https URL; "{url}" in it stands for the page to come back to, with #token=... added to
-	// it. Empty: the page has a field for a token.
+	// SignIn is where buyers without a token are sent, an http or https URL; "{url}" in it stands for the page to come
+	// back to, with #token=... added to it. Empty: the page has a field for a token.
 	SignIn string
 	Now    func() time.Time // nil: time.Now
 }
@@ -92,8 +93,8 @@ func New(cfg Config) (*Pages, error) {
 	return p, err
 }
 
-// contentPolicy lets a page run our script and nothing else: no inline script, nobody's frame, no other host. The style is in the page, so that the first
-// paint needs one round trip, and is named by its hash.
+// contentPolicy lets a page run our script and nothing else: no inline script, nobody's frame, no other host. The
+// style is in the page, so that the first paint needs one round trip, and is named by its hash.
 func contentPolicy(style string) string {
 	return "default-src 'none'; script-src 'self'; style-src " + style + "; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
@@ -236,7 +237,8 @@ func checkSignIn(raw string) error {
 	return nil
 }
 
-// plain is a title for where nothing can keep its direction apart from what stands around it: without the characters that change it.
+// plain is a title for where nothing can keep its direction apart from what stands around it: without the characters
+// that change it.
 func plain(title string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

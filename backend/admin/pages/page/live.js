@@ -18,10 +18,10 @@ const live = (() => {
     const fresh = body.samples.filter((s) => s.at > newest);
     samples = samples.concat(fresh).slice(-kept);
     for (const w of watchers) w(samples, body);
-    const books = samples.length ? samples[samples.length - 1].totals : null;
-    if (books) {
-      if (log !== null && books.log !== log) for (const w of logWatchers) w();
-      log = books.log;
+    const totals = samples.length ? samples[samples.length - 1].totals : null;
+    if (totals) {
+      if (log !== null && totals.log !== log) for (const w of logWatchers) w();
+      log = totals.log;
     }
   }
 

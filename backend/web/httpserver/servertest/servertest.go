@@ -1,4 +1,5 @@
-// Package servertest runs an httpserver.Server for tests and sends requests to it. It verifies every response against docs/openapi.yaml.
+// Package servertest runs an httpserver.Server for tests and sends requests to it. It verifies every response against
+// docs/openapi.yaml.
 package servertest
 
 import (

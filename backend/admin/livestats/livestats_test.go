@@ -20,7 +20,7 @@ import (
 	"sluice/backend/store"
 )
 
-// world is what a board looks at.
+// world is a deployment in memory.
 type world struct {
 	now    time.Time
 	shards []queue.Stats
@@ -39,12 +39,12 @@ func (w *world) Log(context.Context, store.LogQuery) ([]store.LogEntry, error) {
 
 func newWorld() *world { return &world{now: time.Unix(1000, 0), shards: make([]queue.Stats, 2)} }
 
-func (w *world) board(own prometheus.Gatherer, urls ...string) *Board {
-	return New(Config{Queue: w, Pace: w, Books: w, Own: own, URLs: urls, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now }})
+func (w *world) stats(own prometheus.Gatherer, urls ...string) *Stats {
+	return New(Config{Queue: w, Pace: w, Store: w, Own: own, URLs: urls, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now }})
 }
 
-// tick makes the next sample, a second later.
-func (w *world) tick(t *testing.T, b *Board) Sample {
+// tick takes the next sample, a second later.
+func (w *world) tick(t *testing.T, b *Stats) Sample {
 	t.Helper()
 	w.now = w.now.Add(time.Second)
 	b.RunOnce(t.Context())
@@ -52,13 +52,13 @@ func (w *world) tick(t *testing.T, b *Board) Sample {
 	return samples[len(samples)-1]
 }
 
-func TestSampleAddsUpWhatEverySourceHasCounted(t *testing.T) {
+func TestSampleSumsAllSources(t *testing.T) {
 	w := newWorld()
 	reg := prometheus.NewRegistry()
 	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_api_purchase_seconds", Buckets: []float64{.001, .01, .1}})
 	reg.MustRegister(bought, seconds)
-	bought.WithLabelValues("accepted").Add(1000) // of before the board was there
+	bought.WithLabelValues("accepted").Add(1000) // before the first sample
 	var denied atomic.Int64
 	edge := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
 		n := denied.Load()
@@ -83,9 +83,9 @@ sluice_api_purchase_seconds_count %d
 `, n, n, n, n, n)
 	}))
 	defer edge.Close()
-	b := w.board(reg, edge.URL)
+	b := w.stats(reg, edge.URL)
 	if s := w.tick(t, b); len(s.Counts) != 0 || s.Latency != nil {
-		t.Errorf("what was before counts: %+v", s)
+		t.Errorf("counts before the first sample are included: %+v", s)
 	}
 	denied.Store(5)
 	bought.WithLabelValues("accepted").Add(3)
@@ -101,8 +101,8 @@ sluice_api_purchase_seconds_count %d
 	if s.Latency == nil || s.Latency.P50 > 1 || s.Latency.P99 < 10 || s.Latency.P99 > 100 {
 		t.Errorf("latency %+v", s.Latency)
 	}
-	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestSeconds != 4 || s.Queue.PerSecond != 20 || *s.Queue.DrainSeconds != 3 || s.Books.Log != 9 {
-		t.Errorf("%+v %+v", s.Queue, s.Books)
+	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestSeconds != 4 || s.Queue.PerSecond != 20 || *s.Queue.DrainSeconds != 3 || s.Totals.Log != 9 {
+		t.Errorf("%+v %+v", s.Queue, s.Totals)
 	}
 	sources := b.Sources()
 	if len(sources) != 2 || sources[0].Name != Self || sources[0].Edge || !sources[1].Edge || len(sources[1].Rules) != 1 || sources[1].Rules[0] != (Rule{"ip", "ip", "20r/s", "40", "", "enforce", "deny"}) {
@@ -110,23 +110,23 @@ sluice_api_purchase_seconds_count %d
 	}
 	denied.Store(-1)
 	if s := w.tick(t, b); s.Counts["rule:ip:deny"] != 0 || b.Sources()[1].Error == "" {
-		t.Errorf("a silent edge: %v, %+v", s.Counts, b.Sources()[1])
+		t.Errorf("an edge that does not answer: %v, %+v", s.Counts, b.Sources()[1])
 	}
-	denied.Store(2) // it was started anew
+	denied.Store(2) // the edge restarted
 	if s := w.tick(t, b); s.Counts["rule:ip:deny"] != 2 || b.Sources()[1].Error != "" {
-		t.Errorf("an edge that began anew: %v", s.Counts)
+		t.Errorf("a restarted edge: %v", s.Counts)
 	}
 }
 
-// Every backend may be given the same URLs, its own among them.
-func TestOwnFiguresAreNotCountedTwice(t *testing.T) {
+// All backends may have the same URLs, including their own.
+func TestOwnMetricsAreCountedOnce(t *testing.T) {
 	w := newWorld()
 	reg := prometheus.NewRegistry()
 	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
 	reg.MustRegister(bought)
 	self := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	defer self.Close()
-	b := w.board(reg, self.URL)
+	b := w.stats(reg, self.URL)
 	reg.MustRegister(b.Collector())
 	bought.WithLabelValues("accepted").Inc()
 	w.tick(t, b)
@@ -136,66 +136,66 @@ func TestOwnFiguresAreNotCountedTwice(t *testing.T) {
 	}
 }
 
-func TestSampleIsMadeWhileStoresAreDown(t *testing.T) {
+func TestSampleWhileStoresAreDown(t *testing.T) {
 	w := newWorld()
 	w.broken = errors.New("down")
-	b := w.board(nil)
-	if s := w.tick(t, b); s.Queue != nil || s.Books != nil {
+	b := w.stats(nil)
+	if s := w.tick(t, b); s.Queue != nil || s.Totals != nil {
 		t.Errorf("%+v", s)
 	}
 	w.broken, w.total.Sold = nil, 100
-	if s := w.tick(t, b); s.Counts["rows"] != 0 || s.Books.Sold != 100 {
-		t.Errorf("all rows became rows at once: %+v", s)
+	if s := w.tick(t, b); s.Counts["rows"] != 0 || s.Totals.Sold != 100 {
+		t.Errorf("existing rows are counted as new: %+v", s)
 	}
 }
 
-func TestSourceThatHangsCostsItsOwnFiguresOnly(t *testing.T) {
+func TestHangingSourceAffectsOnlyItself(t *testing.T) {
 	w := newWorld()
 	hold := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
 	defer slow.Close()
 	defer close(hold)
-	b := w.board(nil, slow.URL)
-	if s := w.tick(t, b); s.Queue == nil || s.Books == nil {
+	b := w.stats(nil, slow.URL)
+	if s := w.tick(t, b); s.Queue == nil || s.Totals == nil {
 		t.Errorf("%+v", s)
 	}
 	if e := b.Sources()[0].Error; !strings.Contains(e, "deadline") {
-		t.Errorf("it says %q", e)
+		t.Errorf("error %q, want a deadline", e)
 	}
 }
 
-func TestBoardKeepsAQuarterOfAnHourAndTellsOfMore(t *testing.T) {
+func TestSamplesAreKeptForFifteenMinutes(t *testing.T) {
 	w := newWorld()
-	b := w.board(nil)
-	for range kept + 50 {
+	b := w.stats(nil)
+	for range maxSamples + 50 {
 		w.tick(t, b)
 	}
 	all, more := b.Since(0)
-	if len(all) != kept || all[kept-1].At != w.now.UnixMilli() || all[0].At != w.now.Add(-(kept-1)*time.Second).UnixMilli() {
-		t.Fatalf("%d samples, the first of %d", len(all), all[0].At)
+	if len(all) != maxSamples || all[maxSamples-1].At != w.now.UnixMilli() || all[0].At != w.now.Add(-(maxSamples-1)*time.Second).UnixMilli() {
+		t.Fatalf("%d samples, the first at %d", len(all), all[0].At)
 	}
 	if some, _ := b.Since(w.now.UnixMilli() - 1500); len(some) != 2 {
-		t.Errorf("%d since", len(some))
+		t.Errorf("%d samples since, want 2", len(some))
 	}
 	select {
 	case <-more:
-		t.Error("told of nothing")
+		t.Error("notified without a new sample")
 	default:
 	}
 	w.tick(t, b)
 	<-more
 }
 
-func TestLatencyIsReadFromBuckets(t *testing.T) {
+func TestLatencyFromBuckets(t *testing.T) {
 	for name, c := range map[string]struct {
-		f    figures
+		f    counters
 		want *Latency
 	}{
-		"nothing":     {figures{}, nil},
-		"no requests": {figures{"seconds:0.1": 0, "seconds:+Inf": 0}, nil},
-		"one bucket":  {figures{"seconds:0.1": 100, "seconds:1": 100, "seconds:+Inf": 100}, &Latency{50, 95, 99}},
-		"two buckets": {figures{"seconds:0.1": 50, "seconds:1": 100, "seconds:+Inf": 100}, &Latency{100, 910, 982}},
-		"above all":   {figures{"seconds:0.1": 0, "seconds:+Inf": 10}, &Latency{100, 100, 100}},
+		"nothing":     {counters{}, nil},
+		"no requests": {counters{"seconds:0.1": 0, "seconds:+Inf": 0}, nil},
+		"one bucket":  {counters{"seconds:0.1": 100, "seconds:1": 100, "seconds:+Inf": 100}, &Latency{50, 95, 99}},
+		"two buckets": {counters{"seconds:0.1": 50, "seconds:1": 100, "seconds:+Inf": 100}, &Latency{100, 910, 982}},
+		"above all":   {counters{"seconds:0.1": 0, "seconds:+Inf": 10}, &Latency{100, 100, 100}},
 	} {
 		got := c.f.latency()
 		if (got == nil) != (c.want == nil) {

@@ -1,5 +1,6 @@
-// Package deskpage makes the pages of the operators' desk: what the sale does right now, and everything that operators may do about it. A page is a frame
-// with one script, which asks the operator's API for everything it shows. The package knows no HTTP library and asks nobody anything itself.
+// Package deskpage makes the pages of the operators' desk: what the sale does right now, and everything that
+// operators may do about it. A page is a frame with one script, which asks the operator's API for everything it
+// shows. The package knows no HTTP library and asks nobody anything itself.
 package pages
 
 import (
@@ -66,12 +67,12 @@ type frame struct {
 	Problem, To         string // of the sign-in page
 	Actor               string // of the sign-in page: who tries to be
 	Until               int64  // Unix milliseconds
-	Views               []view
+	Views               []link
 }
 
-type view struct{ Path, Name string }
+type link struct{ Path, Name string }
 
-var views = []view{{"", "Overview"}, {"sales", "Sales"}, {"dead", "Dead letters"}, {"groups", "Events"}, {"webhooks", "Webhooks"}, {"edge", "Edge"}, {"log", "Log"}}
+var views = []link{{"", "Overview"}, {"sales", "Sales"}, {"dead", "Dead letters"}, {"groups", "Events"}, {"webhooks", "Webhooks"}, {"edge", "Edge"}, {"log", "Log"}}
 
 // problems are what the sign-in page says.
 var problems = map[string]string{
@@ -80,7 +81,8 @@ var problems = map[string]string{
 	"limited": "Too many failed tries from here. Wait a little, then try again.",
 }
 
-// SignIn is the page with the form. problem is "", wrong, name or limited; actor is the name that was typed before; to is the page to go to then.
+// SignIn is the page with the form. problem is "", wrong, name or limited; actor is the name that was typed before;
+// to is the page to go to then.
 func (p *Pages) SignIn(problem, actor, to string) (buyer.Page, error) {
 	f := p.frame()
 	f.Problem, f.Actor, f.To = problems[problem], actor, to

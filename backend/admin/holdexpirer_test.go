@@ -21,8 +21,8 @@ import (
 )
 
 // returner is one that meets the world's faults, and leaves nothing to the age of leftovers.
-func (w *world) returner() *Returner {
-	r := NewReturner(faultyStore{w.store, w.faults}, faultyStock{w.stock, w.faults}, nil, slog.New(slog.DiscardHandler))
+func (w *world) returner() *HoldExpirer {
+	r := NewHoldExpirer(Config{Store: faultyStore{w.store, w.faults}, Stock: faultyStock{w.stock, w.faults}, Log: slog.New(slog.DiscardHandler)})
 	r.age = 0
 	return r
 }
@@ -63,7 +63,8 @@ func (w *world) wantBalanced(saleID string) audit.Report {
 	return r
 }
 
-// Whatever dies between the end of a hold and the unit's return, the count balances at that instant, and the next turn of anybody brings the unit back once.
+// Whatever dies between the end of a hold and the unit's return, the count balances at that instant, and the next
+// turn of anybody brings the unit back once.
 func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
 	w := newWorld(t)
 	w.each(func(fault string) {
@@ -192,7 +193,8 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// Redis loses everything while units are on their way back: the load counts them as left, and nobody gives them back a second time.
+// Redis loses everything while units are on their way back: the load counts them as left, and nobody gives them back
+// a second time.
 func TestRedisLostWhileUnitsReturn(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 5, "ann", "bob", "cid", "dan")
@@ -277,7 +279,7 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 	w.elapse(rows...)
 	done := make(chan error, 3)
 	for range 3 {
-		r := NewReturner(w.store, w.stock, nil, slog.New(slog.DiscardHandler))
+		r := NewHoldExpirer(Config{Store: w.store, Stock: w.stock, Log: slog.New(slog.DiscardHandler)})
 		r.age = 0
 		go func() {
 			err := r.RunOnce(w.ctx)
@@ -308,11 +310,12 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 	}
 }
 
-// A payment and an operator's cancel come at the same instant: one of them wins, the other is told so, and unit and money go one way each.
+// A payment and an operator's cancel come at the same instant: one of them wins, the other is told so, and unit and
+// money go one way each.
 func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
 	const rounds = 30
 	w := newWorld(t)
-	plain := New(w.store, w.stock, []Shard{w.queues[0], w.queues[1]}, nil) // without the faults, which count calls unguarded
+	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}) // without faults, whose counter is not synchronized
 	var names []string
 	for i := range rounds {
 		names = append(names, fmt.Sprint("buyer ", i))

@@ -1,0 +1,189 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+const (
+	// returnBatch is how many orders one step cancels or returns.
+	returnBatch = 500
+	// returnBatches bounds the steps of one RunOnce. The next one continues.
+	returnBatches = 20
+	// leftoverAge is how old a cancelled order is before a process other than the one that cancelled it returns its unit.
+	leftoverAge = 2 * time.Second
+	// confirmEvery is how many calls of RunOnce lie between two passes over unconfirmed returns.
+	confirmEvery = 60
+)
+
+// HoldExpirer cancels orders that were not paid within their hold, and returns the units of cancelled orders to
+// Redis. Any number of processes may run one, without a leader: the rows that one cancels are locked and skipped by
+// the others, and each unit is returned once.
+type HoldExpirer struct {
+	store    Store
+	stock    Stock
+	log      *slog.Logger
+	counters *Counters
+	age      time.Duration
+	after    sale.OrderID // position of the search for leftovers
+	turns    int
+}
+
+// NewHoldExpirer returns a HoldExpirer.
+func NewHoldExpirer(cfg Config) *HoldExpirer {
+	cfg.setDefaults()
+	return &HoldExpirer{store: cfg.Store, stock: cfg.Stock, log: cfg.Log, counters: cfg.Counters, age: leftoverAge}
+}
+
+// Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
+func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := h.RunOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !failing:
+			h.log.Warn("cannot cancel unpaid orders or return their units, retrying", "err", err, "interval", interval)
+		case err == nil && failing:
+			h.log.Info("unpaid orders are cancelled and their units returned again")
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// RunOnce does a bounded amount of work. A later call, here or in another process, retries what failed. Errors wrap
+// sale.ErrUnavailable.
+func (h *HoldExpirer) RunOnce(ctx context.Context) error {
+	h.turns++
+	errs := []error{h.cancelOverdue(ctx), h.returnLeftovers(ctx)}
+	if h.turns%confirmEvery == 1 {
+		errs = append(errs, h.confirmReturns(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("admin: expire holds: %w", err)
+	}
+	return nil
+}
+
+// cancelOverdue continues to cancel if units cannot be returned, because returnLeftovers finds them later.
+func (h *HoldExpirer) cancelOverdue(ctx context.Context) error {
+	var failed error
+	for range returnBatches {
+		cancelled, err := h.store.CancelOverdue(ctx, returnBatch)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		h.counters.cancelled.WithLabelValues(byHold).Add(float64(len(cancelled)))
+		if len(cancelled) > 0 && failed == nil {
+			failed = h.returnUnits(ctx, cancelled)
+		}
+		if len(cancelled) < returnBatch {
+			return failed
+		}
+	}
+	return failed
+}
+
+// returnLeftovers returns the units of cancelled orders that the cancelling process has not returned.
+func (h *HoldExpirer) returnLeftovers(ctx context.Context) error {
+	waiting := 0
+	for range returnBatches {
+		orders, err := h.store.Returning(ctx, h.after, h.age, returnBatch)
+		if err != nil {
+			return err
+		}
+		err = h.returnUnits(ctx, orders)
+		if err != nil {
+			waiting += len(orders)
+		}
+		if len(orders) < returnBatch { // the end: the next call begins from the start
+			h.after = 0
+			h.counters.returning.Set(float64(waiting))
+			return err
+		}
+		h.after = orders[len(orders)-1].ID // also after a failure, so that one sale does not block the others
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *HoldExpirer) returnUnits(ctx context.Context, orders []sale.Order) error {
+	n, err := returnUnits(ctx, h.store, h.stock, orders)
+	h.counters.returned.Add(float64(n))
+	return err
+}
+
+// returnUnits returns the units of cancelled orders to Redis and marks their rows. It skips a sale that Redis does
+// not hold, with an error: the reconcile loop loads it.
+func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order) (returned int, err error) {
+	bySale := map[string][]sale.Order{}
+	for _, o := range orders {
+		bySale[o.SaleID] = append(bySale[o.SaleID], o)
+	}
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(bySale)) {
+		n, err := returnUnitsOf(ctx, db, stock, id, bySale[id])
+		returned += n
+		errs = append(errs, err)
+	}
+	return returned, errors.Join(errs...)
+}
+
+func returnUnitsOf(ctx context.Context, db Store, stock Stock, saleID string, orders []sale.Order) (returned int, err error) {
+	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
+	if err != nil {
+		return 0, err
+	}
+	returns, ids := make([]store.Return, len(orders)), make([]sale.OrderID, len(orders))
+	for i, o := range orders {
+		returns[i], ids[i] = store.Return{ID: o.ID, Number: numbers[i]}, o.ID
+	}
+	if err := db.MarkReturned(ctx, returns); err != nil {
+		return 0, err
+	}
+	return len(orders), stock.ConfirmReturns(ctx, saleID, ids)
+}
+
+// confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so
+// that Redis forgets them.
+func (h *HoldExpirer) confirmReturns(ctx context.Context) error {
+	sales, err := h.stock.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range sales {
+		ids, err := h.stock.PendingReturns(ctx, s.ID)
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		marked, err := h.store.Returned(ctx, ids)
+		if err != nil {
+			return err
+		}
+		if err := h.stock.ConfirmReturns(ctx, s.ID, marked); err != nil {
+			return err
+		}
+	}
+	return nil
+}

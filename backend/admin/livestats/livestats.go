@@ -1,0 +1,209 @@
+// Package livestats samples the state of a deployment once a second for the admin console and keeps the samples of
+// the last fifteen minutes. It reads the metrics of edges and backends, counts the queue and adds up the sales. The
+// samples are lost when the process ends.
+package livestats
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/queue"
+	"sluice/backend/store"
+)
+
+const (
+	// Interval is the time between two samples.
+	Interval = time.Second
+	// maxSamples is fifteen minutes.
+	maxSamples = 900
+	// sourceTimeout bounds reading the sources of one sample, so that a source that hangs affects its own values only.
+	sourceTimeout = 800 * time.Millisecond
+)
+
+// Queue counts the queue of each shard (queue.Shards).
+type Queue interface {
+	ByShard(ctx context.Context) ([]queue.Stats, error)
+}
+
+// Pace reports how fast the queue drains (queue.Meters).
+type Pace interface {
+	Within() (d time.Duration, ok bool)
+	Shard(shard int) queue.Pace
+}
+
+// Store reads the totals of all sales and the admin log (package store).
+type Store interface {
+	Totals(ctx context.Context) (store.Totals, error)
+	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
+}
+
+// Config configures New. Queue, Pace and Store are required.
+type Config struct {
+	Queue Queue
+	Pace  Pace
+	Store Store
+	Own   prometheus.Gatherer // the metrics of this process; nil: none
+	URLs  []string            // the /metrics of edges and other backends
+	Log   *slog.Logger        // nil: slog.Default
+	Now   func() time.Time    // nil: time.Now
+}
+
+// Stats is safe for concurrent use.
+type Stats struct {
+	cfg     Config
+	id      string // identifies the metrics of this process when they are scraped
+	started time.Time
+	sources []*source
+
+	mu      sync.Mutex
+	samples []Sample // oldest first
+	sold    *int64   // in the last sample
+	changed chan struct{}
+}
+
+// New returns Stats without samples.
+func New(cfg Config) *Stats {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Stats{cfg: cfg, id: rand.Text(), started: cfg.Now(), changed: make(chan struct{})}
+	if cfg.Own != nil {
+		s.sources = append(s.sources, &source{name: Self, read: ownMetrics(cfg.Own)})
+	}
+	client := scraper()
+	for _, url := range cfg.URLs {
+		s.sources = append(s.sources, &source{name: url, read: scrape(client, url), exclude: s.id})
+	}
+	return s
+}
+
+// Collector returns the gauge sluice_livestats_info. It identifies the metrics of this process, so that all backends
+// can have the same URLs.
+func (s *Stats) Collector() prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: infoMetric, Help: "1; the label identifies the process to backends that read its metrics.", ConstLabels: prometheus.Labels{"id": s.id},
+	})
+	info.Set(1)
+	return info
+}
+
+// Run takes a sample every Interval until ctx ends, and then returns nil.
+func (s *Stats) Run(ctx context.Context) error {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		s.RunOnce(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// RunOnce takes one sample. It omits what does not answer in time.
+func (s *Stats) RunOnce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
+	defer cancel()
+	sample := Sample{At: s.cfg.Now().UnixMilli()}
+	deltas := make([]counters, len(s.sources))
+	var g errgroup.Group
+	for i, src := range s.sources {
+		g.Go(func() error { deltas[i] = src.delta(ctx, s.cfg.Log); return nil })
+	}
+	g.Go(func() error { sample.Queue = s.queue(ctx); return nil })
+	g.Go(func() error { sample.Totals = s.totals(ctx); return nil })
+	_ = g.Wait() // the functions return no errors
+	sum := counters{}
+	for _, d := range deltas {
+		sum.add(d)
+	}
+	sample.Latency = sum.latency()
+	sample.Counts = sum.counts()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sample.Totals != nil {
+		if s.sold != nil && sample.Totals.Sold > *s.sold {
+			sample.Counts[rowsKey] = float64(sample.Totals.Sold - *s.sold)
+		}
+		s.sold = &sample.Totals.Sold
+	}
+	if len(s.samples) == maxSamples {
+		copy(s.samples, s.samples[1:])
+		s.samples = s.samples[:maxSamples-1]
+	}
+	s.samples = append(s.samples, sample)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Stats) queue(ctx context.Context) *QueueCounts {
+	shards, err := s.cfg.Queue.ByShard(ctx)
+	if err != nil {
+		return nil
+	}
+	sum := queue.Sum(shards)
+	q := &QueueCounts{
+		Ready: sum.Ready, Delayed: sum.Delayed, Leased: sum.Leased, Leases: sum.Leases, Dead: sum.Dead, OldestSeconds: sum.OldestAge.Seconds(),
+	}
+	for i := range shards {
+		if p := s.cfg.Pace.Shard(i); p.Known {
+			q.PerSecond += p.PerSecond
+		}
+	}
+	if d, ok := s.cfg.Pace.Within(); ok {
+		seconds := d.Seconds()
+		q.DrainSeconds = &seconds
+	}
+	return q
+}
+
+func (s *Stats) totals(ctx context.Context) *Totals {
+	all, err := s.cfg.Store.Totals(ctx)
+	if err != nil {
+		return nil
+	}
+	last, err := s.cfg.Store.Log(ctx, store.LogQuery{Limit: 1})
+	if err != nil {
+		return nil
+	}
+	t := &Totals{Sales: all.Sales, Stock: all.Stock, Sold: all.Sold}
+	if len(last) > 0 {
+		t.Log = last[0].Number
+	}
+	return t
+}
+
+// Since returns the samples after a time in Unix milliseconds, oldest first, and a channel that is closed when there
+// are more.
+func (s *Stats) Since(at int64) (samples []Sample, more <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := len(s.samples)
+	for from > 0 && s.samples[from-1].At > at {
+		from--
+	}
+	return append([]Sample(nil), s.samples[from:]...), s.changed
+}
+
+// Started returns the time of New.
+func (s *Stats) Started() time.Time { return s.started }
+
+// Sources returns the state of all sources, this process first.
+func (s *Stats) Sources() []Source {
+	all := make([]Source, len(s.sources))
+	for i, src := range s.sources {
+		all[i] = src.current()
+	}
+	return all
+}
