@@ -238,7 +238,7 @@ type outcomes struct{ accepted, soldOut, repeated int64 }
 
 // judged reads the outcomes so far from the metrics of both.
 func (h *house) judged(ctx context.Context) (outcomes, error) {
-	backend, err := counters(ctx, h.admin, "sluice_api_purchase_total{outcome=")
+	backend, err := counters(ctx, h.admin, "sluice_api_purchases_total{outcome=")
 	if err != nil {
 		return outcomes{}, err
 	}

@@ -98,7 +98,7 @@ func openPages(ctx context.Context, s *stage, args []string) error {
 		return err
 	}
 	kinds := []openKind{
-		{"orders of a buyer", "/v1/me/events", "sluice_push_pages", "sluice_push_pages_limit", writeSome, toldOrders},
+		{"orders of a buyer", "/v1/me/events", "sluice_notify_pages", "sluice_notify_pages_limit", writeSome, toldOrders},
 		{"a sale", "/v1/sales/" + openedSale + "/events", "sluice_api_event_streams", "sluice_api_event_streams_limit", restockOne, 0},
 	}
 	first, err := h.figures(ctx, kinds[0])

@@ -26,7 +26,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		purchases: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_purchase_total", Help: "Purchase requests answered, by outcome.",
+			Name: "sluice_api_purchases_total", Help: "Purchase requests answered, by outcome.",
 		}, []string{"outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, by outcome.",
@@ -45,7 +45,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, result := range callbackResults {
 		m.callbacks.WithLabelValues(result)
 	}
-	for _, verdict := range []string{"alone", "refused"} {
+	for _, verdict := range []string{"local", "refused"} {
 		m.limiter.WithLabelValues(verdict)
 	}
 	m.outcomes = make(map[string]purchaseCount, len(purchaseOutcomes))

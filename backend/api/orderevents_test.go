@@ -316,7 +316,7 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 func open(r *prometheus.Registry) float64 {
 	families, _ := r.Gather()
 	for _, f := range families {
-		if f.GetName() == "sluice_push_pages" {
+		if f.GetName() == "sluice_notify_pages" {
 			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}

@@ -31,7 +31,7 @@ func (h *handlers) limit(buyer string) error {
 		return err
 	}
 	if r.Local {
-		h.metrics.limiter.WithLabelValues("alone").Inc()
+		h.metrics.limiter.WithLabelValues("local").Inc()
 	}
 	if r.Allowed {
 		return nil

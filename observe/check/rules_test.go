@@ -76,13 +76,13 @@ var cases = map[string]struct{ fires, silent string }{
 		 process_start_time_seconds{job="sluice-backend"} 800x120
 		 sluice_sales{state="open"} 1x120`,
 	},
-	"SluiceUnitsDoNotReturn": {`sluice_order_units_returning 2x120`, `sluice_order_units_returning 0x120`},
+	"SluiceUnitsDoNotReturn": {`sluice_orders_units_returning 2x120`, `sluice_orders_units_returning 0x120`},
 	"SluicePurchasesFail": {
-		`sluice_api_purchase_total{outcome="accepted"} 0+980x120
-		 sluice_api_purchase_total{outcome="queue_full"} 0+20x120`,
-		`sluice_api_purchase_total{outcome="accepted"} 0+995x120
-		 sluice_api_purchase_total{outcome="unavailable"} 0+5x120
-		 sluice_api_purchase_total{outcome="sold_out"} 0+5000x120`,
+		`sluice_api_purchases_total{outcome="accepted"} 0+980x120
+		 sluice_api_purchases_total{outcome="queue_full"} 0+20x120`,
+		`sluice_api_purchases_total{outcome="accepted"} 0+995x120
+		 sluice_api_purchases_total{outcome="unavailable"} 0+5x120
+		 sluice_api_purchases_total{outcome="sold_out"} 0+5000x120`,
 	},
 	"SluicePurchasesAreSlow": {
 		`sluice_api_purchase_seconds_bucket{outcome="accepted",le="0.5"} 0+90x120
@@ -149,17 +149,17 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_webhook_failing{endpoint="e"} 0x120`,
 	},
 	"SluiceNotificationsWait": {
-		`sluice_push_waiting{channel="web"} 20000x120`,
-		`sluice_push_waiting{channel="web"} 20x120`,
+		`sluice_notify_waiting_messages{channel="web"} 20000x120`,
+		`sluice_notify_waiting_messages{channel="web"} 20x120`,
 	},
 	"SluiceSaleNotificationsAreOff": {
-		`sluice_signal_up 1x120
+		`sluice_sale_notifications_up 1x120
 		 sluice_edge_sale_notifications_up 0x120
 		 ---
-		 sluice_signal_up{instance="a"} 1x120
-		 sluice_signal_up{instance="b"} 0x120
+		 sluice_sale_notifications_up{instance="a"} 1x120
+		 sluice_sale_notifications_up{instance="b"} 0x120
 		 sluice_edge_sale_notifications_up 1x120`,
-		`sluice_signal_up 1x120
+		`sluice_sale_notifications_up 1x120
 		 sluice_edge_sale_notifications_up 1x120`,
 	},
 	"SluiceProcessIsGone": {`up{job="sluice-worker"} 0x120`, `up{job="sluice-worker"} 1x120

@@ -73,7 +73,7 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 				t.Errorf("audit: %+v", r)
 			}
 			metrics := string(do(t, "GET", s.admin+"/metrics", adminToken, "").Body)
-			if want := map[bool]string{true: "sluice_signal_up 1", false: "sluice_signal_up 0"}[signals]; !strings.Contains(metrics, want) {
+			if want := map[bool]string{true: "sluice_sale_notifications_up 1", false: "sluice_sale_notifications_up 0"}[signals]; !strings.Contains(metrics, want) {
 				t.Errorf("metrics lack %q", want)
 			}
 		})

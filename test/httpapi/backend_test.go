@@ -245,7 +245,7 @@ func TestSaleFromCreationToClose(t *testing.T) {
 	}
 	metrics := b.admin.Do("GET", "/metrics", "")
 	for _, line := range []string{
-		`sluice_api_purchase_total{outcome="accepted"} 3`, `sluice_api_purchase_total{outcome="replayed"} 1`, `sluice_http_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
+		`sluice_api_purchases_total{outcome="accepted"} 3`, `sluice_api_purchases_total{outcome="replayed"} 1`, `sluice_http_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
 		`sluice_queue_messages{shard="0",state="ready"} 0`, "sluice_queue_up 1",
 	} {
 		if !strings.Contains(metrics.Body, line+"\n") {

@@ -55,7 +55,7 @@ func (w *world) tick(t *testing.T, b *Stats) Sample {
 func TestSampleSumsAllSources(t *testing.T) {
 	w := newWorld()
 	reg := prometheus.NewRegistry()
-	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
+	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchases_total"}, []string{"outcome"})
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_api_purchase_seconds", Buckets: []float64{.001, .01, .1}})
 	reg.MustRegister(bought, seconds)
 	bought.WithLabelValues("accepted").Add(1000) // before the first sample
@@ -73,8 +73,8 @@ sluice_edge_requests_total{rule="ip",verdict="allow"} 0
 sluice_edge_cached_refusals_total{state="sold_out"} 7
 # TYPE sluice_edge_rule_info gauge
 sluice_edge_rule_info{rule="ip",key="ip",rate="20r/s",burst="40",match="",mode="enforce",on_error="deny"} 1
-# TYPE sluice_api_purchase_total counter
-sluice_api_purchase_total{outcome="accepted"} %d
+# TYPE sluice_api_purchases_total counter
+sluice_api_purchases_total{outcome="accepted"} %d
 # TYPE sluice_api_purchase_seconds histogram
 sluice_api_purchase_seconds_bucket{le="0.001"} %d
 sluice_api_purchase_seconds_bucket{le="+Inf"} %d
@@ -122,7 +122,7 @@ sluice_api_purchase_seconds_count %d
 func TestOwnMetricsAreCountedOnce(t *testing.T) {
 	w := newWorld()
 	reg := prometheus.NewRegistry()
-	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchase_total"}, []string{"outcome"})
+	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchases_total"}, []string{"outcome"})
 	reg.MustRegister(bought)
 	self := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	defer self.Close()

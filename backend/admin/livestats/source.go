@@ -112,7 +112,7 @@ var counted = []struct {
 	{"sluice_edge_unauthorized_total", "edge:unauthorized", nil},
 	{"sluice_edge_malformed_total", "edge:malformed", nil},
 	{"sluice_edge_cached_refusals_total", "repeated", []string{"state"}},
-	{"sluice_api_purchase_total", "purchase", []string{"outcome"}},
+	{"sluice_api_purchases_total", "purchase", []string{"outcome"}},
 }
 
 func countersOf(families map[string]*dto.MetricFamily) counters {

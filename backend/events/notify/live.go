@@ -88,13 +88,13 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 	}
 	l := &Live{
 		client: client, space: space, cfg: cfg, wanted: make(chan struct{}, 1), pages: map[string]map[*Page]struct{}{}, ready: make(chan struct{}),
-		open:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_push_pages", Help: "Open pages that are told of their buyers' orders."}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_push_pages_cut_total", Help: "Pages cut off, because they were too slow or something may have been missed."}, []string{"why"}),
+		open:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_notify_pages", Help: "Open pages that are told of their buyers' orders."}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_notify_pages_closed_total", Help: "Pages cut off, because they were too slow or something may have been missed."}, []string{"why"}),
 	}
 	for _, why := range []string{"slow", "missed", "unread", "stopped"} {
 		l.ended.WithLabelValues(why)
 	}
-	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_push_pages_limit", Help: "Pages that may be open; who comes then is told to ask instead."})
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_notify_pages_limit", Help: "Pages that may be open; who comes then is told to ask instead."})
 	limit.Set(float64(cfg.Pages))
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(l.open, l.ended, limit)

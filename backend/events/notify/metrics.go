@@ -13,7 +13,7 @@ type Counters struct{ messages *prometheus.CounterVec }
 // NewCounters registers the counters. It panics when they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_push_messages_total", Help: "Attempts to send a message, by channel and outcome: sent, failed (tried again), dead, gone, refused, given_up.",
+		Name: "sluice_notify_messages_total", Help: "Attempts to send a message, by channel and outcome: sent, failed (tried again), dead, gone, refused, given_up.",
 	}, []string{"channel", "outcome"})}
 	r.MustRegister(c.messages)
 	return c
@@ -35,9 +35,9 @@ type collector struct {
 	gauge    *prometheus.Desc
 }
 
-// NewCollector makes the gauge sluice_push_waiting, by channel: of these channels, and of others for which something waits. It is missing while the database does not answer.
+// NewCollector makes the gauge sluice_notify_waiting_messages, by channel: of these channels, and of others for which something waits. It is missing while the database does not answer.
 func NewCollector(w Waiting, channels ...string) prometheus.Collector {
-	return &collector{w, channels, prometheus.NewDesc("sluice_push_waiting", "Messages that are still to be sent.", []string{"channel"}, nil)}
+	return &collector{w, channels, prometheus.NewDesc("sluice_notify_waiting_messages", "Messages that are still to be sent.", []string{"channel"}, nil)}
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }

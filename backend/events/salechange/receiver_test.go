@@ -60,7 +60,7 @@ func newHouse(t *testing.T, sells, hears *redis.Client) *house {
 	return h
 }
 
-const upMetric = "sluice_signal_up"
+const upMetric = "sluice_sale_notifications_up"
 
 func (h *house) awaitUp(up string) {
 	h.Helper()
@@ -188,7 +188,7 @@ func (h *house) count(kind string) (n int) {
 	families, _ := h.metrics.Gather()
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "sluice_signal_received_total" && m.GetLabel()[0].GetValue() == kind {
+			if f.GetName() == "sluice_sale_notifications_received_total" && m.GetLabel()[0].GetValue() == kind {
 				n = int(m.GetCounter().GetValue())
 			}
 		}
