@@ -13,7 +13,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is wanted most.
+// A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is
+// wanted most.
 func TestCensusOutlastsTheReadTimeout(t *testing.T) {
 	r := testenv.StartRedis(t)
 	h, ctx := newHouse(r.Client()), context.Background()
@@ -31,7 +32,8 @@ func TestCensusOutlastsTheReadTimeout(t *testing.T) {
 	}
 }
 
-// Fast workers lease batch after batch, each between the census's two looks. It goes on until it has seen one instant whole.
+// Fast workers lease batch after batch, each between the census's two looks. It goes on until it has seen one instant
+// whole.
 func TestCensusWaitsForAnInstant(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()

@@ -162,7 +162,8 @@ func TestCensusOfManySalesHasTheLettersOfEach(t *testing.T) {
 	})
 }
 
-// An answer can be lost, and the client asks again: the second run answers what is there, and leaves nothing of the first one behind.
+// An answer can be lost, and the client asks again: the second run answers what is there, and leaves nothing of the
+// first one behind.
 func TestSnapshotMayRunTwice(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
@@ -187,7 +188,8 @@ func TestSnapshotMayRunTwice(t *testing.T) {
 	})
 }
 
-// What is gone when it runs for the second time is in no copy any more: it would be counted there, and where it has gone to.
+// What is gone when it runs for the second time is in no copy any more: it would be counted there, and where it has
+// gone to.
 func TestSnapshotThatRunsTwiceHasTheLaterInstant(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()

@@ -9,7 +9,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A Redis without memory refuses the first write of a purchase, so that no unit is taken; who gets no unit is told so as ever, and who has an order finds it.
+// A Redis without memory refuses the first write of a purchase, so that no unit is taken; who gets no unit is told so
+// as ever, and who has an order finds it.
 func TestFullRedisTakesNoUnit(t *testing.T) {
 	r := testenv.StartRedis(t)
 	c, ctx := r.Client(), t.Context()

@@ -68,8 +68,8 @@ func (m *modelSale) decide(r Request, id sale.OrderID) Decision {
 	return Decision{Outcome: sale.Accepted, OrderID: id}
 }
 
-// Whatever is asked together, each request gets what it would get after the ones before it; and a group that is run twice, because its answer was
-// lost, is answered the same and takes no unit again.
+// Whatever is asked together, each request gets what it would get after the ones before it; and a group that is run
+// twice, because its answer was lost, is answered the same and takes no unit again.
 func TestGroupDecidesAsOneAfterTheOther(t *testing.T) {
 	onBoth(t, groupAgainstModel)
 }

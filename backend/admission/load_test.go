@@ -13,7 +13,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// All sales of a shard are loaded with one look into its queue, and each as if it were alone: with its rows, and with what is queued.
+// All sales of a shard are loaded with one look into its queue, and each as if it were alone: with its rows, and with
+// what is queued.
 func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		const n = 30

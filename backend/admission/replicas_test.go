@@ -40,7 +40,8 @@ func newFlock(t *testing.T) flock {
 	return f
 }
 
-// need has the master refuse to write while fewer replicas than n have said a word within the last second. On a slow machine any of them may be late.
+// need has the master refuse to write while fewer replicas than n have said a word within the last second. On a slow
+// machine any of them may be late.
 func (f flock) need(n int) {
 	f.t.Helper()
 	for _, setting := range [][2]string{{"min-replicas-max-lag", "1"}, {"min-replicas-to-write", strconv.Itoa(n)}} {
@@ -76,7 +77,8 @@ func (f flock) told(buyer, key string) (d Decision) {
 
 func (f flock) left() string { return f.c.Get(f.t.Context(), shard.Stock("s")).Val() }
 
-// With a replica that stands still nobody is told of an order, those are answered at once who get none, and whoever asks again later finds the order of the first time.
+// With a replica that stands still nobody is told of an order, those are answered at once who get none, and whoever
+// asks again later finds the order of the first time.
 func TestOrderIsToldWhenReplicasHaveIt(t *testing.T) {
 	f := newFlock(t)
 	ctx := t.Context()
@@ -168,7 +170,8 @@ func TestMasterWithoutReplicasTakesNoUnit(t *testing.T) {
 	f.told("bob", "k")
 }
 
-// movingName is an address that leads to one server, and from the moment at which somebody is about to WAIT to another one.
+// movingName is an address that leads to one server, and from the moment at which somebody is about to WAIT to another
+// one.
 type movingName struct {
 	mu    sync.Mutex
 	to    string
@@ -212,7 +215,8 @@ func (m *movingName) move() {
 	m.conns = nil
 }
 
-// The master dies between the decision and the wait, and its name leads to another one by then, which has a replica and not the order: it must not vouch for it.
+// The master dies between the decision and the wait, and its name leads to another one by then, which has a replica and
+// not the order: it must not vouch for it.
 func TestOnlyTheServerThatDecidedVouches(t *testing.T) {
 	decides, other := testenv.StartRedis(t), testenv.StartRedis(t)
 	testenv.StartReplica(t, other.Addr)

@@ -143,8 +143,8 @@ func TestGiveBackToASaleThatRedisLost(t *testing.T) {
 	})
 }
 
-// Two processes load the same sale. The slower one has read an order as holding a unit that the faster one has read as cancelled: its buyer stands among the
-// holders, and is freed without a second unit.
+// Two processes load the same sale. The slower one has read an order as holding a unit that the faster one has read as
+// cancelled: its buyer stands among the holders, and is freed without a second unit.
 func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()
@@ -190,8 +190,8 @@ func TestGiveBackThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-// Random purchases, returns in any grouping and repetition, and forgetting: at each step the units left and the places held are those of a model that
-// gives each order back once.
+// Random purchases, returns in any grouping and repetition, and forgetting: at each step the units left and the places
+// held are those of a model that gives each order back once.
 func TestGiveBackAgreesWithModel(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		ctx := context.Background()

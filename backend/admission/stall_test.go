@@ -13,14 +13,16 @@ import (
 	"sluice/test/testenv"
 )
 
-// hasty is a client whose calls wait for a minute, unless their own deadline ends them: where one takes too long, no slow machine is to blame.
+// hasty is a client whose calls wait for a minute, unless their own deadline ends them: where one takes too long, no
+// slow machine is to blame.
 func hasty(o *redis.Options) {
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 }
 
 const tooLong = 20 * time.Second
 
-// A Redis that is there and says nothing: whoever asks hears "unavailable" when he no longer wants to wait, also where order numbers have run out.
+// A Redis that is there and says nothing: whoever asks hears "unavailable" when he no longer wants to wait, also where
+// order numbers have run out.
 func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
 	r := testenv.StartRedis(t)
 	client, err := redisconn.Open(r.URL, hasty)

@@ -166,8 +166,8 @@ func TestSequencersNeverRepeat(t *testing.T) {
 	})
 }
 
-// Redis forgets its counter, or comes back with an older one, again and again, and all the while each backend has a block in hand: in one and the same second no
-// number is given twice.
+// Redis forgets its counter, or comes back with an older one, again and again, and all the while each backend has a
+// block in hand: in one and the same second no number is given twice.
 func TestNumbersOutliveTheirCounter(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		ctx := t.Context()
@@ -319,7 +319,8 @@ func TestUserLimiterRefusesAboveRate(t *testing.T) {
 	}
 }
 
-// A Redis that only counts must not stop a sale: while it is silent, as when its machine is cut off, each backend counts for itself, and no buyer waits for long.
+// A Redis that only counts must not stop a sale: while it is silent, as when its machine is cut off, each backend
+// counts for itself, and no buyer waits for long.
 func TestUserLimiterCountsAloneWhileRedisIsSilent(t *testing.T) {
 	server := testenv.StartRedis(t)
 	client, err := redisconn.Open(server.URL, hasty)
@@ -395,7 +396,8 @@ func TestUserLimiterDoesNotWaitInLineForRedis(t *testing.T) {
 	}
 }
 
-// An order that lost its place to a row does not take it back when Redis is filled again. It holds a unit, so it gets another place: with it the unit comes back.
+// An order that lost its place to a row does not take it back when Redis is filled again. It holds a unit, so it gets
+// another place: with it the unit comes back.
 func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newHouse(c), context.Background()

@@ -27,7 +27,8 @@ func (h *house) waiters(t *testing.T, requests ...Request) []*waiter {
 	return all
 }
 
-// The traces of a group's purchases are kept beside the orders that came of them, and nowhere else: messages are the same with and without one.
+// The traces of a group's purchases are kept beside the orders that came of them, and nowhere else: messages are the
+// same with and without one.
 func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		name := map[bool]string{false: "list", true: "stream"}[stream]

@@ -2,17 +2,17 @@
 //
 //	stock = left + ready + delayed + leased + ordered + dead
 //
-// The terms are counted in units, each order once. left to leased and dead are in Redis, ordered is in SQL. An order that is
-// a row counts as ordered even if its message or letter still exists. A cancelled row counts as ordered until its unit is
-// back in Redis.
+// The terms are counted in units, each order once. left to leased and dead are in Redis, ordered is in SQL. An order
+// that is a row counts as ordered even if its message or letter still exists. A cancelled row counts as ordered until
+// its unit is back in Redis.
 //
-// The Checker reads Redis at one instant (a copy of the queue) and SQL afterwards. An order leaves Redis only after it is a
-// row, so every order of that instant is found in one of the two. Later orders have a higher serial and are not counted;
-// units that were returned later have a higher return number and count as ordered. Then the Checker reads from Redis the
-// last serial that it has accepted: a row with a higher serial shows that Redis has lost data.
+// The Checker reads Redis at one instant (a copy of the queue) and SQL afterwards. An order leaves Redis only after it
+// is a row, so every order of that instant is found in one of the two. Later orders have a higher serial and are not
+// counted; units that were returned later have a higher return number and count as ordered. Then the Checker reads from
+// Redis the last serial that it has accepted: a row with a higher serial shows that Redis has lost data.
 //
-// The package changes neither store, except that it repairs the index of dead letters (admission.Stock.ReindexDead). The
-// Auditor pauses a sale that does not balance through its caller.
+// The package changes neither store, except that it repairs the index of dead letters (admission.Stock.ReindexDead).
+// The Auditor pauses a sale that does not balance through its caller.
 package audit
 
 import (
@@ -72,8 +72,8 @@ type Checker struct {
 // New returns a Checker over Redis and SQL.
 func New(stock stock, rows rows) *Checker { return &Checker{stock, rows} }
 
-// Audit audits one sale. If it does not balance, Audit repairs the index of dead letters, counts again, and names the orders
-// in the wrong place. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
+// Audit audits one sale. If it does not balance, Audit repairs the index of dead letters, counts again, and names the
+// orders in the wrong place. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
 func (c *Checker) Audit(ctx context.Context, saleID string) (Report, error) {
 	r, loaded, err := c.auditOne(ctx, saleID)
 	if err != nil || r.Balanced || !loaded {

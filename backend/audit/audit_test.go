@@ -114,7 +114,8 @@ func TestAuditCountsEveryPlaceOnce(t *testing.T) {
 	}
 }
 
-// A worker of an older version buries one order and an operator of that version retries another, so that there are as many lines as letters.
+// A worker of an older version buries one order and an operator of that version retries another, so that there are as
+// many lines as letters.
 func TestAuditIsNotMisledByAnOlderVersion(t *testing.T) {
 	s := open(t, 5)
 	s.buy("ann")
@@ -173,7 +174,8 @@ func TestAuditSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// At every instant of a running sale the count balances: buyers buy, two workers write, and the audit is taken all the time.
+// At every instant of a running sale the count balances: buyers buy, two workers write, and the audit is taken all the
+// time.
 func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 	s := open(t, 2000)
 	ctx, stop := context.WithCancel(t.Context())
@@ -225,8 +227,8 @@ func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 	}
 }
 
-// A Redis that has come back older than SQL (a failover to a replica that lags, a worker that writes after Redis was emptied) believes in more units
-// than there are. Its own numbers add up all the same, with the rows it knows of.
+// A Redis that has come back older than SQL (a failover to a replica that lags, a worker that writes after Redis was
+// emptied) believes in more units than there are. Its own numbers add up all the same, with the rows it knows of.
 func TestRowsThatRedisNeverAcceptedAreADifference(t *testing.T) {
 	s := open(t, 100)
 	for i := range 10 {

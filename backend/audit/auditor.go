@@ -32,9 +32,9 @@ type AuditorConfig struct {
 	Log          *slog.Logger // slog.Default() if nil
 }
 
-// Auditor audits every sale that is not closed, periodically. It pauses a sale that does not balance twice, the second time
-// within one generation of Redis: units were oversold or lost, and an admin must decide. Any number of processes can run an
-// Auditor.
+// Auditor audits every sale that is not closed, periodically. It pauses a sale that does not balance twice, the second
+// time within one generation of Redis: units were oversold or lost, and an admin must decide. Any number of processes
+// can run an Auditor.
 type Auditor struct {
 	cfg AuditorConfig
 }
@@ -65,7 +65,8 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 // restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last.
 const restFactor = 20
 
-// Run audits until ctx ends. It returns nil. If a store is unavailable, it audits later; other metrics report the outage.
+// Run audits until ctx ends. It returns nil. If a store is unavailable, it audits later; other metrics report the
+// outage.
 func (a *Auditor) Run(ctx context.Context) error {
 	wait := a.cfg.Interval
 	for {

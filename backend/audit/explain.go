@@ -24,9 +24,9 @@ func (d Difference) String() string {
 // MaxExplained bounds the orders that Explain returns.
 const MaxExplained = 20
 
-// Explain finds the orders that prevent a sale from balancing, while it runs. It compares twice, with a new count each time:
-// an order in transit differs only once, and Explain returns orders that differ both times. It reads all orders in small
-// pieces, which takes seconds per million orders and blocks no purchase. Errors wrap sale.ErrUnavailable.
+// Explain finds the orders that prevent a sale from balancing, while it runs. It compares twice, with a new count each
+// time: an order in transit differs only once, and Explain returns orders that differ both times. It reads all orders
+// in small pieces, which takes seconds per million orders and blocks no purchase. Errors wrap sale.ErrUnavailable.
 func (c *Checker) Explain(ctx context.Context, saleID string) ([]Difference, error) {
 	var suspects map[sale.OrderID]Difference
 	for round := range 2 {
@@ -56,8 +56,8 @@ func (c *Checker) Explain(ctx context.Context, saleID string) ([]Difference, err
 // maxSuspects bounds the memory of one comparison.
 const maxSuspects = 10_000
 
-// findSuspects compares the slots of buyers with the orders in the queue and in SQL. It reads the slots before the queue, and
-// SQL last: an order gets its slot together with its message, and leaves the queue only as a row.
+// findSuspects compares the slots of buyers with the orders in the queue and in SQL. It reads the slots before the
+// queue, and SQL last: an order gets its slot together with its message, and leaves the queue only as a row.
 func (c *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.OrderID]Difference, error) {
 	buyers := map[sale.OrderID]string{} // by the order in a slot
 	err := c.stock.Slots(ctx, saleID, func(buyer string, _ int, id sale.OrderID) { buyers[id] = buyer })

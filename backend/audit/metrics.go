@@ -69,7 +69,8 @@ type audited struct {
 	at       time.Time
 }
 
-// saleCollector holds up to maxSaleSeries sales. It evicts balanced sales first, then the sale that was audited longest ago.
+// saleCollector holds up to maxSaleSeries sales. It evicts balanced sales first, then the sale that was audited longest
+// ago.
 type saleCollector struct {
 	desc *prometheus.Desc
 
@@ -86,7 +87,9 @@ func (c *saleCollector) audited(id string, a audited) {
 	}
 	var out string
 	for other, b := range c.sales {
-		if was := c.sales[out]; out == "" || b.balanced && !was.balanced || b.balanced == was.balanced && b.at.Before(was.at) {
+		was := c.sales[out]
+		older := b.balanced == was.balanced && b.at.Before(was.at)
+		if out == "" || b.balanced && !was.balanced || older {
 			out = other
 		}
 	}

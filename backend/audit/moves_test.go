@@ -46,8 +46,9 @@ func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Orders move between any two commands of the audit, in every way there is and in every direction: bought, taken, written, acknowledged, released, failed,
-// promoted, died, retried, cancelled, restocked. The audit balances, to the unit, each time; and when a unit is stolen, never.
+// Orders move between any two commands of the audit, in every way there is and in every direction: bought, taken,
+// written, acknowledged, released, failed, promoted, died, retried, cancelled, restocked. The audit balances, to the
+// unit, each time; and when a unit is stolen, never.
 func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
 	s := open(t, 100_000)
 	other := s.redis // the one that moves things

@@ -32,7 +32,8 @@ func (s *shop) giveBack(o sale.Order) int64 {
 	return numbers[0]
 }
 
-// Each step of a unit's way back, with the audit before and after it; the order is still leased by the worker that wrote it, which has not said so yet.
+// Each step of a unit's way back, with the audit before and after it; the order is still leased by the worker that
+// wrote it, which has not said so yet.
 func TestAuditCountsAReturningUnitOnceAtEachStep(t *testing.T) {
 	s := open(t, 5)
 	ctx := t.Context()
@@ -93,8 +94,8 @@ func TestAuditSeesAUnitThatCameBackTwice(t *testing.T) {
 	}
 }
 
-// Buyers buy, workers write, orders are cancelled the moment they are rows and their units come back and are sold again, all at once and by several; the count
-// balances at every instant.
+// Buyers buy, workers write, orders are cancelled the moment they are rows and their units come back and are sold
+// again, all at once and by several; the count balances at every instant.
 func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 	const stock = 40
 	s := open(t, stock)

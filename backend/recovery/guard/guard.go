@@ -1,9 +1,11 @@
-// Package epoch tells whether the Redis that answers is the one whose data was verified, and lets nobody near one that is not.
+// Package guard blocks commands to a Redis server whose data has not been verified.
 //
-// A Redis that restarts or fails over cuts its connections, and may come back without what it had accepted. So the question is asked whenever a
-// connection is made: the server's run_id must be the one that was written into Redis itself when its data was verified. What happens
-// behind a connection that survives (FLUSHALL, a proxy that changes the server) is found by a heartbeat. The package never changes Redis: see package
-// rebuild.
+// A Redis server that restarts or fails over closes its connections, and can return without orders that it had
+// accepted. A rebuild (package rebuild) verifies the data and records the server's run_id in Redis. The guard compares
+// the run_id of the server with the recorded one on every new connection, and on a heartbeat, which detects changes
+// behind an open connection: FLUSHALL, or a proxy that connects to another server. The heartbeat also compares the
+// generation of the data with the one in SQL, which detects a server with older data. The package never writes to
+// Redis.
 package guard
 
 import (
@@ -24,21 +26,24 @@ import (
 	"sluice/backend/sale"
 )
 
-// ErrUnverified is the answer to every command while the data of Redis is not verified. It wraps sale.ErrUnavailable.
-var ErrUnverified = fmt.Errorf("the data in Redis is being verified: %w", sale.ErrUnavailable)
+// ErrUnverified is the error of every command while the data in Redis is not verified. It wraps sale.ErrUnavailable.
+var ErrUnverified = fmt.Errorf("the data in Redis is not verified: %w", sale.ErrUnavailable)
 
-// Heartbeat is how often a Guard looks.
+// Heartbeat is the interval at which Run checks verified data.
 const Heartbeat = 400 * time.Millisecond
 
-// waiting is how often it looks while it waits for the data to be verified, here or elsewhere: nothing is sold meanwhile.
+// unverifiedInterval is the interval at which Run checks unverified data, because another process may verify it.
 const unverifiedInterval = Heartbeat / 4
 
-// Generations tells which generation of Redis SQL goes by (order.Store).
+// checkTimeout bounds one check.
+const checkTimeout = 2 * time.Second
+
+// Generations returns the current generation in SQL (store.Store).
 type Generations interface {
 	Generation(ctx context.Context) (int64, error)
 }
 
-// Guard watches over the connections to one Redis. It is safe for concurrent use.
+// Guard guards the connections to one Redis. It is safe for concurrent use.
 type Guard struct {
 	server   *redisconn.Server
 	space    keyspace.Space
@@ -49,19 +54,21 @@ type Guard struct {
 	options  []redisconn.Option
 
 	blocked       atomic.Bool
-	generation    atomic.Int64 // of the last look that found it verified; 0: none yet
-	minGeneration atomic.Int64 // what SQL goes by
-	changed       chan struct{}
+	generation    atomic.Int64  // of the last verified observation; 0 if none
+	minGeneration atomic.Int64  // generation in SQL
+	changed       chan struct{} // wakes Run after block
 
 	mu     sync.Mutex
-	reason string // it is shut
+	reason string // why commands are blocked
 
 	checkMu      sync.Mutex
-	checkStarted time.Time // of the last look that Sure took; guarded by sure
+	checkStarted time.Time // start of the last check of CheckNow; guarded by checkMu
 }
 
-// Open makes a Guard. It does not connect yet. identify nil is RunID. The options are for all of its clients.
-func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger, options ...redisconn.Option) (*Guard, error) {
+// Open returns a Guard. It does not connect. If identify is nil, RunID is used. The options apply to all clients.
+func Open(
+	url string, space keyspace.Space, identify Identify, log *slog.Logger, options ...redisconn.Option,
+) (*Guard, error) {
 	if identify == nil {
 		identify = RunID
 	}
@@ -72,23 +79,26 @@ func Open(url string, space keyspace.Space, identify Identify, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{server: server, space: space, identify: identify, log: log, options: slices.Clip(options), changed: make(chan struct{}, 1)}
+	g := &Guard{
+		server: server, space: space, identify: identify, log: log, options: slices.Clip(options),
+		changed: make(chan struct{}, 1),
+	}
 	g.raw = server.Open(g.options...)
 	g.client = server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
 	g.client.AddHook(gate{g})
 	return g, nil
 }
 
-// Client is the guarded client: its commands fail with ErrUnverified unless the data was verified.
+// Client returns the guarded client. Its commands fail with ErrUnverified while the data is not verified.
 func (g *Guard) Client() *redis.Client { return g.client }
 
-// Raw is a client that is not guarded, for looking.
+// Raw returns a client that is not guarded. It must not be used to sell or to take orders from the queue.
 func (g *Guard) Raw() *redis.Client { return g.raw }
 
 // Close closes both clients.
 func (g *Guard) Close() error { return errors.Join(g.client.Close(), g.raw.Close()) }
 
-// Generation is the generation of the data that guarded commands see, or one that no Redis has while it is not known.
+// Generation returns the generation of the data that guarded commands access, or -1 if it is not known yet.
 func (g *Guard) Generation() int64 {
 	if n := g.generation.Load(); n > 0 {
 		return n
@@ -96,8 +106,8 @@ func (g *Guard) Generation() int64 {
 	return -1
 }
 
-// Verified tells whether guarded commands pass, as far as is known; if not, why.
-func (g *Guard) Verified() (why string, ok bool) {
+// Verified reports whether guarded commands are allowed, by the last check; if not, it returns the reason.
+func (g *Guard) Verified() (reason string, ok bool) {
 	if !g.blocked.Load() && g.generation.Load() > 0 {
 		return "", true
 	}
@@ -106,13 +116,13 @@ func (g *Guard) Verified() (why string, ok bool) {
 	return g.reason, false
 }
 
-// Sure is Verified as of a look that begins after the call. Those who ask at the same time share one. It is for what Redis does not hold: that may be missing, or
-// Redis may have been emptied since the last heartbeat.
+// CheckNow reports whether the data is verified, by a check that begins after the call. Concurrent calls share a check.
+// It is for missing data: Redis may have been emptied since the last heartbeat.
 func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
-	asked := time.Now()
+	called := time.Now()
 	g.checkMu.Lock()
 	defer g.checkMu.Unlock()
-	if !g.checkStarted.After(asked) {
+	if !g.checkStarted.After(called) {
 		g.checkStarted = time.Now()
 		if err := g.Check(ctx, sql); err != nil {
 			return false
@@ -122,22 +132,23 @@ func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
 	return ok
 }
 
-// onConnect lets a new connection live if its server's data was verified.
+// onConnect accepts a new connection if the data of its server is verified.
 func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
-	s, err := observe(ctx, cn, g.identify, g.space)
+	o, err := observe(ctx, cn, g.identify, g.space)
 	if err != nil {
 		return err
 	}
-	generation, why := s.verified(g.minGeneration.Load())
-	if why != "" {
-		g.block(why)
+	generation, reason := o.verified(g.minGeneration.Load())
+	if reason != "" {
+		g.block(reason)
 		return ErrUnverified
 	}
-	g.raise(&g.generation, generation)
+	raise(&g.generation, generation)
 	return nil
 }
 
-func (g *Guard) raise(n *atomic.Int64, to int64) {
+// raise sets n to at least to.
+func raise(n *atomic.Int64, to int64) {
 	for {
 		have := n.Load()
 		if have >= to || n.CompareAndSwap(have, to) {
@@ -146,65 +157,67 @@ func (g *Guard) raise(n *atomic.Int64, to int64) {
 	}
 }
 
-func (g *Guard) block(why string) {
+// block blocks guarded commands and wakes Run.
+func (g *Guard) block(reason string) {
 	g.mu.Lock()
-	g.reason = why
+	g.reason = reason
 	g.mu.Unlock()
 	if !g.blocked.Swap(true) {
-		g.log.Warn("Redis is not trusted; purchases wait until its data is verified", "why", why)
+		g.log.Warn("Redis is not verified; purchases wait for a rebuild", "reason", reason)
 	}
 	select {
-	case g.changed <- struct{}{}: // Run acts at once
+	case g.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Look asks Redis who it is, and SQL, if it answers, what it should be. It opens or shuts the guarded client accordingly. An error says that Redis could
-// not be asked; then nothing changes.
+// Check observes Redis, and reads the generation from SQL if SQL is available. It blocks or unblocks the guarded
+// client. If it returns an error, Redis was not available and nothing changed.
 func (g *Guard) Check(ctx context.Context, sql Generations) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if n, err := sql.Generation(ctx); err == nil {
-		g.raise(&g.minGeneration, n)
-	} // without SQL acceptance goes on by what Redis says
-	s, err := observe(ctx, g.raw, g.identify, g.space)
-	if err != nil {
-		return fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
+	if n, err := sql.Generation(ctx); err == nil { // without SQL, purchases depend on Redis alone
+		raise(&g.minGeneration, n)
 	}
-	generation, why := s.verified(g.minGeneration.Load())
-	if why != "" {
-		g.block(why)
+	o, err := observe(ctx, g.raw, g.identify, g.space)
+	if err != nil {
+		return unavailable(err)
+	}
+	generation, reason := o.verified(g.minGeneration.Load())
+	if reason != "" {
+		g.block(reason)
 		return nil
 	}
-	g.raise(&g.generation, generation)
+	raise(&g.generation, generation)
 	if g.blocked.Swap(false) {
-		g.log.Info("Redis is verified; purchases go on", "generation", generation)
+		g.log.Info("Redis is verified; purchases continue", "generation", generation)
 	}
 	return nil
 }
 
-// Adoptable is the fence at which lost orders can be given back to Redis: its sales and its queue are in place, and no later rebuild has begun. 0 while there is
-// none. An error wraps sale.ErrUnavailable.
+// RestoreFence returns the fence at which lost orders can be restored in Redis: a rebuild has stored its sales and
+// queue, and no later rebuild has begun. It returns 0 if there is none. An error wraps sale.ErrUnavailable.
 func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
-	s, err := observe(ctx, g.raw, g.identify, g.space)
+	o, err := observe(ctx, g.raw, g.identify, g.space)
 	if err != nil {
-		return 0, fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
+		return 0, unavailable(err)
 	}
-	fence = s.records[0].Fence
-	for _, m := range s.records {
-		here := m.Rebuilding || m.RunID == s.runID // else the data is another server's
-		if m.Fence != fence || m.Swapped != fence || !here {
+	fence = o.records[0].Fence
+	for _, r := range o.records {
+		sameServer := r.Rebuilding || r.RunID == o.runID
+		if r.Fence != fence || r.Swapped != fence || !sameServer {
 			return 0, nil
 		}
 	}
 	return fence, nil
 }
 
-// Run looks again and again until ctx ends, and calls unverified, if it is not nil, when the data is not verified, once a Heartbeat; it returns nil.
+// Run checks until ctx ends. While the data is not verified, it calls unverified, if not nil, at most once per
+// Heartbeat. It returns nil.
 func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(context.Context)) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var tried time.Time
+	var called time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -212,12 +225,13 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		case <-next.C:
 		case <-g.changed:
 		}
-		if err := g.Check(ctx, sql); err == nil && g.blocked.Load() && unverified != nil && time.Since(tried) >= Heartbeat {
-			tried = time.Now()
+		err := g.Check(ctx, sql)
+		if err == nil && g.blocked.Load() && unverified != nil && time.Since(called) >= Heartbeat {
+			called = time.Now()
 			unverified(ctx)
 			_ = g.Check(ctx, sql)
 		}
-		select { // forget what was noticed before this look
+		select { // drop what was noticed before this check
 		case <-g.changed:
 		default:
 		}
@@ -229,23 +243,25 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 	}
 }
 
-// Pin opens a client that only ever talks to the server that answers now, and tells its name. It is for whoever verifies: what was written to one server must not be
-// taken for done on another.
+// Pin opens a client that connects to the current server only, and returns the server's id. A rebuild uses it, because
+// its writes to one server must not continue on another. The caller closes the client. An error wraps
+// sale.ErrUnavailable.
 func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, err error) {
 	if runID, err = g.identify(ctx, g.raw); err != nil {
-		return nil, "", fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err)
+		return nil, "", unavailable(err)
 	}
-	client = g.server.Open(append(g.options, redisconn.LongTimeouts, redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+	sameServer := redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
 		id, err := g.identify(ctx, cn)
 		if err == nil && id != runID {
 			err = ErrUnverified
 		}
 		return err
-	}))...)
-	return client, runID, nil
+	})
+	return g.server.Open(append(g.options, redisconn.LongTimeouts, sameServer)...), runID, nil
 }
 
-// gate refuses commands in memory while Redis is not trusted, so that a flood of purchases is not a flood of connections.
+// gate rejects commands without a connection while Redis is not verified, so that many purchases do not open many
+// connections.
 type gate struct{ guard *Guard }
 
 func (gate) DialHook(next redis.DialHook) redis.DialHook {

@@ -135,7 +135,8 @@ func TestShardsMustAgree(t *testing.T) {
 	wantRefused(t, g, "a shard that was lost")
 }
 
-// While nothing is sold a guard looks often, for it may be another process that verifies the data. It asks for a rebuild once a heartbeat all the same.
+// While nothing is sold a guard looks often, for it may be another process that verifies the data. It asks for a
+// rebuild once a heartbeat all the same.
 func TestWaitingForAnotherProcess(t *testing.T) {
 	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.FixedID("this one"))
 	database := &sql{}
@@ -157,7 +158,8 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 	}
 }
 
-// What changes behind a connection that lives is seen by the heartbeat: an emptied Redis, and a generation that SQL has left behind.
+// What changes behind a connection that lives is seen by the heartbeat: an emptied Redis, and a generation that SQL has
+// left behind.
 func TestHeartbeatFindsWhatConnectionsDoNot(t *testing.T) {
 	r := testenv.StartRedis(t)
 	database := &sql{}

@@ -45,8 +45,8 @@ func crowd(from, n int) []sale.Order {
 	return orders
 }
 
-// A disk that is full costs the journal and nobody else, however often it is tried: it has what it said it has, nothing of what it did not, and no more files. When
-// there is room again, it goes on.
+// A disk that is full costs the journal and nobody else, however often it is tried: it has what it said it has, nothing
+// of what it did not, and no more files. When there is room again, it goes on.
 func TestFullDiskIsToldAndSurvived(t *testing.T) {
 	onASmallDisk(t, 20_000, func(dir string, room func()) {
 		j := open(t, dir, Config{Sync: Always})
@@ -85,7 +85,8 @@ func TestFullDiskIsToldAndSurvived(t *testing.T) {
 	})
 }
 
-// Where half a write could not be taken back, the next one begins a new file: behind a torn record it could not be read.
+// Where half a write could not be taken back, the next one begins a new file: behind a torn record it could not be
+// read.
 func TestHalfAWriteThatStaysIsLeftBehind(t *testing.T) {
 	j := open(t, t.TempDir(), Config{})
 	j.mu.Lock()

@@ -1,5 +1,8 @@
-// Package journal keeps a second copy of the orders that one backend has accepted, in files of its own, until they are rows in SQL. It is read when Redis has lost
-// data. It never decides anything: what is in it was accepted, and everything else may be known better elsewhere.
+// Package journal stores a second copy of the orders that a backend has accepted, in files on its disk, until they are
+// rows in SQL. A rebuild of Redis restores the orders in the journals.
+//
+// A journal is an append-only log in segments. A segment is deleted when all its orders are rows. The package does not
+// decide whether an order is valid; see rebuild.Restorer.
 package journal
 
 import (
@@ -20,24 +23,25 @@ import (
 	"sluice/backend/sale"
 )
 
-// Sync says when an order is on disk.
+// Sync states when an order is forced to disk.
 type Sync string
 
-// The ways to sync. A process that is killed loses nothing either way: the operating system has what was written. Always also survives a machine that
-// loses its power, and makes each group of purchases wait for the disk; Second may lose the last second then.
+// Modes of Sync. A killed process loses no order in either mode, because the operating system has the writes. If the
+// machine loses power, Second can lose the last second. Always loses nothing and makes each group of purchases wait for
+// the disk.
 const (
 	Always Sync = "always"
 	Second Sync = "second"
 )
 
-// Config tunes a Journal. Zero fields take the defaults named here.
+// Config configures a Journal.
 type Config struct {
-	Sync    Sync         // Second
-	Segment int64        // bytes after which a new file is begun; 8 MiB
-	Log     *slog.Logger // slog.Default()
+	Sync    Sync         // "" means Second
+	Segment int64        // size of a segment in bytes; 0 means 8 MiB
+	Log     *slog.Logger // slog.Default() if nil
 }
 
-// Journal is an append-only file of accepted orders, cut into segments. It is safe for concurrent use, by one process.
+// Journal is the journal of one backend. It is safe for concurrent use by one process.
 type Journal struct {
 	dir  string
 	id   string
@@ -45,18 +49,18 @@ type Journal struct {
 	lock *os.File
 
 	mu       sync.Mutex
-	file     *os.File // the segment that is written
+	file     *os.File // current segment; nil after Close
 	number   int64
 	size     int64
 	opened   time.Time
-	torn     bool // half a write could not be taken back: the next one begins a new segment
+	torn     bool // a partial write could not be truncated; the next write starts a new segment
 	failed   bool
 	dirty    bool
 	restored int64
 
-	syncing sync.Mutex // one fsync at a time; who waits for it is covered by the next
-	written int64      // count of writes, guarded by mu
-	synced  int64      // of these, how many are on disk; guarded by syncing
+	syncing sync.Mutex // held during fsync; the next fsync covers all waiting writes
+	written int64      // number of writes; guarded by mu
+	synced  int64      // number of writes on disk; guarded by syncing
 }
 
 const (
@@ -66,7 +70,8 @@ const (
 	suffix       = ".journal"
 )
 
-// Open opens the journal in a folder, which is made if it is not there. Another process that uses the folder is an error.
+// Open opens the journal in a directory, and creates the directory if needed. It fails if another process uses the
+// directory.
 func Open(dir string, cfg Config) (*Journal, error) {
 	if cfg.Sync == "" {
 		cfg.Sync = Second
@@ -89,7 +94,7 @@ func Open(dir string, cfg Config) (*Journal, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("journal: the folder %s is in use by another backend; each needs one of its own", dir)
+		return nil, fmt.Errorf("journal: directory %s is in use by another backend: give each backend its own", dir)
 	}
 	j := &Journal{dir: dir, cfg: cfg, lock: lock}
 	if err := j.load(); err != nil {
@@ -110,7 +115,8 @@ func (j *Journal) load() error {
 	}
 	j.id = strings.TrimSpace(string(id))
 	if text, err := os.ReadFile(filepath.Join(j.dir, restoredFile)); err == nil {
-		j.restored, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // unreadable: adopted once more, which does no harm
+		// If the number is unreadable, the orders are restored again, which has no effect.
+		j.restored, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	}
 	segments, err := j.segments()
 	if err != nil {
@@ -119,20 +125,20 @@ func (j *Journal) load() error {
 	if len(segments) > 0 {
 		j.number = segments[len(segments)-1]
 	}
-	return j.startSegment() // never behind a torn end
+	return j.startSegment() // never append to a partial record
 }
 
-// ID names this journal among those of other backends, also after a restart.
+// ID returns the unique id of this journal, which is the same after a restart.
 func (j *Journal) ID() string { return j.id }
 
-// Adopted is the generation of Redis that has the journal's orders, as SetAdopted was told last.
+// Restored returns the generation of Redis in which the orders were restored last; see SetRestored.
 func (j *Journal) Restored() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.restored
 }
 
-// SetAdopted remembers that this generation of Redis has every order of the journal, or SQL does.
+// SetRestored stores that every order of the journal is in this generation of Redis or in SQL.
 func (j *Journal) SetRestored(generation int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -143,7 +149,7 @@ func (j *Journal) SetRestored(generation int64) error {
 	return nil
 }
 
-// replace writes a small file as a whole.
+// replace replaces a small file atomically.
 func (j *Journal) replace(name string, content []byte) error {
 	tmp := filepath.Join(j.dir, name+".tmp")
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -161,7 +167,7 @@ func (j *Journal) path(number int64) string {
 	return filepath.Join(j.dir, fmt.Sprintf("%012d%s", number, suffix))
 }
 
-// segments lists the numbers of all segments, the oldest first.
+// segments returns the numbers of all segments, oldest first.
 func (j *Journal) segments() ([]int64, error) {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -179,7 +185,7 @@ func (j *Journal) segments() ([]int64, error) {
 	return numbers, nil
 }
 
-// next begins a new segment; mu is held, or nobody else knows the journal yet.
+// startSegment starts a new segment. The caller holds mu.
 func (j *Journal) startSegment() error {
 	if j.file != nil {
 		if err := j.file.Sync(); err != nil {
@@ -194,15 +200,15 @@ func (j *Journal) startSegment() error {
 		j.file.Close()
 	}
 	j.file, j.number, j.size, j.opened, j.torn, j.dirty = f, j.number+1, 0, time.Now(), false, false
-	if dir, err := os.Open(j.dir); err == nil { // the new name, too, survives a loss of power
+	if dir, err := os.Open(j.dir); err == nil { // the directory entry must survive a loss of power too
 		_ = dir.Sync()
 		dir.Close()
 	}
 	return nil
 }
 
-// Append writes down accepted orders, all in one write, and with Always waits until they are on disk; others that wait at the same time share the wait. An error says
-// that the journal does not have them: Redis does.
+// Append appends accepted orders in one write. With Always it waits until they are on disk; concurrent calls share an
+// fsync. After an error the journal does not have the orders, and Redis has them.
 func (j *Journal) Append(orders ...sale.Order) error {
 	if len(orders) == 0 {
 		return nil
@@ -222,7 +228,7 @@ func (j *Journal) Append(orders ...sale.Order) error {
 	return nil
 }
 
-// tell logs the first failure and the end of failing.
+// logWrite logs the first failure of a series, and its end.
 func (j *Journal) logWrite(err error) {
 	j.mu.Lock()
 	before := j.failed
@@ -230,9 +236,9 @@ func (j *Journal) logWrite(err error) {
 	j.mu.Unlock()
 	switch {
 	case err != nil && !before:
-		j.cfg.Log.Error("journal: accepted orders are not written down; Redis alone has them until they are rows", "err", err)
+		j.cfg.Log.Error("journal: write failed; until they are rows, accepted orders are in Redis only", "err", err)
 	case err == nil && before:
-		j.cfg.Log.Info("journal: accepted orders are written down again")
+		j.cfg.Log.Info("journal: writes succeed again")
 	}
 }
 
@@ -249,7 +255,7 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 	}
 	n, err := j.file.Write(b)
 	if err != nil {
-		// Half a write is taken back, or each failure on a full disk would leave a file behind.
+		// Truncate a partial write, or each failure on a full disk would leave a segment.
 		j.torn = n > 0 && j.file.Truncate(j.size) != nil
 		return 0, err
 	}
@@ -259,7 +265,8 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 	return j.written, nil
 }
 
-// sync returns when the write with this number is on disk. While one fsync is under way the others wait, and the next covers all of them.
+// sync returns when the write with this number is on disk. During an fsync other calls wait, and the next fsync covers
+// them.
 func (j *Journal) sync(turn int64) error {
 	j.syncing.Lock()
 	defer j.syncing.Unlock()
@@ -273,7 +280,7 @@ func (j *Journal) sync(turn int64) error {
 	if file == nil {
 		return os.ErrClosed
 	}
-	// A segment that was left meanwhile was synced by next, so the file at hand is enough.
+	// startSegment has synced earlier segments.
 	if err := file.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
@@ -281,7 +288,7 @@ func (j *Journal) sync(turn int64) error {
 	return nil
 }
 
-// Run syncs every second, where Append does not, until ctx ends; then it syncs once more. It returns nil.
+// Run syncs every second in mode Second until ctx ends, then once more. It returns the error of the last sync.
 func (j *Journal) Run(ctx context.Context) error {
 	if j.cfg.Sync == Always {
 		<-ctx.Done()
@@ -311,7 +318,7 @@ func (j *Journal) flush() error {
 	return j.sync(turn)
 }
 
-// Close syncs and gives the folder back. Append fails from then on.
+// Close syncs the journal and releases the directory. Append fails after Close.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"sluice/backend/sale"
 )
 
-// A record is one line, so that a reader finds its way again behind a broken one:
+// A record is one line, so that a reader can continue after a broken one:
 //
 //	<CRC-32C of the rest, 8 hex digits> <order id> <sale id> <buyer>
 //
-// No field holds a line feed; the buyer comes last because it may hold spaces.
+// No field contains a line feed. The buyer comes last because it may contain spaces.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -32,9 +32,9 @@ func appendRecord(b []byte, o sale.Order) []byte {
 	return append(b, '\n')
 }
 
-var errRecord = errors.New("journal: not a record")
+var errRecord = errors.New("journal: invalid record")
 
-// parseRecord reads a line without its line feed. What it accepts is what appendRecord writes.
+// parseRecord parses a line without its line feed. It accepts exactly what appendRecord writes.
 func parseRecord(line []byte) (sale.Order, error) {
 	if len(line) < 10 || line[8] != ' ' {
 		return sale.Order{}, errRecord
@@ -56,14 +56,15 @@ func parseRecord(line []byte) (sale.Order, error) {
 	return sale.Order{ID: n, SaleID: saleID, Buyer: buyer, Slot: 1, Status: sale.StatusQueued}, nil
 }
 
-// read calls each for every sound record, and counts the lines that are none: a torn end, or a disk's fault. Only an error of reading ends it early.
+// read calls each for every valid record, and counts the broken lines: a partial last record, or a disk error. It stops
+// early only at a read error.
 func read(from io.Reader, each func(sale.Order)) (broken int, err error) {
 	lines := bufio.NewReaderSize(from, 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n')
 		complete := err == nil
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull): // no record is that long
+		case errors.Is(err, bufio.ErrBufferFull): // longer than any record
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = lines.ReadSlice('\n')
 			}
@@ -81,7 +82,7 @@ func read(from io.Reader, each func(sale.Order)) (broken int, err error) {
 			continue
 		}
 		if len(line) > 0 {
-			broken++ // without its line feed a record is not whole
+			broken++ // a record without its line feed is incomplete
 		}
 		if errors.Is(err, io.EOF) {
 			return broken, nil

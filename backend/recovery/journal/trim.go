@@ -11,21 +11,22 @@ import (
 	"sluice/backend/sale"
 )
 
-// Rows tells which orders are rows (order.Store).
+// Rows returns the statuses of the orders that are rows in SQL (store.Orders).
 type Rows interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
 const (
-	// checkAtOnce is how many orders one question to SQL is about.
+	// rowsPerQuery is the number of orders per query to SQL.
 	rowsPerQuery = 5000
-	// carried is up to how many orders are written again, into the present segment, so that an older one can go.
+	// maxStragglers bounds the orders that are copied to the current segment so that an older one can be deleted.
 	maxStragglers = 1000
-	// ripe is how old a segment must be before it is left although it is not full: most of its orders are rows by then.
+	// maxSegmentAge is the age from which a segment is closed although it is not full; most of its orders are rows then.
 	maxSegmentAge = 30 * time.Second
 )
 
-// Orders calls each for every order in the journal, the oldest first; one may come twice. broken counts the lines that cannot be read.
+// Orders calls each for every order in the journal, oldest first. It can yield an order twice. broken is the number of
+// unreadable records.
 func (j *Journal) Orders(each func(sale.Order)) (broken int, err error) {
 	j.mu.Lock()
 	numbers, err := j.segments()
@@ -46,7 +47,7 @@ func (j *Journal) Orders(each func(sale.Order)) (broken int, err error) {
 func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 	f, err := os.Open(j.path(n))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil // trimmed meanwhile
+		return 0, nil // deleted by Trim
 	}
 	if err != nil {
 		return 0, err
@@ -55,8 +56,9 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 	return read(f, each)
 }
 
-// Trim drops the segments whose orders are all rows, the oldest first, and so bounds the journal by what waits in the queue. A few stragglers, such as dead
-// letters, are written again into the present segment. An error is that of the files, or wraps sale.ErrUnavailable.
+// Trim deletes segments whose orders are all rows, oldest first, so the size of the journal follows the length of the
+// queue. It copies a few stragglers, such as dead letters, to the current segment. It returns file errors, or an error
+// that wraps sale.ErrUnavailable.
 func (j *Journal) Trim(ctx context.Context, rows Rows) error {
 	j.mu.Lock()
 	if j.file != nil && j.size > 0 && time.Since(j.opened) > maxSegmentAge {
@@ -66,13 +68,13 @@ func (j *Journal) Trim(ctx context.Context, rows Rows) error {
 		}
 	}
 	numbers, err := j.segments()
-	present := j.number
+	current := j.number
 	j.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("journal: trim: %w", err)
 	}
 	for _, n := range numbers {
-		if n >= present {
+		if n >= current {
 			return nil
 		}
 		gone, err := j.trimSegment(ctx, n, rows)
@@ -80,7 +82,7 @@ func (j *Journal) Trim(ctx context.Context, rows Rows) error {
 			return fmt.Errorf("journal: trim: %w", err)
 		}
 		if !gone {
-			return nil // the younger ones have no better chance
+			return nil // later segments have more orders that are not rows
 		}
 	}
 	return nil
@@ -97,12 +99,12 @@ func (j *Journal) trimSegment(ctx context.Context, n int64, rows Rows) (gone boo
 		for i, o := range part {
 			ids[i] = o.ID
 		}
-		are, err := rows.Statuses(ctx, ids)
+		statuses, err := rows.Statuses(ctx, ids)
 		if err != nil {
 			return false, err
 		}
 		for _, o := range part {
-			if _, isRow := are[o.ID]; !isRow {
+			if _, isRow := statuses[o.ID]; !isRow {
 				stragglers = append(stragglers, o)
 			}
 		}

@@ -22,7 +22,8 @@ import (
 	"sluice/backend/admission"
 )
 
-// BenchmarkRebuild is the time from a Redis that has started again to a sale that can be bought: so many buyers whose orders are rows, and so many whose orders wait.
+// BenchmarkRebuild is the time from a Redis that has started again to a sale that can be bought: so many buyers whose
+// orders are rows, and so many whose orders wait.
 //
 //	go test -run '^$' -bench Rebuild -benchtime 1x ./backend/recovery/rebuild
 func BenchmarkRebuild(b *testing.B) {

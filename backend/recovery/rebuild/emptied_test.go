@@ -15,7 +15,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Redis is emptied once more while it is rebuilt, before any step: that rebuild ends, no sale is paused for what was missing, and the next one has everything.
+// Redis is emptied once more while it is rebuilt, before any step: that rebuild ends, no sale is paused for what was
+// missing, and the next one has everything.
 func TestRedisIsEmptiedAgainAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 9, 1)
@@ -108,7 +109,8 @@ func (p pinned) Pin(ctx context.Context) (*redis.Client, string, error) {
 	return c, id, err
 }
 
-// emptier empties Redis before the first list is read since it was armed: after the audit's snapshot, and before it is looked at.
+// emptier empties Redis before the first list is read since it was armed: after the audit's snapshot, and before it is
+// looked at.
 type emptier struct {
 	world       *world
 	armed, done bool

@@ -83,7 +83,8 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavaila
 
 var errNotVerified = errors.New("the data is not verified")
 
-// begin holds every shard. If the data of a shard is not verified, the others are not either, and all sales are rebuilt.
+// begin holds every shard. If the data of a shard is not verified, the others are not either, and all sales are
+// rebuilt.
 func (j *job) begin(ctx context.Context, only *[]string) error {
 	for _, shard := range j.cfg.Space.All() {
 		verified := ""
@@ -141,7 +142,8 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return nil
 }
 
-// skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not know.
+// skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not
+// know.
 func (j *job) skipOrderNumbers(ctx context.Context) error {
 	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.fence)
 }
@@ -213,8 +215,8 @@ func (j *job) auditSales(ctx context.Context) error {
 	return nil
 }
 
-// resumeSales restores version and switch of the sales. The version is the one whose stock was counted; the reconcile loop
-// applies a later one.
+// resumeSales restores version and switch of the sales. The version is the one whose stock was counted; the reconcile
+// loop applies a later one.
 func (j *job) resumeSales(ctx context.Context) error {
 	for _, c := range j.sales {
 		keys := []string{c.shard.Guard(), c.shard.Sale(c.def.ID)}
@@ -241,6 +243,7 @@ func (j *job) finish(ctx context.Context) error {
 				"requeued", len(c.requeued), "unbacked", len(c.unbacked), "corrected_buyers", c.corrected))
 		}
 	}
-	j.cfg.Log.Info("rebuild: Redis is verified", append([]any{"generation", j.fence, "sales", len(j.sales)}, changes...)...)
+	attrs := append([]any{"generation", j.fence, "sales", len(j.sales)}, changes...)
+	j.cfg.Log.Info("rebuild: Redis is verified", attrs...)
 	return nil
 }

@@ -21,7 +21,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// BenchmarkJournal is the pace of accepted purchases with a journal, as a ratio of the pace without one, in turns over the same Redis.
+// BenchmarkJournal is the pace of accepted purchases with a journal, as a ratio of the pace without one, in turns over
+// the same Redis.
 func BenchmarkJournal(b *testing.B) {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
 	server := testenv.StartRedis(b, "--appendonly", "yes", "--appendfsync", "everysec")

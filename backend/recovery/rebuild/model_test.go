@@ -11,8 +11,9 @@ import (
 	"sluice/backend/store"
 )
 
-// Anything may happen before Redis goes back to any earlier moment, or is emptied, and happens again. After each rebuild with the journal no accepted order is lost, no unit is
-// sold twice, nobody holds more than he may, and the count balances.
+// Anything may happen before Redis goes back to any earlier moment, or is emptied, and happens again. After each
+// rebuild with the journal no accepted order is lost, no unit is sold twice, nobody holds more than he may, and the
+// count balances.
 func TestRebuildAfterAnything(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {

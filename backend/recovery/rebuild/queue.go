@@ -17,7 +17,8 @@ const (
 	inFlight   = 20   // runs of a script per round trip
 )
 
-// readQueues reads the messages and dead letters of every shard. They do not change: see lua/redis/include/check_shard.lua.
+// readQueues reads the messages and dead letters of every shard. They do not change: see
+// lua/redis/include/check_shard.lua.
 func (j *job) readQueues(ctx context.Context) error {
 	j.kept, j.batches = map[keyspace.Shard][]string{}, map[keyspace.Shard][]string{}
 	for _, shard := range j.cfg.Space.All() {
@@ -57,7 +58,8 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 	}); err != nil {
 		return err
 	}
-	if err := admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(shard, text) }); err != nil {
+	err = admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(shard, text) })
+	if err != nil {
 		return err
 	}
 	return admission.ScanDeadLetters(ctx, j.client, shard.DeadLetters(), func(m sale.Order, backed bool) {
@@ -137,8 +139,8 @@ func (j *job) swapQueues(ctx context.Context) error {
 	return nil
 }
 
-// settled returns the orders that have failures or crashes and no message. Their entries would make every acknowledgement
-// read its messages.
+// settled returns the orders that have failures or crashes and no message. Their entries would make every
+// acknowledgement read its messages.
 func (j *job) settled(ctx context.Context, shard keyspace.Shard, texts []string) ([]any, error) {
 	orders := map[string]bool{}
 	for _, key := range []string{shard.Attempts(), shard.Crashes()} {
@@ -213,8 +215,8 @@ func (w *writer) flush() error {
 	return w.send()
 }
 
-// send sends the collected runs. The client may repeat them, see rebuild_enqueue.lua. After an error the rebuild ends, and
-// the next one starts with an empty list.
+// send sends the collected runs. The client may repeat them, see rebuild_enqueue.lua. After an error the rebuild ends,
+// and the next one starts with an empty list.
 func (w *writer) send() error {
 	script := w.job.scripts[w.script]
 	if err := script.Load(w.ctx, w.job.client).Err(); err != nil {

@@ -1,14 +1,14 @@
-// Package rebuild restores the data in Redis from SQL, from the messages that Redis still holds, and from the journals of the
-// backends.
+// Package rebuild restores the data in Redis from SQL, from the messages that Redis still holds, and from the journals
+// of the backends.
 //
-// A rebuild runs when the guard reports that Redis may have lost data, or on request. It holds all shards: workers cannot
-// take batches, and nothing can be bought from the sales. Then it counts every order once (rows, dead letters, queue, slots
-// of buyers), writes the sales and one queue per shard, waits for the journals, audits the sales, and marks the data as
-// verified. Each rebuild has a fence, a number that SQL allocates; the scripts of an older rebuild fail. A rebuild that stops
-// at any step leaves Redis unverified, and the next one starts over.
+// A rebuild runs when the guard reports that Redis may have lost data, or on request. It holds all shards: workers
+// cannot take batches, and nothing can be bought from the sales. Then it counts every order once (rows, dead letters,
+// queue, slots of buyers), writes the sales and one queue per shard, waits for the journals, audits the sales, and
+// marks the data as verified. Each rebuild has a fence, a number that SQL allocates; the scripts of an older rebuild
+// fail. A rebuild that stops at any step leaves Redis unverified, and the next one starts over.
 //
-// A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild. The package does not
-// decide whether Redis is trusted; see package guard.
+// A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild. The package
+// does not decide whether Redis is trusted; see package guard.
 package rebuild
 
 import (
@@ -105,14 +105,14 @@ func New(cfg Config) (*Rebuilder, error) {
 	return r, nil
 }
 
-// Run rebuilds these sales; or all sales, if none are given or the data in Redis is not verified. It returns ErrBusy, or an
-// error that wraps sale.ErrUnavailable. After an error Redis remains unverified until a rebuild succeeds.
+// Run rebuilds these sales; or all sales, if none are given or the data in Redis is not verified. It returns ErrBusy,
+// or an error that wraps sale.ErrUnavailable. After an error Redis remains unverified until a rebuild succeeds.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	return r.run(ctx, func(context.Context) bool { return true }, only)
 }
 
-// RunIf rebuilds all sales if needed returns true. It calls needed when it holds the lock, so it does not repeat the rebuild
-// of another process.
+// RunIf rebuilds all sales if needed returns true. It calls needed when it holds the lock, so it does not repeat the
+// rebuild of another process.
 func (r *Rebuilder) RunIf(ctx context.Context, needed func(context.Context) bool) error {
 	return r.run(ctx, needed, nil)
 }
@@ -157,9 +157,9 @@ func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, 
 	return nil
 }
 
-// nextFence returns a fence that SQL, this Redis and the journals have not seen. A database that was restored from a backup
-// may have allocated higher fences before. If one were reused, Redis would reject the rebuild as an older one or take its
-// queue for swapped, and a journal would take itself for restored.
+// nextFence returns a fence that SQL, this Redis and the journals have not seen. A database that was restored from a
+// backup may have allocated higher fences before. If one were reused, Redis would reject the rebuild as an older one or
+// take its queue for swapped, and a journal would take itself for restored.
 func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client) (int64, error) {
 	newest, err := guard.NewestFence(ctx, client, r.cfg.Space)
 	if err != nil {

@@ -367,7 +367,8 @@ func TestRebuildOfAnEmptyRedisWithoutJournalHasTheRows(t *testing.T) {
 	}
 }
 
-// Redis comes back as it was before most of the sale: what was sold since are rows, messages that workers had, and lines in the journal.
+// Redis comes back as it was before most of the sale: what was sold since are rows, messages that workers had, and
+// lines in the journal.
 func TestRebuildOfAnOlderRedis(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 10, 1)
@@ -496,7 +497,8 @@ func TestRebuildQueuesPlacesWithoutRows(t *testing.T) {
 	}
 }
 
-// The unit of an order that only the journal has was sold again: a person sees it, nothing is oversold, and a restock makes it good.
+// The unit of an order that only the journal has was sold again: a person sees it, nothing is oversold, and a restock
+// makes it good.
 func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 1, 1)
@@ -537,7 +539,8 @@ func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
 	}
 }
 
-// Another order has the place of a dead one by now: its buyer may have a second, so it gets that, and can be a row there.
+// Another order has the place of a dead one by now: its buyer may have a second, so it gets that, and can be a row
+// there.
 func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
 	for perBuyer, name := range map[int]string{2: "there is one", 1: "there is none"} {
 		t.Run(name, func(t *testing.T) {
@@ -631,7 +634,8 @@ func TestRebuildDiesAtEveryStep(t *testing.T) {
 	}
 }
 
-// Two rebuild at once, one of them paused at any step for longer than its lock lasts: the later one wins, and the earlier one changes nothing any more.
+// Two rebuild at once, one of them paused at any step for longer than its lock lasts: the later one wins, and the
+// earlier one changes nothing any more.
 func TestRebuildThatWasPausedIsFenced(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
@@ -844,8 +848,8 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w.want("bad", 5, 0, 0, 0, 0)
 }
 
-// A backend died between the acceptance and its journal; the buyer asked another one, and was promised the order. That one writes it down, once, and
-// also an order that was cancelled since: its row keeps it from coming back.
+// A backend died between the acceptance and its journal; the buyer asked another one, and was promised the order. That
+// one writes it down, once, and also an order that was cancelled since: its row keeps it from coming back.
 func TestRepetitionIsWrittenDown(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 2)

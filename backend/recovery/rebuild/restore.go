@@ -49,8 +49,8 @@ const (
 	maxRechecks = 10
 )
 
-// RestoreOrders makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It is
-// idempotent: no order gets a second unit. It skips orders of sales that SQL does not have. An error wraps
+// RestoreOrders makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It
+// is idempotent: no order gets a second unit. It skips orders of sales that SQL does not have. An error wraps
 // sale.ErrUnavailable.
 func (r *Restorer) RestoreOrders(ctx context.Context, fence int64, orders []sale.Order) (Restored, error) {
 	var done Restored
@@ -80,9 +80,9 @@ type saleOrders struct {
 	orders           []sale.Order
 }
 
-// withoutRows returns the orders that are not rows. It reads the number of the last return of each sale first. An order that
-// becomes a row later, is cancelled and releases its slot would seem lost to the script; the script detects this by the
-// number.
+// withoutRows returns the orders that are not rows. It reads the number of the last return of each sale first. An order
+// that becomes a row later, is cancelled and releases its slot would seem lost to the script; the script detects this
+// by the number.
 func (r *Restorer) withoutRows(
 	ctx context.Context, bySale map[string][]sale.Order, done *Restored,
 ) ([]saleOrders, error) {

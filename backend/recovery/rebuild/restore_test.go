@@ -22,7 +22,8 @@ func (l looked) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.Orde
 	return rows, err
 }
 
-// An order becomes a row, is cancelled, and its unit and place go back to the sale, all while somebody brings it to Redis: no place and no letter tells that it was ever here.
+// An order becomes a row, is cancelled, and its unit and place go back to the sale, all while somebody brings it to
+// Redis: no place and no letter tells that it was ever here.
 func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
 	for name, settle := range map[string]func(*world, sale.OrderID){
 		"its row is cancelled": func(w *world, id sale.OrderID) {
@@ -67,7 +68,8 @@ func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// Orders of a sale go back again and again. Those that Redis knows are brought all the same; for the others nothing is done that could be wrong.
+// Orders of a sale go back again and again. Those that Redis knows are brought all the same; for the others nothing is
+// done that could be wrong.
 func TestAdoptBesideEndlessReturns(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
@@ -93,8 +95,8 @@ func TestAdoptBesideEndlessReturns(t *testing.T) {
 	w.want("s", 3, 2, 0, 0, 0)
 }
 
-// Somebody has begun to cancel a dead order when Redis goes back to a time at which it waited in the queue: it is not settled behind the rebuild's back, since its
-// unit would never go back to the sale.
+// Somebody has begun to cancel a dead order when Redis goes back to a time at which it waited in the queue: it is not
+// settled behind the rebuild's back, since its unit would never go back to the sale.
 func TestCancelThatARebuildOvertookSettlesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)

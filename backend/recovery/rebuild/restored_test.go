@@ -25,8 +25,8 @@ func (w *world) restore(backup string) {
 	w.start()
 }
 
-// The database is an older one, and Redis has all it had: one rebuild is enough, however many the database has forgotten, and the orders whose rows are
-// missing wait again.
+// The database is an older one, and Redis has all it had: one rebuild is enough, however many the database has
+// forgotten, and the orders whose rows are missing wait again.
 func TestOneRebuildIsEnoughForARestoredDatabase(t *testing.T) {
 	for _, forgotten := range []int{0, 1, 2, 7} {
 		t.Run(fmt.Sprint(forgotten, " rebuilds forgotten"), func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// saleCount counts the units of one sale during a rebuild. It decides which order holds a unit and does no I/O. Orders are
-// added in this order: rows, dead letters, queue, slots.
+// saleCount counts the units of one sale during a rebuild. It decides which order holds a unit and does no I/O. Orders
+// are added in this order: rows, dead letters, queue, slots.
 type saleCount struct {
 	def   sale.Sale
 	sold  int64
@@ -87,8 +87,8 @@ func (c *saleCount) assign(o sale.Order) {
 	h.slots, h.seen = h.slots.With(o.ID, o.Slot), false
 }
 
-// claim adds an accepted order that is not a row. If a unit is left and the buyer has an empty slot, it returns the order
-// with its slot. Otherwise the order becomes a dead letter without a unit.
+// claim adds an accepted order that is not a row. If a unit is left and the buyer has an empty slot, it returns the
+// order with its slot. Otherwise the order becomes a dead letter without a unit.
 func (c *saleCount) claim(o sale.Order) (sale.Order, bool) {
 	c.seen(o)
 	slot := o.Slot

@@ -7,7 +7,8 @@ import (
 	"sluice/backend/admission"
 )
 
-// What waits in a stream, or is leased from it, is found there with its serial, in its order, and no text is forgotten; afterwards it waits in the list.
+// What waits in a stream, or is leased from it, is found there with its serial, in its order, and no text is forgotten;
+// afterwards it waits in the list.
 func TestRebuildOfAnIntactStreamKeepsItsQueue(t *testing.T) {
 	w := newWorld(t)
 	w.admit = w.admitter(func(c *admission.Config) { c.Stream = true })

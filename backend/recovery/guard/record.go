@@ -1,0 +1,148 @@
+package guard
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+)
+
+// record is the hash keyspace.Shard.Guard of one shard. The zero value is that of an empty Redis.
+type record struct {
+	RunID      string // server whose data was verified; "" if none was
+	Generation int64  // generation of the verified data
+	Fence      int64  // fence of the last rebuild that began
+	Rebuilding bool   // a rebuild is in progress or was interrupted
+	Swapped    int64  // fence of the last rebuild that stored the sales and the queue
+	Shards     int64  // number of shards; 0 if not recorded
+}
+
+func parseRecord(fields map[string]string) record {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(fields[name], 10, 64) // a missing or malformed number is 0, which is not verified
+		return n
+	}
+	return record{
+		RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"),
+		Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"), Shards: number("shards"),
+	}
+}
+
+// readRecords reads the record of every shard.
+func readRecords(ctx context.Context, c redis.Cmdable, space keyspace.Space) ([]record, error) {
+	var records []record
+	for _, shard := range space.All() {
+		fields, err := c.HGetAll(ctx, shard.Guard()).Result()
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, parseRecord(fields))
+	}
+	return records, nil
+}
+
+// Identify returns the id of the server that c is connected to. Servers with different data have different ids.
+type Identify func(ctx context.Context, c redis.Cmdable) (string, error)
+
+// RunID returns the run_id of a Redis server, which it chooses at random when it starts.
+func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
+	info, err := c.Info(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
+		if id, found := strings.CutPrefix(lines.Text(), "run_id:"); found && id != "" {
+			return id, nil
+		}
+	}
+	return "", errors.New("INFO server has no run_id, which identifies the data; connect to Redis without a proxy")
+}
+
+// FixedID returns an Identify for the embedded Redis, which has no run_id and is empty whenever the process starts.
+func FixedID(id string) Identify {
+	return func(context.Context, redis.Cmdable) (string, error) { return id, nil }
+}
+
+// observation is the id of a server and its records at one time.
+type observation struct {
+	runID   string
+	records []record
+}
+
+func observe(ctx context.Context, c redis.Cmdable, identify Identify, space keyspace.Space) (observation, error) {
+	id, err := identify(ctx, c)
+	if err != nil {
+		return observation{}, err
+	}
+	records, err := readRecords(ctx, c, space)
+	return observation{runID: id, records: records}, err
+}
+
+// verified returns the generation if every shard was verified on this server, as one generation not older than least.
+// Otherwise it returns a reason.
+func (o observation) verified(least int64) (generation int64, reason string) {
+	generation = o.records[0].Generation
+	for _, r := range o.records {
+		switch {
+		case r.Shards != 0 && r.Shards != int64(len(o.records)):
+			return 0, (&ShardsError{Redis: r.Shards, Process: len(o.records)}).Error()
+		case r.Rebuilding:
+			return 0, "a rebuild is in progress"
+		case r == record{}:
+			return 0, "Redis is new or was emptied"
+		case r.RunID != o.runID:
+			return 0, "Redis has restarted or is another server"
+		case r.Generation != generation:
+			return 0, "the shards were verified at different times"
+		case r.Generation < least:
+			return 0, fmt.Sprintf("the data is of generation %d, and generation %d exists", r.Generation, least)
+		}
+	}
+	return generation, ""
+}
+
+// ShardsError reports that Redis holds its orders in another number of shards than this process is configured for.
+type ShardsError struct {
+	Redis   int64
+	Process int
+}
+
+func (e *ShardsError) Error() string {
+	return fmt.Sprintf("Redis holds its orders in %d shards, and this process is configured for %d: set --shards %d",
+		e.Redis, e.Process, e.Redis)
+}
+
+// NewestFence returns the highest fence or generation in any shard, or 0. An error wraps sale.ErrUnavailable.
+func NewestFence(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, error) {
+	records, err := readRecords(ctx, c, space)
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	var newest int64
+	for _, r := range records {
+		newest = max(newest, r.Fence, r.Generation, r.Swapped)
+	}
+	return newest, nil
+}
+
+// CheckShards returns a *ShardsError if Redis recorded another number of shards than space has, and nil if it recorded
+// none. Other errors wrap sale.ErrUnavailable.
+func CheckShards(ctx context.Context, c redis.Cmdable, space keyspace.Space) error {
+	records, err := readRecords(ctx, c, space)
+	if err != nil {
+		return unavailable(err)
+	}
+	if n := records[0].Shards; n != 0 && n != int64(len(records)) {
+		return &ShardsError{Redis: n, Process: len(records)}
+	}
+	return nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err) }
