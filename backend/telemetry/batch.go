@@ -11,35 +11,36 @@ import (
 	"sluice/backend/sale"
 )
 
-// maxLinks bounds the orders of a batch that are shown: the links of its span, and the spans in the orders' own traces. OpenTelemetry's own bound is the same.
+// maxLinks bounds the traced orders of a batch: the links of its span, and the spans in the traces of the orders. It is
+// the default limit of OpenTelemetry.
 const maxLinks = 128
 
-// Item is one order of a batch. Parent is the traceparent under which it was accepted; "" for one that is not traced.
+// Item is one order of a batch. Parent is the traceparent under which it was accepted, or "" if it is not traced.
 type Item struct {
 	Order  sale.OrderID
 	SaleID string
 	Parent string
 }
 
-// Step is what is done with a batch, in the words of OpenTelemetry's conventions for messaging.
+// Step describes the processing of a batch, in the terms of OpenTelemetry's conventions for messaging.
 type Step struct {
-	Operation   string    // "process" for who takes from a queue, "send" for who fills one
+	Operation   string    // "process" for a consumer, "send" for a producer
 	Destination string    // "orders" or "events"
-	Group       string    // of consumers; "" for none
-	Began       time.Time // zero: now
+	Group       string    // consumer group; "" for none
+	Began       time.Time // start of the span; zero means now
 }
 
-// Batch is the span of a batch, in a trace of its own that links to those of its orders; each of these gets a span for the same time, so that one trace shows all of a
-// purchase. nil is a batch of which nothing is shown.
+// Batch is the span of a batch, in its own trace, with links to the traces of its orders. Each of these traces gets a
+// span of the same duration, so that it shows the whole purchase. A nil Batch is not traced.
 type Batch struct {
 	tracer  *Tracer
 	step    Step
 	span    trace.Span
 	items   []Item
-	parents []trace.SpanContext // by item
+	parents []trace.SpanContext // of items
 }
 
-// Batch begins the span of a batch of n orders, if one of the items is traced. The context that it returns carries the span.
+// Batch starts the span of a batch of n orders if one of the items is traced. The returned context carries the span.
 func (t *Tracer) Batch(ctx context.Context, step Step, n int, items []Item) (context.Context, *Batch) {
 	if t == nil {
 		return ctx, nil
@@ -61,12 +62,13 @@ func (t *Tracer) Batch(ctx context.Context, step Step, n int, items []Item) (con
 	if len(links) == 0 {
 		return ctx, nil
 	}
-	ctx, b.span = t.tracer.Start(ctx, step.name(), trace.WithNewRoot(), trace.WithSpanKind(step.kind()), trace.WithTimestamp(step.Began), trace.WithLinks(links...),
-		trace.WithAttributes(step.attributes()...), trace.WithAttributes(attribute.Int("messaging.batch.message_count", n)))
+	ctx, b.span = t.tracer.Start(ctx, step.name(), trace.WithNewRoot(), trace.WithSpanKind(step.kind()),
+		trace.WithTimestamp(step.Began), trace.WithLinks(links...), trace.WithAttributes(step.attributes()...),
+		trace.WithAttributes(attribute.Int("messaging.batch.message_count", n)))
 	return ctx, b
 }
 
-// End ends the span. err is why the whole batch came to nothing; failed says the same of single orders.
+// End ends the span. err is the error of the whole batch, failed has the errors of single orders.
 func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 	if b == nil {
 		return
@@ -74,10 +76,11 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 	end := time.Now()
 	for i, item := range b.items {
 		_, span := b.tracer.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), b.parents[i]), b.step.name(),
-			trace.WithSpanKind(b.step.kind()), trace.WithTimestamp(b.step.Began), trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}),
-			trace.WithAttributes(b.step.attributes()...), trace.WithAttributes(attribute.String("sluice.order.id", item.Order.String()), attribute.String("sluice.sale.id", item.SaleID)))
-		if why, bad := failed[item.Order]; bad {
-			span.SetStatus(codes.Error, why)
+			trace.WithSpanKind(b.step.kind()), trace.WithTimestamp(b.step.Began),
+			trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}), trace.WithAttributes(b.step.attributes()...),
+			trace.WithAttributes(item.attributes()...))
+		if reason, isFailed := failed[item.Order]; isFailed {
+			span.SetStatus(codes.Error, reason)
 		} else if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}
@@ -90,6 +93,13 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 		b.span.SetStatus(codes.Error, "some orders failed")
 	}
 	b.span.End(trace.WithTimestamp(end))
+}
+
+// attributes returns the attributes of the order.
+func (i Item) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("sluice.order.id", i.Order.String()), attribute.String("sluice.sale.id", i.SaleID),
+	}
 }
 
 func (s Step) name() string { return s.Operation + " " + s.Destination }

@@ -7,10 +7,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// wire reads and writes the headers of W3C Trace Context.
+// wire parses and formats the headers of W3C Trace Context.
 var wire propagation.TraceContext
 
-// parse reads a traceparent; one that is not good is an invalid SpanContext, which is not sampled.
+// parse parses a traceparent. It returns an invalid SpanContext, which is not sampled, if the traceparent is malformed.
 func parse(parent string) trace.SpanContext {
 	if parent == "" {
 		return trace.SpanContext{}
@@ -18,7 +18,7 @@ func parse(parent string) trace.SpanContext {
 	return trace.SpanContextFromContext(wire.Extract(context.Background(), propagation.MapCarrier{"traceparent": parent}))
 }
 
-// format is the traceparent of a sampled span; "" for any other.
+// format returns the traceparent of a sampled span, or "".
 func format(sc trace.SpanContext) string {
 	if !sc.IsValid() || !sc.IsSampled() {
 		return ""

@@ -6,16 +6,16 @@ import (
 	"sluice/backend/sale"
 )
 
-// Orders shows the batches that a worker writes. It is worker.Tracer, and safe for concurrent use.
+// Orders traces the batches that a worker writes. It implements worker.Tracer and is safe for concurrent use.
 type Orders struct {
 	tracer  *Tracer
 	parents *Parents
 }
 
-// NewOrders makes Orders. The tracer must not be nil: a worker that traces nothing needs no Orders, and asks Redis for no notes.
+// NewOrders returns Orders. The tracer must not be nil: a worker without tracing does not use Orders.
 func NewOrders(tracer *Tracer, notes *Parents) *Orders { return &Orders{tracer, notes} }
 
-// Begin begins the span of a batch. It may take a tenth of a second, when Redis does not answer.
+// Begin starts the span of a batch. It takes up to lookupTimeout if Redis does not respond.
 func (o *Orders) Begin(ctx context.Context, orders []sale.Order) (context.Context, func(failed map[sale.OrderID]string, err error)) {
 	items := make([]Item, len(orders))
 	for i, order := range orders {

@@ -8,22 +8,23 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Post is the span of a POST to somebody else who is told of an order, in the trace of that order. nil is one of which nothing is shown.
+// Post is the span of a webhook POST, in the trace of its order. A nil Post is not traced.
 type Post struct{ span trace.Span }
 
-// Post begins it; host is who is told, and before how often that was tried. It returns nil when the order is not traced.
-func (t *Tracer) Post(item Item, host string, before int) *Post {
+// Post starts the span of a POST to host after this many earlier attempts. It returns nil if the order is not traced.
+func (t *Tracer) Post(item Item, host string, attempts int) *Post {
 	parent := parse(item.Parent)
 	if t == nil || !parent.IsSampled() {
 		return nil
 	}
-	_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), "POST webhook", trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attribute.String("http.request.method", "POST"), attribute.String("server.address", host), attribute.Int("http.request.resend_count", before),
-			attribute.String("sluice.order.id", item.Order.String()), attribute.String("sluice.sale.id", item.SaleID)))
+	ctx := trace.ContextWithRemoteSpanContext(context.Background(), parent)
+	_, span := t.tracer.Start(ctx, "POST webhook", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("http.request.method", "POST"), attribute.String("server.address", host),
+		attribute.Int("http.request.resend_count", attempts)), trace.WithAttributes(item.attributes()...))
 	return &Post{span}
 }
 
-// Parent is the traceparent that the request carries; "" for none.
+// Parent returns the traceparent for the header of the request, or "".
 func (p *Post) Parent() string {
 	if p == nil {
 		return ""
@@ -31,7 +32,7 @@ func (p *Post) Parent() string {
 	return format(p.span.SpanContext())
 }
 
-// End ends the span with the status that was answered, or with why there was none.
+// End ends the span with the status of the response, or with the error.
 func (p *Post) End(status int, err error) {
 	switch {
 	case p == nil:

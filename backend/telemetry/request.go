@@ -11,21 +11,21 @@ import (
 	"sluice/backend/sale"
 )
 
-// maxRequestID bounds the bytes of a request's id that are kept. Edges send 32.
+// maxRequestID bounds the recorded bytes of a request id. Edges send 32.
 const maxRequestID = 64
 
-// Header answers the value of a request's header, "" without one. What it answers is kept only if it is a copy.
+// Header returns the value of a request header, or "". The value must be a copy if the request reuses its memory.
 type Header func(name string) string
 
-// Request is the span of an HTTP request. nil is a request of which nothing is shown.
+// Request is the span of an HTTP request. A nil Request is not traced.
 type Request struct {
 	tracer *Tracer
 	span   trace.Span
-	ctx    context.Context // of the span, for those below it
+	ctx    context.Context // carries the span
 }
 
-// Request begins the span of a request. Its parent is what the edge, or whoever is before it, says in traceparent. route is that of the API, with {sale} for a part that
-// is a parameter. It returns nil when the request is not sampled.
+// Request starts the span of a request. Its parent is the traceparent header from the edge or the client. route is the
+// route of the API with its parameters, such as {sale}. Request returns nil if the request is not sampled.
 func (t *Tracer) Request(method, route string, header Header) *Request {
 	if t == nil {
 		return nil
@@ -35,17 +35,19 @@ func (t *Tracer) Request(method, route string, header Header) *Request {
 		ctx = wire.Extract(ctx, propagation.MapCarrier{"traceparent": parent, "tracestate": header("tracestate")})
 	}
 	ctx, span := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("url.scheme", "http")))
+		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route),
+			attribute.String("url.scheme", "http")))
 	if !span.SpanContext().IsSampled() {
 		return nil
 	}
-	if id := header("X-Request-Id"); id != "" { // by which the edge's log has it
-		span.SetAttributes(attribute.StringSlice("http.request.header.x-request-id", []string{id[:min(len(id), maxRequestID)]}))
+	if id := header("X-Request-Id"); id != "" { // also in the log of the edge
+		span.SetAttributes(attribute.StringSlice("http.request.header.x-request-id",
+			[]string{id[:min(len(id), maxRequestID)]}))
 	}
 	return &Request{tracer: t, span: span, ctx: ctx}
 }
 
-// Context carries the span, for logs. It is never done.
+// Context returns a context that carries the span, for logs. It is never cancelled.
 func (r *Request) Context() context.Context {
 	if r == nil {
 		return context.Background()
@@ -53,7 +55,7 @@ func (r *Request) Context() context.Context {
 	return r.ctx
 }
 
-// End ends the span with the status that was answered.
+// End ends the span with the status of the response.
 func (r *Request) End(status int) {
 	if r == nil {
 		return
@@ -65,10 +67,10 @@ func (r *Request) End(status int) {
 	r.span.End()
 }
 
-// Sending is the span of a purchase from when it asks for a unit until it is decided; what comes of the order refers to it. nil is one of which nothing is shown.
+// Sending is the span of a decision. Later spans of the order refer to it. A nil Sending is not traced.
 type Sending struct{ span trace.Span }
 
-// Send begins it.
+// Send starts the span of a decision.
 func (r *Request) Send(saleID string) *Sending {
 	if r == nil {
 		return nil
@@ -79,7 +81,7 @@ func (r *Request) Send(saleID string) *Sending {
 	return &Sending{span}
 }
 
-// Parent is the traceparent for what comes of the order; "" when nothing is shown.
+// Parent returns the traceparent to store with the order, or "".
 func (s *Sending) Parent() string {
 	if s == nil {
 		return ""
@@ -87,7 +89,7 @@ func (s *Sending) Parent() string {
 	return format(s.span.SpanContext())
 }
 
-// Decided ends it. err is why nothing was decided.
+// Decided ends the span. err is the error if there was no decision.
 func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
 	if s == nil {
 		return

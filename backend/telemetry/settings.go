@@ -11,11 +11,11 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// DefaultRatio is the share of purchases without a traceparent of their own that is traced where nothing else is said.
+// DefaultRatio is the default share of purchases without a traceparent that are traced.
 const DefaultRatio = 0.01
 
-// settings are what the standard variables of OpenTelemetry say. The exporter reads those for headers, time limits, compression and certificates by itself, and the SDK
-// OTEL_BSP_* and OTEL_SPAN_*.
+// settings holds the values of OpenTelemetry's standard variables. The exporter reads the variables for headers,
+// timeouts, compression and certificates, and the SDK reads OTEL_BSP_* and OTEL_SPAN_*.
 type settings struct {
 	on       bool
 	endpoint string
@@ -35,15 +35,17 @@ func readSettings(getenv func(string) string) (settings, error) {
 		return settings{}, nil
 	case "", "otlp":
 	default:
-		bad("OTEL_TRACES_EXPORTER=%s: only otlp is possible here, or none", exporter)
+		bad("OTEL_TRACES_EXPORTER=%s: want otlp or none", exporter)
 	}
 	base, whole := get("OTEL_EXPORTER_OTLP_ENDPOINT"), get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if base == "" && whole == "" && len(errs) == 0 {
 		return settings{}, nil
 	}
 	s.on = true
-	if protocol := cmp.Or(get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), get("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol != "http/protobuf" {
-		bad("OTEL_EXPORTER_OTLP_PROTOCOL=%s: only http/protobuf is possible here", protocol)
+	const only = "http/protobuf"
+	protocol := cmp.Or(get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), get("OTEL_EXPORTER_OTLP_PROTOCOL"), only)
+	if protocol != only {
+		bad("OTEL_EXPORTER_OTLP_PROTOCOL=%s: want http/protobuf", protocol)
 	}
 	var err error
 	if s.endpoint, err = tracesURL(base, whole); err != nil {
@@ -55,7 +57,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	return s, errors.Join(errs...)
 }
 
-// tracesURL is the URL for traces: whole as it is, or else base with the path that OTLP says.
+// tracesURL returns the URL for traces: whole if set, else base with the path of OTLP.
 func tracesURL(base, whole string) (string, error) {
 	name, raw := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", whole
 	if whole == "" {
@@ -71,6 +73,7 @@ func tracesURL(base, whole string) (string, error) {
 	return u.String(), nil
 }
 
+// samplerOf returns the sampler of OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG.
 func samplerOf(name, arg string) (sdk.Sampler, error) {
 	ratio := func(otherwise float64) (float64, error) {
 		if arg == "" {
@@ -101,5 +104,6 @@ func samplerOf(name, arg string) (sdk.Sampler, error) {
 		share, err := ratio(DefaultRatio)
 		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), err
 	}
-	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER=%s: want always_on, always_off, traceidratio, or one of these with parentbased_ before it", name)
+	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER=%s: want always_on, always_off or traceidratio, or parentbased_ and one of them",
+		name)
 }

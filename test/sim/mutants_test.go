@@ -92,7 +92,7 @@ var mutants = []mutant{
 		storeTest("CancelDeadRejectsOlderGeneration")},
 	{"rebuild: no lock", "backend/redis/redisconn/lock.go", "if n != 1 {", "if n != 1 && false {", rebuildTest("TestOneRebuildAtATime")},
 	{"rebuild: any process renews the lock", "lua/redis/renew_lock.lua", "if owner and owner ~= ARGV[1] then", "if false then",
-		proof{"./backend/redis/redisconn", "TestLock", nil}},
+		proof{"./backend/redis/redisconn", "TestExpiredOwnerDoesNotTouchTheLockOfAnother", nil}},
 	{"guard: a Redis that started again is trusted", "backend/recovery/guard/record.go", "case r.RunID != o.runID:", "case r.RunID != o.runID && false:",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsRefused", nil}},
 	{"guard: a connection is made to any Redis", "backend/recovery/guard/guard.go", "if reason != \"\" {\n\t\tg.block(reason)\n\t\treturn ErrUnverified", "if reason != \"\" && false {\n\t\tg.block(reason)\n\t\treturn ErrUnverified",

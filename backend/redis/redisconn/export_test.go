@@ -2,5 +2,5 @@ package redisconn
 
 import "time"
 
-// Patient lets Sentinels take this long, for machines that are busy.
-func (s *Server) Patient(timeout time.Duration) { s.master.sentinels.timeout = timeout }
+// SetSentinelTimeout sets the timeout of queries to the Sentinels, for busy machines.
+func (s *Server) SetSentinelTimeout(timeout time.Duration) { s.master.sentinels.timeout = timeout }

@@ -10,8 +10,8 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Lock keeps several processes from doing the same work at once. It is a courtesy and no fence: a holder that is paused past its time does not know that it is
-// held by another, and what it does must be refused by other means.
+// Lock is an expiring lock of one process, to avoid duplicate work. It is not a fence: an owner that is suspended past
+// the expiry does not notice that another process holds the lock, and a fence must reject its writes.
 type Lock struct {
 	client   redis.UniversalClient
 	key      string
@@ -20,13 +20,13 @@ type Lock struct {
 	renew    *redis.Script
 }
 
-// Acquire takes the lock named key for a while, if nobody holds it; else the Lock is nil.
-func Acquire(ctx context.Context, client redis.UniversalClient, key string, lasts time.Duration) (*Lock, error) {
-	l := &Lock{client: client, key: key, token: rand.Text(), duration: lasts, renew: redisscript.Load("renew_lock")}
-	// The script takes what nobody holds, and may be sent twice: after SET NX whose answer was lost the lock would be nobody's until it ran out.
-	n, err := l.renew.Run(ctx, client, []string{key}, l.token, lasts.Milliseconds()).Int()
+// Acquire acquires the lock named key for the given duration. It returns nil if another process holds the lock.
+func Acquire(ctx context.Context, client redis.UniversalClient, key string, duration time.Duration) (*Lock, error) {
+	l := &Lock{client: client, key: key, token: rand.Text(), duration: duration, renew: redisscript.Load("renew_lock")}
+	// The script can be repeated. With SET NX, a lost reply would leave a lock without an owner until it expires.
+	n, err := l.renew.Run(ctx, client, []string{key}, l.token, duration.Milliseconds()).Int()
 	if err != nil {
-		l.release(ctx) // it may be ours
+		l.release(ctx) // the script may have acquired it
 		return nil, err
 	}
 	if n != 1 {
@@ -35,14 +35,15 @@ func Acquire(ctx context.Context, client redis.UniversalClient, key string, last
 	return l, nil
 }
 
-// release gives the lock back, if it is ours; should that fail, it runs out.
+// release releases the lock if this process owns it. If the call fails, the lock expires.
 func (l *Lock) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = l.renew.Run(ctx, l.client, []string{l.key}, l.token, 0).Err()
 }
 
-// Keep renews the lock until ctx ends or somebody else has it, which cancels the context it returns; release gives it back.
+// KeepRenewed renews the lock until ctx ends or release is called, which releases it. If the lock is lost, it cancels
+// held.
 func (l *Lock) KeepRenewed(ctx context.Context) (held context.Context, release func()) {
 	held, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

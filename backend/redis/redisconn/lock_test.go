@@ -13,25 +13,25 @@ import (
 	"sluice/test/testenv"
 )
 
-// A holder that was paused past its time must not keep the next one's lock for itself, or take it away.
-func TestLockOfAnotherIsLeftAlone(t *testing.T) {
+// An owner that was suspended past the expiry must neither renew nor release the lock of the next owner.
+func TestExpiredOwnerDoesNotTouchTheLockOfAnother(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client, err := redisconn.Open("redis://" + mini.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	const key, lasts = "lock", 300 * time.Millisecond
-	first, err := redisconn.Acquire(t.Context(), client, key, lasts)
+	const key, duration = "lock", 300 * time.Millisecond
+	first, err := redisconn.Acquire(t.Context(), client, key, duration)
 	if err != nil || first == nil {
-		t.Fatalf("the first: %v, %v", first, err)
+		t.Fatalf("acquire a free lock: %v, %v", first, err)
 	}
 	if l, err := redisconn.Acquire(t.Context(), client, key, time.Minute); l != nil || err != nil {
-		t.Fatalf("held, and given again: %v, %v", l, err)
+		t.Fatalf("acquire a held lock: %v, %v", l, err)
 	}
-	mini.FastForward(2 * lasts) // keys expire by this alone
+	mini.FastForward(2 * duration) // the clock of miniredis
 	if second, err := redisconn.Acquire(t.Context(), client, key, time.Minute); err != nil || second == nil {
-		t.Fatalf("run out, and not given: %v, %v", second, err)
+		t.Fatalf("acquire an expired lock: %v, %v", second, err)
 	}
 	token, err := mini.Get(key)
 	if err != nil {
@@ -42,65 +42,68 @@ func TestLockOfAnotherIsLeftAlone(t *testing.T) {
 	select {
 	case <-held.Done():
 	case <-time.After(20 * time.Second):
-		t.Error("the first was not told that it has lost the lock")
+		t.Error("the context of the first owner was not cancelled")
 	}
 	release()
 	if got, err := mini.Get(key); got != token || mini.TTL(key) != time.Minute {
-		t.Errorf("the second's lock is %q for %v, %v", got, mini.TTL(key), err)
+		t.Errorf("the lock of the second owner is %q for %v, %v", got, mini.TTL(key), err)
 	}
 }
 
-func TestLockIsKeptAndGivenBack(t *testing.T) {
+func TestLockIsRenewedAndReleased(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client, err := redisconn.Open("redis://" + mini.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	const key, lasts = "lock", time.Second
-	lock, err := redisconn.Acquire(t.Context(), client, key, lasts)
+	const key, duration = "lock", time.Second
+	lock, err := redisconn.Acquire(t.Context(), client, key, duration)
 	if err != nil || lock == nil {
-		t.Fatalf("%v, %v", lock, err)
+		t.Fatalf("acquire: %v, %v", lock, err)
 	}
-	mini.FastForward(lasts / 2)
+	mini.FastForward(duration / 2)
 	held, release := lock.KeepRenewed(t.Context())
-	testenv.Eventually(t, 20*time.Second, "the lock is renewed", func() bool { return mini.TTL(key) == lasts })
+	testenv.Eventually(t, 20*time.Second, "the lock is renewed", func() bool { return mini.TTL(key) == duration })
 	if held.Err() != nil {
-		t.Errorf("renewed, and given up: %v", held.Err())
+		t.Errorf("the lock was renewed, and its context is done: %v", held.Err())
 	}
 	release()
 	if mini.Exists(key) {
-		t.Error("not given back")
+		t.Error("release did not delete the lock")
 	}
 }
 
-// A Redis that stood still lets a lock run out whose owner lives: if nobody has taken it since, nothing has happened.
-func TestLockThatRanOutIsTakenAgain(t *testing.T) {
+// A lock can expire while Redis does not respond. Its owner renews it if no other process has acquired it.
+func TestOwnerRenewsItsExpiredLock(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client, err := redisconn.Open("redis://" + mini.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	const key, lasts = "lock", 300 * time.Millisecond
-	lock, err := redisconn.Acquire(t.Context(), client, key, lasts)
+	const key, duration = "lock", 300 * time.Millisecond
+	lock, err := redisconn.Acquire(t.Context(), client, key, duration)
 	if err != nil || lock == nil {
-		t.Fatalf("%v, %v", lock, err)
+		t.Fatalf("acquire: %v, %v", lock, err)
 	}
 	token, _ := mini.Get(key)
-	mini.FastForward(2 * lasts)
+	mini.FastForward(2 * duration)
 	held, release := lock.KeepRenewed(t.Context())
-	testenv.Eventually(t, 20*time.Second, "the lock is its owner's again", func() bool { got, _ := mini.Get(key); return got == token && mini.TTL(key) == lasts })
+	testenv.Eventually(t, 20*time.Second, "the owner has the lock again", func() bool {
+		got, _ := mini.Get(key)
+		return got == token && mini.TTL(key) == duration
+	})
 	if held.Err() != nil {
-		t.Errorf("taken again, and given up: %v", held.Err())
+		t.Errorf("the lock was renewed, and its context is done: %v", held.Err())
 	}
 	release()
 	if mini.Exists(key) {
-		t.Error("not given back")
+		t.Error("release did not delete the lock")
 	}
 }
 
-// twice sends every command twice, as a client does that has lost an answer; blind loses the answer of the second, too.
+// twice sends every command twice, as a client does after a lost reply. With blind, the second reply is lost too.
 type twice struct{ blind bool }
 
 func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -112,14 +115,14 @@ func (h twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		_ = next(ctx, cmd)
 		err := next(ctx, cmd)
 		if h.blind && cmd.Args()[len(cmd.Args())-1] != 0 {
-			err = errors.New("the answer is lost")
+			err = errors.New("the reply is lost")
 			cmd.SetErr(err)
 		}
 		return err
 	}
 }
 
-func TestLockIsNotLostWithAnAnswer(t *testing.T) {
+func TestAcquireSurvivesALostReply(t *testing.T) {
 	mini := miniredis.RunT(t)
 	open := func(h twice) *redis.Client {
 		c, err := redisconn.Open("redis://" + mini.Addr())
@@ -130,10 +133,11 @@ func TestLockIsNotLostWithAnAnswer(t *testing.T) {
 		c.AddHook(h)
 		return c
 	}
-	if l, err := redisconn.Acquire(t.Context(), open(twice{blind: true}), "lock", time.Minute); l != nil || err == nil || mini.Exists("lock") {
-		t.Errorf("nobody knows that he has it, and others wait: %v, %v", l, err)
+	l, err := redisconn.Acquire(t.Context(), open(twice{blind: true}), "lock", time.Minute)
+	if l != nil || err == nil || mini.Exists("lock") {
+		t.Errorf("a failed Acquire left a lock without an owner: %v, %v", l, err)
 	}
 	if l, err := redisconn.Acquire(t.Context(), open(twice{}), "lock", time.Minute); l == nil || err != nil {
-		t.Errorf("asked for twice, and not given: %v, %v", l, err)
+		t.Errorf("the repeated script did not acquire the lock: %v, %v", l, err)
 	}
 }

@@ -13,43 +13,46 @@ import (
 )
 
 const (
-	// askEvery is how old the Sentinels' answer may be for a new connection, and how often they are asked while one is not coming about.
+	// queryInterval is the age up to which an answer is used for a new connection, and the interval of queries during a
+	// dial.
 	queryInterval = 100 * time.Millisecond
-	// rememberFor is how long an answer counts against those of earlier failovers: Sentinels hear of a failover one after the other, within a second or two, and whoever asks in
-	// between must not go back. After that it may be that somebody has taught them anew.
+	// maxAnswerAge is the time for which an answer wins over answers with earlier failovers. Sentinels receive the result
+	// of a failover within a second or two of each other, and a client must not return to the old master meanwhile. After
+	// that time the Sentinels may have been reconfigured.
 	maxAnswerAge = 10 * time.Second
 )
 
-// master is the Redis that Sentinels name, and all connections to it. A connection to a machine that is cut off is silent, not closed: whoever uses it waits until his time
-// is over, and the pools are full of them. So they are closed as soon as another master is named. It is safe for concurrent use.
+// master tracks the master that the Sentinels report, and all connections to it. If the machine of the master is cut
+// off, its connections stay open and silent, and callers wait for their timeouts. Therefore all connections are closed
+// as soon as the Sentinels report another master. A master is safe for concurrent use.
 //
-// The library's own client of Sentinels is not used: it keeps to one Sentinel, and if that is on the machine that is cut off, each question about the master ends with the time
-// for its connection, and it never asks another.
+// The library's Sentinel client is not used: it queries one Sentinel only, and if that is on the machine that is cut
+// off, each query for the master times out.
 type master struct {
 	sentinels *sentinels
 	tls       *tls.Config
 	queries   singleflight.Group
 
 	mu        sync.Mutex
-	latest    answer    // of the master; the zero word: nobody has been asked yet
-	latestAt  time.Time // when that was said last
-	queriedAt time.Time // when anything was said last
+	latest    answer    // zero before the first answer
+	latestAt  time.Time // time of the last answer that confirmed latest
+	queriedAt time.Time // time of the last answer
 	open      map[*trackedConn]struct{}
 }
 
-// followed is a connection to the master.
+// trackedConn is a connection to the master.
 type trackedConn struct {
 	*net.TCPConn
 	addr   string
 	master *master
 }
 
-// errMoved says that another master was named meanwhile.
+// errMasterChanged reports that the Sentinels report another master.
 var errMasterChanged = errors.New("the master of Redis has changed")
 
-// dial connects to the master. While no connection comes about it goes on asking who the master is.
+// dial connects to the master. It keeps querying for the master until a connection is open.
 func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) {
-	if _, bounded := ctx.Deadline(); !bounded { // those of a subscription
+	if _, bounded := ctx.Deadline(); !bounded { // a subscription has no deadline
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.sentinels.timeout+DialTimeout)
 		defer cancel()
@@ -66,7 +69,7 @@ func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	}
 }
 
-// find tells the master's address.
+// find returns the address of the master.
 func (m *master) find(ctx context.Context) (string, error) {
 	m.mu.Lock()
 	known, fresh := m.latest, time.Since(m.queriedAt) < queryInterval
@@ -74,28 +77,28 @@ func (m *master) find(ctx context.Context) (string, error) {
 	if fresh {
 		return known.master, nil
 	}
-	answer := m.queries.DoChan("", func() (any, error) {
-		w, err := m.sentinels.query(context.Background(), known.peers) // for all who wait
+	result := m.queries.DoChan("", func() (any, error) {
+		a, err := m.sentinels.query(context.Background(), known.peers) // shared by all waiting callers
 		if err != nil {
 			return "", err
 		}
-		return m.update(w), nil
+		return m.update(a), nil
 	})
 	select {
 	case <-ctx.Done():
-		return "", fmt.Errorf("no Sentinel has answered: %w", ctx.Err())
-	case a := <-answer:
-		return a.Val.(string), a.Err
+		return "", fmt.Errorf("no Sentinel answered: %w", ctx.Err())
+	case r := <-result:
+		return r.Val.(string), r.Err
 	}
 }
 
-// move notes what Sentinels say, closes the connections to whoever is not the master, and tells the master's address.
-func (m *master) update(w answer) string {
+// update stores an answer, closes the connections to other servers, and returns the address of the master.
+func (m *master) update(a answer) string {
 	now := time.Now()
 	m.mu.Lock()
 	m.queriedAt = now
-	if w.epoch >= m.latest.epoch || w.epoch == 0 || now.Sub(m.latestAt) > maxAnswerAge {
-		m.latest, m.latestAt = w, now
+	if a.epoch >= m.latest.epoch || a.epoch == 0 || now.Sub(m.latestAt) > maxAnswerAge {
+		m.latest, m.latestAt = a, now
 	}
 	addr := m.latest.master
 	var stale []*trackedConn
@@ -111,7 +114,8 @@ func (m *master) update(w answer) string {
 	return addr
 }
 
-// connect makes a connection to this address, unless another master is named first: then it returns errMoved.
+// connect connects to addr. It returns errMasterChanged if the Sentinels report another master before the connection is
+// open.
 func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -143,7 +147,7 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 	return secure, nil
 }
 
-// watch asks for the master until ctx ends, and cancels when it is not this one.
+// watch queries for the master until ctx ends, and cancels if it is not addr.
 func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(queryInterval)
 	defer tick.Stop()
@@ -160,7 +164,7 @@ func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCa
 	}
 }
 
-// Close closes the connection.
+// Close closes and untracks the connection.
 func (c *trackedConn) Close() error {
 	c.master.mu.Lock()
 	delete(c.master.open, c)

@@ -6,22 +6,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxQueued bounds the commands that wait for a Redis that does not answer; one more fails at once.
+// maxQueued bounds the commands that wait for a slow Redis. Further commands fail immediately.
 const maxQueued = 20_000
 
-// Pipeline is a client whose concurrent script calls share round trips. A call ends when its context does, though the script may still
-// run: scripts must be replay-safe, and the arguments must not be reused. Other commands go straight to the client. It is safe for concurrent use.
+// Pipeline is a client whose concurrent script calls share round trips. A call returns when its context ends, while the
+// script may still run: scripts must be replay-safe, and callers must not reuse the arguments. Other commands use the
+// client directly. A Pipeline is safe for concurrent use.
 type Pipeline struct {
 	redis.Cmdable
 	client *redis.Client
 	auto   *redis.AutoPipeliner
 }
 
-// NewPipeline makes a Pipeline over a client, which stays the caller's to close.
+// NewPipeline returns a Pipeline over a client. The caller closes the client.
 func NewPipeline(client *redis.Client) (*Pipeline, error) {
 	o := redis.DefaultAutoPipelineOptions()
-	// Several small batches in flight: while Redis works on one, this process reads the answers of another. One large batch makes them
-	// take turns. Order between callers does not matter: each script call stands for itself.
+	// Several small batches in flight: while Redis runs one, this process reads the replies of another. One large batch
+	// would alternate between both. The order of callers does not matter, because script calls are independent.
 	o.MaxBatchSize, o.MaxConcurrentBatches, o.Unordered = 16, 4, true
 	o.MaxQueuedCommands = maxQueued
 	auto, err := client.AsyncAutoPipelineWithOptions(o)
@@ -31,17 +32,17 @@ func NewPipeline(client *redis.Client) (*Pipeline, error) {
 	return &Pipeline{Cmdable: client, client: client, auto: auto}, nil
 }
 
-// EvalSha runs a script by its digest.
+// EvalSha runs a script by its digest, in a shared round trip.
 func (p *Pipeline) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return p.run(ctx, "evalsha", sha, keys, args)
 }
 
-// Eval runs a script by its text.
+// Eval runs a script by its text, in a shared round trip.
 func (p *Pipeline) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return p.run(ctx, "eval", script, keys, args)
 }
 
-// Watch is the client's own; with it a Pipeline is what ulule/limiter asks for.
+// Watch calls the client's Watch. The client interface of ulule/limiter requires it.
 func (p *Pipeline) Watch(ctx context.Context, fn func(*redis.Tx) error, keys ...string) error {
 	return p.client.Watch(ctx, fn, keys...)
 }
@@ -55,7 +56,7 @@ func (p *Pipeline) run(ctx context.Context, name, script string, keys []string, 
 	cmd := redis.NewCmd(ctx, append(all, args...)...)
 	cmd.SetFirstKeyPos(3)
 	if err := p.auto.Submit(ctx, cmd).WaitContext(ctx); err != nil && ctx.Err() != nil {
-		late := redis.NewCmd(ctx) // cmd still belongs to the pipeline
+		late := redis.NewCmd(ctx) // the pipeline still uses cmd
 		late.SetErr(ctx.Err())
 		return late
 	}

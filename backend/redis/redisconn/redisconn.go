@@ -1,5 +1,6 @@
-// Package redisconn opens connections to Redis with the time limits that sluice promises: whatever Redis does, a call ends soon, and when Redis
-// is back the next call works. It knows nothing of what is stored.
+// Package redisconn opens connections to Redis with bounded timeouts: a call to a slow or unreachable Redis fails
+// within the limits below, and the next call works when Redis is available again. It follows the master that Redis
+// Sentinels report, and provides a lock and a pipelining client. It does not know what is stored in Redis.
 package redisconn
 
 import (
@@ -15,41 +16,46 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Limits of one command. A command may be tried twice, so the worst case is twice their sum, and askTimeout more each time where Sentinels are asked for the master.
+// Timeouts of one command. A command may be retried once, so the worst case is twice their sum. With Sentinels,
+// queryTimeout adds to each attempt.
 const (
 	DialTimeout = 500 * time.Millisecond
 	IOTimeout   = time.Second
 )
 
-// Option changes how Open opens a client.
+// Option changes the options of a client.
 type Option func(*redis.Options)
 
-// OnConnect is asked about every new connection; an error closes it and is the answer to the command that needed it.
+// OnConnect sets a check of every new connection. If it returns an error, the connection is closed and the command
+// fails with that error.
 func OnConnect(check func(ctx context.Context, cn *redis.Conn) error) Option {
 	return func(o *redis.Options) { o.OnConnect = check }
 }
 
-// Patient waits longer for each answer, for work that may take Redis a while.
+// LongTimeouts sets longer read and write timeouts, for commands that take long in Redis.
 func LongTimeouts(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = longTimeout, longTimeout }
 
 const longTimeout = 20 * time.Second
 
-// Blocking leaves room in the pool for so many calls that wait in Redis.
+// Blocking adds n connections to the pool, for calls that block in Redis.
 func Blocking(n int) Option {
 	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
 }
 
-// Server is one Redis, by its address or as the master that Sentinels name. What its clients find out about the master they share. It is safe for concurrent use.
+// Server is one Redis: an address, or the master that Sentinels report. Its clients share what is known of the master.
+// It is safe for concurrent use.
 type Server struct {
 	options redis.Options
-	master  *master // nil: by its address
+	master  *master // nil for an address
 }
 
-// At reads a URL: redis://[user:password@]host:port/db, or rediss:// for TLS; or that of a Sentinel, with the user and password that Sentinels ask for, and the rest in its query:
+// NewServer parses a URL: redis://[user:password@]host:port/db, or rediss:// for TLS. The URL of a Sentinel has the
+// user and password of the Sentinels; its query names the master, further Sentinels, and the user and password of
+// Redis:
 //
-//	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&addr=sentinel3:26379&username=U&password=P
+//	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&username=U&password=P
 //
-// username and password are those of Redis itself. The error never shows a password.
+// The error does not contain a password.
 func NewServer(raw string) (*Server, error) {
 	if u, err := url.Parse(raw); err == nil && behindSentinel(u) {
 		s, o, err := parseSentinels(u)
@@ -67,7 +73,8 @@ func NewServer(raw string) (*Server, error) {
 	return &Server{options: *o}, nil
 }
 
-// Open makes a client. It does not connect yet. Commands may be sent twice when a reply is lost, so only replay-safe ones may be used.
+// Open returns a client. It does not connect. The client repeats a command if the reply is lost, so commands must be
+// replay-safe.
 func (s *Server) Open(options ...Option) *redis.Client {
 	o := s.options
 	limit(&o, options)
@@ -77,7 +84,7 @@ func (s *Server) Open(options ...Option) *redis.Client {
 	return redis.NewClient(&o)
 }
 
-// Open makes the only client of a Server; see At.
+// Open returns the only client of a new Server; see NewServer.
 func Open(url string, options ...Option) (*redis.Client, error) {
 	s, err := NewServer(url)
 	if err != nil {
@@ -86,7 +93,7 @@ func Open(url string, options ...Option) (*redis.Client, error) {
 	return s.Open(options...), nil
 }
 
-// limit sets the time limits, and then what the options say.
+// limit sets the timeouts and applies the options.
 func limit(o *redis.Options, options []Option) {
 	o.DialTimeout = DialTimeout
 	o.DialerRetries = 1
@@ -100,7 +107,7 @@ func limit(o *redis.Options, options []Option) {
 	}
 }
 
-// Quiet sends what the Redis client library logs (each failed dial, under load thousands) to debug level.
+// Quiet logs the messages of the Redis client library at debug level. It logs each failed dial, thousands under load.
 func Quiet(log *slog.Logger) { redis.SetLogger(quiet{log}) }
 
 type quiet struct{ log *slog.Logger }

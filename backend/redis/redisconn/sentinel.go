@@ -14,32 +14,32 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// askTimeout bounds a question to the Sentinels. They do nothing that takes time, so one that has not answered by then is away.
+// queryTimeout bounds a query to the Sentinels. They answer immediately, so one that has not answered by then is down.
 const queryTimeout = 250 * time.Millisecond
 
-// sentinels know the master by its name.
+// sentinels queries the Sentinels of one master.
 type sentinels struct {
 	name       string
-	configured []string      // addresses that the URL gives
-	options    redis.Options // of a connection to one of them
-	timeout    time.Duration // of a question to all of them: askTimeout
+	configured []string      // addresses in the URL
+	options    redis.Options // of a connection to a Sentinel
+	timeout    time.Duration // of a query to all Sentinels
 }
 
 func behindSentinel(u *url.URL) bool { return u.Query().Has("master_name") }
 
-// parseSentinels splits a URL into the Sentinels and the options for the master: what is left is the URL of a Redis like any other, without its address.
+// parseSentinels parses the URL of a Sentinel into the Sentinels and the options of the master without its address.
 func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	bad := errors.New("bad Redis URL: want redis://sentinel:26379/db?master_name=NAME&addr=another-sentinel:26379")
 	query := u.Query()
 	for _, option := range []string{"replica_only", "route_by_latency", "route_randomly"} {
 		if query.Has(option) {
-			return nil, nil, errors.New("bad Redis URL: only the master can be used, not its replicas")
+			return nil, nil, fmt.Errorf("bad Redis URL: %s reads from replicas, which is not supported: remove it", option)
 		}
 	}
 	s := &sentinels{name: query.Get("master_name"), timeout: queryTimeout}
 	port := u.Port()
 	if port == "" {
-		port = "6379" // as in any Redis URL
+		port = "6379" // default port of a Redis URL
 	}
 	s.configured = append([]string{net.JoinHostPort(u.Hostname(), port)}, query["addr"]...)
 	for _, addr := range s.configured {
@@ -69,47 +69,48 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	return s, o, nil
 }
 
-// word is what one Sentinel says.
+// answer is the answer of one Sentinel.
 type answer struct {
 	master string   // address
-	epoch  int64    // of the failover that made it the master; 0: it does not say
-	peers  []string // addresses of the other Sentinels that it knows
+	epoch  int64    // number of the failover that promoted the master; 0 if unknown
+	peers  []string // addresses of the other Sentinels
 	err    error
 }
 
-// ask asks all Sentinels at once who the master is, and returns when most of those that were named have answered, or with what there is when the time is over: one that is away
-// keeps nobody waiting. Of different answers the one of the latest failover counts. The Sentinel that leads a failover names the new master as soon as that says so itself, a while
-// before it tells whoever has subscribed.
+// query queries all Sentinels concurrently for the master. It returns when most of the configured ones have answered,
+// or at the timeout with the answers so far, so a Sentinel that is down does not delay it. Of different answers, the
+// one with the latest failover wins. The Sentinel that leads a failover reports the new master as soon as that is
+// promoted, before it notifies subscribers.
 func (s *sentinels) query(ctx context.Context, known []string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	addrs := slices.Concat(s.configured, known)
 	slices.Sort(addrs)
 	addrs = slices.Compact(addrs)
-	words := make(chan answer, len(addrs))
+	answers := make(chan answer, len(addrs))
 	for _, addr := range addrs {
-		go func() { words <- s.queryOne(ctx, addr) }()
+		go func() { answers <- s.queryOne(ctx, addr) }()
 	}
 	var best answer
 	var failed []error
-	heard := 0
+	answered := 0
 	for range addrs {
-		w := <-words // which ends with ctx
-		if w.err != nil {
-			failed = append(failed, w.err)
+		a := <-answers // each query ends with ctx
+		if a.err != nil {
+			failed = append(failed, a.err)
 			continue
 		}
-		others := append(best.peers, w.peers...)
-		if heard == 0 || w.epoch > best.epoch {
-			best = w
+		peers := append(best.peers, a.peers...)
+		if answered == 0 || a.epoch > best.epoch {
+			best = a
 		}
-		best.peers = others
-		if heard++; heard > len(s.configured)/2 {
+		best.peers = peers
+		if answered++; answered > len(s.configured)/2 {
 			break
 		}
 	}
-	if heard == 0 {
-		return answer{}, fmt.Errorf("no Sentinel tells who the master %q is: %w", s.name, errors.Join(failed...))
+	if answered == 0 {
+		return answer{}, fmt.Errorf("no Sentinel returned the address of master %q: %w", s.name, errors.Join(failed...))
 	}
 	return best, nil
 }
@@ -122,22 +123,22 @@ func (s *sentinels) queryOne(ctx context.Context, addr string) answer {
 	defer c.Close()
 	master, err := c.GetMasterAddrByName(ctx, s.name).Result()
 	if err == nil && len(master) != 2 {
-		err = errors.New("it names no address")
+		err = errors.New("the Sentinel returned no address")
 	}
 	if err != nil {
 		return answer{err: fmt.Errorf("%s: %w", addr, err)}
 	}
-	w := answer{master: net.JoinHostPort(master[0], master[1])}
-	// What follows is better known, but an account may be allowed to ask for the address alone.
+	a := answer{master: net.JoinHostPort(master[0], master[1])}
+	// The rest is optional: an account may be allowed to query the address only.
 	if state, err := c.Master(ctx, s.name).Result(); err == nil {
-		w.epoch, _ = strconv.ParseInt(state["config-epoch"], 10, 64) // 0: it does not say
+		a.epoch, _ = strconv.ParseInt(state["config-epoch"], 10, 64) // 0 if it is missing
 	}
 	if others, err := c.Sentinels(ctx, s.name).Result(); err == nil {
 		for _, o := range others {
 			if o["ip"] != "" && o["port"] != "" {
-				w.peers = append(w.peers, net.JoinHostPort(o["ip"], o["port"]))
+				a.peers = append(a.peers, net.JoinHostPort(o["ip"], o["port"]))
 			}
 		}
 	}
-	return w
+	return a
 }

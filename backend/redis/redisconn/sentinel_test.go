@@ -17,51 +17,59 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// A client of a Sentinel finds the master by its name, and the next one after a failover; every new connection is asked about.
-func TestSentinelTellsWhoTheMasterIs(t *testing.T) {
+// A client of a Sentinel connects to the master, and to the new master after a failover. OnConnect checks every connection.
+func TestClientFollowsTheMasterOfASentinel(t *testing.T) {
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
 	ctx := t.Context()
 	master := testenv.StartRedis(t)
 	host, port, _ := strings.Cut(master.Addr, ":")
 	replica := testenv.StartRedis(t, "--replicaof", host+" "+port)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := "sentinel monitor shop " + host + " " + port + " 1\nsentinel down-after-milliseconds shop 500\nsentinel failover-timeout shop 2000\n"
+	text := "sentinel monitor shop " + host + " " + port + " 1\n" +
+		"sentinel down-after-milliseconds shop 500\nsentinel failover-timeout shop 2000\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	sentinel := testenv.StartSentinel(t, config)
 
-	asked := make(chan string, 100)
-	client, err := redisconn.Open(sentinel.URL+"?master_name=shop", redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+	roles := make(chan string, 100)
+	check := redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
 		role, err := cn.Do(ctx, "ROLE").Slice()
 		if err == nil {
-			asked <- role[0].(string)
+			roles <- role[0].(string)
 		}
 		return err
-	}))
+	})
+	client, err := redisconn.Open(sentinel.URL+"?master_name=shop", check)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	testenv.Eventually(t, 20*time.Second, "a write to the master", func() bool { return client.Set(ctx, "k", "v", 0).Err() == nil })
-	if role := <-asked; role != "master" {
-		t.Errorf("connected to a %s", role)
+	testenv.Eventually(t, 20*time.Second, "a write to the master", func() bool {
+		return client.Set(ctx, "k", "v", 0).Err() == nil
+	})
+	if role := <-roles; role != "master" {
+		t.Errorf("connected to a server with the role %q", role)
 	}
-	testenv.Eventually(t, 30*time.Second, "the replica has it, and the Sentinel knows the replica", func() bool {
+	testenv.Eventually(t, 30*time.Second, "the replica has the key, and the Sentinel knows the replica", func() bool {
 		known, err := sentinel.Client().Do(ctx, "SENTINEL", "REPLICAS", "shop").Slice()
 		return err == nil && len(known) == 1 && replica.Client().Get(ctx, "k").Val() == "v"
 	})
 	master.Kill()
-	testenv.Eventually(t, 60*time.Second, "a write after the failover", func() bool { return client.Set(ctx, "after", "1", 0).Err() == nil })
+	testenv.Eventually(t, 60*time.Second, "a write after the failover", func() bool {
+		return client.Set(ctx, "after", "1", 0).Err() == nil
+	})
 	if got := replica.Client().Get(ctx, "after").Val(); got != "1" {
-		t.Errorf("the new master has %q", got)
+		t.Errorf("the new master has %q, want 1", got)
 	}
 }
 
-func TestOnlyTheMasterIsUsed(t *testing.T) {
+func TestURLsThatReadFromReplicasAreRejected(t *testing.T) {
 	for query, want := range map[string]string{
-		"master_name=": "want redis://sentinel", "master_name=shop&replica_only=true": "only the master", "master_name=shop&route_randomly=true": "only the master",
-		"master_name=shop&no_such=1": "want redis://sentinel",
+		"master_name=":                         "want redis://sentinel",
+		"master_name=shop&replica_only=true":   "replica_only reads from replicas",
+		"master_name=shop&route_randomly=true": "route_randomly reads from replicas",
+		"master_name=shop&no_such=1":           "want redis://sentinel",
 	} {
 		_, err := redisconn.Open("redis://:hunter2@127.0.0.1:1/0?" + query)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {

@@ -58,7 +58,7 @@ func TestEnvironment(t *testing.T) {
 		{"ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=1.5", "", "OTEL_TRACES_SAMPLER_ARG=1.5"},
 		{"no ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=NaN", "", "OTEL_TRACES_SAMPLER_ARG=NaN"},
 		{"sampler", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
-		{"two mistakes", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
+		{"two errors", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s, err := readSettings(func(name string) string {
@@ -76,35 +76,36 @@ func TestEnvironment(t *testing.T) {
 				return
 			}
 			if err != nil || s.endpoint != row.endpoint || s.on != (row.endpoint != "") {
-				t.Errorf("%+v, %v, want %q", s, err, row.endpoint)
+				t.Errorf("settings %+v, %v, want endpoint %q", s, err, row.endpoint)
 			}
 		})
 	}
-	if tracer, err := Open(t.Context(), func(string) string { return "" }, "x", "1", slog.New(slog.DiscardHandler)); tracer != nil || err != nil {
-		t.Errorf("without an endpoint: %v, %v", tracer, err)
+	none := func(string) string { return "" }
+	if tracer, err := Open(t.Context(), none, "x", "1", slog.New(slog.DiscardHandler)); tracer != nil || err != nil {
+		t.Errorf("Open without an endpoint = %v, %v", tracer, err)
 	}
 }
 
-// Whether a purchase is shown is for whoever begins its trace; where that is us, for the ratio.
-func TestSamplingFollowsTheEdge(t *testing.T) {
+// The start of a trace decides whether it is sampled: the traceparent if there is one, else the ratio.
+func TestSamplingFollowsTheTraceparent(t *testing.T) {
 	tracer, spans := recorded(t, mustSampler(t, "", "0"))
 	if r := tracer.Request("POST", "/x", headers()); r != nil {
-		t.Error("a request without a parent is shown at the ratio 0")
+		t.Error("a request without a parent is sampled at ratio 0")
 	}
 	if r := tracer.Request("POST", "/x", headers("traceparent", strings.TrimSuffix(parent, "1")+"0")); r != nil {
-		t.Error("a request is shown whose parent is not sampled")
+		t.Error("a request with an unsampled parent is sampled")
 	}
 	if r := tracer.Request("POST", "/x", headers("traceparent", "nonsense")); r != nil {
-		t.Error("a request is shown whose parent is none")
+		t.Error("a request with a malformed parent is sampled")
 	}
 	r := tracer.Request("POST", "/x", headers("traceparent", parent))
 	r.End(202)
 	if all := spans.Ended(); len(all) != 1 || all[0].Parent().SpanID().String() != "00f067aa0ba902b7" || !all[0].Parent().IsRemote() {
 		t.Fatalf("spans %v", all)
 	}
-	whatever, _ := recorded(t, mustSampler(t, "traceidratio", "0"))
-	if r := whatever.Request("POST", "/x", headers("traceparent", parent)); r != nil {
-		t.Error("traceidratio listens to the parent")
+	ratioOnly, _ := recorded(t, mustSampler(t, "traceidratio", "0"))
+	if r := ratioOnly.Request("POST", "/x", headers("traceparent", parent)); r != nil {
+		t.Error("traceidratio follows the parent")
 	}
 }
 
@@ -117,7 +118,8 @@ func mustSampler(t *testing.T, name, arg string) sdk.Sampler {
 	return s
 }
 
-// One purchase from the request to the row: the request, the sending below it, and the batch, which is a trace of its own with a link, and a span beside the sending.
+// The spans of one purchase: the request, the decision below it, and the batch in its own trace with a link, with a
+// second span below the decision.
 func TestBatchLinksToItsOrders(t *testing.T) {
 	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
 	r := tracer.Request("POST", "/v1/sales/{sale}/orders", headers("traceparent", parent))
@@ -131,11 +133,12 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	space := keyspace.Space{Shards: 3}
 	client.Set(t.Context(), space.ShardOf("s").Trace("12"), kept, 0)
 	orders := NewOrders(tracer, NewParents(client, space))
-	ctx, end := orders.Begin(t.Context(), []sale.Order{{ID: 11, SaleID: "s"}, {ID: 12, SaleID: "s"}, {ID: 13, SaleID: "other"}})
+	written := []sale.Order{{ID: 11, SaleID: "s"}, {ID: 12, SaleID: "s"}, {ID: 13, SaleID: "other"}}
+	ctx, end := orders.Begin(t.Context(), written)
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		t.Error("the context does not carry the span of the batch")
 	}
-	end(map[sale.OrderID]string{12: "refused"}, nil)
+	end(map[sale.OrderID]string{12: "rejected"}, nil)
 
 	byName := map[string][]sdk.ReadOnlySpan{}
 	for _, s := range spans.Ended() {
@@ -147,37 +150,37 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	}
 	own, batch := processed[0], processed[1]
 	if own.SpanContext().TraceID() != sent[0].SpanContext().TraceID() || own.Parent().SpanID() != sent[0].SpanContext().SpanID() {
-		t.Errorf("the order's span is below %v", own.Parent())
+		t.Errorf("the parent of the order's span is %v", own.Parent())
 	}
-	if links := batch.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != sent[0].SpanContext().SpanID() || batch.Parent().IsValid() {
-		t.Errorf("the batch links to %v, below %v", links, batch.Parent())
+	links := batch.Links()
+	if len(links) != 1 || links[0].SpanContext.SpanID() != sent[0].SpanContext().SpanID() || batch.Parent().IsValid() {
+		t.Errorf("the batch has links %v and parent %v", links, batch.Parent())
 	}
 	if links := own.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != batch.SpanContext().SpanID() {
-		t.Errorf("the order's span links to %v", links)
+		t.Errorf("the order's span has links %v", links)
 	}
-	if own.Status().Description != "refused" {
-		t.Errorf("the order failed, its span says %+v", own.Status())
+	if own.Status().Description != "rejected" {
+		t.Errorf("the order failed, and the status of its span is %+v", own.Status())
 	}
 }
 
-// Who is told of an order hears of its trace, and so does the collector of what was answered.
-func TestPostIsBelowItsOrder(t *testing.T) {
+func TestPostIsPartOfTheTraceOfItsOrder(t *testing.T) {
 	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
 	item := Item{Order: 7, SaleID: "shoe", Parent: parent}
 	p := tracer.Post(item, "shop.example", 2)
-	told := parse(p.Parent())
+	sent := parse(p.Parent())
 	p.End(204, nil)
 	tracer.Post(item, "shop.example", 3).End(503, nil)
-	tracer.Post(item, "shop.example", 4).End(0, errors.New("no answer"))
+	tracer.Post(item, "shop.example", 4).End(0, errors.New("no response"))
 	for _, unsampled := range []string{"", "x", strings.TrimSuffix(parent, "1") + "0"} {
 		item.Parent = unsampled
 		if p := tracer.Post(item, "shop.example", 0); p != nil || p.Parent() != "" {
-			t.Errorf("%q: is shown", unsampled)
+			t.Errorf("a POST with the parent %q is traced", unsampled)
 		}
 	}
 	item.Parent = parent
 	if off := (*Tracer)(nil).Post(item, "shop.example", 0); off.Parent() != "" {
-		t.Error("what is off is shown")
+		t.Error("a nil Tracer traces")
 	} else {
 		off.End(200, nil)
 	}
@@ -188,48 +191,49 @@ func TestPostIsBelowItsOrder(t *testing.T) {
 	for i, want := range []codes.Code{codes.Unset, codes.Error, codes.Error} {
 		s := ended[i]
 		if s.Parent().SpanID().String() != "00f067aa0ba902b7" || s.SpanKind() != trace.SpanKindClient || s.Status().Code != want {
-			t.Errorf("span %d: below %s, %s, %v", i, s.Parent().SpanID(), s.SpanKind(), s.Status())
+			t.Errorf("span %d: parent %s, kind %s, status %v", i, s.Parent().SpanID(), s.SpanKind(), s.Status())
 		}
 	}
-	if told.TraceID() != ended[0].SpanContext().TraceID() || told.SpanID() != ended[0].SpanContext().SpanID() {
-		t.Errorf("told of %v", told)
+	if sent.TraceID() != ended[0].SpanContext().TraceID() || sent.SpanID() != ended[0].SpanContext().SpanID() {
+		t.Errorf("the request carries %v", sent)
 	}
 }
 
-func TestBatchesAreBounded(t *testing.T) {
+func TestBatchLinksAreBounded(t *testing.T) {
 	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
 	var items []Item
 	for i := range 1000 {
-		items = append(items, Item{Order: sale.OrderID(i + 1), SaleID: "s", Parent: fmt.Sprintf("00-%032x-%016x-01", i+1, i+1)})
+		traceparent := fmt.Sprintf("00-%032x-%016x-01", i+1, i+1)
+		items = append(items, Item{Order: sale.OrderID(i + 1), SaleID: "s", Parent: traceparent})
 	}
 	_, b := tracer.Batch(t.Context(), Step{Operation: "send", Destination: "events"}, len(items), items)
-	b.End(errors.New("away"), nil)
+	b.End(errors.New("unavailable"), nil)
 	if all := spans.Ended(); len(all) != maxLinks+1 || len(all[maxLinks].Links()) != maxLinks || all[maxLinks].DroppedLinks() != 0 {
 		t.Errorf("%d spans", len(all))
 	}
-	if _, b := tracer.Batch(t.Context(), Step{Operation: "send", Destination: "events"}, 1, []Item{{Order: 1}, {Order: 2, Parent: "nonsense"}}); b != nil {
-		t.Error("a batch without a traced order is shown")
+	untraced := []Item{{Order: 1}, {Order: 2, Parent: "nonsense"}}
+	if _, b := tracer.Batch(t.Context(), Step{Operation: "send", Destination: "events"}, 1, untraced); b != nil {
+		t.Error("a batch without a traced order is traced")
 	}
 }
 
-// Redis does not answer, or has something else there: orders are not shown, and nothing fails.
-func TestNotesThatCannotBeRead(t *testing.T) {
+// If Redis is not available, or the key has another type, the orders are not traced, and nothing fails.
+func TestUnreadableParentsAreSkipped(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	client.LPush(t.Context(), keyspace.Shard(0).Trace("1"), "no text")
+	client.LPush(t.Context(), keyspace.Shard(0).Trace("1"), "not a string")
 	items := []Item{{Order: 1, SaleID: "s"}, {Order: 2, SaleID: "s", Parent: parent}}
-	notes := NewParents(client, keyspace.Space{})
-	notes.Fill(t.Context(), items)
+	parents := NewParents(client, keyspace.Space{})
+	parents.Fill(t.Context(), items)
 	server.Close()
-	notes.Fill(t.Context(), items)
+	parents.Fill(t.Context(), items)
 	if items[0].Parent != "" || items[1].Parent != parent {
-		t.Errorf("%+v", items)
+		t.Errorf("items %+v", items)
 	}
 }
 
-// What is off costs nothing.
-func TestOffAllocatesNothing(t *testing.T) {
+func TestNilTracerAllocatesNothing(t *testing.T) {
 	var tracer *Tracer
 	ctx := context.Background()
 	if n := testing.AllocsPerRun(100, func() {
@@ -246,7 +250,7 @@ func TestOffAllocatesNothing(t *testing.T) {
 	tracer.Close()
 }
 
-func BenchmarkOff(b *testing.B) {
+func BenchmarkNilTracer(b *testing.B) {
 	var tracer *Tracer
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,9 +1,10 @@
-// Package trace shows the way of single purchases as OpenTelemetry spans: the request, the decision, the batch in which the order was written, and what told
-// others of it. It is off unless an OTLP endpoint is configured: a nil *Tracer does nothing and allocates nothing. Nothing waits for a span, and nothing relies on
-// one: what cannot be exported is dropped.
+// Package telemetry exports OpenTelemetry spans of single purchases: the request, the decision, the batch that wrote
+// the order, and the calls that reported it. It is off unless an OTLP endpoint is configured: a nil *Tracer does
+// nothing and allocates nothing. Spans never delay or fail a purchase; a span that cannot be exported is dropped.
 //
-// A purchase crosses two queues. What ties the parts together is a note that the admission script leaves beside an order whose trace is sampled
-// (keyspace.Shard.Trace): the traceparent under which it was accepted. It expires; the messages of the queue, the rows and the journals know nothing of it.
+// A purchase passes through two queues. The parts of its trace are connected by the traceparent under which it was
+// accepted. The admission script stores it beside a sampled order (keyspace.Shard.Trace), where it expires. Queue
+// messages, rows and journals do not contain it.
 package telemetry
 
 import (
@@ -22,44 +23,44 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracer begins spans. nil is a Tracer that is off. It is safe for concurrent use.
+// Tracer starts spans. A nil Tracer is off. It is safe for concurrent use.
 type Tracer struct {
 	tracer   trace.Tracer
 	provider *sdk.TracerProvider
 }
 
-// exportTimeout bounds the export of what is left when a process ends.
+// exportTimeout bounds the last export of a process.
 const exportTimeout = 5 * time.Second
 
-// Open makes the tracer of a process from the environment; service is its name unless the environment has another. Without an endpoint it is nil. The error names
-// all that is wrong with the environment, in one line. It does not connect: an endpoint that is away is logged, now and then.
+// Open returns the Tracer that the environment configures, or nil without an endpoint. service is the default of its
+// name. The error lists every invalid variable. Open does not connect; failed exports are logged once a minute.
 func Open(ctx context.Context, getenv func(string) string, service, version string, log *slog.Logger) (*Tracer, error) {
 	s, err := readSettings(getenv)
 	if err != nil || !s.on {
 		return nil, err
 	}
-	quiet := &logThrottle{log: log}
-	otel.SetErrorHandler(quiet)
+	otel.SetErrorHandler(&logThrottle{log: log})
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.endpoint))
 	if err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
+		return nil, fmt.Errorf("telemetry: %w", err)
 	}
 	about, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version)),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
-		resource.WithFromEnv()) // last, so that it wins
+		resource.WithFromEnv()) // last, so that it overrides the others
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
-		return nil, fmt.Errorf("trace: OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, fmt.Errorf("telemetry: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return New(sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithSampler(linkSampler{s.sampler}), sdk.WithResource(about))), nil
+	return New(sdk.NewTracerProvider(
+		sdk.WithBatcher(exporter), sdk.WithSampler(Sampler(s.sampler)), sdk.WithResource(about))), nil
 }
 
-// New makes a Tracer of a provider, as tests do. Its sampler must sample what links to a sampled span, as Sampler does.
+// New returns a Tracer of a provider. The sampler of the provider must be a Sampler.
 func New(provider *sdk.TracerProvider) *Tracer {
 	return &Tracer{tracer: provider.Tracer("sluice"), provider: provider}
 }
 
-// Close exports what is left, within five seconds. A nil Tracer has nothing.
+// Close exports the remaining spans, within five seconds.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -71,10 +72,11 @@ func (t *Tracer) Close() {
 	}
 }
 
-// linked samples a span without a parent when one of those that it links to is sampled: a batch is worth showing when one of its orders is. base decides about all others.
+// linkSampler is the sampler of Sampler.
 type linkSampler struct{ base sdk.Sampler }
 
-// Sampler makes a sampler that base is asked by, and that samples batches with a sampled order.
+// Sampler returns a sampler that samples a span without a parent if it links to a sampled span, so that a batch is
+// exported if one of its orders is. base decides about other spans.
 func Sampler(base sdk.Sampler) sdk.Sampler { return linkSampler{base} }
 
 func (l linkSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
@@ -88,7 +90,7 @@ func (l linkSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 
 func (l linkSampler) Description() string { return "linked(" + l.base.Description() + ")" }
 
-// seldom logs what the exporter complains of, once a minute: it would do so with every batch.
+// logThrottle logs at most one export error per minute.
 type logThrottle struct {
 	log  *slog.Logger
 	last atomic.Int64
@@ -97,6 +99,6 @@ type logThrottle struct {
 func (s *logThrottle) Handle(err error) {
 	now := time.Now().UnixNano()
 	if last := s.last.Load(); now-last >= int64(time.Minute) && s.last.CompareAndSwap(last, now) {
-		s.log.Warn("traces cannot be exported; they are dropped", "err", err)
+		s.log.Warn("telemetry: export failed; spans are dropped", "err", err)
 	}
 }

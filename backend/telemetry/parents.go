@@ -1,0 +1,50 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+)
+
+// Parents looks up the traceparents under which orders were accepted. It is safe for concurrent use.
+type Parents struct {
+	client redis.UniversalClient
+	space  keyspace.Space
+}
+
+// NewParents returns Parents over the Redis with the stock. The client may be guarded.
+func NewParents(client redis.UniversalClient, space keyspace.Space) *Parents {
+	return &Parents{client, space}
+}
+
+// lookupTimeout bounds a lookup, which must not delay orders.
+const lookupTimeout = 100 * time.Millisecond
+
+// Fill looks up the Parent of every item that has none. If Redis is not available, they remain without one.
+func (p *Parents) Fill(ctx context.Context, items []Item) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	byShard := map[keyspace.Shard][]int{} // indices of items
+	for i, item := range items {
+		if item.Parent == "" {
+			shard := p.space.ShardOf(item.SaleID)
+			byShard[shard] = append(byShard[shard], i)
+		}
+	}
+	for shard, indices := range byShard {
+		keys := make([]string, len(indices))
+		for i, at := range indices {
+			keys[i] = shard.Trace(items[at].Order.String())
+		}
+		found, err := p.client.MGet(ctx, keys...).Result()
+		if err != nil {
+			return
+		}
+		for i, at := range indices {
+			items[at].Parent, _ = found[i].(string)
+		}
+	}
+}
