@@ -11,6 +11,7 @@ import (
 // Status is the state of an order.
 type Status string
 
+// The statuses of an order.
 const (
 	Queued    Status = "queued"    // accepted, not in the database yet
 	Created   Status = "created"   // in the database, not paid

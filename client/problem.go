@@ -15,6 +15,7 @@ type Code string
 
 func (c Code) Error() string { return string(c) }
 
+// The codes of problems; docs/openapi.yaml describes each.
 const (
 	BadRequest           Code = "bad-request"
 	Unauthorized         Code = "unauthorized"

@@ -16,6 +16,7 @@ type Price struct {
 // State is the state of a sale.
 type State string
 
+// The states of a sale.
 const (
 	Scheduled State = "scheduled"
 	Open      State = "open"

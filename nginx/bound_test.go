@@ -292,7 +292,7 @@ func TestKilledWorkersNeverShareLock(t *testing.T) {
 			})
 		}
 		for range kills {
-			time.Sleep(150 * time.Millisecond)
+			time.Sleep(150 * time.Millisecond) //nolint:forbidigo // the interval between kills, not a wait for a result
 			_ = syscall.Kill(server.worker(t), syscall.SIGKILL)
 		}
 		wait.Wait()

@@ -20,7 +20,7 @@ type Admin struct {
 	store  *Store
 }
 
-// NewDesk makes a Admin. It does not connect yet.
+// NewAdmin returns an Admin. It does not connect to Redis.
 func NewAdmin(client redis.UniversalClient, space keyspace.Space, db *Store) *Admin {
 	return &Admin{client: client, space: space, store: db}
 }

@@ -119,7 +119,7 @@ func (s *Orders) CancelOrder(
 	return o, changed, nil
 }
 
-// Dead is an order that failed permanently in the queue.
+// DeadOrder is an order that failed permanently in the queue.
 type DeadOrder struct {
 	sale.Order
 	Unbacked bool // it holds no unit, so its dead letter has none to return

@@ -122,7 +122,7 @@ func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) (or
 	return orders, err
 }
 
-// Row is an order with all its columns.
+// OrderRow is an order with all its columns.
 type OrderRow struct {
 	sale.Order
 	UpdatedAt   time.Time
@@ -133,7 +133,7 @@ type OrderRow struct {
 	Unbacked    bool   // cancelled, and Redis had no unit of it to free
 }
 
-// RowQuery selects rows. The zero value selects all.
+// OrderQuery selects rows. The zero value selects all.
 type OrderQuery struct {
 	ID     sale.OrderID
 	SaleID string
@@ -142,7 +142,7 @@ type OrderQuery struct {
 	Limit  int          // see PageSize
 }
 
-// Rows returns one page of rows, by order id.
+// OrderRows returns one page of rows, by order id.
 func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) (rows []OrderRow, err error) {
 	var f Filter
 	f.Add("id > ?", int64(q.After))

@@ -19,6 +19,7 @@ type Options struct {
 	Span     time.Duration // duration of the latency measurement; 3 s
 }
 
+// The load of a run.
 const (
 	Takers = 4   // goroutines that drain a queue concurrently
 	Batch  = 500 // messages per take

@@ -3,6 +3,7 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -15,7 +16,8 @@ func TestObjectRejectsAmbiguousText(t *testing.T) {
 		`{"a":1e999}`: "contains a number that is out of range", "{} {}": "must hold nothing after the JSON object", "[]": "must be one JSON object",
 		"null": "must be one JSON object", "": "must be one JSON object", "{": "must be one JSON object", "\xef\xbb\xbf{}": "must be one JSON object",
 	} {
-		if _, err := Object([]byte(text)); err == nil || err.(*Error).Detail != want {
+		var invalid *Error
+		if _, err := Object([]byte(text)); !errors.As(err, &invalid) || invalid.Detail != want {
 			t.Errorf("Object(%.40q): %v, want %s", text, err, want)
 		}
 	}

@@ -56,14 +56,16 @@ var textTypes = []string{
 	"text/event-stream", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/yaml",
 }
 
-func init() {
+// registerTextTypes adds decoders to the validator's global table once.
+var registerTextTypes = sync.OnceFunc(func() {
 	for _, media := range textTypes {
 		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
 	}
-}
+})
 
 // New parses and validates a document, including its examples.
 func New(text []byte) (*Contract, error) {
+	registerTextTypes()
 	loader := openapi3.NewLoader()
 	loader.IncludeOrigin = true // for the order of operations
 	doc, err := loader.LoadFromData(text)
@@ -160,7 +162,7 @@ func (c *Contract) find(x Exchange) (*openapi3filter.RequestValidationInput, err
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	req, err := http.NewRequest(method, "http://localhost"+x.Path, bytes.NewReader(x.RequestBody))
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+x.Path, bytes.NewReader(x.RequestBody))
 	if err != nil {
 		return nil, err
 	}

@@ -197,7 +197,7 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 			if json.Unmarshal(a.Body, &list) == nil && len(list.Rehearsals) > 0 && list.Rehearsals[0].Accepted > 0 {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the interval of a poll in a goroutine
 		}
 		workers[0].Signal(syscall.SIGKILL)
 		if err := s.redis.Client().ClientPause(context.Background(), 300*time.Millisecond).Err(); err != nil {

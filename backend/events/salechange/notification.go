@@ -25,7 +25,7 @@ const (
 	Left      Type = "left"      // it is being sold; four times a second for each process that sells, at most
 )
 
-// Signal is one message.
+// Notification is one message.
 type Notification struct {
 	Type   Type
 	SaleID string

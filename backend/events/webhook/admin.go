@@ -27,7 +27,7 @@ type Admin struct {
 	now   func() time.Time
 }
 
-// NewDesk makes a Admin.
+// NewAdmin returns an Admin.
 func NewAdmin(db *Store, urls URLs) *Admin { return &Admin{store: db, urls: urls, now: time.Now} }
 
 // Bounds of what an endpoint is made of.

@@ -91,7 +91,7 @@ var client = &http.Client{
 // Do sends a request with headers such as "Name: value".
 func (s *Site) Do(method, path, body string, headers ...string) Answer {
 	s.T.Helper()
-	req, err := http.NewRequest(method, "http://"+s.Addr+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(s.T.Context(), method, "http://"+s.Addr+path, strings.NewReader(body))
 	if err != nil {
 		s.T.Fatal(err)
 	}
