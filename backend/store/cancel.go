@@ -10,8 +10,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// MaxOverdue is the maximum number of orders that one CancelOverdue cancels.
-const MaxOverdue = 1000
+// maxOverdue is the maximum number of orders that one CancelOverdue cancels.
+const maxOverdue = 1000
 
 // byHold is the actor of a cancellation because of an expired hold.
 const byHold = "hold"
@@ -27,7 +27,7 @@ func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale
 		return Exists(ctx, c, "SELECT id"+overdue(c)+" ORDER BY due_at LIMIT 1")
 	}, func(ctx context.Context, c Conn) error {
 		cancelled, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+overdue(c)+" ORDER BY due_at LIMIT $1"+
-			c.Dialect().SkipLocked, min(limit, MaxOverdue))
+			c.Dialect().SkipLocked, min(limit, maxOverdue))
 		if err != nil || len(cancelled) == 0 {
 			return err
 		}

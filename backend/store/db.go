@@ -46,12 +46,12 @@ type URLError struct{ Detail string }
 
 func (e *URLError) Error() string { return "database URL: " + e.Detail }
 
-// DefaultTimeout is the default of Config.Timeout.
-const DefaultTimeout = 5 * time.Second
+// defaultTimeout is the default of Config.Timeout.
+const defaultTimeout = 5 * time.Second
 
 // Config configures Open. The zero value is valid.
 type Config struct {
-	// Timeout bounds each operation; 0 or less: DefaultTimeout. PostgreSQL cancels a statement after the same time, so
+	// Timeout bounds each operation; 0 or less: defaultTimeout. PostgreSQL cancels a statement after the same time, so
 	// that a statement does not outlive a lost client.
 	Timeout time.Duration
 	// OnChange is called after each transaction that appended to the outbox; nil: not called. It runs on the goroutine of
@@ -79,7 +79,7 @@ type DB struct {
 func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	db := &DB{timeout: cfg.Timeout, onChange: cfg.OnChange}
 	if db.timeout <= 0 {
-		db.timeout = DefaultTimeout
+		db.timeout = defaultTimeout
 	}
 	if db.onChange == nil {
 		db.onChange = func() {}

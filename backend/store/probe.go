@@ -12,7 +12,7 @@ import (
 // Probe returns nil if the database at databaseURL responds; for SQLite, if its file exists. It changes nothing and
 // leaves no connection open, as a health check of another process needs. Errors are those of Open.
 func Probe(ctx context.Context, databaseURL string) error {
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	var err error
 	scheme, _, _ := strings.Cut(databaseURL, ":")
@@ -36,7 +36,7 @@ func Probe(ctx context.Context, databaseURL string) error {
 }
 
 func probePostgres(ctx context.Context, databaseURL string) error {
-	config, err := postgresConfig(databaseURL, DefaultTimeout)
+	config, err := postgresConfig(databaseURL, defaultTimeout)
 	if err != nil {
 		return err
 	}
