@@ -49,10 +49,10 @@ func (b *backend) verify(ctx context.Context) error {
 	if _, ok := b.stores.guard.Verified(); ok {
 		return nil
 	}
-	if b.keeper != nil { // the rebuild waits for its journal
+	if b.journal != nil { // the rebuild waits for its journal
 		keeping, stop := context.WithCancel(ctx)
 		var kept errgroup.Group
-		kept.Go(func() error { return b.keeper.Run(keeping) })
+		kept.Go(func() error { return b.journal.Run(keeping) })
 		defer func() { stop(); _ = kept.Wait() }()
 	}
 	for {
@@ -85,15 +85,15 @@ func (b *backend) run(ctx context.Context, public, admin net.Listener) error {
 	g.Go(func() error { return b.public.Serve(ctx, public) })
 	g.Go(func() error { return b.admin.Serve(ctx, admin) })
 	g.Go(func() error { return b.stores.guardBackend(ctx, b.log, b.rebuilder) })
-	if b.keeper != nil {
-		g.Go(func() error { return b.keeper.Run(ctx) })
+	if b.journal != nil {
+		g.Go(func() error { return b.journal.Run(ctx) })
 	}
 	g.Go(func() error { return b.auditor.Run(ctx) })
 	g.Go(func() error { return b.relay.Run(ctx) })
 	g.Go(func() error { return b.live.Run(ctx) })
-	g.Go(func() error { return b.signals.Run(ctx) })
+	g.Go(func() error { return b.receiver.Run(ctx) })
 	g.Go(func() error { return b.measure(ctx) })
-	g.Go(func() error { return b.board.Run(ctx) })
+	g.Go(func() error { return b.liveStats.Run(ctx) })
 	g.Go(func() error { return b.service.Run(ctx, reconcileEvery) })
 	g.Go(func() error { return b.followKeys(ctx) })
 	g.Go(func() error { return b.expirer.Run(ctx, returnEvery) })

@@ -162,7 +162,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	}
 	edge, err := gateway.New(gateway.Config{
 		Listen: cfg.listen, Upstreams: []string{"http://" + behind.Addr().String()}, PolicyPath: cfg.policy, PolicySource: lua.Policy,
-		Secret: cfg.secret, Logger: log, Registry: b.figures, SaleNotifications: true,
+		Secret: cfg.secret, Logger: log, Registry: b.own, SaleNotifications: true,
 	})
 	if err != nil {
 		return usageError{err}
