@@ -20,7 +20,7 @@ import (
 
 var shard = keyspace.Shard(0)
 
-// onBoth runs the test over the embedded Redis and over a real one.
+// onBoth runs test on the embedded Redis and on a Redis server.
 func onBoth(t *testing.T, test func(t *testing.T, c *redis.Client)) {
 	t.Run("miniredis", func(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
@@ -30,14 +30,15 @@ func onBoth(t *testing.T, test func(t *testing.T, c *redis.Client)) {
 	t.Run("redis", func(t *testing.T) { test(t, testenv.StartRedis(t).Client()) })
 }
 
-type house struct {
+// shop is an Admitter and a Stock over one Redis.
+type shop struct {
 	*Admitter
 	*Stock
 	c *redis.Client
 }
 
-func newHouse(c *redis.Client) *house {
-	return &house{Admitter: newAdmitter(c, c), Stock: NewStock(StockConfig{Client: c}), c: c}
+func newShop(c *redis.Client) *shop {
+	return &shop{Admitter: newAdmitter(c, c), Stock: NewStock(StockConfig{Client: c}), c: c}
 }
 
 // newAdmitter returns an Admitter that runs the script by client and leases order numbers by c.
@@ -58,14 +59,14 @@ func onSale(id string, stock int64, perBuyer int) sale.Sale {
 
 func none(func(sale.Order) error) error { return nil }
 
-func (h *house) put(t *testing.T, def sale.Sale) {
+func (h *shop) put(t *testing.T, def sale.Sale) {
 	t.Helper()
 	if err := h.Load(context.Background(), def, none); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (h *house) buy(t *testing.T, saleID, buyer, key string) Decision {
+func (h *shop) buy(t *testing.T, saleID, buyer, key string) Decision {
 	t.Helper()
 	d, err := h.Admit(context.Background(), Request{SaleID: saleID, Buyer: buyer, Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
 	if err != nil {
@@ -74,52 +75,52 @@ func (h *house) buy(t *testing.T, saleID, buyer, key string) Decision {
 	return d
 }
 
-func (h *house) want(t *testing.T, saleID, buyer, key string, outcome sale.Outcome) Decision {
+func (h *shop) want(t *testing.T, saleID, buyer, key string, outcome sale.Outcome) Decision {
 	t.Helper()
 	d := h.buy(t, saleID, buyer, key)
 	if d.Outcome != outcome {
-		t.Fatalf("%s asks with key %q: %s, want %s", buyer, key, d.Outcome, outcome)
+		t.Fatalf("buyer %s, key %q: %s, want %s", buyer, key, d.Outcome, outcome)
 	}
 	return d
 }
 
 func TestAdmitOutcomes(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", 2, 1))
 		first := h.want(t, "s", "ann", "k1", sale.Accepted)
 		if d := h.want(t, "s", "ann", "k1", sale.Replayed); d.OrderID != first.OrderID {
-			t.Fatalf("a replay got order %s, want %s", d.OrderID, first.OrderID)
+			t.Fatalf("replay returned order %s, want %s", d.OrderID, first.OrderID)
 		}
 		if d := h.want(t, "s", "ann", "k2", sale.AlreadyBought); d.OrderID != first.OrderID {
-			t.Fatalf("already bought names order %s, want %s", d.OrderID, first.OrderID)
+			t.Fatalf("already_bought returned order %s, want %s", d.OrderID, first.OrderID)
 		}
 		h.want(t, "s", "bob with a space", "k1", sale.Accepted)
 		h.want(t, "s", "cid", "k1", sale.SoldOut)
 		h.want(t, "nothing", "cid", "k1", sale.UnknownSale)
 		if n := c.LLen(context.Background(), shard.Ready()).Val(); n != 2 {
-			t.Fatalf("%d messages are ready, want 2", n)
+			t.Fatalf("%d ready messages, want 2", n)
 		}
 		if n := c.LLen(context.Background(), shard.Wake()).Val(); n != 1 {
 			t.Fatalf("%d wake tokens, want 1", n)
 		}
 		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
 		if err != nil || m.Buyer != "bob with a space" || m.SaleID != "s" || m.Slot != 1 || m.Serial != 2 {
-			t.Fatalf("the newest message is %+v, %v", m, err)
+			t.Fatalf("newest message %+v, %v", m, err)
 		}
 	})
 }
 
 func TestAdmitWindowAndSwitch(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		ctx := context.Background()
 		early := onSale("early", 1, 1)
 		early.OpensAt = time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		h.put(t, early)
 		d := h.want(t, "early", "ann", "k", sale.NotOpen)
 		if !d.OpensAt.Equal(early.OpensAt) || d.RetryAfter < 59*time.Minute || d.RetryAfter > time.Hour {
-			t.Fatalf("not open: opens at %s, in %s", d.OpensAt, d.RetryAfter)
+			t.Fatalf("not_open: opens at %s, in %s", d.OpensAt, d.RetryAfter)
 		}
 		late := onSale("late", 1, 1)
 		late.ClosesAt = time.Now().Add(-time.Minute)
@@ -134,16 +135,16 @@ func TestAdmitWindowAndSwitch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := h.want(t, "s", "bob", "k", sale.SalePaused); d.Version != 2 {
-			t.Fatalf("paused by version %d, want 2", d.Version)
+			t.Fatalf("paused with version %d, want 2", d.Version)
 		}
-		h.want(t, "s", "ann", "k", sale.Replayed) // the same request, the same answer
+		h.want(t, "s", "ann", "k", sale.Replayed) // replays get their order while the sale is paused
 		h.want(t, "s", "ann", "k2", sale.AlreadyBought)
 		s.Switch, s.Version = sale.Closed, 3
 		if err := h.Update(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "k", sale.SaleClosed)
-		s.Switch, s.Version = sale.On, 2 // old news
+		s.Switch, s.Version = sale.On, 2 // an older version
 		if err := h.Update(ctx, s); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestAdmitWindowAndSwitch(t *testing.T) {
 
 func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		keys := []string{shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Ready(), shard.Wake(), shard.Dedup("ann", "k")}
 		run := func() string {
@@ -162,52 +163,52 @@ func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 		if got := run(); got != "accepted" {
 			t.Fatal(got)
 		}
-		c.Del(context.Background(), shard.Dedup("ann", "k")) // even when its key has expired
+		c.Del(context.Background(), shard.Dedup("ann", "k")) // as if the key had expired
 		if got := run(); got != "accepted" {
-			t.Fatalf("the same command again: %s", got)
+			t.Fatalf("run again: %s", got)
 		}
 		if v, _ := h.View(context.Background(), "s"); v.Left != 4 || v.Accepted != 1 {
-			t.Fatalf("left %d, accepted %d; want 4 and 1", v.Left, v.Accepted)
+			t.Fatalf("%d left, %d accepted; want 4 and 1", v.Left, v.Accepted)
 		}
 	})
 }
 
-func TestAdmitKeyOfAnotherRequestIsRefused(t *testing.T) {
+func TestAdmitRejectsReusedKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		h.want(t, "s", "ann", "k", sale.Accepted)
 		d, err := h.Admit(context.Background(), Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "other"})
 		if err != nil || d.Outcome != sale.KeyReused {
-			t.Fatalf("%s, %v", d.Outcome, err)
+			t.Fatalf("outcome %s, %v; want key_reused", d.Outcome, err)
 		}
 	})
 }
 
-func TestAdmitSeveralPlaces(t *testing.T) {
+func TestAdmitUsesEmptySlots(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", 10, 3))
 		ids := []sale.OrderID{}
 		for i := range 3 {
 			ids = append(ids, h.want(t, "s", "ann", fmt.Sprint(i), sale.Accepted).OrderID)
 		}
 		h.want(t, "s", "ann", "more", sale.AlreadyBought)
-		c.HSet(context.Background(), shard.Buyers("s"), "ann", ids[0].String()+",,"+ids[2].String()) // the second is given back
+		c.HSet(context.Background(), shard.Buyers("s"), "ann", ids[0].String()+",,"+ids[2].String()) // the second order was returned
 		h.want(t, "s", "ann", "again", sale.Accepted)
 		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
 		if err != nil || m.Slot != 2 || m.Serial != 4 {
-			t.Fatalf("the free place is 2, and this is acceptance 4; got %+v, %v", m, err)
+			t.Fatalf("message %+v, %v; want slot 2 and serial 4", m, err)
 		}
-		h.want(t, "s", "ann", "yet again", sale.AlreadyBought)
+		h.want(t, "s", "ann", "third", sale.AlreadyBought)
 	})
 }
 
-// A refusal writes nothing: not one byte reaches the append-only file.
+// The append-only file does not grow.
 func TestRefusalsWriteNothing(t *testing.T) {
 	r := testenv.StartRedis(t, "--appendonly", "yes")
 	c := r.Client()
-	h := newHouse(c)
+	h := newShop(c)
 	h.put(t, onSale("s", 1, 1))
 	early := onSale("early", 1, 1)
 	early.OpensAt = time.Now().Add(time.Hour)
@@ -227,7 +228,7 @@ func TestRefusalsWriteNothing(t *testing.T) {
 		t.Errorf("1000 refusals wrote %d bytes", after-before)
 	}
 	if now := c.DBSize(context.Background()).Val(); now != keys {
-		t.Errorf("1000 refusals made %d keys", now-keys)
+		t.Errorf("1000 refusals created %d keys", now-keys)
 	}
 }
 
@@ -242,7 +243,7 @@ func size(t *testing.T, path string) int64 {
 
 func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		const stock, buyers, tries = 50, 100, 3
 		h.put(t, onSale("s", stock, 1))
 		pipe, err := redisconn.NewPipeline(c)
@@ -267,7 +268,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 						mu.Lock()
 						won[buyer]++
 						if seen[d.OrderID] {
-							t.Errorf("order id %s was made twice", d.OrderID)
+							t.Errorf("order id %s was allocated twice", d.OrderID)
 						}
 						seen[d.OrderID] = true
 						mu.Unlock()
@@ -277,7 +278,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 		}
 		wg.Wait()
 		if len(won) != stock || len(seen) != stock {
-			t.Fatalf("%d buyers got %d orders, want %d of each", len(won), len(seen), stock)
+			t.Fatalf("%d buyers with %d orders, want %d of each", len(won), len(seen), stock)
 		}
 		if n := c.LLen(context.Background(), shard.Ready()).Val(); n != stock {
 			t.Fatalf("%d messages, want %d", n, stock)
@@ -285,22 +286,22 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	})
 }
 
-// A queue key of another type takes no unit: what is answered with an error must not be accepted half.
-func TestAdmitWritesNothingWhenTheQueueIsNoList(t *testing.T) {
+// If the queue key has the wrong type, the script fails before it takes a unit.
+func TestAdmitWritesNothingWhenTheQueueKeyHasTheWrongType(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		c.Set(ctx, shard.Ready(), "junk", 0)
 		r := Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"}
 		if _, err := h.Admit(ctx, r); err == nil {
-			t.Error("accepted without a queue")
+			t.Error("Admit succeeded without a queue")
 		}
 		c.Del(ctx, shard.Ready())
 		if v, err := h.View(ctx, "s"); err != nil || v.Left != 5 || v.Accepted != 0 {
-			t.Errorf("after the error: %+v, %v", v, err)
+			t.Errorf("sale after the error: %+v, %v", v, err)
 		}
 		if d, err := h.Admit(ctx, r); err != nil || d.Outcome != sale.Accepted || c.LLen(ctx, shard.Ready()).Val() != 1 {
-			t.Errorf("the same request again: %+v, %v", d, err)
+			t.Errorf("repeated request: %+v, %v", d, err)
 		}
 	})
 }

@@ -16,12 +16,12 @@ import (
 	"sluice/backend/sale"
 )
 
-func TestHoldersAreThoseWhoBought(t *testing.T) {
+func TestBypassListHasTheBuyers(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		ctx := context.Background()
 		if _, err := h.BypassList(ctx, "s", 10); !errors.Is(err, sale.ErrNotFound) {
-			t.Fatalf("holders of an unknown sale: %v", err)
+			t.Fatalf("bypass list of an unknown sale: %v", err)
 		}
 		h.put(t, onSale("s", 10, 2))
 		if got, err := h.BypassList(ctx, "s", 10); err != nil || got.Accepted != 0 || len(got.Sums) != 0 {
@@ -32,22 +32,22 @@ func TestHoldersAreThoseWhoBought(t *testing.T) {
 			h.want(t, "s", buyer, "1", sale.Accepted)
 			want = append(want, crc32.ChecksumIEEE([]byte(buyer)))
 		}
-		h.want(t, "s", "ann", "2", sale.Accepted) // a second order, the same holder
+		h.want(t, "s", "ann", "2", sale.Accepted) // a second order of the same buyer
 		slices.Sort(want)
 		got, err := h.BypassList(ctx, "s", 3)
 		if err != nil || got.Accepted != 4 || !slices.Equal(got.Sums, want) {
-			t.Fatalf("%+v, %v; want %v after 4 orders", got, err, want)
+			t.Fatalf("list %+v, %v; want %v after 4 orders", got, err, want)
 		}
 		if _, err := h.BypassList(ctx, "s", 2); !errors.Is(err, ErrBypassListTooLong) {
-			t.Errorf("three holders where two may be listed: %v", err)
+			t.Errorf("three buyers with a limit of two: %v", err)
 		}
 	})
 }
 
-// A list is made while others buy: it must hold everybody whose order it says it counted.
-func TestHoldersAreCompleteUpToTheirCount(t *testing.T) {
+// A list that is read during purchases has the buyer of every order that it counts.
+func TestBypassListIsCompleteUpToItsCount(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", 1_000_000, 1))
 		var accepted atomic.Int64
 		var mu sync.Mutex
@@ -80,17 +80,17 @@ func TestHoldersAreCompleteUpToTheirCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Accepted < before {
-				t.Fatalf("%d orders were accepted, and the list counts %d", before, got.Accepted)
+				t.Fatalf("%d orders accepted, and the list counts %d", before, got.Accepted)
 			}
 			if !slices.IsSorted(got.Sums) || len(slices.Compact(slices.Clone(got.Sums))) != len(got.Sums) {
-				t.Fatal("the list is not sorted, or holds a sum twice")
+				t.Fatal("the list is not sorted or not unique")
 			}
 			mu.Lock()
 			first := slices.Clone(order[:got.Accepted])
 			mu.Unlock()
 			for _, buyer := range first {
 				if _, found := slices.BinarySearch(got.Sums, crc32.ChecksumIEEE([]byte(buyer))); !found {
-					t.Fatalf("%s has one of the first %d orders and is not in the list", buyer, got.Accepted)
+					t.Fatalf("%s has one of the first %d orders and is missing", buyer, got.Accepted)
 				}
 			}
 		}
@@ -99,10 +99,10 @@ func TestHoldersAreCompleteUpToTheirCount(t *testing.T) {
 	})
 }
 
-func TestHoldersSayWhenRedisIsDown(t *testing.T) {
+func TestBypassListReportsUnavailableRedis(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer c.Close()
-	if _, err := newHouse(c).BypassList(context.Background(), "s", 10); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("%v", err)
+	if _, err := newShop(c).BypassList(context.Background(), "s", 10); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("error %v", err)
 	}
 }

@@ -13,47 +13,45 @@ import (
 	"sluice/test/testenv"
 )
 
-// A census takes longer than other calls may: the queue is long when the database has been away, and then the audit is
-// wanted most.
-func TestCensusOutlastsTheReadTimeout(t *testing.T) {
+// The queue is long after an outage of the database, and the copy takes longer than other commands.
+func TestCountOutlastsTheReadTimeout(t *testing.T) {
 	r := testenv.StartRedis(t)
-	h, ctx := newHouse(r.Client()), context.Background()
+	h, ctx := newShop(r.Client()), context.Background()
 	h.put(t, onSale("s", 5, 1))
 	h.buy(t, "s", "ann", "k")
 	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 250 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = c.Close() })
 	var script sync.Once
-	c.AddHook(afterRange{func() { // the script is next, and takes longer than two tries of another call
+	c.AddHook(afterRange{func() { // the next command is the script; it takes longer than two attempts of another command
 		script.Do(func() { r.Pause(); time.AfterFunc(800*time.Millisecond, r.Resume) })
 	}})
-	census, err := newHouse(c).CountUnits(ctx, "s")
-	if err != nil || len(census.Ready) != 1 {
-		t.Errorf("%+v, %v", census, err)
+	count, err := newShop(c).CountUnits(ctx, "s")
+	if err != nil || len(count.Ready) != 1 {
+		t.Errorf("count %+v, %v", count, err)
 	}
 }
 
-// Fast workers lease batch after batch, each between the census's two looks. It goes on until it has seen one instant
-// whole.
-func TestCensusWaitsForAnInstant(t *testing.T) {
+// Fast workers lease a batch between the list of batches and the copy. The count retries until the list is current.
+func TestCountRetriesUntilTheListOfBatchesIsCurrent(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 100, 1))
 		for i := range 100 {
 			h.buy(t, "s", "b"+strconv.Itoa(i), "k")
 		}
 		shard, left := keyspace.Shard(0), 50
-		looking := redis.NewClient(c.Options())
-		t.Cleanup(func() { _ = looking.Close() })
-		looking.AddHook(afterRange{func() {
+		counting := redis.NewClient(c.Options())
+		t.Cleanup(func() { _ = counting.Close() })
+		counting.AddHook(afterRange{func() {
 			if left--; left >= 0 {
 				id := "batch" + strconv.Itoa(left)
 				c.LMove(ctx, shard.Ready(), shard.Batch(id), "RIGHT", "LEFT")
 				c.ZAdd(ctx, shard.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
 			}
 		}})
-		census, err := newHouse(looking).CountUnits(ctx, "s")
-		if err != nil || len(census.Ready) != 50 || len(census.Leased) != 50 {
-			t.Errorf("%d ready and %d leased, %v", len(census.Ready), len(census.Leased), err)
+		count, err := newShop(counting).CountUnits(ctx, "s")
+		if err != nil || len(count.Ready) != 50 || len(count.Leased) != 50 {
+			t.Errorf("%d ready and %d leased, %v", len(count.Ready), len(count.Leased), err)
 		}
 	})
 }

@@ -15,11 +15,11 @@ import (
 	"sluice/backend/sale"
 )
 
-// modelSale says what a purchase gets, one at a time and with nothing but maps.
+// modelSale decides purchases one at a time, with maps only.
 type modelSale struct {
 	left, serial int64
 	perBuyer     int
-	room         int // messages that may be ready; nobody takes any here
+	room         int // limit of ready messages; none is taken in this test
 	sw           sale.Switch
 	byKey        map[string]modelRequest
 	byBuyer      map[string][]sale.OrderID
@@ -68,9 +68,9 @@ func (m *modelSale) decide(r Request, id sale.OrderID) Decision {
 	return Decision{Outcome: sale.Accepted, OrderID: id}
 }
 
-// Whatever is asked together, each request gets what it would get after the ones before it; and a group that is run
-// twice, because its answer was lost, is answered the same and takes no unit again.
-func TestGroupDecidesAsOneAfterTheOther(t *testing.T) {
+// A group decides like single requests in the same order. A group that runs twice, after a lost reply, gets the same
+// decisions and takes no further unit.
+func TestGroupDecidesLikeSingleRequests(t *testing.T) {
 	onBoth(t, groupAgainstModel)
 }
 
@@ -84,7 +84,7 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 			sw:    rapid.SampledFrom([]sale.Switch{sale.On, sale.On, sale.On, sale.Paused, sale.Closed}).Draw(t, "switch"),
 			byKey: map[string]modelRequest{}, byBuyer: map[string][]sale.OrderID{},
 		}
-		h := newHouse(c)
+		h := newShop(c)
 		h.cfg.MaxReady = int64(m.room)
 		def := onSale("s", m.left, m.perBuyer)
 		def.Switch = m.sw
@@ -111,11 +111,11 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 				h.runGroup(ctx, "s", group)
 			}
 			for i, w := range group {
-				if runs > 1 { // a refusal counts the acceptances of its own group, too, when that is run again
+				if runs > 1 { // the second run counts the orders of the first
 					want[i].Accepted = w.decision.Accepted
 				}
 				if w.err != nil || w.decision != want[i] {
-					t.Fatalf("request %d, %+v: got %+v, %v, want %+v", i, w.request, w.decision, w.err, want[i])
+					t.Fatalf("request %d, %+v: %+v, %v, want %+v", i, w.request, w.decision, w.err, want[i])
 				}
 			}
 		}
@@ -137,28 +137,28 @@ func (m *modelSale) compare(t *rapid.T, c *redis.Client) {
 	}
 	held := c.HGetAll(ctx, shard.Buyers("s")).Val()
 	var got, want []string
-	for buyer, places := range held {
-		got = append(got, buyer+"="+places)
+	for buyer, slots := range held {
+		got = append(got, buyer+"="+slots)
 	}
 	for buyer, ids := range m.byBuyer {
-		places := make([]string, len(ids))
+		slots := make([]string, len(ids))
 		for i, id := range ids {
-			places[i] = id.String()
+			slots[i] = id.String()
 		}
-		want = append(want, buyer+"="+strings.Join(places, ","))
+		want = append(want, buyer+"="+strings.Join(slots, ","))
 	}
 	sort.Strings(got)
 	sort.Strings(want)
 	if strings.Join(got, ";") != strings.Join(want, ";") {
-		t.Fatalf("buyers hold %v, want %v", got, want)
+		t.Fatalf("slots %v, want %v", got, want)
 	}
 	for key, q := range m.byKey {
 		buyer, k, _ := strings.Cut(key, "\x00")
 		if got, want := c.Get(ctx, keyspace.Shard(0).Dedup(buyer, k)).Val(), q.fingerprint+" "+q.id.String(); got != want {
-			t.Fatalf("the request key of %s is %q, want %q", buyer, got, want)
+			t.Fatalf("request key of %s is %q, want %q", buyer, got, want)
 		}
 	}
 	if n := c.LLen(ctx, shard.Wake()).Val(); n != int64(min(1, len(m.queue))) {
-		t.Fatalf("%d wake tokens after %d orders", n, len(m.queue))
+		t.Fatalf("%d wake tokens for %d orders", n, len(m.queue))
 	}
 }

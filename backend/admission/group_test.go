@@ -12,13 +12,13 @@ import (
 	"sluice/backend/sale"
 )
 
-// fakeRun stands for Redis: it says what groups it was asked about, and holds each until it is let go.
+// fakeRun replaces the script: it records the groups and blocks each one until release is closed.
 type fakeRun struct {
 	mu       sync.Mutex
 	sizes    map[string][]int
 	inFlight map[string]int
-	most     int
-	release  chan struct{} // nil: at once
+	most     int           // largest number of groups of one sale in flight
+	release  chan struct{} // nil: do not block
 }
 
 func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
@@ -32,7 +32,7 @@ func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
 	}
 	for _, w := range group {
 		if w.request.SaleID != saleID {
-			w.err = fmt.Errorf("in the group of %s", saleID)
+			w.err = fmt.Errorf("request is in the group of sale %s", saleID)
 		}
 		w.decision = Decision{Outcome: sale.Accepted, OrderID: w.id}
 	}
@@ -46,25 +46,25 @@ func newFake(release chan struct{}) (*fakeRun, *groups) {
 	return f, &groups{run: f.run, timeout: decideTimeout, sales: map[string]*saleQueue{}}
 }
 
-func TestRequestsThatComeWhileGroupsAreUnderWayGoTogether(t *testing.T) {
+func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		f, g := newFake(release)
 		var wg sync.WaitGroup
-		ask := func(saleID string, id int) {
+		decide := func(saleID string, id int) {
 			wg.Go(func() {
 				d, err := g.decide(context.Background(), Request{SaleID: saleID}, sale.OrderID(id))
 				if err != nil || d.OrderID != sale.OrderID(id) {
-					t.Errorf("request %d got %+v, %v", id, d, err)
+					t.Errorf("request %d: %+v, %v", id, d, err)
 				}
 			})
 			synctest.Wait()
 		}
 		const late = groupSize + 5
 		for i := range groupsPerSale + late {
-			ask("a", i+1)
+			decide("a", i+1)
 		}
-		ask("b", 1000) // another sale does not wait for the first one
+		decide("b", 1000) // a sale does not wait for another one
 		if n := len(f.sizes["b"]); n != 1 {
 			t.Errorf("%d groups of the other sale, want 1", n)
 		}
@@ -72,19 +72,19 @@ func TestRequestsThatComeWhileGroupsAreUnderWayGoTogether(t *testing.T) {
 		wg.Wait()
 		want := []int{1, 1, groupSize, 5}
 		if fmt.Sprint(f.sizes["a"]) != fmt.Sprint(want) {
-			t.Errorf("groups of %v, want %v", f.sizes["a"], want)
+			t.Errorf("group sizes %v, want %v", f.sizes["a"], want)
 		}
 		if f.most > groupsPerSale {
-			t.Errorf("%d groups of one sale at once", f.most)
+			t.Errorf("%d groups of one sale in flight", f.most)
 		}
 		synctest.Wait()
 		if len(g.sales) != 0 || g.waiting != 0 {
-			t.Errorf("left behind: %d sales, %d waiting", len(g.sales), g.waiting)
+			t.Errorf("%d sales and %d requests remain", len(g.sales), g.waiting)
 		}
 	})
 }
 
-func TestWhoWaitedTooLongDoesNotBuy(t *testing.T) {
+func TestRequestThatWaitedTooLongFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		f, g := newFake(release)
@@ -95,7 +95,7 @@ func TestWhoWaitedTooLongDoesNotBuy(t *testing.T) {
 		}
 		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 2); errs <- err }()
 		synctest.Wait()
-		<-time.After(g.timeout + time.Millisecond) // by the bubble's clock
+		<-time.After(g.timeout + time.Millisecond) // fake clock of synctest
 		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 3); errs <- err }()
 		synctest.Wait()
 		close(release)
@@ -106,12 +106,12 @@ func TestWhoWaitedTooLongDoesNotBuy(t *testing.T) {
 			}
 		}
 		if failed != 1 || fmt.Sprint(f.sizes["a"]) != "[1 1 1]" {
-			t.Errorf("%d failed, want the one that waited; groups of %v", failed, f.sizes["a"])
+			t.Errorf("%d requests failed, want the one that waited; group sizes %v", failed, f.sizes["a"])
 		}
 	})
 }
 
-func TestCallerWhoGivesUpLeavesTheOthersAlone(t *testing.T) {
+func TestCancelledCallDoesNotAffectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		_, g := newFake(release)
@@ -122,56 +122,56 @@ func TestCallerWhoGivesUpLeavesTheOthersAlone(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Errorf("who gave up got %v", err)
+			t.Errorf("the cancelled call returned %v", err)
 		}
 		close(release)
 		if err := <-stays; err != nil {
-			t.Errorf("who stayed got %v", err)
+			t.Errorf("the other call returned %v", err)
 		}
 	})
 }
 
-// A hot sale fills what is free, and takes no place from the others: each sale that somebody waits for has its share.
-func TestCrowdIsBoundedBySale(t *testing.T) {
+// A hot sale fills the free capacity, and each other sale with requests gets an equal share.
+func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		_, g := newFake(release)
 		var wg sync.WaitGroup
-		ask := func(saleID string, n int) {
+		decide := func(saleID string, n int) {
 			for range n {
 				wg.Go(func() { _, _ = g.decide(context.Background(), Request{SaleID: saleID}, 1) })
 			}
 			synctest.Wait()
 		}
-		refused := func(saleID string) {
+		wantRejected := func(saleID string) {
 			t.Helper()
 			if _, err := g.decide(context.Background(), Request{SaleID: saleID}, 1); !errors.Is(err, errTooManyWaiting) {
-				t.Errorf("one more of sale %s than may wait: %v", saleID, err)
+				t.Errorf("sale %s has too many requests: %v", saleID, err)
 			}
 		}
 		fill := func(saleID string, n int) {
-			for range groupsPerSale { // these are under way, and do not wait
-				ask(saleID, 1)
+			for range groupsPerSale { // in flight
+				decide(saleID, 1)
 			}
-			ask(saleID, n)
+			decide(saleID, n)
 			if got := len(g.sales[saleID].waiting); got != n {
-				t.Errorf("%d wait for sale %s, want %d", got, saleID, n)
+				t.Errorf("%d requests wait for sale %s, want %d", got, saleID, n)
 			}
 		}
 		fill("hot", maxWaiting)
-		refused("hot")
+		wantRejected("hot")
 		fill("warm", maxWaiting/2)
-		refused("warm")
-		refused("hot")
+		wantRejected("warm")
+		wantRejected("hot")
 		fill("cool", maxWaiting/3)
-		refused("cool")
+		wantRejected("cool")
 		fill("late", maxWaitingTotal-g.waiting)
-		refused("late")
-		refused("new")
+		wantRejected("late")
+		wantRejected("new")
 		close(release)
 		wg.Wait()
 		if _, err := g.decide(context.Background(), Request{SaleID: "new"}, 1); err != nil {
-			t.Errorf("after the crowd: %v", err)
+			t.Errorf("after the queues are empty: %v", err)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
+func TestKeyCacheReturnsTheKeysOfTheSale(t *testing.T) {
 	var c keyCache
 	space := keyspace.Space{Shards: 3}
 	for range 2 {
@@ -23,7 +23,7 @@ func TestKeysAreThoseOfTheSaleHoweverManyThereAre(t *testing.T) {
 	}
 }
 
-func TestKeysOfOneSaleAreMadeOnce(t *testing.T) {
+func TestKeyCacheDoesNotAllocateOnAHit(t *testing.T) {
 	var c keyCache
 	c.get(keyspace.Space{}, "drop")
 	if n := testing.AllocsPerRun(100, func() { c.get(keyspace.Space{}, "drop") }); n > 0 {

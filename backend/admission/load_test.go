@@ -13,12 +13,11 @@ import (
 	"sluice/backend/sale"
 )
 
-// All sales of a shard are loaded with one look into its queue, and each as if it were alone: with its rows, and with
-// what is queued.
-func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
+// LoadAll reads the queue of a shard once, and loads each sale with its rows and its queued orders.
+func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		const n = 30
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		var defs []sale.Sale
 		rows := map[string][]sale.Order{}
 		for i := range n {
@@ -31,10 +30,10 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 				c.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Slot: 1, Serial: 9}))
 			}
 		}
-		h.put(t, defs[0]) // one is there already, and bought of
+		h.put(t, defs[0]) // loaded before, with a purchase
 		h.want(t, "s0", "ann", "k", sale.Accepted)
-		watch := &countLooks{}
-		c.AddHook(watch)
+		reads := &countQueueReads{}
+		c.AddHook(reads)
 		load := func(orders func(id string, yield func(sale.Order) error) error) error {
 			return h.LoadAll(ctx, defs, orders)
 		}
@@ -46,7 +45,7 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 			}
 			return nil
 		}
-		broken := errors.New("this row cannot be read")
+		broken := errors.New("unreadable row")
 		err := load(func(id string, yield func(sale.Order) error) error {
 			if id == "s7" {
 				return broken
@@ -54,16 +53,16 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 			return yieldRows(id, yield)
 		})
 		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "s7") {
-			t.Errorf("one that fails: %v", err)
+			t.Errorf("a sale with an unreadable row: %v", err)
 		}
-		if watch.n != 1 {
-			t.Errorf("%d looks into the queue for %d sales", watch.n, n)
+		if reads.n != 1 {
+			t.Errorf("the queue was read %d times for %d sales", reads.n, n)
 		}
-		versions, err := h.Versions(ctx, []string{"s0", "s6", "s7", "s8", "nobody"})
+		versions, err := h.Versions(ctx, []string{"s0", "s6", "s7", "s8", "unknown"})
 		if err != nil || len(versions) != 3 || versions["s6"] != 1 {
-			t.Fatalf("%v, %v", versions, err)
+			t.Fatalf("versions %v, %v", versions, err)
 		}
-		for range 2 { // replayed
+		for range 2 { // the second call changes nothing
 			if err := load(yieldRows); err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +73,7 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 				want--
 			}
 			if i == 0 {
-				want = 8 // as it was loaded before, and one was bought
+				want = 8 // loaded before, and one order was accepted
 			}
 			if v, err := h.View(ctx, def.ID); err != nil || v.Left != want {
 				t.Errorf("%s: %d left, want %d; %v", def.ID, v.Left, want, err)
@@ -84,39 +83,38 @@ func TestLoadAllLooksIntoTheQueueOnce(t *testing.T) {
 	})
 }
 
-// A sale of which Redis has lost a part is not held.
-func TestVersionsLeaveOutWhatIsNotWhole(t *testing.T) {
+func TestVersionsOmitIncompleteSales(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		for _, id := range []string{"whole", "no stock", "no definition"} {
 			h.put(t, onSale(id, 1, 1))
 		}
 		c.Del(ctx, shard.Stock("no stock"), shard.Sale("no definition"))
 		versions, err := h.Versions(ctx, []string{"whole", "no stock", "no definition"})
 		if err != nil || len(versions) != 1 || versions["whole"] != 1 {
-			t.Errorf("%v, %v", versions, err)
+			t.Errorf("versions %v, %v", versions, err)
 		}
 		stopped, stop := context.WithTimeout(ctx, 0)
 		defer stop()
 		if _, err := h.Versions(stopped, []string{"whole"}); !errors.Is(err, sale.ErrUnavailable) {
-			t.Errorf("with nobody to ask: %v", err)
+			t.Errorf("without Redis: %v", err)
 		}
 		if err := h.LoadAll(stopped, []sale.Sale{onSale("new", 1, 1)}, func(string, func(sale.Order) error) error { return nil }); !errors.Is(err, sale.ErrUnavailable) {
-			t.Errorf("with nobody to ask: %v", err)
+			t.Errorf("without Redis: %v", err)
 		}
 	})
 }
 
-// countLooks counts looks into the queue: each begins with the leases.
-type countLooks struct{ n int }
+// countQueueReads counts reads of the queue, which begin with the leases.
+type countQueueReads struct{ n int }
 
-func (*countLooks) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*countQueueReads) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*countLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*countQueueReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (w *countLooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (w *countQueueReads) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if args := cmd.Args(); len(args) > 1 && cmd.Name() == "zrange" && args[1] == shard.Leases() {
 			w.n++
@@ -125,10 +123,9 @@ func (w *countLooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The units that were taken back are counted however many sales and returns there are.
-func TestCensusReadsTheReturnsOfEverySale(t *testing.T) {
+func TestCountReadsTheReturnsOfEverySale(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		ids, want := []string{}, map[string]int{}
 		for i := range salesPerRead + 3 {
 			id := "s" + strconv.Itoa(i)
@@ -145,12 +142,12 @@ func TestCensusReadsTheReturnsOfEverySale(t *testing.T) {
 				c.HSet(ctx, shard.Returns(id), fields)
 			}
 		}
-		censuses, err := h.CountShardUnits(ctx, 0, ids)
+		counts, err := h.CountShardUnits(ctx, 0, ids)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			if got := len(censuses[id].Returned); got < want[id] || want[id] < 2 && got > want[id] { // a scan may tell of one twice
+			if got := len(counts[id].Returned); got < want[id] || want[id] < 2 && got > want[id] { // a scan can return one twice
 				t.Errorf("%s: %d returns, want %d", id, got, want[id])
 			}
 		}

@@ -18,31 +18,31 @@ import (
 	"sluice/test/testenv"
 )
 
-// flock is a shop over a master, whose orders are told when both of its replicas have them.
-type flock struct {
-	*house
+// replicated is a shop over a master with two replicas, which must have an order before it is confirmed.
+type replicated struct {
+	*shop
 	t                     *testing.T
 	master, first, second *testenv.Redis
 }
 
-func newFlock(t *testing.T) flock {
+func newReplicated(t *testing.T) replicated {
 	master := testenv.StartRedis(t)
-	f := flock{t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr)}
-	c, err := redisconn.Open(master.URL, hasty)
+	f := replicated{t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr)}
+	c, err := redisconn.Open(master.URL, longTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	f.house = newHouse(c)
-	f.groups.timeout = time.Minute // only the wait for replicas is to end
+	f.shop = newShop(c)
+	f.groups.timeout = time.Minute // only the wait for replicas may time out
 	f.cfg.Replicas, f.cfg.ReplicaClient = 2, c
 	f.put(t, onSale("s", 3, 1))
 	return f
 }
 
-// need has the master refuse to write while fewer replicas than n have said a word within the last second. On a slow
+// need makes the master reject writes while fewer than n replicas have reported within the last second. On a slow
 // machine any of them may be late.
-func (f flock) need(n int) {
+func (f replicated) need(n int) {
 	f.t.Helper()
 	for _, setting := range [][2]string{{"min-replicas-max-lag", "1"}, {"min-replicas-to-write", strconv.Itoa(n)}} {
 		if err := f.c.ConfigSet(f.t.Context(), setting[0], setting[1]).Err(); err != nil {
@@ -51,54 +51,54 @@ func (f flock) need(n int) {
 	}
 }
 
-func (f flock) ask(buyer, key string) (Decision, error) {
+func (f replicated) buy(buyer, key string) (Decision, error) {
 	return f.Admit(f.t.Context(), Request{SaleID: "s", Buyer: buyer, Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
 }
 
-// wantUntold asks and wants to be told nothing.
-func (f flock) wantUntold(buyer, key, because string) {
+// wantUnconfirmed expects that Admit returns an error with this text and no order.
+func (f replicated) wantUnconfirmed(buyer, key, text string) {
 	f.t.Helper()
-	d, err := f.ask(buyer, key)
-	if !errors.Is(err, sale.ErrUnavailable) || !strings.Contains(err.Error(), because) || d != (Decision{}) {
-		f.t.Fatalf("%s is told %+v, %v; want an error about %q", buyer, d, err, because)
+	d, err := f.buy(buyer, key)
+	if !errors.Is(err, sale.ErrUnavailable) || !strings.Contains(err.Error(), text) || d != (Decision{}) {
+		f.t.Fatalf("buyer %s: %+v, %v; want an error with %q", buyer, d, err, text)
 	}
 }
 
-// told asks until it is told of an order, as on a slow machine replicas may need longer than anybody waits.
-func (f flock) told(buyer, key string) (d Decision) {
+// confirmed repeats the request until the order is confirmed. On a slow machine replicas may need longer than
+// replicaTimeout.
+func (f replicated) confirmed(buyer, key string) (d Decision) {
 	f.t.Helper()
-	testenv.Eventually(f.t, 30*time.Second, buyer+" is told of an order", func() bool {
+	testenv.Eventually(f.t, 30*time.Second, "a confirmed order of "+buyer, func() bool {
 		var err error
-		d, err = f.ask(buyer, key)
+		d, err = f.buy(buyer, key)
 		return err == nil && (d.Outcome == sale.Accepted || d.Outcome == sale.Replayed)
 	})
 	return d
 }
 
-func (f flock) left() string { return f.c.Get(f.t.Context(), shard.Stock("s")).Val() }
+func (f replicated) left() string { return f.c.Get(f.t.Context(), shard.Stock("s")).Val() }
 
-// With a replica that stands still nobody is told of an order, those are answered at once who get none, and whoever
-// asks again later finds the order of the first time.
-func TestOrderIsToldWhenReplicasHaveIt(t *testing.T) {
-	f := newFlock(t)
+// With a suspended replica, orders are not confirmed, refusals do not wait, and a later replay returns the order.
+func TestOrderIsConfirmedWhenReplicasHaveIt(t *testing.T) {
+	f := newReplicated(t)
 	ctx := t.Context()
-	first := f.told("ann", "k")
+	first := f.confirmed("ann", "k")
 	for _, r := range []*testenv.Redis{f.first, f.second} {
 		if got := r.Client().HGet(ctx, shard.Buyers("s"), "ann").Val(); got != first.OrderID.String() {
-			t.Errorf("a replica has the order %q, and the buyer was told %s", got, first.OrderID)
+			t.Errorf("a replica has order %q, and Admit returned %s", got, first.OrderID)
 		}
 	}
 	if first.Outcome == sale.Accepted && f.c.Exists(ctx, shard.Replicated()).Val() != 0 {
-		t.Error("something was written that no repetition made necessary")
+		t.Error("the extra write for replays was made for a new order")
 	}
 
 	f.second.Pause()
 	defer f.second.Resume()
-	f.wantUntold("bob", "k", "1 of 2 replicas")
-	f.wantUntold("bob", "k", "1 of 2 replicas") // found, and still not told
-	f.wantUntold("ann", "k", "1 of 2 replicas") // told before: nobody knows whether by this server
+	f.wantUnconfirmed("bob", "k", "1 of 2 replicas")
+	f.wantUnconfirmed("bob", "k", "1 of 2 replicas") // a replay
+	f.wantUnconfirmed("ann", "k", "1 of 2 replicas") // confirmed before, perhaps by another server
 	if f.left() != "1" {
-		t.Errorf("%s units are left, want 1: bob has one, however often he asks", f.left())
+		t.Errorf("%s units left, want 1: bob has one", f.left())
 	}
 	waits := func() string {
 		_, calls, _ := strings.Cut(f.c.Info(ctx, "commandstats").Val(), "cmdstat_wait:")
@@ -106,27 +106,27 @@ func TestOrderIsToldWhenReplicasHaveIt(t *testing.T) {
 		return calls
 	}
 	before := waits()
-	f.want(t, "s", "ann", "another", sale.AlreadyBought)
+	f.want(t, "s", "ann", "other", sale.AlreadyBought)
 	if after := waits(); before == "" || after != before {
-		t.Errorf("a refusal waited for replicas: %q, then %q", before, after)
+		t.Errorf("a refusal called WAIT: %q, then %q", before, after)
 	}
 	held := f.c.HGet(ctx, shard.Buyers("s"), "bob").Val()
 
 	f.second.Resume()
-	if d := f.told("bob", "k"); d.Outcome != sale.Replayed || d.OrderID.String() != held {
-		t.Errorf("bob is told %+v, and his order is %s", d, held)
+	if d := f.confirmed("bob", "k"); d.Outcome != sale.Replayed || d.OrderID.String() != held {
+		t.Errorf("bob: %+v, want a replay of order %s", d, held)
 	}
 	if f.c.Exists(ctx, shard.Replicated()).Val() != 1 {
-		t.Error("WAIT after a repetition, which writes nothing, was not made to cover the order")
+		t.Error("the write that makes WAIT cover a replay is missing")
 	}
 	if f.left() != "1" {
-		t.Errorf("%s units are left, want 1", f.left())
+		t.Errorf("%s units left, want 1", f.left())
 	}
 }
 
-// Requests of one group share the wait, and only those who got an order share its failure.
-func TestGroupSharesTheWait(t *testing.T) {
-	f := newFlock(t)
+// The requests of a group share the wait. Only those with an order fail with it.
+func TestGroupSharesTheWaitForReplicas(t *testing.T) {
+	f := newReplicated(t)
 	f.second.Pause()
 	defer f.second.Resume()
 	var wg sync.WaitGroup
@@ -134,7 +134,7 @@ func TestGroupSharesTheWait(t *testing.T) {
 	outcomes := map[string]int{}
 	for i := range 40 {
 		wg.Go(func() {
-			d, err := f.ask(fmt.Sprint("b", i), "k")
+			d, err := f.buy(fmt.Sprint("b", i), "k")
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -146,33 +146,32 @@ func TestGroupSharesTheWait(t *testing.T) {
 	}
 	wg.Wait()
 	if outcomes["error"] != 3 || outcomes["sold_out"] != 37 {
-		t.Errorf("40 ask for 3 units: %v", outcomes)
+		t.Errorf("outcomes of 40 requests for 3 units: %v", outcomes)
 	}
 }
 
-// A master that may not write without its replicas takes no unit, and goes on refusing whom it has to refuse.
+// A master with min-replicas-to-write takes no unit without its replicas, and still returns refusals.
 func TestMasterWithoutReplicasTakesNoUnit(t *testing.T) {
-	f := newFlock(t)
+	f := newReplicated(t)
 	f.need(2)
-	f.told("ann", "k")
+	f.confirmed("ann", "k")
 	f.second.Pause()
 	defer f.second.Resume()
-	testenv.Eventually(t, 30*time.Second, "the master misses its replica", func() bool {
+	testenv.Eventually(t, 30*time.Second, "the master notices the missing replica", func() bool {
 		return strings.Contains(f.c.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
 	})
-	f.wantUntold("bob", "k", "NOREPLICAS")
-	f.wantUntold("ann", "k", "NOREPLICAS")
-	f.want(t, "s", "ann", "another", sale.AlreadyBought)
+	f.wantUnconfirmed("bob", "k", "NOREPLICAS")
+	f.wantUnconfirmed("ann", "k", "NOREPLICAS")
+	f.want(t, "s", "ann", "other", sale.AlreadyBought)
 	if f.left() != "2" || f.c.HExists(t.Context(), shard.Buyers("s"), "bob").Val() {
-		t.Errorf("%s units are left, want 2", f.left())
+		t.Errorf("%s units left, want 2", f.left())
 	}
 	f.second.Resume()
-	f.told("bob", "k")
+	f.confirmed("bob", "k")
 }
 
-// movingName is an address that leads to one server, and from the moment at which somebody is about to WAIT to another
-// one.
-type movingName struct {
+// failover is an address that leads to one server, and from the first WAIT on to another one.
+type failover struct {
 	mu    sync.Mutex
 	to    string
 	then  string
@@ -180,7 +179,7 @@ type movingName struct {
 	waits int
 }
 
-func (m *movingName) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+func (m *failover) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	conn, err := new(net.Dialer).DialContext(ctx, network, m.to)
@@ -190,12 +189,12 @@ func (m *movingName) dial(ctx context.Context, network, _ string) (net.Conn, err
 	return conn, err
 }
 
-func (m *movingName) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (m *movingName) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (m *failover) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (m *failover) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (m *movingName) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (m *failover) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.EqualFold(cmd.Name(), "wait") {
 			m.move()
@@ -204,7 +203,7 @@ func (m *movingName) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (m *movingName) move() {
+func (m *failover) move() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waits++
@@ -215,12 +214,12 @@ func (m *movingName) move() {
 	m.conns = nil
 }
 
-// The master dies between the decision and the wait, and its name leads to another one by then, which has a replica and
-// not the order: it must not vouch for it.
-func TestOnlyTheServerThatDecidedVouches(t *testing.T) {
+// The master fails between the decision and the wait, and its address leads to a new master, which has a replica and
+// not the order: the new master must not confirm it.
+func TestOnlyTheServerThatDecidedConfirms(t *testing.T) {
 	decides, other := testenv.StartRedis(t), testenv.StartRedis(t)
 	testenv.StartReplica(t, other.Addr)
-	name := &movingName{to: decides.Addr, then: other.Addr}
+	name := &failover{to: decides.Addr, then: other.Addr}
 	c, err := redisconn.Open(decides.URL, func(o *redis.Options) { o.Dialer = name.dial })
 	if err != nil {
 		t.Fatal(err)
@@ -234,9 +233,9 @@ func TestOnlyTheServerThatDecidedVouches(t *testing.T) {
 	}
 	d, err := a.Admit(t.Context(), Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
 	if !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("ann is told %+v, %v", d, err)
+		t.Errorf("Admit = %+v, %v; want an error", d, err)
 	}
 	if name.waits != 1 || !decides.Client().HExists(t.Context(), shard.Buyers("s"), "ann").Val() {
-		t.Errorf("the order was not made, or nobody waited (%d)", name.waits)
+		t.Errorf("the order is missing, or WAIT was called %d times, want once", name.waits)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"sluice/backend/sale"
 )
 
-func (h *house) give(t *testing.T, saleID string, orders ...sale.Order) []int64 {
+func (h *shop) returnUnits(t *testing.T, saleID string, orders ...sale.Order) []int64 {
 	t.Helper()
 	numbers, err := h.ReturnUnits(context.Background(), saleID, orders)
 	if err != nil {
@@ -26,58 +26,58 @@ func (h *house) give(t *testing.T, saleID string, orders ...sale.Order) []int64 
 	return numbers
 }
 
-func (h *house) wantLeft(t *testing.T, saleID string, left int64) {
+func (h *shop) wantLeft(t *testing.T, saleID string, left int64) {
 	t.Helper()
 	if v, err := h.View(context.Background(), saleID); err != nil || v.Left != left {
 		t.Fatalf("%d left, %v; want %d", v.Left, err, left)
 	}
 }
 
-func TestGiveBackOnceHoweverOften(t *testing.T) {
+func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 2, 2))
 		first := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
 		second := sale.Order{ID: h.want(t, "s", "ann", "2", sale.Accepted).OrderID, Buyer: "ann"}
 		h.want(t, "s", "bob", "1", sale.SoldOut)
 
-		numbers := h.give(t, "s", first, first, sale.Order{ID: 77, Buyer: "ann"}, sale.Order{ID: first.ID, Buyer: "bob"})
+		numbers := h.returnUnits(t, "s", first, first, sale.Order{ID: 77, Buyer: "ann"}, sale.Order{ID: first.ID, Buyer: "bob"})
 		n := numbers[0]
 		if n < 1 || !slices.Equal(numbers[:3], []int64{n, n, 0}) {
-			t.Fatalf("numbers %v", numbers)
+			t.Fatalf("return numbers %v", numbers)
 		}
 		h.wantLeft(t, "s", 1)
 		if held := c.HGet(ctx, shard.Buyers("s"), "ann").Val(); held != ","+second.ID.String() {
-			t.Fatalf("ann holds %q", held)
+			t.Fatalf("ann has slots %q", held)
 		}
-		if again := h.give(t, "s", first, second); again[0] != n || again[1] != n+1 {
-			t.Fatalf("again: %v, the first was %d", again, n)
+		if again := h.returnUnits(t, "s", first, second); again[0] != n || again[1] != n+1 {
+			t.Fatalf("repeated: %v, want %d first", again, n)
 		}
 		h.wantLeft(t, "s", 2)
 		if held, err := c.HGet(ctx, shard.Buyers("s"), "ann").Result(); err != nil || held != "" {
-			t.Fatalf("ann holds %q, %v; want an empty entry, which edges and slow loads look at", held, err)
+			t.Fatalf("ann has slots %q, %v; want an empty entry, which edges and loads read", held, err)
 		}
-		census, err := h.CountUnits(ctx, "s")
-		slices.Sort(census.Returned)
-		if err != nil || census.LastReturn != n+1 || !slices.Equal(census.Returned, []sale.OrderID{first.ID, second.ID}) {
-			t.Fatalf("%+v, %v", census, err)
+		count, err := h.CountUnits(ctx, "s")
+		slices.Sort(count.Returned)
+		if err != nil || count.LastReturn != n+1 || !slices.Equal(count.Returned, []sale.OrderID{first.ID, second.ID}) {
+			t.Fatalf("count %+v, %v", count, err)
 		}
-		if given, err := h.PendingReturns(ctx, "s"); err != nil || len(given) != 2 {
-			t.Fatalf("%v, %v", given, err)
+		if pending, err := h.PendingReturns(ctx, "s"); err != nil || len(pending) != 2 {
+			t.Fatalf("pending %v, %v", pending, err)
 		}
 		for range 2 {
 			if err := h.ConfirmReturns(ctx, "s", []sale.OrderID{first.ID, second.ID, 5}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if numbers := h.give(t, "s", first, second); !slices.Equal(numbers, []int64{0, 0}) {
-			t.Fatalf("after SQL knows: %v", numbers)
+		if numbers := h.returnUnits(t, "s", first, second); !slices.Equal(numbers, []int64{0, 0}) {
+			t.Fatalf("after ConfirmReturns: %v", numbers)
 		}
 		h.wantLeft(t, "s", 2)
 
-		// The same requests again get the same orders; new ones buy.
+		// Replays return the same orders, new requests buy.
 		if d := h.want(t, "s", "ann", "1", sale.Replayed); d.OrderID != first.ID {
-			t.Fatalf("replayed as %s", d.OrderID)
+			t.Fatalf("replay returned order %s", d.OrderID)
 		}
 		h.want(t, "s", "ann", "3", sale.Accepted)
 		h.want(t, "s", "bob", "2", sale.Accepted)
@@ -85,69 +85,69 @@ func TestGiveBackOnceHoweverOften(t *testing.T) {
 	})
 }
 
-func TestGiveBackOfManyKeepsTheirOrder(t *testing.T) {
+func TestReturnUnitsNumbersManyOrdersInOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		const n = 2*maxReturns + 7
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", n, 1))
 		orders := make([]sale.Order, n)
 		for i := range orders {
 			buyer := fmt.Sprint("b", i)
 			orders[i] = sale.Order{ID: h.want(t, "s", buyer, "k", sale.Accepted).OrderID, Buyer: buyer}
 		}
-		numbers := h.give(t, "s", orders...)
+		numbers := h.returnUnits(t, "s", orders...)
 		for i, number := range numbers {
 			if number != numbers[0]+int64(i) {
-				t.Fatalf("return %d has number %d, the first %d", i, number, numbers[0])
+				t.Fatalf("return %d has number %d, the first has %d", i, number, numbers[0])
 			}
 		}
 		h.wantLeft(t, "s", n)
 	})
 }
 
-func TestGiveBackToASaleThatRedisLost(t *testing.T) {
+func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		h.put(t, s)
-		kept := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
-		gone := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2, Status: sale.StatusCancelled}
-		before := h.give(t, "s", sale.Order{ID: h.want(t, "s", "cid", "1", sale.Accepted).OrderID, Buyer: "cid"})[0]
+		valid := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
+		cancelled := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2, Status: sale.StatusCancelled}
+		before := h.returnUnits(t, "s", sale.Order{ID: h.want(t, "s", "cid", "1", sale.Accepted).OrderID, Buyer: "cid"})[0]
 		if err := c.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{gone}); !errors.Is(err, ErrNotLoaded) {
-			t.Fatalf("given back to nobody: %v", err)
+		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{cancelled}); !errors.Is(err, ErrNotLoaded) {
+			t.Fatalf("returned to a sale that is not loaded: %v", err)
 		}
-		err := h.Load(ctx, s, func(yield func(sale.Order) error) error { return errors.Join(yield(kept), yield(gone)) })
+		err := h.Load(ctx, s, func(yield func(sale.Order) error) error { return errors.Join(yield(valid), yield(cancelled)) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		h.wantLeft(t, "s", 4)
 		if v, err := h.View(ctx, "s"); err != nil || v.Accepted != 2 {
-			t.Fatalf("accepted %d, %v: a serial would be given twice", v.Accepted, err)
+			t.Fatalf("accepted %d, %v; want 2: a serial would repeat", v.Accepted, err)
 		}
-		census, err := h.CountUnits(ctx, "s")
-		if err != nil || census.LastReturn <= before || !slices.Equal(census.Returned, []sale.OrderID{gone.ID}) {
-			t.Fatalf("%+v, %v; a return before the loss had number %d", census, err, before)
+		count, err := h.CountUnits(ctx, "s")
+		if err != nil || count.LastReturn <= before || !slices.Equal(count.Returned, []sale.OrderID{cancelled.ID}) {
+			t.Fatalf("count %+v, %v; the last return before the loss had number %d", count, err, before)
 		}
-		if numbers := h.give(t, "s", gone); numbers[0] != census.LastReturn {
-			t.Fatalf("numbers %v, want %d: the load has counted it as left", numbers, census.LastReturn)
+		if numbers := h.returnUnits(t, "s", cancelled); numbers[0] != count.LastReturn {
+			t.Fatalf("return numbers %v, want %d: the load counted the unit as left", numbers, count.LastReturn)
 		}
 		h.wantLeft(t, "s", 4)
 		h.want(t, "s", "bob", "2", sale.Accepted)
 		h.want(t, "s", "ann", "2", sale.AlreadyBought)
-		if numbers := h.give(t, "s", kept); numbers[0] != census.LastReturn+1 {
-			t.Fatalf("the next return has number %v", numbers)
+		if numbers := h.returnUnits(t, "s", valid); numbers[0] != count.LastReturn+1 {
+			t.Fatalf("the next return has numbers %v", numbers)
 		}
 	})
 }
 
-// Two processes load the same sale. The slower one has read an order as holding a unit that the faster one has read as
-// cancelled: its buyer stands among the holders, and is freed without a second unit.
-func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
+// Two processes load the same sale. The slower one read an order before its cancellation, the faster one after it: the
+// slot exists, and is released without a second unit.
+func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
 		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"ann": "700"}); err != nil {
@@ -158,41 +158,41 @@ func TestGiveBackFreesAPlaceThatASlowerLoadPutIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "ann", "1", sale.AlreadyBought)
-		if numbers := h.give(t, "s", o); numbers[0] < 1 {
-			t.Fatalf("numbers %v", numbers)
+		if numbers := h.returnUnits(t, "s", o); numbers[0] < 1 {
+			t.Fatalf("return numbers %v", numbers)
 		}
 		h.wantLeft(t, "s", 5)
 		h.want(t, "s", "ann", "2", sale.Accepted)
 
-		// And the other way round: what was given back is not put in again by somebody who is slow.
-		given := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
-		h.give(t, "s", given)
-		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"bob": keyspace.Slots(given.ID.String())}); err != nil {
+		// The reverse: a slow load does not restore a returned order.
+		returned := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
+		h.returnUnits(t, "s", returned)
+		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"bob": keyspace.Slots(returned.ID.String())}); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "2", sale.Accepted)
 	})
 }
 
-func TestGiveBackThatFailsChangesNothing(t *testing.T) {
+func TestReturnUnitsThatFailsChangesNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		o := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
 		c.LPush(ctx, shard.Returns("s"), "of another type")
 		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{o}); !errors.Is(err, sale.ErrUnavailable) {
-			t.Fatalf("%v", err)
+			t.Fatalf("error %v", err)
 		}
 		h.wantLeft(t, "s", 4)
 		c.Del(ctx, shard.Returns("s"))
-		h.give(t, "s", o)
+		h.returnUnits(t, "s", o)
 		h.wantLeft(t, "s", 5)
 	})
 }
 
-// Random purchases, returns in any grouping and repetition, and forgetting: at each step the units left and the places
-// held are those of a model that gives each order back once.
-func TestGiveBackAgreesWithModel(t *testing.T) {
+// Random purchases, returns in any grouping and repetition, and confirmations: after each step the units left and the
+// slots equal those of a model that returns each order once.
+func TestReturnUnitsAgreesWithModel(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		ctx := context.Background()
 		rapid.Check(t, func(r *rapid.T) {
@@ -200,14 +200,14 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 				r.Fatal(err)
 			}
 			const stock, perBuyer = 6, 2
-			h := newHouse(c)
+			h := newShop(c)
 			if err := h.Load(ctx, onSale("s", stock, perBuyer), none); err != nil {
 				r.Fatal(err)
 			}
 			var orders []sale.Order
 			held, numbers := map[sale.OrderID]string{}, map[sale.OrderID]int64{}
 			for step := range rapid.IntRange(1, 30).Draw(r, "steps") {
-				switch rapid.IntRange(0, 3).Draw(r, "do") {
+				switch rapid.IntRange(0, 3).Draw(r, "operation") {
 				case 0, 1:
 					buyer := rapid.SampledFrom([]string{"ann", "bob", "cid", "d,e"}).Draw(r, "buyer")
 					mine := 0
@@ -225,7 +225,7 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 					}
 					d, err := h.Admit(ctx, Request{SaleID: "s", Buyer: buyer, Key: fmt.Sprint(step), KeyTTL: time.Minute, Fingerprint: "f"})
 					if err != nil || d.Outcome != want {
-						r.Fatalf("%s buys: %s, %v; want %s", buyer, d.Outcome, err, want)
+						r.Fatalf("buyer %s: %s, %v; want %s", buyer, d.Outcome, err, want)
 					}
 					if want == sale.Accepted {
 						orders = append(orders, sale.Order{ID: d.OrderID, Buyer: buyer})
@@ -243,7 +243,7 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 					for i, o := range batch {
 						if _, ok := held[o.ID]; ok {
 							if slices.Contains(slices.Collect(maps.Values(numbers)), got[i]) || got[i] < 1 {
-								r.Fatalf("number %d is not new", got[i])
+								r.Fatalf("return number %d is not new", got[i])
 							}
 							numbers[o.ID] = got[i]
 							delete(held, o.ID)
@@ -254,7 +254,7 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 					}
 				case 3:
 					for _, id := range slices.Sorted(maps.Keys(numbers)) {
-						if rapid.Bool().Draw(r, "forget") {
+						if rapid.Bool().Draw(r, "confirm") {
 							if err := h.ConfirmReturns(ctx, "s", []sale.OrderID{id}); err != nil {
 								r.Fatal(err)
 							}
@@ -264,24 +264,24 @@ func TestGiveBackAgreesWithModel(t *testing.T) {
 				}
 				v, err := h.View(ctx, "s")
 				if err != nil || v.Left != int64(stock-len(held)) {
-					r.Fatalf("%d left, %v; %d held", v.Left, err, len(held))
+					r.Fatalf("%d left, %v; %d orders hold a unit", v.Left, err, len(held))
 				}
 			}
-			places := c.HGetAll(ctx, shard.Buyers("s")).Val()
+			slots := c.HGetAll(ctx, shard.Buyers("s")).Val()
 			n := 0
-			for buyer, text := range places {
+			for buyer, text := range slots {
 				for id := range strings.SplitSeq(text, ",") {
 					if id == "" {
 						continue
 					}
 					n++
 					if parsed, err := sale.ParseOrderID(id); err != nil || held[parsed] != buyer {
-						r.Fatalf("%s holds %q", buyer, text)
+						r.Fatalf("buyer %s has slots %q", buyer, text)
 					}
 				}
 			}
 			if n != len(held) {
-				r.Fatalf("%d places held, want %d", n, len(held))
+				r.Fatalf("%d slots, want %d", n, len(held))
 			}
 		})
 	})

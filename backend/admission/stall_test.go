@@ -13,19 +13,19 @@ import (
 	"sluice/test/testenv"
 )
 
-// hasty is a client whose calls wait for a minute, unless their own deadline ends them: where one takes too long, no
-// slow machine is to blame.
-func hasty(o *redis.Options) {
+// longTimeouts makes calls wait for a minute unless their context ends, so that a slow machine does not cause a
+// timeout.
+func longTimeouts(o *redis.Options) {
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 }
 
 const tooLong = 20 * time.Second
 
-// A Redis that is there and says nothing: whoever asks hears "unavailable" when he no longer wants to wait, also where
-// order numbers have run out.
-func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
+// Redis accepts connections and does not respond. Admit returns at the deadline of its context, also if it must lease
+// order numbers.
+func TestAdmitReturnsAtItsDeadlineWhenRedisStalls(t *testing.T) {
 	r := testenv.StartRedis(t)
-	client, err := redisconn.Open(r.URL, hasty)
+	client, err := redisconn.Open(r.URL, longTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,19 +39,19 @@ func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
 		_, err := a.Admit(ctx, Request{SaleID: "shoe", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
 		return err
 	}
-	newcomer := func() *Admitter {
+	fresh := func() *Admitter {
 		a := newAdmitter(client, client)
 		a.cfg.IDs.limit = time.Minute
 		a.groups.timeout = time.Minute
 		return a
 	}
-	numbered := newcomer()
-	if _, err := numbered.cfg.IDs.Next(t.Context()); err != nil {
+	leased := fresh()
+	if _, err := leased.cfg.IDs.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.Pause()
 	defer r.Resume()
-	for name, a := range map[string]*Admitter{"with order numbers in hand": numbered, "without": newcomer()} {
+	for name, a := range map[string]*Admitter{"with leased order numbers": leased, "without": fresh()} {
 		begin := time.Now()
 		err := admit(a, 200*time.Millisecond)
 		if took := time.Since(begin); !errors.Is(err, sale.ErrUnavailable) || took > tooLong {
@@ -59,7 +59,7 @@ func TestAStalledRedisHoldsNobodyPastHisDeadline(t *testing.T) {
 		}
 	}
 	r.Resume()
-	for _, a := range []*Admitter{numbered, newcomer()} {
-		testenv.Eventually(t, 20*time.Second, "purchases go on", func() bool { return admit(a, time.Second) == nil })
+	for _, a := range []*Admitter{leased, fresh()} {
+		testenv.Eventually(t, 20*time.Second, "a purchase after Redis resumes", func() bool { return admit(a, time.Second) == nil })
 	}
 }

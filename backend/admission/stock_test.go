@@ -19,25 +19,25 @@ import (
 	"sluice/test/testenv"
 )
 
-func TestSyncMovesLeftByTheDifference(t *testing.T) {
+func TestUpdateChangesLeftByTheDifference(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		ctx := context.Background()
 		s := onSale("s", 3, 1)
 		if err := h.Update(ctx, s); !errors.Is(err, ErrNotLoaded) {
-			t.Fatalf("sync of an unknown sale: %v", err)
+			t.Fatalf("update of an unknown sale: %v", err)
 		}
 		h.put(t, s)
 		h.want(t, "s", "ann", "k", sale.Accepted)
 		s.Stock, s.Version = 10, 2
-		for range 2 { // replayed
+		for range 2 { // the second call changes nothing
 			if err := h.Update(ctx, s); err != nil {
 				t.Fatal(err)
 			}
 		}
 		v, err := h.View(ctx, "s")
 		if err != nil || v.Left != 9 || v.Stock != 10 || v.State != sale.StateOpen {
-			t.Fatalf("%+v, %v", v, err)
+			t.Fatalf("view %+v, %v", v, err)
 		}
 		list, err := h.List(ctx)
 		if err != nil || len(list) != 1 || list[0] != v {
@@ -48,10 +48,10 @@ func TestSyncMovesLeftByTheDifference(t *testing.T) {
 
 func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		ctx := context.Background()
 		h.put(t, onSale("s", 10, 2))
-		both := h.want(t, "s", "ann", "1", sale.Accepted).OrderID // in the queue, and a row as well
+		both := h.want(t, "s", "ann", "1", sale.Accepted).OrderID // queued, and a row
 		queued := h.want(t, "s", "ann", "2", sale.Accepted).OrderID
 		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), h.cfg.IDs.key)
 
@@ -72,23 +72,23 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 			}
 		}
 		load()
-		load() // twice changes nothing
+		load() // the second call changes nothing
 		v, err := h.View(ctx, "s")
 		if err != nil || v.Left != 7 || v.Accepted != 9 {
-			t.Fatalf("left %d accepted %d, %v; want 7 and 9", v.Left, v.Accepted, err)
+			t.Fatalf("%d left, %d accepted, %v; want 7 and 9", v.Left, v.Accepted, err)
 		}
 		h.want(t, "s", "ann", "3", sale.AlreadyBought)
-		h.want(t, "s", "bob", "3", sale.Accepted) // place 1 is free
+		h.want(t, "s", "bob", "3", sale.Accepted) // slot 1 is empty
 		if o, err := h.FindOrder(ctx, "ann", queued); err != nil || o.Slot != 2 || o.SaleID != "s" {
-			t.Fatalf("find: %+v, %v", o, err)
+			t.Fatalf("FindOrder = %+v, %v", o, err)
 		}
 		if _, err := h.FindOrder(ctx, "bob", queued); !errors.Is(err, sale.ErrNotFound) {
-			t.Fatalf("another buyer finds it: %v", err)
+			t.Fatalf("FindOrder by another buyer: %v", err)
 		}
 		fresh := NewSequencer(c, keyspace.Space{}, time.Now)
 		id, err := fresh.Next(ctx)
 		if away := id.Sequence() - both.Sequence(); err != nil || away < Block || -away < Block {
-			t.Fatalf("after the counter was lost, sequence %d is leased again (%v)", id.Sequence(), err)
+			t.Fatalf("after the counter was lost, sequence %d is leased (%v)", id.Sequence(), err)
 		}
 	})
 }
@@ -96,12 +96,12 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 	r := testenv.StartRedis(t)
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	c, err := redisconn.Open(r.URL, hasty)
+	c, err := redisconn.Open(r.URL, longTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	h := newHouse(c)
+	h := newShop(c)
 	h.put(t, onSale("s", 10, 1))
 	h.want(t, "s", "ann", "k", sale.Accepted)
 	pipe, err := redisconn.NewPipeline(c)
@@ -111,32 +111,32 @@ func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 	a := newAdmitter(pipe, c)
 	a.cfg.IDs = h.cfg.IDs
 	a.groups.timeout = time.Minute
-	ask := func() error {
+	buy := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		defer cancel()
 		begin := time.Now()
 		_, err := a.Admit(ctx, Request{SaleID: "s", Buyer: "bob", Key: "k", KeyTTL: time.Minute, Fingerprint: "f"})
 		if took := time.Since(begin); took > tooLong {
-			t.Errorf("an answer took %s with a deadline of 300 ms", took)
+			t.Errorf("Admit took %s with a deadline of 300 ms", took)
 		}
 		return err
 	}
 	r.Pause()
-	if err := ask(); !errors.Is(err, sale.ErrUnavailable) {
+	if err := buy(); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("with Redis paused: %v", err)
 	}
 	r.Resume()
-	testenv.Eventually(t, 20*time.Second, "a decision after Redis is resumed", func() bool { return ask() == nil })
+	testenv.Eventually(t, 20*time.Second, "a decision after Redis resumes", func() bool { return buy() == nil })
 	r.Kill()
-	if err := ask(); !errors.Is(err, sale.ErrUnavailable) {
+	if err := buy(); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("with Redis killed: %v", err)
 	}
 	r.Start()
 	h.put(t, onSale("s", 10, 1))
-	testenv.Eventually(t, 20*time.Second, "a decision after Redis is back", func() bool { return ask() == nil })
+	testenv.Eventually(t, 20*time.Second, "a decision after Redis restarts", func() bool { return buy() == nil })
 }
 
-func TestSequencersNeverRepeat(t *testing.T) {
+func TestSequencersAllocateUniqueIDs(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var mu sync.Mutex
@@ -154,7 +154,7 @@ func TestSequencersNeverRepeat(t *testing.T) {
 						}
 						mu.Lock()
 						if seen[id] {
-							t.Errorf("%s twice", id)
+							t.Errorf("order id %s was allocated twice", id)
 						}
 						seen[id] = true
 						mu.Unlock()
@@ -166,9 +166,9 @@ func TestSequencersNeverRepeat(t *testing.T) {
 	})
 }
 
-// Redis forgets its counter, or comes back with an older one, again and again, and all the while each backend has a
-// block in hand: in one and the same second no number is given twice.
-func TestNumbersOutliveTheirCounter(t *testing.T) {
+// Redis loses its counter, or returns with an older one, repeatedly, while each backend holds a block. Within one
+// second, no number is allocated twice.
+func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		ctx := t.Context()
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -179,14 +179,14 @@ func TestNumbersOutliveTheirCounter(t *testing.T) {
 			for range 3 {
 				id, err := s.Next(ctx)
 				if err != nil || seen[id] {
-					t.Fatalf("%s (sequence %d) twice, %v", id, id.Sequence(), err)
+					t.Fatalf("order id %s (sequence %d) was allocated twice, %v", id, id.Sequence(), err)
 				}
 				seen[id] = true
 			}
 		}
 		var backends []*Sequencer
 		join := func() {
-			backends = append(backends, NewSequencer(c, keyspace.Space{}, now)) // or one that has used up its block
+			backends = append(backends, NewSequencer(c, keyspace.Space{}, now)) // or a backend whose block is used up
 			for _, b := range backends {
 				take(b)
 			}
@@ -196,7 +196,7 @@ func TestNumbersOutliveTheirCounter(t *testing.T) {
 			join()
 			older := c.Get(ctx, key).Val()
 			join()
-			c.FlushAll(ctx) // and nobody has noticed yet
+			c.FlushAll(ctx) // not noticed yet
 			join()
 			if generation%2 == 0 {
 				c.Set(ctx, key, older, 0)
@@ -212,7 +212,7 @@ func TestNumbersOutliveTheirCounter(t *testing.T) {
 	})
 }
 
-func TestSequencerClockNeverGoesBack(t *testing.T) {
+func TestSequencerIgnoresAClockSetBack(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 		s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
@@ -220,19 +220,19 @@ func TestSequencerClockNeverGoesBack(t *testing.T) {
 		clock = clock.Add(-time.Minute)
 		b, _ := s.Next(context.Background())
 		if b <= a {
-			t.Fatalf("%s after %s", b, a)
+			t.Fatalf("order id %s after %s", b, a)
 		}
 	})
 }
 
-// Any interleaving of purchases, replays, restocks and switches leaves exactly what a plain model says.
+// Random purchases, replays, restocks and switches have the results of a simple model.
 func TestAdmissionAgreesWithModel(t *testing.T) {
 	r := testenv.StartRedis(t)
 	c := r.Client()
 	ctx := context.Background()
 	rapid.Check(t, func(rt *rapid.T) {
 		c.FlushAll(ctx)
-		h := newHouse(c)
+		h := newShop(c)
 		perBuyer := rapid.IntRange(1, 3).Draw(rt, "per buyer")
 		def := onSale("s", int64(rapid.IntRange(3, 6).Draw(rt, "stock")), perBuyer)
 		if err := h.Load(ctx, def, none); err != nil {
@@ -274,7 +274,7 @@ func TestAdmissionAgreesWithModel(t *testing.T) {
 					keys[buyer+key] = d.OrderID
 				}
 				if d.Outcome != want || replay && d.OrderID != was {
-					rt.Fatalf("%s with %s: %s %s, want %s %s", buyer, key, d.Outcome, d.OrderID, want, was)
+					rt.Fatalf("buyer %s, key %s: %s %s, want %s %s", buyer, key, d.Outcome, d.OrderID, want, was)
 				}
 				continue
 			}
@@ -282,14 +282,14 @@ func TestAdmissionAgreesWithModel(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		census, err := h.CountUnits(ctx, "s")
-		if err != nil || census.Left != left || census.Stock != def.Stock || int64(len(census.Ready)) != def.Stock-left {
-			rt.Fatalf("census %+v, %v; want left %d of %d", census, err, left, def.Stock)
+		count, err := h.CountUnits(ctx, "s")
+		if err != nil || count.Left != left || count.Stock != def.Stock || int64(len(count.Ready)) != def.Stock-left {
+			rt.Fatalf("count %+v, %v; want %d of %d left", count, err, left, def.Stock)
 		}
 	})
 }
 
-func TestUserLimiterRefusesAboveRate(t *testing.T) {
+func TestUserLimiterRejectsAboveTheRate(t *testing.T) {
 	redisServer := testenv.StartRedis(t)
 	shared := redisServer.Client()
 	for name, client := range map[string]*redis.Client{"memory": nil, "redis": shared} {
@@ -308,22 +308,21 @@ func TestUserLimiterRefusesAboveRate(t *testing.T) {
 				}
 			}
 			if got, _ := u.Allow(context.Background(), "bob"); !got.Allowed {
-				t.Fatal("bob pays for ann")
+				t.Fatal("the limit of ann applies to bob")
 			}
 		})
 	}
 	for _, bad := range []string{"", "x", "10", "10-Y", "-1-S", "0-S"} {
 		if _, err := NewUserLimiter(bad, nil); err == nil {
-			t.Errorf("rate %q is accepted", bad)
+			t.Errorf("NewUserLimiter(%q) succeeded", bad)
 		}
 	}
 }
 
-// A Redis that only counts must not stop a sale: while it is silent, as when its machine is cut off, each backend
-// counts for itself, and no buyer waits for long.
-func TestUserLimiterCountsAloneWhileRedisIsSilent(t *testing.T) {
+// While the shared Redis does not respond, each backend counts locally, and no request waits long.
+func TestUserLimiterCountsLocallyWithoutRedis(t *testing.T) {
 	server := testenv.StartRedis(t)
-	client, err := redisconn.Open(server.URL, hasty)
+	client, err := redisconn.Open(server.URL, longTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,24 +355,24 @@ func TestUserLimiterCountsAloneWhileRedisIsSilent(t *testing.T) {
 			t.Errorf("request %d without Redis: %+v", i+1, got)
 		}
 		if u.sharedLimiter() != nil {
-			t.Errorf("after request %d, which waited in vain, the next one asks Redis again", i+1)
+			t.Errorf("after request %d timed out, the next one uses Redis again", i+1)
 		}
 	}
 	if took := time.Since(began); took > tooLong {
-		t.Errorf("a request waited %v for a Redis that does not answer", took)
+		t.Errorf("requests waited %v for a Redis that does not respond", took)
 	}
 	server.Resume()
 	if got := allow("bob"); !got.Local {
-		t.Errorf("Redis was asked again at once: %+v", got)
+		t.Errorf("the next request used Redis immediately: %+v", got)
 	}
-	testenv.Eventually(t, 20*time.Second, "Redis counts again", func() bool {
+	testenv.Eventually(t, 20*time.Second, "the shared Redis counts again", func() bool {
 		at = at.Add(sharedRetry)
 		return !allow("cid").Local
 	})
 }
 
-// One that was silent from the start is opened by one request, and the others do not wait for it.
-func TestUserLimiterDoesNotWaitInLineForRedis(t *testing.T) {
+// One request opens the shared Redis, and others do not wait for it.
+func TestUserLimiterOpensTheSharedRedisOnce(t *testing.T) {
 	u, err := NewUserLimiter("3-H", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -382,25 +381,24 @@ func TestUserLimiterDoesNotWaitInLineForRedis(t *testing.T) {
 	u.open = func() (limiter.Store, error) {
 		close(opening)
 		<-release
-		return nil, errors.New("away")
+		return nil, errors.New("unavailable")
 	}
 	first := make(chan LimitResult, 1)
 	go func() { r, _ := u.Allow(context.Background(), "ann"); first <- r }()
 	<-opening
 	if got, err := u.Allow(t.Context(), "bob"); err != nil || !got.Allowed || !got.Local {
-		t.Errorf("while another opens it: %+v, %v", got, err)
+		t.Errorf("during the open: %+v, %v", got, err)
 	}
 	close(release)
 	if got := <-first; !got.Allowed || !got.Local {
-		t.Errorf("who opened it: %+v", got)
+		t.Errorf("the opening request: %+v", got)
 	}
 }
 
-// An order that lost its place to a row does not take it back when Redis is filled again. It holds a unit, so it gets
-// another place: with it the unit comes back.
-func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
+// A queued order whose slot is taken by a row gets another slot: it holds a unit, which is returned with its slot only.
+func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 2})
 		c.LPush(ctx, shard.Ready(), rival)
 		err := h.Load(ctx, onSale("s", 5, 1), func(yield func(sale.Order) error) error {
@@ -410,32 +408,32 @@ func TestLoadGivesEveryUnitAPlaceAndTheRowItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if held := c.HGet(ctx, shard.Buyers("s"), "ann").Val(); held != "800,900" {
-			t.Errorf("ann holds %q, want the row's 800 where it was, and 900 behind it", held)
+			t.Errorf("ann has slots %q, want the row 800 in slot 1, and 900 after it", held)
 		}
 		if v, _ := h.View(ctx, "s"); v.Left != 3 {
-			t.Errorf("%d left, want 3: both orders hold a unit", v.Left)
+			t.Errorf("%d units left, want 3: both orders hold a unit", v.Left)
 		}
 	})
 }
 
-// Redis is emptied while buyers are put in place: the sale stays unknown until a later Load has put all of them.
-func TestLoadNoticesThatRedisWasEmptied(t *testing.T) {
+// Redis is emptied while Load stores the buyers: the sale remains unknown.
+func TestLoadDetectsAnEmptiedRedis(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newHouse(c), context.Background()
+		h, ctx := newShop(c), context.Background()
 		c.AddHook(emptyBeforeLoad{h, shard.Buyers("s")})
 		row := func(yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		}
 		if err := h.Load(ctx, onSale("s", 5, 1), row); !errors.Is(err, sale.ErrUnavailable) {
-			t.Fatalf("loaded with half its buyers: %v", err)
+			t.Fatalf("loaded without all buyers: %v", err)
 		}
 		h.want(t, "s", "ann", "k", sale.UnknownSale)
 	})
 }
 
-// emptyBeforeLoad deletes the buyers just before the script that makes the sale known.
+// emptyBeforeLoad deletes the buyers before the script that stores the sale.
 type emptyBeforeLoad struct {
-	h   *house
+	h   *shop
 	key string
 }
 

@@ -12,8 +12,8 @@ import (
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// waiters are purchases as runGroup is given them.
-func (h *house) waiters(t *testing.T, requests ...Request) []*waiter {
+// waiters returns a group of requests with order ids.
+func (h *shop) waiters(t *testing.T, requests ...Request) []*waiter {
 	t.Helper()
 	var all []*waiter
 	for _, r := range requests {
@@ -27,24 +27,23 @@ func (h *house) waiters(t *testing.T, requests ...Request) []*waiter {
 	return all
 }
 
-// The traces of a group's purchases are kept beside the orders that came of them, and nowhere else: messages are the
-// same with and without one.
-func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
+// The traceparent of an accepted order is stored under its own key. Messages do not contain it.
+func TestTraceIsStoredWithItsOrder(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		name := map[bool]string{false: "list", true: "stream"}[stream]
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, c *redis.Client) {
-				h := newHouse(c)
+				h := newShop(c)
 				h.cfg.Stream = stream
 				h.put(t, onSale("s", 3, 1))
 				h.want(t, "s", "dan", "k", sale.Accepted)
 				group := h.waiters(t,
 					Request{SaleID: "s", Buyer: "ann", Key: "k"},
 					Request{SaleID: "s", Buyer: "bob", Key: "k", Trace: parent},
-					Request{SaleID: "s", Buyer: "dan", Key: "other", Trace: parent}, // has one
-					Request{SaleID: "s", Buyer: "cid", Key: "k", Trace: parent},     // nothing is left
+					Request{SaleID: "s", Buyer: "dan", Key: "other", Trace: parent}, // has an order
+					Request{SaleID: "s", Buyer: "cid", Key: "k", Trace: parent},     // sold out
 				)
-				for range 2 { // a client that repeats the script after a lost answer
+				for range 2 { // the client repeats the script after a lost reply
 					h.runScript(t.Context(), c, "s", group)
 				}
 				for i, want := range []sale.Outcome{sale.Accepted, sale.Accepted, sale.AlreadyBought, sale.Accepted} {
@@ -58,7 +57,7 @@ func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 				bob := group[1]
 				keys := c.Keys(t.Context(), shard.Trace("*")).Val()
 				if len(keys) != 1 || keys[0] != shard.Trace(bob.id.String()) {
-					t.Errorf("traces are kept at %v", keys)
+					t.Errorf("trace keys %v", keys)
 				}
 				if got := c.Get(t.Context(), shard.Trace(bob.id.String())).Val(); got != parent {
 					t.Errorf("bob's trace is %q", got)
@@ -68,7 +67,7 @@ func TestTraceIsKeptBesideTheOrderItBelongsTo(t *testing.T) {
 				}
 				for _, m := range queued(t, c, stream) {
 					if decoded, err := keyspace.DecodeMessage(m); err != nil || keyspace.EncodeMessage(decoded) != m {
-						t.Errorf("the message %q: %v", m, err)
+						t.Errorf("message %q: %v", m, err)
 					}
 				}
 			})
@@ -91,21 +90,21 @@ func queued(t *testing.T, c *redis.Client, stream bool) []string {
 	return messages
 }
 
-// What only shows an order must not stop it: here, the time for which its trace should be kept is none.
-func TestOrderStandsThoughItsTraceCannotBeKept(t *testing.T) {
+// An order is accepted although its trace cannot be stored, here because of a lifetime of 0.
+func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h := newHouse(c)
+		h := newShop(c)
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]
 		k := h.keys.get(keyspace.Space{}, "s")
-		answer, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String())},
+		result, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String())},
 			"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 "+parent).Text()
-		if err != nil || answer != "accepted" {
-			t.Fatalf("%q, %v", answer, err)
+		if err != nil || result != "accepted" {
+			t.Fatalf("result %q, %v", result, err)
 		}
 		left, waiting := c.Get(t.Context(), shard.Stock("s")).Val(), c.LLen(t.Context(), shard.Ready()).Val()
 		if left != "2" || waiting != 1 || c.Exists(t.Context(), shard.Trace(w.id.String())).Val() != 0 {
-			t.Errorf("%s units are left, and %d orders wait", left, waiting)
+			t.Errorf("%s units left and %d orders queued", left, waiting)
 		}
 	})
 }
