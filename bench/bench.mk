@@ -35,7 +35,7 @@ memory: install-bench ## Redis memory per accepted buyer and per queued order, a
 	cd bench && $(GO) run . memory
 
 edge-memory: install ## buckets in a zone of 100 MB, and bytes per bucket at both edges
-	SLUICE_ZONE=100m $(GO) test -count=1 -v -timeout 10m -run 'WhatAZoneHolds|ABucketTakes' ./nginx ./gateway/limit
+	SLUICE_ZONE=100m $(GO) test -count=1 -v -timeout 10m -run 'TestBucket' ./nginx ./gateway/limit
 
 admin-scale: install ## the admin console with 10,000 sales and 1,000,000 dead letters: first row, memory (SALES=n DEAD=n)
 	cd test/browser && $(GO) test -count=1 -v -timeout 20m -run 'AtScale' . -scale-sales $(or $(SALES),10000) -scale-dead $(or $(DEAD),1000000)

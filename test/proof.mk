@@ -36,7 +36,7 @@ compose: install ## docker-compose.yml on a separate Docker engine: build, sell,
 	cd test/containers && $(GO) test -count=1 -v -timeout 30m . $(if $(DATA),-data $(abspath $(DATA)))
 
 edge-bound: install install-bench ## one hot key, 2 and 4 workers, a reload half-way: admitted requests beside the bound (ten minutes)
-	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TheBoundSideBySide' ./nginx
+	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TestBoundSideBySide' ./nginx
 
 edge-corpus: install ## a million generated decisions by both edges and the model, without a difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
