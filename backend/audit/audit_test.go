@@ -25,15 +25,15 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// shop is a sale of the given stock over real stores, without anybody who works.
+// shop is a sale over Redis and PostgreSQL without workers.
 type shop struct {
-	t      *testing.T
-	redis  *redis.Client
-	store  *storetest.Store
-	stock  *admission.Stock
-	admit  *admission.Admitter
-	queue  *queue.List
-	ledger *audit.Checker
+	t       *testing.T
+	redis   *redis.Client
+	store   *storetest.Store
+	stock   *admission.Stock
+	admit   *admission.Admitter
+	queue   *queue.List
+	checker *audit.Checker
 }
 
 func open(t *testing.T, stock int64) *shop {
@@ -47,7 +47,7 @@ func open(t *testing.T, stock int64) *shop {
 		admit: admissiontest.NewAdmitter(t, client, space),
 		queue: queue.NewList(client, 0, queue.Config{MaxAttempts: 1}),
 	}
-	s.ledger = audit.New(s.stock, db)
+	s.checker = audit.New(s.stock, db)
 	def, err := db.CreateSale(ctx, sale.Sale{
 		ID: "s", Title: "Thing", Price: sale.Price{Currency: "EUR"}, Stock: stock, PerBuyer: 1, OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
 	})
@@ -70,7 +70,7 @@ func (s *shop) buy(buyer string) {
 
 func (s *shop) audit() audit.Report {
 	s.t.Helper()
-	r, err := s.ledger.Audit(s.t.Context(), "s")
+	r, err := s.checker.Audit(s.t.Context(), "s")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -81,12 +81,12 @@ func (s *shop) take(n int) queue.Batch {
 	s.t.Helper()
 	b, _, err := s.queue.Take(s.t.Context(), n, "")
 	if err != nil || len(b.Messages) != n {
-		s.t.Fatalf("took %d of %d: %v", len(b.Messages), n, err)
+		s.t.Fatalf("Take returned %d of %d messages: %v", len(b.Messages), n, err)
 	}
 	return b
 }
 
-func TestAuditCountsEveryPlaceOnce(t *testing.T) {
+func TestAuditCountsEveryOrderOnce(t *testing.T) {
 	s := open(t, 10)
 	ctx := t.Context()
 	for i := range 7 {
@@ -99,7 +99,7 @@ func TestAuditCountsEveryPlaceOnce(t *testing.T) {
 	if _, err := s.queue.Ack(ctx, rows.ID); err != nil {
 		t.Fatal(err)
 	}
-	committed := s.take(1) // a row, and leased still
+	committed := s.take(1) // a row that is still leased
 	if err := s.store.Write(ctx, committed.Messages); err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +114,8 @@ func TestAuditCountsEveryPlaceOnce(t *testing.T) {
 	}
 }
 
-// A worker of an older version buries one order and an operator of that version retries another, so that there are as
-// many lines as letters.
-func TestAuditIsNotMisledByAnOlderVersion(t *testing.T) {
+// A process without the index adds one letter and deletes another, so that the numbers of lines and letters are equal.
+func TestAuditRepairsTheIndexOfDeadLetters(t *testing.T) {
 	s := open(t, 5)
 	s.buy("ann")
 	dying := s.take(1)
@@ -124,32 +123,35 @@ func TestAuditIsNotMisledByAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := keyspace.Shard(0).DeadIndex()
-	misled := func() {
+	breakIndex := func() {
 		s.redis.Del(t.Context(), lines)
 		s.redis.ZAdd(t.Context(), lines, redis.Z{Member: "other 1 7 7 other 1 1 bob"})
 	}
-	misled()
+	breakIndex()
 	if r := s.audit(); !r.Balanced || r.Dead != 1 {
-		t.Errorf("asked by a person: %+v", r)
+		t.Errorf("Audit: %+v", r)
 	}
-	misled()
-	a := s.auditor(audit.AuditorConfig{RecheckDelay: time.Millisecond, Pause: func(_ context.Context, _, why string) error { t.Error("paused:", why); return nil }})
+	breakIndex()
+	a := s.auditor(audit.AuditorConfig{
+		RecheckDelay: time.Millisecond,
+		Pause:        func(_ context.Context, _, reason string) error { t.Error("paused:", reason); return nil },
+	})
 	if err := a.RunOnce(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAuditSaysWhatIsWrong(t *testing.T) {
-	for name, spoil := range map[string]func(s *shop){
-		"a unit vanished":   func(s *shop) { s.redis.Decr(s.t.Context(), keyspace.Shard(0).Stock("s")) },
-		"a unit appeared":   func(s *shop) { s.redis.Incr(s.t.Context(), keyspace.Shard(0).Stock("s")) },
-		"an order vanished": func(s *shop) { s.redis.RPop(s.t.Context(), keyspace.Shard(0).Ready()) },
-		"an order is there twice": func(s *shop) {
+func TestAuditReportsDifferences(t *testing.T) {
+	for name, damage := range map[string]func(s *shop){
+		"missing unit":    func(s *shop) { s.redis.Decr(s.t.Context(), keyspace.Shard(0).Stock("s")) },
+		"additional unit": func(s *shop) { s.redis.Incr(s.t.Context(), keyspace.Shard(0).Stock("s")) },
+		"missing order":   func(s *shop) { s.redis.RPop(s.t.Context(), keyspace.Shard(0).Ready()) },
+		"duplicate order": func(s *shop) {
 			ready := keyspace.Shard(0).Ready()
 			s.redis.LPush(s.t.Context(), ready, s.redis.LIndex(s.t.Context(), ready, 0).Val())
 		},
-		"more is sold than there was, and the sum is right": func(s *shop) {
-			for i := range 4 { // left is -1 then
+		"oversold with a correct sum": func(s *shop) {
+			for i := range 4 { // left becomes -1
 				s.redis.LPush(s.t.Context(), keyspace.Shard(0).Ready(), fmt.Sprintf("%d s 1 %d eve%d", 9000+i, 3+i, i))
 				s.redis.Decr(s.t.Context(), keyspace.Shard(0).Stock("s"))
 			}
@@ -163,19 +165,18 @@ func TestAuditSaysWhatIsWrong(t *testing.T) {
 			if r := s.audit(); !r.Balanced {
 				t.Fatalf("before: %+v", r)
 			}
-			spoil(s)
+			damage(s)
 			if r := s.audit(); r.Balanced || len(r.Differences) == 0 {
-				t.Errorf("the audit sees nothing: %+v", r)
+				t.Errorf("the audit balances: %+v", r)
 			}
 		})
 	}
-	if _, err := open(t, 1).ledger.Audit(t.Context(), "nothing"); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := open(t, 1).checker.Audit(t.Context(), "unknown"); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("an unknown sale: %v", err)
 	}
 }
 
-// At every instant of a running sale the count balances: buyers buy, two workers write, and the audit is taken all the
-// time.
+// The audit balances at every instant of a running sale, with buyers and two workers.
 func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 	s := open(t, 2000)
 	ctx, stop := context.WithCancel(t.Context())
@@ -184,7 +185,7 @@ func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 		workers.Go(func() error { return worker.New(s.queue, s.store, worker.Config{Batch: 20}).Run(ctx) })
 	}
 	var buyers errgroup.Group
-	audited := make(chan struct{}, 8) // buyers pause until an audit has passed, so that a slow machine audits the sale and not its end
+	audited := make(chan struct{}, 8) // buyers wait for audits, so that a slow machine audits during the sale
 	for b := range 8 {
 		buyers.Go(func() error {
 			for i := range 300 {
@@ -219,17 +220,17 @@ func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 			between++
 		}
 	}
-	testenv.Eventually(t, 20*time.Second, "every order a row", func() bool { return s.audit().Ordered == 2000 })
+	testenv.Eventually(t, 20*time.Second, "every order in SQL", func() bool { return s.audit().Ordered == 2000 })
 	stop()
 	_ = workers.Wait()
 	if between < 3 {
-		t.Errorf("only %d of %d audits fell into the sale", between, audits)
+		t.Errorf("only %d of %d audits ran during the sale", between, audits)
 	}
 }
 
-// A Redis that has come back older than SQL (a failover to a replica that lags, a worker that writes after Redis was
-// emptied) believes in more units than there are. Its own numbers add up all the same, with the rows it knows of.
-func TestRowsThatRedisNeverAcceptedAreADifference(t *testing.T) {
+// A Redis that returns with older data than SQL (failover to a lagging replica, a write after Redis was emptied) has
+// too many units, and its own numbers still add up.
+func TestRowsThatRedisNeverAcceptedAreReported(t *testing.T) {
 	s := open(t, 100)
 	for i := range 10 {
 		s.buy(fmt.Sprint("early", i))
@@ -252,7 +253,7 @@ func TestRowsThatRedisNeverAcceptedAreADifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.audit(); !r.Balanced || r.Ordered != 30 {
-		t.Fatalf("before Redis goes back: %+v", r)
+		t.Fatalf("before the loss: %+v", r)
 	}
 	s.redis.FlushAll(t.Context())
 	for k, dump := range older {
@@ -261,6 +262,6 @@ func TestRowsThatRedisNeverAcceptedAreADifference(t *testing.T) {
 		}
 	}
 	if r := s.audit(); r.Balanced || len(r.Differences) == 0 {
-		t.Errorf("Redis offers 90 units of 100 and 30 are rows: %+v", r)
+		t.Errorf("Redis has 90 units left of 100, and 30 orders are rows: %+v", r)
 	}
 }

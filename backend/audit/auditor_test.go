@@ -25,7 +25,7 @@ func (s *shop) auditor(cfg audit.AuditorConfig) *audit.Auditor {
 	if cfg.Pause == nil {
 		cfg.Pause = func(context.Context, string, string) error { return nil }
 	}
-	cfg.Checker = s.ledger
+	cfg.Checker = s.checker
 	a, err := audit.NewAuditor(cfg)
 	if err != nil {
 		s.t.Fatal(err)
@@ -43,20 +43,20 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 		Pause: func(_ context.Context, id, why string) error { paused[id] = why; return nil },
 	})
 	if err := a.RunOnce(t.Context()); err != nil || len(paused) > 0 {
-		t.Fatalf("a sale that balances: %v, paused %v", err, paused)
+		t.Fatalf("balanced sale: %v, paused %v", err, paused)
 	}
-	stolen, err := keyspace.DecodeMessage(s.redis.RPop(t.Context(), keyspace.Shard(0).Ready()).Val())
+	missing, err := keyspace.DecodeMessage(s.redis.RPop(t.Context(), keyspace.Shard(0).Ready()).Val())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := a.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if why := paused["s"]; !strings.Contains(why, "add up to 19") || !strings.Contains(why, stolen.ID.String()) {
-		t.Errorf("paused because of %q", why)
+	if reason := paused["s"]; !strings.Contains(reason, "add up to 19") || !strings.Contains(reason, missing.ID.String()) {
+		t.Errorf("pause reason %q", reason)
 	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-		t.Errorf("the metrics are badly named: %v %v", problems, err)
+		t.Errorf("lint of the metrics: %v %v", problems, err)
 	}
 	for _, labels := range []string{`sluice_audits_total{result="unbalanced"} 1`, `sluice_audit_balanced{sale="s"} 0`} {
 		if got := gathered(t, registry); !strings.Contains(got, labels) {
@@ -67,10 +67,10 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("without Redis: %v", err)
+		t.Errorf("unavailable Redis: %v", err)
 	}
 	if got := gathered(t, registry); !strings.Contains(got, `sluice_audits_total{result="failed"} 1`) {
-		t.Errorf("an audit that could not be made is not counted:\n%s", got)
+		t.Errorf("the failed audit is not counted:\n%s", got)
 	}
 }
 
@@ -93,78 +93,78 @@ func gathered(t *testing.T, registry *prometheus.Registry) string {
 	return text.String()
 }
 
-// What is mended before the second look was on its way, and no reason to stop a sale.
-func TestAuditorForgivesWhatPasses(t *testing.T) {
+// A difference that is gone at the second count was in transit.
+func TestAuditorIgnoresTransientDifferences(t *testing.T) {
 	s := open(t, 20)
 	s.redis.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
-	looks := 0
+	reads := 0
 	a := s.auditor(audit.AuditorConfig{
 		RecheckDelay: time.Millisecond,
 		Pause:        func(context.Context, string, string) error { t.Error("paused"); return nil },
-		Generation: func(context.Context) (int64, bool) { // is asked for around the second look alone
-			if looks++; looks == 1 {
+		Generation: func(context.Context) (int64, bool) { // read before and after the second count
+			if reads++; reads == 1 {
 				s.redis.Incr(context.Background(), keyspace.Shard(0).Stock("s"))
 			}
 			return 1, true
 		},
 	})
-	if err := a.RunOnce(t.Context()); err != nil || looks != 2 {
-		t.Fatalf("%v; the generation was asked for %d times, want 2: it has not looked again", err, looks)
+	if err := a.RunOnce(t.Context()); err != nil || reads != 2 {
+		t.Fatalf("%v; the generation was read %d times, want 2: there was no second count", err, reads)
 	}
 }
 
-// What Redis lost is not where it was, and no reason to stop a sale: a rebuild brings it back.
-func TestAuditorForgivesWhatIsRebuilt(t *testing.T) {
+// A sale is not paused for data that Redis lost and a rebuild restores.
+func TestAuditorIgnoresRebuiltData(t *testing.T) {
 	s := open(t, 20)
 	s.redis.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
-	type sight struct {
+	type state struct {
 		generation int64
 		verified   bool
 	}
-	var sights []sight
+	var states []state
 	pauses := 0
 	registry := prometheus.NewRegistry()
 	a := s.auditor(audit.AuditorConfig{
 		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
 		Pause: func(context.Context, string, string) error { pauses++; return nil },
 		Generation: func(context.Context) (int64, bool) {
-			now := sights[0]
-			sights = sights[1:]
+			now := states[0]
+			states = states[1:]
 			return now.generation, now.verified
 		},
 	})
-	for name, seen := range map[string][]sight{
-		"rebuilt meanwhile":         {{1, true}, {2, true}},
-		"emptied meanwhile":         {{1, true}, {0, false}},
-		"emptied before":            {{0, false}, {1, true}},
-		"emptied, and is not there": {{0, false}, {0, false}},
+	for name, seen := range map[string][]state{
+		"rebuilt during the count": {{1, true}, {2, true}},
+		"emptied during the count": {{1, true}, {0, false}},
+		"emptied before the count": {{0, false}, {1, true}},
+		"not verified":             {{0, false}, {0, false}},
 	} {
-		sights = seen
-		if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) || pauses > 0 || len(sights) > 0 {
+		states = seen
+		if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) || pauses > 0 || len(states) > 0 {
 			t.Errorf("%s: %v, %d pauses", name, err, pauses)
 		}
 	}
 	if got := gathered(t, registry); !strings.Contains(got, `{result="unbalanced"} 0`) {
-		t.Errorf("counted as unbalanced:\n%s", got)
+		t.Errorf("the audit counts as unbalanced:\n%s", got)
 	}
-	sights = []sight{{2, true}, {2, true}}
+	states = []state{{2, true}, {2, true}}
 	if err := a.RunOnce(t.Context()); err != nil || pauses != 1 {
-		t.Errorf("in one generation: %v, %d pauses", err, pauses)
+		t.Errorf("unchanged generation: %v, %d pauses", err, pauses)
 	}
 }
 
-func TestAuditorWaitsForItsTurnAndLeavesTheClosedAlone(t *testing.T) {
+func TestAuditorAuditsAcquiredShardsAndSkipsClosedSales(t *testing.T) {
 	s := open(t, 20)
 	s.redis.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
-	turn, pauses := false, 0
+	acquired, pauses := false, 0
 	a := s.auditor(audit.AuditorConfig{
-		RecheckDelay: time.Millisecond, Acquire: func(context.Context, keyspace.Shard) bool { return turn },
+		RecheckDelay: time.Millisecond, Acquire: func(context.Context, keyspace.Shard) bool { return acquired },
 		Pause: func(context.Context, string, string) error { pauses++; return nil },
 	})
 	for want, prepare := range []func(){
 		func() {},
-		func() { turn = true },
-		func() { _, _ = s.store.SetSwitch(t.Context(), "s", sale.Paused) }, // already
+		func() { acquired = true },
+		func() { _, _ = s.store.SetSwitch(t.Context(), "s", sale.Paused) }, // already paused
 		func() { _, _ = s.store.SetSwitch(t.Context(), "s", sale.Closed) },
 	} {
 		prepare()
@@ -181,6 +181,6 @@ func TestAuditorWaitsForItsTurnAndLeavesTheClosedAlone(t *testing.T) {
 		t.Error(err)
 	}
 	if err := a.RunOnce(ctx); err == nil || errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("with nobody to ask: %v", err)
+		t.Errorf("unavailable stores: %v", err)
 	}
 }

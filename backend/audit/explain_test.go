@@ -11,25 +11,25 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// places are what Redis says of a sale, which nothing is queued of: at each look those orders have a place.
-type places struct {
+// slotRounds is a Stock with an empty queue. In each round, these orders have a slot.
+type slotRounds struct {
 	*admission.Stock
-	looks [][]sale.OrderID
+	rounds [][]sale.OrderID
 }
 
-func (p *places) Slots(_ context.Context, _ string, yield func(buyer string, nth int, id sale.OrderID)) error {
-	for _, id := range p.looks[0] {
+func (p *slotRounds) Slots(_ context.Context, _ string, yield func(buyer string, slot int, id sale.OrderID)) error {
+	for _, id := range p.rounds[0] {
 		yield("b"+id.String(), 1, id)
 	}
-	p.looks = p.looks[1:]
+	p.rounds = p.rounds[1:]
 	return nil
 }
 
-func (p *places) CountUnits(context.Context, string) (admission.UnitCount, error) {
+func (p *slotRounds) CountUnits(context.Context, string) (admission.UnitCount, error) {
 	return admission.UnitCount{Loaded: true}, nil
 }
 
-// statuses are what SQL says of single orders, of which none is a row as long as rows are read.
+// statuses is a store in which OrdersOf finds no rows, and Statuses returns these.
 type statuses struct {
 	*storetest.Store
 	of map[sale.OrderID]sale.Status
@@ -41,7 +41,7 @@ func (s statuses) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sa
 
 func (s statuses) OrdersOf(context.Context, string, func(sale.Order) error) error { return nil }
 
-func TestExplainNamesWhatIsWrongAtBothLooks(t *testing.T) {
+func TestExplainReturnsOrdersThatDifferTwice(t *testing.T) {
 	var many, first []sale.OrderID
 	var named string
 	for id := sale.OrderID(3 * audit.MaxExplained); id > 0; id-- {
@@ -52,24 +52,24 @@ func TestExplainNamesWhatIsWrongAtBothLooks(t *testing.T) {
 		named += fmt.Sprintf("%d: it is neither a row nor in the queue; ", id)
 	}
 	for _, c := range []struct {
-		name  string
-		looks [][]sale.OrderID
-		of    map[sale.OrderID]sale.Status
-		want  string
+		name   string
+		rounds [][]sale.OrderID
+		of     map[sale.OrderID]sale.Status
+		want   string
 	}{
-		{"one is on its way, then another", [][]sale.OrderID{{1, 3}, {2, 3}}, nil, "3: it is neither a row nor in the queue; "},
-		{"all are on their way", [][]sale.OrderID{{1}, {2}}, nil, ""},
-		{"a row by now", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCreated}, ""},
-		{"a cancelled one that nobody frees", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCancelled}, "1: its buyer still has a slot with it; "},
-		{"more than are named", [][]sale.OrderID{many, many}, nil, named},
-		{"as many as are named", [][]sale.OrderID{many, first}, nil, named},
+		{"one in transit, then another", [][]sale.OrderID{{1, 3}, {2, 3}}, nil, "3: it is neither a row nor in the queue; "},
+		{"all in transit", [][]sale.OrderID{{1}, {2}}, nil, ""},
+		{"a row since then", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCreated}, ""},
+		{"a cancelled order with a slot", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCancelled}, "1: its buyer still has a slot with it; "},
+		{"more than MaxExplained", [][]sale.OrderID{many, many}, nil, named},
+		{"MaxExplained in the second round", [][]sale.OrderID{many, first}, nil, named},
 	} {
-		found, err := audit.New(&places{looks: c.looks}, statuses{of: c.of}).Explain(t.Context(), "s")
+		found, err := audit.New(&slotRounds{rounds: c.rounds}, statuses{of: c.of}).Explain(t.Context(), "s")
 		got := ""
 		for _, d := range found {
 			got += fmt.Sprintf("%s: %s; ", d.OrderID, d.Missing)
 			if d.Buyer != "b"+d.OrderID.String() {
-				t.Errorf("%s: order %s is said to be of %s", c.name, d.OrderID, d.Buyer)
+				t.Errorf("%s: order %s of buyer %s", c.name, d.OrderID, d.Buyer)
 			}
 		}
 		if err != nil || got != c.want {

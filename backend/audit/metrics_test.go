@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestAuditsOfManySalesAreFewSeries(t *testing.T) {
+func TestMetricsBoundTheSeriesOfSales(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
 	for i := range 5000 {
@@ -20,12 +20,12 @@ func TestAuditsOfManySalesAreFewSeries(t *testing.T) {
 	}
 	for _, id := range []string{"s7", "s4000"} {
 		if a, there := m.sales.sales[id]; !there || a.balanced {
-			t.Errorf("%s, which does not balance, is not told of: %+v", id, m.sales.sales)
+			t.Errorf("%s does not balance and has no series: %+v", id, m.sales.sales)
 		}
 	}
 	m.audited(Report{SaleID: "s7", Balanced: true})
 	if !m.sales.sales["s7"].balanced {
-		t.Error("s7 balances again, and that is not told")
+		t.Error("the series of s7 does not show that it balances again")
 	}
 	const want = `
 		# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed because a store was unavailable.

@@ -19,7 +19,7 @@ import (
 	"sluice/backend/store"
 )
 
-// between does something before every command of an audit but the first, as others do all the time.
+// between runs moves before every command of an audit except scripts.
 type between struct {
 	mu    sync.Mutex
 	calls int
@@ -38,7 +38,7 @@ func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		b.mu.Lock()
 		b.calls++
-		if b.moves != nil && !strings.HasPrefix(cmd.Name(), "eval") { // the lease list, before, must be right for the script to run
+		if b.moves != nil && !strings.HasPrefix(cmd.Name(), "eval") { // the list of leases must be current for the script
 			b.moves()
 		}
 		b.mu.Unlock()
@@ -46,20 +46,19 @@ func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Orders move between any two commands of the audit, in every way there is and in every direction: bought, taken,
-// written, acknowledged, released, failed, promoted, died, retried, cancelled, restocked. The audit balances, to the
-// unit, each time; and when a unit is stolen, never.
-func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
+// Orders change between any two commands of the audit: bought, taken, written, acknowledged, released, failed, retried,
+// cancelled. Each audit balances. With a missing unit, none does.
+func TestAuditIsExactDuringChanges(t *testing.T) {
 	s := open(t, 100_000)
-	other := s.redis // the one that moves things
+	other := s.redis // changes the data
 	hook := &between{}
 	seen := redis.NewClient(other.Options())
 	t.Cleanup(func() { _ = seen.Close() })
 	seen.AddHook(hook)
 	stock := admission.NewStock(admission.StockConfig{Client: seen, Space: keyspace.Space{}})
-	books := audit.New(stock, s.store)
+	checker := audit.New(stock, s.store)
 	m := &mover{shop: s, random: rand.New(rand.NewPCG(1, 2)), batches: map[string]queue.Batch{}}
-	for range 5000 { // more than one read takes
+	for range 5000 { // more than one read returns
 		m.buy()
 	}
 	hook.moves = func() {
@@ -69,7 +68,7 @@ func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
 	}
 	const rounds = 40
 	for round := range rounds {
-		r, err := books.Audit(t.Context(), "s")
+		r, err := checker.Audit(t.Context(), "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,29 +77,30 @@ func TestAuditIsExactWhateverMovesMeanwhile(t *testing.T) {
 		}
 	}
 	if hook.calls < rounds*4 || m.done["release"] == 0 || m.done["retry"] == 0 || m.done["cancel"] == 0 || m.done["write"] == 0 {
-		t.Errorf("too little has moved: %d commands, %v", hook.calls, m.done)
+		t.Errorf("too few changes: %d commands, %v", hook.calls, m.done)
 	}
-	auditor := func(what string, balanced bool) {
+	want := func(what string, balanced bool) {
 		t.Helper()
 		hook.moves = func() { m.move() }
-		if r, err := books.Audit(t.Context(), "s"); err != nil || r.Balanced != balanced {
-			t.Errorf("%s: the audit balances: %v, %v", what, r.Balanced, err)
+		if r, err := checker.Audit(t.Context(), "s"); err != nil || r.Balanced != balanced {
+			t.Errorf("%s: balanced %v, %v", what, r.Balanced, err)
 		}
 		hook.moves = nil
 	}
 	hook.moves = nil
 	other.Decr(t.Context(), keyspace.Shard(0).Stock("s"))
-	auditor("a unit was stolen", false)
+	want("a unit is missing", false)
 	other.Incr(t.Context(), keyspace.Shard(0).Stock("s"))
-	auditor("it was given back", true)
+	want("the unit is back", true)
 	m.buy()
-	if got := other.LPop(t.Context(), keyspace.Shard(0).Ready()).Val(); !strings.HasSuffix(got, fmt.Sprint("buyer", m.n)) { // nobody has written it yet
+	got := other.LPop(t.Context(), keyspace.Shard(0).Ready()).Val() // not written yet
+	if !strings.HasSuffix(got, fmt.Sprint("buyer", m.n)) {
 		t.Fatalf("the newest message is %q", got)
 	}
-	auditor("a message was stolen", false)
+	want("a message is missing", false)
 }
 
-// mover moves orders about.
+// mover performs random operations on orders.
 type mover struct {
 	*shop
 	random  *rand.Rand
@@ -146,7 +146,7 @@ func (m *mover) move() {
 	case 4, 5:
 		if b, ok := batch(); ok {
 			m.did("write", m.store.Write(ctx, b.Messages))
-			if m.random.IntN(3) > 0 { // else its acknowledgement is late
+			if m.random.IntN(3) > 0 { // else the acknowledgement is late
 				_, err := m.queue.Ack(ctx, b.ID)
 				m.did("ack", err)
 			}
@@ -182,7 +182,7 @@ func (m *mover) move() {
 	}
 }
 
-func TestExplainNamesTheOrders(t *testing.T) {
+func TestExplainReturnsTheOrders(t *testing.T) {
 	s := open(t, 50)
 	ctx := t.Context()
 	for i := range 10 {
@@ -195,28 +195,28 @@ func TestExplainNamesTheOrders(t *testing.T) {
 	if _, err := s.queue.Ack(ctx, rows.ID); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := s.ledger.Explain(ctx, "s"); err != nil || len(found) > 0 {
-		t.Fatalf("nothing is wrong: %v, %v", found, err)
+	if found, err := s.checker.Explain(ctx, "s"); err != nil || len(found) > 0 {
+		t.Fatalf("Explain of a balanced sale: %v, %v", found, err)
 	}
 	ready := keyspace.Shard(0).Ready()
-	stolen, err := keyspace.DecodeMessage(s.redis.RPop(ctx, ready).Val())
+	missing, err := keyspace.DecodeMessage(s.redis.RPop(ctx, ready).Val())
 	if err != nil {
 		t.Fatal(err)
 	}
-	forgotten := rows.Messages[1]
-	s.redis.HDel(ctx, keyspace.Shard(0).Buyers("s"), forgotten.Buyer)
+	unslotted := rows.Messages[1]
+	s.redis.HDel(ctx, keyspace.Shard(0).Buyers("s"), unslotted.Buyer)
 	r := s.audit()
 	if r.Balanced || len(r.Orders) != 2 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("report %+v", r)
 	}
 	byID := map[sale.OrderID]audit.Difference{}
 	for _, d := range r.Orders {
 		byID[d.OrderID] = d
 	}
-	if d := byID[stolen.ID]; d.Buyer != stolen.Buyer || !strings.Contains(d.Missing, "nor in the queue") {
-		t.Errorf("the stolen message: %+v", d)
+	if d := byID[missing.ID]; d.Buyer != missing.Buyer || !strings.Contains(d.Missing, "nor in the queue") {
+		t.Errorf("missing message: %+v", d)
 	}
-	if d := byID[forgotten.ID]; d.Buyer != forgotten.Buyer || d.Found != "is a row" {
-		t.Errorf("the row without a place: %+v", d)
+	if d := byID[unslotted.ID]; d.Buyer != unslotted.Buyer || d.Found != "is a row" {
+		t.Errorf("row without a slot: %+v", d)
 	}
 }

@@ -23,7 +23,7 @@ func (s *shop) cancel(o sale.Order) {
 	}
 }
 
-func (s *shop) giveBack(o sale.Order) int64 {
+func (s *shop) returnUnit(o sale.Order) int64 {
 	s.t.Helper()
 	numbers, err := s.stock.ReturnUnits(s.t.Context(), "s", []sale.Order{o})
 	if err != nil {
@@ -32,9 +32,8 @@ func (s *shop) giveBack(o sale.Order) int64 {
 	return numbers[0]
 }
 
-// Each step of a unit's way back, with the audit before and after it; the order is still leased by the worker that
-// wrote it, which has not said so yet.
-func TestAuditCountsAReturningUnitOnceAtEachStep(t *testing.T) {
+// The audit balances before and after each step of a return. The order is still leased by the worker that wrote it.
+func TestAuditCountsAReturnedUnitOnceAtEachStep(t *testing.T) {
 	s := open(t, 5)
 	ctx := t.Context()
 	s.buy("ann")
@@ -44,7 +43,7 @@ func TestAuditCountsAReturningUnitOnceAtEachStep(t *testing.T) {
 		t.Helper()
 		r := s.audit()
 		if got := [5]int64{r.Left, r.Ready, r.Leased, r.Ordered, r.Returning}; !r.Balanced || got != [5]int64{left, ready, leased, ordered, returning} {
-			t.Fatalf("left, ready, leased, ordered, returning are %v: %+v", got, r)
+			t.Fatalf("left, ready, leased, ordered, returning = %v: %+v", got, r)
 		}
 	}
 	want(3, 1, 1, 0, 0)
@@ -55,7 +54,7 @@ func TestAuditCountsAReturningUnitOnceAtEachStep(t *testing.T) {
 	want(3, 1, 0, 1, 0)
 	s.cancel(o)
 	want(3, 1, 0, 1, 1)
-	n := s.giveBack(o)
+	n := s.returnUnit(o)
 	want(4, 1, 0, 0, 0)
 	if err := s.store.MarkReturned(ctx, []store.Return{{ID: o.ID, Number: n}}); err != nil {
 		t.Fatal(err)
@@ -65,13 +64,13 @@ func TestAuditCountsAReturningUnitOnceAtEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
-	if _, err := s.queue.Ack(ctx, b.ID, queue.Failure{ID: o.ID, Reason: "no", Permanent: true}); err != nil { // it dies after all that
+	if _, err := s.queue.Ack(ctx, b.ID, queue.Failure{ID: o.ID, Reason: "no", Permanent: true}); err != nil { // the order fails after the return
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
 }
 
-func TestAuditSeesAUnitThatCameBackTwice(t *testing.T) {
+func TestAuditReportsAUnitThatWasReturnedTwice(t *testing.T) {
 	s := open(t, 5)
 	s.buy("ann")
 	b := s.take(1)
@@ -79,7 +78,7 @@ func TestAuditSeesAUnitThatCameBackTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.cancel(b.Messages[0])
-	n := s.giveBack(b.Messages[0])
+	n := s.returnUnit(b.Messages[0])
 	if err := s.store.MarkReturned(t.Context(), []store.Return{{ID: b.Messages[0].ID, Number: n}}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +89,11 @@ func TestAuditSeesAUnitThatCameBackTwice(t *testing.T) {
 	s.redis.Incr(t.Context(), shard+":stock")
 	s.redis.HIncrBy(t.Context(), shard, "returned", 1)
 	if r := s.audit(); r.Balanced {
-		t.Fatalf("a unit came back twice: %+v", r)
+		t.Fatalf("a unit was returned twice, and the audit balances: %+v", r)
 	}
 }
 
-// Buyers buy, workers write, orders are cancelled the moment they are rows and their units come back and are sold
-// again, all at once and by several; the count balances at every instant.
+// Buyers, workers, cancellations and returns run concurrently. The audit balances at every instant.
 func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 	const stock = 40
 	s := open(t, stock)
@@ -106,7 +104,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 		others.Go(func() error { return worker.New(s.queue, s.store, worker.Config{Batch: 5}).Run(ctx) })
 	}
 	for by := range 2 {
-		others.Go(func() error { // cancels what it finds, and brings back what anybody has cancelled
+		others.Go(func() error { // cancels rows, and returns the units of all cancelled orders
 			for ctx.Err() == nil {
 				rows, err := s.store.OrderRows(ctx, store.OrderQuery{SaleID: "s", Status: sale.StatusCreated, Limit: 3 + by})
 				if err == nil {
@@ -155,26 +153,29 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 			}
 		})
 	}
-	under := 0
-	for audits := 0; audits < 200 && (audits < 20 || under < 5); audits++ {
+	returning := 0
+	for audits := 0; audits < 200 && (audits < 20 || returning < 5); audits++ {
 		r := s.audit()
 		if !r.Balanced {
 			t.Errorf("audit %d: %+v", audits, r)
 			break
 		}
 		if r.Returning > 0 {
-			under++
+			returning++
 		}
 	}
 	close(enough)
 	_ = buyers.Wait()
-	testenv.Eventually(t, 30*time.Second, "every unit is back", func() bool { r := s.audit(); return r.Balanced && r.Left == stock })
+	testenv.Eventually(t, 30*time.Second, "every unit is left", func() bool {
+		r := s.audit()
+		return r.Balanced && r.Left == stock
+	})
 	stop()
 	if err := others.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	cancelled, err := s.store.OrderRows(t.Context(), store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1000})
-	if err != nil || len(cancelled) <= stock || under == 0 {
-		t.Errorf("%d orders were cancelled of a stock of %d (%v), %d audits met units on their way: nothing was proved", len(cancelled), stock, err, under)
+	if err != nil || len(cancelled) <= stock || returning == 0 {
+		t.Errorf("%d orders were cancelled with a stock of %d (%v), %d audits found returning units; want more", len(cancelled), stock, err, returning)
 	}
 }

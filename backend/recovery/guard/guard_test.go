@@ -19,26 +19,26 @@ import (
 	"sluice/test/testenv"
 )
 
-// sql is a database that knows the generation it is told.
+// sql is a database with a generation that a test sets.
 type sql struct {
 	mu         sync.Mutex
 	generation int64
 	err        error
-	asked      int
+	calls      int
 }
 
 func (s *sql) Generation(context.Context) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked++
+	s.calls++
 	return s.generation, s.err
 }
 
-// looks is how often a Guard has looked.
-func (s *sql) looks() int {
+// checks returns the number of checks of a Guard.
+func (s *sql) checks() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked
+	return s.calls
 }
 
 func open(t *testing.T, url string, identify guard.Identify) *guard.Guard {
@@ -52,78 +52,80 @@ func open(t *testing.T, url string, identify guard.Identify) *guard.Guard {
 	return g
 }
 
-// stamp verifies the data as a rebuild does.
-func stamp(t *testing.T, g *guard.Guard, generation int64) {
+// verify marks the data as verified, like a rebuild.
+func verify(t *testing.T, g *guard.Guard, generation int64) {
 	t.Helper()
 	id, err := guard.RunID(t.Context(), g.Raw())
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark(t, g, "run_id", id, "generation", generation, "fence", generation, "swapped", generation)
+	record(t, g, "run_id", id, "generation", generation, "fence", generation, "swapped", generation)
 }
 
-func mark(t *testing.T, g *guard.Guard, fields ...any) {
+// record writes fields of the guard hash.
+func record(t *testing.T, g *guard.Guard, fields ...any) {
 	t.Helper()
 	if err := g.Raw().HSet(t.Context(), keyspace.Shard(0).Guard(), fields...).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wantRefused(t *testing.T, g *guard.Guard, when string) {
+func wantBlocked(t *testing.T, g *guard.Guard, when string) {
 	t.Helper()
 	ctx := t.Context()
 	if err := g.Client().Set(ctx, "k", "v", 0).Err(); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("%s: a command is not refused: %v", when, err)
+		t.Errorf("%s: the command is not blocked: %v", when, err)
 	}
-	if _, err := g.Client().Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil }); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("%s: a pipeline is not refused: %v", when, err)
+	_, err := g.Client().Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil })
+	if !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("%s: the pipeline is not blocked: %v", when, err)
 	}
 }
 
-func wantPassed(t *testing.T, g *guard.Guard, when string) {
+func wantAllowed(t *testing.T, g *guard.Guard, when string) {
 	t.Helper()
 	if err := g.Client().Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Errorf("%s: a command is refused: %v", when, err)
+		t.Errorf("%s: the command is blocked: %v", when, err)
 	}
 }
 
-func TestConnectionToUnverifiedDataIsRefused(t *testing.T) {
+func TestConnectionToUnverifiedDataIsBlocked(t *testing.T) {
 	r := testenv.StartRedis(t, "--appendonly", "yes")
 	database := &sql{}
 	first := open(t, r.URL, nil)
 	if first.Generation() >= 0 {
-		t.Errorf("generation %d before any look", first.Generation())
+		t.Errorf("generation %d before the first check", first.Generation())
 	}
-	wantRefused(t, first, "an empty Redis")
-	stamp(t, first, 1)
+	wantBlocked(t, first, "an empty Redis")
+	verify(t, first, 1)
 	if err := first.Check(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	wantPassed(t, first, "verified")
+	wantAllowed(t, first, "verified")
 	if first.Generation() != 1 {
-		t.Errorf("generation %d", first.Generation())
+		t.Errorf("generation %d, want 1", first.Generation())
 	}
 
 	r.Stop()
-	r.Start() // with all its data, and another run_id
-	wantRefused(t, first, "started again")
-	wantRefused(t, open(t, r.URL, nil), "started again, another process")
-	stamp(t, first, 2)
-	wantPassed(t, open(t, r.URL, nil), "verified again, another process")
+	r.Start() // with its data and another run_id
+	wantBlocked(t, first, "restarted")
+	wantBlocked(t, open(t, r.URL, nil), "restarted, another process")
+	verify(t, first, 2)
+	wantAllowed(t, open(t, r.URL, nil), "verified again, another process")
 
 	for name, fields := range map[string][]any{
-		"being rebuilt":   {"rebuilding", 3},
-		"another server":  {"run_id", "somebody else's"},
-		"nobody's run_id": {"run_id", ""},
+		"rebuild in progress": {"rebuilding", 3},
+		"another server":      {"run_id", "other"},
+		"no run_id":           {"run_id", ""},
 	} {
-		stamp(t, first, 2)
-		mark(t, first, fields...)
-		wantRefused(t, open(t, r.URL, nil), name)
+		verify(t, first, 2)
+		record(t, first, fields...)
+		wantBlocked(t, open(t, r.URL, nil), name)
 		first.Raw().HDel(t.Context(), keyspace.Shard(0).Guard(), "rebuilding")
 	}
 }
 
-func TestShardsMustAgree(t *testing.T) {
+func TestEveryShardMustBeVerified(t *testing.T) {
 	r := testenv.StartRedis(t)
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
 	g, err := guard.Open(r.URL, keyspace.Space{Shards: 2}, nil, slog.New(slog.DiscardHandler))
@@ -131,13 +133,13 @@ func TestShardsMustAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = g.Close() })
-	stamp(t, g, 4)
-	wantRefused(t, g, "a shard that was lost")
+	verify(t, g, 4)
+	wantBlocked(t, g, "a shard that is not verified")
 }
 
-// While nothing is sold a guard looks often, for it may be another process that verifies the data. It asks for a
-// rebuild once a heartbeat all the same.
-func TestWaitingForAnotherProcess(t *testing.T) {
+// While the data is not verified, Run checks more often, because another process may verify it. It calls unverified at
+// most once per heartbeat.
+func TestRunChecksUnverifiedDataMoreOften(t *testing.T) {
 	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.FixedID("this one"))
 	database := &sql{}
 	ctx, stop := context.WithCancel(t.Context())
@@ -150,51 +152,50 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 	})
 	for i := range tries[1:] {
 		if gap := tries[i+1].Sub(tries[i]); gap < guard.Heartbeat {
-			t.Errorf("a rebuild was asked for again after %v", gap)
+			t.Errorf("unverified was called again after %v", gap)
 		}
 	}
-	if besides := database.asked - 2*len(tries); besides <= 0 { // it looks before and after each try
-		t.Error("it looked no oftener than it asked for a rebuild")
+	if extra := database.calls - 2*len(tries); extra <= 0 { // each call has a check before and after it
+		t.Error("Run did not check between the calls of unverified")
 	}
 }
 
-// What changes behind a connection that lives is seen by the heartbeat: an emptied Redis, and a generation that SQL has
-// left behind.
-func TestHeartbeatFindsWhatConnectionsDoNot(t *testing.T) {
+// The heartbeat detects changes behind an open connection: an emptied Redis, and a generation older than that in SQL.
+func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	r := testenv.StartRedis(t)
 	database := &sql{}
 	g := open(t, r.URL, nil)
-	stamp(t, g, 1)
+	verify(t, g, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	asked := make(chan struct{}, 100)
+	called := make(chan struct{}, 100)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = g.Run(ctx, database, func(context.Context) { asked <- struct{}{} })
+		_ = g.Run(ctx, database, func(context.Context) { called <- struct{}{} })
 	}()
 	verified := func() bool { _, ok := g.Verified(); return ok }
 	testenv.Eventually(t, 5*time.Second, "a verified Redis", verified)
-	wantPassed(t, g, "verified")
+	wantAllowed(t, g, "verified")
 
-	before := database.looks()
+	before := database.checks()
 	g.Raw().FlushAll(ctx)
-	testenv.Eventually(t, 5*time.Second, "an emptied Redis is noticed", func() bool { return !verified() })
-	if n := database.looks() - before; n > 4 { // one under way, the one that notices, and by now two around the rebuild that is asked for
-		t.Errorf("it took %d looks to notice", n)
+	testenv.Eventually(t, 5*time.Second, "an emptied Redis is detected", func() bool { return !verified() })
+	if n := database.checks() - before; n > 4 { // one in progress, the one that detects it, and two around the call of unverified
+		t.Errorf("%d checks until it was detected", n)
 	}
-	wantRefused(t, g, "emptied")
-	<-asked
-	stamp(t, g, 2)
+	wantBlocked(t, g, "emptied")
+	<-called
+	verify(t, g, 2)
 	testenv.Eventually(t, 5*time.Second, "a verified Redis again", verified)
-	wantPassed(t, g, "verified again")
+	wantAllowed(t, g, "verified again")
 
 	database.mu.Lock()
 	database.generation = 3
 	database.mu.Unlock()
-	testenv.Eventually(t, 5*time.Second, "a generation that was overtaken is noticed", func() bool { return !verified() })
-	wantRefused(t, g, "a master that was left behind")
-	stamp(t, g, 3)
-	testenv.Eventually(t, 5*time.Second, "the present generation", verified)
+	testenv.Eventually(t, 5*time.Second, "an older generation is detected", func() bool { return !verified() })
+	wantBlocked(t, g, "an older generation")
+	verify(t, g, 3)
+	testenv.Eventually(t, 5*time.Second, "the current generation", verified)
 
 	database.mu.Lock()
 	database.err = sale.ErrUnavailable
@@ -204,20 +205,20 @@ func TestHeartbeatFindsWhatConnectionsDoNot(t *testing.T) {
 		_ = g.Check(ctx, database)
 	}
 	if !verified() {
-		t.Error("stores that do not answer prove nothing about the data")
+		t.Error("unavailable stores blocked the commands")
 	}
 	r.Resume()
 	stop()
 	<-done
 }
 
-func TestSureLooksAfterItIsAsked(t *testing.T) {
+func TestCheckNowChecksAfterTheCall(t *testing.T) {
 	r := testenv.StartRedis(t)
 	database := &sql{}
 	g := open(t, r.URL, nil)
-	stamp(t, g, 1)
+	verify(t, g, 1)
 	if !g.CheckNow(t.Context(), database) {
-		t.Fatal("a verified Redis is not sure")
+		t.Fatal("CheckNow of verified data is false")
 	}
 	for range 20 {
 		g.Raw().FlushAll(t.Context())
@@ -225,20 +226,20 @@ func TestSureLooksAfterItIsAsked(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				if g.CheckNow(t.Context(), database) {
-					t.Error("sure of a Redis that was emptied before it was asked")
+					t.Error("CheckNow of an emptied Redis is true")
 				}
 			})
 		}
 		wg.Wait()
-		stamp(t, g, 1)
+		verify(t, g, 1)
 		if !g.CheckNow(t.Context(), database) {
-			t.Fatal("stamped, and not sure")
+			t.Fatal("CheckNow after verification is false")
 		}
 	}
 }
 
-// A pinned client never talks to another server, even at the same address.
-func TestPinnedClientKnowsItsServer(t *testing.T) {
+// A pinned client does not connect to another server, even at the same address.
+func TestPinnedClientRejectsAnotherServer(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil)
 	c, id, err := g.Pin(t.Context())
@@ -252,21 +253,21 @@ func TestPinnedClientKnowsItsServer(t *testing.T) {
 	r.Kill()
 	r.Start()
 	if err := c.Set(t.Context(), "k", "v", 0).Err(); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("it writes to another process: %v", err)
+		t.Errorf("the client wrote to another server: %v", err)
 	}
 }
 
-// A flood of refused commands is answered from memory: Redis sees a handful of connections.
-func TestRefusalsDoNotFloodRedis(t *testing.T) {
+// Blocked commands do not open connections.
+func TestBlockedCommandsDoNotConnect(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil)
-	wantRefused(t, g, "first")
+	wantBlocked(t, g, "first")
 	before := connections(t, g)
 	for range 5000 {
 		_ = g.Client().Get(t.Context(), "k").Err()
 	}
 	if more := connections(t, g) - before; more > 5 {
-		t.Errorf("5000 refusals made %d connections", more)
+		t.Errorf("5000 blocked commands opened %d connections", more)
 	}
 }
 
@@ -280,57 +281,58 @@ func connections(t *testing.T, g *guard.Guard) int64 {
 	return total
 }
 
-func TestFixedIdentityNeedsNoRunID(t *testing.T) {
+func TestFixedIDNeedsNoRunID(t *testing.T) {
 	m := miniredis.RunT(t)
 	g := open(t, "redis://"+m.Addr()+"/0", guard.FixedID("embedded"))
-	wantRefused(t, g, "empty")
-	mark(t, g, "run_id", "embedded", "generation", 1, "fence", 1)
+	wantBlocked(t, g, "empty")
+	record(t, g, "run_id", "embedded", "generation", 1, "fence", 1)
 	if err := g.Check(t.Context(), &sql{}); err != nil {
 		t.Fatal(err)
 	}
-	wantPassed(t, g, "verified")
+	wantAllowed(t, g, "verified")
 }
 
-// A server that does not tell its run_id, such as some proxies, is an error and no verdict.
+// Some proxies do not return a run_id.
 func TestServerWithoutRunIDIsAnError(t *testing.T) {
 	m := miniredis.RunT(t)
 	g := open(t, "redis://"+m.Addr()+"/0", nil)
 	if err := g.Check(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ln.Close()
-	if err := open(t, "redis://"+ln.Addr().String()+"/0", nil).Check(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("nobody there: %v", err)
+	err = open(t, "redis://"+ln.Addr().String()+"/0", nil).Check(t.Context(), &sql{})
+	if !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("no server: %v", err)
 	}
 }
 
-// A process that was told of other shards looks for sales where they are not.
-func TestShardsMustBeThoseOfRedis(t *testing.T) {
+// A process with another number of shards would look for sales in the wrong shards.
+func TestNumberOfShardsMustMatch(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil) // one shard
 	ctx := t.Context()
 	check := func(shards int) error { return guard.CheckShards(ctx, g.Raw(), keyspace.Space{Shards: shards}) }
 	if err := check(3); err != nil {
-		t.Errorf("a Redis that says nothing: %v", err)
+		t.Errorf("a Redis without a recorded number: %v", err)
 	}
-	stamp(t, g, 1)
-	mark(t, g, "shards", 3)
-	wantRefused(t, g, "told of one shard, where there are three")
+	verify(t, g, 1)
+	record(t, g, "shards", 3)
+	wantBlocked(t, g, "configured for one shard of three")
 	var wrong *guard.ShardsError
 	if err := check(2); !errors.As(err, &wrong) || wrong.Redis != 3 || wrong.Process != 2 {
-		t.Errorf("told of two shards, where there are three: %v", err)
+		t.Errorf("configured for two shards of three: %v", err)
 	}
 	if err := check(3); err != nil {
-		t.Errorf("told of three shards, where there are three: %v", err)
+		t.Errorf("configured for three shards of three: %v", err)
 	}
-	mark(t, g, "shards", 1)
-	wantPassed(t, open(t, r.URL, nil), "told of the shard that there is")
+	record(t, g, "shards", 1)
+	wantAllowed(t, open(t, r.URL, nil), "configured for one shard of one")
 	r.Stop()
 	if err := check(1); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("nobody answers: %v", err)
+		t.Errorf("stopped Redis: %v", err)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"sluice/backend/sale"
 )
 
-// onASmallDisk plays a test in a process of its own, in which no file grows beyond size until room is called.
-func onASmallDisk(t *testing.T, size uint64, play func(dir string, room func())) {
-	const folder = "SLUICE_TEST_SMALL_DISK"
-	dir := os.Getenv(folder)
+// onASmallDisk runs a test in another process, in which files cannot grow beyond size until room is called.
+func onASmallDisk(t *testing.T, size uint64, test func(dir string, room func())) {
+	const env = "SLUICE_TEST_SMALL_DISK"
+	dir := os.Getenv(env)
 	if dir == "" {
 		cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), folder+"="+t.TempDir())
+		cmd.Env = append(os.Environ(), env+"="+t.TempDir())
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -34,10 +34,10 @@ func onASmallDisk(t *testing.T, size uint64, play func(dir string, room func()))
 		}
 	}
 	limit(size)
-	play(dir, func() { limit(all.Cur) })
+	test(dir, func() { limit(all.Cur) })
 }
 
-func crowd(from, n int) []sale.Order {
+func entries(from, n int) []sale.Order {
 	orders := make([]sale.Order, n)
 	for i := range orders {
 		orders[i] = entry(int64(from+i), "ann")
@@ -45,49 +45,48 @@ func crowd(from, n int) []sale.Order {
 	return orders
 }
 
-// A disk that is full costs the journal and nobody else, however often it is tried: it has what it said it has, nothing
-// of what it did not, and no more files. When there is room again, it goes on.
-func TestFullDiskIsToldAndSurvived(t *testing.T) {
+// On a full disk, the journal has exactly the orders whose Append succeeded, and no further segments. Append succeeds
+// again when there is space.
+func TestAppendOnAFullDisk(t *testing.T) {
 	onASmallDisk(t, 20_000, func(dir string, room func()) {
 		j := open(t, dir, Config{Sync: Always})
-		said := map[sale.OrderID]bool{}
+		appended := map[sale.OrderID]bool{}
 		write := func(orders []sale.Order) error {
 			err := j.Append(orders...)
 			for _, o := range orders {
 				if err == nil {
-					said[o.ID] = true
+					appended[o.ID] = true
 				}
 			}
 			return err
 		}
 		failed := 0
-		for from := 1; failed < 50; from += 7 { // several at once, so that a write ends half way
-			if write(crowd(from, 7)) != nil {
+		for from := 1; failed < 50; from += 7 { // several orders, so that a write ends within a record
+			if write(entries(from, 7)) != nil {
 				failed++
 			}
 		}
 		room()
-		if err := write(crowd(1_000_000, 1)); err != nil {
-			t.Errorf("with room again: %v", err)
+		if err := write(entries(1_000_000, 1)); err != nil {
+			t.Errorf("with free space: %v", err)
 		}
 		got := j.ids(t)
-		if len(got) != len(said) || len(said) < 100 {
-			t.Errorf("it has %d orders, and said that it has %d", len(got), len(said))
+		if len(got) != len(appended) || len(appended) < 100 {
+			t.Errorf("the journal has %d orders, want %d", len(got), len(appended))
 		}
-		for id := range said {
+		for id := range appended {
 			if got[id] != 1 {
-				t.Errorf("it has order %s %d times", id, got[id])
+				t.Errorf("the journal has order %s %d times", id, got[id])
 			}
 		}
 		if segments, err := j.segments(); err != nil || len(segments) != 1 {
-			t.Errorf("after %d failures there are %d files, %v", failed, len(segments), err)
+			t.Errorf("%d failures made %d segments, %v", failed, len(segments), err)
 		}
 	})
 }
 
-// Where half a write could not be taken back, the next one begins a new file: behind a torn record it could not be
-// read.
-func TestHalfAWriteThatStaysIsLeftBehind(t *testing.T) {
+// After a partial write that could not be truncated, the next write starts a new segment.
+func TestPartialWriteStartsANewSegment(t *testing.T) {
 	j := open(t, t.TempDir(), Config{})
 	j.mu.Lock()
 	_, err := j.file.WriteString("0000")
@@ -101,6 +100,6 @@ func TestHalfAWriteThatStaysIsLeftBehind(t *testing.T) {
 	}
 	found := map[sale.OrderID]bool{}
 	if broken, err := j.Orders(func(o sale.Order) { found[o.ID] = true }); err != nil || broken != 1 || !found[1] || j.number != 2 {
-		t.Errorf("%v and %d broken in %d segments, %v", found, broken, j.number, err)
+		t.Errorf("orders %v and %d broken records in %d segments, %v", found, broken, j.number, err)
 	}
 }

@@ -29,12 +29,12 @@ func (j *Journal) ids(t testing.TB) map[sale.OrderID]int {
 	t.Helper()
 	ids := map[sale.OrderID]int{}
 	if broken, err := j.Orders(func(o sale.Order) { ids[o.ID]++ }); err != nil || broken > 0 {
-		t.Fatalf("%d broken, %v", broken, err)
+		t.Fatalf("%d broken records, %v", broken, err)
 	}
 	return ids
 }
 
-// rows is a database that has the orders it was told.
+// rows is a set of orders that are rows.
 type rows map[sale.OrderID]bool
 
 func (r rows) Statuses(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
@@ -53,7 +53,7 @@ func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.S
 	return nil, sale.ErrUnavailable
 }
 
-func TestJournalKeepsOrdersOverRestarts(t *testing.T) {
+func TestJournalKeepsOrdersAcrossRestarts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	for _, mode := range []Sync{Always, Second} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestJournalKeepsOrdersOverRestarts(t *testing.T) {
 			if err := j.SetRestored(7); err != nil {
 				t.Fatal(err)
 			}
-			// killed: not closed, and half a line at its end
+			// killed: not closed, with a partial record
 			f, err := os.OpenFile(j.path(j.number), os.O_APPEND|os.O_WRONLY, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestJournalKeepsOrdersOverRestarts(t *testing.T) {
 			j.lock.Close()
 			again := open(t, dir, Config{Sync: mode})
 			if again.ID() != id || again.Restored() != 7 {
-				t.Errorf("it is %s now, adopted %d; was %s", again.ID(), again.Restored(), id)
+				t.Errorf("id %s and generation %d after the restart, want %s and 7", again.ID(), again.Restored(), id)
 			}
 			if err := again.Append(entry(3, "cid")); err != nil {
 				t.Fatal(err)
@@ -84,31 +84,31 @@ func TestJournalKeepsOrdersOverRestarts(t *testing.T) {
 			found := map[sale.OrderID]string{}
 			broken, err := again.Orders(func(o sale.Order) { found[o.ID] = o.Buyer })
 			if err != nil || broken != 1 || len(found) != 3 || found[2] != "bob" || found[3] != "cid" {
-				t.Errorf("%v, %d broken, %v", found, broken, err)
+				t.Errorf("orders %v, %d broken records, %v", found, broken, err)
 			}
 		})
 	}
 }
 
-func TestJournalBelongsToOneProcess(t *testing.T) {
+func TestJournalIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	first := open(t, dir, Config{})
 	if _, err := Open(dir, Config{}); err == nil {
-		t.Fatal("two have it")
+		t.Fatal("Open of a journal in use succeeded")
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	open(t, dir, Config{})
 	if err := first.Append(entry(1, "ann")); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a closed journal writes: %v", err)
+		t.Errorf("Append to a closed journal: %v", err)
 	}
 	if _, err := Open(t.TempDir(), Config{Sync: "sometimes"}); err == nil {
-		t.Error("a way to sync that there is not")
+		t.Error("Open with an unknown Sync succeeded")
 	}
 }
 
-func TestTrimDropsWhatIsARow(t *testing.T) {
+func TestTrimDropsRows(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 400})
 	written := rows{}
 	for i := int64(1); i <= 100; i++ {
@@ -124,10 +124,10 @@ func TestTrimDropsWhatIsARow(t *testing.T) {
 		t.Errorf("without a database: %v", err)
 	}
 	if left := j.ids(t); len(left) != 100 {
-		t.Fatalf("without a database %d of 100 are left", len(left))
+		t.Fatalf("without a database %d of 100 orders remain", len(left))
 	}
 	for i := int64(1); i <= 100; i++ {
-		written[sale.OrderID(i)] = i%10 != 0 // every tenth waits
+		written[sale.OrderID(i)] = i%10 != 0 // every tenth is queued
 	}
 	if err := j.Trim(t.Context(), written); err != nil {
 		t.Fatal(err)
@@ -135,13 +135,13 @@ func TestTrimDropsWhatIsARow(t *testing.T) {
 	left := j.ids(t)
 	for i := int64(10); i <= 100; i += 10 {
 		if left[sale.OrderID(i)] == 0 {
-			t.Errorf("order %d is no row, and gone", i)
+			t.Errorf("order %d is not a row, and was dropped", i)
 		}
 	}
 	if len(left) > 20 {
-		t.Errorf("%d orders are left, and 10 wait", len(left))
+		t.Errorf("%d orders remain, and 10 are queued", len(left))
 	}
-	for range 3 { // the segments into which stragglers were written are dropped too, once the stragglers are rows
+	for range 3 { // segments with copied stragglers are dropped when the stragglers are rows
 		for i := int64(10); i <= 100; i += 10 {
 			written[sale.OrderID(i)] = true
 		}
@@ -153,15 +153,15 @@ func TestTrimDropsWhatIsARow(t *testing.T) {
 		}
 	}
 	if left := j.ids(t); len(left) > 0 {
-		t.Errorf("all are rows, and %v are left", left)
+		t.Errorf("all orders are rows, and %v remain", left)
 	}
 	if all, _ := j.segments(); len(all) > 2 {
-		t.Errorf("%d segments are left", len(all))
+		t.Errorf("%d segments remain", len(all))
 	}
 }
 
-// A segment most of whose orders wait is not copied around: it stays as it is.
-func TestTrimLeavesASegmentThatIsWaitedFor(t *testing.T) {
+// A segment with many queued orders is not copied.
+func TestTrimKeepsASegmentWithManyQueuedOrders(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 100_000})
 	for i := int64(1); i <= 3*maxStragglers; i++ {
 		if err := j.Append(entry(i, "buyer")); err != nil {
@@ -174,12 +174,12 @@ func TestTrimLeavesASegmentThatIsWaitedFor(t *testing.T) {
 	}
 	after, _ := j.segments()
 	if len(before) != len(after) || len(j.ids(t)) != 3*maxStragglers {
-		t.Errorf("%d segments, were %d", len(after), len(before))
+		t.Errorf("%d segments, want %d", len(after), len(before))
 	}
 }
 
-// With Always an order is on disk when Append returns; those who wait at the same time share the disk's time.
-func TestAlwaysSharesSyncs(t *testing.T) {
+// With Always an order is on disk when Append returns. Concurrent calls share an fsync.
+func TestAlwaysSharesFsyncs(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Sync: Always, Segment: 2000})
 	var wg sync.WaitGroup
 	for w := range int64(8) {
@@ -190,25 +190,25 @@ func TestAlwaysSharesSyncs(t *testing.T) {
 				}
 				j.syncing.Lock()
 				j.mu.Lock()
-				behind := j.synced == 0
+				unsynced := j.synced == 0
 				j.mu.Unlock()
 				j.syncing.Unlock()
-				if behind {
-					t.Error("nothing is synced")
+				if unsynced {
+					t.Error("Append returned before the first sync")
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if got := j.ids(t); len(got) != 400 {
-		t.Errorf("%d of 400", len(got))
+		t.Errorf("%d of 400 orders", len(got))
 	}
 	if j.written != j.synced {
 		t.Errorf("%d writes, %d synced", j.written, j.synced)
 	}
 }
 
-func TestRunSyncsAndEnds(t *testing.T) {
+func TestRunSyncsAtTheEnd(t *testing.T) {
 	j := open(t, t.TempDir(), Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

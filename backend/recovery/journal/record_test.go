@@ -25,7 +25,7 @@ func readAll(t testing.TB, text []byte) (orders []sale.Order, broken int) {
 	return orders, broken
 }
 
-func TestRecordsReadBackAsWritten(t *testing.T) {
+func TestRecordRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var text []byte
 		var want []sale.Order
@@ -37,7 +37,7 @@ func TestRecordsReadBackAsWritten(t *testing.T) {
 		var got []sale.Order
 		broken, err := read(bytes.NewReader(text), func(o sale.Order) { got = append(got, o) })
 		if err != nil || broken != 0 || len(got) != len(want) {
-			t.Fatalf("%d of %d read, %d broken, %v", len(got), len(want), broken, err)
+			t.Fatalf("%d of %d records, %d broken, %v", len(got), len(want), broken, err)
 		}
 		for i := range want {
 			if got[i] != want[i] {
@@ -47,8 +47,8 @@ func TestRecordsReadBackAsWritten(t *testing.T) {
 	})
 }
 
-// Torn at any byte, a journal gives every record before the tear; spoilt at any byte, every record but one or two.
-func TestTornAndSpoiltRecordsCostOnlyThemselves(t *testing.T) {
+// A journal that is truncated at any byte has every record before it. One with any byte changed has all but one or two.
+func TestBrokenRecordsDoNotAffectOthers(t *testing.T) {
 	var text []byte
 	for i := range 10 {
 		text = appendRecord(text, entry(int64(1000+i), strings.Repeat("x", i+1)))
@@ -58,20 +58,20 @@ func TestTornAndSpoiltRecordsCostOnlyThemselves(t *testing.T) {
 		whole := bytes.Count(text[:cut], []byte("\n"))
 		torn := cut > 0 && text[cut-1] != '\n'
 		if len(orders) != whole || (broken == 1) != torn || broken > 1 {
-			t.Fatalf("cut at %d: %d orders, %d broken; want %d orders", cut, len(orders), broken, whole)
+			t.Fatalf("truncated at %d: %d orders, %d broken; want %d orders", cut, len(orders), broken, whole)
 		}
 	}
 	for at := range text {
 		for _, bit := range []byte{1, 0x20, 0x80} {
-			spoilt := bytes.Clone(text)
-			spoilt[at] ^= bit
-			orders, broken := readAll(t, spoilt)
+			changed := bytes.Clone(text)
+			changed[at] ^= bit
+			orders, broken := readAll(t, changed)
 			if len(orders) < 8 || broken == 0 {
 				t.Fatalf("byte %d: %d orders, %d broken", at, len(orders), broken)
 			}
 			for _, o := range orders {
 				if o.ID < 1000 || o.ID > 1009 || o.Buyer != strings.Repeat("x", int(o.ID-1000)+1) {
-					t.Fatalf("byte %d: an order that nobody wrote: %+v", at, o)
+					t.Fatalf("byte %d: an order that was not written: %+v", at, o)
 				}
 			}
 		}
@@ -87,7 +87,7 @@ func TestReadErrorIsReported(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, reading it ends, and every record that is accepted is one that would be written so.
+// Reading ends for any input, and accepts only records that appendRecord writes.
 func FuzzRead(f *testing.F) {
 	f.Add(appendRecord(appendRecord(nil, entry(1, "ann")), entry(2, "bob van dam")))
 	f.Add([]byte("00000000 1 shoe ann\n\n\n"))
@@ -103,7 +103,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, o := range orders {
 			if !bytes.Contains(text, appendRecord(nil, o)) {
-				t.Fatalf("nobody would write %+v so", o)
+				t.Fatalf("appendRecord does not write %+v so", o)
 			}
 		}
 	})

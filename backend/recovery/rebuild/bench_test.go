@@ -22,8 +22,8 @@ import (
 	"sluice/backend/admission"
 )
 
-// BenchmarkRebuild is the time from a Redis that has started again to a sale that can be bought: so many buyers whose
-// orders are rows, and so many whose orders wait.
+// BenchmarkRebuild measures the time from a restarted Redis to a sale that can be bought, by number of rows and of
+// queued orders.
 //
 //	go test -run '^$' -bench Rebuild -benchtime 1x ./backend/recovery/rebuild
 func BenchmarkRebuild(b *testing.B) {
@@ -55,7 +55,7 @@ func BenchmarkRebuild(b *testing.B) {
 			for _, statement := range []string{
 				fmt.Sprintf(`INSERT INTO orders (id, sale_id, buyer, slot, serial) SELECT (200000000::bigint + n/4000) << 32 | n, 's', 'buyer-' || lpad(n::text, 8, '0'), 1, n FROM generate_series(1, %d) AS n`, size.rows),
 				fmt.Sprintf(`UPDATE sales SET sold = %d WHERE id = 's'`, size.rows),
-				"VACUUM ANALYZE orders", "CHECKPOINT", // what a database that is in use has behind it
+				"VACUUM ANALYZE orders", "CHECKPOINT", // as in a database in use
 			} {
 				if _, err := conn.Exec(ctx, statement); err != nil {
 					b.Fatal(err)
@@ -73,7 +73,7 @@ func BenchmarkRebuild(b *testing.B) {
 					b.Errorf("%s: %s", id, why)
 					return nil
 				}})
-			if err := r.Run(ctx); err != nil { // the buyers whose orders are rows
+			if err := r.Run(ctx); err != nil { // stores the buyers of the rows
 				b.Fatal(err)
 			}
 			pipe := g.Raw().Pipeline()
@@ -112,7 +112,7 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
-// steps logs how long each step took, with -v.
+// steps logs the duration of each step, with -v.
 func steps(b *testing.B) func(string) error {
 	last, began := "", time.Now()
 	return func(name string) error {

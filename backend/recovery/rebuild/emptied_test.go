@@ -3,7 +3,6 @@ package rebuild_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -15,9 +14,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Redis is emptied once more while it is rebuilt, before any step: that rebuild ends, no sale is paused for what was
-// missing, and the next one has everything.
-func TestRedisIsEmptiedAgainAtEveryStep(t *testing.T) {
+// Redis is emptied again before any step of a rebuild: the rebuild fails and pauses no sale, and the next one succeeds.
+func TestRedisIsEmptiedAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 9, 1)
 	w.buy("s", "ann")
@@ -26,7 +24,7 @@ func TestRedisIsEmptiedAgainAtEveryStep(t *testing.T) {
 	for _, step := range slices.Clone(w.steps)[1:] {
 		again := newRebuilder(w.t, rebuild.Config{
 			Pinner: w.guard, Store: w.store, Space: space,
-			Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: w.noPause("before " + step),
+			Pause: w.noPause("before " + step),
 			Step: func(name string) error {
 				if name == step {
 					w.raw().FlushAll(w.ctx)
@@ -42,7 +40,7 @@ func TestRedisIsEmptiedAgainAtEveryStep(t *testing.T) {
 	}
 }
 
-// Redis is emptied while a rebuild counts what it has written.
+// Redis is emptied during the audit at the end of a rebuild.
 func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 9, 1)
@@ -50,23 +48,23 @@ func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
 	hook := &emptier{world: w}
 	again := newRebuilder(w.t, rebuild.Config{
 		Pinner: pinned{w.guard, hook}, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: w.noPause("during the audit"),
-		Step: func(name string) error { hook.armed = name == "audit"; return nil },
+		Pause: w.noPause("during the audit"),
+		Step:  func(name string) error { hook.armed = name == "audit"; return nil },
 	})
 	if err := again.Run(w.ctx); !errors.Is(err, sale.ErrUnavailable) || !hook.done {
-		t.Errorf("%v; emptied: %v", err, hook.done)
+		t.Errorf("error %v; emptied: %v", err, hook.done)
 	}
 	w.run()
 	w.want("s", 8, 1, 0, 0, 0)
 }
 
-// A rebuild that waits for journals hears that Redis was emptied, and does not keep the next one waiting.
-func TestRedisIsEmptiedWhileJournalsAreAwaited(t *testing.T) {
+// A rebuild that waits for journals detects that Redis was emptied, and does not delay the next one.
+func TestRedisIsEmptiedDuringTheWaitForJournals(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 9, 1)
 	again := newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: silent{w.store}, Space: space,
-		Log: slog.New(slog.DiscardHandler), JournalWait: 2 * time.Minute, Pause: w.noPause("for want of a journal"),
+		JournalWait: 2 * time.Minute, Pause: w.noPause("during the wait for journals"),
 		Step: func(name string) error {
 			if name == "journals" {
 				w.raw().FlushAll(w.ctx)
@@ -77,25 +75,25 @@ func TestRedisIsEmptiedWhileJournalsAreAwaited(t *testing.T) {
 	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
 	defer cancel()
 	if err := again.Run(ctx); !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 }
 
 func (w *world) noPause(when string) func(context.Context, string, string) error {
 	return func(_ context.Context, id, why string) error {
-		w.t.Errorf("emptied %s, sale %s is paused: %s", when, id, why)
+		w.t.Errorf("emptied %s: sale %s was paused: %s", when, id, why)
 		return nil
 	}
 }
 
-// silent is a store that knows of one more journal, which is never brought.
+// silent is a store with another journal that is never restored.
 type silent struct{ *database }
 
 func (silent) Journals(context.Context) ([]journal.Status, error) {
 	return []journal.Status{{ID: "other"}}, nil
 }
 
-// pinned gives the clients that a rebuild works with a hook.
+// pinned adds a hook to pinned clients.
 type pinned struct {
 	rebuild.Pinner
 	hook redis.Hook
@@ -109,8 +107,7 @@ func (p pinned) Pin(ctx context.Context) (*redis.Client, string, error) {
 	return c, id, err
 }
 
-// emptier empties Redis before the first list is read since it was armed: after the audit's snapshot, and before it is
-// looked at.
+// emptier empties Redis before the first LRANGE after it was armed: after the snapshot of the audit, before it is read.
 type emptier struct {
 	world       *world
 	armed, done bool

@@ -11,31 +11,31 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// A client sends a pipeline again when its reply is lost, also when only a part of it was carried out.
-func TestMessagesThatAreSentTwiceAreQueuedOnce(t *testing.T) {
+// The client repeats a pipeline after a lost reply, also if a part of it was executed.
+func TestRepeatedMessagesAreQueuedOnce(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer client.Close()
-	shard, push := keyspace.Shard(0), redisscript.Load("rebuild_enqueue")
+	shard, enqueue := keyspace.Shard(0), redisscript.Load("rebuild_enqueue")
 	mini.HSet(shard.Guard(), "fence", "7")
 	run := func(fence, before int, messages ...any) (string, error) {
-		return push.Run(t.Context(), client, []string{shard.Guard(), shard.RebuildReady()}, append([]any{fence, before}, messages...)...).Text()
+		return enqueue.Run(t.Context(), client, []string{shard.Guard(), shard.RebuildReady()}, append([]any{fence, before}, messages...)...).Text()
 	}
 	for _, step := range []struct {
 		before   int
 		messages []any
 	}{{0, []any{"a", "b"}}, {0, []any{"a", "b"}}, {2, []any{"c"}}, {0, []any{"a", "b"}}, {2, []any{"c"}}, {3, []any{"d"}}} {
-		if answer, err := run(7, step.before, step.messages...); answer != "ok" || err != nil {
-			t.Fatalf("%v behind %d: %q, %v", step.messages, step.before, answer, err)
+		if result, err := run(7, step.before, step.messages...); result != "ok" || err != nil {
+			t.Fatalf("%v after %d messages: %q, %v", step.messages, step.before, result, err)
 		}
 	}
-	if answer, err := run(6, 4, "e"); answer != "fenced" || err != nil {
-		t.Errorf("an older rebuild: %q, %v", answer, err)
+	if result, err := run(6, 4, "e"); result != "fenced" || err != nil {
+		t.Errorf("an older rebuild: %q, %v", result, err)
 	}
 	if _, err := run(7, 9, "f"); err == nil {
-		t.Error("messages are missing, and nobody is told")
+		t.Error("no error for missing messages")
 	}
 	if got, err := mini.List(shard.RebuildReady()); err != nil || !slices.Equal(got, []string{"d", "c", "b", "a"}) {
-		t.Errorf("queued: %v, %v", got, err)
+		t.Errorf("queue %v, %v", got, err)
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"sluice/backend/store"
 )
 
-// Anything may happen before Redis goes back to any earlier moment, or is emptied, and happens again. After each
-// rebuild with the journal no accepted order is lost, no unit is sold twice, nobody holds more than he may, and the
-// count balances.
-func TestRebuildAfterAnything(t *testing.T) {
+// Random operations, after which Redis returns with older data or empty, repeatedly. After each rebuild with the
+// journal, no accepted order is lost, no unit is sold twice, the limit per buyer holds, and the audit balances.
+func TestRebuildAfterRandomOperations(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w := newWorld(t)
@@ -30,7 +29,7 @@ func TestRebuildAfterAnything(t *testing.T) {
 				}
 				w.put(copies[l.random.IntN(len(copies))])
 				w.run()
-				l.batches = nil // who held one is told that it is lost
+				l.batches = nil // lost by the rebuild
 				l.check()
 			}
 			w.drain()
@@ -39,12 +38,12 @@ func TestRebuildAfterAnything(t *testing.T) {
 	}
 }
 
-// life is what happens to one sale.
+// life performs random operations on one sale.
 type life struct {
 	*world
 	random   *rand.Rand
 	n        int
-	accepted map[sale.OrderID]string // and not cancelled
+	accepted map[sale.OrderID]string // without cancelled orders
 	batches  []queue.Batch
 }
 
@@ -77,7 +76,7 @@ func (l *life) step() {
 			b := l.batches[0]
 			l.batches = l.batches[1:]
 			_, _ = q.Ack(l.ctx, b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no", Permanent: true})
-			for _, m := range b.Messages[1:] { // the others were written
+			for _, m := range b.Messages[1:] { // the other orders were written
 				if err := l.store.Write(l.ctx, []sale.Order{m}); err != nil {
 					l.t.Fatal(err)
 				}
@@ -104,7 +103,7 @@ func (l *life) step() {
 		if !was {
 			delete(l.accepted, id)
 		}
-		if l.random.IntN(2) == 0 { // else it dies in between
+		if l.random.IntN(2) == 0 { // else the process dies before this
 			if err := q.FinishCancel(l.ctx, id, !was); err != nil {
 				l.t.Fatal(err)
 			}
@@ -115,18 +114,18 @@ func (l *life) step() {
 func (l *life) check() {
 	l.t.Helper()
 	if len(l.paused) > 0 {
-		l.t.Fatalf("paused: %v", l.paused)
+		l.t.Fatalf("paused sales: %v", l.paused)
 	}
 	r := l.audit("s")
 	if r.Left < 0 {
-		l.t.Fatalf("%+v", r)
+		l.t.Fatalf("report %+v", r)
 	}
 	where := map[sale.OrderID]string{}
-	census, err := admission.NewStock(admission.StockConfig{Client: l.raw(), Space: space}).CountUnits(l.ctx, "s")
+	count, err := admission.NewStock(admission.StockConfig{Client: l.raw(), Space: space}).CountUnits(l.ctx, "s")
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	census.InFlight(func(m sale.Order) { where[m.ID] = "waits" })
+	count.InFlight(func(m sale.Order) { where[m.ID] = "queued" })
 	if err := admission.ScanDeadLetters(l.ctx, l.raw(), space.ShardOf("s").DeadLetters(), func(m sale.Order, backed bool) {
 		if !backed {
 			where[m.ID] = "unbacked"
@@ -149,16 +148,16 @@ func (l *life) check() {
 	for id, buyer := range l.accepted {
 		switch where[id] {
 		case "":
-			l.t.Fatalf("order %s of %s is lost; %+v", id, buyer, r)
+			l.t.Fatalf("order %s of buyer %s is lost; %+v", id, buyer, r)
 		case "unbacked":
-			l.t.Fatalf("order %s of %s lost its unit, though all were brought before anything was sold", id, buyer)
+			l.t.Fatalf("order %s of buyer %s lost its unit, although all orders were restored before the next purchase", id, buyer)
 		default:
 			holds[buyer]++
 		}
 	}
 	for buyer, n := range holds {
 		if n > 2 {
-			l.t.Fatalf("%s holds %d", buyer, n)
+			l.t.Fatalf("buyer %s holds %d orders", buyer, n)
 		}
 	}
 }

@@ -35,7 +35,7 @@ const shards = 2
 
 var space = keyspace.Space{Shards: shards}
 
-// world is a Redis that may lose data, a database that does not, and one process that guards, sells and rebuilds.
+// world is a Redis that can lose data, a database, and a process with a guard, an Admitter, a journal and a Rebuilder.
 type world struct {
 	t       *testing.T
 	ctx     context.Context
@@ -47,14 +47,14 @@ type world struct {
 	admit   *admission.Admitter
 	queues  []*queue.List
 	journal *journal.Journal
-	keeper  *rebuild.JournalWriter
+	writer  *rebuild.JournalWriter
 	paused  map[string]string
 	rebuild *rebuild.Rebuilder
-	die     string // the step at which the rebuild dies; empty: none
+	stopAt  string // step at which the rebuild stops; "" for none
 	steps   []string
 }
 
-// database is the order store and the list of journals.
+// database is the order store and the registry of journals.
 type database struct {
 	*storetest.Store
 	*journal.Registry
@@ -65,10 +65,18 @@ func openDatabase(t testing.TB, databaseURL string) *database {
 	return &database{db, journal.NewRegistry(db.DB)}
 }
 
-var errDied = errors.New("the process was killed")
+var errStopped = errors.New("the process was killed")
 
+// newRebuilder returns a Rebuilder. By default it does not log, does not wait for journals and does not pause sales.
 func newRebuilder(tb testing.TB, cfg rebuild.Config) *rebuild.Rebuilder {
 	tb.Helper()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.JournalWait == 0 {
+		cfg.JournalWait = time.Millisecond
+	}
+	if cfg.Pause == nil {
+		cfg.Pause = func(context.Context, string, string) error { return nil }
+	}
 	r, err := rebuild.New(cfg)
 	if err != nil {
 		tb.Fatal(err)
@@ -86,7 +94,7 @@ func newWorld(t *testing.T, args ...string) *world {
 	return w
 }
 
-// start makes a process anew.
+// start starts a new process.
 func (w *world) start() {
 	w.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -107,14 +115,13 @@ func (w *world) start() {
 	if w.journal, err = journal.Open(w.redis.Dir+"/journal", journal.Config{Log: quiet}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.keeper = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 		Journal: w.journal, Guard: w.guard, Restorer: rebuild.NewRestorer(w.guard.Raw(), space, w.store), Store: w.store, Log: quiet,
 	})
 	w.admit = w.admitter()
 	w.paused = map[string]string{}
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: quiet, JournalWait: time.Millisecond,
 		Pause: func(ctx context.Context, id, reason string) error {
 			w.paused[id] = reason
 			_, err := w.store.SetSwitch(store.WithReason(ctx, reason), id, sale.Paused)
@@ -122,8 +129,8 @@ func (w *world) start() {
 		},
 		Step: func(name string) error {
 			w.steps = append(w.steps, name)
-			if name == w.die {
-				return errDied
+			if name == w.stopAt {
+				return errStopped
 			}
 			return nil
 		},
@@ -132,31 +139,31 @@ func (w *world) start() {
 
 // admitter returns an Admitter that records orders in the journal.
 func (w *world) admitter(change ...func(*admission.Config)) *admission.Admitter {
-	record := func(c *admission.Config) { c.Recorder = w.keeper }
+	record := func(c *admission.Config) { c.Recorder = w.writer }
 	return admissiontest.NewAdmitter(w.t, w.guard.Client(), space, append(change, record)...)
 }
 
-// run rebuilds, and brings the journal.
+// run rebuilds and restores the journal.
 func (w *world) run(only ...string) {
 	w.t.Helper()
 	if err := w.rebuild.Run(w.ctx, only...); err != nil {
 		w.t.Fatal(err)
 	}
-	w.look()
+	w.check()
 	if why, ok := w.guard.Verified(); !ok {
-		w.t.Fatalf("rebuilt, and not verified: %s", why)
+		w.t.Fatalf("not verified after the rebuild: %s", why)
 	}
-	w.bring()
+	w.restoreJournal()
 }
 
-func (w *world) bring() {
+func (w *world) restoreJournal() {
 	w.t.Helper()
-	if _, err := w.keeper.Restore(w.ctx); err != nil {
+	if _, err := w.writer.Restore(w.ctx); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) look() {
+func (w *world) check() {
 	w.t.Helper()
 	if err := w.guard.Check(w.ctx, w.store); err != nil {
 		w.t.Fatal(err)
@@ -184,7 +191,7 @@ func (w *world) buy(saleID, buyer string) sale.OrderID {
 	w.t.Helper()
 	d, err := w.try(saleID, buyer)
 	if err != nil || d.Outcome != sale.Accepted {
-		w.t.Fatalf("%s buys from %s: %v, %v", buyer, saleID, d.Outcome, err)
+		w.t.Fatalf("buyer %s, sale %s: %v, %v", buyer, saleID, d.Outcome, err)
 	}
 	return d.OrderID
 }
@@ -195,12 +202,12 @@ func (w *world) take(saleID string, n int) queue.Batch {
 	w.t.Helper()
 	b, _, err := w.shard(saleID).Take(w.ctx, n, "")
 	if err != nil || len(b.Messages) != n {
-		w.t.Fatalf("took %d of %d: %v", len(b.Messages), n, err)
+		w.t.Fatalf("Take returned %d of %d messages: %v", len(b.Messages), n, err)
 	}
 	return b
 }
 
-// write makes rows of n orders.
+// write writes n orders to SQL.
 func (w *world) write(saleID string, n int) {
 	w.t.Helper()
 	b := w.take(saleID, n)
@@ -212,7 +219,7 @@ func (w *world) write(saleID string, n int) {
 	}
 }
 
-// kill makes a dead letter of the next order.
+// kill makes the next order a dead letter.
 func (w *world) kill(saleID string) sale.OrderID {
 	w.t.Helper()
 	b := w.take(saleID, 1)
@@ -222,7 +229,7 @@ func (w *world) kill(saleID string) sale.OrderID {
 	return b.Messages[0].ID
 }
 
-// drain makes rows of everything that waits, as workers do.
+// drain writes all queued orders to SQL.
 func (w *world) drain() {
 	w.t.Helper()
 	for _, q := range w.queues {
@@ -265,7 +272,7 @@ func (w *world) want(saleID string, left, queued, ordered, dead, unbacked int64)
 	}
 }
 
-// copyOf is all that Redis holds of its shards; put gives it back, as a Redis that has come back older would have it.
+// copyOf returns all data in Redis. put restores it, like a Redis that returns with older data.
 func (w *world) copyOf() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
@@ -283,21 +290,21 @@ func (w *world) put(older map[string]string) {
 			w.t.Fatal(err)
 		}
 	}
-	for _, shard := range space.All() { // it is another process
-		w.raw().HSet(w.ctx, shard.Guard(), "run_id", "of the one before")
+	for _, shard := range space.All() { // another server
+		w.raw().HSet(w.ctx, shard.Guard(), "run_id", "previous")
 	}
 }
 
 func (w *world) raw() *redis.Client { return w.guard.Raw() }
 
-// A sale in which orders are everywhere: rows, a committed one still leased, leased, delayed, ready, dead.
+// fill creates a sale with orders in every state: rows, a row that is still leased, leased, delayed, ready, dead.
 func (w *world) fill(saleID string) {
 	w.t.Helper()
 	w.create(saleID, 30, 2)
 	for i := range 8 {
 		w.buy(saleID, fmt.Sprint("b", i))
 	}
-	w.buy(saleID, "b0") // a second one
+	w.buy(saleID, "b0") // a second order
 	w.write(saleID, 3)
 	w.kill(saleID)
 	b := w.take(saleID, 1)
@@ -311,7 +318,7 @@ func (w *world) fill(saleID string) {
 	}
 }
 
-func TestRebuildOfAnIntactRedisChangesNoCount(t *testing.T) {
+func TestRebuildOfAnIntactRedisChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	w.fill("other")
@@ -320,55 +327,54 @@ func TestRebuildOfAnIntactRedisChangesNoCount(t *testing.T) {
 	w.want("s", before.Left, before.Ready+before.Delayed+before.Leased, before.Ordered, before.Dead, 0)
 	for _, s := range w.rebuild.Status().Sales {
 		if s.Requeued != 0 || s.Unbacked != 0 || s.Corrected != 0 || !s.Balanced {
-			t.Errorf("an intact Redis was mended: %+v", s)
+			t.Errorf("the rebuild changed an intact Redis: %+v", s)
 		}
 	}
 	w.drain()
 	w.want("s", before.Left, 0, 8, 1, 0)
 	w.want("other", before.Left, 0, 8, 1, 0)
 	if d, err := w.try("s", "b0"); err != nil || d.Outcome != sale.AlreadyBought {
-		t.Errorf("a buyer who holds two: %v, %v", d.Outcome, err)
+		t.Errorf("a buyer with two orders: %v, %v", d.Outcome, err)
 	}
 	if d, err := w.try("s", "b1"); err != nil || d.Outcome != sale.Accepted {
-		t.Errorf("a buyer who holds one of two: %v, %v", d.Outcome, err)
+		t.Errorf("a buyer with one of two orders: %v, %v", d.Outcome, err)
 	}
 	if len(w.paused) > 0 {
-		t.Errorf("paused: %v", w.paused)
+		t.Errorf("paused sales: %v", w.paused)
 	}
 }
 
-func TestRebuildOfAnEmptyRedisHasTheJournal(t *testing.T) {
+func TestRebuildOfAnEmptyRedisRestoresTheJournal(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	w.raw().FlushAll(w.ctx)
-	w.look()
+	w.check()
 	if _, err := w.try("s", "late"); !errors.Is(err, sale.ErrUnavailable) {
-		t.Fatalf("an emptied Redis sells: %v", err)
+		t.Fatalf("purchase in an emptied Redis: %v", err)
 	}
 	w.run()
-	w.want("s", 21, 5, 4, 0, 0) // the dead letter is queued anew: why it died is lost, the order is not
+	w.want("s", 21, 5, 4, 0, 0) // the dead order is queued again without its failure
 	w.drain()
 	w.want("s", 21, 0, 9, 0, 0)
 	w.run()
 	w.want("s", 21, 0, 9, 0, 0)
 }
 
-func TestRebuildOfAnEmptyRedisWithoutJournalHasTheRows(t *testing.T) {
+func TestRebuildOfAnEmptyRedisWithoutJournalKeepsTheRows(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	w.raw().FlushAll(w.ctx)
 	if err := w.rebuild.Run(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.look()
+	w.check()
 	w.want("s", 26, 0, 4, 0, 0)
 	if d, err := w.try("s", "b7"); err != nil || d.Outcome != sale.Accepted {
-		t.Errorf("a buyer whose order is lost cannot buy: %v, %v", d.Outcome, err)
+		t.Errorf("a buyer whose order was lost: %v, %v", d.Outcome, err)
 	}
 }
 
-// Redis comes back as it was before most of the sale: what was sold since are rows, messages that workers had, and
-// lines in the journal.
+// Redis returns with older data. Later orders are rows, leased messages, and records in the journal.
 func TestRebuildOfAnOlderRedis(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 10, 1)
@@ -382,9 +388,9 @@ func TestRebuildOfAnOlderRedis(t *testing.T) {
 	}
 	w.write("s", 4) // early1, early2, late0, late1
 	w.put(older)
-	w.look()
+	w.check()
 	if _, err := w.try("s", "late3"); !errors.Is(err, sale.ErrUnavailable) {
-		t.Fatalf("an older Redis sells: %v", err)
+		t.Fatalf("purchase in an older Redis: %v", err)
 	}
 	w.run()
 	w.want("s", 2, 3, 5, 0, 0)
@@ -392,13 +398,13 @@ func TestRebuildOfAnOlderRedis(t *testing.T) {
 	w.want("s", 2, 0, 8, 0, 0)
 	for _, buyer := range []string{"early0", "late0", "late4"} {
 		if d, err := w.try("s", buyer); err != nil || d.Outcome != sale.AlreadyBought {
-			t.Errorf("%s: %v, %v", buyer, d.Outcome, err)
+			t.Errorf("buyer %s: %v, %v", buyer, d.Outcome, err)
 		}
 	}
 }
 
-// What was cancelled after the copy was made must not come back: neither its place nor its message.
-func TestRebuildForgetsWhatWasCancelled(t *testing.T) {
+// An order that was cancelled after the copy keeps neither its slot nor its message.
+func TestRebuildDropsCancelledOrders(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
 	w.buy("s", "ann")
@@ -425,9 +431,9 @@ func TestRebuildForgetsWhatWasCancelled(t *testing.T) {
 	w.want("s", 3, 0, 2, 0, 0)
 }
 
-// A unit on its way back, after its order was cancelled in SQL, comes back once, wherever Redis was lost.
+// The unit of an order that was cancelled in SQL is returned once, whenever Redis loses its data.
 func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
-	for name, given := range map[string]bool{"lost before it was given back": false, "lost after it": true} {
+	for name, returned := range map[string]bool{"lost before the return": false, "lost after the return": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 5, 1)
@@ -444,7 +450,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			giveBack := func(marked bool) {
+			returnUnit := func(marked bool) {
 				numbers, err := w.stock.ReturnUnits(w.ctx, "s", []sale.Order{b})
 				if err != nil || len(numbers) != 1 {
 					t.Fatal(numbers, err)
@@ -459,13 +465,13 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if given {
-				giveBack(false) // and the mark in SQL comes too late
+			if returned {
+				returnUnit(false) // SQL does not have the number
 			}
 			w.put(older)
 			w.run()
 			w.want("s", 3, 0, 2, 0, 0)
-			giveBack(true)
+			returnUnit(true)
 			w.want("s", 3, 0, 2, 0, 0)
 			w.run()
 			w.want("s", 3, 0, 2, 0, 0)
@@ -476,13 +482,13 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 	}
 }
 
-// SQL loses a commit after the acknowledgement: Redis knows the order by its buyer's place only.
-func TestRebuildQueuesPlacesWithoutRows(t *testing.T) {
+// SQL loses a commit after the acknowledgement: only the slot of the order is left.
+func TestRebuildQueuesSlotsWithoutRows(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
 	id := w.buy("s", "ann")
 	b := w.take("s", 1)
-	if _, err := w.shard("s").Ack(w.ctx, b.ID); err != nil { // written to a database that lost it
+	if _, err := w.shard("s").Ack(w.ctx, b.ID); err != nil { // the write was lost
 		t.Fatal(err)
 	}
 	w.buy("s", "bob")
@@ -497,19 +503,19 @@ func TestRebuildQueuesPlacesWithoutRows(t *testing.T) {
 	}
 }
 
-// The unit of an order that only the journal has was sold again: a person sees it, nothing is oversold, and a restock
-// makes it good.
-func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
+// The unit of an order that only the journal has was sold again: the order becomes a dead letter without a unit, and
+// can be retried after a restock.
+func TestRestoredOrderWithoutUnitBecomesADeadLetter(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 1, 1)
 	first := w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil { // nobody brings the journal in time
+	if err := w.rebuild.Run(w.ctx); err != nil { // the journal is not restored in time
 		t.Fatal(err)
 	}
-	w.look()
+	w.check()
 	w.buy("s", "bob")
-	w.bring()
+	w.restoreJournal()
 	w.want("s", 0, 1, 0, 0, 1)
 	q := w.shard("s")
 	letter, err := q.DeadLetter(w.ctx, first)
@@ -517,7 +523,7 @@ func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
 		t.Fatalf("%+v, %v", letter, err)
 	}
 	if err := q.RetryDead(w.ctx, first); !errors.Is(err, sale.ErrConflict) {
-		t.Fatalf("an order without a unit is queued: %v", err)
+		t.Fatalf("retry of an order without a unit: %v", err)
 	}
 	w.run()
 	w.want("s", 0, 1, 0, 0, 1)
@@ -539,10 +545,9 @@ func TestAdoptedOrderWithoutUnitWaitsForAPerson(t *testing.T) {
 	}
 }
 
-// Another order has the place of a dead one by now: its buyer may have a second, so it gets that, and can be a row
-// there.
-func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
-	for perBuyer, name := range map[int]string{2: "there is one", 1: "there is none"} {
+// Another order has taken the slot of a dead order. If the limit permits, the dead order gets the next slot.
+func TestDeadOrderMovesToAnotherSlot(t *testing.T) {
+	for perBuyer, name := range map[int]string{2: "empty slot", 1: "no empty slot"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 5, perBuyer)
@@ -570,7 +575,7 @@ func TestDeadOrderMovesToAnotherPlaceOfItsBuyer(t *testing.T) {
 	}
 }
 
-func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
+func TestCancelOfAnUnbackedOrderReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 1, 1)
 	first := w.buy("s", "ann")
@@ -578,9 +583,9 @@ func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
 	if err := w.rebuild.Run(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.look()
-	w.buy("s", "ann") // herself, again
-	w.bring()
+	w.check()
+	w.buy("s", "ann") // the same buyer
+	w.restoreJournal()
 	w.want("s", 0, 1, 0, 0, 1)
 	q := w.shard("s")
 	letter, err := q.BeginCancel(w.ctx, first)
@@ -595,12 +600,12 @@ func TestUnbackedOrderIsCancelledWithoutGivingAUnit(t *testing.T) {
 	}
 	w.want("s", 0, 1, 0, 0, 0)
 	if d, err := w.try("s", "ann"); err != nil || d.Outcome != sale.AlreadyBought {
-		t.Errorf("the cancelled order took the other one's place along: %v, %v", d.Outcome, err)
+		t.Errorf("the cancellation released the slot of another order: %v, %v", d.Outcome, err)
 	}
 }
 
-// Killed before any step, a rebuild is done again from the start, and nothing is counted twice.
-func TestRebuildDiesAtEveryStep(t *testing.T) {
+// A rebuild that is killed before any step is repeated from the start, and counts nothing twice.
+func TestRebuildIsKilledAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	names := slices.Clone(w.steps)
@@ -611,20 +616,20 @@ func TestRebuildDiesAtEveryStep(t *testing.T) {
 	for _, broken := range []map[string]string{older, lost, {}} {
 		for _, step := range names {
 			w.put(broken)
-			w.die = step
-			if err := w.rebuild.Run(w.ctx); !errors.Is(err, errDied) {
+			w.stopAt = step
+			if err := w.rebuild.Run(w.ctx); !errors.Is(err, errStopped) {
 				t.Fatalf("%s: %v", step, err)
 			}
-			w.look()
+			w.check()
 			if _, err := w.try("s", "meanwhile"); !errors.Is(err, sale.ErrUnavailable) {
-				t.Fatalf("a rebuild that died before %s left a Redis that sells: %v", step, err)
+				t.Fatalf("purchase after a rebuild was killed before %s: %v", step, err)
 			}
-			w.die = ""
+			w.stopAt = ""
 			w.start()
 			w.run()
 			r := w.audit("s")
 			if r.Left != 20 || r.Ordered != 6 || r.Ready+r.Leased+r.Delayed+r.Dead != 4 {
-				t.Fatalf("died before %s: %+v", step, r)
+				t.Fatalf("killed before %s: %+v", step, r)
 			}
 		}
 	}
@@ -634,20 +639,22 @@ func TestRebuildDiesAtEveryStep(t *testing.T) {
 	}
 }
 
-// Two rebuild at once, one of them paused at any step for longer than its lock lasts: the later one wins, and the
-// earlier one changes nothing any more.
-func TestRebuildThatWasPausedIsFenced(t *testing.T) {
+// A rebuild is suspended at any step for longer than its lock, and another one runs meanwhile: the first one changes
+// nothing more.
+func TestSuspendedRebuildIsFenced(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	for _, step := range slices.Clone(w.steps)[1:] {
 		var second map[string]string
 		slow := newRebuilder(w.t, rebuild.Config{
 			Pinner: w.guard, Store: w.store, Space: space,
-			Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond,
-			Pause: func(context.Context, string, string) error { t.Error("the paused one pauses a sale"); return nil },
+			Pause: func(context.Context, string, string) error {
+				t.Error("the suspended rebuild paused a sale")
+				return nil
+			},
 			Step: func(name string) error {
 				if name == step {
-					w.raw().Del(w.ctx, space.All()[0].RebuildLock()) // its time is over
+					w.raw().Del(w.ctx, space.All()[0].RebuildLock()) // expired
 					w.run()
 					w.buy("s", "between "+step)
 					second = w.copyOf()
@@ -656,33 +663,32 @@ func TestRebuildThatWasPausedIsFenced(t *testing.T) {
 			},
 		})
 		if err := slow.Run(w.ctx); err == nil {
-			t.Fatalf("paused before %s, it was not fenced", step)
+			t.Fatalf("suspended before %s, the rebuild was not fenced", step)
 		}
 		third := w.copyOf()
 		for key, dump := range second {
 			if third[key] != dump && key != space.Sequence() {
-				t.Fatalf("paused before %s, it changed %s", step, key)
+				t.Fatalf("suspended before %s, the rebuild changed %s", step, key)
 			}
 		}
-		w.look()
+		w.check()
 		if why, ok := w.guard.Verified(); !ok {
-			t.Fatalf("paused before %s, it took the verified Redis away: %s", step, why)
+			t.Fatalf("suspended before %s, the rebuild blocked the verified Redis: %s", step, why)
 		}
 		w.audit("s")
 	}
 }
 
-// Who waits for the end of a rebuild audits next: then Redis must be open here, and not a heartbeat later.
-func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
+// A caller that waits for the end of a rebuild can use Redis immediately.
+func TestRebuiltIsCalledBeforeTheEnd(t *testing.T) {
 	w := newWorld(t)
 	var r *rebuild.Rebuilder
-	told := 0
+	calls := 0
 	r = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }, JournalWait: time.Millisecond,
 		Rebuilt: func(ctx context.Context) {
-			if told++; !r.Status().Running {
-				t.Error("the rebuild is said to have ended before")
+			if calls++; !r.Status().Running {
+				t.Error("Status reported the end before Rebuilt was called")
 			}
 			if err := w.guard.Check(ctx, w.store); err != nil {
 				t.Error(err)
@@ -692,16 +698,15 @@ func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
 	if err := r.Run(w.ctx); err != nil || r.Status().Running {
 		t.Fatalf("%v, %+v", err, r.Status())
 	}
-	if why, ok := w.guard.Verified(); !ok || told != 1 {
-		t.Errorf("told %d times, verified %t: %s", told, ok, why)
+	if why, ok := w.guard.Verified(); !ok || calls != 1 {
+		t.Errorf("Rebuilt was called %d times, verified %t: %s", calls, ok, why)
 	}
 	failing := newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
-		Step:    func(string) error { return errDied },
-		Rebuilt: func(context.Context) { t.Error("told, and nothing was rebuilt") },
+		Step:    func(string) error { return errStopped },
+		Rebuilt: func(context.Context) { t.Error("Rebuilt was called after a failure") },
 	})
-	if err := failing.Run(w.ctx); !errors.Is(err, errDied) {
+	if err := failing.Run(w.ctx); !errors.Is(err, errStopped) {
 		t.Error(err)
 	}
 }
@@ -709,13 +714,13 @@ func TestRebuiltIsToldBeforeTheEnd(t *testing.T) {
 func TestOneRebuildAtATime(t *testing.T) {
 	w := newWorld(t)
 	other := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space, Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+		Pinner: w.guard, Store: w.store, Space: space,
+	})
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
 		Step: func(string) error {
 			if err := other.Run(w.ctx); !errors.Is(err, rebuild.ErrBusy) {
-				t.Errorf("a second one at the same time: %v", err)
+				t.Errorf("a concurrent rebuild: %v", err)
 			}
 			return nil
 		},
@@ -725,12 +730,11 @@ func TestOneRebuildAtATime(t *testing.T) {
 	}
 }
 
-// A guard that saw a rebuild under way must not begin another one when that has ended.
-func TestRebuildThatIsNoLongerNeededIsNotMade(t *testing.T) {
+func TestRunIfRebuildsOnlyIfNeeded(t *testing.T) {
 	w := newWorld(t)
-	asked := 0
+	calls := 0
 	needed := func(answer bool) func(context.Context) bool {
-		return func(context.Context) bool { asked++; return answer }
+		return func(context.Context) bool { calls++; return answer }
 	}
 	if err := w.rebuild.RunIf(w.ctx, needed(true)); err != nil {
 		t.Fatal(err)
@@ -739,32 +743,31 @@ func TestRebuildThatIsNoLongerNeededIsNotMade(t *testing.T) {
 	if err := w.rebuild.RunIf(w.ctx, needed(false)); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.rebuild.Status(); asked != 2 || first.Fence == 0 || got.Fence != first.Fence {
-		t.Errorf("asked %d times; rebuild %d, and then %d", asked, first.Fence, got.Fence)
+	if got := w.rebuild.Status(); calls != 2 || first.Fence == 0 || got.Fence != first.Fence {
+		t.Errorf("needed was called %d times; fence %d, then %d", calls, first.Fence, got.Fence)
 	}
-	if err := w.rebuild.Run(w.ctx); err != nil || w.rebuild.Status().Fence == first.Fence { // the lock was given back
-		t.Errorf("rebuild %d after that: %v", w.rebuild.Status().Fence, err)
+	if err := w.rebuild.Run(w.ctx); err != nil || w.rebuild.Status().Fence == first.Fence { // the lock was released
+		t.Errorf("fence %d of the next rebuild: %v", w.rebuild.Status().Fence, err)
 	}
 	other := newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil },
 		Step: func(string) error {
 			if err := w.rebuild.RunIf(w.ctx, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
-				t.Errorf("while another one is at it: %v", err)
+				t.Errorf("during another rebuild: %v", err)
 			}
 			return nil
 		},
 	})
-	if err := other.Run(w.ctx); err != nil || asked != 2 {
-		t.Errorf("%v, asked %d times", err, asked)
+	if err := other.Run(w.ctx); err != nil || calls != 2 {
+		t.Errorf("%v, needed was called %d times", err, calls)
 	}
 }
 
-// While a rebuild is under way nothing in the shard moves, whoever still has a connection.
-func TestShardStandsStillWhileItIsRebuilt(t *testing.T) {
+// During a rebuild nothing in the shard changes, also by processes with unguarded connections.
+func TestShardIsHeldDuringARebuild(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
-	open := queue.NewList(w.raw(), space.ShardOf("s"), queue.Config{Lease: time.Millisecond}) // a process that has not heard of it
+	open := queue.NewList(w.raw(), space.ShardOf("s"), queue.Config{Lease: time.Millisecond}) // an unguarded process
 	seller := admissiontest.NewAdmitter(w.t, w.raw(), space)
 	letters, _, err := open.DeadLetters(w.ctx, queue.DeadQuery{})
 	if err != nil || len(letters) != 1 {
@@ -774,7 +777,6 @@ func TestShardStandsStillWhileItIsRebuilt(t *testing.T) {
 	tried := 0
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond, Pause: func(context.Context, string, string) error { return nil },
 		Step: func(name string) error {
 			if slices.Contains([]string{"begin", "fence", "suspend", "finish"}, name) {
 				return nil
@@ -800,17 +802,17 @@ func TestShardStandsStillWhileItIsRebuilt(t *testing.T) {
 			delete(before, space.Sequence())
 			delete(after, space.Sequence())
 			if !maps.Equal(before, after) {
-				t.Errorf("before %s something moved", name)
+				t.Errorf("before %s the data changed", name)
 			}
 			return nil
 		},
 	})
 	if err := w.rebuild.Run(w.ctx); err != nil || tried < 5 {
-		t.Fatalf("%v after %d tries", err, tried)
+		t.Fatalf("%v after %d steps", err, tried)
 	}
 }
 
-// A sale that cannot be made to balance is paused, with the reason; the others go on.
+// A sale that does not balance after the rebuild is paused with the reason. Other sales continue.
 func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w := newWorld(t)
 	w.create("good", 5, 1)
@@ -818,7 +820,6 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w.buy("good", "ann")
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guard, Store: w.store, Space: space,
-		Log: slog.New(slog.DiscardHandler), JournalWait: time.Millisecond,
 		Pause: func(ctx context.Context, id, reason string) error {
 			w.paused[id] = reason
 			_, err := w.store.SetSwitch(ctx, id, sale.Paused)
@@ -834,27 +835,27 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	if err := w.rebuild.Run(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.look()
+	w.check()
 	if len(w.paused) != 1 || w.paused["bad"] == "" {
-		t.Fatalf("paused: %v", w.paused)
+		t.Fatalf("paused sales: %v", w.paused)
 	}
 	if d, err := w.try("bad", "bob"); err != nil || d.Outcome != sale.SalePaused {
 		t.Errorf("bad: %v, %v", d.Outcome, err)
 	}
 	w.buy("good", "bob")
 	w.start()
-	w.look()
+	w.check()
 	w.run("bad")
 	w.want("bad", 5, 0, 0, 0, 0)
 }
 
-// A backend died between the acceptance and its journal; the buyer asked another one, and was promised the order. That
-// one writes it down, once, and also an order that was cancelled since: its row keeps it from coming back.
-func TestRepetitionIsWrittenDown(t *testing.T) {
+// A backend accepts an order and dies before it records the order. Another backend returns the order to a replay and
+// records it once. A recorded order that was cancelled is not restored, because it is a row.
+func TestReplayedOrderIsRecorded(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 2)
-	first := admissiontest.NewAdmitter(w.t, w.raw(), space) // keeps no journal
-	ask := func(a *admission.Admitter, key string) admission.Decision {
+	first := admissiontest.NewAdmitter(w.t, w.raw(), space) // without a journal
+	buy := func(a *admission.Admitter, key string) admission.Decision {
 		t.Helper()
 		d, err := a.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
 		if err != nil {
@@ -862,48 +863,49 @@ func TestRepetitionIsWrittenDown(t *testing.T) {
 		}
 		return d
 	}
-	cancelled := ask(first, "k1")
+	cancelled := buy(first, "k1")
 	if err := w.store.Write(w.ctx, w.take("s", 1).Messages); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := w.store.CancelOrder(w.ctx, cancelled.OrderID, "test", ""); err != nil {
 		t.Fatal(err)
 	}
-	waiting := ask(first, "k2")
+	waiting := buy(first, "k2")
 	for range 3 {
 		for key, was := range map[string]admission.Decision{"k1": cancelled, "k2": waiting} {
-			if d := ask(w.admit, key); d.Outcome != sale.Replayed || d.OrderID != was.OrderID {
-				t.Fatalf("%s is repeated: %v %s", key, d.Outcome, d.OrderID)
+			if d := buy(w.admit, key); d.Outcome != sale.Replayed || d.OrderID != was.OrderID {
+				t.Fatalf("replay of %s: %v %s", key, d.Outcome, d.OrderID)
 			}
 		}
 	}
 	lines := 0
 	if _, err := w.journal.Orders(func(sale.Order) { lines++ }); err != nil || lines != 2 {
-		t.Errorf("%d lines in the journal, want one for each order; %v", lines, err)
+		t.Errorf("%d records in the journal, want one per order; %v", lines, err)
 	}
 	w.raw().FlushAll(w.ctx)
 	w.run()
 	w.want("s", 4, 1, 0, 0, 0)
 }
 
-// A process that was told of other shards would forget what is in those it does not know.
-func TestRebuildLeavesOtherShardsAlone(t *testing.T) {
+// A process with another number of shards would drop the data of shards that it does not know.
+func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	before := w.copyOf()
-	stranger := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: keyspace.Space{Shards: shards + 1}, Log: slog.New(slog.DiscardHandler), Pause: func(context.Context, string, string) error { return nil }})
+	other := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guard, Store: w.store, Space: keyspace.Space{Shards: shards + 1},
+	})
 	var wrong *guard.ShardsError
-	if err := stranger.Run(w.ctx); !errors.As(err, &wrong) {
-		t.Errorf("a rebuild that was told of %d shards where there are %d: %v", shards+1, shards, err)
+	if err := other.Run(w.ctx); !errors.As(err, &wrong) {
+		t.Errorf("a rebuild with %d shards instead of %d: %v", shards+1, shards, err)
 	}
 	if !maps.Equal(before, w.copyOf()) {
-		t.Error("it has changed something")
+		t.Error("the rebuild changed data")
 	}
 }
 
-// A process that was elsewhere while Redis was rebuilt writes nothing that the rebuild has not counted.
-func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
+// A batch that was taken before a rebuild is not written. Its orders are restored.
+func TestBatchOfAnOlderGenerationIsRestored(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
 	w.buy("s", "ann")
@@ -913,19 +915,19 @@ func TestBatchOfAnOlderGenerationIsHandedBack(t *testing.T) {
 	if err := w.rebuild.Run(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.look()
+	w.check()
 	if err := w.store.Write(store.WithGeneration(w.ctx, generation), b.Messages); !errors.Is(err, store.ErrStale) {
-		t.Fatalf("it is written behind the rebuild's back: %v", err)
+		t.Fatalf("the batch was written after the rebuild: %v", err)
 	}
 	w.want("s", 5, 0, 0, 0, 0)
-	adopter := rebuild.NewRestorer(w.raw(), space, w.store)
+	restorer := rebuild.NewRestorer(w.raw(), space, w.store)
 	for range 2 {
-		if _, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), b.Messages); err != nil {
+		if _, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), b.Messages); err != nil {
 			t.Fatal(err)
 		}
 		w.want("s", 4, 1, 0, 0, 0)
 	}
-	if _, err := adopter.RestoreOrders(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("adopted at an older generation: %v", err)
+	if _, err := restorer.RestoreOrders(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("restored at an older fence: %v", err)
 	}
 }

@@ -10,21 +10,21 @@ import (
 	"sluice/backend/store"
 )
 
-// looked is a store in which something happens after rows were looked for, and before whoever looked can act on it.
-type looked struct {
+// hookedRows calls then after each read of the rows.
+type hookedRows struct {
 	*database
 	then func()
 }
 
-func (l looked) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
-	rows, err := l.Store.Statuses(ctx, ids)
-	l.then()
+func (h hookedRows) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	rows, err := h.Store.Statuses(ctx, ids)
+	h.then()
 	return rows, err
 }
 
-// An order becomes a row, is cancelled, and its unit and place go back to the sale, all while somebody brings it to
-// Redis: no place and no letter tells that it was ever here.
-func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
+// An order becomes a row, is cancelled and returns its unit and slot during RestoreOrders: neither a slot nor a letter
+// is left.
+func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 	for name, settle := range map[string]func(*world, sale.OrderID){
 		"its row is cancelled": func(w *world, id sale.OrderID) {
 			w.drain()
@@ -56,10 +56,10 @@ func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
 			w.create("s", 5, 1)
 			id := w.buy("s", "ann")
 			once := func() { settle(w, id) }
-			adopter := rebuild.NewRestorer(w.raw(), space, looked{w.store, func() { once(); once = func() {} }})
-			done, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
+			restorer := rebuild.NewRestorer(w.raw(), space, hookedRows{w.store, func() { once(); once = func() {} }})
+			done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
 			if err != nil || done != (rebuild.Restored{Rows: 1}) {
-				t.Errorf("an order that is cancelled: %+v, %v", done, err)
+				t.Errorf("restored a cancelled order: %+v, %v", done, err)
 			}
 			w.drain()
 			w.want("s", 5, 0, 0, 0, 0)
@@ -68,36 +68,36 @@ func TestAdoptedOrderThatIsSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// Orders of a sale go back again and again. Those that Redis knows are brought all the same; for the others nothing is
-// done that could be wrong.
-func TestAdoptBesideEndlessReturns(t *testing.T) {
+// Units of the sale are returned continuously. RestoreOrders recognises known orders and fails for the others without a
+// change.
+func TestRestoreDuringContinuousReturns(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
 	known := sale.Order{ID: w.buy("s", "ann"), SaleID: "s", Buyer: "ann"}
 	lost := sale.Order{ID: known.ID + 1, SaleID: "s", Buyer: "bob"}
-	looks := 0
-	adopter := rebuild.NewRestorer(w.raw(), space, looked{w.store, func() {
-		looks++
+	reads := 0
+	restorer := rebuild.NewRestorer(w.raw(), space, hookedRows{w.store, func() {
+		reads++
 		w.raw().HIncrBy(w.ctx, space.ShardOf("s").Sale("s"), "returned", 1)
 	}})
-	if done, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil || done != (rebuild.Restored{Known: 1}) || looks != 1 {
-		t.Errorf("an order that Redis knows: %+v, %v after %d looks", done, err, looks)
+	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil || done != (rebuild.Restored{Known: 1}) || reads != 1 {
+		t.Errorf("a known order: %+v, %v after %d reads", done, err, reads)
 	}
-	if done, err := adopter.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(err, sale.ErrUnavailable) || done != (rebuild.Restored{}) {
-		t.Errorf("an order of which nothing is certain: %+v, %v", done, err)
+	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(err, sale.ErrUnavailable) || done != (rebuild.Restored{}) {
+		t.Errorf("a lost order: %+v, %v", done, err)
 	}
 	w.want("s", 4, 1, 0, 0, 0)
-	w.bring()
-	quiet := rebuild.NewRestorer(w.raw(), space, w.store)
-	if done, err := quiet.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil || done != (rebuild.Restored{Known: 1, Requeued: 1}) {
-		t.Errorf("when it is quiet again: %+v, %v", done, err)
+	w.restoreJournal()
+	plain := rebuild.NewRestorer(w.raw(), space, w.store)
+	if done, err := plain.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil || done != (rebuild.Restored{Known: 1, Requeued: 1}) {
+		t.Errorf("without returns: %+v, %v", done, err)
 	}
 	w.want("s", 3, 2, 0, 0, 0)
 }
 
-// Somebody has begun to cancel a dead order when Redis goes back to a time at which it waited in the queue: it is not
-// settled behind the rebuild's back, since its unit would never go back to the sale.
-func TestCancelThatARebuildOvertookSettlesNothing(t *testing.T) {
+// The cancellation of a dead order has begun when Redis returns with older data, in which the order is queued. SQL
+// rejects the cancellation, or the unit would never be returned.
+func TestCancelBeforeARebuildIsRejected(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
 	id := w.buy("s", "ann")
@@ -108,13 +108,13 @@ func TestCancelThatARebuildOvertookSettlesNothing(t *testing.T) {
 	w.run()
 	message := sale.Order{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
 	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.DeadOrder{Order: message}, "test", "no"); !errors.Is(err, store.ErrStale) {
-		t.Errorf("an order that waits in the queue is settled as dead: %v", err)
+		t.Errorf("a queued order was cancelled as dead: %v", err)
 	}
 	w.drain()
 	w.want("s", 4, 0, 1, 0, 0)
 }
 
-// beginCancel marks a dead order of the sale "s" and returns the generation of the Redis that has it.
+// beginCancel begins the cancellation of a dead order and returns the generation of the data.
 func (w *world) beginCancel(id sale.OrderID) (generation int64) {
 	w.t.Helper()
 	letter, err := w.shard("s").BeginCancel(w.ctx, id)
@@ -122,7 +122,7 @@ func (w *world) beginCancel(id sale.OrderID) (generation int64) {
 		w.t.Fatal(err)
 	}
 	if letter.Generation != w.guard.Generation() || letter.Generation == 0 {
-		w.t.Fatalf("a letter of generation %d in a Redis of %d", letter.Generation, w.guard.Generation())
+		w.t.Fatalf("letter of generation %d in data of generation %d", letter.Generation, w.guard.Generation())
 	}
 	return letter.Generation
 }

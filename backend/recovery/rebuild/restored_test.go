@@ -10,7 +10,7 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// backup copies the database, and returns the URL of the copy.
+// backup copies the database and returns the URL of the copy.
 func (w *world) backup() string {
 	w.t.Helper()
 	copied := filepath.Join(w.t.TempDir(), "orders.db")
@@ -18,18 +18,18 @@ func (w *world) backup() string {
 	return (&url.URL{Scheme: "sqlite", Path: copied}).String()
 }
 
-// restore makes a backup the database, and starts the process anew.
+// restore replaces the database by a backup and restarts the process.
 func (w *world) restore(backup string) {
 	w.t.Helper()
 	w.url, w.store = backup, openDatabase(w.t, backup)
 	w.start()
 }
 
-// The database is an older one, and Redis has all it had: one rebuild is enough, however many the database has
-// forgotten, and the orders whose rows are missing wait again.
+// The database is restored from a backup without the last rebuilds: one rebuild succeeds, and orders without rows are
+// queued again.
 func TestOneRebuildIsEnoughForARestoredDatabase(t *testing.T) {
-	for _, forgotten := range []int{0, 1, 2, 7} {
-		t.Run(fmt.Sprint(forgotten, " rebuilds forgotten"), func(t *testing.T) {
+	for _, missing := range []int{0, 1, 2, 7} {
+		t.Run(fmt.Sprint(missing, " rebuilds missing"), func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 10, 1)
 			for i := range 3 {
@@ -37,22 +37,22 @@ func TestOneRebuildIsEnoughForARestoredDatabase(t *testing.T) {
 			}
 			w.drain()
 			older := w.backup()
-			for range forgotten {
+			for range missing {
 				w.run()
 			}
 			for i := range 4 {
 				w.buy("s", fmt.Sprint("late", i))
 			}
-			w.write("s", 2) // their rows will be missing
+			w.write("s", 2) // not in the backup
 			w.kill("s")
 			w.want("s", 3, 1, 5, 1, 0)
 
 			w.restore(older)
-			if err := w.rebuild.Run(w.ctx, "s"); err != nil { // as an operator asks for it
+			if err := w.rebuild.Run(w.ctx, "s"); err != nil { // on request
 				t.Fatal(err)
 			}
-			w.look()
-			w.bring()
+			w.check()
+			w.restoreJournal()
 			if len(w.paused) > 0 {
 				t.Errorf("paused: %v", w.paused)
 			}
@@ -69,10 +69,10 @@ func TestOneRebuildIsEnoughForARestoredDatabase(t *testing.T) {
 	}
 }
 
-// Both are older, so the numbers of rebuilds begin anew below those that the journal knows: it is brought all the same.
-func TestJournalIsBroughtWhenBothStoresAreOlder(t *testing.T) {
-	for _, beaten := range []bool{false, true} {
-		t.Run(fmt.Sprint("the database has heard of the journal: ", beaten), func(t *testing.T) {
+// Both stores are older, and the next fence is lower than that of the journal. The journal is restored.
+func TestJournalIsRestoredWhenBothStoresAreOlder(t *testing.T) {
+	for _, registered := range []bool{false, true} {
+		t.Run(fmt.Sprint("journal registered: ", registered), func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 10, 1)
 			older := w.backup()
@@ -82,7 +82,7 @@ func TestJournalIsBroughtWhenBothStoresAreOlder(t *testing.T) {
 			w.buy("s", "ann")
 			w.raw().FlushAll(w.ctx)
 			w.restore(older)
-			if beaten {
+			if registered {
 				if err := w.store.Heartbeat(w.ctx, w.journal.ID(), w.journal.Restored()); err != nil {
 					t.Fatal(err)
 				}

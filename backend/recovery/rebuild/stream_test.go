@@ -7,8 +7,7 @@ import (
 	"sluice/backend/admission"
 )
 
-// What waits in a stream, or is leased from it, is found there with its serial, in its order, and no text is forgotten;
-// afterwards it waits in the list.
+// Messages and texts in the stream, ready or leased, move to the list with their serial and in their order.
 func TestRebuildOfAnIntactStreamKeepsItsQueue(t *testing.T) {
 	w := newWorld(t)
 	w.admit = w.admitter(func(c *admission.Config) { c.Stream = true })
@@ -22,14 +21,14 @@ func TestRebuildOfAnIntactStreamKeepsItsQueue(t *testing.T) {
 	w.want("s", before.Left, before.Ready+before.Delayed+before.Leased, before.Ordered, before.Dead, 0)
 	for _, s := range w.rebuild.Status().Sales {
 		if s.Requeued != 0 || s.Unbacked != 0 || s.Corrected != 0 || !s.Balanced {
-			t.Errorf("an intact stream was mended: %+v", s)
+			t.Errorf("the rebuild changed an intact stream: %+v", s)
 		}
 	}
 	if n := w.raw().XLen(w.ctx, shard.Orders()).Val(); n != 0 {
-		t.Errorf("%d entries are in the stream still", n)
+		t.Errorf("%d entries remain in the stream", n)
 	}
 	if texts := w.raw().LRange(w.ctx, shard.Ready(), 0, -1).Val(); !slices.Contains(texts, "no message") {
-		t.Errorf("the text that is no message is gone: %q", texts)
+		t.Errorf("the text that is not a message is missing: %q", texts)
 	}
 	w.drain()
 	w.want("s", before.Left, 0, 8, 1, 0)
