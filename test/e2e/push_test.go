@@ -178,7 +178,7 @@ func TestPushSettingsAreCheckedAtTheStart(t *testing.T) {
 		{"--push-hold 1ms", "", "--push-hold"},
 		{"", "SLUICE_VAPID_KEY=x", "SLUICE_VAPID_KEY"},
 		{"--push-contact nobody", "", "--push-contact"},
-		{"", "SLUICE_PUSH_ALLOW_PRIVATE=everything", "no network"},
+		{"", "SLUICE_PUSH_ALLOW_PRIVATE=everything", "is not a network"},
 	} {
 		_, errOut, code := sluiceRun(t, []string{s.env}, append(append([]string{"group", "run", "push"}, stores...), strings.Fields(s.args)...)...)
 		if code != 2 || !strings.Contains(errOut, s.want) || strings.Count(strings.TrimSpace(errOut), "\n") != 0 || strings.Contains(errOut, "SECRET") {
