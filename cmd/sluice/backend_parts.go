@@ -231,7 +231,7 @@ func (b *backend) newAdmitter() (*admission.Admitter, error) {
 
 // known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
 func (b *backend) known(saleID string) bool {
-	return b.service.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.sql)
+	return b.service.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.sql.Generations)
 }
 
 // away returns the Retry-After for a sale with a full queue.

@@ -43,7 +43,7 @@ func (b *backend) followKeys(ctx context.Context) error {
 
 // verify makes sure that Redis may be trusted, before anything else is done with it.
 func (b *backend) verify(ctx context.Context) error {
-	if err := b.stores.guard.Check(ctx, b.stores.sql); err != nil {
+	if err := b.stores.guard.Check(ctx, b.stores.sql.Generations); err != nil {
 		return err
 	}
 	if _, ok := b.stores.guard.Verified(); ok {
@@ -60,7 +60,7 @@ func (b *backend) verify(ctx context.Context) error {
 		if err != nil && !errors.Is(err, rebuild.ErrBusy) {
 			return err
 		}
-		if err := b.stores.guard.Check(ctx, b.stores.sql); err != nil {
+		if err := b.stores.guard.Check(ctx, b.stores.sql.Generations); err != nil {
 			return err
 		}
 		if _, ok := b.stores.guard.Verified(); ok {

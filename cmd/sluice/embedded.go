@@ -14,6 +14,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // undeliveredFile is where `sluice up` leaves the orders that its embedded Redis still held when it ended in order.
@@ -51,13 +52,13 @@ func startEmbeddedRedis(ctx context.Context) (embeddedRedis, error) {
 }
 
 // saveUndelivered writes down every order that is in Redis and not a row: what waits, and what is dead.
-func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, orders tables) error {
-	sales, err := orders.SaleSummaries(ctx)
+func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, sales *store.Sales) error {
+	all, err := sales.SaleSummaries(ctx)
 	if err != nil {
 		return err
 	}
 	var file bytes.Buffer
-	for _, s := range sales {
+	for _, s := range all {
 		census, err := stock.CountUnits(ctx, s.ID)
 		if err != nil {
 			return err
@@ -69,7 +70,7 @@ func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, ord
 
 // restoreUndelivered queues what saveUndelivered wrote down, except what is a row by now. It must run before sales are loaded,
 // so that these orders are counted.
-func restoreUndelivered(ctx context.Context, d dataDir, orders tables, push func(context.Context, keyspace.Message) error) (int, error) {
+func restoreUndelivered(ctx context.Context, d dataDir, orders *store.Orders, push func(context.Context, keyspace.Message) error) (int, error) {
 	text, err := os.ReadFile(d.path(undeliveredFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -20,7 +20,7 @@ import (
 func (s *stores) rebuilder(log *slog.Logger) (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
 		Pinner: s.guard, Store: s.sql, Space: s.space, Log: log,
-		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql) }, // unblocks earlier than the heartbeat
+		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql.Generations) }, // unblocks earlier than the heartbeat
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.sql.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
@@ -32,11 +32,11 @@ func (s *stores) rebuilder(log *slog.Logger) (*rebuild.Rebuilder, error) {
 func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
 	failing := false
 	unverified := func(ctx context.Context) bool { // another rebuild, an operator's perhaps, may have ended between the guard's look and now
-		err := s.guard.Check(ctx, s.sql)
+		err := s.guard.Check(ctx, s.sql.Generations)
 		_, ok := s.guard.Verified()
 		return err != nil || !ok
 	}
-	return s.guard.Run(ctx, s.sql, func(ctx context.Context) {
+	return s.guard.Run(ctx, s.sql.Generations, func(ctx context.Context) {
 		err := r.RunIf(ctx, unverified)
 		switch {
 		case err == nil:
@@ -50,11 +50,11 @@ func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.
 }
 
 // guardWorker watches Redis, and leaves the rebuild to the backends.
-func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.sql, nil) }
+func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.sql.Generations, nil) }
 
 // restorer returns the Restorer of this process.
 func (s *stores) restorer() *rebuild.Restorer {
-	return rebuild.NewRestorer(s.guard.Raw(), s.space, s.sql)
+	return rebuild.NewRestorer(s.guard.Raw(), s.space, s.sql.Orders)
 }
 
 // source returns the worker.Source of this process.
@@ -84,7 +84,7 @@ func (s *stores) acquireAudit(ctx context.Context, shard keyspace.Shard) bool {
 
 // verifiedGeneration is the generation of Redis as of now, if its data is verified.
 func (s *stores) verifiedGeneration(ctx context.Context) (int64, bool) {
-	if !s.guard.CheckNow(ctx, s.sql) {
+	if !s.guard.CheckNow(ctx, s.sql.Generations) {
 		return 0, false
 	}
 	return s.guard.Generation(), true

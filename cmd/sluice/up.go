@@ -130,7 +130,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	defer s.close()
 	s.trace(tracer)
 	if ownRedis {
-		if _, err := restoreUndelivered(ctx, data, s.sql, s.pushRaw); err != nil {
+		if _, err := restoreUndelivered(ctx, data, s.sql.Orders, s.pushRaw); err != nil {
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	if ownRedis {
 		save, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		err = errors.Join(err, saveUndelivered(save, data, b.stock, s.sql))
+		err = errors.Join(err, saveUndelivered(save, data, b.stock, s.sql.Sales))
 	}
 	return err
 }

@@ -92,7 +92,7 @@ loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
 			}
 			defer s.close()
 			s.trace(tracer)
-			_ = s.guard.Check(cmd.Context(), s.sql) // which Redis it is, before the first batch is taken; later looks will do
+			_ = s.guard.Check(cmd.Context(), s.sql.Generations) // which Redis it is, before the first batch is taken; later looks will do
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })
@@ -159,7 +159,7 @@ func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfi
 		if s.tracer != nil {
 			config.Tracer = telemetry.NewOrders(s.tracer, s.notes)
 		}
-		w := worker.New(q, s.sql, config)
+		w := worker.New(q, s.sql.Orders, config)
 		g.Go(func() error { return w.Run(ctx) })
 	}
 	if !cfg.noWatcher {
