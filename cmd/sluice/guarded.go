@@ -50,7 +50,9 @@ func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.
 }
 
 // guardWorker watches Redis, and leaves the rebuild to the backends.
-func (s *stores) guardWorker(ctx context.Context) error { return s.guard.Run(ctx, s.sql.Generations, nil) }
+func (s *stores) guardWorker(ctx context.Context) error {
+	return s.guard.Run(ctx, s.sql.Generations, nil)
+}
 
 // restorer returns the Restorer of this process.
 func (s *stores) restorer() *rebuild.Restorer {
