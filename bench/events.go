@@ -24,7 +24,7 @@ import (
 )
 
 // eventGroups are the services that hear of every order. They do nothing with it.
-var eventGroups = [...]string{"points", "push", "webhooks"}
+var eventGroups = [...]string{"points", "web-push", "webhooks"}
 
 // eventCount is the number of rows with unpublished events at the start of a run.
 const eventCount = 60_000

@@ -26,7 +26,7 @@ type backendConfig struct {
 	journal                      journalConfig
 	maxReady, redisWait          int
 	hooks                        webhookConfig
-	webPush                      webPushConfig
+	webPush                      webPushKeys
 	filesPerStream               int // that an event stream takes in this process; 0: 1
 }
 
@@ -43,7 +43,7 @@ equal in all processes), --token-keys or both, and ` + envAdminToken + `. With `
 			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
 			cfg.limitRedisURL, cfg.userRate = p.getenv(envLimitRedis), p.getenv(envUserRate)
 			cfg.paymentSecret, cfg.webPush = p.getenv(envPayment), p.webPushEnv()
-			cfg.blocking = pushBlocking
+			cfg.blocking = pageBlocking
 			if err := cfg.check(); err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (cfg backendConfig) check() error {
 	bad.checkShards(cfg.shards)
 	bad.checkDriver(cfg.queue)
 	bad.checkPrivate(cfg.hooks)
-	bad.checkWebPush(cfg.webPush)
+	bad.checkWebPushKeys(cfg.webPush)
 	bad.checkMetricsURLs(cfg.edgeMetrics)
 	if cfg.maxReady < 1 {
 		bad.add("--max-ready must be at least 1")

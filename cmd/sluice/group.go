@@ -25,14 +25,14 @@ const envPoints = "SLUICE_POINTS"
 
 // groupConfig is what the groups of this program need to know.
 type groupConfig struct {
-	points string
-	push   pushConfig
-	hooks  webhookConfig
+	points  string
+	webPush webPushConfig
+	hooks   webhookConfig
 }
 
 func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
 	p.str(f, &cfg.points, "points", envPoints, points.DefaultRule, "points credited for an order: so many for each full so many cents of its price")
-	p.pushFlags(f, &cfg.push)
+	p.webPushFlags(f, &cfg.webPush)
 	p.webhookFlags(f, &cfg.hooks)
 }
 
@@ -40,7 +40,7 @@ func (m *problems) checkGroups(cfg groupConfig) {
 	if _, err := points.ParseRule(cfg.points); err != nil {
 		m.add("--points: %v", err)
 	}
-	m.checkPush(cfg.push)
+	m.checkWebPush(cfg.webPush)
 	m.checkWebhooks(cfg.hooks)
 }
 
@@ -89,15 +89,15 @@ func (p *program) groupRun() *cobra.Command {
 		metrics string
 	}
 	c := &cobra.Command{
-		Use:   "run points|push|webhooks",
+		Use:   "run points|web-push|webhooks",
 		Short: "Run one instance of a group; any number may run, on any machine",
 		Long: `Run one instance of a built-in group. Instances share the group's events; the events of a killed instance go to the
 others after ten seconds. After SIGTERM it finishes the events in progress and exits 0.
 
-Groups: points (credits buyers); push (notifies buyers by the adapters of --push and, with ` + envVAPID + `, in their
-browsers); webhooks (notifies other systems, see sluice webhook).`,
+Groups: points (credits buyers); web-push (notifies subscribed browsers; needs ` + envVAPID + `); webhooks (notifies
+other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
-  sluice group run push --push 'smtp://shop:secret@mail.example.com:587?from=shop@example.com&to={buyer}' --push-contact mailto:shop@example.com`,
+  sluice group run web-push --web-push-contact mailto:shop@example.com`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: ownGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -105,7 +105,7 @@ browsers); webhooks (notifies other systems, see sluice webhook).`,
 			if !slices.Contains(ownGroups, args[0]) {
 				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, notify.Group, webhook.Group)
 			}
-			cfg.push.webPushConfig = p.webPushEnv()
+			cfg.webPush.webPushKeys = p.webPushEnv()
 			if cfg.redisURL == "" {
 				bad.add("no Redis: set %s or --redis", envRedis)
 			} else {
@@ -141,7 +141,7 @@ browsers); webhooks (notifies other systems, see sluice webhook).`,
 			case points.Group:
 				g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
 			case notify.Group:
-				g.Go(func() error { return runPush(ctx, log, s, cfg.push, counters, registry) })
+				g.Go(func() error { return runWebPush(ctx, log, s, cfg.webPush, counters, registry) })
 			case webhook.Group:
 				g.Go(func() error { return runWebhooks(ctx, log, s, cfg.hooks, counters, webhook.NewCounters(registry)) })
 			}

@@ -26,7 +26,7 @@ var variables = []struct{ name, say string }{
 	{envSecret, "HS256 secret of buyers' tokens, at least 32 bytes; `sluice up` generates one in its data directory"},
 	{envPayment, "secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without one, callbacks get 503"},
 	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates one in its data directory"},
-	{envPushAllowPrivate, "networks that push services may be in though they are not public, separated by commas"},
+	{envWebPushAllowPrivate, "networks in which push services may be, in addition to public addresses, comma-separated"},
 	{envLimitRedis, "Redis that the limit per buyer counts in; without it, each backend counts for itself"},
 	{envUserRate, "limit per buyer, such as 10-S: so many a second (S), minute (M), hour (H) or day (D)"},
 	{"NO_COLOR", "no colours, whatever its value is"},

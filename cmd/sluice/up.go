@@ -62,10 +62,10 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	var bad problems
 	bad.checkListen("listen", cfg.listen)
 	bad.checkListen("admin", cfg.admin)
-	cfg.webPush = p.webPushEnv()
-	cfg.push.webPushConfig = cfg.webPush
-	if cfg.push.contact == "" {
-		cfg.push.contact = unknownContact
+	cfg.backendConfig.webPush = p.webPushEnv()
+	cfg.groupConfig.webPush.webPushKeys = cfg.backendConfig.webPush
+	if cfg.groupConfig.webPush.contact == "" {
+		cfg.groupConfig.webPush.contact = unknownContact
 	}
 	bad.checkGroups(cfg.groupConfig)
 	if cfg.redisURL != "" {
@@ -114,7 +114,7 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	cfg.practice = []string{demoSale}
 	cfg.filesPerStream = 3 // to the gateway, from there to the API, and there
 	w := workerConfig{concurrency: 2, batch: 500}
-	cfg.blocking = cfg.shards*w.concurrency + 3*groupBlocking + pushBlocking
+	cfg.blocking = cfg.shards*w.concurrency + 3*groupBlocking + pageBlocking
 	log := p.logger()
 	tracer, err := p.openTracer(ctx, "sluice", log)
 	if err != nil {
@@ -190,7 +190,9 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		stage{"webhooks", func(ctx context.Context) error {
 			return runWebhooks(ctx, log, s, cfg.groupConfig.hooks, b.events, webhook.NewCounters(registry))
 		}},
-		stage{"push", func(ctx context.Context) error { return runPush(ctx, log, s, cfg.push, b.events, registry) }},
+		stage{"web-push", func(ctx context.Context) error {
+			return runWebPush(ctx, log, s, cfg.groupConfig.webPush, b.events, registry)
+		}},
 		stage{"backend", func(ctx context.Context) error { return b.run(ctx, behind, admin) }},
 		stage{"gateway", func(ctx context.Context) error { return edge.Serve(ctx, front) }},
 	)
@@ -202,16 +204,16 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	return err
 }
 
-// unknownContact is the contact for push services without --push-contact. Some of them require one that exists.
+// unknownContact is the contact for push services without --web-push-contact. Some of them require one that exists.
 const unknownContact = "mailto:nobody@example.com"
 
 func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
-	if cfg.webPush.vapid == "" {
+	if cfg.backendConfig.webPush.vapid == "" {
 		key, err := data.vapid()
 		if err != nil {
 			return fmt.Errorf("data directory: %w", err)
 		}
-		cfg.webPush.vapid, cfg.push.vapid = key, key
+		cfg.backendConfig.webPush.vapid, cfg.groupConfig.webPush.vapid = key, key
 	}
 	cfg.userRate, cfg.limitRedisURL = p.getenv(envUserRate), p.getenv(envLimitRedis)
 	cfg.paymentSecret = p.getenv(envPayment)

@@ -34,7 +34,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	t.Cleanup(s.Close)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
 	for _, args := range []string{
-		"sale list", "sale show shoe", "sale pause shoe", "dead list", "dead --group push list", "order list", "order show 1", "webhook list", "webhook show ep_2", "webhook deliveries ep_1 1",
+		"sale list", "sale show shoe", "sale pause shoe", "dead list", "dead --group web-push list", "order list", "order show 1", "webhook list", "webhook show ep_2", "webhook deliveries ep_1 1",
 		"sale list --json", "dead list --json", "webhook deliveries ep_1 1 --json", "__complete sale show ",
 	} {
 		stdout, stderr, _ := sluice(t, env, strings.Split(args, " ")...)

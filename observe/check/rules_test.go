@@ -149,8 +149,8 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_webhook_failing{endpoint="e"} 0x120`,
 	},
 	"SluiceNotificationsWait": {
-		`sluice_notify_waiting_messages{channel="web"} 20000x120`,
-		`sluice_notify_waiting_messages{channel="web"} 20x120`,
+		`sluice_web_push_waiting 20000x120`,
+		`sluice_web_push_waiting 20x120`,
 	},
 	"SluiceSaleNotificationsAreOff": {
 		`sluice_sale_notifications_up 1x120

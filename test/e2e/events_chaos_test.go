@@ -44,6 +44,7 @@ func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 	begin := time.Now()
 	c := newEventChaos(t, numberFromEnv(t, "SLUICE_EVENTS_SLOW", 0))
 	all := storetest.Orders("s", orders)
+	c.browser.subscribe(t, c.db, all)
 	want := map[string]bool{}
 	for i, o := range all {
 		want[events.ID(o.ID, sale.StatusCreated)] = true
@@ -132,7 +133,7 @@ func (p *killPlan) due(confirmed []int, of int) (now []int) {
 	return now
 }
 
-var chaosGroups = []string{"points", "push", "webhooks"}
+var chaosGroups = []string{"points", "web-push", "webhooks"}
 
 func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bool, poisoned int) {
 	t := c.t
@@ -159,7 +160,7 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 			t.Errorf("%s has %d points, %v; want %d", all[i].Buyer, got, err, points)
 		}
 	}
-	for name, box := range map[string]*inbox{"push": c.push, "slow": c.slow} {
+	for name, box := range map[string]*inbox{"web-push": c.push, "slow": c.slow} {
 		if !slices.Contains(c.names, name) {
 			continue
 		}

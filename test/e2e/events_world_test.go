@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +32,8 @@ type eventChaos struct {
 	admin     string
 	processes []*process
 	names     []string // of the groups
-	push      *inbox
+	push      *inbox   // Web Push messages
+	browser   *webPushBrowser
 	shop      *receiver
 	endpoint  string // the shop's
 	slow      *inbox // nil: there is no such group
@@ -92,19 +90,12 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 	r, pg := testenv.StartRedis(t), testenv.StartPostgres(t)
 	c := &eventChaos{t: t, client: r.Client(), push: &inbox{seen: map[string]string{}}, shop: newReceiver(t)}
 	c.shop.anyTime = true
-	pushes := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		var m struct{ Tags []string }
-		body, err := io.ReadAll(req.Body)
-		if err == nil && json.Unmarshal(body, &m) == nil && len(m.Tags) == 1 {
-			c.push.accept(m.Tags[0], string(body))
-		}
-	}))
-	t.Cleanup(pushes.Close)
-	env := []string{
-		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=" + r.URL, "SLUICE_DATABASE_URL=" + pg.URL,
-		"SLUICE_PUSH=ntfy+" + pushes.URL + "/orders",
+	c.browser = newWebPushBrowser(t, func(id, payload string) int { c.push.accept(id, payload); return 201 })
+	env := append(c.browser.env(),
+		"SLUICE_TOKEN_SECRET="+tokenSecret, "SLUICE_ADMIN_TOKEN="+adminToken,
+		"SLUICE_REDIS_URL="+r.URL, "SLUICE_DATABASE_URL="+pg.URL,
 		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8", "SLUICE_WEBHOOK_TIMEOUT=1s", // what hangs is given up soon
-	}
+	)
 	for range 2 {
 		listen, admin := addr(t), addr(t)
 		c.processes = append(c.processes, launch(t, env, "backend", "--listen", listen, "--admin", admin))
@@ -205,7 +196,7 @@ func (c *eventChaos) progress(of int) string {
 	for _, n := range c.shop.took {
 		again += n
 	}
-	return fmt.Sprintf("of %d events %d credited, %d pushed, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, confirmed[1], confirmed[2],
+	return fmt.Sprintf("of %d events %d credited, %d sent by Web Push, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, confirmed[1], confirmed[2],
 		len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
 }
 

@@ -59,7 +59,7 @@ func startObserved(t *testing.T) *observed {
 	run("watcher", "watcher")
 	run("points", "group", "run", "points")
 	run("webhooks", "group", "run", "webhooks")
-	run("push", "group", "run", "push", "--push", "ntfy+http"+strings.TrimPrefix(hooked.URL, "http")+"/orders")
+	run("web-push", "group", "run", "web-push")
 	o.metrics["backend"] = strings.TrimPrefix(o.admin, "http://")
 	for _, base := range o.edges {
 		awaitOK(t, base+"/healthz")
@@ -114,7 +114,8 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 	const purchase, hook = "POST /v1/sales/{sale}/orders", "POST webhook"
 	steps := []struct{ service, name, group string }{
 		{"sluice-backend", purchase, ""}, {"sluice-backend", "send orders", ""}, {"sluice-worker", "process orders", ""}, {"sluice-backend", "send events", ""},
-		{"sluice-group-points", "process events", "points"}, {"sluice-group-webhooks", "process events", "webhooks"}, {"sluice-group-push", "process events", "push"},
+		{"sluice-group-points", "process events", "points"}, {"sluice-group-webhooks", "process events", "webhooks"},
+		{"sluice-group-web-push", "process events", "web-push"},
 		{"sluice-group-webhooks", hook, ""},
 	}
 	testenv.Eventually(t, 30*time.Second, "the trace through "+edge+" is whole", func() bool {

@@ -2,11 +2,11 @@ package notify
 
 import "sluice/internal/outbound"
 
-// RetryAfter is for tests.
+// RetryAfter exports retryAfter.
 var RetryAfter = retryAfter
 
-// PublicOnly is a client that reaches what the program reaches by default.
+// PublicOnly returns a client with the default restrictions.
 func PublicOnly() Doer { return outbound.New(outbound.Config{}) }
 
-// Reading tells whether the stream is read.
+// Reading reports whether the stream is read.
 func (l *Live) Reading() bool { return l.isReading() }

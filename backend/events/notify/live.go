@@ -20,28 +20,28 @@ import (
 const (
 	MaxPages      = 20_000 // of one process
 	MaxBuyerPages = 8      // of one buyer, in one process
-	pageQueue     = 16     // events that a page may be behind before it is cut off
-	recentEvents  = 4096   // that are kept for pages that come back
+	pageQueue     = 16     // undelivered events after which a page is disconnected
+	recentEvents  = 4096   // kept for pages that reconnect
 )
 
-// ErrFull says that this process has as many open pages as it may, ErrTooMany that the buyer has.
+// ErrFull means that this process has its maximum of open pages; ErrTooMany means that the buyer has.
 var (
 	ErrFull    = errors.New("too many open pages")
 	ErrTooMany = errors.New("too many open pages of this buyer")
 )
 
-// LiveConfig tunes Live. Zero fields take the defaults above.
+// LiveConfig configures NewLive. Zero fields take the defaults named here or above.
 type LiveConfig struct {
 	Pages, BuyerPages int
-	Linger            time.Duration // how long the stream is read on after the last page has gone; 1 min
-	Lost              time.Duration // without Redis for so long, pages are told to look for themselves; 10 s
+	Linger            time.Duration // how long the stream is still read after the last page has closed; 1 min
+	Lost              time.Duration // failed reads for this long disconnect all pages; 10 s
 	Registerer        prometheus.Registerer
 	Log               *slog.Logger
 }
 
-// Live tells the pages that are open at this process of events as they happen. It reads the stream by itself and belongs to no group, so every process sees every event,
-// and a page may be open at any. It reads only while somebody listens. It never knows everything: whoever listens first asks SQL how
-// things are, and does so again when a page is cut off.
+// Live streams events to the pages that are open at this process. It reads the event stream outside any consumer group, so
+// every process receives every event and a buyer's page may be open at any process. It reads only while pages are open. Live
+// does not hold the state of orders: a page reads SQL after it was opened, and again after it was disconnected.
 type Live struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -49,26 +49,26 @@ type Live struct {
 	open   prometheus.Gauge
 	ended  *prometheus.CounterVec
 
-	wanted chan struct{} // holds one token while somebody may be listening and nobody reads
+	wanted chan struct{} // holds one token while a page waits and the stream is not read
 
 	mu      sync.Mutex
 	pages   map[string]map[*Page]struct{} // by buyer
 	count   int
-	ready   chan struct{} // closed while the stream is read; pages join only then
+	ready   chan struct{} // closed while the stream is read; pages are added only then
 	reading bool
 	recent  []events.Event // oldest first, without gaps
-	last    int64          // position of the last event that was read
+	last    int64          // position of the last event read
 }
 
-// Page is one open page. Close it once.
+// Page is one open page. The caller must close it.
 type Page struct {
 	live   *Live
 	buyer  string
 	events chan events.Event
-	end    chan struct{} // closed when it is cut off
+	end    chan struct{} // closed when the page is disconnected
 }
 
-// NewLive makes a Live. It does not connect yet.
+// NewLive returns a Live. Run reads the stream.
 func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig) *Live {
 	number := func(field *int, value int) {
 		if *field <= 0 {
@@ -87,14 +87,22 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 		cfg.Log = slog.Default()
 	}
 	l := &Live{
-		client: client, space: space, cfg: cfg, wanted: make(chan struct{}, 1), pages: map[string]map[*Page]struct{}{}, ready: make(chan struct{}),
-		open:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_notify_pages", Help: "Open pages that are told of their buyers' orders."}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_notify_pages_closed_total", Help: "Pages cut off, because they were too slow or something may have been missed."}, []string{"why"}),
+		client: client, space: space, cfg: cfg, wanted: make(chan struct{}, 1),
+		pages: map[string]map[*Page]struct{}{}, ready: make(chan struct{}),
+		open: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_notify_pages", Help: "Open pages that receive events of their buyers' orders.",
+		}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_notify_pages_closed_total",
+			Help: "Pages that were disconnected because they were too slow or may have missed an event.",
+		}, []string{"reason"}),
 	}
-	for _, why := range []string{"slow", "missed", "unread", "stopped"} {
-		l.ended.WithLabelValues(why)
+	for _, reason := range []string{"slow", "missed", "unread", "stopped"} {
+		l.ended.WithLabelValues(reason)
 	}
-	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_notify_pages_limit", Help: "Pages that may be open; who comes then is told to ask instead."})
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "sluice_notify_pages_limit", Help: "Maximum number of open pages. Further pages are rejected, and poll.",
+	})
 	limit.Set(float64(cfg.Pages))
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(l.open, l.ended, limit)
@@ -102,8 +110,9 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 	return l
 }
 
-// Open adds a page of the buyer. From now on it is told of everything, and missed are the buyer's events after the one named after, if that is still known;
-// known is false when it is not, and whoever asks must find out by itself how things are. Errors: ErrFull, ErrTooMany; sale.ErrUnavailable while the stream cannot be read.
+// Open adds a page of the buyer, which receives all events of the buyer from now on. missed are the buyer's events that
+// follow the event with the id after. known is false if that event is no longer kept; the caller then reads the state from
+// SQL. Errors: ErrFull, ErrTooMany, and sale.ErrUnavailable if the stream is not read before ctx ends.
 func (l *Live) Open(ctx context.Context, buyer, after string) (p *Page, missed []events.Event, known bool, err error) {
 	if p, err = l.reserve(buyer); err != nil {
 		return nil, nil, false, err
@@ -128,12 +137,12 @@ func (l *Live) Open(ctx context.Context, buyer, after string) (p *Page, missed [
 			l.mu.Lock()
 			l.release(p)
 			l.mu.Unlock()
-			return nil, nil, false, fmt.Errorf("push: the stream is not read: %w", sale.ErrUnavailable)
+			return nil, nil, false, fmt.Errorf("notify: the event stream is not read: %w", sale.ErrUnavailable)
 		}
 	}
 }
 
-// reserve counts a page, so that those who wait for the stream are bounded too.
+// reserve counts a page. Pages that wait for the stream are counted as well.
 func (l *Live) reserve(buyer string) (*Page, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,10 +162,10 @@ func (l *Live) reserve(buyer string) (*Page, error) {
 	return p, nil
 }
 
-// add makes a page hear of events. l.mu is held.
+// add makes a page receive events. l.mu is held.
 func (l *Live) add(p *Page) { p.events = make(chan events.Event, pageQueue) }
 
-// release forgets a page. l.mu is held.
+// release removes a page. It is idempotent. l.mu is held.
 func (l *Live) release(p *Page) {
 	if _, there := l.pages[p.buyer][p]; !there {
 		return
@@ -169,7 +178,7 @@ func (l *Live) release(p *Page) {
 	l.open.Dec()
 }
 
-// since finds what a buyer has missed. l.mu is held.
+// since returns the buyer's events after the event with the id after. l.mu is held.
 func (l *Live) since(buyer, after string) (missed []events.Event, known bool) {
 	if after == "" {
 		return nil, false
@@ -189,28 +198,29 @@ func (l *Live) since(buyer, after string) (missed []events.Event, known bool) {
 	return missed, true
 }
 
-// Events has the events in their order.
+// Events returns the buyer's events in the order of the stream.
 func (p *Page) Events() <-chan events.Event { return p.events }
 
-// Cut is closed when the page is told no more, because it is too slow or something may have been missed: it should be opened again.
+// Cut returns a channel that is closed when the page is disconnected, because it is too slow or may have missed an event. The
+// client should reconnect.
 func (p *Page) Cut() <-chan struct{} { return p.end }
 
-// Close ends it.
+// Close removes the page. It is idempotent.
 func (p *Page) Close() {
 	p.live.mu.Lock()
 	defer p.live.mu.Unlock()
 	p.live.release(p)
 }
 
-// cut ends a page from this side. It is counted until it is closed: it still holds a connection. l.mu is held.
-func (l *Live) cut(p *Page, why string) {
-	if p.events == nil { // waits for the stream
+// cut disconnects a page. The page is counted until Close, because it still holds a connection. l.mu is held.
+func (l *Live) cut(p *Page, reason string) {
+	if p.events == nil { // the page waits for the stream
 		return
 	}
 	select {
 	case <-p.end:
 	default:
 		close(p.end)
-		l.ended.WithLabelValues(why).Inc()
+		l.ended.WithLabelValues(reason).Inc()
 	}
 }

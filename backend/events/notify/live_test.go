@@ -22,7 +22,7 @@ import (
 
 var space keyspace.Space
 
-// stage is a Redis with the stream, and processes whose pages listen.
+// stage is a Redis server with the event stream, and processes with open pages.
 type stage struct {
 	*testing.T
 	redis    *miniredis.Miniredis
@@ -63,8 +63,8 @@ func (s *stage) process(cfg notify.LiveConfig) *notify.Live {
 	return l
 }
 
-// tell appends an event to the stream, as the relay does.
-func (s *stage) tell(buyer string, e events.Event) events.Event {
+// publish appends an event to the stream, as the relay does.
+func (s *stage) publish(buyer string, e events.Event) events.Event {
 	s.Helper()
 	s.position++
 	e.Buyer = buyer
@@ -74,7 +74,8 @@ func (s *stage) tell(buyer string, e events.Event) events.Event {
 
 func (s *stage) add(position int, body string) {
 	s.Helper()
-	if err := s.raw.XAdd(context.Background(), &redis.XAddArgs{Stream: space.Events(), ID: fmt.Sprintf("%d-0", position), Values: []string{"event", body}}).Err(); err != nil {
+	args := &redis.XAddArgs{Stream: space.Events(), ID: fmt.Sprintf("%d-0", position), Values: []string{"event", body}}
+	if err := s.raw.XAdd(context.Background(), args).Err(); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -93,7 +94,7 @@ func (s *stage) open(l *notify.Live, buyer, after string) (p *notify.Page, misse
 	return p, missed, known
 }
 
-// next is the id of the next event of a page, or "cut".
+// next returns the id of the next event of a page, or "cut".
 func (s *stage) next(p *notify.Page) string {
 	s.Helper()
 	select {
@@ -109,50 +110,50 @@ func (s *stage) next(p *notify.Page) string {
 	case <-p.Cut():
 		return "cut"
 	case <-timer.C:
-		s.Fatal("nothing is told")
+		s.Fatal("the page receives no event")
 	}
 	return ""
 }
 
-func TestPagesOfEveryProcessHearOfTheirBuyersOrders(t *testing.T) {
+func TestPagesOfEveryProcessReceiveTheirBuyersEvents(t *testing.T) {
 	s := newStage(t)
-	s.tell("ann", created(1)) // before anybody listens
+	s.publish("ann", created(1)) // before a page is open
 	one, two := s.process(notify.LiveConfig{}), s.process(notify.LiveConfig{})
 	a1, _, known := s.open(one, "ann", "")
 	a2, _, _ := s.open(two, "ann", "")
 	b, _, _ := s.open(two, "bob", "")
 	if known {
-		t.Error("a page without Last-Event-ID must ask how things are")
+		t.Error("a page without Last-Event-ID must read the state from SQL")
 	}
-	s.tell("bob", created(2))
-	paid := s.tell("ann", eventOf(1, events.Paid, sale.StatusPaid))
-	s.add(s.position+1, `{"v":99,"id":"x"}`) // of a later version: nobody's business here, and no gap
+	s.publish("bob", created(2))
+	paid := s.publish("ann", eventOf(1, events.Paid, sale.StatusPaid))
+	s.add(s.position+1, `{"v":99,"id":"x"}`) // of a later version: skipped, and not a gap
 	s.position++
-	s.tell("ann", eventOf(1, "order.shipped", "shipped"))
-	last := s.tell("ann", eventOf(1, events.Cancelled, sale.StatusCancelled))
+	s.publish("ann", eventOf(1, "order.shipped", "shipped"))
+	last := s.publish("ann", eventOf(1, events.Cancelled, sale.StatusCancelled))
 	for _, p := range []*notify.Page{a1, a2} {
 		if x, y := s.next(p), s.next(p); x != paid.ID || y != last.ID {
-			t.Errorf("ann's page is told %s, %s", x, y)
+			t.Errorf("ann's page got %s, %s; want %s, %s", x, y, paid.ID, last.ID)
 		}
 	}
 	if got := s.next(b); got != created(2).ID {
-		t.Errorf("bob's page is told %s", got)
+		t.Errorf("bob's page got %s, want %s", got, created(2).ID)
 	}
 	for _, p := range []*notify.Page{a1, a2, b} {
 		select {
 		case e := <-p.Events():
-			t.Errorf("told more: %+v", e)
+			t.Errorf("unexpected event %+v", e)
 		default:
 		}
 		p.Close()
 	}
 }
 
-func TestPageThatComesBackIsToldWhatItMissed(t *testing.T) {
+func TestReconnectedPageReceivesMissedEvents(t *testing.T) {
 	s := newStage(t)
-	first := s.tell("ann", created(1))
-	s.tell("bob", created(2))
-	second := s.tell("ann", eventOf(1, events.Paid, sale.StatusPaid))
+	first := s.publish("ann", created(1))
+	s.publish("bob", created(2))
+	second := s.publish("ann", eventOf(1, events.Paid, sale.StatusPaid))
 	l := s.process(notify.LiveConfig{})
 	for after, want := range map[string][]string{first.ID: {second.ID}, second.ID: nil} {
 		p, missed, known := s.open(l, "ann", after)
@@ -179,7 +180,7 @@ func TestPagesAreBounded(t *testing.T) {
 		open = append(open, p)
 	}
 	if _, _, _, err := l.Open(t.Context(), "ann", ""); !errors.Is(err, notify.ErrTooMany) {
-		t.Fatalf("the fourth page of a buyer: %v", err)
+		t.Fatalf("fourth page of a buyer: %v, want ErrTooMany", err)
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -201,7 +202,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 	wg.Wait()
 	if len(open) != 50 || full != 53 {
-		t.Fatalf("%d pages are open, %d refused; want 50 and 53", len(open), full)
+		t.Fatalf("%d pages are open, %d rejected; want 50 and 53", len(open), full)
 	}
 	for _, p := range open {
 		p.Close()
@@ -211,95 +212,95 @@ func TestPagesAreBounded(t *testing.T) {
 	p.Close()
 }
 
-func TestSlowPageIsCutOffAndHoldsUpNobody(t *testing.T) {
+func TestSlowPageIsDisconnectedAndDelaysNoOther(t *testing.T) {
 	s := newStage(t)
 	l := s.process(notify.LiveConfig{})
 	slow, _, _ := s.open(l, "ann", "")
 	quick, _, _ := s.open(l, "bob", "")
 	for n := range 100 {
-		s.tell("ann", created(n+1))
+		s.publish("ann", created(n+1))
 	}
-	last := s.tell("bob", created(200))
+	last := s.publish("bob", created(200))
 	if got := s.next(quick); got != last.ID {
-		t.Errorf("%s", got)
+		t.Errorf("got %s, want %s", got, last.ID)
 	}
 	select {
 	case <-slow.Cut():
 	default:
-		t.Error("the page that reads nothing is not cut off")
+		t.Error("the page that reads nothing is still connected")
 	}
 }
 
-// What was trimmed before it was read, or lost with Redis, leaves a gap in the positions: every page has to look for itself.
-func TestGapCutsEveryPageOffAndForgetsWhatWasKept(t *testing.T) {
+// Events that were trimmed before they were read, or lost with Redis, leave a gap in the positions.
+func TestGapDisconnectsPagesAndDropsRecentEvents(t *testing.T) {
 	s := newStage(t)
 	l := s.process(notify.LiveConfig{})
-	known := s.tell("ann", created(1))
+	known := s.publish("ann", created(1))
 	p, _, _ := s.open(l, "ann", "")
 	s.position += 5
-	s.tell("bob", created(2))
+	s.publish("bob", created(2))
 	if got := s.next(p); got != "cut" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 	p.Close()
 	if _, _, ok := s.open(l, "ann", known.ID); ok {
-		t.Error("what lies behind a gap counts as known")
+		t.Error("an event before the gap is still known")
 	}
 }
 
-func TestRedisThatComesBackEmptyTellsNothingTwiceAndGoesOn(t *testing.T) {
+func TestEmptiedStreamRepeatsNoEvent(t *testing.T) {
 	s := newStage(t)
 	l := s.process(notify.LiveConfig{})
 	p, _, _ := s.open(l, "ann", "")
-	first := s.tell("ann", created(1))
+	first := s.publish("ann", created(1))
 	if got := s.next(p); got != first.ID {
 		t.Fatal(got)
 	}
 	s.redis.FlushAll()
 	s.position = 0
-	s.tell("ann", created(1)) // the relay fills it again
-	second := s.tell("ann", eventOf(1, events.Paid, sale.StatusPaid))
+	s.publish("ann", created(1)) // the relay appends it again
+	second := s.publish("ann", eventOf(1, events.Paid, sale.StatusPaid))
 	if got := s.next(p); got != second.ID {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 }
 
-func TestPagesAreCutOffWhenRedisStaysAwayAndRefusedUntilItIsBack(t *testing.T) {
+func TestPagesAreDisconnectedAndRejectedWithoutRedis(t *testing.T) {
 	s := newStage(t)
 	l := s.process(notify.LiveConfig{Lost: 50 * time.Millisecond})
 	p, _, _ := s.open(l, "ann", "")
 	s.redis.SetError("LOADING Redis is loading")
 	if got := s.next(p); got != "cut" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 	p.Close()
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, _, _, err := l.Open(short, "ann", ""); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("opened while Redis is away: %v", err)
+		t.Errorf("opened without Redis: %v", err)
 	}
 	s.redis.SetError("")
 	p, _, _ = s.open(l, "ann", "")
-	e := s.tell("ann", created(1))
+	e := s.publish("ann", created(1))
 	if got := s.next(p); got != e.ID {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 }
 
-func TestNobodyListensNobodyReads(t *testing.T) {
+func TestStreamIsReadOnlyWhilePagesAreOpen(t *testing.T) {
 	s := newStage(t)
 	l := s.process(notify.LiveConfig{Linger: 20 * time.Millisecond})
 	reads := func() int { return s.redis.CommandCount() }
 	if n := reads(); n > 5 { // connecting
-		t.Errorf("%d commands before anybody listens", n)
+		t.Errorf("%d commands before a page is open", n)
 	}
 	for range 3 {
 		p, _, _ := s.open(l, "ann", "")
-		e := s.tell("ann", created(s.position+1))
+		e := s.publish("ann", created(s.position+1))
 		if got := s.next(p); got != e.ID {
-			t.Errorf("told %s", got)
+			t.Errorf("got %s", got)
 		}
 		p.Close()
-		testenv.Eventually(t, patience, "it stops reading", func() bool { return !l.Reading() })
+		testenv.Eventually(t, patience, "the stream is no longer read", func() bool { return !l.Reading() })
 	}
 }

@@ -7,37 +7,38 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counters is Metrics in Prometheus.
+// Counters implements Metrics with Prometheus.
 type Counters struct{ messages *prometheus.CounterVec }
 
-// NewCounters registers the counters. It panics when they are registered already.
+// NewCounters registers the counters. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_notify_messages_total", Help: "Attempts to send a message, by channel and outcome: sent, failed (tried again), dead, gone, refused, given_up.",
-	}, []string{"channel", "outcome"})}
+		Name: "sluice_web_push_messages_total",
+		Help: "Attempts to send a Web Push message by outcome: sent, failed (will be retried), gone, refused, given_up.",
+	}, []string{"outcome"})}
+	for _, outcome := range []string{outcomeSent, outcomeFailed, outcomeGone, outcomeRefused, outcomeGivenUp} {
+		c.messages.WithLabelValues(outcome)
+	}
 	r.MustRegister(c.messages)
 	return c
 }
 
-// Pushed is Metrics.
-func (c *Counters) Pushed(channel, outcome string) {
-	c.messages.WithLabelValues(channel, outcome).Inc()
-}
+// Attempted implements Metrics.
+func (c *Counters) Attempted(outcome string) { c.messages.WithLabelValues(outcome).Inc() }
 
-// Waiting tells how many messages each channel has still to send (order.Store).
+// Waiting counts the messages that have not been sent yet (Store).
 type Waiting interface {
-	CountWaiting(ctx context.Context) (map[string]int64, error)
+	CountWaiting(ctx context.Context) (int64, error)
 }
 
 type collector struct {
-	waiting  Waiting
-	channels []string
-	gauge    *prometheus.Desc
+	waiting Waiting
+	gauge   *prometheus.Desc
 }
 
-// NewCollector makes the gauge sluice_notify_waiting_messages, by channel: of these channels, and of others for which something waits. It is missing while the database does not answer.
-func NewCollector(w Waiting, channels ...string) prometheus.Collector {
-	return &collector{w, channels, prometheus.NewDesc("sluice_notify_waiting_messages", "Messages that are still to be sent.", []string{"channel"}, nil)}
+// NewCollector returns the gauge sluice_web_push_waiting. The gauge is absent while the database does not answer.
+func NewCollector(w Waiting) prometheus.Collector {
+	return &collector{w, prometheus.NewDesc("sluice_web_push_waiting", "Web Push messages that have not been sent yet.", nil, nil)}
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }
@@ -45,14 +46,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	counts, err := c.waiting.CountWaiting(ctx)
-	if err != nil {
-		return
-	}
-	for _, channel := range c.channels {
-		counts[channel] += 0
-	}
-	for channel, n := range counts {
-		out <- prometheus.MustNewConstMetric(c.gauge, prometheus.GaugeValue, float64(n), channel)
+	if n, err := c.waiting.CountWaiting(ctx); err == nil {
+		out <- prometheus.MustNewConstMetric(c.gauge, prometheus.GaugeValue, float64(n))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sluice/backend/events"
 )
 
-// Run reads the stream while pages are open, until ctx ends; it returns nil.
+// Run reads the event stream while pages are open, until ctx ends. It returns nil.
 func (l *Live) Run(ctx context.Context) error {
 	for {
 		select {
@@ -24,10 +24,10 @@ func (l *Live) Run(ctx context.Context) error {
 	}
 }
 
-// follow reads until nobody has listened for a while, or ctx ends. While Redis is away it tries on.
+// follow reads until no page has been open for LiveConfig.Linger, or ctx ends. It retries after errors.
 func (l *Live) follow(ctx context.Context) {
 	defer l.stop("stopped")
-	failures, since, alone := 0, time.Now(), time.Time{}
+	failures, since, idleSince := 0, time.Now(), time.Time{}
 	for ctx.Err() == nil {
 		var err error
 		if l.isReading() {
@@ -37,13 +37,13 @@ func (l *Live) follow(ctx context.Context) {
 		}
 		if err == nil {
 			if failures > 0 {
-				l.cfg.Log.Info("events are read for open pages again")
+				l.cfg.Log.Info("events of open pages are read again")
 			}
 			failures = 0
 		} else if ctx.Err() == nil {
 			if failures == 0 {
 				since = time.Now()
-				l.cfg.Log.Warn("events cannot be read for open pages; trying again", "err", err)
+				l.cfg.Log.Warn("events of open pages cannot be read; retrying", "err", err)
 			}
 			failures++
 			if time.Since(since) >= l.cfg.Lost {
@@ -52,14 +52,14 @@ func (l *Live) follow(ctx context.Context) {
 			l.pause(ctx, failures)
 		}
 		l.mu.Lock()
-		nobody := l.count == 0
+		idle := l.count == 0
 		l.mu.Unlock()
 		switch {
-		case !nobody:
-			alone = time.Time{}
-		case alone.IsZero():
-			alone = time.Now()
-		case time.Since(alone) >= l.cfg.Linger:
+		case !idle:
+			idleSince = time.Time{}
+		case idleSince.IsZero():
+			idleSince = time.Now()
+		case time.Since(idleSince) >= l.cfg.Linger:
 			return
 		}
 	}
@@ -80,11 +80,11 @@ func (l *Live) isReading() bool {
 	return l.reading
 }
 
-// begin learns where the stream ends, and what has happened last.
+// begin reads the newest events and the end of the stream, and lets waiting pages join.
 func (l *Live) begin(ctx context.Context) error {
 	var entries []redis.XMessage
 	before := "+"
-	for len(entries) < recentEvents { // in pages, so that none takes long
+	for len(entries) < recentEvents { // in several calls, so that each is short
 		page, err := l.client.XRevRangeN(ctx, l.space.Events(), before, "-", 1024).Result()
 		if err != nil {
 			return err
@@ -110,8 +110,8 @@ func (l *Live) begin(ctx context.Context) error {
 	return nil
 }
 
-// stop ends reading. Open pages are cut off: what happens now is not told.
-func (l *Live) stop(why string) {
+// stop ends reading and disconnects the open pages.
+func (l *Live) stop(reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.reading {
@@ -119,8 +119,8 @@ func (l *Live) stop(why string) {
 	}
 	l.reading = false
 	l.ready = make(chan struct{})
-	l.cutAll(why)
-	if l.count > 0 { // somebody came in the last moment
+	l.cutAll(reason)
+	if l.count > 0 { // pages that joined meanwhile
 		select {
 		case l.wanted <- struct{}{}:
 		default:
@@ -128,18 +128,19 @@ func (l *Live) stop(why string) {
 	}
 }
 
-func (l *Live) cutAll(why string) {
+// cutAll disconnects all pages. l.mu is held.
+func (l *Live) cutAll(reason string) {
 	for _, pages := range l.pages {
 		for p := range pages {
-			l.cut(p, why)
+			l.cut(p, reason)
 		}
 	}
 }
 
-// blocking is how long a read waits in Redis; a stop takes as long.
+// blocking is how long a read blocks in Redis, and the longest delay of a stop.
 const blocking = 500 * time.Millisecond
 
-// read waits for events and tells of them.
+// read waits for events and passes them to the pages.
 func (l *Live) read(ctx context.Context) error {
 	streams, err := l.client.XRead(ctx, &redis.XReadArgs{
 		Streams: []string{l.space.Events(), fmt.Sprintf("%d-0", l.last)}, Count: 500, Block: blocking,
@@ -164,21 +165,21 @@ func (l *Live) read(ctx context.Context) error {
 	return nil
 }
 
-// entry is an event as the stream has it; Type is "" for what pages of this version are not told.
+// entry decodes an entry of the stream. Type is "" for events that pages do not receive.
 func entry(m redis.XMessage) events.Event {
 	body, _ := m.Values["event"].(string)
 	e, err := events.Decode(body)
-	if err != nil || !told(e.Type) {
+	if err != nil || !notifies(e.Type) {
 		e = events.Event{}
 	}
 	e.Position = events.PositionOf(m.ID)
 	return e
 }
 
-// note tells of one event and keeps it. Where positions have a gap something was missed, and nobody knows what: all pages are to look for themselves.
-// l.mu is held.
+// note passes an event to its buyer's pages and keeps it. A gap in the positions means that events were missed, so all pages
+// are disconnected. l.mu is held.
 func (l *Live) note(e events.Event) {
-	if e.Position <= l.last { // somebody else's, or told already
+	if e.Position <= l.last { // seen before
 		return
 	}
 	if l.last != 0 && e.Position != l.last+1 {

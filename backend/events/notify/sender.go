@@ -7,96 +7,87 @@ import (
 	"fmt"
 	"log/slog"
 	randv2 "math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
 	"sluice/backend/events"
 )
 
-// channel is where a sender sends to.
-type channel interface {
-	// send makes one attempt.
-	send(ctx context.Context, v Delivery, m Message) error
-	// lost is told of a message that fails for good. letter: a person is to see it.
-	lost(ctx context.Context, v Delivery, err error) (outcome string, letter bool)
-}
-
-// sender sends the messages of one channel.
+// sender leases queued messages and sends them by Web Push. Buyers choose the endpoints, so a message that cannot be sent is
+// counted and dropped; it does not become a dead letter.
 type sender struct {
-	name  string
-	to    channel
-	slots int
-	store *Store
-	cfg   Config
-	log   *slog.Logger
-	lease string // of this process and channel
-	woken chan struct{}
+	store   *Store
+	cfg     Config
+	web     webPush
+	log     *slog.Logger
+	process string // owner of this process's leases
+	woken   chan struct{}
 }
 
-func newSender(db *Store, cfg Config, name string, slots int, to channel) *sender {
+func newSender(db *Store, cfg Config) *sender {
 	return &sender{
-		name: name, to: to, slots: slots, store: db, cfg: cfg, log: cfg.Log.With("channel", name), lease: rand.Text(), woken: make(chan struct{}, 1),
+		store: db, cfg: cfg, web: webPush{*cfg.Web}, log: cfg.Log, process: rand.Text(), woken: make(chan struct{}, 1),
 	}
 }
 
-// poke says that something was queued.
-func (s *sender) poke() {
+// wake ends the wait for the next poll, because messages were queued.
+func (s *sender) wake() {
 	select {
 	case s.woken <- struct{}{}:
 	default:
 	}
 }
 
+// run leases and sends messages until ctx ends. Running attempts then have Config.Drain to finish.
 func (s *sender) run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	free := make(chan struct{}, s.slots)
-	for range s.slots {
+	free := make(chan struct{}, concurrency)
+	for range concurrency {
 		free <- struct{}{}
 	}
-	sent := make(chan Delivery, s.slots)
+	done := make(chan Delivery, concurrency)
 	var settling, sending sync.WaitGroup
-	settling.Go(func() { s.settleAll(work, sent) })
+	settling.Go(func() { s.settleAll(work, done) })
 	failures := 0
 	for ctx.Err() == nil {
 		n := s.reserve(ctx, free)
 		if n == 0 {
 			break
 		}
-		got, err := s.store.Lease(ctx, s.name, s.lease, s.cfg.Hold, n)
-		for range n - len(got) {
+		leased, err := s.store.Lease(ctx, s.process, s.cfg.Hold, n)
+		for range n - len(leased) {
 			free <- struct{}{}
 		}
-		for _, v := range got {
+		for _, v := range leased {
 			sending.Go(func() {
 				defer func() { free <- struct{}{} }()
 				if s.attempt(work, v) {
-					sent <- v
+					done <- v
 				}
 			})
 		}
 		if err != nil && ctx.Err() == nil {
 			if failures == 0 {
-				s.log.Warn("pushes cannot be read; trying again", "err", err)
+				s.log.Warn("notifications cannot be leased; retrying", "err", err)
 			}
 			failures++
 		} else if failures > 0 && err == nil {
-			s.log.Info("pushes are read again")
+			s.log.Info("notifications are leased again")
 			failures = 0
 		}
-		if len(got) < n {
+		if len(leased) < n {
 			s.rest(ctx)
 		}
 	}
 	timer := time.AfterFunc(s.cfg.Drain, stop)
 	sending.Wait()
-	close(sent)
+	close(done)
 	settling.Wait()
 	timer.Stop()
 }
 
-// reserve waits for a free slot and takes all there are; 0 when ctx ends.
+// reserve waits for a free slot, takes all free slots and returns their number; 0 when ctx ends.
 func (s *sender) reserve(ctx context.Context, free chan struct{}) int {
 	select {
 	case <-ctx.Done():
@@ -112,6 +103,7 @@ func (s *sender) reserve(ctx context.Context, free chan struct{}) int {
 	}
 }
 
+// rest waits for wake or the next poll.
 func (s *sender) rest(ctx context.Context) {
 	timer := time.NewTimer(s.cfg.Poll)
 	defer timer.Stop()
@@ -122,72 +114,92 @@ func (s *sender) rest(ctx context.Context) {
 	}
 }
 
-// attempt tries to send, and writes down what became of a message that was not sent. sent is true when it is to be settled with others.
-func (s *sender) attempt(ctx context.Context, v Delivery) (sent bool) {
+// attempt makes one attempt and returns true if the message is to be settled: it was sent, or no attempt can succeed.
+// Otherwise attempt has released it for a later attempt.
+func (s *sender) attempt(ctx context.Context, v Delivery) (settle bool) {
 	e, err := events.Decode(v.Body)
 	switch {
 	case err != nil:
-	case v.Attempts > s.cfg.MaxAttempts: // nobody has said why
-		err = fmt.Errorf("%d processes died over it", v.Attempts-1)
+	case v.Attempts > s.cfg.MaxAttempts: // no process has recorded a result
+		err = fmt.Errorf("%d processes ended during an attempt", v.Attempts-1)
 	default:
 		err = s.send(ctx, v, messageOf(e))
 	}
 	var wait *waitError
 	switch {
 	case err == nil:
-		s.cfg.Metrics.Pushed(s.name, "sent")
+		s.cfg.Metrics.Attempted(outcomeSent)
 		return true
-	case ctx.Err() != nil: // a stop has ended it
-		return s.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.store.Delay(ctx, s.lease, v, 0) })
-	case errors.Is(err, ErrPermanent), errors.Is(err, errGone), v.Attempts >= s.cfg.MaxAttempts:
-		return s.fail(ctx, v, e, err)
+	case ctx.Err() != nil: // interrupted by a stop
+		s.record(context.WithoutCancel(ctx), func(ctx context.Context) error {
+			return s.store.Delay(ctx, s.process, v, 0)
+		})
+		return false
+	case errors.Is(err, events.ErrPermanent), errors.Is(err, errGone), v.Attempts >= s.cfg.MaxAttempts:
+		s.drop(ctx, v, err)
+		return true
 	}
 	after := s.backoff(v.Attempts)
 	if errors.As(err, &wait) {
 		after = max(after, wait.after)
 	}
-	s.cfg.Metrics.Pushed(s.name, "failed")
-	s.log.Debug("a push failed and is tried again", "event", v.EventID, "attempts", v.Attempts, "after", after, "err", err)
-	s.insist(ctx, func(ctx context.Context) error { return s.store.Delay(ctx, s.lease, v, after) })
+	s.cfg.Metrics.Attempted(outcomeFailed)
+	s.log.Debug("notification failed; retrying", "event", v.EventID, "attempts", v.Attempts, "after", after, "err", err)
+	s.record(ctx, func(ctx context.Context) error { return s.store.Delay(ctx, s.process, v, after) })
 	return false
 }
 
-// send makes an attempt, with its time bounded and its panics caught.
+// send makes one attempt within its time limit. It returns panics as errors.
 func (s *sender) send(ctx context.Context, v Delivery, m Message) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, min(sendTimeout, s.cfg.Hold/2))
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the adapter panicked: %v", p)
+			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return s.to.send(ctx, v, m)
-}
-
-// fail ends a message that cannot be sent.
-func (s *sender) fail(ctx context.Context, v Delivery, e events.Event, why error) (sent bool) {
-	outcome, wanted := s.to.lost(ctx, v, why)
-	s.cfg.Metrics.Pushed(s.name, outcome)
-	if !wanted {
-		s.log.Debug("a push is given up", "event", v.EventID, "attempts", v.Attempts, "outcome", outcome, "err", why)
-		return true
+	if v.Subscription.ID == 0 {
+		return errGone
 	}
-	e.ID = letterID(v.EventID, s.name)
-	letter := &events.DeadLetter{Group: Group, EventID: e.ID, Position: e.Position, Body: e.Encode(), Reason: s.name + ": " + reason(why), Deliveries: int64(v.Attempts)}
-	s.insist(ctx, func(ctx context.Context) error {
-		return s.store.Settle(ctx, s.lease, []Delivery{v}, letter)
-	})
-	s.log.Warn("a push is dead", "event", v.EventID, "attempts", v.Attempts, "reason", letter.Reason)
-	return false
+	if err := s.web.send(ctx, v.Subscription, m); err != nil {
+		return err
+	}
+	_ = s.store.RecordSuccess(ctx, v.Subscription.ID) // after an error, the next message records it
+	return nil
 }
 
-// settleAll writes down what was sent, as much at once as has come together.
-func (s *sender) settleAll(ctx context.Context, sent <-chan Delivery) {
-	for v := range sent {
+// drop counts a message that cannot be sent, and records the failure for its subscription.
+func (s *sender) drop(ctx context.Context, v Delivery, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+	defer cancel()
+	outcome := outcomeGivenUp
+	var err error
+	switch {
+	case errors.Is(why, errGone):
+		outcome = outcomeGone
+		if v.Subscription.ID != 0 {
+			err = s.store.DeleteSubscription(ctx, v.Subscription.ID)
+		}
+	case errors.Is(why, events.ErrPermanent):
+		outcome = outcomeRefused
+		err = s.store.RecordRefusal(ctx, v.Subscription.ID, maxRefusals)
+	default:
+		err = s.store.RecordRefusal(ctx, v.Subscription.ID, maxRefusals)
+	}
+	if err != nil { // the next message to the subscription fails in the same way
+		s.log.Debug("failure of a subscription cannot be recorded", "subscription", v.SubscriptionID, "err", err)
+	}
+	s.cfg.Metrics.Attempted(outcome)
+	s.log.Debug("notification dropped", "event", v.EventID, "attempts", v.Attempts, "outcome", outcome, "err", why)
+}
+
+// settleAll settles the messages in done in batches.
+func (s *sender) settleAll(ctx context.Context, done <-chan Delivery) {
+	for v := range done {
 		batch := []Delivery{v}
-		for more := true; more && len(batch) < s.slots; {
+		for more := true; more && len(batch) < concurrency; {
 			select {
-			case v, ok := <-sent:
+			case v, ok := <-done:
 				if more = ok; ok {
 					batch = append(batch, v)
 				}
@@ -195,90 +207,34 @@ func (s *sender) settleAll(ctx context.Context, sent <-chan Delivery) {
 				more = false
 			}
 		}
-		s.insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.store.Settle(ctx, s.lease, batch, nil) })
+		s.record(context.WithoutCancel(ctx), func(ctx context.Context) error {
+			return s.store.Settle(ctx, s.process, batch)
+		})
 	}
 }
 
-// insist tries until it is written or the lease is over; then somebody sends the message again. It returns false, for attempt.
-func (s *sender) insist(ctx context.Context, write func(context.Context) error) bool {
+// record retries write until it succeeds or the lease has expired. After that, the message may be sent again.
+func (s *sender) record(ctx context.Context, write func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Hold)
 	defer cancel()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := write(ctx)
 		if err == nil {
-			return false
+			return
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			s.log.Warn("what became of a push cannot be kept; it may be sent again", "err", err)
-			return false
+			s.log.Warn("result of a notification cannot be stored; it may be sent again", "err", err)
+			return
 		case <-timer.C:
 		}
 	}
 }
 
-// backoff doubles with each attempt, up to 128 times the first wait, and is spread over its upper half.
+// backoff doubles with each attempt up to 128 times Config.Backoff. It is random within its upper half.
 func (s *sender) backoff(attempts int) time.Duration {
 	wait := s.cfg.Backoff << min(max(attempts-1, 0), 7)
 	return wait/2 + randv2.N(wait/2+1)
-}
-
-const maxReason = 300 // bytes
-
-// reason is an error as one line.
-func reason(err error) string {
-	text := strings.Join(strings.Fields(plain(err.Error())), " ")
-	if len(text) > maxReason {
-		text = strings.ToValidUTF8(text[:maxReason], "")
-	}
-	return text
-}
-
-// adapterChannel is an adapter as a channel: what it cannot send is a dead letter.
-type adapterChannel struct{ Adapter }
-
-func (c adapterChannel) send(ctx context.Context, _ Delivery, m Message) error {
-	return c.Send(ctx, m)
-}
-
-func (c adapterChannel) lost(context.Context, Delivery, error) (string, bool) {
-	return "dead", true
-}
-
-// webChannel is Web Push as a channel. Its endpoints are of buyers' choosing, so what fails there is no operator's business: no dead letters.
-type webChannel struct {
-	web     webPush
-	store   *Store
-	metrics Metrics
-}
-
-func (c *webChannel) send(ctx context.Context, v Delivery, m Message) error {
-	if v.Subscription.ID == 0 {
-		return errGone
-	}
-	err := c.web.send(ctx, v.Subscription, m)
-	if err == nil {
-		_ = c.store.RecordSuccess(ctx, v.Subscription.ID) // the next message tries again
-	}
-	return err
-}
-
-func (c *webChannel) lost(ctx context.Context, v Delivery, err error) (string, bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
-	defer cancel()
-	switch {
-	case errors.Is(err, errGone):
-		if v.Subscription.ID != 0 {
-			_ = c.store.DeleteSubscription(ctx, v.Subscription.ID) // the next message finds it out again
-		}
-		return "gone", false
-	case errors.Is(err, ErrPermanent):
-		_ = c.store.RecordRefusal(ctx, v.Subscription.ID, maxRefusals)
-		return "refused", false
-	default:
-		_ = c.store.RecordRefusal(ctx, v.Subscription.ID, maxRefusals)
-		return "given_up", false
-	}
 }

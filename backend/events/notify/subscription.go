@@ -10,12 +10,13 @@ import (
 
 // Bounds of subscriptions.
 const (
-	MaxSubscriptions = 5    // of one buyer; the oldest make room
+	MaxSubscriptions = 5    // of one buyer; the oldest are deleted
 	maxEndpoint      = 2000 // bytes; those of the known push services have 150 to 1000
 	authLen          = 16   // bytes (RFC 8291, section 3.2)
 )
 
-// CheckSubscription checks what a browser sent, and brings keys and language into one form. checkURL judges the endpoint's URL. The error is a *sale.InvalidError with every mistake.
+// CheckSubscription validates a subscription that a browser sent, and normalizes its keys and language. checkURL validates
+// the endpoint. The error is a *sale.InvalidError that lists every invalid field.
 func CheckSubscription(p Subscription, checkURL func(string) error) (Subscription, error) {
 	bad := &sale.InvalidError{}
 	if p.Endpoint == "" || len(p.Endpoint) > maxEndpoint {
@@ -28,11 +29,11 @@ func CheckSubscription(p Subscription, checkURL func(string) error) (Subscriptio
 		_, err = ecdh.P256().NewPublicKey(key)
 	}
 	if err != nil {
-		bad.Add("keys.p256dh", "must be a point of the curve P-256 in base64url, as PushSubscription.toJSON gives it")
+		bad.Add("keys.p256dh", "must be a point of the curve P-256 in base64url, as PushSubscription.toJSON returns it")
 	}
 	auth, err := decodeKey(p.Auth)
 	if err != nil || len(auth) != authLen {
-		bad.Add("keys.auth", "must be 16 bytes in base64url, as PushSubscription.toJSON gives it")
+		bad.Add("keys.auth", "must be 16 bytes in base64url, as PushSubscription.toJSON returns it")
 	}
 	lang, ok := ParseLang(p.Lang)
 	if !ok {
@@ -41,11 +42,12 @@ func CheckSubscription(p Subscription, checkURL func(string) error) (Subscriptio
 	if len(bad.Fields) > 0 {
 		return Subscription{}, bad
 	}
-	p.P256dh, p.Auth, p.Lang = base64.RawURLEncoding.EncodeToString(key), base64.RawURLEncoding.EncodeToString(auth), string(lang)
+	p.P256dh, p.Auth = base64.RawURLEncoding.EncodeToString(key), base64.RawURLEncoding.EncodeToString(auth)
+	p.Lang = string(lang)
 	return p, nil
 }
 
-// decodeKey reads base64url, with or without padding: browsers write it without.
+// decodeKey decodes base64url with or without padding.
 func decodeKey(s string) ([]byte, error) {
 	if len(s) > 200 {
 		return nil, base64.CorruptInputError(0)

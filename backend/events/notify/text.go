@@ -12,7 +12,7 @@ import (
 // Lang is a language of messages. The zero value is English.
 type Lang string
 
-// The languages.
+// Supported languages.
 const (
 	English Lang = "en"
 	Chinese Lang = "zh"
@@ -30,10 +30,10 @@ func ParseLang(tag string) (l Lang, ok bool) {
 	return "", false
 }
 
-// Text is a message in words. Neither part has control characters, so both fit any header.
+// Text is the title and body of a notification, without control characters.
 type Text struct{ Title, Body string }
 
-// texts have the sale and the order as arguments 1 and 2.
+// texts are format strings: argument 1 is the sale, argument 2 the order.
 var texts = map[Lang]map[string]Text{
 	English: {
 		"created":   {"Your order is in", "Order %[2]s in the sale %[1]s: your unit is reserved."},
@@ -49,21 +49,21 @@ var texts = map[Lang]map[string]Text{
 	},
 }
 
-// Text is the message in a language; an unknown one is English.
+// Text returns the message in a language; English if the language is unknown.
 func (m Message) Text(l Lang) Text {
 	words, ok := texts[l]
 	if !ok {
 		words = texts[English]
 	}
 	kind := string(m.status())
-	if m.Type == events.Cancelled && m.Was == sale.StatusQueued { // it has never been created
+	if m.Type == events.Cancelled && m.Was == sale.StatusQueued { // it was never created
 		kind = "failed"
 	}
 	t := words[kind]
 	return Text{t.Title, fmt.Sprintf(t.Body, plain(m.SaleID), m.OrderID)}
 }
 
-// plain takes out what could end a line or hide in one: control characters, and those that turn the direction of writing.
+// plain removes control characters, line separators and characters that change the writing direction.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {

@@ -7,13 +7,13 @@ import (
 	"errors"
 )
 
-// Key is the key pair by which push services know this shop (VAPID, RFC 8292). The zero value is no key.
+// Key is the key pair that identifies the shop to push services (VAPID, RFC 8292). The zero value is no key.
 type Key struct{ private, public string }
 
-// ErrBadKey says that a text is no key.
-var ErrBadKey = errors.New("must be a P-256 private key of 32 bytes in base64url, as sluice group vapid makes one")
+// ErrBadKey means that a text is not a private key.
+var ErrBadKey = errors.New("must be a P-256 private key of 32 bytes in base64url, as sluice group vapid creates one")
 
-// NewKey makes a key.
+// NewKey generates a key.
 func NewKey() (Key, error) {
 	k, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
@@ -22,7 +22,7 @@ func NewKey() (Key, error) {
 	return keyOf(k), nil
 }
 
-// ParseKey reads what Private returns. Error: ErrBadKey.
+// ParseKey parses the result of Private. Error: ErrBadKey.
 func ParseKey(private string) (Key, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(private)
 	if err != nil {
@@ -32,7 +32,7 @@ func ParseKey(private string) (Key, error) {
 	if err != nil {
 		return Key{}, ErrBadKey
 	}
-	if key := keyOf(k); key.private == private { // the decoder forgives line ends
+	if key := keyOf(k); key.private == private { // the decoder ignores line ends
 		return key, nil
 	}
 	return Key{}, ErrBadKey
@@ -42,11 +42,11 @@ func keyOf(k *ecdh.PrivateKey) Key {
 	return Key{base64.RawURLEncoding.EncodeToString(k.Bytes()), base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes())}
 }
 
-// Private is the secret half.
+// Private returns the private key, a secret.
 func (k Key) Private() string { return k.private }
 
-// Public is what browsers subscribe with (applicationServerKey). "" for the zero value.
+// Public returns the public key, with which browsers subscribe (applicationServerKey). It is "" for the zero value.
 func (k Key) Public() string { return k.public }
 
-// IsZero tells that there is no key.
+// IsZero reports whether there is no key.
 func (k Key) IsZero() bool { return k.private == "" }

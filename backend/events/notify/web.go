@@ -13,48 +13,54 @@ import (
 
 	webpush "github.com/SherClockHolmes/webpush-go"
 
+	"sluice/backend/events"
 	"sluice/internal/outbound"
 )
 
-// Doer sends HTTP requests to addresses that strangers have named (*outbound.Client). Its errors hold no URL, because an endpoint is a secret.
+// Doer sends HTTP requests to endpoints that buyers have supplied (*outbound.Client). Its errors must not contain the URL,
+// because an endpoint is a secret.
 type Doer interface {
 	Do(r *http.Request) (*http.Response, error)
 }
 
-// WebConfig is what Web Push needs.
+// WebConfig configures Web Push.
 type WebConfig struct {
 	Key     Key
-	Contact string // whom push services may write to: mailto:... or https://...
+	Contact string // contact address for push services: mailto:... or https://...
 	Client  Doer
 }
 
 const (
-	// webTTL is how long a push service keeps a message for a browser that is not there.
+	// webTTL is how long a push service keeps a message for an offline browser.
 	webTTL = 24 * time.Hour
-	// maxRefusals in a row end a subscription: nothing will ever reach it.
+	// maxRefusals is the number of consecutive failures after which a subscription is deleted.
 	maxRefusals = 10
-	// maxRetryAfter bounds how long a push service may have a message wait.
+	// maxRetryAfter bounds the delay that a push service may request.
 	maxRetryAfter = time.Hour
+	// maxAnswer is the number of bytes that are read of a response.
+	maxAnswer = 4 << 10
 )
 
-// errGone says that the push service does not know the subscription any more.
+// errGone means that the subscription no longer exists.
 var errGone = errors.New("the subscription is gone")
 
-// waitError is a temporary refusal that says when to come again.
+// waitError is a temporary failure, possibly with a requested delay.
 type waitError struct {
 	status int
-	after  time.Duration // 0: it does not say
+	after  time.Duration // 0: unspecified
 }
 
-func (e *waitError) Error() string { return fmt.Sprintf("the push service answers %d", e.status) }
+func (e *waitError) Error() string {
+	return fmt.Sprintf("the push service returned status %d", e.status)
+}
 
-// webPush sends messages to browsers, encrypted for them (RFC 8291) and signed (RFC 8292).
+// webPush sends messages to push services, encrypted for the browser (RFC 8291) and signed (RFC 8292).
 type webPush struct{ cfg WebConfig }
 
-// notice is the payload, as a service worker gets it.
+// notice is the payload that the service worker receives.
 type notice struct {
 	ID      string `json:"id"`
-	Tag     string `json:"tag"` // a browser shows one notification for each
+	Tag     string `json:"tag"` // the browser shows one notification per tag
 	Title   string `json:"title"`
 	Body    string `json:"body"`
 	Lang    string `json:"lang"`
@@ -65,25 +71,29 @@ type notice struct {
 	At      string `json:"at"`
 }
 
-// send returns errGone, *waitError, an error that wraps ErrPermanent, or one that is tried again.
+// send makes one attempt. It returns errGone, *waitError, an error that wraps events.ErrPermanent, or an error after which
+// another attempt may succeed.
 func (w *webPush) send(ctx context.Context, to Subscription, m Message) error {
 	lang := Lang(to.Lang)
 	text := m.Text(lang)
 	payload, err := json.Marshal(notice{
-		ID: m.ID, Tag: m.ID, Title: text.Title, Body: text.Body, Lang: to.Lang, Type: string(m.Type), OrderID: m.OrderID.String(), SaleID: m.SaleID,
+		ID: m.ID, Tag: m.ID, Title: text.Title, Body: text.Body, Lang: to.Lang,
+		Type: string(m.Type), OrderID: m.OrderID.String(), SaleID: m.SaleID,
 		Status: string(m.status()), At: m.At.Format(time.RFC3339Nano),
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrPermanent, err)
+		return fmt.Errorf("%w: %w", events.ErrPermanent, err)
 	}
-	resp, err := webpush.SendNotificationWithContext(ctx, payload, &webpush.Subscription{Endpoint: to.Endpoint, Keys: webpush.Keys{Auth: to.Auth, P256dh: to.P256dh}}, &webpush.Options{
-		HTTPClient: w.cfg.Client, Subscriber: strings.TrimPrefix(w.cfg.Contact, "mailto:"), TTL: int(webTTL.Seconds()), Urgency: webpush.UrgencyHigh,
-		Topic:          m.OrderID.String(), // of what waits for a browser, the newest of an order is enough
+	target := &webpush.Subscription{Endpoint: to.Endpoint, Keys: webpush.Keys{Auth: to.Auth, P256dh: to.P256dh}}
+	resp, err := webpush.SendNotificationWithContext(ctx, payload, target, &webpush.Options{
+		HTTPClient: w.cfg.Client, Subscriber: strings.TrimPrefix(w.cfg.Contact, "mailto:"),
+		TTL: int(webTTL.Seconds()), Urgency: webpush.UrgencyHigh,
+		Topic:          m.OrderID.String(), // a newer message of the order replaces one that waits at the push service
 		VAPIDPublicKey: w.cfg.Key.public, VAPIDPrivateKey: w.cfg.Key.private,
 	})
 	if err != nil {
 		if errors.Is(err, outbound.ErrRefused) {
-			return fmt.Errorf("%w: %w", ErrPermanent, err)
+			return fmt.Errorf("%w: %w", events.ErrPermanent, err)
 		}
 		return err
 	}
@@ -97,11 +107,11 @@ func (w *webPush) send(ctx context.Context, to Subscription, m Message) error {
 	case s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s >= 500:
 		return &waitError{s, retryAfter(resp.Header.Get("Retry-After"))}
 	default:
-		return fmt.Errorf("%w: the push service answers %d", ErrPermanent, s)
+		return fmt.Errorf("%w: the push service returned status %d", events.ErrPermanent, s)
 	}
 }
 
-// retryAfter reads whole seconds; the other form, a date, is left to the backoff, because it is by somebody else's clock.
+// retryAfter parses a Retry-After header in seconds. It returns 0 for a date, because the clocks may differ.
 func retryAfter(text string) time.Duration {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {

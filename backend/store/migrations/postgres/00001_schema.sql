@@ -251,21 +251,19 @@ CREATE TABLE web_push_subscriptions (
 );
 CREATE INDEX web_push_subscriptions_buyer ON web_push_subscriptions (buyer, id);
 
--- Notifications to be sent: each event once over each channel and, in the channel of Web Push, once to each subscription
--- (target). due_at: the next attempt, or the end of the lease of leased_by. A settled row is kept for a while, so that an
--- event which is delivered again is not sent again.
+-- Web Push messages to be sent: each event once to each subscription of its buyer. due_at: the next attempt, or the end of
+-- the lease of leased_by. A settled row is kept for a while, so that an event which is delivered again is not sent again.
 CREATE TABLE notifications (
-    event_id   text COLLATE "C" NOT NULL,
-    channel    text COLLATE "C" NOT NULL,
-    target     bigint NOT NULL DEFAULT 0,
-    body       text NOT NULL,
-    attempts   integer NOT NULL DEFAULT 0,
-    due_at     timestamptz NOT NULL DEFAULT now(),
-    leased_by  text,
-    settled_at timestamptz,
-    PRIMARY KEY (event_id, channel, target)
+    event_id        text COLLATE "C" NOT NULL,
+    subscription_id bigint NOT NULL,
+    body            text NOT NULL,
+    attempts        integer NOT NULL DEFAULT 0,
+    due_at          timestamptz NOT NULL DEFAULT now(),
+    leased_by       text,
+    settled_at      timestamptz,
+    PRIMARY KEY (event_id, subscription_id)
 );
-CREATE INDEX notifications_due ON notifications (channel, due_at) WHERE settled_at IS NULL;
+CREATE INDEX notifications_due ON notifications (due_at) WHERE settled_at IS NULL;
 CREATE INDEX notifications_settled ON notifications (settled_at) WHERE settled_at IS NOT NULL;
 
 -- +goose Down

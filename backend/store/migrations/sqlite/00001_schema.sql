@@ -202,17 +202,16 @@ CREATE TABLE web_push_subscriptions (
 CREATE INDEX web_push_subscriptions_buyer ON web_push_subscriptions (buyer, id);
 
 CREATE TABLE notifications (
-    event_id   text NOT NULL,
-    channel    text NOT NULL,
-    target     integer NOT NULL DEFAULT 0,
-    body       text NOT NULL,
-    attempts   integer NOT NULL DEFAULT 0,
-    due_at     integer NOT NULL,
-    leased_by  text,
-    settled_at integer,
-    PRIMARY KEY (event_id, channel, target)
+    event_id        text NOT NULL,
+    subscription_id integer NOT NULL,
+    body            text NOT NULL,
+    attempts        integer NOT NULL DEFAULT 0,
+    due_at          integer NOT NULL,
+    leased_by       text,
+    settled_at      integer,
+    PRIMARY KEY (event_id, subscription_id)
 ) STRICT;
-CREATE INDEX notifications_due ON notifications (channel, due_at) WHERE settled_at IS NULL;
+CREATE INDEX notifications_due ON notifications (due_at) WHERE settled_at IS NULL;
 CREATE INDEX notifications_settled ON notifications (settled_at) WHERE settled_at IS NOT NULL;
 
 -- +goose Down

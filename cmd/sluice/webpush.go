@@ -23,65 +23,61 @@ import (
 )
 
 const (
-	envPush             = "SLUICE_PUSH"
-	envPushContact      = "SLUICE_PUSH_CONTACT"
-	envPushAllowPrivate = "SLUICE_PUSH_ALLOW_PRIVATE"
-	envVAPID            = "SLUICE_VAPID_KEY"
+	envWebPushContact      = "SLUICE_WEB_PUSH_CONTACT"
+	envWebPushAllowPrivate = "SLUICE_WEB_PUSH_ALLOW_PRIVATE"
+	envVAPID               = "SLUICE_VAPID_KEY"
 )
 
-// pushBlocking is the number of blocking Redis calls of a backend that wait for events of open pages.
-const pushBlocking = 1
+// pageBlocking is the number of blocking Redis calls of a backend that wait for events of open pages.
+const pageBlocking = 1
 
-// pushConfig configures buyer notifications.
-type pushConfig struct {
-	adapters, contact string
-	hold              time.Duration
-	webPushConfig
+// webPushConfig configures the group that sends Web Push messages.
+type webPushConfig struct {
+	contact string
+	hold    time.Duration
+	webPushKeys
 }
 
-// webPushConfig is what backends must know of Web Push too. They come from the environment: one is a secret, and the other must be the same in every process.
-type webPushConfig struct {
-	vapid        string // no Web Push without it
+// webPushKeys is the part of the configuration that backends need as well. It is read from the environment: the key is a
+// secret, and both settings must be the same in every process.
+type webPushKeys struct {
+	vapid        string // without it, Web Push is off
 	allowPrivate string
 }
 
-func (p *program) pushFlags(f *pflag.FlagSet, cfg *pushConfig) {
-	p.str(f, &cfg.adapters, "push", envPush, "log", "adapters that notify buyers of their orders, comma-separated: log, smtp://user:password@host:587?from=A&to={buyer}, ntfy://host/topic")
-	p.str(f, &cfg.contact, "push-contact", envPushContact, "", "contact address for push services, mailto:... or https://...")
-	f.DurationVar(&cfg.hold, "push-hold", notify.DefaultHold, "how long messages that an instance was sending stay with it when it is gone; an attempt takes half of it at most")
+func (p *program) webPushFlags(f *pflag.FlagSet, cfg *webPushConfig) {
+	p.str(f, &cfg.contact, "web-push-contact", envWebPushContact, "", "contact address for push services, mailto:... or https://...")
+	f.DurationVar(&cfg.hold, "web-push-hold", notify.DefaultHold, "lease of a message: how long the messages of a crashed instance wait; an attempt takes at most half of it")
 }
 
-func (p *program) webPushEnv() webPushConfig {
-	return webPushConfig{vapid: p.getenv(envVAPID), allowPrivate: p.getenv(envPushAllowPrivate)}
+func (p *program) webPushEnv() webPushKeys {
+	return webPushKeys{vapid: p.getenv(envVAPID), allowPrivate: p.getenv(envWebPushAllowPrivate)}
 }
 
-func (m *problems) checkWebPush(cfg webPushConfig) {
+func (m *problems) checkWebPushKeys(cfg webPushKeys) {
 	if cfg.vapid != "" {
 		if _, err := notify.ParseKey(cfg.vapid); err != nil {
 			m.add("%s: %v", envVAPID, err)
 		}
 	}
 	if _, err := cfg.client(); err != nil {
-		m.add("%s: %v", envPushAllowPrivate, err)
+		m.add("%s: %v", envWebPushAllowPrivate, err)
 	}
 }
 
-func (m *problems) checkPush(cfg pushConfig) {
-	if _, err := notify.ParseAdapters(cfg.adapters, slog.Default()); err != nil {
-		m.add("--push: %v", err)
-	}
+func (m *problems) checkWebPush(cfg webPushConfig) {
 	if cfg.hold < minLease || cfg.hold > maxLease {
-		m.add("--push-hold must be between %s and %s", minLease, maxLease)
+		m.add("--web-push-hold must be between %s and %s", minLease, maxLease)
 	}
-	m.checkWebPush(cfg.webPushConfig)
+	m.checkWebPushKeys(cfg.webPushKeys)
 	if cfg.contact != "" || cfg.vapid != "" {
 		if err := checkContact(cfg.contact); err != nil {
-			m.add("--push-contact: %v", err)
+			m.add("--web-push-contact: %v", err)
 		}
 	}
 }
 
-// checkContact wants what push services accept: some refuse every message with another one.
+// checkContact returns an error for contact addresses that push services reject.
 func checkContact(contact string) error {
 	address, isMail := strings.CutPrefix(contact, "mailto:")
 	if isMail {
@@ -94,7 +90,7 @@ func checkContact(contact string) error {
 	return errors.New("want a contact address for push services, mailto:shop@example.com or https://shop.example.com/")
 }
 
-func (cfg webPushConfig) client() (*outbound.Client, error) {
+func (cfg webPushKeys) client() (*outbound.Client, error) {
 	var list []string
 	for item := range strings.SplitSeq(cfg.allowPrivate, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -109,7 +105,7 @@ func (cfg webPushConfig) client() (*outbound.Client, error) {
 }
 
 // serve adds buyer notifications to the public API.
-func (cfg webPushConfig) serve(public *api.Config, s *stores, live *notify.Live) error {
+func (cfg webPushKeys) serve(public *api.Config, s *stores, live *notify.Live) error {
 	public.Live = live
 	if cfg.vapid == "" {
 		return nil
@@ -120,24 +116,20 @@ func (cfg webPushConfig) serve(public *api.Config, s *stores, live *notify.Live)
 	}
 	client, err := cfg.client()
 	if err != nil {
-		return usage("%s: %w", envPushAllowPrivate, err)
+		return usage("%s: %w", envWebPushAllowPrivate, err)
 	}
 	public.Subscriptions, public.PushKey, public.CheckPushURL = notify.NewStore(s.db), key.Public(), client.CheckURL
 	return nil
 }
 
-// runPush runs one instance of the notification group until ctx ends.
-func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, counters *events.Counters, registry prometheus.Registerer) error {
-	adapters, err := notify.ParseAdapters(cfg.adapters, log)
-	if err != nil {
-		return usage("--push: %w", err)
-	}
-	config := notify.Config{Adapters: adapters, Hold: cfg.hold, Metrics: notify.NewCounters(registry), Log: log}
-	channels := []string{notify.Web}
-	for _, a := range adapters {
-		channels = append(channels, a.Name())
-	}
-	registry.MustRegister(notify.NewCollector(notify.NewStore(s.db), channels...))
+// runWebPush runs one instance of the Web Push group until ctx ends. Without a key it acknowledges events and sends nothing.
+func runWebPush(
+	ctx context.Context, log *slog.Logger, s *stores, cfg webPushConfig, counters *events.Counters,
+	registry prometheus.Registerer,
+) error {
+	db := notify.NewStore(s.db)
+	config := notify.Config{Hold: cfg.hold, Metrics: notify.NewCounters(registry), Log: log}
+	registry.MustRegister(notify.NewCollector(db))
 	if cfg.vapid != "" {
 		key, err := notify.ParseKey(cfg.vapid)
 		if err != nil {
@@ -145,14 +137,15 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 		}
 		client, err := cfg.client()
 		if err != nil {
-			return usage("%s: %w", envPushAllowPrivate, err)
+			return usage("%s: %w", envWebPushAllowPrivate, err)
 		}
 		config.Web = &notify.WebConfig{Key: key, Contact: cfg.contact, Client: client}
 	} else {
 		log.Info("Web Push is off: " + envVAPID + " is not set")
 	}
-	service := notify.New(notify.NewStore(s.db), config)
-	c, err := events.New(s.redis, s.space, s.events, notify.Group, service, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	service := notify.New(db, config)
+	c, err := events.New(s.redis, s.space, s.events, notify.Group, service,
+		events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
 	if err != nil {
 		return err
 	}
@@ -162,7 +155,7 @@ func runPush(ctx context.Context, log *slog.Logger, s *stores, cfg pushConfig, c
 	return g.Wait()
 }
 
-// vapid reads the key for Web Push, and makes it when it is not there yet.
+// vapid reads the key for Web Push, and creates it if it does not exist.
 func (d dataDir) vapid() (string, error) {
 	s, err := d.read(vapidFile)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -181,7 +174,7 @@ func (p *program) groupVAPID() *cobra.Command {
 		Use:   "vapid",
 		Short: "Create a key pair for Web Push",
 		Long: `Create a key pair that identifies this shop to push services (VAPID). Set the private key as ` + envVAPID + ` for every
-backend and every instance of the group push, and keep it: with another key, every browser must subscribe again. Browsers
+backend and every instance of the group web-push, and keep it: with another key, every browser must subscribe again. Browsers
 read the public key from GET /v1/push/key.`,
 		Example: `  sluice group vapid
   export SLUICE_VAPID_KEY="$(sluice group vapid --json | jq -r .private)"`,

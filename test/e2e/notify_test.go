@@ -2,18 +2,24 @@ package e2e
 
 import (
 	"bufio"
-	"encoding/json"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
+	"sluice/backend/events/notify/notifytest"
+	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -91,42 +97,99 @@ func TestOpenPagesReceiveEventsThroughEitherEdge(t *testing.T) {
 	}
 }
 
-// Instances of the group are killed while they send. Every event is sent, no more copies than were being sent at a kill, nothing waits in the end and nothing is dead.
+// webPushBrowser is a browser with one subscription per buyer at a push service of the test.
+type webPushBrowser struct {
+	notifytest.Browser
+	service *httptest.Server
+	vapid   notify.Key
+}
+
+// newWebPushBrowser starts a push service. It decrypts each message, and answers with the status that receive returns for
+// the message's event id and payload.
+func newWebPushBrowser(t *testing.T, receive func(id, payload string) (status int)) *webPushBrowser {
+	t.Helper()
+	b := &webPushBrowser{}
+	var err error
+	if b.Browser, err = notifytest.NewBrowser(); err != nil {
+		t.Fatal(err)
+	}
+	if b.vapid, err = notify.NewKey(); err != nil {
+		t.Fatal(err)
+	}
+	b.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the sender was killed
+		}
+		payload, err := b.Payload(body)
+		if err != nil {
+			t.Errorf("push service: %v", err)
+		}
+		w.WriteHeader(receive(payload["id"], fmt.Sprint(payload)))
+	}))
+	t.Cleanup(b.service.Close)
+	return b
+}
+
+// env returns the environment of programs that send to the browser.
+func (b *webPushBrowser) env() []string {
+	return []string{
+		"SLUICE_VAPID_KEY=" + b.vapid.Private(), "SLUICE_WEB_PUSH_CONTACT=mailto:shop@example.com",
+		"SLUICE_WEB_PUSH_ALLOW_PRIVATE=127.0.0.0/8",
+	}
+}
+
+// subscribe adds a subscription for the buyer of each order.
+func (b *webPushBrowser) subscribe(t *testing.T, db *pgx.Conn, orders []sale.Order) {
+	t.Helper()
+	buyers := make([]string, len(orders))
+	for i, o := range orders {
+		buyers[i] = o.Buyer
+	}
+	p := b.Subscription(b.service.URL + "/send/")
+	if _, err := db.Exec(t.Context(), `INSERT INTO web_push_subscriptions (buyer, endpoint, p256dh, auth, lang)
+		SELECT buyer, $2 || buyer, $3, $4, 'en' FROM unnest($1::text[]) AS buyer`, buyers, p.Endpoint, p.P256dh, p.Auth); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Instances of the group are killed while they send. Every event is sent, the number of copies is at most the number of
+// messages that were being sent or recorded at a kill, no message waits in the end, and there are no dead letters.
 func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
-	const orders, kills, atOnce = 300, 4, 4
+	const orders, kills, concurrency = 1200, 4, 64
 	var mu sync.Mutex
 	got := map[string]int{}
-	ntfy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var m struct{ Tags []string }
-		if err := json.NewDecoder(r.Body).Decode(&m); err != nil || len(m.Tags) != 1 {
-			t.Errorf("%v %v", m, err)
-			return
-		}
+	browser := newWebPushBrowser(t, func(id, _ string) int {
 		mu.Lock()
 		defer mu.Unlock()
-		got[m.Tags[0]]++
-		if len(got)%5 == 0 && got[m.Tags[0]] == 1 { // one in five is tried again
-			w.WriteHeader(500)
+		got[id]++
+		if len(got)%5 == 0 && got[id] == 1 { // one in five is retried
+			return 500
 		}
-	}))
-	defer ntfy.Close()
+		return 201
+	})
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
-	flags := []string{"--redis", r.URL, "--database", pg.URL, "--push", "ntfy+http" + strings.TrimPrefix(ntfy.URL, "http") + "/orders", "--push-hold", "2s"}
+	flags := []string{"--redis", r.URL, "--database", pg.URL, "--web-push-hold", "2s"}
 	u := startUp(t, t.TempDir(), flags...)
 	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "s", "--title", "S", "--stock", "5000", "--price", "19.99EUR", "--data", u.data); code != 0 {
 		t.Fatal(out, errOut)
 	}
 	run := func() *process {
-		return launch(t, nil, append([]string{"group", "run", "push"}, flags...)...)
+		return launch(t, browser.env(), append([]string{"group", "run", "web-push"}, flags...)...)
 	}
 	instances := []*process{run(), run()}
 	db := storetest.Open(t, pg.URL)
+	conn, err := pgx.Connect(t.Context(), pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	all := storetest.Orders("s", orders)
+	browser.subscribe(t, conn, all)
 	for i := range kills {
-		for _, batch := range [][]int{{0, 25}, {25, 50}, {50, 75}} {
-			from := i*orders/kills + batch[0]
-			if err := db.Write(t.Context(), all[from:from+25]); err != nil {
+		for batch := range slices.Chunk(all[i*orders/kills:(i+1)*orders/kills], 25) {
+			if err := db.Write(t.Context(), batch); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -138,9 +201,9 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 		defer mu.Unlock()
 		return len(got) == orders
 	})
-	testenv.Eventually(t, 60*time.Second, "nothing waits", func() bool {
+	testenv.Eventually(t, 60*time.Second, "no message waits", func() bool {
 		waiting, err := notify.NewStore(db.DB).CountWaiting(t.Context())
-		return err == nil && len(waiting) == 0
+		return err == nil && waiting == 0
 	})
 	mu.Lock()
 	copies := 0
@@ -152,11 +215,12 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 		copies += n - 1
 	}
 	mu.Unlock()
-	if most := orders/5 + 1 + kills*atOnce; copies > most {
-		t.Errorf("%d copies, want %d at most", copies, most)
+	if limit := orders/5 + 1 + kills*concurrency; copies > limit {
+		t.Errorf("%d copies, want at most %d", copies, limit)
 	}
-	if l, err := events.NewStore(db.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: "push"}); err != nil || len(l) != 0 {
-		t.Errorf("dead letters %v, %v", l, err)
+	letters, err := events.NewStore(db.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: notify.Group})
+	if err != nil || len(letters) != 0 {
+		t.Errorf("dead letters %v, %v; want none", letters, err)
 	}
 	for _, p := range instances {
 		if code := p.end(syscall.SIGTERM); code != 0 {
@@ -165,23 +229,22 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 	}
 }
 
-func TestPushSettingsAreCheckedAtTheStart(t *testing.T) {
+func TestWebPushSettingsAreCheckedAtStart(t *testing.T) {
 	t.Parallel()
-	stores := []string{"--redis", "redis://127.0.0.1:1/0", "--database", "sqlite:x.db"}
+	command := []string{"group", "run", "web-push", "--redis", "redis://127.0.0.1:1/0", "--database", "sqlite:x.db"}
 	for _, s := range []struct {
 		args string
 		env  string
 		want string
 	}{
-		{"--push pigeon", "", "no adapter"},
-		{"--push smtp://u:SECRET@h", "", "from must be"},
-		{"--push-hold 1ms", "", "--push-hold"},
-		{"", "SLUICE_VAPID_KEY=x", "SLUICE_VAPID_KEY"},
-		{"--push-contact nobody", "", "--push-contact"},
-		{"", "SLUICE_PUSH_ALLOW_PRIVATE=everything", "is not a network"},
+		{"--web-push-hold 1ms", "", "--web-push-hold"},
+		{"", "SLUICE_VAPID_KEY=SECRET", "SLUICE_VAPID_KEY"},
+		{"--web-push-contact nobody", "", "--web-push-contact"},
+		{"", "SLUICE_WEB_PUSH_ALLOW_PRIVATE=everything", "no network"},
 	} {
-		_, errOut, code := sluiceRun(t, []string{s.env}, append(append([]string{"group", "run", "push"}, stores...), strings.Fields(s.args)...)...)
-		if code != 2 || !strings.Contains(errOut, s.want) || strings.Count(strings.TrimSpace(errOut), "\n") != 0 || strings.Contains(errOut, "SECRET") {
+		_, errOut, code := sluiceRun(t, []string{s.env}, append(slices.Clone(command), strings.Fields(s.args)...)...)
+		if code != 2 || !strings.Contains(errOut, s.want) || strings.Contains(errOut, "SECRET") ||
+			strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
 			t.Errorf("%s %s: exit %d\n%s", s.args, s.env, code, errOut)
 		}
 	}
@@ -190,8 +253,8 @@ func TestPushSettingsAreCheckedAtTheStart(t *testing.T) {
 	if code != 0 || len(key) != 43 {
 		t.Fatalf("%d %s", code, out)
 	}
-	_, errOut, code := sluiceRun(t, []string{"SLUICE_VAPID_KEY=" + key}, append([]string{"group", "run", "push"}, stores...)...)
-	if code != 2 || !strings.Contains(errOut, "--push-contact") {
-		t.Errorf("without a contact: %d %s", code, errOut)
+	_, errOut, code := sluiceRun(t, []string{"SLUICE_VAPID_KEY=" + key}, command...)
+	if code != 2 || !strings.Contains(errOut, "--web-push-contact") {
+		t.Errorf("without a contact: exit %d\n%s", code, errOut)
 	}
 }
