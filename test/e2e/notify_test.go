@@ -240,7 +240,7 @@ func TestWebPushSettingsAreCheckedAtStart(t *testing.T) {
 		{"--web-push-hold 1ms", "", "--web-push-hold"},
 		{"", "SLUICE_VAPID_KEY=SECRET", "SLUICE_VAPID_KEY"},
 		{"--web-push-contact nobody", "", "--web-push-contact"},
-		{"", "SLUICE_WEB_PUSH_ALLOW_PRIVATE=everything", "no network"},
+		{"", "SLUICE_WEB_PUSH_ALLOW_PRIVATE=everything", "is not a network"},
 	} {
 		_, errOut, code := sluiceRun(t, []string{s.env}, append(slices.Clone(command), strings.Fields(s.args)...)...)
 		if code != 2 || !strings.Contains(errOut, s.want) || strings.Contains(errOut, "SECRET") ||
