@@ -38,16 +38,18 @@ type webPushConfig struct {
 	webPushKeys
 }
 
-// webPushKeys is the part of the configuration that backends need as well. It is read from the environment: the key is a
-// secret, and both settings must be the same in every process.
+// webPushKeys is the part of the configuration that backends need as well. It is read from the environment: the key
+// is a secret, and both settings must be the same in every process.
 type webPushKeys struct {
 	vapid        string // without it, Web Push is off
 	allowPrivate string
 }
 
 func (p *program) webPushFlags(f *pflag.FlagSet, cfg *webPushConfig) {
-	p.str(f, &cfg.contact, "web-push-contact", envWebPushContact, "", "contact address for push services, mailto:... or https://...")
-	f.DurationVar(&cfg.hold, "web-push-hold", notify.DefaultHold, "lease of a message: how long the messages of a crashed instance wait; an attempt takes at most half of it")
+	p.str(f, &cfg.contact, "web-push-contact", envWebPushContact, "", "contact address for push services, mailto:... "+
+		"or https://...")
+	f.DurationVar(&cfg.hold, "web-push-hold", notify.DefaultHold, "lease of a message: how long the messages of a "+
+		"crashed instance wait; an attempt takes at most half of it")
 }
 
 func (p *program) webPushEnv() webPushKeys {
@@ -122,7 +124,8 @@ func (cfg webPushKeys) serve(public *api.Config, s *stores, live *notify.Live) e
 	return nil
 }
 
-// runWebPush runs one instance of the Web Push group until ctx ends. Without a key it acknowledges events and sends nothing.
+// runWebPush runs one instance of the Web Push group until ctx ends. Without a key it acknowledges events and sends
+// nothing.
 func runWebPush(
 	ctx context.Context, log *slog.Logger, s *stores, cfg webPushConfig, counters *events.Counters,
 	registry prometheus.Registerer,

@@ -54,8 +54,8 @@ func (s *stack) orderPage(t *testing.T, base, buyer, after string) (next func() 
 	}, func() { resp.Body.Close() }
 }
 
-// A page receives the events of its buyer's order through either edge, whichever backend it is connected to and whichever sold;
-// when its backend is killed, it continues at another.
+// A page receives the events of its buyer's order through either edge, whichever backend it is connected to and
+// whichever sold; when its backend is killed, it continues at another.
 func TestOpenPagesReceiveEventsThroughEitherEdge(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -104,8 +104,8 @@ type webPushBrowser struct {
 	vapid   notify.Key
 }
 
-// newWebPushBrowser starts a push service. It decrypts each message, and answers with the status that receive returns for
-// the message's event id and payload.
+// newWebPushBrowser starts a push service. It decrypts each message, and answers with the status that receive returns
+// for the message's event id and payload.
 func newWebPushBrowser(t *testing.T, receive func(id, payload string) (status int)) *webPushBrowser {
 	t.Helper()
 	b := &webPushBrowser{}

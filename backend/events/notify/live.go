@@ -39,9 +39,10 @@ type LiveConfig struct {
 	Log               *slog.Logger
 }
 
-// Live streams events to the pages that are open at this process. It reads the event stream outside any consumer group, so
-// every process receives every event and a buyer's page may be open at any process. It reads only while pages are open. Live
-// does not hold the state of orders: a page reads SQL after it was opened, and again after it was disconnected.
+// Live streams events to the pages that are open at this process. It reads the event stream outside any consumer
+// group, so every process receives every event and a buyer's page may be open at any process. It reads only while
+// pages are open. Live does not hold the state of orders: a page reads SQL after it was opened, and again after it
+// was disconnected.
 type Live struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -110,9 +111,9 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 	return l
 }
 
-// Open adds a page of the buyer, which receives all events of the buyer from now on. missed are the buyer's events that
-// follow the event with the id after. known is false if that event is no longer kept; the caller then reads the state from
-// SQL. Errors: ErrFull, ErrTooMany, and sale.ErrUnavailable if the stream is not read before ctx ends.
+// Open adds a page of the buyer, which receives all events of the buyer from now on. missed are the buyer's events
+// that follow the event with the id after. known is false if that event is no longer kept; the caller then reads the
+// state from SQL. Errors: ErrFull, ErrTooMany, and sale.ErrUnavailable if the stream is not read before ctx ends.
 func (l *Live) Open(ctx context.Context, buyer, after string) (p *Page, missed []events.Event, known bool, err error) {
 	if p, err = l.reserve(buyer); err != nil {
 		return nil, nil, false, err
@@ -201,8 +202,8 @@ func (l *Live) since(buyer, after string) (missed []events.Event, known bool) {
 // Events returns the buyer's events in the order of the stream.
 func (p *Page) Events() <-chan events.Event { return p.events }
 
-// Cut returns a channel that is closed when the page is disconnected, because it is too slow or may have missed an event. The
-// client should reconnect.
+// Cut returns a channel that is closed when the page is disconnected, because it is too slow or may have missed an
+// event. The client should reconnect.
 func (p *Page) Cut() <-chan struct{} { return p.end }
 
 // Close removes the page. It is idempotent.

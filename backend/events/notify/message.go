@@ -1,6 +1,6 @@
-// Package notify informs buyers of changes of their orders: Live streams events to open pages, and Service sends Web Push
-// messages to subscribed browsers as a consumer group of the order events. Notifications are hints: GET /v1/orders/{order}
-// returns the state of an order, and no decision depends on a notification.
+// Package notify informs buyers of changes of their orders: Live streams events to open pages, and Service sends Web
+// Push messages to subscribed browsers as a consumer group of the order events. Notifications are hints:
+// GET /v1/orders/{order} returns the state of an order, and no decision depends on a notification.
 package notify
 
 import (

@@ -176,8 +176,8 @@ func entry(m redis.XMessage) events.Event {
 	return e
 }
 
-// note passes an event to its buyer's pages and keeps it. A gap in the positions means that events were missed, so all pages
-// are disconnected. l.mu is held.
+// note passes an event to its buyer's pages and keeps it. A gap in the positions means that events were missed, so
+// all pages are disconnected. l.mu is held.
 func (l *Live) note(e events.Event) {
 	if e.Position <= l.last { // seen before
 		return

@@ -13,8 +13,8 @@ import (
 	"sluice/backend/events"
 )
 
-// sender leases queued messages and sends them by Web Push. Buyers choose the endpoints, so a message that cannot be sent is
-// counted and dropped; it does not become a dead letter.
+// sender leases queued messages and sends them by Web Push. Buyers choose the endpoints, so a message that cannot be
+// sent is counted and dropped; it does not become a dead letter.
 type sender struct {
 	store   *Store
 	cfg     Config

@@ -78,9 +78,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Service is one instance of the group. Handle queues a row for each event and subscription, and Run sends the rows. Each row
-// has attempts of its own, so a push service that is down delays neither the stream nor other subscriptions. Any number of
-// processes may run a Service.
+// Service is one instance of the group. Handle queues a row for each event and subscription, and Run sends the rows.
+// Each row has attempts of its own, so a push service that is down delays neither the stream nor other subscriptions.
+// Any number of processes may run a Service.
 type Service struct {
 	store  *Store
 	cfg    Config
@@ -107,8 +107,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Handle implements events.Handler. It queues the messages that Run sends. An order without a buyer is an error that wraps
-// events.ErrPermanent.
+// Handle implements events.Handler. It queues the messages that Run sends. An order without a buyer is an error that
+// wraps events.ErrPermanent.
 func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 	var messages []QueuedEvent
 	for _, e := range batch {

@@ -270,8 +270,8 @@ func TestSubscriptionThatIsGoneIsDeleted(t *testing.T) {
 	}
 }
 
-// A hostile endpoint may reject every message, redirect, or lead to a private address. Redirects are not followed, private
-// addresses are not reached, messages end, and the subscription is deleted.
+// A hostile endpoint may reject every message, redirect, or lead to a private address. Redirects are not followed,
+// private addresses are not reached, messages end, and the subscription is deleted.
 func TestHostileEndpointIsDropped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -25,8 +25,8 @@ type Delivery struct {
 // QueuedEvent is an event to be queued for its buyer.
 type QueuedEvent struct{ EventID, Buyer, Body string }
 
-// Enqueue queues each event once for each current subscription of its buyer. Messages that are stored already, sent or not,
-// are left unchanged.
+// Enqueue queues each event once for each current subscription of its buyer. Messages that are stored already, sent
+// or not, are left unchanged.
 func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	type record struct {
 		Event        string `json:"event_id"`
@@ -49,8 +49,9 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	}
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		_, err := c.Exec(ctx, "INSERT INTO notifications (event_id, subscription_id, body, due_at) SELECT event_id, subscription_id, body, "+
-			d.Now+" FROM ("+d.Records("$1", "event_id text, subscription_id bigint, body text")+`) AS queued
+		const columns = "event_id, subscription_id, body"
+		queued := d.Records("$1", "event_id text, subscription_id bigint, body text")
+		_, err := c.Exec(ctx, "INSERT INTO notifications ("+columns+", due_at) SELECT "+columns+", "+d.Now+" FROM ("+queued+`) AS queued
 			WHERE true ORDER BY event_id, subscription_id ON CONFLICT (event_id, subscription_id) DO NOTHING`, store.JSON(records))
 		return err
 	})

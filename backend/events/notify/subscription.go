@@ -15,8 +15,8 @@ const (
 	authLen          = 16   // bytes (RFC 8291, section 3.2)
 )
 
-// CheckSubscription validates a subscription that a browser sent, and normalizes its keys and language. checkURL validates
-// the endpoint. The error is a *sale.InvalidError that lists every invalid field.
+// CheckSubscription validates a subscription that a browser sent, and normalizes its keys and language. checkURL
+// validates the endpoint. The error is a *sale.InvalidError that lists every invalid field.
 func CheckSubscription(p Subscription, checkURL func(string) error) (Subscription, error) {
 	bad := &sale.InvalidError{}
 	if p.Endpoint == "" || len(p.Endpoint) > maxEndpoint {

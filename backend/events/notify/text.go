@@ -39,7 +39,8 @@ var texts = map[Lang]map[string]Text{
 		"created":   {"Your order is in", "Order %[2]s in the sale %[1]s: your unit is reserved."},
 		"paid":      {"Your payment has arrived", "Order %[2]s in the sale %[1]s is paid."},
 		"cancelled": {"Your order is cancelled", "Order %[2]s in the sale %[1]s is cancelled."},
-		"failed":    {"Your order could not be completed", "We are sorry: order %[2]s in the sale %[1]s could not be completed."},
+		"failed": {"Your order could not be completed", "We are sorry: order %[2]s in the sale %[1]s could not be " +
+			"completed."},
 	},
 	Chinese: {
 		"created":   {"下单成功", "您在活动 %[1]s 中的订单 %[2]s 已生成，商品已为您保留。"},

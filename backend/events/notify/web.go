@@ -17,8 +17,8 @@ import (
 	"sluice/internal/outbound"
 )
 
-// Doer sends HTTP requests to endpoints that buyers have supplied (*outbound.Client). Its errors must not contain the URL,
-// because an endpoint is a secret.
+// Doer sends HTTP requests to endpoints that buyers have supplied (*outbound.Client). Its errors must not contain the
+// URL, because an endpoint is a secret.
 type Doer interface {
 	Do(r *http.Request) (*http.Response, error)
 }
@@ -71,8 +71,8 @@ type notice struct {
 	At      string `json:"at"`
 }
 
-// send makes one attempt. It returns errGone, *waitError, an error that wraps events.ErrPermanent, or an error after which
-// another attempt may succeed.
+// send makes one attempt. It returns errGone, *waitError, an error that wraps events.ErrPermanent, or an error after
+// which another attempt may succeed.
 func (w *webPush) send(ctx context.Context, to Subscription, m Message) error {
 	lang := Lang(to.Lang)
 	text := m.Text(lang)
