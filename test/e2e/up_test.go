@@ -24,8 +24,14 @@ type upProcess struct {
 
 func startUp(t *testing.T, data string, args ...string) *upProcess {
 	t.Helper()
+	return startUpWith(t, nil, data, args...)
+}
+
+// startUpWith starts sluice up with environment variables.
+func startUpWith(t *testing.T, env []string, data string, args ...string) *upProcess {
+	t.Helper()
 	listen, admin := addr(t), addr(t)
-	p := launch(t, nil, append([]string{"up", "--listen", listen, "--admin", admin, "--data", data}, args...)...)
+	p := launch(t, env, append([]string{"up", "--listen", listen, "--admin", admin, "--data", data}, args...)...)
 	u := &upProcess{p, data, "http://" + listen, "http://" + admin}
 	awaitOK(t, u.base+"/readyz")
 	testenv.Eventually(t, 10*time.Second, "the two curl lines", func() bool { return len(u.curlLines()) == 2 })

@@ -51,8 +51,9 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 		d := c.Dialect()
 		const columns = "event_id, subscription_id, body"
 		queued := d.Records("$1", "event_id text, subscription_id bigint, body text")
-		_, err := c.Exec(ctx, "INSERT INTO notifications ("+columns+", due_at) SELECT "+columns+", "+d.Now+" FROM ("+queued+`) AS queued
-			WHERE true ORDER BY event_id, subscription_id ON CONFLICT (event_id, subscription_id) DO NOTHING`, store.JSON(records))
+		_, err := c.Exec(ctx, "INSERT INTO notifications ("+columns+", due_at)"+
+			" SELECT "+columns+", "+d.Now+" FROM ("+queued+") AS queued WHERE true ORDER BY event_id, subscription_id"+
+			" ON CONFLICT (event_id, subscription_id) DO NOTHING", store.JSON(records))
 		return err
 	})
 }
@@ -176,8 +177,8 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, limit int) (n int6
 	_, err = s.db.UpdateIf(ctx, "notify: prune", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, old(c), age.Milliseconds(), 1)
 	}, func(ctx context.Context, c store.Conn) error {
-		n, err = c.Exec(ctx, "DELETE FROM notifications WHERE (event_id, subscription_id) IN ("+old(c)+c.Dialect().SkipLocked+")",
-			age.Milliseconds(), limit)
+		n, err = c.Exec(ctx, "DELETE FROM notifications WHERE (event_id, subscription_id) IN ("+
+			old(c)+c.Dialect().SkipLocked+")", age.Milliseconds(), limit)
 		return err
 	})
 	return n, err
