@@ -38,7 +38,9 @@ type collector struct {
 
 // NewCollector returns the gauge sluice_web_push_waiting. The gauge is absent while the database does not answer.
 func NewCollector(w Waiting) prometheus.Collector {
-	return &collector{w, prometheus.NewDesc("sluice_web_push_waiting", "Web Push messages that have not been sent yet.", nil, nil)}
+	return &collector{w, prometheus.NewDesc(
+		"sluice_web_push_waiting", "Web Push messages that have not been sent yet.", nil, nil,
+	)}
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }

@@ -56,7 +56,9 @@ func TestSlowEndpointDoesNotDelayOtherSubscriptions(t *testing.T) {
 	down.before = sv.before
 	web := sv.web()
 	web.Client = bothServices(t, sv, down)
-	s, _ := service(t, db, notify.Config{Web: web, MaxAttempts: 1000, Backoff: 50 * time.Millisecond, Drain: time.Millisecond})
+	s, _ := service(t, db, notify.Config{
+		Web: web, MaxAttempts: 1000, Backoff: 50 * time.Millisecond, Drain: time.Millisecond,
+	})
 	var want []string
 	for n := range 40 {
 		buyer := fmt.Sprintf("buyer-%d", n+1)

@@ -33,7 +33,9 @@ func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 }
 
 func subscription(buyer, endpoint string) notify.Subscription {
-	return notify.Subscription{Buyer: buyer, Endpoint: "https://push.example/" + endpoint, P256dh: "key", Auth: "auth", Lang: "en"}
+	return notify.Subscription{
+		Buyer: buyer, Endpoint: "https://push.example/" + endpoint, P256dh: "key", Auth: "auth", Lang: "en",
+	}
 }
 
 func (e *env) subscribe(t *testing.T, p notify.Subscription, limit int) notify.Subscription {

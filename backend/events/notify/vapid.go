@@ -39,7 +39,8 @@ func ParseKey(private string) (Key, error) {
 }
 
 func keyOf(k *ecdh.PrivateKey) Key {
-	return Key{base64.RawURLEncoding.EncodeToString(k.Bytes()), base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes())}
+	encode := base64.RawURLEncoding.EncodeToString
+	return Key{encode(k.Bytes()), encode(k.PublicKey().Bytes())}
 }
 
 // Private returns the private key, a secret.
