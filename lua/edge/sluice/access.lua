@@ -16,6 +16,7 @@ local limiter = require "sluice.limit.rules"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local refusal_cache = require "sluice.refusal_cache"
+local set_variable = require("sluice.accel").select("variables", "sluice.variables").set
 local token = require "sluice.token"
 
 local ngx = ngx
@@ -37,13 +38,22 @@ function _M.init(policy)
   plans = plan.new(policy)
 end
 
+-- set(name, text, is_kept): sets a variable. is_kept: the text stays for as long as the worker lives
+local function set(name, text, is_kept)
+  if is_kept then
+    set_variable(name, text)
+  else
+    ngx_var[name] = text
+  end
+end
+
 -- set_refusal(rule, wait): the variables of a refusal by a limit, for another `wait` microseconds
 local function set_refusal(rule, wait)
   count(rule.denied)
-  ngx_var.sluice_rule = rule.name
-  ngx_var.sluice_retry_after = quota.retry_after(wait)
-  ngx_var.sluice_quota_policy = rule.quota_policy
-  ngx_var.sluice_quota = quota.exceeded(rule, wait)
+  set_variable("sluice_rule", rule.name)
+  set_variable("sluice_quota_policy", rule.quota_policy)
+  set("sluice_quota", quota.exceeded(rule, wait))
+  set("sluice_retry_after", quota.retry_after(wait))
 end
 
 -- refuse(ok, rule, detail): exits with what limit/rules.lua returned when it was not true
@@ -110,11 +120,11 @@ end
 -- chosen: see plan.lua
 local function allow(chosen)
   local limits, tightest, least, delay = report(chosen.rules, 1, chosen.n, nil, nil, nil, 0)
-  ngx_var.sluice_verdict = "allow"
+  set_variable("sluice_verdict", "allow")
   if tightest then
-    ngx_var.sluice_rule = tightest.name
-    ngx_var.sluice_remaining = quota.number(least)
-    ngx_var.sluice_quota_policy = chosen.quota_policy
+    set_variable("sluice_rule", tightest.name)
+    set("sluice_remaining", quota.number(least))
+    set_variable("sluice_quota_policy", chosen.quota_policy)
     ngx_var.sluice_quota = limits
   end
   return delay
