@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestWhoeverIsNotTrustedIsHisPeerAddress(t *testing.T) {
+func TestUntrustedPeerIsTheClient(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil, backend.addr)
 	spoofed := []string{"X-Forwarded-For", "192.0.2.1", "X-Real-IP", "192.0.2.2", "Forwarded", "for=192.0.2.3", "X-Forwarded-Host", "evil"}
@@ -18,14 +18,14 @@ func TestWhoeverIsNotTrustedIsHisPeerAddress(t *testing.T) {
 	}
 	r := backend.requests()[0]
 	if ip, chain := r.header.Get("X-Real-IP"), r.header.Values("X-Forwarded-For"); ip != "127.0.0.1" || len(chain) != 1 || chain[0] != "127.0.0.1" {
-		t.Errorf("the backend was told X-Real-IP %q, X-Forwarded-For %q", ip, chain)
+		t.Errorf("the backend got X-Real-IP %q, X-Forwarded-For %q", ip, chain)
 	}
 	if r.header.Get("Forwarded") != "" || r.header.Get("X-Forwarded-Host") != "" {
 		t.Errorf("forged headers reached the backend: %v", r.header)
 	}
 }
 
-func TestATrustedProxyNamesTheClient(t *testing.T) {
+func TestTrustedProxyNamesTheClient(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:db8:ffff::/48" }, rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`,
 		nil, backend.addr)
@@ -35,7 +35,7 @@ func TestATrustedProxyNamesTheClient(t *testing.T) {
 	}{
 		{nil, "127.0.0.1"},
 		{[]string{"192.0.2.1"}, "192.0.2.1"},
-		{[]string{"203.0.113.7, 192.0.2.1"}, "192.0.2.1"},           // what the client itself says is to the left
+		{[]string{"203.0.113.7, 192.0.2.1"}, "192.0.2.1"},           // the client's own entries are on the left
 		{[]string{"203.0.113.7, 192.0.2.1, 10.1.2.3"}, "192.0.2.1"}, // a chain of proxies of ours
 		{[]string{"203.0.113.7", "192.0.2.1", "10.1.2.3"}, "192.0.2.1"},
 		{[]string{"10.0.0.1, 10.0.0.2"}, "10.0.0.1"}, // a client inside
@@ -67,7 +67,7 @@ func TestATrustedProxyNamesTheClient(t *testing.T) {
 		requests := backend.requests()
 		r := requests[len(requests)-1]
 		if got := r.header.Get("X-Real-IP"); got != c.client || r.header.Get("X-Forwarded-For") != c.client {
-			t.Errorf("X-Forwarded-For %q: the backend was told %q, want %q", c.header, got, c.client)
+			t.Errorf("X-Forwarded-For %q: the backend got %q, want %q", c.header, got, c.client)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestAddressArithmetic(t *testing.T) {
 			local address = require "sluice.address"
 			local network, other = assert(address.network(`+luaString(c.network)+`)), assert(address.parse("203.0.113.1"))
 			local peer = address.parse(`+luaString(c.address)+`)
-			-- Only a trusted peer's word counts.
+			-- X-Forwarded-For counts only from a trusted peer.
 			return address.client({ network }, peer, "203.0.113.1") == other
 		`)
 		if got != map[bool]string{true: "true", false: "false"}[c.in] {
@@ -101,8 +101,8 @@ func TestAddressArithmetic(t *testing.T) {
 	}
 }
 
-// Both edges must take the same texts for the same addresses. The Go gateway reads them with net/netip (gateway/address.go), this edge with libc.
-func TestAddressesAreThoseOfNetip(t *testing.T) {
+// Both edges parse addresses alike: the Go gateway with net/netip, this edge with libc.
+func TestAddressesAgreeWithNetip(t *testing.T) {
 	server := requireLua(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -15,14 +15,16 @@ import (
 // binary is an nginx that can run Lua.
 type binary struct {
 	path    string
-	modules []string // what it must load for that, in this order
-	http2   bool     // HTTP/2 is a directive of its own, and warned of as a parameter of listen: since nginx 1.25.1
+	modules []string // dynamic modules to load, in this order
+	http2   bool     // `http2 on` is a directive (since nginx 1.25.1), and not a parameter of listen
 }
 
-// Where OpenResty's packages and Debian keep their binaries, beside PATH.
-var places = []string{"/usr/local/openresty/bin/openresty", "/usr/local/openresty/nginx/sbin/nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"}
+// places lists binaries of OpenResty's packages and of Debian, in addition to PATH.
+var places = []string{
+	"/usr/local/openresty/bin/openresty", "/usr/local/openresty/nginx/sbin/nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx",
+}
 
-// Where distributions keep modules, beside what `nginx -V` says.
+// modulePlaces lists module directories of distributions, in addition to that of `nginx -V`.
 var modulePlaces = []string{"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules", "/usr/share/nginx/modules"}
 
 // findBinary looks for OpenResty first, which has everything built in, then for nginx with Debian's modules.
@@ -30,7 +32,8 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 	path := given
 	if path == "" {
 		if path = firstExecutable(); path == "" {
-			return binary{}, fmt.Errorf("%w: neither openresty nor nginx is installed: apt-get install nginx-light libnginx-mod-http-lua", ErrConfig)
+			return binary{}, fmt.Errorf(
+				"%w: neither openresty nor nginx is installed: apt-get install nginx-light libnginx-mod-http-lua", ErrConfig)
 		}
 	}
 	out, err := exec.CommandContext(ctx, path, "-V").CombinedOutput()
@@ -52,16 +55,19 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 			return binary{path: path, modules: []string{ndk, lua}, http2: http2}, nil
 		}
 	}
-	return binary{}, fmt.Errorf("%w: %s has no Lua module: apt-get install libnginx-mod-http-lua, or use OpenResty", ErrConfig, path)
+	return binary{}, fmt.Errorf(
+		"%w: %s has no Lua module: apt-get install libnginx-mod-http-lua, or use OpenResty", ErrConfig, path)
 }
 
 var (
 	builtInLua  = regexp.MustCompile(`--add-module=\S*(ngx_lua|lua-nginx-module)`)
 	modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
-	release     = regexp.MustCompile(`(?m)^nginx version: .*?nginx/(\d+)\.(\d+)\.(\d+)|^nginx version: openresty/(\d+)\.(\d+)\.(\d+)`)
+	release     = regexp.MustCompile(
+		`(?m)^nginx version: .*?nginx/(\d+)\.(\d+)\.(\d+)|^nginx version: openresty/(\d+)\.(\d+)\.(\d+)`)
 )
 
-// hasHTTP2Directive tells it from what `nginx -V` says. A build that does not say its release is taken for an old one: the parameter works in all of them.
+// hasHTTP2Directive reads it from the output of `nginx -V`. A build without a release counts as an old one: the
+// parameter works in all releases.
 func hasHTTP2Directive(build string) bool {
 	m := release.FindStringSubmatch(build)
 	if m == nil {
@@ -95,7 +101,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// args are the arguments that run configuration file conf of the prefix dir; more are directives for the command line.
+// args returns the arguments that run configuration file conf of the prefix dir; more are directives.
 func (b binary) args(dir, conf string, more ...string) []string {
 	directives := more
 	for _, module := range b.modules {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// startBound starts cmd so that it ends when this process ends, however that ends, and sends the result of Wait to ended. The kernel ties that
-// to the thread that starts the child, hence a thread of its own.
+// startBound starts cmd and sends the result of Wait to ended. cmd ends when this process ends. The kernel ties that to
+// the thread that starts the child, hence a thread of its own.
 func startBound(cmd *exec.Cmd, ended chan<- error) error {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	started := make(chan error)

@@ -15,8 +15,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// hot floods an edge by its one rule, 500r/s with a burst of 250, and checks that it admitted what it had to, and no more. Below the bound, what counts is
-// which requests arrived: a busy machine holds up many.
+// hot floods an edge whose one rule is 500r/s with a burst of 250. It checks the bound, and that no request was refused
+// without a reason.
 func hot(t *testing.T, e *edge, mayBreak bool, meanwhile func()) (allowed, denied int) {
 	t.Helper()
 	tries, length := flood(t, e.url("/"), http.StatusTooManyRequests, 16, 2*time.Second, mayBreak, meanwhile)
@@ -27,23 +27,23 @@ func hot(t *testing.T, e *edge, mayBreak bool, meanwhile func()) (allowed, denie
 		t.Errorf("admitted %d, want at most %.0f", allowed, bound)
 	}
 	if bad, found := unjust(tries, 500, 250); found {
-		t.Errorf("%d were admitted, and refused was one, after %v, for which there was room", allowed, bad.from)
+		t.Errorf("%d were admitted, and one was refused without a reason, after %v", allowed, bad.from)
 	}
 	return allowed, denied
 }
 
 const hotPolicy = `return { rules = { { name = "hot", key = "ip", rate = "500r/s", burst = 250 } } }`
 
-// The promise of the edge: any interval of length L admits at most rate*L + burst + 1, with any number of workers. Here the whole way through HTTP.
-func TestTwoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T) {
-	floors(t, twoWorkersTogetherKeepTheBoundOfAHotKey)
+// Any interval of length L admits at most rate*L + burst + 1, with any number of workers, through HTTP.
+func TestWorkersKeepBoundOfHotKey(t *testing.T) {
+	floors(t, workersKeepBoundOfHotKey)
 }
 
-func twoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T, f *floor) {
+func workersKeepBoundOfHotKey(t *testing.T, f *floor) {
 	e := startEdge(t, hotPolicy, f.on(t))
 	allowed, denied := hot(t, e, false, func() {})
 	if denied == 0 {
-		t.Error("nothing was refused: the load was too low to show anything")
+		t.Error("nothing was refused: the load was too low")
 	}
 	workers := map[any]bool{}
 	for _, entry := range e.logged(allowed, 200) {
@@ -52,16 +52,16 @@ func twoWorkersTogetherKeepTheBoundOfAHotKey(t *testing.T, f *floor) {
 		}
 	}
 	if len(workers) != 2 {
-		t.Errorf("%d workers admitted requests, want 2: this run shows nothing about sharing", len(workers))
+		t.Errorf("%d workers admitted requests, want 2", len(workers))
 	}
 }
 
-// Workers of two generations share the buckets while a reload is under way, and a worker that dies takes nothing with it.
-func TestTheBoundHoldsWhileWorkersComeAndGo(t *testing.T) {
-	floors(t, theBoundHoldsWhileWorkersComeAndGo)
+// Workers of two generations share the buckets during a reload, and a worker that dies releases nothing.
+func TestBoundHoldsWhileWorkersComeAndGo(t *testing.T) {
+	floors(t, boundHoldsWhileWorkersComeAndGo)
 }
 
-func theBoundHoldsWhileWorkersComeAndGo(t *testing.T, f *floor) {
+func boundHoldsWhileWorkersComeAndGo(t *testing.T, f *floor) {
 	e := startEdge(t, hotPolicy, f.on(t))
 	hot(t, e, true, func() {
 		for range 3 {
@@ -73,7 +73,7 @@ func theBoundHoldsWhileWorkersComeAndGo(t *testing.T, f *floor) {
 	})
 }
 
-// killAWorker kills one of the workers that the edge has at this moment.
+// killAWorker kills one of the workers of the edge.
 func killAWorker(t *testing.T, e *edge) {
 	t.Helper()
 	master, err := running(e.cfg.Prefix)
@@ -95,8 +95,8 @@ func workerOf(t testing.TB, master int) (worker int) {
 	return worker
 }
 
-// The same without HTTP between: two workers ask for one key as fast as they can, millions of times a second. A limiter that reads and then
-// writes without a lock fails here, by a factor where the burst is large.
+// Two workers race for one key without HTTP, millions of times a second. A limiter that reads and writes without a lock
+// fails here.
 func TestRacingWorkersKeepBound(t *testing.T) {
 	floors(t, racingWorkersKeepBound)
 }
@@ -118,7 +118,7 @@ func racingWorkersKeepBound(t *testing.T, f *floor) {
 			if admitted > bound {
 				t.Errorf("admitted %.0f, above the bound of %.0f", admitted, bound)
 			}
-			// Where the bucket keeps what a stalled machine does not ask for.
+			// Only where the bucket keeps what a stalled machine does not use.
 			if float64(c.burst) >= 0.3*perSecond && admitted < 0.9*bound {
 				t.Errorf("admitted %.0f, below nine tenths of the bound of %.0f", admitted, bound)
 			}
@@ -126,8 +126,8 @@ func racingWorkersKeepBound(t *testing.T, f *floor) {
 	}
 }
 
-// race lets two workers admit on a bucket of their own for 0.3 s, and returns the microseconds of the first and the last turn and how many were
-// admitted.
+// race lets two workers admit on one new bucket for 0.3 s. It returns the microseconds of the first and the last turn,
+// and how many requests were admitted.
 func race(t *testing.T, f *floor, rate string, burst int) (first, last, admitted float64) {
 	t.Helper()
 	out := f.lua(t).everywhere(t, fmt.Sprintf(`
@@ -135,7 +135,7 @@ func race(t *testing.T, f *floor, rate string, burst int) (first, last, admitted
 		local count, period = require("sluice.policy.rate").parse(%q)
 		local rules = { { count = count, period = period, tolerance = %d * period, failed = "error test" } } -- on a busy machine a worker may not get the lock
 		local keys = { %q }
-		-- Each waits for the other one, or there is no race.
+		-- Each waits for the other one.
 		ngx.shared.test:incr(keys[1], 1, 0)
 		local admitted, first = 0, clock.now()
 		while ngx.shared.test:get(keys[1]) < 2 do
@@ -227,7 +227,8 @@ func TestErrorUnderLockStopsNoWorker(t *testing.T) {
 	})
 }
 
-// A worker that is paused while it has the lock keeps it. The others do not hang: after WAIT the rule's on_error decides.
+// A worker that is paused while it has the lock keeps it. The others do not hang: after WAIT the rule's on_error
+// decides.
 func TestWorkerPausedUnderLockIsNotWaitedForLong(t *testing.T) {
 	floors(t, func(t *testing.T, f *floor) {
 		key := fmt.Sprintf("paused %d", time.Now().UnixNano())
@@ -258,15 +259,16 @@ func TestWorkerPausedUnderLockIsNotWaitedForLong(t *testing.T) {
 			repeat until store.enter() or clock.now() - from > 5000000
 			store.leave()
 			return ("%%s %%s %%s %%s; %%s %%s"):format(tostring(deny[1]), tostring(deny[2]), tostring(deny[3]),
-				took >= 450 and took < 4500 and "in time" or took, tostring(allow[1]), again < 400 and "at once" or again)
+				took >= 450 and took < 4500 and "in time" or took, tostring(allow[1]), again < 400 and "immediately" or again)
 		`, key))
-		if want := "nil 2 another worker holds the lock in time; true at once"; got[1] != want {
+		if want := "nil 2 another worker holds the lock in time; true immediately"; got[1] != want {
 			t.Errorf("while a worker held the lock: %q, want %q", got[1], want)
 		}
 	})
 }
 
-// Workers that are killed again and again, also while they have the lock, never let two workers have it at the same time.
+// Workers that are killed again and again, also while they have the lock, never let two workers have it at the same
+// time.
 func TestKilledWorkersNeverShareLock(t *testing.T) {
 	floors(t, func(t *testing.T, f *floor) {
 		server, stop := f.startLua(t, "1m")

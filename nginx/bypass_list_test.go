@@ -18,8 +18,8 @@ import (
 
 const million = 1_000_000
 
-// A sale of a million holders: each of them is let through, and others are told.
-func TestAMillionHolders(t *testing.T) {
+// A sale of a million holders: holders reach the backend, other buyers do not.
+func TestBypassListOfAMillion(t *testing.T) {
 	all := make([]string, million)
 	for i := range all {
 		all[i] = "holder-" + strconv.Itoa(i)
@@ -39,8 +39,8 @@ func TestAMillionHolders(t *testing.T) {
 	fetched := time.Since(begin)
 	for i := range 300 {
 		name := all[i*3331]
-		if a, told := s.fromMemory(func() answer { return s.buy(t, name) }); told {
-			t.Fatalf("%s holds an order and is told from memory: %d", name, a.status)
+		if a, cached := s.fromMemory(func() answer { return s.buy(t, name) }); cached {
+			t.Fatalf("%s holds an order and is refused from memory: %d", name, a.status)
 		}
 	}
 	let := 0
@@ -51,20 +51,20 @@ func TestAMillionHolders(t *testing.T) {
 			continue
 		}
 		s.learned(t)
-		if _, told := s.fromMemory(func() answer { return s.buy(t, name) }); !told {
+		if _, cached := s.fromMemory(func() answer { return s.buy(t, name) }); !cached {
 			let++
 		}
 	}
 	if let > 10 { // some renew
-		t.Errorf("%d of 300 who hold nothing were let through", let)
+		t.Errorf("%d of 300 other buyers reached the backend", let)
 	}
 	if n := s.lists(); n != 1 {
 		t.Errorf("the list was fetched %d times", n)
 	}
-	t.Logf("learned in %s; the workers' memory grew from %d to %d KB", fetched, before, resident(t, s.edge))
+	t.Logf("fetched in %s; the workers' memory grew from %d to %d KB", fetched, before, resident(t, s.edge))
 }
 
-// resident is the memory of the edge's workers, in KB. What they share is counted in each.
+// resident returns the memory of the edge's workers in KB. Shared memory is counted in each.
 func resident(t *testing.T, e *edge) (kb int) {
 	t.Helper()
 	master, err := running(e.cfg.Prefix)
@@ -85,8 +85,8 @@ func resident(t *testing.T, e *edge) (kb int) {
 	return kb
 }
 
-// Without the list, or with one that is not whole, nobody is told anything from memory, and backends are not pestered for it.
-func TestWithoutAWholeListNothingIsRepeated(t *testing.T) {
+// Without a complete list no request is refused from memory, and the list is fetched twice a second at most.
+func TestIncompleteListIsNotUsed(t *testing.T) {
 	for name, spoil := range map[string]func(s *madeShop, good []byte){
 		"no answer":          func(s *madeShop, _ []byte) { s.noList = true },
 		"no header":          func(s *madeShop, _ []byte) { s.listHead = "nonsense" },
@@ -105,9 +105,9 @@ func TestWithoutAWholeListNothingIsRepeated(t *testing.T) {
 				spoil(s, listOf(s.holders))
 			})
 			begin := time.Now()
-			for time.Since(begin) < 700*time.Millisecond || s.count("HEAD", "/holders") == 0 && time.Since(begin) < 20*time.Second { // a slow machine comes round seldom
-				if _, told := s.fromMemory(func() answer { return s.buy(t, "dan") }); told {
-					t.Fatal("told from memory")
+			for time.Since(begin) < 700*time.Millisecond || s.count("HEAD", "/holders") == 0 && time.Since(begin) < 20*time.Second { // a slow machine sends few requests
+				if _, cached := s.fromMemory(func() answer { return s.buy(t, "dan") }); cached {
+					t.Fatal("refused from memory")
 				}
 			}
 			took := time.Since(begin)
@@ -116,22 +116,22 @@ func TestWithoutAWholeListNothingIsRepeated(t *testing.T) {
 			}
 			s.set(func() { s.noList, s.listHead, s.listBody, s.accepted = false, "", nil, 3 })
 			s.learned(t)
-			if _, told := s.fromMemory(func() answer { return s.buy(t, "cid") }); told {
-				t.Error("a holder is told from memory")
+			if _, cached := s.fromMemory(func() answer { return s.buy(t, "cid") }); cached {
+				t.Error("a holder is refused from memory")
 			}
 		})
 	}
 }
 
-// The bound on a list is looked at before it is taken in.
-func TestAListThatIsTooLongIsNotFetched(t *testing.T) {
+// The length of a list is checked before it is fetched.
+func TestTooLongListIsNotFetched(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=3"
 		s.listHead = "drop;accepted=3;count=1048577"
 	})
 	for range 50 {
-		if _, told := s.fromMemory(func() answer { return s.buy(t, "dan") }); told {
-			t.Fatal("told from memory")
+		if _, cached := s.fromMemory(func() answer { return s.buy(t, "dan") }); cached {
+			t.Fatal("refused from memory")
 		}
 	}
 	if n := s.lists(); n != 0 {
@@ -139,32 +139,32 @@ func TestAListThatIsTooLongIsNotFetched(t *testing.T) {
 	}
 }
 
-// More orders than the list is complete for: nothing is repeated until there is a newer one, which the newcomers are in.
-func TestMoreOrdersNeedANewerList(t *testing.T) {
+// When there are more orders than the list is complete for, refusals wait for a newer list.
+func TestMoreOrdersNeedNewerList(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
 	})
 	s.learned(t)
 	s.set(func() { s.hold("ann", "bob"); s.header = "drop;state=sold_out;version=8;ttl=1000;holders=2" })
-	testenv.Eventually(t, 3*time.Second, "the edge has heard of the second order", func() bool { s.buy(t, "dan"); return s.lists() == 2 })
+	testenv.Eventually(t, 3*time.Second, "the edge has seen the second order", func() bool { s.buy(t, "dan"); return s.lists() == 2 })
 	s.learned(t)
 	for range 20 {
-		if _, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); told {
-			t.Fatal("the buyer of the second order is told from memory")
+		if _, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); cached {
+			t.Fatal("the buyer of the second order is refused from memory")
 		}
 	}
-	// A count that goes back: Redis was emptied, and the sale begun anew. The list is of another past.
+	// The number of orders falls: Redis was emptied, and the list is not of these orders.
 	s.set(func() { s.hold("eve"); s.header = "drop;state=sold_out;version=1;ttl=1000;holders=1" })
-	testenv.Eventually(t, 3*time.Second, "the edge has heard of it", func() bool { s.buy(t, "dan"); return s.lists() == 3 })
+	testenv.Eventually(t, 3*time.Second, "the edge has seen it", func() bool { s.buy(t, "dan"); return s.lists() == 3 })
 	s.learned(t)
-	if _, told := s.fromMemory(func() answer { return s.buy(t, "eve") }); told {
-		t.Error("the buyer of the new sale is told from memory")
+	if _, cached := s.fromMemory(func() answer { return s.buy(t, "eve") }); cached {
+		t.Error("the buyer of the new sale is refused from memory")
 	}
 }
 
-// While one fetches a list others do not wait, and do not fetch it as well.
-func TestOneRequestFetchesTheList(t *testing.T) {
+// While one request fetches a list, the others neither wait nor fetch it.
+func TestOneRequestFetchesBypassList(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
@@ -186,8 +186,8 @@ func TestOneRequestFetchesTheList(t *testing.T) {
 	}
 }
 
-// A client that goes away while its request fetches the list takes nothing from the others: the list comes all the same.
-func TestAClientThatGoesAwayDoesNotStopTheFetch(t *testing.T) {
+// A client that disconnects while its request fetches the list does not stop the fetch.
+func TestDisconnectDoesNotStopFetch(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
@@ -202,16 +202,16 @@ func TestAClientThatGoesAwayDoesNotStopTheFetch(t *testing.T) {
 	testenv.Eventually(t, 20*time.Second, "the fetch has begun", func() bool { return s.count("HEAD", "/holders") > 0 })
 	c.Close()
 	s.learned(t)
-	if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); told {
-		t.Error("a holder is told from memory")
+	if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached {
+		t.Error("a holder is refused from memory")
 	}
 	if n := s.lists(); n != 1 {
 		t.Errorf("the list was fetched %d times", n)
 	}
 }
 
-// The reader of unverified names never finds a name other than the one that a verifier would find; at most it says that it cannot tell.
-func TestTheUnverifiedNameIsTheVerifiedOne(t *testing.T) {
+// The unverified subject is either unknown, or the one that a verifier finds.
+func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 	server := requireLua(t)
 	key, err := token.NewKey(secret)
 	if err != nil {
@@ -248,16 +248,16 @@ func TestTheUnverifiedNameIsTheVerifiedOne(t *testing.T) {
 		}
 		plainOnes++
 		if got != fmt.Sprint(crc32.ChecksumIEEE([]byte(subject))) {
-			t.Fatalf("%v: the verifier says %q, and the edge takes the sum for %s", members, subject, got)
+			t.Fatalf("%v: the verifier returns %q, and the edge the sum %s", members, subject, got)
 		}
 	})
 	if plainOnes == 0 {
-		t.Error("no name was ever found: this shows nothing")
+		t.Error("no subject was ever found")
 	}
 }
 
-// The lookup agrees with a plain search, at the ends of the range too.
-func TestHoldersAreFound(t *testing.T) {
+// The lookup agrees with a linear search, also at the ends of the range.
+func TestBypassListFindsHolders(t *testing.T) {
 	server := requireLua(t)
 	for _, list := range [][]uint32{{}, {0}, {0xffffffff}, {0, 0xffffffff}, {1, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe}, sums("a", "b", "c", "d", "e", "f", "g")} {
 		out := server.run(t, `
@@ -281,8 +281,8 @@ func TestHoldersAreFound(t *testing.T) {
 	}
 }
 
-// Which list goes with which refusal. Times are in seconds from when the list was fetched.
-func TestAListFitsARefusal(t *testing.T) {
+// Times are in seconds since the list was fetched.
+func TestListFitsRefusal(t *testing.T) {
 	server := requireLua(t)
 	for _, c := range []struct {
 		name          string

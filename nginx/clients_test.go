@@ -24,8 +24,8 @@ const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {}
 
 const buying = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100, match = { method = "POST", path = "/v1/sales/*/orders" } } } }`
 
-// One client may have so many requests under way, a client behind a trusted proxy being its own.
-func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
+// A client may have this many requests in progress. A client behind a trusted proxy counts separately.
+func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 	release := make(chan struct{})
 	backend := startBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
 	e := startEdge(t, trustingLoopback, func(c *Config) { c.PerClient = 2; c.Workers = 2 }, backend.addr)
@@ -52,22 +52,22 @@ func TestRequestsOfOneClientAtOnceAreBounded(t *testing.T) {
 	free()
 	for range 3 {
 		if got := <-held; got.status != 200 {
-			t.Errorf("a request that was under way got %d", got.status)
+			t.Errorf("a request in progress got %d", got.status)
 		}
 	}
 	if got := e.do("GET", "/", "X-Forwarded-For", "2001:db8::3"); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
 	}
 	if entry := e.logged(1, 429)[0]; entry["verdict"] != "deny" || entry["rule"] != "concurrency" || entry["remaining"] != "0" || entry["client"] != "2001:db8::3" {
-		t.Errorf("the log says %v", entry)
+		t.Errorf("the log has %v", entry)
 	}
 }
 
-// The file for containers must say what sluice edge says.
+// The file for containers has the default of sluice edge.
 func TestTheContainersBoundIsTheDefault(t *testing.T) {
 	text, err := os.ReadFile("runtime/http.conf")
 	if want := fmt.Sprintf("\nlimit_conn sluice_clients %d;", DefaultPerClient); err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("runtime/http.conf does not say %q, %v", want, err)
+		t.Errorf("runtime/http.conf does not have %q, %v", want, err)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 		t.Error("TLS 1.1 is spoken")
 	}
 	if said := e.log.String(); strings.Contains(said, "deprecated") {
-		t.Errorf("nginx does not like how HTTP/2 is asked for:\n%s", said)
+		t.Errorf("nginx warns about the HTTP/2 directive:\n%s", said)
 	}
 }
 
@@ -158,7 +158,7 @@ func connections(t *testing.T, client *http.Client, url string, n int) int {
 	return len(used)
 }
 
-func TestHTTP2IsAskedForAsTheReleaseWantsIt(t *testing.T) {
+func TestHTTP2DirectiveFitsTheRelease(t *testing.T) {
 	for build, want := range map[string]bool{
 		"nginx version: nginx/1.22.1\nbuilt with OpenSSL 3.0.8": false,
 		"nginx version: nginx/1.25.0":                           false,
@@ -178,9 +178,9 @@ func TestHTTP2IsAskedForAsTheReleaseWantsIt(t *testing.T) {
 	}
 }
 
-// A client that sends its head or its body a byte at a time, or stops, is left without an answer when its time is over: nginx has no phase in which
-// it could give one.
-func TestSlowClientsAreLetGo(t *testing.T) {
+// A client that sends its head or its body a byte at a time, or stops, is left without an answer when its time is over:
+// nginx has no phase in which it could give one.
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	backend := echo(t)
 	e := startEdge(t, open, nil, backend.addr)

@@ -14,13 +14,12 @@ import (
 	"sluice/test/testenv"
 )
 
-// In a container nobody runs `sluice edge`: nginx is given this folder and lua/ as they are. Only names that exist nowhere but there, and
-// ports, are changed here.
+// nginx runs with this directory and lua/ as they are in a container. Names that exist only there, and paths, are replaced.
 func TestTheFilesRunAsTheyAreInAContainer(t *testing.T) {
 	bin := requireBinary(t)
 	backend := echo(t)
 	dir, scratch := t.TempDir(), t.TempDir()
-	if err := os.Chmod(filepath.Dir(scratch), 0o755); err != nil { // as /tmp is: workers may be somebody else
+	if err := os.Chmod(filepath.Dir(scratch), 0o755); err != nil { // as /tmp is: workers may run as another user
 		t.Fatal(err)
 	}
 	if err := os.CopyFS(dir+"/nginx", os.DirFS(".")); err != nil {

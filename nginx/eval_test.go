@@ -149,7 +149,8 @@ func (f *floor) startLuaWith(t testing.TB, name, old, replacement string) (*luaS
 
 func (s *luaServer) try(code string) (string, error) { return s.post("/", code) }
 
-// everywhere runs code in both workers at the same time and returns what it returned in each. ngx.worker.id() is 0 and 1 there.
+// everywhere runs code in both workers at the same time and returns what it returned in each. ngx.worker.id() is 0 and
+// 1 there.
 func (s *luaServer) everywhere(t *testing.T, code string) (results [2]string) {
 	t.Helper()
 	out, err := s.post("/everywhere", code)

@@ -22,7 +22,7 @@ import (
 
 const secret = "an edge's secret for tests, 32 bytes or more"
 
-// open lets everything through that its test does not mean to limit.
+// open limits nothing.
 const open = `return { rules = {} }`
 
 // testBinary finds the nginx that the tests run, once.
@@ -37,7 +37,7 @@ func requireBinary(t testing.TB) binary {
 	return bin
 }
 
-// logBuffer is what nginx said; tests read it while nginx writes.
+// logBuffer holds the error log of nginx; tests read it while nginx writes.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -64,7 +64,8 @@ type edge struct {
 	stop   func() error
 }
 
-// startEdge runs the working tree's edge with this policy in front of backends until the test ends. change may alter its configuration.
+// startEdge runs the working tree's edge with this policy in front of backends until the test ends. change may alter
+// its configuration.
 func startEdge(t *testing.T, policy string, change func(*Config), backends ...string) *edge {
 	t.Helper()
 	return startEdgeThat(t, policy, change, func(address string) bool {
@@ -76,7 +77,7 @@ func startEdge(t *testing.T, policy string, change func(*Config), backends ...st
 	}, backends...)
 }
 
-// startEdgeThat is startEdge for an edge that does not speak plain HTTP: answers says whether it is up.
+// startEdgeThat is startEdge for an edge without plain HTTP: answers reports whether it is up.
 func startEdgeThat(t *testing.T, policy string, change func(*Config), answers func(address string) bool, backends ...string) *edge {
 	t.Helper()
 	requireBinary(t)
@@ -103,7 +104,7 @@ func startEdgeThat(t *testing.T, policy string, change func(*Config), answers fu
 			t.Errorf("the edge ended with: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("nginx said:\n%s", e.log)
+			t.Logf("the error log:\n%s", e.log)
 		}
 	})
 	testenv.Eventually(t, 10*time.Second, "the edge answers", func() bool {
@@ -127,7 +128,7 @@ func (e *edge) writePolicy(policy string) {
 
 func (e *edge) url(path string) string { return "http://" + e.cfg.Listen + path }
 
-// answer is what a client sees.
+// answer is a response as a client sees it.
 type answer struct {
 	status int
 	header http.Header
@@ -163,7 +164,7 @@ func (e *edge) send(method, path, body string, headers ...string) answer {
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// raw sends bytes as they are and returns all that comes back until the edge closes or is silent for a second.
+// raw sends bytes and returns the response, until the edge closes or is silent for a second.
 func (e *edge) raw(request string) string {
 	e.t.Helper()
 	conn, err := net.Dial("tcp", e.cfg.Listen)
@@ -179,7 +180,8 @@ func (e *edge) raw(request string) string {
 	return string(out)
 }
 
-// logged returns the access log's entries of the requests with this status, waiting until there are at least n.
+// logged returns the entries of the access log with this status. It waits until there are at least n. The last line may
+// be incomplete while nginx writes it.
 func (e *edge) logged(n, status int) []map[string]any {
 	e.t.Helper()
 	var found []map[string]any
@@ -187,6 +189,9 @@ func (e *edge) logged(n, status int) []map[string]any {
 		text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
 		found = nil
 		for line := range strings.Lines(string(text)) {
+			if !strings.HasSuffix(line, "\n") {
+				break // nginx is writing it
+			}
 			var entry map[string]any
 			if err := json.Unmarshal([]byte(line), &entry); err != nil {
 				e.t.Fatalf("the access log has a line that is not JSON: %v\n%s", err, line)
@@ -200,7 +205,16 @@ func (e *edge) logged(n, status int) []map[string]any {
 	return found
 }
 
-// seen is a request as a backend got it.
+// complete waits until the access log has n complete lines.
+func (e *edge) complete(n int) {
+	e.t.Helper()
+	testenv.Eventually(e.t, 5*time.Second, fmt.Sprintf("the access log has %d lines", n), func() bool {
+		text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
+		return bytes.Count(text, []byte("\n")) >= n
+	})
+}
+
+// seen is a request as a backend receives it.
 type seen struct {
 	method, path, body string
 	host               string

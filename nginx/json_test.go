@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// decoded runs the edge's JSON reader over texts and returns what each one is: "-" when refused, else its kind and, for a string, its bytes.
+// decoded runs the edge's JSON reader over texts and returns what each one is: "-" when refused, else its kind and, for
+// a string, its bytes.
 func decoded(server *luaServer, texts []string) ([]string, error) {
 	var code strings.Builder
 	code.WriteString("local json, out = require 'sluice.json', {}\nfor i, text in ipairs {\n")
@@ -64,7 +65,8 @@ func TestJSONReader(t *testing.T) {
 	}
 }
 
-// Texts that are nearly JSON: the edge takes one if and only if Go's reader takes it and it has none of the things that are refused on purpose.
+// Texts that are nearly JSON: the edge takes one if and only if Go's reader takes it and it has none of the things that
+// are refused on purpose.
 func TestJSONReaderAgreesWithGos(t *testing.T) {
 	server := requireLua(t)
 	pieces := []string{`{`, `}`, `[`, `]`, `,`, `:`, `"a"`, `"b"`, `"\u0061"`, `"\ud800"`, `1`, `-2.5e3`, `0`, `01`, `true`, `null`, ` `, "\n", `"é"`, "\xff", `\`, `"`, `{"a":1}`, `[1,2]`, `"k":`}
@@ -84,7 +86,8 @@ func TestJSONReaderAgreesWithGos(t *testing.T) {
 	})
 }
 
-// strict tells whether text is one JSON value without what the edge refuses: duplicate names, bytes that are not UTF-8, lone surrogates.
+// strict reports whether text is one JSON value that the edge accepts: no duplicate names, valid UTF-8, no lone
+// surrogates.
 func strict(text string) bool {
 	if !json.Valid([]byte(text)) || !utf8.ValidString(text) || strings.Contains(text, `\ud800`) {
 		return false

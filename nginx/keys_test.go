@@ -40,7 +40,7 @@ func verified(t rapid.TB, server *luaServer, w *tokentest.Issuer, now int64, tok
 	return strings.Split(out, "\n")
 }
 
-func TestTheEdgesVerifierSaysOfEachTokenWhatItShould(t *testing.T) {
+func TestEdgeVerifiesTokens(t *testing.T) {
 	w := tokentest.New()
 	cases := w.Cases()
 	var tokens []string
@@ -58,8 +58,8 @@ func TestTheEdgesVerifierSaysOfEachTokenWhatItShould(t *testing.T) {
 	}
 }
 
-// The same tokens through the whole edge: what is refused is answered with a 401 that quotes nothing, and no backend sees it.
-func TestTheEdgeTakesTokensOfAllKeysAndNoOthers(t *testing.T) {
+// The same tokens through HTTP: a bad token gets a 401 that quotes nothing, and reaches no backend.
+func TestEdgeAcceptsTokensOfAllKeysOnly(t *testing.T) {
 	w := tokentest.New()
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100000 } } }`,
@@ -89,7 +89,7 @@ func TestTheEdgeTakesTokensOfAllKeysAndNoOthers(t *testing.T) {
 	}
 }
 
-// The edge and the gateway must name the same buyer, whatever the token, or one would limit ann while the other sells to bob.
+// The edge and the gateway find the same buyer in every token.
 func TestGoAndLuaNeverDisagree(t *testing.T) {
 	w, server := tokentest.New(), requireLua(t)
 	at := time.Unix(1800000000, 0)
@@ -109,7 +109,7 @@ func TestGoAndLuaNeverDisagree(t *testing.T) {
 				good++
 			}
 			if got != want {
-				r.Fatalf("%q: the edge says %q, Go says %q, %v", tokens[i], got, want, err)
+				r.Fatalf("%q: the edge returns %q, Go returns %q, %v", tokens[i], got, want, err)
 			}
 		}
 	})
@@ -170,8 +170,8 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 	return raw
 }
 
-// The edge takes the same files of keys as internal/token does, and says of the bad ones the same.
-func TestTheEdgeReadsFilesOfKeysAsGoDoes(t *testing.T) {
+// The edge accepts the same key files as internal/token, with the same errors for bad ones.
+func TestEdgeReadsKeyFilesAsGoDoes(t *testing.T) {
 	files, err := filepath.Glob("../internal/token/testdata/keys/*/*.json")
 	if err != nil || len(files) < 50 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -203,7 +203,7 @@ func TestTheEdgeReadsFilesOfKeysAsGoDoes(t *testing.T) {
 			want = strings.Join(keys.Set().Names(), ", ")
 		}
 		if got != want {
-			t.Errorf("%s: the edge says %q, Go says %q", files[i], got, want)
+			t.Errorf("%s: the edge returns %q, Go returns %q", files[i], got, want)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The same trace gets the same verdicts from gcra.lua, from nginx's limit_req written with exact fractions, and from golang.org/x/time/rate.
+// The same trace gets the same verdicts from gcra.lua, from nginx's limit_req written with exact fractions, and from
+// golang.org/x/time/rate.
 func TestGCRAAgreesWithLimitReqAndTimeRate(t *testing.T) {
 	server := requireLua(t)
 	rapid.Check(t, func(r *rapid.T) {
@@ -37,7 +38,7 @@ func TestGCRAAgreesWithLimitReqAndTimeRate(t *testing.T) {
 				excess, last, began = e, now, true
 			}
 			if theirs := limiter.AllowN(base.Add(time.Duration(now)*time.Microsecond), 1); theirs != allowed {
-				r.Fatalf("at %d us of %v: limit_req says %v and x/time/rate %v", now, gaps, allowed, theirs)
+				r.Fatalf("at %d us of %v: limit_req returns %v and x/time/rate %v", now, gaps, allowed, theirs)
 			}
 			fmt.Fprintf(&times, "%d,", now)
 			want.WriteByte(map[bool]byte{true: '1', false: '0'}[allowed])
@@ -155,7 +156,8 @@ func TestBucketsOfOneRequestAreIndependent(t *testing.T) {
 	})
 }
 
-// The rewrite phase refuses by this. When it overlooks a full bucket, the access phase refuses, which is expensive in a flood.
+// The rewrite phase refuses by this. When it overlooks a full bucket, the access phase refuses, which is expensive in a
+// flood.
 func TestEachFullBucketRefusesEarly(t *testing.T) {
 	floors(t, func(t *testing.T, f *floor) {
 		got := f.lua(t).run(t, `

@@ -1,7 +1,8 @@
-// Package nginx runs the production edge: nginx or OpenResty with this folder's configuration and the Lua modules of lua/edge. It finds the
-// binary, writes the few files that differ from machine to machine into a folder of its own (the prefix), checks, starts, stops and reloads.
+// Package nginx runs the production edge: nginx or OpenResty with the configuration of this directory and the Lua
+// modules of lua/edge. It finds the binary, writes the files that differ between machines into a directory of its own
+// (the prefix), and checks, starts, stops and reloads nginx.
 //
-// It takes no part in any request, and knows nothing of limits or tokens: those are in lua/edge, and the policy in lua/policy.lua.
+// It handles no requests and does not know limits or tokens: those are in lua/edge, and the policy in lua/policy.lua.
 package nginx
 
 import (
@@ -20,31 +21,31 @@ import (
 // MinSecret is the least length of a token secret, in bytes.
 const MinSecret = 32
 
-// DefaultPerClient is how many requests of one client may be under way at once.
+// DefaultPerClient is the number of concurrent requests of one client.
 const DefaultPerClient = 1000
 
-// ErrConfig is wrapped by every error that the operator can mend by changing flags, the policy or the configuration files. The message is
-// one line a mistake.
+// ErrConfig is wrapped by every error that a change of flags, the policy or the configuration files fixes. The message
+// has one line for each error.
 var ErrConfig = errors.New("edge")
 
-// Config says how one edge runs. Listen, Upstreams and one of Secret and TokenKeys are required.
+// Config describes one edge. Listen, Upstreams and one of Secret and TokenKeys are required.
 type Config struct {
 	Listen    string   // host:port; an empty host is every IPv4 address
 	Upstreams []string // backends: host:port or http://host:port
-	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. It is passed in the environment and written nowhere
+	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. Never written to a file
 	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
 
 	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
 	Policy  string // policy file; "" is lua/policy.lua of Root
 	Workers int    // worker processes; 0 is one a CPU
 
-	PerClient     int    // requests of one client that may be under way at once; 0 is DefaultPerClient
-	ProxyProtocol bool   // every connection begins with a PROXY header, believed where it comes from the policy's trusted_proxies
+	PerClient     int    // concurrent requests of one client; 0 is DefaultPerClient
+	ProxyProtocol bool   // every connection begins with a PROXY header, used when it comes from trusted_proxies
 	TLSCert       string // PEM file of a certificate and its chain: the listener speaks TLS, and HTTP/2 too
 	TLSKey        string // PEM file of its key
 
-	Root   string        // folder with nginx/ and lua/, used in place, so that a reload takes its changes; "" is the embedded files
-	Prefix string        // folder for generated files, logs and the pid; made when missing. "" is a temporary one, which Reload cannot find
+	Root   string        // directory with nginx/ and lua/, used in place; "": the embedded files
+	Prefix string        // directory for generated files, logs and the pid; "": a temporary one, which Reload cannot find
 	Binary string        // nginx or openresty; "" finds it
 	Log    io.Writer     // nginx's error log; nil is os.Stderr
 	Access string        // access log file; "" is logs/access.log in Prefix, "off" is none
@@ -53,10 +54,10 @@ type Config struct {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$`)
 
-// checked returns a copy with defaults filled in and paths made absolute, or every mistake at once.
+// checked returns a copy with defaults and absolute paths, or an error that lists all errors.
 func (c Config) checked() (Config, error) {
-	var mistakes []string
-	wrong := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
+	var faults []string
+	wrong := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	address, err := hostPort(c.Listen, true)
 	if err != nil {
 		wrong("--listen %q: %v", c.Listen, err)
@@ -102,8 +103,8 @@ func (c Config) checked() (Config, error) {
 			wrong("%v", err)
 		}
 	}
-	if len(mistakes) > 0 {
-		return c, fmt.Errorf("%w: %s", ErrConfig, strings.Join(mistakes, "\n"))
+	if len(faults) > 0 {
+		return c, fmt.Errorf("%w: %s", ErrConfig, strings.Join(faults, "\n"))
 	}
 	if c.Log == nil {
 		c.Log = os.Stderr
@@ -120,7 +121,7 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-// backend is host:port from an upstream's address in either form.
+// backend returns host:port from the address of an upstream in either form.
 func backend(upstream string) (string, error) {
 	if !strings.Contains(upstream, "://") {
 		return hostPort(upstream, false)

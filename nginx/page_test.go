@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A page costs the backend one request a second, however many look at it, in each language. What is kept depends on nothing else of a request, and is shown
-// while no backend answers.
+// A page costs the backend one request a second, however many look at it, in each language. What is kept depends on
+// nothing else of a request, and is shown while no backend answers.
 func TestPagesAreKept(t *testing.T) {
 	var down atomic.Bool
 	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
@@ -39,11 +39,11 @@ func TestPagesAreKept(t *testing.T) {
 	}
 	asked := shop.requests()
 	if len(asked) > rounds {
-		t.Errorf("%d looks at a page in two languages asked the backend %d times", 7*rounds, len(asked))
+		t.Errorf("%d requests for a page in two languages: %d reached the backend", 7*rounds, len(asked))
 	}
 	for _, r := range asked {
 		if l := r.header.Get("Accept-Language"); r.path != "/s/shoe" || (l != "en" && l != "zh") {
-			t.Errorf("the backend is asked for %s in %q", r.path, l)
+			t.Errorf("the backend got a request for %s in %q", r.path, l)
 		}
 	}
 	down.Store(true)
@@ -54,7 +54,7 @@ func TestPagesAreKept(t *testing.T) {
 	look("/s/shoe", "zh", "zh")
 }
 
-// What is compressed is not shown to those who cannot read it.
+// A compressed script is served only to clients that accept it.
 func TestScriptsAreKeptByEncoding(t *testing.T) {
 	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=1000, immutable")
@@ -70,6 +70,6 @@ func TestScriptsAreKeptByEncoding(t *testing.T) {
 		}
 	}
 	if n := len(shop.requests()); n != 2 {
-		t.Errorf("the backend was asked %d times", n)
+		t.Errorf("%d requests reached the backend", n)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Which rules cover a request: the edge looks it up in a tree that it builds as requests come, the gateway asks rule by rule.
+// The edge finds the rules of a request in a tree, the gateway matches rule by rule.
 func TestBothEdgesFindTheSameRules(t *testing.T) {
 	server := requireLua(t)
 	paths := []string{"", "/", "/*", "/a", "/a/*", "/*/b", "/a/*/c", "/a/b/c", "/v1/sales/*/orders", "/a-b.c", "/A"}

@@ -24,10 +24,11 @@ func parse(t *testing.T, server *luaServer, source string) string {
 	`)
 }
 
-// Whose words a mistake is told in: the Lua engines have words of their own for syntax and for what goes wrong in a run.
+// luasWords matches errors of the Lua engines, which differ between LuaJIT and the gateway's engine.
 var luasWords = regexp.MustCompile(`^(syntax error|Invalid token|unterminated|attempt to|cannot perform|too many local)`)
 
-// One policy, two engines: what the Go gateway refuses, nginx refuses, at the same line. In the same words too, where those words are ours.
+// nginx rejects the policies that the Go gateway rejects, at the same line and with the same message, except for errors of
+// the Lua engines.
 func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 	server := requireLua(t)
 	files, err := filepath.Glob("../gateway/policy/testdata/bad/*.lua")
@@ -42,7 +43,7 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 		_, goErr := policy.Parse("p.lua", source)
 		var mistakes policy.Findings
 		if !errors.As(goErr, &mistakes) {
-			t.Fatalf("%s: the gateway says %v", file, goErr)
+			t.Fatalf("%s: the gateway reports %v", file, goErr)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")
 		got := parse(t, server, string(source))
@@ -51,13 +52,14 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 			t.Errorf("%s: %q has no place", name, got)
 			continue
 		}
-		// Which line a loop is on when it has run for too long is the machine's affair; so is where an unfinished file stops to make sense.
+		// Which line a loop is on when it has run for too long is the machine's affair; so is where an unfinished file stops
+		// to make sense.
 		line, _ := strconv.Atoi(m[1])
 		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") && name != "unfinished" {
-			t.Errorf("%s: line %d, and the gateway says line %d", name, line, mistakes[0].Line)
+			t.Errorf("%s: line %d, and the gateway reports line %d", name, line, mistakes[0].Line)
 		}
 		if theirs := mistakes[0].Message; !luasWords.MatchString(theirs) && m[2] != theirs {
-			t.Errorf("%s: %q, and the gateway says %q", name, m[2], theirs)
+			t.Errorf("%s: %q, and the gateway reports %q", name, m[2], theirs)
 		}
 	}
 }
@@ -80,8 +82,8 @@ func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 	}
 }
 
-// Policies made of everything that tests have found to be read in two ways, put together at random: both edges take one or neither does, and
-// what both take means the same.
+// Policies made of everything that tests have found to be read in two ways, put together at random: both edges take one
+// or neither does, and what both take means the same.
 func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 	server := requireLua(t)
 	values := []string{`"ip"`, `'token'`, `"Ip"`, `"1r/s"`, `"20r/s"`, `"0.5r/h"`, `"0r/s"`, `"-1r/s"`, `"1e99r/s"`, `"60000000.000001r/m"`, `"999999999.999999r/h"`, `"10 per second"`,
@@ -157,7 +159,8 @@ func dump(t *testing.T, server *luaServer, source string) string {
 	`)
 }
 
-// What no policy of the gateway's tests has: ways out of the sandbox that LuaJIT has and gopher-lua has not, and odd ways to write a table.
+// What no policy of the gateway's tests has: ways out of the sandbox that LuaJIT has and gopher-lua has not, and odd
+// ways to write a table.
 func TestPolicySandboxAndPlaces(t *testing.T) {
 	server := requireLua(t)
 	for _, c := range []struct{ name, source, want string }{

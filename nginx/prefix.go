@@ -16,22 +16,24 @@ import (
 //go:embed nginx.conf check.conf conf.d snippets
 var files embed.FS
 
-// marker is both the sign that a folder is an edge's prefix, and may be emptied, and the lock that one edge at a time holds on it.
+// marker identifies a directory as the prefix of an edge, which may be emptied. It is also the lock of the running
+// edge.
 const marker = ".sluice-edge"
 
-// shared are the entries of nginx/ that are the same everywhere; runtime/ is written for each prefix.
+// shared lists the entries of nginx/ that do not differ between machines; runtime/ is written for each prefix.
 var shared = []string{"nginx.conf", "check.conf", "conf.d", "snippets"}
 
-// prefix is the folder that nginx runs in: nginx/ and lua/ (links into Root, or copies of the embedded files), nginx/runtime/, logs/, tmp/.
+// prefix is the directory in which nginx runs: nginx/ and lua/ (links into Root, or copies of the embedded files),
+// nginx/runtime/, logs/, tmp/.
 type prefix struct {
 	dir  string
 	root string // "" for embedded files
 	lock *os.File
 
-	pages string // a folder outside, in which nginx keeps pages; "": in dir
+	pages string // directory of the page cache; "": in dir
 }
 
-// openPrefix makes or takes over the folder dir, which no other running edge may be using.
+// openPrefix creates the directory dir or takes it over. It fails when another edge runs there.
 func openPrefix(dir, root string) (*prefix, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrConfig, err)
@@ -42,7 +44,8 @@ func openPrefix(dir, root string) (*prefix, error) {
 	}
 	path := filepath.Join(dir, marker)
 	if _, err := os.Stat(path); len(entries) > 0 && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: the folder %s is not empty and no edge has made it: give an edge a folder of its own", ErrConfig, dir)
+		return nil, fmt.Errorf(
+			"%w: the directory %s is not empty and not of an edge: use an empty one", ErrConfig, dir)
 	}
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -57,7 +60,8 @@ func openPrefix(dir, root string) (*prefix, error) {
 
 func (p *prefix) close() { p.lock.Close() }
 
-// keepPages finds a place for pages. Workers of a master that is root are somebody else, who may not enter dir, which often is in somebody's home.
+// keepPages creates the directory of the page cache. Workers of a root master run as another user, which often cannot
+// enter dir.
 func (p *prefix) keepPages() error {
 	if os.Geteuid() != 0 || p.pages != "" {
 		return nil
@@ -69,8 +73,8 @@ func (p *prefix) keepPages() error {
 	return os.Chmod(p.pages, 0o711) //nolint:gosec // workers have to pass
 }
 
-// forgetPages removes them.
-func (p *prefix) forgetPages() {
+// removePages removes it.
+func (p *prefix) removePages() {
 	if p.pages != "" {
 		_ = os.RemoveAll(p.pages)
 	}
@@ -110,7 +114,7 @@ func (p *prefix) link() error {
 	for _, name := range shared {
 		target := filepath.Join(p.root, "nginx", name)
 		if _, err := os.Stat(target); err != nil {
-			return fmt.Errorf("%w: %s is not a folder with nginx/ and lua/: %v", ErrConfig, p.root, err)
+			return fmt.Errorf("%w: %s is not a directory with nginx/ and lua/: %v", ErrConfig, p.root, err)
 		}
 		if err := os.Symlink(target, filepath.Join(p.dir, "nginx", name)); err != nil {
 			return err
@@ -126,7 +130,7 @@ func (p *prefix) extract() error {
 	return os.CopyFS(filepath.Join(p.dir, "lua"), lua.Edge)
 }
 
-// source is text with this prefix's paths turned into those of the files behind them.
+// source returns text in which paths of this prefix are replaced by those of the files behind them.
 func (p *prefix) source(text string) string {
 	for _, name := range []string{"nginx/", "lua/"} {
 		target := name
@@ -139,10 +143,10 @@ func (p *prefix) source(text string) string {
 	return text
 }
 
-// keysLine names the file of keys in runtime/main.conf.
+// keysLine names the key file in runtime/main.conf.
 const keysLine = "env \"SLUICE_TOKEN_KEYS=%s\";\n"
 
-// hasKeys tells whether the edge in this prefix was started with a file of keys.
+// hasKeys reports whether the edge in this prefix was started with a key file.
 func (p *prefix) hasKeys() bool {
 	main, err := os.ReadFile(filepath.Join(p.dir, "nginx/runtime/main.conf"))
 	start, _, _ := strings.Cut(keysLine, "%s")
@@ -152,8 +156,8 @@ func (p *prefix) hasKeys() bool {
 // pagesCache keeps pages and their scripts: 8,000 names, 64 MB.
 const pagesCache = "proxy_cache_path \"%s\" keys_zone=sluice_pages:1m max_size=64m inactive=10m use_temp_path=off;\n"
 
-// runtimeFiles are the files of nginx/runtime by name: what the ones in this folder say for a container, from c. Relative names are
-// relative to the prefix. Pages are kept in a folder in the folder pages, or in the prefix.
+// runtimeFiles returns the files of nginx/runtime by name, made from c. Relative paths are relative to the prefix.
+// pages is the directory of the page cache; "" is the prefix.
 func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	workers := "auto"
 	if c.Workers > 0 {
@@ -192,7 +196,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	return texts
 }
 
-// listener is runtime/listen.conf.
+// listener returns runtime/listen.conf.
 func listener(c Config, bin binary) string {
 	options := " backlog=4096"
 	if c.ProxyProtocol {
@@ -205,5 +209,6 @@ func listener(c Config, bin binary) string {
 	if bin.http2 {
 		speak = " ssl;\nhttp2 on;\n"
 	}
-	return fmt.Sprintf("listen %s%s%sssl_certificate \"%s\";\nssl_certificate_key \"%s\";\ninclude snippets/tls.conf;\n", c.Listen, options, speak, c.TLSCert, c.TLSKey)
+	return fmt.Sprintf("listen %s%s%sssl_certificate \"%s\";\nssl_certificate_key \"%s\";\ninclude snippets/tls.conf;\n",
+		c.Listen, options, speak, c.TLSCert, c.TLSKey)
 }

@@ -37,7 +37,7 @@ func problemBody(status int, rule string) string {
 	return string(details.Body())
 }
 
-// Clients must not be able to tell the two edges and the backend apart by their refusals.
+// The refusals of both edges and of the backend are byte for byte the same.
 func TestProblemsAreThoseOfInternalProblem(t *testing.T) {
 	text, err := os.ReadFile("snippets/problems.conf")
 	if err != nil {

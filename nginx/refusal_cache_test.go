@@ -19,8 +19,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// What the backend says and what the edge repeats must be the same to the last byte: both through the edge, one after the other.
-func TestARefusalFromMemoryIsThatOfTheBackend(t *testing.T) {
+// A refusal from memory is byte for byte that of the backend.
+func TestCachedRefusalIsThatOfTheBackend(t *testing.T) {
 	t.Parallel()
 	limited := `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0, mode = "shadow" } } }`
 	for state, prepare := range map[string]func(*testing.T, *realShop){
@@ -42,16 +42,16 @@ func TestARefusalFromMemoryIsThatOfTheBackend(t *testing.T) {
 			t.Parallel()
 			s := startRealShop(t, limited, drop(2))
 			prepare(t, s)
-			first, told := s.fromMemory(func() answer { return s.buy(t, "stranger") })
-			if told || first.status != 409 {
-				t.Fatalf("the first refusal: from memory: %v, %d %s", told, first.status, first.body)
+			first, cached := s.fromMemory(func() answer { return s.buy(t, "stranger") })
+			if cached || first.status != 409 {
+				t.Fatalf("the first refusal: from memory: %v, %d %s", cached, first.status, first.body)
 			}
 			second := s.learned(t)
 			if second.status != first.status || second.body != first.body {
 				t.Errorf("from memory: %d %s, want %d %s", second.status, second.body, first.status, first.body)
 			}
 			if a, b := first.header.Get("X-Request-Id"), second.header.Get("X-Request-Id"); a == b || len(b) != 32 {
-				t.Errorf("X-Request-Id %q, then %q: each answer has its own", a, b)
+				t.Errorf("X-Request-Id %q, then %q: each response has its own", a, b)
 			}
 			if state == "scheduled" && second.header.Get("Retry-After") == "" {
 				t.Error("no Retry-After")
@@ -70,12 +70,12 @@ func TestARefusalFromMemoryIsThatOfTheBackend(t *testing.T) {
 	}
 }
 
-// soon is far enough away that the whole seconds until then do not change while a test looks.
+// soon returns an instant for which the whole seconds until then do not change during a test.
 func soon() time.Time {
 	return time.Now().Add(time.Hour + 700*time.Millisecond).Truncate(10 * time.Millisecond)
 }
 
-// steady are the headers that do not differ from answer to answer. A quota is told only where one was asked.
+// steady returns the headers that do not differ between responses. Only a request that limits have judged has a quota.
 func steady(h http.Header) http.Header {
 	h = h.Clone()
 	for _, name := range []string{"Date", "X-Request-Id", "Ratelimit", "Ratelimit-Policy"} {
@@ -84,8 +84,8 @@ func steady(h http.Header) http.Header {
 	return h
 }
 
-// Whoever holds an order finds it, while everybody else is told "sold out" from memory.
-func TestAHolderFindsHisOrderWhileOthersAreTold(t *testing.T) {
+// A buyer with an order reaches the backend, while other buyers get "sold out" from memory.
+func TestHolderReachesBackendWhileOthersDoNot(t *testing.T) {
 	s := startRealShop(t, open, drop(2))
 	bought := s.edge.do("POST", dropOrders, "Authorization", signed(t, "ann"), "Idempotency-Key", `"click"`)
 	if bought.status != 202 || s.buy(t, "Zoë").status != 202 {
@@ -104,19 +104,19 @@ func TestAHolderFindsHisOrderWhileOthersAreTold(t *testing.T) {
 		"not ASCII":        {"Authorization", "Bearer " + hs256(plainHeader, `{"sub":"Zoë","exp":`+year2100+`}`)},
 	} {
 		s.learned(t)
-		a, told := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, headers...) })
+		a, cached := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, headers...) })
 		replay := strings.Contains(name, "same")
-		if told || replay && (a.status != 202 || a.body != bought.body) || !replay && (a.status != 409 || !strings.Contains(a.body, `"already-bought"`)) {
-			t.Errorf("%s: from memory: %v, %d %s", name, told, a.status, a.body)
+		if cached || replay && (a.status != 202 || a.body != bought.body) || !replay && (a.status != 409 || !strings.Contains(a.body, `"already-bought"`)) {
+			t.Errorf("%s: from memory: %v, %d %s", name, cached, a.status, a.body)
 		}
-		if other, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); other.status != 409 || !strings.Contains(other.body, `"sold-out"`) || !told && s.purchases() > 100 {
+		if other, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); other.status != 409 || !strings.Contains(other.body, `"sold-out"`) || !cached && s.purchases() > 100 {
 			t.Errorf("another buyer meanwhile: %d %s", other.status, other.body)
 		}
 	}
 }
 
-// What no verifier would take for a token holds nothing; what only a verifier can read goes to one.
-func TestWhoIsToldWithoutALookAtTheSignature(t *testing.T) {
+// A request whose token no verifier accepts is refused from memory. One whose token only a verifier can read is not.
+func TestUnverifiedSubjectDecidesBypass(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
@@ -126,7 +126,7 @@ func TestWhoIsToldWithoutALookAtTheSignature(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		headers []string
-		told    bool
+		cached  bool
 	}{
 		{"no token", nil, true},
 		{"an empty token", []string{"Token", ""}, true},
@@ -153,18 +153,18 @@ func TestWhoIsToldWithoutALookAtTheSignature(t *testing.T) {
 		{"nothing after the name", []string{"Authorization", "Bearer " + raw(`{"sub"`)}, false},
 	} {
 		s.learned(t)
-		if _, told := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, c.headers...) }); told != c.told {
-			t.Errorf("%s: told from memory: %v, want %v", c.name, told, c.told)
+		if _, cached := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, c.headers...) }); cached != c.cached {
+			t.Errorf("%s: from memory: %v, want %v", c.name, cached, c.cached)
 		}
 	}
 }
 
-// Memory is for purchases alone, in the one spelling that backends take for one.
-func TestOnlyPurchasesAreAnsweredFromMemory(t *testing.T) {
+// Only purchases, in their canonical spelling, are refused from memory.
+func TestOnlyPurchasesAreRefusedFromMemory(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	for _, c := range []struct {
 		method, path, body string
-		told               bool
+		cached             bool
 	}{
 		{"POST", dropOrders, "", true},
 		{"POST", dropOrders, "{}", true},
@@ -180,13 +180,13 @@ func TestOnlyPurchasesAreAnsweredFromMemory(t *testing.T) {
 		{"POST", "/v1/sales/dro%70/orders", "", false},
 		{"POST", "/v1/sales/drop2/orders", "", false},
 		{"POST", "/v1/sales/drop", "", false},
-		{"POST", dropOrders, strings.Repeat("x", 17000), false}, // 413, as ever
+		{"POST", dropOrders, strings.Repeat("x", 17000), false}, // 413
 	} {
 		s.learned(t)
-		a, told := s.fromMemory(func() answer { return s.edge.send(c.method, c.path, c.body) })
-		told = told && strings.Contains(a.body, `"sold-out"`)
-		if told != c.told {
-			t.Errorf("%s %s: told from memory: %v, want %v: %d %s", c.method, c.path, told, c.told, a.status, a.body)
+		a, cached := s.fromMemory(func() answer { return s.edge.send(c.method, c.path, c.body) })
+		cached = cached && strings.Contains(a.body, `"sold-out"`)
+		if cached != c.cached {
+			t.Errorf("%s %s: from memory: %v, want %v: %d %s", c.method, c.path, cached, c.cached, a.status, a.body)
 		}
 		if len(c.body) > 16384 && a.status != 413 {
 			t.Errorf("a body of %d bytes: %d", len(c.body), a.status)
@@ -194,8 +194,8 @@ func TestOnlyPurchasesAreAnsweredFromMemory(t *testing.T) {
 	}
 }
 
-// A request that the edge refuses for how it is written is refused so at all times.
-func TestABadlyWrittenPurchaseIsNotAnsweredFromMemory(t *testing.T) {
+// A malformed purchase gets its 400 also while the sale is refused from memory.
+func TestMalformedPurchaseIsNotRefusedFromMemory(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	for _, c := range []struct {
 		name, request string
@@ -234,8 +234,8 @@ func TestABadlyWrittenPurchaseIsNotAnsweredFromMemory(t *testing.T) {
 	}
 }
 
-// A restock, a resume and an opening show within a second, under a flood of people who all want to know.
-func TestAChangeShowsWithinASecond(t *testing.T) {
+// A restock, a resume and an opening take effect within a second, during a flood.
+func TestChangeOfSaleTakesEffectWithinASecond(t *testing.T) {
 	for name, c := range map[string]struct{ before, after func(*sale.Sale) }{
 		"restock": {func(*sale.Sale) {}, func(d *sale.Sale) { d.Stock += 5 }},
 		"resume":  {func(d *sale.Sale) { d.Switch = sale.Paused }, func(d *sale.Sale) { d.Switch, d.Stock = sale.On, 5 }},
@@ -248,8 +248,8 @@ func TestAChangeShowsWithinASecond(t *testing.T) {
 			}
 			s.change(t, c.before)
 			s.learned(t)
-			var sold, told atomic.Int64
-			var first, lastTold atomic.Int64 // when somebody had bought, and when the last one asked who was told of the state before
+			var sold, refusals atomic.Int64
+			var first, lastStale atomic.Int64 // first purchase; sending of the last request that got the former state
 			stop := make(chan struct{})
 			var flood sync.WaitGroup
 			for sender := range 4 {
@@ -260,14 +260,14 @@ func TestAChangeShowsWithinASecond(t *testing.T) {
 							return
 						default:
 						}
-						asked := time.Now().UnixNano()
+						sent := time.Now().UnixNano()
 						switch a := s.buy(t, fmt.Sprint("buyer-", sender, "-", n)); a.status {
 						case 202:
 							first.CompareAndSwap(0, time.Now().UnixNano())
 							sold.Add(1)
 						case 409:
-							told.Add(1)
-							for old := lastTold.Load(); first.Load() == 0 && asked > old && !lastTold.CompareAndSwap(old, asked); old = lastTold.Load() {
+							refusals.Add(1)
+							for old := lastStale.Load(); first.Load() == 0 && sent > old && !lastStale.CompareAndSwap(old, sent); old = lastStale.Load() {
 							}
 						default:
 							t.Errorf("status %d", a.status)
@@ -277,27 +277,27 @@ func TestAChangeShowsWithinASecond(t *testing.T) {
 			}
 			changed := s.def.OpensAt
 			if c.after != nil {
-				<-time.After(1200 * time.Millisecond) // the flood has been told what is known, renewed at least once
+				<-time.After(1200 * time.Millisecond) // the flood got the refusal, revalidated at least once
 				s.change(t, c.after)
 				changed = time.Now()
 			}
-			testenv.Eventually(t, 10*time.Second, "somebody buys", func() bool { return sold.Load() > 0 })
+			testenv.Eventually(t, 10*time.Second, "a buyer buys", func() bool { return sold.Load() > 0 })
 			close(stop)
 			flood.Wait()
-			late, early := time.Unix(0, lastTold.Load()).Sub(changed), time.Unix(0, first.Load()).Sub(changed)
-			t.Logf("%d told, the last who did not know asked %s after the change, and the first had bought %s after it", told.Load(), late, early)
-			if late > time.Second+50*time.Millisecond || early < -5*time.Millisecond { // by when it was asked: an answer may take longer than a second on its way
-				t.Errorf("told what was %s after the change, want within a second; bought %s after it", late, early)
+			late, early := time.Unix(0, lastStale.Load()).Sub(changed), time.Unix(0, first.Load()).Sub(changed)
+			t.Logf("%d refusals; the last stale one was requested %s after the change, the first purchase done %s after it", refusals.Load(), late, early)
+			if late > time.Second+50*time.Millisecond || early < -5*time.Millisecond { // counted from the request: a response may be late
+				t.Errorf("stale refusal %s after the change, want within a second; purchase %s after it", late, early)
 			}
-			if asked := s.purchases(); int64(asked) > told.Load()/2 {
-				t.Errorf("%d requests reached the backend, and %d were refused: the flood was not held off", asked, told.Load())
+			if n := s.purchases(); int64(n) > refusals.Load()/2 {
+				t.Errorf("%d requests reached the backend, and %d were refused", n, refusals.Load())
 			}
 		})
 	}
 }
 
-// Knowledge ends its time to live after the request that brought it was sent, however late the answer came, and a second after it at most.
-func TestKnowledgeNeverOutlivesItsTime(t *testing.T) {
+// A refusal expires its ttl after the request that brought it was sent, and after a second at most.
+func TestRefusalExpires(t *testing.T) {
 	for _, c := range []struct {
 		ttl  string
 		took time.Duration
@@ -312,28 +312,28 @@ func TestKnowledgeNeverOutlivesItsTime(t *testing.T) {
 			s.set(func() { s.header, s.took = "", 0 })
 			sent := s.arrived[0] // it was sent before
 			var last, early time.Duration
-			told := 0
+			cached := 0
 			for time.Since(sent) < c.most+300*time.Millisecond || early == 0 && time.Since(sent) < 20*time.Second {
-				asked := time.Since(sent)
-				if a := s.edge.do("POST", dropOrders); a.status == 409 { // without a token nobody renews
-					last = asked
-					told++
+				at := time.Since(sent)
+				if a := s.edge.do("POST", dropOrders); a.status == 409 { // a request without a token does not revalidate
+					last = at
+					cached++
 				} else if early == 0 {
 					early = time.Since(begun)
 				}
 			}
-			t.Logf("%d answers from memory, the last asked for %s after the backend was, the first other one was there %s after", told, last, early)
+			t.Logf("%d refusals from memory, the last requested %s after the backend's, the first other response %s after it", cached, last, early)
 			if last > c.most {
-				t.Errorf("the last answer from memory was asked for %s after the backend was, want none after %s", last, c.most)
+				t.Errorf("the last refusal from memory was requested %s after the backend's, want none after %s", last, c.most)
 			}
 			if early < c.most-100*time.Millisecond {
-				t.Errorf("an answer that was there %s after the backend was asked is not from memory: memory ends early", early)
+				t.Errorf("a response %s after the backend's is not from memory: the refusal expired early", early)
 			}
 		})
 	}
 }
 
-func TestWithTheBackendGoneMemoryLastsItsTimeAndThen503(t *testing.T) {
+func TestWithoutBackendRefusalExpiresThen503(t *testing.T) {
 	var arrived atomic.Int64
 	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		arrived.Store(time.Now().UnixNano())
@@ -359,16 +359,16 @@ func TestWithTheBackendGoneMemoryLastsItsTimeAndThen503(t *testing.T) {
 		return a.status == 503 && asked > time.Second
 	})
 	if early < 700*time.Millisecond || last > time.Second {
-		t.Errorf("the last refusal was asked for %s after the backend was, and the first 503 was there after %s, want a second", last, early)
+		t.Errorf("the last refusal was requested %s after the backend's, the first 503 came after %s, want a second", last, early)
 	}
 }
 
-// In the last fifth of its time one request at a time asks again, and nobody waits for it: a slow backend sees one.
-func TestOneRequestAtATimeAsksAgain(t *testing.T) {
+// In the last fifth of the ttl one request at a time revalidates the refusal. The others do not wait.
+func TestOneRequestAtATimeRevalidates(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) { s.took = 50 * time.Millisecond })
 	s.learned(t)
 	begun, before := time.Now(), s.purchases()
-	var told atomic.Int64
+	var refusals atomic.Int64
 	var flood sync.WaitGroup
 	for i := range 8 {
 		bearer := signed(t, fmt.Sprint("ann-", i))
@@ -377,49 +377,49 @@ func TestOneRequestAtATimeAsksAgain(t *testing.T) {
 				if a := s.edge.do("POST", dropOrders, "Authorization", bearer); a.status != 409 {
 					t.Errorf("status %d", a.status)
 				}
-				told.Add(1)
+				refusals.Add(1)
 			}
 		})
 	}
 	flood.Wait()
 	asked := s.purchases() - before
-	t.Logf("%d answers in 3 s, %d of them by the backend", told.Load(), asked)
+	t.Logf("%d answers in 3 s, %d of them by the backend", refusals.Load(), asked)
 	if asked < 2 || asked > 16 {
-		t.Errorf("the backend was asked %d times in 3 s, want about once per four fifths of a second", asked)
+		t.Errorf("the backend got %d requests in 3 s, want about one per four fifths of a second", asked)
 	}
 }
 
-// Who goes to ask and gets no clear answer may have got an order: he is let through again, and only he.
-func TestWhoeverMayHaveGotAnOrderIsLetThroughAgain(t *testing.T) {
+// A buyer whose revalidating request got no clear answer may have an order: only that buyer reaches the backend again.
+func TestBuyerWithUnclearAnswerReachesBackend(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	for range 10 { // a busy machine may take longer than the fifth of a second in which this can be seen
 		s.set(func() { s.status = 0 })
 		s.learned(t)
 		s.set(func() { s.status = 503 })
 		sent := s.arrived[len(s.arrived)-1]
-		testenv.Eventually(t, 5*time.Second, "bob goes to ask", func() bool { return s.buy(t, "bob").status == 503 })
-		dan, danTold := s.fromMemory(func() answer { return s.buy(t, "dan") })
-		_, bobTold := s.fromMemory(func() answer { return s.buy(t, "bob") })
+		testenv.Eventually(t, 5*time.Second, "bob's request revalidates", func() bool { return s.buy(t, "bob").status == 503 })
+		dan, danCached := s.fromMemory(func() answer { return s.buy(t, "dan") })
+		_, bobCached := s.fromMemory(func() answer { return s.buy(t, "bob") })
 		if time.Since(sent) > 990*time.Millisecond {
 			continue
 		}
-		if dan.status != 409 || !danTold || bobTold {
-			t.Errorf("after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone", dan.status, danTold, bobTold)
+		if dan.status != 409 || !danCached || bobCached {
+			t.Errorf("after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone", dan.status, danCached, bobCached)
 		}
 		return
 	}
-	t.Fatal("ten times this took too long to be seen")
+	t.Fatal("ten tries took too long")
 }
 
-// Who cannot renew must not keep others from it: without a valid token no request reaches the backend.
-func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
+// A request that is refused returns its turn to revalidate: a forged token does not block the others.
+func TestRefusedRequestReturnsItsTurn(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, nil)
 	s.learned(t)
 	begun, before := time.Now(), s.purchases()
 	forged := "Bearer " + tokentest.HS(tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`), []byte("not the edge's secret, but as long as one"))
 	good := signed(t, "ann")
 	statuses := map[int]int{}
-	for n := 0; time.Since(begun) < 3*time.Second || statuses[401] == 0 && time.Since(begun) < 20*time.Second; n++ { // a slow machine comes round seldom
+	for n := 0; time.Since(begun) < 3*time.Second || statuses[401] == 0 && time.Since(begun) < 20*time.Second; n++ { // a slow machine sends few requests
 		bearer := forged
 		if n%10 == 0 {
 			bearer = good
@@ -434,15 +434,15 @@ func TestARefusedRequestGivesItsTurnBack(t *testing.T) {
 	}
 	t.Logf("%v, %d of them by the backend", statuses, asked)
 	if 2*inTime < len(s.arrived)-1 {
-		t.Error("hardly anybody renewed what was known before it ended: those with forged tokens kept the turn")
+		t.Error("the refusal was hardly revalidated: requests with forged tokens kept the turn")
 	}
 	if asked < 2 || asked > int(16*lasted/(3*time.Second)) || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
-		t.Errorf("the backend was asked %d times in %v, and the answers were %v", asked, lasted, statuses)
+		t.Errorf("the backend got %d requests in %v, and the responses were %v", asked, lasted, statuses)
 	}
 }
 
-// A sale that is refused as a whole takes nothing from any quota, and is told also to those who have none left.
-func TestARefusalFromMemoryAsksNoLimit(t *testing.T) {
+// A refusal from memory uses no quota, and also goes to clients without quota.
+func TestCachedRefusalUsesNoQuota(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil)
 	s.buy(t, "ann")
 	for range 5 {
@@ -451,11 +451,11 @@ func TestARefusalFromMemoryAsksNoLimit(t *testing.T) {
 		}
 	}
 	if got := statuses(s.edge.do("GET", "/x"), s.edge.do("GET", "/x")); got != "409 429" {
-		t.Errorf("the quota afterwards: %s, want one left", got)
+		t.Errorf("the next requests: %s, want one admitted", got)
 	}
 }
 
-func TestThePolicyCanForbidToRepeat(t *testing.T) {
+func TestPolicySwitchesRefusalCacheOff(t *testing.T) {
 	s := startMadeShop(t, `return { rules = {}, repeat_refusals = false }`, nil)
 	for n := 1; n <= 5; n++ {
 		if a := s.buy(t, "ann"); a.status != 409 || s.purchases() != n {
@@ -464,8 +464,8 @@ func TestThePolicyCanForbidToRepeat(t *testing.T) {
 	}
 }
 
-// A header that is not whole, is of another sale, or comes with another answer says nothing; nor does what clients say.
-func TestWhatIsNotToldIsNotRepeated(t *testing.T) {
+// A header that is incomplete, of another sale, or part of another response is ignored, as is a header of a client.
+func TestUnusableSaleHintIsIgnored(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	for _, header := range []string{
 		"drop2;state=sold_out;version=7;ttl=1000;holders=0", "drop", "drop;", "drop;state=sold_out", "drop;state=open;version=7;ttl=1000;holders=0",
@@ -477,16 +477,16 @@ func TestWhatIsNotToldIsNotRepeated(t *testing.T) {
 	} {
 		s.set(func() { s.header = header })
 		s.buy(t, "ann")
-		if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); told {
-			t.Fatalf("%q is believed", header)
+		if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached {
+			t.Fatalf("%q is used", header)
 		}
 	}
 	whole := "drop;state=sold_out;version=7;ttl=1000;holders=0"
 	for _, status := range []int{429, 503} {
 		s.set(func() { s.header, s.status = whole, status })
 		s.buy(t, "ann")
-		if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); told {
-			t.Fatalf("a header with status %d is believed", status)
+		if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached {
+			t.Fatalf("a header with status %d is used", status)
 		}
 	}
 	s.set(func() { s.header, s.status = "", 0 })
@@ -505,12 +505,12 @@ func TestWhatIsNotToldIsNotRepeated(t *testing.T) {
 			}
 		}
 	}
-	if _, told := s.fromMemory(func() answer { return s.buy(t, "ann") }); !told {
-		t.Error("a field of tomorrow makes a header unreadable")
+	if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); !cached {
+		t.Error("an unknown field makes a header unusable")
 	}
 }
 
-func TestClientsReachNothingBetweenEdgeAndBackend(t *testing.T) {
+func TestClientsCannotReachInternalPaths(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, open, nil, backend.addr)
 	for path, status := range map[string]int{"/.sluice/sales/drop/holders": 404, "/.sluice/sales/": 404, "/.sluice/sales": 404, "/.sluice/": 404, "/.sluice": 404, "/.SLUICE/sales/drop/holders": 404,
@@ -530,8 +530,8 @@ func TestClientsReachNothingBetweenEdgeAndBackend(t *testing.T) {
 	}
 }
 
-// An order that passes through here ends what is known: its buyer is in no list yet.
-func TestAnAcceptedOrderEndsWhatIsKnown(t *testing.T) {
+// An accepted order invalidates the refusal: its buyer is in no bypass list yet.
+func TestAcceptedOrderInvalidatesRefusal(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
@@ -545,34 +545,34 @@ func TestAnAcceptedOrderEndsWhatIsKnown(t *testing.T) {
 		}
 	}
 	accept(true)
-	if _, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); !told {
-		t.Error("a replay, which is no new order, ends what is known")
+	if _, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); !cached {
+		t.Error("a replay, which is no new order, invalidates the refusal")
 	}
 	s.set(func() { s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1" })
 	accept(false)
-	if a, told := s.fromMemory(func() answer { return s.buy(t, "bob") }); told || a.status != 202 {
-		t.Errorf("after a new order: from memory: %v, %d", told, a.status)
+	if a, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); cached || a.status != 202 {
+		t.Errorf("after a new order: from memory: %v, %d", cached, a.status)
 	}
-	// A refusal that was under way at that time may be older than the order.
+	// A refusal that was in progress at that time may be older than the order.
 	held := make(chan struct{})
 	s.set(func() { s.header, s.held = "drop;state=sold_out;version=7;ttl=1000;holders=1", held })
 	late := make(chan answer)
 	before := s.purchases()
 	go func() { late <- s.buy(t, "bob") }()
-	testenv.Eventually(t, 20*time.Second, "the late one is under way", func() bool { return s.purchases() > before })
+	testenv.Eventually(t, 20*time.Second, "the late request is in progress", func() bool { return s.purchases() > before })
 	s.set(func() { s.header, s.held = "", nil })
 	s.buy(t, "cid")
 	close(held)
 	if a := <-late; a.status != 409 {
 		t.Fatal(a.status)
 	}
-	if _, told := s.fromMemory(func() answer { return s.buy(t, "cid") }); told {
-		t.Error("a refusal that was under way while an order was accepted is repeated")
+	if _, cached := s.fromMemory(func() answer { return s.buy(t, "cid") }); cached {
+		t.Error("a refusal that was in progress while an order was accepted is used")
 	}
 }
 
-// The body of a request that is answered from memory must not be read as the next request.
-func TestABodyThatNobodyReadsIsNotTheNextRequest(t *testing.T) {
+// The unread body of a request that is refused from memory is not the next request.
+func TestUnreadBodyIsNotTheNextRequest(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	s.learned(t)
 	before := s.purchases()
@@ -592,7 +592,7 @@ func TestABodyThatNobodyReadsIsNotTheNextRequest(t *testing.T) {
 		}
 	}
 	if rest, _ := io.ReadAll(reader); len(rest) > 0 {
-		t.Errorf("after a chunked body the edge still says %q", rest)
+		t.Errorf("after a chunked body the edge still sends %q", rest)
 	}
 	if n := s.purchases() - before; n != 1 {
 		t.Errorf("%d purchases reached the backend, want the chunked one", n)
@@ -604,7 +604,7 @@ func TestABodyThatNobodyReadsIsNotTheNextRequest(t *testing.T) {
 	}
 }
 
-func TestRefusalsFromMemoryAreCounted(t *testing.T) {
+func TestCachedRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	s := &madeShop{header: "drop;state=paused;version=7;ttl=1000;holders=2"}
@@ -616,7 +616,7 @@ func TestRefusalsFromMemoryAreCounted(t *testing.T) {
 		s.edge.do("POST", dropOrders, from("192.0.2.7")...)
 	}
 	want := []string{`cached_refusals_total{state="paused"} 4`, `cached_refusals_total{state="sold_out"} 0`, `bypass_list_fetches_total{result="ok"} 1`, "bypass_list_entries 2"}
-	testenv.Eventually(t, 10*time.Second, "the metrics count what was told", func() bool {
+	testenv.Eventually(t, 10*time.Second, "the metrics have the refusals", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
 		if err != nil {
 			return false

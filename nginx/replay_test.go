@@ -10,8 +10,8 @@ import (
 	"sluice/gateway/replay"
 )
 
-// The edge's own log, replayed through its own policy, says what the edge did: log, reader and both limiters agree.
-func TestReplayOfTheEdgesLogSaysWhatTheEdgeDid(t *testing.T) {
+// A replay of the edge's log through the edge's policy has the edge's verdicts.
+func TestReplayOfEdgeLogAgreesWithEdge(t *testing.T) {
 	t.Parallel()
 	source := `return { ` + trusting + ` rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 5 },
@@ -34,10 +34,10 @@ func TestReplayOfTheEdgesLogSaysWhatTheEdgeDid(t *testing.T) {
 		}
 	}
 	if did[200] == 0 || did[401] == 0 || did[429] == 0 {
-		t.Fatalf("the traffic has not every verdict: %v", did)
+		t.Fatalf("the traffic does not have every verdict: %v", did)
 	}
 	e.do("GET", "/admin")
-	e.logged(1, 404)
+	e.complete(61)
 	got := replayed(t, source, filepath.Join(e.cfg.Prefix, "logs/access.log"))
 	if got.BadLines != 0 || got.Requests != 60 || got.NotEvaluated != 1 || got.RefusedBefore != int64(did[429]) || got.Unauthorized != int64(did[401]) {
 		t.Errorf("the log has %d requests, %d bad lines, %d refused, %d unauthorized; the edge answered %v", got.Requests, got.BadLines, got.RefusedBefore, got.Unauthorized, did)
@@ -74,9 +74,8 @@ func replayed(t *testing.T, source, log string) *replay.Report {
 	return report
 }
 
-// How many buckets a zone holds is what `sluice policy check` says it holds, or a little more: the smaller a zone, the later does the first new client find no
-// place in it.
-func TestAZoneHoldsWhatThePolicyCheckSays(t *testing.T) {
+// A zone holds the buckets that `sluice policy check` reports, or a few more.
+func TestZoneHoldsWhatPolicyCheckReports(t *testing.T) {
 	server, stop := startLua(t, "2m")
 	defer stop()
 	var holds int
@@ -102,7 +101,7 @@ func TestAZoneHoldsWhatThePolicyCheckSays(t *testing.T) {
 			said = said && w.Message[:4] != "with"
 		}
 		if said != enough {
-			t.Errorf("a zone of 2 MB holds %d keys, and for %d the check says %v", holds, keys, warnings)
+			t.Errorf("a zone of 2 MB holds %d keys, and for %d the check reports %v", holds, keys, warnings)
 		}
 	}
 }

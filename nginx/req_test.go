@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// startAlone starts an nginx that knows nothing of sluice but where its modules are.
+// startAlone starts an nginx without sluice's configuration, with its modules on the path.
 func startAlone(t *testing.T) *luaServer {
 	t.Helper()
 	server, stop := startLuaWith(t, "alone.conf", "", "")
@@ -18,7 +18,7 @@ func startAlone(t *testing.T) *luaServer {
 }
 
 // What users of resty.limit.req have in their access phase, with nothing changed but the name of the module.
-func TestTheLimiterAloneTakesThePlaceOfRestyLimitReq(t *testing.T) {
+func TestLimiterReplacesRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
 	tries, length := flood(t, "http://"+server.address+"/limited", http.StatusServiceUnavailable, 8, time.Second, false, func() {})
 	allowed, denied, bound := count(tries, admitted), count(tries, refused), 200*length.Seconds()+101
@@ -31,8 +31,8 @@ func TestTheLimiterAloneTakesThePlaceOfRestyLimitReq(t *testing.T) {
 	}
 }
 
-// Every call of the interface, and what it returns: the values are those of resty.limit.req 0.09, but where the comment says otherwise.
-func TestTheLimiterAloneAnswersAsRestyLimitReqDoes(t *testing.T) {
+// Every call of the interface returns what resty.limit.req 0.09 returns, except where a comment states a difference.
+func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
 	key := 0
 	for _, c := range []struct{ name, code, want string }{
@@ -53,7 +53,7 @@ func TestTheLimiterAloneAnswersAsRestyLimitReqDoes(t *testing.T) {
 		{"uncommit of nothing", `return limit.new(store, 1, 0):uncommit(key)`, "nil, not found"},
 		{"uncommit never makes room for more than the burst", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) l:uncommit(key) l:uncommit(key) l:uncommit(key) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected"},
 		{"uncommit of no key", `return pcall(limit.new(store, 1, 0).uncommit, limit.new(store, 1, 0))`, "false, assertion failed!"},
-		{"somebody else's entry", `ngx.shared[store]:set(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
+		{"an entry of another module", `ngx.shared[store]:set(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
 			"shdict abused by other users, shdict abused by other users, shdict abused by other users"},
 		{"a rate of next to nothing", `local l = limit.new(store, 1e-300, 0) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected"},
 		{"keys that are no strings", `local l = limit.new(store, 0.01, 0) l:incoming(12345, true) return l:incoming("12345", true)`, "nil, rejected"},
@@ -61,7 +61,7 @@ func TestTheLimiterAloneAnswersAsRestyLimitReqDoes(t *testing.T) {
 		{"no key", `return limit.new(store, 1, 0):incoming(nil, true)`, "nil, nil key"},
 		{"an empty key", `return limit.new(store, 1, 0):incoming("", true)`, "nil, empty key"},
 		{"a key that is too long", `return limit.new(store, 1, 0):incoming(("k"):rep(70000), true)`, "nil, key too long"},
-		// resty.limit.req has a full dict forget the keys that were idle longest, whatever they have used.
+		// resty.limit.req evicts the keys of a full dict that were idle longest.
 		{"a full dict", `
 			local l, n, ok, err = limit.new("small", 0.01, 0), 0
 			l:incoming("old", true)
@@ -87,7 +87,7 @@ func TestTheLimiterAloneAnswersAsRestyLimitReqDoes(t *testing.T) {
 }
 
 // The documentation names the files that the module needs.
-func TestTheLimiterAloneLoadsWhatItSays(t *testing.T) {
+func TestLimiterLoadsDocumentedFiles(t *testing.T) {
 	got := startAlone(t).run(t, `
 		require "sluice.limit.req"
 		local names = {}
@@ -102,8 +102,9 @@ func TestTheLimiterAloneLoadsWhatItSays(t *testing.T) {
 	}
 }
 
-// resty.limit.traffic asks every limiter without committing, commits one after the other, and takes back what was committed when one refuses.
-func TestTheLimiterAloneCanBeCombined(t *testing.T) {
+// resty.limit.traffic calls every limiter without commit, then commits one after the other, and uncommits when one
+// refuses.
+func TestLimitersCanBeCombined(t *testing.T) {
 	got := startAlone(t).run(t, `
 		local limit = require "sluice.limit.req"
 		local wide, narrow = limit.new("my_limit_req_store", 0.01, 4), limit.new("my_limit_req_store", 0.01, 1)
@@ -186,7 +187,7 @@ func TestRatesAsNumbersAreExactFractions(t *testing.T) {
 			t.Errorf("%s: %s, want %s", rate, got, want)
 		}
 	}
-	// What has no short fraction is never rounded up, and hardly down.
+	// A rate without a short fraction is rounded down by little, and never up.
 	for _, rate := range []float64{math.Pi, math.E / 1e4, 1e5 * math.Sqrt2, 0.1 + 0.2, 1e-7 * math.Pi, 123456.789} {
 		got := server.run(t, fmt.Sprintf(`local count, period = require("sluice.limit.fraction").of(%.17g) return ("%%.0f %%.0f"):format(count, period)`, rate))
 		var count, period float64
@@ -199,8 +200,8 @@ func TestRatesAsNumbersAreExactFractions(t *testing.T) {
 	}
 }
 
-// Two workers that ask for one key as fast as they can, through the module alone.
-func TestTheLimiterAloneKeepsTheBoundWhileWorkersRace(t *testing.T) {
+// Two workers race for one key through the module alone.
+func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 	for _, c := range []struct{ rate, burst float64 }{{1000, 300}, {20000, 0}, {1.0 / 60, 50}, {333333.3, 2}} {
 		key := fmt.Sprintf("race alone %d", time.Now().UnixNano())
 		out := requireLua(t).everywhere(t, fmt.Sprintf(`
@@ -230,7 +231,7 @@ func TestTheLimiterAloneKeepsTheBoundWhileWorkersRace(t *testing.T) {
 		}
 		bound := math.Floor(c.rate*(last-first)/1e6) + c.burst + 1
 		t.Logf("%v/s burst %v: %.0f admitted, the bound is %.0f", strings.TrimSuffix(fmt.Sprintf("%.2f", c.rate), ".00"), c.burst, admitted, bound)
-		// Where the bucket keeps what a stalled machine does not ask for.
+		// Only where the bucket keeps what a stalled machine does not use.
 		if admitted > bound || c.burst >= 0.3*c.rate && admitted < 0.9*bound {
 			t.Errorf("admitted %.0f, want at most %.0f and, with this burst, most of that", admitted, bound)
 		}

@@ -10,7 +10,7 @@ import (
 	"sluice/test/testenv"
 )
 
-func TestNumbersOfRequestsAreNeverTheSame(t *testing.T) {
+func TestRequestIDsAreUnique(t *testing.T) {
 	out := requireLua(t).run(t, `
 		local id = require "sluice.request_id"
 		local seen, last, n, number = {}, {}, 0, nil
@@ -54,8 +54,8 @@ func TestNumbersOfRequestsAreNeverTheSame(t *testing.T) {
 	}
 }
 
-// A part of the secret that does nothing would be one that nobody has to guess.
-func TestEveryByteOfTheSecretIsInTheNumbers(t *testing.T) {
+// Each byte of the key changes the ids.
+func TestEveryByteOfTheKeyChangesRequestIDs(t *testing.T) {
 	out := requireLua(t).run(t, `
 		local id = require "sluice.request_id"
 		local function first(secret)
@@ -76,8 +76,8 @@ func TestEveryByteOfTheSecretIsInTheNumbers(t *testing.T) {
 	}
 }
 
-// Whoever answers, Lua or nginx, and in whichever worker: the client is told the number that is in the log, and no other answer has it.
-func TestEveryAnswerHasANumberOfItsOwn(t *testing.T) {
+// Each response of Lua and of nginx, in each worker, has a unique id, which is in the access log.
+func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/m", burst = 9, match = { path = "/v1/sales/*" } } } }`, nil)
 	requests := map[int]string{
 		200: "GET /healthz HTTP/1.1\r\nHost: a",
@@ -96,7 +96,7 @@ func TestEveryAnswerHasANumberOfItsOwn(t *testing.T) {
 				_, rest, _ := strings.Cut(answer, "X-Request-Id: ")
 				id, _, _ := strings.Cut(rest, "\r\n")
 				if told[id] != 0 || !hex32.MatchString(id) || strings.Count(answer, "X-Request-Id") != 1 {
-					t.Fatalf("asked for %d: not a number of its own: %s", status, answer)
+					t.Fatalf("want %d: not a unique id: %s", status, answer)
 				}
 				told[id] = status
 			}
@@ -133,7 +133,7 @@ func TestEveryAnswerHasANumberOfItsOwn(t *testing.T) {
 		}
 		for id, with := range told {
 			if with == status && !logged[id] {
-				t.Errorf("%s was told with %d, and is not in the log", id, status)
+				t.Errorf("%s of a response with %d is not in the log", id, status)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-func TestTheBackendSeesOnlyWhatTheEdgePassesOn(t *testing.T) {
+func TestBackendGetsOnlyListedHeaders(t *testing.T) {
 	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Sluice-Sale", "1;state=sold_out")
 		w.Header().Set("X-Request-Id", "the backend's")
@@ -60,7 +60,8 @@ func TestTheBackendSeesOnlyWhatTheEdgePassesOn(t *testing.T) {
 	}
 }
 
-// nginx hides response headers by name only, so snippets/proxy.conf names each header from backend to edge. Headers of the admin API pass no edge.
+// nginx hides response headers by name only, so snippets/proxy.conf names each header from backend to edge. Headers of
+// the admin API pass no edge.
 func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	conf, err := os.ReadFile("snippets/proxy.conf")
 	if err != nil {
@@ -87,7 +88,7 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	}
 }
 
-func TestTheEdgeAnswersForItself(t *testing.T) {
+func TestEdgeAnswersItsOwnPaths(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0 } } }`, nil, backend.addr)
 	for range 3 {
@@ -171,11 +172,11 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 }
 
 // The body of a refused request must not be read as the next request on the connection.
-func TestARefusedBodyIsNotTheNextRequest(t *testing.T) {
-	floors(t, aRefusedBodyIsNotTheNextRequest)
+func TestRefusedBodyIsNotTheNextRequest(t *testing.T) {
+	floors(t, refusedBodyIsNotTheNextRequest)
 }
 
-func aRefusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
+func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`, f.on(t), backend.addr)
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -193,7 +194,7 @@ func aRefusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 	}
 }
 
-func TestWithNoBackendTheAnswerIs503AtOnce(t *testing.T) {
+func TestNoBackendAnswers503(t *testing.T) {
 	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
 	quickest := time.Hour // of all: a machine may stand still meanwhile
 	for range 6 {
@@ -209,9 +210,10 @@ func TestWithNoBackendTheAnswerIs503AtOnce(t *testing.T) {
 	}
 }
 
-// A backend that dies with the request in its hands: the repetition must be the same request to the other one, also for POST.
-// ?wait is 30 s at most, and the backend may take some seconds more to look for the order. This reads the file, because 30 s are too long for a test.
-func TestAnOrderMayBeWaitedForAsLongAsTheBackendAllows(t *testing.T) {
+// A backend that dies with the request in its hands: the repetition must be the same request to the other one, also for
+// POST. ?wait is 30 s at most, and the backend may take some seconds more to look for the order. This reads the file,
+// because 30 s are too long for a test.
+func TestOrderMayBeWaitedFor(t *testing.T) {
 	conf, err := os.ReadFile("snippets/server.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +226,7 @@ func TestAnOrderMayBeWaitedForAsLongAsTheBackendAllows(t *testing.T) {
 	}
 }
 
-func TestARepetitionKeepsTheRequestId(t *testing.T) {
+func TestRetryKeepsRequestID(t *testing.T) {
 	first := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err == nil {
@@ -275,7 +277,7 @@ func TestProblemsOfTheBackendPassThrough(t *testing.T) {
 }
 
 // The first event must be seen while the backend still holds the answer open.
-func TestEventsArePassedOnAtOnce(t *testing.T) {
+func TestEventsAreNotBuffered(t *testing.T) {
 	release := make(chan struct{})
 	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

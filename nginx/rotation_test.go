@@ -30,8 +30,8 @@ func generated(t *testing.T, alg, kid string) (private []byte, authorization str
 	return private, "Bearer " + raw
 }
 
-// An edge that holds public keys alone: it takes a key that was added, and after a reload without it a token of the old one is worth nothing, even
-// though the edge has just seen it. A bad file changes nothing.
+// An edge that holds public keys alone: it takes a key that was added, and after a reload without it a token of the old
+// one is worth nothing, even though the edge has just seen it. A bad file changes nothing.
 func TestReloadTakesChangedKeys(t *testing.T) {
 	first, old := generated(t, token.EdDSA, "first")
 	second, next := generated(t, token.RS256, "second")

@@ -28,11 +28,11 @@ func statuses(answers ...answer) string {
 	return strings.Join(out, " ")
 }
 
-func TestARefusalNamesItsRuleAndSaysWhenToReturn(t *testing.T) {
-	floors(t, aRefusalNamesItsRuleAndSaysWhenToReturn)
+func TestRefusalNamesRuleAndRetryAfter(t *testing.T) {
+	floors(t, refusalNamesRuleAndRetryAfter)
 }
 
-func aRefusalNamesItsRuleAndSaysWhenToReturn(t *testing.T, f *floor) {
+func refusalNamesRuleAndRetryAfter(t *testing.T, f *floor) {
 	e := startEdge(t, `return { rules = { { name = "slow", key = "ip", rate = "6r/m", burst = 1 } } }`, f.on(t))
 	first := e.do("GET", "/")
 	if got := first.header.Get("RateLimit"); first.status != 200 || got != `"slow";r=1;t=10` {
@@ -67,7 +67,7 @@ func aRefusalNamesItsRuleAndSaysWhenToReturn(t *testing.T, f *floor) {
 }
 
 // A pair of limits in which the second refuses: if the first kept what it took, the refused would be punished twice.
-func TestARefusalTakesNothingFromTheOtherBuckets(t *testing.T) {
+func TestRefusalTakesNothingFromOtherBuckets(t *testing.T) {
 	e := startEdge(t, `return { rules = {
 		{ name = "wide",   key = "ip", rate = "1r/h", burst = 3 },
 		{ name = "narrow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/narrow" } },
@@ -85,7 +85,7 @@ func TestARefusalTakesNothingFromTheOtherBuckets(t *testing.T) {
 	}
 }
 
-func TestARuleCoversOnlyItsMethodAndPath(t *testing.T) {
+func TestRuleCoversItsMethodAndPathOnly(t *testing.T) {
 	e := startEdge(t, `return { rules = { { name = "orders", key = "ip", rate = "1r/h", match = { method = "POST", path = "/v1/sales/*/orders" } } } }`, nil)
 	e.send("POST", "/v1/sales/1/orders", "")
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestARuleCoversOnlyItsMethodAndPath(t *testing.T) {
 	}
 }
 
-func TestAShadowRuleIsCountedAndNeverEnforced(t *testing.T) {
+func TestShadowRuleIsCountedNotEnforced(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, `return { rules = {
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
@@ -139,11 +139,11 @@ func TestAShadowRuleIsCountedAndNeverEnforced(t *testing.T) {
 		t.Errorf("%d of 3 requests were logged as over the trial limit, want 2", over)
 	}
 	if got := e.do("GET", "/").header.Get("RateLimit"); got != "" {
-		t.Errorf("a shadow rule is told to clients: %q", got)
+		t.Errorf("clients see a shadow rule: %q", got)
 	}
 }
 
-func TestADelayingRuleSlowsTheBurstDownToItsRate(t *testing.T) {
+func TestDelayingRuleSlowsBurstToRate(t *testing.T) {
 	e := startEdge(t, `return { rules = { { name = "smooth", key = "ip", rate = "10r/s", burst = 4, delay = true } } }`, nil)
 	done := make(chan time.Duration, 5)
 	start := time.Now()
@@ -164,7 +164,7 @@ func TestADelayingRuleSlowsTheBurstDownToItsRate(t *testing.T) {
 	}
 }
 
-func TestIPv6ClientsAreCountedByTheir64(t *testing.T) {
+func TestIPv6ClientsAreCountedByPrefix(t *testing.T) {
 	e := startEdge(t, `return { `+trusting+` rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
 	for _, c := range []struct {
 		address string
@@ -179,8 +179,8 @@ func TestIPv6ClientsAreCountedByTheir64(t *testing.T) {
 	}
 }
 
-// A zone that has no room: new clients are refused or let through as their rule says, and those that are counted stay counted.
-func TestAFullZoneDeniesNewClientsAndKeepsTheOldBuckets(t *testing.T) {
+// In a full zone new clients are refused or admitted, as on_error specifies, and existing buckets stay.
+func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 	root, status := workingCopy(t), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	rewrite(t, root+"/nginx/conf.d/20-lua.conf", "sluice_buckets 64m", "sluice_buckets 32k")
 	e := startEdge(t, `return { `+trusting+` rules = {
@@ -226,11 +226,11 @@ var roomless = struct{ strict, lenient *regexp.Regexp }{
 	regexp.MustCompile(`requests_total\{rule="strict",verdict="error"\} 1\n`), regexp.MustCompile(`requests_total\{rule="lenient",verdict="error"\} [1-9]`),
 }
 
-func TestAReloadKeepsBucketsAndTakesTheNewPolicy(t *testing.T) {
-	floors(t, aReloadKeepsBucketsAndTakesTheNewPolicy)
+func TestReloadKeepsBuckets(t *testing.T) {
+	floors(t, reloadKeepsBuckets)
 }
 
-func aReloadKeepsBucketsAndTakesTheNewPolicy(t *testing.T, f *floor) {
+func reloadKeepsBuckets(t *testing.T, f *floor) {
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, f.on(t))
 	e.do("GET", "/")
 	if got := e.do("GET", "/").status; got != 429 {
@@ -295,7 +295,7 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 	want := []string{`requests_total{rule="ip",verdict="allow"} 2`, `requests_total{rule="ip",verdict="deny"} 2`, `requests_total{rule="trial",verdict="shadow"} 1`,
 		"unauthorized_total 1", "buckets ", "bucket_capacity 14", "connections "}
 	reloaded := false
-	testenv.Eventually(t, 10*time.Second, "the metrics hold what was counted, also after a reload", func() bool {
+	testenv.Eventually(t, 10*time.Second, "the metrics have the counts, also after a reload", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
 		if err != nil {
 			return false
@@ -318,8 +318,8 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 	})
 }
 
-// A worker that has been told to end still serves who had begun to ask, and what it counts then is not lost.
-func TestMetricsCountWhatAWorkerServesOnItsWayOut(t *testing.T) {
+// A worker that shuts down finishes its requests, and its counters are not lost.
+func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	t.Parallel()
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, func(c *Config) { c.Status, c.Workers = status, 1 })
@@ -340,7 +340,7 @@ func TestMetricsCountWhatAWorkerServesOnItsWayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	children := fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid)
-	testenv.Eventually(t, 4*time.Second, "the old worker is on its way out", func() bool {
+	testenv.Eventually(t, 4*time.Second, "the old worker shuts down", func() bool {
 		pids, _ := os.ReadFile(children)
 		for _, pid := range strings.Fields(string(pids)) {
 			if title, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(title), "shutting down") {
@@ -353,9 +353,9 @@ func TestMetricsCountWhatAWorkerServesOnItsWayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200 ") {
-		t.Fatalf("the old worker said %q, %v", out, err)
+		t.Fatalf("the old worker returned %q, %v", out, err)
 	}
-	testenv.Eventually(t, 10*time.Second, "what it has served is counted", func() bool {
+	testenv.Eventually(t, 10*time.Second, "its requests are counted", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
 		if err != nil {
 			return false

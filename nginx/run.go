@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Run checks the configuration, starts nginx in the foreground and serves until ctx is done. Then it stops accepting, lets requests finish for
-// at most Grace, and returns nil. A mistake of the operator's is an ErrConfig before anything is served.
+// Run checks the configuration, starts nginx in the foreground and serves until ctx is done. Then it stops accepting,
+// lets requests finish for at most Grace, and returns nil. A configuration error is an ErrConfig, before nginx serves.
 func (c Config) Run(ctx context.Context) error {
 	c, err := c.checked()
 	if err != nil {
@@ -35,7 +35,7 @@ func (c Config) Run(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	defer p.forgetPages()
+	defer p.removePages()
 	if err := p.fill(c, bin); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
@@ -45,8 +45,8 @@ func (c Config) Run(ctx context.Context) error {
 	return serve(ctx, bin, c)
 }
 
-// Check tells whether Run would start with this configuration, policy and secret; nothing is served, and a running edge is not touched. Its
-// error is an ErrConfig.
+// Check reports whether Run would start with this configuration, policy and secret. It serves nothing and does not
+// touch a running edge. Its error is an ErrConfig.
 func (c Config) Check(ctx context.Context) error {
 	c, err := c.checked()
 	if err != nil {
@@ -69,18 +69,18 @@ func (c Config) Check(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	defer p.forgetPages()
+	defer p.removePages()
 	if err := p.fill(c, bin); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
 	return check(ctx, bin, p, c.Secret)
 }
 
-// Reload makes the edge that runs in Prefix take what has changed in its files and its policy, with no connection lost; its flags stay. It
-// checks first, and what is bad is an ErrConfig and changes nothing. Only Prefix is required, and Root and Binary if the edge has them.
+// Reload makes the edge in Prefix apply changes of its files and its policy without losing a connection; its flags
+// stay. It checks first: an ErrConfig changes nothing. It uses Prefix, and Root and Binary if the edge has them.
 func (c Config) Reload(ctx context.Context) error {
 	if c.Prefix == "" {
-		return fmt.Errorf("%w: reload needs the folder that the edge runs in", ErrConfig)
+		return fmt.Errorf("%w: reload needs the directory of the edge", ErrConfig)
 	}
 	dir, err := filepath.Abs(c.Prefix)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c Config) Reload(ctx context.Context) error {
 	p := &prefix{dir: dir}
 	secret := c.Secret
 	if secret == "" && !p.hasKeys() {
-		// The master keeps the one it was started with; the check only wants to see some secret. With a file of keys there need be none.
+		// The master keeps its secret; the check needs any secret. With a key file there may be none.
 		secret = strings.Repeat("-", MinSecret)
 	}
 	if lua, err := os.Readlink(filepath.Join(dir, "lua")); err == nil {
@@ -112,7 +112,7 @@ func (c Config) Reload(ctx context.Context) error {
 	return nil
 }
 
-// running is the master process of the edge that runs in dir.
+// running returns the master process of the edge in dir.
 func running(dir string) (*os.Process, error) {
 	notRunning := fmt.Errorf("%w: no edge runs in %s", ErrConfig, dir)
 	lock, err := os.Open(filepath.Join(dir, marker))
@@ -121,7 +121,7 @@ func running(dir string) (*os.Process, error) {
 	}
 	defer lock.Close()
 	if syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		return nil, notRunning // its pid file is a left-over, and the number may be anybody's by now
+		return nil, notRunning // the pid file is stale
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "logs/nginx.pid"))
 	if err != nil {
@@ -146,7 +146,7 @@ func temporary() (string, error) {
 	return dir, nil
 }
 
-// check runs nginx's own test of nginx.conf, and then the policy and the secret through check.conf, which ends at once.
+// check runs nginx's own test of nginx.conf, and check.conf for the policy and the secret.
 func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 	for _, args := range [][]string{
 		append(bin.args(p.dir, "nginx.conf"), "-t", "-q"),
@@ -161,7 +161,7 @@ func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 		}
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			return fmt.Errorf("%w: %s", ErrConfig, p.source(mistake(string(out))))
+			return fmt.Errorf("%w: %s", ErrConfig, p.source(firstError(string(out))))
 		}
 		if err != nil {
 			return fmt.Errorf("edge: %w", err)
@@ -170,8 +170,8 @@ func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 	return nil
 }
 
-// environment is this process's own, with the secret, and without the paths of the policy and the keys: those are in runtime/main.conf, where a reload
-// finds them.
+// environment returns the environment of nginx: that of this process with the secret, and without the paths of the
+// policy and the keys, which are in runtime/main.conf, where a reload finds them.
 func environment(secret string) []string {
 	var env []string
 	for _, pair := range os.Environ() {
@@ -182,14 +182,14 @@ func environment(secret string) []string {
 	return append(env, "SLUICE_TOKEN_SECRET="+secret)
 }
 
-// serve runs the master until it ends or ctx is done. Its process group is its own: an interrupt from the terminal would stop it at once, and not
-// gracefully.
+// serve runs the master until it ends or ctx is done. The master has a process group of its own: an interrupt from the
+// terminal would not stop it gracefully.
 func serve(ctx context.Context, bin binary, c Config) error {
 	cmd := exec.Command(bin.path, bin.args(c.Prefix, "nginx.conf", "daemon off")...)
 	cmd.Env = environment(c.Secret)
 	cmd.Stdout, cmd.Stderr = c.Log, c.Log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// Workers hold the log's pipe too, and may outlive a master that was killed.
+	// Workers hold the pipe of the log as well, and may outlive a master that was killed.
 	cmd.WaitDelay = 2 * time.Second
 	ended := make(chan error, 1)
 	if err := startBound(cmd, ended); err != nil {
@@ -197,7 +197,7 @@ func serve(ctx context.Context, bin binary, c Config) error {
 	}
 	select {
 	case err := <-ended:
-		return fmt.Errorf("edge: nginx ended by itself: %w", because(err))
+		return fmt.Errorf("edge: nginx exited: %w", because(err))
 	case <-ctx.Done():
 	}
 	// QUIT lets requests finish; TERM does not; KILL is for a master that hangs.
@@ -226,8 +226,8 @@ func because(err error) error {
 	return err
 }
 
-// mistake is the one line of nginx's output that says what is wrong.
-func mistake(out string) string {
+// firstError returns the line of nginx's output that describes the error.
+func firstError(out string) string {
 	last := ""
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
@@ -247,7 +247,7 @@ func mistake(out string) string {
 		}
 	}
 	if last == "" {
-		return "nginx refused its configuration without a word"
+		return "nginx rejected its configuration without a message"
 	}
 	return last
 }

@@ -45,7 +45,7 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 		{"a directive that is not", func(c *Config) { c.Root = broken }, `edge: unknown directive "proxy_htp_version" in ` + broken + "/nginx/conf.d/50-upstream.conf:"},
 		{"a root that is not", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
 		{"a binary that is not", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
-		{"a folder of somebody else's", func(c *Config) { c.Prefix = ".."; c.Listen = "x" }, "edge: --listen"},
+		{"a directory that is not of an edge", func(c *Config) { c.Prefix = ".."; c.Listen = "x" }, "edge: --listen"},
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -74,7 +74,7 @@ func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := taken.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("a folder with files in it: %v", err)
+		t.Errorf("a directory with files: %v", err)
 	}
 	if text, err := os.ReadFile(precious); err != nil || string(text) != "mine" {
 		t.Errorf("the file there: %q, %v", text, err)
@@ -97,13 +97,14 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	if err := master.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "nginx says what is wrong with the policy", func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
+	testenv.Eventually(t, 5*time.Second, "nginx reports the error of the policy", func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
 		t.Errorf("after two failed reloads: %s, want 200 429", got)
 	}
 }
 
-// Whatever is put in the policy's place, reload refuses it in one line and soon, and the edge keeps the policy that it has.
+// Whatever is put in the policy's place, reload refuses it in one line and soon, and the edge keeps the policy that it
+// has.
 func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
@@ -117,7 +118,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 		put  func() error
 		want string
 	}{
-		{"a pipe that nobody writes to", func() error { return syscall.Mkfifo(e.policy, 0o600) }, ":1: a policy returns a table, and this returns nothing: "},
+		{"a pipe without a writer", func() error { return syscall.Mkfifo(e.policy, 0o600) }, ":1: a policy returns a table, and this returns nothing: "},
 		{"a folder", func() error { return os.Mkdir(e.policy, 0o700) }, ": cannot be read: Is a directory"},
 		{"nothing", func() error { return os.Symlink("nowhere", e.policy) }, ": cannot be read: No such file or directory"},
 		{"a link to itself", func() error { return os.Symlink(e.policy, e.policy) }, ": cannot be read: Too many levels of symbolic links"},
@@ -178,7 +179,7 @@ func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
 	rewrite(t, root+"/nginx/snippets/server.conf", "return 200", "retrun 200")
 	err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context())
 	if want := fmt.Sprintf(`unknown directive "retrun" in %s/nginx/snippets/server.conf:`, root); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
-		t.Errorf("a typing mistake: %v, want %s", err, want)
+		t.Errorf("a syntax error: %v, want %s", err, want)
 	}
 }
 
@@ -207,8 +208,8 @@ func TestOneEdgeAtATimeInAFolder(t *testing.T) {
 	}
 }
 
-// Stopping lets a request that is under way finish, and takes no new ones.
-func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
+// Stop lets a request in progress finish, and accepts no new ones.
+func TestStopFinishesRequestsInProgress(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		close(arrived)
@@ -230,14 +231,14 @@ func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
 	})
 	close(release)
 	if got := <-status; got != 202 {
-		t.Errorf("the request under way got %d, want 202", got)
+		t.Errorf("the request in progress got %d, want 202", got)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 }
 
-func TestStoppingDoesNotWaitForEver(t *testing.T) {
+func TestStopEndsAfterGrace(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
 	backend := startBackend(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-release })
@@ -274,10 +275,10 @@ func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
 	second.Prefix = ""
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := second.Run(ctx); err == nil || !strings.Contains(err.Error(), "nginx ended by itself") {
+	if err := second.Run(ctx); err == nil || !strings.Contains(err.Error(), "nginx exited") {
 		t.Errorf("on a port that is taken: %v", err)
 	}
 	if !strings.Contains(e.log.String(), "Address already in use") {
-		t.Errorf("nginx said: %s", e.log)
+		t.Errorf("the log of nginx: %s", e.log)
 	}
 }

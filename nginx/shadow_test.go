@@ -7,7 +7,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A shadow beside a live rule of the same key, rate and burst: each counts in buckets of its own, and neither spends the other's.
+// A shadow beside a live rule of the same key, rate and burst: each counts in buckets of its own, and neither spends
+// the other's.
 func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
 	e := startEdge(t, `return { rules = {
 		{ name = "live",  key = "ip",    rate = "1r/h", burst = 2 },
@@ -41,7 +42,7 @@ func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
 	}
 }
 
-// Whoever was over a shadow is not refused the moment it is enforced.
+// A shadow rule that is enforced does not refuse clients that were over its limit before.
 func TestAShadowThatIsEnforcedStartsWithEmptyBuckets(t *testing.T) {
 	policy := func(mode string) string {
 		return `return { rules = { { name = "trial", key = "ip", rate = "1r/h", burst = 1, mode = "` + mode + `" } } }`
@@ -54,7 +55,7 @@ func TestAShadowThatIsEnforcedStartsWithEmptyBuckets(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The shadow says nothing to clients; the rule does from its first request on.
+	// Clients see no field of the shadow rule, and a field of the enforced one from its first request on.
 	first := answer{}
 	testenv.Eventually(t, 5*time.Second, "the rule is enforced", func() bool {
 		first = e.do("GET", "/")

@@ -57,21 +57,21 @@ func (s *shop) buy(t *testing.T, buyer string) answer {
 	return s.edge.do("POST", dropOrders, "Authorization", signed(t, buyer))
 }
 
-// fromMemory asks, and returns the answer and whether no backend was asked for it.
-func (s *shop) fromMemory(ask func() answer) (answer, bool) {
+// fromMemory sends a purchase. It returns the response, and whether no purchase reached the backend.
+func (s *shop) fromMemory(send func() answer) (answer, bool) {
 	before := s.purchases()
-	a := ask()
+	a := send()
 	return a, s.purchases() == before
 }
 
-// learned asks as a stranger until the edge answers from memory.
+// learned sends purchases of a stranger until the edge answers from memory.
 func (s *shop) learned(t *testing.T) answer {
 	t.Helper()
 	var a answer
 	testenv.Eventually(t, 5*time.Second, "the edge answers from memory", func() bool {
-		var told bool
-		a, told = s.fromMemory(func() answer { return s.buy(t, "stranger") })
-		return told
+		var cached bool
+		a, cached = s.fromMemory(func() answer { return s.buy(t, "stranger") })
+		return cached
 	})
 	return a
 }
@@ -134,14 +134,14 @@ func drop(stock int64) sale.Sale {
 	}
 }
 
-// madeShop is a backend that says what a test wants. Its fields are guarded by mu.
+// madeShop is a backend whose answers a test sets. Its fields are guarded by mu.
 type madeShop struct {
 	*shop
 	mu       sync.Mutex
 	header   string        // Sluice-Sale of its refusals; "" accepts
 	replayed bool          // what it accepts it has accepted before
 	took     time.Duration // how long it takes to answer a purchase
-	held     chan struct{} // a purchase is answered when this is closed; nil: at once
+	held     chan struct{} // a purchase is answered when this is closed; nil: immediately
 	status   int           // of a refusal; 0 is 409
 	holders  []uint32
 	listHead string // of the list; "" is the right one
@@ -218,7 +218,7 @@ func (s *madeShop) list(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// hold makes these buyers the holders, and the list complete for so many orders.
+// hold makes these buyers the holders, and the list complete for as many orders.
 func (s *madeShop) hold(buyers ...string) {
 	s.holders, s.accepted = sums(buyers...), len(buyers)
 }

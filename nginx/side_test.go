@@ -29,7 +29,8 @@ type decision struct {
 	worker  int
 }
 
-// logTimes replaces the end of clock.lua. The last time that is read before a verdict is the time of the decision: it goes to $decided.
+// logTimes replaces the end of clock.lua. The last time that is read before a verdict is the time of the decision: it
+// goes to $decided.
 const logTimes = `
 local now = _M.now
 function _M.now()
@@ -71,7 +72,7 @@ func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst i
 		t.Fatal(err)
 	}
 	p.close()
-	t.Cleanup(p.forgetPages)
+	t.Cleanup(p.removePages)
 	if err := p.fill(cfg, requireBinary(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func (s *boundServer) get(path string) string {
 	return string(out)
 }
 
-// flood sends requests for so long, from as many connections, each as fast as it is answered. Nobody counts the answers: the log has what was decided.
+// flood sends requests for this time from several connections. The answers are not counted: the log has the decisions.
 func (s *boundServer) flood(path string, length time.Duration) {
 	if wrk, err := exec.LookPath("wrk"); err == nil && length >= time.Second {
 		seconds := strconv.Itoa(int(length / time.Second))
@@ -160,19 +161,19 @@ func (s *boundServer) decisions() []decision {
 		verdict, rest, _ := strings.Cut(lines.Text(), " ")
 		at, worker, _ := strings.Cut(rest, " ")
 		if verdict == "" {
-			continue // the client was gone before it was asked for anything
+			continue // the client disconnected before a decision
 		}
 		d := decision{allowed: verdict == "allow"}
 		if d.at, err = strconv.ParseInt(at, 10, 64); err != nil {
-			s.t.Fatalf("a decision of which nobody wrote down the time: %q", lines.Text())
+			s.t.Fatalf("a decision without its time: %q", lines.Text())
 		}
 		d.worker, _ = strconv.Atoi(worker)
 		if verdict != "allow" && verdict != "deny" {
-			s.t.Fatalf("the log says %q", lines.Text())
+			s.t.Fatalf("the log has %q", lines.Text())
 		}
 		all = append(all, d)
 	}
-	// Of several at one instant, those that pass came first.
+	// Of several at one instant, the admitted ones came first.
 	slices.SortStableFunc(all, func(a, b decision) int {
 		if a.at != b.at || a.allowed == b.allowed {
 			return cmp.Compare(a.at, b.at)
@@ -182,17 +183,17 @@ func (s *boundServer) decisions() []decision {
 	return all
 }
 
-// judged is what a run came to.
+// judged is the result of a run.
 type judged struct {
 	admitted, asked int
 	seconds         float64
 	bound           float64 // for the whole run
 	fullest         float64 // of all intervals, how much of its burst + 1 the fullest has taken: above 1 the bound is broken
 	workers         int
-	silent          float64 // seconds in which the bucket was empty and nobody asked
+	silent          float64 // seconds in which the bucket was empty and no request came
 }
 
-// judge works out what a run came to, by the times of its decisions.
+// judge computes the result of a run from the times of its decisions.
 func judge(all []decision, rate float64, burst int) judged {
 	j := judged{asked: len(all)}
 	first, last := all[0].at, all[len(all)-1].at
@@ -222,7 +223,7 @@ func judge(all []decision, rate float64, burst int) judged {
 	return j
 }
 
-// asModelled says where the model would have decided otherwise.
+// asModelled returns an error for the first decision that differs from the model's.
 func asModelled(all []decision, rate int64, burst int) error {
 	var b edgetest.Bucket
 	perMicro := big.NewRat(rate, 1e6)
@@ -238,8 +239,9 @@ func asModelled(all []decision, rate int64, burst int) error {
 	return nil
 }
 
-// The bound as a table: one hot key, far more load than the rate, several workers, a reload half-way. Every decision is the model's, so every interval
-// of the run keeps the bound. `make edge-bound` does all of it for 10 s each, and puts resty.limit.req beside it where that is installed.
+// The bound as a table: one hot key, far more load than the rate, several workers, a reload half-way. Every decision is
+// the model's, so every interval of the run keeps the bound. `make edge-bound` does all of it for 10 s each, and puts
+// resty.limit.req beside it where that is installed.
 func TestBoundSideBySide(t *testing.T) {
 	floors(t, boundSideBySide)
 }
@@ -294,16 +296,16 @@ func sideBySide(t *testing.T, f *floor, workers int, rate int64, burst int, leng
 				}
 			}
 			bound := float64(rate)*took.Seconds() + float64(burst) + 1
-			t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f asked per s", path, admitted, bound, float64(admitted)/bound, float64(len(all))/took.Seconds())
+			t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f requests per s", path, admitted, bound, float64(admitted)/bound, float64(len(all))/took.Seconds())
 			continue
 		}
 		j := judge(all, float64(rate), burst)
-		t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it, %5.3f of what the requests left room for; %.0f asked per s, fullest interval %.3f, %d workers",
+		t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it, %5.3f of what the requests left room for; %.0f requests per s, fullest interval %.3f, %d workers",
 			path, j.admitted, j.bound, float64(j.admitted)/j.bound, float64(j.admitted)/(j.bound-float64(rate)*j.silent), float64(j.asked)/j.seconds, j.fullest, j.workers)
 		if float64(j.admitted) > j.bound || j.fullest > 1+1e-9 {
 			t.Errorf("%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)", path, j.admitted, j.bound, j.fullest)
 		}
-		// A share that nobody asks for in time is lost to whoever keeps the bound: with no burst, that is one request that comes late.
+		// With no burst, the share of the rate that no request uses in time is lost.
 		if left := j.bound - float64(rate)*j.silent; length >= 5*time.Second && float64(j.asked) > 2*j.bound && float64(j.admitted) < 0.98*left {
 			t.Errorf("%s: %d admitted, less than 0.98 of the %.0f that the requests left room for", path, j.admitted, left)
 		}

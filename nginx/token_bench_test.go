@@ -10,8 +10,8 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-// BenchmarkToken measures the edge's verifier by a loop inside nginx: microseconds for a token that was never seen, by its key and its form, and for one
-// that is remembered.
+// BenchmarkToken measures the edge's verifier by a loop inside nginx: microseconds for a token that was never seen, by
+// its key and its form, and for one that is remembered.
 func BenchmarkToken(b *testing.B) {
 	w := tokentest.New()
 	server := requireLua(b)
@@ -44,7 +44,7 @@ func BenchmarkToken(b *testing.B) {
 	}
 }
 
-// timed verifies these tokens ten times anew and ten times from memory, after as many rounds to warm up.
+// timed verifies these tokens ten times without and ten times with the verified cache, after ten rounds of warm-up.
 func timed(b *testing.B, server *luaServer, w *tokentest.Issuer, tokens []string) (fresh, known float64) {
 	b.Helper()
 	out, err := server.try(`

@@ -18,12 +18,12 @@ func hs256(header, claims string) string {
 	return tokentest.HS(tokentest.Segments(header, claims), []byte(secret))
 }
 
-func TestTheEdgeTakesGoodTokensFromEitherHeader(t *testing.T) {
+func TestEdgeAcceptsTokensFromBothHeaders(t *testing.T) {
 	t.Parallel()
-	floors(t, theEdgeTakesGoodTokensFromEitherHeader)
+	floors(t, edgeAcceptsTokensFromBothHeaders)
 }
 
-func theEdgeTakesGoodTokensFromEitherHeader(t *testing.T, f *floor) {
+func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, f.on(t), backend.addr)
 	raw := strings.TrimPrefix(signed(t, "ann"), "Bearer ")
@@ -57,8 +57,8 @@ func theEdgeTakesGoodTokensFromEitherHeader(t *testing.T, f *floor) {
 	}
 }
 
-// A remembered token must not outlive its expiry, nor stand in for one that looks like it.
-func TestARememberedTokenIsNoBetterThanAVerifiedOne(t *testing.T) {
+// A cached token ends with its expiry, and does not stand in for a similar one.
+func TestCachedTokenExpires(t *testing.T) {
 	good := hs256(plainHeader, `{"sub":"ann","exp":2000000000}`)
 	got := requireLua(t).run(t, `
 		local token = require "sluice.token"
@@ -111,7 +111,7 @@ func TestVerifiedCacheIsBounded(t *testing.T) {
 }
 
 // Where both headers are there, the backend must see the one that the edge has judged.
-func TestTheBackendSeesTheTokenThatWasJudged(t *testing.T) {
+func TestBackendGetsTheVerifiedToken(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`, nil, backend.addr)
 	bob := strings.TrimPrefix(signed(t, "bob"), "Bearer ")
@@ -127,12 +127,12 @@ func TestTheBackendSeesTheTokenThatWasJudged(t *testing.T) {
 	}
 }
 
-// A flood of made-up tokens must run into the per-IP limit, or every one of them costs a signature check.
-func TestBadTokensUseUpTheAddressesQuota(t *testing.T) {
-	floors(t, badTokensUseUpTheAddressesQuota)
+// A flood of forged tokens is refused by the limit of its address, before a signature is verified.
+func TestBadTokensUseTheQuotaOfTheirAddress(t *testing.T) {
+	floors(t, badTokensUseTheQuotaOfTheirAddress)
 }
 
-func badTokensUseUpTheAddressesQuota(t *testing.T, f *floor) {
+func badTokensUseTheQuotaOfTheirAddress(t *testing.T, f *floor) {
 	e := startEdge(t, `return { rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 1 },
 		{ name = "token", key = "token", rate = "1r/h", burst = 5 },

@@ -19,22 +19,22 @@ import (
 	"sluice/test/edgetest"
 )
 
-// luaTracer puts traces before the Lua edge's modules, in LuaJIT with a made-up ngx: testdata/replay.lua.
+// luaTracer replays traces through the modules of the Lua edge, in LuaJIT with a fake ngx: testdata/replay.lua.
 type luaTracer struct {
-	server *luaServer
-	mu     sync.Mutex
-	tokens []string
-	places map[string]int // buyer to the place of its token, from 1
+	server    *luaServer
+	mu        sync.Mutex
+	tokens    []string
+	positions map[string]int // buyer to the index of its token, from 1
 }
 
 func newLuaTracer(t *testing.T, f *floor) *luaTracer {
 	t.Helper()
-	return &luaTracer{server: f.lua(t), places: map[string]int{}}
+	return &luaTracer{server: f.lua(t), positions: map[string]int{}}
 }
 
-// sign is the place of a token of the buyer among tokens.
+// sign returns the index of a token of the buyer among tokens.
 func (r *luaTracer) sign(buyer string) string {
-	if r.places[buyer] == 0 {
+	if r.positions[buyer] == 0 {
 		key, err := token.NewKey(secret)
 		if err != nil {
 			panic(err)
@@ -44,12 +44,12 @@ func (r *luaTracer) sign(buyer string) string {
 			panic(err)
 		}
 		r.tokens = append(r.tokens, raw)
-		r.places[buyer] = len(r.tokens)
+		r.positions[buyer] = len(r.tokens)
 	}
-	return fmt.Sprintf("{%d}", r.places[buyer])
+	return fmt.Sprintf("{%d}", r.positions[buyer])
 }
 
-// code is the piece of Lua that replays the trace.
+// code returns the Lua that replays the trace.
 func (r *luaTracer) code(trace *edgetest.Trace) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +141,8 @@ func decidesCorpusAsModel(t *testing.T, f *floor) {
 	t.Logf("%d decisions from seed %d, as the model's: %v", corpus.Decisions, corpus.Seed, verdicts)
 }
 
-// What sluice.limit.req says of a single key: the formula's verdicts, and its delays and excesses to nine digits.
-func TestTheLimiterAloneDecidesAsTheModelDoes(t *testing.T) {
+// sluice.limit.req returns the verdicts of the model for a single key, and its delays and excesses to nine digits.
+func TestLimiterDecidesAsModel(t *testing.T) {
 	server := requireLua(t)
 	rapid.Check(t, func(r *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))

@@ -69,7 +69,8 @@ func TestEdgeRunsWithoutAccelerators(t *testing.T) {
 	}
 }
 
-// An accelerator whose assumption does not hold is replaced by its plain module, and the log has one line with its name and the reason.
+// An accelerator whose assumption does not hold is replaced by its plain module, and the log has one line with its name
+// and the reason.
 func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 	for _, c := range []struct{ name, file, old, new, reason string }{
 		{"store", "zone.lua", "size ~= dict:capacity()", "size ~= dict:capacity() + 1", "the layout of ngx_shm_zone_t is not known"},

@@ -104,7 +104,8 @@ env = setmetatable({ ngx = fake, require = fake_require, math = dice }, { __inde
 
 local access, client = fake_require "sluice.access", fake_require "sluice.client"
 local tokens_of = fake_require "sluice.token"
-local policy, rules, req = fake_require "sluice.policy", fake_require "sluice.limit.rules", fake_require "sluice.limit.req"
+local policy, rules = fake_require "sluice.policy", fake_require "sluice.limit.rules"
+local req = fake_require "sluice.limit.req"
 
 local runs = 0
 
@@ -133,14 +134,16 @@ function _M.run(source, tokens, requests)
     return value and value:gsub("{(%d+)}", function(n) return tokens[tonumber(n)] end)
   end
   for line in requests:gmatch("[^\n]+") do
-    local at, peer, method, path, forwarded, authorization, other = line:match("^(%d+)\t(%x+)\t(%u+)\t([^\t]+)\t([^\t]*)\t([^\t]*)\t([^\t]*)$")
+    local at, peer, method, path, forwarded, authorization, other =
+      line:match("^(%d+)\t(%x+)\t(%u+)\t([^\t]+)\t([^\t]*)\t([^\t]*)\t([^\t]*)$")
     now = tonumber(at)
     for name in pairs(var) do
       var[name] = nil
     end
     outcome = { method = method, status = 200, delay = 0 }
     var.binary_remote_addr = peer:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
-    var.uri, var.http_x_forwarded_for, var.http_authorization, var.http_token = path, text(forwarded), token(text(authorization)), token(text(other))
+    var.uri, var.http_x_forwarded_for = path, text(forwarded)
+    var.http_authorization, var.http_token = token(text(authorization)), token(text(other))
     local key = client.key(var.http_x_forwarded_for)
     var.sluice_key = key
     if access.refuses_early(method, path, key, var.http_authorization) then -- as snippets/refuse.conf has it
@@ -149,8 +152,11 @@ function _M.run(source, tokens, requests)
       access.run()
     end
     local verdict = var.sluice_verdict or ""
-    out[#out + 1] = table.concat({ verdict, var.sluice_rule or "", var.sluice_remaining or 0, verdict == "deny" and var.sluice_retry_after or 0,
-      ("%.0f"):format(math.ceil(outcome.delay * (1 - 1e-15))), var.sluice_shadow or "", var.sluice_quota or "", outcome.status }, "\t")
+    out[#out + 1] = table.concat({
+      verdict, var.sluice_rule or "", var.sluice_remaining or 0, verdict == "deny" and var.sluice_retry_after or 0,
+      ("%.0f"):format(math.ceil(outcome.delay * (1 - 1e-15))), var.sluice_shadow or "", var.sluice_quota or "",
+      outcome.status,
+    }, "\t")
   end
   return table.concat(out, "\n")
 end

@@ -64,7 +64,7 @@ local function refuse(ok, rule, detail)
     set_refusal(rule, detail)
     return ngx_exit(429)
   end
-  -- The bucket cannot be used and the rule says deny. That is no fault of the client, hence not 429.
+  -- The bucket cannot be used and on_error is "deny". That is no fault of the client, hence not 429.
   ngx_var.sluice_verdict = "error"
   ngx_var.sluice_rule = rule.name
   ngx_var.sluice_reason = detail
@@ -210,7 +210,7 @@ local function judge(turn)
 end
 
 function _M.run()
-  -- Requests whose body comes in chunks have a location of their own, see snippets/server.conf.
+  -- Requests with a chunked body have a location of their own, see snippets/server.conf.
   if ngx_var.http_transfer_encoding and not is_internal() then
     return ngx.exec("@chunked")
   end

@@ -1,5 +1,5 @@
--- Counters of all workers. Each worker counts for itself, which costs next to nothing, and adds its counts to the zone
--- `sluice_counters` every second; there they outlive workers and reloads.
+-- Counters of all workers. Each worker counts in a table and adds its counts to the shared dict `sluice_counters` every
+-- second; there they outlive workers and reloads.
 
 local pairs = pairs
 
@@ -9,12 +9,12 @@ local counts = {}
 
 local _M = {}
 
--- add(name, n): n more, or one
+-- add(name, n): counts n more, by default one
 function _M.add(name, n)
   counts[name] = (counts[name] or 0) + (n or 1)
 end
 
--- flush(zone): hands over what has been counted since
+-- flush(zone): adds the counts since the last flush to the shared dict
 function _M.flush(zone)
   for name, n in pairs(counts) do
     if n > 0 and zone:incr(name, n, 0) then
@@ -23,8 +23,8 @@ function _M.flush(zone)
   end
 end
 
--- start(zone): call from init_worker_by_lua. The timer runs for the last time when the worker is told to end; what it
--- counts while it serves the requests that it still has is for a flush at its end.
+-- start(zone): call it in init_worker_by_lua. The timer stops when the worker shuts down; exit_worker_by_lua flushes
+-- the counts of its last requests.
 function _M.start(zone)
   ngx.timer.every(EVERY, function()
     _M.flush(zone)

@@ -1,6 +1,5 @@
--- Path patterns of the policy: literal text, where a whole segment may be `*`. A path is compared as a lenient router
--- would: letter case and one slash at the end make no difference, or a rule could be slipped past by spelling the path
--- another way.
+-- Path patterns of the policy: literal text, in which a whole segment may be `*`. Letter case and one slash at the end
+-- make no difference, as in a lenient router: otherwise another spelling of a path would bypass its rule.
 
 local byte, find, gmatch, gsub = string.byte, string.find, string.gmatch, string.gsub
 
@@ -38,7 +37,7 @@ function _M.regex(pattern)
   return "\\A" .. stars .. "/?\\z"
 end
 
--- Case does not matter; compiled to machine code, once per worker.
+-- Case-insensitive; compiled to machine code, once per worker.
 _M.options = "ijo"
 
 return _M

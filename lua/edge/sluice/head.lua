@@ -11,11 +11,13 @@ local address = require("sluice.address").parse
 local ngx = ngx
 local ngx_var, ngx_req = ngx.var, ngx.req
 local re_find = ngx.re.find
-local byte, find, gmatch, gsub, match, sub = string.byte, string.find, string.gmatch, string.gsub, string.match, string.sub
+local byte, find, gmatch = string.byte, string.find, string.gmatch
+local gsub, match, sub = string.gsub, string.match, string.sub
 local concat = table.concat
 local ipairs, pairs, setmetatable, type = ipairs, pairs, setmetatable, type
 
--- Bounds of a head, the same as in gateway/proxy/validator.go. nginx itself bounds a line at 8 KiB (conf.d/10-hygiene.conf).
+-- Bounds of a head, the same as in gateway/proxy/validator.go. nginx itself bounds a line at 8 KiB
+-- (conf.d/10-hygiene.conf).
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
 local MAX_LINES = 100
 
@@ -37,7 +39,8 @@ local NOTED = { ["x-forwarded-for"] = true, ["content-length"] = true, host = tr
 local PASSED = {}
 for _, name in ipairs {
   "accept", "accept-encoding", "accept-language", "if-none-match", "if-modified-since", "range",
-  "last-event-id", "content-type", "origin", "access-control-request-method", "access-control-request-headers", "user-agent", "traceparent",
+  "last-event-id", "content-type", "origin", "access-control-request-method", "access-control-request-headers",
+  "user-agent", "traceparent",
   "tracestate", "webhook-id", "webhook-timestamp", "webhook-signature",
 } do
   PASSED[name] = true
@@ -86,7 +89,7 @@ local function judge_closely(headers, text)
   end
 end
 
--- drop_aliases(headers): removes headers whose names nginx would take for one of the names above, because it reads an
+-- drop_aliases(headers): removes headers that nginx would take for one of those above, because it reads an
 -- underscore as a hyphen. The Go gateway does not read them either.
 local function drop_aliases(headers)
   for name in pairs(headers) do

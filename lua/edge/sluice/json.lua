@@ -1,7 +1,6 @@
--- A strict JSON reader for small texts (token headers and claims). Stricter than most on purpose: no duplicate names,
--- no bytes that are not UTF-8, no lone surrogates, no numbers beyond a double, no deep nesting, nothing after the
--- value. It is plain Lua because cjson is not everywhere, and because a reader of credentials should refuse what two
--- readers could understand differently.
+-- A strict JSON reader for small texts (token headers and claims). It rejects duplicate names, invalid UTF-8, lone
+-- surrogates, numbers beyond a double, deep nesting, and text after the value: two readers of a credential must not
+-- read it differently. cjson is not strict enough, and not installed everywhere.
 
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 local concat = table.concat
@@ -14,7 +13,7 @@ local MAX_DEPTH = 8
 
 local _M = {}
 
--- null stands for JSON's null; a JSON array is a table whose metatable is `array`
+-- null is JSON's null; a JSON array is a table with the metatable `array`
 _M.null = setmetatable({}, { __tostring = function() return "null" end })
 _M.array = {}
 
@@ -30,11 +29,12 @@ local function utf8(code)
   elseif code < 0x10000 then
     return char(0xE0 + floor(code / 4096), 0x80 + floor(code / 64) % 64, 0x80 + code % 64)
   end
-  return char(0xF0 + floor(code / 262144), 0x80 + floor(code / 4096) % 64, 0x80 + floor(code / 64) % 64, 0x80 + code % 64)
+  return char(0xF0 + floor(code / 262144), 0x80 + floor(code / 4096) % 64, 0x80 + floor(code / 64) % 64,
+    0x80 + code % 64)
 end
 
--- The first byte of a sequence of 2, 3 or 4 says how long it is; some first bytes narrow the second, which rules out
--- overlong forms, surrogates and code points above U+10FFFF.
+-- The first byte of a sequence of 2, 3 or 4 determines its length. Some first bytes restrict the second one, which
+-- excludes overlong forms, surrogates and code points above U+10FFFF.
 local function is_utf8(s)
   local i, n = 1, #s
   while i <= n do
@@ -80,7 +80,7 @@ local function hex4(text, at)
   return tonumber(digits, 16)
 end
 
--- escape(text, at): at is just after the backslash
+-- escape(text, at): at is behind the backslash
 local function escape(text, at)
   local letter = sub(text, at, at)
   if letter ~= "u" then
@@ -104,7 +104,7 @@ local function escape(text, at)
   return utf8(0x10000 + (code - 0xD800) * 1024 + (low - 0xDC00)), at + 11
 end
 
--- string_at(text, at): at is just after the opening quote
+-- string_at(text, at): at is behind the opening quote
 local function string_at(text, at)
   local parts, n = nil, 0
   while true do
@@ -245,7 +245,7 @@ function value(text, at, depth)
   return number_at(text, at)
 end
 
--- decode(text) -> value; or nil, why. Errors are for logs: they say nothing of the text.
+-- decode(text) -> value; or nil, err. Errors are for logs: they quote nothing of the text.
 function _M.decode(text)
   if not is_utf8(text) then
     return nil, "not UTF-8"
@@ -260,7 +260,7 @@ function _M.decode(text)
   return out
 end
 
--- object(text) -> table; or nil, why: decode, where anything but an object is refused
+-- object(text) -> table; or nil, err: as decode, for objects only
 function _M.object(text)
   local out, err = _M.decode(text)
   if err then

@@ -19,7 +19,8 @@ function _M.parse(name, source)
   end
   local line_of = position.lines(source)
   if type(t) ~= "table" then
-    local what = "a policy returns a table, and this returns " .. reader.say(t) .. ": end it with return { rules = { {...} } }"
+    local what = "a policy returns a table, and this returns " .. reader.describe(t)
+      .. ": end it with return { rules = { {...} } }"
     return nil, one_line(("%s:%d: %s"):format(name, line_of(""), what))
   end
   local first, what

@@ -9,8 +9,8 @@ local ceil, floor, max, random = math.ceil, math.floor, math.max, math.random
 
 local SECOND = 1000000 -- us
 
--- Texts that are kept for each kind: most requests need a text that an earlier one had. A text that is kept stays for as
--- long as the worker lives.
+-- Texts that are kept for each kind: most requests need a text that an earlier one had. A text that is kept stays for
+-- as long as the worker lives.
 local KEPT = 4096
 
 local _M = {}
@@ -64,14 +64,14 @@ function _M.join(a, b)
   return a .. ", " .. b
 end
 
--- exceeded(rule, wait) -> the member for a request that the rule refuses for another `wait` microseconds, and whether the
--- text is kept
+-- exceeded(rule, wait) -> the member for a request that the rule refuses for another `wait` microseconds, and whether
+-- the text is kept
 function _M.exceeded(rule, wait)
   return rule.exceeded_text(seconds(wait))
 end
 
--- retry_after(wait) -> whole seconds, as a text, and whether the text is kept: at least the wait, and a random part of up
--- to a tenth (at least one second) more, so that clients which were refused together do not all return in one second
+-- retry_after(wait) -> whole seconds, as a text, and whether the text is kept: at least the wait, and a random part of
+-- up to a tenth (at least one second) more, so that clients which were refused together do not all return in one second
 function _M.retry_after(wait)
   local least = seconds(wait)
   return number(least + random(0, max(1, floor(least / 10))))

@@ -1,9 +1,10 @@
 -- Answers purchases of a sale that refuses all buyers (sold out, scheduled, paused, closed) from memory, before any
--- limit, token or backend is involved. A refusal is at most a second old, and a buyer who may hold an order of the sale
+-- limit, token or backend is involved. A refusal is at most a second old, and a buyer with a possible order of the sale
 -- reaches a backend.
 --
 -- A request passes this module three times. judge() runs in the rewrite phase, without a coroutine, and decides what
--- snippets/refuse.conf answers. enter() runs in the access phase, where it may wait. learn() sees the backend's answer.
+-- snippets/refuse.conf answers. enter() runs in the access phase, where it may wait. store() reads the backend's
+-- response.
 
 local bypass_list = require "sluice.refusal_cache.bypass_list"
 local clock = require "sluice.clock"
@@ -23,7 +24,8 @@ local tonumber = tonumber
 local NOTHING = ""
 
 local COUNTED = {
-  sold_out = "repeated/sold_out", scheduled = "repeated/scheduled", paused = "repeated/paused", closed = "repeated/closed",
+  sold_out = "repeated/sold_out", scheduled = "repeated/scheduled",
+  paused = "repeated/paused", closed = "repeated/closed",
 }
 
 local AROUND = #"POST " + #" HTTP/1.1" -- what the request line has besides its target
@@ -92,7 +94,7 @@ function _M.is_state(judged)
 end
 
 -- judge(path, line, headers, sound) -> the state of the sale, when the request is refused for it; otherwise the time,
--- in microseconds: learn must know when the request was sent, at the earliest. The time is negative for the request
+-- in microseconds: store must know when the request was sent, at the earliest. The time is negative for the request
 -- that revalidates a refusal. path: decoded and without a query; line: the request line; headers: see head.lua; sound:
 -- whether nginx will accept the request
 function _M.judge(path, line, headers, sound)
@@ -127,7 +129,7 @@ function _M.judge(path, line, headers, sound)
     if whose == true then
       turn = path
       return -now
-    elseif whose == sum then -- the same buyer again, who may have an order and no answer yet
+    elseif whose == sum then -- the same buyer again: there may be an order without an answer yet
       return now
     end
   end
@@ -138,8 +140,8 @@ function _M.judge(path, line, headers, sound)
   return record.state
 end
 
--- ask(id, short): see bypass_list.lua
-local function ask(id, short)
+-- request_list(id, short): see bypass_list.lua
+local function request_list(id, short)
   local method = short and ngx.HTTP_HEAD or ngx.HTTP_GET
   local answer = ngx.location.capture("/.sluice/sales/" .. id .. "/holders", { method = method })
   if answer.status ~= 200 then
@@ -162,7 +164,7 @@ function _M.enter()
   local mine, record = turn, wanted
   turn, wanted = nil, nil
   if record then
-    local ok, why = bypass_list.fetch(record.id, record.holders, ask)
+    local ok, why = bypass_list.fetch(record.id, record.holders, request_list)
     if not ok then
       ngx.log(ngx.WARN, "no bypass list of sale ", record.id, ", its refusals are not repeated: ", why)
     end
@@ -178,9 +180,9 @@ function _M.leave(mine)
   end
 end
 
--- learn(): stores what the backend's answer to a purchase says about the sale. When the backend fails, the turn is not
+-- store(): stores the sale hint of the backend's response to a purchase. When the backend fails, the turn is not
 -- returned: the next request would fail as well.
-function _M.learn()
+function _M.store()
   local judged = tonumber(ngx_var.sluice_judged)
   if not judged then
     return

@@ -22,7 +22,7 @@ end
 
 local in_force = ""
 
--- init(policy): tell of the rules of the policy that has come into force
+-- init(policy): writes the rules of the policy in force
 function _M.init(policy)
   local out = {}
   head(out, "rule_info", "gauge", "1 for each rule of the policy in force. The labels describe the rule.")
@@ -30,7 +30,8 @@ function _M.init(policy)
     local match = (rule.method or "") .. (rule.method and rule.path and " " or "") .. (rule.path or "")
     local labels = '{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s"}'
     line(out, "rule_info", labels:format(rule.burst, rule.key, escaped(match),
-      rule.shadow and "shadow" or "enforce", rule.lenient and "allow" or "deny", rule.count / rule.period * 1e6, rule.name), 1)
+      rule.shadow and "shadow" or "enforce", rule.lenient and "allow" or "deny", rule.count / rule.period * 1e6,
+      rule.name), 1)
   end
   in_force = table.concat(out)
 end
@@ -50,7 +51,7 @@ local function repeated(out, counters)
   line(out, "bypass_list_entries", "", bypass_list.total())
 end
 
--- times(out, names, counters): the histogram of each backend that has answered, and how tries at them failed
+-- times(out, names, counters): the response times of each backend, and the failures of requests to them
 local function times(out, names, counters)
   head(out, "upstream_seconds", "histogram", "Time until a backend began to respond.")
   for _, name in ipairs(names) do
@@ -61,7 +62,8 @@ local function times(out, names, counters)
         so_far = so_far + (counters:get(("upstream/%d/%s"):format(i, backend)) or 0)
         line(out, "upstream_seconds_bucket", ('{upstream="%s",le="%s"}'):format(backend, bounds[i] or "+Inf"), so_far)
       end
-      out[#out + 1] = ('sluice_edge_upstream_seconds_sum{upstream="%s"} %.3f\n'):format(backend, counters:get(name) / 1000)
+      local sum = 'sluice_edge_upstream_seconds_sum{upstream="%s"} %.3f\n'
+      out[#out + 1] = sum:format(backend, counters:get(name) / 1000)
       line(out, "upstream_seconds_count", ('{upstream="%s"}'):format(backend), so_far)
     end
   end
@@ -69,13 +71,14 @@ local function times(out, names, counters)
   for _, name in ipairs(names) do
     local failure, backend = name:match("^failure/(%a+)/(.+)$")
     if failure then
-      line(out, "upstream_failures_total", ('{failure="%s",upstream="%s"}'):format(failure, backend), counters:get(name) or 0)
+      local labels = ('{failure="%s",upstream="%s"}'):format(failure, backend)
+      line(out, "upstream_failures_total", labels, counters:get(name) or 0)
     end
   end
 end
 
--- text(counters, connections) -> the metrics. counters: the zone; connections: a number, or nil where nginx does not
--- count them.
+-- text(counters, connections) -> the metrics. counters: the shared dict; connections: a number, or nil where nginx
+-- does not count them.
 function _M.text(counters, connections)
   local out, names = { in_force }, counters:get_keys(0)
   table.sort(names)

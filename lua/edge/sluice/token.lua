@@ -139,7 +139,8 @@ local function claims_of(segment)
   if from ~= nil and not is_time(from) then
     return nil, "nbf"
   end
-  if type(subject) ~= "string" or subject == "" or #subject > MAX_SUBJECT or find(subject, CONTROL) or find(subject, CONTROL_C1) then
+  if type(subject) ~= "string" or subject == "" or #subject > MAX_SUBJECT
+    or find(subject, CONTROL) or find(subject, CONTROL_C1) then
     return nil, "sub"
   end
   return subject, expiry, from

@@ -1,5 +1,4 @@
--- How long backends take to begin an answer, and how tries at them fail: for the metrics. In the log phase, when nginx
--- knows.
+-- Response times and failures of backends, for the metrics. It runs in the log phase.
 
 local add = require("sluice.count").add
 
@@ -7,10 +6,10 @@ local ngx_var = ngx.var
 local find, gmatch = string.find, string.gmatch
 local ipairs, tonumber = ipairs, tonumber
 
--- Seconds: the upper ends of the histogram's buckets, those of the Go gateway.
+-- The upper bounds of the histogram's buckets in seconds, as in the Go gateway.
 local BOUNDS = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 }
 
--- names of counters by backend: a few, for nginx knows only those of its configuration
+-- names of counters by backend; the configuration names all backends
 local names = {}
 
 local _M = { BOUNDS = BOUNDS }
@@ -30,7 +29,7 @@ local function names_of(backend)
   return of
 end
 
--- one(backend, began, status, connected): one try, as nginx writes of it: seconds, or "-" where it never came to that
+-- one(backend, began, status, connected): counts one try. Times are in seconds, as nginx writes them: "-" without one.
 local function one(backend, began, status, connected)
   local of, seconds = names_of(backend), tonumber(began)
   if seconds then
@@ -45,7 +44,7 @@ local function one(backend, began, status, connected)
   end
 end
 
--- note(): call it for a request that went to a backend
+-- note(): counts the tries of a request that was passed to a backend
 function _M.note()
   local backends = ngx_var.upstream_addr
   if not backends or backends == "" then

@@ -150,7 +150,7 @@ local function set_on(page, h, tag)
   return page * SETS + band(add(x, rol(x, 11)), SETS - 1)
 end
 
--- aim(t, bucket, whose, h, g): makes `bucket` stand for this client's bucket. whose: the client's name; h, g: its hash.
+-- aim(t, bucket, whose, h, g): makes `bucket` stand for this client's bucket. whose: a client's name; h, g: its hash.
 -- A bucket is
 --   tag   of its rule, four words like a name
 --   name  the client's name combined with the tag
@@ -158,7 +158,8 @@ end
 --   mark  a short form of its name
 function _M.aim(t, bucket, whose, h, g)
   local name, tag = bucket.name.words, bucket.tag.words
-  name[0], name[1], name[2], name[3] = bxor(whose[0], tag[0]), bxor(whose[1], tag[1]), bxor(whose[2], tag[2]), bxor(whose[3], tag[3])
+  name[0], name[1] = bxor(whose[0], tag[0]), bxor(whose[1], tag[1])
+  name[2], name[3] = bxor(whose[2], tag[2]), bxor(whose[3], tag[3])
   bucket.a = set_on(floor(rshift(h, 1) * t.scale), h, tag[0])
   bucket.b = set_on(floor(rshift(g, 1) * t.scale), g, tag[0])
   bucket.mark = bor(bxor(h, rol(g, 13), tag[1]), 1) -- 0 is a slot that was never written
@@ -183,16 +184,19 @@ function _M.still(t, place, bucket)
   return C.sluice_same_bucket(t.sets[rshift(place, 3)].name[band(place, SLOTS - 1)], bucket.name.words, 16) == 0
 end
 
--- held(tat, now) -> how many of eight buckets hold something
+-- held(tat, now) -> how many of eight buckets are in use
 local function held(tat, now)
   local before = now - 1 -- a part of a microsecond may be left
-  return min(max(tat[0] - before, 0), 1) + min(max(tat[1] - before, 0), 1) + min(max(tat[2] - before, 0), 1) + min(max(tat[3] - before, 0), 1)
-    + min(max(tat[4] - before, 0), 1) + min(max(tat[5] - before, 0), 1) + min(max(tat[6] - before, 0), 1) + min(max(tat[7] - before, 0), 1)
+  return min(max(tat[0] - before, 0), 1) + min(max(tat[1] - before, 0), 1)
+    + min(max(tat[2] - before, 0), 1) + min(max(tat[3] - before, 0), 1)
+    + min(max(tat[4] - before, 0), 1) + min(max(tat[5] - before, 0), 1)
+    + min(max(tat[6] - before, 0), 1) + min(max(tat[7] - before, 0), 1)
 end
 
 -- oldest(tat) -> the one of eight that is or was empty first. Microseconds since boot are below 2^50.
 local function oldest(tat)
-  return min(tat[0] * 8, tat[1] * 8 + 1, tat[2] * 8 + 2, tat[3] * 8 + 3, tat[4] * 8 + 4, tat[5] * 8 + 5, tat[6] * 8 + 6, tat[7] * 8 + 7) % 8
+  return min(tat[0] * 8, tat[1] * 8 + 1, tat[2] * 8 + 2, tat[3] * 8 + 3,
+    tat[4] * 8 + 4, tat[5] * 8 + 5, tat[6] * 8 + 6, tat[7] * 8 + 7) % 8
 end
 
 -- claim(t, bucket, now) -> its slot, made if necessary; or nil: there is no room. A new bucket is empty, and a later

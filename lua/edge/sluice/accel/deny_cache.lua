@@ -25,7 +25,7 @@ local memory, slots
 
 local _M = {}
 
--- clear() forgets all buckets
+-- clear() empties the cache
 function _M.clear()
   memory = ffi.new("char[?]", (PAIRS + 1) * LINE)
   local address = cast("uintptr_t", memory)

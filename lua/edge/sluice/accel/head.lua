@@ -3,7 +3,7 @@
 --
 -- It relies on this: nginx parses the head of HTTP/1 in place, so the names and values that
 -- ngx_http_lua_ffi_req_get_headers returns lie in one buffer, in their order, two bytes apart ("name: value", CRLF).
--- This is verified for each head: one whose lines do not lie so is left to the plain module.
+-- This is verified for each head: a head with other distances is left to the plain module.
 --
 -- It accepts heads of at most a dozen lines, each written "name: value" with one space and CRLF, in which no name that
 -- is passed on comes twice. All other heads go to the plain module.
@@ -120,7 +120,8 @@ end
 
 -- clean(text, size) -> whether a value has no control characters. A value in brackets is left to the plain module.
 local function clean(text, size)
-  return text[0] ~= BRACKET and tonumber(C.sluice_no_control(text, LOW)) == size and tonumber(C.sluice_no_control(text, HIGH)) == size
+  return text[0] ~= BRACKET and tonumber(C.sluice_no_control(text, LOW)) == size
+    and tonumber(C.sluice_no_control(text, HIGH)) == size
 end
 
 local function note(mark, text, size)

@@ -12,7 +12,8 @@ local zone = require "sluice.accel.zone"
 
 local copy = ffi.copy
 local decide, wait_of = gcra.decide, gcra.wait
-local aim, claim, find, hash, is, keep = buckets.aim, buckets.claim, buckets.find, buckets.hash, buckets.is, buckets.keep
+local aim, claim, find = buckets.aim, buckets.claim, buckets.find
+local hash, is, keep = buckets.hash, buckets.is, buckets.keep
 local read_at, write_at, still = buckets.read, buckets.write, buckets.still
 local get_denied, set_denied = deny_cache.get, deny_cache.set
 local acquire, release = zone.acquire, zone.release

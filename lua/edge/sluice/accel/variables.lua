@@ -1,8 +1,8 @@
--- Accelerator: sets variables where nginx keeps them, without a lookup by name and without a copy of the text. Stands in
--- for sluice/variables.lua.
+-- Accelerator: sets variables where nginx keeps them, without a lookup by name and without a copy of the text. Stands
+-- in for sluice/variables.lua.
 --
--- It relies on the layout of ngx_variable_value_t, and on this: nginx keeps the variables that its configuration names in
--- one array for each request, each at the same index. The index of a variable is found when a worker sets it for the
+-- It relies on the layout of ngx_variable_value_t, and on this: nginx keeps the variables that its configuration names
+-- in one array for each request, each at the same index. The index of a variable is found when a worker sets it for the
 -- first time: it is set by name, and its value must then be in the array, with the layout expected. When it is not, the
 -- variable is set by name from then on.
 

@@ -171,7 +171,7 @@ function _M.acquire(lock)
   if rc == EBUSY then
     rc = wait(lock)
   end
-  if rc == EOWNERDEAD then -- a bucket that was being written is wrong by less than a microsecond: there is nothing to repair
+  if rc == EOWNERDEAD then -- a bucket is wrong by less than a microsecond at most: there is nothing to repair
     C.sluice_mutex_consistent(lock.p)
     rc = 0
   end

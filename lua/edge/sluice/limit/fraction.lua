@@ -1,13 +1,14 @@
--- A rate that is a Lua number as a fraction: 200 is 1 request in 5,000 us, 1/60 is 1 in 60,000,000.
+-- Converts a rate, a Lua number, to a fraction: 200 is 1 request in 5,000 us, 1/60 is 1 in 60,000,000.
 
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
 local SECOND = 1000000 -- us
-local MOST = 1e12 -- requests per second, more than a clock of microseconds can tell from no limit
-local LEAST = 1e-9 -- one request in 31 years, which nobody can tell from none; far below, the numbers are too large for any arithmetic
+-- Requests per second. Above MAX_RATE a clock of microseconds shows no limit. MIN_RATE is one request
+-- in 31 years; far below it, the numbers exceed 2^53.
+local MAX_RATE, MIN_RATE = 1e12, 1e-9
 
--- The fraction looked for has at most this in its denominator: 1/86400 has, and all that has five decimals.
-local FINEST = 100000
+-- The largest denominator: it covers 1/86400 and all rates with five decimals.
+local MAX_DENOMINATOR = 100000
 
 local _M = {}
 
@@ -18,7 +19,7 @@ local function gcd(a, b)
   return a
 end
 
--- nearest(x) -> p, q with p / q == x, as continued fractions find them; or nil
+-- nearest(x) -> p, q with p / q == x, by continued fractions; or nil
 local function nearest(x)
   local p, q, p_before, q_before = 1, 0, 0, 1
   local rest = x
@@ -26,7 +27,7 @@ local function nearest(x)
     local whole = floor(rest)
     p, p_before = whole * p + p_before, p
     q, q_before = whole * q + q_before, q
-    if q > FINEST then
+    if q > MAX_DENOMINATOR then
       return nil
     end
     if p / q == x then
@@ -36,13 +37,13 @@ local function nearest(x)
   until false
 end
 
--- of(rate) -> count, period: count requests in period us, in lowest terms. rate is above 0, in requests per second.
--- What is no such fraction is rounded down, so that its bound holds; all below LEAST are LEAST.
+-- of(rate) -> count, period: count requests in period us, in lowest terms. rate: requests per second, above 0. A rate
+-- that is no such fraction is rounded down, so that its bound holds.
 function _M.of(rate)
-  rate = max(LEAST, min(rate, MOST))
+  rate = max(MIN_RATE, min(rate, MAX_RATE))
   local p, q = nearest(rate)
   if not p then
-    q = FINEST * max(1, ceil(1 / rate))
+    q = MAX_DENOMINATOR * max(1, ceil(1 / rate))
     p = floor(rate * q)
   end
   local period = q * SECOND

@@ -48,8 +48,8 @@ function _M.wait(rule, backlog)
   return (backlog - rule.tolerance) / rule.count
 end
 
--- excess(rule, backlog) -> microseconds by which an allowed request is ahead of the rate: what `delay = true` holds it
--- back
+-- excess(rule, backlog) -> microseconds by which an allowed request is ahead of the rate: the delay
+-- of a rule with `delay = true`
 function _M.excess(rule, backlog)
   return (backlog - rule.period) / rule.count
 end
@@ -59,11 +59,11 @@ function _M.empty_in(rule, backlog)
   return backlog / rule.count
 end
 
--- remaining(rule, backlog) -> whole requests that would pass at once, microseconds until there is one more
+-- remaining(rule, backlog) -> whole requests that would pass now, microseconds until there is one more
 function _M.remaining(rule, backlog)
   local period = rule.period
   local room = rule.tolerance + period - backlog
-  if room < 0 then -- a burst that was lowered while the bucket was fuller than that
+  if room < 0 then -- the bucket is fuller than a burst that was lowered
     return 0, (period - room) / rule.count
   end
   return floor(room / period), (period - room % period) / rule.count

@@ -3,7 +3,7 @@
 --
 -- The entry holds the identity of the worker that has the lock. It has no time to live: a worker that is paused (by a
 -- debugger, by a virtual machine) still has the lock when it continues, so two workers never hold it at the same time.
--- When a holder has died, the next worker that wants the lock takes it over at once. When a holder is paused, the
+-- When a holder has died, the next worker that wants the lock takes it over. When a holder is paused, the
 -- others get an error after WAIT.
 --
 -- The lock protects a few reads and writes of the dict, about a microsecond. It never yields to nginx's event loop.
@@ -73,7 +73,7 @@ local function is_dead(holder)
   return ticks ~= nil and (ticks ~= holder % UNIT or state == "Z" or state == "X")
 end
 
--- new(dict) -> the lock of a shared dict: all workers that ask for it share one; or nil, err
+-- new(dict) -> the lock of a shared dict: all workers share one; or nil, err
 function _M.new(dict)
   -- Keeps the memory for one successor entry, which must fit when the dict is full.
   dict:safe_add(SPARE, 0)

@@ -1,5 +1,5 @@
--- Admits or refuses one request under several rules at once, exactly, for all workers together. It decides and returns:
--- it never sleeps, exits or touches a header.
+-- Admits or refuses one request under several rules together, exactly, for all workers together. It decides and
+-- returns: it never sleeps, exits or touches a header.
 --
 -- The caller passes an array of rules (policy.lua) and their number, after it has named the client of each (`aim`). The
 -- array may be reused from call to call, as the results are: nothing here yields.
@@ -37,7 +37,7 @@ function _M.init(shared_dict)
   store.init(shared_dict)
 end
 
--- prepare(rule): call it once for each rule. rule.prefix tells the rule's buckets from those of other rules.
+-- prepare(rule): call it once for each rule. rule.prefix distinguishes the buckets of rules.
 function _M.prepare(rule)
   store.prepare(rule)
 end
@@ -112,7 +112,7 @@ end
 
 -- admit(rules, n) -> true; or false, i, wait: rule i refuses for another `wait` microseconds; or nil, i, err: the
 -- bucket of rule i could not be used and its on_error is "deny". After true, every bucket has taken the request, except
--- where `backlog` or `over` say otherwise. After anything else, none has.
+-- where `backlog` or `over` differ. After anything else, none has.
 function _M.admit(rules, n)
   if n == 0 then
     return true

@@ -1,14 +1,14 @@
--- The Go gateway reads policies with a plain Lua 5.1, and LuaJIT knows a little more. What the two read differently
--- would make one file two policies, so neither takes it. gateway/policy/dialect.go is the same in Go.
+-- Finds Lua that LuaJIT and the Go gateway's Lua 5.1 read differently: neither edge accepts it.
+-- gateway/policy/dialect.go is the same in Go.
 
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 
 local _M = {}
 
--- What an empty statement would come after, which Lua 5.1 has not.
+-- Tokens before an empty statement, which Lua 5.1 does not have.
 local OPENS_BLOCK = { [""] = true, [";"] = true, ["do"] = true, ["then"] = true, ["else"] = true, ["repeat"] = true }
 
--- quote(text) -> the text as a message shows it: the Go gateway says the same bytes
+-- quote(text) -> the text as a message shows it, the same bytes as in the Go gateway
 function _M.quote(text)
   if #text > 40 then
     text = sub(text, 1, 40) .. "..."
@@ -45,7 +45,7 @@ local function plain_number(text)
   return match(mantissa, "^%d+%.?%d*$") or match(mantissa, "^%.%d+$")
 end
 
--- short_string(source, at) -> its last byte; or that, and what is wrong with an escape in it
+-- short_string(source, at) -> its last byte, and the error of an escape in it, or nil
 local function short_string(source, at)
   local mark, i = byte(source, at), at + 1
   while i <= #source do
@@ -57,8 +57,10 @@ local function short_string(source, at)
     elseif c == 92 then
       i = i + 1
       local digits = match(source, "^%d%d?%d?", i)
-      if i <= #source and (digits and tonumber(digits) > 255 or not digits and not find(source, "^[abfnrtv\\\"'\n\r]", i)) then
-        return i, quote("\\" .. (digits or sub(source, i, i))) .. " in a string is not read by every edge: write the character itself"
+      local known = digits and tonumber(digits) <= 255 or not digits and find(source, "^[abfnrtv\\\"'\n\r]", i)
+      if i <= #source and not known then
+        return i, quote("\\" .. (digits or sub(source, i, i)))
+          .. " in a string is not read by every edge: write the character itself"
       end
       i = i + (digits and #digits - 1 or 0)
     end
@@ -71,7 +73,7 @@ local function line_of(source, at)
   return select(2, sub(source, 1, at - 1):gsub("\n", "")) + 1
 end
 
--- start(source) -> where the first token may be: LuaJIT passes over a byte order mark and a line for the shell
+-- start(source) -> the position of the first token: LuaJIT skips a byte order mark and a line for the shell
 local function start(source)
   local at = match(source, "^\239\187\191()") or 1
   if byte(source, at) == 35 then
@@ -80,14 +82,14 @@ local function start(source)
   return at
 end
 
--- field_names() -> a function that watches the tokens of a source, and returns the name of a field that one table has
--- twice: which of the two counts differs from engine to engine
+-- field_names() -> a function that gets the tokens of a source one by one, and returns the name of a field that a table
+-- has twice: engines differ about which of the two counts
 local OPEN = { ["("] = true, ["["] = true, ["function"] = true, ["if"] = true, ["do"] = true, ["repeat"] = true }
 local CLOSE = { ["}"] = true, [")"] = true, ["]"] = true, ["end"] = true, ["until"] = true }
 local SEPARATOR = { ["{"] = true, [","] = true, [";"] = true }
 
 local function field_names()
-  local open = {} -- of each bracket and block that is open: the fields so far where it is a table, else false
+  local open = {} -- for each open bracket and block: the fields of a table so far, or false
   local before1, before2, before3, before4 = "", "", "", ""
   return function(token)
     if token == "{" then
@@ -113,7 +115,8 @@ local function field_names()
   end
 end
 
--- token(source, at) -> its last byte, whether it says anything; or that, false and what is wrong with it
+-- token(source, at) -> its last byte, and whether it is more than white space or a comment; or its last byte, false,
+-- err
 local function token(source, at, previous)
   local c = byte(source, at)
   if c <= 32 then
@@ -146,8 +149,7 @@ local function token(source, at, previous)
   return find(source, "^[=~<>]=", at) and at + 1 or at, true
 end
 
--- foreign(source) -> nil; or what is not Lua as every edge reads it, and its line. What is unfinished is the parser's
--- to complain about.
+-- foreign(source) -> nil; or err, line: Lua that edges read differently. The parser reports unfinished source.
 function _M.foreign(source)
   local at, previous, twice = start(source), "", field_names()
   while at <= #source do
@@ -164,8 +166,7 @@ function _M.foreign(source)
   end
 end
 
--- too_deep(source, most) -> the line where brackets are nested deeper than that, or nil. Those in strings and comments
--- count, which no sane policy nests that deeply either.
+-- too_deep(source, most) -> the line where brackets are nested deeper, or nil. Brackets in strings and comments count.
 function _M.too_deep(source, most)
   local depth = 0
   for at, bracket in source:gmatch("()([][(){}])") do

@@ -1,8 +1,8 @@
--- The name that was most likely meant by a wrong one. gateway/policy/nearest.go is the same in Go.
+-- Finds the name that a misspelled one probably means. gateway/policy/nearest.go is the same in Go.
 
 local min = math.min
 
--- distance(a, b) -> how many letters must be inserted, deleted, replaced or swapped with their neighbour to make b of a
+-- distance(a, b) -> the Damerau-Levenshtein distance (optimal string alignment)
 local function distance(a, b)
   local before2, before, row = {}, {}, {}
   for j = 0, #b do
@@ -22,7 +22,7 @@ local function distance(a, b)
   return before[#b]
 end
 
--- nearest(wrong, names) -> a name that is at most two letters away, or a fifth of a long one; or nil
+-- nearest(wrong, names) -> the nearest name, at a distance of at most two or a fifth of its length; or nil
 return function(wrong, names)
   if #wrong > 32 then
     return nil

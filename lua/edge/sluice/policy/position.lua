@@ -1,10 +1,9 @@
--- Where the parts of a policy's table are written: a path such as "rules.2.rate" to its line. It reads the table
--- constructor after the last `return`; what is computed elsewhere has no place of its own, and is said to be where the
--- nearest part around it is.
+-- Maps the parts of a policy's table to lines of its source: "rules.2.rate" to a line. It reads the table constructor
+-- after the last `return`. A part that is computed elsewhere has the line of the nearest part around it.
 
 local _M = {}
 
--- Tokens: { text, line }. Comments and white space are left out; a string is one token that begins with a quote.
+-- Tokens: { text, line }. Without comments and white space. A string is one token, which begins with a quote.
 local function long_bracket(source, at)
   local equals = source:match("^%[(=*)%[", at)
   if not equals then

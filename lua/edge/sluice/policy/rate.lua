@@ -17,7 +17,7 @@ local function gcd(a, b)
   return a
 end
 
--- parse(text) -> count, period (us); or nil, what the rate is that it must not be
+-- parse(text) -> count, period (us); or nil, err, which continues a message that begins with the rate
 function _M.parse(text)
   local whole, fraction, unit = text:match("^(%d+)(%.?%d*)r/([smh])$")
   if not whole or #whole > 9 or #fraction > 7 or fraction == "." then

@@ -1,5 +1,5 @@
--- Turns the table of a policy into rules that can be applied, and says of every mistake where it is and what is wrong.
--- gateway/policy is the same reader in Go: what one refuses the other refuses.
+-- Reads the table of a policy into rules, and reports each error with its position. gateway/policy does the same in Go:
+-- both accept the same policies.
 
 local address = require "sluice.address"
 local glob = require "sluice.glob"
@@ -7,10 +7,10 @@ local nearest = require "sluice.policy.nearest"
 local quote = require("sluice.policy.dialect").quote
 local rate = require "sluice.policy.rate"
 
-local MAX_RULES = 64 -- every request is looked at by every rule
+local MAX_RULES = 64 -- every rule is matched against every request
 local MAX_PROXIES = 1024
 local MAX_BURST = 1000000
-local MAX_BACKLOG = 2 ^ 53 -- what is in a bucket is a whole number: see limit/gcra.lua
+local MAX_BACKLOG = 2 ^ 53 -- the content of a bucket is a whole number, see limit/gcra.lua
 
 local _M = {}
 
@@ -18,8 +18,8 @@ local function number(value)
   return value ~= value and "nan" or ("%.14g"):format(value)
 end
 
--- say(value) -> words for a message
-local function say(value)
+-- describe(value) -> words for a message
+local function describe(value)
   local kind = type(value)
   if kind == "nil" then
     return "nothing"
@@ -33,27 +33,27 @@ local function say(value)
   return "a " .. kind
 end
 
-_M.say = say
+_M.describe = describe
 
 local function sorted(names)
   table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
   return names
 end
 
--- say_key(key) -> words for the key of a table that should have been a name
-local function say_key(key)
+-- describe_key(key) -> words for a key that is not a name
+local function describe_key(key)
   if type(key) == "number" then
     return number(key)
   end
   return type(key) == "boolean" and tostring(key) or "a " .. type(key)
 end
 
--- known(t, what, names, at, wrong): complains about every field that is not one of names
-local function known(t, what, names, at, wrong)
+-- check_fields(t, what, names, at, wrong): reports every field that is not one of names
+local function check_fields(t, what, names, at, wrong)
   local odd = {}
   for field in pairs(t) do
     if type(field) ~= "string" then
-      wrong(at, "%s has named fields only (%s), and not [%s]", what, table.concat(names, ", "), say_key(field))
+      wrong(at, "%s has named fields only (%s), and not [%s]", what, table.concat(names, ", "), describe_key(field))
     else
       local found = false
       for _, name in ipairs(names) do
@@ -76,7 +76,7 @@ local function list(value, name, most, wrong)
     return {}
   end
   if type(value) ~= "table" then
-    wrong(name, "%s must be a list, and is %s", name, say(value))
+    wrong(name, "%s must be a list, and is %s", name, describe(value))
     return {}
   end
   local n, count = #value, 0
@@ -104,7 +104,7 @@ local function text(t, field, at, wrong)
     return nil
   end
   if type(value) ~= "string" then
-    wrong(at .. "." .. field, "%s must be a string, and is %s", field, say(value))
+    wrong(at .. "." .. field, "%s must be a string, and is %s", field, describe(value))
   elseif value == "" then
     wrong(at .. "." .. field, "%s must not be empty: give it a value or leave it out", field)
   else
@@ -121,7 +121,7 @@ local function choice(t, field, default, first, second, at, wrong)
     return default
   end
   if type(value) ~= "string" then
-    wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %s', field, first, second, say(value))
+    wrong(at .. "." .. field, '%s must be "%s" or "%s", and is %s', field, first, second, describe(value))
   elseif value ~= first and value ~= second then
     local near = nearest(value, { first, second })
     local hint = near and ': did you mean "' .. near .. '"?' or ""
@@ -136,7 +136,7 @@ local function set_rate(rule, t, at, wrong)
     return wrong(at, 'a rule needs a rate such as "20r/s"')
   end
   if type(value) ~= "string" then
-    return wrong(at .. ".rate", 'rate must be a string such as "20r/s", and is %s', say(value))
+    return wrong(at .. ".rate", 'rate must be a string such as "20r/s", and is %s', describe(value))
   end
   local count, period = rate.parse(value)
   if not count then
@@ -150,7 +150,7 @@ local function set_burst(rule, t, at, wrong)
   if value == nil then
     value = 0
   elseif type(value) ~= "number" then
-    wrong(at .. ".burst", "burst must be a whole number, and is %s", say(value))
+    wrong(at .. ".burst", "burst must be a whole number, and is %s", describe(value))
     value = 0
   elseif not (value >= 0 and value <= MAX_BURST and value % 1 == 0) then
     wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %s", MAX_BURST, number(value))
@@ -159,7 +159,7 @@ local function set_burst(rule, t, at, wrong)
   rule.burst = value
 end
 
--- A bucket whose state would not be a whole number any more would lose count.
+-- The state of a bucket must stay a whole number.
 local function check_room(rule, at, wrong)
   if rule.period and (rule.burst + 1) * rule.period > MAX_BACKLOG then
     wrong(at, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.burst,
@@ -174,9 +174,10 @@ local function set_match(rule, t, at, wrong)
   end
   at = at .. ".match"
   if type(value) ~= "table" then
-    return wrong(at, 'match must be a table such as { method = "POST", path = "/v1/sales/*/orders" }, and is %s', say(value))
+    return wrong(at, 'match must be a table such as { method = "POST", path = "/v1/sales/*/orders" }, and is %s',
+      describe(value))
   end
-  known(value, "match", { "method", "path" }, at, wrong)
+  check_fields(value, "match", { "method", "path" }, at, wrong)
   rule.method = text(value, "method", at, wrong)
   if rule.method and (#rule.method > 20 or not rule.method:find("^[A-Z]+$")) then
     wrong(at .. ".method", 'method %s is not an HTTP method in capitals such as "POST"', quote(rule.method))
@@ -195,14 +196,15 @@ local RULE = { "name", "key", "rate", "burst", "match", "delay", "mode", "on_err
 
 local function read_rule(t, at, wrong)
   if type(t) ~= "table" then
-    return wrong(at, "a rule is a table, and not %s", say(t))
+    return wrong(at, "a rule is a table, and not %s", describe(t))
   end
-  known(t, "a rule", RULE, at, wrong)
+  check_fields(t, "a rule", RULE, at, wrong)
   local rule = { name = text(t, "name", at, wrong) }
   if t.name == nil then
     wrong(at, "a rule needs a name: it is what logs and refusals call it")
   elseif rule.name and (#rule.name > 32 or not rule.name:find("^%w[%w_-]*$")) then
-    wrong(at .. ".name", 'name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit', quote(rule.name))
+    wrong(at .. ".name", 'name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit',
+      quote(rule.name))
   elseif rule.name == "concurrency" then -- see snippets/problems.conf
     wrong(at .. ".name", 'name %s is reserved for the limit of concurrent requests: choose another', quote(rule.name))
   end
@@ -212,27 +214,30 @@ local function read_rule(t, at, wrong)
   check_room(rule, at, wrong)
   set_match(rule, t, at, wrong)
   if t.delay ~= nil and type(t.delay) ~= "boolean" then
-    wrong(at .. ".delay", "delay must be true or false, and is %s", say(t.delay))
+    wrong(at .. ".delay", "delay must be true or false, and is %s", describe(t.delay))
   end
   rule.delay = t.delay == true
   rule.shadow = choice(t, "mode", "enforce", "enforce", "shadow", at, wrong) == "shadow"
-  -- A rule that is never enforced must not refuse because of its bucket either.
+  -- A shadow rule does not refuse when its bucket cannot be used.
   rule.lenient = choice(t, "on_error", "deny", "deny", "allow", at, wrong) == "allow" or rule.shadow
   return rule
 end
 
--- complete(rule): what follows from the fields of a good rule
+-- complete(rule): adds the fields that follow from the others
 local function complete(rule)
   rule.tolerance = rule.burst * rule.period
-  -- The bucket's name holds the rate, whose unit its state is in: a rule with another rate starts with empty buckets.
-  -- Its counters.
-  rule.allowed, rule.denied, rule.failed = "allow " .. rule.name, (rule.shadow and "shadow " or "deny ") .. rule.name, "error " .. rule.name
+  -- The prefix of its buckets contains the rate, which is the unit of their state: with another rate a rule starts with
+  -- empty buckets.
+  -- The names of its counters.
+  rule.allowed, rule.failed = "allow " .. rule.name, "error " .. rule.name
+  rule.denied = (rule.shadow and "shadow " or "deny ") .. rule.name
   rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.rate .. ":"
 end
 
--- read(t, report) -> policy, or nil when there are mistakes: report(path, format, ...) is called for each
--- A policy: networks, the trusted ones; rules, in the order of the file; repeats, whether refusals of whole sales are
--- answered from memory.
+-- read(t, report) -> policy; or nil after errors: report(path, format, ...) is called for each. A policy has
+--   networks   the trusted ones
+--   rules      in the order of the file
+--   repeats    whether refusals of whole sales are answered from memory
 function _M.read(t, report)
   local policy = { networks = {}, rules = {} }
   local good = true
@@ -240,16 +245,16 @@ function _M.read(t, report)
     good = false
     report(...)
   end
-  known(t, "a policy", { "trusted_proxies", "rules", "repeat_refusals" }, "", wrong)
+  check_fields(t, "a policy", { "trusted_proxies", "rules", "repeat_refusals" }, "", wrong)
   if t.repeat_refusals ~= nil and type(t.repeat_refusals) ~= "boolean" then
-    wrong("repeat_refusals", "repeat_refusals must be true or false, and is %s", say(t.repeat_refusals))
+    wrong("repeat_refusals", "repeat_refusals must be true or false, and is %s", describe(t.repeat_refusals))
   end
   policy.repeats = t.repeat_refusals ~= false
   for i, value in ipairs(list(t.trusted_proxies, "trusted_proxies", MAX_PROXIES, wrong)) do
     local at = "trusted_proxies." .. i
     local network = type(value) == "string" and address.network(value)
     if type(value) ~= "string" then
-      wrong(at, 'trusted_proxies holds strings such as "10.0.0.0/8", and not %s', say(value))
+      wrong(at, 'trusted_proxies holds strings such as "10.0.0.0/8", and not %s', describe(value))
     elseif not network then
       wrong(at, 'trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"', quote(value))
     end
@@ -264,7 +269,8 @@ function _M.read(t, report)
     local rule = read_rule(value, at, wrong)
     if rule and rule.name then
       if seen[rule.name] then
-        wrong(at .. ".name", "rule %d is named %s like rule %d: names must differ", i, quote(rule.name), seen[rule.name])
+        wrong(at .. ".name", "rule %d is named %s like rule %d: names must differ", i, quote(rule.name),
+          seen[rule.name])
       else
         seen[rule.name] = i
       end

@@ -1,5 +1,4 @@
--- Runs the source of a policy: as Lua, but with nothing to call, few steps and little room, so that it can compute
--- nothing but a table.
+-- Runs the source of a policy as Lua without libraries, with bounds on steps and memory.
 
 local ffi = require "ffi"
 
@@ -21,12 +20,11 @@ local MAX_STRING = 4 * 1024 -- bytes of any one string
 local MAX_CALLS = 32       -- calls within calls
 local MAX_DEPTH = 100      -- brackets within brackets
 
-local CHUNK = "=policy" -- what Lua calls the file in its messages: a real name could be mistaken for a position
+local CHUNK = "=policy" -- the name of the file in messages of Lua: a real name could look like a position
 
 local _M = {}
 
--- giant() -> whether a string in the registers of the policy's running function is too long: there it is before it can
--- grow further
+-- giant() -> whether a string in the registers of the policy's running function is too long
 local function giant()
   local i = 1
   while true do
@@ -41,9 +39,9 @@ local function giant()
 end
 
 local function limited(chunk)
-  local deepest = MAX_CALLS + 4 -- seen from the hook: itself, the policy's functions, pcall and what called it
+  local deepest = MAX_CALLS + 4 -- as seen from the hook: the hook, the functions of the policy, pcall and its caller
   local steps, room = 0, collectgarbage("count") + MAX_ROOM
-  -- Hooks do not fire in machine code.
+  -- Hooks do not run in machine code.
   jit.off(chunk, true)
   debug.sethook(function()
     steps = steps + 1
@@ -58,11 +56,11 @@ local function limited(chunk)
       what = "stack overflow: calls within calls, more than " .. MAX_CALLS .. " deep"
     end
     if what then
-      debug.sethook() -- or the next step, outside of the policy, would be one too many as well
+      debug.sethook() -- the next step is not the policy's
       error("policy:" .. debug.getinfo(2, "l").currentline .. ": " .. what, 0)
     end
   end, "", 1)
-  -- Every string reaches the string library through its metatable, even where the environment is empty.
+  -- Strings reach the string library through their metatable, also in an empty environment.
   local strings = getmetatable("")
   local library = strings.__index
   strings.__index = nil
@@ -72,7 +70,7 @@ local function limited(chunk)
   return ok, result
 end
 
--- position(message) -> line, text, from a message of Lua's
+-- position(message) -> line, text of an error message of Lua
 local function position(message)
   local line, text = tostring(message):match("^policy:(%d+): ?(.*)$")
   return tonumber(line), text or tostring(message)
@@ -80,8 +78,7 @@ end
 
 local O_NONBLOCK = 2048 -- Linux
 
--- read(path) -> source; or nil, why. Not by io.open: a pipe in the policy's place would keep the master waiting for
--- somebody to write to it.
+-- read(path) -> source; or nil, err. Without io.open: the master would block on a pipe without a writer.
 function _M.read(path)
   local file = C.sluice_open(path, O_NONBLOCK)
   local parts, size, n = {}, 0, file
@@ -103,7 +100,7 @@ function _M.read(path)
   return table.concat(parts)
 end
 
--- run(source) -> true and what the chunk returned; or nil, why, line
+-- run(source) -> true and what the chunk returned; or nil, err, line
 function _M.run(source)
   if #source > MAX_SIZE then
     return nil, "larger than " .. MAX_SIZE .. " bytes: a policy is a few rules"

@@ -44,7 +44,10 @@ function _M.init(sales)
 end
 
 local function list_of(bytes, accepted, fetched, meta)
-  return { bytes = bytes, sums = cast(sums_of, bytes), n = #bytes / SIZE, accepted = accepted, fetched = fetched, meta = meta }
+  return {
+    bytes = bytes, sums = cast(sums_of, bytes), n = #bytes / SIZE,
+    accepted = accepted, fetched = fetched, meta = meta,
+  }
 end
 
 -- mark(list): makes its table of bits, 16 to 32 for each holder and at least 64 Ki: at most one in 16 of the other
@@ -98,13 +101,15 @@ end
 -- fits(list, record, now) -> whether the list may be used for this refusal. When a refusal that was requested after the
 -- list counts fewer orders, the sale lost data, and the list is not about the same orders.
 local function fits(list, record, now)
-  return list.accepted >= record.holders and (list.accepted == record.holders or record.sent <= list.fetched) and now - list.fetched < MAX_AGE
+  return list.accepted >= record.holders and now - list.fetched < MAX_AGE
+    and (list.accepted == record.holders or record.sent <= list.fetched)
 end
 
 -- find(record, now) -> the list for this refusal, or nil; and whether a list should be fetched
 function _M.find(record, now)
   local list = lists[record.id]
-  if not list or now - list.fetched >= REFRESH or not fits(list, record, now) then -- another worker may have fetched a newer one
+  if not list or now - list.fetched >= REFRESH or not fits(list, record, now) then
+    -- another worker may have stored a newer one
     list = kept(record.id)
     if not list or not fits(list, record, now) then
       return nil, true
@@ -168,9 +173,9 @@ local function length(id, header)
   return accepted, n
 end
 
--- get(id, ask) -> list; or nil, err, hopeless
-local function get(id, ask)
-  local header, body = ask(id, true)
+-- get(id, request) -> list; or nil, err, hopeless
+local function get(id, request)
+  local header, body = request(id, true)
   if not header then
     return nil, body
   end
@@ -178,7 +183,7 @@ local function get(id, ask)
   if not accepted then
     return nil, n, hopeless
   end
-  header, body = ask(id, false)
+  header, body = request(id, false)
   if not header then
     return nil, body
   end
@@ -211,13 +216,14 @@ local function keep(id, list)
   return true
 end
 
--- fetch(id, least, ask) -> true; or nil, err. Call it after begin(id) only. A list that is complete for fewer orders
--- than `least` is kept as well, and the next fetch then waits as after a failure: the backend has no newer list yet.
--- ask(id, short) -> header, body; or nil, err: requests the list from a backend; with `short` only its header, which
--- has the length of the list, before memory is allocated for it
-function _M.fetch(id, least, ask)
+-- fetch(id, least, request) -> true; or nil, err. Call it after begin(id) only. A list that is complete for fewer
+-- orders than `least` is kept as well, and the next fetch then waits as after a failure: the backend has no newer list
+-- yet.
+-- request(id, short) -> header, body; or nil, err: requests the list from a backend; with `short` only its header,
+-- which has the length of the list, before memory is allocated for it
+function _M.fetch(id, least, request)
   local ok
-  local list, why, hopeless = get(id, ask)
+  local list, why, hopeless = get(id, request)
   if list then
     ok, why, hopeless = keep(id, list)
   end

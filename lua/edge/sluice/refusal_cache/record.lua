@@ -2,9 +2,9 @@
 -- which the request that brought it was sent, and how long the edge may repeat it. After an accepted order no older
 -- refusal counts.
 --
--- Every purchase reads the dict, so all workers know what one of them has learned. An entry is a text; each worker
--- keeps the latest text that it has read together with its meaning. Times are microseconds (clock.lua). The expiry of
--- the dict only removes what is no longer used.
+-- Every purchase reads the dict, so a refusal that one worker has stored is known to all. An entry is a text; each
+-- worker keeps the latest text that it has read together with its meaning. Times are microseconds (clock.lua). The
+-- expiry of the dict only removes what is no longer used.
 
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 
@@ -52,7 +52,8 @@ local function parse(path, text)
     reads = reads + 1
   end
   local record = {
-    text = text, id = _M.id(path), line = "POST " .. path .. " HTTP/1.1", state = state, sent = sent, renew = sent + RENEW * ttl, ends = sent + ttl,
+    text = text, id = _M.id(path), line = "POST " .. path .. " HTTP/1.1", state = state,
+    sent = sent, renew = sent + RENEW * ttl, ends = sent + ttl,
     holders = tonumber(holders), opens = tonumber(opens), opens_at = instant(tonumber(opens)), wait = tonumber(wait),
   }
   read[path] = record
@@ -101,8 +102,8 @@ function _M.invalidate(path, now)
   put(path, now, 0, "open", 0, 0, 0)
 end
 
--- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer whose request
--- does. The turn is returned with give_back when there is an answer. sum: 0 for a buyer whose name is unknown
+-- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer that does. The
+-- turn is returned with give_back when there is an answer. sum: 0 for an unknown buyer
 function _M.turn(path, sum)
   local key = "turn " .. path
   return zone:safe_add(key, sum, TURN) or zone:get(key)

@@ -44,7 +44,8 @@ function _M.sale(value, id)
     return nil
   end
   local version, ttl, holders, opens = number(f.version), number(f.ttl), number(f.holders), number(f.opens)
-  if not version or not ttl or ttl == 0 or not holders or f.opens and not opens or f.state == "scheduled" and not opens then
+  if not version or not ttl or ttl == 0 or not holders
+    or f.opens and not opens or f.state == "scheduled" and not opens then
     return nil
   end
   return { state = f.state, version = version, ttl = ttl, holders = holders, opens = opens }

@@ -1,5 +1,5 @@
--- The buyer that a token names, read without verifying the signature: only to find requests whose buyer cannot hold an
--- order. When two readers could read the name differently, it counts as unknown. A forged name of a holder gets a
+-- The buyer that a token names, read without verifying the signature: only to find requests of buyers that cannot hold
+-- an order. When two readers could read the name differently, it counts as unknown. A forged name of a holder gets a
 -- request to the limits and the signature check, and no further.
 
 local base64url = require "sluice.token.base64url"

@@ -12,7 +12,7 @@ local cache
 
 local _M = {}
 
--- clear() forgets all tokens
+-- clear() empties the cache
 function _M.clear()
   cache = lrucache.new(TOKENS)
 end

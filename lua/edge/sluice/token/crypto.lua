@@ -14,13 +14,15 @@ int sluice_HMAC_Init_ex(void *ctx, const void *key, int length, const void *md, 
 int sluice_HMAC_Update(void *ctx, const char *data, size_t length) __asm__("HMAC_Update");
 int sluice_HMAC_Final(void *ctx, unsigned char *out, unsigned int *out_length) __asm__("HMAC_Final");
 int sluice_CRYPTO_memcmp(const void *a, const void *b, size_t length) __asm__("CRYPTO_memcmp");
-void *sluice_EVP_PKEY_new_raw_public_key(int type, void *engine, const unsigned char *key, size_t length) __asm__("EVP_PKEY_new_raw_public_key");
+void *sluice_EVP_PKEY_new_raw_public_key(int type, void *engine, const unsigned char *key, size_t length)
+  __asm__("EVP_PKEY_new_raw_public_key");
 void *sluice_d2i_PUBKEY(void **key, const unsigned char **der, long length) __asm__("d2i_PUBKEY");
 void sluice_EVP_PKEY_free(void *key) __asm__("EVP_PKEY_free");
 void *sluice_EVP_MD_CTX_new(void) __asm__("EVP_MD_CTX_new");
 void sluice_EVP_MD_CTX_free(void *ctx) __asm__("EVP_MD_CTX_free");
 int sluice_EVP_MD_CTX_reset(void *ctx) __asm__("EVP_MD_CTX_reset");
-int sluice_EVP_DigestVerifyInit(void *ctx, void **pctx, const void *md, void *engine, void *key) __asm__("EVP_DigestVerifyInit");
+int sluice_EVP_DigestVerifyInit(void *ctx, void **pctx, const void *md, void *engine, void *key)
+  __asm__("EVP_DigestVerifyInit");
 int sluice_EVP_DigestVerify(void *ctx, const char *signature, size_t length, const char *text, size_t n)
   __asm__("EVP_DigestVerify");
 void sluice_ERR_clear_error(void) __asm__("ERR_clear_error");

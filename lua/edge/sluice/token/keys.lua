@@ -22,7 +22,8 @@ local NOT_AN_OBJECT = "not a JSON object, or one that two readers could understa
 local SMALL_ORDER = {}
 for _, hex in ipairs {
   ("00"):rep(32), "01" .. ("00"):rep(31),
-  "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05", "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+  "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+  "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
   "ec" .. ("ff"):rep(30) .. "7f", "ed" .. ("ff"):rep(30) .. "7f", "ee" .. ("ff"):rep(30) .. "7f",
 } do
   SMALL_ORDER[gsub(hex, "%x%x", function(digits) return string.char(tonumber(digits, 16)) end)] = true

@@ -45,7 +45,7 @@ local function integer(bytes)
   return der(0x02, (bytes:byte() >= 128 and "\0" or "") .. bytes)
 end
 
--- rsaEncryption, whose parameters are NULL
+-- rsaEncryption, with NULL parameters
 local RSA_ENCRYPTION = der(0x30, der(0x06, "\42\134\72\134\247\13\1\1\1") .. der(0x05, ""))
 
 -- rsa(n, e) -> key; or nil. n, e: big-endian numbers without leading zeros
