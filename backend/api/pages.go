@@ -9,6 +9,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
+	"sluice/backend/web/page"
 )
 
 // pageCache lets browsers and edges reuse a page for a second, because all buyers request the same page when a sale
@@ -25,8 +26,8 @@ func (h *handlers) salesPage(c *fiber.Ctx) error {
 	for i, v := range views {
 		list[i] = pageSale(v)
 	}
-	page, err := h.cfg.Pages.Sales(lang, list)
-	return sendPage(c, fiber.StatusOK, page, err)
+	rendered, err := h.cfg.Pages.Sales(lang, list)
+	return sendPage(c, fiber.StatusOK, rendered, err)
 }
 
 func (h *handlers) salePage(c *fiber.Ctx) error {
@@ -35,33 +36,30 @@ func (h *handlers) salePage(c *fiber.Ctx) error {
 	var invalid *sale.InvalidError
 	switch {
 	case errors.Is(err, httpserver.ErrNoSale), errors.As(err, &invalid):
-		page, err := h.cfg.Pages.Missing(lang)
-		return sendPage(c, fiber.StatusNotFound, page, err)
+		rendered, err := h.cfg.Pages.Missing(lang)
+		return sendPage(c, fiber.StatusNotFound, rendered, err)
 	case err != nil:
 		return h.sendNotReady(c, lang)
 	}
-	page, err := h.cfg.Pages.Sale(lang, pageSale(v))
-	return sendPage(c, fiber.StatusOK, page, err)
+	rendered, err := h.cfg.Pages.Sale(lang, pageSale(v))
+	return sendPage(c, fiber.StatusOK, rendered, err)
 }
 
 func (h *handlers) sendNotReady(c *fiber.Ctx, lang buyer.Lang) error {
-	page, err := h.cfg.Pages.NotReady(lang)
+	rendered, err := h.cfg.Pages.NotReady(lang)
 	c.Context().Response.Header.Set(fiber.HeaderRetryAfter, h.RetryAfter(0))
-	return sendPage(c, fiber.StatusServiceUnavailable, page, err)
+	return sendPage(c, fiber.StatusServiceUnavailable, rendered, err)
 }
 
-func sendPage(c *fiber.Ctx, status int, page buyer.Page, err error) error {
+func sendPage(c *fiber.Ctx, status int, rendered page.Page, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := httpserver.SendPage(c, status, page); err != nil {
+	if err := httpserver.SendPage(c, status, rendered); err != nil {
 		return err
 	}
-	h := &c.Context().Response.Header
-	h.Set(fiber.HeaderContentLanguage, string(page.Lang))
-	h.Set(fiber.HeaderVary, fiber.HeaderAcceptLanguage)
 	if status == fiber.StatusOK {
-		h.Set(fiber.HeaderCacheControl, pageCache)
+		c.Context().Response.Header.Set(fiber.HeaderCacheControl, pageCache)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
+	"sluice/backend/web/page"
 )
 
 // The services behind the routes. Their errors are those of package sale. They must be safe for concurrent use.
@@ -91,9 +92,9 @@ type SaleChanges interface {
 
 // Pages renders the pages for browsers (buyer.Pages).
 type Pages interface {
-	Sale(lang buyer.Lang, s buyer.Sale) (buyer.Page, error)
-	Sales(lang buyer.Lang, list []buyer.Sale) (buyer.Page, error)
-	Missing(lang buyer.Lang) (buyer.Page, error)
-	NotReady(lang buyer.Lang) (buyer.Page, error)
-	Asset(name string) (buyer.Asset, bool)
+	Sale(lang buyer.Lang, s buyer.Sale) (page.Page, error)
+	Sales(lang buyer.Lang, list []buyer.Sale) (page.Page, error)
+	Missing(lang buyer.Lang) (page.Page, error)
+	NotReady(lang buyer.Lang) (page.Page, error)
+	Asset(name string) (page.Asset, bool)
 }

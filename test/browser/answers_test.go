@@ -32,17 +32,17 @@ func TestEveryAnswerHasAText(t *testing.T) {
 		name, answers, id, says string
 		then                    string // is true in the end
 	}{
-		{"sold out", `[[409, {code: "sold-out"}]]`, "say", "Sold out. If units come back", `document.getElementById("left").textContent.startsWith("0 of")`},
+		{"sold out", `[[409, {code: "sold-out"}]]`, "message", "Sold out. If more become available", `document.getElementById("left").textContent.startsWith("0 of")`},
 		{"already bought", `[[409, {code: "already-bought", order_id: "7"}]]`, "order-status", "confirmed", `document.getElementById("order-id").textContent === "7"`},
-		{"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "say", "Not open yet", `!document.getElementById("countdown").hidden`},
-		{"closed", `[[409, {code: "sale-closed"}]]`, "say", "The sale is over", `document.getElementById("buy").textContent === "Closed"`},
-		{"paused", `[[409, {code: "sale-paused"}]]`, "say", "The sale is paused", `document.getElementById("buy").textContent === "Paused"`},
-		{"key of another request", `[[422, {code: "idempotency-key-reused"}], [202, {order_id: "7"}]]`, "say", "We could not get through",
+		{"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "message", "activates when the sale opens", `!document.getElementById("countdown").hidden`},
+		{"closed", `[[409, {code: "sale-closed"}]]`, "message", "This sale has ended", `document.getElementById("buy").textContent === "Closed"`},
+		{"paused", `[[409, {code: "sale-paused"}]]`, "message", "The sale is paused", `document.getElementById("buy").textContent === "Paused"`},
+		{"key of another request", `[[422, {code: "idempotency-key-reused"}], [202, {order_id: "7"}]]`, "message", "We couldn't reach the shop",
 			`document.getElementById("order-id").textContent === "7" && keys[0] !== keys[1] || (document.getElementById("buy").textContent === "Buy now" && document.getElementById("buy").click())`},
-		{"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "say", "did not understand this: no such thing", `document.getElementById("buy").textContent === "Buy now"`},
-		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "say", "very busy. We ask again for you in 3 seconds",
+		{"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "message", "Something went wrong: no such thing", `document.getElementById("buy").textContent === "Buy now"`},
+		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "message", "very busy. We'll retry in 3 seconds",
 			`document.getElementById("order-id").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
-		{"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "say", "very busy", `document.getElementById("order-id").textContent === "7"`},
+		{"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "message", "very busy", `document.getElementById("order-id").textContent === "7"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

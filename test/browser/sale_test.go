@@ -51,7 +51,7 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 	b.ready("Buy now")
 	b.press("buy")
 	b.says("order-status", "confirmed")
-	b.says("say", "It is yours")
+	b.says("message", "Your order is confirmed")
 	if n := s.ordered("drop"); n != 1 {
 		t.Errorf("%v rows", n)
 	}
@@ -109,7 +109,7 @@ func reloadGoesOn(t *testing.T, s *shop) {
 	b.ready("Buy now")
 	b.lose(true) // the answer never comes
 	b.press("buy")
-	b.await("a purchase in progress", `["One moment…"].includes(document.getElementById("buy").textContent) || document.getElementById("buy").textContent.startsWith("Trying")`)
+	b.await("a purchase in progress", `["One moment…"].includes(document.getElementById("buy").textContent) || document.getElementById("buy").textContent.startsWith("Retrying")`)
 	b.lose(false)
 	b.reload()
 	b.says("order-status", "confirmed")
@@ -132,7 +132,7 @@ func offlineAndBack(t *testing.T, s *shop) {
 	b.ready("Buy now")
 	b.offline(true)
 	b.press("buy")
-	b.says("say", "You are offline")
+	b.says("message", "You're offline")
 	b.offline(false)
 	b.says("order-status", "confirmed")
 	if n := s.ordered("line"); n != 1 {
@@ -148,8 +148,8 @@ func limitedCountsDown(t *testing.T, s *shop) {
 	b.ready("Buy now")
 	s.exhaust("fay")
 	b.press("buy")
-	b.says("say", "Too many requests from here")
-	b.await("a countdown on the button", `/^Trying again in \d+ s$/.test(document.getElementById("buy").textContent)`)
+	b.says("message", "Too many requests")
+	b.await("a countdown on the button", `/^Retrying in \d+ s$/.test(document.getElementById("buy").textContent)`)
 	b.says("order-status", "confirmed")
 	b.clean()
 }
@@ -198,12 +198,12 @@ func tokenRunsOut(t *testing.T, s *shop) {
 	b := open(t, newPerson(t), s.base+"/s/token#token="+stale)
 	b.ready("Buy now")
 	b.press("buy")
-	b.says("say", "Your sign-in has ended")
+	b.says("message", "Your session has expired")
 	b.ready("Sign in to buy")
 	b.press("buy")
 	b.fill("token", s.token("hal", -time.Hour))
 	b.press("use")
-	b.says("say", "has run out")
+	b.says("message", "has expired")
 	b.fill("token", s.token("hal", time.Hour))
 	b.press("use")
 	b.says("order-status", "confirmed") // the purchase continues

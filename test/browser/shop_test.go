@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 type shop struct {
 	t           testing.TB
 	base, admin string
-	database    string         // of openDesk
-	redis       *testenv.Redis // of openDesk
+	database    string         // of openConsoleShop
+	redis       *testenv.Redis // of openConsoleShop
 	edge        *testenv.Program
 	key         *token.Key
 }

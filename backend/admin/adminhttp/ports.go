@@ -13,7 +13,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
-	"sluice/backend/web/buyer"
+	"sluice/backend/web/page"
 )
 
 // The services behind the routes. Their errors are those of package sale, *admin.PendingError and
@@ -110,8 +110,8 @@ type LiveStats interface {
 // Pages renders the admin console (pages.Pages).
 type Pages interface {
 	// SignIn renders the form. problem is "", wrong, name or limited; actor is the name that was entered.
-	SignIn(problem, actor, to string) (buyer.Page, error)
+	SignIn(problem, actor, to string) (page.Page, error)
 	// View renders any page of the console.
-	View(actor string, until time.Time) (buyer.Page, error)
-	Asset(name string) (buyer.Asset, bool)
+	View(actor string, until time.Time) (page.Page, error)
+	Asset(name string) (page.Asset, bool)
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-func TestPagesNameTheirFilesAndHoldNoScript(t *testing.T) {
+func TestPagesLoadTheirFilesAndHaveNoInlineScript(t *testing.T) {
 	p, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk, err := p.View(`<b>"Zoë"</b>`, time.Now())
+	view, err := p.View(`<b>"Zoë"</b>`, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,28 +20,28 @@ func TestPagesNameTheirFilesAndHoldNoScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, page := range map[string][]byte{"desk": desk.Body, "sign-in": in.Body} {
+	for name, page := range map[string][]byte{"view": view.Body, "sign-in": in.Body} {
 		text := string(page)
 		if strings.Contains(text, "<b>") || strings.Contains(text, `"><script>`) || regexp.MustCompile(`<script(>| [^>]*>)[^<]`).MatchString(text) || regexp.MustCompile(`\son[a-z]+=|\sstyle=|<style`).MatchString(text) {
-			t.Errorf("%s runs what it should not:\n%s", name, text)
+			t.Errorf("%s has inline script or style, or unescaped text:\n%s", name, text)
 		}
 		files := regexp.MustCompile(`/admin/assets/([^"]+)"`).FindAllStringSubmatch(text, -1)
 		if len(files) < 2 {
-			t.Errorf("%s names %d files", name, len(files))
+			t.Errorf("%s loads %d files", name, len(files))
 		}
 		for _, f := range files {
 			if a, ok := p.Asset(f[1]); !ok || !a.Exact || len(a.Body) == 0 {
-				t.Errorf("%s names %s, which is not there", name, f[1])
+				t.Errorf("%s loads %s, which does not exist", name, f[1])
 			}
 		}
 	}
 	if strings.Contains(string(in.Body), "<script") {
-		t.Error("signing in needs a script")
+		t.Error("the sign-in page has a script")
 	}
 }
 
-// What others wrote becomes text only: nothing in the scripts makes markup of it, or code.
-func TestScriptsMakeNoMarkup(t *testing.T) {
+// The scripts never parse text as markup or code.
+func TestScriptsCreateNoMarkup(t *testing.T) {
 	p, err := New()
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +62,6 @@ func TestScriptsMakeNoMarkup(t *testing.T) {
 		}
 	}
 	if n := len(a.Gzip); n > 30<<10 {
-		t.Errorf("the script takes %d bytes over the wire", n)
+		t.Errorf("the compressed script has %d bytes", n)
 	}
 }

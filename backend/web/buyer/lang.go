@@ -10,7 +10,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// Lang is a language that the pages speak, as a BCP 47 tag.
+// Lang is a language of the pages, as a BCP 47 tag.
 type Lang string
 
 // The languages.
@@ -21,7 +21,7 @@ const (
 
 var langs = []Lang{English, Chinese}
 
-// Readers of traditional characters rather have simplified ones than English.
+// matcher gives readers of traditional Chinese the simplified texts rather than English.
 var matcher = language.NewMatcher([]language.Tag{language.English, language.Chinese, language.TraditionalChinese})
 
 func (l Lang) other() Lang {
@@ -31,15 +31,15 @@ func (l Lang) other() Lang {
 	return English
 }
 
-// Language chooses: what was asked for by name ("en" or "zh"), else the best of an Accept-Language header. English is
-// for whoever asks for neither.
-func Language(asked, accept string) Lang {
+// Language returns the requested language ("en" or "zh"), else the best match of an Accept-Language header, else
+// English.
+func Language(requested, accept string) Lang {
 	for _, l := range langs {
-		if asked == string(l) {
+		if requested == string(l) {
 			return l
 		}
 	}
-	if len(accept) > 200 { // a header that long is no browser's
+	if len(accept) > 200 { // no browser sends as much
 		return English
 	}
 	tags, _, err := language.ParseAcceptLanguage(accept)
@@ -50,8 +50,8 @@ func Language(asked, accept string) Lang {
 	return langs[min(at, len(langs)-1)]
 }
 
-// formatPrice writes an amount in minor units with as many decimals as its currency has; nobody knows better of a
-// currency that is unknown: two.
+// formatPrice formats an amount in minor units with the decimals of its currency, or with two if the currency is
+// unknown.
 func formatPrice(lang Lang, p sale.Price) string {
 	if p.Amount == 0 {
 		return map[Lang]string{English: "Free", Chinese: "免费"}[lang]
@@ -72,7 +72,7 @@ func formatPrice(lang Lang, p sale.Price) string {
 	return p.Currency + " " + out
 }
 
-// grouped puts a comma before every third digit from the right.
+// grouped inserts thousands separators.
 func grouped(digits string) string {
 	var b strings.Builder
 	for i, d := range digits {

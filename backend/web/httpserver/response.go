@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/web/buyer"
+	"sluice/backend/web/page"
 )
 
 // SendJSON answers with v. Characters such as < and & are not escaped, because the body is never HTML. Cache-Control is no-store unless
@@ -30,21 +30,21 @@ func SendJSON(c *fiber.Ctx, status int, v any) error {
 }
 
 // SendPage answers with an HTML page that must not be cached. The body must not change afterwards.
-func SendPage(c *fiber.Ctx, status int, page buyer.Page) error {
+func SendPage(c *fiber.Ctx, status int, p page.Page) error {
 	resp := &c.Context().Response
 	resp.SetStatusCode(status)
 	resp.Header.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
-	for _, h := range page.Headers {
+	for _, h := range p.Headers {
 		resp.Header.Set(h.Name, h.Value)
 	}
 	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
-	resp.SetBodyRaw(page.Body)
+	resp.SetBodyRaw(p.Body)
 	return nil
 }
 
 // SendAsset answers with the file whose URL ends with the route parameter "name". Browsers may keep a file forever if the URL has the
 // hash of its content.
-func SendAsset(c *fiber.Ctx, find func(name string) (buyer.Asset, bool)) error {
+func SendAsset(c *fiber.Ctx, find func(name string) (page.Asset, bool)) error {
 	a, ok := find(c.Params("name"))
 	if !ok {
 		return ErrNotFound

@@ -1,5 +1,5 @@
-// One call of the operator's API. It resolves whatever happens: status 0 means that no answer came. The header tells the listener that it is the desk's own
-// page that asks: a page of another origin cannot send it.
+// api sends one request to the admin API. It never rejects; status 0 means that no response arrived. The header Sluice-Admin proves that the
+// request comes from the console: a page of another origin cannot send it.
 async function api(method, path, body, key) {
   const headers = { Accept: 'application/json', 'Sluice-Admin': '1' };
   if (body) headers['Content-Type'] = 'application/json';
@@ -8,20 +8,20 @@ async function api(method, path, body, key) {
   try {
     response = await fetch('/admin/v1' + path, { method, headers, body: body ? JSON.stringify(body) : undefined, cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
   } catch {
-    return { ok: false, status: 0, problem: 'No answer came. Nobody knows whether it was done; to do it again is safe.' };
+    return { ok: false, status: 0, problem: 'No response. The change may or may not have been made; repeating it is safe.' };
   }
   if (response.status === 401) {
     location.assign('/admin/sign-in?to=' + encodeURIComponent(location.pathname + location.search));
-    return { ok: false, status: 401, problem: 'Your session has ended.' };
+    return { ok: false, status: 401, problem: 'Your session has expired.' };
   }
   let answer = null;
-  try { answer = await response.json(); } catch { /* no JSON: its status is all there is */ }
+  try { answer = await response.json(); } catch { /* not JSON: only the status is shown */ }
   if (response.ok) return { ok: true, status: response.status, body: answer };
   return { ok: false, status: response.status, problem: problemText(response.status, answer) };
 }
 
 function problemText(status, answer) {
-  if (!answer || !answer.title) return 'The answer was ' + status + '.';
+  if (!answer || !answer.title) return 'The server returned ' + status + '.';
   const fields = (answer.errors || []).map((e) => e.field + ' ' + e.detail);
   return [answer.detail || answer.title, ...fields].join(' · ');
 }

@@ -1,30 +1,31 @@
-// Many dead letters at once.
+// Actions on many dead letters.
 
-// inTurn does one thing after the other, and ends where one fails for another reason than that somebody else was faster.
-async function inTurn(rows, run) {
+// inSequence runs an action for each row. It stops at the first failure, except if another admin has settled the row already.
+async function inSequence(rows, run) {
   let done = 0, gone = 0;
-  const refused = [];
+  const failures = [];
   for (const d of rows) {
     const got = await run(d);
     if (got.ok) done++;
     else if (got.status === 404) gone++;
-    else if (got.status === 409) refused.push(got.problem);
+    else if (got.status === 409) failures.push(got.problem);
     else return { ok: false, problem: 'After ' + count(done) + ': ' + got.problem };
   }
-  if (refused.length && !done) return { ok: false, problem: refused[0] };
-  return { ok: true, said: count(done) + ' done' + (gone ? ', ' + count(gone) + ' were settled by somebody else' : '') + (refused.length ? ', ' + count(refused.length) + ' not: ' + refused[0] : '') + '.' };
+  if (failures.length && !done) return { ok: false, problem: failures[0] };
+  return { ok: true, message: count(done) + ' done' + (gone ? ', ' + count(gone) + ' settled by another admin' : '') + (failures.length ? ', ' + count(failures.length) + ' failed: ' + failures[0] : '') + '.' };
 }
 
-// settleMatching settles everything that the filter names, page after page on the server. What dies again meanwhile is left alone, or a retry would go round for ever.
+// settleMatching settles all dead letters that match the filter, page by page on the server. Orders that fail again in the meantime are excluded,
+// so that a retry ends.
 async function settleMatching(verb, { error_contains: text, sale, order }, letters) {
   if (order) {
-    toast('An order id names one order: use its own buttons.');
+    toast('To settle one order, use the buttons in its row.');
     return;
   }
   const filter = { error_contains: text || undefined, sale: sale || undefined, died_before: live.now().toISOString(), all: !text && !sale };
-  const what = [text && 'with the error “' + text + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '– every one there is';
+  const what = [text && 'with the error “' + text + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '(no filter)';
   let stop = false;
-  const got = await ask({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'They go to the front of the queue as if they had never failed.' : 'Their units go back on sale for good.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
+  const got = await openDialog({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale. This cannot be undone.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
     run: async (v) => {
       let done = 0, failed = 0, after;
       const halt = button('Stop', () => { stop = true; halt.disabled = true; });
@@ -42,9 +43,9 @@ async function settleMatching(verb, { error_contains: text, sale, order }, lette
         banner.firstChild.textContent = count(done) + ' done…';
       } while (after && !stop);
       banner.hidden = true;
-      return { ok: true, said: (after ? 'Stopped. ' : '') + count(done) + ' done' + (failed ? ', ' + count(failed) + ' could not be' : '') + '.' };
+      return { ok: true, message: (after ? 'Stopped. ' : '') + count(done) + ' done' + (failed ? ', ' + count(failed) + ' failed' : '') + '.' };
     } });
   if (!got) return;
-  toast(got.said);
+  toast(got.message);
   letters.restart();
 }

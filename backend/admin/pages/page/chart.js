@@ -1,4 +1,4 @@
-// chart draws lines over the last minutes: one path for each series, no library. A series is { name, of(sample) -> number or null }.
+// chart draws one line per series over the last minutes. A series is { name, of(sample) -> number or null }.
 const W = 320, H = 92;
 
 function nice(top) {
@@ -47,14 +47,14 @@ function chart(title, series, format) {
       let d = '', pen = false;
       for (const [t, v] of line) {
         if (v === null || v === undefined) { pen = false; continue; }
-        d += (pen ? 'L' : 'M') + (((t - from) / (to - from)) * W).toFixed(1) + ' ' + (H - 1 - (v / highest) * (H - 2)).toFixed(1) + (pen ? '' : 'h.01'); // a second alone is a dot
+        d += (pen ? 'L' : 'M') + (((t - from) / (to - from)) * W).toFixed(1) + ' ' + (H - 1 - (v / highest) * (H - 2)).toFixed(1) + (pen ? '' : 'h.01'); // a single second is a dot
         pen = true;
       }
       paths[i].setAttribute('d', d);
     });
     read();
     const last = samples[samples.length - 1];
-    plot.setAttribute('aria-label', title + ': ' + (last ? series.map((s) => s.name + ' ' + format(s.of(last))).join(', ') : 'nothing yet'));
+    plot.setAttribute('aria-label', title + ': ' + (last ? series.map((s) => s.name + ' ' + format(s.of(last))).join(', ') : 'no data'));
   }
   return { el, draw };
 }

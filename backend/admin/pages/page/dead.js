@@ -1,19 +1,19 @@
-// Dead letters: accepted orders that could not be written. Each still holds its unit until somebody decides.
-function letterDetail(d, columns) {
+// Dead letters: accepted orders that could not be written. Each holds its unit until it is retried or cancelled.
+function deadDetails(d, columns) {
   const line = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
   return h('tr', { class: 'detail' }, h('td', { colspan: String(columns) }, h('dl', { class: 'facts' },
-    line('Buyer', own(d.buyer || '–')), line('Payload', h('code', null, own(d.message || d.raw || '–'))), line('Holds', d.units ? '1 unit of the stock' : d.unbacked ? 'no unit: it was sold again' : 'no unit'), line('Its worker died', count(d.crashes) + ' times')),
-  h('ol', { class: 'history' }, d.history.map((a) => h('li', null, stamp(a.at), ' ', own(a.reason))))));
+    line('Buyer', userText(d.buyer || '–')), line('Payload', h('code', null, userText(d.message || d.raw || '–'))), line('Holds', d.units ? '1 unit' : d.unbacked ? 'no unit (sold again)' : 'no unit'), line('Worker crashes', count(d.crashes))),
+  h('ol', { class: 'history' }, d.history.map((a) => h('li', null, stamp(a.at), ' ', userText(a.reason))))));
 }
 
 function deadView() {
   const columns = 7, chosen = new Set();
-  const all = h('input', { type: 'checkbox', 'aria-label': 'All on this page', onchange: () => {
+  const all = h('input', { type: 'checkbox', 'aria-label': 'Select all on this page', onchange: () => {
     for (const box of letters.table.querySelectorAll('tbody input[type=checkbox]')) if (box.checked !== all.checked) box.click();
   } });
   const selected = h('span', { class: 'soft', role: 'status' });
   const some = [button('Retry', () => decide('retry')), button('Cancel', () => decide('cancel'), 'danger')];
-  const find = search([{ name: 'error_contains', label: 'Search the error' }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => letters.restart());
+  const find = search([{ name: 'error_contains', label: 'Error contains' }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => letters.restart());
 
   function mark() {
     selected.textContent = chosen.size ? count(chosen.size) + ' selected' : '';
@@ -21,8 +21,8 @@ function deadView() {
   }
 
   const letters = list({
-    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', number('Tries'), 'Reason', spoken('Actions')],
-    empty: 'No dead letters here.',
+    label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', number('Attempts'), 'Error', spoken('Actions')],
+    empty: 'No dead letters.',
     load: async (after) => {
       const { error_contains: text, sale, order } = find.values();
       if (order) {
@@ -40,10 +40,10 @@ function deadView() {
       const open = h('button', { type: 'button', class: 'link', 'aria-expanded': 'false', onclick: () => {
         const shown = open.getAttribute('aria-expanded') === 'true';
         open.setAttribute('aria-expanded', String(!shown));
-        if (shown) row.nextSibling.remove(); else row.after(letterDetail(d, columns));
+        if (shown) row.nextSibling.remove(); else row.after(deadDetails(d, columns));
       } }, name);
       const row = h('tr', { 'data-key': d.key }, h('td', null, box), h('td', null, open), h('td', null, d.sale_id ? h('a', { href: '/admin/sales/' + part(d.sale_id) }, d.sale_id) : '–'), h('td', null, stamp(d.died_at)), h('td', { class: 'n' }, count(d.attempts)),
-        h('td', { class: 'wide' }, d.cancelling && h('span', { class: 'badge', 'data-state': 'paused' }, 'being cancelled'), ' ', own(d.reason)),
+        h('td', { class: 'wide' }, d.cancelling && h('span', { class: 'badge', 'data-state': 'paused' }, 'being cancelled'), ' ', userText(d.reason)),
         h('td', { class: 'acts' }, d.order_id && !d.cancelling && button('Retry', () => settle([d], 'retry'), 'small', 'Retry order ' + name), button(d.order_id ? 'Cancel' : 'Drop', () => settle([d], 'cancel'), 'small', 'Cancel order ' + name)));
       return row;
     },
@@ -55,19 +55,19 @@ function deadView() {
   async function settle(picked, verb) {
     const rows = verb === 'retry' ? picked.filter((d) => d.order_id) : picked, n = rows.length;
     if (!n) {
-      toast('What is no order cannot be retried.');
+      toast('Only orders can be retried.');
       return;
     }
-    const text = verb === 'retry' ? 'They go to the front of the queue as if they had never failed.' : 'Their units go back on sale, and their buyers may buy again. A text that is no order is dropped.';
-    const got = await ask({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (n === 1 ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : 'Cancel them', danger: verb === 'cancel', fields: [reasonField], run: (v) => inTurn(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
+    const text = verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale, and their buyers may buy again. Entries that are not orders are dropped.';
+    const got = await openDialog({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (n === 1 ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : 'Cancel orders', danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
     if (!got) return;
-    toast(got.said);
-    letters.again();
+    toast(got.message);
+    letters.reload();
   }
 
-  page(h('h1', null, 'Dead letters'), h('p', { class: 'soft' }, 'Orders that were accepted and could not be written. Each holds its unit until you retry or cancel it.'), find.el,
-    h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all that match', () => settleMatching('retry', find.values(), letters)), button('Cancel all that match', () => settleMatching('cancel', find.values(), letters), 'danger')), letters.el);
+  page(h('h1', null, 'Dead letters'), h('p', { class: 'soft' }, 'Accepted orders that could not be written. Each holds its unit until you retry or cancel it.'), find.el,
+    h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all matching', () => settleMatching('retry', find.values(), letters)), button('Cancel all matching', () => settleMatching('cancel', find.values(), letters), 'danger')), letters.el);
   mark();
   letters.restart();
-  live.onLog(() => { if (!chosen.size && !letters.table.querySelector('.detail')) letters.again(); }); // what somebody is looking at stays where it is
+  live.onLog(() => { if (!chosen.size && !letters.table.querySelector('.detail')) letters.reload(); }); // keep a selection or open details
 }

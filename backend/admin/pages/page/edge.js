@@ -1,14 +1,14 @@
-// The policy that the edges have in force, and what each rule did, or would have done.
+// The active policy of the edges, with the counts of each rule.
 function edgeView() {
   const chosen = minutes(() => redraw()), rules = h('div'), where = h('div');
   let body = null;
-  page(h('div', { class: 'row' }, h('h1', null, 'Edge'), chosen.el), h('section', { class: 'card' }, h('h2', null, 'Policy in force'), rules), h('section', { class: 'card' }, h('h2', null, 'Where the figures come from'), where));
+  page(h('div', { class: 'row' }, h('h1', null, 'Edge'), chosen.el), h('section', { class: 'card' }, h('h2', null, 'Active policy'), rules), h('section', { class: 'card' }, h('h2', null, 'Sources'), where));
   function redraw(_, fresh) {
     body = fresh || body;
     if (!body) return;
     const counts = sums(live.recent(chosen.seconds())), known = new Map();
     for (const s of body.sources) for (const r of s.rules) {
-      const same = r.name + ' ' + r.rate + ' ' + r.burst + ' ' + r.mode; // at another edge
+      const same = r.name + ' ' + r.rate + ' ' + r.burst + ' ' + r.mode; // the same rule on several edges
       known.set(same, { ...r, edges: [...(known.get(same)?.edges || []), s.name] });
     }
     const edges = body.sources.filter((s) => s.edge).length;
@@ -18,11 +18,11 @@ function edgeView() {
       if (kind === 'rule' && !named.has(name)) { named.add(name); known.set(name, { name, key: '', rate: '', burst: '', match: '', mode: '', on_error: '', edges: [] }); }
     }
     const n = (r, verdict) => counts['rule:' + r.name + ':' + verdict] || 0;
-    fill(rules, !edges && h('p', { class: 'problem' }, 'No edge reports to this backend. Name its /metrics with --edge-metrics.'), known.size > 0 && tableOf('Rules', ['Rule', 'Counts by', 'Rate', 'Burst', 'On', 'Mode', 'On error', ...['Passed', 'Refused', 'Would have refused', 'No room'].map(number)],
-      h('tbody', null, [...known.values()].map((r) => h('tr', null, h('td', null, own(r.name), r.edges.length > 0 && r.edges.length < edges && h('small', { class: 'soft' }, 'not at every edge')), h('td', null, r.key), h('td', null, r.rate), h('td', null, r.burst), h('td', null, r.match || (r.rate ? 'everything' : '')), h('td', null, r.mode && h('span', { class: 'badge', 'data-state': r.mode === 'shadow' ? 'scheduled' : 'open' }, r.mode)), h('td', null, r.on_error),
+    fill(rules, !edges && h('p', { class: 'problem' }, 'No edge metrics. Add the /metrics URL of each edge with --edge-metrics.'), known.size > 0 && tableOf('Rules', ['Rule', 'Key', 'Rate', 'Burst', 'Match', 'Mode', 'On error', ...['Allowed', 'Denied', 'Would deny', 'Errors'].map(number)],
+      h('tbody', null, [...known.values()].map((r) => h('tr', null, h('td', null, userText(r.name), r.edges.length > 0 && r.edges.length < edges && h('small', { class: 'soft' }, 'not on all edges')), h('td', null, r.key), h('td', null, r.rate), h('td', null, r.burst), h('td', null, r.match || (r.rate ? 'all requests' : '')), h('td', null, r.mode && h('span', { class: 'badge', 'data-state': r.mode === 'shadow' ? 'scheduled' : 'open' }, r.mode)), h('td', null, r.on_error),
         h('td', { class: 'n' }, count(n(r, 'allow'))), h('td', { class: 'n' }, count(n(r, 'deny'))), h('td', { class: 'n' }, r.mode === 'shadow' || n(r, 'shadow') ? count(n(r, 'shadow')) : '–'), h('td', { class: 'n' + (n(r, 'error') ? ' bad' : '') }, count(n(r, 'error'))))))),
-    h('p', { class: 'soft' }, 'A rule in shadow mode refuses nobody: it shows what it would have refused. Counted over the span above.'));
-    fill(where, h('ul', { class: 'plain' }, body.sources.map((s) => h('li', null, h('span', { class: 'badge', 'data-state': s.error ? 'sold_out' : 'open' }, s.error ? 'silent' : s.edge ? 'edge' : 'backend'), ' ', own(s.name), ' ', s.error && h('span', { class: 'soft' }, own(s.error))))));
+    h('p', { class: 'soft' }, 'A rule in shadow mode denies nothing; “Would deny” shows its effect. Counts cover the time span above.'));
+    fill(where, h('ul', { class: 'plain' }, body.sources.map((s) => h('li', null, h('span', { class: 'badge', 'data-state': s.error ? 'sold_out' : 'open' }, s.error ? 'no response' : s.edge ? 'edge' : 'backend'), ' ', userText(s.name), ' ', s.error && h('span', { class: 'soft' }, userText(s.error))))));
   }
   live.watch(redraw);
 }

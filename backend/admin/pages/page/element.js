@@ -1,4 +1,4 @@
-// Elements are made here and nowhere else, and text only ever becomes text: what a shop calls its sale cannot become markup.
+// h creates an element. All elements are created here, and strings become text nodes, so that user-supplied text cannot become markup.
 function h(tag, props, ...children) {
   const el = document.createElement(tag);
   for (const [name, value] of Object.entries(props || {})) {
@@ -8,17 +8,17 @@ function h(tag, props, ...children) {
     else if (name in el && typeof value !== 'string') el[name] = value;
     else el.setAttribute(name, value === true ? '' : value);
   }
-  el.append(...there(children));
+  el.append(...present(children));
   return el;
 }
 
-// there leaves out what a condition has left out.
-const there = (children) => children.flat().filter((c) => c !== null && c !== undefined && c !== false);
+// present removes the children that a condition has left out.
+const present = (children) => children.flat().filter((c) => c !== null && c !== undefined && c !== false);
 
-// fill shows something else in an element. Whoever was in it with the keyboard stays where they were, or as near as there is.
+// fill replaces the children of an element. The keyboard focus stays on the same control, or moves to the nearest one.
 function fill(el, ...children) {
   const at = document.activeElement, inside = el !== at && el.contains(at);
-  el.replaceChildren(...there(children));
+  el.replaceChildren(...present(children));
   if (!inside) return;
   const name = nameOf(at);
   const same = [...el.querySelectorAll('a[href], button, input, [tabindex]')].find((c) => nameOf(c) === name && !c.disabled);
@@ -35,20 +35,20 @@ function svg(tag, attributes, ...children) {
   return el;
 }
 
-// own is a text that somebody else wrote: kept apart in its direction, and short where it stands among others.
-const own = (text, cls) => h('bdi', { class: 'own ' + (cls || ''), dir: 'auto', title: text.length > 40 ? text.slice(0, 300) : undefined }, text.length > 300 ? text.slice(0, 300) + '…' : text);
+// userText shows user-supplied text: shortened, and isolated in its direction.
+const userText = (text, cls) => h('bdi', { class: 'user-text ' + (cls || ''), dir: 'auto', title: text.length > 40 ? text.slice(0, 300) : undefined }, text.length > 300 ? text.slice(0, 300) + '…' : text);
 
-// plain is a text for where nothing can keep its direction apart: without the characters that change it.
-const plain = (text) => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '');
+// withoutBidi removes the characters that change the direction of text, for the window's title.
+const withoutBidi = (text) => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '');
 
 const button = (label, onclick, cls, name) => h('button', { type: 'button', class: cls || '', onclick, 'aria-label': name }, label);
 
 const problemLine = (text) => h('p', { class: 'problem', role: 'alert' }, text);
 
-// tableOf is a table that scrolls by itself where it is too wide. A column of head is its name, or { name, cls }.
+// tableOf returns a table that scrolls horizontally if it is too wide. A column of head is its name, or { name, cls }.
 const tableOf = (label, head, body) => h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, h('table', { 'aria-label': label },
   h('thead', null, h('tr', null, head.map((c) => h('th', { scope: 'col', class: c.cls }, c.name === undefined ? c : c.name)))), body));
-const number = (name) => ({ name, cls: 'n' }); // a column of numbers
+const number = (name) => ({ name, cls: 'n' }); // a column with numbers
 
 const page = (...children) => fill(view, ...children);
 

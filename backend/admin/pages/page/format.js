@@ -15,7 +15,7 @@ function span(seconds) {
 
 const millis = (ms) => (ms === null || ms === undefined ? '–' : ms < 10 ? Math.round(ms * 10) / 10 + ' ms' : ms < 1000 ? Math.round(ms) + ' ms' : span(ms / 1000));
 
-// stamp is a time as people say it, with the exact one for whoever looks.
+// stamp shows a time in short form, with the exact time as a tooltip.
 function stamp(text) {
   if (!text) return h('span', { class: 'soft' }, '–');
   const at = new Date(text);

@@ -1,7 +1,7 @@
-// spoken heads a column for those who hear the page; those who see it need no word there.
+// spoken is a column heading for screen readers only.
 const spoken = (text) => ({ name: h('span', { class: 'unseen' }, text) });
 
-// list shows one page of something at a time, however much there is. load(cursor) answers as api does, with what pick(body) makes { rows, next } of.
+// list shows one page of a long list at a time. load(cursor) returns a result like that of api, and pick(body) returns { rows, next }.
 function list({ head, label, load, pick, row, empty, actions }) {
   const body = h('tbody');
   const note = h('p', { class: 'soft note', role: 'status' });
@@ -14,7 +14,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     const mine = ++turn;
     el.classList.add('busy');
     const got = await load(to[to.length - 1]);
-    if (mine !== turn) return; // asked for something else meanwhile
+    if (mine !== turn) return; // a later request replaced this one
     el.classList.remove('busy');
     if (!got.ok) {
       note.textContent = got.problem;
@@ -23,7 +23,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     }
     note.classList.remove('problem');
     const found = pick(got.body);
-    if (!found.rows.length && !found.next && to.length > 1) { // all of this page is gone
+    if (!found.rows.length && !found.next && to.length > 1) { // the page has become empty
       show(to.slice(0, -1));
       return;
     }
@@ -31,15 +31,15 @@ function list({ head, label, load, pick, row, empty, actions }) {
     next = found.next ? String(found.next) : '';
     rows = found.rows;
     fill(body, rows.map(row));
-    note.textContent = rows.length ? '' : next ? 'Nothing on this page; there is more to look through.' : empty;
+    note.textContent = rows.length ? '' : next ? 'No matches on this page. Continue with Next.' : empty;
     first.disabled = back.disabled = trail.length < 2;
     more.disabled = !next;
     el.dispatchEvent(new CustomEvent('shown', { detail: rows }));
   }
-  return { el, table, again: () => show(trail), restart: () => show(['']), hasNext: () => next !== '', forward: () => show([...trail, next]), rows: () => rows, say: (text) => { note.textContent = text; } };
+  return { el, table, reload: () => show(trail), restart: () => show(['']), hasNext: () => next !== '', forward: () => show([...trail, next]), rows: () => rows, setNote: (text) => { note.textContent = text; } };
 }
 
-// search is a form whose fields are also in the address, so that what is looked at can be sent to somebody.
+// search is a form that keeps its fields in the URL, so that the URL can be shared.
 function search(fields, changed) {
   const here = new URLSearchParams(location.search);
   const inputs = fields.map((f) => f.options

@@ -1,7 +1,7 @@
-// live keeps the samples of the last quarter of an hour: told by one stream, or asked for every few seconds where there is none to be had.
+// live holds the samples of the last fifteen minutes. It receives them by an event stream, or polls if there is no stream.
 const live = (() => {
   const kept = 900;
-  let samples = [], last = null, heard = 0, stream = null, polling = false, log = null;
+  let samples = [], last = null, received = 0, stream = null, polling = false, log = null;
   const watchers = [], logWatchers = [];
   const dot = document.getElementById('link');
 
@@ -13,7 +13,7 @@ const live = (() => {
 
   function take(body) {
     last = body;
-    heard = performance.now();
+    received = performance.now();
     const newest = samples.length ? samples[samples.length - 1].at : 0;
     const fresh = body.samples.filter((s) => s.at > newest);
     samples = samples.concat(fresh).slice(-kept);
@@ -32,22 +32,22 @@ const live = (() => {
     if (!polling) return; // the stream is back
     if (got.ok) {
       take(got.body);
-      linked('poll', 'Asked every 3 seconds');
+      linked('poll', 'Polling every 3 seconds');
     } else {
       linked('down', got.problem);
     }
     setTimeout(poll, 3000);
   }
 
-  // A browser has six connections to one host for all its windows, and a stream takes one: three pages have streams, and the others ask. A page that nobody
-  // sees gives its own up.
-  const seats = 3;
+  // A browser opens six connections per host for all its windows, and a stream occupies one. At most three pages have a stream, and the others
+  // poll. A hidden page releases its stream.
+  const slots = 3;
   let release = null;
-  async function seat() {
+  async function acquireSlot() {
     if (release || !navigator.locks) return true;
-    for (let n = 0; n < seats; n++) {
+    for (let n = 0; n < slots; n++) {
       const got = await new Promise((resolve) => {
-        navigator.locks.request('desk-stream-' + n, { ifAvailable: true }, (lock) => {
+        navigator.locks.request('admin-stream-' + n, { ifAvailable: true }, (lock) => {
           resolve(Boolean(lock));
           return lock ? new Promise((done) => { release = done; }) : undefined;
         });
@@ -63,7 +63,7 @@ const live = (() => {
     stream = release = null;
   }
 
-  function instead() { // of a stream
+  function pollInstead() {
     if (!polling) {
       polling = true;
       poll();
@@ -75,11 +75,11 @@ const live = (() => {
   async function open() {
     if (opening) return;
     opening = true;
-    const seated = await seat();
+    const acquired = await acquireSlot();
     opening = false;
     if (stream) stream.close();
-    if (!seated) {
-      instead();
+    if (!acquired) {
+      pollInstead();
       return;
     }
     stream = new EventSource('/admin/v1/live/events?since=' + since());
@@ -90,9 +90,9 @@ const live = (() => {
     });
     stream.onerror = () => {
       linked('down', 'Connecting');
-      if (stream.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      if (stream.readyState !== EventSource.CLOSED) return; // the browser reconnects
       close();
-      instead();
+      pollInstead();
     };
   }
 
@@ -103,9 +103,9 @@ const live = (() => {
 
   return {
     start: open,
-    now: () => new Date(last ? last.now + performance.now() - heard : Date.now()), // by the backend's clock: a browser's may be wrong
+    now: () => new Date(last ? last.now + performance.now() - received : Date.now()), // the backend's clock, because the browser's may be wrong
     watch(w) { watchers.push(w); if (last) w(samples, last); },
-    onLog(w) { logWatchers.push(w); }, // somebody, perhaps this page, has done something
+    onLog(w) { logWatchers.push(w); }, // called after every admin action
     recent(seconds) {
       if (!samples.length) return [];
       const from = samples[samples.length - 1].at - seconds * 1000;
@@ -114,20 +114,20 @@ const live = (() => {
   };
 })();
 
-// sums adds the counts of some samples up.
+// sums adds up the counts of samples.
 function sums(samples) {
   const all = {};
   for (const s of samples) for (const [key, n] of Object.entries(s.counts)) all[key] = (all[key] || 0) + n;
   return all;
 }
 
-// minutes is a choice of the span that figures are about. It is remembered in this browser.
+// minutes selects the time span of the counts. The browser stores the choice for the tab.
 function minutes(changed) {
-  let chosen = Number(sessionStorage.getItem('desk-span')) || 300;
-  const el = h('fieldset', { class: 'span' }, h('legend', { class: 'unseen' }, 'Span'), [[60, '1 min'], [300, '5 min'], [900, '15 min']].map(([seconds, name]) =>
+  let chosen = Number(sessionStorage.getItem('admin-span')) || 300;
+  const el = h('fieldset', { class: 'span' }, h('legend', { class: 'unseen' }, 'Time span'), [[60, '1 min'], [300, '5 min'], [900, '15 min']].map(([seconds, name]) =>
     h('label', null, h('input', { type: 'radio', name: 'span', value: String(seconds), checked: seconds === chosen, onchange: () => {
       chosen = seconds;
-      sessionStorage.setItem('desk-span', String(seconds));
+      sessionStorage.setItem('admin-span', String(seconds));
       changed();
     } }), h('span', null, name))));
   return { el, seconds: () => chosen };

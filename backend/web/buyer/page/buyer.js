@@ -1,11 +1,11 @@
-// Who buys, and what this browser remembers of the purchase. A token lives as long as its tab. The key of a purchase and its order are kept for the
-// buyer and the sale, so that a reload, a second tab and a new sign-in all find the same order.
+// The buyer, and what this browser stores about the purchase. A token is stored for its tab. The idempotency key and the order are stored per
+// buyer and sale, so that a reload, a second tab and a new sign-in find the same order.
 const buyer = {
   token: '',
   name: '',
 
-  // sign in with a token, or with the one that this tab had. False: it is none, or it has run out.
-  use(token) {
+  // signIn returns false if the token is invalid or has expired.
+  signIn(token) {
     const claims = readClaims(token);
     if (!claims) return false;
     this.token = token;
@@ -13,40 +13,40 @@ const buyer = {
     keep(sessionStorage, 'sluice:token', token);
     return true;
   },
-  forget() {
+  signOut() {
     this.token = this.name = '';
     keep(sessionStorage, 'sluice:token', null);
   },
   start() {
     const given = /(?:^#|&)token=([^&]+)/.exec(location.hash);
-    if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay where people copy it from
-    return this.use(given ? given[1] : read(sessionStorage, 'sluice:token') || '');
+    if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay in an address that people share
+    return this.signIn(given ? given[1] : read(sessionStorage, 'sluice:token') || '');
   },
 
-  place() { return 'sluice:' + root.dataset.sale + ':' + this.name; },
-  memory() {
-    try { return JSON.parse(read(localStorage, this.place())) || {}; } catch { return {}; }
+  storageKey() { return 'sluice:' + root.dataset.sale + ':' + this.name; },
+  stored() {
+    try { return JSON.parse(read(localStorage, this.storageKey())) || {}; } catch { return {}; }
   },
-  remember(change) { keep(localStorage, this.place(), JSON.stringify({ ...this.memory(), ...change })); },
+  store(change) { keep(localStorage, this.storageKey(), JSON.stringify({ ...this.stored(), ...change })); },
 
-  // key is the same for every try of one purchase, in all tabs.
+  // key returns the idempotency key, which is the same for all attempts of one purchase, in all tabs.
   key() {
-    const known = this.memory().key;
+    const known = this.stored().key;
     if (known) return known;
     const key = freshKey();
-    this.remember({ key });
-    return this.memory().key || key;
+    this.store({ key });
+    return this.stored().key || key;
   },
-  next() { this.remember({ key: '', order: '' }); },
+  nextPurchase() { this.store({ key: '', order: '' }); },
 
-  // asking says that this tab began a purchase whose end it has not seen. Another day's tab does not buy by itself.
-  asking: {
-    get() { return read(sessionStorage, buyer.place() + ':asking') === '1'; },
-    set(on) { keep(sessionStorage, buyer.place() + ':asking', on ? '1' : null); },
+  // pending marks a purchase of this tab without a result. It is per tab, so that a tab opened later does not buy automatically.
+  pending: {
+    get() { return read(sessionStorage, buyer.storageKey() + ':pending') === '1'; },
+    set(on) { keep(sessionStorage, buyer.storageKey() + ':pending', on ? '1' : null); },
   },
 };
 
-// readClaims looks into a token only to show a name and to tell that it has run out; the shop judges it.
+// readClaims reads the name and the expiry of a token. The server verifies the token.
 function readClaims(token) {
   try {
     const part = token.split('.')[1].replace(/-/g, '+').replace(/_/g, '/');
@@ -63,18 +63,18 @@ function freshKey() {
   return Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
 }
 
-// A browser may refuse to store anything; then a purchase lives as long as the page.
-const unstored = {};
+// If the browser does not allow storage, values are kept until the page closes.
+const fallback = {};
 function read(store, name) {
   let value = null;
-  try { value = store.getItem(name); } catch { /* not allowed here */ }
-  return value ?? unstored[name] ?? null;
+  try { value = store.getItem(name); } catch { /* storage is not allowed */ }
+  return value ?? fallback[name] ?? null;
 }
 function keep(store, name, value) {
   try {
     if (value === null) store.removeItem(name); else store.setItem(name, value);
   } catch {
-    unstored[name] = value;
+    fallback[name] = value;
   }
 }
 

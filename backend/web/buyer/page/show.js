@@ -1,7 +1,7 @@
-// What the page shows: one function from everything that is known to what is seen.
+// Rendering: show updates the page from the state.
 const pad = (n) => String(n).padStart(2, '0');
 
-// the state that a buyer sees now: the sale's own, moved on by the clock, which is ahead of whoever tells of it.
+// stateNow returns the state of the sale, advanced by the clock, which is ahead of updates from the server.
 function stateNow(sale) {
   if (sale.state === 'scheduled' && sale.opens && clock.now() >= sale.opens) return sale.left > 0 ? 'open' : 'sold_out';
   if (sale.closes && clock.now() >= sale.closes && sale.state !== 'paused') return 'closed';
@@ -11,25 +11,25 @@ function stateNow(sale) {
 function show(now) {
   const state = stateNow(now.sale);
   root.dataset.state = state;
-  put('state', say('state.' + state));
+  put('state', tr('state.' + state));
   showCountdown(state === 'scheduled' ? now.sale.opens - clock.now() : -1);
-  put('left', say('left', { n: now.sale.left, stock: now.sale.stock }));
+  put('left', tr('left', { n: now.sale.left, stock: now.sale.stock }));
   $('bar').max = now.sale.stock;
   $('bar').value = now.sale.left;
   showButton(now, state);
-  put('say', now.message || idleMessage(state, now));
-  $('say').dataset.tone = now.message ? now.tone : '';
+  put('message', now.message || idleMessage(state, now));
+  $('message').dataset.tone = now.message ? now.tone : '';
   $('order').hidden = !now.order;
   if (now.order) {
     put('order-id', now.order.id);
-    put('order-status', say('status.' + now.order.status));
+    put('order-status', tr('status.' + now.order.status));
   }
   $('signin').hidden = !now.pasting;
   $('who').hidden = !buyer.name;
-  put('name', say('signin.as', { name: buyer.name }));
+  put('name', tr('signin.as', { name: buyer.name }));
 }
 
-// put changes a text only if it is another one: screen readers say again what is written again.
+// put sets a text if it has changed, because screen readers repeat every text that is set.
 function put(id, words) {
   const el = $(id);
   if (el.textContent !== words) el.textContent = words;
@@ -46,7 +46,7 @@ function showCountdown(ms) {
   put('s', pad(s % 60));
 }
 
-// showOpening says when it opens by the reader's own zone, and names that: the shop may be in another.
+// showOpening shows the opening time in the buyer's time zone, and names the zone.
 function showOpening(opens) {
   const at = new Date(opens).toISOString();
   if ($('at').dateTime === at) return;
@@ -58,20 +58,20 @@ function showButton(now, state) {
   const [words, enabled] = buttonNow(now, state);
   put('buy', words);
   $('buy').disabled = false;
-  $('buy').setAttribute('aria-disabled', String(!enabled)); // not `disabled`: that would take the keyboard's focus away
+  $('buy').setAttribute('aria-disabled', String(!enabled)); // not `disabled`, which would remove the keyboard focus
 }
 
 function buttonNow(now, state) {
-  if (now.step === 'sending') return [say('buy.sending'), false];
-  if (now.step === 'waiting') return [say('buy.wait', { n: Math.max(1, Math.ceil((now.until - performance.now()) / 1000)) }), false];
-  if (now.order && now.order.status !== 'cancelled' && now.full) return [say('buy.done'), false];
-  if (state !== 'open') return [say('buy.' + state), false];
-  if (!buyer.token) return [say('signin'), true];
-  return [say(now.order && now.order.status !== 'cancelled' ? 'buy.again' : 'buy'), true];
+  if (now.step === 'sending') return [tr('buy.sending'), false];
+  if (now.step === 'waiting') return [tr('buy.wait', { n: Math.max(1, Math.ceil((now.until - performance.now()) / 1000)) }), false];
+  if (now.order && now.order.status !== 'cancelled' && now.full) return [tr('buy.done'), false];
+  if (state !== 'open') return [tr('buy.' + state), false];
+  if (!buyer.token) return [tr('signin'), true];
+  return [tr(now.order && now.order.status !== 'cancelled' ? 'buy.again' : 'buy'), true];
 }
 
 function idleMessage(state, now) {
   if (now.order || state === 'open') return '';
-  return say('say.' + state);
+  return tr('message.' + state);
 }
 

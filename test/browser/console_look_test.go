@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// furnished is a desk on which something has happened.
+// furnished is a console with data in every view.
 func furnished(t *testing.T) *shop {
-	s := openDesk(t)
+	s := openConsoleShop(t)
 	now := time.Now()
 	s.createSale("shoe", "The shoe that everybody wants", 400, now.Add(-time.Minute))
 	s.createSale("boot", "The boot, last pairs", 40, now.Add(26*time.Hour))
@@ -29,11 +29,11 @@ func furnished(t *testing.T) *shop {
 	return s
 }
 
-// deskPages are what there is to look at, and when it is all there.
-var deskPages = []struct{ name, path, settled string }{
+// consolePages are what there is to look at, and when it is all there.
+var consolePages = []struct{ name, path, settled string }{
 	{"overview", "", `document.querySelector(".funnel li") && document.querySelector(".chart .line").getAttribute("d")`},
 	{"sales", "sales", `document.querySelectorAll("tbody tr").length >= 4`},
-	{"sale", "sales/shoe", `document.querySelector(".ledger") && document.querySelector("tbody tr")`},
+	{"sale", "sales/shoe", `document.querySelector(".audit") && document.querySelector("tbody tr")`},
 	{"dead", "dead", `document.querySelectorAll("tbody tr[data-key]").length >= 6`},
 	{"groups", "groups", `document.querySelector("tbody tr")`},
 	{"group", "groups/points", `document.querySelector(".list .note").textContent`},
@@ -54,9 +54,9 @@ func TestPicturesOfTheAdminConsole(t *testing.T) {
 		b.look(l.scheme, l.width, l.height)
 		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 		b.draw("admin-sign-in-" + l.name)
-		b = s.atDesk(t, who, "ann", "log")
+		b = s.atConsole(t, who, "ann", "log")
 		b.look(l.scheme, l.width, l.height)
-		for _, p := range deskPages {
+		for _, p := range consolePages {
 			b.visit(s.admin + "/admin/" + p.path)
 			b.await(p.name, p.settled)
 			b.draw("admin-" + p.name + "-" + l.name)
@@ -101,9 +101,9 @@ func TestAccessibleAdminConsole(t *testing.T) {
 		b.look(l.scheme, l.width, l.height)
 		b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 		check("sign-in", b)
-		b = s.atDesk(t, who, "ann", "log")
+		b = s.atConsole(t, who, "ann", "log")
 		b.look(l.scheme, l.width, l.height)
-		for _, p := range deskPages {
+		for _, p := range consolePages {
 			b.visit(s.admin + "/admin/" + p.path)
 			b.await(p.name, p.settled)
 			if wide := b.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide != "false" {

@@ -1,20 +1,20 @@
-// The address says which page of the desk this is.
+// The URL selects the view.
 const banner = document.getElementById('banner');
 const [, , viewName = '', thing = ''] = location.pathname.split('/').map((p) => { try { return decodeURIComponent(p); } catch { return p; } });
 
-// every looks again every few seconds, while somebody can see it.
-function every(look) {
-  look();
-  setInterval(() => { if (!document.hidden) look(); }, 3000);
+// pollVisible calls load every three seconds while the page is visible.
+function pollVisible(load) {
+  load();
+  setInterval(() => { if (!document.hidden) load(); }, 3000);
 }
 
 for (const link of document.querySelectorAll('nav a')) if (link.dataset.view === viewName) {
   link.setAttribute('aria-current', 'page');
-  document.title = link.textContent + ' · sluice desk';
+  document.title = link.textContent + ' · sluice admin';
 }
 
 const left = Number(document.body.dataset.until) - Date.now();
-setTimeout(() => { fill(banner, 'Your session ends in ten minutes. ', h('a', { href: '/admin/sign-in?to=' + encodeURIComponent(location.pathname) }, 'Sign in again')); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
+setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', h('a', { href: '/admin/sign-in?to=' + encodeURIComponent(location.pathname) }, 'Sign in again')); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
 
 live.start();
 const shown = { '': overview, sales: thing ? () => saleView(thing) : salesView, dead: deadView, groups: thing ? () => groupView(thing) : groupsView, webhooks: thing ? () => webhookView(thing) : webhooksView, edge: edgeView, log: logView }[viewName];

@@ -13,25 +13,25 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Everything at the desk happens in one shop.
-func TestDesk(t *testing.T) {
-	s := openDesk(t)
+// All scenarios use one deployment.
+func TestAdminConsole(t *testing.T) {
+	s := openConsoleShop(t)
 	for _, sc := range []struct {
 		name string
 		run  func(*testing.T, *shop)
 	}{
-		{"PausesAndRestocks", deskPausesAndRestocks},
-		{"OpensNow", deskOpensNow},
-		{"RetriesAndCancels", deskRetriesAndCancels},
-		{"RetriesOrdersOnly", deskRetriesOrdersOnly},
-		{"ManyAtOnce", deskManyAtOnce},
-		{"TwoOperators", deskTwoOperators},
-		{"KeyboardAlone", deskKeyboardAlone},
-		{"OtherOriginsDoNothing", deskOtherOrigins},
-		{"TitlesAreText", deskTitlesAreText},
-		{"ImpossibleTimes", deskImpossibleTimes},
-		{"UnknownGroup", deskUnknownGroup},
-		{"SessionEnds", deskSessionEnds},
+		{"PausesAndRestocks", consolePausesAndRestocks},
+		{"OpensNow", consoleOpensNow},
+		{"RetriesAndCancels", consoleRetriesAndCancels},
+		{"RetriesOrdersOnly", consoleRetriesOrdersOnly},
+		{"ManyAtOnce", consoleManyAtOnce},
+		{"TwoAdmins", consoleTwoAdmins},
+		{"KeyboardAlone", consoleKeyboardAlone},
+		{"OtherOriginsDoNothing", consoleOtherOrigins},
+		{"TitlesAreText", consoleTitlesAreText},
+		{"ImpossibleTimes", consoleImpossibleTimes},
+		{"UnknownGroup", consoleUnknownGroup},
+		{"SessionEnds", consoleSessionEnds},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			at := *s
@@ -42,8 +42,8 @@ func TestDesk(t *testing.T) {
 }
 
 // A time that is none ends in words, and not in a form that does nothing any more.
-func deskImpossibleTimes(t *testing.T, s *shop) {
-	b := s.atDesk(t, newPerson(t), "ann", "sales")
+func consoleImpossibleTimes(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.text("New sale")
 	b.await("the form", `document.querySelector("dialog[open]")`)
 	b.eval(`(() => { for (const [name, value] of Object.entries({ title: "Far", id: "far", stock: "5", amount: "100", opens: "99999-01-01T00:00" })) document.querySelector("dialog input[name=" + name + "]").value = value; })()`)
@@ -57,24 +57,24 @@ func deskImpossibleTimes(t *testing.T, s *shop) {
 	b.await("the sale", `location.pathname === "/admin/sales/far"`)
 }
 
-func deskPausesAndRestocks(t *testing.T, s *shop) {
+func consolePausesAndRestocks(t *testing.T, s *shop) {
 	s.createSale("drop", "The drop", 3, time.Now().Add(-time.Second))
 	if code := s.buy("drop", "bob"); code != http.StatusAccepted {
 		t.Fatal(code)
 	}
 	s.settled(func() bool { return s.ordered("drop") == 1 }, "a row")
-	b := s.atDesk(t, newPerson(t), "ann", "sales")
+	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.await("the sale in the list", `[...document.querySelectorAll("tbody a")].some((a) => a.textContent === "The drop")`)
 	b.eval(`[...document.querySelectorAll("tbody a")].find((a) => a.textContent === "The drop").click()`)
 	b.shows("Balanced")
-	b.says("ledger-left", "2")
-	b.says("ledger-ordered", "1")
+	b.says("audit-left", "2")
+	b.says("audit-ordered", "1")
 
 	b.text("Pause")
-	b.text("Cancel") // thought better of it
+	b.text("Back")
 	b.await("no dialog", `!document.querySelector("dialog")`)
 	if code := s.buy("drop", "cat"); code != http.StatusAccepted {
-		t.Errorf("paused without a yes: %d", code)
+		t.Errorf("paused without confirmation: %d", code)
 	}
 	b.text("Pause")
 	b.text("Pause")
@@ -92,7 +92,7 @@ func deskPausesAndRestocks(t *testing.T, s *shop) {
 	b.await("the sale to be open", `document.querySelector("main .badge").textContent === "open"`)
 	s.settled(func() bool { return s.buy("drop", "eve") == http.StatusAccepted }, "buyers to buy again")
 	if got := s.lines(3); got != "ann sale.resume, ann sale.restock, ann sale.pause" {
-		t.Errorf("written down: %s", got)
+		t.Errorf("admin log: %s", got)
 	}
 	b.text("Close")
 	b.text("Close")
@@ -100,31 +100,31 @@ func deskPausesAndRestocks(t *testing.T, s *shop) {
 	b.clean()
 }
 
-func deskOpensNow(t *testing.T, s *shop) {
+func consoleOpensNow(t *testing.T, s *shop) {
 	s.createSale("early", "The early one", 3, time.Now().Add(time.Hour))
-	b := s.atDesk(t, newPerson(t), "ann", "sales/early")
+	b := s.atConsole(t, newPerson(t), "ann", "sales/early")
 	b.await("the sale to wait", `document.querySelector("main .badge").textContent === "scheduled"`)
 	b.text("Open now")
-	b.text("Cancel") // thought better of it
+	b.text("Back")
 	b.await("no dialog", `!document.querySelector("dialog")`)
 	if code := s.buy("early", "bob"); code != http.StatusConflict {
-		t.Errorf("open without a yes: %d", code)
+		t.Errorf("opened without confirmation: %d", code)
 	}
 	b.text("Open now")
 	b.text("Open now")
 	b.await("the sale to be open", `document.querySelector("main .badge").textContent === "open" && ![...document.querySelectorAll("main .acts button")].some((b) => b.textContent === "Open now")`)
 	s.settled(func() bool { return s.buy("early", "bob") == http.StatusAccepted }, "buyers to buy")
 	if got := s.lines(1); got != "ann sale.open" {
-		t.Errorf("written down: %s", got)
+		t.Errorf("admin log: %s", got)
 	}
 	b.clean()
 }
 
-func deskRetriesAndCancels(t *testing.T, s *shop) {
+func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	s.createSale("dead", "Dead ones", 2, time.Now().Add(-time.Second))
 	s.die("dead", 2)
 	keys := s.dead("dead")
-	b := s.atDesk(t, newPerson(t), "ben", "dead?sale=dead")
+	b := s.atConsole(t, newPerson(t), "ben", "dead?sale=dead")
 	b.await("two letters", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
 	b.shows("the table refuses cursed-dead-0")
 	b.text(keys[0])
@@ -139,17 +139,17 @@ func deskRetriesAndCancels(t *testing.T, s *shop) {
 	b.await("one letter", `document.querySelectorAll("tbody tr[data-key]").length === 1`)
 	s.settled(func() bool { return s.ordered("dead") == 1 }, "the retried order to be a row")
 	b.eval(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]').click()`)
-	b.text("Cancel them")
-	b.shows("No dead letters here")
+	b.text("Cancel orders")
+	b.shows("No dead letters.")
 	s.settled(func() bool { return s.buy("dead", "cursed-again") == http.StatusAccepted }, "the cancelled unit to be on sale again")
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
-		t.Errorf("written down: %s", got)
+		t.Errorf("admin log: %s", got)
 	}
 	b.clean()
 }
 
 // To retry what is selected never drops what cannot be retried.
-func deskRetriesOrdersOnly(t *testing.T, s *shop) {
+func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	s.createSale("mixed", "Orders and others", 5, time.Now().Add(-time.Second))
 	if err := s.redis.Client().LPush(t.Context(), "sluice:{0}:ready", "no order").Err(); err != nil {
 		t.Fatal(err)
@@ -159,11 +159,11 @@ func deskRetriesOrdersOnly(t *testing.T, s *shop) {
 		list, _ := s.operator(http.MethodGet, "/dead", nil)["dead"].([]any)
 		return len(list) - len(s.dead("mixed"))
 	}
-	b := s.atDesk(t, newPerson(t), "ann", "dead")
+	b := s.atConsole(t, newPerson(t), "ann", "dead")
 	b.await("the text that is no order", `document.querySelectorAll('[aria-label^="Select raw:"]').length === 1`)
 	b.eval(`document.querySelector('[aria-label^="Select raw:"]').click()`)
 	b.text("Retry")
-	b.says("toast", "What is no order cannot be retried.")
+	b.says("toast", "Only orders can be retried.")
 	b.eval(`document.querySelector("thead input").click()`)
 	b.shows("2 selected")
 	b.text("Retry")
@@ -179,30 +179,30 @@ func deskRetriesOrdersOnly(t *testing.T, s *shop) {
 	b.eval(`document.querySelector("thead input").click()`)
 	b.shows("2 selected")
 	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
-	b.text("Cancel them")
-	b.shows("No dead letters here")
+	b.text("Cancel orders")
+	b.shows("No dead letters.")
 	b.clean()
 }
 
-func deskManyAtOnce(t *testing.T, s *shop) {
+func consoleManyAtOnce(t *testing.T, s *shop) {
 	s.createSale("many", "Many dead ones", 100, time.Now().Add(-time.Second))
 	s.die("many", 60)
-	b := s.atDesk(t, newPerson(t), "ben", "dead?sale=many")
+	b := s.atConsole(t, newPerson(t), "ben", "dead?sale=many")
 	b.await("a page of letters", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	b.text("Next")
 	b.await("the rest", `document.querySelectorAll("tbody tr[data-key]").length === 10`)
 	b.eval(`document.querySelector("thead input").click()`)
 	b.shows("10 selected")
 	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
-	b.text("Cancel them")
+	b.text("Cancel orders")
 	b.await("the page before, for nothing is left on this one", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	if n := len(s.dead("many")); n != 50 {
 		t.Errorf("%d letters are left", n)
 	}
-	b.text("Cancel all that match")
+	b.text("Cancel all matching")
 	b.text("Cancel all")
 	b.says("toast", "50 done")
-	b.shows("No dead letters here")
+	b.shows("No dead letters.")
 	if audit := s.operator(http.MethodGet, "/sales/many/audit", nil); audit["balanced"] != true || audit["left"] != 100.0 {
 		t.Errorf("afterwards: %v", audit)
 	}
@@ -210,9 +210,9 @@ func deskManyAtOnce(t *testing.T, s *shop) {
 }
 
 // A change by one admin is shown to the other without a reload.
-func deskTwoOperators(t *testing.T, s *shop) {
+func consoleTwoAdmins(t *testing.T, s *shop) {
 	s.createSale("both", "For both", 5, time.Now().Add(-time.Second))
-	ann, ben := s.atDesk(t, newPerson(t), "ann", "sales/both"), s.atDesk(t, newPerson(t), "ben", "sales/both")
+	ann, ben := s.atConsole(t, newPerson(t), "ann", "sales/both"), s.atConsole(t, newPerson(t), "ben", "sales/both")
 	ben.shows("Pause")
 	ann.text("Pause")
 	ann.text("Pause")
@@ -224,16 +224,16 @@ func deskTwoOperators(t *testing.T, s *shop) {
 	ann.await("one answer", `document.querySelector("main .badge").textContent === "open"`)
 	ben.await("the same answer", `document.querySelector("main .badge").textContent === "open"`)
 	if got := s.lines(2); strings.Count(got, "sale.resume") != 1 {
-		t.Errorf("written down: %s", got)
+		t.Errorf("admin log: %s", got)
 	}
 	ann.clean()
 	ben.clean()
 }
 
 // A person without a mouse signs in, finds a sale and pauses it.
-func deskKeyboardAlone(t *testing.T, s *shop) {
+func consoleKeyboardAlone(t *testing.T, s *shop) {
 	s.createSale("keys", "Keys only", 5, time.Now().Add(-time.Second))
-	b := s.atDesk(t, newPerson(t), "kim", "sales/keys")
+	b := s.atConsole(t, newPerson(t), "kim", "sales/keys")
 	b.shows("Balanced")
 	b.tabTo("Pause")
 	b.keys(kb.Enter)
@@ -259,11 +259,11 @@ func (b *tab) tabTo(words string) {
 	b.t.Fatalf("the button %s is not reached with Tab", words)
 }
 
-// A page of another origin, even on the same host, changes nothing with an operator's session, reads nothing, and cannot show the desk in a frame.
-func deskOtherOrigins(t *testing.T, s *shop) {
+// A page of another origin, even on the same host, changes nothing with an admin session, reads nothing, and cannot show the console in a frame.
+func consoleOtherOrigins(t *testing.T, s *shop) {
 	s.createSale("csrf", "Not yours", 5, time.Now().Add(-time.Second))
 	victim := newPerson(t)
-	s.atDesk(t, victim, "ann", "sales/csrf").shows("Balanced")
+	s.atConsole(t, victim, "ann", "sales/csrf").shows("Balanced")
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = fmt.Fprintf(w, `<!doctype html><title>evil</title><form method="post" target="f" action="%[1]s/admin/v1/sales/csrf/pause"></form><form id="out" method="post" target="g" action="%[1]s/admin/sign-out"></form>
@@ -284,7 +284,7 @@ func deskOtherOrigins(t *testing.T, s *shop) {
 		t.Errorf("another origin was answered: %s", said)
 	}
 	b.await("the forms to be sent", `document.readyState === "complete"`)
-	again := s.atDesk(t, victim, "ann", "sales/csrf") // still signed in
+	again := s.atConsole(t, victim, "ann", "sales/csrf") // still signed in
 	again.shows("Balanced")
 	if state := s.operator(http.MethodGet, "/sales/csrf", nil)["state"]; state != "open" {
 		t.Errorf("the sale is %v", state)
@@ -306,11 +306,11 @@ func deskOtherOrigins(t *testing.T, s *shop) {
 	}
 }
 
-func deskTitlesAreText(t *testing.T, s *shop) {
+func consoleTitlesAreText(t *testing.T, s *shop) {
 	for i, title := range []string{`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\"", strings.Repeat("W", 200)} {
 		id := fmt.Sprintf("text%d", i)
 		s.createSale(id, title, 1, time.Now().Add(-time.Second))
-		b := s.atDesk(t, newPerson(t), `<b>ann</b> `+"\u202E", "sales/"+id)
+		b := s.atConsole(t, newPerson(t), `<b>ann</b> `+"\u202E", "sales/"+id)
 		b.await("the title", `document.querySelector("h1").textContent === `+quote(title))
 		b.text("Pause")
 		b.text("Pause")
@@ -326,23 +326,23 @@ func deskTitlesAreText(t *testing.T, s *shop) {
 }
 
 // A group name that does not exist, for example from an old bookmark, is not shown as an empty group.
-func deskUnknownGroup(t *testing.T, s *shop) {
-	b := s.atDesk(t, newPerson(t), "ann", "groups/nosuch")
-	b.shows("There is no group of this name.")
+func consoleUnknownGroup(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "groups/nosuch")
+	b.shows("There is no such consumer group.")
 	if said := b.eval(`document.querySelector("main").textContent`); strings.Contains(said, "No dead events") {
 		t.Errorf("the page shows %s", said)
 	}
 }
 
 // A session that is over, or forged, leads to the sign-in page, and from there back to where one was.
-func deskSessionEnds(t *testing.T, s *shop) {
+func consoleSessionEnds(t *testing.T, s *shop) {
 	who := newPerson(t)
-	b := s.atDesk(t, who, "ann", "dead?error_contains=x")
+	b := s.atConsole(t, who, "ann", "dead?error_contains=x")
 	b.do(network.SetCookie("sluice_admin", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true))
 	b.reload()
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
-	b.await("a rejection that prompts for the token alone", `document.querySelector("[role=alert]")?.textContent.includes("not the operator") && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
+	b.await("a rejection that prompts for the token alone", `document.querySelector("[role=alert]")?.textContent === "Wrong token." && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
 	b.keys(adminToken + kb.Enter)
 	b.await("the page where it was", `location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`)
 	b.text("Sign out")

@@ -26,13 +26,13 @@ var (
 	scaleDead  = flag.Int("scale-dead", 0, "dead letters of TestAdminConsoleAtScale")
 )
 
-// slowest is how long a person waits for the first row before the desk is no use.
+// slowest bounds the time to the first row.
 const slowest = 3 * time.Second
 
-// The desk with a great many sales and dead letters: the time to the first row, and the backend's memory.
+// The console with many sales and dead letters: the time to the first row, and the backend's memory.
 func TestAdminConsoleAtScale(t *testing.T) {
 	if *scaleSales == 0 || *scaleDead == 0 {
-		t.Skip("-scale-sales and -scale-dead are not given: see `make desk-scale`")
+		t.Skip("-scale-sales and -scale-dead are not given: see `make console-scale`")
 	}
 	s, env := newShop(t)
 	pg, store := testenv.SharedPostgres(t), testenv.StartRedis(t)
@@ -114,7 +114,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 
 	for _, c := range []struct{ what, path, row string }{{"sales in the browser", "sales", `document.querySelector("tbody tr")`}, {"dead letters in the browser", "dead", `document.querySelector("tbody tr[data-key]")`}} {
 		who := newPerson(t)
-		s.atDesk(t, who, "ann", "log")
+		s.atConsole(t, who, "ann", "log")
 		began := time.Now()
 		b := open(t, who, s.admin+"/admin/"+c.path)
 		b.await("the first row", c.row)

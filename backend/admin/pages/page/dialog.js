@@ -1,6 +1,6 @@
-// ask asks once before something is done, and does it: run gets the values of the fields and answers as api does. The dialog stays open, and says why, when it was not done.
-// It resolves to the answer, or to null when the operator thought better of it.
-function ask({ title, text, fields = [], verb, danger, run }) {
+// openDialog confirms an action and runs it. run receives the values of the fields and returns a result like that of api. If the action fails, the
+// dialog stays open and shows why. The promise resolves to the result, or to null if the dialog is dismissed.
+function openDialog({ title, text, fields = [], verb, danger, run }) {
   return new Promise((resolve) => {
     const inputs = fields.map((f) => h(f.options ? 'select' : 'input', {
       name: f.name, type: f.options ? undefined : f.type || 'text', required: f.required || undefined, min: f.min, max: f.max, maxlength: f.maxlength, placeholder: f.placeholder,
@@ -17,7 +17,7 @@ function ask({ title, text, fields = [], verb, danger, run }) {
       problem.hidden = true;
       const values = Object.fromEntries(fields.map((f, i) => [f.name, inputs[i].value]));
       let got;
-      try { got = await run(values); } catch (e) { got = { ok: false, problem: e.message }; } // a value of which nothing can be made
+      try { got = await run(values); } catch (e) { got = { ok: false, problem: e.message }; } // a value that cannot be converted
       if (got.ok) {
         answer = got;
         dialog.close();
@@ -27,10 +27,10 @@ function ask({ title, text, fields = [], verb, danger, run }) {
       problem.hidden = false;
       go.disabled = false;
     } },
-    h('h2', { id: 'ask-title' }, title), text && h('p', null, text),
+    h('h2', { id: 'dialog-title' }, title), text && h('p', null, text),
     fields.map((f, i) => h('label', null, f.label, inputs[i], f.help && h('small', { class: 'soft' }, f.help))), problem,
-    h('div', { class: 'row end' }, h('button', { value: 'no', formnovalidate: true }, 'Cancel'), go));
-    const dialog = h('dialog', { 'aria-labelledby': 'ask-title' }, form);
+    h('div', { class: 'row end' }, h('button', { value: 'no', formnovalidate: true }, 'Back'), go));
+    const dialog = h('dialog', { 'aria-labelledby': 'dialog-title' }, form);
     dialog.addEventListener('close', () => { dialog.remove(); resolve(answer); });
     document.body.append(dialog);
     dialog.showModal();
@@ -38,6 +38,6 @@ function ask({ title, text, fields = [], verb, danger, run }) {
   });
 }
 
-const reasonField = { name: 'reason', label: 'Why', maxlength: 200, placeholder: 'Kept with your name', help: 'Kept in the log.' };
+const reasonField = { name: 'reason', label: 'Reason', maxlength: 200, placeholder: 'Optional', help: 'Recorded in the log with your name.' };
 
 const newKey = () => crypto.randomUUID ? crypto.randomUUID() : Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0')).join('');

@@ -16,8 +16,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// openDesk is `sluice up` on a real Redis and PostgreSQL. The database takes no orders of buyers whose names begin with "cursed": they become dead letters.
-func openDesk(t testing.TB) *shop {
+// openConsoleShop is `sluice up` on a real Redis and PostgreSQL. The database takes no orders of buyers whose names begin with "cursed": they become dead letters.
+func openConsoleShop(t testing.TB) *shop {
 	s, env := newShop(t)
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	s.database, s.redis = pg.URL, redis
@@ -63,8 +63,8 @@ func (s *shop) dead(saleID string) (keys []string) {
 	return keys
 }
 
-// atDesk opens a page of the desk and signs in, with the keyboard alone.
-func (s *shop) atDesk(t testing.TB, who person, name, path string) *tab {
+// atConsole opens a page of the console and signs in with the keyboard.
+func (s *shop) atConsole(t testing.TB, who person, name, path string) *tab {
 	t.Helper()
 	b := open(t, who, s.admin+"/admin/"+path)
 	b.await("the sign-in form", `document.querySelector("input[name=token]") || document.querySelector("h1")`)
@@ -72,7 +72,7 @@ func (s *shop) atDesk(t testing.TB, who person, name, path string) *tab {
 		b.await("the prompt for the name", `document.activeElement.name === "name"`)
 		b.keys(name + kb.Tab + adminToken + kb.Enter)
 	}
-	b.await("the desk", `document.querySelector("header nav") && document.querySelector("main h1")`)
+	b.await("the console", `document.querySelector("header nav") && document.querySelector("main h1")`)
 	return b
 }
 

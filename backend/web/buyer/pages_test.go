@@ -26,10 +26,10 @@ var shoe = Sale{
 	OpensAt: time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC),
 }
 
-// Both languages say the same things, with the same places for values, and the page asks for no word that there is not.
-func TestLanguagesSayTheSame(t *testing.T) {
+// All languages have the same keys and placeholders, and the script uses existing keys.
+func TestLanguagesHaveTheSameTexts(t *testing.T) {
 	p := newPages(t, Config{})
-	en, zh := p.words[English], p.words[Chinese]
+	en, zh := p.texts[English], p.texts[Chinese]
 	if a, b := slices.Sorted(maps.Keys(en)), slices.Sorted(maps.Keys(zh)); !slices.Equal(a, b) {
 		t.Fatalf("English has %v\nChinese has %v", a, b)
 	}
@@ -43,32 +43,31 @@ func TestLanguagesSayTheSame(t *testing.T) {
 		}
 	}
 	var script string
-	for name, a := range p.assets.byURL {
+	for name, a := range p.assets.All() {
 		if strings.HasSuffix(name, ".js") {
 			script = string(a.Body)
 		}
 	}
-	for _, m := range regexp.MustCompile(`say\('([a-z.]+)'`).FindAllStringSubmatch(script, -1) {
+	for _, m := range regexp.MustCompile(`\btr\('([a-z.]+)'`).FindAllStringSubmatch(script, -1) {
 		if _, ok := en[m[1]]; !ok && !strings.HasSuffix(m[1], ".") {
-			t.Errorf("the script says %q, which no language has", m[1])
+			t.Errorf("the script uses the missing key %q", m[1])
 		}
 	}
-	for _, prefix := range []string{"state.", "buy.", "say."} {
+	for _, prefix := range []string{"state.", "buy.", "message."} {
 		for _, s := range []sale.State{sale.StateScheduled, sale.StatePaused, sale.StateSoldOut, sale.StateClosed} {
 			if en[prefix+string(s)] == "" {
-				t.Errorf("nothing is said for %s%s", prefix, s)
+				t.Errorf("no text for %s%s", prefix, s)
 			}
 		}
 	}
 	for _, s := range []sale.Status{sale.StatusQueued, sale.StatusCreated, sale.StatusPaid, sale.StatusCancelled, sale.StatusDead} {
-		if en["status."+string(s)] == "" || en["say."+string(s)] == "" {
-			t.Errorf("nothing is said of an order that is %s", s)
+		if en["status."+string(s)] == "" || en["message."+string(s)] == "" {
+			t.Errorf("no text for an order that is %s", s)
 		}
 	}
 }
 
-// A title cannot leave its place, in whatever part of the page it stands.
-func TestTitlesStayText(t *testing.T) {
+func TestTitlesAreEscaped(t *testing.T) {
 	p := newPages(t, Config{})
 	for _, title := range []string{`</title><script>x</script>`, `"><img src=x onerror=x>`, `' onclick='x`, "{{.Now}}", "\u202Eevil", `</style>`} {
 		s := shoe
@@ -83,28 +82,28 @@ func TestTitlesStayText(t *testing.T) {
 		}
 		for _, body := range []string{string(one.Body), string(all.Body)} {
 			if strings.Count(body, "<script") > 1 || strings.Contains(body, "<img") || strings.Contains(body, "' onclick='") || strings.Count(body, "</style>") != 1 {
-				t.Errorf("the title %q breaks out:\n%s", title, body)
+				t.Errorf("the title %q is not escaped:\n%s", title, body)
 			}
 		}
 		if head, _, _ := strings.Cut(string(one.Body), "</head>"); strings.ContainsRune(head, 0x202E) {
-			t.Errorf("the window's title turns around: %q", title)
+			t.Errorf("the window's title changes its direction: %q", title)
 		}
 	}
 }
 
-// The first paint takes one round trip, and all of the page little of a phone's line.
-func TestPagesAreLight(t *testing.T) {
+// The page fits into the first round trip, for a fast first paint.
+func TestPageSize(t *testing.T) {
 	p := newPages(t, Config{})
 	page, err := p.Sale(Chinese, shoe)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const firstWindow = 10 * 1460 // bytes that a server may send before it hears from the client (RFC 6928)
+	const firstWindow = 10 * 1460 // the initial congestion window (RFC 6928)
 	if len(page.Body) > firstWindow {
 		t.Errorf("the page has %d bytes, more than the %d of the first round trip", len(page.Body), firstWindow)
 	}
 	sum := len(page.Body)
-	for _, a := range p.assets.byURL {
+	for _, a := range p.assets.All() {
 		sum += len(a.Gzip)
 	}
 	if sum > 50_000 {
@@ -112,8 +111,7 @@ func TestPagesAreLight(t *testing.T) {
 	}
 }
 
-// Lists name what one can buy first, and are bounded.
-func TestSalesInOrderAndBounded(t *testing.T) {
+func TestSalesAreOrderedAndBounded(t *testing.T) {
 	p := newPages(t, Config{})
 	var list []Sale
 	for range 500 {
@@ -133,24 +131,24 @@ func TestSalesInOrderAndBounded(t *testing.T) {
 	for _, m := range regexp.MustCompile(`href="/s/(\w+)"`).FindAllStringSubmatch(string(page.Body), -1) {
 		ids = append(ids, m[1])
 	}
-	if len(ids) != mostListed || !slices.Equal(ids[:3], []string{"open", "sooner", "later"}) {
+	if len(ids) != maxListed || !slices.Equal(ids[:3], []string{"open", "sooner", "later"}) {
 		t.Errorf("%d sales, the first are %v", len(ids), ids[:min(3, len(ids))])
 	}
 	if !strings.Contains(string(page.Body), "And 303 more.") {
-		t.Error("nobody says that there are more")
+		t.Error("the page does not mention the other sales")
 	}
 }
 
 func TestLanguage(t *testing.T) {
 	for _, c := range []struct {
-		asked, accept string
-		want          Lang
+		requested, accept string
+		want              Lang
 	}{
 		{"", "", English}, {"", "zh", Chinese}, {"", "zh-Hant-TW,en;q=0.1", Chinese}, {"", "de, zh;q=0.5", Chinese}, {"", "de", English}, {"en", "zh", English},
 		{"zh", "en", Chinese}, {"fr", "zh", Chinese}, {"", "\x00;;;q=", English}, {"", strings.Repeat("zh,", 100), English},
 	} {
-		if got := Language(c.asked, c.accept); got != c.want {
-			t.Errorf("asked for %q, accepts %.20q: %s, want %s", c.asked, c.accept, got, c.want)
+		if got := Language(c.requested, c.accept); got != c.want {
+			t.Errorf("Language(%q, %.20q) = %s, want %s", c.requested, c.accept, got, c.want)
 		}
 	}
 }
@@ -171,24 +169,22 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// The page of sign-in is nothing that a browser would run.
-func TestSignInPages(t *testing.T) {
+func TestSignInURLIsValidated(t *testing.T) {
 	for _, bad := range []string{"javascript:alert(1)", "//shop.example", "shop", "https://", "https://a:b@shop.example/", "data:text/html,x", "https://shop.example/\x00"} {
 		if _, err := New(Config{SignIn: bad}); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 	p := newPages(t, Config{SignIn: "https://shop.example/login?back={url}"})
 	page, err := p.Sale(English, shoe)
 	if err != nil || !strings.Contains(string(page.Body), `data-sign-in="https://shop.example/login?back={url}"`) {
-		t.Errorf("the page does not say where to sign in (%v)", err)
+		t.Errorf("the page lacks the sign-in URL (%v)", err)
 	}
 }
 
-// An asset's name tells its bytes; another version's name gets this one's bytes, which may not be kept.
 func TestAssets(t *testing.T) {
 	p := newPages(t, Config{})
-	for name, want := range p.assets.byURL {
+	for name, want := range p.assets.All() {
 		if a, ok := p.Asset(name); !ok || !a.Exact || string(a.Body) != string(want.Body) {
 			t.Errorf("%s: %v, %v", name, a, ok)
 		}
@@ -197,24 +193,23 @@ func TestAssets(t *testing.T) {
 			t.Errorf("%s, of another version: %v", other, ok)
 		}
 	}
-	for _, name := range []string{"", "sale.js", "sale..js", "../web.go", "sale.0123456789ab.css", "sale.0123456789abc.js"} {
+	for _, name := range []string{"", "sale.js", "sale..js", "../pages.go", "sale.0123456789ab.css", "sale.0123456789abc.js"} {
 		if _, ok := p.Asset(name); ok {
-			t.Errorf("there is an asset %q", name)
+			t.Errorf("asset %q exists", name)
 		}
 	}
 	page, err := p.Sale(English, shoe)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range p.assets.byURL {
+	for name := range p.assets.All() {
 		if !strings.Contains(string(page.Body), "/assets/"+name) {
-			t.Errorf("the page does not name %s", name)
+			t.Errorf("the page does not load %s", name)
 		}
 	}
 }
 
-// What the page says of a sale can be read back by its script.
-func TestWordsAreJSONInTheirAttribute(t *testing.T) {
+func TestTextsAreJSON(t *testing.T) {
 	p := newPages(t, Config{})
 	v := p.view(English)
 	var w map[string]string

@@ -1,0 +1,295 @@
+// Package buyer renders the pages for buyers from the state of sales. Templates, styles, scripts and texts are
+// embedded in the binary. A page's script reads later changes from the public API. The package does not depend on an
+// HTTP library and reads no store.
+package buyer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/web/page"
+)
+
+//go:embed page text
+var files embed.FS
+
+// scripts are joined into one file, in this order.
+var scripts = []string{
+	"page/text.js", "page/clock.js", "page/api.js", "page/buyer.js", "page/live.js", "page/show.js", "page/sale.js",
+}
+
+// Sale is one sale as a page shows it. A zero ClosesAt means that the sale has no end.
+type Sale struct {
+	ID, Title         string
+	Price             sale.Price
+	Stock, Left       int64
+	PerBuyer          int
+	State             sale.State
+	OpensAt, ClosesAt time.Time
+}
+
+// Config configures New. With the zero value, buyers paste their token.
+type Config struct {
+	// SignIn is the http or https URL for buyers without a token. "{url}" is replaced by the page to return to, with
+	// #token=... appended. Empty: the page has a field for the token.
+	SignIn string
+	Now    func() time.Time // nil: time.Now
+}
+
+// Pages renders pages. It is safe for concurrent use.
+type Pages struct {
+	cfg       Config
+	templates *template.Template
+	texts     map[Lang]texts
+	assets    page.Assets
+	script    string // name in URLs
+	icon      string // name in URLs
+	style     template.CSS
+	policy    string
+}
+
+// New returns Pages. The error describes what is wrong with the configuration.
+func New(cfg Config) (*Pages, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if err := checkSignIn(cfg.SignIn); err != nil {
+		return nil, err
+	}
+	p := &Pages{cfg: cfg, texts: map[Lang]texts{}}
+	for _, lang := range langs {
+		text, err := files.ReadFile("text/" + string(lang) + ".json")
+		if err != nil {
+			return nil, err
+		}
+		if p.texts[lang], err = readTexts(text); err != nil {
+			return nil, fmt.Errorf("buyer: text/%s.json: %w", lang, err)
+		}
+	}
+	style, err := files.ReadFile("page/page.css")
+	if err != nil {
+		return nil, err
+	}
+	p.style = template.CSS(style) //nolint:gosec // an embedded file
+	hash := sha256.Sum256(style)
+	p.policy = contentPolicy("'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'")
+	if err := p.addAssets(); err != nil {
+		return nil, err
+	}
+	p.templates, err = template.New("").ParseFS(files, "page/*.html")
+	return p, err
+}
+
+func (p *Pages) addAssets() error {
+	script, err := page.Script(files, scripts...)
+	if err != nil {
+		return err
+	}
+	icon, err := files.ReadFile("page/icon.svg")
+	if err != nil {
+		return err
+	}
+	if p.script, err = p.assets.Add("sale.js", "text/javascript; charset=utf-8", script); err != nil {
+		return err
+	}
+	p.icon, err = p.assets.Add("icon.svg", "image/svg+xml", icon)
+	return err
+}
+
+// Asset returns a file by the last part of its URL, /assets/{name}.
+func (p *Pages) Asset(name string) (page.Asset, bool) { return p.assets.Find(name) }
+
+// contentPolicy allows the page's own script only: no inline scripts, no frames, no other hosts. The style is
+// inlined, so that the first paint needs one round trip, and allowed by its hash.
+func contentPolicy(style string) string {
+	return "default-src 'none'; script-src 'self'; style-src " + style +
+		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// headers returns the headers of every page.
+func (p *Pages) headers(lang Lang) []page.Header {
+	return []page.Header{
+		{Name: "Content-Security-Policy", Value: p.policy},
+		{Name: "X-Content-Type-Options", Value: "nosniff"},
+		{Name: "X-Frame-Options", Value: "DENY"},
+		{Name: "Referrer-Policy", Value: "no-referrer"},
+		{Name: "Cross-Origin-Opener-Policy", Value: "same-origin"},
+		{Name: "Permissions-Policy", Value: "camera=(), geolocation=(), microphone=()"},
+		{Name: "Content-Language", Value: string(lang)},
+		{Name: "Vary", Value: "Accept-Language"},
+	}
+}
+
+// view is the data of the templates.
+type view struct {
+	Lang, Other       Lang
+	Text              texts
+	TextJSON          string
+	Title             string
+	Style             template.CSS
+	Script, Icon      string
+	SignIn            string
+	Now               int64 // Unix milliseconds
+	Sale              *saleView
+	Sales             []saleView
+	More              string // text about sales that are not listed
+	Missing, NotReady bool
+}
+
+type saleView struct {
+	Sale
+	Price, Left         string // formatted
+	Opens, Closes       int64  // Unix milliseconds; Closes 0: no end
+	OpensISO, OpensText string
+	StateText           string
+}
+
+// Sale renders the page of one sale.
+func (p *Pages) Sale(lang Lang, s Sale) (page.Page, error) {
+	v := p.view(lang)
+	shown := v.saleView(s)
+	v.Sale, v.Title = &shown, withoutBidi(s.Title)
+	return p.render("sale.html", v)
+}
+
+// maxListed bounds the page of all sales.
+const maxListed = 200
+
+// Sales renders a list of at most 200 sales. Open and scheduled sales come first.
+func (p *Pages) Sales(lang Lang, list []Sale) (page.Page, error) {
+	v := p.view(lang)
+	v.Title = v.Text["sales"]
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b Sale) int {
+		if d := rank(a.State) - rank(b.State); d != 0 {
+			return d
+		}
+		if a.State == sale.StateScheduled {
+			return a.OpensAt.Compare(b.OpensAt)
+		}
+		return b.OpensAt.Compare(a.OpensAt)
+	})
+	if len(list) > maxListed {
+		v.More = fill(v.Text["sales.more"], "n", strconv.Itoa(len(list)-maxListed))
+		list = list[:maxListed]
+	}
+	for _, s := range list {
+		v.Sales = append(v.Sales, v.saleView(s))
+	}
+	return p.render("sales.html", v)
+}
+
+func rank(s sale.State) int {
+	order := []sale.State{sale.StateOpen, sale.StateScheduled, sale.StatePaused, sale.StateSoldOut, sale.StateClosed}
+	return slices.Index(order, s)
+}
+
+// Missing renders the page for a sale that does not exist.
+func (p *Pages) Missing(lang Lang) (page.Page, error) {
+	v := p.view(lang)
+	v.Title, v.Missing = v.Text["missing"], true
+	return p.render("notice.html", v)
+}
+
+// NotReady renders the page for a sale whose state is unknown, because Redis does not answer. It reloads automatically.
+func (p *Pages) NotReady(lang Lang) (page.Page, error) {
+	v := p.view(lang)
+	v.Title, v.NotReady = v.Text["notready"], true
+	return p.render("notice.html", v)
+}
+
+func (p *Pages) view(lang Lang) *view {
+	text, ok := p.texts[lang]
+	if !ok {
+		lang, text = English, p.texts[English]
+	}
+	encoded, err := json.Marshal(map[string]string(text))
+	if err != nil {
+		panic(err) // a map of strings
+	}
+	return &view{
+		Lang: lang, Other: lang.other(), Text: text, TextJSON: string(encoded), Style: p.style,
+		SignIn: p.cfg.SignIn, Now: p.cfg.Now().UnixMilli(), Script: "/assets/" + p.script, Icon: "/assets/" + p.icon,
+	}
+}
+
+func (v *view) saleView(s Sale) saleView {
+	left, stock := grouped(strconv.FormatInt(s.Left, 10)), grouped(strconv.FormatInt(s.Stock, 10))
+	shown := saleView{
+		Sale: s, Price: formatPrice(v.Lang, s.Price), Left: fill(v.Text["left"], "n", left, "stock", stock),
+		Opens: s.OpensAt.UnixMilli(), OpensISO: s.OpensAt.UTC().Format(time.RFC3339), OpensText: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
+		StateText: v.Text["state."+string(s.State)],
+	}
+	if !s.ClosesAt.IsZero() {
+		shown.Closes = s.ClosesAt.UnixMilli()
+	}
+	return shown
+}
+
+func (p *Pages) render(name string, v *view) (page.Page, error) {
+	var buf bytes.Buffer
+	if err := p.templates.ExecuteTemplate(&buf, name, v); err != nil {
+		return page.Page{}, fmt.Errorf("buyer: %s: %w", name, err)
+	}
+	return page.Page{Body: buf.Bytes(), Headers: p.headers(v.Lang)}, nil
+}
+
+// checkSignIn rejects URLs that a browser would execute, and URLs without a host.
+func checkSignIn(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.ReplaceAll(raw, "{url}", "x"))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+		return fmt.Errorf("sign-in page %q: use an http or https URL such as https://shop.example/login?back={url}", raw)
+	}
+	return nil
+}
+
+// withoutBidi removes the characters that change the direction of text. It is for the window's title, which no
+// element can isolate.
+func withoutBidi(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069:
+			return -1
+		}
+		return r
+	}, title)
+}
+
+// fill replaces the placeholders of a text.
+func fill(text string, pairs ...string) string {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		text = strings.ReplaceAll(text, "{"+pairs[i]+"}", pairs[i+1])
+	}
+	return text
+}
+
+// texts are the texts of one language, by key.
+type texts map[string]string
+
+func readTexts(encoded []byte) (texts, error) {
+	var t texts
+	if err := json.Unmarshal(encoded, &t); err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(t)) {
+		if strings.TrimSpace(t[key]) == "" {
+			return nil, fmt.Errorf("%s is empty", key)
+		}
+	}
+	return t, nil
+}
