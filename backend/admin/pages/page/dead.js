@@ -48,7 +48,12 @@ function deadView() {
       return row;
     },
   });
-  letters.el.addEventListener('shown', () => { chosen.clear(); all.checked = false; mark(); });
+  letters.el.addEventListener('shown', (e) => { // a reload keeps the selection, another page does not
+    const keys = new Set(e.detail.map((d) => d.key));
+    for (const key of chosen) if (!keys.has(key)) chosen.delete(key);
+    all.checked = chosen.size > 0 && chosen.size === keys.size;
+    mark();
+  });
 
   const decide = (verb) => settle(letters.rows().filter((d) => chosen.has(d.key)), verb);
 
