@@ -68,7 +68,9 @@ func (h *shop) put(t *testing.T, def sale.Sale) {
 
 func (h *shop) buy(t *testing.T, saleID, buyer, key string) Decision {
 	t.Helper()
-	d, err := h.Admit(context.Background(), Request{SaleID: saleID, Buyer: buyer, Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
+	d, err := h.Admit(
+		context.Background(), Request{SaleID: saleID, Buyer: buyer, Key: key, KeyTTL: time.Minute, Fingerprint: "f"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +158,9 @@ func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
-		keys := []string{shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Ready(), shard.Wake(), shard.Dedup("ann", "k")}
+		keys := []string{
+			shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Ready(), shard.Wake(), shard.Dedup("ann", "k"),
+		}
 		run := func() string {
 			return h.script.Run(context.Background(), c, keys, "s", "6000000000000000001", "ann", "f", 1).Val().(string)
 		}
@@ -178,7 +182,9 @@ func TestAdmitRejectsReusedKey(t *testing.T) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		h.want(t, "s", "ann", "k", sale.Accepted)
-		d, err := h.Admit(context.Background(), Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "other"})
+		d, err := h.Admit(
+			context.Background(), Request{SaleID: "s", Buyer: "ann", Key: "k", KeyTTL: time.Minute, Fingerprint: "other"},
+		)
 		if err != nil || d.Outcome != sale.KeyReused {
 			t.Fatalf("outcome %s, %v; want key_reused", d.Outcome, err)
 		}
@@ -194,7 +200,8 @@ func TestAdmitUsesEmptySlots(t *testing.T) {
 			ids = append(ids, h.want(t, "s", "ann", fmt.Sprint(i), sale.Accepted).OrderID)
 		}
 		h.want(t, "s", "ann", "more", sale.AlreadyBought)
-		c.HSet(context.Background(), shard.Buyers("s"), "ann", ids[0].String()+",,"+ids[2].String()) // the second order was returned
+		returned := ids[0].String() + ",," + ids[2].String() // the second order was returned
+		c.HSet(context.Background(), shard.Buyers("s"), "ann", returned)
 		h.want(t, "s", "ann", "again", sale.Accepted)
 		m, err := keyspace.DecodeMessage(c.LIndex(context.Background(), shard.Ready(), 0).Val())
 		if err != nil || m.Slot != 2 || m.Serial != 4 {
@@ -259,7 +266,10 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 			for k := range tries {
 				wg.Go(func() {
 					buyer := fmt.Sprint("buyer-", b)
-					d, err := a.Admit(context.Background(), Request{SaleID: "s", Buyer: buyer, Key: fmt.Sprint(k), KeyTTL: time.Minute, Fingerprint: "f"})
+					d, err := a.Admit(
+						context.Background(),
+						Request{SaleID: "s", Buyer: buyer, Key: fmt.Sprint(k), KeyTTL: time.Minute, Fingerprint: "f"},
+					)
 					if err != nil {
 						t.Error(err)
 						return

@@ -13,7 +13,7 @@ import (
 // ErrBypassListTooLong reports that a sale has more buyers than the caller accepts.
 var ErrBypassListTooLong = errors.New("admission: the sale has too many buyers for a bypass list")
 
-// BypassList identifies, without names, the buyers who may hold an order of a sale. An edge lets them through to their
+// BypassList identifies, without names, the buyers with a possible order of a sale. An edge lets them through to their
 // order while it rejects others.
 type BypassList struct {
 	Accepted int64    // the list is complete for the first Accepted orders of the sale

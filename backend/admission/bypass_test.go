@@ -65,7 +65,8 @@ func TestBypassListIsCompleteUpToItsCount(t *testing.T) {
 				mu.Lock()
 				order = append(order, buyer)
 				mu.Unlock()
-				if _, err := h.Admit(context.Background(), Request{SaleID: "s", Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f"}); err != nil {
+				r := Request{SaleID: "s", Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f"}
+				if _, err := h.Admit(context.Background(), r); err != nil {
 					t.Error(err)
 					return
 				}

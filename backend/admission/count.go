@@ -22,7 +22,7 @@ type UnitCount struct {
 	Left       int64
 	Accepted   int64
 	LastReturn int64          // number of the last return
-	Returned   []sale.OrderID // orders whose unit was returned, and whose rows may not have the number of the return
+	Returned   []sale.OrderID // returned orders; their rows may lack the number of the return
 	Ready      []keyspace.Message
 	Delayed    []keyspace.Message
 	Leased     []keyspace.Message

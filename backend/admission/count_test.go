@@ -19,7 +19,9 @@ func TestCountOutlastsTheReadTimeout(t *testing.T) {
 	h, ctx := newShop(r.Client()), context.Background()
 	h.put(t, onSale("s", 5, 1))
 	h.buy(t, "s", "ann", "k")
-	c := redis.NewClient(&redis.Options{Addr: r.Addr, ReadTimeout: 250 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true})
+	c := redis.NewClient(
+		&redis.Options{Addr: r.Addr, ReadTimeout: 250 * time.Millisecond, MaxRetries: 1, ContextTimeoutEnabled: true},
+	)
 	t.Cleanup(func() { _ = c.Close() })
 	var script sync.Once
 	c.AddHook(afterRange{func() { // the next command is the script; it takes longer than two attempts of another command

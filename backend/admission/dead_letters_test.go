@@ -20,7 +20,8 @@ func addLetters(t *testing.T, c *redis.Client, saleID, fields string, from, to i
 	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for id := from; id <= to; id++ {
 			p.ZAdd(ctx, shard.Dead(), redis.Z{Score: float64(id), Member: strconv.Itoa(id)})
-			p.HSet(ctx, shard.DeadLetters(), strconv.Itoa(id), fmt.Sprintf(`{"state":"dead","message":"%d %s 1 %d buyer %d"%s}`, id, saleID, id, id, fields))
+			message := fmt.Sprintf("%d %s 1 %d buyer %d", id, saleID, id, id)
+			p.HSet(ctx, shard.DeadLetters(), strconv.Itoa(id), fmt.Sprintf(`{"state":"dead","message":%q%s}`, message, fields))
 		}
 		return nil
 	}); err != nil {
@@ -35,10 +36,14 @@ func (h *shop) wantDead(t *testing.T, saleID string, backed, unbacked int) {
 		t.Fatal(err)
 	}
 	if len(count.Dead) != backed || count.Unbacked != int64(unbacked) {
-		t.Fatalf("%s: %d dead letters with a unit and %d without, want %d and %d", saleID, len(count.Dead), count.Unbacked, backed, unbacked)
+		t.Fatalf(
+			"%s: %d dead letters with a unit and %d without, want %d and %d", saleID, len(count.Dead), count.Unbacked, backed,
+			unbacked,
+		)
 	}
 	for _, m := range count.Dead {
-		if m.SaleID != saleID || m.Buyer != "buyer "+m.ID.String() || m.Slot != 1 || m.Serial != int64(m.ID) || m.Status != sale.StatusDead {
+		if m.SaleID != saleID || m.Buyer != "buyer "+m.ID.String() || m.Slot != 1 || m.Serial != int64(m.ID) ||
+			m.Status != sale.StatusDead {
 			t.Fatalf("message %+v", m)
 		}
 	}
@@ -96,7 +101,8 @@ func TestCountDeletesItsCopies(t *testing.T) {
 		c.XAdd(ctx, &redis.XAddArgs{Stream: shard.Orders(), Values: []string{"m", "7 s 1 7 dan"}})
 		c.HSet(ctx, shard.Returns("s"), "8", "1")
 		count, err := h.CountUnits(ctx, "s")
-		if err != nil || len(count.Ready) != 2 || len(count.Delayed) != 1 || len(count.Leased) != 1 || len(count.Dead) != 3 || len(count.Returned) != 1 {
+		if err != nil || len(count.Ready) != 2 || len(count.Delayed) != 1 || len(count.Leased) != 1 || len(count.Dead) != 3 ||
+			len(count.Returned) != 1 {
 			t.Fatalf("count %+v, %v", count, err)
 		}
 		if left := c.Keys(ctx, "*:copy:*").Val(); len(left) != 0 {
@@ -155,8 +161,11 @@ func TestCountOfSeveralSalesHasTheLettersOfEach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got["a"].Dead) != readChunk+1 || len(got["b"].Dead) != 0 || got["b"].Unbacked != 0 || got["c"].Unbacked != 2 || len(got["c"].Dead) != 0 {
-			t.Errorf("sale a has %d letters, b %d, c %d without a unit", len(got["a"].Dead), len(got["b"].Dead), got["c"].Unbacked)
+		if len(got["a"].Dead) != readChunk+1 || len(got["b"].Dead) != 0 || got["b"].Unbacked != 0 || got["c"].Unbacked != 2 ||
+			len(got["c"].Dead) != 0 {
+			t.Errorf(
+				"sale a has %d letters, b %d, c %d without a unit", len(got["a"].Dead), len(got["b"].Dead), got["c"].Unbacked,
+			)
 		}
 	})
 }
@@ -175,7 +184,8 @@ func TestSnapshotCanRunTwice(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			f, err := h.Stock.snapshot.Run(ctx, c, shot.keys(nil, []string{"s"}), shard.BatchPrefix(), 60_000, 0, "s").StringSlice()
+			keys := shot.keys(nil, []string{"s"})
+			f, err := h.Stock.snapshot.Run(ctx, c, keys, shard.BatchPrefix(), 60_000, 0, "s").StringSlice()
 			if copied := c.ZCard(ctx, shot.lines[0]).Val(); err != nil || f[0] != want || strconv.FormatInt(copied, 10) != want {
 				t.Fatalf("result %q, %v, %d lines copied; want %s", f, err, copied, want)
 			}
@@ -214,10 +224,14 @@ func TestSnapshotThatRunsTwiceCopiesTheLaterInstant(t *testing.T) {
 			{"empty", func() { c.Del(ctx, sources...) }, 0},
 		} {
 			step.do()
-			if err := h.Stock.snapshot.Run(ctx, c, shot.keys([]string{"b"}, []string{"s"}), shard.BatchPrefix(), 60_000, 1, "s").Err(); err != nil {
+			keys := shot.keys([]string{"b"}, []string{"s"})
+			if err := h.Stock.snapshot.Run(ctx, c, keys, shard.BatchPrefix(), 60_000, 1, "s").Err(); err != nil {
 				t.Fatalf("%s: %v", step.name, err)
 			}
-			for i, n := range []int64{c.LLen(ctx, copies[0]).Val(), c.ZCard(ctx, copies[1]).Val(), c.XLen(ctx, copies[2]).Val(), c.LLen(ctx, copies[3]).Val(), c.HLen(ctx, copies[4]).Val()} {
+			for i, n := range []int64{
+				c.LLen(ctx, copies[0]).Val(), c.ZCard(ctx, copies[1]).Val(), c.XLen(ctx, copies[2]).Val(),
+				c.LLen(ctx, copies[3]).Val(), c.HLen(ctx, copies[4]).Val(),
+			} {
 				if n != step.want {
 					t.Errorf("%s: the copy of %s has %d entries, want %d", step.name, sources[i], n, step.want)
 				}

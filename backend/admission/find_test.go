@@ -12,7 +12,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// countReads counts the sales whose buyers were read.
+// countReads counts the sales that FindOrder reads.
 type countReads struct{ n int }
 
 func (*countReads) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -30,7 +30,7 @@ func (w *countReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// With many sales, FindOrder reads one sale for an order whose sale is cached.
+// With many sales, FindOrder reads one sale for an order with a cached sale.
 func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
@@ -50,7 +50,8 @@ func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 			t.Helper()
 			w.n = 0
 			o, err := h.FindOrder(ctx, buyer, id)
-			if saleID == "" && !errors.Is(err, sale.ErrNotFound) || saleID != "" && (err != nil || o.SaleID != saleID || o.Buyer != buyer || o.Slot != 1) {
+			if saleID == "" && !errors.Is(err, sale.ErrNotFound) ||
+				saleID != "" && (err != nil || o.SaleID != saleID || o.Buyer != buyer || o.Slot != 1) {
 				t.Errorf("order %s of buyer %s: %+v, %v", id, buyer, o, err)
 			}
 			if w.n < least || w.n > most {

@@ -223,7 +223,7 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID 
 	}
 }
 
-// recordAccepted records the orders of a group whose buyers get a 202. It includes replays, because the process that
+// recordAccepted records the orders of a group that get a 202. It includes replays, because the process that
 // accepted them may have died before it recorded them. Recording an order that is a row since then has no effect.
 func (a *Admitter) recordAccepted(saleID string, generation int64, group []*waiter) {
 	if a.cfg.Recorder == nil {

@@ -14,7 +14,9 @@ func TestKeyCacheReturnsTheKeysOfTheSale(t *testing.T) {
 		for i := range 10 * len(c) {
 			id := fmt.Sprintf("sale-%d", i)
 			shard := space.ShardOf(id)
-			want := [...]string{id, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Ready(), shard.Wake(), shard.Orders()}
+			want := [...]string{
+				id, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Ready(), shard.Wake(), shard.Orders(),
+			}
 			k := c.get(space, id)
 			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake, k.orders}; got != want {
 				t.Fatalf("got %v, want %v", got, want)

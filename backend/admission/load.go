@@ -69,7 +69,7 @@ func (s *Stock) LoadAll(
 	return errors.Join(failures...)
 }
 
-// loadWithCount loads a sale whose queued orders were counted.
+// loadWithCount loads a sale, given the count of its queued orders.
 func (s *Stock) loadWithCount(
 	ctx context.Context, def sale.Sale, count *UnitCount, orders func(yield func(sale.Order) error) error,
 ) error {

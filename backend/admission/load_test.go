@@ -24,10 +24,13 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 			id := "s" + strconv.Itoa(i)
 			defs = append(defs, onSale(id, 10, 1))
 			for k := range i % 3 {
-				rows[id] = append(rows[id], sale.Order{ID: sale.OrderID(1000*i + k + 1), SaleID: id, Buyer: "row" + strconv.Itoa(k), Slot: 1, Serial: int64(k + 1)})
+				rows[id] = append(rows[id], sale.Order{
+					ID: sale.OrderID(1000*i + k + 1), SaleID: id, Buyer: "row" + strconv.Itoa(k), Slot: 1, Serial: int64(k + 1),
+				})
 			}
 			if i%2 == 0 {
-				c.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Slot: 1, Serial: 9}))
+				o := sale.Order{ID: sale.OrderID(1000*i + 500), SaleID: id, Buyer: "queued", Slot: 1, Serial: 9}
+				c.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(o))
 			}
 		}
 		h.put(t, defs[0]) // loaded before, with a purchase
@@ -99,7 +102,8 @@ func TestVersionsOmitIncompleteSales(t *testing.T) {
 		if _, err := h.Versions(stopped, []string{"whole"}); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("without Redis: %v", err)
 		}
-		if err := h.LoadAll(stopped, []sale.Sale{onSale("new", 1, 1)}, func(string, func(sale.Order) error) error { return nil }); !errors.Is(err, sale.ErrUnavailable) {
+		noOrders := func(string, func(sale.Order) error) error { return nil }
+		if err := h.LoadAll(stopped, []sale.Sale{onSale("new", 1, 1)}, noOrders); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("without Redis: %v", err)
 		}
 	})

@@ -27,7 +27,9 @@ type replicated struct {
 
 func newReplicated(t *testing.T) replicated {
 	master := testenv.StartRedis(t)
-	f := replicated{t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr)}
+	f := replicated{
+		t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr),
+	}
 	c, err := redisconn.Open(master.URL, longTimeouts)
 	if err != nil {
 		t.Fatal(err)

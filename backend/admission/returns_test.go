@@ -41,7 +41,9 @@ func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 		second := sale.Order{ID: h.want(t, "s", "ann", "2", sale.Accepted).OrderID, Buyer: "ann"}
 		h.want(t, "s", "bob", "1", sale.SoldOut)
 
-		numbers := h.returnUnits(t, "s", first, first, sale.Order{ID: 77, Buyer: "ann"}, sale.Order{ID: first.ID, Buyer: "bob"})
+		numbers := h.returnUnits(
+			t, "s", first, first, sale.Order{ID: 77, Buyer: "ann"}, sale.Order{ID: first.ID, Buyer: "bob"},
+		)
 		n := numbers[0]
 		if n < 1 || !slices.Equal(numbers[:3], []int64{n, n, 0}) {
 			t.Fatalf("return numbers %v", numbers)
@@ -110,8 +112,14 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		h.put(t, s)
-		valid := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
-		cancelled := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2, Status: sale.StatusCancelled}
+		valid := sale.Order{
+			ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1,
+			Status: sale.StatusCreated,
+		}
+		cancelled := sale.Order{
+			ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2,
+			Status: sale.StatusCancelled,
+		}
 		before := h.returnUnits(t, "s", sale.Order{ID: h.want(t, "s", "cid", "1", sale.Accepted).OrderID, Buyer: "cid"})[0]
 		if err := c.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
@@ -167,7 +175,8 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 		// The reverse: a slow load does not restore a returned order.
 		returned := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
 		h.returnUnits(t, "s", returned)
-		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"bob": keyspace.Slots(returned.ID.String())}); err != nil {
+		slots := map[string]keyspace.Slots{"bob": keyspace.Slots(returned.ID.String())}
+		if err := h.addBuyers(ctx, shard.Buyers("s"), slots); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "2", sale.Accepted)
@@ -223,7 +232,9 @@ func TestReturnUnitsAgreesWithModel(t *testing.T) {
 					case len(held) == stock:
 						want = sale.SoldOut
 					}
-					d, err := h.Admit(ctx, Request{SaleID: "s", Buyer: buyer, Key: fmt.Sprint(step), KeyTTL: time.Minute, Fingerprint: "f"})
+					d, err := h.Admit(
+						ctx, Request{SaleID: "s", Buyer: buyer, Key: fmt.Sprint(step), KeyTTL: time.Minute, Fingerprint: "f"},
+					)
 					if err != nil || d.Outcome != want {
 						r.Fatalf("buyer %s: %s, %v; want %s", buyer, d.Outcome, err, want)
 					}

@@ -111,7 +111,7 @@ func (s *Sequencer) anywhere() uint32 {
 	return h.Sum32()
 }
 
-// skipPast advances a counter that lags behind the newest known order, whose sequence number is after. A missing
+// skipPast advances a counter that lags behind after, the sequence number of the newest known order. A missing
 // counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
 func (s *Sequencer) skipPast(ctx context.Context, after uint32) error {
 	const margin = 1024 * Block // blocks of other processes are within

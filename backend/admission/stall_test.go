@@ -60,6 +60,8 @@ func TestAdmitReturnsAtItsDeadlineWhenRedisStalls(t *testing.T) {
 	}
 	r.Resume()
 	for _, a := range []*Admitter{leased, fresh()} {
-		testenv.Eventually(t, 20*time.Second, "a purchase after Redis resumes", func() bool { return admit(a, time.Second) == nil })
+		testenv.Eventually(
+			t, 20*time.Second, "a purchase after Redis resumes", func() bool { return admit(a, time.Second) == nil },
+		)
 	}
 }

@@ -186,7 +186,7 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 		}
 		var backends []*Sequencer
 		join := func() {
-			backends = append(backends, NewSequencer(c, keyspace.Space{}, now)) // or a backend whose block is used up
+			backends = append(backends, NewSequencer(c, keyspace.Space{}, now)) // or a backend that has used up its block
 			for _, b := range backends {
 				take(b)
 			}
@@ -395,7 +395,8 @@ func TestUserLimiterOpensTheSharedRedisOnce(t *testing.T) {
 	}
 }
 
-// A queued order whose slot is taken by a row gets another slot: it holds a unit, which is returned with its slot only.
+// If a row has the slot of a queued order, the queued order gets another slot: it holds a unit, which is returned with
+// its slot only.
 func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()

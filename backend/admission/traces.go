@@ -10,7 +10,7 @@ import (
 // traceTTL is the lifetime of the stored traceparent of an order. An order that waits longer is written without a span.
 const traceTTL = time.Hour
 
-// appendTraces appends the keys and the argument for purchases whose traces are sampled, or nothing.
+// appendTraces appends the keys and the argument for purchases with sampled traces, or nothing.
 func appendTraces(shard keyspace.Shard, group []*waiter, keys []string, args []any) ([]string, []any) {
 	var traces []byte
 	for i, w := range group {

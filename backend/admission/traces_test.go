@@ -97,8 +97,11 @@ func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]
 		k := h.keys.get(keyspace.Space{}, "s")
-		result, err := h.script.Run(t.Context(), c, []string{k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String())},
-			"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 "+parent).Text()
+		keys := []string{
+			k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String()),
+		}
+		args := []any{"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 " + parent}
+		result, err := h.script.Run(t.Context(), c, keys, args...).Text()
 		if err != nil || result != "accepted" {
 			t.Fatalf("result %q, %v", result, err)
 		}

@@ -36,7 +36,7 @@ type Report struct {
 	Leased      int64    `json:"leased"`
 	Ordered     int64    `json:"ordered"`
 	Dead        int64    `json:"dead"`
-	Returning   int64    `json:"returning"` // part of Ordered: cancelled orders whose unit is not back in Redis yet
+	Returning   int64    `json:"returning"` // part of Ordered: cancelled orders; their unit is not back in Redis yet
 	Unbacked    int64    `json:"unbacked"`  // dead letters that hold no unit; not part of the sum
 	Balanced    bool     `json:"balanced"`  // Stock equals the sum of Left to Dead, and there are no Differences
 	Differences []string `json:"differences,omitempty"`

@@ -49,7 +49,8 @@ func open(t *testing.T, stock int64) *shop {
 	}
 	s.checker = audit.New(s.stock, db)
 	def, err := db.CreateSale(ctx, sale.Sale{
-		ID: "s", Title: "Thing", Price: sale.Price{Currency: "EUR"}, Stock: stock, PerBuyer: 1, OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
+		ID: "s", Title: "Thing", Price: sale.Price{Currency: "EUR"}, Stock: stock, PerBuyer: 1,
+		OpensAt: time.Now().Add(-time.Hour), Switch: sale.On,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,9 @@ func open(t *testing.T, stock int64) *shop {
 
 func (s *shop) buy(buyer string) {
 	s.t.Helper()
-	_, err := s.admit.Admit(s.t.Context(), admission.Request{SaleID: "s", Buyer: buyer, Key: rand.Text(), KeyTTL: time.Minute, Fingerprint: "f"})
+	_, err := s.admit.Admit(
+		s.t.Context(), admission.Request{SaleID: "s", Buyer: buyer, Key: rand.Text(), KeyTTL: time.Minute, Fingerprint: "f"},
+	)
 	if err != nil {
 		s.t.Error(err)
 	}
@@ -86,6 +89,16 @@ func (s *shop) take(n int) queue.Batch {
 	return b
 }
 
+// kill makes the next order a dead letter.
+func (s *shop) kill() {
+	s.t.Helper()
+	b := s.take(1)
+	failure := queue.Failure{ID: b.Messages[0].ID, Reason: "no", Permanent: true}
+	if _, err := s.queue.Ack(s.t.Context(), b.ID, failure); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func TestAuditCountsEveryOrderOnce(t *testing.T) {
 	s := open(t, 10)
 	ctx := t.Context()
@@ -104,10 +117,7 @@ func TestAuditCountsEveryOrderOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.take(1)
-	dying := s.take(1)
-	if _, err := s.queue.Ack(ctx, dying.ID, queue.Failure{ID: dying.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
-		t.Fatal(err)
-	}
+	s.kill()
 	want := audit.Report{SaleID: "s", Stock: 10, Left: 3, Ready: 2, Leased: 1, Ordered: 3, Dead: 1, Balanced: true}
 	if got := s.audit(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -118,10 +128,7 @@ func TestAuditCountsEveryOrderOnce(t *testing.T) {
 func TestAuditRepairsTheIndexOfDeadLetters(t *testing.T) {
 	s := open(t, 5)
 	s.buy("ann")
-	dying := s.take(1)
-	if _, err := s.queue.Ack(t.Context(), dying.ID, queue.Failure{ID: dying.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
-		t.Fatal(err)
-	}
+	s.kill()
 	lines := keyspace.Shard(0).DeadIndex()
 	breakIndex := func() {
 		s.redis.Del(t.Context(), lines)

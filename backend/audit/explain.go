@@ -108,7 +108,7 @@ func (c *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.Ord
 			break
 		}
 	}
-	statuses, err := c.rows.Statuses(ctx, ids) // rows since then, or cancelled rows whose slot is not released yet
+	statuses, err := c.rows.Statuses(ctx, ids) // rows since then, or cancelled rows with a slot that is not released yet
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,10 @@ func TestExplainReturnsOrdersThatDifferTwice(t *testing.T) {
 		{"one in transit, then another", [][]sale.OrderID{{1, 3}, {2, 3}}, nil, "3: it is neither a row nor in the queue; "},
 		{"all in transit", [][]sale.OrderID{{1}, {2}}, nil, ""},
 		{"a row since then", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCreated}, ""},
-		{"a cancelled order with a slot", [][]sale.OrderID{{1}, {1}}, map[sale.OrderID]sale.Status{1: sale.StatusCancelled}, "1: its buyer still has a slot with it; "},
+		{
+			"a cancelled order with a slot", [][]sale.OrderID{{1}, {1}},
+			map[sale.OrderID]sale.Status{1: sale.StatusCancelled}, "1: its buyer still has a slot with it; ",
+		},
 		{"more than MaxExplained", [][]sale.OrderID{many, many}, nil, named},
 		{"MaxExplained in the second round", [][]sale.OrderID{many, first}, nil, named},
 	} {

@@ -23,7 +23,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_audits_total",
-			Help: "Audits of sales by this process: balanced, unbalanced, or failed because a store was unavailable.",
+			Help: "Audits of sales by this process: balanced, unbalanced, or failed (store unavailable).",
 		}, []string{"result"}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_audit_last_timestamp_seconds",

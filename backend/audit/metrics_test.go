@@ -28,7 +28,7 @@ func TestMetricsBoundTheSeriesOfSales(t *testing.T) {
 		t.Error("the series of s7 does not show that it balances again")
 	}
 	const want = `
-		# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed because a store was unavailable.
+		# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed (store unavailable).
 		# TYPE sluice_audits_total counter
 		sluice_audits_total{result="balanced"} 4999
 		sluice_audits_total{result="failed"} 0

@@ -76,7 +76,8 @@ func TestAuditIsExactDuringChanges(t *testing.T) {
 			t.Fatalf("round %d: %+v", round, r)
 		}
 	}
-	if hook.calls < rounds*4 || m.done["release"] == 0 || m.done["retry"] == 0 || m.done["cancel"] == 0 || m.done["write"] == 0 {
+	if hook.calls < rounds*4 || m.done["release"] == 0 || m.done["retry"] == 0 || m.done["cancel"] == 0 ||
+		m.done["write"] == 0 {
 		t.Errorf("too few changes: %d commands, %v", hook.calls, m.done)
 	}
 	want := func(what string, balanced bool) {

@@ -42,7 +42,8 @@ func TestAuditCountsAReturnedUnitOnceAtEachStep(t *testing.T) {
 	want := func(left, ready, leased, ordered, returning int64) {
 		t.Helper()
 		r := s.audit()
-		if got := [5]int64{r.Left, r.Ready, r.Leased, r.Ordered, r.Returning}; !r.Balanced || got != [5]int64{left, ready, leased, ordered, returning} {
+		if got := [5]int64{r.Left, r.Ready, r.Leased, r.Ordered, r.Returning}; !r.Balanced ||
+			got != [5]int64{left, ready, leased, ordered, returning} {
 			t.Fatalf("left, ready, leased, ordered, returning = %v: %+v", got, r)
 		}
 	}
@@ -64,7 +65,8 @@ func TestAuditCountsAReturnedUnitOnceAtEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
-	if _, err := s.queue.Ack(ctx, b.ID, queue.Failure{ID: o.ID, Reason: "no", Permanent: true}); err != nil { // the order fails after the return
+	failure := queue.Failure{ID: o.ID, Reason: "no", Permanent: true} // after the return
+	if _, err := s.queue.Ack(ctx, b.ID, failure); err != nil {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
@@ -174,8 +176,13 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 	if err := others.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	cancelled, err := s.store.OrderRows(t.Context(), store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1000})
+	cancelled, err := s.store.OrderRows(
+		t.Context(), store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1000},
+	)
 	if err != nil || len(cancelled) <= stock || returning == 0 {
-		t.Errorf("%d orders were cancelled with a stock of %d (%v), %d audits found returning units; want more", len(cancelled), stock, err, returning)
+		t.Errorf(
+			"%d orders were cancelled with a stock of %d (%v), %d audits found returning units; want more", len(cancelled),
+			stock, err, returning,
+		)
 	}
 }

@@ -75,10 +75,12 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 	}
 	end := time.Now()
 	for i, item := range b.items {
-		_, span := b.tracer.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), b.parents[i]), b.step.name(),
+		_, span := b.tracer.tracer.Start(
+			trace.ContextWithRemoteSpanContext(context.Background(), b.parents[i]), b.step.name(),
 			trace.WithSpanKind(b.step.kind()), trace.WithTimestamp(b.step.Began),
 			trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}), trace.WithAttributes(b.step.attributes()...),
-			trace.WithAttributes(item.attributes()...))
+			trace.WithAttributes(item.attributes()...),
+		)
 		if reason, isFailed := failed[item.Order]; isFailed {
 			span.SetStatus(codes.Error, reason)
 		} else if err != nil {
@@ -114,7 +116,9 @@ func (s Step) kind() trace.SpanKind {
 func (s Step) attributes() []attribute.KeyValue {
 	all := []attribute.KeyValue{
 		attribute.String("messaging.system", "redis"), attribute.String("messaging.operation.name", s.Operation),
-		attribute.String("messaging.operation.type", s.Operation), attribute.String("messaging.destination.name", s.Destination),
+		attribute.String(
+			"messaging.operation.type", s.Operation,
+		), attribute.String("messaging.destination.name", s.Destination),
 	}
 	if s.Group != "" {
 		all = append(all, attribute.String("messaging.consumer.group.name", s.Group))

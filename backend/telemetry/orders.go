@@ -16,7 +16,9 @@ type Orders struct {
 func NewOrders(tracer *Tracer, notes *Parents) *Orders { return &Orders{tracer, notes} }
 
 // Begin starts the span of a batch. It takes up to lookupTimeout if Redis does not respond.
-func (o *Orders) Begin(ctx context.Context, orders []sale.Order) (context.Context, func(failed map[sale.OrderID]string, err error)) {
+func (o *Orders) Begin(
+	ctx context.Context, orders []sale.Order,
+) (context.Context, func(failed map[sale.OrderID]string, err error)) {
 	items := make([]Item, len(orders))
 	for i, order := range orders {
 		items[i] = Item{Order: order.ID, SaleID: order.SaleID}

@@ -76,8 +76,10 @@ func (r *Request) Send(saleID string) *Sending {
 		return nil
 	}
 	step := Step{Operation: "send", Destination: "orders"}
-	_, span := r.tracer.tracer.Start(r.ctx, step.name(), trace.WithSpanKind(step.kind()), trace.WithAttributes(step.attributes()...),
-		trace.WithAttributes(attribute.String("sluice.sale.id", saleID)))
+	_, span := r.tracer.tracer.Start(
+		r.ctx, step.name(), trace.WithSpanKind(step.kind()), trace.WithAttributes(step.attributes()...),
+		trace.WithAttributes(attribute.String("sluice.sale.id", saleID)),
+	)
 	return &Sending{span}
 }
 

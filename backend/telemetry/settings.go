@@ -104,6 +104,7 @@ func samplerOf(name, arg string) (sdk.Sampler, error) {
 		share, err := ratio(DefaultRatio)
 		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), err
 	}
-	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER=%s: want always_on, always_off or traceidratio, or parentbased_ and one of them",
-		name)
+	return nil, fmt.Errorf(
+		"OTEL_TRACES_SAMPLER=%s: want always_on, always_off or traceidratio, or parentbased_ and one of them", name,
+	)
 }

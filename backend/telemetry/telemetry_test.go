@@ -48,15 +48,24 @@ func TestEnvironment(t *testing.T) {
 		{"nothing", "", "", ""},
 		{"endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", "http://c:4318/v1/traces", ""},
 		{"endpoint with a path", "OTEL_EXPORTER_OTLP_ENDPOINT=https://c/otlp/", "https://c/otlp/v1/traces", ""},
-		{"endpoint of traces", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://d:1/x", "http://d:1/x", ""},
+		{
+			"endpoint of traces", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://d:1/x",
+			"http://d:1/x", "",
+		},
 		{"disabled", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_SDK_DISABLED=true", "", ""},
 		{"no exporter", "OTEL_EXPORTER_OTLP_ENDPOINT=:: OTEL_TRACES_EXPORTER=none", "", ""},
 		{"another exporter", "OTEL_TRACES_EXPORTER=zipkin", "", "OTEL_TRACES_EXPORTER=zipkin"},
-		{"gRPC", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
+		{
+			"gRPC", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "",
+			"OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
+		},
 		{"no URL", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318", "", "OTEL_EXPORTER_OTLP_ENDPOINT: want http://"},
 		{"no URL of traces", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=ftp://x", "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: want"},
 		{"ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=1.5", "", "OTEL_TRACES_SAMPLER_ARG=1.5"},
-		{"no ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=NaN", "", "OTEL_TRACES_SAMPLER_ARG=NaN"},
+		{
+			"no ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=NaN", "",
+			"OTEL_TRACES_SAMPLER_ARG=NaN",
+		},
 		{"sampler", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
 		{"two errors", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
 	} {
@@ -100,7 +109,8 @@ func TestSamplingFollowsTheTraceparent(t *testing.T) {
 	}
 	r := tracer.Request("POST", "/x", headers("traceparent", parent))
 	r.End(202)
-	if all := spans.Ended(); len(all) != 1 || all[0].Parent().SpanID().String() != "00f067aa0ba902b7" || !all[0].Parent().IsRemote() {
+	if all := spans.Ended(); len(all) != 1 || all[0].Parent().SpanID().String() != "00f067aa0ba902b7" ||
+		!all[0].Parent().IsRemote() {
 		t.Fatalf("spans %v", all)
 	}
 	ratioOnly, _ := recorded(t, mustSampler(t, "traceidratio", "0"))
@@ -149,7 +159,8 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 		t.Fatalf("spans %v", byName)
 	}
 	own, batch := processed[0], processed[1]
-	if own.SpanContext().TraceID() != sent[0].SpanContext().TraceID() || own.Parent().SpanID() != sent[0].SpanContext().SpanID() {
+	if own.SpanContext().TraceID() != sent[0].SpanContext().TraceID() ||
+		own.Parent().SpanID() != sent[0].SpanContext().SpanID() {
 		t.Errorf("the parent of the order's span is %v", own.Parent())
 	}
 	links := batch.Links()
@@ -190,7 +201,8 @@ func TestPostIsPartOfTheTraceOfItsOrder(t *testing.T) {
 	}
 	for i, want := range []codes.Code{codes.Unset, codes.Error, codes.Error} {
 		s := ended[i]
-		if s.Parent().SpanID().String() != "00f067aa0ba902b7" || s.SpanKind() != trace.SpanKindClient || s.Status().Code != want {
+		if s.Parent().SpanID().String() != "00f067aa0ba902b7" || s.SpanKind() != trace.SpanKindClient ||
+			s.Status().Code != want {
 			t.Errorf("span %d: parent %s, kind %s, status %v", i, s.Parent().SpanID(), s.SpanKind(), s.Status())
 		}
 	}
@@ -208,7 +220,8 @@ func TestBatchLinksAreBounded(t *testing.T) {
 	}
 	_, b := tracer.Batch(t.Context(), Step{Operation: "send", Destination: "events"}, len(items), items)
 	b.End(errors.New("unavailable"), nil)
-	if all := spans.Ended(); len(all) != maxLinks+1 || len(all[maxLinks].Links()) != maxLinks || all[maxLinks].DroppedLinks() != 0 {
+	if all := spans.Ended(); len(all) != maxLinks+1 || len(all[maxLinks].Links()) != maxLinks ||
+		all[maxLinks].DroppedLinks() != 0 {
 		t.Errorf("%d spans", len(all))
 	}
 	untraced := []Item{{Order: 1}, {Order: 2, Parent: "nonsense"}}

@@ -1,4 +1,4 @@
--- dead_finish_cancel: deletes the letter of an order whose cancellation has begun, and returns its unit and its
+-- dead_finish_cancel: deletes the letter of an order that is being cancelled, and returns its unit and its
 -- buyer's slot on request. An order that is a row in SQL returns them through return_unit instead.
 --
 -- The letter exists once, so the unit is returned once. A unit is returned together with its slot only: the slot

@@ -3,7 +3,7 @@
 --
 -- KEYS 1 letters  hash  key -> dead letter, JSON
 --      2 index    zset  dead letters by sale (include/dead_letters)
--- ARGV 1 "letters": the rest are keys of letters, whose lines are added if they are missing
+-- ARGV 1 "letters": the rest are keys of letters; their missing lines are added
 --        "lines": the rest are lines, which are deleted if they have no letter
 -- Returns the number of lines added or deleted.
 

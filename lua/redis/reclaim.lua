@@ -1,4 +1,4 @@
--- reclaim: requeues one batch whose lease has expired. It checks the lease again.
+-- reclaim: requeues one batch with an expired lease. It checks the lease again.
 --
 -- Every message counts one more crash of its worker and returns to the front of the queue. A message that has crashed
 -- its workers too often is leased alone; if that lease expires too, the message becomes a dead letter.

@@ -180,7 +180,8 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	before := database.checks()
 	g.Raw().FlushAll(ctx)
 	testenv.Eventually(t, 5*time.Second, "an emptied Redis is detected", func() bool { return !verified() })
-	if n := database.checks() - before; n > 4 { // one in progress, the one that detects it, and two around the call of unverified
+	// One check in progress, the one that detects it, and two around the call of unverified.
+	if n := database.checks() - before; n > 4 {
 		t.Errorf("%d checks until it was detected", n)
 	}
 	wantBlocked(t, g, "emptied")

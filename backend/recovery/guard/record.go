@@ -16,7 +16,7 @@ import (
 
 // record is the hash keyspace.Shard.Guard of one shard. The zero value is that of an empty Redis.
 type record struct {
-	RunID      string // server whose data was verified; "" if none was
+	RunID      string // server with verified data; "" if none
 	Generation int64  // generation of the verified data
 	Fence      int64  // fence of the last rebuild that began
 	Rebuilding bool   // a rebuild is in progress or was interrupted

@@ -45,7 +45,7 @@ func entries(from, n int) []sale.Order {
 	return orders
 }
 
-// On a full disk, the journal has exactly the orders whose Append succeeded, and no further segments. Append succeeds
+// On a full disk, the journal has exactly the orders of successful appends, and no further segments. Append succeeds
 // again when there is space.
 func TestAppendOnAFullDisk(t *testing.T) {
 	onASmallDisk(t, 20_000, func(dir string, room func()) {
@@ -99,7 +99,8 @@ func TestPartialWriteStartsANewSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[sale.OrderID]bool{}
-	if broken, err := j.Orders(func(o sale.Order) { found[o.ID] = true }); err != nil || broken != 1 || !found[1] || j.number != 2 {
+	if broken, err := j.Orders(func(o sale.Order) { found[o.ID] = true }); err != nil || broken != 1 || !found[1] ||
+		j.number != 2 {
 		t.Errorf("orders %v and %d broken records in %d segments, %v", found, broken, j.number, err)
 	}
 }

@@ -56,7 +56,7 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 	return read(f, each)
 }
 
-// Trim deletes segments whose orders are all rows, oldest first, so the size of the journal follows the length of the
+// Trim deletes segments without queued orders, oldest first, so the size of the journal follows the length of the
 // queue. It copies a few stragglers, such as dead letters, to the current segment. It returns file errors, or an error
 // that wraps sale.ErrUnavailable.
 func (j *Journal) Trim(ctx context.Context, rows Rows) error {

@@ -53,7 +53,9 @@ func BenchmarkRebuild(b *testing.B) {
 			}
 			defer conn.Close(ctx)
 			for _, statement := range []string{
-				fmt.Sprintf(`INSERT INTO orders (id, sale_id, buyer, slot, serial) SELECT (200000000::bigint + n/4000) << 32 | n, 's', 'buyer-' || lpad(n::text, 8, '0'), 1, n FROM generate_series(1, %d) AS n`, size.rows),
+				fmt.Sprintf(`INSERT INTO orders (id, sale_id, buyer, slot, serial)
+					SELECT (200000000::bigint + n/4000) << 32 | n, 's', 'buyer-' || lpad(n::text, 8, '0'), 1, n
+					FROM generate_series(1, %d) AS n`, size.rows),
 				fmt.Sprintf(`UPDATE sales SET sold = %d WHERE id = 's'`, size.rows),
 				"VACUUM ANALYZE orders", "CHECKPOINT", // as in a database in use
 			} {
@@ -69,16 +71,21 @@ func BenchmarkRebuild(b *testing.B) {
 			b.Cleanup(func() { _ = g.Close() })
 			shard := keyspace.Shard(0)
 			r := newRebuilder(b, rebuild.Config{
-				Pinner: g, Store: db, Space: keyspace.Space{}, Log: quiet, JournalWait: time.Millisecond, Step: steps(b), Pause: func(_ context.Context, id, why string) error {
-					b.Errorf("%s: %s", id, why)
+				Pinner: g, Store: db, Step: steps(b),
+				Pause: func(_ context.Context, id, reason string) error {
+					b.Errorf("sale %s was paused: %s", id, reason)
 					return nil
-				}})
+				},
+			})
 			if err := r.Run(ctx); err != nil { // stores the buyers of the rows
 				b.Fatal(err)
 			}
 			pipe := g.Raw().Pipeline()
 			for n := size.rows + 1; n <= size.rows+size.queued; n++ {
-				o := sale.Order{ID: sale.OrderID((200000000+int64(n)/4000)<<32 | int64(n)), SaleID: "s", Buyer: fmt.Sprintf("buyer-%08d", n), Slot: 1, Serial: int64(n)}
+				o := sale.Order{
+					ID: sale.OrderID((200000000+int64(n)/4000)<<32 | int64(n)), SaleID: "s", Buyer: fmt.Sprintf("buyer-%08d", n),
+					Slot: 1, Serial: int64(n),
+				}
 				pipe.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(o))
 				pipe.HSet(ctx, shard.Buyers("s"), o.Buyer, o.ID.String())
 				if pipe.Len() >= 20_000 || n == size.rows+size.queued {

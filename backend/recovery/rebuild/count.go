@@ -136,7 +136,7 @@ func (j *job) countQueue(ctx context.Context, c *saleCount) error {
 // countSlots compares the slots in Redis with the count. An order that has a slot and nothing else is queued again.
 func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 	var orphans []sale.Order
-	empty := map[string]bool{} // buyers with slots in Redis who hold no order
+	empty := map[string]bool{} // buyers with slots in Redis and without orders
 	key := c.shard.Buyers(c.def.ID)
 	err := admission.ScanBuyers(ctx, j.client, key, func(buyer string, slots keyspace.Slots) {
 		h := c.buyers[buyer]

@@ -19,12 +19,15 @@ func TestRepeatedMessagesAreQueuedOnce(t *testing.T) {
 	shard, enqueue := keyspace.Shard(0), redisscript.Load("rebuild_enqueue")
 	mini.HSet(shard.Guard(), "fence", "7")
 	run := func(fence, before int, messages ...any) (string, error) {
-		return enqueue.Run(t.Context(), client, []string{shard.Guard(), shard.RebuildReady()}, append([]any{fence, before}, messages...)...).Text()
+		args := append([]any{fence, before}, messages...)
+		return enqueue.Run(t.Context(), client, []string{shard.Guard(), shard.RebuildReady()}, args...).Text()
 	}
 	for _, step := range []struct {
 		before   int
 		messages []any
-	}{{0, []any{"a", "b"}}, {0, []any{"a", "b"}}, {2, []any{"c"}}, {0, []any{"a", "b"}}, {2, []any{"c"}}, {3, []any{"d"}}} {
+	}{
+		{0, []any{"a", "b"}}, {0, []any{"a", "b"}}, {2, []any{"c"}}, {0, []any{"a", "b"}}, {2, []any{"c"}}, {3, []any{"d"}},
+	} {
 		if result, err := run(7, step.before, step.messages...); result != "ok" || err != nil {
 			t.Fatalf("%v after %d messages: %q, %v", step.messages, step.before, result, err)
 		}

@@ -215,7 +215,7 @@ func (j *job) auditSales(ctx context.Context) error {
 	return nil
 }
 
-// resumeSales restores version and switch of the sales. The version is the one whose stock was counted; the reconcile
+// resumeSales restores version and switch of the sales. The version is that of the counted stock; the reconcile
 // loop applies a later one.
 func (j *job) resumeSales(ctx context.Context) error {
 	for _, c := range j.sales {

@@ -70,7 +70,9 @@ func BenchmarkJournal(b *testing.B) {
 			wg.Go(func() {
 				for range 60 {
 					name := fmt.Sprint("buyer", buyers.Add(1))
-					d, err := seller.Admit(ctx, admission.Request{SaleID: "s", Buyer: name, Key: name, KeyTTL: time.Second, Fingerprint: "f"})
+					d, err := seller.Admit(
+						ctx, admission.Request{SaleID: "s", Buyer: name, Key: name, KeyTTL: time.Second, Fingerprint: "f"},
+					)
 					if err != nil || d.Outcome != sale.Accepted {
 						b.Error(d.Outcome, err)
 						return

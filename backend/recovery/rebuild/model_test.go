@@ -150,7 +150,9 @@ func (l *life) check() {
 		case "":
 			l.t.Fatalf("order %s of buyer %s is lost; %+v", id, buyer, r)
 		case "unbacked":
-			l.t.Fatalf("order %s of buyer %s lost its unit, although all orders were restored before the next purchase", id, buyer)
+			l.t.Fatalf(
+				"order %s of buyer %s lost its unit, although all orders were restored before the next purchase", id, buyer,
+			)
 		default:
 			holds[buyer]++
 		}

@@ -116,7 +116,8 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: w.journal, Guard: w.guard, Restorer: rebuild.NewRestorer(w.guard.Raw(), space, w.store), Store: w.store, Log: quiet,
+		Journal: w.journal, Guard: w.guard, Store: w.store, Log: quiet,
+		Restorer: rebuild.NewRestorer(w.guard.Raw(), space, w.store),
 	})
 	w.admit = w.admitter()
 	w.paused = map[string]string{}
@@ -184,7 +185,12 @@ func (w *world) create(id string, stock int64, perBuyer int) {
 }
 
 func (w *world) try(saleID, buyer string) (admission.Decision, error) {
-	return w.admit.Admit(w.ctx, admission.Request{SaleID: saleID, Buyer: buyer, Key: strconv.FormatInt(time.Now().UnixNano(), 36), KeyTTL: time.Minute})
+	return w.admit.Admit(
+		w.ctx,
+		admission.Request{
+			SaleID: saleID, Buyer: buyer, Key: strconv.FormatInt(time.Now().UnixNano(), 36), KeyTTL: time.Minute,
+		},
+	)
 }
 
 func (w *world) buy(saleID, buyer string) sale.OrderID {
@@ -223,7 +229,8 @@ func (w *world) write(saleID string, n int) {
 func (w *world) kill(saleID string) sale.OrderID {
 	w.t.Helper()
 	b := w.take(saleID, 1)
-	if _, err := w.shard(saleID).Ack(w.ctx, b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no", Permanent: true}); err != nil {
+	failure := queue.Failure{ID: b.Messages[0].ID, Reason: "no", Permanent: true}
+	if _, err := w.shard(saleID).Ack(w.ctx, b.ID, failure); err != nil {
 		w.t.Fatal(err)
 	}
 	return b.Messages[0].ID
@@ -266,7 +273,8 @@ func (w *world) audit(saleID string) audit.Report {
 func (w *world) want(saleID string, left, queued, ordered, dead, unbacked int64) {
 	w.t.Helper()
 	r := w.audit(saleID)
-	if got := r.Ready + r.Delayed + r.Leased; r.Left != left || got != queued || r.Ordered != ordered || r.Dead != dead || r.Unbacked != unbacked {
+	if got := r.Ready + r.Delayed + r.Leased; r.Left != left || got != queued || r.Ordered != ordered || r.Dead != dead ||
+		r.Unbacked != unbacked {
 		w.t.Fatalf("sale %s: %d left, %d queued, %d ordered, %d dead, %d unbacked; want %d, %d, %d, %d, %d", saleID,
 			r.Left, got, r.Ordered, r.Dead, r.Unbacked, left, queued, ordered, dead, unbacked)
 	}
@@ -370,7 +378,7 @@ func TestRebuildOfAnEmptyRedisWithoutJournalKeepsTheRows(t *testing.T) {
 	w.check()
 	w.want("s", 26, 0, 4, 0, 0)
 	if d, err := w.try("s", "b7"); err != nil || d.Outcome != sale.Accepted {
-		t.Errorf("a buyer whose order was lost: %v, %v", d.Outcome, err)
+		t.Errorf("buyer of a lost order: %v, %v", d.Outcome, err)
 	}
 }
 
@@ -857,7 +865,9 @@ func TestReplayedOrderIsRecorded(t *testing.T) {
 	first := admissiontest.NewAdmitter(w.t, w.raw(), space) // without a journal
 	buy := func(a *admission.Admitter, key string) admission.Decision {
 		t.Helper()
-		d, err := a.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key, KeyTTL: time.Minute, Fingerprint: "f"})
+		d, err := a.Admit(
+			w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key, KeyTTL: time.Minute, Fingerprint: "f"},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

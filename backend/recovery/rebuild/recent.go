@@ -7,7 +7,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// recent remembers orders that were recorded, so that a buyer who replays a request does not fill the journal. It
+// recent remembers orders that were recorded, so that replays do not fill the journal. It
 // evicts the oldest orders; recording one of them again has no effect. The journal or SQL has every remembered order,
 // because a journal drops rows only. The zero value is empty. It is safe for concurrent use.
 type recent struct {

@@ -80,16 +80,22 @@ func TestRestoreDuringContinuousReturns(t *testing.T) {
 		reads++
 		w.raw().HIncrBy(w.ctx, space.ShardOf("s").Sale("s"), "returned", 1)
 	}})
-	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil || done != (rebuild.Restored{Known: 1}) || reads != 1 {
+	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil ||
+		done != (rebuild.Restored{Known: 1}) ||
+		reads != 1 {
 		t.Errorf("a known order: %+v, %v after %d reads", done, err, reads)
 	}
-	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(err, sale.ErrUnavailable) || done != (rebuild.Restored{}) {
+	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(
+		err, sale.ErrUnavailable,
+	) ||
+		done != (rebuild.Restored{}) {
 		t.Errorf("a lost order: %+v, %v", done, err)
 	}
 	w.want("s", 4, 1, 0, 0, 0)
 	w.restoreJournal()
 	plain := rebuild.NewRestorer(w.raw(), space, w.store)
-	if done, err := plain.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil || done != (rebuild.Restored{Known: 1, Requeued: 1}) {
+	if done, err := plain.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil ||
+		done != (rebuild.Restored{Known: 1, Requeued: 1}) {
 		t.Errorf("without returns: %+v, %v", done, err)
 	}
 	w.want("s", 3, 2, 0, 0, 0)
@@ -107,7 +113,9 @@ func TestCancelBeforeARebuildIsRejected(t *testing.T) {
 	w.put(older)
 	w.run()
 	message := sale.Order{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
-	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.DeadOrder{Order: message}, "test", "no"); !errors.Is(err, store.ErrStale) {
+	ctx := store.WithGeneration(w.ctx, generation)
+	_, err := w.store.CancelDead(ctx, store.DeadOrder{Order: message}, "test", "no")
+	if !errors.Is(err, store.ErrStale) {
 		t.Errorf("a queued order was cancelled as dead: %v", err)
 	}
 	w.drain()
@@ -133,7 +141,8 @@ func (w *world) cancelDead(id sale.OrderID, generation int64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(store.WithGeneration(w.ctx, generation), store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
+	ctx := store.WithGeneration(w.ctx, generation)
+	if _, err := w.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -60,7 +60,7 @@ func TestOneRebuildIsEnoughForARestoredDatabase(t *testing.T) {
 			w.drain()
 			w.want("s", 3, 0, 6, 1, 0)
 			if d, err := w.try("s", "late0"); err != nil || d.Outcome != sale.AlreadyBought {
-				t.Errorf("a buyer whose row was missing: %v, %v", d.Outcome, err)
+				t.Errorf("buyer of a missing row: %v, %v", d.Outcome, err)
 			}
 			w.buy("s", "next")
 			w.drain()

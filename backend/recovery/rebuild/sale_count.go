@@ -19,11 +19,11 @@ type saleCount struct {
 
 	queue     []sale.Order // messages that Redis held, the oldest first
 	letters   []letter     // dead letters that Redis held
-	returned  []any        // ids of cancelled rows whose unit is part of left
+	returned  []any        // ids of cancelled rows; left includes their units
 	requeued  []sale.Order // orders that had only a slot
 	unbacked  []unbacked   // orders without a unit or slot
 	removed   []string     // ids of dead letters to delete
-	corrected int          // buyers whose slots in Redis differ
+	corrected int          // buyers with different slots in Redis
 	report    audit.Report
 	reason    string                // why the report is not balanced
 	dead      map[sale.OrderID]bool // orders with dead letters; true if the letter holds no unit

@@ -25,7 +25,7 @@ type Outcome struct {
 	Orders    int64  `json:"orders"`           // orders that hold a unit
 	Requeued  int    `json:"requeued"`         // orders that had only a slot, and were queued again
 	Unbacked  int    `json:"unbacked"`         // dead letters of orders without a unit or slot
-	Corrected int    `json:"corrected_buyers"` // buyers whose slots were corrected
+	Corrected int    `json:"corrected_buyers"` // buyers with corrected slots
 	Balanced  bool   `json:"balanced"`
 	Why       string `json:"why,omitempty"` // the reason if it is not balanced
 }

@@ -19,7 +19,8 @@ func TestDocumentHasEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(sluice:[^`]+)` \\| ([a-z ]+) \\| \\S").FindAllStringSubmatch(string(text), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `(sluice:[^`]+)` \\| ([a-z ]+) \\| \\S")
+	for _, row := range rows.FindAllStringSubmatch(string(text), -1) {
 		listed[row[1]] = row[2]
 	}
 	known := keysOfTheCode(t)

@@ -100,7 +100,7 @@ func (s Shard) DeadIndex() string { return s.key("dead:index") }
 // Wake (list) holds at most one token. Idle workers block on it.
 func (s Shard) Wake() string { return s.key("wake") }
 
-// Guard (hash) identifies the server whose data was verified: its run_id, the generation of the data, the fence of the
+// Guard (hash) identifies the server with the verified data: its run_id, the generation of the data, the fence of the
 // last rebuild that began, and rebuilding during a rebuild. A Redis that returns with other data has another run_id, or
 // an empty hash.
 func (s Shard) Guard() string { return s.key("guard") }
@@ -133,10 +133,10 @@ func (s Shard) Sale(id string) string { return s.key("sale:" + id) }
 // Stock (string) is the number of units left.
 func (s Shard) Stock(id string) string { return s.key("sale:" + id + ":stock") }
 
-// Buyers (hash) maps a buyer to its Slots. A buyer whose orders were all returned keeps an empty text.
+// Buyers (hash) maps a buyer to its Slots. A buyer without orders keeps an empty text.
 func (s Shard) Buyers(id string) string { return s.key("sale:" + id + ":buyers") }
 
-// Returns (hash) maps the id of a cancelled order whose unit was returned to the number of that return, until its row
+// Returns (hash) maps the id of a returned order to the number of its return, until its row
 // in SQL has the number.
 func (s Shard) Returns(id string) string { return s.key("sale:" + id + ":returns") }
 

@@ -17,7 +17,8 @@ func TestKeysOfAShardShareItsHashTag(t *testing.T) {
 		for _, key := range []string{
 			shard.Ready(), shard.Orders(), shard.Batch("b"), shard.Leases(), shard.Delayed(), shard.Attempts(), shard.Crashes(),
 			shard.Dead(), shard.DeadLetters(), shard.DeadIndex(), shard.Wake(), shard.SaleNotifications(), shard.Sales(),
-			shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"), shard.Replicated(),
+			shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"),
+			shard.Replicated(),
 		} {
 			if !strings.HasPrefix(key, tag) || strings.Count(key, "{") != 1 {
 				t.Errorf("key %q does not have the tag %q as its only tag", key, tag)
@@ -46,7 +47,9 @@ func TestDeadLineRoundTrip(t *testing.T) {
 			t.Errorf("round trip of %+v = %+v, %v", want, got, err)
 		}
 	}
-	for _, bad := range []string{"", " 0 raw:ab", "s 1 7", "s 2 7 7 s 1 1 ann", "other 1 7 7 s 1 1 ann", "s 1 7 7 s 0 1 ann"} {
+	for _, bad := range []string{
+		"", " 0 raw:ab", "s 1 7", "s 2 7 7 s 1 1 ann", "other 1 7 7 s 1 1 ann", "s 1 7 7 s 0 1 ann",
+	} {
 		if d, err := DecodeDeadLine(bad); err == nil {
 			t.Errorf("DecodeDeadLine(%q) = %+v, want an error", bad, d)
 		}
@@ -55,7 +58,8 @@ func TestDeadLineRoundTrip(t *testing.T) {
 
 func FuzzDecodeMessage(f *testing.F) {
 	for _, s := range []string{
-		"933700545548386305 demo 1 7 ann", "1 s 1 1 a buyer with spaces", "", " ", "1 s 0 1 a", "1 s 1 0 a", "-1 s 1 1 a", "01 s 1 1 a",
+		"933700545548386305 demo 1 7 ann", "1 s 1 1 a buyer with spaces", "", " ", "1 s 0 1 a", "1 s 1 0 a", "-1 s 1 1 a",
+		"01 s 1 1 a",
 		"9223372036854775808 s 1 1 a", "1 {s} 1 1 a", "1 s 1 1 ", "1 s 1 1 a\x00b", "1 s 101 1 a", "1 s 1 1", "1  s 1 1 a",
 	} {
 		f.Add(s)
@@ -81,7 +85,8 @@ func TestSlots(t *testing.T) {
 		find, count, empty1 int
 		with                Slots // order 9 in slot 2
 	}{
-		{"", 0, 0, 1, ",9"}, {"7", 1, 1, 2, "7,9"}, {",7", 2, 1, 1, ",9"}, {"5,7", 2, 2, 3, "5,9"}, {"5,,7", 3, 2, 2, "5,9,7"},
+		{"", 0, 0, 1, ",9"}, {"7", 1, 1, 2, "7,9"}, {",7", 2, 1, 1, ",9"}, {"5,7", 2, 2, 3, "5,9"},
+		{"5,,7", 3, 2, 2, "5,9,7"},
 		{"77", 0, 1, 2, "77,9"}, {",,", 0, 0, 1, ",9,"},
 	} {
 		if n := c.slots.Find(7); n != c.find {

@@ -20,7 +20,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// fakeSentinel is a Sentinel whose answers a test sets.
+// fakeSentinel is a Sentinel with answers that a test sets.
 type fakeSentinel struct {
 	addr    string
 	queries atomic.Int64
@@ -171,8 +171,8 @@ func TestLatestFailoverWins(t *testing.T) {
 	}
 }
 
-// Sentinels learn about a failover one after the other. A client does not return to the old master when a Sentinel reports
-// it.
+// Sentinels receive the result of a failover one after the other. A client does not return to the old master when a
+// Sentinel reports it.
 func TestClientDoesNotReturnToTheOldMaster(t *testing.T) {
 	first, second := miniredis.RunT(t), miniredis.RunT(t)
 	sentinel := newSentinel(t, second.Addr())
@@ -260,7 +260,8 @@ func newHole(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+	bind := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	if err := errors.Join(bind, syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
 	name, err := syscall.Getsockname(fd)

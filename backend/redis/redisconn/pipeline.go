@@ -9,9 +9,9 @@ import (
 // maxQueued bounds the commands that wait for a slow Redis. Further commands fail immediately.
 const maxQueued = 20_000
 
-// Pipeline is a client whose concurrent script calls share round trips. A call returns when its context ends, while the
-// script may still run: scripts must be replay-safe, and callers must not reuse the arguments. Other commands use the
-// client directly. A Pipeline is safe for concurrent use.
+// Pipeline is a client that shares round trips between concurrent script calls. A call returns when its context ends,
+// while the script may still run: scripts must be replay-safe, and callers must not reuse the arguments. Other commands
+// use the client directly. A Pipeline is safe for concurrent use.
 type Pipeline struct {
 	redis.Cmdable
 	client *redis.Client

@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// A client of a Sentinel connects to the master, and to the new master after a failover. OnConnect checks every connection.
+// A client of a Sentinel connects to the master, and to the new master after a failover. OnConnect checks every
+// connection.
 func TestClientFollowsTheMasterOfASentinel(t *testing.T) {
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
 	ctx := t.Context()
