@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -162,11 +161,10 @@ func TestRehearseAgainstUp(t *testing.T) {
 	}{
 		{"rehearse shoe", "shoe is open", 1},
 		{"rehearse other --beside-real-sales", "no sale other", 1},
-		{"rehearse shoe --buyers 0 --bots 2 --curve flat --span 0s --pause-redis 1m --kill-worker=1 --max-lost 2 --out /nowhere", "--curve", 2},
-		{"rehearse shoe --kill-worker=" + strconv.Itoa(os.Getpid()), "no sluice worker", 2},
+		{"rehearse shoe --buyers 0 --bots 2 --curve flat --span 0s --max-lost 2 --out /nowhere", "--curve", 2},
 		{"rehearse shoe shoe", "", 2},
 		{"rehearse shoe --server " + u.admin, "--target", 2},
-		{"rehearse clean shoe", "no rehearsal", 2},
+		{"rehearse clean shoe", "must be a rehearsal", 2},
 		{"rehearse clean", "there is no rehearsal", 0},
 	} {
 		out, errOut, code := sluiceRun(t, nil, append(strings.Fields(c.args), "--data", u.data)...)
