@@ -64,7 +64,7 @@ func (s *shop) fromMemory(send func() answer) (answer, bool) {
 	return a, s.purchases() == before
 }
 
-// learned sends purchases of a stranger until the edge answers from memory.
+// learned sends purchases of an unknown buyer until the edge answers from memory.
 func (s *shop) learned(t *testing.T) answer {
 	t.Helper()
 	var a answer

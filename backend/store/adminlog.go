@@ -43,7 +43,7 @@ type LogEntry struct {
 // noUnit begins the detail of an entry about a dead order that held no unit.
 const noUnit = "it held no unit; "
 
-// HeldNoUnit reports whether an entry about a dead order says that the order held no unit.
+// HeldNoUnit reports whether an entry about a dead order records that the order held no unit.
 func (e LogEntry) HeldNoUnit() bool { return strings.HasPrefix(e.Detail, noUnit) }
 
 // AppendLog appends an entry to the admin log, in the transaction of c. Its actor and its reason, which follows detail,

@@ -71,8 +71,8 @@ func validate(o sale.Order) error {
 	return nil
 }
 
-// same reports whether a and b are the same order. It ignores the serial, because a rebuild of Redis may number a
-// sale's orders anew.
+// same reports whether a and b are the same order. It ignores the serial, because a rebuild of Redis may renumber a
+// sale's orders.
 func same(a, b sale.Order) bool {
 	return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Slot == b.Slot
 }

@@ -53,8 +53,8 @@ func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error)
 // connect makes a client without faults.
 func connect(mini *miniredis.Miniredis) *redis.Client { return redis.NewClient(options(mini, nil)) }
 
-// options returns options for a client whose calls run immediately in the goroutine of the caller: no socket, no goroutine,
-// and no order that the seed has not chosen. A change of servers, if given, cuts its connections.
+// options returns options for a client that runs its calls immediately in the goroutine of the caller: no socket, no
+// goroutine, and no order that the seed has not chosen. A change of servers, if given, cuts its connections.
 func options(mini *miniredis.Miniredis, servers *atomic.Int64) *redis.Options {
 	if servers == nil {
 		servers = &atomic.Int64{}

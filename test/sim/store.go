@@ -41,7 +41,7 @@ func (s faultyStore) call(what string, do func(ctx context.Context) error) error
 	return s.p.do(what, func() error { return do(context.Background()) }, func() error { return do(context.Background()) })
 }
 
-// Write refuses and fails for the orders of troublesome buyers, as the database would for bad ones; what it does refuse by itself is a violation.
+// Write rejects or fails for the orders of troublesome buyers, as a database would; any other rejection is a violation.
 func (s faultyStore) Write(c context.Context, orders []sale.Order) error {
 	batch := slices.Clone(orders)
 	w := s.p.w
@@ -51,7 +51,7 @@ func (s faultyStore) Write(c context.Context, orders []sale.Order) error {
 	}
 	return s.call(fmt.Sprintf("sql write %s", ids(batch)), func(context.Context) error {
 		w.touched.Store(true)
-		err := s.tables.Write(context.WithoutCancel(c), batch) // it says of which generation the orders are
+		err := s.tables.Write(context.WithoutCancel(c), batch) // it contains the generation of the orders
 		if errors.Is(err, store.ErrRejected) {
 			w.violate("SQL had to refuse what Redis had accepted: %v", err)
 		}
@@ -121,7 +121,7 @@ func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Orde
 func (s faultyStore) CancelDead(c context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
 	err = s.call("sql cancel dead "+short(o.ID), func(context.Context) (err error) {
 		s.p.w.touched.Store(true)
-		was, err = s.tables.CancelDead(context.WithoutCancel(c), o, actor, reason) // it says of which generation the letter is
+		was, err = s.tables.CancelDead(context.WithoutCancel(c), o, actor, reason) // it contains the generation of the dead letter
 		return err
 	})
 	return was, err

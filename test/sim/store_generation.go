@@ -12,7 +12,7 @@ func (s faultyStore) Generation(context.Context) (n int64, err error) {
 	return n, err
 }
 
-// Journals is asked again and again while a rebuild waits: it is a look as well.
+// Journals is polled while a rebuild waits, so it counts as a read without effects.
 func (s faultyStore) Journals(context.Context) (got []journal.Status, err error) {
 	err = s.p.look(func() (err error) { got, err = s.tables.Journals(context.Background()); return err })
 	return got, err

@@ -12,9 +12,9 @@ import (
 )
 
 // entry is one of the stream of a shard.
-type entry struct{ id, batch, text string } // batch is empty when nobody has taken it
+type entry struct{ id, batch, text string } // batch is empty when it is not leased
 
-// entries are those of the stream of a shard; one that was given out and is pending for nobody is a violation.
+// entries returns the entries of a shard's stream. A delivered entry that is pending for no consumer is a violation.
 func (w *world) entries(shard keyspace.Shard) []entry {
 	found, err := w.mini.Stream(shard.Orders())
 	if err != nil || len(found) == 0 {
@@ -29,7 +29,7 @@ func (w *world) entries(shard keyspace.Shard) []entry {
 		}
 		all = append(all, entry{e.ID, pending[e.ID], e.Values[1]})
 		if delivered != "" && pending[e.ID] == "" && newest(e.ID, delivered) == delivered {
-			w.violate("entry %s was given out, and is pending for nobody", e.ID)
+			w.violate("entry %s was delivered and is pending for no consumer", e.ID)
 		}
 		delete(pending, e.ID)
 	}
@@ -50,7 +50,7 @@ func newest(a, b string) string {
 	return b
 }
 
-// delivery tells for whom the entries of a stream are pending, and the last id that was given out; empty when there is no group.
+// delivery returns the consumer of each pending entry of a stream, and the last delivered id; empty without a group.
 func delivery(c *redis.Client, key string) (pending map[string]string, last string) {
 	ctx := context.Background()
 	pending = map[string]string{}

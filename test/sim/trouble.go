@@ -7,13 +7,13 @@ import (
 	"sluice/backend/store"
 )
 
-// troublemaker is a buyer whose orders cannot be written, for a while or until somebody mends it.
+// troublemaker is a buyer with orders that cannot be written, for a while or until the cause is removed.
 type troublemaker struct {
 	kind string // refused, failing or deadly
 	left int
 }
 
-// trouble tells whether a write fails because of the orders in it.
+// trouble reports whether a write fails because of the orders in it.
 func (w *world) trouble(p *process, batch []sale.Order) (bool, error) {
 	w.mu.Lock()
 	var worst *troublemaker

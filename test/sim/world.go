@@ -29,7 +29,7 @@ func (w *world) queue(client redis.UniversalClient, shard keyspace.Shard, cfg qu
 	return queue.NewList(client, shard, cfg)
 }
 
-// world is one run: the two stores, the processes, and the books of an observer who sees everything.
+// world is one run: the two stores, the processes, and the records of an observer with access to everything.
 type world struct {
 	plan
 	stream bool // orders go through the stream
@@ -62,7 +62,7 @@ type world struct {
 	journals map[string]*journal.Journal // by backend
 	servers  atomic.Int64                // how often Redis was started
 	memory   memory                      // what an older Redis will come back with
-	promised map[sale.OrderID]string     // every order that somebody was told of -> buyer
+	promised map[sale.OrderID]string     // every confirmed order -> buyer
 	rows     map[sale.OrderID]row
 	groups   atomic.Int64 // purchases that were decided together with others
 }
@@ -138,7 +138,7 @@ func (w *world) delay(what string, again func() error) {
 	w.delayed = append(w.delayed, lateCall{what, time.Now().Add(time.Duration(w.rnd.Int64N(int64(2 * lease)))), again})
 }
 
-// note adds a line to the trace. Lines of one step are sorted, since goroutines that run at once have no order.
+// note adds a line to the trace. Lines of one step are sorted, because concurrent goroutines have no order.
 func (w *world) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *world) describe(args []any) (what string, watch func(func() error) erro
 	return what, func(do func() error) error { return w.watchReclaim(leases, fmt.Sprint(argv[0]), do) }
 }
 
-// watchReclaim sees to it that nobody takes back a lease that has not run out, and that none runs out for no reason.
+// watchReclaim checks that no lease is reclaimed before it expires, and that none expires without a cause.
 func (w *world) watchReclaim(leases, batch string, do func() error) error {
 	deadline, leased := w.zset(leases)[batch]
 	err := do()
@@ -208,7 +208,7 @@ func (w *world) watchReclaim(leases, batch string, do func() error) error {
 	case int64(deadline) > now:
 		w.violate("batch %s was reclaimed %d ms before its lease ran out", batch, int64(deadline)-now)
 	case w.Gentle:
-		w.violate("batch %s ran out of its lease, and nobody has died or stood still", batch)
+		w.violate("the lease of batch %s expired, and no process crashed or froze", batch)
 	}
 	return err
 }
