@@ -60,7 +60,7 @@ func TestCancelThatDiesAnywhereGivesBackOnce(t *testing.T) {
 			want = sale.AlreadyBought
 		}
 		if d := w.buy(fault, "bob"); d.Outcome != want {
-			t.Errorf("the buyer was told %s, want %s", d.Outcome, want)
+			t.Errorf("the buyer got %s, want %s", d.Outcome, want)
 		}
 		w.drain()
 	})
@@ -131,7 +131,7 @@ func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
 	if err := w.redis.Client().Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
 		t.Fatal(err)
 	}
-	err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { // asked for rows after the queue was counted
+	err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { // reads rows after the queue was counted
 		_, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
 		return err
 	})
@@ -313,7 +313,7 @@ func TestDropRemovesRubbishOnly(t *testing.T) {
 	}
 }
 
-// Redis was rebuilt between the letter and its row: whether there is a letter still has to be asked again.
+// Redis was rebuilt between the dead letter and its row: the cancel checks again whether the dead letter exists.
 func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)

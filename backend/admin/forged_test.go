@@ -12,7 +12,7 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// forge puts a message on the queue by hand, which nobody was told of and which takes no unit, and lets it die there.
+// forge queues a message by hand, without an accepted order or a unit, and makes it a dead letter.
 func (w *world) forge(o sale.Order) sale.Order {
 	w.t.Helper()
 	shard := keyspace.Space{Shards: shards}.ShardOf(o.SaleID)
@@ -29,7 +29,7 @@ func (w *world) forge(o sale.Order) sale.Order {
 	return o
 }
 
-// wantLog checks the last line of the desk log about an order, and that it says who did it and why.
+// wantLog checks the last line of the admin log about an order, with its actor and reason.
 func (w *world) wantLog(id sale.OrderID, action string, heldNoUnit bool) {
 	w.t.Helper()
 	log, err := w.store.Log(w.ctx, store.LogQuery{Target: id.String(), Limit: 1})
@@ -71,14 +71,14 @@ func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
 		}
 		w.wantBooks(fault, 4, 1)
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
-			t.Errorf("its buyer was told %s", d.Outcome)
+			t.Errorf("its buyer got %s", d.Outcome)
 		}
 		w.drain()
 		w.wantBalanced(fault)
 	})
 }
 
-// Whatever a forged message says, what others hold stays theirs.
+// A forged message does not change the orders of other buyers.
 func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -134,9 +134,9 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		w.wantBooks(fault, 5, 0)
 		w.wantBalanced(fault)
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
-			t.Errorf("its buyer was told %s", d.Outcome)
+			t.Errorf("its buyer got %s", d.Outcome)
 		}
-		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil { // nobody can write it: out of the way
+		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil { // it cannot be written: take it out
 			t.Fatal(err)
 		}
 	})

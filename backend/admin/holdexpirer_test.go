@@ -63,8 +63,8 @@ func (w *world) wantBalanced(saleID string) audit.Report {
 	return r
 }
 
-// Whatever dies between the end of a hold and the unit's return, the count balances at that instant, and the next
-// turn of anybody brings the unit back once.
+// Wherever a process dies between the end of a hold and the unit's return, the audit balances at that instant, and the
+// next round of any process returns the unit once.
 func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
 	w := newWorld(t)
 	w.each(func(fault string) {
@@ -94,7 +94,7 @@ func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
 		}
 		for buyer, want := range map[string]sale.Outcome{"ann": sale.Accepted, "bob": sale.Accepted, "cid": sale.AlreadyBought} {
 			if d := w.buy(fault, buyer); d.Outcome != want {
-				t.Errorf("%s was told %s, want %s", buyer, d.Outcome, want)
+				t.Errorf("%s got %s, want %s", buyer, d.Outcome, want)
 			}
 		}
 		if d := w.buy(fault, "dan"); d.Outcome != sale.SoldOut {
@@ -130,7 +130,7 @@ func TestCancelOrderThatDiesAnywhereGivesBackOnce(t *testing.T) {
 			t.Errorf("audit %+v", report)
 		}
 		if d := w.buy(fault, "ann"); d.Outcome != sale.Accepted {
-			t.Errorf("the buyer was told %s", d.Outcome)
+			t.Errorf("the buyer got %s", d.Outcome)
 		}
 		w.drain()
 	})
@@ -178,7 +178,7 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	if n := testutil.ToFloat64(r.counters.returning); n != 2 {
-		t.Errorf("the gauge says %v units wait", n)
+		t.Errorf("the gauge reports %v waiting units", n)
 	}
 	w.redis.Resume()
 	if report := w.wantBalanced("s"); report.Ordered != 2 || report.Returning != 2 {
@@ -189,12 +189,12 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
 	}
 	w.wantBooks("s", 2, 0)
 	if n := testutil.ToFloat64(r.counters.returning); n != 0 || testutil.ToFloat64(r.counters.returned) != 2 {
-		t.Errorf("the gauge says %v units wait, the counter that %v came back", n, testutil.ToFloat64(r.counters.returned))
+		t.Errorf("the gauge reports %v waiting units, the counter %v returned ones", n, testutil.ToFloat64(r.counters.returned))
 	}
 }
 
-// Redis loses everything while units are on their way back: the load counts them as left, and nobody gives them back
-// a second time.
+// Redis loses all data while units are being returned: the load counts them as left, and they are not returned a second
+// time.
 func TestRedisLostWhileUnitsReturn(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 5, "ann", "bob", "cid", "dan")
@@ -267,7 +267,7 @@ func TestOneSaleThatCannotBeReachedDelaysNoOther(t *testing.T) {
 	w.wantBalanced("lost")
 }
 
-// More than fits into one batch, cancelled and given back by several at once.
+// More orders than fit into one batch, cancelled and returned by several processes concurrently.
 func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 	w := newWorld(t)
 	const n = 2*returnBatch + 10
@@ -283,7 +283,7 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 		r.age = 0
 		go func() {
 			err := r.RunOnce(w.ctx)
-			for errors.Is(err, sale.ErrUnavailable) { // SQLite has one writer, and a slow machine lets somebody wait too long: his next turn
+			for errors.Is(err, sale.ErrUnavailable) { // SQLite has one writer; on a slow machine a process retries at its next round
 				err = r.RunOnce(w.ctx)
 			}
 			done <- err
@@ -310,8 +310,8 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 	}
 }
 
-// A payment and an operator's cancel come at the same instant: one of them wins, the other is told so, and unit and
-// money go one way each.
+// A payment and an admin's cancel arrive at the same instant: one of them wins, the other gets an error, and unit and
+// money follow the winner.
 func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
 	const rounds = 30
 	w := newWorld(t)
@@ -349,7 +349,7 @@ func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
 		case got.Status == sale.StatusCancelled && settled == store.SettledCancelled && cancelErr == nil:
 			left, sold, refunds = left+1, sold-1, refunds+1
 		default:
-			t.Fatalf("order %d is %s; the payment was told %s, the operator %v", i, got.Status, settled, cancelErr)
+			t.Fatalf("order %d is %s; the payment got %s, the admin %v", i, got.Status, settled, cancelErr)
 		}
 		w.wantBooks("s", left, sold)
 	}

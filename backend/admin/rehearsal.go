@@ -184,7 +184,7 @@ func (s *Service) cancelAllDead(ctx context.Context, actor, id string) error {
 // sweepRehearsals removes rehearsals that closed more than rehearsalRetention ago, and data in Redis of rehearsals
 // that SQL does not have. The next sweep retries what fails.
 func (s *Service) sweepRehearsals(ctx context.Context) {
-	live, err := s.stock.List(ctx) // before SQL is read: a rehearsal missing in SQL then is deleted for good
+	live, err := s.stock.List(ctx) // before SQL is read: a rehearsal missing in SQL then is deleted permanently
 	if err != nil {
 		return
 	}

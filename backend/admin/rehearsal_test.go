@@ -67,7 +67,7 @@ func TestRehearsalIsACopyWithUnitsOfItsOwn(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if _, err := w.Create(w.ctx, "eve", storetest.Sale("rehearsal-mine", 5)); err == nil {
-		t.Error("somebody made a sale with the name of a rehearsal")
+		t.Error("a sale was created with the name of a rehearsal")
 	}
 }
 
@@ -117,7 +117,7 @@ func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
 		t.Errorf("one is open: %v", err)
 	}
 	if _, err := try(true, time.Minute); err != nil {
-		t.Errorf("somebody insists: %v", err)
+		t.Errorf("a repeated request: %v", err)
 	}
 	w.practice["now"] = true
 	if _, err := try(false, time.Minute); err != nil {
@@ -179,7 +179,7 @@ func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := fresh.Sale
-	lost.ID = "rehearsal-shoe-lost" // in Redis alone: it was loaded by somebody who had read SQL before it was removed
+	lost.ID = "rehearsal-shoe-lost" // in Redis alone: a process that had read SQL before its removal loaded it
 	if err := w.stock.Load(w.ctx, lost, func(func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
 	w.wantNothingOf(old.ID)
 	w.wantNothingOf(lost.ID)
 	if v := w.view(fresh.ID); v.State != sale.StateOpen {
-		t.Errorf("one under way is %s", v.State)
+		t.Errorf("one in progress is %s", v.State)
 	}
 	w.wantBooks(shoe.ID, 5, 0)
 }

@@ -34,7 +34,7 @@ func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
 		t.Fatalf("in Redis %+v", v.Live)
 	}
 	if d := w.buy(v.ID, "bob"); d.Outcome != sale.Accepted {
-		t.Fatalf("a buyer was told %s", d.Outcome)
+		t.Fatalf("a buyer got %s", d.Outcome)
 	}
 	other, err := w.Create(w.ctx, "ann", s)
 	if err != nil || other.ID == v.ID {
@@ -86,7 +86,7 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 	outcome := func(buyer string, want sale.Outcome) {
 		t.Helper()
 		if d := w.buy("s", buyer); d.Outcome != want {
-			t.Fatalf("%s was told %s, want %s", buyer, d.Outcome, want)
+			t.Fatalf("%s got %s, want %s", buyer, d.Outcome, want)
 		}
 	}
 	want := func(v View, err error, state sale.State, version int64) {
@@ -126,7 +126,7 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 	}
 }
 
-// A sale that is opened before its time sells at once, and once it has opened nothing is changed.
+// A sale that is opened early sells immediately, and opening it again changes nothing.
 func TestOpenNowReachesBuyers(t *testing.T) {
 	w := newWorld(t)
 	later := time.Now().Add(time.Hour)
@@ -177,8 +177,8 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	}
 }
 
-// Whatever dies in the middle of a change, the loop brings Redis to what SQL says, and doing the change again is
-// harmless.
+// Wherever a process dies during a change, the reconcile loop brings Redis to the state of SQL, and repeating the change
+// is harmless.
 func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
 	w := newWorld(t)
 	opened := time.Now().Add(-time.Hour)
@@ -221,7 +221,7 @@ func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
 				w.noFault()
 				stored, _, serr := w.store.Sale(w.ctx, id)
 				if errors.As(err, &pending) && (serr != nil || pending.Sale != stored) {
-					t.Errorf("said that %+v is stored; it is %+v, %v", pending.Sale, stored, serr)
+					t.Errorf("reported that %+v is stored; it is %+v, %v", pending.Sale, stored, serr)
 				}
 				if err := w.RunOnce(w.ctx); err != nil {
 					t.Fatal(err)
@@ -306,8 +306,8 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	}
 }
 
-// However many sales there are, a turn in which nothing has changed asks Redis once, and one that finds many missing
-// loads them together.
+// With any number of sales, a round without changes queries Redis once, and a round that finds many missing sales loads
+// them together.
 func TestReconcileDoesNotAskForEverySale(t *testing.T) {
 	w := newWorld(t)
 	for i := range 40 {
@@ -320,7 +320,7 @@ func TestReconcileDoesNotAskForEverySale(t *testing.T) {
 		change func() error
 		calls  int
 	}{
-		{"all are missing", func() error { return nil }, 2 + 2*40}, // their rows are asked for one by one, and each is brought up to date at the end
+		{"all are missing", func() error { return nil }, 2 + 2*40}, // their rows are read one by one, and each is updated at the end
 		{"nothing has changed", func() error { return nil }, 1},
 		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, 2},
 		{"nothing has changed", func() error { return nil }, 1},
@@ -337,7 +337,7 @@ func TestReconcileDoesNotAskForEverySale(t *testing.T) {
 	w.wantBooks("s39", 5, 0)
 }
 
-// Several backends reconcile and change the same sales at once.
+// Several backends reconcile and change the same sales concurrently.
 func TestReconcileConcurrentlyAgrees(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"a", "b", "c"} {

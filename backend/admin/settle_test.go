@@ -13,8 +13,8 @@ import (
 	"sluice/backend/store"
 )
 
-// Many dead orders are settled page by page, over all shards: those that the filter names, each once, and none in a
-// dry run. Who did it and why is in the log.
+// Many dead orders are settled page by page, over all shards: those that match the filter, each once, and none in a dry
+// run. The log has the actor and the reason.
 func TestSettleManyDeadOrders(t *testing.T) {
 	w := newWorld(t)
 	w.noFault()
@@ -60,10 +60,10 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	}
 	w.wantBooks(sales[0], 6, 0)
 
-	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil { // somebody else is at it
+	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil { // another process is cancelling it
 		t.Fatal(err)
 	}
-	retried := all(Settlement{Verb: RetryDead, Filter: DeadFilter{SaleID: sales[0]}, Reason: "the disk is mended"})
+	retried := all(Settlement{Verb: RetryDead, Filter: DeadFilter{SaleID: sales[0]}, Reason: "the disk is fixed"})
 	for i, s := range retried {
 		if i == 0 && !errors.Is(s.Err, sale.ErrConflict) || i > 0 && (s.Err != nil || s.Status != sale.StatusQueued) {
 			t.Errorf("retry %d: %+v", i, s)
@@ -73,7 +73,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 		t.Errorf("%d retried", len(retried))
 	}
 	cancelled := all(Settlement{Verb: CancelDead, Reason: "stolen cards"})
-	if len(cancelled) != 5 { // and the one whose cancelling was begun
+	if len(cancelled) != 5 { // and the one with a cancel in progress
 		t.Errorf("%d cancelled: %+v", len(cancelled), cancelled)
 	}
 	if again := all(Settlement{Verb: CancelDead}); len(again) != 0 {
@@ -88,7 +88,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	said := map[string]int{}
 	for _, e := range log {
 		if e.Actor == "ann" {
-			for _, why := range []string{"the disk is mended", "stolen cards"} {
+			for _, why := range []string{"the disk is fixed", "stolen cards"} {
 				if strings.Contains(e.Detail, why) {
 					said[e.Action]++
 				}

@@ -83,7 +83,7 @@ func (w *world) buy(saleID, buyer string) admission.Decision {
 	return d
 }
 
-// die lets a buyer buy an order that then fails for good.
+// die lets a buyer buy an order that then fails permanently.
 func (w *world) die(saleID, buyer string) sale.Order {
 	w.t.Helper()
 	d := w.buy(saleID, buyer)

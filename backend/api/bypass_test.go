@@ -48,9 +48,9 @@ func TestAListIsMadeOncePerCountOfOrders(t *testing.T) {
 		}
 	}
 	ask(1, "the first time")
-	ask(1, "nobody has bought since")
+	ask(1, "no purchase since")
 	w.accepted++
-	ask(2, "somebody has bought")
+	ask(2, "a purchase")
 	now = now.Add(maxListAge - 1)
 	ask(2, "not old yet")
 	now = now.Add(1)

@@ -275,7 +275,7 @@ func TestPurchaseBodiesAndKeysOfWrongFormAre400(t *testing.T) {
 	}
 }
 
-// The checks come in this order, so that a stranger learns nothing and costs little.
+// The checks come in this order, so that a client without a token gets no information and costs little.
 func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 	w := newWorld()
 	limited := 0
@@ -288,7 +288,7 @@ func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 	})
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", auth, "Idempotency-Key: "), 429, "quota-exceeded")
 	if limited != 1 {
-		t.Errorf("the limiter was asked %d times", limited)
+		t.Errorf("the limiter was called %d times", limited)
 	}
 }
 

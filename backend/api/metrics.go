@@ -36,7 +36,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests that the Redis of the per-user limit did not judge, by what was done with them.",
 		}, []string{"verdict"}),
 		streams:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
-		streamsLimit: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams_limit", Help: "Event streams that may be open; who comes then is told to ask instead."}),
+		streamsLimit: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams_limit", Help: "Maximum number of open event streams; further clients get 503 and poll instead."}),
 		waiting:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final."}),
 	}
 	m.callbacks = prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -39,7 +39,7 @@ func (w *world) OrdersOfBuyer(_ context.Context, buyer string, limit int) ([]sal
 	return list, w.sqlErr
 }
 
-// livePages is a site whose pages hear of events.
+// livePages is a site with pages that receive events.
 type livePages struct {
 	*site
 	w        *world
@@ -125,7 +125,7 @@ func (l *livePages) want(next func() string, ids ...string) {
 	l.T.Helper()
 	for _, id := range ids {
 		if got := next(); got != id {
-			l.T.Fatalf("told %s, want %s", got, id)
+			l.T.Fatalf("got %s, want %s", got, id)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
 	l.want(lost, one+".paid", three+".created")
 	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), strings.Repeat("9", 5000))
 	l.want(long, one+".paid")
-	bob, _ := l.page("/v1/me/events", bearerOf(t, "bob"), three+".paid") // somebody else's event tells nothing
+	bob, _ := l.page("/v1/me/events", bearerOf(t, "bob"), three+".paid") // another buyer's event is not a valid position
 	l.want(bob, two+".created")
 }
 
@@ -182,7 +182,7 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 	servertest.WantProblem(t, l.Do("GET", path, "", "Authorization: "+bearerOf(t, "bob")), 404, "not-found")
 	servertest.WantProblem(t, l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")), 400, "bad-request")
 	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "bob")); a.Status != 404 {
-		t.Errorf("HEAD of somebody else's order: %d", a.Status)
+		t.Errorf("HEAD of another buyer's order: %d", a.Status)
 	}
 	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "ann")); a.Status != 200 || a.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", a.Status, a.Header)
@@ -227,7 +227,7 @@ func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
 	testenv.Eventually(t, httpserver.Heartbeat/2, "the place is free again", func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 })
 }
 
-// status asks for the head of an answer alone.
+// status requests the head of an answer alone.
 func (l *livePages) status(path, authorization string) int {
 	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
 	if err != nil {
@@ -242,8 +242,8 @@ func (l *livePages) status(path, authorization string) int {
 	return resp.StatusCode
 }
 
-// Many pages at once: each hears of its own order and of nothing else, the rest is refused, and nothing is left when
-// they have gone.
+// Many concurrent pages: each receives the events of its own order only, the rest is rejected, and nothing is left when
+// they have disconnected.
 func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 	const most, asked = 100, 130
 	registry := prometheus.NewRegistry()
@@ -294,14 +294,14 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 	}
 	for n, next := range pages {
 		if got, want := next(), servertest.OrderID(uint32(n)).String()+".created"; got != want {
-			t.Fatalf("b%d is told %s, want %s", n, got, want)
+			t.Fatalf("b%d got %s, want %s", n, got, want)
 		}
 	}
 	for _, hangUp := range hangUps {
 		hangUp()
 	}
 	n := 0
-	testenv.Eventually(t, 60*time.Second, "every place is free again", func() bool { // writes find out who is gone
+	testenv.Eventually(t, 60*time.Second, "every place is free again", func() bool { // writes detect closed connections
 		n++
 		for b := range asked {
 			l.tell(servertest.OrderID(uint32(b+n*asked)), fmt.Sprintf("b%d", b), sale.StatusCreated)

@@ -33,7 +33,7 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 			t.Errorf("order %d: %d %s want %s", n, a.Status, a.Body, body)
 		}
 		if a.Header.Get("Cache-Control") != "no-store" {
-			t.Error("somebody's order may be cached")
+			t.Error("an order may be cached")
 		}
 		servertest.WantProblem(t, s.order("bob", servertest.OrderID(n), ""), 404, "not-found")
 	}
@@ -63,15 +63,15 @@ func TestWaitAnswersWhenTheOrderBecomesARow(t *testing.T) {
 	s := w.serve(t)
 	got := make(chan servertest.Answer, 1)
 	go func() { got <- s.order("ann", servertest.OrderID(1), "?wait=30s") }()
-	testenv.Eventually(t, 5*time.Second, "somebody asks for statuses", func() (yes bool) { w.do(func() { yes = w.statuses > 0 }); return })
+	testenv.Eventually(t, 5*time.Second, "a request reads statuses", func() (yes bool) { w.do(func() { yes = w.statuses > 0 }); return })
 	w.do(func() { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) })
 	start := time.Now()
 	a := <-got
 	if a.Status != 200 || a.Field(t, "status") != "created" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if took := time.Since(start); took > 20*time.Second { // it is asked for often, and not only when the wait is over
-		t.Errorf("told %v after it was a row", took)
+	if took := time.Since(start); took > 20*time.Second { // the status is polled during the wait
+		t.Errorf("reported %v after it was a row", took)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestWaitEndsAtItsTimeAndWhenDeadAndAtOnceForFinalOrders(t *testing.T) {
 		t.Errorf("dead: %d %s", a.Status, a.Body)
 	}
 	if took := time.Since(died); took > 15*time.Second {
-		t.Errorf("told %v after it died", took)
+		t.Errorf("reported %v after it died", took)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 	testenv.Eventually(t, 5*time.Second, "three rounds", func() (yes bool) { w.do(func() { yes = w.statuses >= before+3 }); return })
 	w.do(func() {
 		if w.asked != n/2 {
-			t.Errorf("a round asked for %d orders, want %d", w.asked, n/2)
+			t.Errorf("a round queried %d orders, want %d", w.asked, n/2)
 		}
 		for i := range uint32(n) {
 			w.rows[servertest.OrderID(i)] = servertest.Order(i, "ann", sale.StatusCreated)

@@ -10,8 +10,8 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// A page may be shown again for a second, runs no script but ours, and stands in nobody's frame. Refusals on the way
-// to it are pages too.
+// A page may be cached for a second, runs only its own script, and cannot be framed. Errors on the way to it are pages
+// too.
 func TestSalePages(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
@@ -47,7 +47,7 @@ func TestSalePages(t *testing.T) {
 	}
 }
 
-// What a page names is there, compressed for whoever can read that; and only what it names may be kept.
+// The files that a page names exist, compressed for clients that accept it; only these may be cached.
 func TestAssets(t *testing.T) {
 	s := newWorld().serve(t)
 	names := regexp.MustCompile(`/assets/[a-z.0-9]+`).FindAllString(s.Do("GET", "/s/drop", "").Body, -1)

@@ -21,7 +21,7 @@ import (
 
 var paymentSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("p", 32)))
 
-// till settles callbacks as told, and remembers what it was asked.
+// till settles callbacks as the test specifies and records its calls.
 type till struct {
 	mu       sync.Mutex
 	asked    []store.Payment
@@ -43,7 +43,7 @@ func (l *till) do(f func()) {
 	f()
 }
 
-// was is what was asked since the last call.
+// was returns the calls since the last call of was.
 func (l *till) was() []store.Payment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 	want := store.Payment{CallbackID: "msg_1", OrderID: servertest.OrderID(1), Event: store.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
 	want.Digest = asked[0].Digest
 	if asked[0] != want || len(want.Digest) != 64 {
-		t.Errorf("asked %+v, want %+v", asked[0], want)
+		t.Errorf("called %+v, want %+v", asked[0], want)
 	}
 	s.callback("msg_2", `{"type":"payment.failed","data":{"order_id":"7"}}`)
 	if got := l.was()[0]; got.Event != store.EventFailed || got.OrderID != 7 || got.Digest == want.Digest {
@@ -264,7 +264,7 @@ func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 			}
 			servertest.WantProblem(t, a, 503, "temporarily-unavailable")
 			if a.Header.Get("Retry-After") == "" {
-				t.Error("it does not say when to come again")
+				t.Error("it has no Retry-After")
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func TestPurchaseAcceptedGives202AndLocation(t *testing.T) {
 	}
 }
 
-// Every outcome of a decision has its answer, and only refusals of the whole sale tell the edge so.
+// Every outcome of a decision has its answer, and only rejections of the whole sale carry a hint for the edge.
 func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 	opens := time.Date(2026, 11, 27, 10, 0, 0, 500e6, time.UTC)
 	opensMillis := strconv.FormatInt(opens.UnixMilli(), 10)
@@ -121,7 +121,7 @@ func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
 			t.Error("no Retry-After")
 		}
 		if strings.Contains(a.Body, "10.0.0.7") {
-			t.Errorf("the answer tells where Redis is: %s", a.Body)
+			t.Errorf("the answer exposes the address of Redis: %s", a.Body)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestUnforeseenErrorAndPanicAre500(t *testing.T) {
 		a := s.buy(t, "ann")
 		servertest.WantProblem(t, a, 500, "internal-error")
 		if strings.Contains(a.Body, "secret") {
-			t.Errorf("%s: the answer tells too much: %s", name, a.Body)
+			t.Errorf("%s: the answer exposes internals: %s", name, a.Body)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestLimiterThatCannotJudgeRefuses(t *testing.T) {
 	w.limit = func(string) (admission.LimitResult, error) { return admission.LimitResult{}, servertest.ErrRedisDown }
 	servertest.WantProblem(t, serve(t, w.config(t)).buy(t, "ann"), 503, "temporarily-unavailable")
 	if len(w.requests) != 0 {
-		t.Error("a request that nobody has judged reached the stock")
+		t.Error("an unchecked request reached the stock")
 	}
 }
 
@@ -294,7 +294,7 @@ func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
 	if got := <-decision; got.deadline.Before(asked.Add(cfg.AdmitTimeout)) || got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
-		t.Errorf("asked at %v, entered at %v, deadline at %v; want %v for the decision", asked, got.entered, got.deadline, cfg.AdmitTimeout)
+		t.Errorf("called at %v, entered at %v, deadline at %v; want %v for the decision", asked, got.entered, got.deadline, cfg.AdmitTimeout)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestFullQueueSaysWhenToComeBack(t *testing.T) {
 	cfg.Admitter = fixed(admission.Decision{Outcome: sale.QueueFull})
 	cfg.QueueFull = func(saleID string) time.Duration {
 		if saleID != "drop" {
-			t.Errorf("asked about sale %q", saleID)
+			t.Errorf("called for sale %q", saleID)
 		}
 		return 40 * time.Second
 	}

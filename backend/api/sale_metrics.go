@@ -18,8 +18,8 @@ const maxSaleSeries = 50
 // states are all that a sale can be in.
 var states = []sale.State{sale.StateScheduled, sale.StateOpen, sale.StatePaused, sale.StateSoldOut, sale.StateClosed}
 
-// SaleGauges tell Prometheus of the sales as they were seen last: sluice_sales by state, and for those that opened
-// last, up to 50 that are neither scheduled nor closed, sluice_sale_stock_units, sluice_sale_left_units and
+// SaleGauges exports the sales of the last call of See: sluice_sales by state, and for those that opened last, up to 50
+// that are neither scheduled nor closed, sluice_sale_stock_units, sluice_sale_left_units and
 // sluice_sale_accepted_orders. They are safe for concurrent use.
 type SaleGauges struct {
 	sales, stock, left, accepted *prometheus.Desc
@@ -35,12 +35,12 @@ func NewSaleGauges() *SaleGauges {
 	return &SaleGauges{
 		sales:    prometheus.NewDesc("sluice_sales", "Sales in Redis, by what buyers see of them.", []string{"state"}, nil),
 		stock:    prometheus.NewDesc("sluice_sale_stock_units", "Units that the sale has in all.", []string{"sale"}, nil),
-		left:     prometheus.NewDesc("sluice_sale_left_units", "Units of the sale that nobody holds.", []string{"sale"}, nil),
+		left:     prometheus.NewDesc("sluice_sale_left_units", "Units left in the sale.", []string{"sale"}, nil),
 		accepted: prometheus.NewDesc("sluice_sale_accepted_orders", "Orders that the sale has ever accepted, as Redis counts them.", []string{"sale"}, nil),
 	}
 }
 
-// See tells of all sales. The views are not kept.
+// See sets all sales. The views are not kept.
 func (g *SaleGauges) See(views []admission.View) {
 	counts := map[sale.State]int{}
 	var shown []admission.View

@@ -15,7 +15,7 @@ import (
 func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 	g := NewSaleGauges()
 	if n := testutil.CollectAndCount(g); n != 0 {
-		t.Errorf("%d series of sales that nobody has seen", n)
+		t.Errorf("%d series of unknown sales", n)
 	}
 	var views []admission.View
 	for i := range 10_000 {

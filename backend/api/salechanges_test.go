@@ -16,7 +16,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// signalled is a site that hears of changes and would find out by itself within an hour.
+// signalled is a site that gets sale notifications and polls only once an hour.
 func signalled(t *testing.T, w *world) (*site, *salechange.Hub) {
 	hub := &salechange.Hub{}
 	cfg := w.config(t)
@@ -48,7 +48,7 @@ func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
 	} {
 		w.set(c.left, c.state)
 		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "other"})
-		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "drop", Left: 999}) // nobody believes it
+		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "drop", Left: 999}) // it is only a hint
 		got := next()
 		if i > 0 {
 			got += next()

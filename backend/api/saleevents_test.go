@@ -60,9 +60,9 @@ func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	if took := time.Since(changed); took > httpserver.Heartbeat/2 {
-		t.Errorf("told %v after it changed", took)
+		t.Errorf("reported %v after it changed", took)
 	}
-	w.do(func() { w.redisErr = servertest.ErrRedisDown }) // nothing is told while Redis is down
+	w.do(func() { w.redisErr = servertest.ErrRedisDown }) // no events while Redis is down
 	change(0, sale.StateSoldOut)
 	w.do(func() { w.redisErr = nil })
 	if got := next() + next(); got != `state {"state":"sold_out"}left {"left":0}` {
@@ -84,7 +84,7 @@ func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
 	var before, looks int
 	w.do(func() { before = w.views })
 	testenv.Eventually(t, 5*time.Second, "five looks", func() bool { w.do(func() { looks = w.views - before }); return looks >= 5 })
-	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; looks > most { // one may have been due already, and one be under way
+	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; looks > most { // one may have been due already, and one may be in progress
 		t.Errorf("%d looks, want %d at most: the streams look each for themselves", looks, most)
 	}
 	for _, hangUp := range hangUps {
@@ -125,11 +125,11 @@ func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
 	full := s.Do("GET", "/v1/sales/drop/events", "")
 	servertest.WantProblem(t, full, 503, "temporarily-unavailable")
 	if full.Header.Get("Retry-After") != "30" || !strings.Contains(full.Body, "GET /v1/sales/{sale}") {
-		t.Errorf("a full process answers %v %s; want to be told to ask for the sale instead, and when to come again", full.Header, full.Body)
+		t.Errorf("a full process answers %v %s; want a 503 with a Retry-After", full.Header, full.Body)
 	}
 }
 
-// Whoever leaves without a word keeps no place that another one asks for: it is found long before the next heartbeat.
+// A client that disconnects without notice frees its slot: it is detected long before the next heartbeat.
 func TestThePlaceOfAClientThatIsGoneIsFreed(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)

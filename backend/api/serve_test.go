@@ -35,7 +35,7 @@ func TestDrainFinishesWhatIsOpen(t *testing.T) {
 
 	s.Stop()
 	if got := next(); got != "end" {
-		t.Errorf("the stream goes on with %s", got)
+		t.Errorf("the stream continues with %s", got)
 	}
 	if a := <-waited; a.Status != 200 || a.Field(t, "status") != "queued" {
 		t.Errorf("waiting: %d %s", a.Status, a.Body)

@@ -22,8 +22,7 @@ import (
 
 const sampled = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// A purchase whose trace is sampled is shown, and its order remembers under which span it was accepted. Others leave
-// nothing.
+// A purchase with a sampled trace is recorded, and its order stores the span of its acceptance. Others leave nothing.
 func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w := newWorld()
@@ -83,7 +82,7 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	}
 }
 
-// A log line about a request says which it was, and in which trace.
+// A log line about a request contains the request id and the trace.
 func TestRefusalsInTheLogNameTheRequestAndTheTrace(t *testing.T) {
 	var out bytes.Buffer
 	w := newWorld()

@@ -33,7 +33,7 @@ func TestOperatorNeedsTheToken(t *testing.T) {
 		}
 	}
 	if got := d.was(); got != "" {
-		t.Errorf("the desk was asked: %s", got)
+		t.Errorf("the service was called: %s", got)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		if a := s.Do("GET", path, ""); a.Status != 200 {
@@ -75,7 +75,7 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
 		}
 		if got := d.was(); got != row.asked {
-			t.Errorf("%s %s asked the desk: %s; want %s", row.method, row.path, got, row.asked)
+			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.asked)
 		}
 	}
 	s.operate("POST", "/admin/v1/sales/drop/restock", `{"add":5}`, `Idempotency-Key: "once"`, "X-Actor: Zoë")
@@ -138,7 +138,7 @@ func TestOperatorRequestsOfWrongFormAre400(t *testing.T) {
 		}
 	}
 	if got := d.was(); got != "" {
-		t.Errorf("the desk was asked: %s", got)
+		t.Errorf("the service was called: %s", got)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
 			a := s.operate(call.method, call.path, call.body)
 			servertest.WantProblem(t, a, row.status, row.code)
 			if strings.Contains(a.Body, "10.0.0.7") {
-				t.Errorf("the answer tells where things are: %s", a.Body)
+				t.Errorf("the answer exposes internal addresses: %s", a.Body)
 			}
 			detail := row.detail
 			switch ofSale := strings.HasPrefix(call.path, "/admin/v1/sales/drop"); {

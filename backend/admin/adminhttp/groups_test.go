@@ -12,7 +12,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// fakeEvents knows one group with two dead letters, and says what it was asked for.
+// fakeEvents has one group with two dead letters and records its calls.
 type fakeEvents struct {
 	asked string
 	err   error
@@ -79,7 +79,7 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		f.asked = ""
 		got := s.operate(c.method, c.path, c.body)
 		if got.Status != c.status || f.asked != c.asked || !strings.Contains(got.Body, c.part) {
-			t.Errorf("%s %s: %d %s; asked %q, want %d, %q, %s", c.method, c.path, got.Status, got.Body, f.asked, c.status, c.asked, c.part)
+			t.Errorf("%s %s: %d %s; called %q, want %d, %q, %s", c.method, c.path, got.Status, got.Body, f.asked, c.status, c.asked, c.part)
 		}
 	}
 	f.err = fmt.Errorf("of SQL: %w", events.ErrNoGroup)

@@ -44,7 +44,7 @@ func TestOperatorReadsAndCancelsOrders(t *testing.T) {
 			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
 		}
 		if got := d.was(); got != row.asked {
-			t.Errorf("%s %s asked the desk: %s; want %s", row.method, row.path, got, row.asked)
+			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.asked)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestOperatorOrderRefusals(t *testing.T) {
 		servertest.WantProblem(t, s.operate(row.method, row.path, row.body), 400, "bad-request")
 	}
 	if got := d.was(); got != "" {
-		t.Errorf("the desk was asked: %s", got)
+		t.Errorf("the service was called: %s", got)
 	}
 	for _, row := range []struct{ method, path string }{
 		{"GET", "/admin/v1/orders"}, {"GET", "/admin/v1/orders/" + id}, {"POST", "/admin/v1/orders/" + id + "/cancel"}, {"GET", "/admin/v1/payments"}, {"POST", "/admin/v1/payments/7/settle"},

@@ -29,7 +29,7 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 			t.Errorf("%s %s: %d %s\nwant %d %s", row.method, row.path, a.Status, a.Body, row.status, row.answer)
 		}
 		if got := d.was(); got != row.asked {
-			t.Errorf("%s %s asked the desk: %s; want %s", row.method, row.path, got, row.asked)
+			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.asked)
 		}
 	}
 	for path, body := range map[string]string{
@@ -37,7 +37,7 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 	} {
 		servertest.WantProblem(t, s.operate("POST", path, body), 400, "bad-request")
 		if got := d.was(); got != "" {
-			t.Errorf("POST %s asked the desk: %s", path, got)
+			t.Errorf("POST %s called the service: %s", path, got)
 		}
 	}
 	d.err = &admin.RefusedError{Detail: "The sale drop is open."}

@@ -24,7 +24,7 @@ func TestCreateSalePassesOnEveryField(t *testing.T) {
 		OpensAt: time.Date(2026, 11, 27, 10, 0, 0, 1e6, time.UTC), ClosesAt: time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC),
 	})
 	if got := d.was(); got != want {
-		t.Errorf("asked %s\nwant  %s", got, want)
+		t.Errorf("called %s\nwant   %s", got, want)
 	}
 	a = s.operate("POST", "/admin/v1/sales", `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"90m"}`)
 	if a.Status != 201 || a.Header.Get("Location") != "/admin/v1/sales/chosen" || a.Field(t, "hold") != "1h30m" {
@@ -114,7 +114,7 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 		"price with more":        {change{"price": `{"amount":1,"currency":"EUR","vat":1}`}, "price.vat"},
 		"switch":                 {change{"switch": `"on"`}, "switch"},
 		"Title":                  {change{"Title": `"x"`}, "Title"},
-		"everything at once": {change{"id": `"-"`, "title": "1", "stock": "0", "price": `{"amount":"x","currency":5,"vat":1}`, "per_buyer": "0.5", "opens_at": `"x"`, "closes_at": "{}", "more": "[]"},
+		"all errors together": {change{"id": `"-"`, "title": "1", "stock": "0", "price": `{"amount":"x","currency":5,"vat":1}`, "per_buyer": "0.5", "opens_at": `"x"`, "closes_at": "{}", "more": "[]"},
 			"closes_at id more opens_at per_buyer price.amount price.currency price.vat stock title"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 			}
 			for _, e := range got.Errors {
 				if e.Detail == "" {
-					t.Errorf("says nothing about %s", e.Field)
+					t.Errorf("no error for %s", e.Field)
 				}
 			}
 		})
@@ -144,7 +144,7 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 	servertest.WantProblem(t, s.Do("POST", "/admin/v1/sales", body(nil), "Authorization: Bearer "+adminToken), 400, "bad-request")
 	servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", strings.Repeat(" ", 1<<20+1)), 413, "too-large")
 	if got := d.was(); got != "" {
-		t.Errorf("the desk was asked: %s", got)
+		t.Errorf("the service was called: %s", got)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 const adminToken = "a secret of the tests"
 
-// fakeService is a desk that answers as told and remembers what it was asked.
+// fakeService is a service that answers as the test specifies and records its calls.
 type fakeService struct {
 	mu     sync.Mutex
 	asked  []string

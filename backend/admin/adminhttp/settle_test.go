@@ -32,14 +32,14 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 		Filter: admin.DeadFilter{SaleID: "drop", ErrorContains: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
 	}
 	if got := d.was(); got != fmt.Sprintf("zoe settles %+v", asked) {
-		t.Errorf("asked the desk: %s", got)
+		t.Errorf("called the service: %s", got)
 	}
 	d.settled, d.next = nil, ""
 	if a := s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`); a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if got := d.was(); got != fmt.Sprintf("admin settles %+v", admin.Settlement{Verb: admin.CancelDead, DryRun: true, Limit: 100}) {
-		t.Errorf("asked the desk: %s", got)
+		t.Errorf("called the service: %s", got)
 	}
 	for _, body := range []string{``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`, `{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`} {
 		if a := s.operate("POST", "/admin/v1/dead/cancel", body); a.Status != 400 || d.was() != "" {

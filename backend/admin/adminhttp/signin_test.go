@@ -151,7 +151,7 @@ func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 		}
 	}
 	if got := d.was(); got != "" {
-		t.Errorf("the desk was asked: %s", got)
+		t.Errorf("the service was called: %s", got)
 	}
 	if a := s.Do("POST", "/admin/v1/sales/drop/pause", "", cookie, "Sluice-Admin: 1", "Origin: http://"+host); a.Status != 200 {
 		t.Errorf("an old browser at the desk: %d", a.Status)
@@ -187,7 +187,7 @@ func TestTokenInAnAddressIsRefused(t *testing.T) {
 		}
 	}
 	if got := d.was(); got != "" {
-		t.Errorf("the desk was asked: %s", got)
+		t.Errorf("the service was called: %s", got)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestSigningInIsTriedAFewTimesOnly(t *testing.T) {
 	}
 }
 
-// Who has to try again types the token again, and nothing else. What nobody may read is never in a page.
+// After a failed sign-in only the token must be typed again. Secrets are never in a page.
 func TestSigningInAgainKeepsTheName(t *testing.T) {
 	s := serve(t, newFakeService().config())
 	for _, c := range []struct {
@@ -366,7 +366,7 @@ func TestDeskStreamEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// endedBook is what backends tell each other of sessions that were ended.
+// endedBook is the shared store of ended sessions.
 type endedBook struct {
 	mu  sync.Mutex
 	all map[string]time.Duration
@@ -386,8 +386,8 @@ func (b *endedBook) Ended(_ context.Context, id string) (bool, error) {
 	return over, nil
 }
 
-// A copy of the cookie is worth nothing at any backend once its owner has signed out at one, and a page that is open
-// there is told no more.
+// A copied cookie is invalid at every backend after its owner has signed out at one, and an open page there receives no
+// more events.
 func TestSigningOutIsSigningOutEverywhere(t *testing.T) {
 	book := &endedBook{all: map[string]time.Duration{}}
 	open := func() (*site, *fakeLiveStats) {
@@ -406,7 +406,7 @@ func TestSigningOutIsSigningOutEverywhere(t *testing.T) {
 	}
 	figures.add(livestats.Sample{At: 3000, Counts: map[string]float64{}})
 	if got := next(); got != "end" {
-		t.Errorf("the other backend still tells: %s", got)
+		t.Errorf("the other backend still sends: %s", got)
 	}
 	if a := there.Do("GET", "/admin/v1/sales", "", cookie, "Sec-Fetch-Site: same-origin"); a.Status != 401 {
 		t.Errorf("the other backend answers %d", a.Status)

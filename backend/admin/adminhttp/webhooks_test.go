@@ -11,7 +11,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// fakeWebhooks knows one endpoint and says what it was asked for.
+// fakeWebhooks has one endpoint and records its calls.
 type fakeWebhooks struct {
 	asked string
 	err   error
@@ -146,7 +146,7 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		f.asked = ""
 		got := s.operate(c.method, c.path, c.body)
 		if got.Status != c.status || f.asked != c.asked || !strings.Contains(got.Body, c.part) {
-			t.Errorf("%s %s %s: %d %s; asked %q, want %d, %q, %s", c.method, c.path, c.body, got.Status, got.Body, f.asked, c.status, c.asked, c.part)
+			t.Errorf("%s %s %s: %d %s; called %q, want %d, %q, %s", c.method, c.path, c.body, got.Status, got.Body, f.asked, c.status, c.asked, c.part)
 		}
 		if strings.Contains(got.Body, "whsec_older") || strings.Contains(got.Body, "whsec_hush") && got.Status != 201 {
 			t.Errorf("%s %s shows a secret: %s", c.method, c.path, got.Body)

@@ -52,7 +52,7 @@ func TestEndedSessionIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := k.Verify(first); ok {
-		t.Error("it goes on")
+		t.Error("the session is still valid")
 	}
 	if _, ok := k.Verify(second); !ok {
 		t.Error("another one of the same person is over too")
@@ -85,7 +85,7 @@ func TestForgedSessionIsNone(t *testing.T) {
 	for name, forged := range map[string]string{
 		"nothing": "", "a dot": ".", "no signature": payload, "an empty one": payload + ".", "another's": payload + "." + strings.Repeat("A", len(signature)),
 		"another name": base64.RawURLEncoding.EncodeToString([]byte(`{"i":"x","a":"eve","u":"2999-01-01T00:00:00Z"}`)) + "." + signature,
-		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x", "bits that nobody reads": text[:len(text)-1] + string(text[len(text)-1]+1),
+		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x", "unused bits": text[:len(text)-1] + string(text[len(text)-1]+1),
 		"signed nothing": "." + base64.RawURLEncoding.EncodeToString(k.sign("")), "no JSON": "eA." + base64.RawURLEncoding.EncodeToString(k.sign("eA")),
 	} {
 		if s, ok := k.Verify(forged); ok {
@@ -115,7 +115,7 @@ func TestTriesAreFewFromOneAddress(t *testing.T) {
 	}
 	tries.Reset(a)
 	if _, ok := tries.Allow(a, now.Add(attemptInterval)); !ok {
-		t.Error("whoever knew the secret")
+		t.Error("a session signed with the old secret is valid")
 	}
 	for i := range attemptBurst + 1 {
 		if _, ok := tries.Allow(netip.MustParseAddr("2001:db8::"+string(rune('1'+i))), now); ok != (i < attemptBurst) {
@@ -157,7 +157,7 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := there.Verify(text); ok {
-		t.Error("it goes on elsewhere")
+		t.Error("the session is still valid elsewhere")
 	}
 	if _, ok := there.Verify(kept); !ok {
 		t.Error("another one of the same person is over too")
@@ -171,13 +171,13 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 		t.Error("it begins again where it was known to be over")
 	}
 	if _, ok := late.Verify(kept); !ok {
-		t.Error("nobody gets to the desk without Redis")
+		t.Error("no session is valid without Redis")
 	}
 	if err := here.End(t.Context(), s); err == nil {
-		t.Error("nobody says that the others have not heard")
+		t.Error("no error, although the other processes were not informed")
 	}
 	if _, ok := here.Verify(text); ok {
-		t.Error("it goes on where it was ended")
+		t.Error("the session is still valid where it was ended")
 	}
 }
 
@@ -199,11 +199,11 @@ func TestOthersWhoDoNotAnswerAreAskedSeldom(t *testing.T) {
 	for i := range 3 {
 		for range 10 {
 			if _, ok := k.Verify(text); !ok {
-				t.Fatal("nobody gets to the desk")
+				t.Fatal("no session is valid")
 			}
 		}
 		if others.asked != i+1 {
-			t.Errorf("asked %d times in %d seconds", others.asked, i+1)
+			t.Errorf("%d queries in %d seconds", others.asked, i+1)
 		}
 		now = now.Add(storeBackoff)
 	}
