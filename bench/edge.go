@@ -195,7 +195,7 @@ func (h *house) request(b []byte, id string, i int) []byte {
 	return append(append(b, raw...), "\r\n\r\n"...)
 }
 
-// sluice runs one of the program's commands as an operator does.
+// sluice runs one of the program's commands.
 func (h *house) sluice(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, h.bin, append(args, "--server", "http://"+h.admin)...)
 	cmd.Env = append(os.Environ(), h.env...)

@@ -461,14 +461,14 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 // An unknown group name returns an error, not an empty group.
 func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 	on(t, func(w *world) {
-		ctx, desk := w.Context(), events.NewAdmin(w.raw, space, w.store)
+		ctx, admin := w.Context(), events.NewAdmin(w.raw, space, w.store)
 		unknown := func(name string, want bool) {
 			w.Helper()
-			_, err := desk.DeadLetters(ctx, events.DeadLetterQuery{Group: name, After: "7.created"})
+			_, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: name, After: "7.created"})
 			if errors.Is(err, events.ErrNoGroup) != want || !want && err != nil {
 				w.Errorf("letters of %s: %v", name, err)
 			}
-			for verb, err := range map[string]error{"retry": desk.Retry(ctx, "eve", name, "7.created", ""), "drop": desk.Drop(ctx, "eve", name, "7.created", "")} {
+			for verb, err := range map[string]error{"retry": admin.Retry(ctx, "eve", name, "7.created", ""), "drop": admin.Drop(ctx, "eve", name, "7.created", "")} {
 				if errors.Is(err, events.ErrNoGroup) != want || !errors.Is(err, sale.ErrNotFound) {
 					w.Errorf("%s of %s: %v", verb, name, err)
 				}
@@ -489,15 +489,15 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 		if err := w.store.AddDeadLetter(ctx, events.DeadLetter{Group: "left-behind", EventID: "8.created"}); err != nil {
 			w.Fatal(err)
 		}
-		if letters, err := desk.DeadLetters(ctx, events.DeadLetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
+		if letters, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
 			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
 		}
 		for _, name := range []string{"not-begun", "by-hand"} {
-			if err := desk.Remove(ctx, "eve", name, ""); err != nil {
+			if err := admin.Remove(ctx, "eve", name, ""); err != nil {
 				w.Error(err)
 			}
 			unknown(name, true)
-			if err := desk.Remove(ctx, "eve", name, ""); !errors.Is(err, events.ErrNoGroup) {
+			if err := admin.Remove(ctx, "eve", name, ""); !errors.Is(err, events.ErrNoGroup) {
 				w.Errorf("%s removed twice: %v", name, err)
 			}
 		}

@@ -43,12 +43,12 @@ type collector struct {
 
 // NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_unrelayed_seconds, and by group sluice_event_lag, sluice_event_pending,
 // sluice_event_oldest_seconds, sluice_event_dead and sluice_event_consumers. sluice_event_up is 0, and alone, when they could not be read in time.
-func NewCollector(desk *Admin) prometheus.Collector {
+func NewCollector(admin *Admin) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_event_"+name, help, labels, nil)
 	}
 	return &collector{
-		desk:      desk,
+		desk:      admin,
 		up:        gauge("up", "Whether the events could be looked at."),
 		stream:    gauge("stream_entries", "Events in the stream."),
 		unrelayed: gauge("unrelayed_seconds", "Age of the oldest event that is not in the stream yet."),

@@ -131,7 +131,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	}
 }
 
-// TestFlushedScriptsAreLoadedAgain: an operator's SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
+// TestFlushedScriptsAreLoadedAgain: a SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
 func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		shard := keyspace.Shard(7)

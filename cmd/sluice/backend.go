@@ -80,7 +80,7 @@ equal in all processes), --token-keys or both, and ` + envAdminToken + `. With `
 	}
 	f := c.Flags()
 	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where to listen, host:port")
-	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port; keep it private")
+	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "address of the admin listener, host:port; keep it private")
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
 	p.queueFlags(f, &cfg)
@@ -89,7 +89,7 @@ equal in all processes), --token-keys or both, and ` + envAdminToken + `. With `
 	p.allowPrivateFlag(f, &cfg.hooks)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	p.pageFlags(f, &cfg)
-	p.deskFlags(f, &cfg)
+	p.consoleFlags(f, &cfg)
 	return c
 }
 
@@ -114,7 +114,7 @@ func (cfg backendConfig) check() error {
 	}
 	bad.checkWait(cfg.redisWait, cfg.redisURL == embeddedURL)
 	if cfg.adminToken == "" {
-		bad.add("%s is not set: it guards the operator's API", envAdminToken)
+		bad.add("%s is not set: it protects the admin API", envAdminToken)
 	}
 	if cfg.redisURL == "" {
 		bad.add("no Redis: set %s or --redis", envRedis)

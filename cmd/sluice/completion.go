@@ -38,7 +38,7 @@ const completionTimeout = 2 * time.Second
 
 // completes makes a command complete its arguments by names that the server knows: the members of the list that is answered at path. Where most is above zero, no more than so
 // many are wanted.
-func (o *operator) completes(c *cobra.Command, most int, path, list, name, title string) *cobra.Command {
+func (o *adminClient) completes(c *cobra.Command, most int, path, list, name, title string) *cobra.Command {
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -61,11 +61,11 @@ func (o *operator) completes(c *cobra.Command, most int, path, list, name, title
 	return c
 }
 
-func (o *operator) completesSale(c *cobra.Command) *cobra.Command {
+func (o *adminClient) completesSale(c *cobra.Command) *cobra.Command {
 	return o.completes(c, 1, "/admin/v1/sales", "sales", "id", "title")
 }
 
-func (o *operator) completesEndpoint(c *cobra.Command, most int) *cobra.Command {
+func (o *adminClient) completesEndpoint(c *cobra.Command, most int) *cobra.Command {
 	return o.completes(c, most, "/admin/v1/webhooks", "webhooks", "id", "url")
 }
 

@@ -28,7 +28,7 @@ const (
 	envUpstream    = "SLUICE_UPSTREAM"
 	envServer      = "SLUICE_SERVER"
 	envPayment     = "SLUICE_PAYMENT_SECRET"
-	envOperator    = "SLUICE_OPERATOR"
+	envAdminName   = "SLUICE_ADMIN_NAME"
 	envSignIn      = "SLUICE_SIGN_IN"
 	envEdgeMetrics = "SLUICE_EDGE_METRICS"
 )

@@ -23,13 +23,13 @@ the sale and the slot to the buyer. With --group, retry runs an event again for 
 single orders or a filter; the admin log keeps the actor and the reason.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := p.operatorFlags(c)
+	o := p.adminFlags(c)
 	c.PersistentFlags().StringVar(&o.group, "group", "", "the dead events of a group, instead of dead orders; see sluice group")
 	c.AddCommand(o.deadList(), o.deadRetry(), o.deadCancel())
 	return c
 }
 
-func (o *operator) deadList() *cobra.Command {
+func (o *adminClient) deadList() *cobra.Command {
 	var page pageFlags
 	c := &cobra.Command{
 		Use:   "list",
@@ -86,7 +86,7 @@ type deadFilter struct {
 
 func (f *deadFilter) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.Reason, "reason", "", "why you do it; it is kept in the desk log")
+	flags.StringVar(&f.Reason, "reason", "", "reason for the admin log")
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
 	flags.StringVar(&f.ErrorContains, "error-contains", "", "dead letters with this text in their error")
 	flags.StringVar(&f.after, "died-after", "", "all that died since: RFC 3339, or how long ago, such as 2h")
@@ -122,7 +122,7 @@ func (f *deadFilter) names() bool {
 	return f.All || f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil
 }
 
-func (o *operator) deadRetry() *cobra.Command {
+func (o *adminClient) deadRetry() *cobra.Command {
 	return o.deadSettle(&cobra.Command{
 		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Requeue dead orders",
@@ -132,7 +132,7 @@ func (o *operator) deadRetry() *cobra.Command {
 	}, "retry")
 }
 
-func (o *operator) deadCancel() *cobra.Command {
+func (o *adminClient) deadCancel() *cobra.Command {
 	return o.deadSettle(&cobra.Command{
 		Use:   "cancel [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
@@ -159,7 +159,7 @@ func became(s client.Settled) string {
 	return words
 }
 
-func (o *operator) deadSettle(c *cobra.Command, verb string) *cobra.Command {
+func (o *adminClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
 	c.Args = cobra.ArbitraryArgs
@@ -206,7 +206,7 @@ type settledPage struct {
 }
 
 // settleMany settles page after page. What dies again meanwhile is left alone, or a retry would go round for ever.
-func (o *operator) settleMany(ctx context.Context, verb string, f deadFilter) error {
+func (o *adminClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
 	if f.DiedBefore == nil {
 		now := time.Now().UTC()
 		f.DiedBefore = &now

@@ -72,7 +72,7 @@ letters: see sluice dead --group. A group without running instances holds up the
 remove a group that is no longer needed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := &operator{p: p}
+	o := &adminClient{p: p}
 	list, remove := o.groupList(), o.groupRemove()
 	for _, sub := range []*cobra.Command{list, remove} {
 		o.flags(sub.Flags())
@@ -158,7 +158,7 @@ other systems, see sluice webhook).`,
 	return c
 }
 
-func (o *operator) groupList() *cobra.Command {
+func (o *adminClient) groupList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the groups and their progress",
@@ -197,7 +197,7 @@ func (o *operator) groupList() *cobra.Command {
 	}
 }
 
-func (o *operator) groupRemove() *cobra.Command {
+func (o *adminClient) groupRemove() *cobra.Command {
 	var why string
 	c := &cobra.Command{
 		Use:     "remove GROUP...",
@@ -210,12 +210,12 @@ func (o *operator) groupRemove() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&why, "reason", "", "why you do it; it is kept in the desk log")
+	c.Flags().StringVar(&why, "reason", "", "reason for the admin log")
 	return c
 }
 
 // listLetters is sluice dead --group NAME list.
-func (o *operator) listLetters(ctx context.Context, group, query string) error {
+func (o *adminClient) listLetters(ctx context.Context, group, query string) error {
 	var answer struct {
 		Dead []struct {
 			Event      string    `json:"event"`
@@ -245,7 +245,7 @@ func (o *operator) listLetters(ctx context.Context, group, query string) error {
 }
 
 // settleLetters is sluice dead --group NAME retry or cancel, of single events or of all.
-func (o *operator) settleLetters(ctx context.Context, group, verb, why string, ids []string, all bool) error {
+func (o *adminClient) settleLetters(ctx context.Context, group, verb, why string, ids []string, all bool) error {
 	path := "/admin/v1/groups/" + url.PathEscape(group) + "/dead"
 	became := map[string]string{"retry": "is run again", "cancel": "is dropped"}[verb]
 	if all { // those that are there now: what dies again meanwhile is left alone
@@ -260,7 +260,7 @@ func (o *operator) settleLetters(ctx context.Context, group, verb, why string, i
 }
 
 // letterIDs returns the ids of all dead letters of the group at path.
-func (o *operator) letterIDs(ctx context.Context, path string) (ids []string, err error) {
+func (o *adminClient) letterIDs(ctx context.Context, path string) (ids []string, err error) {
 	for after := ""; ; {
 		var page struct {
 			Dead []struct {

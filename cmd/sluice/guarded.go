@@ -31,7 +31,7 @@ func (s *stores) rebuilder(log *slog.Logger) (*rebuild.Rebuilder, error) {
 // guardBackend watches Redis, and rebuilds it when its data is not verified.
 func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
 	failing := false
-	unverified := func(ctx context.Context) bool { // another rebuild, an operator's perhaps, may have ended between the guard's look and now
+	unverified := func(ctx context.Context) bool { // another rebuild, for example one that an admin started, may have ended between the guard's look and now
 		err := s.guard.Check(ctx, s.sql.Generations)
 		_, ok := s.guard.Verified()
 		return err != nil || !ok

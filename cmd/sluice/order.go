@@ -28,7 +28,7 @@ func (p *program) orderCommand() *cobra.Command {
 Orders that could not be written are dead letters: see "sluice dead".`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := p.operatorFlags(c)
+	o := p.adminFlags(c)
 	c.AddCommand(o.orderList(), o.orderShow(), o.orderCancel())
 	return c
 }
@@ -57,7 +57,7 @@ func (f *pageFlags) query(more ...string) string {
 	return q.Encode()
 }
 
-func (o *operator) orderList() *cobra.Command {
+func (o *adminClient) orderList() *cobra.Command {
 	var page pageFlags
 	var status string
 	c := &cobra.Command{
@@ -115,7 +115,7 @@ func more(w io.Writer, next string) {
 
 func orderPath(id string) string { return "/admin/v1/orders/" + url.PathEscape(id) }
 
-func (o *operator) orderShow() *cobra.Command {
+func (o *adminClient) orderShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show ORDER",
 		Short:   "Show one order with the payment provider's callbacks",
@@ -149,7 +149,7 @@ func printOrder(w io.Writer, r orderDetail) {
 	}
 }
 
-func (o *operator) orderCancel() *cobra.Command {
+func (o *adminClient) orderCancel() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use:     "cancel ORDER...",

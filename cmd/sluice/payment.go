@@ -46,12 +46,12 @@ func (p *program) paymentCommand() *cobra.Command {
 wrong price, a second payment) are listed as refunds due until an admin settles them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := p.operatorFlags(c)
+	o := p.adminFlags(c)
 	c.AddCommand(o.paymentList(), o.paymentSettle())
 	return c
 }
 
-func (o *operator) paymentList() *cobra.Command {
+func (o *adminClient) paymentList() *cobra.Command {
 	var page pageFlags
 	var all bool
 	var orderID string
@@ -93,7 +93,7 @@ func printPayments(w io.Writer, payments []paymentJSON) {
 	})
 }
 
-func (o *operator) paymentSettle() *cobra.Command {
+func (o *adminClient) paymentSettle() *cobra.Command {
 	var note string
 	c := &cobra.Command{
 		Use:     "settle PAYMENT...",

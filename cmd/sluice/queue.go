@@ -40,7 +40,7 @@ it has drained.`,
 		Example: `  sluice queue
   sluice queue --json`,
 	}
-	o := p.operatorFlags(c)
+	o := p.adminFlags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var q queueJSON
 		raw, err := o.get(cmd.Context(), "/admin/v1/queue", &q)

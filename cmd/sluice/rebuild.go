@@ -16,7 +16,7 @@ import (
 // progressEvery is the interval at which the progress of a rebuild is polled.
 const progressEvery = 500 * time.Millisecond
 
-func (o *operator) saleRebuild() *cobra.Command {
+func (o *adminClient) saleRebuild() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "rebuild [SALE | --all]",
@@ -77,7 +77,7 @@ func progress(s rebuild.Status) string {
 	return s.Step
 }
 
-func (o *operator) rebuilt(s rebuild.Status) error {
+func (o *adminClient) rebuilt(s rebuild.Status) error {
 	if s.Error != "" {
 		return errors.New(s.Error)
 	}

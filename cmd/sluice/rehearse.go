@@ -33,7 +33,7 @@ type rehearseFlags struct {
 
 func (p *program) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
-	var o *operator
+	var o *adminClient
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
 		Short: "Simulate a crowd on a copy of a sale and report whether this deployment is ready for it",
@@ -57,7 +57,7 @@ unclear, or a failure.`,
 			return p.rehearse(cmd.Context(), o, f, saleID)
 		},
 	}
-	o = p.operatorFlags(c)
+	o = p.adminFlags(c)
 	c.AddCommand(o.rehearseClean())
 	fl := c.Flags()
 	p.str(fl, &f.target, "target", "", "", "URL of the edge (default: from the data directory)")
@@ -85,7 +85,7 @@ unclear, or a failure.`,
 	return c
 }
 
-func (p *program) rehearse(ctx context.Context, o *operator, f rehearseFlags, saleID string) error {
+func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags, saleID string) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
@@ -111,10 +111,10 @@ func (p *program) rehearse(ctx context.Context, o *operator, f rehearseFlags, sa
 	return err
 }
 
-func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Config, error) {
+func (p *program) rehearsalConfig(o *adminClient, f rehearseFlags) (rehearsal.Config, error) {
 	cfg := rehearsal.Config{
 		Stock: f.stock, Workload: f.crowd, Limits: f.limits, Connections: f.connections, Timeout: f.timeout, Lead: f.lead, Buyer: sale.RehearsalBuyer,
-		Stage: &rehearsalStage{o, f.beside}, Records: rehearsalBooks{o},
+		Stage: &rehearsalStage{o, f.beside}, Records: rehearsalRecords{o},
 	}
 	if most := openFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
 		cfg.Connections = min(cfg.Connections, most)
@@ -162,7 +162,7 @@ func (p *program) rehearsalConfig(o *operator, f rehearseFlags) (rehearsal.Confi
 }
 
 // rehearsalTarget is where buyers come in.
-func (o *operator) rehearsalTarget(target string) (*url.URL, error) {
+func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 	if target == "" {
 		at, err := dataDir(o.data).server()
 		if err != nil || o.server != "" {
@@ -178,7 +178,7 @@ func (o *operator) rehearsalTarget(target string) (*url.URL, error) {
 }
 
 // rehearsedSale is the sale that is meant.
-func (o *operator) rehearsedSale(ctx context.Context, id string) (string, error) {
+func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, error) {
 	if id != "" {
 		return id, nil
 	}
@@ -206,7 +206,7 @@ func (o *operator) rehearsedSale(ctx context.Context, id string) (string, error)
 }
 
 // writeRehearsal writes the report's files and prints its summary.
-func (p *program) writeRehearsal(o *operator, f rehearseFlags, report *rehearsal.Report) error {
+func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehearsal.Report) error {
 	var files []string
 	if !f.noFiles {
 		for suffix, write := range map[string]func(io.Writer) error{".html": report.WriteHTML, ".json": report.WriteJSON} {

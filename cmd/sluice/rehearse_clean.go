@@ -9,7 +9,7 @@ import (
 	"sluice/client"
 )
 
-func (o *operator) rehearseClean() *cobra.Command {
+func (o *adminClient) rehearseClean() *cobra.Command {
 	return &cobra.Command{
 		Use:   "clean [REHEARSAL]",
 		Short: "Remove the copies of all rehearsals, or of one",

@@ -14,7 +14,7 @@ import (
 
 // rehearsalStage creates and removes a rehearsal through the admin API.
 type rehearsalStage struct {
-	o      *operator
+	o      *adminClient
 	beside bool
 }
 
@@ -59,20 +59,20 @@ func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, g
 	return 0, false, err
 }
 
-// rehearsalBooks reads what became of the orders through the operator's API.
-type rehearsalBooks struct{ o *operator }
+// rehearsalRecords reads the results of the orders through the admin API.
+type rehearsalRecords struct{ o *adminClient }
 
-func (b rehearsalBooks) Audit(ctx context.Context, id string) (client.Audit, error) {
+func (b rehearsalRecords) Audit(ctx context.Context, id string) (client.Audit, error) {
 	var a client.Audit
 	err := b.o.call(ctx, http.MethodGet, salePath(id)+"/audit", nil, &a)
 	return a, err
 }
 
-func (b rehearsalBooks) Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error {
+func (b rehearsalRecords) Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error {
 	return b.pages(ctx, "/admin/v1/orders", id, func(o orderedJSON) { yield(o.ID, o.Buyer, o.Status == "cancelled") })
 }
 
-func (b rehearsalBooks) Dead(ctx context.Context, id string, yield func(order string)) error {
+func (b rehearsalRecords) Dead(ctx context.Context, id string, yield func(order string)) error {
 	return b.pages(ctx, "/admin/v1/dead", id, func(o orderedJSON) { yield(o.ID) })
 }
 
@@ -83,7 +83,7 @@ type orderedJSON struct {
 	Status string `json:"status"`
 }
 
-func (b rehearsalBooks) pages(ctx context.Context, path, id string, each func(orderedJSON)) error {
+func (b rehearsalRecords) pages(ctx context.Context, path, id string, each func(orderedJSON)) error {
 	query := url.Values{"sale": {id}, "limit": {"1000"}}
 	for {
 		var page struct {

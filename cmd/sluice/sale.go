@@ -24,7 +24,7 @@ func (p *program) saleCommand() *cobra.Command {
 		Short: "Create, show and change sales",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := p.operatorFlags(c)
+	o := p.adminFlags(c)
 	c.AddCommand(
 		o.saleCreate(), o.saleList(), o.completesSale(o.saleShow()), o.completesSale(o.saleAudit()), o.completesSale(o.saleRebuild()), o.completesSale(o.saleRestock()),
 		o.completesSale(o.saleSwitch("pause", "Stop accepting orders until resume")),
@@ -35,7 +35,7 @@ func (p *program) saleCommand() *cobra.Command {
 	return c
 }
 
-func (o *operator) saleCreate() *cobra.Command {
+func (o *adminClient) saleCreate() *cobra.Command {
 	var s client.NewSale
 	var price, opens, closes string
 	c := &cobra.Command{
@@ -82,7 +82,7 @@ func (o *operator) saleCreate() *cobra.Command {
 	return c
 }
 
-func (o *operator) saleList() *cobra.Command {
+func (o *adminClient) saleList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the sales",
@@ -107,7 +107,7 @@ func (o *operator) saleList() *cobra.Command {
 	}
 }
 
-func (o *operator) saleShow() *cobra.Command {
+func (o *adminClient) saleShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show SALE",
 		Short:   "Show one sale",
@@ -119,7 +119,7 @@ func (o *operator) saleShow() *cobra.Command {
 	}
 }
 
-func (o *operator) saleSwitch(verb, short string) *cobra.Command {
+func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " SALE",
 		Short:   short,
@@ -131,7 +131,7 @@ func (o *operator) saleSwitch(verb, short string) *cobra.Command {
 	}
 }
 
-func (o *operator) saleRestock() *cobra.Command {
+func (o *adminClient) saleRestock() *cobra.Command {
 	var add int64
 	var key string
 	c := &cobra.Command{
@@ -159,7 +159,7 @@ func (o *operator) saleRestock() *cobra.Command {
 	return c
 }
 
-func (o *operator) saleAudit() *cobra.Command {
+func (o *adminClient) saleAudit() *cobra.Command {
 	return &cobra.Command{
 		Use:   "audit SALE",
 		Short: "Audit a sale: count every unit, exit 1 if it does not balance",
@@ -208,7 +208,7 @@ func (o *operator) saleAudit() *cobra.Command {
 }
 
 // sale sends a request that returns the sale, and prints it.
-func (o *operator) sale(ctx context.Context, r client.Request) error {
+func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 	var raw json.RawMessage
 	if err := o.do(ctx, r, &raw); err != nil {
 		return err

@@ -45,7 +45,7 @@ and "dead" read it.`,
 	}
 	f := c.Flags()
 	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where buyers are answered, host:port")
-	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "where operators are answered, host:port")
+	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "address of the admin listener, host:port")
 	p.journalFlags(f, &cfg.journal)
 	p.groupFlags(f, &cfg.groupConfig)
 	p.str(f, &cfg.data, "data", envData, defaultData, "directory for secrets and the database")
@@ -53,7 +53,7 @@ and "dead" read it.`,
 	p.str(f, &cfg.database, "database", envDatabase, "", "a database instead of SQLite in the data directory, postgres://... or sqlite:...")
 	p.queueFlags(f, &cfg.backendConfig)
 	p.pageFlags(f, &cfg.backendConfig)
-	p.deskFlags(f, &cfg.backendConfig)
+	p.consoleFlags(f, &cfg.backendConfig)
 	p.str(f, &cfg.policy, "policy", envPolicy, "", "edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
 	return c
 }
@@ -291,7 +291,7 @@ Buy one unit and query the order:
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
-`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, deskToken(p, cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, consoleToken(p, cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
 	switch {
 	case ownRedis && ownDatabase:
 		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine. A power failure may lose the orders of the last second.")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What others have written reaches an operator's terminal as text: nothing in it moves the cursor, turns the direction of a line or hides one.
+// User-supplied text reaches an admin's terminal as text: it cannot move the cursor, change the direction of a line or hide one.
 func TestControlCharactersAreEscaped(t *testing.T) {
 	const evil = "a\x1b]0;owned\a\x1b[2J\u009b31m\u202egnitirw\u2066b\x7f"
 	text, err := json.Marshal(evil)

@@ -51,7 +51,7 @@ func (p *program) webhookCommand() *cobra.Command {
 specifies, and retries for about a day until the endpoint answers 2xx. See docs/webhooks.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := p.operatorFlags(c)
+	o := p.adminFlags(c)
 	c.AddCommand(
 		o.webhookAdd(), o.webhookList(), o.completesEndpoint(o.webhookShow(), 1), o.completesEndpoint(o.webhookChange(), 1),
 		o.completesEndpoint(o.webhookTurn("pause", "keep deliveries until they are resumed"), 0),
@@ -74,10 +74,10 @@ func webhookFlagsOf(c *cobra.Command, title *string, types, sales *[]string, why
 }
 
 func reasonFlag(c *cobra.Command, why *string) {
-	c.Flags().StringVar(why, "reason", "", "why you do it; it is kept in the desk log")
+	c.Flags().StringVar(why, "reason", "", "reason for the admin log")
 }
 
-func (o *operator) webhookAdd() *cobra.Command {
+func (o *adminClient) webhookAdd() *cobra.Command {
 	var title, why string
 	var types, sales []string
 	var strict bool
@@ -113,7 +113,7 @@ func listOf(items []string) []string {
 	return items
 }
 
-func (o *operator) webhookList() *cobra.Command {
+func (o *adminClient) webhookList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the endpoints and their waiting deliveries",
@@ -137,7 +137,7 @@ func (o *operator) webhookList() *cobra.Command {
 	}
 }
 
-func (o *operator) webhookShow() *cobra.Command {
+func (o *adminClient) webhookShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show ENDPOINT",
 		Short:   "Show one endpoint",
@@ -173,7 +173,7 @@ func (o *operator) webhookShow() *cobra.Command {
 	}
 }
 
-func (o *operator) webhookChange() *cobra.Command {
+func (o *adminClient) webhookChange() *cobra.Command {
 	var target, title, why string
 	var types, sales []string
 	c := &cobra.Command{
@@ -206,7 +206,7 @@ func (o *operator) webhookChange() *cobra.Command {
 	return c
 }
 
-func (o *operator) webhookTurn(verb, what string) *cobra.Command {
+func (o *adminClient) webhookTurn(verb, what string) *cobra.Command {
 	var why string
 	c := &cobra.Command{
 		Use:     verb + " ENDPOINT...",
@@ -223,7 +223,7 @@ func (o *operator) webhookTurn(verb, what string) *cobra.Command {
 	return c
 }
 
-func (o *operator) webhookRotate() *cobra.Command {
+func (o *adminClient) webhookRotate() *cobra.Command {
 	var why string
 	var keep time.Duration
 	c := &cobra.Command{
@@ -247,7 +247,7 @@ func (o *operator) webhookRotate() *cobra.Command {
 	return c
 }
 
-func (o *operator) webhookRemove() *cobra.Command {
+func (o *adminClient) webhookRemove() *cobra.Command {
 	var why string
 	c := &cobra.Command{
 		Use:     "remove ENDPOINT...",
@@ -267,7 +267,7 @@ func (o *operator) webhookRemove() *cobra.Command {
 // pingWait is the timeout of a ping: the longest timeout of an endpoint, and a margin.
 const pingWait = 30 * time.Second
 
-func (o *operator) webhookPing() *cobra.Command {
+func (o *adminClient) webhookPing() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ping ENDPOINT",
 		Short:   "Send one test delivery to an endpoint and show its answer; exit 1 if it is not 2xx",

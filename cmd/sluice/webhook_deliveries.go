@@ -43,12 +43,12 @@ func (d deliveryJSON) last() string {
 	return fmt.Sprintf("it answered %d within %s", a.Status, span(&a.Seconds))
 }
 
-func (o *operator) delivery(ctx context.Context, endpoint, id string) (d deliveryJSON, raw any, err error) {
+func (o *adminClient) delivery(ctx context.Context, endpoint, id string) (d deliveryJSON, raw any, err error) {
 	raw, err = o.get(ctx, webhookPath(endpoint)+"/deliveries/"+url.PathEscape(id), &d)
 	return d, raw, err
 }
 
-func (o *operator) webhookDeliveries() *cobra.Command {
+func (o *adminClient) webhookDeliveries() *cobra.Command {
 	var state string
 	var limit int
 	var before int64
@@ -96,7 +96,7 @@ func (o *operator) webhookDeliveries() *cobra.Command {
 	return c
 }
 
-func (o *operator) showDelivery(ctx context.Context, endpoint, id string) error {
+func (o *adminClient) showDelivery(ctx context.Context, endpoint, id string) error {
 	d, raw, err := o.delivery(ctx, endpoint, id)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (o *operator) showDelivery(ctx context.Context, endpoint, id string) error 
 	})
 }
 
-func (o *operator) webhookRedeliver() *cobra.Command {
+func (o *adminClient) webhookRedeliver() *cobra.Command {
 	var why, since string
 	var failed bool
 	c := &cobra.Command{

@@ -23,9 +23,9 @@ func furnished(t *testing.T) *shop {
 	}
 	s.exhaust("eve")
 	s.die("shoe", 6)
-	s.operator(http.MethodPost, "/sales/xie/pause", map[string]any{})
-	s.operator(http.MethodPost, "/sales/shoe/restock", map[string]any{"add": 100})
-	s.operator(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/hook", "title": "The shop"})
+	s.adminAPI(http.MethodPost, "/sales/xie/pause", map[string]any{})
+	s.adminAPI(http.MethodPost, "/sales/shoe/restock", map[string]any{"add": 100})
+	s.adminAPI(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/hook", "title": "The shop"})
 	return s
 }
 

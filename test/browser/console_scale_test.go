@@ -172,11 +172,11 @@ var deadSince = time.Now().Add(-time.Hour).Truncate(time.Second)
 func deadAt(i int) time.Time       { return deadSince.Add(time.Duration(i) * time.Millisecond) }
 func deadOrder(i int) sale.OrderID { return sale.NewOrderID(deadSince, uint32(i+1)) }
 
-// read is an answer of the operator's API.
+// read is a response of the admin API.
 func (s *shop) read(path string) string {
 	s.t.Helper()
 	var raw json.RawMessage
-	body := s.operator(http.MethodGet, path, nil)
+	body := s.adminAPI(http.MethodGet, path, nil)
 	raw, err := json.Marshal(body)
 	if err != nil {
 		s.t.Fatal(err)

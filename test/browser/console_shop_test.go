@@ -56,7 +56,7 @@ func (s *shop) die(saleID string, n int) {
 // dead are the keys of a sale's dead letters.
 func (s *shop) dead(saleID string) (keys []string) {
 	s.t.Helper()
-	list, _ := s.operator(http.MethodGet, "/dead?sale="+saleID, nil)["dead"].([]any)
+	list, _ := s.adminAPI(http.MethodGet, "/dead?sale="+saleID, nil)["dead"].([]any)
 	for _, d := range list {
 		keys = append(keys, fmt.Sprint(d.(map[string]any)["key"]))
 	}
@@ -95,7 +95,7 @@ func (b *tab) shows(words string) {
 // lines returns the last lines of the admin log, "actor action", newest first.
 func (s *shop) lines(n int) string {
 	s.t.Helper()
-	list, _ := s.operator(http.MethodGet, fmt.Sprintf("/log?limit=%d", n), nil)["log"].([]any)
+	list, _ := s.adminAPI(http.MethodGet, fmt.Sprintf("/log?limit=%d", n), nil)["log"].([]any)
 	var lines []string
 	for _, l := range list {
 		line := l.(map[string]any)

@@ -156,7 +156,7 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	}
 	s.die("mixed", 1)
 	others := func() int {
-		list, _ := s.operator(http.MethodGet, "/dead", nil)["dead"].([]any)
+		list, _ := s.adminAPI(http.MethodGet, "/dead", nil)["dead"].([]any)
 		return len(list) - len(s.dead("mixed"))
 	}
 	b := s.atConsole(t, newPerson(t), "ann", "dead")
@@ -203,7 +203,7 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	b.text("Cancel all")
 	b.says("toast", "50 done")
 	b.shows("No dead letters.")
-	if audit := s.operator(http.MethodGet, "/sales/many/audit", nil); audit["balanced"] != true || audit["left"] != 100.0 {
+	if audit := s.adminAPI(http.MethodGet, "/sales/many/audit", nil); audit["balanced"] != true || audit["left"] != 100.0 {
 		t.Errorf("afterwards: %v", audit)
 	}
 	b.clean()
@@ -286,11 +286,11 @@ func consoleOtherOrigins(t *testing.T, s *shop) {
 	b.await("the forms to be sent", `document.readyState === "complete"`)
 	again := s.atConsole(t, victim, "ann", "sales/csrf") // still signed in
 	again.shows("Balanced")
-	if state := s.operator(http.MethodGet, "/sales/csrf", nil)["state"]; state != "open" {
+	if state := s.adminAPI(http.MethodGet, "/sales/csrf", nil)["state"]; state != "open" {
 		t.Errorf("the sale is %v", state)
 	}
 	if strings.Contains(s.lines(20), "sign_out") {
-		t.Error("another origin has signed the operator out")
+		t.Error("another origin has signed the admin out")
 	}
 	// A blocked frame shows an error page of the browser, which scripts cannot read.
 	if seen := b.eval(`(() => { try { return document.getElementById("framed").contentDocument === null ? "closed" : "open"; } catch { return "closed"; } })()`); seen != "closed" {

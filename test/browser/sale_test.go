@@ -71,7 +71,7 @@ func soldOutSeenLive(t *testing.T, s *shop) {
 	}
 	b.says("state", "Sold out")
 	b.says("left", "0 of 1 left")
-	s.operator("POST", "/sales/last/restock", map[string]any{"add": 1})
+	s.adminAPI("POST", "/sales/last/restock", map[string]any{"add": 1})
 	b.ready("Buy now")
 	b.press("buy")
 	b.says("order-status", "confirmed")

@@ -112,8 +112,8 @@ func (s *shop) page(saleID, buyer string) string {
 	return s.base + "/s/" + saleID + "#token=" + s.token(buyer, time.Hour)
 }
 
-// operator calls the operator's API and fails on anything but success.
-func (s *shop) operator(method, path string, body any) map[string]any {
+// adminAPI calls the admin API and fails on any error.
+func (s *shop) adminAPI(method, path string, body any) map[string]any {
 	s.t.Helper()
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *shop) createSale(id, title string, stock int, opens time.Time) {
 // createSaleFor is createSale for so many units to a buyer.
 func (s *shop) createSaleFor(perBuyer int, id, title string, stock int, opens time.Time) {
 	s.t.Helper()
-	s.operator(http.MethodPost, "/sales", map[string]any{
+	s.adminAPI(http.MethodPost, "/sales", map[string]any{
 		"id": id, "title": title, "stock": stock, "per_buyer": perBuyer, "price": map[string]any{"amount": 9990, "currency": "EUR"}, "opens_at": opens.UTC().Format(time.RFC3339Nano),
 	})
 	s.settled(func() bool { _, code := s.get("/v1/sales/" + id); return code == http.StatusOK }, "the sale "+id)
@@ -171,7 +171,7 @@ func (s *shop) settled(is func() bool, what string) {
 // ordered is how many rows a sale has.
 func (s *shop) ordered(saleID string) float64 {
 	s.t.Helper()
-	audit := s.operator(http.MethodGet, "/sales/"+saleID+"/audit", nil)
+	audit := s.adminAPI(http.MethodGet, "/sales/"+saleID+"/audit", nil)
 	if audit["balanced"] != true {
 		s.t.Fatalf("the audit of %s: %v", saleID, audit)
 	}

@@ -21,7 +21,7 @@ type adminActor struct {
 	wrong    []string
 }
 
-func newOperator(s *stage, h *History, seed uint64) *adminActor {
+func newAdmin(s *stage, h *History, seed uint64) *adminActor {
 	return &adminActor{stage: s, history: h, random: rand.New(rand.NewPCG(seed, 2)), done: map[string]int{}}
 }
 

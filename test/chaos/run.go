@@ -63,7 +63,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		t.Fatalf("chaos: %v", err)
 	}
 	r := &Result{Plan: p, Disk: s.disk.String(), History: NewHistory()}
-	boss := newOperator(s, r.History, p.Seed)
+	boss := newAdmin(s, r.History, p.Seed)
 	buyers := newCrowd(s, r.History, p.Seed, p.Rate)
 	var open struct {
 		sync.Mutex

@@ -40,7 +40,7 @@ func newNight(t *testing.T) *saleRun {
 	t.Helper()
 	n := &saleRun{farm: newFarm(t), t: t, history: NewHistory()}
 	n.stage = n.farm.stage()
-	n.boss = newOperator(n.stage, n.history, 1)
+	n.boss = newAdmin(n.stage, n.history, 1)
 	n.crowd = newCrowd(n.stage, n.history, 1, comers)
 	n.pulse.entrances = []entrance{
 		{"both", []string{n.shop(overTCP), n.shop(overHTTP)}},

@@ -21,7 +21,7 @@ import (
 
 var secrets = map[string]string{
 	"SLUICE_TOKEN_SECRET": "a secret of the test, of 32 bytes at least",
-	"SLUICE_ADMIN_TOKEN":  "an operator of the test",
+	"SLUICE_ADMIN_TOKEN":  "a token of the test",
 	"POSTGRES_PASSWORD":   "apasswordofthetest",
 }
 
@@ -332,9 +332,9 @@ func TestOnlyTheEdgeIsPublic(t *testing.T) {
 	p := project(t)
 	for name, s := range p.Services {
 		for _, port := range s.Ports {
-			operator := strings.HasPrefix(name, "backend-") && port.Target == 8081 && port.HostIP == "127.0.0.1"
+			isAdmin := strings.HasPrefix(name, "backend-") && port.Target == 8081 && port.HostIP == "127.0.0.1"
 			dashboard := name == "grafana" && port.HostIP == "127.0.0.1"
-			if name != "edge" && !operator && !dashboard {
+			if name != "edge" && !isAdmin && !dashboard {
 				t.Errorf("%s publishes %s:%s->%d", name, port.HostIP, port.Published, port.Target)
 			}
 		}

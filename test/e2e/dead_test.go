@@ -48,7 +48,7 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	if r := s.audit("s"); !r.Balanced || r.Dead != 2 || r.Left != 1 {
 		t.Errorf("dead: %+v", r)
 	}
-	list := s.operator("GET", "/admin/v1/dead?sale=s", "")
+	list := s.adminAPI("GET", "/admin/v1/dead?sale=s", "")
 	var page struct {
 		Dead []struct {
 			OrderID string `json:"order_id"`
@@ -67,7 +67,7 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.redis.Client().Incr(ctx, "sluice:{0}:sale:s:stock")
-	if a := s.operator("POST", "/admin/v1/dead/"+ids["ann"]+"/retry", ""); a.Status/100 != 2 {
+	if a := s.adminAPI("POST", "/admin/v1/dead/"+ids["ann"]+"/retry", ""); a.Status/100 != 2 {
 		t.Errorf("retry: %d %s", a.Status, a.Body)
 	}
 	if o := do(t, "GET", s.base+"/v1/orders/"+ids["ann"]+"?wait=10s", s.token("ann"), ""); o.State != "created" {
@@ -83,7 +83,7 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	if _, errOut, code := sluiceRun(t, env, "dead", "cancel"); code != 2 {
 		t.Errorf("dead cancel of nothing in particular: exit %d, %s", code, errOut)
 	}
-	if a := s.operator("POST", "/admin/v1/dead/"+ids["bob"]+"/cancel", ""); a.Status/100 != 2 { // again changes nothing
+	if a := s.adminAPI("POST", "/admin/v1/dead/"+ids["bob"]+"/cancel", ""); a.Status/100 != 2 { // again changes nothing
 		t.Errorf("cancel again: %d %s", a.Status, a.Body)
 	}
 	if o := do(t, "GET", s.base+"/v1/orders/"+ids["bob"], s.token("bob"), ""); o.State != "cancelled" {

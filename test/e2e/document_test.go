@@ -53,7 +53,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{exampleEnd: inHalfAnHour()}
 	case "deleteRehearsal":
 		var made struct{ ID string }
-		a := s.operator("POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`)
+		a := s.adminAPI("POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`)
 		if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {
 			t.Fatalf("a rehearsal: %d %s", a.Status, a.Body)
 		}
@@ -91,7 +91,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{exampleEndpoint: s.newEndpoint()}
 	case "getDelivery", "redeliver":
 		var sent struct{ Delivery string }
-		a := s.operator("POST", "/admin/v1/webhooks/"+s.endpoint+"/ping", "")
+		a := s.adminAPI("POST", "/admin/v1/webhooks/"+s.endpoint+"/ping", "")
 		if json.Unmarshal(a.Body, &sent) != nil || sent.Delivery == "" {
 			t.Fatalf("ping: %s", a.Body)
 		}
@@ -106,7 +106,7 @@ func (s *shown) after(id string) {
 		return
 	}
 	testenv.Eventually(s.t, 30*time.Second, "the rebuild is over", func() bool {
-		return strings.Contains(string(s.operator("GET", "/admin/v1/rebuild", "").Body), `"running":false`) && do(s.t, "GET", s.base+"/v1/sales/drop", "", "").Status == 200
+		return strings.Contains(string(s.adminAPI("GET", "/admin/v1/rebuild", "").Body), `"running":false`) && do(s.t, "GET", s.base+"/v1/sales/drop", "", "").Status == 200
 	})
 }
 
@@ -122,10 +122,10 @@ func (s *shown) written(buyer string) string {
 // refund is a payment for an order that was cancelled before.
 func (s *shown) refund() string {
 	id := s.written("zoe")
-	s.operator("POST", "/admin/v1/orders/"+id+"/cancel", "")
+	s.adminAPI("POST", "/admin/v1/orders/"+id+"/cancel", "")
 	s.callback("msg_refund", "payment.succeeded", id, "ref")
 	var list struct{ Payments []struct{ Payment string } }
-	a := s.operator("GET", "/admin/v1/payments?refund=open", "")
+	a := s.adminAPI("GET", "/admin/v1/payments?refund=open", "")
 	if json.Unmarshal(a.Body, &list) != nil || len(list.Payments) == 0 {
 		s.t.Fatalf("refunds: %s", a.Body)
 	}
@@ -154,7 +154,7 @@ func (s *shown) deadOrder(buyer string) string {
 
 func (s *shown) newEndpoint() string {
 	var made struct{ ID string }
-	a := s.operator("POST", "/admin/v1/webhooks", `{"url":"https://other.example/"}`)
+	a := s.adminAPI("POST", "/admin/v1/webhooks", `{"url":"https://other.example/"}`)
 	if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {
 		s.t.Fatalf("an endpoint: %d %s", a.Status, a.Body)
 	}
@@ -286,7 +286,7 @@ func TestErrorsOfTheDocument(t *testing.T) {
 	s.createSale("drop", 2)
 	s.createSale("few", 1)
 	later := fmt.Sprintf(`{"id":"later","title":"Thing","stock":1,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-	if a := s.operator("POST", "/admin/v1/sales", later); a.Status != 201 {
+	if a := s.adminAPI("POST", "/admin/v1/sales", later); a.Status != 201 {
 		t.Fatal(string(a.Body))
 	}
 	s.buyUnit("few", "eve")
@@ -296,12 +296,12 @@ func TestErrorsOfTheDocument(t *testing.T) {
 		"already-bought": func() answer { return s.buy("drop", "ann") },
 		"sale-not-open":  func() answer { return s.buy("later", "ann") },
 		"stock": func() answer {
-			return s.operator("POST", "/admin/v1/sales", strings.Replace(later, `"stock":1`, `"stock":0`, 1))
+			return s.adminAPI("POST", "/admin/v1/sales", strings.Replace(later, `"stock":1`, `"stock":0`, 1))
 		},
 		"order-cancelled": func() answer {
 			id := s.buyUnit("drop", "bob")
 			s.status("bob", id)
-			s.operator("POST", "/admin/v1/orders/"+id+"/cancel", "")
+			s.adminAPI("POST", "/admin/v1/orders/"+id+"/cancel", "")
 			return s.callback("msg_cancelled", "payment.succeeded", id, "ref")
 		},
 	}

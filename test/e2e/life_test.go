@@ -63,7 +63,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			const stock, payers = 8, 3
 			body := fmt.Sprintf(`{"id":"s","title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q,"hold":"4s"}`,
 				stock, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
-			if a := s.operator("POST", "/admin/v1/sales", body); a.Status != 201 {
+			if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
 				t.Fatalf("create sale: %d %s", a.Status, a.Body)
 			}
 			ids := make([]string, stock)
@@ -136,7 +136,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 	}
 }
 
-// wantOneRefund looks at the list of refunds and settles the only one, as an operator does.
+// wantOneRefund looks at the list of refunds and settles the only one, as an admin does.
 func (s *stack) wantOneRefund(orderID string) {
 	s.t.Helper()
 	env := []string{"SLUICE_SERVER=" + s.admin, "SLUICE_ADMIN_TOKEN=" + adminToken, "HOME=" + s.t.TempDir()}
@@ -162,8 +162,8 @@ func (s *stack) wantOneRefund(orderID string) {
 	}
 }
 
-// An operator cancels an order with the command line; a paid one is refused.
-func TestOperatorCancelsAnOrder(t *testing.T) {
+// An admin cancels an order with the command line; a paid one is refused.
+func TestAdminCancelsAnOrder(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("s", 2)

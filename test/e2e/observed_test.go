@@ -64,7 +64,7 @@ func startObserved(t *testing.T) *observed {
 	for _, base := range o.edges {
 		awaitOK(t, base+"/healthz")
 	}
-	if a := o.operator("POST", "/admin/v1/webhooks", hook); a.Status != 201 {
+	if a := o.adminAPI("POST", "/admin/v1/webhooks", hook); a.Status != 201 {
 		t.Fatalf("an endpoint: %d %s", a.Status, a.Body)
 	}
 	return o

@@ -183,7 +183,7 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 		workers[i] = launch(t, s.env, "worker", "--lease", "1s")
 	}
 	opens := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
-	if a := s.operator("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":150,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
+	if a := s.adminAPI("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":150,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	disturbed := make(chan struct{})
@@ -191,7 +191,7 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 		defer close(disturbed)
 		for t.Context().Err() == nil { // until the copy sells
 			var list struct{ Rehearsals []struct{ Accepted int64 } }
-			a := s.operator("GET", "/admin/v1/rehearsals", "")
+			a := s.adminAPI("GET", "/admin/v1/rehearsals", "")
 			if json.Unmarshal(a.Body, &list) == nil && len(list.Rehearsals) > 0 && list.Rehearsals[0].Accepted > 0 {
 				break
 			}
@@ -214,7 +214,7 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	if keys, err := s.redis.Client().Keys(t.Context(), "*"+r.Copy.ID+"*").Result(); err != nil || len(keys) > 0 {
 		t.Errorf("Redis still holds %v, %v", keys, err)
 	}
-	if a := s.operator("GET", "/admin/v1/sales/shoe", ""); !strings.Contains(string(a.Body), `"left":150`) {
+	if a := s.adminAPI("GET", "/admin/v1/sales/shoe", ""); !strings.Contains(string(a.Body), `"left":150`) {
 		t.Errorf("the real sale: %s", a.Body)
 	}
 }
@@ -224,7 +224,7 @@ func TestRehearseThroughNginx(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "edge", backends: 1, workers: 1})
 	opens := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
-	if a := s.operator("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":100,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
+	if a := s.adminAPI("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":100,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	dir := t.TempDir()
@@ -233,7 +233,7 @@ func TestRehearseThroughNginx(t *testing.T) {
 	if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced || len(r.Lost)+len(r.Twice) > 0 {
 		t.Fatalf("exit %d, %+v\n%s%s", code, r, out, errOut)
 	}
-	if a := s.operator("GET", "/admin/v1/sales/shoe", ""); !strings.Contains(string(a.Body), `"left":100`) {
+	if a := s.adminAPI("GET", "/admin/v1/sales/shoe", ""); !strings.Contains(string(a.Body), `"left":100`) {
 		t.Errorf("the real sale: %s", a.Body)
 	}
 	t.Log(out)

@@ -56,7 +56,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 		MaxReady int64 `json:"max_ready"`
 		Shards   []struct{ Shard, Ready int64 }
 	}
-	if a := s.operator("GET", "/admin/v1/queue", ""); json.Unmarshal(a.Body, &q) != nil || len(q.Shards) != shards || q.Ready != bound+2 || q.Shards[0].Ready != bound || q.MaxReady != bound {
+	if a := s.adminAPI("GET", "/admin/v1/queue", ""); json.Unmarshal(a.Body, &q) != nil || len(q.Shards) != shards || q.Ready != bound+2 || q.Shards[0].Ready != bound || q.MaxReady != bound {
 		t.Errorf("the queue: %s", a.Body)
 	}
 	env := []string{"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_SERVER=" + s.admin}
@@ -86,7 +86,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 	}
 	s.redis.Client().FlushAll(t.Context())
 	testenv.Eventually(t, 30*time.Second, "it is rebuilt", func() bool {
-		return s.operator("GET", "/readyz", "").Status == 200 && s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
+		return s.adminAPI("GET", "/readyz", "").Status == 200 && s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
 	})
 	worker.Start()
 	for i, id := range sales {

@@ -50,7 +50,7 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 				testenv.Eventually(t, 10*time.Second, "the page shows sold out", func() bool { return page.state() == "sold_out" })
 				s.awaitCached("drop", "sold-out")
 				begin := time.Now()
-				if a := s.operator("POST", "/admin/v1/sales/drop/restock", `{"add":2}`); a.Status != 200 {
+				if a := s.adminAPI("POST", "/admin/v1/sales/drop/restock", `{"add":2}`); a.Status != 200 {
 					t.Fatalf("restock: %d %s", a.Status, a.Body)
 				}
 				_, took := s.sells("drop", fmt.Sprintf("early-%d", i))

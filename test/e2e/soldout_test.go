@@ -76,7 +76,7 @@ func soldOut(t *testing.T, on shape) {
 		}
 	}
 
-	if a := s.operator("POST", "/admin/v1/sales/drop/restock", `{"add":1}`); a.Status != 200 {
+	if a := s.adminAPI("POST", "/admin/v1/sales/drop/restock", `{"add":1}`); a.Status != 200 {
 		t.Fatalf("restock: %d %s", a.Status, a.Body)
 	}
 	orders["eve"], _ = s.sells("drop", "eve")
@@ -84,7 +84,7 @@ func soldOut(t *testing.T, on shape) {
 	s.holdersBypassTheCache("drop", orders)
 
 	for _, c := range []struct{ change, code string }{{"pause", "sale-paused"}, {"resume", "sold-out"}, {"close", "sale-closed"}} {
-		if a := s.operator("POST", "/admin/v1/sales/drop/"+c.change, ""); a.Status != 200 {
+		if a := s.adminAPI("POST", "/admin/v1/sales/drop/"+c.change, ""); a.Status != 200 {
 			t.Fatalf("%s: %d %s", c.change, a.Status, a.Body)
 		}
 		var a answer
@@ -212,7 +212,7 @@ func (s *stack) opens(t *testing.T) {
 	t.Helper()
 	at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
 	body := fmt.Sprintf(`{"id":"later","title":"Thing","stock":5,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`, at.UTC().Format(time.RFC3339Nano))
-	if a := s.operator("POST", "/admin/v1/sales", body); a.Status != 201 {
+	if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
 		t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
 	asked := s.buy("later", "dan")

@@ -90,7 +90,7 @@ type stack struct {
 	workers  []*process
 	edge     *process
 	base     string // of the edge
-	admin    string // of the first backend's operator API
+	admin    string // of the first backend's admin API
 	admins   []string
 	bases    []string // of the backends
 	key      *token.Key
@@ -255,7 +255,7 @@ func (s *stack) buy(saleID, buyer string, header ...string) answer {
 	return do(s.t, "POST", s.base+"/v1/sales/"+saleID+"/orders", s.token(buyer), "", header...)
 }
 
-func (s *stack) operator(method, path, body string) answer {
+func (s *stack) adminAPI(method, path, body string) answer {
 	s.t.Helper()
 	return do(s.t, method, s.admin+path, adminToken, body, "Content-Type", "application/json")
 }
@@ -264,7 +264,7 @@ func (s *stack) createSale(id string, stock int) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
 		id, stock, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
-	if a := s.operator("POST", "/admin/v1/sales", body); a.Status != 201 {
+	if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
 		s.t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
 }
@@ -286,7 +286,7 @@ func (s *stack) audit(saleID string) audit {
 
 func (s *stack) tryAudit(saleID string) (r audit, a answer) {
 	s.t.Helper()
-	a = s.operator("GET", "/admin/v1/sales/"+saleID+"/audit", "")
+	a = s.adminAPI("GET", "/admin/v1/sales/"+saleID+"/audit", "")
 	if a.Status == 200 && json.Unmarshal(a.Body, &r) != nil {
 		s.t.Fatalf("audit: %s", a.Body)
 	}

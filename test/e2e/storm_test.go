@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// Redis loses everything again and again, also while it is rebuilt, and meanwhile the operator restocks, cancels rows and starts rebuilds at both backends, and
+// Redis loses everything again and again, also while it is rebuilt, and meanwhile the admin restocks, cancels rows and starts rebuilds at both backends, and
 // processes are killed and paused. No sale is paused for it, and in the end every order of a 202 is its buyer's row, every restock is counted once, and every
 // cancelled unit is sold or for sale again.
 func TestStormWhileRedisIsEmptied(t *testing.T) {
@@ -42,7 +42,7 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 			if err == nil && a.Status != 503 || time.Since(began) > time.Minute {
 				return a
 			}
-			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // an operator's patience
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // polling interval of an admin
 		}
 	}
 	wg.Go(func() {

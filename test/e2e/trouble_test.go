@@ -157,7 +157,7 @@ func TestRestockWhileSelling(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 5 {
-			s.operator("POST", "/admin/v1/sales/s/restock", `{"add":10}`)
+			s.adminAPI("POST", "/admin/v1/sales/s/restock", `{"add":10}`)
 		}
 	}()
 	sold := 0
@@ -210,12 +210,12 @@ func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 	if r := s.audit("s"); r.Balanced || len(r.Differences) == 0 {
 		t.Fatalf("the audit sees nothing: %+v", r)
 	}
-	s.operator("POST", "/admin/v1/sales/s/pause", "")
+	s.adminAPI("POST", "/admin/v1/sales/s/pause", "")
 	if err := c.Del(ctx, keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 20*time.Second, "a backend fills the sale from SQL", func() bool { return s.audit("s").Balanced })
-	s.operator("POST", "/admin/v1/sales/s/resume", "")
+	s.adminAPI("POST", "/admin/v1/sales/s/resume", "")
 	if a := s.buy("s", "c3"); a.Code != "already-bought" {
 		t.Errorf("a buyer with an order that Redis had lost: %d %s", a.Status, a.Body)
 	}

@@ -190,7 +190,7 @@ func TestUpOnRealStores(t *testing.T) {
 	}
 }
 
-func TestOperatorCommands(t *testing.T) {
+func TestAdminCommands(t *testing.T) {
 	t.Parallel()
 	u := startUp(t, t.TempDir())
 	at := []string{"--data", u.data}

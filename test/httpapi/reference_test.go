@@ -58,7 +58,7 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 		}
 	}
 	if a := b.public.Do("GET", "/openapi.yaml", ""); strings.Contains(a.Body, "\n  /admin/") || strings.Contains(a.Body, "SLUICE_ADMIN_TOKEN") || strings.Contains(a.Body, "DeskSale") {
-		t.Error("the public document tells of operators' calls")
+		t.Error("the public document contains calls of the admin API")
 	}
 	servertest.WantProblem(t, b.public.Do("POST", "/reference", ""), 405, "method-not-allowed")
 }

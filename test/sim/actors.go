@@ -25,7 +25,7 @@ func (w *world) stock(p *process) *admission.Stock {
 	return admission.NewStock(admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded})
 }
 
-func (w *world) desk(p *process) *admin.Service {
+func (w *world) adminService(p *process) *admin.Service {
 	var shards []admin.Shard
 	for _, shard := range w.space.All() {
 		shards = append(shards, w.queue(p.client, shard, w.queueConfig(p)))
@@ -64,7 +64,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 			panic(err)
 		}
 		b.admit.Store(admit)
-		d := w.desk(p)
+		d := w.adminService(p)
 		expirer := admin.NewHoldExpirer(admin.Config{Store: faultyStore{w.store, p}, Stock: w.stock(p), Log: w.log})
 		for p.alive() {
 			_ = d.RunOnce(p.ctx) // what fails is for the next turn
@@ -148,7 +148,7 @@ func (w *world) cast() {
 	add := func(name string, once bool, main func(*process)) {
 		w.roles = append(w.roles, &role{name: name, main: main, once: once})
 	}
-	add("operator", false, w.runOperator)
+	add("admin", false, w.runAdmin)
 	add("provider", false, w.runProvider)
 	for _, b := range backends {
 		add(b.name, false, w.runBackend(b))

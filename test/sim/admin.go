@@ -10,10 +10,10 @@ import (
 	"sluice/backend/sale"
 )
 
-// runOperator creates the sales, and then does what operators do, each thing until it is done.
-func (w *world) runOperator(p *process) {
+// runAdmin creates the sales, and then repeats each admin action until it is done.
+func (w *world) runAdmin(p *process) {
 	w.watchRedis(p, nil)
-	d := w.desk(p)
+	d := w.adminService(p)
 	until := func(do func() error) {
 		for range 6 {
 			if err := do(); err == nil || !errors.Is(err, sale.ErrUnavailable) {

@@ -53,7 +53,7 @@ func (w *world) checkRest() {
 	dead := w.deadRows() // by shard; the unbacked ones too
 	for _, s := range w.Shops {
 		if _, created := all[s.ID]; !created {
-			continue // the operator did not live to do it
+			continue // the admin process crashed before
 		}
 		report, err := audit.New(admission.NewStock(admission.StockConfig{Client: w.redis, Space: w.space}), w.store).Audit(context.Background(), s.ID)
 		if err != nil {

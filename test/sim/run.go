@@ -114,7 +114,7 @@ func (w *world) play() {
 		if r.now != nil {
 			r.now.frozen = time.Time{}
 		}
-		if !r.once && r.now != nil && r.name == "operator" {
+		if !r.once && r.now != nil && r.name == "admin" {
 			w.kill(r.now)
 			r.once = true
 		}

@@ -30,7 +30,7 @@ func newTables(db *store.DB) *tables {
 	}
 }
 
-// faultyStore stands between a process and the order store. What it does not name goes to the store without faults: reads of the desk that decide nothing.
+// faultyStore stands between a process and the order store. What it does not name goes to the store without faults: reads of the admin service that decide nothing.
 type faultyStore struct {
 	*tables
 	p *process

@@ -201,7 +201,7 @@ func TestSigningInIsTriedAFewTimesOnly(t *testing.T) {
 		return s.Do("POST", "/admin/sign-in", url.Values{"name": {name}, "token": {token}}.Encode(), form, "Sec-Fetch-Site: same-origin")
 	}
 	for i := range 5 {
-		if a := try("wrong", "ann"); a.Status != 401 || !strings.Contains(a.Body, "not the operator&#39;s token") {
+		if a := try("wrong", "ann"); a.Status != 401 || !strings.Contains(a.Body, "Wrong token") {
 			t.Fatalf("try %d: %d %s", i, a.Status, a.Body)
 		}
 	}

@@ -17,7 +17,7 @@ type Type string
 // The types of signals. Refused purchases make none, however many there are.
 const (
 	Opened    Type = "opened"    // created, resumed or rebuilt: purchases are possible within its window and stock
-	Paused    Type = "paused"    // by an operator or by the audit
+	Paused    Type = "paused"    // by an admin or by the audit
 	Closed    Type = "closed"    // permanently
 	SoldOut   Type = "sold_out"  // the last unit was sold
 	Restocked Type = "restocked" // there is something to sell again, or more of it

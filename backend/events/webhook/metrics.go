@@ -52,12 +52,12 @@ type collector struct {
 
 // NewCollector makes the gauges of the endpoints: sluice_webhook_waiting, sluice_webhook_failed, sluice_webhook_oldest_seconds and sluice_webhook_failing.
 // sluice_webhook_up is 0, and alone, when they could not be read in time.
-func NewCollector(desk *Admin) prometheus.Collector {
+func NewCollector(admin *Admin) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_webhook_"+name, help, labels, nil)
 	}
 	return &collector{
-		list:    desk.List,
+		list:    admin.List,
 		up:      gauge("up", "Whether the endpoints could be looked at."),
 		waiting: gauge("waiting", "Deliveries that are not delivered yet.", "endpoint"),
 		failed:  gauge("failed", "Deliveries that were given up.", "endpoint"),

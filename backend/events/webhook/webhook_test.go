@@ -46,16 +46,16 @@ func happened(n int64, what events.Type, saleID string, position int64) events.E
 
 func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	db := NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
-	desk := newDesk(t, db)
-	all := desk.add(t, Settings{}, false)
-	paid := desk.add(t, Settings{Types: &[]string{"order.paid"}}, true)
-	shoe := desk.add(t, Settings{Sales: &[]string{"shoe"}}, false)
-	off := desk.add(t, Settings{}, false)
+	admin := newDesk(t, db)
+	all := admin.add(t, Settings{}, false)
+	paid := admin.add(t, Settings{Types: &[]string{"order.paid"}}, true)
+	shoe := admin.add(t, Settings{Sales: &[]string{"shoe"}}, false)
+	off := admin.add(t, Settings{}, false)
 	if _, err := db.ChangeEndpoint(t.Context(), off.ID, "x", func(e *Endpoint) error { e.State = EndpointDisabled; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	paused := desk.add(t, Settings{}, false)
-	if _, err := desk.Pause(t.Context(), "eve", paused.ID, ""); err != nil {
+	paused := admin.add(t, Settings{}, false)
+	if _, err := admin.Pause(t.Context(), "eve", paused.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	old := happened(9, events.Created, "shoe", 9)
@@ -74,7 +74,7 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	for id, want := range map[string]string{
 		all.ID: "8_created 7_paid 7_created", paid.ID: "7_paid", shoe.ID: "7_paid 7_created", off.ID: "", paused.ID: "8_created 7_paid 7_created",
 	} {
-		list, err := desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
+		list, err := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 			t.Errorf("%s: %v, want %s", id, got, want)
 		}
 	}
-	list, _ := desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: paid.ID})
+	list, _ := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: paid.ID})
 	want := `{"type":"order.paid","timestamp":"` + batch[1].At.Format(time.RFC3339Nano) + `","data":{"order_id":"7","sale_id":"shoe","buyer":"ann","nth":1,"price":{"amount":1999,"currency":"EUR"},"was":"queued"}}`
 	if list[0].Body != want || !json.Valid([]byte(want)) {
 		t.Errorf("body %s\nwant %s", list[0].Body, want)
@@ -179,7 +179,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
-	desk := newDesk(t, NewStore(storetest.Open(t, storetest.SQLite(t)).DB))
+	admin := newDesk(t, NewStore(storetest.Open(t, storetest.SQLite(t)).DB))
 	for field, s := range map[string]Settings{
 		"url":   {URL: pointer("https://169.254.169.254/latest/meta-data")},
 		"title": {Title: pointer("a\nb")},
@@ -189,46 +189,46 @@ func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
 		if s.URL == nil {
 			s.URL = pointer("https://shop.example")
 		}
-		_, err := desk.Add(t.Context(), "eve", s, false, "")
+		_, err := admin.Add(t.Context(), "eve", s, false, "")
 		var invalid *sale.InvalidError
 		if !errors.As(err, &invalid) || len(invalid.Fields) != 1 || invalid.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := desk.Add(t.Context(), "eve", Settings{}, false, ""); err == nil {
+	if _, err := admin.Add(t.Context(), "eve", Settings{}, false, ""); err == nil {
 		t.Error("an endpoint without a URL")
 	}
-	e := desk.add(t, Settings{Types: &[]string{"order.paid", "order.created", "order.paid"}}, false)
+	e := admin.add(t, Settings{Types: &[]string{"order.paid", "order.created", "order.paid"}}, false)
 	if strings.Join(e.Types, " ") != "order.created order.paid" || !strings.HasPrefix(e.Secret, "whsec_") || strings.Contains(e.ID, ".") {
 		t.Errorf("%+v", e)
 	}
-	if _, err := desk.Change(t.Context(), "eve", e.ID, Settings{URL: pointer("http://x")}, ""); err == nil {
+	if _, err := admin.Change(t.Context(), "eve", e.ID, Settings{URL: pointer("http://x")}, ""); err == nil {
 		t.Error("a URL that is refused when it is new is taken later")
 	}
-	if _, err := desk.Rotate(t.Context(), "eve", e.ID, 8*24*time.Hour, ""); err == nil {
+	if _, err := admin.Rotate(t.Context(), "eve", e.ID, 8*24*time.Hour, ""); err == nil {
 		t.Error("an old secret that signs for too long")
 	}
 	for _, id := range []string{"", "nobody", "a\x00b", strings.Repeat("x", 300), "é"} {
-		_, err1 := desk.Show(t.Context(), id)
-		_, err2 := desk.Change(t.Context(), "eve", id, Settings{Title: pointer("x")}, "")
-		_, err3 := desk.Pause(t.Context(), "eve", id, "")
-		_, err4 := desk.Rotate(t.Context(), "eve", id, 0, "")
-		_, err5 := desk.Ping(t.Context(), id)
-		_, err6 := desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
-		_, _, err7 := desk.Delivery(t.Context(), e.ID, id)
-		_, err8 := desk.RedeliverSince(t.Context(), "eve", id, time.Time{}, "")
-		for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, desk.Remove(t.Context(), "eve", id, ""), desk.Redeliver(t.Context(), "eve", e.ID, id, "")} {
+		_, err1 := admin.Show(t.Context(), id)
+		_, err2 := admin.Change(t.Context(), "eve", id, Settings{Title: pointer("x")}, "")
+		_, err3 := admin.Pause(t.Context(), "eve", id, "")
+		_, err4 := admin.Rotate(t.Context(), "eve", id, 0, "")
+		_, err5 := admin.Ping(t.Context(), id)
+		_, err6 := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
+		_, _, err7 := admin.Delivery(t.Context(), e.ID, id)
+		_, err8 := admin.RedeliverSince(t.Context(), "eve", id, time.Time{}, "")
+		for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, admin.Remove(t.Context(), "eve", id, ""), admin.Redeliver(t.Context(), "eve", e.ID, id, "")} {
 			if !errors.Is(err, sale.ErrNotFound) {
 				t.Errorf("%q, %d: %v", id, i+1, err)
 			}
 		}
 	}
-	ping, err := desk.Ping(t.Context(), e.ID)
+	ping, err := admin.Ping(t.Context(), e.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := desk.add(t, Settings{}, false)
-	if err := desk.Redeliver(t.Context(), "eve", other.ID, ping, ""); !errors.Is(err, sale.ErrNotFound) {
+	other := admin.add(t, Settings{}, false)
+	if err := admin.Redeliver(t.Context(), "eve", other.ID, ping, ""); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("another endpoint's delivery: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// fakeDesk answers as the operator's API does.
-func fakeDesk(t *testing.T) *httptest.Server {
+// fakeAdminAPI responds like the admin API.
+func fakeAdminAPI(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	say := func(pattern string, status int, text string) {
@@ -51,8 +51,8 @@ func sluice(t *testing.T, env map[string]string, args ...string) (stdout, stderr
 }
 
 // Answers of the server are shown unchanged, errors are one line, and the exit code separates usage errors from failures.
-func TestOperatorCommands(t *testing.T) {
-	s := fakeDesk(t)
+func TestAdminCommands(t *testing.T) {
+	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
 	for _, c := range []struct {
 		args string
@@ -126,7 +126,7 @@ func TestJSONOfLocalCommands(t *testing.T) {
 
 // Tab completes commands, flags and their values, and requests names from the server; without an answer it offers none.
 func TestCompletion(t *testing.T) {
-	s := fakeDesk(t)
+	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
 	complete := func(args ...string) string {
 		out, _, _ := sluice(t, env, append([]string{"__complete"}, args...)...)

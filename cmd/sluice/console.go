@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// deskFlags are about the operators' desk.
-func (p *program) deskFlags(f *pflag.FlagSet, cfg *backendConfig) {
+// consoleFlags adds the flags of the admin console.
+func (p *program) consoleFlags(f *pflag.FlagSet, cfg *backendConfig) {
 	f.StringArrayVar(&cfg.edgeMetrics, "edge-metrics", p.list(envEdgeMetrics),
-		"the metrics of an edge, or of another backend, that the operators' desk shows, http://host:port/metrics; repeatable ["+envEdgeMetrics+"]")
+		"metrics URL of an edge or of another backend for the admin console, http://host:port/metrics; repeatable ["+envEdgeMetrics+"]")
 }
 
 func (m *problems) checkMetricsURLs(urls []string) {
@@ -21,8 +21,8 @@ func (m *problems) checkMetricsURLs(urls []string) {
 	}
 }
 
-// deskToken describes where to find the token for the admin console of sluice up.
-func deskToken(p *program, data string) string {
+// consoleToken describes where to find the token for the admin console of sluice up.
+func consoleToken(p *program, data string) string {
 	if p.getenv(envAdminToken) != "" {
 		return envAdminToken
 	}

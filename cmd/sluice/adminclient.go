@@ -20,8 +20,8 @@ import (
 	"sluice/client"
 )
 
-// operator calls the operator's API of a running sluice.
-type operator struct {
+// adminClient calls the admin API of a running sluice.
+type adminClient struct {
 	p            *program
 	server, data string
 	as           string // actor in the admin log; empty: the user of this machine
@@ -30,22 +30,22 @@ type operator struct {
 	group        string // of sluice dead
 }
 
-// operatorFlags adds the flags that all operator commands share.
-func (p *program) operatorFlags(c *cobra.Command) *operator {
-	o := &operator{p: p}
+// adminFlags adds the flags that all admin commands share.
+func (p *program) adminFlags(c *cobra.Command) *adminClient {
+	o := &adminClient{p: p}
 	o.flags(c.PersistentFlags())
 	return o
 }
 
-func (o *operator) flags(f *pflag.FlagSet) {
+func (o *adminClient) flags(f *pflag.FlagSet) {
 	o.p.str(f, &o.server, "server", envServer, "", "URL of the admin API (default: from the data directory)")
 	o.p.str(f, &o.data, "data", envData, defaultData, "data directory of sluice up")
-	o.p.str(f, &o.as, "as", envOperator, "", "your name in the log of what operators did (default: your user name on this machine)")
+	o.p.str(f, &o.as, "as", envAdminName, "", "your name in the admin log (default: your user name on this machine)")
 	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 }
 
 // resolve finds out where to call and with what token.
-func (o *operator) resolve() error {
+func (o *adminClient) resolve() error {
 	d := dataDir(o.data)
 	o.base = o.server
 	if o.base == "" {
@@ -72,20 +72,20 @@ func (o *operator) resolve() error {
 	return nil
 }
 
-// operatorTimeout bounds one call.
-const operatorTimeout = 30 * time.Second
+// adminTimeout bounds one call.
+const adminTimeout = 30 * time.Second
 
 // call sends a request and decodes a successful answer into out, which may be nil. A refusal's detail becomes the error.
-func (o *operator) call(ctx context.Context, method, path string, body, out any) error {
+func (o *adminClient) call(ctx context.Context, method, path string, body, out any) error {
 	return o.do(ctx, client.Request{Method: method, Path: path, Body: body}, out)
 }
 
 // do is call for requests that have more to them. Nothing is repeated: a person decides that.
-func (o *operator) do(ctx context.Context, r client.Request, out any) error {
+func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	options := []client.Option{client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithTimeout(operatorTimeout), client.WithUserAgent("sluice")}
+	options := []client.Option{client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithTimeout(adminTimeout), client.WithUserAgent("sluice")}
 	if o.as != "" {
 		options = append(options, client.WithActor(o.as))
 	} else if u, err := user.Current(); err == nil {
@@ -119,7 +119,7 @@ func explain(base string, err error) error {
 }
 
 // get returns an answer unchanged and decodes it into out as well.
-func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawMessage, err error) {
+func (o *adminClient) get(ctx context.Context, path string, out any) (raw json.RawMessage, err error) {
 	if err := o.call(ctx, http.MethodGet, path, nil, &raw); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (o *operator) get(ctx context.Context, path string, out any) (raw json.RawM
 }
 
 // each calls do for several names in turn and prints the results. It ends with the first error.
-func (o *operator) each(names []string, do func(name string) (became string, err error)) error {
+func (o *adminClient) each(names []string, do func(name string) (became string, err error)) error {
 	type result struct {
 		Name   string `json:"name"`
 		Result string `json:"result"`
@@ -160,7 +160,7 @@ func table(w io.Writer, head string, rows func(t io.Writer)) {
 }
 
 // show prints v as JSON with --json, else as people read it.
-func (o *operator) show(v any, table func(w io.Writer)) error {
+func (o *adminClient) show(v any, table func(w io.Writer)) error {
 	if !o.json {
 		table(o.p.out)
 		return nil
