@@ -16,9 +16,9 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Block is the number of sequence numbers that a Sequencer leases together. A process that ends discards the rest of
+// blockSize is the number of sequence numbers that a Sequencer leases together. A process that ends discards the rest of
 // its block, a small part of 2^32 numbers.
-const Block = 4096
+const blockSize = 4096
 
 // Sequencer allocates order ids. An id is the second of the clock above a 32-bit sequence number that Redis leases in
 // blocks.
@@ -94,13 +94,13 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	end, err := s.script.Run(ctx, s.client, []string{s.key}, Block, s.anywhere()).Int64()
+	end, err := s.script.Run(ctx, s.client, []string{s.key}, blockSize, s.anywhere()).Int64()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next, s.last = uint64(end)-Block+1, uint64(end)
+	s.next, s.last = uint64(end)-blockSize+1, uint64(end)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (s *Sequencer) anywhere() uint32 {
 // skipPast advances a counter that lags behind after, the sequence number of the newest known order. A missing
 // counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
 func (s *Sequencer) skipPast(ctx context.Context, after uint32) error {
-	const margin = 1024 * Block // blocks of other processes are within
+	const margin = 1024 * blockSize // blocks of other processes are within
 	return s.reach(ctx, uint64(after)+margin, false)
 }
 

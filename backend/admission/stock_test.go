@@ -87,7 +87,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 		}
 		fresh := NewSequencer(c, keyspace.Space{}, time.Now)
 		id, err := fresh.Next(ctx)
-		if away := id.Sequence() - both.Sequence(); err != nil || away < Block || -away < Block {
+		if away := id.Sequence() - both.Sequence(); err != nil || away < blockSize || -away < blockSize {
 			t.Fatalf("after the counter was lost, sequence %d is leased (%v)", id.Sequence(), err)
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// DefaultRatio is the default share of purchases without a traceparent that are traced.
-const DefaultRatio = 0.01
+// defaultRatio is the default share of purchases without a traceparent that are traced.
+const defaultRatio = 0.01
 
 // settings holds the values of OpenTelemetry's standard variables. The exporter reads the variables for headers,
 // timeouts, compression and certificates, and the SDK reads OTEL_BSP_* and OTEL_SPAN_*.
@@ -101,7 +101,7 @@ func samplerOf(name, arg string) (sdk.Sampler, error) {
 		share, err := ratio(1)
 		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), err
 	case "":
-		share, err := ratio(DefaultRatio)
+		share, err := ratio(defaultRatio)
 		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), err
 	}
 	return nil, fmt.Errorf(

@@ -13,14 +13,20 @@ import (
 	"sluice/test/testenv"
 )
 
-// An owner that was suspended past the expiry must neither renew nor release the lock of the next owner.
-func TestExpiredOwnerDoesNotTouchTheLockOfAnother(t *testing.T) {
+func openMini(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
+	t.Helper()
 	mini := miniredis.RunT(t)
 	client, err := redisconn.Open("redis://" + mini.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
+	return mini, client
+}
+
+// An owner that was suspended past the expiry must neither renew nor release the lock of the next owner.
+func TestExpiredOwnerDoesNotTouchTheLockOfAnother(t *testing.T) {
+	mini, client := openMini(t)
 	const key, duration = "lock", 300 * time.Millisecond
 	first, err := redisconn.Acquire(t.Context(), client, key, duration)
 	if err != nil || first == nil {
@@ -51,12 +57,7 @@ func TestExpiredOwnerDoesNotTouchTheLockOfAnother(t *testing.T) {
 }
 
 func TestLockIsRenewedAndReleased(t *testing.T) {
-	mini := miniredis.RunT(t)
-	client, err := redisconn.Open("redis://" + mini.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	mini, client := openMini(t)
 	const key, duration = "lock", time.Second
 	lock, err := redisconn.Acquire(t.Context(), client, key, duration)
 	if err != nil || lock == nil {
@@ -76,12 +77,7 @@ func TestLockIsRenewedAndReleased(t *testing.T) {
 
 // A lock can expire while Redis does not respond. Its owner renews it if no other process has acquired it.
 func TestOwnerRenewsItsExpiredLock(t *testing.T) {
-	mini := miniredis.RunT(t)
-	client, err := redisconn.Open("redis://" + mini.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	mini, client := openMini(t)
 	const key, duration = "lock", 300 * time.Millisecond
 	lock, err := redisconn.Acquire(t.Context(), client, key, duration)
 	if err != nil || lock == nil {
