@@ -65,7 +65,7 @@ type Journal struct {
 
 const (
 	idFile       = "id"
-	restoredFile = "adopted"
+	restoredFile = "restored"
 	lockFile     = "lock"
 	suffix       = ".journal"
 )
