@@ -54,7 +54,7 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 		# HELP sluice_sale_accepted_orders Orders that the sale has ever accepted, as Redis counts them.
 		# TYPE sluice_sale_accepted_orders gauge
 		sluice_sale_accepted_orders{sale="s09997"} 7
-		# HELP sluice_sale_left_units Units of the sale that nobody holds.
+		# HELP sluice_sale_left_units Units left in the sale.
 		# TYPE sluice_sale_left_units gauge
 		sluice_sale_left_units{sale="s09997"} 4
 		# HELP sluice_sale_stock_units Units that the sale has in all.
