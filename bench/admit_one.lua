@@ -1,7 +1,8 @@
--- admit one: the baseline. It decides one purchase, and if a unit is taken, put the order on the queue in the same step.
+-- admit one: the baseline. It decides one purchase, and if a unit is taken, put the order on the queue in the same
+-- step.
 --
--- Reads and decides first, writes last; a refusal writes nothing. Replay-safe: run twice with the same order id (a client
--- that retries after a lost reply), it answers "accepted" twice and takes one unit.
+-- Reads and decides first, writes last; a refusal writes nothing. Replay-safe: run twice with the same order id (a
+-- client that retries after a lost reply), it answers "accepted" twice and takes one unit.
 --
 -- KEYS 1 sale      hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted
 --      2 stock     string  units left
@@ -76,7 +77,8 @@ end
 
 places[nth] = id
 local token = redis.call('LLEN', wake)
--- The first write is the one that may still fail, should the key be of another type or the memory full; the others then cannot.
+-- The first write is the one that may still fail, should the key be of another type or the memory full; the others
+-- then cannot.
 redis.call('LPUSH', ready, id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. string.format('%d', serial) .. ' ' .. buyer)
 redis.call('HSET', sale, 'accepted', string.format('%d', serial))
 redis.call('DECR', stock)

@@ -66,8 +66,25 @@ func (s *stage) startChild(c childConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.start("", nil, self, "child", "--listen", c.listen, "--redis", c.redis, "--data", s.TempDir(), "--profile", c.profile,
-		"--upstream", c.upstream, "--policy", c.policy, c.what)
+	p, err := s.start(
+		"",
+		nil,
+		self,
+		"child",
+		"--listen",
+		c.listen,
+		"--redis",
+		c.redis,
+		"--data",
+		s.TempDir(),
+		"--profile",
+		c.profile,
+		"--upstream",
+		c.upstream,
+		"--policy",
+		c.policy,
+		c.what,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +165,8 @@ func (c childConfig) serve() error {
 	return fmt.Errorf("no such child: %q", c.what)
 }
 
-// admitOne is an admission script for one purchase at a time, with the same reads, checks and effects as sluice's, which decides a group.
+// admitOne is an admission script for one purchase at a time, with the same reads, checks and effects as sluice's,
+// which decides a group.
 //
 //go:embed admit_one.lua
 var admitOne string
@@ -161,9 +179,23 @@ func bare(client redis.Scripter) fiber.Handler {
 	ids := newIDs()
 	return func(f *fiber.Ctx) error {
 		buyer := string(f.Request().Header.Peek(buyerHeader))
-		answer, err := script.Run(f.Context(), client,
-			[]string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), "sluice:{0}:dedup:" + buyer, shard.Ready(), shard.Wake()},
-			ids.next().String(), saleID, buyer, "0123456789abcdef", 120_000).Text()
+		answer, err := script.Run(
+			f.Context(),
+			client,
+			[]string{
+				shard.Sale(saleID),
+				shard.Stock(saleID),
+				shard.Buyers(saleID),
+				"sluice:{0}:dedup:" + buyer,
+				shard.Ready(),
+				shard.Wake(),
+			},
+			ids.next().String(),
+			saleID,
+			buyer,
+			"0123456789abcdef",
+			120_000,
+		).Text()
 		if err != nil {
 			return err
 		}
@@ -250,7 +282,8 @@ func (c childConfig) full(ctx context.Context, ln net.Listener) error {
 	return app.Serve(ctx, ln)
 }
 
-// openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would take it for one that lost its data.
+// openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would
+// take it for one that lost its data.
 func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 	epoch := keyspace.Shard(0).Guard()
 	mark, err := client.HGetAll(ctx, epoch).Result()

@@ -22,7 +22,8 @@ const (
 	turns   = 3000 // batches of each queue in a round
 )
 
-// depthResult compares taking a batch and acknowledging the one before it in a queue that holds 10 messages and in one that holds a million.
+// depthResult compares taking a batch and acknowledging the one before it in a queue that holds 10 messages and in
+// one that holds a million.
 type depthResult struct {
 	Batch   int       `json:"batch"`
 	Deep    int       `json:"deep_messages"`
@@ -50,20 +51,49 @@ func depth(ctx context.Context, s *stage, rounds int) (depthResult, error) {
 		if err != nil {
 			return depthResult{}, err
 		}
-		fmt.Fprintf(os.Stderr, "%-9s round %d  take+ack of %d: %.1f us with %d in the queue, %.1f us with %s; in Redis %.2f us and %.2f us\n",
-			"depth", round, shallow, trips[0], shallow, trips[1], number(deep), inside[0], inside[1])
+		fmt.Fprintf(
+			os.Stderr,
+			"%-9s round %d  take+ack of %d: %.1f us with %d in the queue, %.1f us with %s; in Redis %.2f us and %.2f us\n",
+			"depth",
+			round,
+			shallow,
+			trips[0],
+			shallow,
+			trips[1],
+			number(deep),
+			inside[0],
+			inside[1],
+		)
 		if round == 0 {
 			continue
 		}
-		r.Shallow, r.Deeper, r.Ratio = append(r.Shallow, trips[0]), append(r.Deeper, trips[1]), append(r.Ratio, trips[1]/trips[0])
-		r.RedisS, r.RedisD, r.RatioR = append(r.RedisS, inside[0]), append(r.RedisD, inside[1]), append(r.RatioR, inside[1]/inside[0])
+		r.Shallow, r.Deeper, r.Ratio = append(
+			r.Shallow,
+			trips[0],
+		), append(
+			r.Deeper,
+			trips[1],
+		), append(
+			r.Ratio,
+			trips[1]/trips[0],
+		)
+		r.RedisS, r.RedisD, r.RatioR = append(
+			r.RedisS,
+			inside[0],
+		), append(
+			r.RedisD,
+			inside[1],
+		), append(
+			r.RatioR,
+			inside[1]/inside[0],
+		)
 	}
 	return r, nil
 }
 
-// depthRound returns, for each queue, the median round trip of a take and the mean time that Redis reports for it. Redis
-// counts commands by name only, so equal pieces of work on the shallow and the deep queue alternate, and the counts are
-// read between them.
+// depthRound returns, for each queue, the median round trip of a take and the mean time that Redis reports for it.
+// Redis counts commands by name only, so equal pieces of work on the shallow and the deep queue alternate, and the
+// counts are read between them.
 func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (trips, inside [2]float64, err error) {
 	const pieces = 30
 	var each [2][]float64
@@ -96,7 +126,8 @@ func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (tri
 
 var evalStat = regexp.MustCompile(`(?m)^cmdstat_evalsha:.*usec_per_call=([0-9.]+)`)
 
-// evalTime is Redis's mean time in a script since its counts were reset, in microseconds. Messages are pushed without a script.
+// evalTime is Redis's mean time in a script since its counts were reset, in microseconds. Messages are pushed without
+// a script.
 func evalTime(ctx context.Context, client *redis.Client) (float64, error) {
 	info, err := client.Info(ctx, "commandstats").Result()
 	if err != nil {
@@ -133,8 +164,8 @@ func (q *deepQueue) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// turn pushes a batch, so that the queue is as deep as before, and times a take of one. Both queues have their token, or one of them would be woken
-// every time and the other never.
+// turn pushes a batch, so that the queue is as deep as before, and times a take of one. Both queues have their token,
+// or one of them would be woken every time and the other never.
 func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
 	args := make([]any, len(q.messages))
 	for i, m := range q.messages {

@@ -20,9 +20,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// edge compares sluice as a whole (nginx with every limit, one backend, Redis, a worker that writes to PostgreSQL) with the
-// same nginx as a plain proxy in front of a hello handler. It runs two loads: a storm, in which one request in 200 gets a
-// unit, and one in which every request does.
+// edge compares sluice as a whole (nginx with every limit, one backend, Redis, a worker that writes to PostgreSQL)
+// with the same nginx as a plain proxy in front of a hello handler. It runs two loads: a storm, in which one request
+// in 200 gets a unit, and one in which every request does.
 func edge(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	h, err := newHouse(ctx, s, cfg)
 	if err != nil {
@@ -71,7 +71,17 @@ type house struct {
 const edgeWorkers = "2"
 
 func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
-	h := &house{stage: s, cfg: cfg, edge: s.address(), status: s.address(), backend: s.address(), admin: s.address(), dir: s.TempDir(), nginx: testenv.Find(s, "nginx", "nginx-light"), rate: 20_000}
+	h := &house{
+		stage:   s,
+		cfg:     cfg,
+		edge:    s.address(),
+		status:  s.address(),
+		backend: s.address(),
+		admin:   s.address(),
+		dir:     s.TempDir(),
+		nginx:   testenv.Find(s, "nginx", "nginx-light"),
+		rate:    20_000,
+	}
 	var err error
 	if h.wrk, err = s.wrk(); err != nil {
 		return nil, err
@@ -89,7 +99,10 @@ func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
 	server, database := testenv.StartRedis(s), testenv.StartPostgres(s)
 	h.client = server.Client()
 	h.env = []string{
-		"SLUICE_TOKEN_SECRET=" + secret, "SLUICE_ADMIN_TOKEN=" + secret, "SLUICE_REDIS_URL=" + server.URL, "SLUICE_DATABASE_URL=" + database.URL,
+		"SLUICE_TOKEN_SECRET=" + secret,
+		"SLUICE_ADMIN_TOKEN=" + secret,
+		"SLUICE_REDIS_URL=" + server.URL,
+		"SLUICE_DATABASE_URL=" + database.URL,
 		"SLUICE_USER_RATE=" + userRate,
 	}
 	b, err := s.start(where, h.env, h.bin, "backend", "--listen", h.backend, "--admin", h.admin)
@@ -103,8 +116,26 @@ func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.start(where, h.env, h.bin, "edge", "--listen", h.edge, "--upstream", "http://"+h.backend, "--workers", edgeWorkers, "--nginx", h.nginx, "--metrics", h.status,
-		"--policy", filepath.Join(where, "loadtest", "policy.lua"), "--prefix", filepath.Join(s.TempDir(), "edge"))
+	e, err := s.start(
+		where,
+		h.env,
+		h.bin,
+		"edge",
+		"--listen",
+		h.edge,
+		"--upstream",
+		"http://"+h.backend,
+		"--workers",
+		edgeWorkers,
+		"--nginx",
+		h.nginx,
+		"--metrics",
+		h.status,
+		"--policy",
+		filepath.Join(where, "loadtest", "policy.lua"),
+		"--prefix",
+		filepath.Join(s.TempDir(), "edge"),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +181,21 @@ func (h *house) sell(ctx context.Context, n, oneIn int) (float64, error) {
 		return 0, err
 	}
 	defer os.Remove(requests)
-	if err := h.sluice(ctx, "sale", "create", "--id", id, "--title", "Bench", "--stock", strconv.Itoa(stock), "--price", "99.90EUR", "--opens", "-1s"); err != nil {
+	if err := h.sluice(
+		ctx,
+		"sale",
+		"create",
+		"--id",
+		id,
+		"--title",
+		"Bench",
+		"--stock",
+		strconv.Itoa(stock),
+		"--price",
+		"99.90EUR",
+		"--opens",
+		"-1s",
+	); err != nil {
 		return 0, err
 	}
 	before, err := h.judged(ctx)
@@ -172,8 +217,17 @@ func (h *house) sell(ctx context.Context, n, oneIn int) (float64, error) {
 		return 0, err
 	}
 	accepted, soldOut := sum.accepted, sum.soldOut+sum.repeated
-	fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v; accepted %d, sold out %d (by the edge alone %d), queued at the end %d\n",
-		costs, got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond), accepted, soldOut, sum.repeated, backlog)
+	fmt.Fprintf(
+		os.Stderr,
+		"  each answer: %s  p50 %v  p99 %v; accepted %d, sold out %d (by the edge alone %d), queued at the end %d\n",
+		costs,
+		got.p50.Round(10*time.Microsecond),
+		got.p99.Round(10*time.Microsecond),
+		accepted,
+		soldOut,
+		sum.repeated,
+		backlog,
+	)
 	switch {
 	case accepted+soldOut < got.answers || accepted+soldOut > got.answers+connections:
 		return 0, fmt.Errorf("%d answers, but %d accepted and %d sold out", got.answers, accepted, soldOut)
@@ -206,8 +260,8 @@ func (h *house) sluice(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// settle waits until every accepted order is a row and returns the backlog at its start. The next contestant then starts on
-// an idle machine.
+// settle waits until every accepted order is a row and returns the backlog at its start. The next contestant then
+// starts on an idle machine.
 func (h *house) settle(ctx context.Context) (backlog int64, err error) {
 	shard := keyspace.Shard(0)
 	for first := true; ; first = false {

@@ -17,7 +17,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// stage holds everything that a contest has started and must stop. It implements testenv.TB and is safe for concurrent use.
+// stage holds everything that a contest has started and must stop. It implements testenv.TB and is safe for
+// concurrent use.
 type stage struct {
 	mu      sync.Mutex
 	cleanup []func()
@@ -150,7 +151,8 @@ func (s *stage) build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(s.TempDir(), "sluice")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice") // as `make build` does
+	// as `make build` does
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -32,7 +32,8 @@ const eventCount = 60_000
 // eventTarget is how many times Watermill's rate ours has to be.
 const eventTarget = 3
 
-// eventSide is one way from committed rows to the groups. It calls heard for each event and group when the group's handler is done, and runs until ctx ends.
+// eventSide is one way from committed rows to the groups. It calls heard for each event and group when the group's
+// handler is done, and runs until ctx ends.
 type eventSide struct {
 	name string
 	run  func(ctx context.Context, heard func(group int, batch ...string)) error
@@ -104,7 +105,8 @@ func (r eventReport) print(w io.Writer) {
 	t.Flush()
 }
 
-// eventRun is what both sides have in common: orders in a PostgreSQL that waits for the disk, the outbox that is written with them, and one Redis.
+// eventRun is what both sides have in common: orders in a PostgreSQL that waits for the disk, the outbox that is
+// written with them, and one Redis.
 type eventRun struct {
 	*writers
 	server *testenv.Redis
@@ -157,14 +159,21 @@ func (r *eventRun) ours() eventSide {
 		})
 		running.Go(func() { _ = events.NewRelay(client, space, events.NewStore(r.store.DB), events.RelayConfig{}).Run(ctx) })
 		for i, group := range eventGroups {
-			c, err := events.New(client, space, events.NewStore(r.store.DB), group, events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
-				ids := make([]string, len(batch))
-				for k, e := range batch {
-					ids[k] = e.ID
-				}
-				heard(i, ids...)
-				return nil
-			}), events.Config{Batch: 500})
+			c, err := events.New(
+				client,
+				space,
+				events.NewStore(r.store.DB),
+				group,
+				events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
+					ids := make([]string, len(batch))
+					for k, e := range batch {
+						ids[k] = e.ID
+					}
+					heard(i, ids...)
+					return nil
+				}),
+				events.Config{Batch: 500},
+			)
 			if err != nil {
 				return err
 			}
@@ -192,7 +201,12 @@ func (r *eventRun) rate(side eventSide, n int) func(context.Context) (float64, e
 		}
 		begin := time.Now()
 		tally := newTally(n * len(eventGroups))
-		err = r.while(ctx, side, func(_ int, batch ...string) { tally.add(len(batch)) }, func() error { return tally.wait(ctx) })
+		err = r.while(
+			ctx,
+			side,
+			func(_ int, batch ...string) { tally.add(len(batch)) },
+			func() error { return tally.wait(ctx) },
+		)
 		took := time.Since(begin)
 		if err != nil {
 			return 0, err
@@ -219,9 +233,19 @@ func (r *eventRun) while(ctx context.Context, side eventSide, heard func(int, ..
 }
 
 // lags measures the lag of both sides at half the rate of the slower one, and of ours at half of its own.
-func (r *eventRun) lags(ctx context.Context, rounds int, seconds float64, speed result, ours, theirs eventSide) ([]lagResult, error) {
+func (r *eventRun) lags(
+	ctx context.Context,
+	rounds int,
+	seconds float64,
+	speed result,
+	ours, theirs eventSide,
+) ([]lagResult, error) {
 	half := math.Floor(min(speed.Ours, speed.Baseline) / 2)
-	results := []lagResult{{Name: ours.name, Rate: half}, {Name: theirs.name, Rate: half}, {Name: ours.name, Rate: math.Floor(speed.Ours / 2)}}
+	results := []lagResult{
+		{Name: ours.name, Rate: half},
+		{Name: theirs.name, Rate: half},
+		{Name: ours.name, Rate: math.Floor(speed.Ours / 2)},
+	}
 	sides := []eventSide{ours, theirs, ours}
 	for round := range rounds {
 		for k := range sides {
@@ -233,14 +257,24 @@ func (r *eventRun) lags(ctx context.Context, rounds int, seconds float64, speed 
 				return nil, fmt.Errorf("%s: %w", sides[k].name, err)
 			}
 			p50, p99 := quantile(waits, 0.5), quantile(waits, 0.99)
-			fmt.Fprintf(os.Stderr, "%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n", "lag", round+1, sides[k].name, p50, p99, number(results[k].Rate))
+			fmt.Fprintf(
+				os.Stderr,
+				"%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n",
+				"lag",
+				round+1,
+				sides[k].name,
+				p50,
+				p99,
+				number(results[k].Rate),
+			)
 			results[k].P50, results[k].P99 = append(results[k].P50, p50), append(results[k].P99, p99)
 		}
 	}
 	return results, nil
 }
 
-// lag has orders written at a rate, a batch each 20 ms, and returns for each of them the time from its commit until the last group was done, in ms, sorted.
+// lag has orders written at a rate, a batch each 20 ms, and returns for each of them the time from its commit until
+// the last group was done, in ms, sorted.
 func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float64) ([]float64, error) {
 	if err := r.empty(ctx); err != nil {
 		return nil, err

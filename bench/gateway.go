@@ -18,10 +18,10 @@ import (
 	"sluice/test/testenv"
 )
 
-// gateways compares the Go gateway, which checks every request against two rules and verifies its token, with proxies that
-// check nothing (Caddy, the standard library's ReverseProxy, a minimal fasthttp proxy) and with the nginx edge, which does
-// the same work. Behind each is the same Fiber hello handler. All get the same requests: purchases of 50,000 buyers, each
-// with its own token and address.
+// gateways compares the Go gateway, which checks every request against two rules and verifies its token, with proxies
+// that check nothing (Caddy, the standard library's ReverseProxy, a minimal fasthttp proxy) and with the nginx edge,
+// which does the same work. Behind each is the same Fiber hello handler. All get the same requests: purchases of
+// 50,000 buyers, each with its own token and address.
 func gateways(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	row, err := newRow(ctx, s, cfg)
 	if err != nil {
@@ -83,7 +83,8 @@ func newRow(ctx context.Context, s *stage, cfg settings) (*row, error) {
 	if r.bin, err = s.build(ctx); err != nil {
 		return nil, err
 	}
-	r.policy = filepath.Join(r.root, "loadtest", "policy.lua") // the shipped one, and trusts X-Forwarded-For from this machine
+	// the shipped one, and trusts X-Forwarded-For from this machine
+	r.policy = filepath.Join(r.root, "loadtest", "policy.lua")
 	r.hello.addr = s.address()
 	hello, err := s.startChild(childConfig{what: "hello", listen: r.hello.addr})
 	if err != nil {
@@ -134,7 +135,10 @@ func browserRequest(b []byte, key *token.Key, i int) []byte {
 		panic(err) // HS256 cannot fail
 	}
 	b = fmt.Appendf(b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n", saleID)
-	b = append(b, "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: */*\r\nAccept-Language: en-US,en;q=0.5\r\n"...)
+	b = append(
+		b,
+		"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: "+
+			"*/*\r\nAccept-Language: en-US,en;q=0.5\r\n"...)
 	b = fmt.Appendf(b, "X-Forwarded-For: 10.%d.%d.%d\r\nAuthorization: Bearer ", byte(i>>16), byte(i>>8), byte(i))
 	return append(append(b, raw...), "\r\n\r\n"...)
 }
@@ -145,7 +149,18 @@ func (r *row) gateway(context.Context) (server, error) {
 		return r.start(childConfig{what: "gateway", profile: filepath.Join(r.cfg.profile, "gateway.cpu.pprof")})
 	}
 	addr := r.stage.address()
-	p, err := r.stage.start(r.root, []string{"SLUICE_TOKEN_SECRET=" + secret}, r.bin, "gateway", "--listen", addr, "--upstream", "http://"+r.hello.addr, "--policy", r.policy)
+	p, err := r.stage.start(
+		r.root,
+		[]string{"SLUICE_TOKEN_SECRET=" + secret},
+		r.bin,
+		"gateway",
+		"--listen",
+		addr,
+		"--upstream",
+		"http://"+r.hello.addr,
+		"--policy",
+		r.policy,
+	)
 	if err != nil {
 		return server{}, err
 	}
@@ -154,8 +169,24 @@ func (r *row) gateway(context.Context) (server, error) {
 
 func (r *row) edge(context.Context) (server, error) {
 	addr := r.stage.address()
-	p, err := r.stage.start(r.root, []string{"SLUICE_TOKEN_SECRET=" + secret}, r.bin, "edge", "--listen", addr, "--upstream", "http://"+r.hello.addr,
-		"--workers", edgeWorkers, "--nginx", testenv.Find(r.stage, "nginx", "nginx-light"), "--policy", r.policy, "--prefix", filepath.Join(r.stage.TempDir(), "edge"))
+	p, err := r.stage.start(
+		r.root,
+		[]string{"SLUICE_TOKEN_SECRET=" + secret},
+		r.bin,
+		"edge",
+		"--listen",
+		addr,
+		"--upstream",
+		"http://"+r.hello.addr,
+		"--workers",
+		edgeWorkers,
+		"--nginx",
+		testenv.Find(r.stage, "nginx", "nginx-light"),
+		"--policy",
+		r.policy,
+		"--prefix",
+		filepath.Join(r.stage.TempDir(), "edge"),
+	)
 	if err != nil {
 		return server{}, err
 	}
@@ -187,10 +218,23 @@ func (r *row) caddy(ctx context.Context) (server, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return server{}, errors.Join(fmt.Errorf("build caddy: %w", err), errors.New(string(out)))
 	}
-	if err := os.WriteFile(conf, fmt.Appendf(nil, caddyfile, strings.TrimPrefix(addr, "127.0.0.1:"), r.hello.addr, 2*connections), 0o644); err != nil {
+	if err := os.WriteFile(
+		conf,
+		fmt.Appendf(nil, caddyfile, strings.TrimPrefix(addr, "127.0.0.1:"), r.hello.addr, 2*connections),
+		0o644,
+	); err != nil {
 		return server{}, err
 	}
-	p, err := r.stage.start(dir, []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir}, bin, "run", "--config", conf, "--adapter", "caddyfile")
+	p, err := r.stage.start(
+		dir,
+		[]string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir},
+		bin,
+		"run",
+		"--config",
+		conf,
+		"--adapter",
+		"caddyfile",
+	)
 	if err != nil {
 		return server{}, err
 	}
@@ -222,7 +266,13 @@ func (r *row) measure(name string, at server) func(context.Context) (float64, er
 		if err != nil && !errors.Is(err, errTooFew) { // the handler does not care how often it gets a request
 			return 0, err
 		}
-		fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v\n", parts.each(spent, got.answers), got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond))
+		fmt.Fprintf(
+			os.Stderr,
+			"  each answer: %s  p50 %v  p99 %v\n",
+			parts.each(spent, got.answers),
+			got.p50.Round(10*time.Microsecond),
+			got.p99.Round(10*time.Microsecond),
+		)
 		if got.refused > 0 {
 			return 0, fmt.Errorf("%d of %d answers are refusals", got.refused, got.answers)
 		}

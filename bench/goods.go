@@ -39,7 +39,12 @@ func newOrders(s *ids, first, n int) []sale.Order {
 	orders := make([]sale.Order, n)
 	for i := range orders {
 		orders[i] = sale.Order{
-			ID: s.next(), SaleID: saleID, Buyer: buyerName(first + i), Slot: 1, Serial: int64(first + i + 1), Status: sale.StatusQueued,
+			ID:     s.next(),
+			SaleID: saleID,
+			Buyer:  buyerName(first + i),
+			Slot:   1,
+			Serial: int64(first + i + 1),
+			Status: sale.StatusQueued,
 		}
 	}
 	return orders

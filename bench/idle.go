@@ -34,7 +34,8 @@ type idleResult struct {
 // idleFor is how long an idle queue is watched.
 const idleFor = 5 * time.Second
 
-// idle watches empty queues: ours with a worker and a watcher as they are, raw streams with two blocked consumers, and asynq as it is.
+// idle watches empty queues: ours with a worker and a watcher as they are, raw streams with two blocked consumers,
+// and asynq as it is.
 func idle(ctx context.Context, s *stage) ([]idleResult, error) {
 	server := testenv.StartRedis(s)
 	client, err := redisconn.Open(server.URL)
@@ -55,20 +56,34 @@ func idle(ctx context.Context, s *stage) ([]idleResult, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
-		fmt.Fprintf(os.Stderr, "%-9s %-40s %6.1f commands/s (%.1f with scripts'), push to take p50 %.2f ms, p99 %.2f ms\n", "idle", r.Name, r.Commands, r.All, r.P50, r.P99)
+		fmt.Fprintf(
+			os.Stderr,
+			"%-9s %-40s %6.1f commands/s (%.1f with scripts'), push to take p50 %.2f ms, p99 %.2f ms\n",
+			"idle",
+			r.Name,
+			r.Commands,
+			r.All,
+			r.P50,
+			r.P99,
+		)
 		results = append(results, r)
 	}
 	return results, nil
 }
 
 // watched is ours with a watcher beside the worker.
-func watched(client *redis.Client) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func watched(
+	client *redis.Client,
+) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 	return func(ctx context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 		push, done, err := ours(client)(ctx, store)
 		watching := make(chan struct{})
 		go func() {
 			defer close(watching)
-			w := queue.NewWatcher(queue.NewList(client, 0, queue.Config{}), queue.WatcherConfig{Log: slog.New(slog.DiscardHandler)})
+			w := queue.NewWatcher(
+				queue.NewList(client, 0, queue.Config{}),
+				queue.WatcherConfig{Log: slog.New(slog.DiscardHandler)},
+			)
 			_ = w.Run(ctx)
 		}()
 		return push, func() { done(); <-watching }, err
@@ -135,7 +150,8 @@ func (r *idleResult) watch(ctx context.Context, plain *redis.Client) error {
 
 var callStat = regexp.MustCompile(`(?m)^cmdstat_([a-z|_-]+):calls=(\d+)`)
 
-// commandCounts reads how many commands Redis has carried out since its counts were reset, and how many of them scripts have given.
+// commandCounts reads how many commands Redis has carried out since its counts were reset, and how many of them
+// scripts have given.
 func commandCounts(ctx context.Context, plain *redis.Client) (all, scripts float64, err error) {
 	info, err := plain.Info(ctx, "commandstats").Result()
 	if err != nil {
@@ -156,7 +172,14 @@ func commandCounts(ctx context.Context, plain *redis.Client) (all, scripts float
 
 // fromClients are the commands that the three queues' clients send while they are idle; all others come from scripts.
 var fromClients = map[string]bool{
-	"evalsha": true, "blpop": true, "xreadgroup": true, "info": true, "subscribe": true, "publish": true, "ping": true, "config|resetstat": true,
+	"evalsha":          true,
+	"blpop":            true,
+	"xreadgroup":       true,
+	"info":             true,
+	"subscribe":        true,
+	"publish":          true,
+	"ping":             true,
+	"config|resetstat": true,
 }
 
 // takenAt is a store that reports the time of each write.
@@ -169,7 +192,11 @@ func (t takenAt) Write(context.Context, []sale.Order) error {
 }
 
 // after pushes one order and waits until it is taken.
-func (t takenAt) after(ctx context.Context, push func(context.Context, sale.Order) error, o sale.Order) (time.Duration, error) {
+func (t takenAt) after(
+	ctx context.Context,
+	push func(context.Context, sale.Order) error,
+	o sale.Order,
+) (time.Duration, error) {
 	begin := time.Now()
 	if err := push(ctx, o); err != nil {
 		return 0, err

@@ -23,8 +23,9 @@ type ratio struct {
 	target, goal         float64
 }
 
-// contest measures contestants in rounds: in every round each of them once, the order turned round from one to the next, so that neither a machine that
-// slows down nor the place after a heavy neighbour favours one of them. A ratio is taken within a round; the median of the rounds is what counts.
+// contest measures contestants in rounds: in every round each of them once, the order turned round from one to the
+// next, so that neither a machine that slows down nor the place after a heavy neighbour favours one of them. A ratio
+// is taken within a round; the median of the rounds is what counts.
 type contest struct {
 	name        string
 	unit        string // of what a contestant does in a second
@@ -112,8 +113,20 @@ func (r ratio) of(unit string, ours, baseline []float64) result {
 		each[i] = ours[i] / baseline[i]
 	}
 	res := result{
-		Name: r.name, Unit: unit, OursName: r.ours, BaselineName: r.baseline, Target: r.target, Goal: r.goal, Rounds: len(each),
-		Ours: median(ours), Baseline: median(baseline), Ratio: median(each), Lowest: slices.Min(each), Highest: slices.Max(each),
+		Name:         r.name,
+		Unit:         unit,
+		OursName:     r.ours,
+		BaselineName: r.baseline,
+		Target:       r.target,
+		Goal:         r.goal,
+		Rounds:       len(each),
+		Ours: median(
+			ours,
+		),
+		Baseline: median(baseline),
+		Ratio:    median(each),
+		Lowest:   slices.Min(each),
+		Highest:  slices.Max(each),
 	}
 	if res.Target > 0 && res.Ratio < res.Target {
 		res.MissedBy = 100 * (1 - res.Ratio/res.Target)

@@ -49,7 +49,8 @@ func TestOnlyMatchingRatiosAreMeasured(t *testing.T) {
 	for match, want := range map[string]string{"^one$": "a c c a", "one": "a b c c b a", "two": "a d d a", "none": ""} {
 		ran = nil
 		got, err := c.only(regexp.MustCompile(match)).hold(t.Context(), 1)
-		if err != nil || strings.Join(ran, " ") != want || slices.ContainsFunc(got, func(r result) bool { return !strings.Contains(r.Name, strings.Trim(match, "^$")) }) {
+		if err != nil || strings.Join(ran, " ") != want ||
+			slices.ContainsFunc(got, func(r result) bool { return !strings.Contains(r.Name, strings.Trim(match, "^$")) }) {
 			t.Errorf("%s: %v, %+v, %v", match, ran, got, err)
 		}
 	}
@@ -94,7 +95,9 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	for n, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567.8: "1,234,568", -123: "-123", -1234: "-1,234"} {
+	for n, want := range map[float64]string{
+		0: "0", 999: "999", 1000: "1,000", 1234567.8: "1,234,568", -123: "-123", -1234: "-1,234",
+	} {
 		if got := number(n); got != want {
 			t.Errorf("%v: %q, want %q", n, got, want)
 		}

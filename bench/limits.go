@@ -17,9 +17,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// limits measures what the edge itself does in nginx, without a backend: two rules against an access phase that is empty, a refusal by a limit
-// against a refusal that is written in the configuration, each without a log and with the same one, and against one that bears no number; and a
-// sold-out sale against a constant.
+// limits measures what the edge itself does in nginx, without a backend: two rules against an access phase that is
+// empty, a refusal by a limit against a refusal that is written in the configuration, each without a log and with the
+// same one, and against one that bears no number; and a sold-out sale against a constant.
 func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	e, err := newEdges(ctx, s, cfg)
 	if err != nil {
@@ -59,8 +59,8 @@ func limits(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
-// limitsPolicy has two rules that no request violates, and one that every request violates: at one request per hour the load
-// measures rejections. (At one per minute, hundreds of the 2,000 addresses would be admitted in each round.)
+// limitsPolicy has two rules that no request violates, and one that every request violates: at one request per hour
+// the load measures rejections. (At one per minute, hundreds of the 2,000 addresses would be admitted in each round.)
 const limitsPolicy = `return {
   trusted_proxies = { "127.0.0.0/8" },
   rules = {
@@ -110,9 +110,17 @@ func newEdges(ctx context.Context, s *stage, cfg settings) (*edges, error) {
 	limited := problem.New(problem.RateLimited, `Too many requests: the policy "never" allows no more right now.`)
 	limited.ViolatedPolicies = []string{"never"}
 	e.conf = limitsConfig{
-		Backend: s.address(), Empty: s.address(), Rules: s.address(), Static: s.address(), Edge: s.address(), Constant: s.address(),
-		Unnumbered: s.address(), StaticLogged: s.address(), EdgeLogged: s.address(),
-		Limited: quoted(limited.Body()), Gone: quoted(problem.New(problem.SoldOut, "All units are sold.").Body()),
+		Backend:      s.address(),
+		Empty:        s.address(),
+		Rules:        s.address(),
+		Static:       s.address(),
+		Edge:         s.address(),
+		Constant:     s.address(),
+		Unnumbered:   s.address(),
+		StaticLogged: s.address(),
+		EdgeLogged:   s.address(),
+		Limited:      quoted(limited.Body()),
+		Gone:         quoted(problem.New(problem.SoldOut, "All units are sold.").Body()),
 	}
 	if _, err := s.startChild(childConfig{what: "soldout", listen: e.conf.Backend}); err != nil {
 		return nil, err
@@ -153,7 +161,11 @@ func (e *edges) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(template.Must(template.New("").Parse(limitsConf)).Execute(f, e.conf), f.Close(), os.WriteFile(policy, []byte(limitsPolicy), 0o644))
+	err = errors.Join(
+		template.Must(template.New("").Parse(limitsConf)).Execute(f, e.conf),
+		f.Close(),
+		os.WriteFile(policy, []byte(limitsPolicy), 0o644),
+	)
 	if err != nil {
 		return err
 	}
@@ -179,12 +191,20 @@ func (e *edges) order(b []byte, sale string, i int) []byte {
 	if err != nil {
 		panic(err) // HS256 cannot fail
 	}
-	b = fmt.Appendf(b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\nX-Forwarded-For: 10.%d.%d.%d\r\nAuthorization: Bearer ",
-		sale, byte(i>>16), byte(i>>8), byte(i))
+	b = fmt.Appendf(
+		b,
+		"POST /v1/sales/%s/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\nX-Forwarded-For: "+
+			"10.%d.%d.%d\r\nAuthorization: Bearer ",
+		sale,
+		byte(i>>16),
+		byte(i>>8),
+		byte(i),
+	)
 	return append(append(b, raw...), "\r\n\r\n"...)
 }
 
-// measure sends the requests of a file over and over, and sees that they get the status. Without a file every request is a new buyer's.
+// measure sends the requests of a file over and over, and sees that they get the status. Without a file every request
+// is a new buyer's.
 func (e *edges) measure(addr, requests string, status int) func(context.Context) (float64, error) {
 	rate := 60_000.0
 	return func(ctx context.Context) (float64, error) {
@@ -197,7 +217,8 @@ func (e *edges) measure(addr, requests string, status int) func(context.Context)
 	}
 }
 
-// once measures one contestant once. rate is how many requests a second are prepared where each is a new buyer's; errTooFew: they did not last.
+// once measures one contestant once. rate is how many requests a second are prepared where each is a new buyer's;
+// errTooFew: they did not last.
 func (e *edges) once(ctx context.Context, addr, requests string, status int, rate float64) (float64, error) {
 	file := requests
 	if file == "" {
@@ -218,7 +239,12 @@ func (e *edges) once(ctx context.Context, addr, requests string, status int, rat
 		e.nginx.each(spent, got.answers), got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond))
 	// The first answer does not count: a bucket admits one request, and a backend answers "sold out" once.
 	if good := status < 400; good && got.refused > 0 || !good && got.refused < got.answers-known {
-		return 0, fmt.Errorf("%d of %d answers were rejections, and the expected status is %d", got.refused, got.answers, status)
+		return 0, fmt.Errorf(
+			"%d of %d answers were rejections, and the expected status is %d",
+			got.refused,
+			got.answers,
+			status,
+		)
 	}
 	return got.perSecond, nil
 }

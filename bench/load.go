@@ -37,12 +37,25 @@ type outcome struct {
 	p50, p99  time.Duration
 }
 
-// load sends the requests in a file, made by writeRequests, one after the other, each once, as fast as the answers come. Every request is sent
-// at most once: when they do not last for the whole time, that is an error which wraps errTooFew.
+// load sends the requests in a file, made by writeRequests, one after the other, each once, as fast as the answers
+// come. Every request is sent at most once: when they do not last for the whole time, that is an error which wraps
+// errTooFew.
 func (w *wrk) load(ctx context.Context, addr, requests string, length time.Duration) (outcome, error) {
 	seconds := max(1, int(length.Round(time.Second)/time.Second)) // wrk knows whole seconds only
-	cmd := exec.CommandContext(ctx, w.bin, "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", seconds), "--timeout", "10s",
-		"-s", w.script, "http://"+addr+"/", "--", requests)
+	cmd := exec.CommandContext(
+		ctx,
+		w.bin,
+		"-t1",
+		fmt.Sprintf("-c%d", connections),
+		fmt.Sprintf("-d%ds", seconds),
+		"--timeout",
+		"10s",
+		"-s",
+		w.script,
+		"http://"+addr+"/",
+		"--",
+		requests,
+	)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return outcome{}, fmt.Errorf("wrk: %w\n%s", err, out)
@@ -61,7 +74,17 @@ func parseOutcome(out string) (outcome, error) {
 	var o outcome
 	var micros, broken, exhausted int64
 	var p50, p99 float64
-	if _, err := fmt.Sscanf(line, "%d %d %d %d %f %f %d", &o.answers, &micros, &o.refused, &broken, &p50, &p99, &exhausted); err != nil {
+	if _, err := fmt.Sscanf(
+		line,
+		"%d %d %d %d %f %f %d",
+		&o.answers,
+		&micros,
+		&o.refused,
+		&broken,
+		&p50,
+		&p99,
+		&exhausted,
+	); err != nil {
 		return outcome{}, fmt.Errorf("wrk wrote %q: %w", line, err)
 	}
 	o.perSecond = float64(o.answers) / (float64(micros) / 1e6)

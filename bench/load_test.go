@@ -25,7 +25,13 @@ func TestMain(m *testing.M) {
 
 func TestParseOutcome(t *testing.T) {
 	got, err := parseOutcome("Running 2s test\n...\nreplay: 6000 2000000 17 0 1500.000000 9000.500000 0\n")
-	want := outcome{answers: 6000, refused: 17, perSecond: 3000, p50: 1500 * time.Microsecond, p99: 9000500 * time.Nanosecond}
+	want := outcome{
+		answers:   6000,
+		refused:   17,
+		perSecond: 3000,
+		p50:       1500 * time.Microsecond,
+		p99:       9000500 * time.Nanosecond,
+	}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
@@ -62,7 +68,11 @@ func TestLoadSendsEachRequestOnce(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "requests")
 	write := func(n int) {
-		if err := writeRequests(path, n, func(b []byte, i int) []byte { return fmt.Appendf(b, "GET /%d HTTP/1.1\r\nHost: x\r\n\r\n", i) }); err != nil {
+		if err := writeRequests(
+			path,
+			n,
+			func(b []byte, i int) []byte { return fmt.Appendf(b, "GET /%d HTTP/1.1\r\nHost: x\r\n\r\n", i) },
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,7 +181,8 @@ func TestMemoryIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a key of 40 and a value of 35; a message of 60.
+	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a key of 40 and a value of 35; a message
+	// of 60.
 	if f.Buyers < 42 || f.Dedup < 75 || f.Ready < 50 || f.Buyers+f.Dedup+f.Ready > 1000 {
 		t.Errorf("%+v", f)
 	}

@@ -1,5 +1,6 @@
-// Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints ratios: absolute numbers
-// of a busy machine mean little, two numbers of the same minute do. It starts every server it needs and stops it again.
+// Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints
+// ratios: absolute numbers of a busy machine mean little, two numbers of the same minute do. It starts every server
+// it needs and stops it again.
 //
 //	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile directory]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
@@ -123,12 +124,20 @@ func (e usageError) Error() string { return string(e) }
 
 func speed(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("speed", flag.ContinueOnError)
-	only := flags.String("only", "", "comma-separated: purchase, edge, limits, gateway, pages, orders, queue (default: all)")
+	only := flags.String(
+		"only",
+		"",
+		"comma-separated: purchase, edge, limits, gateway, pages, orders, queue (default: all)",
+	)
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
 	asJSON := flags.Bool("json", false, "print JSON instead of a table")
 	match := flags.String("match", "", "regular expression: only ratios with a matching name")
-	profile := flags.String("profile", "", "directory for CPU profiles of sluice; the results are then those of a profiled program")
+	profile := flags.String(
+		"profile",
+		"",
+		"directory for CPU profiles of sluice; the results are then those of a profiled program",
+	)
 	if err := flags.Parse(args); err != nil {
 		return errOf(err)
 	}
@@ -148,7 +157,12 @@ func speed(ctx context.Context, s *stage, args []string) error {
 			return err
 		}
 	}
-	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile, match: names}
+	cfg := settings{
+		rounds:  *rounds,
+		seconds: time.Duration(*seconds * float64(time.Second)),
+		profile: *profile,
+		match:   names,
+	}
 	var results []result
 	for _, c := range contests {
 		if !slices.Contains(wanted, c.name) {

@@ -28,7 +28,8 @@ type footprint struct {
 	Command string  `json:"command"`
 }
 
-// memory accepts n purchases by the real script and takes the result apart: what removing a key gives back is what it held.
+// memory accepts n purchases by the real script and takes the result apart: what removing a key gives back is what it
+// held.
 func memory(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("memory", flag.ContinueOnError)
 	n := flags.Int("buyers", 1_000_000, "how many buyers buy one unit each")
@@ -96,7 +97,14 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := begin; i < min(begin+1000, n); i++ {
 				buyer := buyerName(i)
-				keys := []string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), shard.Ready(), shard.Wake(), shard.Dedup(buyer, "r:"+buyer)}
+				keys := []string{
+					shard.Sale(saleID),
+					shard.Stock(saleID),
+					shard.Buyers(saleID),
+					shard.Ready(),
+					shard.Wake(),
+					shard.Dedup(buyer, "r:"+buyer),
+				}
 				script.EvalSha(ctx, p, keys, saleID, ids.next().String(), buyer, "0123456789abcdef", 24*3600*1000)
 			}
 			return nil
@@ -149,5 +157,11 @@ func (f footprint) print(w io.Writer) {
 		fmt.Fprintf(t, "%s\t%.0f\t%.0f%%\t\n", row.name, row.bytes, 100*row.bytes/all)
 	}
 	t.Flush()
-	fmt.Fprintf(w, "%s orders: used_memory %s MB, resident %s MB\n", number(float64(f.Orders)), number(float64(f.Used)/1e6), number(float64(f.RSS)/1e6))
+	fmt.Fprintf(
+		w,
+		"%s orders: used_memory %s MB, resident %s MB\n",
+		number(float64(f.Orders)),
+		number(float64(f.Used)/1e6),
+		number(float64(f.RSS)/1e6),
+	)
 }

@@ -99,7 +99,14 @@ func openPages(ctx context.Context, s *stage, args []string) error {
 	}
 	kinds := []openKind{
 		{"orders of a buyer", "/v1/me/events", "sluice_notify_pages", "sluice_notify_pages_limit", writeSome, toldOrders},
-		{"a sale", "/v1/sales/" + openedSale + "/events", "sluice_api_event_streams", "sluice_api_event_streams_limit", restockOne, 0},
+		{
+			"a sale",
+			"/v1/sales/" + openedSale + "/events",
+			"sluice_api_event_streams",
+			"sluice_api_event_streams_limit",
+			restockOne,
+			0,
+		},
 	}
 	first, err := h.figures(ctx, kinds[0])
 	if err != nil {
@@ -138,12 +145,34 @@ func newOpenHouse(ctx context.Context, s *stage) (*openHouse, error) {
 		return nil, err
 	}
 	server, database := testenv.StartRedis(s), testenv.StartPostgres(s)
-	h.env = []string{"SLUICE_TOKEN_SECRET=" + secret, "SLUICE_ADMIN_TOKEN=" + secret, "SLUICE_REDIS_URL=" + server.URL, "SLUICE_DATABASE_URL=" + database.URL}
+	h.env = []string{
+		"SLUICE_TOKEN_SECRET=" + secret,
+		"SLUICE_ADMIN_TOKEN=" + secret,
+		"SLUICE_REDIS_URL=" + server.URL,
+		"SLUICE_DATABASE_URL=" + database.URL,
+	}
 	if err := h.addBackend(ctx); err != nil {
 		return nil, err
 	}
 	for _, id := range []string{saleID, openedSale} {
-		cmd := exec.CommandContext(ctx, h.bin, "sale", "create", "--id", id, "--title", "Bench", "--stock", "100000", "--price", "99.90EUR", "--opens", "-1s", "--server", "http://"+h.admins[0])
+		cmd := exec.CommandContext(
+			ctx,
+			h.bin,
+			"sale",
+			"create",
+			"--id",
+			id,
+			"--title",
+			"Bench",
+			"--stock",
+			"100000",
+			"--price",
+			"99.90EUR",
+			"--opens",
+			"-1s",
+			"--server",
+			"http://"+h.admins[0],
+		)
 		cmd.Env, cmd.Dir = append(os.Environ(), h.env...), s.TempDir()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("sale create: %w\n%s", err, out)
@@ -234,7 +263,8 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 		if r.After, err = h.figures(ctx, k); err != nil {
 			return r, err
 		}
-		if r.After.Streams == 0 && r.After.Goroutines <= r.Before.Goroutines+slackRoutine && r.After.Files <= r.Before.Files+slackRoutine {
+		if r.After.Streams == 0 && r.After.Goroutines <= r.Before.Goroutines+slackRoutine &&
+			r.After.Files <= r.Before.Files+slackRoutine {
 			break
 		}
 		if time.Since(begin) > goneWithin {
@@ -247,18 +277,37 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (openResul
 		return r, err
 	}
 	if r.After.Live-r.Before.Live > (r.Full.Live-r.Before.Live)/4+int64(len(h.addrs))*slackHeap {
-		return r, fmt.Errorf("%d bytes are live before, %d with all open, and %d when they have gone", r.Before.Live, r.Full.Live, r.After.Live)
+		return r, fmt.Errorf(
+			"%d bytes are live before, %d with all open, and %d when they have gone",
+			r.Before.Live,
+			r.Full.Live,
+			r.After.Live,
+		)
 	}
-	fmt.Fprintf(os.Stderr, "%s: %d open and %d rejected with 503 after %.1f s; all closed in %.1f s\n", k.name, r.Answers.Open, r.Answers.Refused, r.OpenedIn, r.GoneIn)
+	fmt.Fprintf(
+		os.Stderr,
+		"%s: %d open and %d rejected with 503 after %.1f s; all closed in %.1f s\n",
+		k.name,
+		r.Answers.Open,
+		r.Answers.Refused,
+		r.OpenedIn,
+		r.GoneIn,
+	)
 	return r, nil
 }
 
-// otherAnswers requests the sale over new connections while all streams are open, and returns the 99th percentile in ms.
+// otherAnswers requests the sale over new connections while all streams are open, and returns the 99th percentile in
+// ms.
 func (h *openHouse) otherAnswers(ctx context.Context) (float64, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	var took []float64
 	for i := range openAnswers {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.addrs[i%len(h.addrs)]+"/v1/sales/"+openedSale, nil)
+		req, err := http.NewRequestWithContext(
+			ctx,
+			http.MethodGet,
+			"http://"+h.addrs[i%len(h.addrs)]+"/v1/sales/"+openedSale,
+			nil,
+		)
 		if err != nil {
 			return 0, err
 		}
@@ -280,14 +329,40 @@ func (h *openHouse) otherAnswers(ctx context.Context) (float64, error) {
 
 func printOpen(w io.Writer, results []openResult) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "stream\tround\tbackends\tclients\topen\trejected\tretry after\tper stream: heap\tgoroutines\tfiles\tchange received p50\tp99\tother answers p99\tgone in\theap before, full, after\tresident\t")
+	fmt.Fprintln(
+		t,
+		"stream\tround\tbackends\tclients\topen\trejected\tretry after\tper stream: heap\tgoroutines\tfiles\tchange "+
+			"received p50\tp99\tother answers p99\tgone in\theap before, full, after\tresident\t",
+	)
 	for _, r := range results {
 		one := func(full, before int64) float64 { return float64(full-before) / float64(max(1, r.Answers.Open)) }
 		const mb = 1 << 20
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d..%d s\t%.1f kB\t%.2f\t%.2f\t%.0f ms\t%.0f ms\t%.1f ms\t%.0f s\t%d, %d, %d MB\t%d, %d, %d MB\t\n",
-			r.Kind, r.Round, r.Backends, number(float64(r.Asked)), number(float64(r.Answers.Open)), number(float64(r.Answers.Refused)), r.Answers.AfterMin, r.Answers.AfterMax,
-			one(r.Full.Live, r.Before.Live)/1024, one(r.Full.Goroutines, r.Before.Goroutines), one(r.Full.Files, r.Before.Files),
-			r.ToldP50, r.ToldP99, r.AnswersP99, r.GoneIn, r.Before.Live/mb, r.Full.Live/mb, r.After.Live/mb, r.Before.Resident/mb, r.Full.Resident/mb, r.After.Resident/mb)
+		fmt.Fprintf(
+			t,
+			"%s\t%d\t%d\t%s\t%s\t%s\t%d..%d s\t%.1f kB\t%.2f\t%.2f\t%.0f ms\t%.0f ms\t%.1f ms\t%.0f s\t%d, %d, %d MB\t%d, "+
+				"%d, %d MB\t\n",
+			r.Kind,
+			r.Round,
+			r.Backends,
+			number(float64(r.Asked)),
+			number(float64(r.Answers.Open)),
+			number(float64(r.Answers.Refused)),
+			r.Answers.AfterMin,
+			r.Answers.AfterMax,
+			one(r.Full.Live, r.Before.Live)/1024,
+			one(r.Full.Goroutines, r.Before.Goroutines),
+			one(r.Full.Files, r.Before.Files),
+			r.ToldP50,
+			r.ToldP99,
+			r.AnswersP99,
+			r.GoneIn,
+			r.Before.Live/mb,
+			r.Full.Live/mb,
+			r.After.Live/mb,
+			r.Before.Resident/mb,
+			r.Full.Resident/mb,
+			r.After.Resident/mb,
+		)
 	}
 	t.Flush()
 }

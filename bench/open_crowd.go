@@ -131,7 +131,12 @@ func (c *crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *o
 		}
 	}
 	if len(all) < want {
-		return fmt.Errorf("%d streams heard of it, want %d, %v after it began", len(all), want, time.Since(begin).Round(time.Second))
+		return fmt.Errorf(
+			"%d streams heard of it, want %d, %v after it began",
+			len(all),
+			want,
+			time.Since(begin).Round(time.Second),
+		)
 	}
 	slices.Sort(all)
 	r.Told, r.ToldP50, r.ToldP99 = len(all), quantile(all, 0.5), quantile(all, 0.99)

@@ -20,8 +20,8 @@ import (
 	"sluice/internal/token"
 )
 
-// opener is a process that opens and holds event streams, because one process may not have enough file descriptors for all.
-// It reports the result, then executes the lines on its input, and closes all streams when its input ends.
+// opener is a process that opens and holds event streams, because one process may not have enough file descriptors
+// for all. It reports the result, then executes the lines on its input, and closes all streams when its input ends.
 //
 //	mark       starts counting events
 //	heard N    waits until N events were received since, or for a minute, and reports when
@@ -146,8 +146,8 @@ func (o *opener) openAll() opened {
 	return sum
 }
 
-// openOne opens a buyer's stream and retries while the backend is busy. after is the Retry-After of a rejection in seconds;
-// 0: the stream is open.
+// openOne opens a buyer's stream and retries while the backend is busy. after is the Retry-After of a rejection in
+// seconds; 0: the stream is open.
 func (o *opener) openOne(buyer int) (after int, err error) {
 	for try := range 5 {
 		var busy bool
@@ -165,7 +165,10 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 		return 0, false, err
 	}
 	source := buyer / perSource
-	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+source/200), byte(1+source%200))}, Timeout: 30 * time.Second}
+	from := &net.Dialer{
+		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+source/200), byte(1+source%200))},
+		Timeout:   30 * time.Second,
+	}
 	c, err := from.DialContext(context.Background(), "tcp", o.addrs[buyer%len(o.addrs)])
 	if err != nil {
 		return 0, true, err
@@ -177,7 +180,12 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 		}
 	}()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n", o.path, raw); err != nil {
+	if _, err := fmt.Fprintf(
+		c,
+		"GET %s HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n",
+		o.path,
+		raw,
+	); err != nil {
 		return 0, true, err
 	}
 	lines := bufio.NewReaderSize(c, 512)
@@ -200,7 +208,12 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 	}
 	after, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
 	if resp.StatusCode != http.StatusServiceUnavailable || after < 1 || !strings.Contains(string(body), "Too many pages") {
-		return 0, resp.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("%s, Retry-After %d: %.200s", resp.Status, after, body)
+		return 0, resp.StatusCode == http.StatusServiceUnavailable, fmt.Errorf(
+			"%s, Retry-After %d: %.200s",
+			resp.Status,
+			after,
+			body,
+		)
 	}
 	return after, false, nil
 }

@@ -23,8 +23,9 @@ const (
 	singles  = 5_000   // orders one by one, at most; they stop when their time is over
 )
 
-// orders compares how fast accepted orders become rows of a PostgreSQL that waits for the disk: as the worker writes them, one transaction per order on the
-// sale's row, and COPY, which checks nothing, into an equal table. Each has one connection.
+// orders compares how fast accepted orders become rows of a PostgreSQL that waits for the disk: as the worker writes
+// them, one transaction per order on the sale's row, and COPY, which checks nothing, into an equal table. Each has
+// one connection.
 func orders(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	w, err := newWriters(ctx, s, testenv.StartPostgres(s).URL, cfg)
 	if err != nil {
@@ -88,7 +89,9 @@ func newWriters(ctx context.Context, s *stage, url string, cfg settings) (*write
 
 // fresh empties the tables and waits for a checkpoint, so that no contestant pays for the one before.
 func (w *writers) fresh(ctx context.Context) error {
-	for _, sql := range []string{"TRUNCATE orders, copied, outbox", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT"} {
+	for _, sql := range []string{
+		"TRUNCATE orders, copied, outbox", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT",
+	} {
 		if _, err := w.db.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}

@@ -10,14 +10,28 @@ import (
 	"time"
 )
 
-// pages measures the sale page under load: through the nginx edge with every limit, beside the same bytes as a file of a plain
-// nginx, and beside the backend without an edge. It also reports how few requests reach the backend.
+// pages measures the sale page under load: through the nginx edge with every limit, beside the same bytes as a file
+// of a plain nginx, and beside the backend without an edge. It also reports how few requests reach the backend.
 func pages(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	h, err := newHouse(ctx, s, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.sluice(ctx, "sale", "create", "--id", saleID, "--title", "Bench", "--stock", "1000", "--price", "99.90EUR", "--opens", "1h"); err != nil {
+	if err := h.sluice(
+		ctx,
+		"sale",
+		"create",
+		"--id",
+		saleID,
+		"--title",
+		"Bench",
+		"--stock",
+		"1000",
+		"--price",
+		"99.90EUR",
+		"--opens",
+		"1h",
+	); err != nil {
 		return nil, err
 	}
 	body, err := fetch(ctx, "http://"+h.backend+"/s/"+saleID, "")
@@ -51,8 +65,16 @@ func pages(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 // opening is what a browser of a crowd sends, from an address of its own.
 func opening(b []byte, i int) []byte {
 	language := [...]string{"en-GB,en;q=0.9", "zh-CN,zh;q=0.9,en;q=0.8", "de,en;q=0.7"}[i%3]
-	return fmt.Appendf(b, "GET /s/%s HTTP/1.1\r\nHost: bench\r\nAccept: text/html\r\nAccept-Language: %s\r\nX-Forwarded-For: 10.%d.%d.%d\r\n\r\n",
-		saleID, language, byte(i>>16), byte(i>>8), byte(i))
+	return fmt.Appendf(
+		b,
+		"GET /s/%s HTTP/1.1\r\nHost: bench\r\nAccept: text/html\r\nAccept-Language: %s\r\nX-Forwarded-For: "+
+			"10.%d.%d.%d\r\n\r\n",
+		saleID,
+		language,
+		byte(i>>16),
+		byte(i>>8),
+		byte(i),
+	)
 }
 
 // open requests the page at an address as fast as it is answered. report prints how many requests reached the backend.
@@ -96,8 +118,12 @@ func (h *house) plainFile(body []byte) (addr string, err error) {
 	addr, dir := h.stage.address(), h.stage.TempDir()
 	conf := filepath.Join(dir, "nginx.conf")
 	text := strings.NewReplacer("{{workers}}", edgeWorkers, "{{dir}}", dir, "{{addr}}", addr).Replace(plainFileConf)
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "s"), 0o755), os.WriteFile(filepath.Join(dir, "s", saleID), body, 0o644), os.WriteFile(conf, []byte(text), 0o644),
-		os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(dir, "s"), 0o755),
+		os.WriteFile(filepath.Join(dir, "s", saleID), body, 0o644),
+		os.WriteFile(conf, []byte(text), 0o644),
+		os.Chmod(dir, 0o755),
+	); err != nil {
 		return "", err
 	}
 	p, err := h.stage.start(dir, nil, h.nginx, "-p", dir, "-c", conf)

@@ -22,7 +22,8 @@ const (
 // drainLimit is when a peer that does not finish is given up.
 const drainLimit = time.Minute
 
-// rmqSetting is how many connections share the work, and how many messages each of them fetches ahead of its four consumers of batches of 100.
+// rmqSetting is how many connections share the work, and how many messages each of them fetches ahead of its four
+// consumers of batches of 100.
 type rmqSetting struct {
 	connections int
 	prefetch    int64
@@ -152,7 +153,11 @@ func enqueue(addr string, messages []string) error {
 }
 
 // fastest runs every setting once and names the one that drains most.
-func fastest[S fmt.Stringer](ctx context.Context, settings []S, run func(S) func(context.Context) (float64, error)) (best S, err error) {
+func fastest[S fmt.Stringer](
+	ctx context.Context,
+	settings []S,
+	run func(S) func(context.Context) (float64, error),
+) (best S, err error) {
 	most := 0.0
 	for _, c := range settings {
 		perSecond, err := run(c)(ctx)

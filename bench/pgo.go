@@ -51,8 +51,8 @@ func readProfile(name string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// mergeForCompiler gives each profile the same weight, however long it ran, and removes the paths of the machine that recorded
-// it: the compiler uses names and lines.
+// mergeForCompiler gives each profile the same weight, however long it ran, and removes the paths of the machine that
+// recorded it: the compiler uses names and lines.
 func mergeForCompiler(profiles []*profile.Profile) (*profile.Profile, error) {
 	for _, p := range profiles {
 		var total int64

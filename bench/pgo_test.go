@@ -9,7 +9,13 @@ import (
 
 // profileOf is a profile of one function, with what the compiler needs and the place where it was made.
 func profileOf(function string, samples int64) *profile.Profile {
-	f := &profile.Function{ID: 1, Name: function, SystemName: function, Filename: "/home/ann/secret/" + function, StartLine: 10}
+	f := &profile.Function{
+		ID:         1,
+		Name:       function,
+		SystemName: function,
+		Filename:   "/home/ann/secret/" + function,
+		StartLine:  10,
+	}
 	m := &profile.Mapping{ID: 1, File: "/home/ann/secret/sluice", BuildID: "abc"}
 	l := &profile.Location{ID: 1, Mapping: m, Address: 0x1234, Line: []profile.Line{{Function: f, Line: 12}}}
 	return &profile.Profile{

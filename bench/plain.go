@@ -21,7 +21,10 @@ func standard(ctx context.Context, ln net.Listener, upstream string) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 2*connections, 2*connections
 	target := &url.URL{Scheme: "http", Host: upstream}
-	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() }}
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() },
+	}
 	server := &http.Server{Handler: proxy}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
@@ -30,14 +33,25 @@ func standard(ctx context.Context, ln net.Listener, upstream string) error {
 
 // fast is the least that a proxy on fasthttp can be.
 func fast(ctx context.Context, ln net.Listener, upstream string) error {
-	client := &fasthttp.HostClient{Addr: upstream, MaxConns: 4 * connections, DisableHeaderNamesNormalizing: true, DisablePathNormalizing: true, NoDefaultUserAgentHeader: true}
-	server := &fasthttp.Server{DisableHeaderNamesNormalizing: true, NoDefaultServerHeader: true, CloseOnShutdown: true, Handler: func(c *fasthttp.RequestCtx) {
-		c.Request.Header.Del("Connection")
-		if err := client.Do(&c.Request, &c.Response); err != nil {
-			c.SetStatusCode(fasthttp.StatusBadGateway)
-		}
-		c.Response.Header.Del("Connection")
-	}}
+	client := &fasthttp.HostClient{
+		Addr:                          upstream,
+		MaxConns:                      4 * connections,
+		DisableHeaderNamesNormalizing: true,
+		DisablePathNormalizing:        true,
+		NoDefaultUserAgentHeader:      true,
+	}
+	server := &fasthttp.Server{
+		DisableHeaderNamesNormalizing: true,
+		NoDefaultServerHeader:         true,
+		CloseOnShutdown:               true,
+		Handler: func(c *fasthttp.RequestCtx) {
+			c.Request.Header.Del("Connection")
+			if err := client.Do(&c.Request, &c.Response); err != nil {
+				c.SetStatusCode(fasthttp.StatusBadGateway)
+			}
+			c.Response.Header.Del("Connection")
+		},
+	}
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
 	return ended(ctx, server.Serve(ln))
@@ -45,7 +59,14 @@ func fast(ctx context.Context, ln net.Listener, upstream string) error {
 
 // edgeHere is `sluice gateway`, put together in this process so that it can be profiled.
 func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
-	g, err := gateway.New(gateway.Config{Upstreams: []string{c.upstream}, PolicyPath: c.policy, Secret: secret, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	g, err := gateway.New(
+		gateway.Config{
+			Upstreams:  []string{c.upstream},
+			PolicyPath: c.policy,
+			Secret:     secret,
+			Logger:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+		},
+	)
 	if err != nil {
 		return err
 	}

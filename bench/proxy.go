@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// plainProxy is nginx that only passes on: connections to the backend are kept, and nothing is limited, verified, counted or logged.
+// plainProxy is nginx that only passes on: connections to the backend are kept, and nothing is limited, verified,
+// counted or logged.
 const plainProxy = `worker_processes %s;
 daemon off;
 pid %s/nginx.pid;
@@ -64,7 +65,11 @@ func (h *house) proxied() (func(context.Context) (float64, error), error) {
 	return func(ctx context.Context) (float64, error) {
 		if requests == "" { // the same as sluice gets; the handler does not care how often
 			requests = filepath.Join(h.dir, "hello")
-			if err := writeRequests(requests, 50_000, func(b []byte, i int) []byte { return h.request(b, saleID, i) }); err != nil {
+			if err := writeRequests(
+				requests,
+				50_000,
+				func(b []byte, i int) []byte { return h.request(b, saleID, i) },
+			); err != nil {
 				return 0, err
 			}
 		}

@@ -16,8 +16,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// purchase compares the whole purchase path of one backend (token, limit per user, replay protection, script, JSON) with the least a purchase can be: a bare
-// handler that runs the same script with one call of the plain Redis client. Every request is another buyer's, and every one is accepted.
+// purchase compares the whole purchase path of one backend (token, limit per user, replay protection, script, JSON)
+// with the least a purchase can be: a bare handler that runs the same script with one call of the plain Redis client.
+// Every request is another buyer's, and every one is accepted.
 func purchase(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	p, err := newPurchases(ctx, s, cfg)
 	if err != nil {
@@ -77,7 +78,8 @@ func newPurchases(ctx context.Context, s *stage, cfg settings) (*purchases, erro
 	return p, err
 }
 
-// backend starts the contestant that is ours and returns its address. With a profile, it is the same path put together in a child process.
+// backend starts the contestant that is ours and returns its address. With a profile, it is the same path put
+// together in a child process.
 func (p *purchases) backend(ctx context.Context) (server, error) {
 	if p.cfg.profile != "" {
 		return p.child("full", filepath.Join(p.cfg.profile, "purchase.cpu.pprof"))
@@ -134,8 +136,9 @@ func bareRequest(b []byte, _ *purchases, i int) []byte {
 	return append(append(b, buyerName(i)...), "\r\n\r\n"...)
 }
 
-// measure sells to one buyer after another from a fresh sale. No buyer and no token comes twice in a run of this program: what a backend remembers
-// of earlier ones must not help. When the prepared requests do not last, it prepares more and starts again.
+// measure sells to one buyer after another from a fresh sale. No buyer and no token comes twice in a run of this
+// program: what a backend remembers of earlier ones must not help. When the prepared requests do not last, it
+// prepares more and starts again.
 func (p *purchases) measure(at server, make request) func(context.Context) (float64, error) {
 	n := 30_000 * int(p.cfg.seconds/time.Second)
 	return func(ctx context.Context) (float64, error) {
@@ -176,12 +179,18 @@ func (p *purchases) sell(ctx context.Context, at server, requests string) (outco
 	if got.refused > 0 || accepted < got.answers || accepted > got.answers+connections {
 		return got, fmt.Errorf("%d answers, of them %d refusals, and %d orders accepted", got.answers, got.refused, accepted)
 	}
-	fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v\n", costs, got.p50.Round(10*time.Microsecond), got.p99.Round(10*time.Microsecond))
+	fmt.Fprintf(
+		os.Stderr,
+		"  each answer: %s  p50 %v  p99 %v\n",
+		costs,
+		got.p50.Round(10*time.Microsecond),
+		got.p99.Round(10*time.Microsecond),
+	)
 	return got, nil
 }
 
-// settle waits until no purchase is in flight, so that no order ends up in the next contestant's sale, and returns the number
-// of accepted orders.
+// settle waits until no purchase is in flight, so that no order ends up in the next contestant's sale, and returns
+// the number of accepted orders.
 func (p *purchases) settle(ctx context.Context) (accepted int64, err error) {
 	for last := int64(-1); ; last = accepted {
 		accepted, err = p.client.HGet(ctx, keyspace.Shard(0).Sale(saleID), "accepted").Int64()

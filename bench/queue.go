@@ -25,8 +25,8 @@ const (
 	rawStreams = "raw streams, COUNT 100"
 )
 
-// drain compares how fast workers without a store drain a queue: the leased list, and raw Redis streams with a consumer group
-// that reads, acknowledges and deletes 100 messages at a time.
+// drain compares how fast workers without a store drain a queue: the leased list, and raw Redis streams with a
+// consumer group that reads, acknowledges and deletes 100 messages at a time.
 func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	d, err := newDrains(s, queued)
 	if err != nil {
@@ -35,7 +35,12 @@ func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 	c := contest{
 		name: "queue", unit: "messages", cost: d.cost, costOf: "Redis",
 		contestants: []contestant{
-			{list500, d.list(listSetting{takers, perTake})}, {rawStreams, d.stream(streamSetting(takers))}, {list100, d.list(listSetting{takers, perStream})},
+			{
+				list500,
+				d.list(listSetting{takers, perTake}),
+			},
+			{rawStreams, d.stream(streamSetting(takers))},
+			{list100, d.list(listSetting{takers, perStream})},
 		},
 		ratios: []ratio{
 			{"queue", list500, rawStreams, 2, 0},

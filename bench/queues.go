@@ -32,7 +32,11 @@ type fsyncResult struct {
 func queues(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("queue", flag.ContinueOnError)
 	only := flags.String("only", "", "comma-separated: "+strings.Join(queueParts, ", ")+" (default: all)")
-	fsync := flags.String("fsync", "", "comma-separated: "+strings.Join(fsyncs, ", ")+" (default: all); for drain and rows")
+	fsync := flags.String(
+		"fsync",
+		"",
+		"comma-separated: "+strings.Join(fsyncs, ", ")+" (default: all); for drain and rows",
+	)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 5, "seconds of load for each contestant of a round of rows")
 	rate := flags.Float64("rate", 0, "arrivals per second of rows (default: half of what the slowest side writes)")
@@ -111,8 +115,8 @@ func fsyncArgs(mode string) []string {
 	return []string{"--appendonly", "yes", "--appendfsync", mode}
 }
 
-// drainPeers compares how fast a full queue is emptied by workers that do nothing with the messages: our list, raw streams, and two
-// libraries, each in the setting that proves the fastest here.
+// drainPeers compares how fast a full queue is emptied by workers that do nothing with the messages: our list, raw
+// streams, and two libraries, each in the setting that proves the fastest here.
 func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) ([]result, error) {
 	d, err := newDrains(s, queued, fsyncArgs(fsync)...)
 	if err != nil {
@@ -126,11 +130,19 @@ func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) ([]resu
 	if err != nil {
 		return nil, err
 	}
-	byRMQ, err := fastest(ctx, rmqSettings, func(c rmqSetting) func(context.Context) (float64, error) { return d.rmq(c, queuedRMQ/2) })
+	byRMQ, err := fastest(
+		ctx,
+		rmqSettings,
+		func(c rmqSetting) func(context.Context) (float64, error) { return d.rmq(c, queuedRMQ/2) },
+	)
 	if err != nil {
 		return nil, err
 	}
-	byAsynq, err := fastest(ctx, asynqSettings, func(c asynqSetting) func(context.Context) (float64, error) { return d.asynq(c, queuedAsynq/2) })
+	byAsynq, err := fastest(
+		ctx,
+		asynqSettings,
+		func(c asynqSetting) func(context.Context) (float64, error) { return d.asynq(c, queuedAsynq/2) },
+	)
 	if err != nil {
 		return nil, err
 	}

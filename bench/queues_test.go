@@ -25,7 +25,17 @@ func TestQuantile(t *testing.T) {
 	for i := range 100 {
 		hundred = append(hundred, float64(i+1))
 	}
-	if p50, p99, all := quantile(hundred, 0.5), quantile(hundred, 0.99), quantile(hundred, 1); p50 != 51 || p99 != 100 || all != 100 {
+	if p50, p99, all := quantile(
+		hundred,
+		0.5,
+	), quantile(
+		hundred,
+		0.99,
+	), quantile(
+		hundred,
+		1,
+	); p50 != 51 || p99 != 100 ||
+		all != 100 {
 		t.Errorf("p50 %v, p99 %v, last %v", p50, p99, all)
 	}
 	if got := quantile([]float64{7}, 0.99); got != 7 {

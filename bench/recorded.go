@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// recorded is an access log that is made up: ten minutes of a sale, always the same for the same number of lines. One request in four is a purchase, one in
-// fifty waits for seconds; of 50,000 addresses and 40,000 buyers a few come often.
+// recorded is an access log that is made up: ten minutes of a sale, always the same for the same number of lines. One
+// request in four is a purchase, one in fifty waits for seconds; of 50,000 addresses and 40,000 buyers a few come
+// often.
 type recorded struct {
 	lines    int
 	combined bool // nginx's format; else the edges' own JSON
@@ -80,7 +81,8 @@ func (a asked) client() string { return fmt.Sprintf("10.%d.%d.7", a.address>>8, 
 
 func (a asked) browser() string {
 	if a.phone {
-		return "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 Mobile/15E148 Safari/604.1"
+		return "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) " +
+			"Version/17.0 Mobile/15E148 Safari/604.1"
 	}
 	return "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36"
 }
@@ -89,9 +91,24 @@ func (a asked) browser() string {
 func (a asked) json(w io.Writer) {
 	method, path, status, buyer := a.request()
 	took := a.took.Seconds()
-	fmt.Fprintf(w, `{"time":%.3f,"client":"%s","buyer":"%s","method":"%s","path":"%s","status":%d,"verdict":"allow","rule":"ip","remaining":"39","shadow":"","reason":"",`+
-		`"request_id":"%032x","bytes":512,"seconds":%.3f,"upstream":"127.0.0.1:8081","upstream_status":"%d","upstream_seconds":"%.3f","worker":1234,"agent":"%s"}`+"\n",
-		float64(recordedFrom.Add(a.end).UnixMilli())/1000, a.client(), buyer, method, path, status, uint64(a.end), took, status, took, a.browser())
+	fmt.Fprintf(
+		w,
+		`{"time":%.3f,"client":"%s","buyer":"%s","method":"%s","path":"%s","status":%d,"verdict":"allow","rule":"ip","remaining":"39","shadow":"","reason":"",`+
+			`"request_id":"%032x","bytes":512,"seconds":%.3f,"upstream":"127.0.0.1:8081","upstream_status":"%d","upstream_seconds":"%.3f","worker":1234,"agent":"%s"}`+"\n",
+		float64(
+			recordedFrom.Add(a.end).UnixMilli(),
+		)/1000,
+		a.client(),
+		buyer,
+		method,
+		path,
+		status,
+		uint64(a.end),
+		took,
+		status,
+		took,
+		a.browser(),
+	)
 }
 
 func (a asked) combined(w io.Writer) {

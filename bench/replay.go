@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// replayed is what `sluice policy replay` takes for one log. Of several rounds, the figures of the one with the median time.
+// replayed is what `sluice policy replay` takes for one log. Of several rounds, the figures of the one with the
+// median time.
 type replayed struct {
 	What     string  `json:"what"`
 	Lines    int     `json:"lines"`
@@ -125,7 +126,18 @@ func printReplays(w io.Writer, results []replayed) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "what\tlines\tlog\tseconds\tspread\tprocessor seconds\tpeak resident\t")
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%s\t%.0f MB\t%.2f\t%.2f..%.2f\t%.2f\t%.0f MB\t\n", r.What, number(float64(r.Lines)), float64(r.LogBytes)/1e6, r.Seconds, r.Least, r.Most, r.CPU, float64(r.Peak)/1e6)
+		fmt.Fprintf(
+			t,
+			"%s\t%s\t%.0f MB\t%.2f\t%.2f..%.2f\t%.2f\t%.0f MB\t\n",
+			r.What,
+			number(float64(r.Lines)),
+			float64(r.LogBytes)/1e6,
+			r.Seconds,
+			r.Least,
+			r.Most,
+			r.CPU,
+			float64(r.Peak)/1e6,
+		)
 	}
 	t.Flush()
 }

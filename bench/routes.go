@@ -15,8 +15,11 @@ import (
 	"sluice/backend/worker"
 )
 
-// streams is a consumer group with as many consumers as our worker has: they read 100 messages, write them, acknowledge and delete them.
-func streams(client *redis.Client) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+// streams is a consumer group with as many consumers as our worker has: they read 100 messages, write them,
+// acknowledge and delete them.
+func streams(
+	client *redis.Client,
+) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 	const key, group, consumers = "orders", "workers", 2
 	return func(ctx context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 		if err := client.XGroupCreateMkStream(ctx, key, group, "0").Err(); err != nil {
@@ -27,7 +30,11 @@ func streams(client *redis.Client) func(context.Context, worker.Store) (func(con
 			all.Go(func() {
 				for ctx.Err() == nil {
 					got, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
-						Group: group, Consumer: fmt.Sprint("consumer", c), Streams: []string{key, ">"}, Count: perStream, Block: time.Second,
+						Group:    group,
+						Consumer: fmt.Sprint("consumer", c),
+						Streams:  []string{key, ">"},
+						Count:    perStream,
+						Block:    time.Second,
 					}).Result()
 					if err != nil || write(ctx, store, got[0].Messages) != nil {
 						continue // nothing there; or the end
@@ -65,7 +72,10 @@ func write(ctx context.Context, store worker.Store, messages []redis.XMessage) e
 }
 
 // throughAsynq looks for tasks again so long after it has found none; 0 is its default, a second.
-func throughAsynq(addr string, check time.Duration) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func throughAsynq(
+	addr string,
+	check time.Duration,
+) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 	return func(_ context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 		server := newAsynq(addr, asynqMost, check)
 		client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})

@@ -28,7 +28,8 @@ type rowsLoad struct {
 	rate    float64 // 0: half of what the slowest side writes
 }
 
-// rowsResult is how long orders took from the instant at which they were due to be pushed until their row was committed.
+// rowsResult is how long orders took from the instant at which they were due to be pushed until their row was
+// committed.
 type rowsResult struct {
 	Fsync string    `json:"appendfsync"`
 	Name  string    `json:"name"`
@@ -40,8 +41,8 @@ type rowsResult struct {
 	Share99 []float64 `json:"p99_of_ours_to_this,omitempty"`
 }
 
-// route is one way from an accepted order to its row. start consumes until ctx ends; done is closed when every consumer has
-// returned.
+// route is one way from an accepted order to its row. start consumes until ctx ends; done is closed when every
+// consumer has returned.
 type route struct {
 	name  string
 	start func(ctx context.Context, db worker.Store) (push func(context.Context, sale.Order) error, done func(), err error)
@@ -53,8 +54,9 @@ const (
 	asynqMost   = 20 // concurrent tasks; the store has four connections
 )
 
-// acceptedToRow compares what each order waits for: our queue and worker, raw streams, and asynq, all with the same handler, which writes into the same
-// PostgreSQL (fsync on) what it is given: our worker and the streams in batches, asynq, which knows no batches below a second, one by one.
+// acceptedToRow compares what each order waits for: our queue and worker, raw streams, and asynq, all with the same
+// handler, which writes into the same PostgreSQL (fsync on) what it is given: our worker and the streams in batches,
+// asynq, which knows no batches below a second, one by one.
 func acceptedToRow(ctx context.Context, s *stage, load rowsLoad, fsync string) ([]rowsResult, error) {
 	w, err := newWriters(ctx, s, testenv.StartPostgres(s).URL, settings{})
 	if err != nil {
@@ -98,7 +100,16 @@ func acceptedToRow(ctx context.Context, s *stage, load rowsLoad, fsync string) (
 				return nil, fmt.Errorf("%s: %w", routes[i].name, err)
 			}
 			p50, p99 := quantile(waits, 0.5), quantile(waits, 0.99)
-			fmt.Fprintf(os.Stderr, "%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n", "rows", round, routes[i].name, p50, p99, number(load.rate))
+			fmt.Fprintf(
+				os.Stderr,
+				"%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n",
+				"rows",
+				round,
+				routes[i].name,
+				p50,
+				p99,
+				number(load.rate),
+			)
 			if round > 0 {
 				results[i].P50, results[i].P99 = append(results[i].P50, p50), append(results[i].P99, p99)
 			}
@@ -119,8 +130,8 @@ type rowsRun struct {
 	redis *redis.Client
 }
 
-// capacity is how many orders a second the slowest route writes when they wait for it. That asynq which sleeps a second before it begins is left out: the
-// other one shows what it can do.
+// capacity is how many orders a second the slowest route writes when they wait for it. That asynq which sleeps a
+// second before it begins is left out: the other one shows what it can do.
 func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error) {
 	least := math.Inf(1)
 	for _, way := range routes {
@@ -171,7 +182,12 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 }
 
 // arrive pushes each order when it is due. Enough hands push that a slow push delays no other.
-func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, push func(context.Context, sale.Order) error) error {
+func arrive(
+	ctx context.Context,
+	orders []sale.Order,
+	due func(int) time.Time,
+	push func(context.Context, sale.Order) error,
+) error {
 	const hands = 16
 	var all sync.WaitGroup
 	errs := make([]error, hands)
@@ -208,7 +224,9 @@ func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
 	return nil
 }
 
-func ours(client *redis.Client) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func ours(
+	client *redis.Client,
+) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 	return func(ctx context.Context, db worker.Store) (func(context.Context, sale.Order) error, func(), error) {
 		q := queue.NewList(client, 0, queue.Config{})
 		var all sync.WaitGroup

@@ -16,8 +16,8 @@ import (
 	"sluice/backend/events"
 )
 
-// watermillSetting is the number of concurrent publishers, and of subscribers of each group, which handle one message at a
-// time.
+// watermillSetting is the number of concurrent publishers, and of subscribers of each group, which handle one message
+// at a time.
 type watermillSetting struct{ publishers, subscribers int }
 
 func (w watermillSetting) String() string {
@@ -26,13 +26,15 @@ func (w watermillSetting) String() string {
 
 var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 
-// watermill reads the same outbox as the relay, 500 changes at a time, and publishes them through Watermill's Redis streams. It
-// does not keep the order of events, leaves published changes in SQL, and is woken immediately, so that only the driver is
-// measured.
+// watermill reads the same outbox as the relay, 500 changes at a time, and publishes them through Watermill's Redis
+// streams. It does not keep the order of events, leaves published changes in SQL, and is woken immediately, so that
+// only the driver is measured.
 func (r *eventRun) watermill(c watermillSetting) eventSide {
 	return eventSide{c.String(), func(ctx context.Context, heard func(int, ...string)) error {
 		const topic = "orders"
-		client := redis.NewClient(&redis.Options{Addr: r.server.Addr, PoolSize: 2*len(eventGroups)*c.subscribers + c.publishers + 8})
+		client := redis.NewClient(
+			&redis.Options{Addr: r.server.Addr, PoolSize: 2*len(eventGroups)*c.subscribers + c.publishers + 8},
+		)
 		defer client.Close()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
@@ -63,7 +65,10 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 		publishers := make([]*redisstream.Publisher, c.publishers)
 		for i := range publishers {
 			var err error
-			if publishers[i], err = redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, watermill.NopLogger{}); err != nil {
+			if publishers[i], err = redisstream.NewPublisher(
+				redisstream.PublisherConfig{Client: client},
+				watermill.NopLogger{},
+			); err != nil {
 				return err
 			}
 		}

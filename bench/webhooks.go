@@ -36,8 +36,8 @@ const (
 	webhookURL     = "http://%s/hooks/sluice" // of the receiver
 )
 
-// webhooks measures how fast deliveries that wait in SQL are posted, signed and written down, by one instance and by two, next to the same posts by a plain
-// http.Client that signs nothing and writes nothing down.
+// webhooks measures how fast deliveries that wait in SQL are posted, signed and written down, by one instance and by
+// two, next to the same posts by a plain http.Client that signs nothing and writes nothing down.
 func webhooks(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("webhooks", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
@@ -108,14 +108,17 @@ func newWebhookRun(ctx context.Context, s *stage, n int) (*webhookRun, error) {
 
 // receive is the shop: it takes a millisecond and is content.
 func receive(ctx context.Context, ln net.Listener) error {
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := io.Copy(io.Discard, r.Body); err != nil || r.Method != http.MethodPost {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		time.Sleep(webhookAnswers)
-		w.WriteHeader(http.StatusNoContent)
-	})}
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil || r.Method != http.MethodPost {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			time.Sleep(webhookAnswers)
+			w.WriteHeader(http.StatusNoContent)
+		}),
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()
 	select {
@@ -135,7 +138,12 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	}
 	for k := range endpoints {
 		sales := []string{"s" + strconv.Itoa(k)} // each hears of a sale of its own
-		e := webhook.Endpoint{ID: fmt.Sprintf("ep_%d", k), URL: fmt.Sprintf(webhookURL, r.receiver), Secret: webhook.NewSecret(), Sales: sales}
+		e := webhook.Endpoint{
+			ID:     fmt.Sprintf("ep_%d", k),
+			URL:    fmt.Sprintf(webhookURL, r.receiver),
+			Secret: webhook.NewSecret(),
+			Sales:  sales,
+		}
 		if _, err := r.store.AddEndpoint(ctx, e); err != nil {
 			return err
 		}
@@ -144,8 +152,22 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	for i := range batch {
 		id := r.ids.next()
 		batch[i] = events.Event{
-			ID: events.ID(id, sale.StatusCreated), Type: events.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints), Buyer: buyerName(i), Slot: 1,
-			Price: sale.Price{Amount: 9990, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().Add(time.Second), Position: int64(i + 1),
+			ID: events.ID(
+				id,
+				sale.StatusCreated,
+			),
+			Type:    events.Created,
+			OrderID: id,
+			SaleID:  "s" + strconv.Itoa(i%endpoints),
+			Buyer:   buyerName(i),
+			Slot:    1,
+			Price: sale.Price{
+				Amount:   9990,
+				Currency: "EUR",
+			},
+			Was:      sale.StatusQueued,
+			At:       time.Now().Add(time.Second),
+			Position: int64(i + 1),
 		}
 	}
 	h := webhook.Handler(r.store, func(int64) {})
@@ -181,7 +203,8 @@ func (d *delivered) Attempted(_, outcome string, n int) {
 
 func (*delivered) Took(time.Duration) {}
 
-// instances measures senders as the program runs them, each with its own connections to the database and to the receiver.
+// instances measures senders as the program runs them, each with its own connections to the database and to the
+// receiver.
 func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (perSecond float64, err error) {
 		if err := r.written(ctx, endpoints); err != nil {
@@ -199,7 +222,10 @@ func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (
 				return 0, err
 			}
 			client := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix(loopbackOnly)}})
-			senders = append(senders, webhook.NewSender(webhook.NewStore(db), client, everything{}, webhook.SenderConfig{Metrics: d}))
+			senders = append(
+				senders,
+				webhook.NewSender(webhook.NewStore(db), client, everything{}, webhook.SenderConfig{Metrics: d}),
+			)
 			defer func() { stop(); running.Wait(); client.Close(); _ = db.Close() }()
 		}
 		limit, cancel := context.WithTimeout(ctx, webhookUntil)
@@ -223,7 +249,12 @@ func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (
 // check looks whether each was delivered once, and is in the log.
 func (r *webhookRun) check(ctx context.Context, d *delivered) error {
 	var done, attempts int
-	err := r.db.QueryRow(ctx, "SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 2), (SELECT count(*) FROM webhook_attempts WHERE status = 204)").Scan(&done, &attempts)
+	err := r.db.QueryRow(
+		ctx,
+		"SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 2), (SELECT count(*) FROM webhook_attempts WHERE "+
+			"status = 204)",
+	).
+		Scan(&done, &attempts)
 	if err == nil && (done != r.n || attempts != r.n || len(d.other) > 0) {
 		err = fmt.Errorf("%d delivered by %d attempts, and %v; want %d", done, attempts, d.other, r.n)
 	}
@@ -240,7 +271,10 @@ func (r *webhookRun) plainly(atOnce int) func(context.Context) (float64, error) 
 		if err := r.db.QueryRow(ctx, "SELECT body FROM webhook_deliveries LIMIT 1").Scan(&body); err != nil {
 			return 0, err
 		}
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce, MaxConnsPerHost: atOnce}, Timeout: 15 * time.Second}
+		client := &http.Client{
+			Transport: &http.Transport{MaxIdleConnsPerHost: atOnce, MaxConnsPerHost: atOnce},
+			Timeout:   15 * time.Second,
+		}
 		defer client.CloseIdleConnections()
 		next, failed := make(chan struct{}), make(chan error, atOnce)
 		var wg sync.WaitGroup

@@ -1,6 +1,6 @@
--- The edge policy for load tests. It differs from lua/policy.lua in one field: this machine is a trusted proxy, so that every virtual
--- buyer of spike.js and soak.js can have an address of its own (X-Forwarded-For). For test systems only: with this file, any process on
--- this machine can claim any client address.
+-- The edge policy for load tests. It differs from lua/policy.lua in one field: this machine is a trusted proxy, so
+-- that every virtual buyer of spike.js and soak.js can have an address of its own (X-Forwarded-For). For test systems
+-- only: with this file, any process on this machine can claim any client address.
 
 return {
   trusted_proxies = { "127.0.0.0/8", "::1" },

@@ -1,5 +1,5 @@
-// Package lua embeds the edge policy and the Lua modules of the nginx edge, so that one binary can run without this repository beside it.
-// The scripts that run inside Redis are embedded by lua/redis.
+// Package lua embeds the edge policy and the Lua modules of the nginx edge, so that one binary can run without this
+// repository beside it. The scripts that run inside Redis are embedded by lua/redis.
 package lua
 
 import "embed"

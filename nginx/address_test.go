@@ -12,12 +12,30 @@ import (
 func TestUntrustedPeerIsTheClient(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`, nil, backend.addr)
-	spoofed := []string{"X-Forwarded-For", "192.0.2.1", "X-Real-IP", "192.0.2.2", "Forwarded", "for=192.0.2.3", "X-Forwarded-Host", "evil"}
-	if got := statuses(e.do("GET", "/", spoofed...), e.do("GET", "/"), e.do("GET", "/", from("192.0.2.9")...)); got != "200 200 429" {
+	spoofed := []string{
+		"X-Forwarded-For",
+		"192.0.2.1",
+		"X-Real-IP",
+		"192.0.2.2",
+		"Forwarded",
+		"for=192.0.2.3",
+		"X-Forwarded-Host",
+		"evil",
+	}
+	if got := statuses(
+		e.do("GET", "/", spoofed...),
+		e.do("GET", "/"),
+		e.do("GET", "/", from("192.0.2.9")...),
+	); got != "200 200 429" {
 		t.Errorf("one peer under three names: %s, want 200 200 429", got)
 	}
 	r := backend.requests()[0]
-	if ip, chain := r.header.Get("X-Real-IP"), r.header.Values("X-Forwarded-For"); ip != "127.0.0.1" || len(chain) != 1 || chain[0] != "127.0.0.1" {
+	if ip, chain := r.header.Get(
+		"X-Real-IP",
+	), r.header.Values(
+		"X-Forwarded-For",
+	); ip != "127.0.0.1" || len(chain) != 1 ||
+		chain[0] != "127.0.0.1" {
 		t.Errorf("the backend got X-Real-IP %q, X-Forwarded-For %q", ip, chain)
 	}
 	if r.header.Get("Forwarded") != "" || r.header.Get("X-Forwarded-Host") != "" {
@@ -27,8 +45,12 @@ func TestUntrustedPeerIsTheClient(t *testing.T) {
 
 func TestTrustedProxyNamesTheClient(t *testing.T) {
 	backend := echo(t)
-	e := startEdge(t, `return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:db8:ffff::/48" }, rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`,
-		nil, backend.addr)
+	e := startEdge(
+		t,
+		`return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:db8:ffff::/48" }, rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`,
+		nil,
+		backend.addr,
+	)
 	cases := []struct {
 		header []string // X-Forwarded-For, one a line
 		client string
@@ -78,9 +100,13 @@ func TestAddressArithmetic(t *testing.T) {
 		network, address string
 		in               bool
 	}{
-		{"10.0.0.0/8", "10.255.0.1", true}, {"10.0.0.0/8", "11.0.0.0", false}, {"0.0.0.0/0", "255.255.255.255", true}, {"0.0.0.0/0", "::1", false},
-		{"192.0.2.128/25", "192.0.2.127", false}, {"192.0.2.128/25", "192.0.2.200", true}, {"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1/32", "192.0.2.0", false},
-		{"2001:db8::/33", "2001:db8:7fff::", true}, {"2001:db8::/33", "2001:db8:8000::", false}, {"::/0", "2001:db8::", true}, {"::/0", "10.0.0.1", false},
+		{"10.0.0.0/8", "10.255.0.1", true}, {"10.0.0.0/8", "11.0.0.0", false}, {"0.0.0.0/0", "255.255.255.255", true},
+		{"0.0.0.0/0", "::1", false},
+		{"192.0.2.128/25", "192.0.2.127", false}, {"192.0.2.128/25", "192.0.2.200", true}, {"192.0.2.1", "192.0.2.1", true},
+		{"192.0.2.1/32", "192.0.2.0", false},
+		{"2001:db8::/33", "2001:db8:7fff::", true}, {
+			"2001:db8::/33", "2001:db8:8000::", false,
+		}, {"::/0", "2001:db8::", true}, {"::/0", "10.0.0.1", false},
 		{"::ffff:10.0.0.0/104", "10.9.9.9", true}, {"10.0.0.0/8", "::ffff:10.9.9.9", true}, {"10.1.2.3/8", "10.9.9.9", true},
 	} {
 		got := server.run(t, `
@@ -94,7 +120,10 @@ func TestAddressArithmetic(t *testing.T) {
 			t.Errorf("%s in %s: %s, want %v", c.address, c.network, got, c.in)
 		}
 	}
-	for _, bad := range []string{"", "10.0.0.0/33", "2001:db8::/129", "10.0.0.0/-1", "10.0.0.0/", "/8", "10.0.0/8", "10.0.0.0/8 ", "::ffff:10.0.0.0/90", "10.0.0.0/1e1", "a/8"} {
+	for _, bad := range []string{
+		"", "10.0.0.0/33", "2001:db8::/129", "10.0.0.0/-1", "10.0.0.0/", "/8", "10.0.0/8", "10.0.0.0/8 ",
+		"::ffff:10.0.0.0/90", "10.0.0.0/1e1", "a/8",
+	} {
 		if got := server.run(t, `return tostring(require("sluice.address").network(`+luaString(bad)+`))`); got != "nil" {
 			t.Errorf("%q is taken for a network", bad)
 		}
@@ -106,8 +135,45 @@ func TestAddressesAgreeWithNetip(t *testing.T) {
 	server := requireLua(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
-	pieces := []string{"", "0", "1", "9", "f", "F", ".", ":", "::", "00", "255", "256", "ffff", "10000", "%", "[", "]", "/", " ", "x", "-", "+", "\x00", "\t", "192.0.2.1", "2001:db8", "::ffff:"}
-	texts := []string{"::", "::1", "::ffff:192.0.2.1", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:192.0.2.1", "1::8", "fe80::1%eth0", strings.Repeat("0", 46)}
+	pieces := []string{
+		"",
+		"0",
+		"1",
+		"9",
+		"f",
+		"F",
+		".",
+		":",
+		"::",
+		"00",
+		"255",
+		"256",
+		"ffff",
+		"10000",
+		"%",
+		"[",
+		"]",
+		"/",
+		" ",
+		"x",
+		"-",
+		"+",
+		"\x00",
+		"\t",
+		"192.0.2.1",
+		"2001:db8",
+		"::ffff:",
+	}
+	texts := []string{
+		"::",
+		"::1",
+		"::ffff:192.0.2.1",
+		"1:2:3:4:5:6:7:8",
+		"1:2:3:4:5:6:192.0.2.1",
+		"1::8",
+		"fe80::1%eth0",
+		strings.Repeat("0", 46),
+	}
 	for range 4000 {
 		text := texts[random.IntN(8)]
 		if random.IntN(4) == 0 {
@@ -127,7 +193,10 @@ func TestAddressesAgreeWithNetip(t *testing.T) {
 		for _, text := range batch {
 			code.WriteString(luaString(text) + ",")
 		}
-		code.WriteString("} do local bytes = address.parse(text) out[#out + 1] = bytes and address.format(bytes) or 'none' end return table.concat(out, '\\n')")
+		code.WriteString(
+			"} do local bytes = address.parse(text) out[#out + 1] = bytes and address.format(bytes) or 'none' end return " +
+				"table.concat(out, '\\n')",
+		)
 		got := strings.Split(server.run(t, code.String()), "\n")
 		if len(got) != len(batch) {
 			t.Fatalf("%d answers, want %d", len(got), len(batch))

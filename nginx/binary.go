@@ -21,7 +21,10 @@ type binary struct {
 
 // places lists binaries of OpenResty's packages and of Debian, in addition to PATH.
 var places = []string{
-	"/usr/local/openresty/bin/openresty", "/usr/local/openresty/nginx/sbin/nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx",
+	"/usr/local/openresty/bin/openresty",
+	"/usr/local/openresty/nginx/sbin/nginx",
+	"/usr/sbin/nginx",
+	"/usr/local/sbin/nginx",
 }
 
 // modulePlaces lists module directories of distributions, in addition to that of `nginx -V`.

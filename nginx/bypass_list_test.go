@@ -88,13 +88,21 @@ func resident(t *testing.T, e *edge) (kb int) {
 // Without a complete list no request is refused from memory, and the list is fetched twice a second at most.
 func TestIncompleteListIsNotUsed(t *testing.T) {
 	for name, spoil := range map[string]func(s *madeShop, good []byte){
-		"no answer":          func(s *madeShop, _ []byte) { s.noList = true },
-		"no header":          func(s *madeShop, _ []byte) { s.listHead = "nonsense" },
-		"another sale":       func(s *madeShop, _ []byte) { s.listHead = "drop2;accepted=3;count=3" },
-		"too short a body":   func(s *madeShop, good []byte) { s.listBody = good[:8] },
-		"too long a body":    func(s *madeShop, good []byte) { s.listBody = append(append([]byte{}, good...), 0) },
-		"not in order":       func(s *madeShop, good []byte) { s.listBody = append(append([]byte{}, good[4:]...), good[:4]...) },
-		"one twice":          func(s *madeShop, good []byte) { s.listBody = append(append([]byte{}, good[:8]...), good[4:8]...) },
+		"no answer":        func(s *madeShop, _ []byte) { s.noList = true },
+		"no header":        func(s *madeShop, _ []byte) { s.listHead = "nonsense" },
+		"another sale":     func(s *madeShop, _ []byte) { s.listHead = "drop2;accepted=3;count=3" },
+		"too short a body": func(s *madeShop, good []byte) { s.listBody = good[:8] },
+		"too long a body":  func(s *madeShop, good []byte) { s.listBody = append(append([]byte{}, good...), 0) },
+		"not in order": func(s *madeShop, good []byte) {
+			s.listBody = append(
+				append([]byte{}, good[4:]...), good[:4]...,
+			)
+		},
+		"one twice": func(s *madeShop, good []byte) {
+			s.listBody = append(
+				append([]byte{}, good[:8]...), good[4:8]...,
+			)
+		},
 		"of an earlier time": func(s *madeShop, _ []byte) { s.accepted = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +155,12 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 	})
 	s.learned(t)
 	s.set(func() { s.hold("ann", "bob"); s.header = "drop;state=sold_out;version=8;ttl=1000;holders=2" })
-	testenv.Eventually(t, 3*time.Second, "the edge has seen the second order", func() bool { s.buy(t, "dan"); return s.lists() == 2 })
+	testenv.Eventually(
+		t,
+		3*time.Second,
+		"the edge has seen the second order",
+		func() bool { s.buy(t, "dan"); return s.lists() == 2 },
+	)
 	s.learned(t)
 	for range 20 {
 		if _, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); cached {
@@ -198,7 +211,12 @@ func TestDisconnectDoesNotStopFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 0\r\n\r\n", dropOrders, signed(t, "dan"))
+	fmt.Fprintf(
+		c,
+		"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 0\r\n\r\n",
+		dropOrders,
+		signed(t, "dan"),
+	)
 	testenv.Eventually(t, 20*time.Second, "the fetch has begun", func() bool { return s.count("HEAD", "/holders") > 0 })
 	c.Close()
 	s.learned(t)
@@ -218,7 +236,10 @@ func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	spaces := rapid.StringMatching(`[ \t\r\n]{0,2}`)
-	name := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9._@-]{1,20}`), rapid.SampledFrom([]string{"sub", "Zoë", "ann", "s", "日本", "a b"}))
+	name := rapid.OneOf(
+		rapid.StringMatching(`[a-zA-Z0-9._@-]{1,20}`),
+		rapid.SampledFrom([]string{"sub", "Zoë", "ann", "s", "日本", "a b"}),
+	)
 	plainOnes := 0
 	rapid.Check(t, func(t *rapid.T) {
 		text := func(s string) string {
@@ -230,9 +251,16 @@ func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 		var members []string
 		for range rapid.IntRange(0, 3).Draw(t, "others") {
 			members = append(members, text(rapid.SampledFrom([]string{"x", "Sub", "subs", "iss", "SUB", "aud"}).Draw(t, "name"))+
-				spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+rapid.SampledFrom([]string{`"sub"`, `5`, `{"sub":"eve"}`, `["sub"]`, `"x"`}).Draw(t, "value"))
+				spaces.Draw(
+					t,
+					"s",
+				)+":"+spaces.Draw(t, "s")+rapid.SampledFrom([]string{`"sub"`, `5`, `{"sub":"eve"}`, `["sub"]`, `"x"`}).Draw(t, "value"))
 		}
-		members = append(members, text("sub")+spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+text(name.Draw(t, "sub")), text("exp")+":"+year2100)
+		members = append(
+			members,
+			text("sub")+spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+text(name.Draw(t, "sub")),
+			text("exp")+":"+year2100,
+		)
 		members = rapid.Permutation(members).Draw(t, "order")
 		raw := hs256(plainHeader, "{"+strings.Join(members, spaces.Draw(t, "s")+",")+"}")
 		got, err := server.try(`return require("sluice.refusal_cache.subject").sum(` + luaString(raw) + `)`)
@@ -259,7 +287,10 @@ func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 // The lookup agrees with a linear search, also at the ends of the range.
 func TestBypassListFindsHolders(t *testing.T) {
 	server := requireLua(t)
-	for _, list := range [][]uint32{{}, {0}, {0xffffffff}, {0, 0xffffffff}, {1, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe}, sums("a", "b", "c", "d", "e", "f", "g")} {
+	for _, list := range [][]uint32{
+		{}, {0}, {0xffffffff}, {0, 0xffffffff}, {1, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe},
+		sums("a", "b", "c", "d", "e", "f", "g"),
+	} {
 		out := server.run(t, `
 			local bypass_list = require "sluice.refusal_cache.bypass_list"
 			local zone = ngx.shared.test

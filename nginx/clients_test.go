@@ -36,7 +36,12 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 	hold("2001:db8::1")
 	hold("2001:db8::2")
 	hold("192.0.2.1")
-	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend", func() bool { return len(backend.requests()) == 3 })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"three requests wait at the backend",
+		func() bool { return len(backend.requests()) == 3 },
+	)
 
 	got := e.do("POST", "/v1/sales/1/orders", "X-Forwarded-For", "2001:db8::3")
 	want := strings.Replace(problemBody(429, "concurrency"), "more right now", "more concurrent requests", 1)
@@ -58,7 +63,9 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 	if got := e.do("GET", "/", "X-Forwarded-For", "2001:db8::3"); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
 	}
-	if entry := e.logged(1, 429)[0]; entry["verdict"] != "deny" || entry["rule"] != "concurrency" || entry["remaining"] != "0" || entry["client"] != "2001:db8::3" {
+	if entry := e.logged(1, 429)[0]; entry["verdict"] != "deny" || entry["rule"] != "concurrency" ||
+		entry["remaining"] != "0" ||
+		entry["client"] != "2001:db8::3" {
 		t.Errorf("the log has %v", entry)
 	}
 }
@@ -66,7 +73,11 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 // The file for containers has the default of sluice edge.
 func TestTheContainersBoundIsTheDefault(t *testing.T) {
 	text, err := os.ReadFile("runtime/http.conf")
-	if want := fmt.Sprintf("\nlimit_conn sluice_clients %d;", DefaultPerClient); err != nil || !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf(
+		"\nlimit_conn sluice_clients %d;",
+		DefaultPerClient,
+	); err != nil ||
+		!strings.Contains(string(text), want) {
 		t.Errorf("runtime/http.conf does not have %q, %v", want, err)
 	}
 }
@@ -98,12 +109,26 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 		path   string
 		status int
 	}{
-		{"a purchase", http.Header{"Authorization": {signed(t, "bo")}, "Idempotency-Key": {`"a"`}}, "/v1/sales/1/orders", 200},
+		{
+			"a purchase", http.Header{"Authorization": {signed(t, "bo")}, "Idempotency-Key": {`"a"`}}, "/v1/sales/1/orders", 200,
+		},
 		{"no token", nil, "/v1/sales/1/orders", 401},
-		{"two keys", http.Header{"Authorization": {signed(t, "bo")}, "Idempotency-Key": {"a", "b"}}, "/v1/sales/1/orders", 400},
+		{
+			"two keys", http.Header{"Authorization": {signed(t, "bo")}, "Idempotency-Key": {"a", "b"}}, "/v1/sales/1/orders",
+			400,
+		},
 		{"an odd path", nil, "/v1//sales", 400},
-		{"a head of 15 KiB", http.Header{"Accept": {strings.Repeat("a", 7500)}, "Origin": {strings.Repeat("b", 7500)}}, "/", 200},
-		{"a head of 17 KiB", http.Header{"Accept": {strings.Repeat("a", 6000)}, "Origin": {strings.Repeat("b", 6000)}, "Range": {strings.Repeat("c", 6000)}}, "/", 431},
+		{
+			"a head of 15 KiB", http.Header{"Accept": {strings.Repeat("a", 7500)}, "Origin": {strings.Repeat("b", 7500)}}, "/",
+			200,
+		},
+		{
+			"a head of 17 KiB",
+			http.Header{
+				"Accept": {strings.Repeat("a", 6000)}, "Origin": {strings.Repeat("b", 6000)}, "Range": {strings.Repeat("c", 6000)},
+			},
+			"/", 431,
+		},
 	} {
 		request, err := http.NewRequest("POST", "https://"+e.cfg.Listen+c.path, strings.NewReader("{}"))
 		if err != nil {
@@ -116,17 +141,22 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 		}
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
-		if response.ProtoMajor != 2 || response.StatusCode != c.status || c.status >= 400 && string(body) != problemBody(c.status, "") {
+		if response.ProtoMajor != 2 || response.StatusCode != c.status ||
+			c.status >= 400 && string(body) != problemBody(c.status, "") {
 			t.Errorf("%s: %s %d %s, want %d over HTTP/2", c.name, response.Proto, response.StatusCode, body, c.status)
 		}
 	}
-	if got := backend.requests(); len(got) != 2 || got[0].header.Get("X-Forwarded-Proto") != "https" || got[0].header.Get("Idempotency-Key") != `"a"` {
+	if got := backend.requests(); len(got) != 2 || got[0].header.Get("X-Forwarded-Proto") != "https" ||
+		got[0].header.Get("Idempotency-Key") != `"a"` {
 		t.Errorf("the backend got %d requests, the first with %q", len(got), got[0].header)
 	}
 	if n := connections(t, client, "https://"+e.cfg.Listen+"/healthz", 1100); n != 2 {
 		t.Errorf("1100 requests took %d connections, want 2: one is good for 1000", n)
 	}
-	if got := e.raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.HasSuffix(got, problemBody(400, "")) {
+	if got := e.raw(
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	); !strings.HasPrefix(got, "HTTP/1.1 400 ") ||
+		!strings.HasSuffix(got, problemBody(400, "")) {
 		t.Errorf("plain HTTP got %q", got)
 	}
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
@@ -143,7 +173,10 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 func connections(t *testing.T, client *http.Client, url string, n int) int {
 	t.Helper()
 	used := map[net.Conn]bool{}
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used[got.Conn] = true }})
+	ctx := httptrace.WithClientTrace(
+		t.Context(),
+		&httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used[got.Conn] = true }},
+	)
 	for range n {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
@@ -196,7 +229,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(start.Add(time.Minute)) // nginx may be late on a busy machine; without its limit of 5 s it would wait for a minute
+			// nginx may be late on a busy machine; without its limit of 5 s it would wait for a minute
+			_ = conn.SetDeadline(start.Add(time.Minute))
 			_, _ = io.WriteString(conn, sent)
 			got, err := bufio.NewReader(conn).ReadString('\n')
 			if took := time.Since(start); got != "" || took < 4*time.Second || took > 40*time.Second {

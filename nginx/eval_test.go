@@ -111,7 +111,9 @@ func (f *floor) startLuaWith(t testing.TB, name, old, replacement string) (*luaS
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.CopyFS(dir+"/lua", os.DirFS(root+"/lua")), os.Symlink(root+"/nginx/testdata", dir+"/testdata"),
+		os.MkdirAll(dir+"/nginx/runtime", 0o755), os.Mkdir(dir+"/logs", 0o755), os.Mkdir(dir+"/tmp", 0o755), os.CopyFS(dir+"/lua", os.DirFS(root+"/lua")), os.Symlink(
+			root+"/nginx/testdata", dir+"/testdata",
+		),
 		os.WriteFile(dir+"/nginx/"+name, []byte(strings.Replace(string(conf), old, replacement, 1)), 0o644),
 		os.WriteFile(dir+"/nginx/runtime/listen.conf", fmt.Appendf(nil, "listen 127.0.0.1:%d;", port), 0o644),
 	} {

@@ -78,7 +78,13 @@ func startEdge(t *testing.T, policy string, change func(*Config), backends ...st
 }
 
 // startEdgeThat is startEdge for an edge without plain HTTP: answers reports whether it is up.
-func startEdgeThat(t *testing.T, policy string, change func(*Config), answers func(address string) bool, backends ...string) *edge {
+func startEdgeThat(
+	t *testing.T,
+	policy string,
+	change func(*Config),
+	answers func(address string) bool,
+	backends ...string,
+) *edge {
 	t.Helper()
 	requireBinary(t)
 	dir := t.TempDir()
@@ -185,23 +191,28 @@ func (e *edge) raw(request string) string {
 func (e *edge) logged(n, status int) []map[string]any {
 	e.t.Helper()
 	var found []map[string]any
-	testenv.Eventually(e.t, 5*time.Second, fmt.Sprintf("%d entries with status %d in the access log", n, status), func() bool {
-		text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
-		found = nil
-		for line := range strings.Lines(string(text)) {
-			if !strings.HasSuffix(line, "\n") {
-				break // nginx is writing it
+	testenv.Eventually(
+		e.t,
+		5*time.Second,
+		fmt.Sprintf("%d entries with status %d in the access log", n, status),
+		func() bool {
+			text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
+			found = nil
+			for line := range strings.Lines(string(text)) {
+				if !strings.HasSuffix(line, "\n") {
+					break // nginx is writing it
+				}
+				var entry map[string]any
+				if err := json.Unmarshal([]byte(line), &entry); err != nil {
+					e.t.Fatalf("the access log has a line that is not JSON: %v\n%s", err, line)
+				}
+				if entry["status"] == float64(status) {
+					found = append(found, entry)
+				}
 			}
-			var entry map[string]any
-			if err := json.Unmarshal([]byte(line), &entry); err != nil {
-				e.t.Fatalf("the access log has a line that is not JSON: %v\n%s", err, line)
-			}
-			if entry["status"] == float64(status) {
-				found = append(found, entry)
-			}
-		}
-		return len(found) >= n
-	})
+			return len(found) >= n
+		},
+	)
 	return found
 }
 

@@ -80,7 +80,8 @@ func TestEdgeAcceptsTokensOfAllKeysOnly(t *testing.T) {
 		if len(c.Token) > 8000 && got.status == 431 {
 			continue // no header is as long as this
 		}
-		if got.status != 401 || got.body != problemBody(401, "") || got.header.Get("WWW-Authenticate") != `Bearer error="invalid_token"` {
+		if got.status != 401 || got.body != problemBody(401, "") ||
+			got.header.Get("WWW-Authenticate") != `Bearer error="invalid_token"` {
 			t.Errorf("%s: status %d, %v, %s", c.Name, got.status, got.header, got.body)
 		}
 	}
@@ -130,24 +131,115 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 		return one
 	}
 	pair := rapid.SampledFrom([][2]string{
-		{"HS256", ""}, {"HS256", tokentest.First}, {"HS256", tokentest.Second}, {"EdDSA", tokentest.Edward}, {"RS256", tokentest.Rivest},
+		{
+			"HS256",
+			"",
+		},
+		{"HS256", tokentest.First},
+		{"HS256", tokentest.Second},
+		{"EdDSA", tokentest.Edward},
+		{"RS256", tokentest.Rivest},
 	}).Draw(r, "key")
-	alg, kid := odd(pair[0], rapid.SampledFrom([]string{"none", "HS256", "RS256", "EdDSA", "hs256"}).Draw(r, "other alg")), odd(pair[1], rapid.SampledFrom([]string{tokentest.First, tokentest.Rivest, "x", `\u0000`}).Draw(r, "other kid"))
+	alg, kid := odd(
+		pair[0],
+		rapid.SampledFrom([]string{"none", "HS256", "RS256", "EdDSA", "hs256"}).Draw(r, "other alg"),
+	), odd(
+		pair[1],
+		rapid.SampledFrom([]string{tokentest.First, tokentest.Rivest, "x", `\u0000`}).Draw(r, "other kid"),
+	)
 	header := []string{`"alg":"` + alg + `"`}
 	if kid != "" {
 		header = append(header, `"kid":"`+kid+`"`)
 	}
-	header = append(header, rapid.SliceOfN(rapid.SampledFrom([]string{`"typ":"JWT"`, `"typ":"jwt"`, `"typ":"JWT"`, `"x5t":"a"`, `"typ":"JWS"`, `"crit":[]`, `"jwk":{}`, `"Alg":"none"`, `"a":1e999`, `"b":{"a":1}`}), 0, 2).Draw(r, "more of the header")...)
-	times := []string{"1800000000", "1799999999", "1800000001", "4102444800", "4102444800", "4102444800", "4102444800.5", "41e8", "1800000000.0004", "0", "-1", "-0", `"1"`, "null", "9007199254740991", "9007199254740992", "1e400", "01", "99999999999", "123456789012"}
-	early := []string{"0", "1", "1799999999", "1800000000", "1800000000.5", "1800000001", "1e9", `"1"`, "null", "-1", "-0.0", "9007199254740992"}
+	header = append(
+		header,
+		rapid.SliceOfN(
+			rapid.SampledFrom([]string{
+				`"typ":"JWT"`, `"typ":"jwt"`, `"typ":"JWT"`, `"x5t":"a"`, `"typ":"JWS"`, `"crit":[]`, `"jwk":{}`, `"Alg":"none"`,
+				`"a":1e999`, `"b":{"a":1}`,
+			}),
+			0, 2,
+		).
+			Draw(r, "more of the header")...)
+	times := []string{
+		"1800000000",
+		"1799999999",
+		"1800000001",
+		"4102444800",
+		"4102444800",
+		"4102444800",
+		"4102444800.5",
+		"41e8",
+		"1800000000.0004",
+		"0",
+		"-1",
+		"-0",
+		`"1"`,
+		"null",
+		"9007199254740991",
+		"9007199254740992",
+		"1e400",
+		"01",
+		"99999999999",
+		"123456789012",
+	}
+	early := []string{
+		"0",
+		"1",
+		"1799999999",
+		"1800000000",
+		"1800000000.5",
+		"1800000001",
+		"1e9",
+		`"1"`,
+		"null",
+		"-1",
+		"-0.0",
+		"9007199254740992",
+	}
 	claims := []string{
-		member(`"sub"`, `"ann"`, `"ann"`, `"ann"`, `"bob b"`, `"cy\u00e9"`, `"cyé"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ufffd"`, `"a\u0000"`, `"a\u0085"`, "\"a\u0085\"", "\"a\x7f\"", "\"\xff\"", `""`, `5`, `null`, `"\/"`, `"`+strings.Repeat("a", 255)+`"`, `"`+strings.Repeat("a", 256)+`"`),
+		member(
+			`"sub"`,
+			`"ann"`,
+			`"ann"`,
+			`"ann"`,
+			`"bob b"`,
+			`"cy\u00e9"`,
+			`"cyé"`,
+			`"\ud83d\ude00"`,
+			`"\ud83d"`,
+			`"\ufffd"`,
+			`"a\u0000"`,
+			`"a\u0085"`,
+			"\"a\u0085\"",
+			"\"a\x7f\"",
+			"\"\xff\"",
+			`""`,
+			`5`,
+			`null`,
+			`"\/"`,
+			`"`+strings.Repeat("a", 255)+`"`,
+			`"`+strings.Repeat("a", 256)+`"`,
+		),
 		member(`"exp"`, times...),
 	}
 	more := rapid.SampledFrom([]string{`"nbf"`, `"iat"`, `"sub"`, `"exp"`, `"Sub"`, `"\u0073ub"`, `"jti"`, `"aud"`, `""`})
 	for range rapid.IntRange(0, 4).Draw(r, "more") {
 		name := more.Draw(r, "name")
-		values := append(early, `"x"`, `["x",1]`, `{"a":1,"a":2}`, `{"a":{"b":[]}}`, `[[[[[[[[]]]]]]]]`, `"\ud800"`, "true", "7", "7", "1e5", `"a\"b"`)
+		values := append(
+			early,
+			`"x"`,
+			`["x",1]`,
+			`{"a":1,"a":2}`,
+			`{"a":{"b":[]}}`,
+			`[[[[[[[[]]]]]]]]`,
+			`"\ud800"`,
+			"true",
+			"7",
+			"7",
+			"1e5",
+			`"a\"b"`,
+		)
 		if name == `"nbf"` || name == `"iat"` {
 			values = early
 		}
@@ -157,10 +249,15 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 		claims = rapid.Permutation(claims).Draw(r, "order")
 	}
 	comma := odd(",", rapid.SampledFrom([]string{" , ", ",\n", ",,", ";", "\v,"}).Draw(r, "comma"))
-	text := tokentest.Segments("{"+strings.Join(header, comma)+"}", odd("", " ")+"{"+strings.Join(claims, comma)+"}"+odd("", "x"))
+	text := tokentest.Segments(
+		"{"+strings.Join(header, comma)+"}",
+		odd("", " ")+"{"+strings.Join(claims, comma)+"}"+odd("", "x"),
+	)
 	if rapid.IntRange(0, 9).Draw(r, "bend") == 0 { // and sign what is bent
 		i := rapid.IntRange(0, len(text)-1).Draw(r, "at")
-		text = text[:i] + rapid.SampledFrom([]string{"", "A", "=", "-", "_", "+", ".", " ", "\n", "\x00", "é"}).Draw(r, "with") + text[i+1:]
+		text = text[:i] + rapid.SampledFrom([]string{"", "A", "=", "-", "_", "+", ".", " ", "\n", "\x00", "é"}).
+			Draw(r, "with") +
+			text[i+1:]
 	}
 	raw := w.Sign(pair[0], pair[1], text)
 	if rapid.IntRange(0, 9).Draw(r, "spoil") == 0 {

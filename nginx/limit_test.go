@@ -21,7 +21,8 @@ func TestGCRAAgreesWithLimitReqAndTimeRate(t *testing.T) {
 		period := map[string]int64{"s": 1e6, "m": 60e6, "h": 3600e6}[unit] // us
 		// Gaps about as long as a request's share, so that every trace has both verdicts, and ties.
 		share := max(period/count/1000, 1) // ms
-		gaps := rapid.SliceOfN(rapid.OneOf(rapid.Just(int64(0)), rapid.Just(share), rapid.Int64Range(0, 3*share)), 1, 60).Draw(r, "gaps")
+		gaps := rapid.SliceOfN(rapid.OneOf(rapid.Just(int64(0)), rapid.Just(share), rapid.Int64Range(0, 3*share)), 1, 60).
+			Draw(r, "gaps")
 
 		limiter := rate.NewLimiter(rate.Limit(float64(count)/(float64(period)/1e6)), int(burst)+1)
 		base := time.Unix(1_700_000_000, 0)

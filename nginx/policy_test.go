@@ -25,10 +25,12 @@ func parse(t *testing.T, server *luaServer, source string) string {
 }
 
 // luasWords matches errors of the Lua engines, which differ between LuaJIT and the gateway's engine.
-var luasWords = regexp.MustCompile(`^(syntax error|Invalid token|unterminated|attempt to|cannot perform|too many local)`)
+var luasWords = regexp.MustCompile(
+	`^(syntax error|Invalid token|unterminated|attempt to|cannot perform|too many local)`,
+)
 
-// nginx rejects the policies that the Go gateway rejects, at the same line and with the same message, except for errors of
-// the Lua engines.
+// nginx rejects the policies that the Go gateway rejects, at the same line and with the same message, except for
+// errors of the Lua engines.
 func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 	server := requireLua(t)
 	files, err := filepath.Glob("../gateway/policy/testdata/bad/*.lua")
@@ -55,7 +57,8 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 		// Which line a loop is on when it has run for too long is the machine's affair; so is where an unfinished file stops
 		// to make sense.
 		line, _ := strconv.Atoi(m[1])
-		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") && name != "unfinished" {
+		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") &&
+			name != "unfinished" {
 			t.Errorf("%s: line %d, and the gateway reports line %d", name, line, mistakes[0].Line)
 		}
 		if theirs := mistakes[0].Message; !luasWords.MatchString(theirs) && m[2] != theirs {
@@ -76,7 +79,14 @@ func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if theirs, ours := meaning(source), dump(t, server, string(source)); theirs != ours || strings.HasPrefix(ours, "bad") {
+		if theirs, ours := meaning(
+			source,
+		), dump(
+			t,
+			server,
+			string(source),
+		); theirs != ours ||
+			strings.HasPrefix(ours, "bad") {
 			t.Errorf("%s means\n%s to nginx, and to the gateway\n%s", file, ours, theirs)
 		}
 	}
@@ -86,12 +96,110 @@ func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 // or neither does, and what both take means the same.
 func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 	server := requireLua(t)
-	values := []string{`"ip"`, `'token'`, `"Ip"`, `"1r/s"`, `"20r/s"`, `"0.5r/h"`, `"0r/s"`, `"-1r/s"`, `"1e99r/s"`, `"60000000.000001r/m"`, `"999999999.999999r/h"`, `"10 per second"`,
-		"5", "0", "-0", "-1", "1e6", "1e6+1", "0x10", "0b11", "0x1p4", "40LL", "1.5", "0/0", "1/0", `"5"`, `"5"+0`, "2^3", "7%4", "1 .. 0", "nil", "true", "false", "{}", "{1}", "{ x = 1 }",
-		`"enforce"`, `"shadow"`, `"deny"`, `"allow"`, `"a"`, `"b"`, `"a b"`, `"\\97"`, `"\\x41"`, `"\\z a"`, `"\\q"`, `"\\300"`, `"ü"`, `""`, "[[a]]", "[==[\na]==]", `"a" --[[ x ]]`, "(\"a\")", "not nil", "#'abc'",
-		`{ method = "POST", path = "/v1/*/x" }`, `{ method = "post" }`, `{ path = "/a*" }`, `{ path = "/" }`, `{ path = "//" }`, `{ path = "/a/" }`, `{ path = "/%20" }`, `{ path = "/ü" }`, `{ path = "x" }`, `{ path = "/./a" }`, "{ method = 5 }",
-		`"10.0.0.0/8"`, `"10.0.0.0/08"`, `"::/0"`, `"::ffff:1.2.3.4/96"`, `"::ffff:1.2.3.4/95"`, `"1.2.3.4\\0"`, `"1.2.3"`, `"fe80::%1"`, `"1.2.3.4/33"`, `"0:0::0:0"`, `"00000::"`, "local", "goto", "f()", "rules", "...", "function() end"}
-	names := []string{"name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "brust", `["name"]`, "[1]", "[2]", "[1.5]", "goto", "ü", ""}
+	values := []string{
+		`"ip"`,
+		`'token'`,
+		`"Ip"`,
+		`"1r/s"`,
+		`"20r/s"`,
+		`"0.5r/h"`,
+		`"0r/s"`,
+		`"-1r/s"`,
+		`"1e99r/s"`,
+		`"60000000.000001r/m"`,
+		`"999999999.999999r/h"`,
+		`"10 per second"`,
+		"5",
+		"0",
+		"-0",
+		"-1",
+		"1e6",
+		"1e6+1",
+		"0x10",
+		"0b11",
+		"0x1p4",
+		"40LL",
+		"1.5",
+		"0/0",
+		"1/0",
+		`"5"`,
+		`"5"+0`,
+		"2^3",
+		"7%4",
+		"1 .. 0",
+		"nil",
+		"true",
+		"false",
+		"{}",
+		"{1}",
+		"{ x = 1 }",
+		`"enforce"`,
+		`"shadow"`,
+		`"deny"`,
+		`"allow"`,
+		`"a"`,
+		`"b"`,
+		`"a b"`,
+		`"\\97"`,
+		`"\\x41"`,
+		`"\\z a"`,
+		`"\\q"`,
+		`"\\300"`,
+		`"ü"`,
+		`""`,
+		"[[a]]",
+		"[==[\na]==]",
+		`"a" --[[ x ]]`,
+		"(\"a\")",
+		"not nil",
+		"#'abc'",
+		`{ method = "POST", path = "/v1/*/x" }`,
+		`{ method = "post" }`,
+		`{ path = "/a*" }`,
+		`{ path = "/" }`,
+		`{ path = "//" }`,
+		`{ path = "/a/" }`,
+		`{ path = "/%20" }`,
+		`{ path = "/ü" }`,
+		`{ path = "x" }`,
+		`{ path = "/./a" }`,
+		"{ method = 5 }",
+		`"10.0.0.0/8"`,
+		`"10.0.0.0/08"`,
+		`"::/0"`,
+		`"::ffff:1.2.3.4/96"`,
+		`"::ffff:1.2.3.4/95"`,
+		`"1.2.3.4\\0"`,
+		`"1.2.3"`,
+		`"fe80::%1"`,
+		`"1.2.3.4/33"`,
+		`"0:0::0:0"`,
+		`"00000::"`,
+		"local",
+		"goto",
+		"f()",
+		"rules",
+		"...",
+		"function() end",
+	}
+	names := []string{
+		"name",
+		"key",
+		"rate",
+		"burst",
+		"match",
+		"delay",
+		"mode",
+		"on_error",
+		"brust",
+		`["name"]`,
+		"[1]",
+		"[2]",
+		"[1.5]",
+		"goto",
+		"ü",
+		"",
+	}
 	rapid.Check(t, func(r *rapid.T) {
 		pick := func(from []string) string { return rapid.SampledFrom(from).Draw(r, "part") }
 		fields := func(n int) string {
@@ -109,10 +217,30 @@ func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 			// Mostly right, or nothing would ever be taken.
 			fmt.Fprintf(&rules, "{ name = 'r%d', key = 'ip', rate = '1r/s', %s },\n", i, fields(2))
 		}
-		source := pick([]string{"", "", "", "\xef\xbb\xbf", "#!x\n", ";", "-- x\n", "local a = 1 ;\n", "do end ", "local function f() return 1 end "}) +
-			"return { rules = { " + rules.String() + pick([]string{"", "", "nil", "5"}) + " }, " + pick([]string{"", "", "trusted_proxies = { " + pick(values) + " },", fields(1)}) + "}" + pick([]string{"", "", ";", ";;", " ...", "\x00"})
+		source := pick(
+			[]string{
+				"",
+				"",
+				"",
+				"\xef\xbb\xbf",
+				"#!x\n",
+				";",
+				"-- x\n",
+				"local a = 1 ;\n",
+				"do end ",
+				"local function f() return 1 end ",
+			},
+		) +
+			"return { rules = { " + rules.String() + pick(
+			[]string{"", "", "nil", "5"},
+		) + " }, " + pick(
+			[]string{"", "", "trusted_proxies = { " + pick(values) + " },", fields(1)},
+		) + "}" + pick(
+			[]string{"", "", ";", ";;", " ...", "\x00"},
+		)
 		theirs, ours := meaning([]byte(source)), dump(t, server, source)
-		if strings.HasPrefix(theirs, "bad") != strings.HasPrefix(ours, "bad") || !strings.HasPrefix(theirs, "bad") && theirs != ours {
+		if strings.HasPrefix(theirs, "bad") != strings.HasPrefix(ours, "bad") ||
+			!strings.HasPrefix(theirs, "bad") && theirs != ours {
 			r.Fatalf("%s\nmeans to nginx\n%s\nand to the gateway\n%s", source, ours, theirs)
 		}
 	})
@@ -129,8 +257,19 @@ func meaning(source []byte) string {
 		fmt.Fprintf(&b, "%x/%d\n", n.Addr().AsSlice(), n.Bits())
 	}
 	for _, r := range p.Rules {
-		fmt.Fprintf(&b, "%s %s %.9g %d %s %s %v %v %v\n", r.Name, r.Key, r.Rate.PerSecond(), r.Burst, r.Match.Method, r.Match.Path, r.Delay,
-			r.Mode == policy.Shadow, r.OnError == policy.Allow || r.Mode == policy.Shadow)
+		fmt.Fprintf(
+			&b,
+			"%s %s %.9g %d %s %s %v %v %v\n",
+			r.Name,
+			r.Key,
+			r.Rate.PerSecond(),
+			r.Burst,
+			r.Match.Method,
+			r.Match.Path,
+			r.Delay,
+			r.Mode == policy.Shadow,
+			r.OnError == policy.Allow || r.Mode == policy.Shadow,
+		)
 	}
 	return b.String()
 }
@@ -166,21 +305,47 @@ func TestPolicySandboxAndPlaces(t *testing.T) {
 	for _, c := range []struct{ name, source, want string }{
 		{"bytecode", "\x1bLJ\x02", "p.lua: compiled Lua: write the policy as text"},
 		{"string methods", `local s = ("x"):rep(10) return { rules = {} }`, "p.lua:1: attempt to index a string value"},
-		{"string library by its metatable", `return { rules = { { name = ("x").rep } } }`, "p.lua:1: attempt to index a string value"},
+		{
+			"string library by its metatable", `return { rules = { { name = ("x").rep } } }`,
+			"p.lua:1: attempt to index a string value",
+		},
 		{"globals of the edge", `return { rules = ngx.shared }`, "p.lua:1: attempt to index global 'ngx'"},
 		{"ffi", `local ffi = require "ffi"`, "p.lua:1: attempt to call global 'require'"},
 		{"too large", "return { rules = {} } --" + strings.Repeat("x", 70000), "p.lua: larger than 65536 bytes"},
 		{"a loop of nothing", "repeat until false", "p.lua:1: runs for more than 20000 steps"},
-		{"a loop of calls", "local function f() end for i = 1, 1e9 do f() end return { rules = {} }", "p.lua:1: runs for more than 20000 steps"},
-		{"memory", "local s = 'xxxxxxxxxxxxxxxx' for i = 1, 40 do s = s .. s end", "p.lua:1: makes a string of more than 4096 bytes"},
-		{"line breaks in a message", "return { rules = { { name = 'a\\nb', key = 'ip', rate = '1r/s' } } }", `p.lua:1: name "a?b" must be`},
-		{"comments and strings that look like tables", "--[[ { name = 1 } ]]\n-- return { }\nlocal s = [[ return { \n ]]\nreturn {\n  rules = { -- {\n    { name = 'a}',\n      key = \"ip\", rate = '1r/s' },\n  },\n}",
+		{
+			"a loop of calls", "local function f() end for i = 1, 1e9 do f() end return { rules = {} }",
+			"p.lua:1: runs for more than 20000 steps",
+		},
+		{
+			"memory", "local s = 'xxxxxxxxxxxxxxxx' for i = 1, 40 do s = s .. s end",
+			"p.lua:1: makes a string of more than 4096 bytes",
+		},
+		{
+			"line breaks in a message", "return { rules = { { name = 'a\\nb', key = 'ip', rate = '1r/s' } } }",
+			`p.lua:1: name "a?b" must be`,
+		},
+		{"comments and strings that look like tables", "--[[ { name = 1 } ]]\n-- return { }\nlocal s = [[ return { \n " +
+			"]]\nreturn {\n  rules = { -- {\n    { name = 'a}',\n      key = \"ip\", rate = '1r/s' },\n  },\n}",
 			`p.lua:7: name "a}" must be`},
-		{"fields in brackets", "return {\n  ['rules'] = {\n    {\n      ['name'] = 'a',\n      ['key'] = 'ip',\n      ['rate'] = '0r/s' } } }", "p.lua:6: rate"},
-		{"a computed rule", "local r = { name = 'a', key = 'ip', rate = '0r/s' }\nreturn {\n  rules = {\n    r,\n  },\n}", "p.lua:4: rate"},
-		{"the second of two", "return {\n  rules = {\n    { name = 'a', key = 'ip', rate = '1r/s', match = { path = '/x' } },\n    { name = 'b', key = 'ip', rate = '1r/s',\n      match = {\n        method = 'get' } },\n  },\n}",
+		{
+			"fields in brackets",
+			"return {\n  ['rules'] = {\n    {\n      ['name'] = 'a',\n      ['key'] = 'ip',\n      ['rate'] = '0r/s' } } }",
+			"p.lua:6: rate",
+		},
+		{
+			"a computed rule", "local r = { name = 'a', key = 'ip', rate = '0r/s' }\nreturn {\n  rules = {\n    r,\n  },\n}",
+			"p.lua:4: rate",
+		},
+		{"the second of two", "return {\n  rules = {\n    { name = 'a', key = 'ip', rate = '1r/s', match = { path = '/x' " +
+			"} },\n    { name = 'b', key = 'ip', rate = '1r/s',\n      match = {\n        method = 'get' } },\n  },\n}",
 			"p.lua:6: method"},
-		{"semicolons and calls", "local function n(x) return x end return {\n  trusted_proxies = {};\n  rules = {\n    { name = 'a'; key = n('ip', { 1, 2 }), burst = n(1),\n      rate = '0r/s' };\n  };\n}", "p.lua:5: rate"},
+		{
+			"semicolons and calls",
+			"local function n(x) return x end return {\n  trusted_proxies = {};\n  rules = {\n    { name = 'a'; key = " +
+				"n('ip', { 1, 2 }), burst = n(1),\n      rate = '0r/s' };\n  };\n}",
+			"p.lua:5: rate",
+		},
 	} {
 		if got := parse(t, server, c.source); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -195,9 +360,11 @@ func TestPolicySandboxAndPlaces(t *testing.T) {
 func TestRatesAreExactFractions(t *testing.T) {
 	server := requireLua(t)
 	for text, want := range map[string]string{
-		"20r/s": "1 50000", "3r/s": "3 1000000", "90r/m": "3 2000000", "1000000r/s": "1 1", "0.5r/h": "1 7200000000", "1.5r/s": "3 2000000", "20.0r/s": "1 50000",
+		"20r/s": "1 50000", "3r/s": "3 1000000", "90r/m": "3 2000000", "1000000r/s": "1 1", "0.5r/h": "1 7200000000",
+		"1.5r/s": "3 2000000", "20.0r/s": "1 50000",
 		"0.000001r/h": "1 3600000000000000", "333333.333333r/s": "1000000000 3000000001",
-		"0r/s": "no", "0.0r/m": "no", "1000001r/s": "no", "1r/d": "no", "r/s": "no", "1.r/s": "no", ".5r/s": "no", "1e3r/s": "no", "-1r/s": "no", "1 r/s": "no",
+		"0r/s": "no", "0.0r/m": "no", "1000001r/s": "no", "1r/d": "no", "r/s": "no", "1.r/s": "no", ".5r/s": "no",
+		"1e3r/s": "no", "-1r/s": "no", "1 r/s": "no",
 		"1r/s ": "no", "1.0000001r/s": "no", "1234567890r/h": "no", "": "no",
 	} {
 		got := server.run(t, `

@@ -106,10 +106,14 @@ func TestHolderReachesBackendWhileOthersDoNot(t *testing.T) {
 		s.learned(t)
 		a, cached := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, headers...) })
 		replay := strings.Contains(name, "same")
-		if cached || replay && (a.status != 202 || a.body != bought.body) || !replay && (a.status != 409 || !strings.Contains(a.body, `"already-bought"`)) {
+		if cached || replay && (a.status != 202 || a.body != bought.body) ||
+			!replay && (a.status != 409 || !strings.Contains(a.body, `"already-bought"`)) {
 			t.Errorf("%s: from memory: %v, %d %s", name, cached, a.status, a.body)
 		}
-		if other, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); other.status != 409 || !strings.Contains(other.body, `"sold-out"`) || !cached && s.purchases() > 100 {
+		if other, cached := s.fromMemory(
+			func() answer { return s.buy(t, "bob") },
+		); other.status != 409 || !strings.Contains(other.body, `"sold-out"`) ||
+			!cached && s.purchases() > 100 {
 			t.Errorf("another buyer meanwhile: %d %s", other.status, other.body)
 		}
 	}
@@ -136,7 +140,10 @@ func TestUnverifiedSubjectDecidesBypass(t *testing.T) {
 		{"two segments", []string{"Authorization", "Bearer a.b"}, true},
 		{"four segments", []string{"Authorization", "Bearer " + raw(`{"sub":"ann"}`) + ".x"}, true},
 		{"not base64url", []string{"Authorization", "Bearer a.b+c=.d"}, true},
-		{"longer than any token", []string{"Authorization", "Bearer " + raw(`{"sub":"ann","x":"`+strings.Repeat("a", 4000)+`"}`)}, true},
+		{
+			"longer than any token",
+			[]string{"Authorization", "Bearer " + raw(`{"sub":"ann","x":"`+strings.Repeat("a", 4000)+`"}`)}, true,
+		},
 		{"another buyer", []string{"Authorization", "Bearer " + raw(`{"sub":"bob"}`)}, true},
 		{"another buyer in the header token", []string{"Token", raw(`{"sub":"bob"}`)}, true},
 		{"bearer wins", []string{"Authorization", "Bearer " + raw(`{"sub":"bob"}`), "Token", raw(`{"sub":"ann"}`)}, true},
@@ -153,7 +160,9 @@ func TestUnverifiedSubjectDecidesBypass(t *testing.T) {
 		{"nothing after the name", []string{"Authorization", "Bearer " + raw(`{"sub"`)}, false},
 	} {
 		s.learned(t)
-		if _, cached := s.fromMemory(func() answer { return s.edge.do("POST", dropOrders, c.headers...) }); cached != c.cached {
+		if _, cached := s.fromMemory(
+			func() answer { return s.edge.do("POST", dropOrders, c.headers...) },
+		); cached != c.cached {
 			t.Errorf("%s: from memory: %v, want %v", c.name, cached, c.cached)
 		}
 	}
@@ -206,22 +215,60 @@ func TestMalformedPurchaseIsNotRefusedFromMemory(t *testing.T) {
 		{"two spaces", "POST  " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 400},
 		{"an absolute target", "POST http://x" + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 400},
 		{"a bare line feed", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\nContent-Length: 0\r\n\r\n", 400},
-		{"a bare line feed, made up for by a space", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\nX:  y\r\nContent-Length: 0\r\n\r\n", 400},
-		{"two tokens", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: a\r\nToken: b\r\nContent-Length: 0\r\n\r\n", 400},
-		{"many lines", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 20) + "Content-Length: 0\r\nConnection: close\r\n\r\n", 409},
-		{"a dozen lines", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 9) + "Content-Length: 0\r\nConnection: close\r\n\r\n", 409},
-		{"no space, much space, and an empty value", "POST " + dropOrders + " HTTP/1.1\r\nHost:x\r\nA:   b\r\nB:\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 409},
+		{
+			"a bare line feed, made up for by a space",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\nX:  y\r\nContent-Length: 0\r\n\r\n", 400,
+		},
+		{
+			"two tokens", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: a\r\nToken: b\r\nContent-Length: 0\r\n\r\n",
+			400,
+		},
+		{
+			"many lines",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 20) + "Content-Length: " +
+				"0\r\nConnection: close\r\n\r\n",
+			409,
+		},
+		{
+			"a dozen lines",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 9) + "Content-Length: " +
+				"0\r\nConnection: close\r\n\r\n",
+			409,
+		},
+		{
+			"no space, much space, and an empty value",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost:x\r\nA:   b\r\nB:\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 409,
+		},
 		{"the last line bare", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\n", 400},
 		{"a line without a colon", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nabc\r\nContent-Length: 0\r\n\r\n", 400},
-		{"two keys", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nidempotency-key: a\r\nContent-Length: 0\r\n\r\n", 400},
-		{"two authorizations", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAUTHORIZATION: b\r\nContent-Length: 0\r\n\r\n", 400},
+		{
+			"two keys",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nidempotency-key: a\r\nContent-Length: " +
+				"0\r\n\r\n",
+			400,
+		},
+		{
+			"two authorizations",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAUTHORIZATION: b\r\nContent-Length: 0\r\n\r\n",
+			400,
+		},
 		{"an odd name", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX(y): a\r\nContent-Length: 0\r\n\r\n", 400},
 		{"a rubout", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\x7fb\r\nContent-Length: 0\r\n\r\n", 400},
-		{"a tab in a value", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\tb\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 409},
+		{
+			"a tab in a value",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\tb\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 409,
+		},
 		{"a control character", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: a\x01b\r\nContent-Length: 0\r\n\r\n", 400},
-		{"a header line of 9000 bytes", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431},
+		{
+			"a header line of 9000 bytes",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431,
+		},
 		{"two lengths", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", 400},
-		{"a chunked body of 17000 bytes", "POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: " + strings.TrimPrefix(signed(t, "ann"), "Bearer ") + "\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n", 413},
+		{
+			"a chunked body of 17000 bytes",
+			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: " + strings.TrimPrefix(signed(t, "ann"), "Bearer ") + "\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n",
+			413,
+		},
 		// The line alone is one that both workers know, from hosts that are none of these.
 		{"an odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: x!y\r\nContent-Length: 0\r\n\r\n", 400},
 		{"another odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: x,y\r\nContent-Length: 0\r\n\r\n", 400},
@@ -285,8 +332,14 @@ func TestChangeOfSaleTakesEffectWithinASecond(t *testing.T) {
 			close(stop)
 			flood.Wait()
 			late, early := time.Unix(0, lastStale.Load()).Sub(changed), time.Unix(0, first.Load()).Sub(changed)
-			t.Logf("%d refusals; the last stale one was requested %s after the change, the first purchase done %s after it", refusals.Load(), late, early)
-			if late > time.Second+50*time.Millisecond || early < -5*time.Millisecond { // counted from the request: a response may be late
+			t.Logf(
+				"%d refusals; the last stale one was requested %s after the change, the first purchase done %s after it",
+				refusals.Load(),
+				late,
+				early,
+			)
+			// counted from the request: a response may be late
+			if late > time.Second+50*time.Millisecond || early < -5*time.Millisecond {
 				t.Errorf("stale refusal %s after the change, want within a second; purchase %s after it", late, early)
 			}
 			if n := s.purchases(); int64(n) > refusals.Load()/2 {
@@ -322,7 +375,12 @@ func TestRefusalExpires(t *testing.T) {
 					early = time.Since(begun)
 				}
 			}
-			t.Logf("%d refusals from memory, the last requested %s after the backend's, the first other response %s after it", cached, last, early)
+			t.Logf(
+				"%d refusals from memory, the last requested %s after the backend's, the first other response %s after it",
+				cached,
+				last,
+				early,
+			)
 			if last > c.most {
 				t.Errorf("the last refusal from memory was requested %s after the backend's, want none after %s", last, c.most)
 			}
@@ -359,7 +417,11 @@ func TestWithoutBackendRefusalExpiresThen503(t *testing.T) {
 		return a.status == 503 && asked > time.Second
 	})
 	if early < 700*time.Millisecond || last > time.Second {
-		t.Errorf("the last refusal was requested %s after the backend's, the first 503 came after %s, want a second", last, early)
+		t.Errorf(
+			"the last refusal was requested %s after the backend's, the first 503 came after %s, want a second",
+			last,
+			early,
+		)
 	}
 }
 
@@ -397,14 +459,24 @@ func TestBuyerWithUnclearAnswerReachesBackend(t *testing.T) {
 		s.learned(t)
 		s.set(func() { s.status = 503 })
 		sent := s.arrived[len(s.arrived)-1]
-		testenv.Eventually(t, 5*time.Second, "bob's request revalidates", func() bool { return s.buy(t, "bob").status == 503 })
+		testenv.Eventually(
+			t,
+			5*time.Second,
+			"bob's request revalidates",
+			func() bool { return s.buy(t, "bob").status == 503 },
+		)
 		dan, danCached := s.fromMemory(func() answer { return s.buy(t, "dan") })
 		_, bobCached := s.fromMemory(func() answer { return s.buy(t, "bob") })
 		if time.Since(sent) > 990*time.Millisecond {
 			continue
 		}
 		if dan.status != 409 || !danCached || bobCached {
-			t.Errorf("after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone", dan.status, danCached, bobCached)
+			t.Errorf(
+				"after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone",
+				dan.status,
+				danCached,
+				bobCached,
+			)
 		}
 		return
 	}
@@ -416,10 +488,14 @@ func TestRefusedRequestReturnsItsTurn(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, nil)
 	s.learned(t)
 	begun, before := time.Now(), s.purchases()
-	forged := "Bearer " + tokentest.HS(tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`), []byte("not the edge's secret, but as long as one"))
+	forged := "Bearer " + tokentest.HS(
+		tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`),
+		[]byte("not the edge's secret, but as long as one"),
+	)
 	good := signed(t, "ann")
 	statuses := map[int]int{}
-	for n := 0; time.Since(begun) < 3*time.Second || statuses[401] == 0 && time.Since(begun) < 20*time.Second; n++ { // a slow machine sends few requests
+	// a slow machine sends few requests
+	for n := 0; time.Since(begun) < 3*time.Second || statuses[401] == 0 && time.Since(begun) < 20*time.Second; n++ {
 		bearer := forged
 		if n%10 == 0 {
 			bearer = good
@@ -468,12 +544,19 @@ func TestPolicySwitchesRefusalCacheOff(t *testing.T) {
 func TestUnusableSaleHintIsIgnored(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	for _, header := range []string{
-		"drop2;state=sold_out;version=7;ttl=1000;holders=0", "drop", "drop;", "drop;state=sold_out", "drop;state=open;version=7;ttl=1000;holders=0",
-		"drop;version=7;ttl=1000;holders=0", "drop;state=sold_out;ttl=1000;holders=0", "drop;state=sold_out;version=7;holders=0", "drop;state=sold_out;version=7;ttl=1000",
-		"drop;state=sold_out;version=7;ttl=0;holders=0", "drop;state=sold_out;version=7;ttl=-5;holders=0", "drop;state=sold_out;version=7;ttl=1e3;holders=0",
-		"drop;state=sold_out;version=7;ttl=1000;holders=", "drop;state=sold_out;version=7;ttl=1000;holders=0;", "drop;state=sold_out;version=7;ttl=1000;holders=0;;x=1",
-		"drop;state=sold_out;version=7;ttl=1000;holders=0x1", "drop;state=sold_out;state=paused;version=7;ttl=1000;holders=0", "drop;state=scheduled;version=7;ttl=1000;holders=0",
-		"drop; state=sold_out;version=7;ttl=1000;holders=0", "drop;state=sold_out;version=7;ttl=1000;holders=9999999999999999", "drop,drop;state=sold_out;version=7;ttl=1000;holders=0",
+		"drop2;state=sold_out;version=7;ttl=1000;holders=0", "drop", "drop;", "drop;state=sold_out",
+		"drop;state=open;version=7;ttl=1000;holders=0",
+		"drop;version=7;ttl=1000;holders=0", "drop;state=sold_out;ttl=1000;holders=0",
+		"drop;state=sold_out;version=7;holders=0", "drop;state=sold_out;version=7;ttl=1000",
+		"drop;state=sold_out;version=7;ttl=0;holders=0", "drop;state=sold_out;version=7;ttl=-5;holders=0",
+		"drop;state=sold_out;version=7;ttl=1e3;holders=0",
+		"drop;state=sold_out;version=7;ttl=1000;holders=", "drop;state=sold_out;version=7;ttl=1000;holders=0;",
+		"drop;state=sold_out;version=7;ttl=1000;holders=0;;x=1",
+		"drop;state=sold_out;version=7;ttl=1000;holders=0x1", "drop;state=sold_out;state=paused;version=7;ttl=1000;holders=0",
+		"drop;state=scheduled;version=7;ttl=1000;holders=0",
+		"drop; state=sold_out;version=7;ttl=1000;holders=0",
+		"drop;state=sold_out;version=7;ttl=1000;holders=9999999999999999",
+		"drop,drop;state=sold_out;version=7;ttl=1000;holders=0",
 	} {
 		s.set(func() { s.header = header })
 		s.buy(t, "ann")
@@ -490,7 +573,14 @@ func TestUnusableSaleHintIsIgnored(t *testing.T) {
 		}
 	}
 	s.set(func() { s.header, s.status = "", 0 })
-	forged := []string{"Sluice-Sale", whole, "Sluice-Holders", "drop;accepted=9;count=0", "Authorization", signed(t, "ann")}
+	forged := []string{
+		"Sluice-Sale",
+		whole,
+		"Sluice-Holders",
+		"drop;accepted=9;count=0",
+		"Authorization",
+		signed(t, "ann"),
+	}
 	for range 2 {
 		if a := s.edge.do("POST", dropOrders, forged...); a.status != 202 {
 			t.Fatalf("a client's own Sluice-Sale: %d %s", a.status, a.body)
@@ -516,11 +606,13 @@ func TestClientsCannotReachInternalPaths(t *testing.T) {
 	for path, status := range map[string]int{"/.sluice/sales/drop/holders": 404, "/.sluice/sales/": 404, "/.sluice/sales": 404, "/.sluice/": 404, "/.sluice": 404, "/.SLUICE/sales/drop/holders": 404,
 		"/.sluic%65/sales/drop/holders": 404, "/.sluice/bad-request": 404, "/.sluice?x": 404, "/.sluice/x?y": 404,
 		// What readers could understand in two ways is refused here as elsewhere.
-		"/%2esluice/sales/drop/holders": 400, "/.sluice%2fsales/drop/holders": 400, "/./.sluice/sales/drop/holders": 400, "/x/../.sluice/sales/drop/holders": 400,
-		"/x/%2e%2e/.sluice/sales/x": 400, "/.sluice/sales/../x": 400} {
+		"/%2esluice/sales/drop/holders": 400, "/.sluice%2fsales/drop/holders": 400, "/./.sluice/sales/drop/holders": 400,
+		"/x/../.sluice/sales/drop/holders": 400,
+		"/x/%2e%2e/.sluice/sales/x":        400, "/.sluice/sales/../x": 400} {
 		for _, method := range []string{"GET", "HEAD", "POST"} {
 			got := e.raw(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", status)) || method != "HEAD" && !strings.HasSuffix(got, problemBody(status, "")) {
+			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", status)) ||
+				method != "HEAD" && !strings.HasSuffix(got, problemBody(status, "")) {
 				t.Errorf("%s %s: %.60q", method, path, got)
 			}
 		}
@@ -578,7 +670,12 @@ func TestUnreadBodyIsNotTheNextRequest(t *testing.T) {
 	before := s.purchases()
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	post := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", dropOrders, len(inner), inner)
-	chunked := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", dropOrders, len(inner), inner)
+	chunked := fmt.Sprintf(
+		"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
+		dropOrders,
+		len(inner),
+		inner,
+	)
 	got := s.edge.raw(post + post + chunked + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	reader := bufio.NewReader(strings.NewReader(got))
 	for i, want := range []int{409, 409, 409} { // chunks go to a backend, and end the connection
@@ -610,12 +707,20 @@ func TestCachedRefusalsAreCounted(t *testing.T) {
 	s := &madeShop{header: "drop;state=paused;version=7;ttl=1000;holders=2"}
 	s.hold("ann", "bob")
 	backend := startBackend(t, s.answer)
-	s.shop = &shop{backend, startEdge(t, `return { `+trusting+` rules = {} }`, func(c *Config) { c.Status = status }, backend.addr)}
+	s.shop = &shop{
+		backend,
+		startEdge(t, `return { `+trusting+` rules = {} }`, func(c *Config) { c.Status = status }, backend.addr),
+	}
 	s.learned(t)
 	for range 3 { // the first time the header is read, then it is remembered
 		s.edge.do("POST", dropOrders, from("192.0.2.7")...)
 	}
-	want := []string{`cached_refusals_total{state="paused"} 4`, `cached_refusals_total{state="sold_out"} 0`, `bypass_list_fetches_total{result="ok"} 1`, "bypass_list_entries 2"}
+	want := []string{
+		`cached_refusals_total{state="paused"} 4`,
+		`cached_refusals_total{state="sold_out"} 0`,
+		`bypass_list_fetches_total{result="ok"} 1`,
+		"bypass_list_entries 2",
+	}
 	testenv.Eventually(t, 10*time.Second, "the metrics have the refusals", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
 		if err != nil {

@@ -20,7 +20,15 @@ func startAlone(t *testing.T) *luaServer {
 // What users of resty.limit.req have in their access phase, with nothing changed but the name of the module.
 func TestLimiterReplacesRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
-	tries, length := flood(t, "http://"+server.address+"/limited", http.StatusServiceUnavailable, 8, time.Second, false, func() {})
+	tries, length := flood(
+		t,
+		"http://"+server.address+"/limited",
+		http.StatusServiceUnavailable,
+		8,
+		time.Second,
+		false,
+		func() {},
+	)
 	allowed, denied, bound := count(tries, admitted), count(tries, refused), 200*length.Seconds()+101
 	t.Logf("%d admitted, %d refused; the bound is %.0f", allowed, denied, bound)
 	if float64(allowed) > bound || denied == 0 {
@@ -40,23 +48,74 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 		{"a rate of nothing", `return pcall(limit.new, store, 0, 1)`, "false, assertion failed!"},
 		{"a negative burst", `return pcall(limit.new, store, 1, -1)`, "false, assertion failed!"},
 		{"the first", `return limit.new(store, 2, 0):incoming(key, true)`, "0, 0"},
-		{"one too many", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected"},
-		{"the second in a burst", `local l = limit.new(store, 0.01, 1) l:incoming(key, true) local d, e = l:incoming(key, true) return d > 99 and d <= 100, e > 0.99 and e <= 1`, "true, true"},
-		{"looking takes nothing", `local l = limit.new(store, 0.01, 0) return l:incoming(key), l:incoming(key), l:incoming(key, false), l:incoming(key, true)`, "0, 0, 0, 0, 0"},
-		{"looking sees what was taken", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) return l:incoming(key)`, "nil, rejected"},
-		{"two objects share what a key has used", `limit.new(store, 0.01, 1):incoming(key, true) limit.new(store, 0.01, 1):incoming(key, true) return limit.new(store, 0.01, 1):incoming(key, true)`, "nil, rejected"},
-		{"a higher burst", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) l:set_burst(1) local d = l:incoming(key, true) return d > 99, l:incoming(key, true)`, "true, nil, rejected"},
-		{"a lower burst", `local l = limit.new(store, 0.01, 9) for _ = 1, 5 do l:incoming(key, true) end l:set_burst(3) return l:incoming(key, true)`, "nil, rejected"},
-		{"a higher rate keeps the count of requests", `local l = limit.new(store, 0.01, 3) for _ = 1, 3 do l:incoming(key, true) end l:set_rate(0.1) local d, e = l:incoming(key, true) return d > 29 and d <= 30, e > 2.9 and e <= 3, l:incoming(key, true)`, "true, true, nil, rejected"},
-		{"a lower rate keeps it too", `local l = limit.new(store, 0.1, 3) for _ = 1, 3 do l:incoming(key, true) end l:set_rate(0.01) local d, e = l:incoming(key, true) return d > 299 and d <= 300, e > 2.9 and e <= 3`, "true, true"},
-		{"uncommit", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) local ok = l:uncommit(key) return ok, l:incoming(key, true), l:incoming(key, true)`, "true, 0, nil, rejected"},
+		{
+			"one too many", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) return l:incoming(key, true)`,
+			"nil, rejected",
+		},
+		{
+			"the second in a burst",
+			`local l = limit.new(store, 0.01, 1) l:incoming(key, true) local d, e = l:incoming(key, true) return d > 99 and d <= 100, e > 0.99 and e <= 1`,
+			"true, true",
+		},
+		{
+			"looking takes nothing",
+			`local l = limit.new(store, 0.01, 0) return l:incoming(key), l:incoming(key), l:incoming(key, false), l:incoming(key, true)`,
+			"0, 0, 0, 0, 0",
+		},
+		{
+			"looking sees what was taken", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) return l:incoming(key)`,
+			"nil, rejected",
+		},
+		{
+			"two objects share what a key has used",
+			`limit.new(store, 0.01, 1):incoming(key, true) limit.new(store, 0.01, 1):incoming(key, true) return limit.new(store, 0.01, 1):incoming(key, true)`,
+			"nil, rejected",
+		},
+		{
+			"a higher burst",
+			`local l = limit.new(store, 0.01, 0) l:incoming(key, true) l:set_burst(1) local d = l:incoming(key, true) return d > 99, l:incoming(key, true)`,
+			"true, nil, rejected",
+		},
+		{
+			"a lower burst",
+			`local l = limit.new(store, 0.01, 9) for _ = 1, 5 do l:incoming(key, true) end l:set_burst(3) return l:incoming(key, true)`,
+			"nil, rejected",
+		},
+		{
+			"a higher rate keeps the count of requests",
+			`local l = limit.new(store, 0.01, 3) for _ = 1, 3 do l:incoming(key, true) end l:set_rate(0.1) local d, e = l:incoming(key, true) return d > 29 and d <= 30, e > 2.9 and e <= 3, l:incoming(key, true)`,
+			"true, true, nil, rejected",
+		},
+		{
+			"a lower rate keeps it too",
+			`local l = limit.new(store, 0.1, 3) for _ = 1, 3 do l:incoming(key, true) end l:set_rate(0.01) local d, e = l:incoming(key, true) return d > 299 and d <= 300, e > 2.9 and e <= 3`,
+			"true, true",
+		},
+		{
+			"uncommit",
+			`local l = limit.new(store, 0.01, 0) l:incoming(key, true) local ok = l:uncommit(key) return ok, l:incoming(key, true), l:incoming(key, true)`,
+			"true, 0, nil, rejected",
+		},
 		{"uncommit of nothing", `return limit.new(store, 1, 0):uncommit(key)`, "nil, not found"},
-		{"uncommit never makes room for more than the burst", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) l:uncommit(key) l:uncommit(key) l:uncommit(key) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected"},
-		{"uncommit of no key", `return pcall(limit.new(store, 1, 0).uncommit, limit.new(store, 1, 0))`, "false, assertion failed!"},
+		{
+			"uncommit never makes room for more than the burst",
+			`local l = limit.new(store, 0.01, 0) l:incoming(key, true) l:uncommit(key) l:uncommit(key) l:uncommit(key) l:incoming(key, true) return l:incoming(key, true)`,
+			"nil, rejected",
+		},
+		{
+			"uncommit of no key", `return pcall(limit.new(store, 1, 0).uncommit, limit.new(store, 1, 0))`,
+			"false, assertion failed!",
+		},
 		{"an entry of another module", `ngx.shared[store]:set(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
 			"shdict abused by other users, shdict abused by other users, shdict abused by other users"},
-		{"a rate of next to nothing", `local l = limit.new(store, 1e-300, 0) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected"},
-		{"keys that are no strings", `local l = limit.new(store, 0.01, 0) l:incoming(12345, true) return l:incoming("12345", true)`, "nil, rejected"},
+		{
+			"a rate of next to nothing",
+			`local l = limit.new(store, 1e-300, 0) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected",
+		},
+		{
+			"keys that are no strings",
+			`local l = limit.new(store, 0.01, 0) l:incoming(12345, true) return l:incoming("12345", true)`, "nil, rejected",
+		},
 		// resty.limit.req admits these without limit: it takes an error of the dict for a key that is not there.
 		{"no key", `return limit.new(store, 1, 0):incoming(nil, true)`, "nil, nil key"},
 		{"an empty key", `return limit.new(store, 1, 0):incoming("", true)`, "nil, empty key"},
@@ -68,7 +127,11 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 			repeat n = n + 1 ok, err = l:incoming("filler " .. n, true) until not ok
 			return n > 50, err, l:incoming("old", true)`, "true, no memory, nil, rejected"},
 		// resty.limit.req keeps every key for ever.
-		{"idle keys expire", `limit.new(store, 0.1, 9):incoming(key, true) local ttl = ngx.shared[store]:ttl(key) return ttl > 10 and ttl <= 15`, "true"},
+		{
+			"idle keys expire",
+			`limit.new(store, 0.1, 9):incoming(key, true) local ttl = ngx.shared[store]:ttl(key) return ttl > 10 and ttl <= 15`,
+			"true",
+		},
 	} {
 		key++
 		got := server.run(t, fmt.Sprintf(`
@@ -97,7 +160,8 @@ func TestLimiterLoadsDocumentedFiles(t *testing.T) {
 		table.sort(names)
 		return table.concat(names, " ")
 	`)
-	if want := "sluice.clock sluice.limit.fraction sluice.limit.gcra sluice.limit.lock sluice.limit.req sluice.limit.zone"; got != want {
+	if want := "sluice.clock sluice.limit.fraction sluice.limit.gcra sluice.limit.lock sluice.limit.req " +
+		"sluice.limit.zone"; got != want {
 		t.Errorf("it loads %s, want %s", got, want)
 	}
 }
@@ -179,17 +243,28 @@ func TestForeignLockEntryIsAnError(t *testing.T) {
 func TestRatesAsNumbersAreExactFractions(t *testing.T) {
 	server := requireLua(t)
 	for rate, want := range map[string]string{
-		"1": "1 1000000", "200": "1 5000", "20000": "1 50", "1000000": "1 1", "3": "3 1000000", "0.5": "1 2000000", "33.3": "333 10000000", "1/60": "1 60000000", "1/3600": "1 3600000000",
-		"1/86400": "1 86400000000", "100/60": "1 600000", "7/3": "7 3000000", "1e6/3": "1 3", "2.5e6": "5 2", "1e-9": "1 1000000000000000", "1e300": "1000000 1", "0.00001": "1 100000000000",
+		"1": "1 1000000", "200": "1 5000", "20000": "1 50", "1000000": "1 1", "3": "3 1000000", "0.5": "1 2000000",
+		"33.3": "333 10000000", "1/60": "1 60000000", "1/3600": "1 3600000000",
+		"1/86400": "1 86400000000", "100/60": "1 600000", "7/3": "7 3000000", "1e6/3": "1 3", "2.5e6": "5 2",
+		"1e-9": "1 1000000000000000", "1e300": "1000000 1", "0.00001": "1 100000000000",
 	} {
-		got := server.run(t, `local count, period = require("sluice.limit.fraction").of(`+rate+`) return ("%.0f %.0f"):format(count, period)`)
+		got := server.run(
+			t,
+			`local count, period = require("sluice.limit.fraction").of(`+rate+`) return ("%.0f %.0f"):format(count, period)`,
+		)
 		if got != want {
 			t.Errorf("%s: %s, want %s", rate, got, want)
 		}
 	}
 	// A rate without a short fraction is rounded down by little, and never up.
 	for _, rate := range []float64{math.Pi, math.E / 1e4, 1e5 * math.Sqrt2, 0.1 + 0.2, 1e-7 * math.Pi, 123456.789} {
-		got := server.run(t, fmt.Sprintf(`local count, period = require("sluice.limit.fraction").of(%.17g) return ("%%.0f %%.0f"):format(count, period)`, rate))
+		got := server.run(
+			t,
+			fmt.Sprintf(
+				`local count, period = require("sluice.limit.fraction").of(%.17g) return ("%%.0f %%.0f"):format(count, period)`,
+				rate,
+			),
+		)
 		var count, period float64
 		if _, err := fmt.Sscan(got, &count, &period); err != nil {
 			t.Fatal(err)
@@ -230,7 +305,13 @@ func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 			first, last, admitted = min(first, from), max(last, to), admitted+n
 		}
 		bound := math.Floor(c.rate*(last-first)/1e6) + c.burst + 1
-		t.Logf("%v/s burst %v: %.0f admitted, the bound is %.0f", strings.TrimSuffix(fmt.Sprintf("%.2f", c.rate), ".00"), c.burst, admitted, bound)
+		t.Logf(
+			"%v/s burst %v: %.0f admitted, the bound is %.0f",
+			strings.TrimSuffix(fmt.Sprintf("%.2f", c.rate), ".00"),
+			c.burst,
+			admitted,
+			bound,
+		)
 		// Only where the bucket keeps what a stalled machine does not use.
 		if admitted > bound || c.burst >= 0.3*c.rate && admitted < 0.9*bound {
 			t.Errorf("admitted %.0f, want at most %.0f and, with this burst, most of that", admitted, bound)

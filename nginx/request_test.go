@@ -27,9 +27,41 @@ func TestBackendGetsOnlyListedHeaders(t *testing.T) {
 		w.WriteHeader(202)
 	})
 	e := startEdge(t, open, nil, backend.addr)
-	got := e.send("POST", "/v1/sales/1/orders?a=1&b=%2F", `{"a":1}`, "Sluice-Sale", "forged", "sluice-x", "forged", "X-Request-Id", "forged", "X-Real-IP", "192.0.2.1",
-		"Idempotency-Key", `"abc"`, "Authorization", "Bearer x.y.z", "Content-Type", "application/json", "Te", "trailers", "Connection", "X-Real-IP, close",
-		"Upgrade", "h2c", "Proxy-Connection", "keep-alive", "Expect-Ct", "x", "Cookie", "a=b", "Last-Event-ID", "7", "Accept-Language", "de")
+	got := e.send(
+		"POST",
+		"/v1/sales/1/orders?a=1&b=%2F",
+		`{"a":1}`,
+		"Sluice-Sale",
+		"forged",
+		"sluice-x",
+		"forged",
+		"X-Request-Id",
+		"forged",
+		"X-Real-IP",
+		"192.0.2.1",
+		"Idempotency-Key",
+		`"abc"`,
+		"Authorization",
+		"Bearer x.y.z",
+		"Content-Type",
+		"application/json",
+		"Te",
+		"trailers",
+		"Connection",
+		"X-Real-IP, close",
+		"Upgrade",
+		"h2c",
+		"Proxy-Connection",
+		"keep-alive",
+		"Expect-Ct",
+		"x",
+		"Cookie",
+		"a=b",
+		"Last-Event-ID",
+		"7",
+		"Accept-Language",
+		"de",
+	)
 	r := backend.requests()[0]
 	if r.method != "POST" || r.path != "/v1/sales/1/orders?a=1&b=%2F" || r.body != `{"a":1}` || r.host != e.cfg.Listen {
 		t.Errorf("the backend got %s %s at %s: %s", r.method, r.path, r.host, r.body)
@@ -38,9 +70,20 @@ func TestBackendGetsOnlyListedHeaders(t *testing.T) {
 	if !hex32.MatchString(id) || got.header.Get("X-Request-Id") != id {
 		t.Errorf("X-Request-Id: the backend got %q, the client %q", id, got.header.Values("X-Request-Id"))
 	}
-	want := map[string]string{"X-Request-Id": id, "X-Real-Ip": "127.0.0.1", "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "Authorization": "Bearer x.y.z",
-		"Idempotency-Key": `"abc"`, "Content-Type": "application/json", "Content-Length": "7", "Last-Event-Id": "7", "Accept-Language": "de",
-		"Accept-Encoding": "gzip", "User-Agent": "Go-http-client/1.1"}
+	want := map[string]string{
+		"X-Request-Id":      id,
+		"X-Real-Ip":         "127.0.0.1",
+		"X-Forwarded-For":   "127.0.0.1",
+		"X-Forwarded-Proto": "http",
+		"Authorization":     "Bearer x.y.z",
+		"Idempotency-Key":   `"abc"`,
+		"Content-Type":      "application/json",
+		"Content-Length":    "7",
+		"Last-Event-Id":     "7",
+		"Accept-Language":   "de",
+		"Accept-Encoding":   "gzip",
+		"User-Agent":        "Go-http-client/1.1",
+	}
 	for name, values := range r.header {
 		if len(values) != 1 || values[0] != want[name] {
 			t.Errorf("the backend got %s: %q, want %q", name, values, want[name])
@@ -67,11 +110,13 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile(`"(?i:sluice)-[A-Za-z-]*[A-Za-z]"`) // with a hyphen at its end it begins the name of a temporary file
-	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`)            // what the backend calls itself elsewhere is no header's name
+	// with a hyphen at its end it begins the name of a temporary file
+	names := regexp.MustCompile(`"(?i:sluice)-[A-Za-z-]*[A-Za-z]"`)
+	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`) // what the backend calls itself elsewhere is no header's name
 	found := 0
 	err = filepath.WalkDir("../backend", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "backend/admin/") {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
+			strings.Contains(path, "backend/admin/") {
 			return err
 		}
 		text, err := os.ReadFile(path)
@@ -92,14 +137,25 @@ func TestEdgeAnswersItsOwnPaths(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0 } } }`, nil, backend.addr)
 	for range 3 {
-		if got := e.do("GET", "/healthz"); got.status != 200 || got.body != `{"status":"ok"}` || got.header.Get("Content-Type") != "application/json" {
+		if got := e.do(
+			"GET",
+			"/healthz",
+		); got.status != 200 || got.body != `{"status":"ok"}` ||
+			got.header.Get("Content-Type") != "application/json" {
 			t.Errorf("/healthz: %d %s", got.status, got.body)
 		}
 	}
-	if got := e.do("POST", "/healthz"); got.status != 405 || got.body != problemBody(405, "") || got.header.Get("Allow") != "GET, HEAD" {
+	if got := e.do(
+		"POST",
+		"/healthz",
+	); got.status != 405 || got.body != problemBody(405, "") ||
+		got.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST /healthz: %d %v %s", got.status, got.header, got.body)
 	}
-	for _, path := range []string{"/admin", "/admin/v1/sales", "/Admin/v1/queue", "/metrics", "/metrics/", "/debug/pprof/", "/admin?x", "/%61dmin/x", "/administration", "/.sluice/bad-request"} {
+	for _, path := range []string{
+		"/admin", "/admin/v1/sales", "/Admin/v1/queue", "/metrics", "/metrics/", "/debug/pprof/", "/admin?x", "/%61dmin/x",
+		"/administration", "/.sluice/bad-request",
+	} {
 		if got := e.do("GET", path); got.status != 404 || got.body != problemBody(404, "") {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
@@ -124,8 +180,14 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 		name, request string
 		status        int
 	}{
-		{"length and chunked", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
-		{"chunked and length", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400},
+		{
+			"length and chunked",
+			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
+		},
+		{
+			"chunked and length",
+			"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400,
+		},
 		{"two lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400},
 		{"a list of lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 5\r\n\r\nabcde", 400},
 		{"a negative length", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400},
@@ -139,17 +201,27 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 		{"space before the colon", "GET / HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n", 400},
 		{"a zero byte in a header", "GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400},
 		{"a bare CR in a header", "GET / HTTP/1.1\r\nHost: x\r\nX: a\rTransfer-Encoding: chunked\r\n\r\n", 400},
-		{"bare line feeds", "POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n", 400},
+		{
+			"bare line feeds",
+			"POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n", 400,
+		},
 		{"no request line", "hello\r\n\r\n", 400},
 		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
 		{"HTTP/3.0 in words", "GET / HTTP/3.0\r\nHost: x\r\n\r\n", 400},
 		{"CONNECT", "CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 		{"TRACE", "TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", 405},
 		{"a header line of 9000 bytes", "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431},
-		{"headers of 40000 bytes", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: "+strings.Repeat("a", 4000)+"\r\n", 10) + "\r\n", 431},
+		{
+			"headers of 40000 bytes",
+			"GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: "+strings.Repeat("a", 4000)+"\r\n", 10) + "\r\n", 431,
+		},
 		{"a request line of 9000 bytes", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431},
 		{"a body of 17000 bytes", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 17000\r\n\r\n", 413},
-		{"a chunked body of 17000 bytes", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n", 413},
+		{
+			"a chunked body of 17000 bytes",
+			"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n",
+			413,
+		},
 	} {
 		got := e.raw(c.request)
 		response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(got)), nil)
@@ -158,7 +230,8 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 			continue
 		}
 		body, _ := io.ReadAll(response.Body)
-		if response.StatusCode != c.status || string(body) != problemBody(c.status, "") || response.Header.Get("Content-Type") != "application/problem+json" {
+		if response.StatusCode != c.status || string(body) != problemBody(c.status, "") ||
+			response.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: status %d, %s, want the problem for %d", c.name, response.StatusCode, body, c.status)
 		}
 	}
@@ -166,7 +239,10 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 		t.Errorf("%d of them reached the backend: %+v", len(got), got)
 	}
 	// HTTP/1.0 needs no host, and HTTP/1.1, which the backend is spoken to, does.
-	if got := e.raw("GET /readyz HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK") || backend.requests()[0].host != "localhost" {
+	if got := e.raw(
+		"GET /readyz HTTP/1.0\r\n\r\n",
+	); !strings.HasPrefix(got, "HTTP/1.1 200 OK") ||
+		backend.requests()[0].host != "localhost" {
 		t.Errorf("HTTP/1.0 without a host: %q", got)
 	}
 }
@@ -178,7 +254,12 @@ func TestRefusedBodyIsNotTheNextRequest(t *testing.T) {
 
 func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`, f.on(t), backend.addr)
+	e := startEdge(
+		t,
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`,
+		f.on(t),
+		backend.addr,
+	)
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	post := fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner)
 	got := e.raw(post + post + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -195,12 +276,19 @@ func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 }
 
 func TestNoBackendAnswers503(t *testing.T) {
-	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
+	e := startEdge(
+		t,
+		open,
+		nil,
+		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
+		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
+	)
 	quickest := time.Hour // of all: a machine may stand still meanwhile
 	for range 6 {
 		start := time.Now()
 		got := e.send("POST", "/v1/sales/1/orders", "{}")
-		if got.status != 503 || got.body != problemBody(503, "") || got.header.Get("Retry-After") != "1" || got.header.Get("Cache-Control") != "no-store" {
+		if got.status != 503 || got.body != problemBody(503, "") || got.header.Get("Retry-After") != "1" ||
+			got.header.Get("Cache-Control") != "no-store" {
 			t.Fatalf("status %d, %v, %s", got.status, got.header, got.body)
 		}
 		quickest = min(quickest, time.Since(start))
@@ -264,7 +352,12 @@ func TestProblemsOfTheBackendPassThrough(t *testing.T) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, `{"status":%d}`, status)
 	})
-	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`, nil, backend.addr)
+	e := startEdge(
+		t,
+		`return { rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`,
+		nil,
+		backend.addr,
+	)
 	for _, status := range []int{400, 401, 404, 409, 413, 422, 429, 500, 502, 503, 504} {
 		got := e.do("GET", fmt.Sprintf("/%d", status))
 		if got.status != status || got.body != fmt.Sprintf(`{"status":%d}`, status) {

@@ -47,9 +47,17 @@ func TestReloadTakesChangedKeys(t *testing.T) {
 		}
 	}
 	write(first)
-	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, func(c *Config) { c.Secret, c.TokenKeys = "", path })
+	e := startEdge(
+		t,
+		`return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`,
+		func(c *Config) { c.Secret, c.TokenKeys = "", path },
+	)
 	say := func() string {
-		return statuses(e.do("GET", "/", "Authorization", old), e.do("GET", "/", "Authorization", old), e.do("GET", "/", "Authorization", next))
+		return statuses(
+			e.do("GET", "/", "Authorization", old),
+			e.do("GET", "/", "Authorization", old),
+			e.do("GET", "/", "Authorization", next),
+		)
 	}
 	if got := say(); got != "200 200 401" {
 		t.Fatalf("the first key alone: %s", got)
@@ -67,7 +75,8 @@ func TestReloadTakesChangedKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Config{Prefix: e.cfg.Prefix}.Reload(t.Context())
-	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), path+": key 1: n must be base64url of an odd number of 2048 to 8192 bits") {
+	if !errors.Is(err, ErrConfig) ||
+		!strings.Contains(err.Error(), path+": key 1: n must be base64url of an odd number of 2048 to 8192 bits") {
 		t.Fatalf("a bad file: %v", err)
 	}
 	if got := say(); got != "200 200 200" {
@@ -87,7 +96,10 @@ func TestCheckRefusesBadKeys(t *testing.T) {
 		{"", t.TempDir(), "directory"},
 		{secret, "../internal/token/testdata/keys/good/one-without-a-kid.json", "give the key a kid"},
 		{secret, "../internal/token/testdata/keys/bad/rsa-e-1.json", "rsa-e-1.json: key 1: e must be"},
-		{secret, "../internal/token/testdata/keys/bad/x-of-zeros.json", "x-of-zeros.json: key 1: x is a point for which anybody can sign"},
+		{
+			secret, "../internal/token/testdata/keys/bad/x-of-zeros.json",
+			"x-of-zeros.json: key 1: x is a point for which anybody can sign",
+		},
 		{secret, "../internal/token/testdata/keys/bad/empty.json", "empty.json: not a JSON object"},
 	} {
 		cfg := good

@@ -44,7 +44,10 @@ func refusalNamesRuleAndRetryAfter(t *testing.T, f *floor) {
 	}
 	third := e.send("POST", "/", "a body")
 	want := map[string]string{
-		"Content-Type": "application/problem+json", "Cache-Control": "no-store", "RateLimit-Policy": `"slow";q=2;w=20`, "RateLimit": `"slow";r=0;t=10`,
+		"Content-Type":     "application/problem+json",
+		"Cache-Control":    "no-store",
+		"RateLimit-Policy": `"slow";q=2;w=20`,
+		"RateLimit":        `"slow";r=0;t=10`,
 	}
 	for name, value := range want {
 		if got := third.header.Get(name); got != value {
@@ -61,7 +64,8 @@ func refusalNamesRuleAndRetryAfter(t *testing.T, f *floor) {
 		t.Errorf("refused: status %d, body %s", third.status, third.body)
 	}
 	entry := e.logged(1, 429)[0]
-	if entry["verdict"] != "deny" || entry["rule"] != "slow" || entry["remaining"] != "0" || entry["client"] != "127.0.0.1" {
+	if entry["verdict"] != "deny" || entry["rule"] != "slow" || entry["remaining"] != "0" ||
+		entry["client"] != "127.0.0.1" {
 		t.Errorf("logged %v", entry)
 	}
 }
@@ -72,7 +76,12 @@ func TestRefusalTakesNothingFromOtherBuckets(t *testing.T) {
 		{ name = "wide",   key = "ip", rate = "1r/h", burst = 3 },
 		{ name = "narrow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/narrow" } },
 	} }`, nil)
-	if got := statuses(e.do("GET", "/narrow"), e.do("GET", "/narrow"), e.do("GET", "/narrow"), e.do("GET", "/narrow")); got != "200 429 429 429" {
+	if got := statuses(
+		e.do("GET", "/narrow"),
+		e.do("GET", "/narrow"),
+		e.do("GET", "/narrow"),
+		e.do("GET", "/narrow"),
+	); got != "200 429 429 429" {
 		t.Fatalf("narrow: %s", got)
 	}
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/")); got != "200 200 200 429" {
@@ -86,7 +95,11 @@ func TestRefusalTakesNothingFromOtherBuckets(t *testing.T) {
 }
 
 func TestRuleCoversItsMethodAndPathOnly(t *testing.T) {
-	e := startEdge(t, `return { rules = { { name = "orders", key = "ip", rate = "1r/h", match = { method = "POST", path = "/v1/sales/*/orders" } } } }`, nil)
+	e := startEdge(
+		t,
+		`return { rules = { { name = "orders", key = "ip", rate = "1r/h", match = { method = "POST", path = "/v1/sales/*/orders" } } } }`,
+		nil,
+	)
 	e.send("POST", "/v1/sales/1/orders", "")
 	for _, c := range []struct {
 		method, path string
@@ -126,7 +139,11 @@ func TestShadowRuleIsCountedNotEnforced(t *testing.T) {
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
 		{ name = "buyer", key = "token", rate = "1r/h", mode = "shadow" },
 	} }`, nil)
-	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/", "Authorization", "Bearer nonsense")); got != "200 200 200" {
+	if got := statuses(
+		e.do("GET", "/"),
+		e.do("GET", "/"),
+		e.do("GET", "/", "Authorization", "Bearer nonsense"),
+	); got != "200 200 200" {
 		t.Errorf("shadow rules: %s", got)
 	}
 	var over int
@@ -144,7 +161,11 @@ func TestShadowRuleIsCountedNotEnforced(t *testing.T) {
 }
 
 func TestDelayingRuleSlowsBurstToRate(t *testing.T) {
-	e := startEdge(t, `return { rules = { { name = "smooth", key = "ip", rate = "10r/s", burst = 4, delay = true } } }`, nil)
+	e := startEdge(
+		t,
+		`return { rules = { { name = "smooth", key = "ip", rate = "10r/s", burst = 4, delay = true } } }`,
+		nil,
+	)
 	done := make(chan time.Duration, 5)
 	start := time.Now()
 	for range 5 {
@@ -187,7 +208,10 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 		{ name = "strict",  key = "ip", rate = "1r/h", burst = 1, match = { path = "/strict" } },
 		{ name = "lenient", key = "ip", rate = "1r/h", burst = 1, match = { path = "/lenient" }, on_error = "allow" },
 	} }`, func(c *Config) { c.Root, c.Status = root, status })
-	if got := statuses(e.do("GET", "/strict", from("192.0.2.1")...), e.do("GET", "/strict", from("192.0.2.1")...)); got != "200 200" {
+	if got := statuses(
+		e.do("GET", "/strict", from("192.0.2.1")...),
+		e.do("GET", "/strict", from("192.0.2.1")...),
+	); got != "200 200" {
 		t.Fatalf("the first client: %s", got)
 	}
 	var full answer
@@ -208,7 +232,8 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 			t.Errorf("a rule with on_error = allow: %d, want 200", got)
 		}
 	}
-	if entry := e.logged(1, 503)[0]; entry["verdict"] != "error" || entry["rule"] != "strict" || entry["reason"] != "no memory" {
+	if entry := e.logged(1, 503)[0]; entry["verdict"] != "error" || entry["rule"] != "strict" ||
+		entry["reason"] != "no memory" {
 		t.Errorf("logged %v", entry)
 	}
 	testenv.Eventually(t, 5*time.Second, "both rules are counted for want of room", func() bool {
@@ -223,7 +248,10 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 }
 
 var roomless = struct{ strict, lenient *regexp.Regexp }{
-	regexp.MustCompile(`requests_total\{rule="strict",verdict="error"\} 1\n`), regexp.MustCompile(`requests_total\{rule="lenient",verdict="error"\} [1-9]`),
+	regexp.MustCompile(
+		`requests_total\{rule="strict",verdict="error"\} 1\n`,
+	),
+	regexp.MustCompile(`requests_total\{rule="lenient",verdict="error"\} [1-9]`),
 }
 
 func TestReloadKeepsBuckets(t *testing.T) {
@@ -236,7 +264,9 @@ func reloadKeepsBuckets(t *testing.T, f *floor) {
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Fatalf("before the reload: %d", got)
 	}
-	e.writePolicy(`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } } } }`)
+	e.writePolicy(
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "new", key = "ip", rate = "1r/h", match = { path = "/new" } } } }`,
+	)
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +275,12 @@ func reloadKeepsBuckets(t *testing.T, f *floor) {
 		t.Fatal(err)
 	}
 	// Burst 1: one more than before is let through, and not two, as there would be with a new bucket.
-	testenv.Eventually(t, 5*time.Second, "the new policy lets one more through", func() bool { return e.do("GET", "/").status == 200 })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"the new policy lets one more through",
+		func() bool { return e.do("GET", "/").status == 200 },
+	)
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after the reload the bucket was empty: %d, want 429", got)
 	}
@@ -289,11 +324,24 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
 		{ name = "token", key = "token", rate = "1r/h", match = { path = "/paid" } },
 	} }`, func(c *Config) { c.Status = status })
-	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/paid"), e.do("GET", "/"), e.do("GET", "/")); got != "200 200 401 429 429" {
+	if got := statuses(
+		e.do("GET", "/"),
+		e.do("GET", "/"),
+		e.do("GET", "/paid"),
+		e.do("GET", "/"),
+		e.do("GET", "/"),
+	); got != "200 200 401 429 429" {
 		t.Fatal(got)
 	}
-	want := []string{`requests_total{rule="ip",verdict="allow"} 2`, `requests_total{rule="ip",verdict="deny"} 2`, `requests_total{rule="trial",verdict="shadow"} 1`,
-		"unauthorized_total 1", "buckets ", "bucket_capacity 14", "connections "}
+	want := []string{
+		`requests_total{rule="ip",verdict="allow"} 2`,
+		`requests_total{rule="ip",verdict="deny"} 2`,
+		`requests_total{rule="trial",verdict="shadow"} 1`,
+		"unauthorized_total 1",
+		"buckets ",
+		"bucket_capacity 14",
+		"connections ",
+	}
 	reloaded := false
 	testenv.Eventually(t, 10*time.Second, "the metrics have the counts, also after a reload", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
@@ -322,7 +370,11 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	t.Parallel()
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, func(c *Config) { c.Status, c.Workers = status, 1 })
+	e := startEdge(
+		t,
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
+		func(c *Config) { c.Status, c.Workers = status, 1 },
+	)
 	conn, err := net.Dial("tcp", e.cfg.Listen)
 	if err != nil {
 		t.Fatal(err)

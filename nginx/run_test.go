@@ -19,11 +19,20 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 	requireBinary(t)
 	good := Config{Listen: "127.0.0.1:8080", Upstreams: []string{"127.0.0.1:8081"}, Secret: secret, Root: ".."}
 	policy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(policy, []byte("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '20' },\n  },\n}\n"), 0o644); err != nil {
+	if err := os.WriteFile(
+		policy,
+		[]byte("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '20' },\n  },\n}\n"),
+		0o644,
+	); err != nil {
 		t.Fatal(err)
 	}
 	broken := workingCopy(t)
-	rewrite(t, broken+"/nginx/conf.d/50-upstream.conf", "proxy_http_version 1.1;", "proxy_http_version 1.1;\nproxy_htp_version 1.1;")
+	rewrite(
+		t,
+		broken+"/nginx/conf.d/50-upstream.conf",
+		"proxy_http_version 1.1;",
+		"proxy_http_version 1.1;\nproxy_htp_version 1.1;",
+	)
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
@@ -31,18 +40,48 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 	}{
 		{"good", func(*Config) {}, ""},
 		{"embedded files", func(c *Config) { c.Root = "" }, ""},
-		{"all addresses", func(c *Config) { c.Listen, c.Upstreams = ":8080", []string{"http://localhost:8081/", "[::1]:8082"} }, ""},
-		{"a bad rate", func(c *Config) { c.Policy = policy }, "edge: " + policy + `:3: rate "20" is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`},
-		{"no policy file", func(c *Config) { c.Policy = policy + "x" }, "edge: " + policy + "x: cannot be read: No such file or directory"},
-		{"a short secret", func(c *Config) { c.Secret = "short" }, "edge: the token secret must have at least 32 bytes, and has 5"},
+		{
+			"all addresses",
+			func(c *Config) { c.Listen, c.Upstreams = ":8080", []string{"http://localhost:8081/", "[::1]:8082"} }, "",
+		},
+		{
+			"a bad rate", func(c *Config) { c.Policy = policy },
+			"edge: " + policy + `:3: rate "20" is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`,
+		},
+		{
+			"no policy file", func(c *Config) { c.Policy = policy + "x" },
+			"edge: " + policy + "x: cannot be read: No such file or directory",
+		},
+		{
+			"a short secret", func(c *Config) { c.Secret = "short" },
+			"edge: the token secret must have at least 32 bytes, and has 5",
+		},
 		{"no port", func(c *Config) { c.Listen = "127.0.0.1" }, `edge: --listen "127.0.0.1": write host:port`},
-		{"port 0", func(c *Config) { c.Listen = "127.0.0.1:0" }, `edge: --listen "127.0.0.1:0": the port must be a number from 1 to 65535`},
+		{
+			"port 0", func(c *Config) { c.Listen = "127.0.0.1:0" },
+			`edge: --listen "127.0.0.1:0": the port must be a number from 1 to 65535`,
+		},
 		{"no backend", func(c *Config) { c.Upstreams = nil }, "edge: --upstream: name at least one backend"},
-		{"https", func(c *Config) { c.Upstreams = []string{"https://x:1"} }, `edge: --upstream "https://x:1": backends are reached by http, and not by https`},
-		{"a directive as a backend", func(c *Config) { c.Upstreams = []string{"x;server y:1"} }, `edge: --upstream "x;server y:1": not a host name or address`},
-		{"a path as a backend", func(c *Config) { c.Upstreams = []string{"http://x:1/api"} }, `edge: --upstream "http://x:1/api": write http://host:port and nothing more`},
-		{"two mistakes", func(c *Config) { c.Listen, c.Workers = "x", -1 }, "edge: --listen \"x\": write host:port\n--workers must be between 0 and 1024, and is -1"},
-		{"a directive that is not", func(c *Config) { c.Root = broken }, `edge: unknown directive "proxy_htp_version" in ` + broken + "/nginx/conf.d/50-upstream.conf:"},
+		{
+			"https", func(c *Config) { c.Upstreams = []string{"https://x:1"} },
+			`edge: --upstream "https://x:1": backends are reached by http, and not by https`,
+		},
+		{
+			"a directive as a backend", func(c *Config) { c.Upstreams = []string{"x;server y:1"} },
+			`edge: --upstream "x;server y:1": not a host name or address`,
+		},
+		{
+			"a path as a backend", func(c *Config) { c.Upstreams = []string{"http://x:1/api"} },
+			`edge: --upstream "http://x:1/api": write http://host:port and nothing more`,
+		},
+		{
+			"two mistakes", func(c *Config) { c.Listen, c.Workers = "x", -1 },
+			"edge: --listen \"x\": write host:port\n--workers must be between 0 and 1024, and is -1",
+		},
+		{
+			"a directive that is not", func(c *Config) { c.Root = broken },
+			`edge: unknown directive "proxy_htp_version" in ` + broken + "/nginx/conf.d/50-upstream.conf:",
+		},
 		{"a root that is not", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
 		{"a binary that is not", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
 		{"a directory that is not of an edge", func(c *Config) { c.Prefix = ".."; c.Listen = "x" }, "edge: --listen"},
@@ -61,10 +100,21 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 
 func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
 	requireBinary(t)
-	cfg := Config{Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Root: ".."}
+	cfg := Config{
+		Listen:    fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
+		Upstreams: []string{"127.0.0.1:1"},
+		Secret:    secret,
+		Root:      "..",
+	}
 	bad := cfg
 	bad.Policy = "../gateway/policy/testdata/bad/rate_zero.lua"
-	if err := bad.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), `rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through`) {
+	if err := bad.Run(
+		t.Context(),
+	); !errors.Is(err, ErrConfig) ||
+		!strings.HasSuffix(
+			err.Error(),
+			`rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through`,
+		) {
 		t.Errorf("a bad policy: %v", err)
 	}
 	taken := cfg
@@ -86,7 +136,11 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	e.do("GET", "/")
 	e.writePolicy("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '1r/h', brust = 5 },\n  },\n}\n")
 	err := e.cfg.Reload(t.Context())
-	if want := fmt.Sprintf(`edge: %s:3: a rule has no field "brust": did you mean "burst"?`, e.policy); !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), want) {
+	if want := fmt.Sprintf(
+		`edge: %s:3: a rule has no field "brust": did you mean "burst"?`,
+		e.policy,
+	); !errors.Is(err, ErrConfig) ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("reload: %v, want %s", err, want)
 	}
 	// A signal that skips the check must not do harm either: nginx itself refuses.
@@ -97,7 +151,12 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	if err := master.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "nginx reports the error of the policy", func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"nginx reports the error of the policy",
+		func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) },
+	)
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
 		t.Errorf("after two failed reloads: %s, want 200 429", got)
 	}
@@ -118,19 +177,41 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 		put  func() error
 		want string
 	}{
-		{"a pipe without a writer", func() error { return syscall.Mkfifo(e.policy, 0o600) }, ":1: a policy returns a table, and this returns nothing: "},
+		{
+			"a pipe without a writer", func() error { return syscall.Mkfifo(e.policy, 0o600) },
+			":1: a policy returns a table, and this returns nothing: ",
+		},
 		{"a folder", func() error { return os.Mkdir(e.policy, 0o700) }, ": cannot be read: Is a directory"},
 		{"nothing", func() error { return os.Symlink("nowhere", e.policy) }, ": cannot be read: No such file or directory"},
-		{"a link to itself", func() error { return os.Symlink(e.policy, e.policy) }, ": cannot be read: Too many levels of symbolic links"},
+		{
+			"a link to itself", func() error { return os.Symlink(e.policy, e.policy) },
+			": cannot be read: Too many levels of symbolic links",
+		},
 		{"an endless file", func() error { return os.Symlink("/dev/zero", e.policy) }, ": larger than 65536 bytes: "},
-		{"an empty file", func() error { return os.WriteFile(e.policy, nil, 0o600) }, ":1: a policy returns a table, and this returns nothing: "},
-		{"the first half of a policy", func() error { return os.WriteFile(e.policy, []byte("return { rules = { { name"), 0o600) }, ":1: "},
-		{"compiled Lua", func() error { return os.WriteFile(e.policy, []byte("\x1bLJ\x02"), 0o600) }, ": compiled Lua: write the policy as text"},
-		{"an endless loop", func() error { return os.WriteFile(e.policy, []byte("while true do end"), 0o600) }, ":1: runs for more than 20000 steps: "},
+		{
+			"an empty file", func() error { return os.WriteFile(e.policy, nil, 0o600) },
+			":1: a policy returns a table, and this returns nothing: ",
+		},
+		{
+			"the first half of a policy",
+			func() error { return os.WriteFile(e.policy, []byte("return { rules = { { name"), 0o600) }, ":1: ",
+		},
+		{
+			"compiled Lua", func() error { return os.WriteFile(e.policy, []byte("\x1bLJ\x02"), 0o600) },
+			": compiled Lua: write the policy as text",
+		},
+		{
+			"an endless loop", func() error { return os.WriteFile(e.policy, []byte("while true do end"), 0o600) },
+			":1: runs for more than 20000 steps: ",
+		},
 		{"endless memory", func() error {
 			return os.WriteFile(e.policy, []byte("local t = {} for i = 1, 1e9 do t[i] = {} end"), 0o600)
 		}, ":1: "},
-		{"a way out", func() error { return os.WriteFile(e.policy, []byte(`os.execute("true") return { rules = {} }`), 0o600) }, ":1: attempt to index global 'os'"},
+		{
+			"a way out",
+			func() error { return os.WriteFile(e.policy, []byte(`os.execute("true") return { rules = {} }`), 0o600) },
+			":1: attempt to index global 'os'",
+		},
 	} {
 		if err := os.Remove(e.policy); err != nil {
 			t.Fatal(err)
@@ -141,14 +222,20 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		err := e.cfg.Reload(ctx)
 		cancel()
-		if !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), "edge: "+e.policy+c.want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), "edge: "+e.policy+c.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
 		if err := master.Signal(syscall.SIGHUP); err != nil { // past the check
 			t.Fatal(err)
 		}
 	}
-	testenv.Eventually(t, 10*time.Second, "nginx itself has refused the last of them", func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") })
+	testenv.Eventually(
+		t,
+		10*time.Second,
+		"nginx itself has refused the last of them",
+		func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") },
+	)
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after all that: %d, want 429", got)
 	}
@@ -156,7 +243,12 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "a good policy is taken over", func() bool { return e.do("GET", "/").status == 200 })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"a good policy is taken over",
+		func() bool { return e.do("GET", "/").status == 200 },
+	)
 }
 
 // writeOver puts a policy in the place of whatever is there.
@@ -175,10 +267,19 @@ func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
 	if err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "the change is served", func() bool { return e.do("GET", "/healthz").body == `{"status":"changed"}` })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"the change is served",
+		func() bool { return e.do("GET", "/healthz").body == `{"status":"changed"}` },
+	)
 	rewrite(t, root+"/nginx/snippets/server.conf", "return 200", "retrun 200")
 	err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context())
-	if want := fmt.Sprintf(`unknown directive "retrun" in %s/nginx/snippets/server.conf:`, root); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf(
+		`unknown directive "retrun" in %s/nginx/snippets/server.conf:`,
+		root,
+	); !errors.Is(err, ErrConfig) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("a syntax error: %v, want %s", err, want)
 	}
 }
@@ -200,7 +301,10 @@ func TestOneEdgeAtATimeInAFolder(t *testing.T) {
 	e := startEdge(t, open, nil)
 	second := e.cfg
 	second.Listen = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	if err := second.Run(t.Context()); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another edge runs in") {
+	if err := second.Run(
+		t.Context(),
+	); !errors.Is(err, ErrConfig) ||
+		!strings.Contains(err.Error(), "another edge runs in") {
 		t.Errorf("the second edge: %v", err)
 	}
 	if got := e.do("GET", "/healthz").status; got != 200 {
@@ -253,7 +357,8 @@ func TestStopEndsAfterGrace(t *testing.T) {
 	if err := e.stop(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(start); took > 20*time.Second { // without its Grace it waits for the backend, which answers when the test ends
+	// without its Grace it waits for the backend, which answers when the test ends
+	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }

@@ -95,8 +95,14 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	space := keyspace.Space{}
 	s := &realShop{stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}), def: def}
 	app, err := api.New(api.Config{
-		Admitter: admissiontest.NewAdmitter(t, client, space), Stock: s.stock, Orders: db,
-		Dead: queue.Shards{queue.NewList(client, 0, queue.Config{})}, Tokens: tokens, Server: httpserver.Config{Log: slog.New(slog.DiscardHandler)},
+		Admitter: admissiontest.NewAdmitter(t, client, space),
+		Stock:    s.stock,
+		Orders:   db,
+		Dead: queue.Shards{
+			queue.NewList(client, 0, queue.Config{}),
+		},
+		Tokens: tokens,
+		Server: httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		t.Fatal(err)

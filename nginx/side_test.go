@@ -63,7 +63,14 @@ func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst i
 		t.Fatal(err)
 	}
 	s := &boundServer{t: t, dir: filepath.Join(scratch, "edge"), address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))}
-	cfg, err := Config{Listen: s.address, Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Policy: policy, Workers: workers, Access: "off"}.checked()
+	cfg, err := Config{
+		Listen:    s.address,
+		Upstreams: []string{"127.0.0.1:1"},
+		Secret:    secret,
+		Policy:    policy,
+		Workers:   workers,
+		Access:    "off",
+	}.checked()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +83,9 @@ func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst i
 	if err := p.fill(cfg, requireBinary(t)); err != nil {
 		t.Fatal(err)
 	}
-	for from, to := range map[string]string{"testdata/bound.conf": "nginx/bound.conf", "testdata/bound.lua": "lua/edge/bound.lua"} {
+	for from, to := range map[string]string{
+		"testdata/bound.conf": "nginx/bound.conf", "testdata/bound.lua": "lua/edge/bound.lua",
+	} {
 		source, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +134,8 @@ func (s *boundServer) get(path string) string {
 func (s *boundServer) flood(path string, length time.Duration) {
 	if wrk, err := exec.LookPath("wrk"); err == nil && length >= time.Second {
 		seconds := strconv.Itoa(int(length / time.Second))
-		if out, err := exec.Command(wrk, "-t1", "-c48", "-d"+seconds+"s", "http://"+s.address+path).CombinedOutput(); err != nil {
+		if out, err := exec.Command(wrk, "-t1", "-c48", "-d"+seconds+"s", "http://"+s.address+path).
+			CombinedOutput(); err != nil {
 			s.t.Fatalf("wrk: %v\n%s", err, out)
 		}
 		return
@@ -188,9 +198,10 @@ type judged struct {
 	admitted, asked int
 	seconds         float64
 	bound           float64 // for the whole run
-	fullest         float64 // of all intervals, how much of its burst + 1 the fullest has taken: above 1 the bound is broken
-	workers         int
-	silent          float64 // seconds in which the bucket was empty and no request came
+	// of all intervals, how much of its burst + 1 the fullest has taken: above 1 the bound is broken
+	fullest float64
+	workers int
+	silent  float64 // seconds in which the bucket was empty and no request came
 }
 
 // judge computes the result of a run from the times of its decisions.
@@ -230,7 +241,14 @@ func asModelled(all []decision, rate int64, burst int) error {
 	for i, d := range all {
 		e, passes := b.Excess(perMicro, int64(burst), d.at)
 		if passes != d.allowed {
-			return fmt.Errorf("decision %d of %d, at %d us: the edge admits %v, and the model %v", i+1, len(all), d.at, d.allowed, passes)
+			return fmt.Errorf(
+				"decision %d of %d, at %d us: the edge admits %v, and the model %v",
+				i+1,
+				len(all),
+				d.at,
+				d.allowed,
+				passes,
+			)
 		}
 		if passes {
 			b.Store(e, d.at)
@@ -261,7 +279,10 @@ func boundSideBySide(t *testing.T, f *floor) {
 				if quick := workers == 2 && (rate == 1000 && burst == 10 || rate == 20000); length < time.Second && !quick {
 					continue
 				}
-				t.Run(fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst), func(t *testing.T) { sideBySide(t, f, workers, rate, burst, length) })
+				t.Run(
+					fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst),
+					func(t *testing.T) { sideBySide(t, f, workers, rate, burst, length) },
+				)
 			}
 		}
 	}
@@ -296,17 +317,43 @@ func sideBySide(t *testing.T, f *floor, workers int, rate int64, burst int, leng
 				}
 			}
 			bound := float64(rate)*took.Seconds() + float64(burst) + 1
-			t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f requests per s", path, admitted, bound, float64(admitted)/bound, float64(len(all))/took.Seconds())
+			t.Logf(
+				"%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f requests per s",
+				path,
+				admitted,
+				bound,
+				float64(admitted)/bound,
+				float64(len(all))/took.Seconds(),
+			)
 			continue
 		}
 		j := judge(all, float64(rate), burst)
-		t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it, %5.3f of what the requests left room for; %.0f requests per s, fullest interval %.3f, %d workers",
-			path, j.admitted, j.bound, float64(j.admitted)/j.bound, float64(j.admitted)/(j.bound-float64(rate)*j.silent), float64(j.asked)/j.seconds, j.fullest, j.workers)
+		t.Logf(
+			"%-6s %8d admitted, bound %8.0f, %6.3f of it, %5.3f of what the requests left room for; %.0f requests per s, "+
+				"fullest interval %.3f, %d workers",
+			path,
+			j.admitted,
+			j.bound,
+			float64(j.admitted)/j.bound,
+			float64(j.admitted)/(j.bound-float64(rate)*j.silent),
+			float64(j.asked)/j.seconds,
+			j.fullest,
+			j.workers,
+		)
 		if float64(j.admitted) > j.bound || j.fullest > 1+1e-9 {
-			t.Errorf("%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)", path, j.admitted, j.bound, j.fullest)
+			t.Errorf(
+				"%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)",
+				path,
+				j.admitted,
+				j.bound,
+				j.fullest,
+			)
 		}
 		// With no burst, the share of the rate that no request uses in time is lost.
-		if left := j.bound - float64(rate)*j.silent; length >= 5*time.Second && float64(j.asked) > 2*j.bound && float64(j.admitted) < 0.98*left {
+		if left := j.bound - float64(
+			rate,
+		)*j.silent; length >= 5*time.Second && float64(j.asked) > 2*j.bound &&
+			float64(j.admitted) < 0.98*left {
 			t.Errorf("%s: %d admitted, less than 0.98 of the %.0f that the requests left room for", path, j.admitted, left)
 		}
 		if err := asModelled(all, rate, burst); err != nil {

@@ -22,7 +22,10 @@ func BenchmarkToken(b *testing.B) {
 		{"HS256", token.HS256, "", plainHeader, plain},
 		{"HS256 with kid, iss, aud, jti", token.HS256, tokentest.First, head(token.HS256, tokentest.First),
 			`{"iss":"https://shop.example","aud":"shop","sub":"4c9a8f0e2b7d6%011d","exp":4102444800,"iat":1767268800,"jti":"7"}`},
-		{"HS256 for the strict reader", token.HS256, "", plainHeader, `{"aud":["shop"],"sub":"4c9a8f0e2b7d6%011d","exp":4102444800,"iat":1767268800}`},
+		{
+			"HS256 for the strict reader", token.HS256, "", plainHeader,
+			`{"aud":["shop"],"sub":"4c9a8f0e2b7d6%011d","exp":4102444800,"iat":1767268800}`,
+		},
 		{"EdDSA", token.EdDSA, tokentest.Edward, head(token.EdDSA, tokentest.Edward), plain},
 		{"RS256", token.RS256, tokentest.Rivest, head(token.RS256, tokentest.Rivest), plain},
 	} {

@@ -25,7 +25,12 @@ func TestEdgeAcceptsTokensFromBothHeaders(t *testing.T) {
 
 func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, f.on(t), backend.addr)
+	e := startEdge(
+		t,
+		`return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`,
+		f.on(t),
+		backend.addr,
+	)
 	raw := strings.TrimPrefix(signed(t, "ann"), "Bearer ")
 	for i, c := range []struct {
 		name   string
@@ -34,10 +39,23 @@ func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 	}{
 		{"Authorization", []string{"Authorization", "Bearer " + raw}, 200},
 		{"the same buyer by the other header", []string{"Token", raw}, 429},
-		{"the same buyer by another token", []string{"Authorization", "bearer  " + hs256(plainHeader, `{"sub":"ann","exp":`+year2100+`}`)}, 429},
+		{
+			"the same buyer by another token",
+			[]string{"Authorization", "bearer  " + hs256(plainHeader, `{"sub":"ann","exp":`+year2100+`}`)}, 429,
+		},
 		{"another buyer", []string{"Token", hs256(plainHeader, `{"sub":"bob","exp":`+year2100+`}`)}, 200},
-		{"no typ, a fraction, claims of others", []string{"Token", hs256(`{"alg":"HS256"}`, `{"iss":"shop","aud":["a"],"sub":"cy\u00e9 \ud83d\ude00","exp":`+year2100+`.5,"nbf":1e3}`)}, 200},
-		{"a name of 255 bytes", []string{"Token", hs256(plainHeader, `{"sub":"`+strings.Repeat("d", 255)+`","exp":`+year2100+`}`)}, 200},
+		{
+			"no typ, a fraction, claims of others",
+			[]string{
+				"Token",
+				hs256(`{"alg":"HS256"}`, `{"iss":"shop","aud":["a"],"sub":"cy\u00e9 \ud83d\ude00","exp":`+year2100+`.5,"nbf":1e3}`),
+			},
+			200,
+		},
+		{
+			"a name of 255 bytes",
+			[]string{"Token", hs256(plainHeader, `{"sub":"`+strings.Repeat("d", 255)+`","exp":`+year2100+`}`)}, 200,
+		},
 		{"Basic and a token", []string{"Authorization", "Basic YTpi", "Token", raw}, 401},
 		{"nothing", nil, 401},
 		{"Bearer alone", []string{"Authorization", "Bearer "}, 401},
@@ -113,7 +131,12 @@ func TestVerifiedCacheIsBounded(t *testing.T) {
 // Where both headers are there, the backend must see the one that the edge has judged.
 func TestBackendGetsTheVerifiedToken(t *testing.T) {
 	backend := echo(t)
-	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`, nil, backend.addr)
+	e := startEdge(
+		t,
+		`return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`,
+		nil,
+		backend.addr,
+	)
 	bob := strings.TrimPrefix(signed(t, "bob"), "Bearer ")
 	if got := e.do("GET", "/", "Authorization", signed(t, "ann"), "Token", bob).status; got != 200 {
 		t.Fatalf("status %d", got)
@@ -138,7 +161,11 @@ func badTokensUseTheQuotaOfTheirAddress(t *testing.T, f *floor) {
 		{ name = "token", key = "token", rate = "1r/h", burst = 5 },
 	} }`, f.on(t))
 	bad := []string{"Authorization", "Bearer a.b.c"}
-	if got := statuses(e.do("GET", "/", bad...), e.do("GET", "/", bad...), e.do("GET", "/", bad...)); got != "401 401 429" {
+	if got := statuses(
+		e.do("GET", "/", bad...),
+		e.do("GET", "/", bad...),
+		e.do("GET", "/", bad...),
+	); got != "401 401 429" {
 		t.Errorf("bad tokens: %s, want 401 401 429", got)
 	}
 	if got := e.do("GET", "/", "Authorization", signed(t, "ann")).status; got != 429 {

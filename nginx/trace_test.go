@@ -62,10 +62,24 @@ func (r *luaTracer) code(trace *edgetest.Trace) string {
 			}
 			return q.Header(name, r.sign)
 		}
-		fmt.Fprintf(&lines, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", q.At, hex.EncodeToString(netip.MustParseAddr(q.Peer).AsSlice()), q.Method, q.Path,
-			header("X-Forwarded-For"), strings.TrimSuffix(header("Authorization"), " "), header("token"))
+		fmt.Fprintf(
+			&lines,
+			"%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			q.At,
+			hex.EncodeToString(netip.MustParseAddr(q.Peer).AsSlice()),
+			q.Method,
+			q.Path,
+			header("X-Forwarded-For"),
+			strings.TrimSuffix(header("Authorization"), " "),
+			header("token"),
+		)
 	}
-	return fmt.Sprintf("return require('replay').run(%s, { '%s' }, [==[\n%s]==])", luaString(trace.Policy()), strings.Join(r.tokens, "', '"), lines.String())
+	return fmt.Sprintf(
+		"return require('replay').run(%s, { '%s' }, [==[\n%s]==])",
+		luaString(trace.Policy()),
+		strings.Join(r.tokens, "', '"),
+		lines.String(),
+	)
 }
 
 var statusOf = map[string]string{"": "200", "allow": "200", "deny": "429", "unauthorized": "401"}
@@ -161,7 +175,9 @@ func TestLimiterDecidesAsModel(t *testing.T) {
 		var times, want strings.Builder
 		now := int64(1e12)
 		for range 300 {
-			now += []int64{0, share, share + random.Int64N(2), random.Int64N(3*share + 2), random.Int64N(40*share + 1)}[random.IntN(5)]
+			now += []int64{
+				0, share, share + random.Int64N(2), random.Int64N(3*share + 2), random.Int64N(40*share + 1),
+			}[random.IntN(5)]
 			fmt.Fprintf(&times, "%d,", now)
 			e, passes := b.Excess(perMicro, burst, now)
 			if !passes {

@@ -26,7 +26,14 @@ type try struct {
 
 // flood sends requests from so many connections for so long, while meanwhile runs. refusal is the status of one. Errors
 // of connections count only if there may be none.
-func flood(t *testing.T, url string, refusal, connections int, lasts time.Duration, mayBreak bool, meanwhile func()) (tries []try, length time.Duration) {
+func flood(
+	t *testing.T,
+	url string,
+	refusal, connections int,
+	lasts time.Duration,
+	mayBreak bool,
+	meanwhile func(),
+) (tries []try, length time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
 	var clients sync.WaitGroup

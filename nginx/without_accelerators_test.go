@@ -47,7 +47,13 @@ const twoRules = `return { rules = {
 func checkVerdicts(t *testing.T, e *edge) {
 	t.Helper()
 	ann := []string{"Authorization", signed(t, "ann")}
-	got := statuses(e.do("GET", "/paid"), e.do("GET", "/paid", ann...), e.do("GET", "/paid", ann...), e.do("GET", "/"), e.do("GET", "/"))
+	got := statuses(
+		e.do("GET", "/paid"),
+		e.do("GET", "/paid", ann...),
+		e.do("GET", "/paid", ann...),
+		e.do("GET", "/"),
+		e.do("GET", "/"),
+	)
 	if got != "401 200 429 200 429" {
 		t.Errorf("the verdicts are %s", got)
 	}
@@ -73,7 +79,10 @@ func TestEdgeRunsWithoutAccelerators(t *testing.T) {
 // and the reason.
 func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 	for _, c := range []struct{ name, file, old, new, reason string }{
-		{"store", "zone.lua", "size ~= dict:capacity()", "size ~= dict:capacity() + 1", "the layout of ngx_shm_zone_t is not known"},
+		{
+			"store", "zone.lua", "size ~= dict:capacity()", "size ~= dict:capacity() + 1",
+			"the layout of ngx_shm_zone_t is not known",
+		},
 		{"store", "zone.lua", `"ngx_slab_alloc"`, `"ngx_slab_allocate"`, "undefined symbol: ngx_slab_allocate"},
 		{"head", "head.lua", `require "resty.core.request"`, `error("no such function", 0)`, "no such function"},
 	} {
@@ -89,7 +98,8 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 					lines = append(lines, line)
 				}
 			}
-			if len(lines) != 1 || !strings.Contains(lines[0], "[warn]") || !strings.Contains(lines[0], "accelerator "+c.name+" is off: ") ||
+			if len(lines) != 1 || !strings.Contains(lines[0], "[warn]") ||
+				!strings.Contains(lines[0], "accelerator "+c.name+" is off: ") ||
 				!strings.Contains(lines[0], c.reason) {
 				t.Errorf("the log has %d lines about accelerators:\n%s", len(lines), strings.Join(lines, ""))
 			}

@@ -23,10 +23,12 @@ func NewCounters(reg prometheus.Registerer) *Counters {
 			Help: "Orders that this process has cancelled: unpaid at the end of their hold (hold), or by an admin (admin).",
 		}, []string{"by"}),
 		returned: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_orders_units_returned_total", Help: "Units of cancelled orders that this process has put on sale again.",
+			Name: "sluice_orders_units_returned_total",
+			Help: "Units of cancelled orders that this process has put on sale again.",
 		}),
 		returning: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_orders_units_returning", Help: "Units of cancelled orders that are not on sale again yet, because Redis did not answer.",
+			Name: "sluice_orders_units_returning",
+			Help: "Units of cancelled orders that are not on sale again yet, because Redis did not answer.",
 		}),
 	}
 	for _, by := range []string{byHold, byAdmin} {

@@ -119,7 +119,8 @@ type Cancelled struct {
 // Cancel settles a dead order in three steps, each of which may be repeated:
 //
 //  1. The dead letter is marked, so that it cannot be retried.
-//  2. The order becomes a cancelled row, so that a late worker cannot write it, unless Redis was rebuilt in the meantime.
+//  2. The order becomes a cancelled row, so that a late worker cannot write it, unless Redis was rebuilt in the
+//     meantime.
 //  3. The unit and the buyer's slot are returned, and the dead letter is removed.
 //
 // After a crash the dead letter stays with the mark, and the next call of Cancel continues. The buyer's slot proves

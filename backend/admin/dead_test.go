@@ -155,7 +155,8 @@ func TestRetryPutsTheOrderBack(t *testing.T) {
 		t.Fatalf("retried an order that is not dead: %v", err)
 	}
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
-	if err != nil || log[0].Actor != "ann" || log[0].Action != "dead.retry" || log[0].Target != dead.ID.String() || log[0].Detail != "sale s: card stolen" {
+	if err != nil || log[0].Actor != "ann" || log[0].Action != "dead.retry" || log[0].Target != dead.ID.String() ||
+		log[0].Detail != "sale s: card stolen" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
 }
@@ -189,7 +190,8 @@ func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
 
 func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
 	w := newWorld(t)
-	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}) // without faults, whose counter is not synchronized
+	// without faults, whose counter is not synchronized
+	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
 	w.create("s", 100)
 	left, sold := int64(100), int64(0)
 	for round := range 25 {

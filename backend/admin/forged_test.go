@@ -23,7 +23,11 @@ func (w *world) forge(o sale.Order) sale.Order {
 	if err != nil || len(b.Messages) != 1 {
 		w.t.Fatalf("took %+v, %v", b, err)
 	}
-	if _, err := w.queues[shard].Ack(w.ctx, b.ID, queue.Failure{ID: o.ID, Reason: "refused", Permanent: true}); err != nil {
+	if _, err := w.queues[shard].Ack(
+		w.ctx,
+		b.ID,
+		queue.Failure{ID: o.ID, Reason: "refused", Permanent: true},
+	); err != nil {
 		w.t.Fatal(err)
 	}
 	return o
@@ -33,7 +37,8 @@ func (w *world) forge(o sale.Order) sale.Order {
 func (w *world) wantLog(id sale.OrderID, action string, heldNoUnit bool) {
 	w.t.Helper()
 	log, err := w.store.Log(w.ctx, store.LogQuery{Target: id.String(), Limit: 1})
-	if err != nil || len(log) != 1 || log[0].Action != action || log[0].Actor != "ann" || log[0].HeldNoUnit() != heldNoUnit {
+	if err != nil || len(log) != 1 || log[0].Action != action || log[0].Actor != "ann" ||
+		log[0].HeldNoUnit() != heldNoUnit {
 		w.t.Fatalf("log %+v, %v; want %s", log, err, action)
 	}
 }
@@ -105,7 +110,15 @@ func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
 // refuse makes SQL refuse every row of a buyer.
 func (w *world) refuse(buyer string) {
 	w.t.Helper()
-	storetest.Exec(w.t, w.url, fmt.Sprintf("CREATE TRIGGER refuse BEFORE INSERT ON orders WHEN NEW.buyer = '%s' BEGIN SELECT RAISE(ABORT, 'no room for this name'); END", buyer))
+	storetest.Exec(
+		w.t,
+		w.url,
+		fmt.Sprintf(
+			"CREATE TRIGGER refuse BEFORE INSERT ON orders WHEN NEW.buyer = '%s' BEGIN SELECT RAISE(ABORT, 'no room for this "+
+				"name'); END",
+			buyer,
+		),
+	)
 }
 
 func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
@@ -136,7 +149,8 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
 			t.Errorf("its buyer got %s", d.Outcome)
 		}
-		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil { // it cannot be written: take it out
+		// it cannot be written: take it out
+		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -147,7 +147,13 @@ func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order
 	return returned, errors.Join(errs...)
 }
 
-func returnUnitsOf(ctx context.Context, db Store, stock Stock, saleID string, orders []sale.Order) (returned int, err error) {
+func returnUnitsOf(
+	ctx context.Context,
+	db Store,
+	stock Stock,
+	saleID string,
+	orders []sale.Order,
+) (returned int, err error) {
 	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
 	if err != nil {
 		return 0, err

@@ -22,7 +22,13 @@ import (
 
 // returner is one that meets the world's faults, and leaves nothing to the age of leftovers.
 func (w *world) returner() *HoldExpirer {
-	r := NewHoldExpirer(Config{Store: faultyStore{w.store, w.faults}, Stock: faultyStock{w.stock, w.faults}, Log: slog.New(slog.DiscardHandler)})
+	r := NewHoldExpirer(
+		Config{
+			Store: faultyStore{w.store, w.faults},
+			Stock: faultyStock{w.stock, w.faults},
+			Log:   slog.New(slog.DiscardHandler),
+		},
+	)
 	r.age = 0
 	return r
 }
@@ -92,7 +98,9 @@ func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
 		if given, err := w.stock.PendingReturns(w.ctx, fault); err != nil || len(given) != 0 {
 			t.Errorf("Redis remembers %v, %v", given, err)
 		}
-		for buyer, want := range map[string]sale.Outcome{"ann": sale.Accepted, "bob": sale.Accepted, "cid": sale.AlreadyBought} {
+		for buyer, want := range map[string]sale.Outcome{
+			"ann": sale.Accepted, "bob": sale.Accepted, "cid": sale.AlreadyBought,
+		} {
 			if d := w.buy(fault, buyer); d.Outcome != want {
 				t.Errorf("%s got %s, want %s", buyer, d.Outcome, want)
 			}
@@ -189,7 +197,11 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
 	}
 	w.wantBooks("s", 2, 0)
 	if n := testutil.ToFloat64(r.counters.returning); n != 0 || testutil.ToFloat64(r.counters.returned) != 2 {
-		t.Errorf("the gauge reports %v waiting units, the counter %v returned ones", n, testutil.ToFloat64(r.counters.returned))
+		t.Errorf(
+			"the gauge reports %v waiting units, the counter %v returned ones",
+			n,
+			testutil.ToFloat64(r.counters.returned),
+		)
 	}
 }
 
@@ -250,7 +262,9 @@ func TestOneSaleThatCannotBeReachedDelaysNoOther(t *testing.T) {
 	kept := w.sellHeld("kept", 3, "ann", "bob")
 	w.elapse(slices.Concat(lost, kept)...)
 	shard := keyspace.Space{Shards: shards}.ShardOf("lost")
-	if err := w.redis.Client().Del(w.ctx, shard.Sale("lost"), shard.Stock("lost"), shard.Buyers("lost")).Err(); err != nil {
+	if err := w.redis.Client().
+		Del(w.ctx, shard.Sale("lost"), shard.Stock("lost"), shard.Buyers("lost")).
+		Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.returner().RunOnce(w.ctx); !errors.Is(err, admission.ErrNotLoaded) {
@@ -283,7 +297,8 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 		r.age = 0
 		go func() {
 			err := r.RunOnce(w.ctx)
-			for errors.Is(err, sale.ErrUnavailable) { // SQLite has one writer; on a slow machine a process retries at its next round
+			// SQLite has one writer; on a slow machine a process retries at its next round
+			for errors.Is(err, sale.ErrUnavailable) {
 				err = r.RunOnce(w.ctx)
 			}
 			done <- err
@@ -315,7 +330,8 @@ func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
 func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
 	const rounds = 30
 	w := newWorld(t)
-	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}) // without faults, whose counter is not synchronized
+	// without faults, whose counter is not synchronized
+	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
 	var names []string
 	for i := range rounds {
 		names = append(names, fmt.Sprint("buyer ", i))

@@ -51,7 +51,15 @@ func (s *Service) CancelOrder(ctx context.Context, actor string, id sale.OrderID
 		n, err := returnUnits(ctx, s.store, s.stock, []sale.Order{o})
 		s.counters.returned.Add(float64(n))
 		if err != nil {
-			s.log.Warn("unit of a cancelled order is not on sale again yet, retrying", "order", id.String(), "sale", o.SaleID, "err", err)
+			s.log.Warn(
+				"unit of a cancelled order is not on sale again yet, retrying",
+				"order",
+				id.String(),
+				"sale",
+				o.SaleID,
+				"err",
+				err,
+			)
 		}
 	}
 	return s.Order(ctx, id)

@@ -160,7 +160,10 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 		return 0, err
 	}
 	if n := len(count.Ready) + len(count.Delayed) + len(count.Leased) + len(count.Dead) + int(count.Unbacked); n > 0 {
-		return 0, refused("%d orders of the rehearsal are not in SQL yet. It is closed; repeat the request when workers have written them.", n)
+		return 0, refused(
+			"%d orders of the rehearsal are not in SQL yet. It is closed; repeat the request when workers have written them.",
+			n,
+		)
 	}
 	orders, err = s.store.RemoveRehearsal(ctx, id)
 	if err != nil {

@@ -174,7 +174,10 @@ func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
 	shoe := w.scheduled("shoe", 5)
 	fresh := w.rehearse("shoe", 0)
 	old := fresh.Sale
-	old.ID, old.OpensAt, old.ClosesAt = "rehearsal-shoe-old", time.Now().Add(-time.Hour), time.Now().Add(-rehearsalRetention)
+	old.ID, old.OpensAt, old.ClosesAt = "rehearsal-shoe-old", time.Now().
+		Add(-time.Hour),
+		time.Now().
+			Add(-rehearsalRetention)
 	if _, err := w.store.CreateSale(w.ctx, old); err != nil {
 		t.Fatal(err)
 	}

@@ -220,7 +220,11 @@ func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
-	err = s.stock.Load(ctx, stored, func(yield func(sale.Order) error) error { return s.store.OrdersOf(ctx, stored.ID, yield) })
+	err = s.stock.Load(
+		ctx,
+		stored,
+		func(yield func(sale.Order) error) error { return s.store.OrdersOf(ctx, stored.ID, yield) },
+	)
 	if err != nil {
 		return fmt.Errorf("load sale %s: %w", stored.ID, err)
 	}

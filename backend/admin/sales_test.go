@@ -27,7 +27,8 @@ func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.ID) != 10 || sale.ValidateID(v.ID) != nil || v.PerBuyer != 1 || v.Switch != sale.On || v.Version != 1 || v.State != sale.StateOpen {
+	if len(v.ID) != 10 || sale.ValidateID(v.ID) != nil || v.PerBuyer != 1 || v.Switch != sale.On || v.Version != 1 ||
+		v.State != sale.StateOpen {
 		t.Fatalf("created %+v", v)
 	}
 	if v.Live == nil || v.Live.Left != 5 || v.Live.Sale != v.Sale {
@@ -40,7 +41,11 @@ func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
 	if err != nil || other.ID == v.ID {
 		t.Fatalf("second sale without an id: %q, %v", other.ID, err)
 	}
-	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 10}); err != nil || len(log) != 2 || log[0].Actor != "ann" || log[0].Action != "sale.create" {
+	if log, err := w.store.Log(
+		w.ctx,
+		store.LogQuery{Limit: 10},
+	); err != nil || len(log) != 2 || log[0].Actor != "ann" ||
+		log[0].Action != "sale.create" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
 }
@@ -138,7 +143,9 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	}
 	for range 2 {
 		v, err := w.Open(w.ctx, "ann", "s")
-		if err != nil || v.State != sale.StateOpen || v.Version != 2 || v.Live == nil || v.Live.Version != 2 || !v.OpensAt.Before(time.Now()) || v.Live.Left != 5 {
+		if err != nil || v.State != sale.StateOpen || v.Version != 2 || v.Live == nil || v.Live.Version != 2 ||
+			!v.OpensAt.Before(time.Now()) ||
+			v.Live.Left != 5 {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
@@ -146,7 +153,8 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 		t.Fatalf("after it was opened: %s", d.Outcome)
 	}
 	log, err := w.Log(w.ctx, store.LogQuery{Target: "s", Limit: 10})
-	if err != nil || len(log) != 2 || log[0].Action != "sale.open" || log[0].Actor != "ann" || !strings.Contains(log[0].Detail, later.UTC().Format(time.RFC3339)) {
+	if err != nil || len(log) != 2 || log[0].Action != "sale.open" || log[0].Actor != "ann" ||
+		!strings.Contains(log[0].Detail, later.UTC().Format(time.RFC3339)) {
 		t.Errorf("written down: %+v, %v", log, err)
 	}
 
@@ -177,8 +185,8 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	}
 }
 
-// Wherever a process dies during a change, the reconcile loop brings Redis to the state of SQL, and repeating the change
-// is harmless.
+// Wherever a process dies during a change, the reconcile loop brings Redis to the state of SQL, and repeating the
+// change is harmless.
 func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
 	w := newWorld(t)
 	opened := time.Now().Add(-time.Hour)
@@ -274,7 +282,10 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	if v, err := w.Show(w.ctx, "old"); err != nil || v.Live != nil || v.State != sale.StatePaused || v.Sold != 1 {
 		t.Fatalf("show: %+v, %v", v, err)
 	}
-	if list, err := w.List(w.ctx); err != nil || len(list) != 2 || list[0].ID != "old" || list[0].Live != nil || list[0].Sold != 1 {
+	if list, err := w.List(
+		w.ctx,
+	); err != nil || len(list) != 2 || list[0].ID != "old" || list[0].Live != nil ||
+		list[0].Sold != 1 {
 		t.Fatalf("list: %+v, %v", list, err)
 	}
 	if !w.Known("new") {
@@ -320,7 +331,8 @@ func TestReconcileDoesNotAskForEverySale(t *testing.T) {
 		change func() error
 		calls  int
 	}{
-		{"all are missing", func() error { return nil }, 2 + 2*40}, // their rows are read one by one, and each is updated at the end
+		// their rows are read one by one, and each is updated at the end
+		{"all are missing", func() error { return nil }, 2 + 2*40},
 		{"nothing has changed", func() error { return nil }, 1},
 		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, 2},
 		{"nothing has changed", func() error { return nil }, 1},
@@ -345,7 +357,8 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}) // without faults, whose counter is not synchronized
+	// without faults, whose counter is not synchronized
+	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -372,7 +385,12 @@ func TestChangeIsNotHiddenByASlowerLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := New(Config{Store: w.store, Stock: lateStock{w.stock, s}})
-	if v, err := d.Pause(w.ctx, "ann", "s"); err != nil || v.State != sale.StatePaused || v.Live == nil || v.Live.Version != 2 {
+	if v, err := d.Pause(
+		w.ctx,
+		"ann",
+		"s",
+	); err != nil || v.State != sale.StatePaused || v.Live == nil ||
+		v.Live.Version != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
 }
@@ -400,10 +418,25 @@ func TestRunHealsAndLogsFailureOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx, time.Millisecond) }()
-	testenv.Eventually(t, 5*time.Second, "the failure is logged", func() bool { return strings.Contains(out.String(), "level=WARN") })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"the failure is logged",
+		func() bool { return strings.Contains(out.String(), "level=WARN") },
+	)
 	w.redis.Start()
-	testenv.Eventually(t, 10*time.Second, "the sale is loaded", func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil })
-	testenv.Eventually(t, 5*time.Second, "the recovery is logged", func() bool { return strings.Contains(out.String(), "level=INFO") })
+	testenv.Eventually(
+		t,
+		10*time.Second,
+		"the sale is loaded",
+		func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil },
+	)
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"the recovery is logged",
+		func() bool { return strings.Contains(out.String(), "level=INFO") },
+	)
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatalf("ended with %v", err)

@@ -52,7 +52,11 @@ type Settled struct {
 // An error means that the remaining orders were not processed; done holds the results so far. Repeating the call is
 // harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
 // DiedBefore is the time of the first call.
-func (s *Service) Settle(ctx context.Context, actor string, wanted Settlement) (done []Settled, next string, err error) {
+func (s *Service) Settle(
+	ctx context.Context,
+	actor string,
+	wanted Settlement,
+) (done []Settled, next string, err error) {
 	if wanted.Limit <= 0 {
 		wanted.Limit = defaultDeadPage
 	}

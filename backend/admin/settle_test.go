@@ -21,7 +21,8 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	sales := []string{}
 	for i := 0; len(sales) < 2; i++ { // one in each of two shards
 		id := fmt.Sprint("s", i)
-		if len(sales) == 0 || (keyspace.Space{Shards: shards}).ShardOf(id) != (keyspace.Space{Shards: shards}).ShardOf(sales[0]) {
+		if len(sales) == 0 ||
+			(keyspace.Space{Shards: shards}).ShardOf(id) != (keyspace.Space{Shards: shards}).ShardOf(sales[0]) {
 			sales = append(sales, id)
 			w.create(id, 10)
 		}
@@ -49,18 +50,25 @@ func TestSettleManyDeadOrders(t *testing.T) {
 		filter DeadFilter
 		want   int
 	}{
-		"all": {DeadFilter{}, 8}, "of a sale": {DeadFilter{SaleID: sales[1]}, 4}, "why": {DeadFilter{ErrorContains: "CARD"}, 8}, "another why": {DeadFilter{ErrorContains: "disk"}, 0},
-		"before": {DeadFilter{DiedBefore: time.Now().Add(-time.Hour)}, 0}, "before now": {DeadFilter{DiedBefore: time.Now().Add(time.Hour)}, 8},
-		"after": {DeadFilter{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {DeadFilter{DiedAfter: time.Now().Add(-time.Hour)}, 8},
+		"all": {DeadFilter{}, 8}, "of a sale": {DeadFilter{SaleID: sales[1]}, 4},
+		"why": {DeadFilter{ErrorContains: "CARD"}, 8}, "another why": {DeadFilter{ErrorContains: "disk"}, 0},
+		"before": {
+			DeadFilter{DiedBefore: time.Now().Add(-time.Hour)}, 0,
+		}, "before now": {DeadFilter{DiedBefore: time.Now().Add(time.Hour)}, 8},
+		"after": {DeadFilter{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {
+			DeadFilter{DiedAfter: time.Now().Add(-time.Hour)}, 8,
+		},
 	} {
 		got := all(Settlement{Verb: CancelDead, Filter: row.filter, DryRun: true})
-		if len(got) != row.want || slices.ContainsFunc(got, func(s Settled) bool { return s.Status != sale.StatusDead || s.Err != nil }) {
+		if len(got) != row.want ||
+			slices.ContainsFunc(got, func(s Settled) bool { return s.Status != sale.StatusDead || s.Err != nil }) {
 			t.Errorf("%s: %d would be settled, want %d: %+v", name, len(got), row.want, got)
 		}
 	}
 	w.wantBooks(sales[0], 6, 0)
 
-	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil { // another process is cancelling it
+	// another process is cancelling it
+	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil {
 		t.Fatal(err)
 	}
 	retried := all(Settlement{Verb: RetryDead, Filter: DeadFilter{SaleID: sales[0]}, Reason: "the disk is fixed"})

@@ -60,7 +60,13 @@ func newWorld(t *testing.T) *world {
 		all = append(all, faultyShard{q, w.faults})
 	}
 	w.Service = New(Config{
-		Store: faultyStore{w.store, w.faults}, Stock: faultyStock{w.stock, w.faults}, Shards: all, Log: slog.New(slog.DiscardHandler),
+		Store: faultyStore{
+			w.store,
+			w.faults,
+		},
+		Stock:  faultyStock{w.stock, w.faults},
+		Shards: all,
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	return w
 }
@@ -76,7 +82,15 @@ func (w *world) create(id string, stock int64) View {
 
 func (w *world) buy(saleID, buyer string) admission.Decision {
 	w.t.Helper()
-	d, err := w.admit.Admit(w.ctx, admission.Request{SaleID: saleID, Buyer: buyer, Key: strconv.FormatInt(time.Now().UnixNano(), 36), KeyTTL: time.Minute})
+	d, err := w.admit.Admit(
+		w.ctx,
+		admission.Request{
+			SaleID: saleID,
+			Buyer:  buyer,
+			Key:    strconv.FormatInt(time.Now().UnixNano(), 36),
+			KeyTTL: time.Minute,
+		},
+	)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -217,11 +231,23 @@ func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.O
 	return got, err
 }
 
-func (s faultyStore) CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error) {
-	return o, changed, s.f.call("CancelOrder", func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err })
+func (s faultyStore) CancelOrder(
+	ctx context.Context,
+	id sale.OrderID,
+	actor, reason string,
+) (o sale.Order, changed bool, err error) {
+	return o, changed, s.f.call(
+		"CancelOrder",
+		func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err },
+	)
 }
 
-func (s faultyStore) Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) (got []sale.Order, err error) {
+func (s faultyStore) Returning(
+	ctx context.Context,
+	after sale.OrderID,
+	age time.Duration,
+	limit int,
+) (got []sale.Order, err error) {
 	err = s.f.call("Returning", func() error { got, err = s.Store.Returning(ctx, after, age, limit); return err })
 	return got, err
 }
@@ -256,7 +282,11 @@ func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders func(func(sal
 	return s.f.call("Load", func() error { return s.Stock.Load(ctx, n, orders) })
 }
 
-func (s faultyStock) LoadAll(ctx context.Context, all []sale.Sale, orders func(string, func(sale.Order) error) error) error {
+func (s faultyStock) LoadAll(
+	ctx context.Context,
+	all []sale.Sale,
+	orders func(string, func(sale.Order) error) error,
+) error {
 	return s.f.call("LoadAll", func() error { return s.Stock.LoadAll(ctx, all, orders) })
 }
 

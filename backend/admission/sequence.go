@@ -16,8 +16,8 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// blockSize is the number of sequence numbers that a Sequencer leases together. A process that ends discards the rest of
-// its block, a small part of 2^32 numbers.
+// blockSize is the number of sequence numbers that a Sequencer leases together. A process that ends discards the rest
+// of its block, a small part of 2^32 numbers.
 const blockSize = 4096
 
 // Sequencer allocates order ids. An id is the second of the clock above a 32-bit sequence number that Redis leases in

@@ -22,7 +22,11 @@ func BenchmarkPurchase(b *testing.B) {
 			cfg := w.config(b)
 			cfg.Admitter = fixed(d)
 			s := serve(b, cfg)
-			request := "POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nX-Request-Id: 0123456789abcdef0123456789abcdef\r\nAuthorization: " + bearerOf(b, "ann") + "\r\n\r\n"
+			request := "POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nX-Request-Id: " +
+				"0123456789abcdef0123456789abcdef\r\nAuthorization: " + bearerOf(
+				b,
+				"ann",
+			) + "\r\n\r\n"
 			c, err := net.Dial("tcp", s.Addr)
 			if err != nil {
 				b.Fatal(err)

@@ -31,7 +31,10 @@ const (
 	listTimeout = 20 * time.Second
 )
 
-var errManyHolders = httpserver.NewProblem(problem.Unavailable, "This sale has more order holders than a list may contain.")
+var errManyHolders = httpserver.NewProblem(
+	problem.Unavailable,
+	"This sale has more order holders than a list may contain.",
+)
 
 // bypassList is GET /.sluice/sales/{sale}/holders: checksums of all buyers who may hold an order of the sale. Edges
 // let these buyers bypass their refusal cache.

@@ -22,10 +22,14 @@ func TestHoldersAreListedForEdges(t *testing.T) {
 	w.accepted, w.holders = 7, []uint32{1, 0x01020304, 0xfffefdfc}
 	s := w.serve(t)
 	a := s.holders("drop")
-	if a.Status != 200 || a.Body != "\x00\x00\x00\x01\x01\x02\x03\x04\xff\xfe\xfd\xfc" || a.Header.Get("Sluice-Holders") != "drop;accepted=7;count=3" {
+	if a.Status != 200 || a.Body != "\x00\x00\x00\x01\x01\x02\x03\x04\xff\xfe\xfd\xfc" ||
+		a.Header.Get("Sluice-Holders") != "drop;accepted=7;count=3" {
 		t.Errorf("%d %v %q", a.Status, a.Header, a.Body)
 	}
-	if got := a.Header.Get("Content-Type"); got != "application/octet-stream" || a.Header.Get("Cache-Control") != "no-store" {
+	if got := a.Header.Get(
+		"Content-Type",
+	); got != "application/octet-stream" ||
+		a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("Content-Type %q, Cache-Control %q", got, a.Header.Get("Cache-Control"))
 	}
 	servertest.WantProblem(t, s.holders("other"), 404, "not-found")
@@ -103,7 +107,12 @@ func TestKeptListsAreBounded(t *testing.T) {
 		ask("s0") // in use
 	}
 	if len(l.lists) != maxCachedLists || l.lists["s0"] == nil || l.lists["s1"] != nil {
-		t.Errorf("%d lists are kept, the one in use: %v, the oldest: %v", len(l.lists), l.lists["s0"] != nil, l.lists["s1"] != nil)
+		t.Errorf(
+			"%d lists are kept, the one in use: %v, the oldest: %v",
+			len(l.lists),
+			l.lists["s0"] != nil,
+			l.lists["s1"] != nil,
+		)
 	}
 	w.holders = make([]uint32, maxHolders)
 	for i := range 10 {
@@ -113,7 +122,8 @@ func TestKeptListsAreBounded(t *testing.T) {
 	for _, list := range l.lists {
 		sum += len(list.body)
 	}
-	if sum != l.bytes || sum > maxCachedBytes || len(l.lists) != maxCachedBytes/(4*maxHolders) || len(l.order) != len(l.lists) {
+	if sum != l.bytes || sum > maxCachedBytes || len(l.lists) != maxCachedBytes/(4*maxHolders) ||
+		len(l.order) != len(l.lists) {
 		t.Errorf("%d lists of %d bytes are kept, counted as %d", len(l.lists), sum, l.bytes)
 	}
 }

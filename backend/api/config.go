@@ -35,7 +35,8 @@ type Config struct {
 	CheckPushURL  func(raw string) (*url.URL, error) // validates endpoints of browsers; required with Subscriptions
 	Pages         Pages                              // nil: no pages for browsers
 
-	AdmitTimeout time.Duration                     // bound of one decision, which continues if the client disconnects; 0: 2 s
+	// bound of one decision, which continues if the client disconnects; 0: 2 s
+	AdmitTimeout time.Duration
 	ReadTimeout  time.Duration                     // bound of one query of a store; 0: 1 s
 	QueueFull    func(saleID string) time.Duration // minimum Retry-After while the queue is full; nil: 5 s
 	MaxStreams   int                               // open event streams of sales; 0: MaxStreams

@@ -20,7 +20,8 @@ func FuzzReadPayment(f *testing.F) {
 		if err != nil || p == nil {
 			return
 		}
-		if p.OrderID <= 0 || len(p.Digest) != 64 || p.Event == store.EventSucceeded && (p.Reference == "" || !currencyCode(p.Price.Currency)) {
+		if p.OrderID <= 0 || len(p.Digest) != 64 ||
+			p.Event == store.EventSucceeded && (p.Reference == "" || !currencyCode(p.Price.Currency)) {
 			t.Errorf("%q is read as %+v", body, p)
 		}
 		if strings.ContainsRune(p.Reference, 0) || !utf8.ValidString(p.Reference) || len(p.Reference) > 255 {

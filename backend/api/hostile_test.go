@@ -20,8 +20,10 @@ func TestSaleIDsOfWrongFormAre400(t *testing.T) {
 	s := w.serve(t)
 	auth := "Authorization: " + bearerOf(t, "ann")
 	for _, id := range []string{
-		"a%00b", "a{b}", "{a", "a}", "a%7Bb%7D", "a%20b", "a+b", "a%2Fb", "%2F", "..%2F..", "a%0d%0ab", "-a", ".a", "_a", "a:b", "a*b", "a,b", "a;b", "%", "%zz", "%C3%A9", "a%41",
-		"a'b", "a\"b", "a<b>", "a|b", "a\\b", "a^b", "a`b", "é", "a@b", "a=b", "a&b", "a$b", "a(b)", "a!b", "a~b", strings.Repeat("a", 65), strings.Repeat("a", 10_000),
+		"a%00b", "a{b}", "{a", "a}", "a%7Bb%7D", "a%20b", "a+b", "a%2Fb", "%2F", "..%2F..", "a%0d%0ab", "-a", ".a", "_a",
+		"a:b", "a*b", "a,b", "a;b", "%", "%zz", "%C3%A9", "a%41",
+		"a'b", "a\"b", "a<b>", "a|b", "a\\b", "a^b", "a`b", "é", "a@b", "a=b", "a&b", "a$b", "a(b)", "a!b", "a~b",
+		strings.Repeat("a", 65), strings.Repeat("a", 10_000),
 	} {
 		for _, request := range []string{
 			"POST /v1/sales/" + id + "/orders", "GET /v1/sales/" + id, "GET /v1/sales/" + id + "/events",
@@ -40,8 +42,10 @@ func TestSaleIDsOfWrongFormAre400(t *testing.T) {
 func TestPathsThatAreNoRouteAre404(t *testing.T) {
 	s := newWorld().serve(t)
 	for _, path := range []string{
-		"/s", "/s/", "/assets", "/assets/", "/v1", "/v1/", "/v1/sales/", "/v1/sales//orders", "/v1/sales/drop/", "/v1/sales/drop/orders/", "/v1//sales", "//v1/sales", "/V1/sales", "/v1/Sales",
-		"/v1/sales/../sales", "/v1/sales/drop/orders/1", "/v1/orders", "/v1/orders/", "/healthz/", "/metrics", "/admin/v1/sales", "/v1/sales/a/b/orders", "/*", "/v1/%73ales", "/S/drop", "/s/drop/",
+		"/s", "/s/", "/assets", "/assets/", "/v1", "/v1/", "/v1/sales/", "/v1/sales//orders", "/v1/sales/drop/",
+		"/v1/sales/drop/orders/", "/v1//sales", "//v1/sales", "/V1/sales", "/v1/Sales",
+		"/v1/sales/../sales", "/v1/sales/drop/orders/1", "/v1/orders", "/v1/orders/", "/healthz/", "/metrics",
+		"/admin/v1/sales", "/v1/sales/a/b/orders", "/*", "/v1/%73ales", "/S/drop", "/s/drop/",
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			a := s.Raw(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
@@ -53,7 +57,9 @@ func TestPathsThatAreNoRouteAre404(t *testing.T) {
 func TestWrongMethodIs405WithAllow(t *testing.T) {
 	s := newWorld().serve(t)
 	for _, row := range []struct{ method, path, allow string }{
-		{"DELETE", "/v1/sales/drop", "GET, HEAD"}, {"GET", "/v1/sales/drop/orders", "POST"}, {"PUT", "/v1/orders/5", "GET, HEAD"}, {"OPTIONS", "/healthz", "GET, HEAD"}, {"TRACE", "/readyz", "GET, HEAD"},
+		{
+			"DELETE", "/v1/sales/drop", "GET, HEAD",
+		}, {"GET", "/v1/sales/drop/orders", "POST"}, {"PUT", "/v1/orders/5", "GET, HEAD"}, {"OPTIONS", "/healthz", "GET, HEAD"}, {"TRACE", "/readyz", "GET, HEAD"},
 	} {
 		a := s.Do(row.method, row.path, "")
 		servertest.WantProblem(t, a, 405, "method-not-allowed")
@@ -83,13 +89,25 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 		code          string
 	}{
 		{"both lengths", post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad-request"},
-		{"both lengths, other order", post + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400, "bad-request"},
-		{"both lengths, smuggling", post + "transfer-encoding: chunked\r\ncontent-length: 50\r\n\r\n0\r\n\r\nGET /v1/sales HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad-request"},
-		{"both lengths, empty", post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad-request"},
+		{
+			"both lengths, other order", post + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400,
+			"bad-request",
+		},
+		{
+			"both lengths, smuggling",
+			post + "transfer-encoding: chunked\r\ncontent-length: 50\r\n\r\n0\r\n\r\nGET /v1/sales HTTP/1.1\r\nHost: x\r\n\r\n",
+			400, "bad-request",
+		},
+		{
+			"both lengths, empty", post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad-request",
+		},
 		{"identity", post + "Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}", 400, "bad-request"},
 		{"identity alone", post + "Transfer-Encoding: identity\r\n\r\n", 400, "bad-request"},
 		{"other encoding", post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400, "bad-request"},
-		{"chunked twice", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad-request"},
+		{
+			"chunked twice", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
+			"bad-request",
+		},
 		{"hidden encoding", post + "Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{}", 400, "bad-request"},
 		{"folded encoding", post + "Transfer-Encoding:\r\n chunked\r\nContent-Length: 2\r\n\r\n{}", 400, "bad-request"},
 		{"two lengths", post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400, "bad-request"},
@@ -103,10 +121,16 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 		{"two hosts", "GET /v1/sales HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400, "bad-request"},
 		{"not HTTP", "hello\r\n\r\n", 400, "bad-request"},
 		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad-request"},
-		{"huge head", "GET /v1/sales HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 17<<10) + "\r\n\r\n", 431, "too-large"},
+		{
+			"huge head", "GET /v1/sales HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 17<<10) + "\r\n\r\n", 431,
+			"too-large",
+		},
 		{"huge path", "GET /v1/sales/" + strings.Repeat("a", 17<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431, "too-large"},
 		{"huge body", post + "Content-Length: 20000\r\n\r\n" + strings.Repeat("a", 20000), 413, "too-large"},
-		{"huge chunked body", post + "Transfer-Encoding: chunked\r\n\r\n4e20\r\n" + strings.Repeat("a", 20000) + "\r\n0\r\n\r\n", 413, "too-large"},
+		{
+			"huge chunked body",
+			post + "Transfer-Encoding: chunked\r\n\r\n4e20\r\n" + strings.Repeat("a", 20000) + "\r\n0\r\n\r\n", 413, "too-large",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			a := s.RawClosed(row.request)
@@ -122,7 +146,12 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 	s := newWorld().serve(t)
 	for range 20 {
-		servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")), 413, "too-large")
+		servertest.WantProblem(
+			t,
+			s.Do("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")),
+			413,
+			"too-large",
+		)
 	}
 }
 
@@ -173,24 +202,30 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 		"two token headers":      {"token: " + good, "token: " + good},
 		"expired":                {"Authorization: Bearer " + expired},
 		"wrong key":              {"Authorization: Bearer " + wrongKey},
-		"alg none, no signature": {"Authorization: Bearer " + segment(`{"alg":"none"}`) + "." + segment(`{"sub":"ann",`+exp+`}`) + "."},
-		"alg none, signed":       {"Authorization: Bearer " + forge(`{"alg":"none"}`, `{"sub":"ann",`+exp+`}`)},
-		"alg HS384":              {"Authorization: Bearer " + forge(`{"alg":"HS384"}`, `{"sub":"ann",`+exp+`}`)},
-		"crit":                   {"Authorization: Bearer " + forge(`{"alg":"HS256","crit":["b64"]}`, `{"sub":"ann",`+exp+`}`)},
-		"two segments":           {"Authorization: Bearer " + good[:strings.LastIndexByte(good, '.')]},
-		"four segments":          {"Authorization: Bearer " + good + "." + segment("x")},
-		"three and a half":       {"Authorization: Bearer " + good + "."},
-		"half a signature":       {"Authorization: Bearer " + good[:len(good)-20]},
-		"no exp":                 {"Authorization: Bearer " + forge(hs256, `{"sub":"ann"}`)},
-		"no sub":                 {"Authorization: Bearer " + forge(hs256, `{`+exp+`}`)},
-		"empty sub":              {"Authorization: Bearer " + forge(hs256, `{"sub":"",`+exp+`}`)},
-		"sub is a number":        {"Authorization: Bearer " + forge(hs256, `{"sub":5,`+exp+`}`)},
-		"sub with NUL":           {"Authorization: Bearer " + forge(hs256, `{"sub":"a\u0000b",`+exp+`}`)},
-		"sub with a line break":  {"Authorization: Bearer " + forge(hs256, `{"sub":"a\nb",`+exp+`}`)},
-		"sub too long":           {"Authorization: Bearer " + forge(hs256, `{"sub":"`+strings.Repeat("a", 256)+`",`+exp+`}`)},
-		"too long":               {"Authorization: Bearer " + forge(hs256, `{"sub":"ann","x":"`+strings.Repeat("a", 4096)+`",`+exp+`}`)},
-		"not base64":             {"Authorization: Bearer ~~~.~~~.~~~"},
-		"token header, bad":      {"token: " + wrongKey},
+		"alg none, no signature": {
+			"Authorization: Bearer " + segment(`{"alg":"none"}`) + "." + segment(`{"sub":"ann",`+exp+`}`) + ".",
+		},
+		"alg none, signed": {"Authorization: Bearer " + forge(`{"alg":"none"}`, `{"sub":"ann",`+exp+`}`)},
+		"alg HS384":        {"Authorization: Bearer " + forge(`{"alg":"HS384"}`, `{"sub":"ann",`+exp+`}`)},
+		"crit": {
+			"Authorization: Bearer " + forge(`{"alg":"HS256","crit":["b64"]}`, `{"sub":"ann",`+exp+`}`),
+		},
+		"two segments":          {"Authorization: Bearer " + good[:strings.LastIndexByte(good, '.')]},
+		"four segments":         {"Authorization: Bearer " + good + "." + segment("x")},
+		"three and a half":      {"Authorization: Bearer " + good + "."},
+		"half a signature":      {"Authorization: Bearer " + good[:len(good)-20]},
+		"no exp":                {"Authorization: Bearer " + forge(hs256, `{"sub":"ann"}`)},
+		"no sub":                {"Authorization: Bearer " + forge(hs256, `{`+exp+`}`)},
+		"empty sub":             {"Authorization: Bearer " + forge(hs256, `{"sub":"",`+exp+`}`)},
+		"sub is a number":       {"Authorization: Bearer " + forge(hs256, `{"sub":5,`+exp+`}`)},
+		"sub with NUL":          {"Authorization: Bearer " + forge(hs256, `{"sub":"a\u0000b",`+exp+`}`)},
+		"sub with a line break": {"Authorization: Bearer " + forge(hs256, `{"sub":"a\nb",`+exp+`}`)},
+		"sub too long":          {"Authorization: Bearer " + forge(hs256, `{"sub":"`+strings.Repeat("a", 256)+`",`+exp+`}`)},
+		"too long": {
+			"Authorization: Bearer " + forge(hs256, `{"sub":"ann","x":"`+strings.Repeat("a", 4096)+`",`+exp+`}`),
+		},
+		"not base64":        {"Authorization: Bearer ~~~.~~~.~~~"},
+		"token header, bad": {"token: " + wrongKey},
 	}
 	for name, headers := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +246,9 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 	if len(w.requests) > 0 {
 		t.Errorf("%d purchases without a buyer", len(w.requests))
 	}
-	for _, headers := range [][]string{{"Authorization: Bearer " + good}, {"Authorization: bearer   " + good}, {"token: " + good}} {
+	for _, headers := range [][]string{
+		{"Authorization: Bearer " + good}, {"Authorization: bearer   " + good}, {"token: " + good},
+	} {
 		if a := s.Do("POST", "/v1/sales/drop/orders", "", headers...); a.Status != 202 {
 			t.Errorf("a good token got %d: %.30s", a.Status, headers[0])
 		}
@@ -295,7 +332,9 @@ func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 func TestOrderRequestsOfWrongFormAre400(t *testing.T) {
 	s := newWorld().serve(t)
 	auth := "Authorization: " + bearerOf(t, "ann")
-	for _, id := range []string{"0", "-1", "+1", "01", "x", "1.5", "9223372036854775808", "1e3", "%31", strings.Repeat("1", 400)} {
+	for _, id := range []string{
+		"0", "-1", "+1", "01", "x", "1.5", "9223372036854775808", "1e3", "%31", strings.Repeat("1", 400),
+	} {
 		a := s.Do("GET", "/v1/orders/"+id, "", auth)
 		if id == "%31" { // net/http may send it decoded; both are fine
 			continue

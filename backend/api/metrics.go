@@ -33,11 +33,24 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"outcome"}),
 		limiter: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_user_limit_errors_total", Help: "Purchase requests that the Redis of the per-user limit did not judge, by what was done with them.",
+			Name: "sluice_api_user_limit_errors_total",
+			Help: "Purchase requests that the Redis of the per-user limit did not judge, by what was done with them.",
 		}, []string{"verdict"}),
-		streams:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."}),
-		streamsLimit: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_event_streams_limit", Help: "Maximum number of open event streams; further clients get 503 and poll instead."}),
-		waiting:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final."}),
+		streams: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."},
+		),
+		streamsLimit: prometheus.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "sluice_api_event_streams_limit",
+				Help: "Maximum number of open event streams; further clients get 503 and poll instead.",
+			},
+		),
+		waiting: prometheus.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "sluice_api_waiting_requests",
+				Help: "Order requests held back until the order is final.",
+			},
+		),
 	}
 	m.callbacks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
@@ -66,8 +79,22 @@ type purchaseCount struct {
 
 // callbackResults are all that may come of a callback of the payment provider.
 var callbackResults = []string{
-	string(store.SettledPaid), string(store.SettledFailed), string(store.SettledCancelled), string(store.SettledMismatch), string(store.SettledTwice),
-	"replayed", "ignored", "not_configured", "forged", "bad_request", "reused", "not_written", "unknown_order", "unavailable",
+	string(
+		store.SettledPaid,
+	),
+	string(store.SettledFailed),
+	string(store.SettledCancelled),
+	string(store.SettledMismatch),
+	string(store.SettledTwice),
+	"replayed",
+	"ignored",
+	"not_configured",
+	"forged",
+	"bad_request",
+	"reused",
+	"not_written",
+	"unknown_order",
+	"unavailable",
 }
 
 // purchaseOutcomes are all that buy can answer: what is refused before admission, and its outcomes.

@@ -71,8 +71,20 @@ func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 func (l *livePages) tell(id sale.OrderID, buyer string, status sale.Status) {
 	l.T.Helper()
 	l.position++
-	e := events.Event{ID: events.ID(id, status), Type: events.Type("order." + string(status)), OrderID: id, SaleID: "drop", Buyer: buyer}
-	err := l.raw.XAdd(context.Background(), &redis.XAddArgs{Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()}}).Err()
+	e := events.Event{
+		ID:      events.ID(id, status),
+		Type:    events.Type("order." + string(status)),
+		OrderID: id,
+		SaleID:  "drop",
+		Buyer:   buyer,
+	}
+	err := l.raw.XAdd(
+		context.Background(),
+		&redis.XAddArgs{
+			Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()},
+		},
+	).
+		Err()
 	if err != nil {
 		l.T.Fatal(err)
 	}
@@ -98,7 +110,9 @@ func (l *livePages) page(path, authorization, after string) (next func() string,
 	if err != nil {
 		l.T.Fatal(err)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get("X-Accel-Buffering") != "no" ||
+		resp.Header.Get("Cache-Control") != "no-store" {
 		l.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
 	}
 	l.T.Cleanup(func() { resp.Body.Close() })
@@ -136,7 +150,14 @@ func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
 	l.row(servertest.OrderID(2), "bob", sale.StatusCreated)
 	l.row(servertest.OrderID(3), "ann", sale.StatusCreated)
 	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
-	one, two, three, four := servertest.OrderID(1).String(), servertest.OrderID(2).String(), servertest.OrderID(3).String(), servertest.OrderID(4).String()
+	one, two, three, four := servertest.OrderID(1).
+		String(),
+		servertest.OrderID(2).
+			String(),
+		servertest.OrderID(3).
+			String(),
+		servertest.OrderID(4).
+			String()
 	l.want(next, one+".paid", three+".created")
 	l.tell(servertest.OrderID(1), "ann", sale.StatusCreated) // late: the page knows better
 	l.tell(servertest.OrderID(1), "ann", sale.StatusPaid)
@@ -180,11 +201,22 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 	l.want(next, dying.String()+".dead") // which makes no event
 
 	servertest.WantProblem(t, l.Do("GET", path, "", "Authorization: "+bearerOf(t, "bob")), 404, "not-found")
-	servertest.WantProblem(t, l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")), 400, "bad-request")
+	servertest.WantProblem(
+		t,
+		l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")),
+		400,
+		"bad-request",
+	)
 	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "bob")); a.Status != 404 {
 		t.Errorf("HEAD of another buyer's order: %d", a.Status)
 	}
-	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "ann")); a.Status != 200 || a.Header.Get("Content-Type") != "text/event-stream" {
+	if a := l.Do(
+		"HEAD",
+		path,
+		"",
+		"Authorization: "+bearerOf(t, "ann"),
+	); a.Status != 200 ||
+		a.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", a.Status, a.Header)
 	}
 	for _, p := range []string{path, "/v1/me/events"} {
@@ -214,7 +246,8 @@ func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
 	_, hangUp := l.page("/v1/me/events", ann, "")
 	a := l.Do("GET", "/v1/me/events", "", "Authorization: "+ann)
 	servertest.WantProblem(t, a, 429, "quota-exceeded")
-	if a.Header.Get("Retry-After") != "30" || !strings.Contains(a.Body, `"violated-policies":["pages"]`) || !strings.Contains(a.Body, "GET /v1/orders/{order}") {
+	if a.Header.Get("Retry-After") != "30" || !strings.Contains(a.Body, `"violated-policies":["pages"]`) ||
+		!strings.Contains(a.Body, "GET /v1/orders/{order}") {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}
 	l.page("/v1/me/events", bearerOf(t, "bob"), "")
@@ -224,7 +257,12 @@ func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}
 	hangUp()
-	testenv.Eventually(t, httpserver.Heartbeat/2, "the place is free again", func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 })
+	testenv.Eventually(
+		t,
+		httpserver.Heartbeat/2,
+		"the place is free again",
+		func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 },
+	)
 }
 
 // status requests the head of an answer alone.
@@ -308,8 +346,14 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 		}
 		return open(registry) == 0
 	})
-	l.Stop()                                                                                                                               // the server's own goroutines go too
-	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left", func() bool { return runtime.NumGoroutine() < before+most/4 }) // connections to Redis have theirs
+	// the server's own goroutines go too
+	l.Stop()
+	testenv.Eventually(
+		t,
+		60*time.Second,
+		"no goroutine of a page is left",
+		func() bool { return runtime.NumGoroutine() < before+most/4 },
+	) // connections to Redis have theirs
 }
 
 // open is the number of open pages.
@@ -336,7 +380,12 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{Pages: 1})
 	l.w.do(func() { l.w.sqlErr = servertest.ErrRedisDown })
 	for range 3 { // a page that was refused takes no place
-		servertest.WantProblem(t, l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
+		servertest.WantProblem(
+			t,
+			l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")),
+			503,
+			"temporarily-unavailable",
+		)
 	}
 	l.w.do(func() { l.w.sqlErr = nil })
 	l.row(servertest.OrderID(1), "ann", sale.StatusPaid)
@@ -345,7 +394,12 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 
 	w := newWorld()
 	s := w.serve(t)
-	servertest.WantProblem(t, s.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503, "temporarily-unavailable")
+	servertest.WantProblem(
+		t,
+		s.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")),
+		503,
+		"temporarily-unavailable",
+	)
 }
 
 // subscriptions in memory.

@@ -30,18 +30,35 @@ func TestSalePages(t *testing.T) {
 		{"/s/%22%3E", "en", 404, "en", "no-store", "Sale not found."},
 	} {
 		a := s.Do("GET", c.path, "", "Accept-Language: "+c.accept)
-		if a.Status != c.status || !strings.Contains(a.Body, c.says) || a.Header.Get("Content-Language") != c.lang || a.Header.Get("Cache-Control") != c.cache {
-			t.Errorf("%s for %q: %d, %s, %s\n%s", c.path, c.accept, a.Status, a.Header.Get("Content-Language"), a.Header.Get("Cache-Control"), a.Body)
+		if a.Status != c.status || !strings.Contains(a.Body, c.says) || a.Header.Get("Content-Language") != c.lang ||
+			a.Header.Get("Cache-Control") != c.cache {
+			t.Errorf(
+				"%s for %q: %d, %s, %s\n%s",
+				c.path,
+				c.accept,
+				a.Status,
+				a.Header.Get("Content-Language"),
+				a.Header.Get("Cache-Control"),
+				a.Body,
+			)
 		}
 		policy := a.Header.Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") ||
-			a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		if !strings.Contains(
+			policy, "default-src 'none'; script-src 'self';",
+		) || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") ||
+			a.Header.Get("X-Content-Type-Options") != "nosniff" ||
+			a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 			t.Errorf("%s: headers %v", c.path, a.Header)
 		}
 	}
 	w.do(func() { w.redisErr = errors.Join(errors.New("away"), sale.ErrUnavailable) })
 	for _, path := range []string{"/", "/s/drop"} {
-		if a := s.Do("GET", path, ""); a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Header.Get("Cache-Control") != "no-store" || !strings.Contains(a.Body, `http-equiv="refresh"`) {
+		if a := s.Do(
+			"GET",
+			path,
+			"",
+		); a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Header.Get("Cache-Control") != "no-store" ||
+			!strings.Contains(a.Body, `http-equiv="refresh"`) {
 			t.Errorf("%s without Redis: %d %v\n%s", path, a.Status, a.Header, a.Body)
 		}
 	}
@@ -58,12 +75,20 @@ func TestAssets(t *testing.T) {
 		plain := s.Do("GET", name, "", "Accept-Encoding: identity")
 		packed := s.Do("GET", name, "", "Accept-Encoding: br, gzip")
 		for what, a := range map[string]servertest.Answer{"plain": plain, "packed": packed} {
-			if a.Status != 200 || a.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" || a.Header.Get("Vary") != "Accept-Encoding" {
+			if a.Status != 200 || a.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+				a.Header.Get("Vary") != "Accept-Encoding" {
 				t.Errorf("%s, %s: %d %v", name, what, a.Status, a.Header)
 			}
 		}
-		if packed.Header.Get("Content-Encoding") != "gzip" || plain.Header.Get("Content-Encoding") != "" || len(packed.Body) >= len(plain.Body) && strings.HasSuffix(name, ".js") {
-			t.Errorf("%s: %d bytes, packed %d (%q)", name, len(plain.Body), len(packed.Body), packed.Header.Get("Content-Encoding"))
+		if packed.Header.Get("Content-Encoding") != "gzip" || plain.Header.Get("Content-Encoding") != "" ||
+			len(packed.Body) >= len(plain.Body) && strings.HasSuffix(name, ".js") {
+			t.Errorf(
+				"%s: %d bytes, packed %d (%q)",
+				name,
+				len(plain.Body),
+				len(packed.Body),
+				packed.Header.Get("Content-Encoding"),
+			)
 		}
 	}
 	other := regexp.MustCompile(`[0-9a-f]{12}`).ReplaceAllString(names[1], "000000000000")

@@ -31,13 +31,20 @@ var (
 	errNoCallbacks = httpserver.NewProblem(problem.Unavailable, "Payment callbacks are not configured.",
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnconfigured)})
 	// challenge is not a registered scheme. HTTP requires one in every 401.
-	challenge    = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
-	errForged    = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid.", challenge)
-	errStale     = httpserver.NewProblem(problem.Unauthorized, "The webhook-timestamp is more than five minutes off. Check the clocks.", challenge)
+	challenge = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
+	errForged = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid.", challenge)
+	errStale  = httpserver.NewProblem(
+		problem.Unauthorized,
+		"The webhook-timestamp is more than five minutes off. Check the clocks.",
+		challenge,
+	)
 	errReused    = httpserver.NewProblem(problem.IdempotencyKeyReused, "This webhook-id was used with another body.")
 	errNoRow     = httpserver.NewProblem(problem.NotFound, "There is no such order.")
-	errUnwritten = httpserver.NewProblem(problem.Unavailable, "The order may not be written yet. Please send the callback again.",
-		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)})
+	errUnwritten = httpserver.NewProblem(
+		problem.Unavailable,
+		"The order may not be written yet. Please send the callback again.",
+		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)},
+	)
 )
 
 // settlements maps each settlement to its result, or to the problem for a payment that must be refunded.
@@ -46,11 +53,20 @@ var settlements = map[store.Settlement]struct {
 	code   problem.Code
 	detail string
 }{
-	store.SettledPaid:      {result: "paid"},
-	store.SettledFailed:    {result: "noted"},
-	store.SettledCancelled: {code: problem.OrderCancelled, detail: "The order was cancelled before the payment. The payment is recorded for a refund."},
-	store.SettledMismatch:  {code: problem.PaymentMismatch, detail: "The amount is not the price of the sale. The payment is recorded for a refund."},
-	store.SettledTwice:     {code: problem.AlreadyPaid, detail: "The order is already paid. The payment is recorded for a refund."},
+	store.SettledPaid:   {result: "paid"},
+	store.SettledFailed: {result: "noted"},
+	store.SettledCancelled: {
+		code:   problem.OrderCancelled,
+		detail: "The order was cancelled before the payment. The payment is recorded for a refund.",
+	},
+	store.SettledMismatch: {
+		code:   problem.PaymentMismatch,
+		detail: "The amount is not the price of the sale. The payment is recorded for a refund.",
+	},
+	store.SettledTwice: {
+		code:   problem.AlreadyPaid,
+		detail: "The order is already paid. The payment is recorded for a refund.",
+	},
 }
 
 // payment is POST /v1/payments.
@@ -96,7 +112,11 @@ func (h *handlers) takePayment(c *fiber.Ctx) (result string, err error) {
 	case !known:
 		return result, httpserver.ErrInternal
 	case row.result != "":
-		return result, httpserver.SendJSON(c, fiber.StatusOK, paymentBody{OrderID: wanted.OrderID.String(), Result: row.result})
+		return result, httpserver.SendJSON(
+			c,
+			fiber.StatusOK,
+			paymentBody{OrderID: wanted.OrderID.String(), Result: row.result},
+		)
 	}
 	if !replayed {
 		h.Log().WarnContext(httpserver.LogContext(c.Context()), "payment needs a refund",
@@ -142,7 +162,10 @@ type paymentBody struct {
 }
 
 // callbackEvents are the types of callbacks that are processed.
-var callbackEvents = map[string]store.Event{"payment.succeeded": store.EventSucceeded, "payment.failed": store.EventFailed}
+var callbackEvents = map[string]store.Event{
+	"payment.succeeded": store.EventSucceeded,
+	"payment.failed":    store.EventFailed,
+}
 
 // readPayment reads the body of a callback. It returns nil for a type that is not processed. Unknown fields are
 // ignored, because providers add fields.
@@ -182,7 +205,10 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 		data.RejectOnce("currency", "must be three capital letters (ISO 4217)")
 	}
 	if (succeeded || p.Reference != "") && sale.ValidateBuyer(p.Reference) != nil {
-		data.RejectOnce("reference", "must be 1 to "+strconv.Itoa(sale.MaxBuyerLen)+" bytes of text without control characters")
+		data.RejectOnce(
+			"reference",
+			"must be 1 to "+strconv.Itoa(sale.MaxBuyerLen)+" bytes of text without control characters",
+		)
 	}
 	return p, o.Err()
 }

@@ -84,7 +84,12 @@ func signed(t testing.TB, id string, at time.Time, body string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"Webhook-Id: " + id, "Webhook-Timestamp: " + strconv.FormatInt(at.Unix(), 10), "Webhook-Signature: " + signature, "Content-Type: application/json"}
+	return []string{
+		"Webhook-Id: " + id,
+		"Webhook-Timestamp: " + strconv.FormatInt(at.Unix(), 10),
+		"Webhook-Signature: " + signature,
+		"Content-Type: application/json",
+	}
 }
 
 func (s *site) callback(id, body string) servertest.Answer {
@@ -93,7 +98,10 @@ func (s *site) callback(id, body string) servertest.Answer {
 }
 
 func paid(id sale.OrderID) string {
-	return fmt.Sprintf(`{"type":"payment.succeeded","timestamp":"2026-11-27T10:01:00Z","data":{"order_id":"%s","amount":1999,"currency":"EUR","reference":"pi_1","customer":{"name":"Ann"}}}`, id)
+	return fmt.Sprintf(
+		`{"type":"payment.succeeded","timestamp":"2026-11-27T10:01:00Z","data":{"order_id":"%s","amount":1999,"currency":"EUR","reference":"pi_1","customer":{"name":"Ann"}}}`,
+		id,
+	)
 }
 
 func TestPaymentIsSettledAndAnswered(t *testing.T) {
@@ -135,7 +143,13 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 		}
 	}
 	asked := l.was()
-	want := store.Payment{CallbackID: "msg_1", OrderID: servertest.OrderID(1), Event: store.EventSucceeded, Price: sale.Price{Amount: 1999, Currency: "EUR"}, Reference: "pi_1"}
+	want := store.Payment{
+		CallbackID: "msg_1",
+		OrderID:    servertest.OrderID(1),
+		Event:      store.EventSucceeded,
+		Price:      sale.Price{Amount: 1999, Currency: "EUR"},
+		Reference:  "pi_1",
+	}
 	want.Digest = asked[0].Digest
 	if asked[0] != want || len(want.Digest) != 64 {
 		t.Errorf("called %+v, want %+v", asked[0], want)
@@ -227,7 +241,11 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 	if asked := l.was(); len(asked) != 0 {
 		t.Errorf("asked %+v", asked)
 	}
-	if a := s.callback("msg_1", `{"type":"customer.created","data":{"id":"c_1"}}`); a.Status != 200 || a.Field(t, "result") != "ignored" {
+	if a := s.callback(
+		"msg_1",
+		`{"type":"customer.created","data":{"id":"c_1"}}`,
+	); a.Status != 200 ||
+		a.Field(t, "result") != "ignored" {
 		t.Errorf("another type: %d %s", a.Status, a.Body)
 	}
 }
@@ -249,9 +267,11 @@ func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 		"another is dead": {func(w *world) {
 			w.dead[servertest.OrderID(2)] = queue.DeadLetter{Message: servertest.Order(2, "ann", sale.StatusQueued)}
 		}, 404},
-		"it has just become so": {func(w *world) { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) }, 503},
-		"Redis is down":         {func(w *world) { w.redisErr = servertest.ErrRedisDown }, 503},
-		"SQL went down":         {func(w *world) { w.sqlErr = servertest.ErrRedisDown }, 503},
+		"it has just become so": {
+			func(w *world) { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) }, 503,
+		},
+		"Redis is down": {func(w *world) { w.redisErr = servertest.ErrRedisDown }, 503},
+		"SQL went down": {func(w *world) { w.sqlErr = servertest.ErrRedisDown }, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()

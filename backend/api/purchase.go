@@ -78,7 +78,13 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 	if sale.IsRehearsal(saleID) { // data of a rehearsal must not outlive it for long
 		key.ttl = min(key.ttl, requestKeyTTL)
 	}
-	return admission.Request{SaleID: saleID, Buyer: buyer, Key: key.key, KeyTTL: key.ttl, Fingerprint: fingerprint(saleID)}, nil
+	return admission.Request{
+		SaleID:      saleID,
+		Buyer:       buyer,
+		Key:         key.key,
+		KeyTTL:      key.ttl,
+		Fingerprint: fingerprint(saleID),
+	}, nil
 }
 
 // checkPurchaseBody accepts no body, or a JSON object without fields. It rejects unknown fields, so that they can get
@@ -114,12 +120,16 @@ var outcomes = map[sale.Outcome]struct {
 	refusal *httpserver.Problem
 	state   sale.State
 }{
-	sale.KeyReused:     {httpserver.NewProblem(problem.IdempotencyKeyReused, "This Idempotency-Key was used for another request."), ""},
+	sale.KeyReused: {
+		httpserver.NewProblem(problem.IdempotencyKeyReused, "This Idempotency-Key was used for another request."),
+		"",
+	},
 	sale.AlreadyBought: {httpserver.NewProblem(problem.AlreadyBought, boughtDetail), ""}, // completed by answer
 	sale.SoldOut:       {httpserver.NewProblem(problem.SoldOut, "All units are sold."), sale.StateSoldOut},
-	sale.NotOpen:       {httpserver.NewProblem(problem.SaleNotOpen, notOpenDetail), sale.StateScheduled}, // completed by answer
-	sale.SalePaused:    {httpserver.NewProblem(problem.SalePaused, "The sale is paused. It may resume."), sale.StatePaused},
-	sale.SaleClosed:    {httpserver.NewProblem(problem.SaleClosed, "The sale is closed."), sale.StateClosed},
+	// completed by answer
+	sale.NotOpen:    {httpserver.NewProblem(problem.SaleNotOpen, notOpenDetail), sale.StateScheduled},
+	sale.SalePaused: {httpserver.NewProblem(problem.SalePaused, "The sale is paused. It may resume."), sale.StatePaused},
+	sale.SaleClosed: {httpserver.NewProblem(problem.SaleClosed, "The sale is closed."), sale.StateClosed},
 }
 
 var errQueueFull = httpserver.NewProblem(problem.Unavailable, "The order queue is full. Please try again.")
@@ -145,7 +155,9 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 	case sale.UnknownSale:
 		return h.unknownSale(saleID)
 	case sale.QueueFull:
-		return errQueueFull.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(h.cfg.QueueFull(saleID))})
+		return errQueueFull.With(
+			httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(h.cfg.QueueFull(saleID))},
+		)
 	}
 	row, ok := outcomes[d.Outcome]
 	if !ok {
@@ -160,7 +172,10 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 	case sale.NotOpen:
 		body := problem.New(problem.SaleNotOpen, notOpenDetail)
 		body.OpensAt = d.OpensAt.UTC().Format(time.RFC3339Nano)
-		row.refusal = httpserver.ProblemOf(body, httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(d.RetryAfter)})
+		row.refusal = httpserver.ProblemOf(
+			body,
+			httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(d.RetryAfter)},
+		)
 		ttl = min(ttl, max(d.RetryAfter, 0))
 	}
 	if row.state != "" {

@@ -49,18 +49,84 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 		headers  map[string]string
 		fields   map[string]string
 	}{
-		{"replayed", admission.Decision{Outcome: sale.Replayed, OrderID: servertest.OrderID(1)}, 202, "", map[string]string{"Idempotency-Replayed": "true", "Sluice-Sale": ""}, nil},
-		{"key reused", admission.Decision{Outcome: sale.KeyReused}, 422, "idempotency-key-reused", map[string]string{"Sluice-Sale": ""}, nil},
-		{"already bought", admission.Decision{Outcome: sale.AlreadyBought, OrderID: servertest.OrderID(9)}, 409, "already-bought",
-			map[string]string{"Sluice-Sale": ""}, map[string]string{"order_id": servertest.OrderID(9).String()}},
-		{"sold out", admission.Decision{Outcome: sale.SoldOut, Version: 7, Accepted: 1000}, 409, "sold-out", map[string]string{"Sluice-Sale": "drop;state=sold_out;version=7;ttl=1000;holders=1000"}, nil},
-		{"not open", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 89500 * time.Millisecond, Version: 2}, 409, "sale-not-open",
-			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=1000;holders=0;opens=" + opensMillis, "Retry-After": "90"}, map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"}},
-		{"opens in a moment", admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 120 * time.Millisecond, Version: 2}, 409, "sale-not-open",
-			map[string]string{"Sluice-Sale": "drop;state=scheduled;version=2;ttl=120;holders=0;opens=" + opensMillis, "Retry-After": "1"}, nil},
-		{"paused", admission.Decision{Outcome: sale.SalePaused, Version: 4}, 409, "sale-paused", map[string]string{"Sluice-Sale": "drop;state=paused;version=4;ttl=1000;holders=0"}, nil},
-		{"closed", admission.Decision{Outcome: sale.SaleClosed, Version: 5}, 409, "sale-closed", map[string]string{"Sluice-Sale": "drop;state=closed;version=5;ttl=1000;holders=0"}, nil},
-		{"unknown sale", admission.Decision{Outcome: sale.UnknownSale}, 404, "not-found", map[string]string{"Sluice-Sale": ""}, nil},
+		{
+			"replayed",
+			admission.Decision{Outcome: sale.Replayed, OrderID: servertest.OrderID(1)},
+			202,
+			"",
+			map[string]string{"Idempotency-Replayed": "true", "Sluice-Sale": ""},
+			nil,
+		},
+		{
+			"key reused",
+			admission.Decision{Outcome: sale.KeyReused},
+			422,
+			"idempotency-key-reused",
+			map[string]string{"Sluice-Sale": ""},
+			nil,
+		},
+		{
+			"already bought",
+			admission.Decision{Outcome: sale.AlreadyBought, OrderID: servertest.OrderID(9)},
+			409,
+			"already-bought",
+			map[string]string{"Sluice-Sale": ""},
+			map[string]string{"order_id": servertest.OrderID(9).String()},
+		},
+		{
+			"sold out",
+			admission.Decision{Outcome: sale.SoldOut, Version: 7, Accepted: 1000},
+			409,
+			"sold-out",
+			map[string]string{"Sluice-Sale": "drop;state=sold_out;version=7;ttl=1000;holders=1000"},
+			nil,
+		},
+		{
+			"not open",
+			admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 89500 * time.Millisecond, Version: 2},
+			409,
+			"sale-not-open",
+			map[string]string{
+				"Sluice-Sale": "drop;state=scheduled;version=2;ttl=1000;holders=0;opens=" + opensMillis,
+				"Retry-After": "90",
+			},
+			map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"},
+		},
+		{
+			"opens in a moment",
+			admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 120 * time.Millisecond, Version: 2},
+			409,
+			"sale-not-open",
+			map[string]string{
+				"Sluice-Sale": "drop;state=scheduled;version=2;ttl=120;holders=0;opens=" + opensMillis,
+				"Retry-After": "1",
+			},
+			nil,
+		},
+		{
+			"paused",
+			admission.Decision{Outcome: sale.SalePaused, Version: 4},
+			409,
+			"sale-paused",
+			map[string]string{"Sluice-Sale": "drop;state=paused;version=4;ttl=1000;holders=0"},
+			nil,
+		},
+		{
+			"closed",
+			admission.Decision{Outcome: sale.SaleClosed, Version: 5},
+			409,
+			"sale-closed",
+			map[string]string{"Sluice-Sale": "drop;state=closed;version=5;ttl=1000;holders=0"},
+			nil,
+		},
+		{
+			"unknown sale",
+			admission.Decision{Outcome: sale.UnknownSale},
+			404,
+			"not-found",
+			map[string]string{"Sluice-Sale": ""},
+			nil,
+		},
 		{"no outcome at all", admission.Decision{}, 500, "internal-error", nil, nil},
 	}
 	w := newWorld()
@@ -103,7 +169,12 @@ func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
 	if a.Header.Get("Retry-After") != "1" {
 		t.Errorf("Retry-After %q, want 1", a.Header.Get("Retry-After"))
 	}
-	servertest.WantProblem(t, s.Do("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann")), 404, "not-found")
+	servertest.WantProblem(
+		t,
+		s.Do("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann")),
+		404,
+		"not-found",
+	)
 	delete(w.sales, "drop")
 	servertest.WantProblem(t, s.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
 }
@@ -115,7 +186,10 @@ func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
 	}
 	w.redisErr = servertest.ErrRedisDown
 	s := w.serve(t)
-	for _, a := range []servertest.Answer{s.buy(t, "ann"), s.Do("GET", "/v1/sales", ""), s.Do("GET", "/v1/sales/drop", ""), s.Do("GET", "/v1/sales/drop/events", "")} {
+	for _, a := range []servertest.Answer{
+		s.buy(t, "ann"), s.Do("GET", "/v1/sales", ""), s.Do("GET", "/v1/sales/drop", ""),
+		s.Do("GET", "/v1/sales/drop/events", ""),
+	} {
 		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
 		if a.Header.Get("Retry-After") == "" {
 			t.Error("no Retry-After")
@@ -151,7 +225,12 @@ func TestUserLimitRefusesWith429(t *testing.T) {
 		if buyer != "fast" {
 			return admission.LimitResult{Allowed: true}, nil
 		}
-		return admission.LimitResult{Limit: 10, Remaining: 0, Period: time.Minute, Reset: now.Add(2500 * time.Millisecond)}, nil
+		return admission.LimitResult{
+			Limit:     10,
+			Remaining: 0,
+			Period:    time.Minute,
+			Reset:     now.Add(2500 * time.Millisecond),
+		}, nil
 	}
 	cfg := w.config(t)
 	cfg.Server.Now = func() time.Time { return now }
@@ -208,7 +287,8 @@ func TestRequestKeyComesFromClientThenEdgeThenChance(t *testing.T) {
 	if got[2].Key != "r:0123456789abcdef" || got[2].KeyTTL != 2*time.Minute {
 		t.Errorf("from the edge: %+v", got[2])
 	}
-	if !strings.HasPrefix(got[3].Key, "x:") || len(got[3].Key) != 34 || !strings.HasPrefix(got[4].Key, "x:") || got[3].Key == got[4].Key {
+	if !strings.HasPrefix(got[3].Key, "x:") || len(got[3].Key) != 34 || !strings.HasPrefix(got[4].Key, "x:") ||
+		got[3].Key == got[4].Key {
 		t.Errorf("by chance: %q, %q", got[3].Key, got[4].Key)
 	}
 	for _, r := range got {
@@ -225,7 +305,8 @@ func TestFingerprintTellsSalesApartButNotEmptyBodies(t *testing.T) {
 	s.Do("POST", "/v1/sales/drop/orders", "", auth)
 	s.Do("POST", "/v1/sales/drop/orders", " {\n} ", auth, "Content-Type: application/json; charset=utf-8")
 	s.Do("POST", "/v1/sales/drop2/orders", "", auth)
-	if len(w.requests) != 3 || w.requests[0].Fingerprint != w.requests[1].Fingerprint || w.requests[0].Fingerprint == w.requests[2].Fingerprint {
+	if len(w.requests) != 3 || w.requests[0].Fingerprint != w.requests[1].Fingerprint ||
+		w.requests[0].Fingerprint == w.requests[2].Fingerprint {
 		t.Errorf("%+v", w.requests)
 	}
 }
@@ -239,7 +320,9 @@ func TestRequestStringsOutliveTheRequest(t *testing.T) {
 	for range 5 {
 		s.Do("POST", "/v1/sales/zzzz/orders", "", "Authorization: "+bearerOf(t, "zoe"), "X-Request-Id: zzzzzzzz")
 	}
-	for i, want := range []admission.Request{{SaleID: "drop", Buyer: "ann", Key: "k:aaaaaaaa"}, {SaleID: "drop", Buyer: "bob", Key: "r:bbbbbbbb"}} {
+	for i, want := range []admission.Request{
+		{SaleID: "drop", Buyer: "ann", Key: "k:aaaaaaaa"}, {SaleID: "drop", Buyer: "bob", Key: "r:bbbbbbbb"},
+	} {
 		if got := w.requests[i]; got.SaleID != want.SaleID || got.Buyer != want.Buyer || got.Key != want.Key {
 			t.Errorf("request %d became %+v", i, got)
 		}
@@ -260,7 +343,13 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(c, "POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: "+bearerOf(t, "ann")+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(
+		c,
+		"POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: "+bearerOf(
+			t,
+			"ann",
+		)+"\r\n\r\n",
+	); err != nil {
 		t.Fatal(err)
 	}
 	<-entered
@@ -293,8 +382,15 @@ func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
 	asked := time.Now()
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
-	if got := <-decision; got.deadline.Before(asked.Add(cfg.AdmitTimeout)) || got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
-		t.Errorf("called at %v, entered at %v, deadline at %v; want %v for the decision", asked, got.entered, got.deadline, cfg.AdmitTimeout)
+	if got := <-decision; got.deadline.Before(asked.Add(cfg.AdmitTimeout)) ||
+		got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
+		t.Errorf(
+			"called at %v, entered at %v, deadline at %v; want %v for the decision",
+			asked,
+			got.entered,
+			got.deadline,
+			cfg.AdmitTimeout,
+		)
 	}
 }
 

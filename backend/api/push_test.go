@@ -14,7 +14,9 @@ import (
 func TestSubscriptionsOfABuyer(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.Subscriptions, cfg.PushKey, cfg.CheckPushURL = &fakeSubscriptions{}, "BPublic", outbound.New(outbound.Config{}).CheckURL
+	cfg.Subscriptions, cfg.PushKey, cfg.CheckPushURL = &fakeSubscriptions{}, "BPublic", outbound.New(
+		outbound.Config{},
+	).CheckURL
 	s := serve(t, cfg)
 	if a := s.Do("GET", "/v1/push/key", ""); a.Status != 200 || a.Field(t, "key") != "BPublic" {
 		t.Errorf("%+v", a)
@@ -23,12 +25,23 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p256dh, auth := base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes()), base64.RawURLEncoding.EncodeToString(make([]byte, 16))
+	p256dh, auth := base64.RawURLEncoding.EncodeToString(
+		k.PublicKey().Bytes(),
+	), base64.RawURLEncoding.EncodeToString(
+		make([]byte, 16),
+	)
 	good := `{"endpoint":"https://push.example/abc","expirationTime":null,"keys":{"p256dh":"` + p256dh + `","auth":"` + auth + `"},"lang":"zh-CN"}`
 	const path = "/v1/me/push/subscriptions"
-	ann, bob, asJSON := "Authorization: "+bearerOf(t, "ann"), "Authorization: "+bearerOf(t, "bob"), "Content-Type: application/json; charset=utf-8"
+	ann, bob, asJSON := "Authorization: "+bearerOf(
+		t,
+		"ann",
+	), "Authorization: "+bearerOf(
+		t,
+		"bob",
+	), "Content-Type: application/json; charset=utf-8"
 	a := s.Do("POST", path, good, ann, asJSON)
-	if a.Status != 201 || a.Field(t, "id") != "1" || a.Field(t, "lang") != "zh" || strings.Contains(a.Body, auth) || strings.Contains(a.Body, p256dh) {
+	if a.Status != 201 || a.Field(t, "id") != "1" || a.Field(t, "lang") != "zh" || strings.Contains(a.Body, auth) ||
+		strings.Contains(a.Body, p256dh) {
 		t.Fatalf("%+v", a)
 	}
 	if a := s.Do("GET", path, "", ann); a.Status != 200 || !strings.Contains(a.Body, "https://push.example/abc") {

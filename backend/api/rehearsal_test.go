@@ -37,7 +37,9 @@ func TestRehearsalIsSeenByItsCrowdAlone(t *testing.T) {
 		t.Errorf("its page: %d", a.Status)
 	}
 	for _, path := range []string{"/v1/sales/" + rehearsed, "/v1/sales/" + rehearsed + "/events"} {
-		for name, headers := range map[string][]string{"nobody": nil, "a buyer": {real}, "a forger": {"Authorization: Bearer x.y.z"}, "another crowd": {other}} {
+		for name, headers := range map[string][]string{
+			"nobody": nil, "a buyer": {real}, "a forger": {"Authorization: Bearer x.y.z"}, "another crowd": {other},
+		} {
 			if a := s.Do("GET", path, "", headers...); a.Status != 404 {
 				t.Errorf("GET %s by %s: %d %s", path, name, a.Status, a.Body)
 			}
@@ -47,7 +49,9 @@ func TestRehearsalIsSeenByItsCrowdAlone(t *testing.T) {
 		t.Errorf("its crowd: %d %s", a.Status, a.Body)
 	}
 
-	for _, c := range []struct{ who, saleID, header string }{{"a buyer", rehearsed, real}, {"another crowd", rehearsed, other}, {"the crowd", "drop", crowd}} {
+	for _, c := range []struct{ who, saleID, header string }{
+		{"a buyer", rehearsed, real}, {"another crowd", rehearsed, other}, {"the crowd", "drop", crowd},
+	} {
 		servertest.WantProblem(t, s.Do("POST", "/v1/sales/"+c.saleID+"/orders", "", c.header), 404, "not-found")
 		w.do(func() {
 			if len(w.requests) > 0 {

@@ -19,7 +19,12 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 	}
 	var views []admission.View
 	for i := range 10_000 {
-		v := admission.View{Sale: sale.Sale{ID: fmt.Sprintf("s%05d", i), Stock: 10, OpensAt: time.Unix(int64(i), 0)}, Left: 4, Accepted: 7, State: sale.StateOpen}
+		v := admission.View{
+			Sale:     sale.Sale{ID: fmt.Sprintf("s%05d", i), Stock: 10, OpensAt: time.Unix(int64(i), 0)},
+			Left:     4,
+			Accepted: 7,
+			State:    sale.StateOpen,
+		}
 		switch i % 5 {
 		case 1:
 			v.State = sale.StateClosed
@@ -61,7 +66,13 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 		# TYPE sluice_sale_stock_units gauge
 		sluice_sale_stock_units{sale="s09997"} 10
 	`
-	if err := testutil.CollectAndCompare(g, strings.NewReader(one), "sluice_sale_accepted_orders", "sluice_sale_left_units", "sluice_sale_stock_units"); err != nil {
+	if err := testutil.CollectAndCompare(
+		g,
+		strings.NewReader(one),
+		"sluice_sale_accepted_orders",
+		"sluice_sale_left_units",
+		"sluice_sale_stock_units",
+	); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.CollectAndLint(g); err != nil || len(problems) > 0 {

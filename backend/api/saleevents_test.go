@@ -21,7 +21,8 @@ func (s *site) listen(saleID string) (next func() string, hangUp func()) {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get("X-Accel-Buffering") != "no" {
 		s.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
 	}
 	lines := bufio.NewScanner(resp.Body)
@@ -83,8 +84,14 @@ func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
 	start := time.Now()
 	var before, looks int
 	w.do(func() { before = w.views })
-	testenv.Eventually(t, 5*time.Second, "five looks", func() bool { w.do(func() { looks = w.views - before }); return looks >= 5 })
-	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; looks > most { // one may have been due already, and one may be in progress
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"five looks",
+		func() bool { w.do(func() { looks = w.views - before }); return looks >= 5 },
+	)
+	// one may have been due already, and one may be in progress
+	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; looks > most {
 		t.Errorf("%d looks, want %d at most: the streams look each for themselves", looks, most)
 	}
 	for _, hangUp := range hangUps {

@@ -28,7 +28,14 @@ type saleBody struct {
 
 func saleJSON(v admission.View) saleBody {
 	b := saleBody{
-		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, Left: v.Left, PerBuyer: v.PerBuyer, State: v.State, OpensAt: v.OpensAt.UTC(),
+		ID:       v.ID,
+		Title:    v.Title,
+		Price:    v.Price,
+		Stock:    v.Stock,
+		Left:     v.Left,
+		PerBuyer: v.PerBuyer,
+		State:    v.State,
+		OpensAt:  v.OpensAt.UTC(),
 	}
 	if !v.ClosesAt.IsZero() {
 		closes := v.ClosesAt.UTC()

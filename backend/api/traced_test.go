@@ -27,7 +27,12 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.Server.Tracer = telemetry.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample())))))
+	cfg.Server.Tracer = telemetry.New(
+		sdk.NewTracerProvider(
+			sdk.WithSpanProcessor(spans),
+			sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample()))),
+		),
+	)
 	s := serve(t, cfg)
 	if a := s.buy(t, "ann", sampled, "X-Request-Id: r1"); a.Status != 202 {
 		t.Fatal(a)
@@ -48,8 +53,10 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 		t.Fatalf("%d spans, want those of two purchases: %v", len(all), all)
 	}
 	var sending, request sdk.ReadOnlySpan = all[0], all[1]
-	if sending.Name() != "send orders" || request.Name() != "POST /v1/sales/{sale}/orders" || sending.Parent().SpanID() != request.SpanContext().SpanID() ||
-		request.SpanKind() != otel.SpanKindServer || request.Parent().SpanID().String() != "00f067aa0ba902b7" {
+	if sending.Name() != "send orders" || request.Name() != "POST /v1/sales/{sale}/orders" ||
+		sending.Parent().SpanID() != request.SpanContext().SpanID() ||
+		request.SpanKind() != otel.SpanKindServer ||
+		request.Parent().SpanID().String() != "00f067aa0ba902b7" {
 		t.Errorf("%s below %s below %v", sending.Name(), request.Name(), request.Parent())
 	}
 	want := "00-4bf92f3577b34da6a3ce929d0e0e4736-" + sending.SpanContext().SpanID().String() + "-01"
@@ -65,8 +72,10 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 		attributes[string(a.Key)] = a.Value.String()
 	}
 	for name, want := range map[string]string{
-		"sluice.order.id": servertest.OrderID(1).String(), "sluice.outcome": sale.Accepted.String(), "sluice.sale.id": "drop", "http.response.status_code": "202",
-		"messaging.system": "redis", "http.request.method": "POST", "http.request.header.x-request-id": `["r1"]`, "http.route": "/v1/sales/{sale}/orders",
+		"sluice.order.id": servertest.OrderID(1).String(), "sluice.outcome": sale.Accepted.String(), "sluice.sale.id": "drop",
+		"http.response.status_code": "202",
+		"messaging.system":          "redis", "http.request.method": "POST", "http.request.header.x-request-id": `["r1"]`,
+		"http.route": "/v1/sales/{sale}/orders",
 	} {
 		if attributes[name] != want {
 			t.Errorf("%s is %q, want %q", name, attributes[name], want)
@@ -106,7 +115,9 @@ func TestRefusalsInTheLogNameTheRequestAndTheTrace(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 		t.Fatalf("%v: %s", err, out.String())
 	}
-	if line.Msg != "request refused" || line.Request != strings.Repeat("r", 64) || line.Trace != "4bf92f3577b34da6a3ce929d0e0e4736" || len(line.Span) != 16 {
+	if line.Msg != "request refused" || line.Request != strings.Repeat("r", 64) ||
+		line.Trace != "4bf92f3577b34da6a3ce929d0e0e4736" ||
+		len(line.Span) != 16 {
 		t.Errorf("%+v", line)
 	}
 }

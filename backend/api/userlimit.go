@@ -37,7 +37,13 @@ func (h *handlers) limit(buyer string) error {
 		return nil
 	}
 	wait := max(0, r.Reset.Sub(h.Now()))
-	policy, state := rateLimit(userPolicy, r.Limit, int64(math.Ceil(r.Period.Seconds())), r.Remaining, httpserver.Seconds(wait))
+	policy, state := rateLimit(
+		userPolicy,
+		r.Limit,
+		int64(math.Ceil(r.Period.Seconds())),
+		r.Remaining,
+		httpserver.Seconds(wait),
+	)
 	return errLimited.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(wait)},
 		httpserver.Header{Name: "RateLimit-Policy", Value: policy}, httpserver.Header{Name: "RateLimit", Value: state})
 }

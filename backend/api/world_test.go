@@ -49,7 +49,10 @@ func newWorld() *world {
 		sales: map[string]admission.View{
 			"drop": {Sale: servertest.Sale(), Left: 42, Accepted: 58, State: sale.StateOpen},
 		},
-		rows: map[sale.OrderID]sale.Order{}, queued: map[sale.OrderID]sale.Order{}, remembered: map[sale.OrderID]string{}, dead: map[sale.OrderID]queue.DeadLetter{},
+		rows:       map[sale.OrderID]sale.Order{},
+		queued:     map[sale.OrderID]sale.Order{},
+		remembered: map[sale.OrderID]string{},
+		dead:       map[sale.OrderID]queue.DeadLetter{},
 	}
 }
 

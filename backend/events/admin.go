@@ -73,7 +73,12 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 		return Status{}, wrap("status", err)
 	}
 	for _, g := range inRedis {
-		found := GroupStatus{Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: max(last-PositionOf(g.LastDeliveredID), 0)}
+		found := GroupStatus{
+			Name:      g.Name,
+			Pending:   g.Pending,
+			Consumers: g.Consumers,
+			Lag:       max(last-PositionOf(g.LastDeliveredID), 0),
+		}
 		if found.Oldest, err = d.oldest(ctx, g); err != nil {
 			return Status{}, err
 		}
@@ -148,20 +153,30 @@ func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 	return letters, err
 }
 
-// Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup, sale.ErrNotFound, a *sale.InvalidError for a bad name.
+// Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup,
+// sale.ErrNotFound, a *sale.InvalidError for a bad name.
 func (d *Admin) Retry(ctx context.Context, actor, group, eventID, reason string) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.settled(ctx, group, d.store.RetryDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
+	return d.settled(
+		ctx,
+		group,
+		d.store.RetryDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID),
+	)
 }
 
-// Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a *sale.InvalidError for a bad name.
+// Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a
+// *sale.InvalidError for a bad name.
 func (d *Admin) Drop(ctx context.Context, actor, group, eventID, reason string) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.settled(ctx, group, d.store.DropDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID))
+	return d.settled(
+		ctx,
+		group,
+		d.store.DropDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID),
+	)
 }
 
 // settled is err, or ErrNoGroup where the letter was not found because there is no such group.

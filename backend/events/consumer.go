@@ -20,13 +20,14 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Handler does what a group is for. It must be safe for concurrent use, and harmless when it is given the same event again, or the events of one
-// order out of turn: an event comes at least once, and a later one may overtake one that failed.
+// Handler does what a group is for. It must be safe for concurrent use, and harmless when it is given the same event
+// again, or the events of one order out of turn: an event comes at least once, and a later one may overtake one that
+// failed.
 //
 // Handle handles a batch of events in the order of their positions. nil: all events are done. An error that wraps
-// sale.ErrUnavailable is temporary: the same events are delivered again and no attempt is counted. After any other error the
-// events are delivered again one by one; one that fails alone is retried with a delay, and becomes a dead letter after
-// MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends when a stop takes too long.
+// sale.ErrUnavailable is temporary: the same events are delivered again and no attempt is counted. After any other
+// error the events are delivered again one by one; one that fails alone is retried with a delay, and becomes a dead
+// letter after MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends when a stop takes too long.
 type Handler interface {
 	Handle(ctx context.Context, events []Event) error
 }
@@ -48,16 +49,19 @@ type consumerStore interface {
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
 type Config struct {
-	FromNow       bool              // where a group begins that is new: with what happens from now on; else with all that is still kept
-	Concurrency   int               // batches handled concurrently; 2
-	Batch         int               // events in a batch, at most; 100
-	Idle          time.Duration     // how long an instance that is gone keeps its events; a living one renews them; 30 s, at least 10 ms
-	MaxDeliveries int               // deliveries after which an event that still fails is dead; 5
-	Backoff       time.Duration     // wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
-	Drain         time.Duration     // how long a stop waits for handlers; 10 s
-	Metrics       Metrics           // may be nil
-	Tracer        *telemetry.Tracer // nil: nothing is traced
-	Log           *slog.Logger
+	// where a group begins that is new: with what happens from now on; else with all that is still kept
+	FromNow     bool
+	Concurrency int // batches handled concurrently; 2
+	Batch       int // events in a batch, at most; 100
+	// how long an instance that is gone keeps its events; a living one renews them; 30 s, at least 10 ms
+	Idle          time.Duration
+	MaxDeliveries int // deliveries after which an event that still fails is dead; 5
+	// wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
+	Backoff time.Duration
+	Drain   time.Duration     // how long a stop waits for handlers; 10 s
+	Metrics Metrics           // may be nil
+	Tracer  *telemetry.Tracer // nil: nothing is traced
+	Log     *slog.Logger
 }
 
 // Metrics counts what a Consumer does. It must be safe for concurrent use.
@@ -98,8 +102,8 @@ type uncounted struct{}
 
 func (uncounted) Delivered(string, string, int) {}
 
-// Consumer is one instance of a group. Several, in any processes, share the group's events; what an instance leaves behind that is killed
-// goes to the others after Idle.
+// Consumer is one instance of a group. Several, in any processes, share the group's events; what an instance leaves
+// behind that is killed goes to the others after Idle.
 type Consumer struct {
 	client  redis.UniversalClient
 	space   keyspace.Space
@@ -116,26 +120,43 @@ type Consumer struct {
 }
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
-func New(client redis.UniversalClient, space keyspace.Space, db consumerStore, group string, handler Handler, cfg Config) (*Consumer, error) {
+func New(
+	client redis.UniversalClient,
+	space keyspace.Space,
+	db consumerStore,
+	group string,
+	handler Handler,
+	cfg Config,
+) (*Consumer, error) {
 	if err := ValidateGroup(group); err != nil {
 		return nil, err
 	}
 	host, _ := os.Hostname()
 	cfg = cfg.withDefaults()
 	cfg.Log = cfg.Log.With("group", group)
-	for _, outcome := range []string{"done", "failed", "dead", "waiting"} { // known from the start, so that a rate can be taken
+	// known from the start, so that a rate can be taken
+	for _, outcome := range []string{"done", "failed", "dead", "waiting"} {
 		cfg.Metrics.Delivered(group, outcome, 0)
 	}
 	return &Consumer{
-		client: client, space: space, store: db, group: group, handler: handler, cfg: cfg,
-		name:  fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
-		claim: redisscript.Load("event_claim"), keep: redisscript.Load("event_extend_claim"), leave: redisscript.Load("event_remove_consumers"),
-		held: map[string]time.Time{},
+		client:  client,
+		space:   space,
+		store:   db,
+		group:   group,
+		handler: handler,
+		cfg:     cfg,
+		name:    fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
+		claim: redisscript.Load(
+			"event_claim",
+		),
+		keep:  redisscript.Load("event_extend_claim"),
+		leave: redisscript.Load("event_remove_consumers"),
+		held:  map[string]time.Time{},
 	}, nil
 }
 
-// Run consumes until ctx ends. Then it finishes the events in progress, releases the rest immediately, and returns nil. It retries
-// while Redis or SQL is unavailable. It returns ErrRemoved when the group is removed.
+// Run consumes until ctx ends. Then it finishes the events in progress, releases the rest immediately, and returns
+// nil. It retries while Redis or SQL is unavailable. It returns ErrRemoved when the group is removed.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.join(ctx, true); err != nil {
 		return err
@@ -177,7 +198,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return err
 }
 
-// join makes the group known in SQL and in Redis. It waits for both. A group that is no longer known, though it was, is ErrRemoved.
+// join makes the group known in SQL and in Redis. It waits for both. A group that is no longer known, though it was,
+// is ErrRemoved.
 func (c *Consumer) join(ctx context.Context, first bool) error {
 	var retry backoff
 	for ctx.Err() == nil {
@@ -209,8 +231,8 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 	return nil
 }
 
-// joined removes what join has created in Redis if the group was removed in between; otherwise the stream would wait for the group
-// forever. A stop does not interrupt it.
+// joined removes what join has created in Redis if the group was removed in between; otherwise the stream would wait
+// for the group forever. A stop does not interrupt it.
 func (c *Consumer) joined(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
@@ -225,7 +247,8 @@ func (c *Consumer) joined(ctx context.Context) error {
 
 func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }
 
-// loop takes steps until ctx ends, and waits where one finds nothing or fails. A group that Redis has lost is made again.
+// loop takes steps until ctx ends, and waits where one finds nothing or fails. A group that Redis has lost is made
+// again.
 func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error)) error {
 	var retry backoff
 	for ctx.Err() == nil {
@@ -254,7 +277,11 @@ const blocking = 500 * time.Millisecond
 // read takes new events and handles them.
 func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 	streams, err := c.client.XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: c.group, Consumer: c.name, Streams: []string{c.space.Events(), ">"}, Count: int64(c.cfg.Batch), Block: blocking,
+		Group:    c.group,
+		Consumer: c.name,
+		Streams:  []string{c.space.Events(), ">"},
+		Count:    int64(c.cfg.Batch),
+		Block:    blocking,
 	}).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
@@ -275,7 +302,10 @@ func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 
 // sweep takes what others have left behind, and what people want to be run again.
 func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
-	answer, err := c.claim.Run(ctx, c.client, []string{c.space.Events()}, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
+	answer, err := c.claim.Run(
+		ctx, c.client, []string{c.space.Events()}, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch,
+	).
+		Slice()
 	if err != nil {
 		return false, wrap("claim", err)
 	}
@@ -305,15 +335,25 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	if len(letters) > 0 {
 		return false, nil
 	}
-	return true, wrap("tidy", c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, (10*time.Minute+10*c.cfg.Idle).Milliseconds(), "").Err())
+	return true, wrap(
+		"tidy",
+		c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, (10*time.Minute+10*c.cfg.Idle).Milliseconds(), "").
+			Err(),
+	)
 }
 
-// goodbye releases events that were taken and not handled, so that other instances get them immediately, and leaves the group.
+// goodbye releases events that were taken and not handled, so that other instances get them immediately, and leaves
+// the group.
 func (c *Consumer) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	pending, err := c.client.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: c.space.Events(), Group: c.group, Start: "-", End: "+", Count: int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)), Consumer: c.name,
+		Stream:   c.space.Events(),
+		Group:    c.group,
+		Start:    "-",
+		End:      "+",
+		Count:    int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)),
+		Consumer: c.name,
 	}).Result()
 	if err == nil && len(pending) > 0 {
 		var all []delivery

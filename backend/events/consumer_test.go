@@ -19,7 +19,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// idle is short enough to be waited for. A machine that stands still for longer makes living instances look as though they were gone, so no test may depend on that they do not.
+// idle is short enough to be waited for. A machine that stands still for longer makes living instances look as though
+// they were gone, so no test may depend on that they do not.
 const idle = 150 * time.Millisecond
 
 func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
@@ -70,12 +71,19 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 				m := &mortal{nth: nth, before: before, kill: kill}
 				client := w.client()
 				client.AddHook(m)
-				c, err := events.New(client, space, mortalStore{w.store, m}, "g", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-					if m.gone() {
-						return errKilled // a dead process does nothing any more
-					}
-					return all.Handle(ctx, batch)
-				}), events.Config{Batch: 5, Idle: idle, MaxDeliveries: most, Drain: time.Millisecond, Log: quiet})
+				c, err := events.New(
+					client,
+					space,
+					mortalStore{w.store, m},
+					"g",
+					events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+						if m.gone() {
+							return errKilled // a dead process does nothing any more
+						}
+						return all.Handle(ctx, batch)
+					}),
+					events.Config{Batch: 5, Idle: idle, MaxDeliveries: most, Drain: time.Millisecond, Log: quiet},
+				)
 				if err != nil {
 					w.Fatal(err)
 				}
@@ -83,7 +91,12 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 				go func() { defer close(done); _ = c.Run(ctx) }()
 				orders := w.buy(20)
 				want = append(want, created(orders)...)
-				testenv.Eventually(w, patience, fmt.Sprintf("all is handled though an instance died at its call %d", nth), func() bool { return all.has(want) })
+				testenv.Eventually(
+					w,
+					patience,
+					fmt.Sprintf("all is handled though an instance died at its call %d", nth),
+					func() bool { return all.has(want) },
+				)
 				kill()
 				<-done
 			}
@@ -156,7 +169,12 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 		if err := w.store.RetryDeadLetter(ctx, "g", created(orders)[3]); err != nil {
 			w.Fatal(err)
 		}
-		testenv.Eventually(w, patience, "it is handled", func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 })
+		testenv.Eventually(
+			w,
+			patience,
+			"it is handled",
+			func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 },
+		)
 		if err := w.store.DropDeadLetter(ctx, "g", created(orders)[17]); err != nil || len(letters()) != 0 {
 			w.Errorf("dropped: %v", err)
 		}
@@ -179,28 +197,40 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 			m := &mortal{kill: kill}
 			client := w.client()
 			client.AddHook(m)
-			c, err := events.New(client, space, mortalStore{w.store, m}, "g", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-				if m.gone() {
-					return errKilled
-				}
-				for _, e := range batch {
-					if e.ID == killer {
-						m.mu.Lock()
-						m.dead = true
-						m.mu.Unlock()
-						kill()
+			c, err := events.New(
+				client,
+				space,
+				mortalStore{w.store, m},
+				"g",
+				events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+					if m.gone() {
 						return errKilled
 					}
-				}
-				return all.Handle(ctx, batch)
-			}), events.Config{Concurrency: 1, Batch: 10, Idle: long, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet})
+					for _, e := range batch {
+						if e.ID == killer {
+							m.mu.Lock()
+							m.dead = true
+							m.mu.Unlock()
+							kill()
+							return errKilled
+						}
+					}
+					return all.Handle(ctx, batch)
+				}),
+				events.Config{Concurrency: 1, Batch: 10, Idle: long, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet},
+			)
 			if err != nil {
 				w.Fatal(err)
 			}
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.Run(ctx) }()
 			dead := func() bool { n, err := w.store.CountDeadLetters(w.Context()); return err == nil && n["g"] == 1 }
-			testenv.Eventually(w, patience, "it dies or is done", func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) })
+			testenv.Eventually(
+				w,
+				patience,
+				"it dies or is done",
+				func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) },
+			)
 			if !m.gone() {
 				kill()
 				<-done
@@ -234,7 +264,8 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 			map[string]any{"event": `{"v":1,"id":"8.paid","order_id":"x"}`}, map[string]any{"other": "x"},
 		} {
 			id := fmt.Sprintf("%d-0", i+2)
-			if err := w.raw.XAdd(w.Context(), &redis.XAddArgs{Stream: space.Events(), ID: id, Values: values}).Err(); err != nil {
+			if err := w.raw.XAdd(w.Context(), &redis.XAddArgs{Stream: space.Events(), ID: id, Values: values}).
+				Err(); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -249,7 +280,10 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 		for _, l := range l {
 			got[l.EventID] = l.Reason
 		}
-		for id, part := range map[string]string{"7.created": "version 2 is unknown", "stream-3-0": "is no event", "8.paid": "names no order", "stream-5-0": "is no event"} {
+		for id, part := range map[string]string{
+			"7.created": "version 2 is unknown", "stream-3-0": "is no event", "8.paid": "names no order",
+			"stream-5-0": "is no event",
+		} {
 			if !strings.Contains(got[id], part) {
 				w.Errorf("%s: %q", id, got[id])
 			}
@@ -289,7 +323,8 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 	})
 }
 
-// swept is a store that stops its consumer after a sweep that found no abandoned events, which is when it asks for retries.
+// swept is a store that stops its consumer after a sweep that found no abandoned events, which is when it asks for
+// retries.
 type swept struct {
 	*events.Store
 	done chan struct{} // takes one for each look
@@ -304,7 +339,8 @@ func (s swept) LeaseRetries(ctx context.Context, _ string, _ time.Duration, _ in
 	return nil, ctx.Err()
 }
 
-// A handler that takes longer than Idle keeps its events. That it takes long is made up, and another instance looks when they have been renewed: no slow machine is late with that.
+// A handler that takes longer than Idle keeps its events. That it takes long is made up, and another instance looks
+// when they have been renewed: no slow machine is late with that.
 func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	on(t, func(w *world) {
 		w.drain(w.relay(events.RelayConfig{}))
@@ -355,15 +391,30 @@ func TestGroupBeginsWhereItIsTold(t *testing.T) {
 	on(t, func(w *world) {
 		s, late := newSink(), newSink()
 		w.start(w.consumer(w.client(), "early", s, events.Config{FromNow: true}).Run) // there is no stream yet
-		testenv.Eventually(w, patience, "the group is there", func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
+		testenv.Eventually(
+			w,
+			patience,
+			"the group is there",
+			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 },
+		)
 		first := w.buy(5)
 		w.start(w.relay(events.RelayConfig{}).Run)
 		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
 		w.start(w.consumer(w.client(), "late", late, events.Config{FromNow: true}).Run)
-		testenv.Eventually(w, patience, "the late group is there", func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
+		testenv.Eventually(
+			w,
+			patience,
+			"the late group is there",
+			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 },
+		)
 		second := w.buy(5)
 		testenv.Eventually(w, patience, "the late group has what is new", func() bool { return late.has(created(second)) })
-		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(slices.Concat(first, second))) })
+		testenv.Eventually(
+			w,
+			patience,
+			"the early group has all",
+			func() bool { return s.has(created(slices.Concat(first, second))) },
+		)
 	})
 }
 
@@ -489,7 +540,11 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 		if err := w.store.AddDeadLetter(ctx, events.DeadLetter{Group: "left-behind", EventID: "8.created"}); err != nil {
 			w.Fatal(err)
 		}
-		if letters, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: "left-behind"}); err != nil || len(letters) != 1 {
+		if letters, err := admin.DeadLetters(
+			ctx,
+			events.DeadLetterQuery{Group: "left-behind"},
+		); err != nil ||
+			len(letters) != 1 {
 			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
 		}
 		for _, name := range []string{"not-begun", "by-hand"} {
@@ -519,8 +574,8 @@ func (s *lookedAt) Group(ctx context.Context, name string) (events.Group, error)
 	return s.Store.Group(ctx, name)
 }
 
-// A group is removed, and its consumer stopped, in the very instant in which the consumer has made it again in Redis, which had lost it. It is not left there: the stream
-// would wait for it for ever.
+// A group is removed, and its consumer stopped, in the very instant in which the consumer has made it again in Redis,
+// which had lost it. It is not left there: the stream would wait for it for ever.
 func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
 	on(t, func(w *world) {
 		known := func() bool {
@@ -559,9 +614,19 @@ func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
 }
 
 func TestGroupNames(t *testing.T) {
-	for _, bad := range []string{"", "a b", "a{b}", "{a}", "A", "1a", "-a", "a/b", "ä", "a\n", "a" + strings.Repeat("b", 64)} {
+	for _, bad := range []string{
+		"", "a b", "a{b}", "{a}", "A", "1a", "-a", "a/b", "ä", "a\n", "a" + strings.Repeat("b", 64),
+	} {
 		var invalid *sale.InvalidError
-		if _, err := events.New(nil, space, nil, bad, nil, events.Config{}); !errors.As(err, &invalid) || strings.Contains(err.Error(), "\n") {
+		if _, err := events.New(
+			nil,
+			space,
+			nil,
+			bad,
+			nil,
+			events.Config{},
+		); !errors.As(err, &invalid) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -574,8 +639,15 @@ func TestGroupNames(t *testing.T) {
 
 func TestEventSurvivesItsBody(t *testing.T) {
 	e := events.Event{
-		ID: "9.cancelled", Type: events.Cancelled, OrderID: 9, SaleID: "s", Buyer: "Zoë \"x\"\n<&>", Slot: 2, Price: sale.Price{Amount: 5, Currency: "EUR"},
-		Was: sale.StatusQueued, At: time.UnixMilli(1_700_000_000_123).UTC(),
+		ID:      "9.cancelled",
+		Type:    events.Cancelled,
+		OrderID: 9,
+		SaleID:  "s",
+		Buyer:   "Zoë \"x\"\n<&>",
+		Slot:    2,
+		Price:   sale.Price{Amount: 5, Currency: "EUR"},
+		Was:     sale.StatusQueued,
+		At:      time.UnixMilli(1_700_000_000_123).UTC(),
 	}
 	if got, err := events.Decode(e.Encode()); err != nil || got != e {
 		t.Errorf("%+v, %v; want %+v", got, err, e)
@@ -589,7 +661,10 @@ func TestEventSurvivesItsBody(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, err, traced)
 	}
 	// What a later version adds, an earlier one passes over.
-	if got, err := events.Decode(strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1)); err != nil || got != e {
+	if got, err := events.Decode(
+		strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1),
+	); err != nil ||
+		got != e {
 		t.Errorf("%+v, %v; want %+v", got, err, e)
 	}
 }

@@ -18,7 +18,8 @@ type delivery struct {
 	event      Event
 }
 
-// process handles deliveries and acknowledges them in Redis. It ends when all are settled or ctx ends; the rest stays pending.
+// process handles deliveries and acknowledges them in Redis. It ends when all are settled or ctx ends; the rest stays
+// pending.
 func (c *Consumer) process(ctx context.Context, all []delivery) {
 	c.take(all)
 	defer c.drop(all)
@@ -102,8 +103,8 @@ func (c *Consumer) done(ctx context.Context, all []delivery) {
 	}
 }
 
-// acknowledge retries until Redis has acknowledged or ctx ends. Events without an acknowledgement are handled again, which is
-// harmless and costs time.
+// acknowledge retries until Redis has acknowledged or ctx ends. Events without an acknowledgement are handled again,
+// which is harmless and costs time.
 func (c *Consumer) acknowledge(ctx context.Context, all []delivery) bool {
 	ids := make([]string, len(all))
 	for i, d := range all {
@@ -131,17 +132,37 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 		return
 	}
 	c.cfg.Metrics.Delivered(c.group, "failed", 1)
-	c.cfg.Log.InfoContext(ctx, "an event failed and comes again", "event", d.event.ID, "order", d.event.OrderID.String(), "deliveries", d.deliveries, "err", err)
+	c.cfg.Log.InfoContext(
+		ctx,
+		"an event failed and comes again",
+		"event",
+		d.event.ID,
+		"order",
+		d.event.OrderID.String(),
+		"deliveries",
+		d.deliveries,
+		"err",
+		err,
+	)
 	c.drop([]delivery{d}) // no longer renewed
 	wait := min(c.cfg.Backoff<<min(d.deliveries-1, 20), c.cfg.Idle)
 	if err := c.hold(ctx, []delivery{d}, c.cfg.Idle-wait); err != nil && ctx.Err() == nil {
-		c.cfg.Log.InfoContext(ctx, "a failed event comes again later than it should", "event", d.event.ID, "err", err) // after Idle
+		// after Idle
+		c.cfg.Log.InfoContext(ctx, "a failed event comes again later than it should", "event", d.event.ID, "err", err)
 	}
 }
 
-// bury makes a dead letter of an event, and acknowledges it. Should it die between the two, the letter is written again, and is the same.
+// bury makes a dead letter of an event, and acknowledges it. Should it die between the two, the letter is written
+// again, and is the same.
 func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
-	l := DeadLetter{Group: c.group, EventID: d.event.ID, Position: PositionOf(d.id), Body: d.body, Reason: reason(why), Deliveries: d.deliveries}
+	l := DeadLetter{
+		Group:      c.group,
+		EventID:    d.event.ID,
+		Position:   PositionOf(d.id),
+		Body:       d.body,
+		Reason:     reason(why),
+		Deliveries: d.deliveries,
+	}
 	if l.EventID == "" {
 		l.EventID = "stream-" + d.id
 	}
@@ -182,7 +203,13 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)
 	}
 	if err != nil {
-		c.cfg.Log.Warn("what became of a dead event that was run again cannot be kept; it is run once more", "event", l.EventID, "err", err)
+		c.cfg.Log.Warn(
+			"what became of a dead event that was run again cannot be kept; it is run once more",
+			"event",
+			l.EventID,
+			"err",
+			err,
+		)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// ErrWrongType reports that the key of the event stream holds another type. The relay and all groups wait until it is moved.
+// ErrWrongType reports that the key of the event stream holds another type. The relay and all groups wait until it is
+// moved.
 var ErrWrongType = errors.New("the key of the event stream holds another type: move or delete it")
 
 // ErrRemoved reports that the group was removed while its consumer ran.
@@ -58,5 +59,6 @@ func transient(err error) bool {
 
 // noGroup: Redis does not know the group, or not even the stream.
 func noGroup(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "NOGROUP") || err != nil && strings.Contains(err.Error(), "no such key")
+	return err != nil && strings.Contains(err.Error(), "NOGROUP") ||
+		err != nil && strings.Contains(err.Error(), "no such key")
 }

@@ -1,6 +1,7 @@
-// Package events publishes the changes of orders to other services: a relay moves them from the outbox in SQL to a Redis stream, and
-// consumer groups read the stream. Each group gets every event at least once. An event stays in SQL until every group has
-// acknowledged it, so a Redis with lost or older data loses none. The package does not change orders.
+// Package events publishes the changes of orders to other services: a relay moves them from the outbox in SQL to a
+// Redis stream, and consumer groups read the stream. Each group gets every event at least once. An event stays in SQL
+// until every group has acknowledged it, so a Redis with lost or older data loses none. The package does not change
+// orders.
 package events
 
 import (
@@ -25,8 +26,8 @@ const (
 // Version is the form in which events are written. A reader refuses others.
 const Version = 1
 
-// ErrPermanent reports that an event can never be handled. If a handler's error wraps it, the event becomes a dead letter without
-// further deliveries.
+// ErrPermanent reports that an event can never be handled. If a handler's error wraps it, the event becomes a dead
+// letter without further deliveries.
 var ErrPermanent = errors.New("will never work")
 
 // Event is one change of one order.
@@ -66,14 +67,27 @@ type eventJSON struct {
 // Of makes the event of a change.
 func Of(c Change) Event {
 	return Event{
-		ID: ID(c.OrderID, c.Status), Type: Type("order." + string(c.Status)), OrderID: c.OrderID, SaleID: c.SaleID, Buyer: c.Buyer, Slot: c.Slot,
-		Price: c.Price, Was: c.Was, At: c.At.UTC().Truncate(time.Millisecond), Position: c.Position,
+		ID: ID(
+			c.OrderID,
+			c.Status,
+		),
+		Type:     Type("order." + string(c.Status)),
+		OrderID:  c.OrderID,
+		SaleID:   c.SaleID,
+		Buyer:    c.Buyer,
+		Slot:     c.Slot,
+		Price:    c.Price,
+		Was:      c.Was,
+		At:       c.At.UTC().Truncate(time.Millisecond),
+		Position: c.Position,
 	}
 }
 
 // Encode is the event's body in the stream: one JSON object.
 func (e Event) Encode() string {
-	b, _ := json.Marshal(eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Slot, e.Price, e.Was, e.At, e.Trace}) // no part of it can fail
+	b, _ := json.Marshal(
+		eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Slot, e.Price, e.Was, e.At, e.Trace},
+	) // no part of it can fail
 	return string(b)
 }
 
@@ -98,5 +112,16 @@ func Decode(body string) (Event, error) {
 	if err != nil || j.ID == "" {
 		return Event{ID: j.ID}, fmt.Errorf("events: %w: it names no order", ErrPermanent)
 	}
-	return Event{ID: j.ID, Type: j.Type, OrderID: id, SaleID: j.SaleID, Buyer: j.Buyer, Slot: j.Nth, Price: j.Price, Was: j.Was, At: j.At, Trace: j.Trace}, nil
+	return Event{
+		ID:      j.ID,
+		Type:    j.Type,
+		OrderID: id,
+		SaleID:  j.SaleID,
+		Buyer:   j.Buyer,
+		Slot:    j.Nth,
+		Price:   j.Price,
+		Was:     j.Was,
+		At:      j.At,
+		Trace:   j.Trace,
+	}, nil
 }

@@ -15,7 +15,8 @@ import (
 // MaxGroupName is the most characters of a group's name.
 const MaxGroupName = 64
 
-// ValidateGroup checks the name of a group: it is part of URLs and commands, so it is small letters, digits and -, and begins with a letter. The error is a *sale.InvalidError.
+// ValidateGroup checks the name of a group: it is part of URLs and commands, so it is small letters, digits and -,
+// and begins with a letter. The error is a *sale.InvalidError.
 func ValidateGroup(name string) error {
 	ok := name != "" && len(name) <= MaxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
@@ -37,7 +38,12 @@ func join(ctx context.Context, client redis.UniversalClient, space keyspace.Spac
 }
 
 // destroy removes a group from Redis and reports whether it existed.
-func destroy(ctx context.Context, client redis.UniversalClient, space keyspace.Space, name string) (known bool, err error) {
+func destroy(
+	ctx context.Context,
+	client redis.UniversalClient,
+	space keyspace.Space,
+	name string,
+) (known bool, err error) {
 	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
 	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
 		return false, wrap("remove group "+name, err)
@@ -57,8 +63,9 @@ func PositionOf(id string) int64 {
 	return n
 }
 
-// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no more. A consumer of it that still runs
-// ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for a bad name.
+// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it
+// no more. A consumer of it that still runs ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for
+// a bad name.
 func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, db *Store, name string) error {
 	known, err := destroy(ctx, client, space, name)
 	if err != nil {
@@ -71,6 +78,7 @@ func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Sp
 	if err != nil {
 		return err
 	}
-	_, err = destroy(ctx, client, space, name) // it was created again between the two; a later one is detected by its creator
+	// it was created again between the two; a later one is detected by its creator
+	_, err = destroy(ctx, client, space, name)
 	return err
 }

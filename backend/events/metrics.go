@@ -17,9 +17,15 @@ type Counters struct {
 func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_event_deliveries_total", Help: "Events given to this process, by what became of them: done, failed, dead, or waiting for a store.",
+			Name: "sluice_event_deliveries_total",
+			Help: "Events given to this process, by what became of them: done, failed, dead, or waiting for a store.",
 		}, []string{"group", "outcome"}),
-		relayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_event_relayed_total", Help: "Events that this process has moved from SQL to the stream."}),
+		relayed: prometheus.NewCounter(
+			prometheus.CounterOpts{
+				Name: "sluice_event_relayed_total",
+				Help: "Events that this process has moved from SQL to the stream.",
+			},
+		),
 	}
 	r.MustRegister(c.deliveries, c.relayed)
 	return c
@@ -41,8 +47,9 @@ type collector struct {
 	up, stream, unrelayed, lag, pending, oldest, dead, size *prometheus.Desc
 }
 
-// NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_unrelayed_seconds, and by group sluice_event_lag, sluice_event_pending,
-// sluice_event_oldest_seconds, sluice_event_dead and sluice_event_consumers. sluice_event_up is 0, and alone, when they could not be read in time.
+// NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_unrelayed_seconds, and by
+// group sluice_event_lag, sluice_event_pending, sluice_event_oldest_seconds, sluice_event_dead and
+// sluice_event_consumers. sluice_event_up is 0, and alone, when they could not be read in time.
 func NewCollector(admin *Admin) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_event_"+name, help, labels, nil)
@@ -54,9 +61,13 @@ func NewCollector(admin *Admin) prometheus.Collector {
 		unrelayed: gauge("unrelayed_seconds", "Age of the oldest event that is not in the stream yet."),
 		lag:       gauge("lag", "Events in the stream that the group was not given yet.", "group"),
 		pending:   gauge("pending", "Events that the group was given and has not acknowledged.", "group"),
-		oldest:    gauge("oldest_seconds", "Age of the oldest event in the stream that the group has not acknowledged.", "group"),
-		dead:      gauge("dead", "Dead letters of the group.", "group"),
-		size:      gauge("consumers", "Consumers of the group that Redis knows.", "group"),
+		oldest: gauge(
+			"oldest_seconds",
+			"Age of the oldest event in the stream that the group has not acknowledged.",
+			"group",
+		),
+		dead: gauge("dead", "Dead letters of the group.", "group"),
+		size: gauge("consumers", "Consumers of the group that Redis knows.", "group"),
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Progress returns how far a group has come without gaps, for consumers that need the order of all events although several instances
-// handle them. It is safe for concurrent use.
+// Progress returns how far a group has come without gaps, for consumers that need the order of all events although
+// several instances handle them. It is safe for concurrent use.
 type Progress struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -31,10 +31,12 @@ func NewProgress(client redis.UniversalClient, space keyspace.Space, db *Store, 
 const (
 	progressFor     = 10 * time.Millisecond // lifetime of a position read from Redis
 	progressTimeout = time.Second           // how long Redis may take
-	progressToldFor = time.Second           // lifetime of a position read from SQL, which is older and survives a loss of Redis
+	// lifetime of a position read from SQL, which is older and survives a loss of Redis
+	progressToldFor = time.Second
 )
 
-// Position is one up to which the group has acknowledged every event. It never falls: what was acknowledged stays so. While a store is down it is what was known before.
+// Position is one up to which the group has acknowledged every event. It never falls: what was acknowledged stays so.
+// While a store is down it is what was known before.
 func (p *Progress) Position(ctx context.Context) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +56,8 @@ func (p *Progress) Position(ctx context.Context) int64 {
 	return p.known
 }
 
-// acknowledged reads from Redis first the last delivered event, then the pending ones. In the other order it would miss an event that
-// is delivered in between.
+// acknowledged reads from Redis first the last delivered event, then the pending ones. In the other order it would
+// miss an event that is delivered in between.
 func (p *Progress) acknowledged(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()

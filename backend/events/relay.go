@@ -62,10 +62,10 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	return c
 }
 
-// Relay moves events from SQL to the stream, in the order of their positions and without gaps, and deletes from both what every group
-// has acknowledged. Any number of processes may run one; they take turns. Two that run concurrently do no harm, because an event's id
-// in the stream is its position in SQL, and a step does nothing unless the stream ends at the expected position. For the same reason
-// a relay may crash anywhere: no event is lost or added twice.
+// Relay moves events from SQL to the stream, in the order of their positions and without gaps, and deletes from both
+// what every group has acknowledged. Any number of processes may run one; they take turns. Two that run concurrently
+// do no harm, because an event's id in the stream is its position in SQL, and a step does nothing unless the stream
+// ends at the expected position. For the same reason a relay may crash anywhere: no event is lost or added twice.
 type Relay struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -88,7 +88,8 @@ func NewRelay(client redis.UniversalClient, space keyspace.Space, db relayStore,
 	}
 }
 
-// Run relays until ctx ends, whenever it is this process's turn; it returns nil. What fails is tried again, with growing waits.
+// Run relays until ctx ends, whenever it is this process's turn; it returns nil. What fails is tried again, with
+// growing waits.
 func (r *Relay) Run(ctx context.Context) error {
 	var retry backoff
 	for ctx.Err() == nil {
@@ -146,15 +147,16 @@ func (r *Relay) rest(ctx context.Context) {
 
 func (r *Relay) full() bool { return r.entries >= int64(r.cfg.Bound) }
 
-// RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 when there was nothing
-// to move, or no room.
+// RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 when
+// there was nothing to move, or no room.
 func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if r.ends < 0 {
 		if err := r.append(ctx, -1, nil); err != nil {
 			return 0, err
 		}
 	}
-	if often := r.cfg.Poll; time.Since(r.trimmed) >= often || r.entries >= int64(r.cfg.Bound)/2 && time.Since(r.trimmed) >= often/20 {
+	if often := r.cfg.Poll; time.Since(r.trimmed) >= often ||
+		r.entries >= int64(r.cfg.Bound)/2 && time.Since(r.trimmed) >= often/20 {
 		if err := r.Trim(ctx); err != nil {
 			return 0, err
 		}
@@ -202,8 +204,8 @@ func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 	return nil
 }
 
-// Trim reads how far every group has come and deletes the events before that: first from SQL, and from Redis at the next call. An
-// event that exists only in Redis was therefore acknowledged by all groups.
+// Trim reads how far every group has come and deletes the events before that: first from SQL, and from Redis at the
+// next call. An event that exists only in Redis was therefore acknowledged by all groups.
 func (r *Relay) Trim(ctx context.Context) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {
@@ -229,8 +231,8 @@ func (r *Relay) Trim(ctx context.Context) error {
 	return nil
 }
 
-// checkUnknown reads again groups that Redis did not know: one that was removed at that instant is dropped, the others are created. Deletion
-// waits for the next call.
+// checkUnknown reads again groups that Redis did not know: one that was removed at that instant is dropped, the
+// others are created. Deletion waits for the next call.
 func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {
@@ -239,7 +241,11 @@ func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	for _, n := range names {
 		name, _ := n.(string)
 		if slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
-			r.cfg.Log.Info("a group of events is made in Redis; if it was there before, it sees again what not every group had acknowledged", "group", name)
+			r.cfg.Log.Info(
+				"a group of events is made in Redis; if it was there before, it sees again what not every group had acknowledged",
+				"group",
+				name,
+			)
 		} else if _, err := destroy(ctx, r.client, r.space, name); err != nil {
 			return err
 		}

@@ -45,7 +45,8 @@ func TestRelayTellsEveryChangeOnceAndInOrder(t *testing.T) {
 func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 	on(t, func(w *world) {
 		var want []string
-		if err := w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "slow", "0").Err(); err != nil { // keeps everything in the stream
+		// keeps everything in the stream
+		if err := w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "slow", "0").Err(); err != nil {
 			w.Fatal(err)
 		}
 		for nth := 1; ; nth++ {
@@ -56,7 +57,12 @@ func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 				m := &mortal{nth: nth, before: before}
 				client := w.client()
 				client.AddHook(m)
-				r := events.NewRelay(client, space, mortalStore{w.store, m}, events.RelayConfig{Batch: 4, Log: quiet, Poll: time.Nanosecond})
+				r := events.NewRelay(
+					client,
+					space,
+					mortalStore{w.store, m},
+					events.RelayConfig{Batch: 4, Log: quiet, Poll: time.Nanosecond},
+				)
 				for {
 					n, err := r.RunOnce(w.Context())
 					if err != nil && !errors.Is(err, errKilled) {
@@ -117,7 +123,8 @@ func TestRelayFillsAnEmptiedRedis(t *testing.T) {
 		first := w.buy(21)
 		r := w.relay(events.RelayConfig{Poll: time.Nanosecond})
 		w.drain(r)
-		for group, n := range map[string]int64{"a": 16, "b": 10} { // b has acknowledged 10, of which the first 7 were made together
+		// b has acknowledged 10, of which the first 7 were made together
+		for group, n := range map[string]int64{"a": 16, "b": 10} {
 			acknowledge(w, group, n)
 		}
 		for range 2 {
@@ -220,7 +227,11 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 // read takes n new events for a group and returns their stream ids.
 func read(w *world, group string, n int64) []string {
 	w.Helper()
-	streams, err := w.raw.XReadGroup(w.Context(), &redis.XReadGroupArgs{Group: group, Consumer: "x", Streams: []string{space.Events(), ">"}, Count: n, Block: -1}).Result()
+	streams, err := w.raw.XReadGroup(
+		w.Context(),
+		&redis.XReadGroupArgs{Group: group, Consumer: "x", Streams: []string{space.Events(), ">"}, Count: n, Block: -1},
+	).
+		Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}

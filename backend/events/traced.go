@@ -27,7 +27,12 @@ func (r *Relay) show(ctx context.Context, began time.Time, moved []Event) {
 	if r.cfg.Tracer == nil {
 		return
 	}
-	_, batch := r.cfg.Tracer.Batch(ctx, telemetry.Step{Operation: "send", Destination: destination, Began: began}, len(moved), itemsOf(moved))
+	_, batch := r.cfg.Tracer.Batch(
+		ctx,
+		telemetry.Step{Operation: "send", Destination: destination, Began: began},
+		len(moved),
+		itemsOf(moved),
+	)
 	batch.End(nil, nil)
 }
 
@@ -48,5 +53,10 @@ func (c *Consumer) show(ctx context.Context, all []delivery) (context.Context, *
 	for i, d := range all {
 		events[i] = d.event
 	}
-	return c.cfg.Tracer.Batch(ctx, telemetry.Step{Operation: "process", Destination: destination, Group: c.group}, len(events), itemsOf(events))
+	return c.cfg.Tracer.Batch(
+		ctx,
+		telemetry.Step{Operation: "process", Destination: destination, Group: c.group},
+		len(events),
+		itemsOf(events),
+	)
 }

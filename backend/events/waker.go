@@ -23,7 +23,8 @@ func NewWaker(client redis.UniversalClient, space keyspace.Space) *Waker {
 	return &Waker{client: client, space: space, script: redisscript.Load("event_wake"), pending: make(chan struct{}, 1)}
 }
 
-// Wake returns immediately and coalesces calls in a short time. It is meant for store.OnChange. Without a running Run it has no effect.
+// Wake returns immediately and coalesces calls in a short time. It is meant for store.OnChange. Without a running Run
+// it has no effect.
 func (w *Waker) Wake() {
 	select {
 	case w.pending <- struct{}{}:

@@ -246,7 +246,10 @@ func (w *world) consumer(client *redis.Client, group string, h events.Handler, c
 // pending lists what was given to the group's instances and is not acknowledged.
 func (w *world) pending(group string) []redis.XPendingExt {
 	w.Helper()
-	all, err := w.raw.XPendingExt(context.Background(), &redis.XPendingExtArgs{Stream: space.Events(), Group: group, Start: "-", End: "+", Count: 1000}).Result()
+	all, err := w.raw.XPendingExt(
+		context.Background(), &redis.XPendingExtArgs{Stream: space.Events(), Group: group, Start: "-", End: "+", Count: 1000},
+	).
+		Result()
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -257,7 +260,19 @@ func (w *world) pending(group string) []redis.XPendingExt {
 func (w *world) age(group string, idle time.Duration) {
 	w.Helper()
 	for _, p := range w.pending(group) {
-		args := []any{"XCLAIM", space.Events(), group, p.Consumer, 0, p.ID, "IDLE", idle.Milliseconds(), "RETRYCOUNT", p.RetryCount, "JUSTID"}
+		args := []any{
+			"XCLAIM",
+			space.Events(),
+			group,
+			p.Consumer,
+			0,
+			p.ID,
+			"IDLE",
+			idle.Milliseconds(),
+			"RETRYCOUNT",
+			p.RetryCount,
+			"JUSTID",
+		}
 		if err := w.raw.Do(context.Background(), args...).Err(); err != nil {
 			w.Fatal(err)
 		}
@@ -287,8 +302,8 @@ func (w *world) settled(group string) {
 
 var errKilled = errors.New("this process is dead")
 
-// mortal is the view of one process. At its nth call to Redis or SQL it dies: the call is either not made, or made with its answer lost.
-// No later call gets through.
+// mortal is the view of one process. At its nth call to Redis or SQL it dies: the call is either not made, or made
+// with its answer lost. No later call gets through.
 type mortal struct {
 	nth    int // 0: never
 	before bool
@@ -387,7 +402,12 @@ func (s mortalStore) RemoveDeadLetter(ctx context.Context, group, id string) err
 	return s.m.boundary(func() error { return s.Store.RemoveDeadLetter(ctx, group, id) })
 }
 
-func (s mortalStore) LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) (l []events.DeadLetter, err error) {
+func (s mortalStore) LeaseRetries(
+	ctx context.Context,
+	group string,
+	lease time.Duration,
+	limit int,
+) (l []events.DeadLetter, err error) {
 	err = s.m.boundary(func() error { l, err = s.Store.LeaseRetries(ctx, group, lease, limit); return err })
 	return l, err
 }

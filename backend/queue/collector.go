@@ -28,15 +28,24 @@ func NewCollector(shards Shards, meters Meters, maxReady int64) prometheus.Colle
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &collector{
-		shards: shards, meters: meters, maxReady: maxReady,
+		shards:   shards,
+		meters:   meters,
+		maxReady: maxReady,
 		messages: desc("sluice_queue_messages", "Accepted orders that are not rows yet, by state.", "shard", "state"),
 		leases:   desc("sluice_queue_leases", "Batches that workers hold.", "shard"),
 		oldest:   desc("sluice_queue_oldest_age_seconds", "Age of the oldest order that is not a row yet.", "shard"),
 		up:       desc("sluice_queue_up", "1 if the queue could be counted, else 0."),
 		bound:    desc("sluice_queue_max_ready", "Ready orders per shard at which purchases of its sales get 503."),
-		drained:  desc("sluice_queue_drained_per_second", "Orders that leave the queue per second; NaN while unknown.", "shard"),
-		drain: desc("sluice_queue_drain_seconds",
-			"Estimated time until every order accepted so far is a row; +Inf if nothing leaves the queue, NaN while unknown.", "shard"),
+		drained: desc(
+			"sluice_queue_drained_per_second",
+			"Orders that leave the queue per second; NaN while unknown.",
+			"shard",
+		),
+		drain: desc(
+			"sluice_queue_drain_seconds",
+			"Estimated time until every order accepted so far is a row; +Inf if nothing leaves the queue, NaN while unknown.",
+			"shard",
+		),
 	}
 }
 

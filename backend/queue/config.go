@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Config configures a queue. Zero fields take the defaults in their comments. All processes of a shard should use the same
-// values.
+// Config configures a queue. Zero fields take the defaults in their comments. All processes of a shard should use the
+// same values.
 type Config struct {
 	Lease       time.Duration  // duration of a lease; 10 s, at least 1 ms
 	MaxAttempts int            // failures after which a message becomes a dead letter; 5

@@ -15,8 +15,9 @@ import (
 // maxDeadScan is the maximum number of dead letters that one call to DeadLetters reads.
 const maxDeadScan = 10_000
 
-// DeadLetters returns a page, ordered by time of death, and the cursor of the next page; next is empty on the last page. A
-// page may be short or empty although more pages follow, because one call reads at most maxDeadScan dead letters.
+// DeadLetters returns a page, ordered by time of death, and the cursor of the next page; next is empty on the last
+// page. A page may be short or empty although more pages follow, because one call reads at most maxDeadScan dead
+// letters.
 func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter, next string, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -145,8 +146,8 @@ func notDead(id sale.OrderID) error {
 	return fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 }
 
-// RetryDead requeues a dead order at the front of the queue without its failures. An unbacked one takes a unit and a slot
-// first. Errors: sale.ErrNotFound; sale.ErrConflict while it is being cancelled, or if no unit or slot is free.
+// RetryDead requeues a dead order at the front of the queue without its failures. An unbacked one takes a unit and a
+// slot first. Errors: sale.ErrNotFound; sale.ErrConflict while it is being cancelled, or if no unit or slot is free.
 func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	dead, err := l.DeadLetter(ctx, id)
 	if err != nil {
@@ -156,8 +157,17 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	defer cancel()
 	saleID := dead.Message.SaleID
 	keys := []string{
-		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(),
-		l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.DeadIndex(),
+		l.shard.Dead(),
+		l.shard.DeadLetters(),
+		l.shard.Ready(),
+		l.shard.Wake(),
+		l.shard.Attempts(),
+		l.shard.Crashes(),
+		l.shard.Guard(),
+		l.shard.Sale(saleID),
+		l.shard.Stock(saleID),
+		l.shard.Buyers(saleID),
+		l.shard.DeadIndex(),
 	}
 	n, err := l.deadRetry.Run(ctx, l.client, keys, id.String()).Int()
 	switch {
@@ -175,12 +185,13 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	return nil
 }
 
-// BeginCancel marks a dead order as being cancelled, which rejects retries while the caller updates SQL. A repeated call
-// returns the same dead letter with the current generation. Errors: sale.ErrNotFound.
+// BeginCancel marks a dead order as being cancelled, which rejects retries while the caller updates SQL. A repeated
+// call returns the same dead letter with the current generation. Errors: sale.ErrNotFound.
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.shard.DeadLetters(), l.shard.Guard()}, id.String()).StringSlice()
+	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.shard.DeadLetters(), l.shard.Guard()}, id.String()).
+		StringSlice()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
@@ -194,9 +205,9 @@ func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, er
 	return dead, nil
 }
 
-// FinishCancel removes a dead order that BeginCancel marked. With returnUnit it returns the unit to the stock and the slot to
-// the buyer; an order without a slot holds no unit and returns none. Errors: sale.ErrNotFound, also after an earlier
-// FinishCancel; sale.ErrConflict without BeginCancel.
+// FinishCancel removes a dead order that BeginCancel marked. With returnUnit it returns the unit to the stock and the
+// slot to the buyer; an order without a slot holds no unit and returns none. Errors: sale.ErrNotFound, also after an
+// earlier FinishCancel; sale.ErrConflict without BeginCancel.
 func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit bool) error {
 	dead, err := l.DeadLetter(ctx, id)
 	if err != nil {
@@ -205,7 +216,15 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	saleID := dead.Message.SaleID
-	keys := []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(), l.shard.Sale(saleID), l.shard.DeadIndex()}
+	keys := []string{
+		l.shard.Dead(),
+		l.shard.DeadLetters(),
+		l.shard.Stock(saleID),
+		l.shard.Buyers(saleID),
+		l.shard.Guard(),
+		l.shard.Sale(saleID),
+		l.shard.DeadIndex(),
+	}
 	back := 0
 	if returnUnit {
 		back = 1
@@ -230,7 +249,10 @@ func (l *List) DropRaw(ctx context.Context, key string) error {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
-	removed, err := l.deadDrop.Run(ctx, l.client, []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadIndex()}, key).Int()
+	removed, err := l.deadDrop.Run(
+		ctx, l.client, []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadIndex()}, key,
+	).
+		Int()
 	if err != nil {
 		return wrap("drop", err)
 	}

@@ -19,8 +19,8 @@ import (
 
 const drainWorkers = 4
 
-// BenchmarkDrain compares how fast four workers that do nothing empty this queue and a raw Redis stream (XREADGROUP, then
-// XACK and XDEL in one pipeline). Both carry the same 200 bytes. Only the ratio within one run means anything.
+// BenchmarkDrain compares how fast four workers that do nothing empty this queue and a raw Redis stream (XREADGROUP,
+// then XACK and XDEL in one pipeline). Both carry the same 200 bytes. Only the ratio within one run means anything.
 func BenchmarkDrain(b *testing.B) {
 	client := testenv.StartRedis(b).Client()
 	for _, bench := range []struct {
@@ -50,7 +50,14 @@ func BenchmarkDrain(b *testing.B) {
 
 func drainOrder(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(sale.Epoch, uint32(n)), SaleID: "drop", Slot: 1, Serial: int64(n), Buyer: strings.Repeat("b", 160),
+		ID: sale.NewOrderID(
+			sale.Epoch,
+			uint32(n),
+		),
+		SaleID: "drop",
+		Slot:   1,
+		Serial: int64(n),
+		Buyer:  strings.Repeat("b", 160),
 	}
 }
 
@@ -103,7 +110,11 @@ func drainWorker(client *redis.Client, n int) error {
 			close(all)
 		}
 	})
-	w := worker.New(queue.NewList(client, 0, queue.Config{}), store, worker.Config{Concurrency: drainWorkers, Idle: 10 * time.Millisecond})
+	w := worker.New(
+		queue.NewList(client, 0, queue.Config{}),
+		store,
+		worker.Config{Concurrency: drainWorkers, Idle: 10 * time.Millisecond},
+	)
 	ran := make(chan error)
 	go func() { ran <- w.Run(ctx) }()
 	<-all

@@ -21,8 +21,8 @@ func wrap(operation string, err error) error {
 	return fmt.Errorf("queue: %s: %w", operation, err)
 }
 
-// unavailable reports whether err is a network error (a timeout, a refused or broken connection) or an answer of Redis that
-// is temporary. A cancellation by the caller is neither.
+// unavailable reports whether err is a network error (a timeout, a refused or broken connection) or an answer of
+// Redis that is temporary. A cancellation by the caller is neither.
 func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false

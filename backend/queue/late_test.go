@@ -27,7 +27,8 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	l := queue.NewList(client(), keyspace.Shard(0), queue.Config{Lease: time.Second})
 	push(t, l, 2)
 	b := take(t, l, 2, "")
-	if n, err := l.Reclaim(t.Context(), 10); n != 0 || err != nil { // from here on Redis knows the scripts, which are run by their digests
+	// from here on Redis knows the scripts, which are run by their digests
+	if n, err := l.Reclaim(t.Context(), 10); n != 0 || err != nil {
 		t.Fatalf("reclaimed %d live leases, %v", n, err)
 	}
 	now = now.Add(2 * time.Second)

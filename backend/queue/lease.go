@@ -15,13 +15,15 @@ func (l *List) Take(ctx context.Context, limit int, ack string) (b Batch, lost b
 	return l.TakeAs(ctx, NewBatchID(), limit, ack)
 }
 
-// TakeAs acknowledges batch ack and leases up to limit of the next messages as batch id, in one atomic step. An empty ack
-// acknowledges nothing. The returned batch is empty if no message is ready.
+// TakeAs acknowledges batch ack and leases up to limit of the next messages as batch id, in one atomic step. An empty
+// ack acknowledges nothing. The returned batch is empty if no message is ready.
 //
-// After an error the call may have been executed. Repeat it with the same id: an executed call returns the same messages.
-// lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost reply acknowledged it.
+// After an error the call may have been executed. Repeat it with the same id: an executed call returns the same
+// messages. lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost reply
+// acknowledged it.
 //
-// If no message is ready, TakeAs requeues expired leases and tries again. Texts that are not messages become dead letters.
+// If no message is ready, TakeAs requeues expired leases and tries again. Texts that are not messages become dead
+// letters.
 func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b Batch, lost bool, err error) {
 	limit = min(max(limit, 1), MaxBatch)
 	reclaimed := false
@@ -65,7 +67,8 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id), l.shard.Batch(previous),
 		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(),
 	}
-	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, l.into).StringSlice()
+	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, l.into).
+		StringSlice()
 	if err != nil {
 		return nil, false, err
 	}
@@ -89,7 +92,15 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.shard.Leases(), l.shard.Batch(id), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex()}
+	keys := []string{
+		l.shard.Leases(),
+		l.shard.Batch(id),
+		l.shard.Dead(),
+		l.shard.DeadLetters(),
+		l.shard.Guard(),
+		l.shard.Orders(),
+		l.shard.DeadIndex(),
+	}
 	args := append([]any{id, "not a queue message"}, invalid...)
 	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
 	if err != nil {
@@ -107,7 +118,15 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{
-		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Attempts(), l.shard.Crashes(), l.shard.Delayed(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(),
+		l.shard.Leases(),
+		l.shard.Batch(batchID),
+		l.shard.Attempts(),
+		l.shard.Crashes(),
+		l.shard.Delayed(),
+		l.shard.Dead(),
+		l.shard.DeadLetters(),
+		l.shard.Guard(),
+		l.shard.Orders(),
 		l.shard.DeadIndex(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
@@ -150,12 +169,20 @@ func cleanReason(s string) string {
 func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	keys := []string{l.shard.Leases(), l.shard.Batch(batchID), l.shard.Ready(), l.shard.Wake(), l.shard.Guard(), l.shard.Orders()}
+	keys := []string{
+		l.shard.Leases(),
+		l.shard.Batch(batchID),
+		l.shard.Ready(),
+		l.shard.Wake(),
+		l.shard.Guard(),
+		l.shard.Orders(),
+	}
 	n, err := l.release.Run(ctx, l.client, keys, batchID).Int()
 	return err == nil && n == 0, wrap("release", err)
 }
 
-// Extend starts the lease again from now. lost reports that the batch was no longer leased: the worker must stop writing it.
+// Extend starts the lease again from now. lost reports that the batch was no longer leased: the worker must stop
+// writing it.
 func (l *List) Extend(ctx context.Context, batchID string) (lost bool, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()

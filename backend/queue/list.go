@@ -17,9 +17,9 @@ import (
 //
 // A take also returns the messages of the shard's stream, if it has any: see Stream.
 //
-// Errors wrap sale.ErrUnavailable when Redis is unreachable, too slow, loading, read-only or full. The call may have been
-// executed then, and repeating it is safe. CallTimeout bounds calls only if the client has ContextTimeoutEnabled; otherwise
-// the client's own timeouts and retries apply.
+// Errors wrap sale.ErrUnavailable when Redis is unreachable, too slow, loading, read-only or full. The call may have
+// been executed then, and repeating it is safe. CallTimeout bounds calls only if the client has
+// ContextTimeoutEnabled; otherwise the client's own timeouts and retries apply.
 type List struct {
 	client redis.UniversalClient
 	shard  keyspace.Shard
@@ -36,11 +36,30 @@ type List struct {
 func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *List {
 	load := redisscript.Load
 	return &List{
-		client: client, shard: shard, cfg: cfg.withDefaults(), into: intoList,
-		push: load("enqueue"), take: load("take"), ack: load("ack"), release: load("release"), extend: load("extend_lease"), bury: load("dead_letter"),
-		expired: load("expired_leases"), rewind: load("clamp_deadlines"), reclaim: load("reclaim"), promote: load("promote_delayed"),
-		deadRetry: load("dead_retry"), deadBeginCancel: load("dead_begin_cancel"), deadFinishCancel: load("dead_finish_cancel"),
-		deadDrop: load("dead_drop"),
+		client: client,
+		shard:  shard,
+		cfg:    cfg.withDefaults(),
+		into:   intoList,
+		push: load(
+			"enqueue",
+		),
+		take:    load("take"),
+		ack:     load("ack"),
+		release: load("release"),
+		extend:  load("extend_lease"),
+		bury:    load("dead_letter"),
+		expired: load(
+			"expired_leases",
+		),
+		rewind:  load("clamp_deadlines"),
+		reclaim: load("reclaim"),
+		promote: load("promote_delayed"),
+		deadRetry: load(
+			"dead_retry",
+		),
+		deadBeginCancel:  load("dead_begin_cancel"),
+		deadFinishCancel: load("dead_finish_cancel"),
+		deadDrop:         load("dead_drop"),
 	}
 }
 
@@ -51,8 +70,8 @@ func (l *List) bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, l.cfg.CallTimeout)
 }
 
-// Push appends messages to the queue in their order and wakes a worker. Admission does not call it, because the admission
-// script enqueues the order itself. If a message is invalid, Push returns an error and adds none.
+// Push appends messages to the queue in their order and wakes a worker. Admission does not call it, because the
+// admission script enqueues the order itself. If a message is invalid, Push returns an error and adds none.
 func (l *List) Push(ctx context.Context, messages ...Message) error {
 	texts := make([]any, len(messages))
 	for i, m := range messages {
@@ -80,9 +99,9 @@ func (l *List) pushTexts(ctx context.Context, texts []any) error {
 	return l.push.Run(ctx, l.client, keys, texts...).Err()
 }
 
-// Wait blocks until a message may be ready and returns true, or until timeout and returns false. A timeout of half a second
-// or more is rounded up to whole seconds. Wait occupies a connection and returns only after the timeout when ctx is
-// cancelled, so the timeout should be about a second.
+// Wait blocks until a message may be ready and returns true, or until timeout and returns false. A timeout of half a
+// second or more is rounded up to whole seconds. Wait occupies a connection and returns only after the timeout when
+// ctx is cancelled, so the timeout should be about a second.
 func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout+time.Second+l.cfg.CallTimeout)
 	defer cancel()

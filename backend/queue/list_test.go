@@ -19,7 +19,15 @@ var began = time.Now() // not now: message(1) must be the same order throughout 
 
 func message(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(began, uint32(n)), SaleID: "drop", Slot: 1, Serial: int64(n), Buyer: "bob", Status: sale.StatusQueued,
+		ID: sale.NewOrderID(
+			began,
+			uint32(n),
+		),
+		SaleID: "drop",
+		Slot:   1,
+		Serial: int64(n),
+		Buyer:  "bob",
+		Status: sale.StatusQueued,
 	}
 }
 
@@ -70,7 +78,10 @@ func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 		{"only order of the buyer", "5", id, true, "6", ""},
 		{"one of several places", "0", "111," + id + ",333", true, "1", "111,,333"},
 		{"last held place", "0", "," + id + ",", true, "1", ""},
-		{"an id that contains this one is another order", "0", "1" + id + "," + id + "0", true, "0", "1" + id + "," + id + "0"},
+		{
+			"an id that contains this one is another order", "0", "1" + id + "," + id + "0", true, "0",
+			"1" + id + "," + id + "0",
+		},
 		{"a place that was given back", "0", ",", true, "0", ","},
 		{"no place held, as of a message made by hand", "7", "", true, "7", ""},
 		{"not requested", "5", id, false, "5", id},
@@ -242,10 +253,19 @@ func crash(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Sha
 	}
 }
 
-// TestWatcherWithALowerLimitKillsOnlyTheCrasher: a message is the culprit only when it was alone, whatever limit others go by.
+// TestWatcherWithALowerLimitKillsOnlyTheCrasher: a message is the culprit only when it was alone, whatever limit
+// others go by.
 func TestWatcherWithALowerLimitKillsOnlyTheCrasher(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	lax, strict := queue.NewList(client, 0, queue.Config{MaxCrashes: 9}), queue.NewList(client, 0, queue.Config{MaxCrashes: 1})
+	lax, strict := queue.NewList(
+		client,
+		0,
+		queue.Config{MaxCrashes: 9},
+	), queue.NewList(
+		client,
+		0,
+		queue.Config{MaxCrashes: 1},
+	)
 	push(t, lax, 2)
 	for range 5 {
 		if b := take(t, lax, 2, ""); len(b.Messages) != 2 {
@@ -291,7 +311,11 @@ func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
 
 func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	l := queue.NewList(client, 0, queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond, MaxAttempts: 100})
+	l := queue.NewList(
+		client,
+		0,
+		queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond, MaxAttempts: 100},
+	)
 	push(t, l, 40)
 	for i := range 10 { // crash, fail, release
 		b := take(t, l, 7, "")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Meter estimates how long a queue needs to drain, from periodic samples of its counts. It needs two samples. It is safe for
-// concurrent use, and its zero value is ready to use.
+// Meter estimates how long a queue needs to drain, from periodic samples of its counts. It needs two samples. It is
+// safe for concurrent use, and its zero value is ready to use.
 type Meter struct {
 	mu       sync.Mutex
 	at       time.Time
@@ -72,7 +72,8 @@ func (m *Meter) Within() (d time.Duration, ok bool) {
 	return d, ok
 }
 
-// Drain is Within with the reason for a false ok: known is false if the rate is unknown, true if the queue does not drain.
+// Drain is Within with the reason for a false ok: known is false if the rate is unknown, true if the queue does not
+// drain.
 func (m *Meter) Drain() (d time.Duration, known, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,8 +104,8 @@ func (m Meters) Within() (d time.Duration, ok bool) {
 // Shard returns the Pace of shard i.
 func (m Meters) Shard(i int) Pace { return m[i].Pace() }
 
-// RetryAfter returns the delay for buyers when shard i is full: the time to drain a tenth of it, between two seconds and a
-// minute.
+// RetryAfter returns the delay for buyers when shard i is full: the time to drain a tenth of it, between two seconds
+// and a minute.
 func (m Meters) RetryAfter(i int) time.Duration {
 	const least, most = 2 * time.Second, time.Minute
 	d, known, drains := m[i].Drain()

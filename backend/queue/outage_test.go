@@ -31,7 +31,8 @@ func reads(l *queue.List) map[string]func(t *testing.T) error {
 func TestEveryCallReturnsErrUnavailableWithoutRedis(t *testing.T) {
 	t.Parallel() // it waits
 	server := testenv.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute}) // without its own bound a call takes so long
+	// without its own bound a call takes so long
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	defer client.Close()
 	l := queue.NewList(client, 0, queue.Config{CallTimeout: 100 * time.Millisecond})
 	push(t, l, 1)
@@ -94,7 +95,9 @@ func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
 }
 
 func TestWaitMayOutlastTheClientsReadTimeout(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: testenv.StartRedis(t).Addr, ReadTimeout: 500 * time.Millisecond, MaxRetries: -1})
+	client := redis.NewClient(
+		&redis.Options{Addr: testenv.StartRedis(t).Addr, ReadTimeout: 500 * time.Millisecond, MaxRetries: -1},
+	)
 	defer client.Close()
 	l := queue.NewList(client, 0, queue.Config{})
 	if woken, err := l.Wait(t.Context(), time.Second); woken || err != nil {
@@ -112,8 +115,8 @@ func TestCallersCancellationIsNotAnOutage(t *testing.T) {
 	}
 }
 
-// TestFullRedisStillDrains: when the memory is full, Redis refuses what could grow it. Accepting must stop then, and working
-// off the queue must not, for it is what makes room.
+// TestFullRedisStillDrains: when the memory is full, Redis refuses what could grow it. Accepting must stop then, and
+// working off the queue must not, for it is what makes room.
 func TestFullRedisStillDrains(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(7)
@@ -148,16 +151,23 @@ func TestFullRedisStillDrains(t *testing.T) {
 	client.ConfigSet(t.Context(), "maxmemory", "0")
 }
 
-// TestLostRepliesLoseNoMessages puts a proxy before Redis that lets commands through and then, now and again, cuts the connection instead of
-// passing the reply on (window W8). The Redis client replays such a command, and so does the loop here when the client gives up.
+// TestLostRepliesLoseNoMessages puts a proxy before Redis that lets commands through and then, now and again, cuts
+// the connection instead of passing the reply on (window W8). The Redis client replays such a command, and so does
+// the loop here when the client gives up.
 func TestLostRepliesLoseNoMessages(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := cutReplies(t, server.Addr, 5)
-	client := redis.NewClient(&redis.Options{Addr: proxy, MaxRetries: 1, MinRetryBackoff: time.Microsecond, MaxRetryBackoff: time.Millisecond})
+	client := redis.NewClient(
+		&redis.Options{Addr: proxy, MaxRetries: 1, MinRetryBackoff: time.Microsecond, MaxRetryBackoff: time.Millisecond},
+	)
 	defer client.Close()
 	want := push(t, queue.NewList(server.Client(), 0, queue.Config{}), 2000)
 	var reclaimed atomic.Int64
-	l := queue.NewList(client, 0, queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, OnReclaim: func(n int) { reclaimed.Add(int64(n)) }})
+	l := queue.NewList(
+		client,
+		0,
+		queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, OnReclaim: func(n int) { reclaimed.Add(int64(n)) }},
+	)
 
 	var mu sync.Mutex
 	seen := map[sale.OrderID]bool{}

@@ -4,12 +4,13 @@ import (
 	"context"
 )
 
-// Reclaim requeues the messages of up to limit expired leases at the front of the queue and returns the number of leases. It
-// counts a crash for each message; a message with too many becomes a dead letter. Reclaim also makes up to MaxBatch due
-// delayed messages ready. It may be called concurrently by any number of processes.
+// Reclaim requeues the messages of up to limit expired leases at the front of the queue and returns the number of
+// leases. It counts a crash for each message; a message with too many becomes a dead letter. Reclaim also makes up to
+// MaxBatch due delayed messages ready. It may be called concurrently by any number of processes.
 //
-// Redis's clock may jump. After a jump ahead, leases expire early, which costs one crash each. After a jump back, leases would
-// last as long as the clock was wrong; those with a deadline more than twice the longest lease ahead start again from now.
+// Redis's clock may jump. After a jump ahead, leases expire early, which costs one crash each. After a jump back,
+// leases would last as long as the clock was wrong; those with a deadline more than twice the longest lease ahead
+// start again from now.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	if err := l.promoteDue(ctx); err != nil {
 		return 0, wrap("promote", err)
@@ -37,11 +38,14 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 func (l *List) promoteDue(ctx context.Context) error {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return l.promote.Run(ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}, MaxBatch).Err()
+	return l.promote.Run(
+		ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}, MaxBatch,
+	).
+		Err()
 }
 
-// maxAhead returns how far ahead a lease's deadline and a delayed message's due time may lie, in milliseconds: twice the
-// values of this process, because another process may use longer ones.
+// maxAhead returns how far ahead a lease's deadline and a delayed message's due time may lie, in milliseconds: twice
+// the values of this process, because another process may use longer ones.
 func (l *List) maxAhead() (lease, delay int64) {
 	return 2 * l.cfg.Lease.Milliseconds(), 2 * l.cfg.BackoffCap.Milliseconds()
 }
@@ -51,7 +55,10 @@ func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahea
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	lease, delay := l.maxAhead()
-	answer, err := l.expired.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed()}, max(limit, 1), lease, delay).StringSlice()
+	answer, err := l.expired.Run(
+		ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed()}, max(limit, 1), lease, delay,
+	).
+		StringSlice()
 	if err != nil {
 		return nil, false, err
 	}
@@ -72,8 +79,17 @@ func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	keys := []string{
-		l.shard.Leases(), l.shard.Batch(id), l.shard.Ready(), l.shard.Wake(),
-		l.shard.Attempts(), l.shard.Crashes(), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex(),
+		l.shard.Leases(),
+		l.shard.Batch(id),
+		l.shard.Ready(),
+		l.shard.Wake(),
+		l.shard.Attempts(),
+		l.shard.Crashes(),
+		l.shard.Dead(),
+		l.shard.DeadLetters(),
+		l.shard.Guard(),
+		l.shard.Orders(),
+		l.shard.DeadIndex(),
 	}
 	return l.reclaim.Run(ctx, l.client, keys, id, l.cfg.MaxCrashes).Int()
 }

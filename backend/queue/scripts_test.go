@@ -54,7 +54,8 @@ type engine struct {
 	dump   func() map[string]string // everything it holds
 }
 
-// onEachRedis runs a test on a real Redis and on the embedded one, with a client that waits for as long as a busy machine takes.
+// onEachRedis runs a test on a real Redis and on the embedded one, with a client that waits for as long as a busy
+// machine takes.
 func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
 	connect := func(t *testing.T, addr string) *redis.Client {
 		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
@@ -71,8 +72,8 @@ func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
 	})
 }
 
-// TestScriptsThatFailChangeNothing gives one key after the other a wrong type: a script that has begun to write when it finds
-// out would lose messages, because Redis does not roll back.
+// TestScriptsThatFailChangeNothing gives one key after the other a wrong type: a script that has begun to write when
+// it finds out would lose messages, because Redis does not roll back.
 func TestScriptsThatFailChangeNothing(t *testing.T) { onEachRedis(t, scriptsThatFail) }
 
 func scriptsThatFail(t *testing.T, e engine) {
@@ -87,8 +88,20 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	shard := keyspace.Shard(7)
 	cfg := queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond}
 	rest := []string{
-		shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(), shard.Attempts(), shard.Crashes(), shard.Dead(), shard.DeadLetters(), shard.DeadIndex(),
-		shard.Stock("drop"), shard.Buyers("drop"), shard.Sale("drop"), shard.Batch("held"), shard.Orders(),
+		shard.Ready(),
+		shard.Delayed(),
+		shard.Leases(),
+		shard.Wake(),
+		shard.Attempts(),
+		shard.Crashes(),
+		shard.Dead(),
+		shard.DeadLetters(),
+		shard.DeadIndex(),
+		shard.Stock("drop"),
+		shard.Buyers("drop"),
+		shard.Sale("drop"),
+		shard.Batch("held"),
+		shard.Orders(),
 	}
 	failed := 0
 	l := listOf(driver, client, shard, cfg)
@@ -165,7 +178,8 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 			make  func() error
 		}{
 			{"HELD", func() error { return e.client.HSet(ctx, shard.Guard(), "rebuilding", "1").Err() }},
-			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead())}, {"", wrong(shard.DeadLetters())}, {"", wrong(shard.DeadIndex())}, {"", wrong(shard.Orders())},
+			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead())},
+			{"", wrong(shard.DeadLetters())}, {"", wrong(shard.DeadIndex())}, {"", wrong(shard.Orders())},
 		} {
 			e.client.FlushAll(ctx)
 			e.client.RPush(ctx, shard.Batch("b"), "no message", keyspace.EncodeMessage(message(3)))
@@ -174,7 +188,15 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := e.dump()
-			keys := []string{shard.Leases(), shard.Batch("b"), shard.Dead(), shard.DeadLetters(), shard.Guard(), shard.Orders(), shard.DeadIndex()}
+			keys := []string{
+				shard.Leases(),
+				shard.Batch("b"),
+				shard.Dead(),
+				shard.DeadLetters(),
+				shard.Guard(),
+				shard.Orders(),
+				shard.DeadIndex(),
+			}
 			err := redisscript.Load("dead_letter").Run(ctx, e.client, keys, "b", "why", "no message", "bm8=").Err()
 			if err == nil || !strings.HasPrefix(err.Error(), c.error) {
 				t.Errorf("the error is %v", err)

@@ -30,8 +30,8 @@ func (l *List) Stats(ctx context.Context) (Stats, error) {
 	}
 }
 
-// count reads all counts in one transaction. The result is exact if the leases it found equal those it was given, and if
-// entries was set for a stream that is not empty.
+// count reads all counts in one transaction. The result is exact if the leases it found equal those it was given, and
+// if entries was set for a stream that is not empty.
 func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stats, now []string, more bool, err error) {
 	var ready, dead, delayed, length *redis.IntCmd
 	var found, due *redis.StringSliceCmd

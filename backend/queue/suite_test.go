@@ -87,7 +87,14 @@ func onMiniredis(t *testing.T, driver string) {
 	})
 }
 
-func fixture(t testing.TB, driver string, client *redis.Client, shard keyspace.Shard, cfg queue.Config, advance func(time.Duration)) queuetest.Fixture {
+func fixture(
+	t testing.TB,
+	driver string,
+	client *redis.Client,
+	shard keyspace.Shard,
+	cfg queue.Config,
+	advance func(time.Duration),
+) queuetest.Fixture {
 	list := func(key string) []string {
 		texts, err := client.LRange(context.Background(), key, 0, -1).Result()
 		if err != nil {
@@ -123,7 +130,8 @@ type entry struct {
 	batch string // empty: not leased
 }
 
-// entries are those of the stream of a shard. Each that was given out is pending for a batch, and each that is pending is there.
+// entries are those of the stream of a shard. Each that was given out is pending for a batch, and each that is
+// pending is there.
 func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 	t.Helper()
 	ctx := context.Background()
@@ -136,7 +144,10 @@ func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 		if g.Pending == 0 {
 			continue
 		}
-		pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: shard.Orders(), Group: g.Name, Start: "-", End: "+", Count: 100_000}).Result()
+		pending, err := client.XPendingExt(
+			ctx, &redis.XPendingExtArgs{Stream: shard.Orders(), Group: g.Name, Start: "-", End: "+", Count: 100_000},
+		).
+			Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +184,12 @@ func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 	return all
 }
 
-func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(string) []string) map[sale.OrderID][]string {
+func locate(
+	t testing.TB,
+	client *redis.Client,
+	shard keyspace.Shard,
+	list func(string) []string,
+) map[sale.OrderID][]string {
 	found := map[sale.OrderID][]string{}
 	add := func(place string, texts ...string) {
 		for _, text := range texts {
@@ -198,7 +214,8 @@ func locate(t testing.TB, client *redis.Client, shard keyspace.Shard, list func(
 	}
 	leases := client.ZRange(ctx, shard.Leases(), 0, -1).Val()
 	for _, id := range leases {
-		if client.Exists(ctx, shard.Batch(id)).Val() == 0 && !slices.ContainsFunc(inStream, func(e entry) bool { return e.batch == id }) {
+		if client.Exists(ctx, shard.Batch(id)).Val() == 0 &&
+			!slices.ContainsFunc(inStream, func(e entry) bool { return e.batch == id }) {
 			t.Fatalf("lease %s has no batch", id)
 		}
 	}

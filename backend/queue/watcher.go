@@ -19,8 +19,8 @@ type WatcherConfig struct {
 	Log      *slog.Logger  // slog.Default()
 }
 
-// Watcher requeues the leases of crashed workers. Any number of watchers may serve one queue without a leader, because a
-// reclaim is atomic.
+// Watcher requeues the leases of crashed workers. Any number of watchers may serve one queue without a leader,
+// because a reclaim is atomic.
 type Watcher struct {
 	queue reclaimer
 	cfg   WatcherConfig

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// backoff pauses between attempts with full jitter; the bound doubles from 50 ms up to Config.MaxBackoff. The zero value is
-// ready to use.
+// backoff pauses between attempts with full jitter; the bound doubles from 50 ms up to Config.MaxBackoff. The zero
+// value is ready to use.
 type backoff struct {
 	n int // pauses so far
 }

@@ -22,8 +22,8 @@ import (
 
 var errDead = errors.New("this worker is dead")
 
-// mortal is the queue and the store of one worker. At its nth call the worker dies: the call is either not made, or made with its
-// answer lost. No later call gets through.
+// mortal is the queue and the store of one worker. At its nth call the worker dies: the call is either not made, or
+// made with its answer lost. No later call gets through.
 type mortal struct {
 	*queue.List
 	store *storetest.Store
@@ -160,8 +160,8 @@ func config(m worker.Metrics) worker.Config {
 	}
 }
 
-// TestWorkerCrashAtEveryCallLosesNothing kills a worker at every call, before and after it, and starts another one. In every case each order is
-// exactly one row, and the rejected order is one dead letter. (Windows W4 and W5.)
+// TestWorkerCrashAtEveryCallLosesNothing kills a worker at every call, before and after it, and starts another one.
+// In every case each order is exactly one row, and the rejected order is one dead letter. (Windows W4 and W5.)
 func TestWorkerCrashAtEveryCallLosesNothing(t *testing.T) {
 	newWorld := newWorlds(t)
 	died := map[string]int{}
@@ -193,7 +193,12 @@ func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (
 		defer close(ran)
 		_ = worker.New(first, first, config(nil)).Run(ctx)
 	}()
-	testenv.Eventually(t, 20*time.Second, "the first worker died or was done", func() bool { return ctx.Err() != nil || done() })
+	testenv.Eventually(
+		t,
+		20*time.Second,
+		"the first worker died or was done",
+		func() bool { return ctx.Err() != nil || done() },
+	)
 	kill()
 	<-ran
 	survived = first.died == ""
@@ -230,7 +235,8 @@ type deaf struct{ *queue.List }
 
 func (deaf) Extend(context.Context, string) (bool, error) { return false, errDown }
 
-// TestWorkerPausedPastItsLeaseSellsNothingTwice stops a worker in the middle of its write until another one has written the batch (window W6).
+// TestWorkerPausedPastItsLeaseSellsNothingTwice stops a worker in the middle of its write until another one has
+// written the batch (window W6).
 func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	w := newWorlds(t)()
 	const n = 6
@@ -244,11 +250,20 @@ func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	run := func(q worker.Queue, s worker.Store, cfg worker.Config) {
 		all.Go(func() { _ = worker.New(q, s, cfg).Run(ctx) })
 	}
-	run(deaf{w.list}, storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }), config(m))
+	run(
+		deaf{w.list},
+		storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }),
+		config(m),
+	)
 	<-asleep
 	w.expireLeases()
 	run(w.list, w.store, config(nil))
-	testenv.Eventually(t, 20*time.Second, "the second worker wrote the batch", func() bool { return w.stats() == queue.Stats{Dead: 1} })
+	testenv.Eventually(
+		t,
+		20*time.Second,
+		"the second worker wrote the batch",
+		func() bool { return w.stats() == queue.Stats{Dead: 1} },
+	)
 	close(wake)
 	testenv.Eventually(t, 20*time.Second, "the first worker noticed that its lease was lost", func() bool {
 		m.mu.Lock()

@@ -46,8 +46,8 @@ func (l *loop) run() {
 	l.finish()
 }
 
-// take acknowledges the written batch and leases the next one. After an error it repeats the call with the same id: if the
-// first call was executed, the same messages are returned now instead of after their lease has expired.
+// take acknowledges the written batch and leases the next one. After an error it repeats the call with the same id:
+// if the first call was executed, the same messages are returned now instead of after their lease has expired.
 func (l *loop) take() (queue.Batch, error) {
 	if l.cfg.Source != nil {
 		l.generation = l.cfg.Source.Generation() // read before the call: writes with an older generation are rejected
@@ -135,10 +135,18 @@ func (l *loop) rebuilt() bool {
 	return l.cfg.Source != nil && l.cfg.Source.Generation() != l.generation
 }
 
-// restore queues a batch again that was taken before a rebuild of Redis. Redis may have lost these orders, so that only this
-// worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged.
+// restore queues a batch again that was taken before a rebuild of Redis. Redis may have lost these orders, so that
+// only this worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged.
 func (l *loop) restore(b queue.Batch, cause error) {
-	l.cfg.Log.Warn("worker: Redis was rebuilt, restoring its batch", "batch", b.ID, "orders", len(b.Messages), "err", cause)
+	l.cfg.Log.Warn(
+		"worker: Redis was rebuilt, restoring its batch",
+		"batch",
+		b.ID,
+		"orders",
+		len(b.Messages),
+		"err",
+		cause,
+	)
 	var pause backoff
 	for {
 		err := l.cfg.Source.RestoreOrders(l.calls, b.Messages)
@@ -188,8 +196,9 @@ var (
 	errStopping = errors.New("shutting down while the store is unavailable")
 )
 
-// keepLease extends the lease of batch id every third of its duration, so that two consecutive calls may fail. When the lease
-// has expired, it cancels the context with errLost. release stops the extending and waits for a call in progress.
+// keepLease extends the lease of batch id every third of its duration, so that two consecutive calls may fail. When
+// the lease has expired, it cancels the context with errLost. release stops the extending and waits for a call in
+// progress.
 func (l *loop) keepLease(id string) (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(l.hard)
 	done := make(chan struct{})

@@ -51,10 +51,14 @@ func NewCounters(r prometheus.Registerer) *Counters {
 			Name: "sluice_worker_failures_total", Help: "Failures by kind: rejected, error, unavailable, queue.",
 		}, []string{"kind"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_worker_write_seconds", Help: "Duration of a transaction.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
+			Name:    "sluice_worker_write_seconds",
+			Help:    "Duration of a transaction.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
 		}),
 		sizes: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_worker_batch_orders", Help: "Orders per transaction.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
+			Name:    "sluice_worker_batch_orders",
+			Help:    "Orders per transaction.",
+			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
 		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sluice_worker_paused_loops", Help: "Loops that wait for the store (unavailable) or the queue (queue).",

@@ -59,8 +59,13 @@ sluice_worker_lost_leases_total 1
 sluice_worker_orders_written_total 7
 `
 	names := []string{
-		"sluice_queue_reclaimed_total", "sluice_worker_batches_total", "sluice_worker_failures_total", "sluice_worker_lost_leases_total",
-		"sluice_worker_orders_written_total", "sluice_worker_batch_orders", "sluice_worker_paused_loops",
+		"sluice_queue_reclaimed_total",
+		"sluice_worker_batches_total",
+		"sluice_worker_failures_total",
+		"sluice_worker_lost_leases_total",
+		"sluice_worker_orders_written_total",
+		"sluice_worker_batch_orders",
+		"sluice_worker_paused_loops",
 	}
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), names...); err != nil {
 		t.Error(err)

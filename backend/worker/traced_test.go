@@ -23,7 +23,10 @@ type shown struct {
 
 type inSpan struct{}
 
-func (s *shown) Begin(ctx context.Context, orders []sale.Order) (context.Context, func(map[sale.OrderID]string, error)) {
+func (s *shown) Begin(
+	ctx context.Context,
+	orders []sale.Order,
+) (context.Context, func(map[sale.OrderID]string, error)) {
 	s.begun = append(s.begun, orders)
 	return context.WithValue(ctx, inSpan{}, len(s.begun)), func(failed map[sale.OrderID]string, err error) {
 		s.failed, s.errs = append(s.failed, failed), append(s.errs, err)
@@ -49,7 +52,8 @@ func TestTracerGetsEachBatchWithItsOutcome(t *testing.T) {
 		if len(tracer.begun) != 2 || len(tracer.begun[0]) != 3 || len(tracer.failed) != 2 {
 			t.Fatalf("%d batches are shown, %d to their end", len(tracer.begun), len(tracer.failed))
 		}
-		if failed := tracer.failed[0]; len(failed) != 1 || failed[bad] == "" || len(tracer.failed[1]) != 0 || errors.Join(tracer.errs...) != nil {
+		if failed := tracer.failed[0]; len(failed) != 1 || failed[bad] == "" || len(tracer.failed[1]) != 0 ||
+			errors.Join(tracer.errs...) != nil {
 			t.Errorf("failed %v, errors %v", tracer.failed, tracer.errs)
 		}
 		if last := len(spans) - 1; spans[0] != 1 || spans[last-1] != 1 || spans[last] != 2 {

@@ -21,7 +21,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// run starts a worker over the world's queue and a store, and returns what it counts. It is stopped when the test ends, or earlier.
+// run starts a worker over the world's queue and a store, and returns what it counts. It is stopped when the test
+// ends, or earlier.
 func (w world) run(store worker.Store) (m *trouble, stop func()) {
 	w.Helper()
 	m = &trouble{}
@@ -102,8 +103,9 @@ func (g *gate) Write(ctx context.Context, orders []sale.Order) error {
 	return g.Store.Write(ctx, orders)
 }
 
-// The master fails over to its replica while batches are leased, and comes back as a replica that only reads; later it is the master again, with what it
-// has had from the other. Nothing is lost, nothing dies, and no attempt is counted.
+// The master fails over to its replica while batches are leased, and comes back as a replica that only reads; later
+// it is the master again, with what it has had from the other. Nothing is lost, nothing dies, and no attempt is
+// counted.
 func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	const n = 100
 	w := newWorlds(t)()
@@ -118,7 +120,8 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	conn := w.client.Conn()
 	defer conn.Close()
 	testenv.Eventually(t, 30*time.Second, "the replica has everything", func() bool {
-		conn.Set(t.Context(), "barrier", 1, 0) // WAIT speaks of what its own connection has written, and so of all that came before it
+		// WAIT speaks of what its own connection has written, and so of all that came before it
+		conn.Set(t.Context(), "barrier", 1, 0)
 		got, err := conn.Wait(t.Context(), 1, time.Second).Result()
 		return err == nil && got == 1
 	})
@@ -162,7 +165,8 @@ func (e extended) Extend(ctx context.Context, id string) (bool, error) {
 	return lost, err
 }
 
-// A batch takes eight times as long as its lease. Redis's clock moves only when the lease has been extended, so that no slow machine can lose it.
+// A batch takes eight times as long as its lease. Redis's clock moves only when the lease has been extended, so that
+// no slow machine can lose it.
 func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 	const lease, times = 300 * time.Millisecond, 8
 	m := miniredis.RunT(t)
@@ -212,8 +216,8 @@ func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 	}
 }
 
-// An order id that is a row arrives again with another buyer. The row is unchanged, the second order becomes a dead letter with the
-// reason, and the other orders of the batch become rows.
+// An order id that is a row arrives again with another buyer. The row is unchanged, the second order becomes a dead
+// letter with the reason, and the other orders of the batch become rows.
 func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 	for name, databaseURL := range map[string]string{
 		"sqlite": "sqlite://" + filepath.Join(t.TempDir(), "orders.db"), "postgres": testenv.SharedPostgres(t).URL,
@@ -244,7 +248,11 @@ func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 			if err != nil || letter.Message.Buyer != "eve" || !strings.Contains(letter.Reason, "belongs to ") {
 				t.Errorf("the letter is %+v, %v", letter, err)
 			}
-			if got, err := store.Order(t.Context(), mine.ID); err != nil || got.Buyer != mine.Buyer || got.Serial != mine.Serial {
+			if got, err := store.Order(
+				t.Context(),
+				mine.ID,
+			); err != nil || got.Buyer != mine.Buyer ||
+				got.Serial != mine.Serial {
 				t.Errorf("the row is %+v, %v", got, err)
 			}
 			if _, err := store.Order(t.Context(), order(5).ID); errors.Is(err, sale.ErrNotFound) {

@@ -1,5 +1,6 @@
-// Package worker writes queued orders to SQL: it leases a batch, writes it in one transaction, and acknowledges it after the
-// commit. If a worker crashes in between, the lease expires and another worker writes the batch again, which changes nothing.
+// Package worker writes queued orders to SQL: it leases a batch, writes it in one transaction, and acknowledges it
+// after the commit. If a worker crashes in between, the lease expires and another worker writes the batch again,
+// which changes nothing.
 //
 // The package does not validate orders. An order that the store rejects becomes a dead letter.
 package worker
@@ -43,7 +44,10 @@ type Source interface {
 
 // Tracer records spans of batches. Begin and end must not block. The context that Begin returns carries the span.
 type Tracer interface {
-	Begin(ctx context.Context, orders []sale.Order) (_ context.Context, end func(failed map[sale.OrderID]string, err error))
+	Begin(
+		ctx context.Context,
+		orders []sale.Order,
+	) (_ context.Context, end func(failed map[sale.OrderID]string, err error))
 }
 
 // Config configures a Worker. Zero fields take the defaults in their comments.
@@ -67,7 +71,8 @@ func (c Config) withDefaults() Config {
 		value *time.Duration
 		def   time.Duration
 	}{
-		{&c.Idle, time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.MaxBackoff, 2 * time.Second}, {&c.DrainTimeout, 10 * time.Second},
+		{&c.Idle, time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.MaxBackoff, 2 * time.Second},
+		{&c.DrainTimeout, 10 * time.Second},
 	} {
 		if *f.value <= 0 {
 			*f.value = f.def
@@ -119,9 +124,9 @@ func New(q Queue, store Store, cfg Config) *Worker {
 
 // Run writes batches until ctx is cancelled, then returns nil. It retries for as long as SQL or Redis is unavailable.
 //
-// On shutdown Run takes no further batch. A write in progress may finish within DrainTimeout and is acknowledged. A batch that
-// was not written is released, so that another worker takes it immediately. Run may be called concurrently, in this and in
-// other processes.
+// On shutdown Run takes no further batch. A write in progress may finish within DrainTimeout and is acknowledged. A
+// batch that was not written is released, so that another worker takes it immediately. Run may be called
+// concurrently, in this and in other processes.
 func (w *Worker) Run(ctx context.Context) error {
 	hard, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)

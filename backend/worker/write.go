@@ -12,9 +12,9 @@ import (
 	"sluice/backend/store"
 )
 
-// write stores the orders. When the store rejects them, it bisects: k rejected orders among n take about 2k*log2(n) writes.
-// It returns a failure for each rejected order; all others are stored. An error means that some orders may not be stored: it
-// is errLost, errDrained, errStopping or store.ErrStale.
+// write stores the orders. When the store rejects them, it bisects: k rejected orders among n take about 2k*log2(n)
+// writes. It returns a failure for each rejected order; all others are stored. An error means that some orders may
+// not be stored: it is errLost, errDrained, errStopping or store.ErrStale.
 func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure, error) {
 	err := l.persist(ctx, orders)
 	switch {
@@ -34,8 +34,8 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 	return append(first, second...), err
 }
 
-// failure is permanent when the store rejected the order. After any other error the queue retries the order up to its limit
-// of attempts.
+// failure is permanent when the store rejected the order. After any other error the queue retries the order up to its
+// limit of attempts.
 func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
 	rejected := errors.Is(err, store.ErrRejected)
 	kind := KindError
@@ -43,16 +43,28 @@ func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failu
 		kind = KindRejected
 	}
 	l.cfg.Metrics.Failed(kind)
-	l.cfg.Log.ErrorContext(ctx, "worker: an order was not written", "order", o.ID.String(), "sale", o.SaleID, "permanent", rejected, "err", err)
+	l.cfg.Log.ErrorContext(
+		ctx,
+		"worker: an order was not written",
+		"order",
+		o.ID.String(),
+		"sale",
+		o.SaleID,
+		"permanent",
+		rejected,
+		"err",
+		err,
+	)
 	return queue.Failure{ID: o.ID, Reason: err.Error(), Permanent: rejected}
 }
 
 func isFault(err error) bool {
-	return !errors.Is(err, store.ErrStale) && !errors.Is(err, errLost) && !errors.Is(err, errDrained) && !errors.Is(err, errStopping)
+	return !errors.Is(err, store.ErrStale) && !errors.Is(err, errLost) && !errors.Is(err, errDrained) &&
+		!errors.Is(err, errStopping)
 }
 
-// persist writes the orders in one transaction. While the store is unavailable it pauses and retries without a limit, and
-// counts no attempt of an order. During shutdown it returns errStopping instead.
+// persist writes the orders in one transaction. While the store is unavailable it pauses and retries without a limit,
+// and counts no attempt of an order. During shutdown it returns errStopping instead.
 func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 	var pause backoff
 	for {

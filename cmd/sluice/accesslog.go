@@ -68,7 +68,10 @@ func (l *accessFile) followSignals(ctx context.Context, log *slog.Logger) error 
 }
 
 // openAccessLog opens what --access-log names: a file, which follow tends to, or "-" for standard output.
-func (p *program) openAccessLog(path string, log *slog.Logger) (to io.Writer, follow func(context.Context) error, done func(), err error) {
+func (p *program) openAccessLog(
+	path string,
+	log *slog.Logger,
+) (to io.Writer, follow func(context.Context) error, done func(), err error) {
 	if path == "-" {
 		return p.out, func(context.Context) error { return nil }, func() {}, nil
 	}

@@ -63,7 +63,11 @@ func (o *adminClient) resolve() error {
 	if o.token = o.p.getenv(envAdminToken); o.token == "" {
 		o.token, err = d.read(adminTokenFile)
 		if errors.Is(err, os.ErrNotExist) {
-			return usage("no admin token: set %s, or --data to the directory of a sluice up (%s has none)", envAdminToken, o.data)
+			return usage(
+				"no admin token: set %s, or --data to the directory of a sluice up (%s has none)",
+				envAdminToken,
+				o.data,
+			)
 		}
 		if err != nil {
 			return err
@@ -75,7 +79,8 @@ func (o *adminClient) resolve() error {
 // adminTimeout bounds one call.
 const adminTimeout = 30 * time.Second
 
-// call sends a request and decodes a successful answer into out, which may be nil. A refusal's detail becomes the error.
+// call sends a request and decodes a successful answer into out, which may be nil. A refusal's detail becomes the
+// error.
 func (o *adminClient) call(ctx context.Context, method, path string, body, out any) error {
 	return o.do(ctx, client.Request{Method: method, Path: path, Body: body}, out)
 }
@@ -85,7 +90,12 @@ func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 	if err := o.resolve(); err != nil {
 		return err
 	}
-	options := []client.Option{client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithTimeout(adminTimeout), client.WithUserAgent("sluice")}
+	options := []client.Option{
+		client.WithHTTPClient(http.DefaultClient),
+		client.WithRetry(client.Retry{Attempts: 1}),
+		client.WithTimeout(adminTimeout),
+		client.WithUserAgent("sluice"),
+	}
 	if o.as != "" {
 		options = append(options, client.WithActor(o.as))
 	} else if u, err := user.Current(); err == nil {

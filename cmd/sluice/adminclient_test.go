@@ -30,14 +30,38 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	}
 	say("GET /admin/v1/sales", 200, `{"sales":[{"id":"shoe","title":"The shoe","news":true},{"id":"tea","title":"Tea"}]}`)
 	say("GET /admin/v1/sales/shoe", 200, `{"id":"shoe","title":"The shoe","left":null,"news":true}`)
-	say("POST /admin/v1/sales", 400, `{"title":"Bad request","status":400,"detail":"The request is not valid; see errors.","code":"bad-request","errors":[{"field":"stock","detail":"must be above 0"}]}`)
-	say("POST /admin/v1/sales/shoe/pause", 409, `{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`)
+	say(
+		"POST /admin/v1/sales",
+		400,
+		`{"title":"Bad request","status":400,"detail":"The request is not valid; see errors.","code":"bad-request","errors":[{"field":"stock","detail":"must be above 0"}]}`,
+	)
+	say(
+		"POST /admin/v1/sales/shoe/pause",
+		409,
+		`{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`,
+	)
 	say("POST /admin/v1/orders/1/cancel", 200, `{"order_id":"1","status":"cancelled","returning":true}`)
-	say("POST /admin/v1/orders/2/cancel", 404, `{"title":"Not found","status":404,"detail":"Not found.","code":"not-found"}`)
-	say("POST /admin/v1/sales/shoe/restock", 409, `{"title":"Conflict","status":409,"detail":"The sale is closed, and stays so.","code":"conflict"}`)
-	say("POST /admin/v1/sales/tea/restock", 503, `{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`)
+	say(
+		"POST /admin/v1/orders/2/cancel",
+		404,
+		`{"title":"Not found","status":404,"detail":"Not found.","code":"not-found"}`,
+	)
+	say(
+		"POST /admin/v1/sales/shoe/restock",
+		409,
+		`{"title":"Conflict","status":409,"detail":"The sale is closed, and stays so.","code":"conflict"}`,
+	)
+	say(
+		"POST /admin/v1/sales/tea/restock",
+		503,
+		`{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`,
+	)
 	say("GET /admin/v1/queue", 200, `<html>`)
-	say("GET /readyz", 503, `{"title":"Temporarily unavailable","status":503,"detail":"Down.","code":"temporarily-unavailable","errors":[{"field":"redis","detail":"is down"}]}`)
+	say(
+		"GET /readyz",
+		503,
+		`{"title":"Temporarily unavailable","status":503,"detail":"Down.","code":"temporarily-unavailable","errors":[{"field":"redis","detail":"is down"}]}`,
+	)
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s
@@ -50,7 +74,8 @@ func sluice(t *testing.T, env map[string]string, args ...string) (stdout, stderr
 	return out.String(), errOut.String(), code
 }
 
-// Answers of the server are shown unchanged, errors are one line, and the exit code separates usage errors from failures.
+// Answers of the server are shown unchanged, errors are one line, and the exit code separates usage errors from
+// failures.
 func TestAdminCommands(t *testing.T) {
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
@@ -63,12 +88,18 @@ func TestAdminCommands(t *testing.T) {
 		{"sale show shoe --json", 0, `"news": true`, ""},
 		{"sale list --json", 0, `"news": true`, ""},
 		{"sale show shoe", 0, "left       ?", ""},
-		{"sale create --title T --price 1EUR", 2, "", "sluice: The request is not valid; see errors. (stock must be above 0)\n"},
+		{
+			"sale create --title T --price 1EUR", 2, "",
+			"sluice: The request is not valid; see errors. (stock must be above 0)\n",
+		},
 		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
 		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},
 		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: Not found.\n"},
 		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: Not found.\n"},
-		{"queue", 1, "", "sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n"},
+		{
+			"queue", 1, "",
+			"sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
+		},
 		{"health", 1, "", "sluice: not ready: Down. (redis is down)\n"},
 		{"health --json", 1, `"ready": false`, "sluice: not ready: Down. (redis is down)\n"},
 		{"health --server x", 2, "", "sluice: --server \"x\": want http://host:port\n"},
@@ -81,14 +112,43 @@ func TestAdminCommands(t *testing.T) {
 			t.Errorf("sluice %s prints no JSON: %s", c.args, stdout)
 		}
 	}
-	if _, stderr, _ := sluice(t, env, "sale", "restock", "shoe", "--add", "1", "--key", "once"); stderr != "sluice: The sale is closed, and stays so.\n" {
+	if _, stderr, _ := sluice(
+		t,
+		env,
+		"sale",
+		"restock",
+		"shoe",
+		"--add",
+		"1",
+		"--key",
+		"once",
+	); stderr != "sluice: The sale is closed, and stays so.\n" {
 		t.Errorf("a rejection suggests a repetition: %q", stderr)
 	}
-	if _, stderr, _ := sluice(t, env, "sale", "restock", "tea", "--add", "1", "--key", "once"); !strings.HasSuffix(stderr, "--key once)\n") {
+	if _, stderr, _ := sluice(
+		t,
+		env,
+		"sale",
+		"restock",
+		"tea",
+		"--add",
+		"1",
+		"--key",
+		"once",
+	); !strings.HasSuffix(
+		stderr,
+		"--key once)\n",
+	) {
 		t.Errorf("the outcome is unknown, and the message does not suggest how to repeat the command: %q", stderr)
 	}
 	s.Close()
-	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 || !strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": is sluice running? (dial tcp ") {
+	if _, stderr, code := sluice(
+		t,
+		env,
+		"sale",
+		"list",
+	); code != 1 ||
+		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": is sluice running? (dial tcp ") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
 }
@@ -96,7 +156,8 @@ func TestAdminCommands(t *testing.T) {
 // An unknown command is a usage error at every level, and the line names the help.
 func TestUnknownCommands(t *testing.T) {
 	for args, want := range map[string]string{
-		"nosuch": "sluice: unknown command \"nosuch\" for \"sluice\" (see sluice --help)\n", "sale nosuch": "sluice: unknown command \"nosuch\" for \"sluice sale\" (see sluice sale --help)\n",
+		"nosuch":            "sluice: unknown command \"nosuch\" for \"sluice\" (see sluice --help)\n",
+		"sale nosuch":       "sluice: unknown command \"nosuch\" for \"sluice sale\" (see sluice sale --help)\n",
 		"completion nosuch": "sluice: unknown command \"nosuch\" for \"sluice completion\" (see sluice completion --help)\n",
 	} {
 		if stdout, stderr, code := sluice(t, nil, strings.Fields(args)...); code != 2 || stdout != "" || stderr != want {

@@ -35,9 +35,10 @@ func (p *program) backendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backend",
 		Short: "Run the public API and the admin API",
-		Long: `Run the backend, which decides purchases. Run two or more behind an edge. It needs ` + envSecret + ` (at least 32 bytes,
-equal in all processes), --token-keys or both, and ` + envAdminToken + `. With ` + envLimitRedis + ` the per-user limit
-(` + envUserRate + `) is shared by all backends; without it, each backend has its own.`,
+		Long: `Run the backend, which decides purchases. Run two or more behind an edge. It needs ` + envSecret + `
+(at least 32 bytes, equal in all processes), --token-keys or both, and ` + envAdminToken + `. With
+` + envLimitRedis + ` the per-user limit (` + envUserRate + `) is shared by all backends; without
+it, each backend has its own.`,
 		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
@@ -84,7 +85,15 @@ equal in all processes), --token-keys or both, and ` + envAdminToken + `. With `
 	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
 	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
 	p.queueFlags(f, &cfg)
-	p.str(f, &cfg.journal.dir, "journal", envJournal, "", "directory for the journal of accepted orders that are not rows yet; not shared with another backend (default: no journal)")
+	p.str(
+		f,
+		&cfg.journal.dir,
+		"journal",
+		envJournal,
+		"",
+		"directory for the journal of accepted orders that are not rows yet; not shared with another backend (default: no "+
+			"journal)",
+	)
 	p.journalFlags(f, &cfg.journal)
 	p.allowPrivateFlag(f, &cfg.hooks)
 	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
@@ -95,7 +104,15 @@ equal in all processes), --token-keys or both, and ` + envAdminToken + `. With `
 
 // pageFlags are about the pages that buyers see.
 func (p *program) pageFlags(f *pflag.FlagSet, cfg *backendConfig) {
-	p.str(f, &cfg.signIn, "sign-in", envSignIn, "", "sign-in page for buyers without a token, https://shop.example/login?back={url}; it returns them with #token=TOKEN (default: a field for the token)")
+	p.str(
+		f,
+		&cfg.signIn,
+		"sign-in",
+		envSignIn,
+		"",
+		"sign-in page for buyers without a token, https://shop.example/login?back={url}; it returns them with "+
+			"#token=TOKEN (default: a field for the token)",
+	)
 }
 
 func (cfg backendConfig) check() error {
@@ -143,6 +160,7 @@ func (cfg backendConfig) check() error {
 	return bad.err()
 }
 
-// gcPercent lets the heap grow to five times what is live before it is collected: a backend keeps little and makes much garbage, so collecting at the
-// default costs a tenth of its time and saves a few megabytes. GOGC in the environment wins.
+// gcPercent lets the heap grow to five times what is live before it is collected: a backend keeps little and makes
+// much garbage, so collecting at the default costs a tenth of its time and saves a few megabytes. GOGC in the
+// environment wins.
 const gcPercent = 400

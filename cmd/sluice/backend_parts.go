@@ -74,7 +74,8 @@ func newBackend(
 	b.metrics = httpserver.NewMetrics(b.own)
 	b.checks = []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.db.Ping}}
 	for _, build := range []func() error{
-		b.buildTokens, b.buildQueue, b.buildRecovery, b.buildEvents, b.buildAdmin, b.buildAudit, b.buildPublicAPI, b.buildAdminAPI,
+		b.buildTokens, b.buildQueue, b.buildRecovery, b.buildEvents, b.buildAdmin, b.buildAudit, b.buildPublicAPI,
+		b.buildAdminAPI,
 	} {
 		if err := build(); err != nil {
 			return nil, err
@@ -100,7 +101,11 @@ func (b *backend) buildQueue() error {
 	b.stock = admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true})
 	b.meters = make(queue.Meters, len(s.queues))
 	b.sales = api.NewSaleGauges()
-	b.registry.MustRegister(guardCollector(s.guard), b.sales, queue.NewCollector(s.shards(), b.meters, int64(b.cfg.maxReady)))
+	b.registry.MustRegister(
+		guardCollector(s.guard),
+		b.sales,
+		queue.NewCollector(s.shards(), b.meters, int64(b.cfg.maxReady)),
+	)
 	return nil
 }
 
@@ -117,8 +122,8 @@ func (b *backend) buildRecovery() (err error) {
 	return nil
 }
 
-// buildEvents builds the relay of order events, the admin of groups and webhooks, the events of open pages, and the sale
-// notifications.
+// buildEvents builds the relay of order events, the admin of groups and webhooks, the events of open pages, and the
+// sale notifications.
 func (b *backend) buildEvents() error {
 	s := b.stores
 	urls, err := b.cfg.hooks.client()

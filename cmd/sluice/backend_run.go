@@ -12,14 +12,15 @@ import (
 	"sluice/backend/recovery/rebuild"
 )
 
-// reconcileEvery is the interval at which each backend brings Redis up to date with SQL. It bounds how long a change stays
-// unapplied after a crash between SQL and Redis.
+// reconcileEvery is the interval at which each backend brings Redis up to date with SQL. It bounds how long a change
+// stays unapplied after a crash between SQL and Redis.
 const reconcileEvery = 2 * time.Second
 
 // keysEvery is how often a file of token keys is looked at, as the gateway looks at its policy.
 const keysEvery = time.Second
 
-// returnEvery is how often each backend looks for orders that were not paid in time. It bounds how late their units are sold again.
+// returnEvery is how often each backend looks for orders that were not paid in time. It bounds how late their units
+// are sold again.
 const returnEvery = time.Second
 
 // followKeys takes over a file of token keys that has changed. A bad one is logged once, and the old keys stay.

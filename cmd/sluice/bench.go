@@ -24,9 +24,10 @@ func (p *program) benchQueueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Compare the queue drivers list and stream with an in-process queue",
-		Long: `Accept and drain orders through each driver of the order queue, and measure throughput, latency, cost in Redis, and
-the orders lost or repeated when a worker or the server is killed. The command starts its own redis-server, or uses the
-empty one of --redis, which it does not kill and leaves empty. Compare results of one run only.`,
+		Long: `Accept and drain orders through each driver of the order queue, and measure throughput, latency,
+cost in Redis, and the orders lost or repeated when a worker or the server is killed. The command
+starts its own redis-server, or uses the empty one of --redis, which it does not kill and leaves
+empty. Compare results of one run only.`,
 		Example: `  sluice bench queue
   sluice bench queue --orders 200000 --svg queues.svg
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,

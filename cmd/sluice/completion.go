@@ -20,11 +20,13 @@ func addCompletion(root *cobra.Command) {
 		if c.Name() != "completion" {
 			continue
 		}
-		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // or an unknown shell would be shown the help, and exit 0
-		c.Long = ""                                                               // the rest repeats the Short
+		// or an unknown shell would be shown the help, and exit 0
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		c.Long = "" // the rest repeats the Short
 		for shell, example := range map[string]string{
 			"bash": "  source <(sluice completion bash)", "zsh": `  sluice completion zsh > "${fpath[1]}/_sluice"`,
-			"fish": "  sluice completion fish > ~/.config/fish/completions/sluice.fish", "powershell": "  sluice completion powershell | Out-String | Invoke-Expression",
+			"fish":       "  sluice completion fish > ~/.config/fish/completions/sluice.fish",
+			"powershell": "  sluice completion powershell | Out-String | Invoke-Expression",
 		} {
 			if sub, _, err := c.Find([]string{shell}); err == nil {
 				sub.Long, sub.Example = "", example
@@ -36,8 +38,8 @@ func addCompletion(root *cobra.Command) {
 // completionTimeout bounds the wait of a shell after Tab.
 const completionTimeout = 2 * time.Second
 
-// completes makes a command complete its arguments by names that the server knows: the members of the list that is answered at path. Where most is above zero, no more than so
-// many are wanted.
+// completes makes a command complete its arguments by names that the server knows: the members of the list that is
+// answered at path. Where most is above zero, no more than so many are wanted.
 func (o *adminClient) completes(c *cobra.Command, most int, path, list, name, title string) *cobra.Command {
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most {
@@ -71,7 +73,10 @@ func (o *adminClient) completesEndpoint(c *cobra.Command, most int) *cobra.Comma
 
 // oneOf completes a flag with a fixed set of values.
 func oneOf(c *cobra.Command, flag string, values ...cobra.Completion) {
-	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := c.RegisterFlagCompletionFunc(
+		flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp),
+	); err != nil {
 		panic(err) // the flag does not exist: a programming error
 	}
 }

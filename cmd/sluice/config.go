@@ -33,7 +33,8 @@ const (
 	envEdgeMetrics = "SLUICE_EDGE_METRICS"
 )
 
-const redisHelp = "Redis of the stock and the queue, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME"
+const redisHelp = "Redis of the stock and the queue, redis://host:port/db, or " +
+	"redis://sentinel:26379/db?master_name=NAME"
 
 const (
 	defaultListen = "127.0.0.1:8080"
@@ -92,7 +93,12 @@ func (m *problems) checkSecret(secret string) {
 func (m *problems) checkTokens(secret, keys string) {
 	switch {
 	case keys == "" && secret == "":
-		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name a file of keys", envSecret, token.MinSecret)
+		m.add(
+			"%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name a "+
+				"file of keys",
+			envSecret,
+			token.MinSecret,
+		)
 	case secret != "" && len(secret) < token.MinSecret:
 		m.checkSecret(secret)
 	case keys != "":
@@ -117,7 +123,9 @@ func (m *problems) checkUpstreams(upstreams []string) {
 	}
 	for _, raw := range upstreams {
 		u, err := url.Parse(raw)
-		if err != nil || u.Scheme != "http" || u.Host == "" || u.Port() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.User != nil {
+		if err != nil || u.Scheme != "http" || u.Host == "" || u.Port() == "" || (u.Path != "" && u.Path != "/") ||
+			u.RawQuery != "" ||
+			u.User != nil {
 			m.add("--upstream %q: want http://host:port", raw)
 		}
 	}

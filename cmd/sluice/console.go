@@ -8,8 +8,12 @@ import (
 
 // consoleFlags adds the flags of the admin console.
 func (p *program) consoleFlags(f *pflag.FlagSet, cfg *backendConfig) {
-	f.StringArrayVar(&cfg.edgeMetrics, "edge-metrics", p.list(envEdgeMetrics),
-		"metrics URL of an edge or of another backend for the admin console, http://host:port/metrics; repeatable ["+envEdgeMetrics+"]")
+	f.StringArrayVar(
+		&cfg.edgeMetrics,
+		"edge-metrics",
+		p.list(envEdgeMetrics),
+		"metrics URL of an edge or of another backend for the admin console, http://host:port/metrics; repeatable ["+envEdgeMetrics+"]",
+	)
 }
 
 func (m *problems) checkMetricsURLs(urls []string) {

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// dataDir is the directory in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and `dead` find
-// them.
+// dataDir is the directory in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and
+// `dead` find them.
 type dataDir string
 
 // The files in it.
@@ -44,7 +44,10 @@ func (d dataDir) open() (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("the data directory %s is in use by another sluice: stop it, or use --data with another directory", d)
+		return nil, fmt.Errorf(
+			"the data directory %s is in use by another sluice: stop it, or use --data with another directory",
+			d,
+		)
 	}
 	return func() { f.Close() }, nil
 }

@@ -18,13 +18,15 @@ func (p *program) deadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dead",
 		Short: "List orders that failed too often; retry or cancel them",
-		Long: `A dead order was accepted, could not be written, and still holds its unit. retry requeues it. cancel returns the unit to
-the sale and the slot to the buyer. With --group, retry runs an event again for that group, and cancel drops it. Both take
-single orders or a filter; the admin log keeps the actor and the reason.`,
+		Long: `A dead order was accepted, could not be written, and still holds its unit. retry requeues it. cancel
+returns the unit to the sale and the slot to the buyer. With --group, retry runs an event again for
+that group, and cancel drops it. Both take single orders or a filter; the admin log keeps the actor
+and the reason.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.adminFlags(c)
-	c.PersistentFlags().StringVar(&o.group, "group", "", "the dead events of a group, instead of dead orders; see sluice group")
+	c.PersistentFlags().
+		StringVar(&o.group, "group", "", "the dead events of a group, instead of dead orders; see sluice group")
 	c.AddCommand(o.deadList(), o.deadRetry(), o.deadCancel())
 	return c
 }
@@ -52,7 +54,18 @@ func (o *adminClient) deadList() *cobra.Command {
 			return o.show(raw, func(w io.Writer) {
 				table(w, "ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(t io.Writer) {
 					for _, d := range answer.Dead {
-						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", d.Key, d.SaleID, d.Buyer, stamp(&d.DiedAt), d.Attempts, d.Crashes, d.Units, whyDead(d))
+						fmt.Fprintf(
+							t,
+							"%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n",
+							d.Key,
+							d.SaleID,
+							d.Buyer,
+							stamp(&d.DiedAt),
+							d.Attempts,
+							d.Crashes,
+							d.Units,
+							whyDead(d),
+						)
 					}
 				})
 				more(w, answer.Next)
@@ -173,7 +186,9 @@ func (o *adminClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 		case o.group != "":
 			return o.settleLetters(cmd.Context(), o.group, verb, f.Reason, args, f.All)
 		case f.names() == (len(args) > 0):
-			return usage("name single orders, or select them with --sale, --error-contains, --died-after, --died-before or --all")
+			return usage(
+				"name single orders, or select them with --sale, --error-contains, --died-after, --died-before or --all",
+			)
 		case len(args) > 0 && f.DryRun:
 			return usage("--dry-run goes with a filter")
 		case len(args) == 0:

@@ -93,7 +93,9 @@ func exists(args []string) error {
 }
 
 func TestDocumentCheckRejectsUnknownCommands(t *testing.T) {
-	for _, bad := range []string{"sale creat", "sale list --jsn", "sale restock shoe --add many", "upp", "sale show", "up now"} {
+	for _, bad := range []string{
+		"sale creat", "sale list --jsn", "sale restock shoe --add many", "upp", "sale show", "up now",
+	} {
 		if parses(strings.Fields(bad)) == nil {
 			t.Errorf("parses(%q) returned no error", bad)
 		}

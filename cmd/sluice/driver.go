@@ -27,7 +27,14 @@ type orderQueue interface {
 }
 
 func (p *program) driverFlag(f *pflag.FlagSet, to *string) {
-	p.str(f, to, "queue", envQueue, driverList, `where new orders wait in Redis: "list", the faster one, or "stream"; what waits in the other is served too`)
+	p.str(
+		f,
+		to,
+		"queue",
+		envQueue,
+		driverList,
+		`where new orders wait in Redis: "list", the faster one, or "stream"; what waits in the other is served too`,
+	)
 }
 
 func (m *problems) checkDriver(name string) {

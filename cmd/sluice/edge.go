@@ -18,9 +18,10 @@ func (p *program) edgeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",
 		Short: "Run the nginx or OpenResty edge",
-		Long: `Run nginx or OpenResty with sluice's configuration in the foreground. The command finds the binary and, on Debian, the
-modules (apt-get install nginx-light libnginx-mod-http-lua). If the working directory or --root has nginx/ and lua/, it uses
-those files in place, so that an edit and "sluice edge reload" take effect; otherwise it uses the built-in ones.`,
+		Long: `Run nginx or OpenResty with sluice's configuration in the foreground. The command finds the binary
+and, on Debian, the modules (apt-get install nginx-light libnginx-mod-http-lua). If the working
+directory or --root has nginx/ and lua/, it uses those files in place, so that an edit and "sluice
+edge reload" take effect; otherwise it uses the built-in ones.`,
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
   sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
   sluice edge reload                                      take a changed policy, lose no connection`,
@@ -54,17 +55,32 @@ those files in place, so that an edit and "sluice edge reload" take effect; othe
 	}
 	f := c.Flags()
 	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
-	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
+	f.StringArrayVar(
+		&cfg.Upstreams,
+		"upstream",
+		p.list(envUpstream),
+		"a backend, http://host:port; repeatable ["+envUpstream+"]",
+	)
 	p.str(f, &cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; a reload reads it again")
 	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
 	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS and HTTP/2")
-	f.StringVar(&cfg.Root, "root", "", "directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")
+	f.StringVar(
+		&cfg.Root,
+		"root",
+		"",
+		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)",
+	)
 	f.StringVar(&cfg.Status, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
 	pf := c.PersistentFlags()
-	pf.StringVar(&cfg.Prefix, "prefix", "", "directory for generated files, logs and the pid (default: .sluice-edge in the working directory)")
+	pf.StringVar(
+		&cfg.Prefix,
+		"prefix",
+		"",
+		"directory for generated files, logs and the pid (default: .sluice-edge in the working directory)",
+	)
 
 	c.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if cfg.Prefix == "" {
@@ -77,8 +93,9 @@ those files in place, so that an edit and "sluice edge reload" take effect; othe
 		return nil
 	}
 	c.AddCommand(&cobra.Command{
-		Use:   "reload",
-		Short: "Reload the policy, the token keys and the configuration of the running edge; invalid ones are rejected and the current ones stay",
+		Use: "reload",
+		Short: "Reload the policy, the token keys and the configuration of the running edge; invalid ones are rejected " +
+			"and the current ones stay",
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -90,7 +107,8 @@ those files in place, so that an edit and "sluice edge reload" take effect; othe
 
 // workingRoot returns the working directory if it holds the edge's files.
 func workingRoot() string {
-	if wd, err := os.Getwd(); err == nil && isFile(filepath.Join(wd, "nginx", "nginx.conf")) && isFile(filepath.Join(wd, "lua", "policy.lua")) {
+	if wd, err := os.Getwd(); err == nil && isFile(filepath.Join(wd, "nginx", "nginx.conf")) &&
+		isFile(filepath.Join(wd, "lua", "policy.lua")) {
 		return wd
 	}
 	return ""

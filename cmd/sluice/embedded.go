@@ -68,9 +68,14 @@ func saveUndelivered(ctx context.Context, d dataDir, stock *admission.Stock, sal
 	return d.write(undeliveredFile, file.Bytes())
 }
 
-// restoreUndelivered queues what saveUndelivered wrote down, except what is a row by now. It must run before sales are loaded,
-// so that these orders are counted.
-func restoreUndelivered(ctx context.Context, d dataDir, orders *store.Orders, push func(context.Context, keyspace.Message) error) (int, error) {
+// restoreUndelivered queues what saveUndelivered wrote down, except what is a row by now. It must run before sales
+// are loaded, so that these orders are counted.
+func restoreUndelivered(
+	ctx context.Context,
+	d dataDir,
+	orders *store.Orders,
+	push func(context.Context, keyspace.Message) error,
+) (int, error) {
 	text, err := os.ReadFile(d.path(undeliveredFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

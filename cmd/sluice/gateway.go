@@ -64,11 +64,35 @@ func (p *program) gatewayCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
-	f.StringArrayVar(&cfg.Upstreams, "upstream", p.list(envUpstream), "a backend, http://host:port; repeatable ["+envUpstream+"]")
-	p.str(f, &cfg.PolicyPath, "policy", envPolicy, "", "policy file, read again when it changes (default: the built-in lua/policy.lua)")
+	f.StringArrayVar(
+		&cfg.Upstreams,
+		"upstream",
+		p.list(envUpstream),
+		"a backend, http://host:port; repeatable ["+envUpstream+"]",
+	)
+	p.str(
+		f,
+		&cfg.PolicyPath,
+		"policy",
+		envPolicy,
+		"",
+		"policy file, read again when it changes (default: the built-in lua/policy.lua)",
+	)
 	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
-	f.StringVar(&access, "access-log", "", `file for a JSON object per request, in the format of the nginx edge; "-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`)
-	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
+	f.StringVar(
+		&access,
+		"access-log",
+		"",
+		`file for a JSON object per request, in the format of the nginx edge; "-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`,
+	)
+	clientFlags(
+		f,
+		&cfg.PerClient,
+		&cfg.ProxyProtocol,
+		&cfg.TLSCert,
+		&cfg.TLSKey,
+		"TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)",
+	)
 	f.StringVar(&metrics, "metrics", "", metricsHelp)
 	return c
 }

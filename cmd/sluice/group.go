@@ -31,7 +31,14 @@ type groupConfig struct {
 }
 
 func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
-	p.str(f, &cfg.points, "points", envPoints, points.DefaultRule, "points credited for an order: so many for each full so many cents of its price")
+	p.str(
+		f,
+		&cfg.points,
+		"points",
+		envPoints,
+		points.DefaultRule,
+		"points credited for an order: so many for each full so many cents of its price",
+	)
 	p.webPushFlags(f, &cfg.webPush)
 	p.webhookFlags(f, &cfg.hooks)
 }
@@ -53,7 +60,14 @@ func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig
 	if err != nil {
 		return usage("--points: %w", err)
 	}
-	c, err := events.New(s.redis, s.space, s.events, points.Group, points.Handler(points.NewStore(s.db), rule), events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	c, err := events.New(
+		s.redis,
+		s.space,
+		s.events,
+		points.Group,
+		points.Handler(points.NewStore(s.db), rule),
+		events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log},
+	)
 	if err != nil {
 		return err
 	}
@@ -67,9 +81,9 @@ func (p *program) groupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "group",
 		Short: "List, run and remove the groups that consume order events",
-		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot handle are its dead
-letters: see sluice dead --group. A group without running instances holds up the stream, and events wait in the database;
-remove a group that is no longer needed.`,
+		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot
+handle are its dead letters: see sluice dead --group. A group without running instances holds up the
+stream, and events wait in the database; remove a group that is no longer needed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := &adminClient{p: p}
@@ -91,11 +105,12 @@ func (p *program) groupRun() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run points|web-push|webhooks",
 		Short: "Run one instance of a group; any number may run, on any machine",
-		Long: `Run one instance of a built-in group. Instances share the group's events; the events of a killed instance go to the
-others after ten seconds. After SIGTERM it finishes the events in progress and exits 0.
+		Long: `Run one instance of a built-in group. Instances share the group's events; the events of a killed
+instance go to the others after ten seconds. After SIGTERM it finishes the events in progress and
+exits 0.
 
-Groups: points (credits buyers); web-push (notifies subscribed browsers; needs ` + envVAPID + `); webhooks (notifies
-other systems, see sluice webhook).`,
+Groups: points (credits buyers); web-push (notifies subscribed browsers; needs ` + envVAPID + `);
+webhooks (notifies other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run web-push --web-push-contact mailto:shop@example.com`,
 		Args:      cobra.ExactArgs(1),
@@ -188,10 +203,25 @@ func (o *adminClient) groupList() *cobra.Command {
 						if !g.Known {
 							remark = "made by hand"
 						}
-						fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%d\t%s\n", g.Name, g.Lag, g.Pending, g.Consumers, span(&g.Oldest), g.Dead, remark)
+						fmt.Fprintf(
+							t,
+							"%s\t%d\t%d\t%d\t%s\t%d\t%s\n",
+							g.Name,
+							g.Lag,
+							g.Pending,
+							g.Consumers,
+							span(&g.Oldest),
+							g.Dead,
+							remark,
+						)
 					}
 				})
-				fmt.Fprintf(w, "%d events in the stream; the oldest that is not in it yet is %s old\n", answer.Stream, span(&answer.Unrelayed))
+				fmt.Fprintf(
+					w,
+					"%d events in the stream; the oldest that is not in it yet is %s old\n",
+					answer.Stream,
+					span(&answer.Unrelayed),
+				)
 			})
 		},
 	}
@@ -206,7 +236,13 @@ func (o *adminClient) groupRemove() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(name string) (string, error) {
-				return "is removed", o.call(cmd.Context(), http.MethodPost, "/admin/v1/groups/"+url.PathEscape(name)+"/remove", map[string]string{"reason": why}, nil)
+				return "is removed", o.call(
+					cmd.Context(),
+					http.MethodPost,
+					"/admin/v1/groups/"+url.PathEscape(name)+"/remove",
+					map[string]string{"reason": why},
+					nil,
+				)
 			})
 		},
 	}
@@ -255,7 +291,13 @@ func (o *adminClient) settleLetters(ctx context.Context, group, verb, why string
 		}
 	}
 	return o.each(ids, func(id string) (string, error) {
-		return became, o.call(ctx, http.MethodPost, path+"/"+url.PathEscape(id)+"/"+verb, map[string]string{"reason": why}, nil)
+		return became, o.call(
+			ctx,
+			http.MethodPost,
+			path+"/"+url.PathEscape(id)+"/"+verb,
+			map[string]string{"reason": why},
+			nil,
+		)
 	})
 }
 
@@ -268,7 +310,13 @@ func (o *adminClient) letterIDs(ctx context.Context, path string) (ids []string,
 			} `json:"dead"`
 			Next string `json:"next"`
 		}
-		if err := o.call(ctx, http.MethodGet, path+"?"+url.Values{"after": {after}, "limit": {"1000"}}.Encode(), nil, &page); err != nil {
+		if err := o.call(
+			ctx,
+			http.MethodGet,
+			path+"?"+url.Values{"after": {after}, "limit": {"1000"}}.Encode(),
+			nil,
+			&page,
+		); err != nil {
 			return nil, err
 		}
 		for _, d := range page.Dead {

@@ -20,7 +20,8 @@ import (
 func (s *stores) rebuilder(log *slog.Logger) (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
 		Pinner: s.guard, Store: s.sql, Space: s.space, Log: log,
-		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql.Generations) }, // unblocks earlier than the heartbeat
+		// unblocks earlier than the heartbeat
+		Rebuilt: func(ctx context.Context) { _ = s.guard.Check(ctx, s.sql.Generations) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.sql.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
@@ -31,7 +32,8 @@ func (s *stores) rebuilder(log *slog.Logger) (*rebuild.Rebuilder, error) {
 // guardBackend watches Redis, and rebuilds it when its data is not verified.
 func (s *stores) guardBackend(ctx context.Context, log *slog.Logger, r *rebuild.Rebuilder) error {
 	failing := false
-	unverified := func(ctx context.Context) bool { // another rebuild, for example one that an admin started, may have ended between the guard's look and now
+	// another rebuild, for example one that an admin started, may have ended between the guard's look and now
+	unverified := func(ctx context.Context) bool {
 		err := s.guard.Check(ctx, s.sql.Generations)
 		_, ok := s.guard.Verified()
 		return err != nil || !ok
@@ -65,7 +67,8 @@ func (s *stores) source() *rebuild.Source { return rebuild.NewSource(s.guard, s.
 // guardCollector exports whether Redis is verified.
 func guardCollector(g *guard.Guard) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sluice_redis_verified", Help: "Whether the data in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
+		Name: "sluice_redis_verified",
+		Help: "Whether the data in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
 	}, func() float64 {
 		if _, ok := g.Verified(); ok {
 			return 1

@@ -26,8 +26,8 @@ func (p *program) healthCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "health",
 		Short: "Report readiness by the exit code, for container health checks",
-		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a worker, check that Redis
-and the database of the environment respond.`,
+		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a
+worker, check that Redis and the database of the environment respond.`,
 		Example: `  sluice health                                     the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,7 +44,12 @@ and the database of the environment respond.`,
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
 				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
 			default:
-				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s", data, envRedis, envDatabase)
+				return usage(
+					"nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
+					data,
+					envRedis,
+					envDatabase,
+				)
 			}
 			if !asJSON {
 				return err
@@ -63,7 +68,12 @@ and the database of the environment respond.`,
 }
 
 func (p *program) askReady(ctx context.Context, server string) error {
-	c, err := client.New(server, client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"))
+	c, err := client.New(
+		server,
+		client.WithHTTPClient(http.DefaultClient),
+		client.WithRetry(client.Retry{Attempts: 1}),
+		client.WithUserAgent("sluice"),
+	)
 	if err != nil {
 		return usage("--server %q: want http://host:port", server)
 	}

@@ -7,8 +7,8 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
-// interruptible runs f, which may block without end, for example while it opens a pipe without a writer. When ctx is done it
-// returns without waiting for f; the program must then exit.
+// interruptible runs f, which may block without end, for example while it opens a pipe without a writer. When ctx is
+// done it returns without waiting for f; the program must then exit.
 func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type outcome struct {
 		value T

@@ -18,7 +18,14 @@ const (
 type journalConfig struct{ dir, sync string }
 
 func (p *program) journalFlags(f *pflag.FlagSet, cfg *journalConfig) {
-	p.str(f, &cfg.sync, "journal-sync", envJournalSync, string(journal.Second), "when the journal is forced to disk: always (before each answer) or second")
+	p.str(
+		f,
+		&cfg.sync,
+		"journal-sync",
+		envJournalSync,
+		string(journal.Second),
+		"when the journal is forced to disk: always (before each answer) or second",
+	)
 }
 
 func (m *problems) checkJournal(cfg journalConfig) {
@@ -30,7 +37,10 @@ func (m *problems) checkJournal(cfg journalConfig) {
 // openJournal opens the journal and its writer; nil without a directory.
 func (s *stores) openJournal(cfg journalConfig, log *slog.Logger) (*rebuild.JournalWriter, func(), error) {
 	if cfg.dir == "" {
-		log.Info("no journal: should Redis lose data, accepted orders that are not rows yet are lost with it (--journal DIR keeps them)")
+		log.Info(
+			"no journal: should Redis lose data, accepted orders that are not rows yet are lost with it (--journal DIR keeps " +
+				"them)",
+		)
 		return nil, func() {}, nil
 	}
 	j, err := journal.Open(cfg.dir, journal.Config{Sync: journal.Sync(cfg.sync), Log: log})

@@ -64,7 +64,11 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 				t.Errorf("%s, %s: exit %d, %s; %q, %v", alg, how, code, stderr, sub, err)
 			}
 		}
-		if code, _, stderr := call(t, "token --user ann --token-keys "+file(t, public)+" --kid k1"); code != exitUsage || !strings.Contains(stderr, "no private part") {
+		if code, _, stderr := call(
+			t,
+			"token --user ann --token-keys "+file(t, public)+" --kid k1",
+		); code != exitUsage ||
+			!strings.Contains(stderr, "no private part") {
 			t.Errorf("a public key signs: exit %d, %s", code, stderr)
 		}
 	}
@@ -144,7 +148,12 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path+".new", []byte(second), 0o600), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "the new key is known", func() bool { _, err := keys.Verify(next); return err == nil })
+	testenv.Eventually(
+		t,
+		5*time.Second,
+		"the new key is known",
+		func() bool { _, err := keys.Verify(next); return err == nil },
+	)
 	if _, err := keys.Verify(old); err == nil {
 		t.Error("the old key is still accepted")
 	}

@@ -82,8 +82,9 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sluice",
 		Short: "Admission gate for flash sales: exact stock, one unit per buyer, no lost order",
-		Long: `sluice is an admission gate for flash sales. It rate-limits at the edge, sells each unit exactly once, enforces a limit
-per buyer, and guarantees that every accepted order ends as a database row or a dead letter.`,
+		Long: `sluice is an admission gate for flash sales. It rate-limits at the edge, sells each unit exactly
+once, enforces a limit per buyer, and guarantees that every accepted order ends as a database row or
+a dead letter.`,
 		Example: `  sluice up                                  everything in one process, no installation
   sluice sale create --title Shoe --stock 100 --price 99.90EUR
   sluice sale audit shoe                     prove that nothing is lost`,
@@ -98,8 +99,26 @@ per buyer, and guarantees that every accepted order ends as a database row or a 
 		return usage("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
-		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(), p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(), p.healthCommand(), p.manualCommand(),
+		p.upCommand(),
+		p.gatewayCommand(),
+		p.edgeCommand(),
+		p.backendCommand(),
+		p.workerCommand(),
+		p.watcherCommand(),
+		p.tokenCommand(),
+		p.keysCommand(),
+		p.saleCommand(),
+		p.orderCommand(),
+		p.paymentCommand(),
+		p.deadCommand(),
+		p.queueCommand(),
+		p.benchCommand(),
+		p.rehearseCommand(),
+		p.groupCommand(),
+		p.webhookCommand(),
+		p.policyCommand(),
+		p.healthCommand(),
+		p.manualCommand(),
 	)
 	addCompletion(root)
 	wrapArgs(root)

@@ -15,17 +15,29 @@ var exitCodes = []struct {
 	say  string
 }{
 	{exitOK, "success; after SIGTERM or SIGINT, a server has finished the work in progress"},
-	{exitFail, "it could not be done, or what was looked at is not well: an audit that does not balance, an endpoint that does not take a ping, a process that is not ready"},
+	{
+		exitFail,
+		"it could not be done, or what was looked at is not well: an audit that does not balance, an endpoint that does " +
+			"not take a ping, a process that is not ready",
+	},
 	{exitUsage, "usage error: unknown flags, invalid configuration or input, an invalid policy; nothing was changed"},
 }
 
-// variables are environment variables without a flag: secrets, which other accounts could read among the arguments, and settings
-// that must be equal in every process.
+// variables are environment variables without a flag: secrets, which other accounts could read among the arguments,
+// and settings that must be equal in every process.
 var variables = []struct{ name, say string }{
 	{envAdminToken, "admin token, sent as Authorization: Bearer; `sluice up` generates one in its data directory"},
 	{envSecret, "HS256 secret of buyers' tokens, at least 32 bytes; `sluice up` generates one in its data directory"},
-	{envPayment, "secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without one, callbacks get 503"},
-	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates one in its data directory"},
+	{
+		envPayment,
+		"secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without one, " +
+			"callbacks get 503",
+	},
+	{
+		envVAPID,
+		"private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates one in its " +
+			"data directory",
+	},
 	{envWebPushAllowPrivate, "networks in which push services may be, in addition to public addresses, comma-separated"},
 	{envLimitRedis, "Redis that the limit per buyer counts in; without it, each backend counts for itself"},
 	{envUserRate, "limit per buyer, such as 10-S: so many a second (S), minute (M), hour (H) or day (D)"},
@@ -37,13 +49,15 @@ func (p *program) manualCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "manual [COMMAND...]",
 		Short: "Print the reference of all commands, flags, variables and exit codes",
-		Long:  `Print the --help of every command, or of one command and its subcommands, with all flags, their defaults and the common conventions.`,
+		Long: `Print the --help of every command, or of one command and its subcommands, with all flags, their
+defaults and the common conventions.`,
 		Example: `  sluice manual | less
   sluice manual sale create
   sluice manual --markdown > docs/commands.md`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			plain := &program{getenv: func(string) string { return "" }, out: p.out, errOut: p.errOut} // the defaults, not this machine's environment
+			// the defaults, not this machine's environment
+			plain := &program{getenv: func(string) string { return "" }, out: p.out, errOut: p.errOut}
 			root := plain.root()
 			m := manual{w: p.out, markdown: markdown}
 			if len(args) == 0 {
@@ -76,7 +90,10 @@ func (m manual) write(root *cobra.Command) {
 	}
 	m.commands(root)
 	m.heading("Environment")
-	m.text("A flag wins over its variable, and a variable over the default. These belong to no flag, because they are secrets, or must be the same in every process:")
+	m.text(
+		"A flag wins over its variable, and a variable over the default. These belong to no flag, because they are " +
+			"secrets, or must be the same in every process:",
+	)
 	rows := [][]string{}
 	for _, v := range variables {
 		rows = append(rows, []string{v.name, v.say})
@@ -89,8 +106,11 @@ func (m manual) write(root *cobra.Command) {
 	}
 	m.table([]string{"Code", "When"}, rows)
 	m.heading("Output")
-	m.text("Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) and progress go to standard " +
-		"error. A line that changes is written on a terminal only, and not where TERM is dumb.")
+	m.text(
+		"Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) and " +
+			"progress go to standard " +
+			"error. A line that changes is written on a terminal only, and not where TERM is dumb.",
+	)
 	m.heading("Completion in a shell")
 	m.block(`source <(sluice completion bash)                                    # bash, with the package bash-completion
 sluice completion zsh > "${fpath[1]}/_sluice"                       # zsh

@@ -70,9 +70,21 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 
 // noData are the commands that print nothing a program could want, or nothing but what programs read.
 var noData = []string{
-	"sluice up", "sluice gateway", "sluice edge reload", "sluice edge", "sluice backend", "sluice worker", "sluice watcher", "sluice group run", // run until they are stopped, and log JSON
-	"sluice keys new", "sluice keys public", // JSON anyway
-	"sluice manual", "sluice completion bash", "sluice completion zsh", "sluice completion fish", "sluice completion powershell", // a text
+	"sluice up",
+	"sluice gateway",
+	"sluice edge reload",
+	"sluice edge",
+	"sluice backend",
+	"sluice worker",
+	"sluice watcher",
+	"sluice group run", // run until they are stopped, and log JSON
+	"sluice keys new",
+	"sluice keys public", // JSON anyway
+	"sluice manual",
+	"sluice completion bash",
+	"sluice completion zsh",
+	"sluice completion fish",
+	"sluice completion powershell", // a text
 }
 
 func TestEveryCommandThatPrintsDataHasJSON(t *testing.T) {
@@ -93,7 +105,13 @@ func TestCommandReferenceIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errOut bytes.Buffer
-	code := run(t.Context(), []string{"manual", "--markdown"}, func(name string) string { return "set-" + name }, &out, &errOut)
+	code := run(
+		t.Context(),
+		[]string{"manual", "--markdown"},
+		func(name string) string { return "set-" + name },
+		&out,
+		&errOut,
+	)
 	if code != exitOK || errOut.Len() > 0 {
 		t.Fatalf("exit %d, %s", code, errOut.String())
 	}
@@ -108,7 +126,10 @@ func TestManualAsText(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"manual"}, exitOK, []string{"SLUICE SALE CREATE", "--per-buyer int (1)", "EXIT CODES", "SLUICE_ADMIN_TOKEN"}},
+		{
+			[]string{"manual"}, exitOK,
+			[]string{"SLUICE SALE CREATE", "--per-buyer int (1)", "EXIT CODES", "SLUICE_ADMIN_TOKEN"},
+		},
 		{[]string{"manual", "sale", "create"}, exitOK, []string{"SLUICE SALE CREATE", "sluice sale create --id shoe"}},
 		{[]string{"manual", "sale", "none"}, exitUsage, []string{`there is no command "sale none"`}},
 	} {

@@ -24,8 +24,8 @@ func (p *program) orderCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "order",
 		Short: "List orders in the database; cancel unpaid ones",
-		Long: `An order in the database is created, paid or cancelled. Cancelling returns its unit to the sale and the slot to the buyer.
-Orders that could not be written are dead letters: see "sluice dead".`,
+		Long: `An order in the database is created, paid or cancelled. Cancelling returns its unit to the sale and
+the slot to the buyer. Orders that could not be written are dead letters: see "sluice dead".`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.adminFlags(c)
@@ -76,7 +76,17 @@ func (o *adminClient) orderList() *cobra.Command {
 			return o.show(raw, func(w io.Writer) {
 				table(w, "ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED", func(t io.Writer) {
 					for _, r := range answer.Orders {
-						fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.OrderID, r.SaleID, r.Buyer, r.Status, stamp(&r.CreatedAt), stamp(r.PayBy), whyCancelled(r))
+						fmt.Fprintf(
+							t,
+							"%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+							r.OrderID,
+							r.SaleID,
+							r.Buyer,
+							r.Status,
+							stamp(&r.CreatedAt),
+							stamp(r.PayBy),
+							whyCancelled(r),
+						)
 					}
 				})
 				more(w, answer.Next)
@@ -135,7 +145,8 @@ func (o *adminClient) orderShow() *cobra.Command {
 func printOrder(w io.Writer, r orderDetail) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range [][2]string{
-		{"order", r.OrderID}, {"sale", r.SaleID}, {"buyer", r.Buyer}, {"status", string(r.Status)}, {"created", stamp(&r.CreatedAt)}, {"changed", stamp(&r.UpdatedAt)},
+		{"order", r.OrderID}, {"sale", r.SaleID}, {"buyer", r.Buyer}, {"status", string(r.Status)},
+		{"created", stamp(&r.CreatedAt)}, {"changed", stamp(&r.UpdatedAt)},
 		{"pay by", stamp(r.PayBy)}, {"payment", r.Reference}, {"cancelled", whyCancelled(r.AdminOrder)},
 	} {
 		if line[1] != "" {

@@ -42,8 +42,9 @@ func (p *program) paymentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "payment",
 		Short: "List payments and settle refunds",
-		Long: `sluice keeps every callback of the payment provider with its outcome. Payments without an order (a cancelled order, a
-wrong price, a second payment) are listed as refunds due until an admin settles them.`,
+		Long: `sluice keeps every callback of the payment provider with its outcome. Payments without an order (a
+cancelled order, a wrong price, a second payment) are listed as refunds due until an admin settles
+them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.adminFlags(c)
@@ -88,7 +89,17 @@ func (o *adminClient) paymentList() *cobra.Command {
 func printPayments(w io.Writer, payments []paymentJSON) {
 	table(w, "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO", func(t io.Writer) {
 		for _, p := range payments {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Payment, stamp(&p.At), p.OrderID, priceText(p.Price), p.Reference, p.Outcome, p.left())
+			fmt.Fprintf(
+				t,
+				"%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				p.Payment,
+				stamp(&p.At),
+				p.OrderID,
+				priceText(p.Price),
+				p.Reference,
+				p.Outcome,
+				p.left(),
+			)
 		}
 	})
 }

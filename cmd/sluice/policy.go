@@ -35,9 +35,10 @@ func (p *program) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a policy; if it is invalid, exit 2 and print a line for each error",
-		Long: `Check a policy as both edges read it. Each error is one line, FILE:LINE: problem and remedy, and the exit code is 2.
-A warning marks a setting that is valid and probably unintended: a rule that never rejects, a burst that is too small for
-the clock, a zone that is too small for the expected clients. FILE defaults to lua/policy.lua.`,
+		Long: `Check a policy as both edges read it. Each error is one line, FILE:LINE: problem and remedy, and the
+exit code is 2. A warning marks a setting that is valid and probably unintended: a rule that never
+rejects, a burst that is too small for the clock, a zone that is too small for the expected clients.
+FILE defaults to lua/policy.lua.`,
 		Example: `  sluice policy check
   sluice policy check new.lua --strict                     warnings fail too: for continuous integration
   sluice policy check new.lua --keys 400000 --zone 256m    check the size for 400,000 concurrent clients`,
@@ -90,7 +91,12 @@ the clock, a zone that is too small for the expected clients. FILE defaults to l
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&expect.Keys, "keys", defaultKeys, "expected clients, and as many buyers, within the time a bucket takes to drain; 0: skip the check of the size")
+	f.IntVar(
+		&expect.Keys,
+		"keys",
+		defaultKeys,
+		"expected clients, and as many buyers, within the time a bucket takes to drain; 0: skip the check of the size",
+	)
 	f.StringVar(&zone, "zone", defaultZone, "size of the nginx edge's zone sluice_buckets")
 	f.BoolVar(&asJSON, "json", false, "print what was found as JSON")
 	f.BoolVar(&strict, "strict", false, "treat warnings as errors")
@@ -139,7 +145,12 @@ type findingJSON struct {
 
 // printCheck is what check found, for programs.
 func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Findings, err error) error {
-	found := checkJSON{File: file, Sound: err == nil && (!strict || len(warnings) == 0), Mistakes: []findingJSON{}, Warnings: []findingJSON{}}
+	found := checkJSON{
+		File:     file,
+		Sound:    err == nil && (!strict || len(warnings) == 0),
+		Mistakes: []findingJSON{},
+		Warnings: []findingJSON{},
+	}
 	if err == nil {
 		found.Rules = len(read.Rules)
 	}

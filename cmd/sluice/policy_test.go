@@ -36,7 +36,12 @@ func write(t *testing.T, name, text string) string {
 }
 
 func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
-	bad := write(t, "bad.lua", "return {\n rules = {\n  { name = 'a', key = 'ip', rate = '0r/s' },\n  { name = 'a', key = 'ip', rate = '1r/s', brust = 2 },\n },\n}")
+	bad := write(
+		t,
+		"bad.lua",
+		"return {\n rules = {\n  { name = 'a', key = 'ip', rate = '0r/s' },\n  { name = 'a', key = 'ip', rate = '1r/s', "+
+			"brust = 2 },\n },\n}",
+	)
 	code, out, errOut := invoke(t, "policy", "check", bad)
 	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through` + "\n" +
 		bad + `:4: a rule has no field "brust": did you mean "burst"?` + "\n" + bad + `:4: rule 2 is named "a" like rule 1: names must differ` + "\n"
@@ -48,17 +53,30 @@ func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 func TestPolicyCheckFailsOnWarningsOnlyIfStrict(t *testing.T) {
 	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
 	code, out, errOut := invoke(t, "policy", "check", odd)
-	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" || !strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true without a burst`) {
+	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" ||
+		!strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true without a burst`) {
 		t.Errorf("exit %d, printed %q and %q", code, out, errOut)
 	}
 	if code, out, _ := invoke(t, "policy", "check", "--strict", odd); code != exitUsage || out != "" {
 		t.Errorf("strict: exit %d, printed %q", code, out)
 	}
-	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--strict"); code != exitOK || errOut != "" {
+	if code, _, errOut := invoke(
+		t,
+		"policy",
+		"check",
+		"../../lua/policy.lua",
+		"--strict",
+	); code != exitOK ||
+		errOut != "" {
 		t.Errorf("the shipped policy: exit %d, %s", code, errOut)
 	}
-	for _, args := range [][]string{{"--zone", "0"}, {"--zone", "64x"}, {"--zone", ""}, {"--keys", "-1"}, {"--keys", "x"}, {"no.lua"}, {"a", "b"}} {
-		if code, _, errOut := invoke(t, append([]string{"policy", "check"}, args...)...); code != exitUsage || strings.Count(errOut, "\n") != 1 {
+	for _, args := range [][]string{
+		{"--zone", "0"}, {"--zone", "64x"}, {"--zone", ""}, {"--keys", "-1"}, {"--keys", "x"}, {"no.lua"}, {"a", "b"},
+	} {
+		if code, _, errOut := invoke(
+			t,
+			append([]string{"policy", "check"}, args...)...); code != exitUsage ||
+			strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%v: exit %d, %q", args, code, errOut)
 		}
 	}
@@ -73,7 +91,17 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
 		t.Errorf("sluice_buckets has not %s", defaultZone)
 	}
-	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone", "64m"); code != exitOK || !strings.Contains(errOut, "the zone of the nginx edge has 64 MB and needs 88") {
+	if code, _, errOut := invoke(
+		t,
+		"policy",
+		"check",
+		"../../lua/policy.lua",
+		"--keys",
+		"1000000",
+		"--zone",
+		"64m",
+	); code != exitOK ||
+		!strings.Contains(errOut, "the zone of the nginx edge has 64 MB and needs 88") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
@@ -81,12 +109,26 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 func TestPolicyReplayPrintsAReport(t *testing.T) {
 	var log strings.Builder
 	for i := range 10 {
-		fmt.Fprintf(&log, `{"time":1795255200.%03d,"client":"192.0.2.%d","method":"GET","path":"/","status":200,"verdict":"allow","seconds":0,"upstream":"b"}`+"\n", i, i%2)
+		fmt.Fprintf(
+			&log,
+			`{"time":1795255200.%03d,"client":"192.0.2.%d","method":"GET","path":"/","status":200,"verdict":"allow","seconds":0,"upstream":"b"}`+"\n",
+			i,
+			i%2,
+		)
 	}
 	file := write(t, "access.log", log.String())
-	strict, loose := write(t, "new.lua", `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`), write(t, "old.lua", `return { rules = {} }`)
+	strict, loose := write(
+		t,
+		"new.lua",
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`,
+	), write(
+		t,
+		"old.lua",
+		`return { rules = {} }`,
+	)
 	code, out, errOut := invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose)
-	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" refuses 6 of 10 requests (60%)") || !strings.Contains(out, "ip 192.0.2.0 ") {
+	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" refuses 6 of 10 requests (60%)") ||
+		!strings.Contains(out, "ip 192.0.2.0 ") {
 		t.Errorf("exit %d, %s, printed\n%s", code, errOut, out)
 	}
 	if strings.Contains(out, "\x1b") {
@@ -100,14 +142,21 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 			OnlyNew int `json:"only_new"`
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil || code != exitOK || report.Policy.Refused != 6 || report.Against.Refused != 0 || report.Difference.OnlyNew != 6 {
+	if err := json.Unmarshal(
+		[]byte(out),
+		&report,
+	); err != nil || code != exitOK || report.Policy.Refused != 6 || report.Against.Refused != 0 ||
+		report.Difference.OnlyNew != 6 {
 		t.Errorf("exit %d, %v, %+v", code, err, report)
 	}
 }
 
 func TestPolicyReplayRejectsInvalidInput(t *testing.T) {
 	policy, log := write(t, "p.lua", "return { rules = {} }"), write(t, "access.log", "nonsense\n")
-	for _, args := range [][]string{{}, {"nowhere.log"}, {t.TempDir()}, {log}, {log, "--policy", "nowhere.lua"}, {log, "--against", log}, {log, "--window", "0s"}, {log, "--top", "0"}, {log, "--buckets", "-1"}} {
+	for _, args := range [][]string{
+		{}, {"nowhere.log"}, {t.TempDir()}, {log}, {log, "--policy", "nowhere.lua"}, {log, "--against", log},
+		{log, "--window", "0s"}, {log, "--top", "0"}, {log, "--buckets", "-1"},
+	} {
 		if !strings.Contains(strings.Join(args, " "), "--policy") {
 			args = append(args, "--policy", policy)
 		}
@@ -135,7 +184,9 @@ func TestPolicyCommandsCanBeInterrupted(t *testing.T) {
 	defer writer.Close()
 	for _, args := range [][]string{
 		{"policy", "check", silent}, {"policy", "check", idle},
-		{"policy", "replay", silent, "--policy", "../../lua/policy.lua"}, {"policy", "replay", idle, "--policy", "../../lua/policy.lua"},
+		{
+			"policy", "replay", silent, "--policy", "../../lua/policy.lua",
+		}, {"policy", "replay", idle, "--policy", "../../lua/policy.lua"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		var errOut bytes.Buffer
@@ -155,16 +206,32 @@ func TestPolicyCommandsCanBeInterrupted(t *testing.T) {
 
 // What the gateway logs, replay reads.
 func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	backend := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+	)
 	defer backend.Close()
-	policy, log := write(t, "p.lua", `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`), filepath.Join(t.TempDir(), "access.log")
+	policy, log := write(
+		t,
+		"p.lua",
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
+	), filepath.Join(
+		t.TempDir(),
+		"access.log",
+	)
 	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	getenv := func(name string) string {
 		return map[string]string{"SLUICE_TOKEN_SECRET": strings.Repeat("s", 32)}[name]
 	}
 	args := []string{"gateway", "--listen", address, "--upstream", backend.URL, "--policy", policy, "--access-log"}
 	var errOut bytes.Buffer
-	if code := run(t.Context(), append(args, t.TempDir()), getenv, io.Discard, &errOut); code != exitUsage || !strings.HasPrefix(errOut.String(), "sluice: --access-log: ") {
+	if code := run(
+		t.Context(),
+		append(args, t.TempDir()),
+		getenv,
+		io.Discard,
+		&errOut,
+	); code != exitUsage ||
+		!strings.HasPrefix(errOut.String(), "sluice: --access-log: ") {
 		t.Errorf("a directory as the log: exit %d, %s", code, errOut.String())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,7 +259,9 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 		t.Errorf("the gateway ended with %d", code)
 	}
 	code, out, errText := invoke(t, "policy", "replay", log+".1", log, "--policy", policy)
-	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") || !strings.Contains(out, "in the log: 2 refused") || !strings.Contains(out, policy+" refuses 2 of 3 requests") {
+	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") ||
+		!strings.Contains(out, "in the log: 2 refused") ||
+		!strings.Contains(out, policy+" refuses 2 of 3 requests") {
 		t.Errorf("exit %d, %s, printed\n%s", code, errText, out)
 	}
 }

@@ -15,7 +15,10 @@ func TestPricesInTheMinorUnitOfTheirCurrency(t *testing.T) {
 			t.Errorf("%s is read as %q, %v; want %q", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "EUR", "x", "-1EUR", "1.9EUR", "1.999EUR", "5000.00JPY", "1eur", "1XXY", ".99EUR", "1e3EUR", "9007199254740993EUR"} {
+	for _, bad := range []string{
+		"", "EUR", "x", "-1EUR", "1.9EUR", "1.999EUR", "5000.00JPY", "1eur", "1XXY", ".99EUR", "1e3EUR",
+		"9007199254740993EUR",
+	} {
 		if p, err := parsePrice(bad); err == nil {
 			t.Errorf("%q is read as %v", bad, p)
 		}

@@ -34,9 +34,9 @@ func (p *program) queueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Show the waiting orders and the time until they are in SQL",
-		Long: `Show the orders in each shard of the queue, the rate at which it drains, and the time until all orders accepted so far
-are in the database. A shard with as many ready orders as its bound accepts no more: purchases of its sales get 503 until
-it has drained.`,
+		Long: `Show the orders in each shard of the queue, the rate at which it drains, and the time until all
+orders accepted so far are in the database. A shard with as many ready orders as its bound accepts
+no more: purchases of its sales get 503 until it has drained.`,
 		Example: `  sluice queue
   sluice queue --json`,
 	}
@@ -56,7 +56,19 @@ func printQueue(w io.Writer, q queueJSON) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SHARD\tREADY\tDELAYED\tLEASED\tLEASES\tDEAD\tOLDEST\tDRAINED/S\tIN SQL WITHIN")
 	row := func(name string, c queueCounts, drained string, drain *float64) {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", name, c.Ready, c.Delayed, c.Leased, c.Leases, c.Dead, span(&c.Oldest), drained, span(drain))
+		fmt.Fprintf(
+			t,
+			"%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n",
+			name,
+			c.Ready,
+			c.Delayed,
+			c.Leased,
+			c.Leases,
+			c.Dead,
+			span(&c.Oldest),
+			drained,
+			span(drain),
+		)
 	}
 	for _, l := range q.Shards {
 		drained := "?"

@@ -21,9 +21,10 @@ func (o *adminClient) saleRebuild() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rebuild [SALE | --all]",
 		Short: "Rebuild a sale in Redis from SQL, the queue and the journals; exit 1 if its audit does not balance",
-		Long: `Rebuild a sale from the orders in SQL, the messages in Redis and the backends' journals. Backends do this automatically
-when Redis has restarted, failed over or was emptied; the command repairs a sale with an audit that does not balance. No
-sale accepts purchases during a rebuild, which takes seconds per million orders.`,
+		Long: `Rebuild a sale from the orders in SQL, the messages in Redis and the backends' journals. Backends do
+this automatically when Redis has restarted, failed over or was emptied; the command repairs a sale
+with an audit that does not balance. No sale accepts purchases during a rebuild, which takes seconds
+per million orders.`,
 		Example: `  sluice sale rebuild shoe
   sluice sale rebuild --all`,
 		Args: cobra.MaximumNArgs(1),

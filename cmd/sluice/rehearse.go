@@ -37,13 +37,14 @@ func (p *program) rehearseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
 		Short: "Simulate a crowd on a copy of a sale and report whether this deployment is ready for it",
-		Long: `Copy a sale with units of its own, send a crowd of buyers and bots to it through the edge, wait until every order is a
-row, check that nothing was sold twice or lost, remove the copy, and write a report. The copy is on no public list, only the
-crowd can see and buy it, and no webhook, push or other group receives its orders. Without SALE the command uses the only
-sale, or the demo sale of "sluice up".
+		Long: `Copy a sale with units of its own, send a crowd of buyers and bots to it through the edge, wait
+until every order is a row, check that nothing was sold twice or lost, remove the copy, and write a
+report. The copy is on no public list, only the crowd can see and buy it, and no webhook, push or
+other group receives its orders. Without SALE the command uses the only sale, or the demo sale of
+"sluice up".
 
-A rehearsal is rejected while a real sale is open, or opens before the rehearsal would end. Exit 0 is go; 1 is no-go,
-unclear, or a failure.`,
+A rehearsal is rejected while a real sale is open, or opens before the rehearsal would end. Exit 0
+is go; 1 is no-go, unclear, or a failure.`,
 		Example: `  sluice rehearse                                        the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
@@ -64,18 +65,43 @@ unclear, or a failure.`,
 	p.str(fl, &f.keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign the crowd's tokens with")
 	fl.StringVar(&f.kid, "kid", "", "which key of that file signs")
 	fl.IntVar(&f.crowd.Buyers, "buyers", 2000, "how many come in all")
-	fl.Float64Var(&f.crowd.Bots, "bots", 0.1, "share of bots: many at one address, one at many addresses, forged tokens; all retry immediately")
+	fl.Float64Var(
+		&f.crowd.Bots,
+		"bots",
+		0.1,
+		"share of bots: many at one address, one at many addresses, forged tokens; all retry immediately",
+	)
 	fl.StringVar(&f.curve, "curve", string(rehearsal.Spike), "how people arrive: spike, uniform or ramp")
 	fl.DurationVar(&f.crowd.Span, "span", 10*time.Second, "time in which people arrive")
 	fl.DurationVar(&f.crowd.Think, "think", 2*time.Second, "mean time between seeing the sale and buying")
 	fl.IntVar(&f.crowd.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
 	fl.Uint64Var(&f.crowd.Seed, "seed", 0, "draws the same crowd again (default: a new one)")
 	fl.Int64Var(&f.stock, "stock", 0, "units of the copy (default: as many as the sale has)")
-	fl.DurationVar(&f.limits.Latency, "max-latency", time.Second, "go only if 99 of 100 answers to people come within this")
-	fl.DurationVar(&f.limits.Drain, "max-drain", 30*time.Second, "go only if every order is a row within this after the last one")
+	fl.DurationVar(
+		&f.limits.Latency,
+		"max-latency",
+		time.Second,
+		"go only if 99 of 100 answers to people come within this",
+	)
+	fl.DurationVar(
+		&f.limits.Drain,
+		"max-drain",
+		30*time.Second,
+		"go only if every order is a row within this after the last one",
+	)
 	fl.Float64Var(&f.limits.Lost, "max-lost", 0.001, "go only if no larger share of people gets no answer in the end")
-	fl.Float64Var(&f.limits.Limited, "max-limited", 0.01, "go only if limits keep no larger share of people out to the end")
-	fl.BoolVar(&f.beside, "beside-real-sales", false, "also while a real sale is open: its buyers then share the capacity with the rehearsal")
+	fl.Float64Var(
+		&f.limits.Limited,
+		"max-limited",
+		0.01,
+		"go only if limits keep no larger share of people out to the end",
+	)
+	fl.BoolVar(
+		&f.beside,
+		"beside-real-sales",
+		false,
+		"also while a real sale is open: its buyers then share the capacity with the rehearsal",
+	)
 	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")
 	fl.BoolVar(&f.noFiles, "no-report", false, "write no files")
 	fl.IntVar(&f.connections, "connections", 10_000, "maximum open connections")
@@ -97,7 +123,14 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 		return err
 	}
 	view := p.rehearsalView(f.noTTY || o.json)
-	view.head = fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n", cfg.Sale, cfg.Target, cfg.Workload.Buyers, cfg.Workload.PeakRate(), cfg.Workload.Seed)
+	view.head = fmt.Sprintf(
+		"Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n",
+		cfg.Sale,
+		cfg.Target,
+		cfg.Workload.Buyers,
+		cfg.Workload.PeakRate(),
+		cfg.Workload.Seed,
+	)
 	cfg.Progress = view.show
 	report, err := rehearsal.Run(ctx, cfg)
 	view.end()
@@ -113,8 +146,15 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 
 func (p *program) rehearsalConfig(o *adminClient, f rehearseFlags) (rehearsal.Config, error) {
 	cfg := rehearsal.Config{
-		Stock: f.stock, Workload: f.crowd, Limits: f.limits, Connections: f.connections, Timeout: f.timeout, Lead: f.lead, Buyer: sale.RehearsalBuyer,
-		Stage: &rehearsalStage{o, f.beside}, Records: rehearsalRecords{o},
+		Stock:       f.stock,
+		Workload:    f.crowd,
+		Limits:      f.limits,
+		Connections: f.connections,
+		Timeout:     f.timeout,
+		Lead:        f.lead,
+		Buyer:       sale.RehearsalBuyer,
+		Stage:       &rehearsalStage{o, f.beside},
+		Records:     rehearsalRecords{o},
 	}
 	if most := openFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
 		cfg.Connections = min(cfg.Connections, most)
@@ -139,7 +179,9 @@ func (p *program) rehearsalConfig(o *adminClient, f rehearseFlags) (rehearsal.Co
 	if f.connections < 1 || f.connections > 60_000 {
 		bad.add("--connections must be between 1 and 60000")
 	}
-	for name, d := range map[string]time.Duration{"max-latency": f.limits.Latency, "max-drain": f.limits.Drain, "timeout": f.timeout, "lead": f.lead} {
+	for name, d := range map[string]time.Duration{
+		"max-latency": f.limits.Latency, "max-drain": f.limits.Drain, "timeout": f.timeout, "lead": f.lead,
+	} {
 		if d < time.Millisecond || d > 10*time.Minute {
 			bad.add("--%s must be between 1ms and 10m", name)
 		}
@@ -171,7 +213,9 @@ func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 		target = at.Public
 	}
 	u, err := url.Parse(target)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Path != "" && u.Path != "/" ||
+		u.RawQuery != "" ||
+		u.User != nil {
 		return nil, fmt.Errorf("--target %q: want http://host:port", target)
 	}
 	return u, nil

@@ -13,8 +13,9 @@ func (o *adminClient) rehearseClean() *cobra.Command {
 	return &cobra.Command{
 		Use:   "clean [REHEARSAL]",
 		Short: "Remove the copies of all rehearsals, or of one",
-		Long: `Close rehearsals and delete them with their orders, in SQL and in Redis. A running rehearsal ends. Orders that are
-still queued must become rows first: the command then reports that, exits 1, and can be repeated.`,
+		Long: `Close rehearsals and delete them with their orders, in SQL and in Redis. A running rehearsal ends.
+Orders that are still queued must become rows first: the command then reports that, exits 1, and can
+be repeated.`,
 		Example: `  sluice rehearse clean
   sluice rehearse clean rehearsal-shoe-mzxw6ytboi`,
 		Args: cobra.MaximumNArgs(1),

@@ -25,7 +25,12 @@ type removedJSON struct {
 
 func rehearsalPath(id string) string { return "/admin/v1/rehearsals/" + url.PathEscape(id) }
 
-func (s *rehearsalStage) Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (rehearsal.Sale, error) {
+func (s *rehearsalStage) Make(
+	ctx context.Context,
+	saleID string,
+	stock int64,
+	opens, closes time.Time,
+) (rehearsal.Sale, error) {
 	var made client.AdminSale
 	err := s.o.call(ctx, http.MethodPost, "/admin/v1/rehearsals", struct {
 		Sale   string    `json:"sale"`
@@ -51,7 +56,8 @@ func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, g
 	err = s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/remove", struct{}{}, &r)
 	var answered *client.Problem
 	switch {
-	case err == nil, errors.As(err, &answered) && answered.Status == http.StatusNotFound: // a repeated remove after a lost answer
+	case err == nil,
+		errors.As(err, &answered) && answered.Status == http.StatusNotFound: // a repeated remove after a lost answer
 		return r.Orders, true, nil
 	case answered != nil && answered.Status == http.StatusConflict:
 		return 0, false, nil

@@ -13,8 +13,8 @@ import (
 	"sluice/internal/rehearsal"
 )
 
-// rehearsalView shows the progress of a rehearsal: in a terminal on lines that it overwrites, elsewhere a line now and then. It is
-// safe for concurrent use.
+// rehearsalView shows the progress of a rehearsal: in a terminal on lines that it overwrites, elsewhere a line now
+// and then. It is safe for concurrent use.
 type rehearsalView struct {
 	w      io.Writer
 	live   bool
@@ -49,8 +49,22 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 			return
 		}
 		v.said, v.last = time.Now(), p.Step
-		fmt.Fprintf(v.w, "%8s  %s: %d of %d came, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, %s left, %s queued\n", clock(p.At), p.Step,
-			p.Actors, p.Of, p.Requests, p.Accepted, p.Groups[rehearsal.Refused], p.Groups[rehearsal.Throttled], p.Groups[rehearsal.Failed], p.P99.Round(100*time.Microsecond), known(p.Left), known(p.Queued))
+		fmt.Fprintf(
+			v.w,
+			"%8s  %s: %d of %d came, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, %s left, %s queued\n",
+			clock(p.At),
+			p.Step,
+			p.Actors,
+			p.Of,
+			p.Requests,
+			p.Accepted,
+			p.Groups[rehearsal.Refused],
+			p.Groups[rehearsal.Throttled],
+			p.Groups[rehearsal.Failed],
+			p.P99.Round(100*time.Microsecond),
+			known(p.Left),
+			known(p.Queued),
+		)
 		return
 	}
 	var b strings.Builder
@@ -68,11 +82,26 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 // paint is the picture of one moment.
 func (v *rehearsalView) paint(p rehearsal.Progress) []string {
 	sum := max(1, p.Groups[0]+p.Groups[1]+p.Groups[2]+p.Groups[3])
-	lines := []string{fmt.Sprintf("%8s  %s", clock(p.At), v.in("1", p.Step)), fmt.Sprintf("  came      %s %d of %d", bar(int64(p.Actors), int64(p.Of)), p.Actors, p.Of)}
-	for i, g := range []rehearsal.Group{rehearsal.Won, rehearsal.Refused, rehearsal.Throttled, rehearsal.Failed} {
-		lines = append(lines, fmt.Sprintf("  %-9s %s %d", g, v.in([]string{"32", "90", "33", "31"}[i], bar(p.Groups[g], sum)), p.Groups[g]))
+	lines := []string{
+		fmt.Sprintf("%8s  %s", clock(p.At), v.in("1", p.Step)),
+		fmt.Sprintf("  came      %s %d of %d", bar(int64(p.Actors), int64(p.Of)), p.Actors, p.Of),
 	}
-	return append(lines, fmt.Sprintf("  people wait p50 %s, p99 %s; %s left, %s queued", p.P50.Round(100*time.Microsecond), p.P99.Round(100*time.Microsecond), known(p.Left), known(p.Queued)))
+	for i, g := range []rehearsal.Group{rehearsal.Won, rehearsal.Refused, rehearsal.Throttled, rehearsal.Failed} {
+		lines = append(
+			lines,
+			fmt.Sprintf("  %-9s %s %d", g, v.in([]string{"32", "90", "33", "31"}[i], bar(p.Groups[g], sum)), p.Groups[g]),
+		)
+	}
+	return append(
+		lines,
+		fmt.Sprintf(
+			"  people wait p50 %s, p99 %s; %s left, %s queued",
+			p.P50.Round(100*time.Microsecond),
+			p.P99.Round(100*time.Microsecond),
+			known(p.Left),
+			known(p.Queued),
+		),
+	)
 }
 
 func (v *rehearsalView) in(code, text string) string {

@@ -10,8 +10,19 @@ import (
 )
 
 func TestRehearsalViewOverwritesItsLines(t *testing.T) {
-	p := rehearsal.Progress{At: 1500 * time.Millisecond, Actors: 50, Of: 100, Requests: 40, Groups: [4]int64{10, 20, 10, 0}, Left: 5, Queued: -1, Step: "shoppers arrive"}
-	for name, v := range map[string]*rehearsalView{"plain": {}, "live": {live: true}, "in colour": {live: true, colour: true}} {
+	p := rehearsal.Progress{
+		At:       1500 * time.Millisecond,
+		Actors:   50,
+		Of:       100,
+		Requests: 40,
+		Groups:   [4]int64{10, 20, 10, 0},
+		Left:     5,
+		Queued:   -1,
+		Step:     "shoppers arrive",
+	}
+	for name, v := range map[string]*rehearsalView{
+		"plain": {}, "live": {live: true}, "in colour": {live: true, colour: true},
+	} {
 		var out bytes.Buffer
 		v.w = &out
 		v.show(p)

@@ -21,14 +21,14 @@ func (p *program) replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay ACCESS_LOG...",
 		Short: "Replay recorded traffic through a policy: which requests would be rejected",
-		Long: `Replay the requests of access logs through a policy, with the gateway's own limiter and the log's times as its clock,
-and report which would be rejected: by rule, by key, per second. With --against, also report the changes from another
-policy. The command sends no requests.
+		Long: `Replay the requests of access logs through a policy, with the gateway's own limiter and the log's
+times as its clock, and report which would be rejected: by rule, by key, per second. With --against,
+also report the changes from another policy. The command sends no requests.
 
-It reads the JSON logs of both edges and nginx's combined format, as text or gzipped; "-" is standard input. Several logs are
-merged by time, so that rotated ones may be named in any order. The combined format has no buyers, so rules with
-key = "token" do not apply to it; with a JSON log they see the requests with a verified token. Unreadable lines are counted
-and skipped.`,
+It reads the JSON logs of both edges and nginx's combined format, as text or gzipped; "-" is
+standard input. Several logs are merged by time, so that rotated ones may be named in any order. The
+combined format has no buyers, so rules with key = "token" do not apply to it; with a JSON log they
+see the requests with a verified token. Unreadable lines are counted and skipped.`,
 		Example: `  sluice policy replay /var/log/nginx/access.log --policy new.lua --against lua/policy.lua
   zcat access.log.*.gz | sluice policy replay - --policy new.lua --json | jq .policy.rules
   sluice policy replay .sluice-edge/logs/access.log        with lua/policy.lua`,
@@ -75,7 +75,12 @@ and skipped.`,
 	f.StringVar(&against, "against", "", "policy to compare it with, for example the current one")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	f.IntVar(&cfg.Top, "top", 10, "so many of the keys with the most refusals")
-	f.DurationVar(&cfg.Window, "window", replay.DefaultWindow, "how far to put lines in order: logs are written when requests end, and are judged by when they came")
+	f.DurationVar(
+		&cfg.Window,
+		"window",
+		replay.DefaultWindow,
+		"how far to put lines in order: logs are written when requests end, and are judged by when they came",
+	)
 	f.IntVar(&cfg.Buckets, "buckets", replay.DefaultBuckets, "live buckets there is room for")
 	return c
 }
@@ -139,7 +144,16 @@ func (p *program) progress(size int64) *progressbar.ProgressBar {
 	if !p.onTerminal() {
 		return progressbar.DefaultBytesSilent(size)
 	}
-	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(p.errOut), progressbar.OptionShowBytes(true), progressbar.OptionSetDescription("replaying"),
-		progressbar.OptionEnableColorCodes(p.getenv("NO_COLOR") == ""), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionFullWidth(), progressbar.OptionSetRenderBlankState(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
+	return progressbar.NewOptions64(
+		size,
+		progressbar.OptionSetWriter(p.errOut),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionSetDescription("replaying"),
+		progressbar.OptionEnableColorCodes(p.getenv("NO_COLOR") == ""),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionFullWidth(),
+		progressbar.OptionSetRenderBlankState(false),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetPredictTime(true),
+	)
 }

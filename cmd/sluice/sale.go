@@ -26,7 +26,12 @@ func (p *program) saleCommand() *cobra.Command {
 	}
 	o := p.adminFlags(c)
 	c.AddCommand(
-		o.saleCreate(), o.saleList(), o.completesSale(o.saleShow()), o.completesSale(o.saleAudit()), o.completesSale(o.saleRebuild()), o.completesSale(o.saleRestock()),
+		o.saleCreate(),
+		o.saleList(),
+		o.completesSale(o.saleShow()),
+		o.completesSale(o.saleAudit()),
+		o.completesSale(o.saleRebuild()),
+		o.completesSale(o.saleRestock()),
 		o.completesSale(o.saleSwitch("pause", "Stop accepting orders until resume")),
 		o.completesSale(o.saleSwitch("resume", "Accept orders again")),
 		o.completesSale(o.saleSwitch("open", "Open a sale now that was to open later")),
@@ -77,7 +82,12 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	f.IntVar(&s.PerBuyer, "per-buyer", 1, "units one buyer may hold")
 	f.StringVar(&price, "price", "", "amount and currency, such as 19.99EUR")
 	f.StringVar(&opens, "opens", "0s", "when it opens: RFC 3339, or how long from now")
-	f.DurationVar(&s.Hold, "hold", 0, "how long an order may stay unpaid before it is cancelled and its unit sold again, such as 15m (default: for ever)")
+	f.DurationVar(
+		&s.Hold,
+		"hold",
+		0,
+		"how long an order may stay unpaid before it is cancelled and its unit sold again, such as 15m (default: for ever)",
+	)
 	f.StringVar(&closes, "closes", "", "when it closes: RFC 3339, or how long from now (default: never)")
 	return c
 }
@@ -126,7 +136,10 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Example: "  sluice sale " + verb + " shoe",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/" + verb, Body: struct{}{}})
+			return o.sale(
+				cmd.Context(),
+				client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/" + verb, Body: struct{}{}},
+			)
 		},
 	}
 }
@@ -147,8 +160,19 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			if key == "" {
 				key = rand.Text()
 			}
-			err := o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/restock", Body: map[string]int64{"add": add}, Key: key})
-			if p, answered := errors.AsType[*client.Problem](err); err != nil && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
+			err := o.sale(
+				cmd.Context(),
+				client.Request{
+					Method: http.MethodPost,
+					Path:   salePath(args[0]) + "/restock",
+					Body:   map[string]int64{"add": add},
+					Key:    key,
+				},
+			)
+			if p, answered := errors.AsType[*client.Problem](
+				err,
+			); err != nil &&
+				(!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, key)
 			}
 			return err
@@ -190,7 +214,11 @@ func (o *adminClient) saleAudit() *cobra.Command {
 					fmt.Fprintln(w, "balanced")
 				}
 				if r.Unbacked > 0 {
-					fmt.Fprintf(w, "besides, %d dead orders hold no unit: Redis had lost them, and their units were sold again\n", r.Unbacked)
+					fmt.Fprintf(
+						w,
+						"besides, %d dead orders hold no unit: Redis had lost them, and their units were sold again\n",
+						r.Unbacked,
+					)
 				}
 				for _, d := range r.Differences {
 					fmt.Fprintln(w, d)
@@ -224,7 +252,16 @@ func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id)
 
 func printSale(w io.Writer, s client.AdminSale) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n", s.ID, s.Title, priceText(s.Price), s.State, s.Stock, count(s.Left))
+	fmt.Fprintf(
+		t,
+		"id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n",
+		s.ID,
+		s.Title,
+		priceText(s.Price),
+		s.State,
+		s.Stock,
+		count(s.Left),
+	)
 	fmt.Fprintf(t, "sold\t%d\nper buyer\t%d\nopens\t%s\n", s.Sold, s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))
 	if s.Hold != "" && s.Hold != "0s" {
 		fmt.Fprintf(t, "hold\t%s\n", s.Hold)

@@ -15,7 +15,8 @@ const (
 	envWait     = "SLUICE_REDIS_WAIT"
 )
 
-// maxShards bounds the shards: each costs every worker a few waiting connections, and every look at the queue a round trip.
+// maxShards bounds the shards: each costs every worker a few waiting connections, and every look at the queue a round
+// trip.
 const maxShards = 64
 
 // storesConfig names the stores of sales and orders.
@@ -28,17 +29,38 @@ type storesConfig struct {
 
 // shardsFlag is the same in every process.
 func (p *program) shardsFlag(f *pflag.FlagSet, to *int) {
-	p.number(f, to, "shards", envShards, 1, "number of queues; each sale lives in one of them; equal in every process and permanent")
+	p.number(
+		f,
+		to,
+		"shards",
+		envShards,
+		1,
+		"number of queues; each sale lives in one of them; equal in every process and permanent",
+	)
 }
 
 // queueFlags are those of a process that fills the queue.
 func (p *program) queueFlags(f *pflag.FlagSet, cfg *backendConfig) {
 	p.shardsFlag(f, &cfg.shards)
 	p.driverFlag(f, &cfg.queue)
-	p.number(f, &cfg.maxReady, "max-ready", envMaxReady, admission.DefaultMaxReady,
-		"orders that may wait in one shard; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
-	p.number(f, &cfg.redisWait, "redis-wait", envWait, 0,
-		"replicas of Redis that must have an order before the 202; with too few for half a second the answer is 503, and a retry finds the order")
+	p.number(
+		f,
+		&cfg.maxReady,
+		"max-ready",
+		envMaxReady,
+		admission.DefaultMaxReady,
+		"orders that may wait in one shard; beyond that, purchases of its sales are answered 503. About 150 bytes of "+
+			"Redis each",
+	)
+	p.number(
+		f,
+		&cfg.redisWait,
+		"redis-wait",
+		envWait,
+		0,
+		"replicas of Redis that must have an order before the 202; with too few for half a second the answer is 503, and "+
+			"a retry finds the order",
+	)
 }
 
 // checkWait wants a Redis that can have so many replicas.
@@ -60,7 +82,8 @@ func (m *problems) checkShards(n int) {
 	}
 }
 
-// number adds an integer flag with its default from the environment. An invalid default is -1, which every check rejects.
+// number adds an integer flag with its default from the environment. An invalid default is -1, which every check
+// rejects.
 func (p *program) number(f *pflag.FlagSet, to *int, name, env string, def int, help string) {
 	if v := p.getenv(env); v != "" {
 		n, err := strconv.Atoi(v)

@@ -12,8 +12,8 @@ type stage struct {
 	run  func(ctx context.Context) error
 }
 
-// runStages starts the stages in order. When ctx ends, or one of them does, it stops them in reverse order, each after the one
-// before it has finished: a source of work stops before its consumer. It returns the errors.
+// runStages starts the stages in order. When ctx ends, or one of them does, it stops them in reverse order, each
+// after the one before it has finished: a source of work stops before its consumer. It returns the errors.
 func runStages(ctx context.Context, stages ...stage) error {
 	type running struct {
 		stop context.CancelFunc

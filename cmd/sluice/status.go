@@ -16,8 +16,8 @@ func (p *program) onTerminal() bool {
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }
 
-// status shows the progress of long work on standard error: on a terminal in one line that changes, elsewhere in a line for each
-// change.
+// status shows the progress of long work on standard error: on a terminal in one line that changes, elsewhere in a
+// line for each change.
 type status struct {
 	w        io.Writer
 	terminal bool

@@ -53,8 +53,15 @@ func newTables(db *store.DB) tables {
 	}
 }
 
-// openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date before anything runs.
-func openStores(ctx context.Context, log *slog.Logger, cfg storesConfig, identify guard.Identify, queueConfig queue.Config) (*stores, error) {
+// openStores opens both stores. Redis may be away; the database is waited for, because its tables must be up to date
+// before anything runs.
+func openStores(
+	ctx context.Context,
+	log *slog.Logger,
+	cfg storesConfig,
+	identify guard.Identify,
+	queueConfig queue.Config,
+) (*stores, error) {
 	s := &stores{space: keyspace.Space{Shards: cfg.shards}}
 	var err error
 	if s.guard, err = guard.Open(cfg.redisURL, s.space, identify, log, redisconn.Blocking(cfg.blocking)); err != nil {
@@ -93,12 +100,18 @@ func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg q
 	return queues
 }
 
-// claimShards verifies that all processes agree on the number of shards: with the name of a sale it determines the shard.
+// claimShards verifies that all processes agree on the number of shards: with the name of a sale it determines the
+// shard.
 func (s *stores) claimShards(ctx context.Context) error {
 	want := len(s.space.All())
 	have, err := s.sql.ClaimShards(ctx, want)
 	if err == nil && have != want {
-		return usage("--shards is %d, but this database was created with %d shards: use the same number in every process (to change it: docs/operations.md)", want, have)
+		return usage(
+			"--shards is %d, but this database was created with %d shards: use the same number in every process (to change "+
+				"it: docs/operations.md)",
+			want,
+			have,
+		)
 	}
 	return err
 }
@@ -167,16 +180,24 @@ func (s *stores) pingRedis(ctx context.Context) error {
 	return nil
 }
 
-// openQueueAlone opens the queue without a database. This process does not rebuild; Redis holds whether it was verified and its
-// number of shards.
-func openQueueAlone(ctx context.Context, redisURL string, shards int, driver string, cfg queue.Config, log *slog.Logger) ([]orderQueue, func(), error) {
+// openQueueAlone opens the queue without a database. This process does not rebuild; Redis holds whether it was
+// verified and its number of shards.
+func openQueueAlone(
+	ctx context.Context,
+	redisURL string,
+	shards int,
+	driver string,
+	cfg queue.Config,
+	log *slog.Logger,
+) ([]orderQueue, func(), error) {
 	space := keyspace.Space{Shards: shards}
 	g, err := guard.Open(redisURL, space, nil, log)
 	if err != nil {
 		return nil, nil, usage("--redis: %w", err)
 	}
 	var wrong *guard.ShardsError
-	if err := guard.CheckShards(ctx, g.Raw(), space); errors.As(err, &wrong) { // without an answer the process waits, and the guard checks again
+	// without an answer the process waits, and the guard checks again
+	if err := guard.CheckShards(ctx, g.Raw(), space); errors.As(err, &wrong) {
 		_ = g.Close()
 		return nil, nil, usage("%w", wrong)
 	}

@@ -24,7 +24,12 @@ func TestUnavailableDatabaseIsWaitedFor(t *testing.T) {
 				return answers[min(tries, len(answers))-1]
 			})
 		}
-		away, wrong := fmt.Errorf("order: shards: %w: connection reset", sale.ErrUnavailable), errors.New("the database has no shards")
+		away, wrong := fmt.Errorf(
+			"order: shards: %w: connection reset",
+			sale.ErrUnavailable,
+		), errors.New(
+			"the database has no shards",
+		)
 		if err := try(away, away, away, nil); err != nil || tries != 4 {
 			t.Errorf("%v after %d tries", err, tries)
 		}

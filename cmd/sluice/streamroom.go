@@ -7,9 +7,10 @@ import (
 	"sluice/backend/events/notify"
 )
 
-// streamRoom returns how many pages of buyers, and how many event streams of sales, a process keeps open: at most half and a quarter
-// of its limit of open files, so that purchases and the stores always have descriptors. Without it, open pages could use all of them,
-// and no further client could connect, or be rejected with a Retry-After. files: 0 when the limit is unknown. each: files per stream.
+// streamRoom returns how many pages of buyers, and how many event streams of sales, a process keeps open: at most
+// half and a quarter of its limit of open files, so that purchases and the stores always have descriptors. Without
+// it, open pages could use all of them, and no further client could connect, or be rejected with a Retry-After.
+// files: 0 when the limit is unknown. each: files per stream.
 func streamRoom(files, each int) (pages, streams int) {
 	pages, streams = notify.MaxPages, api.MaxStreams
 	if files > 0 {
@@ -23,7 +24,15 @@ func roomForStreams(each int, log *slog.Logger) (pages, streams int) {
 	files := openFiles()
 	pages, streams = streamRoom(files, max(1, each))
 	if pages < notify.MaxPages || streams < api.MaxStreams {
-		log.Info("the limit of open files is low: fewer pages receive events, the others poll", "files", files, "pages", pages, "streams", streams)
+		log.Info(
+			"the limit of open files is low: fewer pages receive events, the others poll",
+			"files",
+			files,
+			"pages",
+			pages,
+			"streams",
+			streams,
+		)
 	}
 	return pages, streams
 }

@@ -44,7 +44,8 @@ func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prome
 	return nil
 }
 
-// openTracer makes the tracer of a process, or nil where the environment has no endpoint for traces. Close it when everything has ended.
+// openTracer makes the tracer of a process, or nil where the environment has no endpoint for traces. Close it when
+// everything has ended.
 func (p *program) openTracer(ctx context.Context, service string, log *slog.Logger) (*telemetry.Tracer, error) {
 	tracer, err := telemetry.Open(ctx, p.getenv, service, version, log)
 	if err != nil {

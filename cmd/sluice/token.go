@@ -25,9 +25,9 @@ func (p *program) tokenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token --user U",
 		Short: "Print a signed token for a buyer",
-		Long: `Print a JWT for a buyer. With --kid it is signed with that key of the --token-keys file, which must contain its private
-part. Without --kid it is signed with ` + envSecret + `, else with the only private key of that file, else with the secret
-in the data directory of "sluice up".`,
+		Long: `Print a JWT for a buyer. With --kid it is signed with that key of the --token-keys file, which must
+contain its private part. Without --kid it is signed with ` + envSecret + `, else with the only
+private key of that file, else with the secret in the data directory of "sluice up".`,
 		Example: `  sluice token --user ann
   curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
   sluice token --user ann --token-keys private.json --kid 2026-11`,
@@ -59,7 +59,14 @@ in the data directory of "sluice up".`,
 	}
 	c.Flags().StringVar(&user, "user", "", "the buyer, the token's sub")
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is valid")
-	p.str(c.Flags(), &keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
+	p.str(
+		c.Flags(),
+		&keys,
+		"token-keys",
+		envKeys,
+		"",
+		"JWK Set file with the private key to sign with, or a file with one JWK",
+	)
 	c.Flags().StringVar(&kid, "kid", "", "which key of that file signs")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, with when it expires")
 	p.str(c.Flags(), &data, "data", envData, defaultData, "data directory of sluice up")

@@ -35,9 +35,9 @@ func (p *program) upCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in one process with a demo sale, without other servers",
-		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and create a demo sale.
-The data directory keeps secrets, the database and a journal of accepted orders: kill -9 loses none. "sluice token", "sale"
-and "dead" read it.`,
+		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and
+create a demo sale. The data directory keeps secrets, the database and a journal of accepted orders:
+kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 		Example: `  sluice up
   sluice up --listen :8080 --data /var/lib/sluice
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
@@ -49,12 +49,33 @@ and "dead" read it.`,
 	p.journalFlags(f, &cfg.journal)
 	p.groupFlags(f, &cfg.groupConfig)
 	p.str(f, &cfg.data, "data", envData, defaultData, "directory for secrets and the database")
-	p.str(f, &cfg.redisURL, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME")
-	p.str(f, &cfg.database, "database", envDatabase, "", "a database instead of SQLite in the data directory, postgres://... or sqlite:...")
+	p.str(
+		f,
+		&cfg.redisURL,
+		"redis",
+		envRedis,
+		"",
+		"a real Redis instead of the embedded one, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME",
+	)
+	p.str(
+		f,
+		&cfg.database,
+		"database",
+		envDatabase,
+		"",
+		"a database instead of SQLite in the data directory, postgres://... or sqlite:...",
+	)
 	p.queueFlags(f, &cfg.backendConfig)
 	p.pageFlags(f, &cfg.backendConfig)
 	p.consoleFlags(f, &cfg.backendConfig)
-	p.str(f, &cfg.policy, "policy", envPolicy, "", "edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
+	p.str(
+		f,
+		&cfg.policy,
+		"policy",
+		envPolicy,
+		"",
+		"edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)",
+	)
 	return c
 }
 
@@ -161,8 +182,14 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 	edge, err := gateway.New(gateway.Config{
-		Listen: cfg.listen, Upstreams: []string{"http://" + behind.Addr().String()}, PolicyPath: cfg.policy, PolicySource: lua.Policy,
-		Secret: cfg.secret, Logger: log, Registry: b.own, SaleNotifications: true,
+		Listen:            cfg.listen,
+		Upstreams:         []string{"http://" + behind.Addr().String()},
+		PolicyPath:        cfg.policy,
+		PolicySource:      lua.Policy,
+		Secret:            cfg.secret,
+		Logger:            log,
+		Registry:          b.own,
+		SaleNotifications: true,
 	})
 	if err != nil {
 		return usageError{err}
@@ -251,8 +278,13 @@ const demoSale = "demo"
 
 func createDemo(ctx context.Context, b *backend) error {
 	_, err := b.service.Create(ctx, "sluice up", sale.Sale{
-		ID: demoSale, Title: "Demo: the last hundred", Price: sale.Price{Amount: 1999, Currency: "EUR"}, Stock: 100, PerBuyer: 1,
-		OpensAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Switch: sale.On,
+		ID:       demoSale,
+		Title:    "Demo: the last hundred",
+		Price:    sale.Price{Amount: 1999, Currency: "EUR"},
+		Stock:    100,
+		PerBuyer: 1,
+		OpensAt:  time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+		Switch:   sale.On,
 	})
 	if errors.Is(err, sale.ErrExists) {
 		return nil // from an earlier start, changed since
@@ -294,7 +326,10 @@ Buy one unit and query the order:
 `, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, consoleToken(p, cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
 	switch {
 	case ownRedis && ownDatabase:
-		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine. A power failure may lose the orders of the last second.")
+		fmt.Fprintln(
+			p.out,
+			"The embedded Redis and SQLite are for one machine. A power failure may lose the orders of the last second.",
+		)
 	case ownRedis:
 		fmt.Fprintln(p.out, "The embedded Redis is for one machine. A power failure may lose the orders of the last second.")
 	case ownDatabase:
@@ -314,7 +349,15 @@ func awaitIdle(ctx context.Context, log *slog.Logger, q queue.Shards) {
 		}
 		select {
 		case <-ctx.Done():
-			log.Warn("the queue is not empty; its orders stay in the data directory for the next start", "ready", stats.Ready, "delayed", stats.Delayed, "leased", stats.Leased)
+			log.Warn(
+				"the queue is not empty; its orders stay in the data directory for the next start",
+				"ready",
+				stats.Ready,
+				"delayed",
+				stats.Delayed,
+				"leased",
+				stats.Leased,
+			)
 			return
 		case <-time.After(20 * time.Millisecond):
 		}

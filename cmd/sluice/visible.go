@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// visibleWriter writes text of which a terminal obeys nothing but ends of lines and tabs: other control characters, and those that turn the direction of writing, are shown
-// as \u001b is. Titles, names, reasons and lines of logs are other people's words. In JSON such an escape means the same character. It keeps nothing between writes, so a
+// visibleWriter writes text of which a terminal obeys nothing but ends of lines and tabs: other control characters,
+// and those that turn the direction of writing, are shown as \u001b is. Titles, names, reasons and lines of logs are
+// other people's words. In JSON such an escape means the same character. It keeps nothing between writes, so a
 // character must come in one.
 type visibleWriter struct{ w io.Writer }
 
@@ -49,5 +50,6 @@ func obeyed(r rune) bool {
 	case r < utf8.RuneSelf:
 		return unicode.IsControl(r)
 	}
-	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
+	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' ||
+		r >= '\u2066' && r <= '\u2069'
 }

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// User-supplied text reaches an admin's terminal as text: it cannot move the cursor, change the direction of a line or hide one.
+// User-supplied text reaches an admin's terminal as text: it cannot move the cursor, change the direction of a line
+// or hide one.
 func TestControlCharactersAreEscaped(t *testing.T) {
 	const evil = "a\x1b]0;owned\a\x1b[2J\u009b31m\u202egnitirw\u2066b\x7f"
 	text, err := json.Marshal(evil)
@@ -27,14 +28,19 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 			fmt.Fprintf(w, `{"title":"Conflict","status":409,"code":"conflict","detail":%s}`, text)
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"id":"shoe","title":%[1]s,"buyer":%[1]s,"sales":[{"id":"shoe","title":%[1]s}],"dead":[{"key":"1","event":"1.created","buyer":%[1]s,"reason":%[1]s}],
-				"webhooks":[{"id":"ep_1","title":%[1]s,"url":%[1]s}],"body":%[1]s,"log":[{"error":%[1]s,"answer":%[1]s}],"orders":[{"order_id":"1","buyer":%[1]s}]}`, text)
+			fmt.Fprintf(
+				w,
+				`{"id":"shoe","title":%[1]s,"buyer":%[1]s,"sales":[{"id":"shoe","title":%[1]s}],"dead":[{"key":"1","event":"1.created","buyer":%[1]s,"reason":%[1]s}],
+				"webhooks":[{"id":"ep_1","title":%[1]s,"url":%[1]s}],"body":%[1]s,"log":[{"error":%[1]s,"answer":%[1]s}],"orders":[{"order_id":"1","buyer":%[1]s}]}`,
+				text,
+			)
 		}
 	}))
 	t.Cleanup(s.Close)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
 	for _, args := range []string{
-		"sale list", "sale show shoe", "sale pause shoe", "dead list", "dead --group web-push list", "order list", "order show 1", "webhook list", "webhook show ep_2", "webhook deliveries ep_1 1",
+		"sale list", "sale show shoe", "sale pause shoe", "dead list", "dead --group web-push list", "order list",
+		"order show 1", "webhook list", "webhook show ep_2", "webhook deliveries ep_1 1",
 		"sale list --json", "dead list --json", "webhook deliveries ep_1 1 --json", "__complete sale show ",
 	} {
 		stdout, stderr, _ := sluice(t, env, strings.Split(args, " ")...)

@@ -47,17 +47,27 @@ func (p *program) webhookCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "webhook",
 		Short: "Notify other systems of orders by signed HTTP POSTs: endpoints and deliveries",
-		Long: `sluice posts every selected order event (created, paid, cancelled) to each endpoint, signed as Standard Webhooks
-specifies, and retries for about a day until the endpoint answers 2xx. See docs/webhooks.md.`,
+		Long: `sluice posts every selected order event (created, paid, cancelled) to each endpoint, signed as
+Standard Webhooks specifies, and retries for about a day until the endpoint answers 2xx. See
+docs/webhooks.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o := p.adminFlags(c)
 	c.AddCommand(
-		o.webhookAdd(), o.webhookList(), o.completesEndpoint(o.webhookShow(), 1), o.completesEndpoint(o.webhookChange(), 1),
+		o.webhookAdd(),
+		o.webhookList(),
+		o.completesEndpoint(o.webhookShow(), 1),
+		o.completesEndpoint(o.webhookChange(), 1),
 		o.completesEndpoint(o.webhookTurn("pause", "keep deliveries until they are resumed"), 0),
 		o.completesEndpoint(o.webhookTurn("resume", "send again, also to one that is disabled or held"), 0),
-		o.completesEndpoint(o.webhookRotate(), 1), o.completesEndpoint(o.webhookRemove(), 0), o.completesEndpoint(o.webhookPing(), 1),
-		o.completesEndpoint(o.webhookDeliveries(), 1), o.completesEndpoint(o.webhookRedeliver(), 1),
+		o.completesEndpoint(
+			o.webhookRotate(),
+			1,
+		),
+		o.completesEndpoint(o.webhookRemove(), 0),
+		o.completesEndpoint(o.webhookPing(), 1),
+		o.completesEndpoint(o.webhookDeliveries(), 1),
+		o.completesEndpoint(o.webhookRedeliver(), 1),
 	)
 	return c
 }
@@ -87,7 +97,14 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 		Example: `  sluice webhook add https://shop.example/hooks/sluice --type order.paid --type order.cancelled --sale shoe`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]any{"url": args[0], "title": title, "strict": strict, "reason": why, "types": listOf(types), "sales": listOf(sales)}
+			body := map[string]any{
+				"url":    args[0],
+				"title":  title,
+				"strict": strict,
+				"reason": why,
+				"types":  listOf(types),
+				"sales":  listOf(sales),
+			}
 			var raw json.RawMessage
 			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/webhooks", body, &raw); err != nil {
 				return err
@@ -102,7 +119,11 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 		},
 	}
 	webhookFlagsOf(c, &title, &types, &sales, &why)
-	c.Flags().BoolVar(&strict, "strict", false, "one delivery at a time, in the order of all events; else the events of each order are in order")
+	c.Flags().
+		BoolVar(
+			&strict, "strict", false,
+			"one delivery at a time, in the order of all events; else the events of each order are in order",
+		)
 	return c
 }
 
@@ -129,7 +150,17 @@ func (o *adminClient) webhookList() *cobra.Command {
 			return o.show(raw, func(w io.Writer) {
 				table(w, "ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(t io.Writer) {
 					for _, e := range answer.Webhooks {
-						fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", e.ID, e.stateText(), e.Waiting, span(&e.OldestAgeSeconds), e.Failed, e.URL, e.Title)
+						fmt.Fprintf(
+							t,
+							"%s\t%s\t%d\t%s\t%d\t%s\t%s\n",
+							e.ID,
+							e.stateText(),
+							e.Waiting,
+							span(&e.OldestAgeSeconds),
+							e.Failed,
+							e.URL,
+							e.Title,
+						)
 					}
 				})
 			})
@@ -158,9 +189,14 @@ func (o *adminClient) webhookShow() *cobra.Command {
 						return strings.Join(items, ", ")
 					}
 					for _, row := range [][2]string{
-						{"endpoint", e.ID}, {"url", e.URL}, {"title", e.Title}, {"state", e.stateText()}, {"reason", e.Reason}, {"types", every(e.Types)}, {"sales", every(e.Sales)},
-						{"strict", strconv.FormatBool(e.Strict)}, {"made", stamp(&e.CreatedAt) + " by " + e.CreatedBy}, {"waiting", strconv.FormatInt(e.Waiting, 10)},
-						{"oldest", span(&e.OldestAgeSeconds)}, {"failed", strconv.FormatInt(e.Failed, 10)}, {"failing since", stamp(e.FailingSince)}, {"held until", stamp(e.HeldUntil)},
+						{"endpoint", e.ID}, {"url", e.URL}, {"title", e.Title}, {"state", e.stateText()}, {"reason", e.Reason},
+						{"types", every(e.Types)}, {"sales", every(e.Sales)},
+						{"strict", strconv.FormatBool(e.Strict)}, {
+							"made", stamp(&e.CreatedAt) + " by " + e.CreatedBy,
+						}, {"waiting", strconv.FormatInt(e.Waiting, 10)},
+						{"oldest", span(&e.OldestAgeSeconds)}, {
+							"failed", strconv.FormatInt(e.Failed, 10),
+						}, {"failing since", stamp(e.FailingSince)}, {"held until", stamp(e.HeldUntil)},
 						{"old secret until", stamp(e.OldSecretUntil)},
 					} {
 						if row[1] != "" {
@@ -215,7 +251,13 @@ func (o *adminClient) webhookTurn(verb, what string) *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
-				return "is " + verb + "d", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/"+verb, map[string]string{"reason": why}, nil)
+				return "is " + verb + "d", o.call(
+					cmd.Context(),
+					http.MethodPost,
+					webhookPath(id)+"/"+verb,
+					map[string]string{"reason": why},
+					nil,
+				)
 			})
 		},
 	}
@@ -234,11 +276,22 @@ func (o *adminClient) webhookRotate() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var answer map[string]string
-			if err := o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/rotate", map[string]string{"reason": why, "keep": keep.String()}, &answer); err != nil {
+			if err := o.call(
+				cmd.Context(),
+				http.MethodPost,
+				webhookPath(args[0])+"/rotate",
+				map[string]string{"reason": why, "keep": keep.String()},
+				&answer,
+			); err != nil {
 				return err
 			}
 			return o.show(answer, func(w io.Writer) {
-				fmt.Fprintf(w, "The new secret, which is not shown again; the old one signs too for %s:\n\n  %s\n", answer["keep"], answer["secret"])
+				fmt.Fprintf(
+					w,
+					"The new secret, which is not shown again; the old one signs too for %s:\n\n  %s\n",
+					answer["keep"],
+					answer["secret"],
+				)
 			})
 		},
 	}
@@ -256,7 +309,13 @@ func (o *adminClient) webhookRemove() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
-				return "is removed", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/remove", map[string]string{"reason": why}, nil)
+				return "is removed", o.call(
+					cmd.Context(),
+					http.MethodPost,
+					webhookPath(id)+"/remove",
+					map[string]string{"reason": why},
+					nil,
+				)
 			})
 		},
 	}
@@ -298,7 +357,12 @@ func (o *adminClient) webhookPing() *cobra.Command {
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("%s is not sent after %s: does sluice group run webhooks run? (sluice webhook deliveries %s)", d.ID, pingWait, args[0])
+					return fmt.Errorf(
+						"%s is not sent after %s: does sluice group run webhooks run? (sluice webhook deliveries %s)",
+						d.ID,
+						pingWait,
+						args[0],
+					)
 				case <-time.After(200 * time.Millisecond):
 				}
 			}

@@ -80,7 +80,16 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 			return o.show(raw, func(w io.Writer) {
 				table(w, "DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(t io.Writer) {
 					for _, d := range answer.Deliveries {
-						fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", d.ID, d.State, d.Attempts, stamp(&d.CreatedAt), stamp(d.EndedAt), stamp(d.DueAt))
+						fmt.Fprintf(
+							t,
+							"%s\t%s\t%d\t%s\t%s\t%s\n",
+							d.ID,
+							d.State,
+							d.Attempts,
+							stamp(&d.CreatedAt),
+							stamp(d.EndedAt),
+							stamp(d.DueAt),
+						)
 					}
 				})
 				if answer.Next > 0 {
@@ -105,7 +114,16 @@ func (o *adminClient) showDelivery(ctx context.Context, endpoint, id string) err
 		fmt.Fprintf(w, "%s  %s  %s\n%s\n\n", d.ID, d.State, stamp(d.DueAt), d.Body)
 		table(w, "ATTEMPT\tAT\tTOOK\tSTATUS\tERROR\tANSWER", func(t io.Writer) {
 			for _, a := range d.Log {
-				fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%.200q\n", a.Number, stamp(&a.At), span(&a.Seconds), a.Status, a.Error, a.Answer)
+				fmt.Fprintf(
+					t,
+					"%d\t%s\t%s\t%d\t%s\t%.200q\n",
+					a.Number,
+					stamp(&a.At),
+					span(&a.Seconds),
+					a.Status,
+					a.Error,
+					a.Answer,
+				)
 			}
 		})
 	})
@@ -115,8 +133,9 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 	var why, since string
 	var failed bool
 	c := &cobra.Command{
-		Use:   "redeliver ENDPOINT [DELIVERY...]",
-		Short: "Send deliveries again with the same id and body: the named ones, or with --failed all that failed permanently",
+		Use: "redeliver ENDPOINT [DELIVERY...]",
+		Short: "Send deliveries again with the same id and body: the named ones, or with --failed all that failed " +
+			"permanently",
 		Example: `  sluice webhook redeliver ep_k3jx5 923417600000000123_paid_ep_k3jx5
   sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z`,
 		Args: cobra.MinimumNArgs(1),
@@ -128,7 +147,13 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 				return usage("--since goes with --failed")
 			case !failed:
 				return o.each(args[1:], func(id string) (string, error) {
-					return "is sent again", o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/deliveries/"+url.PathEscape(id)+"/redeliver", map[string]string{"reason": why}, nil)
+					return "is sent again", o.call(
+						cmd.Context(),
+						http.MethodPost,
+						webhookPath(args[0])+"/deliveries/"+url.PathEscape(id)+"/redeliver",
+						map[string]string{"reason": why},
+						nil,
+					)
 				})
 			}
 			body := map[string]any{"reason": why}

@@ -29,8 +29,12 @@ type webhookConfig struct {
 
 // allowPrivateFlag is the one that backends need too, to judge the URLs of endpoints.
 func (p *program) allowPrivateFlag(f *pflag.FlagSet, cfg *webhookConfig) {
-	f.StringSliceVar(&cfg.private, "allow-private", p.list(envAllowPrivate),
-		"networks that webhooks may be sent to though they are not public, such as 10.0.0.0/8; there also by http:// ["+envAllowPrivate+"]")
+	f.StringSliceVar(
+		&cfg.private,
+		"allow-private",
+		p.list(envAllowPrivate),
+		"networks that webhooks may be sent to though they are not public, such as 10.0.0.0/8; there also by http:// ["+envAllowPrivate+"]",
+	)
 }
 
 const (
@@ -48,8 +52,18 @@ func (p *program) webhookFlags(f *pflag.FlagSet, cfg *webhookConfig) {
 			timeout = 0 // refused
 		}
 	}
-	f.DurationVar(&cfg.timeout, "webhook-timeout", timeout, "how long an endpoint may take for its whole answer ["+envWebhookTimeout+"]")
-	f.DurationVar(&cfg.keep, "webhook-keep", 7*24*time.Hour, "how long delivered webhooks stay in the log; those that are not delivered stay")
+	f.DurationVar(
+		&cfg.timeout,
+		"webhook-timeout",
+		timeout,
+		"how long an endpoint may take for its whole answer ["+envWebhookTimeout+"]",
+	)
+	f.DurationVar(
+		&cfg.keep,
+		"webhook-keep",
+		7*24*time.Hour,
+		"how long delivered webhooks stay in the log; those that are not delivered stay",
+	)
 }
 
 func (cfg webhookConfig) networks() ([]netip.Prefix, error) {
@@ -85,20 +99,39 @@ func (cfg webhookConfig) client() (*outbound.Client, error) {
 const webhookLease = 5 * time.Second
 
 // runWebhooks runs one instance of the group that sends webhooks, until ctx ends: what brings deliveries stops first.
-func runWebhooks(ctx context.Context, log *slog.Logger, s *stores, cfg webhookConfig, counters *events.Counters, sent *webhook.Counters) error {
+func runWebhooks(
+	ctx context.Context,
+	log *slog.Logger,
+	s *stores,
+	cfg webhookConfig,
+	counters *events.Counters,
+	sent *webhook.Counters,
+) error {
 	client, err := cfg.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	sender := webhook.NewSender(webhook.NewStore(s.db), client, events.NewProgress(s.redis, s.space, s.events, webhook.Group), webhook.SenderConfig{
-		Lease: cfg.timeout + webhookLease, Keep: cfg.keep, Metrics: sent, Log: log, Tracer: s.tracer, Notes: s.notes,
-	})
+	sender := webhook.NewSender(
+		webhook.NewStore(s.db),
+		client,
+		events.NewProgress(s.redis, s.space, s.events, webhook.Group),
+		webhook.SenderConfig{
+			Lease: cfg.timeout + webhookLease, Keep: cfg.keep, Metrics: sent, Log: log, Tracer: s.tracer, Notes: s.notes,
+		},
+	)
 	handler := webhook.Handler(webhook.NewStore(s.db), func(n int64) {
 		sent.Added(n)
 		sender.Wake()
 	})
-	c, err := events.New(s.redis, s.space, s.events, webhook.Group, handler, events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log})
+	c, err := events.New(
+		s.redis,
+		s.space,
+		s.events,
+		webhook.Group,
+		handler,
+		events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log},
+	)
 	if err != nil {
 		return err
 	}

@@ -176,9 +176,9 @@ func (p *program) groupVAPID() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "vapid",
 		Short: "Create a key pair for Web Push",
-		Long: `Create a key pair that identifies this shop to push services (VAPID). Set the private key as ` + envVAPID + ` for every
-backend and every instance of the group web-push, and keep it: with another key, every browser must subscribe again. Browsers
-read the public key from GET /v1/push/key.`,
+		Long: `Create a key pair that identifies this shop to push services (VAPID). Set the private key as
+` + envVAPID + ` for every backend and every instance of the group web-push, and keep it: with
+another key, every browser must subscribe again. Browsers read the public key from GET /v1/push/key.`,
 		Example: `  sluice group vapid
   export SLUICE_VAPID_KEY="$(sluice group vapid --json | jq -r .private)"`,
 		RunE: func(*cobra.Command, []string) error {

@@ -25,7 +25,8 @@ type workerConfig struct {
 	metrics     string
 }
 
-// A lease below a second would run out while one call to Redis waits; one above an hour would keep orders of a dead worker for as long.
+// A lease below a second would run out while one call to Redis waits; one above an hour would keep orders of a dead
+// worker for as long.
 const (
 	minLease = time.Second
 	maxLease = time.Hour
@@ -70,8 +71,8 @@ func (p *program) workerCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "worker",
 		Short: "Write queued orders to the database and requeue expired leases",
-		Long: `Lease batches from the queue, write each in one transaction, and acknowledge it. Run any number of workers; killing one
-loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
+		Long: `Lease batches from the queue, write each in one transaction, and acknowledge it. Run any number of
+workers; killing one loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
 		Example: `  sluice worker --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.check(true); err != nil {
@@ -86,13 +87,20 @@ loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
 			registry := newRegistry()
 			counters := worker.NewCounters(registry)
 			cfg.blocking = cfg.shards * cfg.concurrency
-			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{Lease: cfg.lease, OnReclaim: counters.Reclaimed})
+			s, err := openStores(
+				cmd.Context(),
+				log,
+				cfg.storesConfig,
+				nil,
+				queue.Config{Lease: cfg.lease, OnReclaim: counters.Reclaimed},
+			)
 			if err != nil {
 				return err
 			}
 			defer s.close()
 			s.trace(tracer)
-			_ = s.guard.Check(cmd.Context(), s.sql.Generations) // which Redis it is, before the first batch is taken; later looks will do
+			// which Redis it is, before the first batch is taken; later looks will do
+			_ = s.guard.Check(cmd.Context(), s.sql.Generations)
 			g, ctx := errgroup.WithContext(cmd.Context())
 			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
 			g.Go(func() error { return s.guardWorker(ctx) })
@@ -105,7 +113,12 @@ loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
 	f := c.Flags()
 	f.IntVar(&cfg.concurrency, "concurrency", 2, "batches of each shard written concurrently")
 	f.IntVar(&cfg.batch, "batch", 500, "orders in a batch, at most")
-	f.DurationVar(&cfg.lease, "lease", 10*time.Second, "duration of a lease; a worker renews it while it writes, and an expired lease is requeued")
+	f.DurationVar(
+		&cfg.lease,
+		"lease",
+		10*time.Second,
+		"duration of a lease; a worker renews it while it writes, and an expired lease is requeued",
+	)
 	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
 	f.BoolVar(&cfg.noWatcher, "no-watcher", false, "do not run a watcher beside the worker")
 	return c
@@ -114,9 +127,10 @@ loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
 func (p *program) watcherCommand() *cobra.Command {
 	var cfg workerConfig
 	c := &cobra.Command{
-		Use:     "watcher",
-		Short:   "Requeue expired leases",
-		Long:    `Watch the leases of workers and requeue expired ones. Every worker does this too; any number of watchers may run.`,
+		Use:   "watcher",
+		Short: "Requeue expired leases",
+		Long: `Watch the leases of workers and requeue expired ones. Every worker does this too; any number of
+watchers may run.`,
 		Example: `  sluice watcher --redis redis://10.0.0.3:6379/0`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.check(false); err != nil {
@@ -124,7 +138,14 @@ func (p *program) watcherCommand() *cobra.Command {
 			}
 			log := p.logger()
 			registry := newRegistry()
-			queues, closeRedis, err := openQueueAlone(cmd.Context(), cfg.redisURL, cfg.shards, cfg.queue, queue.Config{OnReclaim: worker.NewCounters(registry).Reclaimed}, log)
+			queues, closeRedis, err := openQueueAlone(
+				cmd.Context(),
+				cfg.redisURL,
+				cfg.shards,
+				cfg.queue,
+				queue.Config{OnReclaim: worker.NewCounters(registry).Reclaimed},
+				log,
+			)
 			if err != nil {
 				return err
 			}
@@ -151,11 +172,19 @@ func runWatchers(ctx context.Context, log *slog.Logger, queues []orderQueue) err
 	return g.Wait()
 }
 
-// runWorker runs one in each shard, so that no shard waits for another, until ctx ends, and then until what is leased is finished.
+// runWorker runs one in each shard, so that no shard waits for another, until ctx ends, and then until what is leased
+// is finished.
 func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfig, counters *worker.Counters) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, q := range s.queues {
-		config := worker.Config{Concurrency: cfg.concurrency, Batch: cfg.batch, Metrics: counters, Source: s.source(), Log: log, BatchID: batchIDs()}
+		config := worker.Config{
+			Concurrency: cfg.concurrency,
+			Batch:       cfg.batch,
+			Metrics:     counters,
+			Source:      s.source(),
+			Log:         log,
+			BatchID:     batchIDs(),
+		}
 		if s.tracer != nil {
 			config.Tracer = telemetry.NewOrders(s.tracer, s.notes)
 		}
@@ -168,7 +197,8 @@ func runWorker(ctx context.Context, log *slog.Logger, s *stores, cfg workerConfi
 	return g.Wait()
 }
 
-// batchIDs returns a function for ids that begin with the host and the process id, so that a lease in Redis names its owner.
+// batchIDs returns a function for ids that begin with the host and the process id, so that a lease in Redis names its
+// owner.
 func batchIDs() func() string {
 	host, _ := os.Hostname()
 	owner := fmt.Sprintf("%s-%d-", strings.Map(func(r rune) rune {

@@ -9,7 +9,12 @@ import (
 )
 
 func TestWorkerRefusesALeaseOutOfBounds(t *testing.T) {
-	good := workerConfig{storesConfig: storesConfig{redisURL: "redis://127.0.0.1:6379/0", database: "sqlite:x", shards: 1, queue: driverList}, concurrency: 1, batch: 1, lease: 10 * time.Second}
+	good := workerConfig{
+		storesConfig: storesConfig{redisURL: "redis://127.0.0.1:6379/0", database: "sqlite:x", shards: 1, queue: driverList},
+		concurrency:  1,
+		batch:        1,
+		lease:        10 * time.Second,
+	}
 	for lease, ok := range map[time.Duration]bool{
 		0: false, -time.Second: false, time.Second - 1: false, time.Second: true, time.Hour: true, time.Hour + 1: false,
 	} {

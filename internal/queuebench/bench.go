@@ -28,21 +28,22 @@ const (
 
 // Row holds the results of one driver.
 type Row struct {
-	Driver    string        `json:"driver"`
-	Accepted  float64       `json:"accepted_per_second"`
-	Drained   float64       `json:"drained_per_second"`       // by Takers goroutines
-	Alone     float64       `json:"drained_alone_per_second"` // by one goroutine
-	P50       time.Duration `json:"p50_ns"`                   // from the purchase request to the take
-	P99       time.Duration `json:"p99_ns"`
-	Memory    float64       `json:"bytes_per_message"`             // in Redis, or in this process
-	CPU       time.Duration `json:"cpu_per_message_ns"`            // of Redis, to accept and drain a message; 0: no Redis
-	AOF       float64       `json:"log_bytes_per_message"`         // in the append-only file; below 0: none
-	Worker    Loss          `json:"worker_killed"`                 // while it holds a batch of 100 of 1000
-	Server    *Loss         `json:"server_killed"`                 // nil: not measured, the run did not start this Redis
-	InOrder   bool          `json:"in_order"`                      // one taker gets messages in the order of acceptance
-	Overtaken float64       `json:"overtaken"`                     // share of messages that Takers goroutines get after a later one
-	Replayed  bool          `json:"replayed"`                      // a repeated take returns the same batch
-	Kept      int64         `json:"entries_after_acknowledgement"` // that can still be read
+	Driver   string        `json:"driver"`
+	Accepted float64       `json:"accepted_per_second"`
+	Drained  float64       `json:"drained_per_second"`       // by Takers goroutines
+	Alone    float64       `json:"drained_alone_per_second"` // by one goroutine
+	P50      time.Duration `json:"p50_ns"`                   // from the purchase request to the take
+	P99      time.Duration `json:"p99_ns"`
+	Memory   float64       `json:"bytes_per_message"`     // in Redis, or in this process
+	CPU      time.Duration `json:"cpu_per_message_ns"`    // of Redis, to accept and drain a message; 0: no Redis
+	AOF      float64       `json:"log_bytes_per_message"` // in the append-only file; below 0: none
+	Worker   Loss          `json:"worker_killed"`         // while it holds a batch of 100 of 1000
+	Server   *Loss         `json:"server_killed"`         // nil: not measured, the run did not start this Redis
+	InOrder  bool          `json:"in_order"`              // one taker gets messages in the order of acceptance
+	// share of messages that Takers goroutines get after a later one
+	Overtaken float64 `json:"overtaken"`
+	Replayed  bool    `json:"replayed"`                      // a repeated take returns the same batch
+	Kept      int64   `json:"entries_after_acknowledgement"` // that can still be read
 }
 
 // Loss counts the messages affected by a killed process.

@@ -14,7 +14,11 @@ import (
 
 // Every cell of the table is measured, and no driver in Redis loses a message.
 func TestRunMeasuresEveryDriver(t *testing.T) {
-	rows, err := Run(t.Context(), Options{Orders: 2000, Rounds: 1, Rate: 400, Span: 250 * time.Millisecond}, func(string) {})
+	rows, err := Run(
+		t.Context(),
+		Options{Orders: 2000, Rounds: 1, Rate: 400, Span: 250 * time.Millisecond},
+		func(string) {},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +27,9 @@ func TestRunMeasuresEveryDriver(t *testing.T) {
 	}
 	for _, r := range rows {
 		inRedis := r.Driver != "memory"
-		if r.Accepted <= 0 || r.Drained <= 0 || r.Alone <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Memory <= 0 || (r.CPU > 0) != inRedis || (r.AOF > 0) != inRedis {
+		if r.Accepted <= 0 || r.Drained <= 0 || r.Alone <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Memory <= 0 ||
+			(r.CPU > 0) != inRedis ||
+			(r.AOF > 0) != inRedis {
 			t.Errorf("not measured: %+v", r)
 		}
 		if r.Worker != (Loss{Messages: queued, Twice: takenBatch}) || !r.InOrder || !r.Replayed || r.Kept != 0 {

@@ -44,7 +44,9 @@ func openServer(ctx context.Context, url string) (*server, error) {
 		return s, nil
 	}
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, errors.New("redis-server is not installed: install it (Debian: apt-get install redis-server) or use --redis")
+		return nil, errors.New(
+			"redis-server is not installed: install it (Debian: apt-get install redis-server) or use --redis",
+		)
 	}
 	dir, err := os.MkdirTemp("", "sluice-bench-")
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// answering replaces the answers to a page's purchases by window.answers, the last of them repeatedly. Order events come only from
-// polling, and there are no events of the sale.
+// answering replaces the answers to a page's purchases by window.answers, the last of them repeatedly. Order events
+// come only from polling, and there are no events of the sale.
 const answering = `
 window.answers = %s;
 window.keys = [];
@@ -32,17 +32,38 @@ func TestEveryAnswerHasAText(t *testing.T) {
 		name, answers, id, says string
 		then                    string // is true in the end
 	}{
-		{"sold out", `[[409, {code: "sold-out"}]]`, "message", "Sold out. If more become available", `document.getElementById("left").textContent.startsWith("0 of")`},
-		{"already bought", `[[409, {code: "already-bought", order_id: "7"}]]`, "order-status", "confirmed", `document.getElementById("order-id").textContent === "7"`},
-		{"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "message", "activates when the sale opens", `!document.getElementById("countdown").hidden`},
-		{"closed", `[[409, {code: "sale-closed"}]]`, "message", "This sale has ended", `document.getElementById("buy").textContent === "Closed"`},
-		{"paused", `[[409, {code: "sale-paused"}]]`, "message", "The sale is paused", `document.getElementById("buy").textContent === "Paused"`},
+		{
+			"sold out", `[[409, {code: "sold-out"}]]`, "message", "Sold out. If more become available",
+			`document.getElementById("left").textContent.startsWith("0 of")`,
+		},
+		{
+			"already bought", `[[409, {code: "already-bought", order_id: "7"}]]`, "order-status", "confirmed",
+			`document.getElementById("order-id").textContent === "7"`,
+		},
+		{
+			"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "message",
+			"activates when the sale opens", `!document.getElementById("countdown").hidden`,
+		},
+		{
+			"closed", `[[409, {code: "sale-closed"}]]`, "message", "This sale has ended",
+			`document.getElementById("buy").textContent === "Closed"`,
+		},
+		{
+			"paused", `[[409, {code: "sale-paused"}]]`, "message", "The sale is paused",
+			`document.getElementById("buy").textContent === "Paused"`,
+		},
 		{"key of another request", `[[422, {code: "idempotency-key-reused"}], [202, {order_id: "7"}]]`, "message", "We couldn't reach the shop",
 			`document.getElementById("order-id").textContent === "7" && keys[0] !== keys[1] || (document.getElementById("buy").textContent === "Buy now" && document.getElementById("buy").click())`},
-		{"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "message", "Something went wrong: no such thing", `document.getElementById("buy").textContent === "Buy now"`},
+		{
+			"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "message",
+			"Something went wrong: no such thing", `document.getElementById("buy").textContent === "Buy now"`,
+		},
 		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "message", "very busy. We'll retry in 3 seconds",
 			`document.getElementById("order-id").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
-		{"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "message", "very busy", `document.getElementById("order-id").textContent === "7"`},
+		{
+			"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "message", "very busy",
+			`document.getElementById("order-id").textContent === "7"`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -56,8 +77,8 @@ func TestEveryAnswerHasAText(t *testing.T) {
 	}
 }
 
-// Without event streams the page polls for the sale's units and the order's status. The stream is rejected only after the page has
-// its first answer, after which it expects events.
+// Without event streams the page polls for the sale's units and the order's status. The stream is rejected only after
+// the page has its first answer, after which it expects events.
 func TestPageWithoutStreamsPolls(t *testing.T) {
 	s := openUp(t)
 	s.createSale("asked", "The shoe", 2, time.Now().Add(-time.Second))

@@ -54,8 +54,14 @@ func TestAccessible(t *testing.T) {
 			{"the list", s.base + "/", `true`},
 			{"waiting", s.page("soon", "ann"), `!document.getElementById("countdown").hidden`},
 			{"sold out", s.page("gone", "ann"), `document.getElementById("buy").textContent === "Sold out"`},
-			{"bought", s.page("open", "ann-"+l.name), `document.getElementById("buy").click() || document.getElementById("order-status").textContent === "confirmed"`},
-			{"sign-in", s.base + "/s/open", `document.getElementById("buy").click() || !document.getElementById("signin").hidden`},
+			{
+				"bought", s.page("open", "ann-"+l.name),
+				`document.getElementById("buy").click() || document.getElementById("order-status").textContent === "confirmed"`,
+			},
+			{
+				"sign-in", s.base + "/s/open",
+				`document.getElementById("buy").click() || !document.getElementById("signin").hidden`,
+			},
 			{"Chinese", s.base + "/s/open?lang=zh", `document.documentElement.lang === "zh"`},
 			{"none", s.base + "/s/none", `true`},
 		} {

@@ -37,16 +37,26 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	s, env := newShop(t)
 	pg, store := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	s.database = pg.URL
-	backend := testenv.Launch(t, binary, append(env, "SLUICE_REDIS_URL=redis://"+store.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "backend")
+	backend := testenv.Launch(
+		t,
+		binary,
+		append(env, "SLUICE_REDIS_URL=redis://"+store.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL),
+		"backend",
+	)
 	s.awaitReady()
 	empty, began := memory(t, backend.Pid()), time.Now()
 	step := func(what string) {
 		t.Logf("%-34s %8s", what, time.Since(began).Round(time.Millisecond))
 		began = time.Now()
 	}
-	s.sql(fmt.Sprintf(`INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, switch, version, created_at)
+	s.sql(
+		fmt.Sprintf(
+			`INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at, switch, version, created_at)
 		SELECT 's-' || n, 'Sale number ' || n || ', of the autumn collection', 9990, 'EUR', 1000, 1, now() - interval '1 day', CASE WHEN n %% 10 = 0 THEN 'paused' ELSE 'on' END, 1, now() - n * interval '1 second'
-		FROM generate_series(1, %d) n`, *scaleSales))
+		FROM generate_series(1, %d) n`,
+			*scaleSales,
+		),
+	)
 	client := store.Client()
 	fillDead(t, client, *scaleDead)
 	step("set-up: rows and letters")
@@ -75,7 +85,10 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		{"sales, paused ones", "/sales?limit=50&state=paused", `"s-10"`},
 		{"one sale", "/sales/" + middle, middle},
 		{"dead letters, first page", "/dead?limit=50", `"next"`},
-		{"dead letters, in the middle", "/dead?limit=50&died_after=" + deadAt(*scaleDead/2).UTC().Format(time.RFC3339Nano), `"next"`},
+		{
+			"dead letters, in the middle", "/dead?limit=50&died_after=" + deadAt(*scaleDead/2).UTC().Format(time.RFC3339Nano),
+			`"next"`,
+		},
 		{"dead letters, by order id", "/dead/" + deadOrder(*scaleDead/2).String(), `"history"`},
 		{"dead letters, a frequent reason", "/dead?limit=50&error_contains=deadlock", `"deadlock`},
 		{"what was done", "/log?limit=50", `"log"`},
@@ -112,7 +125,10 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	}
 	t.Logf("%-34s %8s in %d calls", "dead letters, one in all of them", time.Since(began).Round(time.Millisecond), calls)
 
-	for _, c := range []struct{ what, path, row string }{{"sales in the browser", "sales", `document.querySelector("tbody tr")`}, {"dead letters in the browser", "dead", `document.querySelector("tbody tr[data-key]")`}} {
+	for _, c := range []struct{ what, path, row string }{
+		{"sales in the browser", "sales", `document.querySelector("tbody tr")`},
+		{"dead letters in the browser", "dead", `document.querySelector("tbody tr[data-key]")`},
+	} {
 		who := newPerson(t)
 		s.atConsole(t, who, "ann", "log")
 		began := time.Now()
@@ -122,8 +138,16 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		t.Logf("%-34s %8s (%s)", c.what+", first row", time.Since(began).Round(time.Millisecond), took)
 	}
 	slow := client.SlowLogGet(t.Context(), 1000).Val()
-	longest := slices.MaxFunc(append(slow, redis.SlowLog{}), func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) })
-	t.Logf("commands that held up Redis for more than 5 ms: %d, the longest for %s: %.60s", len(slow), longest.Duration.Round(time.Millisecond), strings.Join(longest.Args, " "))
+	longest := slices.MaxFunc(
+		append(slow, redis.SlowLog{}),
+		func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) },
+	)
+	t.Logf(
+		"commands that held up Redis for more than 5 ms: %d, the longest for %s: %.60s",
+		len(slow),
+		longest.Duration.Round(time.Millisecond),
+		strings.Join(longest.Args, " "),
+	)
 	for _, id := range []string{middle, "s-1"} { // without dead letters, and with all of them
 		began = time.Now()
 		if body := s.read("/sales/" + id + "/audit"); !strings.Contains(body, `"balanced":true`) {
@@ -131,14 +155,25 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		}
 		step("the count of sale " + id)
 	}
-	t.Logf("memory of the backend: %d MB at its start, %d MB with all in the stores, %d MB after this, %d MB at most", empty.now, full.now, memory(t, backend.Pid()).now, memory(t, backend.Pid()).most)
+	t.Logf(
+		"memory of the backend: %d MB at its start, %d MB with all in the stores, %d MB after this, %d MB at most",
+		empty.now,
+		full.now,
+		memory(t, backend.Pid()).now,
+		memory(t, backend.Pid()).most,
+	)
 }
 
 // fillDead writes dead letters that hold no unit, one a millisecond.
 func fillDead(t *testing.T, c *redis.Client, n int) {
 	t.Helper()
 	ctx, shard := context.Background(), keyspace.Shard(0)
-	reasons := []string{"deadlock detected", "no such table: orders", "connection reset by peer", "value too long for type character varying(64)"}
+	reasons := []string{
+		"deadlock detected",
+		"no such table: orders",
+		"connection reset by peer",
+		"value too long for type character varying(64)",
+	}
 	for from := 0; from < n; from += 1000 {
 		var scores []redis.Z
 		var letters []any
@@ -148,8 +183,15 @@ func fillDead(t *testing.T, c *redis.Client, n int) {
 				reason = "the only one of its kind"
 			}
 			letter, err := json.Marshal(map[string]string{
-				"state": "dead", "message": keyspace.EncodeMessage(sale.Order{ID: id, SaleID: "s-1", Buyer: "buyer-" + strconv.Itoa(i), Slot: 1, Serial: int64(i + 1)}),
-				"reason": reason, "history": died + "\t" + reason + "\n", "crashes": "0", "died": died, "unit": "none",
+				"state": "dead",
+				"message": keyspace.EncodeMessage(
+					sale.Order{ID: id, SaleID: "s-1", Buyer: "buyer-" + strconv.Itoa(i), Slot: 1, Serial: int64(i + 1)},
+				),
+				"reason":  reason,
+				"history": died + "\t" + reason + "\n",
+				"crashes": "0",
+				"died":    died,
+				"unit":    "none",
 			})
 			if err != nil {
 				t.Fatal(err)

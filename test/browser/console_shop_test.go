@@ -16,12 +16,20 @@ import (
 	"sluice/test/testenv"
 )
 
-// openConsoleShop is `sluice up` on a real Redis and PostgreSQL. The database takes no orders of buyers whose names begin with "cursed": they become dead letters.
+// openConsoleShop is `sluice up` on a real Redis and PostgreSQL. The database takes no orders of buyers whose names
+// begin with "cursed": they become dead letters.
 func openConsoleShop(t testing.TB) *shop {
 	s, env := newShop(t)
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	s.database, s.redis = pg.URL, redis
-	s.edge = testenv.Launch(t, binary, append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "up", "--data", t.TempDir())
+	s.edge = testenv.Launch(
+		t,
+		binary,
+		append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL),
+		"up",
+		"--data",
+		t.TempDir(),
+	)
 	s.awaitReady()
 	s.sql(`CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.buyer LIKE 'cursed%' AND NEW.status <> 'cancelled' THEN RAISE EXCEPTION 'the table refuses %', NEW.buyer USING ERRCODE = 'integrity_constraint_violation'; END IF;
@@ -48,7 +56,10 @@ func (s *shop) sql(statement string) {
 func (s *shop) die(saleID string, n int) {
 	s.t.Helper()
 	for i := range n {
-		s.settled(func() bool { return s.buy(saleID, fmt.Sprintf("cursed-%s-%d", saleID, i)) == http.StatusAccepted }, "an accepted order") // the edge limits how fast
+		s.settled(
+			func() bool { return s.buy(saleID, fmt.Sprintf("cursed-%s-%d", saleID, i)) == http.StatusAccepted },
+			"an accepted order",
+		) // the edge limits how fast
 	}
 	s.settled(func() bool { return len(s.dead(saleID)) == n }, fmt.Sprintf("%d dead letters of %s", n, saleID))
 }
@@ -81,7 +92,9 @@ func (b *tab) keys(keys string) { b.t.Helper(); b.do(chromedp.KeyEvent(keys)) }
 // text presses a button with this text: in the dialog, if one is open, or else on the page.
 func (b *tab) text(words string) {
 	b.t.Helper()
-	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button")].find((b) => !b.disabled && b.textContent.trim() === ` + quote(words) + `)`
+	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button")].find((b) => !b.disabled && b.textContent.trim() === ` + quote(
+		words,
+	) + `)`
 	b.await("a button "+words, find)
 	b.eval(find + `.click()`)
 }
@@ -108,7 +121,13 @@ func (s *shop) lines(n int) string {
 func (b *tab) promise(script string) string {
 	b.t.Helper()
 	var out string
-	b.do(chromedp.Evaluate(script, &out, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	b.do(
+		chromedp.Evaluate(
+			script,
+			&out,
+			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) },
+		),
+	)
 	return out
 }
 

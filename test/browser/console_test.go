@@ -46,10 +46,13 @@ func consoleImpossibleTimes(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.text("New sale")
 	b.await("the form", `document.querySelector("dialog[open]")`)
-	b.eval(`(() => { for (const [name, value] of Object.entries({ title: "Far", id: "far", stock: "5", amount: "100", opens: "99999-01-01T00:00" })) document.querySelector("dialog input[name=" + name + "]").value = value; })()`)
+	b.eval(
+		`(() => { for (const [name, value] of Object.entries({ title: "Far", id: "far", stock: "5", amount: "100", opens: "99999-01-01T00:00" })) document.querySelector("dialog input[name=" + name + "]").value = value; })()`,
+	)
 	b.text("Create")
 	b.await("the browser's own refusal", `document.querySelector("dialog input[name=opens]").validity.rangeOverflow`)
-	b.eval(`document.querySelector("dialog input[name=opens]").removeAttribute("max")`) // as in a browser that does not look
+	// as in a browser that does not look
+	b.eval(`document.querySelector("dialog input[name=opens]").removeAttribute("max")`)
 	b.text("Create")
 	b.await("words", `document.querySelector("dialog .problem:not([hidden])")?.textContent`)
 	b.eval(`document.querySelector("dialog input[name=opens]").value = ""`)
@@ -112,7 +115,10 @@ func consoleOpensNow(t *testing.T, s *shop) {
 	}
 	b.text("Open now")
 	b.text("Open now")
-	b.await("the sale to be open", `document.querySelector("main .badge").textContent === "open" && ![...document.querySelectorAll("main .acts button")].some((b) => b.textContent === "Open now")`)
+	b.await(
+		"the sale to be open",
+		`document.querySelector("main .badge").textContent === "open" && ![...document.querySelectorAll("main .acts button")].some((b) => b.textContent === "Open now")`,
+	)
 	s.settled(func() bool { return s.buy("early", "bob") == http.StatusAccepted }, "buyers to buy")
 	if got := s.lines(1); got != "ann sale.open" {
 		t.Errorf("admin log: %s", got)
@@ -141,7 +147,10 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b.eval(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]').click()`)
 	b.text("Cancel orders")
 	b.shows("No dead letters.")
-	s.settled(func() bool { return s.buy("dead", "cursed-again") == http.StatusAccepted }, "the cancelled unit to be on sale again")
+	s.settled(
+		func() bool { return s.buy("dead", "cursed-again") == http.StatusAccepted },
+		"the cancelled unit to be on sale again",
+	)
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
 		t.Errorf("admin log: %s", got)
 	}
@@ -167,7 +176,10 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	b.eval(`document.querySelector("thead input").click()`)
 	b.shows("2 selected")
 	b.text("Retry")
-	b.await("the confirmation of the one order", `document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`)
+	b.await(
+		"the confirmation of the one order",
+		`document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`,
+	)
 	b.text("Retry")
 	b.says("toast", "1 done.")
 	if n := others(); n != 1 {
@@ -195,7 +207,10 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	b.shows("10 selected")
 	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
 	b.text("Cancel orders")
-	b.await("the page before, for nothing is left on this one", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
+	b.await(
+		"the page before, for nothing is left on this one",
+		`document.querySelectorAll("tbody tr[data-key]").length === 50`,
+	)
 	if n := len(s.dead("many")); n != 50 {
 		t.Errorf("%d letters are left", n)
 	}
@@ -239,7 +254,10 @@ func consoleKeyboardAlone(t *testing.T, s *shop) {
 	b.keys(kb.Enter)
 	b.await("the dialog to have the focus", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	b.keys(kb.Escape)
-	b.await("the focus back where it was", `!document.querySelector("dialog") && document.activeElement.textContent === "Pause"`)
+	b.await(
+		"the focus back where it was",
+		`!document.querySelector("dialog") && document.activeElement.textContent === "Pause"`,
+	)
 	b.keys(kb.Enter)
 	b.await("the dialog again", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	b.keys(kb.Enter)
@@ -259,15 +277,20 @@ func (b *tab) tabTo(words string) {
 	b.t.Fatalf("the button %s is not reached with Tab", words)
 }
 
-// A page of another origin, even on the same host, changes nothing with an admin session, reads nothing, and cannot show the console in a frame.
+// A page of another origin, even on the same host, changes nothing with an admin session, reads nothing, and cannot
+// show the console in a frame.
 func consoleOtherOrigins(t *testing.T, s *shop) {
 	s.createSale("csrf", "Not yours", 5, time.Now().Add(-time.Second))
 	victim := newPerson(t)
 	s.atConsole(t, victim, "ann", "sales/csrf").shows("Balanced")
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = fmt.Fprintf(w, `<!doctype html><title>evil</title><form method="post" target="f" action="%[1]s/admin/v1/sales/csrf/pause"></form><form id="out" method="post" target="g" action="%[1]s/admin/sign-out"></form>
-			<iframe name="f"></iframe><iframe name="g"></iframe><iframe id="framed" src="%[1]s/admin/"></iframe>`, s.admin)
+		_, _ = fmt.Fprintf(
+			w,
+			`<!doctype html><title>evil</title><form method="post" target="f" action="%[1]s/admin/v1/sales/csrf/pause"></form><form id="out" method="post" target="g" action="%[1]s/admin/sign-out"></form>
+			<iframe name="f"></iframe><iframe name="g"></iframe><iframe id="framed" src="%[1]s/admin/"></iframe>`,
+			s.admin,
+		)
 	}))
 	defer evil.Close()
 	b := open(t, victim, evil.URL)
@@ -293,7 +316,9 @@ func consoleOtherOrigins(t *testing.T, s *shop) {
 		t.Error("another origin has signed the admin out")
 	}
 	// A blocked frame shows an error page of the browser, which scripts cannot read.
-	if seen := b.eval(`(() => { try { return document.getElementById("framed").contentDocument === null ? "closed" : "open"; } catch { return "closed"; } })()`); seen != "closed" {
+	if seen := b.eval(
+		`(() => { try { return document.getElementById("framed").contentDocument === null ? "closed" : "open"; } catch { return "closed"; } })()`,
+	); seen != "closed" {
 		t.Errorf("the frame is %s", seen)
 	}
 	resp, err := http.Get(s.admin + "/admin/sign-in")
@@ -307,7 +332,10 @@ func consoleOtherOrigins(t *testing.T, s *shop) {
 }
 
 func consoleTitlesAreText(t *testing.T, s *shop) {
-	for i, title := range []string{`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\"", strings.Repeat("W", 200)} {
+	for i, title := range []string{
+		`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\"",
+		strings.Repeat("W", 200),
+	} {
 		id := fmt.Sprintf("text%d", i)
 		s.createSale(id, title, 1, time.Now().Add(-time.Second))
 		b := s.atConsole(t, newPerson(t), `<b>ann</b> `+"\u202E", "sales/"+id)
@@ -338,13 +366,21 @@ func consoleUnknownGroup(t *testing.T, s *shop) {
 func consoleSessionEnds(t *testing.T, s *shop) {
 	who := newPerson(t)
 	b := s.atConsole(t, who, "ann", "dead?error_contains=x")
-	b.do(network.SetCookie("sluice_admin", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true))
+	b.do(
+		network.SetCookie("sluice_admin", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true),
+	)
 	b.reload()
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
-	b.await("a rejection that prompts for the token alone", `document.querySelector("[role=alert]")?.textContent === "Wrong token." && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`)
+	b.await(
+		"a rejection that prompts for the token alone",
+		`document.querySelector("[role=alert]")?.textContent === "Wrong token." && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`,
+	)
 	b.keys(adminToken + kb.Enter)
-	b.await("the page where it was", `location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`)
+	b.await(
+		"the page where it was",
+		`location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`,
+	)
 	b.text("Sign out")
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b = open(t, who, s.admin+"/admin/sales")

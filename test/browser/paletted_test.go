@@ -17,9 +17,9 @@ import (
 // heaviest is how large a picture may be, in bytes.
 const heaviest = 100_000
 
-// paletted writes a picture with at most 256 colours. Colours that fill an area come first, so that a small mark in a legend keeps its
-// colour, then the most frequent ones. Pages have few colours and their shades, so the difference is invisible, and the file is a
-// third as large.
+// paletted writes a picture with at most 256 colours. Colours that fill an area come first, so that a small mark in a
+// legend keeps its colour, then the most frequent ones. Pages have few colours and their shades, so the difference is
+// invisible, and the file is a third as large.
 func paletted(picture []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
@@ -61,7 +61,8 @@ func paletted(picture []byte) ([]byte, error) {
 	return nil, fmt.Errorf("a picture of %v is heavier than %d bytes", from.Bounds().Max, heaviest)
 }
 
-// markSide is the side of the smallest square that a mark fills, in pixels; shades at the edge of a letter or a line fill none.
+// markSide is the side of the smallest square that a mark fills, in pixels; shades at the edge of a letter or a line
+// fill none.
 const markSide = 4
 
 // isFlat reports whether a square at x, y has a single colour.
@@ -85,7 +86,11 @@ func TestPalettedKeepsTheColoursOfSmallMarks(t *testing.T) {
 	picture := image.NewRGBA(image.Rect(0, 0, 400, 400))
 	for y := range 400 {
 		for x := range 400 {
-			picture.SetRGBA(x, y, color.RGBA{uint8(random.UintN(64)), uint8(200 + random.UintN(8)), uint8(200 + random.UintN(8)), 255})
+			picture.SetRGBA(
+				x,
+				y,
+				color.RGBA{uint8(random.UintN(64)), uint8(200 + random.UintN(8)), uint8(200 + random.UintN(8)), 255},
+			)
 		}
 	}
 	marks := map[image.Point]color.RGBA{{50, 50}: {208, 135, 0, 255}, {70, 50}: {198, 40, 40, 255}}

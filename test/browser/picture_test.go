@@ -19,12 +19,23 @@ var looks = []struct {
 	name, scheme  string
 	width, height int64
 }{
-	{"light", "light", 1000, 760}, {"dark", "dark", 1000, 760}, {"phone-light", "light", 390, 780}, {"phone-dark", "dark", 390, 780},
+	{
+		"light",
+		"light",
+		1000,
+		760,
+	},
+	{"dark", "dark", 1000, 760},
+	{"phone-light", "light", 390, 780},
+	{"phone-dark", "dark", 390, 780},
 }
 
 func (b *tab) look(scheme string, width, height int64) {
 	b.t.Helper()
-	b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}), chromedp.EmulateViewport(width, height))
+	b.do(
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		chromedp.EmulateViewport(width, height),
+	)
 }
 
 func (b *tab) draw(name string) {
@@ -35,7 +46,8 @@ func (b *tab) draw(name string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for the documentation
+	// a picture for the documentation
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec
 		b.t.Fatal(err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes and at a phone's width. It shows in a browser that may load nothing from anywhere else.
+// The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes and at a phone's
+// width. It shows in a browser that may load nothing from anywhere else.
 func TestPicturesOfRehearsal(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("-pictures names no directory")
@@ -22,7 +23,21 @@ func TestPicturesOfRehearsal(t *testing.T) {
 	s, env := newShop(t)
 	s.edge = testenv.Launch(t, binary, env, "up", "--data", data)
 	s.awaitReady()
-	cmd := exec.CommandContext(t.Context(), binary, "rehearse", "--data", data, "--out", out, "--seed", "1", "--buyers", "800", "--stock", "200")
+	cmd := exec.CommandContext(
+		t.Context(),
+		binary,
+		"rehearse",
+		"--data",
+		data,
+		"--out",
+		out,
+		"--seed",
+		"1",
+		"--buyers",
+		"800",
+		"--stock",
+		"200",
+	)
 	cmd.Env = append(os.Environ(), env...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -46,7 +61,8 @@ func TestPicturesOfRehearsal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for the documentation
+		// a picture for the documentation
+		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec
 			t.Fatal(err)
 		}
 		b.clean()

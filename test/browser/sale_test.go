@@ -47,7 +47,10 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 	b := open(t, newPerson(t), s.page("drop", "ann"))
 	b.await("a countdown", `!document.getElementById("countdown").hidden`)
 	b.says("buy", "Not open yet")
-	b.await("the opening time in the reader's time zone", `(() => { const at = document.getElementById("at"); return at.textContent.includes(String(new Date(at.dateTime).getFullYear())) && !at.textContent.includes("-"); })()`)
+	b.await(
+		"the opening time in the reader's time zone",
+		`(() => { const at = document.getElementById("at"); return at.textContent.includes(String(new Date(at.dateTime).getFullYear())) && !at.textContent.includes("-"); })()`,
+	)
 	b.ready("Buy now")
 	b.press("buy")
 	b.says("order-status", "confirmed")
@@ -92,7 +95,11 @@ func doubleClickBuysOnce(t *testing.T, s *shop) {
 	if n := first.count("POST /v1/sales/twice/orders"); n != 1 {
 		t.Errorf("three clicks made %d requests", n)
 	}
-	if a, b := first.eval(`document.getElementById("order-id").textContent`), second.eval(`document.getElementById("order-id").textContent`); a != b {
+	if a, b := first.eval(
+		`document.getElementById("order-id").textContent`,
+	), second.eval(
+		`document.getElementById("order-id").textContent`,
+	); a != b {
 		t.Errorf("two tabs have two orders: %s and %s", a, b)
 	}
 	if n := s.ordered("twice"); n != 1 {
@@ -109,7 +116,10 @@ func reloadGoesOn(t *testing.T, s *shop) {
 	b.ready("Buy now")
 	b.lose(true) // the answer never comes
 	b.press("buy")
-	b.await("a purchase in progress", `["One moment…"].includes(document.getElementById("buy").textContent) || document.getElementById("buy").textContent.startsWith("Retrying")`)
+	b.await(
+		"a purchase in progress",
+		`["One moment…"].includes(document.getElementById("buy").textContent) || document.getElementById("buy").textContent.startsWith("Retrying")`,
+	)
 	b.lose(false)
 	b.reload()
 	b.says("order-status", "confirmed")
@@ -156,7 +166,10 @@ func limitedCountsDown(t *testing.T, s *shop) {
 
 // What a shop calls its sale is shown as it is, and does nothing else.
 func titlesAreText(t *testing.T, s *shop) {
-	for i, title := range []string{`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\" {{.}}", "鞋 & Söhne </title></style></script>"} {
+	for i, title := range []string{
+		`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\" {{.}}",
+		"鞋 & Söhne </title></style></script>",
+	} {
 		id := fmt.Sprintf("t%d", i)
 		s.createSale(id, title, 1, time.Now().Add(-time.Second))
 		b := open(t, newPerson(t), s.page(id, "gil"))
@@ -183,8 +196,8 @@ func wrongClock(t *testing.T, s *shop) {
 	}
 }
 
-// A rejected token is explained to the buyer, and a new one continues where the old one ended. In this test its key was changed; an
-// expired token looks the same to the page.
+// A rejected token is explained to the buyer, and a new one continues where the old one ended. In this test its key
+// was changed; an expired token looks the same to the page.
 func tokenRunsOut(t *testing.T, s *shop) {
 	s.createSale("token", "The shoe", 10, time.Now().Add(-time.Second))
 	old, err := token.NewKey("a key of before, of at least thirty-two bytes")

@@ -60,7 +60,10 @@ func newShop(t testing.TB) (*shop, []string) {
 	}
 	listen, admin := address(t), address(t)
 	return &shop{t: t, base: "http://" + listen, admin: "http://" + admin, key: key}, []string{
-		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_LISTEN=" + listen, "SLUICE_ADMIN_LISTEN=" + admin,
+		"SLUICE_TOKEN_SECRET=" + tokenSecret,
+		"SLUICE_ADMIN_TOKEN=" + adminToken,
+		"SLUICE_LISTEN=" + listen,
+		"SLUICE_ADMIN_LISTEN=" + admin,
 	}
 }
 
@@ -148,7 +151,12 @@ func (s *shop) createSale(id, title string, stock int, opens time.Time) {
 func (s *shop) createSaleFor(perBuyer int, id, title string, stock int, opens time.Time) {
 	s.t.Helper()
 	s.adminAPI(http.MethodPost, "/sales", map[string]any{
-		"id": id, "title": title, "stock": stock, "per_buyer": perBuyer, "price": map[string]any{"amount": 9990, "currency": "EUR"}, "opens_at": opens.UTC().Format(time.RFC3339Nano),
+		"id":        id,
+		"title":     title,
+		"stock":     stock,
+		"per_buyer": perBuyer,
+		"price":     map[string]any{"amount": 9990, "currency": "EUR"},
+		"opens_at":  opens.UTC().Format(time.RFC3339Nano),
 	})
 	s.settled(func() bool { _, code := s.get("/v1/sales/" + id); return code == http.StatusOK }, "the sale "+id)
 }

@@ -46,7 +46,13 @@ func startBrowser(t testing.TB) {
 		browser.err = err
 		return
 	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(exe), chromedp.NoSandbox, chromedp.UserDataDir(dir), chromedp.Flag("lang", "en-GB"))
+	opts := append(
+		chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(exe),
+		chromedp.NoSandbox,
+		chromedp.UserDataDir(dir),
+		chromedp.Flag("lang", "en-GB"),
+	)
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	browser.err = chromedp.Run(ctx)
@@ -115,7 +121,15 @@ func open(t testing.TB, who person, url string) *tab {
 // openAt is open in a browser with a wrong clock.
 func openAt(t testing.TB, who person, url string, wrong time.Duration) *tab {
 	t.Helper()
-	return openWith(t, who, url, fmt.Sprintf(`const Right = Date; Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + %[1]d); } static now() { return Right.now() + %[1]d; } };`, wrong.Milliseconds()))
+	return openWith(
+		t,
+		who,
+		url,
+		fmt.Sprintf(
+			`const Right = Date; Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + %[1]d); } static now() { return Right.now() + %[1]d; } };`,
+			wrong.Milliseconds(),
+		),
+	)
 }
 
 // openWith is open with a script that runs before those of the page.
@@ -123,13 +137,19 @@ func openWith(t testing.TB, who person, url, script string) *tab {
 	t.Helper()
 	b := &tab{t: t, ctx: who.newTab(t)}
 	chromedp.ListenTarget(b.ctx, b.note)
-	b.do(network.Enable(), runtime.Enable(), chromedp.EmulateViewport(1000, 800), chromedp.ActionFunc(func(ctx context.Context) error {
-		if script == "" {
-			return nil
-		}
-		_, err := page.AddScriptToEvaluateOnNewDocument(script).Do(ctx)
-		return err
-	}), chromedp.Navigate(url))
+	b.do(
+		network.Enable(),
+		runtime.Enable(),
+		chromedp.EmulateViewport(1000, 800),
+		chromedp.ActionFunc(func(ctx context.Context) error {
+			if script == "" {
+				return nil
+			}
+			_, err := page.AddScriptToEvaluateOnNewDocument(script).Do(ctx)
+			return err
+		}),
+		chromedp.Navigate(url),
+	)
 	return b
 }
 
@@ -206,8 +226,8 @@ func (b *tab) eval(script string) string {
 	return out
 }
 
-// await waits until the script returns true in the page. It polls from the test, because the page's own policy forbids what
-// chromedp.Poll does.
+// await waits until the script returns true in the page. It polls from the test, because the page's own policy
+// forbids what chromedp.Poll does.
 func (b *tab) await(what, script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -239,7 +259,12 @@ func quote(s string) string {
 // ready waits until the button is enabled and has this text.
 func (b *tab) ready(words string) {
 	b.t.Helper()
-	b.await("the button "+words, `document.getElementById("buy").getAttribute("aria-disabled") === "false" && document.getElementById("buy").textContent === `+quote(words))
+	b.await(
+		"the button "+words,
+		`document.getElementById("buy").getAttribute("aria-disabled") === "false" && document.getElementById("buy").textContent === `+quote(
+			words,
+		),
+	)
 }
 
 func (b *tab) press(id string) { b.t.Helper(); b.do(chromedp.Click("#"+id, chromedp.ByID)) }
@@ -271,5 +296,8 @@ func (b *tab) lose(on bool) {
 			}()
 		}
 	})
-	b.do(fetch.Enable().WithPatterns([]*fetch.RequestPattern{{URLPattern: "*/orders", RequestStage: fetch.RequestStageResponse}}))
+	b.do(
+		fetch.Enable().
+			WithPatterns([]*fetch.RequestPattern{{URLPattern: "*/orders", RequestStage: fetch.RequestStageResponse}}),
+	)
 }

@@ -63,7 +63,10 @@ func (s *shop) firstAnswer(t *testing.T) {
 	b.do(network.SetCacheDisabled(true), fetch.Enable())
 	b.goTo(s.base + "/s/shoe")
 	b.await("the first paint", painted)
-	b.await("the title", `document.querySelector("h1").getBoundingClientRect().height > 0 && document.querySelector("h1").textContent.includes("The shoe")`)
+	b.await(
+		"the title",
+		`document.querySelector("h1").getBoundingClientRect().height > 0 && document.querySelector("h1").textContent.includes("The shoe")`,
+	)
 	mu.Lock()
 	defer mu.Unlock()
 	if held == 0 {
@@ -85,10 +88,17 @@ func (s *shop) weight(t *testing.T) {
 		}
 	})
 	// Lighthouse's "slow 4G": 150 ms there and back, 1.6 Mbit/s.
-	b.do(network.SetCacheDisabled(true), network.EmulateNetworkConditions(false, 150, 1.6e6/8, 750e3/8), emulation.SetCPUThrottlingRate(4),
-		chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateScale(3)))
+	b.do(
+		network.SetCacheDisabled(true),
+		network.EmulateNetworkConditions(false, 150, 1.6e6/8, 750e3/8),
+		emulation.SetCPUThrottlingRate(4),
+		chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateScale(3)),
+	)
 	b.goTo(s.page("shoe", "ann"))
-	b.await("the page to be alive", painted+` && document.readyState === "complete" && !document.getElementById("countdown").hidden`)
+	b.await(
+		"the page to be alive",
+		painted+` && document.readyState === "complete" && !document.getElementById("countdown").hidden`,
+	)
 	var text string
 	b.do(chromedp.Evaluate(figures, &text, awaited))
 	var f struct{ First, Paint, Largest, Shift, Blocked, Complete, Blocking float64 }
@@ -97,8 +107,18 @@ func (s *shop) weight(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	t.Logf("%.1f kB in %d answers; first byte %.0f ms, first paint %.0f ms, largest paint %.0f ms, complete %.0f ms, blocked %.0f ms, layout shift %.3f",
-		bytes/1000, answers, f.First, f.Paint, f.Largest, f.Complete, f.Blocked, f.Shift)
+	t.Logf(
+		"%.1f kB in %d answers; first byte %.0f ms, first paint %.0f ms, largest paint %.0f ms, complete %.0f ms, blocked "+
+			"%.0f ms, layout shift %.3f",
+		bytes/1000,
+		answers,
+		f.First,
+		f.Paint,
+		f.Largest,
+		f.Complete,
+		f.Blocked,
+		f.Shift,
+	)
 	if bytes > mostBytes || answers < 2 {
 		t.Errorf("%.0f bytes in %d answers, want %d at most, of the page and its script", bytes, answers, mostBytes)
 	}

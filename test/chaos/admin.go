@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// adminActor is the admin during the sale: it pauses and resumes, restocks, retries and cancels dead orders, and cancels rows.
-// It repeats a command until a backend answers, because a command with a lost answer may have been executed.
+// adminActor is the admin during the sale: it pauses and resumes, restocks, retries and cancels dead orders, and
+// cancels rows. It repeats a command until a backend answers, because a command with a lost answer may have been
+// executed.
 type adminActor struct {
 	stage    *stage
 	history  *History
@@ -69,7 +70,13 @@ func (o *adminActor) work(ctx context.Context, every time.Duration) {
 		case 1, 2:
 			o.restocks++
 			units := 1 + o.random.Int64N(100)
-			if o.expect("sale restocked", "POST", "/admin/v1/sales/"+sale+"/restock", fmt.Sprintf(`{"add":%d}`, units), fmt.Sprint("restock-", o.restocks)) {
+			if o.expect(
+				"sale restocked",
+				"POST",
+				"/admin/v1/sales/"+sale+"/restock",
+				fmt.Sprintf(`{"add":%d}`, units),
+				fmt.Sprint("restock-", o.restocks),
+			) {
 				o.history.restocked(sale, units)
 			}
 		case 3, 4:

@@ -49,7 +49,12 @@ type Letter struct {
 
 // readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime.
 func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
-	b := &Books{Sales: map[string]Shelf{}, Holders: map[Place][]string{}, Journal: map[string]Place{}, Audits: map[string]bool{}}
+	b := &Books{
+		Sales:   map[string]Shelf{},
+		Holders: map[Place][]string{},
+		Journal: map[string]Place{},
+		Audits:  map[string]bool{},
+	}
 	for _, read := range []func() error{
 		func() error { return b.readSQL(ctx, db) },
 		func() error { return b.readSales(ctx, rdb) },
@@ -70,19 +75,33 @@ func (b *Books) readSQL(ctx context.Context, db *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if _, err := pgx.ForEachRow(rows, []any{&id, &shelf.Stock, &shelf.Sold}, func() error { b.Sales[id] = shelf; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(
+		rows,
+		[]any{&id, &shelf.Stock, &shelf.Sold},
+		func() error { b.Sales[id] = shelf; return nil },
+	); err != nil {
 		return err
 	}
 	var r Row
-	rows, err = db.Query(ctx, "SELECT id::text, sale_id, buyer, status = 'cancelled', status = 'cancelled' AND return_number IS NULL FROM orders")
+	rows, err = db.Query(
+		ctx,
+		"SELECT id::text, sale_id, buyer, status = 'cancelled', status = 'cancelled' AND return_number IS NULL FROM orders",
+	)
 	if err != nil {
 		return err
 	}
-	if _, err := pgx.ForEachRow(rows, []any{&r.ID, &r.Place.Sale, &r.Place.Buyer, &r.Cancelled, &r.Returning}, func() error { b.Rows = append(b.Rows, r); return nil }); err != nil {
+	if _, err := pgx.ForEachRow(
+		rows,
+		[]any{&r.ID, &r.Place.Sale, &r.Place.Buyer, &r.Cancelled, &r.Returning},
+		func() error { b.Rows = append(b.Rows, r); return nil },
+	); err != nil {
 		return err
 	}
 	var line string
-	rows, err = db.Query(ctx, "SELECT concat_ws(' ', at, actor, action, target, detail) FROM admin_log WHERE actor IN ('audit', 'rebuild')")
+	rows, err = db.Query(
+		ctx,
+		"SELECT concat_ws(' ', at, actor, action, target, detail) FROM admin_log WHERE actor IN ('audit', 'rebuild')",
+	)
 	if err != nil {
 		return err
 	}
@@ -170,7 +189,8 @@ func (b *Books) readQueue(ctx context.Context, rdb *redis.Client) error {
 	})
 }
 
-// placeOf returns the buyer and sale of a message: its second word is the sale, and the buyer follows after words words.
+// placeOf returns the buyer and sale of a message: its second word is the sale, and the buyer follows after words
+// words.
 func placeOf(message string, words int) (p Place, orderID string) {
 	f := strings.SplitN(message, " ", words+1)
 	if len(f) <= words {

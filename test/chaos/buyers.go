@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// crowd sends purchases at a fixed rate, independent of the answers. Each buyer retries until the purchase is accepted or
-// rejected, its patience ends, or the sale ends.
+// crowd sends purchases at a fixed rate, independent of the answers. Each buyer retries until the purchase is
+// accepted or rejected, its patience ends, or the sale ends.
 type crowd struct {
 	stage   *stage
 	history *History
@@ -27,7 +27,13 @@ const (
 )
 
 func newCrowd(s *stage, h *History, seed uint64, rate int) *crowd {
-	return &crowd{stage: s, history: h, rate: rate, random: rand.New(rand.NewPCG(seed, 1)), places: make(chan struct{}, mostAtOnce)}
+	return &crowd{
+		stage:   s,
+		history: h,
+		rate:    rate,
+		random:  rand.New(rand.NewPCG(seed, 1)),
+		places:  make(chan struct{}, mostAtOnce),
+	}
 }
 
 // offers sets the sales that new buyers choose from.

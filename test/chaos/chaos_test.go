@@ -18,10 +18,14 @@ import (
 var (
 	seed   = flag.Uint64("seed", 0, "seed of the schedule; 0: a new one")
 	faults = flag.Int("faults", 20, "how many")
-	idle   = flag.Duration("idle", time.Minute, "bound from the end of the last fault until both stores are idle; generous, for busy machines")
-	queue  = flag.String("queue", "list", "where orders wait in Redis: list or stream")
-	svg    = flag.String("svg", "", "file to draw the run to")
-	span   = flag.Duration("span", 20*time.Second, "over which they are spread")
+	idle   = flag.Duration(
+		"idle",
+		time.Minute,
+		"bound from the end of the last fault until both stores are idle; generous, for busy machines",
+	)
+	queue = flag.String("queue", "list", "where orders wait in Redis: list or stream")
+	svg   = flag.String("svg", "", "file to draw the run to")
+	span  = flag.Duration("span", 20*time.Second, "over which they are spread")
 )
 
 var binary string // sluice
@@ -78,7 +82,10 @@ func TestChaos(t *testing.T) {
 // canFail spoils the books of a real run: the check must notice.
 func canFail(t *testing.T, r *Result) {
 	t.Helper()
-	told := slices.IndexFunc(r.Books.Rows, func(row Row) bool { _, ok := r.History.Confirmed[row.ID]; return ok && !row.Cancelled })
+	told := slices.IndexFunc(
+		r.Books.Rows,
+		func(row Row) bool { _, ok := r.History.Confirmed[row.ID]; return ok && !row.Cancelled },
+	)
 	if told < 0 {
 		t.Fatal("no row of an order that was confirmed to a buyer")
 	}
@@ -90,7 +97,11 @@ func canFail(t *testing.T, r *Result) {
 	twin := rows[told]
 	twin.ID = "1"
 	r.Books.Rows = append(slices.Clone(rows), twin)
-	if v := Check(r.History, r.Books); len(v.Twice) < len(r.Verdict.Twice)+1 && r.History.Sales[twin.Place.Sale].PerBuyer == 1 {
+	if v := Check(
+		r.History,
+		r.Books,
+	); len(v.Twice) < len(r.Verdict.Twice)+1 &&
+		r.History.Sales[twin.Place.Sale].PerBuyer == 1 {
 		t.Error("an order was duplicated in the books, and Check reported no buyer with two")
 	}
 	r.Books.Rows = rows

@@ -66,15 +66,22 @@ func Check(h *History, b *Books) Verdict {
 		case !isRow && !isDead:
 			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was confirmed to %s and is lost", id, p.Sale, p.Buyer))
 		case isRow && r.Place != p || isDead && l.Place != p:
-			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was confirmed to %s and belongs to another buyer", id, p.Sale, p.Buyer))
+			v.Lost = append(
+				v.Lost,
+				fmt.Sprintf("%s of %s was confirmed to %s and belongs to another buyer", id, p.Sale, p.Buyer),
+			)
 		}
 	}
 	called := func(what, id string, p Place, cancelled bool) {
 		_, told := h.Confirmed[id]
 		_, written := b.Journal[id]
-		recorded := told || written || slices.Contains(b.Holders[p], id) || cancelled && h.Cancel[id] // a cancelled order is no longer in a slot
+		// a cancelled order is no longer in a slot
+		recorded := told || written || slices.Contains(b.Holders[p], id) || cancelled && h.Cancel[id]
 		if h.Asked[p] == 0 || !recorded {
-			v.Uncalled = append(v.Uncalled, fmt.Sprintf("%s %s of %s in %s: purchased %d times, recorded: %t", what, id, p.Buyer, p.Sale, h.Asked[p], recorded))
+			v.Uncalled = append(
+				v.Uncalled,
+				fmt.Sprintf("%s %s of %s in %s: purchased %d times, recorded: %t", what, id, p.Buyer, p.Sale, h.Asked[p], recorded),
+			)
 		}
 	}
 	for id, r := range rows {
@@ -91,7 +98,10 @@ func Check(h *History, b *Books) Verdict {
 	for p, ids := range b.Holders {
 		for _, id := range ids {
 			if !slices.Contains(held[p], id) {
-				v.Contrary = append(v.Contrary, fmt.Sprintf("in Redis %s holds order %s of %s, which is neither a row nor a dead letter", p.Buyer, id, p.Sale))
+				v.Contrary = append(
+					v.Contrary,
+					fmt.Sprintf("in Redis %s holds order %s of %s, which is neither a row nor a dead letter", p.Buyer, id, p.Sale),
+				)
 			}
 		}
 	}
@@ -99,8 +109,11 @@ func Check(h *History, b *Books) Verdict {
 	for id, o := range h.Sales {
 		s, ok := b.Sales[id]
 		if sold := live[id]; !ok || s.Stock != o.Stock || s.Sold != sold || s.Left < 0 || s.Stock != s.Left+sold+dead[id] {
-			v.Units = append(v.Units, fmt.Sprintf("%s: stock by the admin %d; in SQL stock %d, sold %d; in Redis left %d; %d rows, %d dead letters",
-				id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id]))
+			v.Units = append(
+				v.Units,
+				fmt.Sprintf("%s: stock by the admin %d; in SQL stock %d, sold %d; in Redis left %d; %d rows, %d dead letters",
+					id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id]),
+			)
 		}
 		if !b.Audits[id] {
 			v.Contrary = append(v.Contrary, id+": the program's audit does not balance")

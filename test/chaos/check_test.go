@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// honest is a small shop in which all is well: ann's order is a row, bob's answer was lost and only Redis knows of it, cid's row was cancelled, dot's order is dead.
+// honest is a small shop in which all is well: ann's order is a row, bob's answer was lost and only Redis knows of
+// it, cid's row was cancelled, dot's order is dead.
 func honest() (*History, *Books) {
 	h := NewHistory()
 	h.offer("s", Offer{Stock: 8, PerBuyer: 1})
@@ -20,8 +21,12 @@ func honest() (*History, *Books) {
 	}
 	h.cancels("3")
 	return h, &Books{
-		Sales:   map[string]Shelf{"s": {Stock: 10, Sold: 2, Left: 7}},
-		Rows:    []Row{{ID: "1", Place: in("ann")}, {ID: "2", Place: in("bob")}, {ID: "3", Place: in("cid"), Cancelled: true}},
+		Sales: map[string]Shelf{"s": {Stock: 10, Sold: 2, Left: 7}},
+		Rows: []Row{
+			{ID: "1", Place: in("ann")},
+			{ID: "2", Place: in("bob")},
+			{ID: "3", Place: in("cid"), Cancelled: true},
+		},
 		Letters: []Letter{{ID: "4", Place: in("dot")}},
 		Holders: map[Place][]string{in("ann"): {"1"}, in("bob"): {"2"}, in("cid"): nil, in("dot"): {"4"}},
 		Audits:  map[string]bool{"s": true},
@@ -49,7 +54,9 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"an order doubled": {func(_ *History, b *Books) {
 			b.Rows = append(b.Rows, Row{ID: "9", Place: b.Rows[0].Place})
 		}, func(v Verdict) []string { return v.Twice }},
-		"a row doubled": {func(_ *History, b *Books) { b.Rows = append(b.Rows, b.Rows[0]) }, func(v Verdict) []string { return v.Twice }},
+		"a row doubled": {
+			func(_ *History, b *Books) { b.Rows = append(b.Rows, b.Rows[0]) }, func(v Verdict) []string { return v.Twice },
+		},
 		"a dead order beside a row": {func(_ *History, b *Books) {
 			b.Letters = append(b.Letters, Letter{ID: "9", Place: b.Rows[0].Place})
 		}, func(v Verdict) []string { return v.Twice }},
@@ -78,12 +85,25 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"an accepted order without a unit": {func(_ *History, b *Books) {
 			b.Letters[0].Unbacked = true
 		}, func(v Verdict) []string { return v.Units }},
-		"a message left over":        {func(_ *History, b *Books) { b.Queue = []string{"5 s 1 5 eve"} }, func(v Verdict) []string { return v.Unfinished }},
-		"a unit that is not back":    {func(_ *History, b *Books) { b.Rows[2].Returning = true }, func(v Verdict) []string { return v.Unfinished }},
-		"a cancel without a request": {func(h *History, _ *Books) { clear(h.Cancel) }, func(v Verdict) []string { return v.Contrary }},
-		"a holder without an order":  {func(_ *History, b *Books) { b.Holders[Place{"s", "eve"}] = []string{"7"} }, func(v Verdict) []string { return v.Contrary }},
-		"an audit out of balance":    {func(_ *History, b *Books) { clear(b.Audits) }, func(v Verdict) []string { return v.Contrary }},
-		"a sale that paused itself":  {func(_ *History, b *Books) { b.Paused = []string{"audit pause s"} }, func(v Verdict) []string { return v.Contrary }},
+		"a message left over": {
+			func(_ *History, b *Books) { b.Queue = []string{"5 s 1 5 eve"} }, func(v Verdict) []string { return v.Unfinished },
+		},
+		"a unit that is not back": {
+			func(_ *History, b *Books) { b.Rows[2].Returning = true }, func(v Verdict) []string { return v.Unfinished },
+		},
+		"a cancel without a request": {
+			func(h *History, _ *Books) { clear(h.Cancel) }, func(v Verdict) []string { return v.Contrary },
+		},
+		"a holder without an order": {
+			func(_ *History, b *Books) { b.Holders[Place{"s", "eve"}] = []string{"7"} },
+			func(v Verdict) []string { return v.Contrary },
+		},
+		"an audit out of balance": {
+			func(_ *History, b *Books) { clear(b.Audits) }, func(v Verdict) []string { return v.Contrary },
+		},
+		"a sale that paused itself": {
+			func(_ *History, b *Books) { b.Paused = []string{"audit pause s"} }, func(v Verdict) []string { return v.Contrary },
+		},
 		"one key, two orders": {func(h *History, _ *Books) {
 			h.answered(Request{Place{"s", "ann"}, "first"}, answer{status: 202, OrderID: "2"})
 		}, func(v Verdict) []string { return v.Contrary }},
@@ -93,7 +113,9 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"already bought, and no row": {func(h *History, _ *Books) {
 			h.answered(Request{Place{"s", "eve"}, "x"}, answer{status: 409, OrderID: "8", Code: "already-bought"})
 		}, func(v Verdict) []string { return v.Lost }},
-		"a sale that SQL knows not of": {func(_ *History, b *Books) { delete(b.Sales, "s") }, func(v Verdict) []string { return v.Units }},
+		"a sale that SQL knows not of": {
+			func(_ *History, b *Books) { delete(b.Sales, "s") }, func(v Verdict) []string { return v.Units },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, b := honest()

@@ -12,9 +12,10 @@ import (
 	"sluice/test/testenv"
 )
 
-// disk is where PostgreSQL keeps the tables of the shop, and can be filled. Where this process may mount, it is a real file system of its own with little room:
-// PostgreSQL finds no space left when a table has to grow. Its log is elsewhere, on the machine's disk. Where it may not mount, a trigger fails the insert with the same
-// SQLSTATE (53100) instead.
+// disk is where PostgreSQL keeps the tables of the shop, and can be filled. Where this process may mount, it is a
+// real file system of its own with little room: PostgreSQL finds no space left when a table has to grow. Its log is
+// elsewhere, on the machine's disk. Where it may not mount, a trigger fails the insert with the same SQLSTATE (53100)
+// instead.
 type disk struct {
 	url string // of the shop's database
 	dir string // "": the trigger
@@ -22,7 +23,8 @@ type disk struct {
 
 const roomMB = 192
 
-// newDisk makes a database on a disk of its own, and the trigger by which orders of some buyers are refused, see refuse.
+// newDisk makes a database on a disk of its own, and the trigger by which orders of some buyers are refused, see
+// refuse.
 func newDisk(t testenv.TB, pg *testenv.Postgres) *disk {
 	t.Helper()
 	ctx := context.Background()
@@ -53,7 +55,9 @@ func newDisk(t testenv.TB, pg *testenv.Postgres) *disk {
 	if err == nil {
 		err = giveTo(d.dir, data)
 	}
-	for _, statement := range []string{"CREATE TABLESPACE small LOCATION '" + d.dir + "'", "CREATE DATABASE shop TABLESPACE small"} {
+	for _, statement := range []string{
+		"CREATE TABLESPACE small LOCATION '" + d.dir + "'", "CREATE DATABASE shop TABLESPACE small",
+	} {
 		if err == nil {
 			_, err = conn.Exec(ctx, statement)
 		}
@@ -119,7 +123,8 @@ func (d *disk) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// oddPrefix begins the names of buyers with orders that SQL rejects until the admin has removed the cause: see refuse and fix.
+// oddPrefix begins the names of buyers with orders that SQL rejects until the admin has removed the cause: see refuse
+// and fix.
 const oddPrefix = "odd-"
 
 // refuse installs the trigger. The tables of the shop must be there.

@@ -1,6 +1,7 @@
 // Package chaos runs the product under faults: processes of the sluice binary over a durable Redis and a durable
-// PostgreSQL, buyers that retry, an admin at work, and a schedule of kills, freezes, cut connections and a full disk drawn
-// from a seed. Then it reads both stores directly and compares them with the answers that buyers and the admin received.
+// PostgreSQL, buyers that retry, an admin at work, and a schedule of kills, freezes, cut connections and a full disk
+// drawn from a seed. Then it reads both stores directly and compares them with the answers that buyers and the admin
+// received.
 //
 // TestSeveralMachines does the same over machines that are network namespaces, and cuts them off without a word.
 //

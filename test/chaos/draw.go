@@ -27,7 +27,8 @@ var (
 
 const style = `<style>text { font-family: 'Liberation Sans', Arial, sans-serif !important } @media (prefers-color-scheme: dark) { text { fill: #c9d1d9 !important } }</style>`
 
-// Draw draws a run to an SVG file: what waits, what is leased and dead, accepted orders and rows, and each fault for as long as it lasted.
+// Draw draws a run to an SVG file: what waits, what is leased and dead, accepted orders and rows, and each fault for
+// as long as it lasted.
 func (r *Result) Draw(path string) error {
 	waiting := r.panel("orders waiting")
 	r.line(waiting, "", blue, false, func(s Sample) float64 { return s.Waiting })

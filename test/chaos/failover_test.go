@@ -11,9 +11,14 @@ import (
 	"sluice/test/testenv"
 )
 
-var failovers = flag.Int("failovers", 0, "how often TestFailovers cuts the master of Redis off: needs root, iproute2 and haproxy")
+var failovers = flag.Int(
+	"failovers",
+	0,
+	"how often TestFailovers cuts the master of Redis off: needs root, iproute2 and haproxy",
+)
 
-// How long nothing is sold when the machine with the master of Redis is cut off, and what the time goes into. Each time it is the master's machine, with the Sentinel on it.
+// How long nothing is sold when the machine with the master of Redis is cut off, and what the time goes into. Each
+// time it is the master's machine, with the Sentinel on it.
 func TestFailovers(t *testing.T) {
 	if *failovers == 0 {
 		t.Skip("make failovers")
@@ -48,7 +53,8 @@ func (n *saleRun) failover(t *testing.T) (without time.Duration) {
 		defer master.Close()
 		return strings.Count(master.Info(t.Context(), "replication").Val(), "state=online") == 2
 	})
-	for i, p := range n.backends { // so that each has another chance to keep to the Sentinel on the machine that is cut off
+	// so that each has another chance to keep to the Sentinel on the machine that is cut off
+	for i, p := range n.backends {
 		n.restart(t, p, backendHosts[i])
 		n.awaitReady(backendHosts[i])
 	}

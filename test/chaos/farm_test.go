@@ -29,7 +29,8 @@ type farm struct {
 	key               *token.Key
 }
 
-// The ports. The balancer has the edges behind it four times: both, and each alone, as one that passes TCP on and as one that speaks HTTP.
+// The ports. The balancer has the edges behind it four times: both, and each alone, as one that passes TCP on and as
+// one that speaks HTTP.
 const (
 	overTCP, overHTTP                     = 8080, 8090
 	nginxTCP, gatewayTCP                  = 8081, 8082
@@ -53,13 +54,35 @@ func newFarm(t *testing.T) *farm {
 	if f.key, err = token.NewKey(tokenSecret); err != nil {
 		t.Fatal(err)
 	}
-	f.lan = newLAN(t, "balancer", "edge-1", "edge-2", "backend-1", "backend-2", "worker-1", "worker-2", "redis-1", "redis-2", "redis-3", "limits", "sql")
+	f.lan = newLAN(
+		t,
+		"balancer",
+		"edge-1",
+		"edge-2",
+		"backend-1",
+		"backend-2",
+		"worker-1",
+		"worker-2",
+		"redis-1",
+		"redis-2",
+		"redis-3",
+		"limits",
+		"sql",
+	)
 	f.startPostgres()
 	f.startRedis()
 	f.env = []string{
-		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S", "SLUICE_REDIS_WAIT=1",
+		"SLUICE_TOKEN_SECRET=" + tokenSecret,
+		"SLUICE_ADMIN_TOKEN=" + adminToken,
+		"SLUICE_USER_RATE=1000-S",
+		"SLUICE_REDIS_WAIT=1",
 		fmt.Sprint("SLUICE_SHARDS=", shards),
-		fmt.Sprintf("SLUICE_REDIS_URL=redis://%s/0?master_name=shop&addr=%s&addr=%s", f.sentinel(0), f.sentinel(1), f.sentinel(2)),
+		fmt.Sprintf(
+			"SLUICE_REDIS_URL=redis://%s/0?master_name=shop&addr=%s&addr=%s",
+			f.sentinel(0),
+			f.sentinel(1),
+			f.sentinel(2),
+		),
 		"SLUICE_LIMIT_REDIS_URL=redis://" + f.host("limits").at(redisPort) + "/0",
 	}
 	f.useDatabase("sluice")
@@ -82,7 +105,9 @@ func (f *farm) startPostgres() {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	command(t, "chown", "postgres", dir)
 	data := filepath.Join(dir, "data")
-	command(t, append(account, initdb, "-D", data, "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")...)
+	command(
+		t,
+		append(account, initdb, "-D", data, "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")...)
 	hba, err := os.OpenFile(filepath.Join(data, "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,12 +118,18 @@ func (f *farm) startPostgres() {
 	hba.Close()
 	f.postgres = h.launch(silent{t}, nil, append(account, filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data,
 		"-c", "listen_addresses="+h.ip, "-c", "unix_socket_directories="+dir, "-c", "max_connections=200")...)
-	testenv.Eventually(t, 60*time.Second, "PostgreSQL answers", func() bool { return f.psql("postgres", "CREATE DATABASE sluice") == nil })
+	testenv.Eventually(
+		t,
+		60*time.Second,
+		"PostgreSQL answers",
+		func() bool { return f.psql("postgres", "CREATE DATABASE sluice") == nil },
+	)
 }
 
 // psql runs one statement in a database, from the street.
 func (f *farm) psql(database, statement string) error {
-	out, err := exec.Command("psql", "-X", "-v", "ON_ERROR_STOP=1", "-d", f.databaseURL(database), "-c", statement).CombinedOutput()
+	out, err := exec.Command("psql", "-X", "-v", "ON_ERROR_STOP=1", "-d", f.databaseURL(database), "-c", statement).
+		CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
@@ -141,13 +172,32 @@ func (f *farm) startBackends() {
 
 func (f *farm) startBackend(i int) {
 	h := f.host(backendHosts[i])
-	f.backends = append(f.backends, h.launch(f.t, f.env, binary, "backend", "--listen", h.at(backendPort), "--admin", h.at(adminPort), "--journal", f.journals[i]))
+	f.backends = append(
+		f.backends,
+		h.launch(
+			f.t,
+			f.env,
+			binary,
+			"backend",
+			"--listen",
+			h.at(backendPort),
+			"--admin",
+			h.at(adminPort),
+			"--journal",
+			f.journals[i],
+		),
+	)
 }
 
 func (f *farm) awaitReady(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
-		testenv.Eventually(f.t, 60*time.Second, name+" is ready", func() bool { return ready("http://" + f.host(name).at(backendPort)) })
+		testenv.Eventually(
+			f.t,
+			60*time.Second,
+			name+" is ready",
+			func() bool { return ready("http://" + f.host(name).at(backendPort)) },
+		)
 	}
 }
 
@@ -179,9 +229,14 @@ func (f *farm) startEdges() {
 		for _, name := range backendHosts {
 			args = append(args, "--upstream", "http://"+f.host(name).at(backendPort))
 		}
-		f.edges = append(f.edges,
-			h.launch(f.t, f.env, append(args, "--listen", h.at(edgeTCP), "--metrics", h.at(edgeTCPMetrics), "--proxy-protocol")...),
-			h.launch(f.t, f.env, append(args, "--listen", h.at(edgeHTTP), "--metrics", h.at(edgeHTTPMetrics))...))
+		f.edges = append(
+			f.edges,
+			h.launch(
+				f.t,
+				f.env,
+				append(args, "--listen", h.at(edgeTCP), "--metrics", h.at(edgeTCPMetrics), "--proxy-protocol")...),
+			h.launch(f.t, f.env, append(args, "--listen", h.at(edgeHTTP), "--metrics", h.at(edgeHTTPMetrics))...),
+		)
 	}
 }
 
@@ -201,7 +256,10 @@ func (f *farm) stage() *stage {
 func (f *farm) sluice(admin string, args ...string) (string, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = f.t.TempDir()
-	cmd.Env = slices.Concat(f.env, []string{"PATH=" + os.Getenv("PATH"), "SLUICE_SERVER=http://" + f.host(admin).at(adminPort)})
+	cmd.Env = slices.Concat(
+		f.env,
+		[]string{"PATH=" + os.Getenv("PATH"), "SLUICE_SERVER=http://" + f.host(admin).at(adminPort)},
+	)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("sluice %s: %w: %s", strings.Join(args, " "), err, out)

@@ -35,7 +35,11 @@ type Request struct {
 // NewHistory makes an empty one.
 func NewHistory() *History {
 	return &History{
-		Sales: map[string]*Offer{}, Asked: map[Place]int{}, Confirmed: map[string]Place{}, Keys: map[Request]string{}, Cancel: map[string]bool{},
+		Sales:     map[string]*Offer{},
+		Asked:     map[Place]int{},
+		Confirmed: map[string]Place{},
+		Keys:      map[Request]string{},
+		Cancel:    map[string]bool{},
 	}
 }
 

@@ -15,12 +15,14 @@ import (
 // ownWorld marks a process that runs in its own namespaces.
 const ownWorld = "SLUICE_SEVERAL_WORLD"
 
-// inOwnWorld plays the rest of a test in network, process, mount and IPC namespaces of its own, and answers true there. The kernel takes all of it away when that process
-// ends, however it ends: hosts, links, servers.
+// inOwnWorld plays the rest of a test in network, process, mount and IPC namespaces of its own, and answers true
+// there. The kernel takes all of it away when that process ends, however it ends: hosts, links, servers.
 func inOwnWorld(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownWorld) != "" {
-		for _, args := range [][]string{{"mount", "--make-rprivate", "/"}, {"mount", "-t", "proc", "proc", "/proc"}, {"ip", "link", "set", "lo", "up"}} {
+		for _, args := range [][]string{
+			{"mount", "--make-rprivate", "/"}, {"mount", "-t", "proc", "proc", "/proc"}, {"ip", "link", "set", "lo", "up"},
+		} {
 			command(t, args...)
 		}
 		return true
@@ -31,7 +33,8 @@ func inOwnWorld(t *testing.T) bool {
 	testenv.Find(t, "ip", "iproute2")
 	testenv.Find(t, "haproxy", "haproxy")
 	args := os.Args[1:]
-	if filter := flag.Lookup("test.run").Value.String(); !strings.Contains(filter, "/") { // which may choose parts of this test
+	// which may choose parts of this test
+	if filter := flag.Lookup("test.run").Value.String(); !strings.Contains(filter, "/") {
 		args = append(args, "-test.run", "^"+t.Name()+"$")
 	}
 	cmd := exec.Command(os.Args[0], args...)
@@ -75,8 +78,8 @@ const (
 	network = "/16"
 )
 
-// newLAN creates the hosts. Each has permanent entries for the hardware addresses of all others: packets to a host that is
-// cut off vanish as behind a router, without even "no route to host".
+// newLAN creates the hosts. Each has permanent entries for the hardware addresses of all others: packets to a host
+// that is cut off vanish as behind a router, without even "no route to host".
 func newLAN(t *testing.T, names ...string) *lan {
 	t.Helper()
 	l := &lan{t: t}
@@ -100,13 +103,24 @@ func newLAN(t *testing.T, names ...string) *lan {
 	for i, name := range names {
 		h := &host{name: name, ip: fmt.Sprintf("10.77.0.%d", i+2), dir: t.TempDir()}
 		keeper := exec.Command("sleep", "infinity")
-		keeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
+		keeper.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS,
+			Pdeathsig:  syscall.SIGKILL,
+		}
 		if err := keeper.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = keeper.Process.Kill(); _ = keeper.Wait() })
 		h.pid = keeper.Process.Pid
-		ip(fmt.Sprintf("link add port%d type veth peer name eth0 address %s netns %d\nlink set port%d master eth0 up\n", i+2, mac(i+2), h.pid, i+2))
+		ip(
+			fmt.Sprintf(
+				"link add port%d type veth peer name eth0 address %s netns %d\nlink set port%d master eth0 up\n",
+				i+2,
+				mac(i+2),
+				h.pid,
+				i+2,
+			),
+		)
 		ip("link set lo up\naddr add "+h.ip+network+" dev eth0\nlink set eth0 up\n"+known.String(), h.enter()...)
 		command(t, append(h.enter(), "hostname", name)...)
 		l.hosts = append(l.hosts, h)

@@ -78,8 +78,8 @@ func (p *pulse) beat(n int, by, base string, s *stage, h *History) {
 	p.beats = append(p.beats, b)
 }
 
-// well reports whether all purchases since a moment that were answered succeeded, at least enough of them and none slowly,
-// and none from before is still waiting.
+// well reports whether all purchases since a moment that were answered succeeded, at least enough of them and none
+// slowly, and none from before is still waiting.
 func (p *pulse) well(since time.Time, enough int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,6 +147,17 @@ func (p *pulse) felt(by string, from, to time.Time) (f felt) {
 }
 
 func (f felt) String() string {
-	return fmt.Sprintf("%d requests, sold %d, 503 %d, no answer %d, other %d; longest wait %.1f s, %d above 1 s; nothing sold for %.1f s; all well after %.1f s",
-		f.asked, f.sold, f.busy, f.lost, f.other, f.longest.Seconds(), f.slow, f.silence.Seconds(), f.until.Seconds())
+	return fmt.Sprintf(
+		"%d requests, sold %d, 503 %d, no answer %d, other %d; longest wait %.1f s, %d above 1 s; nothing sold for %.1f "+
+			"s; all well after %.1f s",
+		f.asked,
+		f.sold,
+		f.busy,
+		f.lost,
+		f.other,
+		f.longest.Seconds(),
+		f.slow,
+		f.silence.Seconds(),
+		f.until.Seconds(),
+	)
 }

@@ -12,24 +12,61 @@ import (
 	"sluice/test/testenv"
 )
 
-// startRedis starts one with two replicas and a Sentinel beside each, as docs/operations.md has it, and another one for the limits of buyers.
+// startRedis starts one with two replicas and a Sentinel beside each, as docs/operations.md has it, and another one
+// for the limits of buyers.
 func (f *farm) startRedis() {
 	t := f.t
 	first := f.host(redisHosts[0])
 	start := func(h *host, args ...string) {
-		h.launch(silent{t}, nil, append([]string{"redis-server", "--bind", h.ip, "--port", fmt.Sprint(redisPort), "--protected-mode", "no", "--dir", h.dir, "--save", "",
-			"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}, args...)...)
+		h.launch(
+			silent{t},
+			nil,
+			append(
+				[]string{
+					"redis-server",
+					"--bind",
+					h.ip,
+					"--port",
+					fmt.Sprint(redisPort),
+					"--protected-mode",
+					"no",
+					"--dir",
+					h.dir,
+					"--save",
+					"",
+					"--maxmemory-policy",
+					"noeviction",
+					"--repl-diskless-sync-delay",
+					"0",
+				},
+				args...)...)
 	}
 	start(f.host("limits"))
 	for i, name := range redisHosts {
 		h := f.host(name)
-		args := []string{"--appendonly", "yes", "--appendfsync", "always", "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}
+		args := []string{
+			"--appendonly",
+			"yes",
+			"--appendfsync",
+			"always",
+			"--min-replicas-to-write",
+			"1",
+			"--min-replicas-max-lag",
+			"1",
+		}
 		if i > 0 {
 			args = append(args, "--replicaof", fmt.Sprint(first.ip, " ", redisPort))
 		}
 		start(h, args...)
 		config := filepath.Join(h.dir, "sentinel.conf")
-		text := fmt.Sprintf("bind %s\nport %d\nprotected-mode no\nsentinel monitor shop %s %d 2\nsentinel down-after-milliseconds shop 2000\nsentinel failover-timeout shop 10000\n", h.ip, sentinelPort, first.ip, redisPort)
+		text := fmt.Sprintf(
+			"bind %s\nport %d\nprotected-mode no\nsentinel monitor shop %s %d 2\nsentinel down-after-milliseconds shop "+
+				"2000\nsentinel failover-timeout shop 10000\n",
+			h.ip,
+			sentinelPort,
+			first.ip,
+			redisPort,
+		)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -55,14 +92,18 @@ func (f *farm) startRedis() {
 
 // redis is a client, from the street.
 func (f *farm) redis(name string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: f.host(name).at(redisPort), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
+	return redis.NewClient(
+		&redis.Options{Addr: f.host(name).at(redisPort), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second},
+	)
 }
 
 // master returns the host that the reachable Sentinels name as the master.
 func (f *farm) master() string {
 	votes := map[string]int{}
 	for i := range redisHosts {
-		s := redis.NewClient(&redis.Options{Addr: f.sentinel(i), MaxRetries: -1, DialTimeout: 200 * time.Millisecond, ReadTimeout: time.Second})
+		s := redis.NewClient(
+			&redis.Options{Addr: f.sentinel(i), MaxRetries: -1, DialTimeout: 200 * time.Millisecond, ReadTimeout: time.Second},
+		)
 		addr, err := s.Do(f.t.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop").StringSlice()
 		s.Close()
 		if err == nil {

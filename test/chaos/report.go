@@ -36,8 +36,19 @@ func (r *Result) String() string {
 	for _, n := range h.Asked {
 		requests += n
 	}
-	fmt.Fprintf(&b, "\nbuyers: %d sent %d requests for %d sales: %d answers 202 (%d of them replays), %d refusals, %d times 503, %d without an answer\n",
-		len(h.Asked), requests, len(h.Sales), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
+	fmt.Fprintf(
+		&b,
+		"\nbuyers: %d sent %d requests for %d sales: %d answers 202 (%d of them replays), %d refusals, %d times 503, %d "+
+			"without an answer\n",
+		len(h.Asked),
+		requests,
+		len(h.Sales),
+		h.Accepted,
+		h.Replayed,
+		h.Refused,
+		h.Unavailable,
+		h.Unanswered,
+	)
 	live := 0
 	for _, row := range r.Books.Rows {
 		if !row.Cancelled {
@@ -45,14 +56,28 @@ func (r *Result) String() string {
 		}
 	}
 	v := r.Verdict
-	fmt.Fprintf(&b, "accepted %d (confirmed to a buyer), rows %d (%d of them cancelled), dead letters %d\n", len(h.Confirmed), len(r.Books.Rows), len(r.Books.Rows)-live, len(r.Books.Letters))
+	fmt.Fprintf(
+		&b,
+		"accepted %d (confirmed to a buyer), rows %d (%d of them cancelled), dead letters %d\n",
+		len(h.Confirmed),
+		len(r.Books.Rows),
+		len(r.Books.Rows)-live,
+		len(r.Books.Letters),
+	)
 	fmt.Fprintf(&b, "lost %d, twice %d, without an accept %d, units wrong in %d places, left over %d, contradictions %d\n",
 		len(v.Lost), len(v.Twice), len(v.Uncalled), len(v.Units), len(v.Unfinished), len(v.Contrary)+len(r.Wrong))
 	fmt.Fprintf(&b, "idle %.1f s after the last fault (bound %s)\n", r.Idle.Seconds(), p.Idle)
 	if n := len(r.Recovery); n > 0 {
 		sorted := slices.Sorted(slices.Values(r.Recovery))
-		fmt.Fprintf(&b, "from the kill of a worker to its orders' rows, %d times: median %.2f s, 90%% %.2f s, max %.2f s; the lease is %s\n",
-			n, sorted[n/2].Seconds(), sorted[n*9/10].Seconds(), sorted[n-1].Seconds(), p.Lease)
+		fmt.Fprintf(
+			&b,
+			"from the kill of a worker to its orders' rows, %d times: median %.2f s, 90%% %.2f s, max %.2f s; the lease is %s\n",
+			n,
+			sorted[n/2].Seconds(),
+			sorted[n*9/10].Seconds(),
+			sorted[n-1].Seconds(),
+			p.Lease,
+		)
 	}
 	for i, text := range r.Violations() {
 		if i == 30 {

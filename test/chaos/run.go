@@ -145,7 +145,14 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 }
 
 // play lets each fault of a schedule happen at its time, beside those that last, and returns when all are undone.
-func play(ctx context.Context, s *stage, w *watch, schedule []Fault, killed func(pid int), log func(format string, args ...any)) (struck []Struck, wrong []string) {
+func play(
+	ctx context.Context,
+	s *stage,
+	w *watch,
+	schedule []Fault,
+	killed func(pid int),
+	log func(format string, args ...any),
+) (struck []Struck, wrong []string) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for n, f := range schedule {
@@ -170,7 +177,14 @@ func play(ctx context.Context, s *stage, w *watch, schedule []Fault, killed func
 			w.mu.Lock()
 			last := w.samples[len(w.samples)-1]
 			w.mu.Unlock()
-			log("%5.0f s: %d faults, %.0f rows, %.0f waiting, %.0f dead", time.Since(w.began).Seconds(), n+1, last.Rows, last.Waiting, last.Dead)
+			log(
+				"%5.0f s: %d faults, %.0f rows, %.0f waiting, %.0f dead",
+				time.Since(w.began).Seconds(),
+				n+1,
+				last.Rows,
+				last.Waiting,
+				last.Dead,
+			)
 		}
 	}
 	all.Wait()

@@ -100,7 +100,12 @@ func (n *saleRun) oldest(t *testing.T) float64 {
 func (n *saleRun) admin(host string) string { return "http://" + n.host(host).at(adminPort) }
 
 // request sends one request and discards the body of the answer.
-func (n *saleRun) request(t *testing.T, client *http.Client, method, url, body string, header ...string) *http.Response {
+func (n *saleRun) request(
+	t *testing.T,
+	client *http.Client,
+	method, url, body string,
+	header ...string,
+) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -160,14 +165,24 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 		if refused := f.asked - f.sold; refused > c.refused {
 			t.Errorf("by %s, %d buyers were not served", e.name, refused)
 		}
-		if late := n.pulse.felt(e.name, from.Add(c.away*3/4), back); late.sold < late.asked*9/10 || late.slow > late.asked/10 {
+		if late := n.pulse.felt(
+			e.name,
+			from.Add(c.away*3/4),
+			back,
+		); late.sold < late.asked*9/10 ||
+			late.slow > late.asked/10 {
 			t.Errorf("by %s the sale was not well again before %s was back: %s", e.name, c.host, late)
 		}
 		if f = n.pulse.felt(e.name, back, time.Now()); f.longest > c.longest || f.asked != f.sold {
 			t.Logf("%s is back, by %s: %s", c.host, e.name, f)
 		}
 	}
-	t.Logf("%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s", c.host, time.Since(back).Seconds()-2, oldest)
+	t.Logf(
+		"%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s",
+		c.host,
+		time.Since(back).Seconds()-2,
+		oldest,
+	)
 	if c.rebuilt {
 		n.logTimeline(t, from)
 	}
@@ -250,6 +265,15 @@ func (n *saleRun) end(t *testing.T) {
 		t.Error(v)
 	}
 	h := n.history
-	t.Logf("%d orders confirmed, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none", len(h.Confirmed), len(books.Rows), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
+	t.Logf(
+		"%d orders confirmed, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none",
+		len(h.Confirmed),
+		len(books.Rows),
+		h.Accepted,
+		h.Replayed,
+		h.Refused,
+		h.Unavailable,
+		h.Unanswered,
+	)
 	canFail(t, &Result{History: h, Books: books, Verdict: verdict})
 }

@@ -11,8 +11,9 @@ import (
 // Kind is a sort of fault.
 type Kind string
 
-// Kinds of faults. On a link of one process to one store: a cut refuses and ends connections; a lost reply belongs to a call
-// that took effect; a lost request never arrives; a slow link delays all data; a torn link ends in the middle of a message.
+// Kinds of faults. On a link of one process to one store: a cut refuses and ends connections; a lost reply belongs to
+// a call that took effect; a lost request never arrives; a slow link delays all data; a torn link ends in the middle
+// of a message.
 const (
 	WorkerKilled   Kind = "worker killed"
 	WorkerFrozen   Kind = "worker frozen"
@@ -86,7 +87,8 @@ func (c Cast) of(k Kind) int {
 	return 1
 }
 
-// Draw makes a schedule of n faults over span: of each kind its share, at least one, and all else by chance. The same arguments give the same schedule.
+// Draw makes a schedule of n faults over span: of each kind its share, at least one, and all else by chance. The same
+// arguments give the same schedule.
 func Draw(seed uint64, n int, span, lease time.Duration, cast Cast) []Fault {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var kinds []Kind

@@ -14,8 +14,9 @@ import (
 
 var several = flag.Bool("several", false, "play TestSeveralMachines: needs root, iproute2 and haproxy")
 
-// Sales on twelve machines, deployed as in docs/operations.md: each machine is cut off in turn without notice and comes back;
-// Redis fails over; the database is restored from a dump; everything is upgraded. Every accepted order is sold once.
+// Sales on twelve machines, deployed as in docs/operations.md: each machine is cut off in turn without notice and
+// comes back; Redis fails over; the database is restored from a dump; everything is upgraded. Every accepted order is
+// sold once.
 func TestSeveralMachines(t *testing.T) {
 	if !*several {
 		t.Skip("make several")
@@ -31,15 +32,16 @@ func TestSeveralMachines(t *testing.T) {
 		// The balancer notices within two seconds. Buyers that it sent there in the meantime retry.
 		{host: "edge-1", away: 12 * time.Second, entrance: "both", longest: 5 * time.Second, refused: 40},
 		{host: "edge-2", away: 12 * time.Second, entrance: "both", longest: 5 * time.Second, refused: 40},
-		// A request over an open connection waits five seconds, over a new one for one second, then goes to the other backend. A
-		// returning backend may be busy for a moment.
+		// A request over an open connection waits five seconds, over a new one for one second, then goes to the other
+		// backend. A returning backend may be busy for a moment.
 		{host: "backend-1", away: 12 * time.Second, longest: 9 * time.Second, refused: 5},
 		{host: "backend-2", away: 70 * time.Second, longest: 9 * time.Second, refused: 5, streams: true},
 		{host: "worker-1", away: 12 * time.Second, longest: 5 * time.Second},
 		{host: "limits", away: 12 * time.Second, longest: 5 * time.Second},
 		{host: "redis-3", away: 12 * time.Second, longest: 5 * time.Second}, // a replica
 		{host: "sql", away: 12 * time.Second, longest: 5 * time.Second},
-		{host: "redis-1", away: 30 * time.Second, longest: 9 * time.Second, refused: 250, rebuilt: true}, // the master: nothing is sold until there is another one
+		// the master: nothing is sold until there is another one
+		{host: "redis-1", away: 30 * time.Second, longest: 9 * time.Second, refused: 250, rebuilt: true},
 	} {
 		t.Run(c.host+" is cut off", func(t *testing.T) { n.cutOff(t, c) })
 	}
@@ -51,10 +53,13 @@ func TestSeveralMachines(t *testing.T) {
 	t.Run("count", n.end)
 }
 
-// limitsSeeBuyers: behind the balancer an edge counts each buyer, and not the balancer, whichever way the balancer passes on.
+// limitsSeeBuyers: behind the balancer an edge counts each buyer, and not the balancer, whichever way the balancer
+// passes on.
 func (n *saleRun) limitsSeeBuyers(t *testing.T) {
 	one := 0
-	for name, port := range map[string]int{"nginx, TCP": nginxTCP, "gateway, TCP": gatewayTCP, "nginx, HTTP": nginxHTTP, "gateway, HTTP": gatewayHTTP} {
+	for name, port := range map[string]int{
+		"nginx, TCP": nginxTCP, "gateway, TCP": gatewayTCP, "nginx, HTTP": nginxHTTP, "gateway, HTTP": gatewayHTTP,
+	} {
 		one += 2
 		first, second := fmt.Sprint("10.77.1.", one), fmt.Sprint("10.77.1.", one+1)
 		for _, ip := range []string{first, second} {
@@ -80,18 +85,43 @@ func (n *saleRun) limitsSeeBuyers(t *testing.T) {
 	}
 }
 
-// oneConsoleShowsAll: the admin console of one backend shows the live stats of all, and a sign-out at one is valid at the other.
+// oneConsoleShowsAll: the admin console of one backend shows the live stats of all, and a sign-out at one is valid at
+// the other.
 func (n *saleRun) oneConsoleShowsAll(t *testing.T) {
 	for _, name := range backendHosts {
-		testenv.Eventually(t, 20*time.Second, "the live stats of "+name+" include four edges and of both backends", func() bool {
-			body := string(call(t.Context(), "GET", n.admin(name)+"/admin/v1/live", adminToken, "", "").body)
-			return strings.Count(body, `"edge":true`) == 4 && strings.Count(body, `"seen_at":"`) >= 6 && !strings.Contains(body, `"error":`)
-		})
+		testenv.Eventually(
+			t,
+			20*time.Second,
+			"the live stats of "+name+" include four edges and of both backends",
+			func() bool {
+				body := string(call(t.Context(), "GET", n.admin(name)+"/admin/v1/live", adminToken, "", "").body)
+				return strings.Count(body, `"edge":true`) == 4 && strings.Count(body, `"seen_at":"`) >= 6 &&
+					!strings.Contains(body, `"error":`)
+			},
+		)
 	}
 	ask := func(method, host, path, body, cookie string) *http.Response {
-		return n.request(t, fromStreet(""), method, n.admin(host)+path, body, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", cookie)
+		return n.request(
+			t,
+			fromStreet(""),
+			method,
+			n.admin(host)+path,
+			body,
+			"Content-Type",
+			"application/x-www-form-urlencoded",
+			"Sec-Fetch-Site",
+			"same-origin",
+			"Cookie",
+			cookie,
+		)
 	}
-	in := ask("POST", "backend-1", "/admin/sign-in", url.Values{"name": {"ann"}, "token": {adminToken}, "to": {"/admin/"}}.Encode(), "")
+	in := ask(
+		"POST",
+		"backend-1",
+		"/admin/sign-in",
+		url.Values{"name": {"ann"}, "token": {adminToken}, "to": {"/admin/"}}.Encode(),
+		"",
+	)
 	cookie, _, _ := strings.Cut(in.Header.Get("Set-Cookie"), ";")
 	for _, host := range backendHosts {
 		if got := ask("GET", host, "/admin/v1/sales", "", cookie).StatusCode; got != 200 {
@@ -115,7 +145,8 @@ func (n *saleRun) upgrade(t *testing.T) {
 	for i, p := range n.backends {
 		n.restart(t, p, backendHosts[i])
 		n.awaitReady(backendHosts[i])
-		n.normal(t, "all well after "+backendHosts[i]+" was restarted") // which takes longer than edges leave alone what was away
+		// which takes longer than edges leave alone what was away
+		n.normal(t, "all well after "+backendHosts[i]+" was restarted")
 	}
 	for i, p := range n.workers {
 		n.restart(t, p, workerHosts[i])
@@ -150,7 +181,12 @@ func (n *saleRun) restart(t *testing.T, p *testenv.Program, name string) {
 func (n *saleRun) restore(t *testing.T) {
 	dump := n.dump(t)
 	before := len(n.history.confirmed(mainSale))
-	testenv.Eventually(t, time.Minute, "three hundred are sold after the dump", func() bool { return len(n.history.confirmed(mainSale)) > before+300 })
+	testenv.Eventually(
+		t,
+		time.Minute,
+		"three hundred are sold after the dump",
+		func() bool { return len(n.history.confirmed(mainSale)) > before+300 },
+	)
 	for _, p := range append(n.backends[:len(n.backends):len(n.backends)], n.workers...) {
 		if code := p.End(sigterm); code != 0 {
 			t.Errorf("a process ends with %d", code)

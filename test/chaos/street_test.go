@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// fromStreet returns a client with an address of the street; "" is the street's first one. It opens a connection for each
-// request, as buyers do that come once.
+// fromStreet returns a client with an address of the street; "" is the street's first one. It opens a connection for
+// each request, as buyers do that come once.
 func fromStreet(ip string) *http.Client {
 	dialer := &net.Dialer{}
 	if ip != "" {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// strike lets one fault happen: it waits until its target is whole, does it, lasts, and undoes it. struck is called when the fault begins, and for a killed worker
-// with its process id.
+// strike lets one fault happen: it waits until its target is whole, does it, lasts, and undoes it. struck is called
+// when the fault begins, and for a killed worker with its process id.
 //
 // A worker is killed while it holds a lease, if it takes one soon: busy reports whether a process holds one.
 func (s *stage) strike(ctx context.Context, f Fault, busy func(pid int) bool, struck func(pid int)) error {

@@ -34,7 +34,9 @@ func (n *saleRun) logTimeline(t *testing.T, from time.Time) {
 }
 
 // 110:X 21 Nov 2026 22:19:01.259 # +odown master shop 10.77.0.9 6379 #quorum 2/2
-var sentinelEvent = regexp.MustCompile(`(?m)^\d+:X (\d+ \w+ \d+ [\d:.]+) . ((?:[+-](?:sdown|odown|switch)|\+elected|\+selected|\+promoted|-failover-abort).*)$`)
+var sentinelEvent = regexp.MustCompile(
+	`(?m)^\d+:X (\d+ \w+ \d+ [\d:.]+) . ((?:[+-](?:sdown|odown|switch)|\+elected|\+selected|\+promoted|-failover-abort).*)$`,
+)
 
 func ofSentinel(who, output string) (all []logLine) {
 	for _, m := range sentinelEvent.FindAllStringSubmatch(output, -1) {

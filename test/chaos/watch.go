@@ -17,10 +17,11 @@ import (
 
 // Sample is what the stores held at one moment. NaN: the store did not answer.
 type Sample struct {
-	At                    time.Duration // since the run began
-	Waiting, Leases, Dead float64       // in Redis: messages ready or delayed (of the stream, if there is one, those leased too), batches, dead letters
-	Accepted              float64       // in Redis: orders accepted, over all sales
-	Rows                  float64       // in SQL
+	At time.Duration // since the run began
+	// in Redis: messages ready or delayed (of the stream, if there is one, those leased too), batches, dead letters
+	Waiting, Leases, Dead float64
+	Accepted              float64 // in Redis: orders accepted, over all sales
+	Rows                  float64 // in SQL
 }
 
 // watch looks at both stores directly, past all links.
@@ -38,8 +39,11 @@ type watch struct {
 
 func newWatch(s *stage) *watch {
 	return &watch{
-		began: time.Now(), url: s.disk.url,
-		redis: redis.NewClient(&redis.Options{Addr: s.redis.Addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second}),
+		began: time.Now(),
+		url:   s.disk.url,
+		redis: redis.NewClient(
+			&redis.Options{Addr: s.redis.Addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second},
+		),
 	}
 }
 
@@ -90,7 +94,21 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	var waiting, leases, dead []*redis.IntCmd
 	var accepted []*redis.StringCmd
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		waiting, leases, dead = counted(ctx, p, "ready", "orders", "delayed"), counted(ctx, p, "leases"), counted(ctx, p, "dead")
+		waiting, leases, dead = counted(
+			ctx,
+			p,
+			"ready",
+			"orders",
+			"delayed",
+		), counted(
+			ctx,
+			p,
+			"leases",
+		), counted(
+			ctx,
+			p,
+			"dead",
+		)
 		for _, id := range sales {
 			for _, key := range inShards("sale:" + id) { // in all but its own there is nothing
 				accepted = append(accepted, p.HGet(ctx, key, "accepted"))
@@ -138,7 +156,11 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	}); err != nil {
 		return 0, err
 	}
-	if err := db.one(ctx, "SELECT count(*) FROM orders WHERE status = 'cancelled' AND return_number IS NULL", &n); err != nil {
+	if err := db.one(
+		ctx,
+		"SELECT count(*) FROM orders WHERE status = 'cancelled' AND return_number IS NULL",
+		&n,
+	); err != nil {
 		return 0, err
 	}
 	return n + sum(counts), nil
@@ -163,12 +185,21 @@ func (w *watch) killed(ctx context.Context, pid int) {
 			}
 		}()
 		for first := true; ctx.Err() == nil; {
-			if err := db.one(ctx, "SELECT coalesce(array_agg(id), '{}') FROM unnest($1::bigint[]) AS held (id) WHERE NOT EXISTS (SELECT FROM orders WHERE orders.id = held.id)", &missing, ids); err != nil {
+			if err := db.one(
+				ctx,
+				"SELECT coalesce(array_agg(id), '{}') FROM unnest($1::bigint[]) AS held (id) WHERE NOT EXISTS (SELECT FROM "+
+					"orders WHERE orders.id = held.id)",
+				&missing,
+				ids,
+			); err != nil {
 				pause(ctx, 20*time.Millisecond)
 				continue
 			}
 			missing = slices.DeleteFunc(missing, func(id int64) bool {
-				return slices.ContainsFunc(inShards("dead:letters"), func(key string) bool { return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val() })
+				return slices.ContainsFunc(
+					inShards("dead:letters"),
+					func(key string) bool { return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val() },
+				)
 			})
 			if len(missing) == 0 {
 				if !first { // else they were rows already when it was killed
@@ -240,7 +271,10 @@ func (w *watch) entries(ctx context.Context, b leased) (texts []string, err erro
 	if n, err := w.redis.XLen(ctx, key).Result(); err != nil || n == 0 {
 		return nil, err
 	}
-	pending, err := w.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: b.batch}).Result()
+	pending, err := w.redis.XPendingExt(
+		ctx, &redis.XPendingExtArgs{Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: b.batch},
+	).
+		Result()
 	if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
 		return nil, err
 	}

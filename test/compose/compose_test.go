@@ -1,5 +1,5 @@
-// Package compose_test reads docker-compose.yml as docker compose does and checks durability, secrets, network access, and
-// that every file and variable it names exists.
+// Package compose_test reads docker-compose.yml as docker compose does and checks durability, secrets, network
+// access, and that every file and variable it names exists.
 package compose_test
 
 import (
@@ -74,8 +74,8 @@ func TestObserversAreAProfile(t *testing.T) {
 	}
 }
 
-// Prometheus scrapes services of this file at their ports and loads the shipped rules; Grafana loads the dashboard and queries
-// that Prometheus.
+// Prometheus scrapes services of this file at their ports and loads the shipped rules; Grafana loads the dashboard
+// and queries that Prometheus.
 func TestPrometheusScrapesExistingServices(t *testing.T) {
 	p := project(t)
 	var config struct {
@@ -106,7 +106,10 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 		if !answers {
 			t.Errorf("nothing answers at %s:%s", service, port)
 		}
-		shared := slices.ContainsFunc(slices.Collect(maps.Keys(s.Networks)), func(n string) bool { _, ok := p.Services["prometheus"].Networks[n]; return ok })
+		shared := slices.ContainsFunc(
+			slices.Collect(maps.Keys(s.Networks)),
+			func(n string) bool { _, ok := p.Services["prometheus"].Networks[n]; return ok },
+		)
 		if there && !shared {
 			t.Errorf("prometheus cannot reach %s", service)
 		}
@@ -131,7 +134,10 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 	if want := []string{"backend-1", "backend-2", "edge", "worker"}; !slices.Equal(asked, want) {
 		t.Errorf("prometheus scrapes %v, want %v", asked, want)
 	}
-	if !strings.Contains(read(t, "observe/grafana/provisioning/datasources/prometheus.yml"), "url: http://prometheus:9090\n") {
+	if !strings.Contains(
+		read(t, "observe/grafana/provisioning/datasources/prometheus.yml"),
+		"url: http://prometheus:9090\n",
+	) {
 		t.Error("grafana queries another prometheus")
 	}
 	provider := read(t, "observe/grafana/provisioning/dashboards/sluice.yml")
@@ -191,7 +197,8 @@ func TestImagesAreOfficialAndPinned(t *testing.T) {
 func checkImage(t *testing.T, where, image string) {
 	t.Helper()
 	repository, tag, _ := strings.Cut(image, ":")
-	if strings.Contains(repository, "/") && !slices.Contains([]string{"openresty/openresty", "prom/prometheus", "grafana/grafana"}, repository) {
+	if strings.Contains(repository, "/") &&
+		!slices.Contains([]string{"openresty/openresty", "prom/prometheus", "grafana/grafana"}, repository) {
 		t.Errorf("%s: %s is not an official image", where, image)
 	}
 	if !regexp.MustCompile(`^v?\d`).MatchString(tag) {
@@ -220,7 +227,11 @@ func TestSecretsHaveNoDefault(t *testing.T) {
 }
 
 func TestExampleNamesEveryVariable(t *testing.T) {
-	tree, err := loader.LoadModelWithContext(context.Background(), details(t, nil), func(o *loader.Options) { o.SkipInterpolation = true })
+	tree, err := loader.LoadModelWithContext(
+		context.Background(),
+		details(t, nil),
+		func(o *loader.Options) { o.SkipInterpolation = true },
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +259,8 @@ func TestStockRedisIsDurable(t *testing.T) {
 		}
 	}
 	for name, target := range map[string]string{"redis": "/data", "postgres": "/var/lib/postgresql/data"} {
-		if v := project(t).Services[name].Volumes; len(v) != 1 || v[0].Type != types.VolumeTypeVolume || v[0].Source == "" || v[0].Target != target {
+		if v := project(t).Services[name].Volumes; len(v) != 1 || v[0].Type != types.VolumeTypeVolume || v[0].Source == "" ||
+			v[0].Target != target {
 			t.Errorf("%s does not keep %s in a named volume: %v", name, target, v)
 		}
 	}
@@ -269,7 +281,10 @@ func TestJournalsAreKeptApart(t *testing.T) {
 			t.Errorf("%s keeps no journal", name)
 			continue
 		}
-		i := slices.IndexFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool { return strings.HasPrefix(*dir, v.Target+"/") })
+		i := slices.IndexFunc(
+			s.Volumes,
+			func(v types.ServiceVolumeConfig) bool { return strings.HasPrefix(*dir, v.Target+"/") },
+		)
 		if i < 0 || s.Volumes[i].Type != types.VolumeTypeVolume || s.Volumes[i].Source == "" || s.Volumes[i].ReadOnly {
 			t.Errorf("%s does not keep %s in a named volume: %v", name, *dir, s.Volumes)
 			continue
@@ -374,7 +389,8 @@ func TestMountedPathsExist(t *testing.T) {
 // The edge's upstreams are names and ports of this file, at addresses that do not move.
 func TestEdgeKnowsTheBackends(t *testing.T) {
 	p := project(t)
-	found := regexp.MustCompile(`(?m)^\s*server (\S+?):(\d+)[ ;]`).FindAllStringSubmatch(read(t, "nginx/runtime/http.conf"), -1)
+	found := regexp.MustCompile(`(?m)^\s*server (\S+?):(\d+)[ ;]`).
+		FindAllStringSubmatch(read(t, "nginx/runtime/http.conf"), -1)
 	if len(found) != 2 {
 		t.Fatalf("nginx/runtime/http.conf names %d backends", len(found))
 	}

@@ -21,12 +21,14 @@ func build(t *testing.T) string {
 	return bin
 }
 
-// Every command and flag that a container runs is one that the program has: with --help behind it, it exits 0 and does nothing else.
+// Every command and flag that a container runs is one that the program has: with --help behind it, it exits 0 and
+// does nothing else.
 func TestCommandsExist(t *testing.T) {
 	bin := build(t)
 	check := func(where string, args []string) {
 		out, err := exec.Command(bin, append(slices.Clone(args), "--help")...).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "\n  sluice "+args[0]+" ") { // an unknown command gets the help of all
+		// an unknown command gets the help of all
+		if err != nil || !strings.Contains(string(out), "\n  sluice "+args[0]+" ") {
 			t.Errorf("%s runs sluice %s: %v\n%s", where, strings.Join(args, " "), err, out)
 		}
 	}
@@ -66,7 +68,9 @@ func TestVariablesAreRead(t *testing.T) {
 			known["sluice"] = append(known["sluice"], m[1])
 		}
 	}
-	for _, m := range regexp.MustCompile(`"(OTEL_[A-Z_]+)"`).FindAllStringSubmatch(read(t, "backend/telemetry/settings.go"), -1) {
+	for _, m := range regexp.MustCompile(`"(OTEL_[A-Z_]+)"`).FindAllStringSubmatch(
+		read(t, "backend/telemetry/settings.go"), -1,
+	) {
 		known["sluice"] = append(known["sluice"], m[1])
 	}
 	for _, m := range regexp.MustCompile(`(?m)^env (\w+);`).FindAllStringSubmatch(read(t, "nginx/runtime/main.conf"), -1) {
@@ -87,7 +91,14 @@ func TestVariablesAreRead(t *testing.T) {
 
 // .dockerignore includes only what it names; a missing package breaks the build of the image.
 func TestImageGetsEveryPackage(t *testing.T) {
-	list := exec.Command("go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}", "./cmd/sluice")
+	list := exec.Command(
+		"go",
+		"list",
+		"-deps",
+		"-f",
+		"{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}",
+		"./cmd/sluice",
+	)
 	list.Dir = root(t)
 	out, err := list.Output()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	bridge  = "172.31.255.1" // the engine's own address on the network of containers that have no other, as those of a build
+	// the engine's own address on the network of containers that have no other, as those of a build
+	bridge  = "172.31.255.1"
 	modules = "http://" + bridge + ":8000"
 )
 
@@ -41,8 +42,28 @@ func startEngine(t *testing.T) engine {
 		t.Fatal(err)
 	}
 	e := engine{host: "unix://" + dir + "/docker.sock"}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "dockerd", "--config-file", dir+"/daemon.json", "--host", e.host, "--data-root", data, "--exec-root", dir+"/exec",
-		"--pidfile", dir+"/dockerd.pid", "--bip", bridge+"/24", "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/"+filepath.Base(dir), "--log-level", "warn")
+	cmd := exec.CommandContext(
+		context.WithoutCancel(t.Context()),
+		"dockerd",
+		"--config-file",
+		dir+"/daemon.json",
+		"--host",
+		e.host,
+		"--data-root",
+		data,
+		"--exec-root",
+		dir+"/exec",
+		"--pidfile",
+		dir+"/dockerd.pid",
+		"--bip",
+		bridge+"/24",
+		"--exec-opt",
+		"native.cgroupdriver=cgroupfs",
+		"--cgroup-parent",
+		"/"+filepath.Base(dir),
+		"--log-level",
+		"warn",
+	)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

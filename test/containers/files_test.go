@@ -74,7 +74,8 @@ func (f *files) copy(name, source string) {
 
 var loaded = regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(0x`)
 
-// libraries returns what the loader would load for a program or a library; nothing for a script, or a program that is linked with nothing.
+// libraries returns what the loader would load for a program or a library; nothing for a script, or a program that is
+// linked with nothing.
 func libraries(t *testing.T, path string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ldd", path).Output()
@@ -88,7 +89,8 @@ func libraries(t *testing.T, path string) []string {
 	return all
 }
 
-// program adds a program of this machine where it is here. Patterns are places in which it may be, beside where programs are.
+// program adds a program of this machine where it is here. Patterns are places in which it may be, beside where
+// programs are.
 func (f *files) program(name, debianPackage string, patterns ...string) {
 	f.t.Helper()
 	path := testenv.Find(f.t, name, debianPackage, patterns...)

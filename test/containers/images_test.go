@@ -22,8 +22,9 @@ import (
 //go:embed standin/*.sh images_test.go files_test.go
 var recipes embed.FS
 
-// images are those that docker-compose.yml and the Dockerfile name, built from programs of this machine. The properties that the
-// files rely on are as in the published images: user ids, directories with their owners, entry points, signals and volumes.
+// images are those that docker-compose.yml and the Dockerfile name, built from programs of this machine. The
+// properties that the files rely on are as in the published images: user ids, directories with their owners, entry
+// points, signals and volumes.
 var images = []struct {
 	name   string
 	fill   func(f *files)
@@ -70,7 +71,8 @@ ENTRYPOINT ["/bin/prometheus"]`},
 
 const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Debian keeps each version of PostgreSQL to itself; the newest is taken. The C language's locale is all that it needs of the machine.
+// Debian keeps each version of PostgreSQL to itself; the newest is taken. The C language's locale is all that it
+// needs of the machine.
 func postgres(f *files) {
 	initdb, err := filepath.EvalSymlinks(testenv.Find(f.t, "initdb", "postgresql", "/usr/lib/postgresql/*/bin/initdb"))
 	if err != nil {
@@ -129,7 +131,11 @@ func (f *files) base() {
 	for applet := range strings.FieldsSeq(run(f.t, "busybox", "--list")) {
 		f.link("/bin/"+applet, testenv.Find(f.t, "busybox", "busybox"))
 	}
-	f.text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nredis:x:999:1000::/data:/bin/sh\npostgres:x:70:70::/var/lib/postgresql:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", 0o644)
+	f.text(
+		"/etc/passwd",
+		"root:x:0:0::/root:/bin/sh\nredis:x:999:1000::/data:/bin/sh\npostgres:x:70:70::/var/lib/postgresql:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+		0o644,
+	)
 	f.text("/etc/group", "root:x:0:\nredis:x:1000:\npostgres:x:70:\nnobody:x:65534:\n", 0o644)
 	f.directory("/tmp", 0, 0, 0o1777)
 	f.directory("/run", 0, 0, 0o755)
@@ -156,7 +162,12 @@ func (e engine) makeImages(t *testing.T) {
 			i.fill(f)
 			f.base()
 		})
-		imported, err := e.ImageImport(t.Context(), image.ImportSource{Source: content, SourceName: "-"}, "content", image.ImportOptions{})
+		imported, err := e.ImageImport(
+			t.Context(),
+			image.ImportSource{Source: content, SourceName: "-"},
+			"content",
+			image.ImportOptions{},
+		)
 		succeeded(t, i.name, imported, err)
 		recipe := archive(t, func(f *files) {
 			f.text("Dockerfile", "FROM content\nLABEL recipes="+version+"\nENV PATH="+path+"\n"+i.recipe, 0o644)

@@ -16,7 +16,11 @@ import (
 	"testing"
 )
 
-var keep = flag.String("data", "", "directory for the engine's images and build cache, kept for the next run; default: nothing is kept")
+var keep = flag.String(
+	"data",
+	"",
+	"directory for the engine's images and build cache, kept for the next run; default: nothing is kept",
+)
 
 // Environment variables that pass a test inside its namespaces what was prepared outside, where there is a network.
 const (
@@ -43,8 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// enter makes ready what needs the network, and starts this program again where there is none but its own: with network, mounts and processes that end with it. It
-// returns when all of that is gone.
+// enter makes ready what needs the network, and starts this program again where there is none but its own: with
+// network, mounts and processes that end with it. It returns when all of that is gone.
 func enter(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a Docker engine is started: that takes root")
@@ -58,7 +62,8 @@ func enter(ctx context.Context) error {
 	if len(missing) > 0 {
 		return fmt.Errorf("not installed: %s (see .ci/install)", strings.Join(missing, ", "))
 	}
-	compose, err := output(ctx, "compose", "go", "tool", "-n", "github.com/docker/compose/v2/cmd") // compiles it, the first time
+	// compiles it, the first time
+	compose, err := output(ctx, "compose", "go", "tool", "-n", "github.com/docker/compose/v2/cmd")
 	if err != nil {
 		return err
 	}
@@ -76,10 +81,14 @@ func enter(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	defer removeGroups(filepath.Base(dir))
 
-	cmd := exec.CommandContext(ctx, "unshare", slices.Concat([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, os.Args)...)
+	cmd := exec.CommandContext(
+		ctx,
+		"unshare",
+		slices.Concat([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, os.Args)...)
 	cmd.Env = append(os.Environ(), insideVariable+"="+dir, composeVariable+"="+compose, modulesVariable+"="+modules)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // an interrupt is passed on as an end, by ctx
+	// an interrupt is passed on as an end, by ctx
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return cmd.Run()
 }
 

@@ -60,7 +60,12 @@ func TestComposeSells(t *testing.T) {
 // buyers returns one for each of n people with a token each, made as the shop's login would make it.
 func (s *stack) buyers(n int) []*client.Client {
 	s.Helper()
-	tokens, err := s.in("backend-1", "sh", "-c", fmt.Sprintf("for i in $(seq %d); do sluice token --user buyer-$i; done", n))
+	tokens, err := s.in(
+		"backend-1",
+		"sh",
+		"-c",
+		fmt.Sprintf("for i in $(seq %d); do sluice token --user buyer-$i; done", n),
+	)
 	if err != nil {
 		s.Fatalf("sluice token: %v\n%s", err, tokens)
 	}
@@ -100,18 +105,26 @@ func (s *stack) buy(buyers []*client.Client, meanwhile func()) {
 	s.sluice("sale", "audit", "shoe")
 }
 
-// hasWhatItIsAllowed looks at the containers from within: what docker-compose.yml takes from them is gone, and what it gives them is there.
+// hasWhatItIsAllowed looks at the containers from within: what docker-compose.yml takes from them is gone, and what
+// it gives them is there.
 func (s *stack) hasWhatItIsAllowed() {
 	s.Helper()
-	const hardened = "! touch /here 2>/dev/null && grep -q '^CapBnd:.0*$' /proc/1/status && grep -q '^NoNewPrivs:.1$' /proc/1/status"
+	const hardened = "! touch /here 2>/dev/null && grep -q '^CapBnd:.0*$' /proc/1/status && grep -q '^NoNewPrivs:.1$' " +
+		"/proc/1/status"
 	user := func(id int) string { return fmt.Sprintf("grep -q '^Uid:.%d' /proc/1/status", id) }
 	for _, c := range []struct{ service, what, test string }{
 		{"edge", "hardened", hardened},
 		{"edge", "nobody's", user(10001)},
 		{"edge", "descriptors", fmt.Sprintf("test $(ulimit -n) = %d", s.descriptors)},
 		{"edge", "the backlog", "test $(cat /proc/sys/net/core/somaxconn) = 4096"},
-		{"edge", "cannot reach the stores", "! nslookup redis >/dev/null 2>&1 && ! nc -w 1 " + s.address("redis", "stores") + " 6379 </dev/null 2>/dev/null"},
-		{"edge", "reaches the backends", "wget -qO /dev/null http://backend-1:8080/readyz && wget -qO /dev/null http://backend-2:8080/readyz"},
+		{
+			"edge", "cannot reach the stores",
+			"! nslookup redis >/dev/null 2>&1 && ! nc -w 1 " + s.address("redis", "stores") + " 6379 </dev/null 2>/dev/null",
+		},
+		{
+			"edge", "reaches the backends",
+			"wget -qO /dev/null http://backend-1:8080/readyz && wget -qO /dev/null http://backend-2:8080/readyz",
+		},
 		{"backend-1", "hardened", hardened},
 		{"backend-1", "nobody's", user(10001)},
 		{"backend-1", "writes its journal", "test -n \"$(ls /data/journal)\""},
@@ -123,14 +136,22 @@ func (s *stack) hasWhatItIsAllowed() {
 		{"limits", "hardened", hardened},
 		{"limits", "nothing on disk", "redis-cli config get appendonly | grep -q no && mount | grep -q 'tmpfs on /data '"},
 		{"postgres", "its user", user(70)},
-		{"postgres", "checksums", "test \"$(PGPASSWORD=$POSTGRES_PASSWORD psql -h 127.0.0.1 -U sluice -Atc 'show data_checksums')\" = on"},
+		{
+			"postgres", "checksums",
+			"test \"$(PGPASSWORD=$POSTGRES_PASSWORD psql -h 127.0.0.1 -U sluice -Atc 'show data_checksums')\" = on",
+		},
 		{"postgres", "shared memory", "df -m /dev/shm | grep -q ' 256 '"},
 	} {
 		if out, err := s.in(c.service, "sh", "-c", c.test); err != nil {
 			s.Errorf("%s, %s: %s fails: %v %s", c.service, c.what, c.test, err, out)
 		}
 	}
-	if stores, err := s.engine.NetworkInspect(s.Context(), "sluice_stores", network.InspectOptions{}); err != nil || !stores.Internal {
+	if stores, err := s.engine.NetworkInspect(
+		s.Context(),
+		"sluice_stores",
+		network.InspectOptions{},
+	); err != nil ||
+		!stores.Internal {
 		s.Errorf("the network of the stores leads out: %v", err)
 	}
 	for service, want := range map[string]string{"backend-1": "172.30.40.11", "backend-2": "172.30.40.12"} {
@@ -149,8 +170,8 @@ func (s *stack) hasWhatItIsAllowed() {
 	}
 }
 
-// followsItsPolicy changes the policy, reloads the edge as docker-compose.yml describes, and restores it. After that, a crash of
-// the edge still restarts it.
+// followsItsPolicy changes the policy, reloads the edge as docker-compose.yml describes, and restores it. After that,
+// a crash of the edge still restarts it.
 func (s *stack) followsItsPolicy() {
 	s.Helper()
 	policy := filepath.Join(s.dir, "lua/policy.lua")
@@ -184,7 +205,8 @@ func (s *stack) followsItsPolicy() {
 	s.crash("edge")
 }
 
-// stopsInOrder stops all services. A graceful exit has status 0; the engine kills what exceeds its stop timeout, status 137.
+// stopsInOrder stops all services. A graceful exit has status 0; the engine kills what exceeds its stop timeout,
+// status 137.
 func (s *stack) stopsInOrder() {
 	s.Helper()
 	s.compose("--profile", "observe", "stop")

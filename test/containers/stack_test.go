@@ -36,7 +36,9 @@ func clone(t *testing.T, e engine) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range strings.SplitSeq(run(t, "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
+	for name := range strings.SplitSeq(
+		run(t, "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00",
+	) {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if name == "" || err != nil { // removed, and not committed yet
 			continue
@@ -61,7 +63,11 @@ func clone(t *testing.T, e engine) *stack {
 	if bound.Max < s.descriptors {
 		s.descriptors = bound.Max
 		t.Logf("the edge gets %d descriptors, the most that there are here", bound.Max)
-		write(t, filepath.Join(s.dir, "docker-compose.override.yml"), fmt.Sprintf("services: { edge: { ulimits: { nofile: %d } } }\n", bound.Max))
+		write(
+			t,
+			filepath.Join(s.dir, "docker-compose.override.yml"),
+			fmt.Sprintf("services: { edge: { ulimits: { nofile: %d } } }\n", bound.Max),
+		)
 	}
 	return s
 }
@@ -71,7 +77,14 @@ func (s *stack) docker(watcher io.Writer, args ...string) (string, error) {
 	cmd := exec.Command(os.Getenv(composeVariable), args...) // it takes the stack down when the test's context has ended
 	cmd.Dir = s.dir
 	// Nothing of the caller's environment: no settings, no variables that override .env.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "DOCKER_CONFIG=" + filepath.Join(s.dir, ".docker"), "DOCKER_HOST=" + s.engine.host, "COMPOSE_ANSI=never", "COMPOSE_PROGRESS=plain"}
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + s.dir,
+		"DOCKER_CONFIG=" + filepath.Join(s.dir, ".docker"),
+		"DOCKER_HOST=" + s.engine.host,
+		"COMPOSE_ANSI=never",
+		"COMPOSE_PROGRESS=plain",
+	}
 	var out strings.Builder
 	all := io.MultiWriter(&out, watcher)
 	cmd.Stdout, cmd.Stderr = all, all
@@ -120,7 +133,10 @@ func (s *stack) containers(ctx context.Context, service string) []container.Insp
 	if service != "" {
 		label = "com.docker.compose.service=" + service
 	}
-	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	list, err := s.engine.ContainerList(
+		ctx,
+		container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))},
+	)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -135,7 +151,8 @@ func (s *stack) containers(ctx context.Context, service string) []container.Insp
 	return all
 }
 
-// crash kills the first process of a service's first container as a fault would, without the engine's knowledge, and waits until it is back and well.
+// crash kills the first process of a service's first container as a fault would, without the engine's knowledge, and
+// waits until it is back and well.
 func (s *stack) crash(service string) {
 	s.Helper()
 	c := s.containers(s.Context(), service)[0]
@@ -145,7 +162,8 @@ func (s *stack) crash(service string) {
 	started := time.Now()
 	testenv.Eventually(s, 2*time.Minute, service+" is started again and well", func() bool {
 		now, err := s.engine.ContainerInspect(s.Context(), c.ID)
-		return err == nil && now.RestartCount > c.RestartCount && now.State.Health != nil && now.State.Health.Status == container.Healthy
+		return err == nil && now.RestartCount > c.RestartCount && now.State.Health != nil &&
+			now.State.Health.Status == container.Healthy
 	})
 	s.Logf("%6.1f s  until %s was back", time.Since(started).Seconds(), service)
 }

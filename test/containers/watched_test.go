@@ -23,7 +23,8 @@ var silent = map[string]string{
 	"sum(max by (endpoint) (sluice_webhook_waiting))":                    "there is no endpoint",
 }
 
-// isWatched sends the dashboard's queries to Prometheus. Rates cover the last seconds, so happen must cause events in them.
+// isWatched sends the dashboard's queries to Prometheus. Rates cover the last seconds, so happen must cause events in
+// them.
 func (s *stack) isWatched(happen func()) {
 	s.Helper()
 	p := prometheus{s.T, "http://" + s.address("prometheus", "front") + ":9090/api/v1/"}
@@ -61,7 +62,9 @@ func (s *stack) isWatched(happen func()) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`- alert: (\S+)`).FindAllStringSubmatch(read(s.T, filepath.Join(s.dir, "observe/prometheus/alerts.yml")), -1) {
+	for _, m := range regexp.MustCompile(`- alert: (\S+)`).FindAllStringSubmatch(
+		read(s.T, filepath.Join(s.dir, "observe/prometheus/alerts.yml")), -1,
+	) {
 		if !slices.Contains(loaded, m[1]) {
 			s.Errorf("Prometheus has not loaded the alarm %s", m[1])
 		}
@@ -75,7 +78,8 @@ func (s *stack) isWatched(happen func()) {
 	}
 	for _, q := range s.dashboard() {
 		if why, quiet := silent[q.expr]; !quiet {
-			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" gives something", func() bool { return gives(q.expr) }) // rates need two scrapes
+			// rates need two scrapes
+			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" gives something", func() bool { return gives(q.expr) })
 		} else if gives(q.expr) {
 			s.Errorf("%s: %s gives something, and %s", q.panel, q.expr, why)
 		}
@@ -93,7 +97,10 @@ func (s *stack) dashboard() []query {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal([]byte(read(s.T, filepath.Join(s.dir, "observe/grafana/dashboards/sluice.json"))), &board); err != nil {
+	if err := json.Unmarshal(
+		[]byte(read(s.T, filepath.Join(s.dir, "observe/grafana/dashboards/sluice.json"))),
+		&board,
+	); err != nil {
 		s.Fatal(err)
 	}
 	var all []query

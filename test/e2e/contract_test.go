@@ -11,8 +11,8 @@ import (
 	"sluice/test/contract"
 )
 
-// broken collects answers that deviate from docs/openapi.yaml. They fail the run at its end, because the request may come from
-// a goroutine without a test.
+// broken collects answers that deviate from docs/openapi.yaml. They fail the run at its end, because the request may
+// come from a goroutine without a test.
 var broken breaches
 
 type breaches struct {

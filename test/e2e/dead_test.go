@@ -10,8 +10,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// An order that SQL rejects becomes a dead letter: its buyer and the admin see it, it holds its unit, it can be retried after
-// the cause is removed, and a cancel returns the unit once.
+// An order that SQL rejects becomes a dead letter: its buyer and the admin see it, it holds its unit, it can be
+// retried after the cause is removed, and a cancel returns the unit once.
 func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
@@ -20,7 +20,13 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	conn := s.sql()
 	defer conn.Close(ctx)
 	for i, buyer := range []string{"ann", "bob"} { // a row of theirs that Redis knows nothing of, counted everywhere
-		if _, err := conn.Exec(ctx, `INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, 's', $2, 1, $3)`, i+1, buyer, i+1); err != nil {
+		if _, err := conn.Exec(
+			ctx,
+			`INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, 's', $2, 1, $3)`,
+			i+1,
+			buyer,
+			i+1,
+		); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Exec(ctx, `UPDATE sales SET sold = sold + 1 WHERE id = 's'`); err != nil {
@@ -56,7 +62,9 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 			History []any
 		}
 	}
-	if json.Unmarshal(list.Body, &page) != nil || len(page.Dead) != 2 || page.Dead[0].OrderID != ids["ann"] || page.Dead[0].Reason == "" || len(page.Dead[0].History) == 0 {
+	if json.Unmarshal(list.Body, &page) != nil || len(page.Dead) != 2 || page.Dead[0].OrderID != ids["ann"] ||
+		page.Dead[0].Reason == "" ||
+		len(page.Dead[0].History) == 0 {
 		t.Errorf("the list is %s", list.Body)
 	}
 
@@ -74,7 +82,9 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 		t.Errorf("after the retry: %s", o.Body)
 	}
 	env := []string{"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_SERVER=" + s.admin}
-	for _, row := range []struct{ flag, says string }{{"--dry-run", "1 orders;"}, {"--reason=bought elsewhere", "1 settled, 0 not"}, {"--reason=again", "0 settled, 0 not"}} {
+	for _, row := range []struct{ flag, says string }{
+		{"--dry-run", "1 orders;"}, {"--reason=bought elsewhere", "1 settled, 0 not"}, {"--reason=again", "0 settled, 0 not"},
+	} {
 		out, errOut, code := sluiceRun(t, env, "dead", "cancel", "--sale", "s", "--died-after", "1h", row.flag)
 		if code != 0 || !strings.Contains(out, row.says) {
 			t.Errorf("dead cancel %s: exit %d\n%s%s", row.flag, code, out, errOut)

@@ -42,7 +42,8 @@ type shown struct {
 	endpoint string
 }
 
-// before prepares an example and returns the replacements in its request. Operations without a preparation are not listed.
+// before prepares an example and returns the replacements in its request. Operations without a preparation are not
+// listed.
 func (s *shown) before(t *testing.T, id string) map[string]string {
 	switch id {
 	case "getOrder", "streamOrder", "receivePayment", "adminGetOrder":
@@ -53,7 +54,11 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{exampleEnd: inHalfAnHour()}
 	case "deleteRehearsal":
 		var made struct{ ID string }
-		a := s.adminAPI("POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`)
+		a := s.adminAPI(
+			"POST",
+			"/admin/v1/rehearsals",
+			`{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`,
+		)
 		if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {
 			t.Fatalf("a rehearsal: %d %s", a.Status, a.Body)
 		}
@@ -77,13 +82,19 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 			t.Fatal(err)
 		}
 	case "deleteGroup":
-		if err := s.redis.Client().XGroupCreateMkStream(t.Context(), keyspace.Space{}.Events(), "by-hand", "0").Err(); err != nil {
+		if err := s.redis.Client().
+			XGroupCreateMkStream(t.Context(), keyspace.Space{}.Events(), "by-hand", "0").
+			Err(); err != nil {
 			t.Fatal(err)
 		}
 		return map[string]string{"points": "by-hand"}
 	case "retryDeadEvent", "discardDeadEvent":
 		event := id + ".created"
-		if err := events.NewStore(s.store.DB).AddDeadLetter(t.Context(), events.DeadLetter{Group: "points", EventID: event, Body: "{}", Reason: "for an example", DiedAt: time.Now()}); err != nil {
+		if err := events.NewStore(s.store.DB).
+			AddDeadLetter(
+				t.Context(),
+				events.DeadLetter{Group: "points", EventID: event, Body: "{}", Reason: "for an example", DiedAt: time.Now()},
+			); err != nil {
 			t.Fatal(err)
 		}
 		return map[string]string{exampleEvent: event}
@@ -106,7 +117,8 @@ func (s *shown) after(id string) {
 		return
 	}
 	testenv.Eventually(s.t, 30*time.Second, "the rebuild is over", func() bool {
-		return strings.Contains(string(s.adminAPI("GET", "/admin/v1/rebuild", "").Body), `"running":false`) && do(s.t, "GET", s.base+"/v1/sales/drop", "", "").Status == 200
+		return strings.Contains(string(s.adminAPI("GET", "/admin/v1/rebuild", "").Body), `"running":false`) &&
+			do(s.t, "GET", s.base+"/v1/sales/drop", "", "").Status == 200
 	})
 }
 
@@ -161,8 +173,8 @@ func (s *shown) newEndpoint() string {
 	return made.ID
 }
 
-// Every example request of docs/openapi.yaml is sent to a real server and gets the documented answer. The operations run in the
-// order of the document, so that an example can use what an earlier one created.
+// Every example request of docs/openapi.yaml is sent to a real server and gets the documented answer. The operations
+// run in the order of the document, so that an example can use what an earlier one created.
 func TestExamplesOfTheDocument(t *testing.T) {
 	t.Parallel()
 	vapid, errOut, code := sluiceRun(t, nil, "group", "vapid", "--json")
@@ -245,7 +257,10 @@ func (s *shown) run(t *testing.T, op openapi.Operation, id string, r openapi.Req
 	if err != nil {
 		t.Fatal(err)
 	}
-	asker := &http.Client{Timeout: 30 * time.Second, Transport: &contract.Transport{Contract: c, Report: func(err error) { problems = append(problems, err.Error()) }}}
+	asker := &http.Client{
+		Timeout:   30 * time.Second,
+		Transport: &contract.Transport{Contract: c, Report: func(err error) { problems = append(problems, err.Error()) }},
+	}
 	resp, err := asker.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +288,11 @@ func (s *stack) wantReference() {
 	for _, path := range []string{"/openapi.yaml", "/reference"} {
 		through, direct := do(s.t, "GET", s.base+path, "", ""), do(s.t, "GET", s.bases[0]+path, "", "")
 		if through.Status != 200 || len(through.Body) == 0 || string(through.Body) != string(direct.Body) ||
-			through.Header.Get("Content-Security-Policy") != direct.Header.Get("Content-Security-Policy") || through.Header.Get("Content-Type") != direct.Header.Get("Content-Type") {
+			through.Header.Get(
+				"Content-Security-Policy",
+			) != direct.Header.Get(
+				"Content-Security-Policy",
+			) || through.Header.Get("Content-Type") != direct.Header.Get("Content-Type") {
 			s.t.Errorf("%s through the edge: %d, %d bytes, %v", path, through.Status, len(through.Body), through.Header)
 		}
 	}
@@ -285,7 +304,10 @@ func TestErrorsOfTheDocument(t *testing.T) {
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("drop", 2)
 	s.createSale("few", 1)
-	later := fmt.Sprintf(`{"id":"later","title":"Thing","stock":1,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	later := fmt.Sprintf(
+		`{"id":"later","title":"Thing","stock":1,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+	)
 	if a := s.adminAPI("POST", "/admin/v1/sales", later); a.Status != 201 {
 		t.Fatal(string(a.Body))
 	}
@@ -333,7 +355,14 @@ func TestErrorsOfTheDocument(t *testing.T) {
 					}
 				}
 				if strconv.Itoa(a.Status) != status || !reflect.DeepEqual(want, got) {
-					t.Errorf("%s: the server returned %d %s, the document has %s %s", name, a.Status, a.Body, status, e.Get("value").JSON())
+					t.Errorf(
+						"%s: the server returned %d %s, the document has %s %s",
+						name,
+						a.Status,
+						a.Body,
+						status,
+						e.Get("value").JSON(),
+					)
 				}
 			}
 		}

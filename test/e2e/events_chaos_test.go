@@ -32,10 +32,11 @@ func numberFromEnv(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// Two instances of each group and two relays; instances and relays are killed repeatedly, and the shop that gets the webhooks
-// fails and hangs. Every group has every event, points are exact, the shop has each event under one id, nothing is pending, and
-// only events that no consumer can handle are dead letters. make events-chaos runs it with 100,000 orders and twenty kills;
-// with SLUICE_EVENTS_SLOW=n one more group takes n events per second, and the stream still stays within its bound.
+// Two instances of each group and two relays; instances and relays are killed repeatedly, and the shop that gets the
+// webhooks fails and hangs. Every group has every event, points are exact, the shop has each event under one id,
+// nothing is pending, and only events that no consumer can handle are dead letters. make events-chaos runs it with
+// 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group takes n events per second, and the stream
+// still stays within its bound.
 func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	orders, kills := numberFromEnv(t, "SLUICE_EVENTS_ORDERS", 400), numberFromEnv(t, "SLUICE_EVENTS_KILLS", 3)
@@ -104,8 +105,8 @@ func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 		took, result)
 }
 
-// killPlan is which processes are still to be killed, by their kind: relays, then each of chaosGroups. Each kind has two processes, and a pace of its own: one that
-// was through long before the slowest would only be killed at rest.
+// killPlan is which processes are still to be killed, by their kind: relays, then each of chaosGroups. Each kind has
+// two processes, and a pace of its own: one that was through long before the slowest would only be killed at rest.
 type killPlan struct {
 	victims [][]int
 	all     []int // how many each kind had
@@ -121,8 +122,8 @@ func planKills(kills, processes int) *killPlan {
 	return p
 }
 
-// due returns what is to be killed now that each kind has handled so many events of all; the kills of a kind are spread evenly
-// over its work.
+// due returns what is to be killed now that each kind has handled so many events of all; the kills of a kind are
+// spread evenly over its work.
 func (p *killPlan) due(confirmed []int, of int) (now []int) {
 	for kind, n := range confirmed {
 		if left := len(p.victims[kind]); left > 0 && n*(p.all[kind]+1) >= of*(p.all[kind]-left+1) {
@@ -142,8 +143,10 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 	for sql, expected := range map[string]int{
 		"SELECT count(*) FROM points WHERE kind = 1": len(all),
 		"SELECT count(*) FROM points WHERE kind = 3": cancelled,
-		"SELECT coalesce(sum(points), 0) FROM points p WHERE kind = 1 AND NOT EXISTS (SELECT 1 FROM points b WHERE b.order_id = p.order_id AND b.kind = 3)":      19 * (len(all) - cancelled),
-		"SELECT count(*) FROM orders o WHERE NOT EXISTS (SELECT 1 FROM points p WHERE p.order_id = o.id AND p.kind = 1 AND p.buyer = o.buyer AND p.points = 19)": 0,
+		"SELECT coalesce(sum(points), 0) FROM points p WHERE kind = 1 AND NOT EXISTS (SELECT 1 FROM points b WHERE " +
+			"b.order_id = p.order_id AND b.kind = 3)": 19 * (len(all) - cancelled),
+		"SELECT count(*) FROM orders o WHERE NOT EXISTS (SELECT 1 FROM points p WHERE p.order_id = o.id AND p.kind = 1 " +
+			"AND p.buyer = o.buyer AND p.points = 19)": 0,
 	} {
 		var got int
 		if err := c.db.QueryRow(t.Context(), sql).Scan(&got); err != nil || got != expected {
@@ -182,7 +185,8 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 		expected = append(expected, fmt.Sprintf("poison-%d", i))
 	}
 	for _, group := range c.names {
-		letters, err := events.NewStore(c.store.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: group, Limit: 1000})
+		letters, err := events.NewStore(c.store.DB).
+			DeadLetters(t.Context(), events.DeadLetterQuery{Group: group, Limit: 1000})
 		var dead []string
 		for _, l := range letters {
 			dead = append(dead, l.EventID)
@@ -197,13 +201,20 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 func (c *eventChaos) checkShop(want map[string]bool) {
 	t := c.t
 	t.Helper()
-	if e, err := webhook.NewStore(c.store.DB).Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 || e.Waiting != 0 {
+	if e, err := webhook.NewStore(c.store.DB).
+		Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 ||
+		e.Waiting != 0 {
 		t.Errorf("%d webhooks are given up and %d wait, %v; want none", e.Failed, e.Waiting, err)
 	}
 	c.shop.mu.Lock()
 	defer c.shop.mu.Unlock()
 	if c.shop.forged != 0 || c.shop.clash != "" || len(c.shop.early) != 0 {
-		t.Errorf("shop: %d forged; one id for two messages: %q; before their orders were created: %v", c.shop.forged, c.shop.clash, c.shop.early)
+		t.Errorf(
+			"shop: %d forged; one id for two messages: %q; before their orders were created: %v",
+			c.shop.forged,
+			c.shop.clash,
+			c.shop.early,
+		)
 	}
 	confirmed := map[string]bool{}
 	for id := range c.shop.took {

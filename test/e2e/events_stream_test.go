@@ -11,8 +11,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// streamWatch samples the stream during a run: it stays within its bound, and no entry is dropped before every group has
-// acknowledged it. It logs the samples as a table at the end.
+// streamWatch samples the stream during a run: it stays within its bound, and no entry is dropped before every group
+// has acknowledged it. It logs the samples as a table at the end.
 type streamWatch struct {
 	c       *eventChaos
 	begin   time.Time
@@ -24,7 +24,8 @@ type streamWatch struct {
 	behind  int64 // most entries that the slowest group had still to acknowledge
 }
 
-// streamSample is the stream in one instant. Positions ascend by one, from 1, so what lies between two of them is so many events.
+// streamSample is the stream in one instant. Positions ascend by one, from 1, so what lies between two of them is so
+// many events.
 type streamSample struct {
 	at             time.Duration
 	entries        int64
@@ -91,17 +92,44 @@ func (w *streamWatch) check(others int64) {
 	if w.longest > streamBound+others {
 		w.c.t.Errorf("the stream had %d entries, want at most %d", w.longest, streamBound+others)
 	}
-	w.c.t.Logf("the stream had %d entries at most, and was full in %d of %d looks; its slowest group had at most %d events to acknowledge\n%s",
-		w.longest, w.full, w.looks, w.behind, w.table(24))
+	w.c.t.Logf(
+		"the stream had %d entries at most, and was full in %d of %d looks; its slowest group had at most %d events to "+
+			"acknowledge\n%s",
+		w.longest,
+		w.full,
+		w.looks,
+		w.behind,
+		w.table(24),
+	)
 }
 
 // table has so many rows at most, evenly spread.
 func (w *streamWatch) table(rows int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%8s %8s %8s %8s %8s %8s  %s\n", "seconds", "orders", "newest", "entries", "oldest", "next", "of the slowest group")
+	fmt.Fprintf(
+		&b,
+		"%8s %8s %8s %8s %8s %8s  %s\n",
+		"seconds",
+		"orders",
+		"newest",
+		"entries",
+		"oldest",
+		"next",
+		"of the slowest group",
+	)
 	for i, step := 0, max(1, (len(w.samples)+rows-1)/rows); i < len(w.samples); i += step {
 		s := w.samples[i]
-		fmt.Fprintf(&b, "%8.0f %8d %8d %8d %8d %8d  %s\n", s.at.Seconds(), s.written, s.newest, s.entries, s.oldest, s.next, s.slowest)
+		fmt.Fprintf(
+			&b,
+			"%8.0f %8d %8d %8d %8d %8d  %s\n",
+			s.at.Seconds(),
+			s.written,
+			s.newest,
+			s.entries,
+			s.oldest,
+			s.next,
+			s.slowest,
+		)
 	}
 	return b.String()
 }

@@ -43,16 +43,23 @@ type eventChaos struct {
 func (c *eventChaos) slowly(perSecond int) {
 	c.slow = &inbox{seen: map[string]string{}}
 	const batch = 100
-	consumer, err := events.New(c.client, keyspace.Space{}, events.NewStore(c.store.DB), "slow", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-		for _, e := range batch {
-			c.slow.accept(e.ID, e.Encode())
-		}
-		select {
-		case <-time.After(time.Duration(len(batch)) * time.Second / time.Duration(perSecond)):
-		case <-ctx.Done():
-		}
-		return nil
-	}), events.Config{Concurrency: 1, Batch: batch, Log: slog.New(slog.DiscardHandler)})
+	consumer, err := events.New(
+		c.client,
+		keyspace.Space{},
+		events.NewStore(c.store.DB),
+		"slow",
+		events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+			for _, e := range batch {
+				c.slow.accept(e.ID, e.Encode())
+			}
+			select {
+			case <-time.After(time.Duration(len(batch)) * time.Second / time.Duration(perSecond)):
+			case <-ctx.Done():
+			}
+			return nil
+		}),
+		events.Config{Concurrency: 1, Batch: batch, Log: slog.New(slog.DiscardHandler)},
+	)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -108,7 +115,15 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 		}
 	}
 	body := `{"id":"s","title":"S","stock":1000000,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":"2020-01-01T00:00:00Z"}`
-	if a := do(t, "POST", c.admin+"/admin/v1/sales", adminToken, body, "Content-Type", "application/json"); a.Status != 201 {
+	if a := do(
+		t,
+		"POST",
+		c.admin+"/admin/v1/sales",
+		adminToken,
+		body,
+		"Content-Type",
+		"application/json",
+	); a.Status != 201 {
 		t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
 	c.addShop()
@@ -172,11 +187,17 @@ func (c *eventChaos) poison(i int) {
 			return false
 		}
 		id := strings.TrimSuffix(newest[0].ID, "-0") + "-1"
-		return c.client.XAdd(c.t.Context(), &redis.XAddArgs{Stream: stream, ID: id, Values: []string{"event", fmt.Sprintf(`{"v":9,"id":"poison-%d"}`, i)}}).Err() == nil
+		return c.client.XAdd(
+			c.t.Context(),
+			&redis.XAddArgs{Stream: stream, ID: id, Values: []string{"event", fmt.Sprintf(`{"v":9,"id":"poison-%d"}`, i)}},
+		).
+			Err() ==
+			nil
 	})
 }
 
-// handled returns the number of events that each kind of process has handled: relays (at least as many as points), then chaosGroups.
+// handled returns the number of events that each kind of process has handled: relays (at least as many as points),
+// then chaosGroups.
 func (c *eventChaos) handled() []int {
 	var points int
 	if err := c.db.QueryRow(c.t.Context(), "SELECT count(*) FROM points").Scan(&points); err != nil {
@@ -196,8 +217,19 @@ func (c *eventChaos) progress(of int) string {
 	for _, n := range c.shop.took {
 		again += n
 	}
-	return fmt.Sprintf("of %d events %d credited, %d sent by Web Push, %d webhooks by %d requests, of which %d failed, %d hung and %d came again; groups %+v", of, confirmed[1], confirmed[2],
-		len(c.shop.took), c.shop.requests, c.shop.failed, c.shop.hung, again, groups)
+	return fmt.Sprintf(
+		"of %d events %d credited, %d sent by Web Push, %d webhooks by %d requests, of which %d failed, %d hung and %d "+
+			"came again; groups %+v",
+		of,
+		confirmed[1],
+		confirmed[2],
+		len(c.shop.took),
+		c.shop.requests,
+		c.shop.failed,
+		c.shop.hung,
+		again,
+		groups,
+	)
 }
 
 // done reports whether every group has every event.
@@ -209,5 +241,6 @@ func (c *eventChaos) done(want map[string]bool) bool {
 		return false
 	}
 	groups := c.groups()
-	return len(groups) == len(c.names) && !slices.ContainsFunc(groups, func(g groupState) bool { return g.Lag+g.Pending > 0 })
+	return len(groups) == len(c.names) &&
+		!slices.ContainsFunc(groups, func(g groupState) bool { return g.Lag+g.Pending > 0 })
 }

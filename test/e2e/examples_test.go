@@ -20,7 +20,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// weather is a proxy that disturbs every purchase: it drops the first answer, answers the second with 503, and passes the third.
+// weather is a proxy that disturbs every purchase: it drops the first answer, answers the second with 503, and passes
+// the third.
 type weather struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -64,7 +65,10 @@ func newWeather(t *testing.T, upstream string) *weather {
 			rw.Header().Set("Retry-After", "1")
 			rw.Header().Set("Content-Type", "application/problem+json")
 			rw.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(rw, `{"type":"about:blank","title":"Temporarily unavailable","status":503,"detail":"Later.","code":"temporarily-unavailable"}`)
+			_, _ = io.WriteString(
+				rw,
+				`{"type":"about:blank","title":"Temporarily unavailable","status":503,"detail":"Later.","code":"temporarily-unavailable"}`,
+			)
 		default:
 			proxy.ServeHTTP(rw, r)
 		}
@@ -82,7 +86,10 @@ type example struct {
 func examplesOf(t *testing.T) []example {
 	t.Helper()
 	dir, built := filepath.Join(root, "docs/examples"), t.TempDir()
-	if out, err := exec.Command("go", "build", "-C", root, "-o", built, "./docs/examples/go/buy", "./docs/examples/go/webhook").CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		"go", "build", "-C", root, "-o", built, "./docs/examples/go/buy", "./docs/examples/go/webhook",
+	).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -95,8 +102,8 @@ func examplesOf(t *testing.T) []example {
 	}
 }
 
-// The examples for integrators work unchanged: with faults they buy exactly one unit and print the reason of a rejection; they
-// accept genuine webhooks once each. The test covers each language that is installed.
+// The examples for integrators work unchanged: with faults they buy exactly one unit and print the reason of a
+// rejection; they accept genuine webhooks once each. The test covers each language that is installed.
 func TestExamplesForIntegrators(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -131,7 +138,11 @@ func TestExamplesForIntegrators(t *testing.T) {
 			at, replayed := bad.times[`"basket-`+e.language+`"`], bad.replayed[`"basket-`+e.language+`"`]
 			bad.mu.Unlock()
 			if len(at) != 3 || at[2].Sub(at[1]) < time.Second || !replayed {
-				t.Errorf("it sent requests at %v, want three, the third a second after the second; it got the first order: %v", at, replayed)
+				t.Errorf(
+					"it sent requests at %v, want three, the third a second after the second; it got the first order: %v",
+					at,
+					replayed,
+				)
 			}
 			if again, stderr, err := buy("basket-" + e.language); err != nil || again != first {
 				t.Errorf("the same purchase again: %q and %q (%v), want %q", again, stderr, err, first)
@@ -150,11 +161,25 @@ func TestExamplesForIntegrators(t *testing.T) {
 func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	listen := addr(t)
 	_, port, _ := strings.Cut(listen, ":")
-	made, errOut, code := sluiceRun(t, nil, "webhook", "add", "http://"+listen+"/", "--type", "order.created", "--json", "--data", u.data)
+	made, errOut, code := sluiceRun(
+		t,
+		nil,
+		"webhook",
+		"add",
+		"http://"+listen+"/",
+		"--type",
+		"order.created",
+		"--json",
+		"--data",
+		u.data,
+	)
 	if code != 0 {
 		t.Fatal(errOut)
 	}
-	id, secret := regexp.MustCompile(`"id": "(ep_[^"]+)"`).FindStringSubmatch(made), regexp.MustCompile(`"secret": "(whsec_[^"]+)"`).FindStringSubmatch(made)
+	id, secret := regexp.MustCompile(`"id": "(ep_[^"]+)"`).
+		FindStringSubmatch(made),
+		regexp.MustCompile(`"secret": "(whsec_[^"]+)"`).
+			FindStringSubmatch(made)
 	if id == nil || secret == nil {
 		t.Fatal(made)
 	}
@@ -162,7 +187,19 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	for i, arg := range e.webhook {
 		args[i] = strings.ReplaceAll(arg, "PORT", port)
 	}
-	receiver := &process{testenv.Launch(t, args[0], []string{"WEBHOOK_SECRET=" + secret[1], "PORT=" + port, "TMPDIR=" + t.TempDir(), "HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, args[1:]...)}
+	receiver := &process{
+		testenv.Launch(
+			t,
+			args[0],
+			[]string{
+				"WEBHOOK_SECRET=" + secret[1],
+				"PORT=" + port,
+				"TMPDIR=" + t.TempDir(),
+				"HOME=" + t.TempDir(),
+				"PATH=" + os.Getenv("PATH"),
+			},
+			args[1:]...),
+	}
 	post := func() int {
 		resp, err := http.Post("http://"+listen+"/", "application/json", strings.NewReader(`{"type":"order.paid","data":{}}`))
 		if err != nil {

@@ -14,10 +14,16 @@ import (
 	"sluice/test/testenv"
 )
 
-// callback sends a signed callback of the payment provider through the edge, as often as it takes to get an answer other than 503.
+// callback sends a signed callback of the payment provider through the edge, as often as it takes to get an answer
+// other than 503.
 func (s *stack) callback(id, event, orderID, reference string) answer {
 	s.t.Helper()
-	body := fmt.Sprintf(`{"type":%q,"data":{"order_id":%q,"amount":1999,"currency":"EUR","reference":%q}}`, event, orderID, reference)
+	body := fmt.Sprintf(
+		`{"type":%q,"data":{"order_id":%q,"amount":1999,"currency":"EUR","reference":%q}}`,
+		event,
+		orderID,
+		reference,
+	)
 	hook, err := standardwebhooks.NewWebhook(paymentSecret)
 	if err != nil {
 		s.t.Fatal(err)
@@ -52,8 +58,9 @@ func (s *stack) buyUnit(saleID, buyer string) string {
 	return a.OrderID
 }
 
-// Some buyers pay, some do not, a backend dies in between: an order that is not paid in time is cancelled and its unit sold again,
-// exactly the stock is sold in the end, late payments are kept for an admin, and every audit balances.
+// Some buyers pay, some do not, a backend dies in between: an order that is not paid in time is cancelled and its
+// unit sold again, exactly the stock is sold in the end, late payments are kept for an admin, and every audit
+// balances.
 func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -61,8 +68,11 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			t.Parallel()
 			s := startStack(t, shape{edge: edge, backends: 2, workers: 1})
 			const stock, payers = 8, 3
-			body := fmt.Sprintf(`{"id":"s","title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q,"hold":"4s"}`,
-				stock, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+			body := fmt.Sprintf(
+				`{"id":"s","title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q,"hold":"4s"}`,
+				stock,
+				time.Now().Add(-time.Minute).UTC().Format(time.RFC3339),
+			)
 			if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
 				t.Fatalf("create sale: %d %s", a.Status, a.Body)
 			}
@@ -114,7 +124,12 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			for i := range again {
 				buyer := fmt.Sprint("early", payers+i) // a buyer that lost a unit may buy again
 				again[i] = s.buyUnit("s", buyer)
-				if got := s.callback(fmt.Sprint("msg_again_", i), "payment.succeeded", again[i], fmt.Sprint("ref_again_", i)); got.Status != 200 {
+				if got := s.callback(
+					fmt.Sprint("msg_again_", i),
+					"payment.succeeded",
+					again[i],
+					fmt.Sprint("ref_again_", i),
+				); got.Status != 200 {
 					t.Fatalf("payment: %d %s", got.Status, got.Body)
 				}
 			}
@@ -125,11 +140,21 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			defer conn.Close(context.Background())
 			var paid, unpaid, cancelled, sold int
 			if err := conn.QueryRow(context.Background(), `SELECT count(*) FILTER (WHERE status = 'paid'), count(*) FILTER (WHERE status = 'created'),
-				count(*) FILTER (WHERE status = 'cancelled'), (SELECT sold FROM sales WHERE id = 's') FROM orders WHERE sale_id = 's'`).Scan(&paid, &unpaid, &cancelled, &sold); err != nil {
+				count(*) FILTER (WHERE status = 'cancelled'), (SELECT sold FROM sales WHERE id = 's') FROM orders WHERE sale_id = 's'`).
+				Scan(&paid, &unpaid, &cancelled, &sold); err != nil {
 				t.Fatal(err)
 			}
 			if paid != stock || unpaid != 0 || cancelled != stock-payers || sold != stock {
-				t.Errorf("%d paid, %d unpaid, %d cancelled, %d sold; want %d, 0, %d, %d", paid, unpaid, cancelled, sold, stock, stock-payers, stock)
+				t.Errorf(
+					"%d paid, %d unpaid, %d cancelled, %d sold; want %d, 0, %d, %d",
+					paid,
+					unpaid,
+					cancelled,
+					sold,
+					stock,
+					stock-payers,
+					stock,
+				)
 			}
 			s.wantOneRefund(ids[payers])
 		})
@@ -148,16 +173,33 @@ func (s *stack) wantOneRefund(orderID string) {
 			Outcome string
 		}
 	}
-	if code != 0 || json.Unmarshal([]byte(out), &list) != nil || len(list.Payments) != 1 || list.Payments[0].OrderID != orderID || list.Payments[0].Outcome != "order_cancelled" {
+	if code != 0 || json.Unmarshal([]byte(out), &list) != nil || len(list.Payments) != 1 ||
+		list.Payments[0].OrderID != orderID ||
+		list.Payments[0].Outcome != "order_cancelled" {
 		s.t.Fatalf("exit %d, refunds %s%s", code, out, errOut)
 	}
-	if out, errOut, code := sluiceRun(s.t, env, "payment", "settle", list.Payments[0].Payment, "--note", "sent back"); code != 0 {
+	if out, errOut, code := sluiceRun(
+		s.t,
+		env,
+		"payment",
+		"settle",
+		list.Payments[0].Payment,
+		"--note",
+		"sent back",
+	); code != 0 {
 		s.t.Fatalf("settle: exit %d %s%s", code, out, errOut)
 	}
 	if out, _, code := sluiceRun(s.t, env, "payment", "list"); code != 0 || strings.Contains(out, orderID) {
 		s.t.Errorf("exit %d, still listed: %s", code, out)
 	}
-	if out, _, code := sluiceRun(s.t, env, "order", "show", orderID); code != 0 || !strings.Contains(out, "hold: not paid in time") || !strings.Contains(out, "sent back") {
+	if out, _, code := sluiceRun(
+		s.t,
+		env,
+		"order",
+		"show",
+		orderID,
+	); code != 0 || !strings.Contains(out, "hold: not paid in time") ||
+		!strings.Contains(out, "sent back") {
 		s.t.Errorf("exit %d, shown as %s", code, out)
 	}
 }
@@ -173,15 +215,53 @@ func TestAdminCancelsAnOrder(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	env := []string{"SLUICE_SERVER=" + s.admin, "SLUICE_ADMIN_TOKEN=" + adminToken, "HOME=" + t.TempDir()}
-	out, errOut, code := sluiceRun(t, env, "sale", "create", "--id", "h", "--title", "Held", "--stock", "1", "--price", "1EUR", "--hold", "90m")
+	out, errOut, code := sluiceRun(
+		t,
+		env,
+		"sale",
+		"create",
+		"--id",
+		"h",
+		"--title",
+		"Held",
+		"--stock",
+		"1",
+		"--price",
+		"1EUR",
+		"--hold",
+		"90m",
+	)
 	if code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "hold 1h30m") {
 		t.Errorf("exit %d %s%s", code, out, errOut)
 	}
-	if _, errOut, code := sluiceRun(t, env, "sale", "create", "--title", "Held", "--stock", "1", "--price", "1EUR", "--hold", "1ms"); code != 2 || !strings.Contains(errOut, "hold") {
+	if _, errOut, code := sluiceRun(
+		t,
+		env,
+		"sale",
+		"create",
+		"--title",
+		"Held",
+		"--stock",
+		"1",
+		"--price",
+		"1EUR",
+		"--hold",
+		"1ms",
+	); code != 2 ||
+		!strings.Contains(errOut, "hold") {
 		t.Errorf("a hold of a millisecond: exit %d %s", code, errOut)
 	}
 	for range 2 {
-		if out, errOut, code := sluiceRun(t, env, "order", "cancel", ann, "--reason", "requested"); code != 0 || !strings.Contains(out, "is cancelled") {
+		if out, errOut, code := sluiceRun(
+			t,
+			env,
+			"order",
+			"cancel",
+			ann,
+			"--reason",
+			"requested",
+		); code != 0 ||
+			!strings.Contains(out, "is cancelled") {
 			t.Fatalf("exit %d %s%s", code, out, errOut)
 		}
 	}

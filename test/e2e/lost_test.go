@@ -50,7 +50,14 @@ func hammer(s *stack, saleID string, hands int) *crowd {
 // buy answers false when the sale is sold out.
 func (c *crowd) buy(saleID, buyer string, at int) bool {
 	for try_ := 0; !c.stop.Load(); try_++ {
-		a, err := try("POST", c.s.bases[(at+try_)%len(c.s.bases)]+"/v1/sales/"+saleID+"/orders", c.s.token(buyer), "", "Idempotency-Key", `"one"`)
+		a, err := try(
+			"POST",
+			c.s.bases[(at+try_)%len(c.s.bases)]+"/v1/sales/"+saleID+"/orders",
+			c.s.token(buyer),
+			"",
+			"Idempotency-Key",
+			`"one"`,
+		)
 		switch {
 		case err != nil:
 			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // a buyer's patience, not a wait for something
@@ -75,11 +82,16 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 
 func (c *crowd) await(n int64) {
 	c.s.t.Helper()
-	testenv.Eventually(c.s.t, 60*time.Second, fmt.Sprint(n, " orders accepted"), func() bool { return c.accepted.Load() >= n })
+	testenv.Eventually(
+		c.s.t,
+		60*time.Second,
+		fmt.Sprint(n, " orders accepted"),
+		func() bool { return c.accepted.Load() >= n },
+	)
 }
 
-// check waits for the queue to drain and verifies: every unit is one row, every confirmed order is among them, and the audit
-// balances.
+// check waits for the queue to drain and verifies: every unit is one row, every confirmed order is among them, and
+// the audit balances.
 func (c *crowd) check(saleID string, stock int64) {
 	t := c.s.t
 	t.Helper()
@@ -101,7 +113,11 @@ func (c *crowd) check(saleID string, stock int64) {
 		t.Fatal(err)
 	}
 	defer db.Close(t.Context())
-	rows, err := db.Query(t.Context(), "SELECT buyer, id::text FROM orders WHERE sale_id = $1 AND status = 'created'", saleID)
+	rows, err := db.Query(
+		t.Context(),
+		"SELECT buyer, id::text FROM orders WHERE sale_id = $1 AND status = 'created'",
+		saleID,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +148,8 @@ func (c *crowd) check(saleID string, stock int64) {
 
 const lostStock = 6000
 
-// Redis is killed and returns with the files of some seconds ago during purchases; backends are killed and paused while they
-// rebuild it. Recovery needs no admin.
+// Redis is killed and returns with the files of some seconds ago during purchases; backends are killed and paused
+// while they rebuild it. Recovery needs no admin.
 func TestRedisComesBackOlder(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(s *stack){
@@ -182,21 +198,26 @@ func TestRedisIsEmptied(t *testing.T) {
 	buyers.check("s", lostStock)
 }
 
-// The processes reach Redis through a name that moves: first the master, then a replica that had stopped listening to it.
+// The processes reach Redis through a name that moves: first the master, then a replica that had stopped listening to
+// it.
 func TestReplicaIsPromoted(t *testing.T) {
 	t.Parallel()
 	master := testenv.StartRedis(t)
 	_, port, _ := net.SplitHostPort(master.Addr)
 	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+port)
 	name := newName(t, master.Addr)
-	s := startStack(t, shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"})
+	s := startStack(
+		t,
+		shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"},
+	)
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
 	buyers.await(800)
 	testenv.Eventually(t, 10*time.Second, "a replica that follows", func() bool {
 		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
-	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil { // cut off from here on, as by a network
+	// cut off from here on, as by a network
+	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	buyers.await(2500)

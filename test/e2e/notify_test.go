@@ -172,7 +172,22 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
 	flags := []string{"--redis", r.URL, "--database", pg.URL, "--web-push-hold", "2s"}
 	u := startUpWith(t, browser.env(), t.TempDir(), flags...)
-	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "s", "--title", "S", "--stock", "5000", "--price", "19.99EUR", "--data", u.data); code != 0 {
+	if out, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"create",
+		"--id",
+		"s",
+		"--title",
+		"S",
+		"--stock",
+		"5000",
+		"--price",
+		"19.99EUR",
+		"--data",
+		u.data,
+	); code != 0 {
 		t.Fatal(out, errOut)
 	}
 	run := func() *process {

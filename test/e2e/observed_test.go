@@ -43,7 +43,12 @@ func startObserved(t *testing.T) *observed {
 		}
 	}))
 	t.Cleanup(hooked.Close)
-	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_TRACES_SAMPLER_ARG=0", "SLUICE_ALLOW_PRIVATE=127.0.0.0/8"}
+	env := []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL,
+		"OTEL_BSP_SCHEDULE_DELAY=50",
+		"OTEL_TRACES_SAMPLER_ARG=0",
+		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8",
+	}
 	o.stack = startStack(t, shape{backends: 1, env: env})
 	hook := `{"url":"` + hooked.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
 	run := func(name string, args ...string) {
@@ -70,8 +75,8 @@ func startObserved(t *testing.T) *observed {
 	return o
 }
 
-// One purchase through each edge is one trace, from the caller's span to the row and the notifications, and Prometheus has every
-// metric that the dashboard, the alerts and the documentation use.
+// One purchase through each edge is one trace, from the caller's span to the row and the notifications, and
+// Prometheus has every metric that the dashboard, the alerts and the documentation use.
 func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	t.Parallel()
 	o := startObserved(t)
@@ -80,7 +85,15 @@ func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	traces := map[string]string{}
 	for i, edge := range []string{"gateway", "edge"} {
 		traces[edge] = fmt.Sprintf("4bf92f3577b34da6a3ce929d0e0e473%d", i)
-		a := do(t, "POST", o.edges[edge]+"/v1/sales/night/orders", o.token("buyer "+edge), "", "traceparent", "00-"+traces[edge]+"-"+caller+"-01")
+		a := do(
+			t,
+			"POST",
+			o.edges[edge]+"/v1/sales/night/orders",
+			o.token("buyer "+edge),
+			"",
+			"traceparent",
+			"00-"+traces[edge]+"-"+caller+"-01",
+		)
 		if a.Status != 202 {
 			t.Fatalf("%s: %d %s", edge, a.Status, a.Body)
 		}
@@ -91,7 +104,15 @@ func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	}
 	unsampled := "4bf92f3577b34da6a3ce929d0e0e4739"
 	for _, parent := range []string{"", "00-" + unsampled + "-" + caller + "-00"} {
-		if a := do(t, "POST", o.edges["edge"]+"/v1/sales/night/orders", o.token("buyer "+parent), "", "traceparent", parent); a.Status != 202 {
+		if a := do(
+			t,
+			"POST",
+			o.edges["edge"]+"/v1/sales/night/orders",
+			o.token("buyer "+parent),
+			"",
+			"traceparent",
+			parent,
+		); a.Status != 202 {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
@@ -113,8 +134,16 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 	t.Helper()
 	const purchase, hook = "POST /v1/sales/{sale}/orders", "POST webhook"
 	steps := []struct{ service, name, group string }{
-		{"sluice-backend", purchase, ""}, {"sluice-backend", "send orders", ""}, {"sluice-worker", "process orders", ""}, {"sluice-backend", "send events", ""},
-		{"sluice-group-points", "process events", "points"}, {"sluice-group-webhooks", "process events", "webhooks"},
+		{
+			"sluice-backend",
+			purchase,
+			"",
+		},
+		{"sluice-backend", "send orders", ""},
+		{"sluice-worker", "process orders", ""},
+		{"sluice-backend", "send events", ""},
+		{"sluice-group-points", "process events", "points"},
+		{"sluice-group-webhooks", "process events", "webhooks"},
 		{"sluice-group-web-push", "process events", "web-push"},
 		{"sluice-group-webhooks", hook, ""},
 	}
@@ -126,7 +155,17 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		}
 		return true
 	})
-	request, sending := o.collector.find(id, "sluice-backend", purchase, ""), o.collector.find(id, "sluice-backend", "send orders", "")
+	request, sending := o.collector.find(
+		id,
+		"sluice-backend",
+		purchase,
+		"",
+	), o.collector.find(
+		id,
+		"sluice-backend",
+		"send orders",
+		"",
+	)
 	if got := hex.EncodeToString(request.GetParentSpanId()); got != caller {
 		t.Errorf("%s: the request is below %s", edge, got)
 	}
@@ -135,7 +174,8 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 	}
 	for _, s := range steps[2:] {
 		own := o.collector.find(id, s.service, s.name, s.group)
-		if string(own.GetParentSpanId()) != string(sending.GetSpanId()) || own.attribute("sluice.order.id") != sending.attribute("sluice.order.id") {
+		if string(own.GetParentSpanId()) != string(sending.GetSpanId()) ||
+			own.attribute("sluice.order.id") != sending.attribute("sluice.order.id") {
 			t.Errorf("%s: %s of %s is not below the sending of its order", edge, s.name, s.service)
 		}
 		if s.name == hook {
@@ -151,7 +191,11 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 			continue
 		}
 		batch := o.collector.trace(hex.EncodeToString(own.GetLinks()[0].GetTraceId()))
-		if len(batch) != 1 || !slices.ContainsFunc(batch[0].GetLinks(), func(l *otlpLink) bool { return string(l.GetSpanId()) == string(sending.GetSpanId()) }) {
+		if len(batch) != 1 ||
+			!slices.ContainsFunc(
+				batch[0].GetLinks(),
+				func(l *otlpLink) bool { return string(l.GetSpanId()) == string(sending.GetSpanId()) },
+			) {
 			t.Errorf("%s: the batch of %s does not link back", edge, s.name)
 		}
 	}
@@ -159,7 +203,8 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 
 var ourMetric = regexp.MustCompile(`\bsluice_[a-z_]+`)
 
-// exported are the metrics of all programs together: the names of samples as a query uses them, and the names of families. Each program must name its own well.
+// exported are the metrics of all programs together: the names of samples as a query uses them, and the names of
+// families. Each program must name its own well.
 func (o *observed) exported(t *testing.T) (samples, families map[string]bool) {
 	t.Helper()
 	samples, families = map[string]bool{}, map[string]bool{}

@@ -34,7 +34,8 @@ func newOTLPCollector(t *testing.T) *otlpCollector {
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		var request collector.ExportTraceServiceRequest
-		if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, &request) != nil {
+		if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" ||
+			proto.Unmarshal(body, &request) != nil {
 			t.Errorf("no export of traces: %s %s, %v", r.URL.Path, r.Header.Get("Content-Type"), err)
 			w.WriteHeader(http.StatusBadRequest)
 			return

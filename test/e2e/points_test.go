@@ -43,12 +43,22 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}
 	u.end(syscall.SIGKILL) // immediately: the order may be in any state
 	u = startUp(t, data)
-	testenv.Eventually(t, 30*time.Second, "the order is credited", func() bool { return u.points(t, ann) == `{"points":19}` })
+	testenv.Eventually(
+		t,
+		30*time.Second,
+		"the order is credited",
+		func() bool { return u.points(t, ann) == `{"points":19}` },
+	)
 	stdout, errOut, code := sluiceRun(t, nil, "order", "cancel", a.OrderID, "--reason", "x", "--data", data)
 	if code != 0 {
 		t.Fatalf("cancel: %s%s", stdout, errOut)
 	}
-	testenv.Eventually(t, 30*time.Second, "the points are taken back", func() bool { return u.points(t, ann) == `{"points":0}` })
+	testenv.Eventually(
+		t,
+		30*time.Second,
+		"the points are taken back",
+		func() bool { return u.points(t, ann) == `{"points":0}` },
+	)
 
 	for _, s := range []struct {
 		args string
@@ -75,19 +85,36 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 			args = append(args, "--data", data)
 		}
 		stdout, errOut, code := sluiceRun(t, nil, args...)
-		if code != s.code || !strings.Contains(strings.ToLower(stdout+errOut), strings.ToLower(s.want)) || code != 0 && strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
+		if code != s.code || !strings.Contains(strings.ToLower(stdout+errOut), strings.ToLower(s.want)) ||
+			code != 0 && strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
 			t.Errorf("sluice %s: exit %d, want %d and %q\n%s%s", s.args, code, s.code, s.want, stdout, errOut)
 		}
 	}
 }
 
-// Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the points of what he holds, nothing is pending and nothing dead.
+// Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the
+// points of what he holds, nothing is pending and nothing dead.
 func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 1200, 6
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
 	u := startUp(t, t.TempDir(), "--redis", r.URL, "--database", pg.URL)
-	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "s", "--title", "S", "--stock", "5000", "--price", "19.99EUR", "--data", u.data); code != 0 {
+	if out, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"create",
+		"--id",
+		"s",
+		"--title",
+		"S",
+		"--stock",
+		"5000",
+		"--price",
+		"19.99EUR",
+		"--data",
+		u.data,
+	); code != 0 {
 		t.Fatal(out, errOut)
 	}
 	run := func() *process {
@@ -141,7 +168,9 @@ func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
 		return strings.Contains(out, `"pending": 0`) && strings.Contains(out, `"lag": 0`)
 	})
-	if l, err := events.NewStore(db.DB).DeadLetters(t.Context(), events.DeadLetterQuery{Group: "points"}); err != nil || len(l) != 0 {
+	if l, err := events.NewStore(db.DB).
+		DeadLetters(t.Context(), events.DeadLetterQuery{Group: "points"}); err != nil ||
+		len(l) != 0 {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
 	for _, p := range instances {

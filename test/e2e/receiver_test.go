@@ -12,8 +12,9 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// receiver is a shop's endpoint. It verifies deliveries and records each accepted id. Every fiftieth id hangs at its first attempt
-// until the sender gives up, and one in five fails: ids at their first attempt, or with anyTime all requests.
+// receiver is a shop's endpoint. It verifies deliveries and records each accepted id. Every fiftieth id hangs at its
+// first attempt until the sender gives up, and one in five fails: ids at their first attempt, or with anyTime all
+// requests.
 type receiver struct {
 	*httptest.Server
 	anyTime bool
@@ -103,7 +104,10 @@ func (r *receiver) taken() int {
 // add makes an endpoint for the receiver, and returns its id.
 func (r *receiver) add(t *testing.T, data string, more ...string) string {
 	t.Helper()
-	out, errOut, code := sluiceRun(t, nil, append([]string{"webhook", "add", r.URL + "/hook", "--data", data, "--json"}, more...)...)
+	out, errOut, code := sluiceRun(
+		t,
+		nil,
+		append([]string{"webhook", "add", r.URL + "/hook", "--data", data, "--json"}, more...)...)
 	var made struct{ ID, Secret string }
 	if err := json.Unmarshal([]byte(out), &made); err != nil || code != 0 {
 		t.Fatalf("%v: %s%s", err, out, errOut)

@@ -29,9 +29,30 @@ type rehearsed struct {
 	Removed int64 `json:"removed_orders"`
 }
 
-// A crowd for a test: as small and as quick as still makes a rush, and judged by what it proves, not by how fast this machine is.
+// A crowd for a test: as small and as quick as still makes a rush, and judged by what it proves, not by how fast this
+// machine is.
 func rehearseArgs(more ...string) []string {
-	return append([]string{"rehearse", "--buyers", "300", "--span", "1s", "--think", "50ms", "--lead", "500ms", "--max-latency", "10m", "--max-drain", "1m", "--max-lost", "1", "--max-limited", "1"}, more...)
+	return append(
+		[]string{
+			"rehearse",
+			"--buyers",
+			"300",
+			"--span",
+			"1s",
+			"--think",
+			"50ms",
+			"--lead",
+			"500ms",
+			"--max-latency",
+			"10m",
+			"--max-drain",
+			"1m",
+			"--max-lost",
+			"1",
+			"--max-limited",
+			"1",
+		},
+		more...)
 }
 
 // reportIn reads the single report in a directory.
@@ -61,12 +82,21 @@ func wantNoRehearsal(t *testing.T, public, data string) {
 	if a := do(t, "GET", public+"/v1/sales", "", ""); strings.Contains(string(a.Body), "ehears") {
 		t.Errorf("the public list: %s", a.Body)
 	}
-	if out, errOut, code := sluiceRun(t, nil, "sale", "list", "--data", data); code != 0 || strings.Contains(out, "ehears") {
+	if out, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"list",
+		"--data",
+		data,
+	); code != 0 ||
+		strings.Contains(out, "ehears") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 }
 
-// sluice rehearse with nothing but sluice up: to its end, interrupted, and killed. Nothing of it is ever on the public list, and in the end nothing is left.
+// sluice rehearse with nothing but sluice up: to its end, interrupted, and killed. Nothing of it is ever on the
+// public list, and in the end nothing is left.
 func TestRehearseAgainstUp(t *testing.T) {
 	t.Parallel()
 	u := startUp(t, t.TempDir())
@@ -92,7 +122,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 		dir := t.TempDir()
 		out, errOut, code := sluiceRun(t, nil, rehearseArgs("--data", u.data, "--out", dir)...)
 		r := reportIn(t, dir)
-		if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced || len(r.Lost)+len(r.Twice) > 0 {
+		if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced ||
+			len(r.Lost)+len(r.Twice) > 0 {
 			t.Errorf("exit %d, %+v\n%s%s", code, r, out, errOut)
 		}
 		if !strings.Contains(out, "GO") || !strings.Contains(errOut, " of 300 came") || strings.Contains(errOut, "\x1b") {
@@ -103,7 +134,12 @@ func TestRehearseAgainstUp(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		dir := t.TempDir()
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--out", dir, "--span", "1m")...)
-		testenv.Eventually(t, 20*time.Second, "shoppers", func() bool { return strings.Contains(p.output(), "shoppers arrive") })
+		testenv.Eventually(
+			t,
+			20*time.Second,
+			"shoppers",
+			func() bool { return strings.Contains(p.output(), "shoppers arrive") },
+		)
 		if code := p.end(syscall.SIGINT); code != 1 {
 			t.Errorf("exit %d", code)
 		}
@@ -114,7 +150,12 @@ func TestRehearseAgainstUp(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--no-report", "--span", "1m")...)
-		testenv.Eventually(t, 20*time.Second, "shoppers", func() bool { return strings.Contains(p.output(), "shoppers arrive") })
+		testenv.Eventually(
+			t,
+			20*time.Second,
+			"shoppers",
+			func() bool { return strings.Contains(p.output(), "shoppers arrive") },
+		)
 		p.end(syscall.SIGKILL)
 		var list struct {
 			Rehearsals []struct {
@@ -152,7 +193,22 @@ func TestRehearseAgainstUp(t *testing.T) {
 		t.Errorf("the real sale has %d left, had %d", now, left)
 	}
 
-	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "shoe", "--title", "Shoe", "--stock", "5", "--price", "1EUR", "--data", u.data); code != 0 {
+	if out, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"create",
+		"--id",
+		"shoe",
+		"--title",
+		"Shoe",
+		"--stock",
+		"5",
+		"--price",
+		"1EUR",
+		"--data",
+		u.data,
+	); code != 0 {
 		t.Fatal(out, errOut)
 	}
 	for _, c := range []struct {
@@ -174,7 +230,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 	}
 }
 
-// A rehearsal through the gateway, over Redis and PostgreSQL, is "go" although a worker is killed and Redis pauses while it runs.
+// A rehearsal through the gateway, over Redis and PostgreSQL, is "go" although a worker is killed and Redis pauses
+// while it runs.
 func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "gateway", backends: 1})
@@ -183,7 +240,11 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 		workers[i] = launch(t, s.env, "worker", "--lease", "1s")
 	}
 	opens := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
-	if a := s.adminAPI("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":150,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
+	if a := s.adminAPI(
+		"POST",
+		"/admin/v1/sales",
+		fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":150,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens),
+	); a.Status != 201 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	disturbed := make(chan struct{})
@@ -219,18 +280,27 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	}
 }
 
-// Through nginx: its limits, its memory of sales that are sold out and the buyers it knows are met by the crowd as they are by people, and every refusal is one that the report can name.
+// Through nginx: its limits, its memory of sales that are sold out and the buyers it knows are met by the crowd as
+// they are by people, and every refusal is one that the report can name.
 func TestRehearseThroughNginx(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "edge", backends: 1, workers: 1})
 	opens := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
-	if a := s.adminAPI("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":100,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens)); a.Status != 201 {
+	if a := s.adminAPI(
+		"POST",
+		"/admin/v1/sales",
+		fmt.Sprintf(`{"id":"shoe","title":"Shoe","stock":100,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`, opens),
+	); a.Status != 201 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	dir := t.TempDir()
-	out, errOut, code := sluiceRun(t, s.env, rehearseArgs("shoe", "--server", s.admin, "--target", s.base, "--out", dir, "--bots", "0.2")...)
+	out, errOut, code := sluiceRun(
+		t,
+		s.env,
+		rehearseArgs("shoe", "--server", s.admin, "--target", s.base, "--out", dir, "--bots", "0.2")...)
 	r := reportIn(t, dir)
-	if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced || len(r.Lost)+len(r.Twice) > 0 {
+	if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced ||
+		len(r.Lost)+len(r.Twice) > 0 {
 		t.Fatalf("exit %d, %+v\n%s%s", code, r, out, errOut)
 	}
 	if a := s.adminAPI("GET", "/admin/v1/sales/shoe", ""); !strings.Contains(string(a.Body), `"left":100`) {

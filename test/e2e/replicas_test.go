@@ -14,8 +14,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// The master of two replicas dies, and Sentinel promotes one of them. Before that, each replica is disconnected for a while, and
-// then both: an order that no replica has is not confirmed. There is no journal, and no order of a 202 is lost.
+// The master of two replicas dies, and Sentinel promotes one of them. Before that, each replica is disconnected for a
+// while, and then both: an order that no replica has is not confirmed. There is no journal, and no order of a 202 is
+// lost.
 func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	const stock, replicas = 2500, 2
@@ -28,7 +29,16 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		testenv.StartReplica(t, l.addr)
 	}
 	sentinel := startSentinel(t, master.Addr, replicas)
-	s := startStack(t, shape{backends: 2, workers: 2, redis: master, redisURL: sentinel.URL + "?master_name=shop", env: []string{fmt.Sprint("SLUICE_REDIS_WAIT=", replicas)}})
+	s := startStack(
+		t,
+		shape{
+			backends: 2,
+			workers:  2,
+			redis:    master,
+			redisURL: sentinel.URL + "?master_name=shop",
+			env:      []string{fmt.Sprint("SLUICE_REDIS_WAIT=", replicas)},
+		},
+	)
 	s.createSale("s", stock)
 
 	first := s.buy("s", "first", "Idempotency-Key", `"one"`)
@@ -41,7 +51,13 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		refused := buyers.busy.Load()
 		l.hold()
 		testenv.Eventually(t, 30*time.Second, "buyers get 503", func() bool { return buyers.busy.Load() > refused+8 })
-		if a := s.buy("s", "first", "Idempotency-Key", `"one"`); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" || a.OrderID != "" {
+		if a := s.buy(
+			"s",
+			"first",
+			"Idempotency-Key",
+			`"one"`,
+		); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" ||
+			a.OrderID != "" {
 			t.Errorf("a repetition while a replica is cut off: %d %s", a.Status, a.Body)
 		}
 		l.release()
@@ -74,7 +90,11 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	testenv.StartReplica(t, next) // two again
 	at := buyers.accepted.Load()
 	buyers.await(at + 100)
-	t.Logf("%d orders confirmed before the failover; first sale %v after the master died", confirmed, time.Since(began).Round(time.Millisecond))
+	t.Logf(
+		"%d orders confirmed before the failover; first sale %v after the master died",
+		confirmed,
+		time.Since(began).Round(time.Millisecond),
+	)
 	buyers.check("s", stock)
 }
 
@@ -84,7 +104,11 @@ func startSentinel(t *testing.T, master string, replicas int) *testenv.Redis {
 	host, port, _ := net.SplitHostPort(master)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
 	// The long timeout keeps Sentinel from leading the replicas around the links by which they follow the master.
-	text := fmt.Sprintf("sentinel monitor shop %s %s 1\nsentinel down-after-milliseconds shop 1000\nsentinel failover-timeout shop 120000\n", host, port)
+	text := fmt.Sprintf(
+		"sentinel monitor shop %s %s 1\nsentinel down-after-milliseconds shop 1000\nsentinel failover-timeout shop 120000\n",
+		host,
+		port,
+	)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +120,8 @@ func startSentinel(t *testing.T, master string, replicas int) *testenv.Redis {
 	return s
 }
 
-// link is a way to a server that can stand still: nothing that the server sends arrives while it is held, and what was held is gone when it is cut.
+// link is a way to a server that can stand still: nothing that the server sends arrives while it is held, and what
+// was held is gone when it is cut.
 type link struct {
 	addr string
 

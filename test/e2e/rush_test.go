@@ -20,8 +20,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// The rush: far more buyers than units, each retrying through an edge, while processes are killed. SLUICE_RUSH_REQUESTS is its size
-// (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as many units.
+// The rush: far more buyers than units, each retrying through an edge, while processes are killed.
+// SLUICE_RUSH_REQUESTS is its size (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as
+// many units.
 func TestRushThroughNginx(t *testing.T)   { t.Parallel(); rush(t, "edge") }
 func TestRushThroughGateway(t *testing.T) { t.Parallel(); rush(t, "gateway") }
 
@@ -67,7 +68,15 @@ func rush(t *testing.T, edge string) {
 	for f := range faults {
 		t.Log(f)
 	}
-	t.Logf("%d requests of %d buyers for %d units in %.1f s (%.0f/s)\n%s", requests, buyers, units, took.Seconds(), float64(requests)/took.Seconds(), got)
+	t.Logf(
+		"%d requests of %d buyers for %d units in %.1f s (%.0f/s)\n%s",
+		requests,
+		buyers,
+		units,
+		took.Seconds(),
+		float64(requests)/took.Seconds(),
+		got,
+	)
 
 	final := s.settle("rush", int64(units))
 	t.Logf("idle %.1f s after the last request; audit: %+v", time.Since(begin.Add(took)).Seconds(), final)
@@ -121,7 +130,12 @@ func storm(s *stack, got *tally, requests, buyers int, sent *atomic.Int64) {
 		tokens[i] = s.token(fmt.Sprint("buyer-", i))
 	}
 	const senders = 128
-	c := &fasthttp.Client{MaxConnsPerHost: senders, ReadTimeout: 10 * time.Second, MaxIdemponentCallAttempts: 1, RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false }}
+	c := &fasthttp.Client{
+		MaxConnsPerHost:           senders,
+		ReadTimeout:               10 * time.Second,
+		MaxIdemponentCallAttempts: 1,
+		RetryIfErr:                func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
+	}
 	url := s.base + "/v1/sales/rush/orders"
 	var wg sync.WaitGroup
 	for sender := range senders {
@@ -188,8 +202,11 @@ func (s *stack) rows(saleID string) (rows, buyers int) {
 	s.t.Helper()
 	conn := s.sql()
 	defer conn.Close(context.Background())
-	if err := conn.QueryRow(context.Background(),
-		"SELECT count(*), count(DISTINCT buyer) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'", saleID).Scan(&rows, &buyers); err != nil {
+	if err := conn.QueryRow(
+		context.Background(),
+		"SELECT count(*), count(DISTINCT buyer) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'",
+		saleID,
+	).Scan(&rows, &buyers); err != nil {
 		s.t.Fatal(err)
 	}
 	return rows, buyers

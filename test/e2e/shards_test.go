@@ -24,9 +24,9 @@ func inShards(n int) []string {
 	return names
 }
 
-// Sales in several shards: a full shard without a worker does not stop purchases in the others; when the workers are back, all
-// orders become rows, those of a killed worker too; Redis may lose everything; and a process with another number of shards does
-// not start.
+// Sales in several shards: a full shard without a worker does not stop purchases in the others; when the workers are
+// back, all orders become rows, those of a killed worker too; Redis may lose everything; and a process with another
+// number of shards does not start.
 func TestSalesInSeveralShards(t *testing.T) {
 	t.Parallel()
 	const shards, bound = 3, 5
@@ -40,7 +40,11 @@ func TestSalesInSeveralShards(t *testing.T) {
 			t.Fatalf("purchase %d: %d %s", i, a.Status, a.Body)
 		}
 	}
-	if a := s.buy(sales[0], "late"); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" {
+	if a := s.buy(
+		sales[0],
+		"late",
+	); a.Status != 503 || a.Code != "temporarily-unavailable" ||
+		a.Header.Get("Retry-After") == "" {
 		t.Errorf("a full shard: %d %s, Retry-After %q", a.Status, a.Body, a.Header.Get("Retry-After"))
 	}
 	if a := s.buy(sales[0], "a0"); a.Status != 409 {
@@ -56,11 +60,21 @@ func TestSalesInSeveralShards(t *testing.T) {
 		MaxReady int64 `json:"max_ready"`
 		Shards   []struct{ Shard, Ready int64 }
 	}
-	if a := s.adminAPI("GET", "/admin/v1/queue", ""); json.Unmarshal(a.Body, &q) != nil || len(q.Shards) != shards || q.Ready != bound+2 || q.Shards[0].Ready != bound || q.MaxReady != bound {
+	if a := s.adminAPI(
+		"GET",
+		"/admin/v1/queue",
+		"",
+	); json.Unmarshal(a.Body, &q) != nil || len(q.Shards) != shards || q.Ready != bound+2 || q.Shards[0].Ready != bound ||
+		q.MaxReady != bound {
 		t.Errorf("the queue: %s", a.Body)
 	}
 	env := []string{"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_SERVER=" + s.admin}
-	if out, errOut, code := sluiceRun(t, env, "queue"); code != 0 || strings.Count(out, "\n") != shards+3 || !strings.Contains(out, "with 5 ready orders") {
+	if out, errOut, code := sluiceRun(
+		t,
+		env,
+		"queue",
+	); code != 0 || strings.Count(out, "\n") != shards+3 ||
+		!strings.Contains(out, "with 5 ready orders") {
 		t.Errorf("sluice queue: exit %d\n%s%s", code, out, errOut)
 	}
 
@@ -86,7 +100,8 @@ func TestSalesInSeveralShards(t *testing.T) {
 	}
 	s.redis.Client().FlushAll(t.Context())
 	testenv.Eventually(t, 30*time.Second, "it is rebuilt", func() bool {
-		return s.adminAPI("GET", "/readyz", "").Status == 200 && s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
+		return s.adminAPI("GET", "/readyz", "").Status == 200 &&
+			s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
 	})
 	worker.Start()
 	for i, id := range sales {

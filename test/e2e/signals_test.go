@@ -18,15 +18,17 @@ import (
 func mute(t *testing.T, s shape) shape {
 	t.Helper()
 	s.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
-	if err := s.redis.Client().Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels").Err(); err != nil {
+	if err := s.redis.Client().
+		Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels").
+		Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.redisURL = "redis://mute:pw@" + s.redis.Addr + "/0"
 	return s
 }
 
-// Restocks show at the gateway and on pages immediately with sale notifications, and within a second without them. The count is
-// right in both cases.
+// Restocks show at the gateway and on pages immediately with sale notifications, and within a second without them.
+// The count is right in both cases.
 func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 	const restocks = 3
 	policy := filepath.Join(t.TempDir(), "policy.lua")
@@ -61,9 +63,18 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 			}
 			slices.Sort(edge)
 			slices.Sort(pages)
-			t.Logf("from the restock to the first order through the gateway: median %v, longest %v; to the page: median %v, longest %v",
-				edge[restocks/2].Round(time.Millisecond), edge[restocks-1].Round(time.Millisecond), pages[restocks/2].Round(time.Millisecond), pages[restocks-1].Round(time.Millisecond))
-			if signals && (edge[restocks/2] > 400*time.Millisecond || pages[restocks/2] > 400*time.Millisecond) { // a busy machine included; without signals it is half a second on average
+			t.Logf(
+				"from the restock to the first order through the gateway: median %v, longest %v; to the page: median %v, "+
+					"longest %v",
+				edge[restocks/2].Round(
+					time.Millisecond,
+				),
+				edge[restocks-1].Round(time.Millisecond),
+				pages[restocks/2].Round(time.Millisecond),
+				pages[restocks-1].Round(time.Millisecond),
+			)
+			// a busy machine included; without signals it is half a second on average
+			if signals && (edge[restocks/2] > 400*time.Millisecond || pages[restocks/2] > 400*time.Millisecond) {
 				t.Errorf("a restock shows after %v at the gateway and %v on pages", edge, pages)
 			}
 			if pages[restocks-1] > 2*time.Second {
@@ -73,7 +84,12 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 				t.Errorf("audit: %+v", r)
 			}
 			metrics := string(do(t, "GET", s.admin+"/metrics", adminToken, "").Body)
-			if want := map[bool]string{true: "sluice_sale_notifications_up 1", false: "sluice_sale_notifications_up 0"}[signals]; !strings.Contains(metrics, want) {
+			if want := map[bool]string{
+				true: "sluice_sale_notifications_up 1", false: "sluice_sale_notifications_up 0",
+			}[signals]; !strings.Contains(
+				metrics,
+				want,
+			) {
 				t.Errorf("metrics lack %q", want)
 			}
 		})

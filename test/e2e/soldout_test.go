@@ -13,15 +13,16 @@ import (
 	"sluice/test/testenv"
 )
 
-// While a sale is rejected as a whole, the edge answers from its cache; holders get through, and every change shows within a
-// second.
+// While a sale is rejected as a whole, the edge answers from its cache; holders get through, and every change shows
+// within a second.
 func TestSoldOutAtNginx(t *testing.T)      { soldOut(t, shape{edge: "edge"}) }
 func TestSoldOutAtTheGateway(t *testing.T) { soldOut(t, shape{edge: "gateway"}) }
 
 // Without sale notifications: no process may publish or subscribe.
 func TestSoldOutWithoutSignals(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
 
-// roomy has limits that no client reaches. Its headers show that a request was counted; answers from the cache have none.
+// roomy has limits that no client reaches. Its headers show that a request was counted; answers from the cache have
+// none.
 const roomy = `return { rules = {
 	{ name = "ip", key = "ip", rate = "10000r/s", burst = 10000 },
 	{ name = "token", key = "token", rate = "10000r/s", burst = 10000, match = { method = "POST", path = "/v1/sales/*/orders" } },
@@ -30,8 +31,8 @@ const roomy = `return { rules = {
 // soon is how long a change may take to show: the second that an answer may be repeated, and some for a busy machine.
 const soon = 1500 * time.Millisecond
 
-// unknown polls until a change is known and returns the start of the last call that did not show it, relative to the first call. The
-// duration of an answer, or a pause of the machine, does not count.
+// unknown polls until a change is known and returns the start of the last call that did not show it, relative to the
+// first call. The duration of an answer, or a pause of the machine, does not count.
 func (s *stack) unknown(known func() bool) (last time.Duration) {
 	s.t.Helper()
 	begin := time.Now()
@@ -83,7 +84,9 @@ func soldOut(t *testing.T, on shape) {
 	s.awaitCached("drop", "sold-out")
 	s.holdersBypassTheCache("drop", orders)
 
-	for _, c := range []struct{ change, code string }{{"pause", "sale-paused"}, {"resume", "sold-out"}, {"close", "sale-closed"}} {
+	for _, c := range []struct{ change, code string }{
+		{"pause", "sale-paused"}, {"resume", "sold-out"}, {"close", "sale-closed"},
+	} {
 		if a := s.adminAPI("POST", "/admin/v1/sales/drop/"+c.change, ""); a.Status != 200 {
 			t.Fatalf("%s: %d %s", c.change, a.Status, a.Body)
 		}
@@ -100,7 +103,10 @@ func soldOut(t *testing.T, on shape) {
 
 	s.opens(t)
 
-	for _, path := range []string{"/.sluice/sales/drop/holders", "/.SLUICE/sales/drop/holders", "/%2esluice/sales/drop/holders", "//.sluice/sales/drop/holders"} {
+	for _, path := range []string{
+		"/.sluice/sales/drop/holders", "/.SLUICE/sales/drop/holders", "/%2esluice/sales/drop/holders",
+		"//.sluice/sales/drop/holders",
+	} {
 		a := do(t, "GET", s.base+path, "", "")
 		if a.Status != 404 && a.Status != 400 || a.Header.Get("Sluice-Holders") != "" {
 			t.Errorf("GET %s gets %d with headers %v", path, a.Status, a.Header)
@@ -144,8 +150,17 @@ func sameAnswer(t *testing.T, asked, known answer) {
 		}
 		return fmt.Sprint(h)
 	}
-	if asked.Status != known.Status || string(asked.Body) != string(known.Body) || plain(asked.Header) != plain(known.Header) {
-		t.Errorf("the backend returned %d %s %v\nand the edge         %d %s %v", asked.Status, asked.Body, asked.Header, known.Status, known.Body, known.Header)
+	if asked.Status != known.Status || string(asked.Body) != string(known.Body) ||
+		plain(asked.Header) != plain(known.Header) {
+		t.Errorf(
+			"the backend returned %d %s %v\nand the edge         %d %s %v",
+			asked.Status,
+			asked.Body,
+			asked.Header,
+			known.Status,
+			known.Body,
+			known.Header,
+		)
 	}
 	if id := known.Header.Get("X-Request-Id"); len(id) != 32 || id == asked.Header.Get("X-Request-Id") {
 		t.Errorf("the edge's own answer has the number %q, and the one before it %q", id, asked.Header.Get("X-Request-Id"))
@@ -164,7 +179,8 @@ func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 	until := time.Now().Add(1200 * time.Millisecond)
 	memory := 0
 	wg.Go(func() {
-		for time.Now().Before(until) || memory == 0 && time.Now().Before(until.Add(20*time.Second)) { // longer on a slow machine
+		// longer on a slow machine
+		for time.Now().Before(until) || memory == 0 && time.Now().Before(until.Add(20*time.Second)) {
 			a, err := try("POST", s.base+"/v1/sales/"+saleID+"/orders", s.token("dan"), "")
 			if err != nil || a.Status != 409 {
 				s.t.Errorf("dan gets %d %s, %v", a.Status, a.Body, err)
@@ -211,14 +227,23 @@ func (s *stack) sells(saleID, buyer string) (order string, took time.Duration) {
 func (s *stack) opens(t *testing.T) {
 	t.Helper()
 	at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
-	body := fmt.Sprintf(`{"id":"later","title":"Thing","stock":5,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`, at.UTC().Format(time.RFC3339Nano))
+	body := fmt.Sprintf(
+		`{"id":"later","title":"Thing","stock":5,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
+		at.UTC().Format(time.RFC3339Nano),
+	)
 	if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
 		t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
 	asked := s.buy("later", "dan")
 	known := s.awaitCached("later", "sale-not-open")
-	if string(asked.Body) != string(known.Body) || known.Header.Get("Retry-After") == "" || known.Header.Get("Retry-After") > "3" {
-		t.Errorf("the backend returned %s, and the edge %s with Retry-After %q", asked.Body, known.Body, known.Header.Get("Retry-After"))
+	if string(asked.Body) != string(known.Body) || known.Header.Get("Retry-After") == "" ||
+		known.Header.Get("Retry-After") > "3" {
+		t.Errorf(
+			"the backend returned %s, and the edge %s with Retry-After %q",
+			asked.Body,
+			known.Body,
+			known.Header.Get("Retry-After"),
+		)
 	}
 	var sold, last time.Time // first sale, and start of the last request that was rejected as not open
 	testenv.Eventually(t, 10*time.Second, "the sale opens", func() bool {
@@ -233,6 +258,10 @@ func (s *stack) opens(t *testing.T) {
 		return a.Status == 202
 	})
 	if sold.Before(at) || last.Sub(at) > 500*time.Millisecond {
-		t.Errorf("the first order came %v after the opening, and requests until %v after it were rejected", sold.Sub(at), last.Sub(at))
+		t.Errorf(
+			"the first order came %v after the opening, and requests until %v after it were rejected",
+			sold.Sub(at),
+			last.Sub(at),
+		)
 	}
 }

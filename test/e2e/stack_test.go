@@ -1,6 +1,7 @@
 // Package e2e runs the real program: its processes, nginx, Redis and PostgreSQL, with real traffic and real signals.
 //
-// Most of these tests wait most of the time, so they run beside each other. Those that measure, or that need both processors, do not.
+// Most of these tests wait most of the time, so they run beside each other. Those that measure, or that need both
+// processors, do not.
 package e2e
 
 import (
@@ -166,7 +167,12 @@ func startStack(t testing.TB, s shape) *stack {
 	}
 	awaitOK(t, st.base+"/healthz")
 	for _, w := range st.workers {
-		testenv.Eventually(t, 30*time.Second, "a worker is up", func() bool { return strings.Contains(w.output(), "worker is up") })
+		testenv.Eventually(
+			t,
+			30*time.Second,
+			"a worker is up",
+			func() bool { return strings.Contains(w.output(), "worker is up") },
+		)
 	}
 	return st
 }
@@ -262,8 +268,12 @@ func (s *stack) adminAPI(method, path, body string) answer {
 
 func (s *stack) createSale(id string, stock int) {
 	s.t.Helper()
-	body := fmt.Sprintf(`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
-		id, stock, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+	body := fmt.Sprintf(
+		`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
+		id,
+		stock,
+		time.Now().Add(-time.Minute).UTC().Format(time.RFC3339),
+	)
 	if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
 		s.t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}

@@ -14,9 +14,10 @@ import (
 	"sluice/test/testenv"
 )
 
-// Redis loses everything again and again, also while it is rebuilt, and meanwhile the admin restocks, cancels rows and starts rebuilds at both backends, and
-// processes are killed and paused. No sale is paused for it, and in the end every order of a 202 is its buyer's row, every restock is counted once, and every
-// cancelled unit is sold or for sale again.
+// Redis loses everything again and again, also while it is rebuilt, and meanwhile the admin restocks, cancels rows
+// and starts rebuilds at both backends, and processes are killed and paused. No sale is paused for it, and in the end
+// every order of a 202 is its buyer's row, every restock is counted once, and every cancelled unit is sold or for
+// sale again.
 func TestStormWhileRedisIsEmptied(t *testing.T) {
 	t.Parallel()
 	const stock, add = 4000, 100
@@ -47,7 +48,12 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 	}
 	wg.Go(func() {
 		for n := 0; !stop.Load(); n++ {
-			if a := persist("/admin/v1/sales/s/restock", fmt.Sprintf(`{"add":%d}`, add), "Idempotency-Key", fmt.Sprintf(`"r%d"`, n)); a.Status != 200 {
+			if a := persist(
+				"/admin/v1/sales/s/restock",
+				fmt.Sprintf(`{"add":%d}`, add),
+				"Idempotency-Key",
+				fmt.Sprintf(`"r%d"`, n),
+			); a.Status != 200 {
 				t.Errorf("restock: %d %s", a.Status, a.Body)
 			}
 			restocks.Add(1)
@@ -63,7 +69,9 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 		defer db.Close(ctx)
 		for !stop.Load() {
 			var id string
-			if db.QueryRow(ctx, "SELECT id::text FROM orders WHERE status = 'created' ORDER BY random() LIMIT 1").Scan(&id) == nil {
+			if db.QueryRow(ctx, "SELECT id::text FROM orders WHERE status = 'created' ORDER BY random() LIMIT 1").
+				Scan(&id) ==
+				nil {
 				if a := persist("/admin/v1/orders/"+id+"/cancel", ""); a.Status != 200 {
 					t.Errorf("cancel: %d %s", a.Status, a.Body)
 				}
@@ -79,7 +87,8 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 			})
 		}
 	}
-	nap := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) } //nolint:forbidigo // the moment is what varies
+	// the moment is what varies
+	nap := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) } //nolint:forbidigo
 	for round, strike := range []func(){
 		empty,
 		func() { rebuild(); nap(100); empty() },
@@ -105,7 +114,13 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 		strike()
 		at := buyers.accepted.Load()
 		buyers.await(at + 100)
-		t.Logf("round %d: %d accepted, %d restocks, %d cancelled", round, buyers.accepted.Load(), restocks.Load(), cancelled.Load())
+		t.Logf(
+			"round %d: %d accepted, %d restocks, %d cancelled",
+			round,
+			buyers.accepted.Load(),
+			restocks.Load(),
+			cancelled.Load(),
+		)
 	}
 	stop.Store(true)
 	wg.Wait()

@@ -11,8 +11,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Orders through a stream: a worker killed with a lease, a Redis that loses everything, foreign entries, and processes with
-// different queue drivers. Every 202 is a row at the end, and the audit balances.
+// Orders through a stream: a worker killed with a lease, a Redis that loses everything, foreign entries, and
+// processes with different queue drivers. Every 202 is a row at the end, and the audit balances.
 func TestOrdersThroughAStream(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 2, journal: true, env: []string{"SLUICE_QUEUE=stream", "SLUICE_MAX_READY=30"}})
@@ -51,7 +51,12 @@ func TestOrdersThroughAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := launch(t, s.env, "worker", "--lease", "1s", "--no-watcher")
-	testenv.Eventually(t, 20*time.Second, "a lease", func() bool { return redis.ZCard(t.Context(), keyspace.Shard(0).Leases()).Val() > 0 })
+	testenv.Eventually(
+		t,
+		20*time.Second,
+		"a lease",
+		func() bool { return redis.ZCard(t.Context(), keyspace.Shard(0).Leases()).Val() > 0 },
+	)
 	worker.End(syscall.SIGKILL)
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -69,7 +74,11 @@ func TestOrdersThroughAStream(t *testing.T) {
 	awaitOK(t, "http://"+list+"/readyz")
 	s.base = "http://" + list
 	buy(40, 50)
-	if n, m := redis.XLen(t.Context(), orders).Val(), redis.LLen(t.Context(), keyspace.Shard(0).Ready()).Val(); n != 10 || m != 10 {
+	if n, m := redis.XLen(t.Context(), orders).
+		Val(),
+		redis.LLen(t.Context(), keyspace.Shard(0).Ready()).
+			Val(); n != 10 ||
+		m != 10 {
 		t.Errorf("%d wait in the stream and %d in the list, want 10 and 10", n, m)
 	}
 	other.End(syscall.SIGTERM)
@@ -77,7 +86,12 @@ func TestOrdersThroughAStream(t *testing.T) {
 	redis.FlushAll(t.Context()) // the journals of two backends hold 10 of 20, the list's had none
 	// Each backend detects it on its own, so one may still find its Redis unverified after another has rebuilt it.
 	for i := range 10 {
-		testenv.Eventually(t, 30*time.Second, "a purchase from the Redis that was rebuilt", func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 })
+		testenv.Eventually(
+			t,
+			30*time.Second,
+			"a purchase from the Redis that was rebuilt",
+			func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 },
+		)
 	}
 	launch(t, s.env, "worker")
 	if r := s.settle(id, 50); !r.Balanced || r.Left != 50 {
@@ -86,7 +100,14 @@ func TestOrdersThroughAStream(t *testing.T) {
 	if n := redis.XLen(t.Context(), orders).Val(); n != 0 {
 		t.Errorf("%d entries are left in the stream", n)
 	}
-	if _, errOut, code := sluiceRun(t, s.env, "worker", "--queue", "kafka"); code != 2 || !strings.Contains(errOut, "--queue") {
+	if _, errOut, code := sluiceRun(
+		t,
+		s.env,
+		"worker",
+		"--queue",
+		"kafka",
+	); code != 2 ||
+		!strings.Contains(errOut, "--queue") {
 		t.Errorf("a queue that there is not: exit %d, %s", code, errOut)
 	}
 }

@@ -98,7 +98,12 @@ func TestOrderSurvivesAClosedConnection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				fmt.Fprintf(conn, "POST /v1/sales/s/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: \"one\"\r\nContent-Length: 0\r\n\r\n", s.token(buyer))
+				fmt.Fprintf(
+					conn,
+					"POST /v1/sales/s/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: "+
+						"\"one\"\r\nContent-Length: 0\r\n\r\n",
+					s.token(buyer),
+				)
 				if i > 0 { // close later each time: immediately, then after growing delays up to a quarter of a second
 					_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond << (2 * i)))
 					_, _ = conn.Read(make([]byte, 1))
@@ -214,7 +219,12 @@ func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 	if err := c.Del(ctx, keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 20*time.Second, "a backend fills the sale from SQL", func() bool { return s.audit("s").Balanced })
+	testenv.Eventually(
+		t,
+		20*time.Second,
+		"a backend fills the sale from SQL",
+		func() bool { return s.audit("s").Balanced },
+	)
 	s.adminAPI("POST", "/admin/v1/sales/s/resume", "")
 	if a := s.buy("s", "c3"); a.Code != "already-bought" {
 		t.Errorf("a buyer with an order that Redis had lost: %d %s", a.Status, a.Body)

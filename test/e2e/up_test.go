@@ -48,14 +48,15 @@ func (u *upProcess) curlLines() []string {
 	return lines
 }
 
-// The output of `sluice up` works unchanged: two lines pasted into a shell buy a unit and show it created. After a restart on the
-// same directory, sold units stay sold.
+// The output of `sluice up` works unchanged: two lines pasted into a shell buy a unit and show it created. After a
+// restart on the same directory, sold units stay sold.
 func TestUpSellsAndRemembers(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data)
 	out, err := exec.Command("sh", "-c", strings.Join(u.curlLines(), "\n")).CombinedOutput()
-	if err != nil || !regexp.MustCompile(`^order \d{17,}\n`).Match(out) || !strings.Contains(string(out), `"status":"created"`) {
+	if err != nil || !regexp.MustCompile(`^order \d{17,}\n`).Match(out) ||
+		!strings.Contains(string(out), `"status":"created"`) {
 		t.Fatalf("the printed lines\n%s\nsay %v\n%s", strings.Join(u.curlLines(), "\n"), err, out)
 	}
 	left := u.left(t)
@@ -65,7 +66,18 @@ func TestUpSellsAndRemembers(t *testing.T) {
 			t.Errorf("%s: %v, %v", secret, f, err)
 		}
 	}
-	if _, errOut, code := sluiceRun(t, nil, "up", "--listen", addr(t), "--admin", addr(t), "--data", data); code == 0 || !strings.Contains(errOut, "in use") {
+	if _, errOut, code := sluiceRun(
+		t,
+		nil,
+		"up",
+		"--listen",
+		addr(t),
+		"--admin",
+		addr(t),
+		"--data",
+		data,
+	); code == 0 ||
+		!strings.Contains(errOut, "in use") {
 		t.Errorf("a second sluice up on the same directory: exit %d, %q", code, errOut)
 	}
 	if code := u.end(syscall.SIGTERM); code != 0 {
@@ -86,7 +98,13 @@ func TestUpSellsAndRemembers(t *testing.T) {
 		if a.Status != 202 {
 			t.Fatalf("buying after a restart: %d %s", a.Status, a.Body)
 		}
-		if o := do(t, "GET", again.base+"/v1/orders/"+a.OrderID+"?wait=10s", strings.TrimSpace(buyer), ""); o.State != "created" {
+		if o := do(
+			t,
+			"GET",
+			again.base+"/v1/orders/"+a.OrderID+"?wait=10s",
+			strings.TrimSpace(buyer),
+			"",
+		); o.State != "created" {
 			t.Errorf("the order is %s", o.Body)
 		}
 		left--
@@ -99,7 +117,22 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data)
-	if _, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "rush", "--title", "Rush", "--stock", "20000", "--price", "1EUR", "--data", data); code != 0 {
+	if _, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"create",
+		"--id",
+		"rush",
+		"--title",
+		"Rush",
+		"--stock",
+		"20000",
+		"--price",
+		"1EUR",
+		"--data",
+		data,
+	); code != 0 {
 		t.Fatal(errOut)
 	}
 	secret, err := os.ReadFile(filepath.Join(data, "token.secret"))
@@ -158,10 +191,27 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "rush: ") || !strings.Contains(out, "0 without a unit") {
 		t.Errorf("rebuild: exit %d, %s%s", code, out, errOut)
 	}
-	if _, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--data", data); code != 2 || !strings.Contains(errOut, "--all") {
+	if _, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"rebuild",
+		"--data",
+		data,
+	); code != 2 ||
+		!strings.Contains(errOut, "--all") {
 		t.Errorf("rebuild of nothing: exit %d, %s", code, errOut)
 	}
-	if out, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--all", "--data", data); code != 0 || !strings.Contains(out, "demo: ") {
+	if out, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"rebuild",
+		"--all",
+		"--data",
+		data,
+	); code != 0 ||
+		!strings.Contains(out, "demo: ") {
 		t.Errorf("rebuild of all: exit %d, %s%s", code, out, errOut)
 	}
 }
@@ -238,9 +288,18 @@ func TestAdminCommands(t *testing.T) {
 // Invalid settings produce one clear line and exit 2 before anything is started.
 func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 	t.Parallel()
-	good := []string{"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0", "SLUICE_DATABASE_URL=sqlite:x.db"}
+	good := []string{
+		"SLUICE_TOKEN_SECRET=" + tokenSecret,
+		"SLUICE_ADMIN_TOKEN=" + adminToken,
+		"SLUICE_REDIS_URL=redis://127.0.0.1:1/0",
+		"SLUICE_DATABASE_URL=sqlite:x.db",
+	}
 	badPolicy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(badPolicy, []byte("return {\n  rules = {\n    { name = \"ip\", key = \"ip\", rate = \"-1r/s\", burst = 1 },\n  },\n}\n"), 0o644); err != nil {
+	if err := os.WriteFile(
+		badPolicy,
+		[]byte("return {\n  rules = {\n    { name = \"ip\", key = \"ip\", rate = \"-1r/s\", burst = 1 },\n  },\n}\n"),
+		0o644,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -259,7 +318,10 @@ func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 		{"backend", "--redis-wait", append([]string{"SLUICE_REDIS_WAIT=many"}, good...)},
 		{"up --redis-wait 1", "embedded Redis has no replicas", nil},
 		{"worker", "OTEL_EXPORTER_OTLP_ENDPOINT", append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"}, good...)},
-		{"backend", "OTEL_TRACES_SAMPLER_ARG", append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_TRACES_SAMPLER_ARG=2"}, good...)},
+		{
+			"backend", "OTEL_TRACES_SAMPLER_ARG",
+			append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_TRACES_SAMPLER_ARG=2"}, good...),
+		},
 		{"gateway", "--upstream", good},
 		{"gateway --upstream ftp://x", "--upstream", good},
 		{"gateway --upstream http://127.0.0.1:1 --policy " + badPolicy, "policy.lua:3", good},
@@ -272,8 +334,16 @@ func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 		{"sale list --server ftp://x", "--server", good},
 	} {
 		stdout, stderr, code := sluiceRun(t, c.env, strings.Fields(c.args)...)
-		if code != 2 || !strings.Contains(stderr, c.want) || strings.Count(strings.TrimSpace(stderr), "\n") != 0 || stdout != "" {
-			t.Errorf("sluice %s: exit %d, want 2 and one line with %q\nstdout: %s\nstderr: %s", c.args, code, c.want, stdout, stderr)
+		if code != 2 || !strings.Contains(stderr, c.want) || strings.Count(strings.TrimSpace(stderr), "\n") != 0 ||
+			stdout != "" {
+			t.Errorf(
+				"sluice %s: exit %d, want 2 and one line with %q\nstdout: %s\nstderr: %s",
+				c.args,
+				code,
+				c.want,
+				stdout,
+				stderr,
+			)
 		}
 	}
 }

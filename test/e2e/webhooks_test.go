@@ -71,7 +71,8 @@ func TestWebhooksByCommand(t *testing.T) {
 			args = append(args, "--data", data)
 		}
 		stdout, errOut, code := sluiceRun(t, nil, args...)
-		if code != s.code || !strings.Contains(strings.ToLower(stdout+errOut), strings.ToLower(s.want)) || code != 0 && strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
+		if code != s.code || !strings.Contains(strings.ToLower(stdout+errOut), strings.ToLower(s.want)) ||
+			code != 0 && strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
 			t.Errorf("sluice %s: exit %d, want %d and %q\n%s%s", s.args, code, s.code, s.want, stdout, errOut)
 		}
 	}
@@ -80,15 +81,40 @@ func TestWebhooksByCommand(t *testing.T) {
 	}
 }
 
-// Two instances of the group are killed again and again, and so is the process that relays, while orders are written and cancelled and the receiver fails: every event
-// comes at least once, under an id of its own, cancelled after created.
+// Two instances of the group are killed again and again, and so is the process that relays, while orders are written
+// and cancelled and the receiver fails: every event comes at least once, under an id of its own, cancelled after
+// created.
 func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 300, 4
 	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
-	flags := []string{"--redis", r.URL, "--database", pg.URL, "--allow-private", "127.0.0.0/8", "--webhook-timeout", "500ms"}
+	flags := []string{
+		"--redis",
+		r.URL,
+		"--database",
+		pg.URL,
+		"--allow-private",
+		"127.0.0.0/8",
+		"--webhook-timeout",
+		"500ms",
+	}
 	u := startUp(t, t.TempDir(), flags...)
-	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "s", "--title", "S", "--stock", "5000", "--price", "19.99EUR", "--data", u.data); code != 0 {
+	if out, errOut, code := sluiceRun(
+		t,
+		nil,
+		"sale",
+		"create",
+		"--id",
+		"s",
+		"--title",
+		"S",
+		"--stock",
+		"5000",
+		"--price",
+		"19.99EUR",
+		"--data",
+		u.data,
+	); code != 0 {
 		t.Fatal(out, errOut)
 	}
 	shop := newReceiver(t)
@@ -126,7 +152,8 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
-		return e.Waiting == 0 && e.Failed == 0 && strings.Count(out, `"pending": 0`) >= 2 && strings.Count(out, `"dead": 0`) >= 2
+		return e.Waiting == 0 && e.Failed == 0 && strings.Count(out, `"pending": 0`) >= 2 &&
+			strings.Count(out, `"dead": 0`) >= 2
 	})
 	shop.mu.Lock()
 	defer shop.mu.Unlock()
@@ -138,7 +165,13 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 		again += n - 1
 	}
 	if len(shop.took) != len(want) || shop.forged != 0 || len(shop.early) != 0 {
-		t.Errorf("%d ids, want %d; %d forged; before their orders were created: %v", len(shop.took), len(want), shop.forged, shop.early)
+		t.Errorf(
+			"%d ids, want %d; %d forged; before their orders were created: %v",
+			len(shop.took),
+			len(want),
+			shop.forged,
+			shop.early,
+		)
 	}
 	t.Logf("%d events, %d came again", len(want), again)
 	for _, p := range instances {

@@ -54,7 +54,8 @@ func play(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	case "/headers":
 		for name, value := range map[string]string{"ETag": `W/"x"`, "Last-Modified": "Sat, 01 Nov 2025 00:00:00 GMT", "Cache-Control": "max-age=1", "Vary": "Accept", "Content-Encoding": "br",
-			"X-Accel-Redirect": "/admin", "X-Accel-Buffering": "no", "X-Accel-Expires": "60", "Location": "http://sluice_backend/x", "Www-Authenticate": "Bearer", "Sluice-Sale": "x",
+			"X-Accel-Redirect": "/admin", "X-Accel-Buffering": "no", "X-Accel-Expires": "60",
+			"Location": "http://sluice_backend/x", "Www-Authenticate": "Bearer", "Sluice-Sale": "x",
 			"X-Frame-Options": "DENY", "Link": "</a>; rel=b", "Refresh": "5; url=http://sluice_backend/"} {
 			h.Set(name, value)
 		}
@@ -75,7 +76,8 @@ type exchange struct {
 	name, raw string
 	methods   []string
 	codes     string // what both must answer; "" is whatever
-	again     bool   // the backend may hear the request twice: a kept connection that dies without an answer may have been dead before
+	// the backend may hear the request twice: a kept connection that dies without an answer may have been dead before
+	again bool
 }
 
 // compare runs the same bytes through both edges and compares what client and backend get to see.
@@ -103,7 +105,14 @@ func compare(t *testing.T, both []*edge, x exchange) {
 			t.Errorf("%s: the client hears from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(a), e.name, short(b))
 		}
 		if b := strings.Join(requests, "\n\n"); behind != b {
-			t.Errorf("%s: the backend gets from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(behind), e.name, short(b))
+			t.Errorf(
+				"%s: the backend gets from %s\n%s\n\nand from %s\n%s",
+				x.name,
+				both[0].name,
+				short(behind),
+				e.name,
+				short(b),
+			)
 		}
 		if first.closed != got.closed {
 			t.Errorf("%s: %s closed the connection: %v, %s: %v", x.name, both[0].name, first.closed, e.name, got.closed)
@@ -137,35 +146,106 @@ func TestEdgesForwardTheSameRequests(t *testing.T) {
 	for _, x := range []exchange{
 		{name: "a page", raw: request("GET", "/", c.next(), last), codes: "200"},
 		{name: "a query", raw: request("GET", "/v1/sales?a=b%20c&d=%2F..", c.next(), last), codes: "200"},
-		{name: "a purchase", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a1"), `Idempotency-Key: "k"`, "Content-Length: 2", last) + "{}", codes: "202"},
-		{name: "without a body", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a2"), "Content-Length: 0", last), codes: "202"},
+		{
+			name: "a purchase",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), bearer(t, "a1"), `Idempotency-Key: "k"`, "Content-Length: 2", last,
+			) + "{}",
+			codes: "202",
+		},
+		{
+			name: "without a body",
+			raw:  request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a2"), "Content-Length: 0", last), codes: "202",
+		},
 		{name: "without a length", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a3"), last), codes: "202"},
-		{name: "in the other header", raw: request("POST", "/v1/sales/1/orders", c.next(), "Token:"+strings.TrimPrefix(bearer(t, "a4"), "Authorization: Bearer"), last), codes: "202"},
-		{name: "an empty Authorization beside it", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization:", "Token:"+strings.TrimPrefix(bearer(t, "a5"), "Authorization: Bearer"), last), codes: "202"},
-		{name: "an Authorization of another scheme beside it", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization: Basic eA==", "Token:"+strings.TrimPrefix(bearer(t, "a6"), "Authorization: Bearer"), last), codes: "401"},
+		{
+			name: "in the other header",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), "Token:"+strings.TrimPrefix(bearer(t, "a4"), "Authorization: Bearer"), last,
+			),
+			codes: "202",
+		},
+		{
+			name: "an empty Authorization beside it",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), "Authorization:",
+				"Token:"+strings.TrimPrefix(bearer(t, "a5"), "Authorization: Bearer"), last,
+			),
+			codes: "202",
+		},
+		{
+			name: "an Authorization of another scheme beside it",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), "Authorization: Basic eA==",
+				"Token:"+strings.TrimPrefix(bearer(t, "a6"), "Authorization: Bearer"), last,
+			),
+			codes: "401",
+		},
 		{name: "sold out", raw: request("POST", "/v1/sales/2/orders", c.next(), bearer(t, "a7"), last), codes: "409"},
-		{name: "a chunked body", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a8"), "Transfer-Encoding: chunked") + "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n" + request("GET", "/next"), codes: "202"},
-		{name: "two tries of one buyer", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9")) + request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9")) +
+		{
+			name: "a chunked body",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), bearer(t, "a8"), "Transfer-Encoding: chunked",
+			) + "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n" + request("GET", "/next"),
+			codes: "202",
+		},
+		{name: "two tries of one buyer", raw: request(
+			"POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9"),
+		) + request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9")) +
 			request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9"), last), codes: "202 202 429"},
-		{name: "a second one of a slow rule", raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1") + request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", last), codes: "200 429"},
-		{name: "HEAD of a refusal", raw: request("HEAD", "/slow", "X-Forwarded-For: 192.0.2.1", last), methods: []string{"HEAD"}, codes: "429"},
+		{
+			name: "a second one of a slow rule",
+			raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1") + request(
+				"GET", "/slow", "X-Forwarded-For: 192.0.2.1", last,
+			),
+			codes: "200 429",
+		},
+		{
+			name: "HEAD of a refusal", raw: request("HEAD", "/slow", "X-Forwarded-For: 192.0.2.1", last),
+			methods: []string{"HEAD"}, codes: "429",
+		},
 		{name: "no token", raw: request("POST", "/v1/sales/1/orders", c.next(), last), codes: "401"},
-		{name: "a bad token", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization: Bearer x.y.z", last), codes: "401"},
+		{
+			name: "a bad token", raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization: Bearer x.y.z", last),
+			codes: "401",
+		},
 		{name: "health", raw: request("GET", "/healthz", last), codes: "200"},
 		{name: "HEAD of health", raw: request("HEAD", "/healthz", last), methods: []string{"HEAD"}, codes: "200"},
 		{name: "POST to health", raw: request("POST", "/healthz", last), codes: "405"},
-		{name: "hidden", raw: request("GET", "/admin/v1/sales") + request("GET", "/Metrics") + request("GET", "/debug/pprof/") + request("GET", "/%61dmin", last), codes: "404 404 404 404"},
-		{name: "between edge and backend", raw: request("GET", "/.sluice/sales/1/holders") + request("GET", "/.sluice/bad-request", last), codes: "404 404"},
+		{
+			name:  "hidden",
+			raw:   request("GET", "/admin/v1/sales") + request("GET", "/Metrics") + request("GET", "/debug/pprof/") + request("GET", "/%61dmin", last),
+			codes: "404 404 404 404",
+		},
+		{
+			name: "between edge and backend",
+			raw:  request("GET", "/.sluice/sales/1/holders") + request("GET", "/.sluice/bad-request", last), codes: "404 404",
+		},
 		{name: "between edge and backend, in other spellings", raw: request("GET", "/.SLUICE/sales/1/holders") + request("GET", "/.sluice/sales") + request("HEAD", "/.sluice/bad-request") +
 			request("POST", "/.sluice/sales/1/holders", "Content-Length: 2") + "{}" + request("GET", "/.sluice/x?y", last), methods: []string{"GET", "GET", "HEAD"}, codes: "404 404 404 404 404"},
 		{name: "TRACE", raw: request("TRACE", "/", last), codes: "405"},
 		{name: "CONNECT", raw: request("CONNECT", "/", last), codes: "405"},
-		{name: "other methods", raw: request("OPTIONS", "/v1/sales", c.next(), "Origin: http://a", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization") +
+		{name: "other methods", raw: request(
+			"OPTIONS", "/v1/sales", c.next(), "Origin: http://a", "Access-Control-Request-Method: POST",
+			"Access-Control-Request-Headers: authorization",
+		) +
 			request("DELETE", "/v1/sales/1", c.next()) + request("BREW", "/", c.next(), last), codes: "200 200 200"},
 		{name: "HEAD", raw: request("HEAD", "/v1/sales", c.next(), last), methods: []string{"HEAD"}, codes: "200"},
 		{name: "nothing", raw: request("GET", "/nothing", c.next(), last), codes: "204"},
-		{name: "not modified", raw: request("GET", "/same", c.next(), `If-None-Match: "a"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "304"},
-		{name: "not modified, and the backend does not report it", raw: request("GET", "/headers", c.next(), `If-None-Match: W/"x"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last), codes: "200"},
+		{
+			name: "not modified",
+			raw: request(
+				"GET", "/same", c.next(), `If-None-Match: "a"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last,
+			),
+			codes: "304",
+		},
+		{
+			name: "not modified, and the backend does not report it",
+			raw: request(
+				"GET", "/headers", c.next(), `If-None-Match: W/"x"`, "If-Modified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last,
+			),
+			codes: "200",
+		},
 		{name: "a range", raw: request("GET", "/much", c.next(), "Range: bytes=0-9", last), codes: "200"},
 		{name: "not found there", raw: request("GET", "/v1/orders/none", c.next(), last), codes: "404"},
 		{name: "limited there", raw: request("GET", "/limited", c.next(), last), codes: "429"},
@@ -175,35 +255,104 @@ func TestEdgesForwardTheSameRequests(t *testing.T) {
 		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503", again: true},
 		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n" + c.next() + "\r\n\r\n", codes: "200"},
 		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n" + c.next() + "\r\n\r\n", codes: "200"},
-		{name: "HTTP/1.0 that stays", raw: "GET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: close, keep-alive\r\n\r\n" + request("GET", "/"), codes: "200 200"},
-		{name: "the last Connection counts", raw: request("GET", "/", c.next(), "Connection: close", "Connection: keep-alive") + request("GET", "/", c.next(), "Connection: keep-alive", "Connection: xCLOSE", "Connection: te") +
+		{
+			name:  "HTTP/1.0 that stays",
+			raw:   "GET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: Keep-Alive\r\n\r\nGET / HTTP/1.0\r\n" + c.next() + "\r\nConnection: close, keep-alive\r\n\r\n" + request("GET", "/"),
+			codes: "200 200",
+		},
+		{name: "the last Connection counts", raw: request(
+			"GET", "/", c.next(), "Connection: close", "Connection: keep-alive",
+		) + request(
+			"GET", "/", c.next(), "Connection: keep-alive", "Connection: xCLOSE", "Connection: te",
+		) +
 			request("GET", "/"), codes: "200 200"},
 		{name: "an empty host", raw: "GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n", codes: "400"},
-		{name: "chunks where nothing has a body", raw: request("POST", "/healthz", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400"},
-		{name: "chunks where there is nothing", raw: request("POST", "/admin", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400"},
+		{
+			name: "chunks where nothing has a body",
+			raw:  request("POST", "/healthz", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400",
+		},
+		{
+			name: "chunks where there is nothing",
+			raw:  request("POST", "/admin", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400",
+		},
 		{name: "blank lines first", raw: "\r\n\r\n" + request("GET", "/", c.next(), last), codes: "200"},
-		{name: "stray ends of lines first, and between", raw: "\n\r\r\n" + request("GET", "/", c.next()) + "\r\r\n\n" + request("POST", "/", c.next(), "Content-Length: 2") + "{}\r\n\r" + request("GET", "/", c.next(), last), codes: "200 200 200"},
-		{name: "more blank lines than a head may have", raw: strings.Repeat("\r\n", 20_000) + request("GET", "/", c.next(), last), codes: "200"},
-		{name: "values of a tab", raw: request("GET", "/", c.next(), "Accept:\t", "Origin: \t ", "Token:\t", "Tracestate:\t", last), codes: "200"},
-		{name: "a token and a tab", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b0")+"\t", last), codes: "401"},
-		{name: "an idempotency key of a tab", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b7"), "Idempotency-Key:\t", last), codes: "202"},
-		{name: "white space at the ends of values", raw: request("GET", "/", c.next()+"  ", "Accept:   a/b  ", "Accept-Language: \tde\t", last+" "), codes: "200"},
-		{name: "an empty idempotency key", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b1"), "Idempotency-Key:", last), codes: "202"},
-		{name: "an idempotency key of white space", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b2"), "Idempotency-Key:   ", last), codes: "202"},
-		{name: "two idempotency keys", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b3"), "Idempotency-Key: a", "idempotency-key: a", last), codes: "400"},
-		{name: "two empty idempotency keys", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b4"), "Idempotency-Key:", "Idempotency-Key:", last), codes: "400"},
+		{
+			name: "stray ends of lines first, and between",
+			raw: "\n\r\r\n" + request("GET", "/", c.next()) + "\r\r\n\n" + request(
+				"POST", "/", c.next(), "Content-Length: 2",
+			) + "{}\r\n\r" + request("GET", "/", c.next(), last),
+			codes: "200 200 200",
+		},
+		{
+			name: "more blank lines than a head may have",
+			raw:  strings.Repeat("\r\n", 20_000) + request("GET", "/", c.next(), last), codes: "200",
+		},
+		{
+			name: "values of a tab",
+			raw:  request("GET", "/", c.next(), "Accept:\t", "Origin: \t ", "Token:\t", "Tracestate:\t", last), codes: "200",
+		},
+		{
+			name: "a token and a tab", raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b0")+"\t", last),
+			codes: "401",
+		},
+		{
+			name: "an idempotency key of a tab",
+			raw:  request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b7"), "Idempotency-Key:\t", last), codes: "202",
+		},
+		{
+			name: "white space at the ends of values",
+			raw:  request("GET", "/", c.next()+"  ", "Accept:   a/b  ", "Accept-Language: \tde\t", last+" "), codes: "200",
+		},
+		{
+			name: "an empty idempotency key",
+			raw:  request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b1"), "Idempotency-Key:", last), codes: "202",
+		},
+		{
+			name: "an idempotency key of white space",
+			raw:  request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b2"), "Idempotency-Key:   ", last), codes: "202",
+		},
+		{
+			name: "two idempotency keys",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), bearer(t, "b3"), "Idempotency-Key: a", "idempotency-key: a", last,
+			),
+			codes: "400",
+		},
+		{
+			name: "two empty idempotency keys",
+			raw: request(
+				"POST", "/v1/sales/1/orders", c.next(), bearer(t, "b4"), "Idempotency-Key:", "Idempotency-Key:", last,
+			),
+			codes: "400",
+		},
 		{name: "two tokens", raw: request("GET", "/", c.next(), "Token: a", "TOKEN: a", last), codes: "400"},
-		{name: "two Authorizations", raw: request("GET", "/", c.next(), bearer(t, "b5"), bearer(t, "b5"), last), codes: "400"},
-		{name: "two Authorizations, one empty", raw: request("GET", "/", c.next(), "Authorization:", bearer(t, "b6"), last), codes: "400"},
+		{
+			name: "two Authorizations", raw: request("GET", "/", c.next(), bearer(t, "b5"), bearer(t, "b5"), last), codes: "400",
+		},
+		{
+			name: "two Authorizations, one empty", raw: request("GET", "/", c.next(), "Authorization:", bearer(t, "b6"), last),
+			codes: "400",
+		},
 		{name: "all headers that a client may send", raw: request("GET", "/", c.next(), bearer(t, "c1"), "Accept: a", "Accept: b", "Accept-Encoding: gzip", "Accept-Language: de", "If-None-Match: x",
-			"If-Modified-Since: y", "Range: z", "Last-Event-ID: 7", "Content-Type: a/b", "Origin: http://a", "User-Agent: u", "Tracestate: a=b",
+			"If-Modified-Since: y", "Range: z", "Last-Event-ID: 7", "Content-Type: a/b", "Origin: http://a", "User-Agent: u",
+			"Tracestate: a=b",
 			"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", last), codes: "200"},
 		{name: "everything it may not", raw: request("GET", "/", c.next(), "X-Request-Id: 0123456789abcdef0123456789abcdef", "X-Real-IP: 1.2.3.4", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1",
-			"Forwarded: for=1.2.3.4", "Sluice-Sale: 1", "sluice-x: 1", "Sluice_Sale: 1", "Sluice.Sale: 1", "Cookie: a=b", "Via: x", "Te: trailers", "Trailer: x", "Upgrade: h2c", "HTTP2-Settings: x", "Keep-Alive: x",
-			"Proxy-Connection: x", "Proxy-Authorization: x", "X-Original-URL: /admin", "X-Rewrite-URL: /admin", "X-HTTP-Method-Override: DELETE", "X_Forwarded_For: 1.2.3.4", "Expect: 100-continue",
+			"Forwarded: for=1.2.3.4", "Sluice-Sale: 1", "sluice-x: 1", "Sluice_Sale: 1", "Sluice.Sale: 1", "Cookie: a=b",
+			"Via: x", "Te: trailers", "Trailer: x", "Upgrade: h2c", "HTTP2-Settings: x", "Keep-Alive: x",
+			"Proxy-Connection: x", "Proxy-Authorization: x", "X-Original-URL: /admin", "X-Rewrite-URL: /admin",
+			"X-HTTP-Method-Override: DELETE", "X_Forwarded_For: 1.2.3.4", "Expect: 100-continue",
 			"tracestate: a=b", "traceparent: 00-00000000000000000000000000000000-00f067aa0ba902b7-01", last)},
-		{name: "Connection names headers of the edge", raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, X-Request-Id, Host, Authorization"), codes: "200"},
-		{name: "empty headers", raw: request("GET", "/", c.next(), "Accept:", "Origin: ", "Token:", "User-Agent:", last), codes: "200"},
+		{
+			name: "Connection names headers of the edge",
+			raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, "+
+				"X-Request-Id, Host, Authorization"),
+			codes: "200",
+		},
+		{
+			name: "empty headers", raw: request("GET", "/", c.next(), "Accept:", "Origin: ", "Token:", "User-Agent:", last),
+			codes: "200",
+		},
 	} {
 		compare(t, both, x)
 	}
@@ -228,11 +377,14 @@ func TestEdgesSend100Continue(t *testing.T) {
 	}
 }
 
-// Internal paths between edge and backend are hidden from clients in every form, and malformed requests to them are rejected as
-// anywhere.
+// Internal paths between edge and backend are hidden from clients in every form, and malformed requests to them are
+// rejected as anywhere.
 func TestEdgesHideInternalPaths(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
-	for _, path := range []string{"/.sluice", "/.sluice/", "/.sluice/sales", "/.sluice/sales/", "/.sluice/sales/1/holders", "/.sluice/bad-request", "/.sluice/header-too-large", "/.Sluice/sales/1/holders"} {
+	for _, path := range []string{
+		"/.sluice", "/.sluice/", "/.sluice/sales", "/.sluice/sales/", "/.sluice/sales/1/holders", "/.sluice/bad-request",
+		"/.sluice/header-too-large", "/.Sluice/sales/1/holders",
+	} {
 		const last = "Connection: close"
 		for name, x := range map[string]exchange{
 			"plainly":                {raw: request("GET", path, last), codes: "404"},
@@ -242,11 +394,22 @@ func TestEdgesHideInternalPaths(t *testing.T) {
 			"a fragment":             {raw: request("GET", path+"#x", last), codes: "400"},
 			"two tokens":             {raw: request("GET", path, "Token: a", "Token: b", last), codes: "400"},
 			"a bare LF":              {raw: "GET " + path + " HTTP/1.1\r\nHost: x\nA: b\r\n\r\n" + smuggled, codes: "400"},
-			"101 lines":              {raw: request("GET", path, append(strings.Split(strings.TrimSuffix(strings.Repeat("A: b\n", 101), "\n"), "\n"), last)...), codes: "431"},
-			"chunks":                 {raw: request("POST", path, "Transfer-Encoding: chunked") + "0\r\n\r\n" + smuggled, codes: "400"},
-			"a body":                 {raw: request("POST", path, "Content-Length: 2", last) + "{}", codes: "404"},
-			"a body that is large":   {raw: request("POST", path, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413"},
-			"a body that is not one": {raw: request("POST", path, "Content-Length: 2", "Transfer-Encoding: chunked") + "{}", codes: "400"},
+			"101 lines": {
+				raw: request(
+					"GET", path, append(strings.Split(strings.TrimSuffix(strings.Repeat("A: b\n", 101), "\n"), "\n"), last)...,
+				),
+				codes: "431",
+			},
+			"chunks": {
+				raw: request("POST", path, "Transfer-Encoding: chunked") + "0\r\n\r\n" + smuggled, codes: "400",
+			},
+			"a body": {raw: request("POST", path, "Content-Length: 2", last) + "{}", codes: "404"},
+			"a body that is large": {
+				raw: request("POST", path, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413",
+			},
+			"a body that is not one": {
+				raw: request("POST", path, "Content-Length: 2", "Transfer-Encoding: chunked") + "{}", codes: "400",
+			},
 		} {
 			x.name = path + ", " + name
 			compare(t, both, x)
@@ -262,7 +425,10 @@ func TestEdgesHideInternalPaths(t *testing.T) {
 // Each header that one of the two passes on, the other does too: a line in proxy.conf needs one in header.go.
 func TestEdgesForwardTheSameHeaders(t *testing.T) {
 	names := map[string]bool{}
-	for path, name := range map[string]string{"../../nginx/snippets/proxy.conf": `(?m)^proxy_set_header ([A-Za-z-]+) `, "../../gateway/proxy/headers.go": `passFirst\(h, "([a-z-]+)"`} {
+	for path, name := range map[string]string{
+		"../../nginx/snippets/proxy.conf": `(?m)^proxy_set_header ([A-Za-z-]+) `,
+		"../../gateway/proxy/headers.go":  `passFirst\(h, "([a-z-]+)"`,
+	} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +441,12 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 			names[strings.ToLower(m[1])] = true
 		}
 	}
-	lines := []string{"GET / HTTP/1.1", "Host: x", "Connection: close", "Traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+	lines := []string{
+		"GET / HTTP/1.1",
+		"Host: x",
+		"Connection: close",
+		"Traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+	}
 	for _, known := range []string{"host", "connection", "traceparent", "authorization"} {
 		delete(names, known)
 	}
@@ -288,7 +459,9 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 	// And what they make of several lines of it. Neither takes an underscore for a hyphen, as nginx would.
 	const parent, other = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"
 	many := strings.Split(strings.Repeat("X-Any: x\n", 11)+"X-Any: x", "\n")
-	for _, name := range append(slices.Sorted(maps.Keys(names)), "traceparent", "authorization", "content-length", "transfer-encoding") {
+	for _, name := range append(
+		slices.Sorted(maps.Keys(names)), "traceparent", "authorization", "content-length", "transfer-encoding",
+	) {
 		a, b := "a", "b"
 		if name == "traceparent" {
 			a, b = parent, other
@@ -306,7 +479,11 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 			if name != "traceparent" {
 				lines = append(lines, "traceparent: "+parent)
 			}
-			compare(t, both, exchange{name: fmt.Sprintf("%.3q", lines), raw: request("GET", "/", append(lines, "Connection: close")...)})
+			compare(
+				t,
+				both,
+				exchange{name: fmt.Sprintf("%.3q", lines), raw: request("GET", "/", append(lines, "Connection: close")...)},
+			)
 		}
 	}
 }
@@ -336,9 +513,25 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	for _, e := range both {
 		e.backend.take()
 	}
-	compare(t, both, exchange{name: "one too many", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
+	compare(
+		t,
+		both,
+		exchange{
+			name:  "one too many",
+			raw:   request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"),
+			codes: "429",
+		},
+	)
 	// A client that is also over a limit gets the answer of the limit, not of the concurrency.
-	compare(t, both, exchange{name: "one too many, over a limit", raw: request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"), codes: "429"})
+	compare(
+		t,
+		both,
+		exchange{
+			name:  "one too many, over a limit",
+			raw:   request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"),
+			codes: "429",
+		},
+	)
 	for _, e := range both {
 		h := e.send(t, request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
 		if len(h.answers) != 1 || !strings.Contains(h.answers[0], `"violated-policies":["slow"]`) {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// smuggledForms are requests with an ambiguous end. A reader that continues gets a request out of another request's body.
+// smuggledForms are requests with an ambiguous end. A reader that continues gets a request out of another request's
+// body.
 var smuggledForms = []string{
 	post("Content-Length: 0", "Transfer-Encoding:chunked") + "0\r\n\r\n",
 	post("Transfer-Encoding: chunked", "Content-Length: 0") + "0\r\n\r\n",
@@ -52,7 +53,15 @@ func TestNothingIsSmuggled(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	for _, raw := range smuggledForms {
 		compare(t, both, exchange{name: fmt.Sprintf("%q", raw), raw: raw + smuggled, codes: "400"})
-		compare(t, both, exchange{name: fmt.Sprintf("%q, behind a body", raw), raw: post("Content-Length: 2") + "{}" + raw + smuggled, codes: "202 400"})
+		compare(
+			t,
+			both,
+			exchange{
+				name:  fmt.Sprintf("%q, behind a body", raw),
+				raw:   post("Content-Length: 2") + "{}" + raw + smuggled,
+				codes: "202 400",
+			},
+		)
 	}
 	for _, e := range both {
 		if got := e.backend.take(); len(got) > 0 {
@@ -135,11 +144,13 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	n := 0
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for name, pieces := range map[string][]string{
-			"a head, half":    {"GET / HTTP/1.1\r\nHost: x\r\n"},
-			"a head, trickle": append([]string{"GET / HTTP/1.1\r\nHost: x\r\nA: "}, strings.Split(strings.Repeat("a", 100), "")...),
-			"blank lines":     strings.SplitAfter(strings.Repeat("\r\n", 100), "\n"),
-			"a body, half":    {post("Content-Length: 3") + "a"},
-			"chunks, half":    {post("Transfer-Encoding: chunked") + "3\r\na"},
+			"a head, half": {"GET / HTTP/1.1\r\nHost: x\r\n"},
+			"a head, trickle": append(
+				[]string{"GET / HTTP/1.1\r\nHost: x\r\nA: "}, strings.Split(strings.Repeat("a", 100), "")...,
+			),
+			"blank lines":  strings.SplitAfter(strings.Repeat("\r\n", 100), "\n"),
+			"a body, half": {post("Content-Length: 3") + "a"},
+			"chunks, half": {post("Transfer-Encoding: chunked") + "3\r\na"},
 		} {
 			n++
 			go func() {

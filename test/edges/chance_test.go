@@ -13,8 +13,8 @@ import (
 // ambiguous matches what nginx cannot distinguish from CRLF after it has read a head; see lua/edge/sluice/head.lua.
 var ambiguous = regexp.MustCompile(` \n|\r\r\n`)
 
-// Heads put together and broken by chance: the two need not be right, but they must be of one mind. SLUICE_CHANCE is how many, SLUICE_CHANCE_SEED the seed of
-// a run that is to be seen again.
+// Heads put together and broken by chance: the two need not be right, but they must be of one mind. SLUICE_CHANCE is
+// how many, SLUICE_CHANCE_SEED the seed of a run that is to be seen again.
 func TestEdgesAgreeOnRandomHeads(t *testing.T) {
 	tries, seed := number(t, "SLUICE_CHANCE", 2000), number(t, "SLUICE_CHANCE_SEED", rand.Uint64())
 	t.Logf("SLUICE_CHANCE_SEED=%d", seed)
@@ -48,21 +48,121 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 func breakHead(random *rand.Rand) string {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	lines := []string{
-		pick("GET", "GET", "POST", "PUT", "X-Y_Z") + " " + pick("/", "/a/b", "/a?b=c", "/a%20b/", "/v1/sales/1") + " HTTP/1." + pick("1", "1", "1", "0"),
-		"Host: " + pick("x", "Shop.Example:80", "[::1]:80", "[1:2:3:4:5:6:192.0.2.1]", "[2001:db8::7:8]:", "127.0.0.1", "a_b", "a.", "x:", "-"),
+		pick(
+			"GET",
+			"GET",
+			"POST",
+			"PUT",
+			"X-Y_Z",
+		) + " " + pick(
+			"/",
+			"/a/b",
+			"/a?b=c",
+			"/a%20b/",
+			"/v1/sales/1",
+		) + " HTTP/1." + pick(
+			"1",
+			"1",
+			"1",
+			"0",
+		),
+		"Host: " + pick(
+			"x",
+			"Shop.Example:80",
+			"[::1]:80",
+			"[1:2:3:4:5:6:192.0.2.1]",
+			"[2001:db8::7:8]:",
+			"127.0.0.1",
+			"a_b",
+			"a.",
+			"x:",
+			"-",
+		),
 		"Connection: close",
 	}
 	for range random.IntN(4) {
-		lines = append(lines, pick("Accept", "accept-language", "User-Agent", "Origin", "X-Any", "X_Any", "Accept_Language", "idempotency_key", "Cookie", "Range", "Traceparent", "Content-Type", "Token", "Idempotency-Key", "Connection",
-			"Expect", "X-Forwarded-For", "If-None-Match", "If-Modified-Since", "If-Range", "If-Match", "If-Unmodified-Since", "Content-Range", "Authorization", "Upgrade", "TE", "Via", "Keep-Alive", "Referer")+
-			":"+pick(" ", "", "  ", "\t")+pick("a", "a b", `"c"`, "", "d,e", "\xc3\xa9", "a:b", "close", "keep-alive", "100-continue", "192.0.2.1", "Bearer a"))
+		lines = append(
+			lines,
+			pick(
+				"Accept",
+				"accept-language",
+				"User-Agent",
+				"Origin",
+				"X-Any",
+				"X_Any",
+				"Accept_Language",
+				"idempotency_key",
+				"Cookie",
+				"Range",
+				"Traceparent",
+				"Content-Type",
+				"Token",
+				"Idempotency-Key",
+				"Connection",
+				"Expect",
+				"X-Forwarded-For",
+				"If-None-Match",
+				"If-Modified-Since",
+				"If-Range",
+				"If-Match",
+				"If-Unmodified-Since",
+				"Content-Range",
+				"Authorization",
+				"Upgrade",
+				"TE",
+				"Via",
+				"Keep-Alive",
+				"Referer",
+			)+
+				":"+pick(" ", "", "  ", "\t")+pick(
+				"a", "a b", `"c"`, "", "d,e", "\xc3\xa9", "a:b", "close", "keep-alive", "100-continue", "192.0.2.1", "Bearer a",
+			),
+		)
 	}
 	body := ""
 	if random.IntN(16) == 0 {
 		lines, body = append(lines, "Content-Length: 2"), "{}"
 	}
 	raw := strings.Join(lines, "\r\n") + "\r\n\r\n"
-	bytes := []string{"\r", "\n", "\r\n", " ", "\t", "\x00", "\x01", "\x7f", ":", "/", "\\", "#", "?", "%", "%2", "%41", "%2F", "..", "/../", "//", "@", ",", ";", "\"", "<", "[", "]", "\xff", "A", "9", "H", "Content-Length: 0\r\n", "Host: x\r\n", "Connection: ", "keep-alive", "Close", "::"}
+	bytes := []string{
+		"\r",
+		"\n",
+		"\r\n",
+		" ",
+		"\t",
+		"\x00",
+		"\x01",
+		"\x7f",
+		":",
+		"/",
+		"\\",
+		"#",
+		"?",
+		"%",
+		"%2",
+		"%41",
+		"%2F",
+		"..",
+		"/../",
+		"//",
+		"@",
+		",",
+		";",
+		"\"",
+		"<",
+		"[",
+		"]",
+		"\xff",
+		"A",
+		"9",
+		"H",
+		"Content-Length: 0\r\n",
+		"Host: x\r\n",
+		"Connection: ",
+		"keep-alive",
+		"Close",
+		"::",
+	}
 	for range random.IntN(4) {
 		at := random.IntN(len(raw) - 4) // what ends the head stays
 		switch random.IntN(3) {

@@ -13,7 +13,8 @@ const trusting = `return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:
 // repeat is n times the same hop, with commas between.
 func repeat(hop string, n int) string { return strings.TrimSuffix(strings.Repeat(hop+",", n), ",") }
 
-// addresses are headers with client addresses, each with the client that both edges derive. The peer is 127.0.0.1, and trusted.
+// addresses are headers with client addresses, each with the client that both edges derive. The peer is 127.0.0.1,
+// and trusted.
 var addresses = []struct {
 	lines  []string // X-Forwarded-For, one a line
 	client string
@@ -96,11 +97,26 @@ func TestEdgesAgreeOnTheClientAddress(t *testing.T) {
 
 func TestUntrustedPeerIsTheClient(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
-		wantClient(t, e, "X-Forwarded-For", request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"), "127.0.0.1")
+		wantClient(
+			t,
+			e,
+			"X-Forwarded-For",
+			request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"),
+			"127.0.0.1",
+		)
 	}
 	const others = `return { trusted_proxies = { "10.0.0.0/8" }, rules = {} }`
-	for _, e := range append(startBoth(t, options{policy: limitless, proxyProtocol: true}, play), startBoth(t, options{policy: others, proxyProtocol: true}, play)...) {
-		wantClient(t, e, "PROXY", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+request("GET", "/", "X-Forwarded-For: 192.0.2.3", "Connection: close"), "127.0.0.1")
+	for _, e := range append(
+		startBoth(t, options{policy: limitless, proxyProtocol: true}, play),
+		startBoth(t, options{policy: others, proxyProtocol: true}, play)...,
+	) {
+		wantClient(
+			t,
+			e,
+			"PROXY",
+			"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+request("GET", "/", "X-Forwarded-For: 192.0.2.3", "Connection: close"),
+			"127.0.0.1",
+		)
 	}
 }
 
@@ -113,7 +129,12 @@ func wantClient(t *testing.T, e *edge, name, raw, client string) {
 		t.Errorf("%s: %s answered %v, and the backend got %d requests", name, e.name, h.codes, len(got))
 		return
 	}
-	if ip, chain := got[0].header.Values("X-Real-Ip"), got[0].header.Values("X-Forwarded-For"); len(ip) != 1 || ip[0] != client || len(chain) != 1 || chain[0] != client {
+	if ip, chain := got[0].header.Values(
+		"X-Real-Ip",
+	), got[0].header.Values(
+		"X-Forwarded-For",
+	); len(ip) != 1 || ip[0] != client || len(chain) != 1 ||
+		chain[0] != client {
 		t.Errorf("%s: the backend gets from %s %q and %q, want %s", name, e.name, ip, chain, client)
 	}
 }
@@ -139,7 +160,10 @@ func TestEdgesAgreeOnProxyHeaders(t *testing.T) {
 		{"TCP6", "PROXY TCP6 2001:db8::1 2001:db8::2 56324 443\r\n", "", "2001:db8::1"},
 		{"UNKNOWN", "PROXY UNKNOWN\r\n", "", "127.0.0.1"},
 		{"UNKNOWN with words", "PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "", "127.0.0.1"},
-		{"the named one is not trusted, so his word is nothing", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "203.0.113.1", "192.0.2.1"},
+		{
+			"the named one is not trusted, so his word is nothing", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "203.0.113.1",
+			"192.0.2.1",
+		},
 		{"the named one is trusted", "PROXY TCP4 10.0.0.1 192.0.2.2 1 2\r\n", "203.0.113.1, 192.0.2.7", "192.0.2.7"},
 		{"no address, and the peer is trusted", "PROXY UNKNOWN\r\n", "192.0.2.7", "192.0.2.7"},
 		{"the second version, TCP4", second(1, 0x11, "192.0.2.1", "192.0.2.2"), "", "192.0.2.1"},

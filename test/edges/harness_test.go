@@ -38,7 +38,8 @@ type seen struct {
 	header                     http.Header
 }
 
-// String is what must be the same whichever edge the request came through. The request's id must be one, and nothing more.
+// String is what must be the same whichever edge the request came through. The request's id must be one, and nothing
+// more.
 func (s seen) String() string {
 	var lines []string
 	for name, values := range s.header {
@@ -120,8 +121,23 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	said := &bytes.Buffer{}
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
-	cfg := nginx.Config{Listen: e.address, Status: status, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, Policy: policy, Workers: 2, Root: "../..",
-		Prefix: filepath.Join(dir, "edge"), Log: said, Grace: 2 * time.Second, ProxyProtocol: o.proxyProtocol, PerClient: o.perClient}
+	cfg := nginx.Config{
+		Listen:    e.address,
+		Status:    status,
+		Upstreams: []string{b.Listener.Addr().String()},
+		Secret:    secret,
+		Policy:    policy,
+		Workers:   2,
+		Root:      "../..",
+		Prefix: filepath.Join(
+			dir,
+			"edge",
+		),
+		Log:           said,
+		Grace:         2 * time.Second,
+		ProxyProtocol: o.proxyProtocol,
+		PerClient:     o.perClient,
+	}
 	e.log = func() string {
 		text, _ := os.ReadFile(filepath.Join(cfg.Prefix, "logs/access.log"))
 		return string(text)
@@ -151,8 +167,18 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	g, err := gateway.New(gateway.Config{Registry: registry, Upstreams: []string{b.Listener.Addr().String()}, Secret: secret, PolicySource: []byte(o.policy), AccessLog: file,
-		ProxyProtocol: o.proxyProtocol, PerClient: o.perClient, DrainTimeout: 5 * time.Second})
+	g, err := gateway.New(
+		gateway.Config{
+			Registry:      registry,
+			Upstreams:     []string{b.Listener.Addr().String()},
+			Secret:        secret,
+			PolicySource:  []byte(o.policy),
+			AccessLog:     file,
+			ProxyProtocol: o.proxyProtocol,
+			PerClient:     o.perClient,
+			DrainTimeout:  5 * time.Second,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +222,8 @@ func page(t *testing.T, url string) string {
 	return string(text)
 }
 
-// wait returns when the edge answers. That it accepts connections is no sign: nginx does so while it tests its configuration.
+// wait returns when the edge answers. That it accepts connections is no sign: nginx does so while it tests its
+// configuration.
 func (e *edge) wait(t *testing.T, ended chan error, o options) {
 	t.Helper()
 	testenv.Eventually(t, 10*time.Second, e.name+" listens", func() bool {
@@ -234,8 +261,8 @@ type heard struct {
 // The headers that belong to a connection or to the program at its other end, and not to the answer.
 var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Transfer-Encoding"}
 
-// send sends bytes unchanged and reads until the edge closes the connection or has been silent for a while. methods are those of
-// the requests where they are not GET, because answers to HEAD have no body.
+// send sends bytes unchanged and reads until the edge closes the connection or has been silent for a while. methods
+// are those of the requests where they are not GET, because answers to HEAD have no body.
 func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 	t.Helper()
 	c, err := net.Dial("tcp", e.address)
@@ -278,7 +305,8 @@ func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 
 const patience = 2 * time.Second
 
-// spelled is an answer without what may differ: the id must be one, and Retry-After is jittered upward by a tenth, or a second.
+// spelled is an answer without what may differ: the id must be one, and Retry-After is jittered upward by a tenth, or
+// a second.
 func spelled(t *testing.T, resp *http.Response, body []byte) string {
 	t.Helper()
 	var lines []string

@@ -49,7 +49,12 @@ func TestEdgesWriteTheSameLog(t *testing.T) {
 			e.send(t, raw)
 		}
 		want := len(raws) - 1 // health is not logged where it is answered
-		testenv.Eventually(t, 5*time.Second, fmt.Sprintf("%s has logged %d requests", e.name, want), func() bool { return strings.Count(e.log(), "\n") >= want })
+		testenv.Eventually(
+			t,
+			5*time.Second,
+			fmt.Sprintf("%s has logged %d requests", e.name, want),
+			func() bool { return strings.Count(e.log(), "\n") >= want },
+		)
 		for line := range strings.Lines(e.log()) {
 			var entry map[string]any
 			if err := json.Unmarshal([]byte(line), &entry); err != nil {
@@ -70,7 +75,8 @@ func TestEdgesWriteTheSameLog(t *testing.T) {
 	}
 }
 
-// comparable is an entry without what must differ, after a look at whether that is sound. What was no request has no path that one could compare.
+// comparable is an entry without what must differ, after a look at whether that is sound. What was no request has no
+// path that one could compare.
 func comparable(t *testing.T, e *edge, entry map[string]any) string {
 	t.Helper()
 	number := func(name string, least, most float64) {
@@ -93,7 +99,8 @@ func comparable(t *testing.T, e *edge, entry map[string]any) string {
 		entry["upstream"], entry["upstream_seconds"] = "", ""
 	}
 	asked := entry["upstream"] == e.backend.Listener.Addr().String()
-	if seconds, _ := entry["upstream_seconds"].(string); asked != seconds3.MatchString(seconds) || !asked && entry["upstream"] != "" {
+	if seconds, _ := entry["upstream_seconds"].(string); asked != seconds3.MatchString(seconds) ||
+		!asked && entry["upstream"] != "" {
 		t.Errorf("%s logs upstream %q, upstream_seconds %q", e.name, entry["upstream"], seconds)
 	}
 	entry["upstream"] = asked

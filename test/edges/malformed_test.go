@@ -12,8 +12,8 @@ func post(lines ...string) string {
 	return "POST /v1/sales/1/orders HTTP/1.1\r\nHost: x\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// malformed are heads and bodies that readers disagree about, or that are none. Both edges refuse each in the same way, close the connection, and let
-// nothing of it through.
+// malformed are heads and bodies that readers disagree about, or that are none. Both edges refuse each in the same
+// way, close the connection, and let nothing of it through.
 var malformed = []struct {
 	name, raw string
 	code      int
@@ -146,11 +146,21 @@ var malformed = []struct {
 	{"a head of 16385 bytes", headOf(16385), 431},
 	{"a body of 16385 bytes", post("Content-Length: 16385") + strings.Repeat("a", 16385), 413},
 	{"a body of a gigabyte to be", post("Content-Length: 1073741824") + "a", 413},
-	{"chunks of 16385 bytes", post("Transfer-Encoding: chunked") + "4001\r\n" + strings.Repeat("a", 16385) + "\r\n0\r\n\r\n", 413},
+	{
+		"chunks of 16385 bytes",
+		post("Transfer-Encoding: chunked") + "4001\r\n" + strings.Repeat("a", 16385) + "\r\n0\r\n\r\n",
+		413,
+	},
 }
 
 func headOf(size int) string {
-	head := getHead + "Connection: close\r\nA: " + strings.Repeat("a", 8000) + "\r\nB: " + strings.Repeat("b", 8000) + "\r\nC: "
+	head := getHead + "Connection: close\r\nA: " + strings.Repeat(
+		"a",
+		8000,
+	) + "\r\nB: " + strings.Repeat(
+		"b",
+		8000,
+	) + "\r\nC: "
 	return head + strings.Repeat("c", size-len(head)-4) + "\r\n\r\n"
 }
 
@@ -165,7 +175,15 @@ func TestEdgesRejectAmbiguousRequests(t *testing.T) {
 		compare(t, both, exchange{name: c.name, raw: c.raw + smuggled, codes: fmt.Sprint(c.code)})
 	}
 	for _, c := range malformed[:60] {
-		compare(t, both, exchange{name: "behind another request: " + c.name, raw: request("GET", "/first") + c.raw + smuggled, codes: fmt.Sprintf("200 %d", c.code)})
+		compare(
+			t,
+			both,
+			exchange{
+				name:  "behind another request: " + c.name,
+				raw:   request("GET", "/first") + c.raw + smuggled,
+				codes: fmt.Sprintf("200 %d", c.code),
+			},
+		)
 	}
 	for _, e := range both {
 		if got := e.backend.take(); len(got) > 0 {
@@ -177,18 +195,27 @@ func TestEdgesRejectAmbiguousRequests(t *testing.T) {
 func TestEdgesAcceptRequestsAtTheLimits(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	for _, x := range []exchange{
-		{name: "a header line of 8192 bytes", raw: getHead + "Connection: close\r\nA: " + strings.Repeat("a", 8192-5) + "\r\n\r\n", codes: "200"},
+		{
+			name: "a header line of 8192 bytes",
+			raw:  getHead + "Connection: close\r\nA: " + strings.Repeat("a", 8192-5) + "\r\n\r\n", codes: "200",
+		},
 		{name: "a head of 16384 bytes", raw: headOf(16384), codes: "200"},
 		{name: "100 lines", raw: getHead + "Connection: close\r\n" + strings.Repeat("A: b\r\n", 98) + "\r\n", codes: "200"},
-		{name: "a body of 16384 bytes", raw: post("Connection: close", "Content-Length: 16384") + strings.Repeat("a", 16384), codes: "202"},
-		{name: "chunks of 16384 bytes", raw: post("Transfer-Encoding: chunked") + "4000\r\n" + strings.Repeat("a", 16384) + "\r\n0\r\n\r\n", codes: "202"},
+		{
+			name: "a body of 16384 bytes", raw: post("Connection: close", "Content-Length: 16384") + strings.Repeat("a", 16384),
+			codes: "202",
+		},
+		{
+			name: "chunks of 16384 bytes",
+			raw:  post("Transfer-Encoding: chunked") + "4000\r\n" + strings.Repeat("a", 16384) + "\r\n0\r\n\r\n", codes: "202",
+		},
 	} {
 		compare(t, both, x)
 	}
 }
 
-// What the two read differently in the frame of a chunk, see docs/trust.md, must do no harm: whatever they take for the body's end, nothing behind it is
-// read, and the backend sees one request at the most.
+// What the two read differently in the frame of a chunk, see docs/trust.md, must do no harm: whatever they take for
+// the body's end, nothing behind it is read, and the backend sees one request at the most.
 func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for _, chunks := range []string{
@@ -212,7 +239,13 @@ func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 			h := e.send(t, post("Transfer-Encoding: chunked")+chunks+smuggled+smuggled)
 			got := e.backend.take()
 			if len(h.codes) > 1 || !h.closed {
-				t.Errorf("%q: %s answered %v, connection closed: %v; want one answer at the most, and the end", chunks, e.name, h.codes, h.closed)
+				t.Errorf(
+					"%q: %s answered %v, connection closed: %v; want one answer at the most, and the end",
+					chunks,
+					e.name,
+					h.codes,
+					h.closed,
+				)
 			}
 			if len(got) > 1 || len(got) == 1 && got[0].target != "/v1/sales/1/orders" {
 				t.Errorf("%q: the backend of %s got %d requests, the last %s", chunks, e.name, len(got), got[len(got)-1])

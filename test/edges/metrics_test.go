@@ -38,10 +38,14 @@ func TestEdgesExportTheSameMetrics(t *testing.T) {
 	}
 	for _, e := range both {
 		for _, raw := range []string{
-			request("GET", "/", last), request("GET", "/nothing", last), request("GET", "/slow", last), request("GET", "/slow", last), request("GET", "/v1/orders/none", last),
-			request("POST", "/v1/sales/1/orders", bearer(t, "ann"), last), request("POST", "/v1/sales/1/orders", bearer(t, "ann"), last),
+			request("GET", "/", last), request("GET", "/nothing", last), request("GET", "/slow", last),
+			request("GET", "/slow", last), request("GET", "/v1/orders/none", last),
+			request(
+				"POST", "/v1/sales/1/orders", bearer(t, "ann"), last,
+			), request("POST", "/v1/sales/1/orders", bearer(t, "ann"), last),
 			request("POST", "/v1/sales/1/orders", "Token: x", last), request("GET", "/much", last),
-			"GET /a//b HTTP/1.1\r\nHost: x\r\n\r\n", post("Content-Length: 17000"), getHead + "A: " + strings.Repeat("a", 9000) + "\r\n\r\n",
+			"GET /a//b HTTP/1.1\r\nHost: x\r\n\r\n", post("Content-Length: 17000"),
+			getHead + "A: " + strings.Repeat("a", 9000) + "\r\n\r\n",
 		} {
 			e.send(t, raw)
 		}
@@ -54,15 +58,26 @@ func TestEdgesExportTheSameMetrics(t *testing.T) {
 		e.backend.Close()
 		e.send(t, request("GET", "/", last))
 		testenv.Eventually(t, 10*time.Second, e.name+" has counted a failure", func() bool {
-			return strings.Contains(e.metrics(), `sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `)
+			return strings.Contains(
+				e.metrics(),
+				`sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `,
+			)
 		})
 	}
 }
 
 // counted are the metrics that want names, as the edge has them, without what they are labelled with by chance.
 func counted(e *edge, want []string) (got []string) {
-	plain := strings.NewReplacer("sluice_edge_", "", `,upstream="`+e.backend.Listener.Addr().String()+`"`, "", `upstream="`+e.backend.Listener.Addr().String()+`",`, "",
-		`upstream="`+e.backend.Listener.Addr().String()+`"`, "")
+	plain := strings.NewReplacer(
+		"sluice_edge_",
+		"",
+		`,upstream="`+e.backend.Listener.Addr().String()+`"`,
+		"",
+		`upstream="`+e.backend.Listener.Addr().String()+`",`,
+		"",
+		`upstream="`+e.backend.Listener.Addr().String()+`"`,
+		"",
+	)
 	for line := range strings.Lines(e.metrics()) {
 		line = plain.Replace(strings.TrimSpace(line))
 		name, _, _ := strings.Cut(line, " ")

@@ -9,8 +9,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Every client that has sent one request is over the limit. The nginx edge decides that before it selects a location, so it must
-// apply the location's settings itself.
+// Every client that has sent one request is over the limit. The nginx edge decides that before it selects a location,
+// so it must apply the location's settings itself.
 const strict = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 	{ name = "ip", key = "ip", rate = "1r/h", burst = 0 },
 } }`
@@ -22,12 +22,25 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 		{name: "the first", raw: request("GET", "/", client, last), codes: "200"},
 		{name: "the second", raw: request("GET", "/", client, last), codes: "429"},
 		{name: "another page", raw: request("GET", "/v1/sales/1?a=b", client, last), codes: "429"},
-		{name: "a purchase", raw: request("POST", "/v1/sales/1/orders", client, bearer(t, "ann"), "Content-Length: 2", last) + "{}", codes: "429"},
-		{name: "two on one connection", raw: request("GET", "/", client) + request("GET", "/", client, last), codes: "429 429"},
+		{
+			name:  "a purchase",
+			raw:   request("POST", "/v1/sales/1/orders", client, bearer(t, "ann"), "Content-Length: 2", last) + "{}",
+			codes: "429",
+		},
+		{
+			name: "two on one connection", raw: request("GET", "/", client) + request("GET", "/", client, last),
+			codes: "429 429",
+		},
 		{name: "another client", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.2", last), codes: "200"},
-		{name: "many headers", raw: request("GET", "/", append(slices.Repeat([]string{"A: b"}, 20), client, last)...), codes: "429"},
+		{
+			name: "many headers", raw: request("GET", "/", append(slices.Repeat([]string{"A: b"}, 20), client, last)...),
+			codes: "429",
+		},
 		{name: "two lines of hops", raw: request("GET", "/", "X-Forwarded-For: 192.0.2.9", client, last), codes: "429"},
-		{name: "a chunked body", raw: request("POST", "/", client, "Transfer-Encoding: chunked") + "1\r\na\r\n0\r\n\r\n", codes: "429"},
+		{
+			name: "a chunked body", raw: request("POST", "/", client, "Transfer-Encoding: chunked") + "1\r\na\r\n0\r\n\r\n",
+			codes: "429",
+		},
 		{name: "HEAD", raw: request("HEAD", "/", client, last), methods: []string{"HEAD"}, codes: "429"},
 
 		{name: "health", raw: request("GET", "/healthz", client, last), codes: "200"},
@@ -47,15 +60,21 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 		{name: "an odd host", raw: "GET / HTTP/1.1\r\nHost: shop_example,8080\r\n" + client + "\r\n\r\n", codes: "400"},
 		{name: "a badly written head", raw: request("GET", "/", client, "A : b"), codes: "400"},
 		{name: "two tokens", raw: request("GET", "/", client, "Token: a", "Token: b"), codes: "400"},
-		{name: "a body that is too large", raw: request("POST", "/", client, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413"},
-		{name: "a body that is not", raw: request("POST", "/", client, "Content-Length: 16384", last) + strings.Repeat("a", 16384), codes: "429"},
+		{
+			name: "a body that is too large",
+			raw:  request("POST", "/", client, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413",
+		},
+		{
+			name: "a body that is not",
+			raw:  request("POST", "/", client, "Content-Length: 16384", last) + strings.Repeat("a", 16384), codes: "429",
+		},
 	} {
 		compare(t, both, x)
 	}
 }
 
-// A limit by token rejects early when the token is cached, and late when it came in the other header: clients and the log see no
-// difference.
+// A limit by token rejects early when the token is cached, and late when it came in the other header: clients and the
+// log see no difference.
 func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
@@ -64,7 +83,13 @@ func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	} }`}, play)
 	const client, last = "X-Forwarded-For: 192.0.2.1", "Connection: close"
 	early := request("POST", "/v1/sales/1/orders", client, bearer(t, "ann"), last)
-	late := request("POST", "/v1/sales/1/orders", client, "Token:"+strings.TrimPrefix(bearer(t, "ann"), "Authorization: Bearer"), last)
+	late := request(
+		"POST",
+		"/v1/sales/1/orders",
+		client,
+		"Token:"+strings.TrimPrefix(bearer(t, "ann"), "Authorization: Bearer"),
+		last,
+	)
 	for _, x := range []exchange{
 		{name: "the first", raw: early, codes: "202"},
 		{name: "late", raw: late, codes: "429"},
@@ -79,10 +104,16 @@ func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 		if !slices.Equal(a.answers, b.answers) {
 			t.Errorf("%s: early\n%v\n\nand late\n%v", e.name, a.answers, b.answers)
 		}
-		testenv.Eventually(t, 5*time.Second, e.name+" has logged all", func() bool { return strings.Count(e.log(), "\n") == 10 })
+		testenv.Eventually(
+			t,
+			5*time.Second,
+			e.name+" has logged all",
+			func() bool { return strings.Count(e.log(), "\n") == 10 },
+		)
 		denied := 0
 		for line := range strings.Lines(e.log()) {
-			if strings.Contains(line, `"client":"192.0.2.1","buyer":"ann"`) && strings.Contains(line, `"verdict":"deny","rule":"token","remaining":"0","shadow":"","reason":""`) {
+			if strings.Contains(line, `"client":"192.0.2.1","buyer":"ann"`) &&
+				strings.Contains(line, `"verdict":"deny","rule":"token","remaining":"0","shadow":"","reason":""`) {
 				denied++
 			}
 		}

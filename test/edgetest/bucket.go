@@ -2,19 +2,21 @@ package edgetest
 
 import "math/big"
 
-// Bucket is nginx's limit_req as its documentation has it, for one key of one rule, in fractions: with no unit, no rounding and no clock of its own. It
-// is slow, and it is meant to be read:
+// Bucket is nginx's limit_req as its documentation has it, for one key of one rule, in fractions: with no unit, no
+// rounding and no clock of its own. It is slow, and it is meant to be read:
 //
 //	e = max(0, excess - rate*dt + 1); refuse if e > burst, and write nothing; else store e and now
 //
-// A new bucket begins at 0, so burst + 1 requests pass immediately. The zero value is a new bucket. Its time never runs backwards.
+// A new bucket begins at 0, so burst + 1 requests pass immediately. The zero value is a new bucket. Its time never
+// runs backwards.
 type Bucket struct {
 	excess big.Rat
 	last   int64 // us
 	used   bool
 }
 
-// Excess is what the bucket would hold after a request at now (us), and whether the request passes. rate is in requests per microsecond.
+// Excess is what the bucket would hold after a request at now (us), and whether the request passes. rate is in
+// requests per microsecond.
 func (b *Bucket) Excess(rate *big.Rat, burst, now int64) (e *big.Rat, passes bool) {
 	e = new(big.Rat)
 	if b.used {

@@ -13,13 +13,15 @@ const (
 	traceLength    = 200
 )
 
-// A CorpusPlan is a number of decisions on generated traces, which every edge replays: the same seed is the same corpus.
+// A CorpusPlan is a number of decisions on generated traces, which every edge replays: the same seed is the same
+// corpus.
 type CorpusPlan struct {
 	Decisions int
 	Seed      uint64
 }
 
-// Corpus reads a plan from two texts, as the environment has them; empty ones are the usual plan. It panics on nonsense: it is for tests.
+// Corpus reads a plan from two texts, as the environment has them; empty ones are the usual plan. It panics on
+// nonsense: it is for tests.
 func Corpus(decisions, seed string) CorpusPlan {
 	c := CorpusPlan{Decisions: usualDecisions, Seed: usualSeed}
 	if decisions != "" {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Generate returns the trace for a seed, with so many requests and the model's decisions. It favours hard cases: ties, several
-// requests at one instant, rates with a fractional number of microseconds per request, long pauses, and requests that several
-// rules cover.
+// Generate returns the trace for a seed, with so many requests and the model's decisions. It favours hard cases:
+// ties, several requests at one instant, rates with a fractional number of microseconds per request, long pauses, and
+// requests that several rules cover.
 func Generate(seed uint64, requests int) *Trace {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x51c3))}
 	t := &Trace{Name: fmt.Sprintf("seed %d", seed), Trusted: []string{"10.0.0.0/8", "2001:db8:ffff::/48"}}
@@ -34,9 +34,31 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) rule(i int) Rule {
 	r := Rule{
-		Name: fmt.Sprintf("r%d", i), Key: pick(g, "ip", "ip", "token"), Delay: g.chance(20), Shadow: g.chance(20),
-		Burst: pick[int64](g, 0, 0, 1, 2, 3, 5, 10, 100, 1000),
-		Rate:  pick(g, "1r/s", "2r/s", "10r/s", "1000r/s", "20000r/s", "1000000r/s", "1r/m", "7r/m", "90r/m", "1r/h", "100r/h", "0.5r/s", "0.1r/h", "1.5r/m", "333.33r/s", "12345.6r/s", "999999.999r/s"),
+		Name:   fmt.Sprintf("r%d", i),
+		Key:    pick(g, "ip", "ip", "token"),
+		Delay:  g.chance(20),
+		Shadow: g.chance(20),
+		Burst:  pick[int64](g, 0, 0, 1, 2, 3, 5, 10, 100, 1000),
+		Rate: pick(
+			g,
+			"1r/s",
+			"2r/s",
+			"10r/s",
+			"1000r/s",
+			"20000r/s",
+			"1000000r/s",
+			"1r/m",
+			"7r/m",
+			"90r/m",
+			"1r/h",
+			"100r/h",
+			"0.5r/s",
+			"0.1r/h",
+			"1.5r/m",
+			"333.33r/s",
+			"12345.6r/s",
+			"999999.999r/s",
+		),
 	}
 	if g.chance(40) {
 		r.Rate = fmt.Sprintf("%dr/%s", 1+g.IntN(pick(g, 10, 1000, 60000)), pick(g, "s", "m", "h"))
@@ -45,7 +67,16 @@ func (g *generator) rule(i int) Rule {
 		r.Method = pick(g, "GET", "POST")
 	}
 	if g.chance(40) {
-		r.Path = pick(g, "/", "/*", "/v1/sales", "/v1/sales/*", "/v1/sales/*/orders", "/v1/*/42/orders", "/V1/Sales/42/Orders")
+		r.Path = pick(
+			g,
+			"/",
+			"/*",
+			"/v1/sales",
+			"/v1/sales/*",
+			"/v1/sales/*/orders",
+			"/v1/*/42/orders",
+			"/V1/Sales/42/Orders",
+		)
 	}
 	return r
 }
@@ -76,15 +107,36 @@ func (g *generator) gap(rules []Rule) int64 {
 }
 
 func (g *generator) request(at int64) Request {
-	r := Request{At: at, Method: pick(g, "GET", "POST", "POST", "HEAD"), Headers: map[string]string{},
-		Path: pick(g, "/", "/a", "/v1/sales", "/v1/sales/", "/v1/sales/42", "/v1/sales/42/orders", "/v1/sales/42/orders", "/v1/sales/7/orders/", "/V1/SALES/42/orders")}
+	r := Request{
+		At:      at,
+		Method:  pick(g, "GET", "POST", "POST", "HEAD"),
+		Headers: map[string]string{},
+		Path: pick(
+			g,
+			"/",
+			"/a",
+			"/v1/sales",
+			"/v1/sales/",
+			"/v1/sales/42",
+			"/v1/sales/42/orders",
+			"/v1/sales/42/orders",
+			"/v1/sales/7/orders/",
+			"/V1/SALES/42/orders",
+		),
+	}
 	clients := []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1", "2001:db8:1:2::ffff", "2001:db8:1:3::1"}
 	r.Client = pick(g, clients...)
 	r.Peer = r.Client
 	switch {
 	case g.chance(25): // through trusted proxies
 		r.Peer = pick(g, "10.1.2.3", "2001:db8:ffff::1")
-		r.Headers["X-Forwarded-For"] = strings.Repeat("203.0.113.9, ", g.IntN(2)) + r.Client + strings.Repeat(", 10.9.9.9", g.IntN(2))
+		r.Headers["X-Forwarded-For"] = strings.Repeat(
+			"203.0.113.9, ",
+			g.IntN(2),
+		) + r.Client + strings.Repeat(
+			", 10.9.9.9",
+			g.IntN(2),
+		)
 	case g.chance(20): // a client with a forged address
 		r.Headers["X-Forwarded-For"] = "203.0.113.7"
 	}

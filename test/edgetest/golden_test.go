@@ -72,13 +72,26 @@ func scenarios() []*story {
 	ip := func(name, rate string, burst int64) edgetest.Rule {
 		return edgetest.Rule{Name: name, Key: "ip", Rate: rate, Burst: burst}
 	}
-	orders := edgetest.Rule{Name: "token", Key: "token", Rate: "2r/s", Burst: 1, Method: "POST", Path: "/v1/sales/*/orders"}
+	orders := edgetest.Rule{
+		Name:   "token",
+		Key:    "token",
+		Rate:   "2r/s",
+		Burst:  1,
+		Method: "POST",
+		Path:   "/v1/sales/*/orders",
+	}
 	shadow := ip("strict", "1r/s", 0)
 	shadow.Shadow = true
 	slow := ip("slow", "10r/s", 3)
 	slow.Delay = true
 	proxied := func(forwarded, client string) edgetest.Request {
-		return edgetest.Request{Peer: "10.0.0.1", Client: client, Method: "GET", Path: "/", Headers: map[string]string{"X-Forwarded-For": forwarded}}
+		return edgetest.Request{
+			Peer:    "10.0.0.1",
+			Client:  client,
+			Method:  "GET",
+			Path:    "/",
+			Headers: map[string]string{"X-Forwarded-For": forwarded},
+		}
 	}
 	bad := buy(a, "")
 	bad.Headers = map[string]string{"Authorization": "Bearer nonsense"}
@@ -88,44 +101,119 @@ func scenarios() []*story {
 	forged.Headers = map[string]string{"X-Forwarded-For": "203.0.113.7"}
 	spelled := func(path string) edgetest.Request { r := buy(a, ""); r.Path = path; return r }
 
-	trusting := tell("trusted_proxy", "Clients behind a trusted proxy are counted separately; forwarded addresses from other peers are ignored.", ip("ip", "1r/s", 0))
+	trusting := tell(
+		"trusted_proxy",
+		"Clients behind a trusted proxy are counted separately; forwarded addresses from other peers are ignored.",
+		ip("ip", "1r/s", 0),
+	)
 	trusting.Trusted = []string{"10.0.0.0/8"}
 	trusting.at(proxied("198.51.100.1", "198.51.100.1"), 0, 1*ms).at(proxied("198.51.100.2", "198.51.100.2"), 2*ms).
-		at(proxied("198.51.100.2, 198.51.100.1", "198.51.100.1"), 3*ms).at(proxied("198.51.100.2, 10.9.9.9", "198.51.100.2"), 4*ms).
-		at(proxied("nonsense", "10.0.0.1"), 5*ms).at(forged, 6*ms, 7*ms).at(proxied("::ffff:198.51.100.1", "198.51.100.1"), 8*ms, 1*sec)
+		at(proxied("198.51.100.2, 198.51.100.1", "198.51.100.1"), 3*ms).
+		at(proxied("198.51.100.2, 10.9.9.9", "198.51.100.2"), 4*ms).
+		at(proxied("nonsense", "10.0.0.1"), 5*ms).
+		at(forged, 6*ms, 7*ms).at(proxied("::ffff:198.51.100.1", "198.51.100.1"), 8*ms, 1*sec)
 
 	return []*story{
-		tell("burst_then_rate", "burst + 1 requests pass immediately, then one per interval of the rate; a rejection consumes nothing.", ip("ip", "10r/s", 2)).
-			at(get(a, "/"), times(0, 5)...).at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
-		tell("twenty_thousand_a_second", "An interval of 50 us and no burst: of requests every 10 us, every fifth passes.", ip("hot", "20000r/s", 0)).
-			at(get(a, "/"), every(10*us, 60)...).at(get(a, "/"), 1*ms, 1*ms+49, 1*ms+50, 1*ms+100),
+		tell(
+			"burst_then_rate",
+			"burst + 1 requests pass immediately, then one per interval of the rate; a rejection consumes nothing.",
+			ip("ip", "10r/s", 2),
+		).
+			at(get(a, "/"), times(0, 5)...).
+			at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
+		tell(
+			"twenty_thousand_a_second",
+			"An interval of 50 us and no burst: of requests every 10 us, every fifth passes.",
+			ip("hot", "20000r/s", 0),
+		).
+			at(get(a, "/"), every(10*us, 60)...).
+			at(get(a, "/"), 1*ms, 1*ms+49, 1*ms+50, 1*ms+100),
 		tell("one_a_minute", "A slow rate is no less exact than a fast one.", ip("ip", "1r/m", 1)).
 			at(get(a, "/"), 0, 1*us, 2*us, 59*sec, minu-1, minu, minu+1, 2*minu, 2*minu+1, 10*minu, 10*minu+1, 10*minu+2),
-		tell("thirds_of_a_microsecond", "An interval with a fraction of a microsecond: nothing is rounded, over any number of requests.", ip("ip", "333333.33r/s", 0)).
-			at(get(a, "/"), every(1*us, 80)...).at(get(a, "/"), every(3*us, 40)[30:]...),
+		tell(
+			"thirds_of_a_microsecond",
+			"An interval with a fraction of a microsecond: nothing is rounded, over any number of requests.",
+			ip("ip", "333333.33r/s", 0),
+		).
+			at(get(a, "/"), every(1*us, 80)...).
+			at(get(a, "/"), every(3*us, 40)[30:]...),
 		tell("idle_key", "A bucket that is left alone is empty again and no better than a new one.", ip("ip", "1r/s", 2)).
 			at(get(a, "/"), 0, 0, 0, 0).at(get(b, "/"), 1*sec).at(get(a, "/"), hour, hour, hour, hour).at(get(a, "/"), 25*hour),
-		tell("keys_apart", "What one client has used up is nothing to another; an IPv6 client is its /64.", ip("ip", "1r/h", 0)).
-			at(get(a, "/"), 0, 1).at(get(b, "/"), 2, 3).at(get("2001:db8:1:2::1", "/"), 4).at(get("2001:db8:1:2:ffff::9", "/"), 5).at(get("2001:db8:1:3::1", "/"), 6),
-		tell("refusal_takes_nothing", "Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
-			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1), edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"}).
-			at(get(a, "/"), times(0, 6)...).at(spelled("/"), 1*ms).at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
-		tell("buyers", "Per-token limits count verified subjects, whatever the token and the header; an invalid token consumes only its address's quota.",
-			ip("ip", "1r/s", 5), orders).
-			at(buy(a, "ann"), 0, 1*ms).at(other, 2*ms).at(buy(b, "ann"), 3*ms).at(buy(b, "bob"), 4*ms).at(bad, 5*ms, 6*ms).at(buy(a, ""), 7*ms, 8*ms, 9*ms).
-			at(get(a, "/v1/sales"), 10*ms).at(buy(b, "bob"), 11*ms, 12*ms).at(buy(b, "ann"), 503*ms),
-		tell("shadow_beside_live", "A shadow rule has its own buckets, rejects no request and consumes nothing when it is exceeded.", ip("live", "10r/s", 1), shadow).
+		tell(
+			"keys_apart",
+			"What one client has used up is nothing to another; an IPv6 client is its /64.",
+			ip("ip", "1r/h", 0),
+		).
+			at(get(a, "/"), 0, 1).
+			at(get(b, "/"), 2, 3).
+			at(get("2001:db8:1:2::1", "/"), 4).
+			at(get("2001:db8:1:2:ffff::9", "/"), 5).
+			at(get("2001:db8:1:3::1", "/"), 6),
+		tell(
+			"refusal_takes_nothing",
+			"Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
+			ip(
+				"wide",
+				"1r/s",
+				5,
+			),
+			ip("narrow", "1r/s", 1),
+			edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"},
+		).
+			at(get(a, "/"), times(0, 6)...).
+			at(spelled("/"), 1*ms).
+			at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
+		tell(
+			"buyers",
+			"Per-token limits count verified subjects, whatever the token and the header; an invalid token consumes only its "+
+				"address's quota.",
+			ip("ip", "1r/s", 5),
+			orders,
+		).
+			at(buy(a, "ann"), 0, 1*ms).
+			at(other, 2*ms).
+			at(buy(b, "ann"), 3*ms).
+			at(buy(b, "bob"), 4*ms).
+			at(bad, 5*ms, 6*ms).
+			at(buy(a, ""), 7*ms, 8*ms, 9*ms).
+			at(get(a, "/v1/sales"), 10*ms).
+			at(buy(b, "bob"), 11*ms, 12*ms).
+			at(buy(b, "ann"), 503*ms),
+		tell(
+			"shadow_beside_live",
+			"A shadow rule has its own buckets, rejects no request and consumes nothing when it is exceeded.",
+			ip("live", "10r/s", 1),
+			shadow,
+		).
 			at(get(a, "/"), 0, 0, 0, 100*ms, 900*ms, 1*sec, 1*sec, 2*sec),
-		tell("shadow_alone", "A shadow rule does not require a token.", edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true}).
-			at(buy(a, "ann"), 0, 1).at(buy(a, ""), 2).at(bad, 3).at(buy(a, "ann"), 1*sec),
-		tell("delay", "With delay a burst is held back to the rate: each waits for a share longer than the one before.", slow).
-			at(get(a, "/"), times(0, 5)...).at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
+		tell(
+			"shadow_alone",
+			"A shadow rule does not require a token.",
+			edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true},
+		).
+			at(buy(a, "ann"), 0, 1).
+			at(buy(a, ""), 2).
+			at(bad, 3).
+			at(buy(a, "ann"), 1*sec),
+		tell(
+			"delay",
+			"With delay a burst is held back to the rate: each waits for a share longer than the one before.",
+			slow,
+		).
+			at(get(a, "/"), times(0, 5)...).
+			at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
 		tell("spelling", "No other way to write a path is a way around its rule.",
 			edgetest.Rule{Name: "orders", Key: "ip", Rate: "1r/s", Method: "POST", Path: "/v1/sales/*/orders"}).
-			at(spelled("/v1/sales/42/orders"), 0, 1).at(spelled("/v1/sales/42/orders/"), 2).at(spelled("/V1/Sales/7/ORDERS"), 3).at(spelled("/v1/sales/42"), 4).
+			at(spelled("/v1/sales/42/orders"), 0, 1).
+			at(spelled("/v1/sales/42/orders/"), 2).at(spelled("/V1/Sales/7/ORDERS"), 3).at(spelled("/v1/sales/42"), 4).
 			at(spelled("/v1/sales/42/orders/1"), 5).at(get(a, "/v1/sales/42/orders"), 6),
-		tell("one_instant", "Time that stands still gives nothing back, and one microsecond too early is too early.", ip("ip", "10r/s", 0)).
-			at(get(a, "/"), times(0, 3)...).at(get(a, "/"), 99_999, 100*ms, 100*ms, 199_999, 200*ms),
+		tell(
+			"one_instant",
+			"Time that stands still gives nothing back, and one microsecond too early is too early.",
+			ip("ip", "10r/s", 0),
+		).
+			at(get(a, "/"), times(0, 3)...).
+			at(get(a, "/"), 99_999, 100*ms, 100*ms, 199_999, 200*ms),
 		trusting,
 	}
 }
@@ -184,15 +272,28 @@ func TestGoldenTracesMatchTheModel(t *testing.T) {
 
 // The model decides everything else, so its own answers are written down here by hand.
 func TestModelAgainstHandComputedValues(t *testing.T) {
-	trace := tell("by hand", "", edgetest.Rule{Name: "ip", Key: "ip", Rate: "2r/s", Burst: 1, Delay: true}).at(get("192.0.2.1", "/"), 0, 0, 0, 250*ms, 500*ms, 500*ms, 3*sec).Trace
+	trace := tell(
+		"by hand",
+		"",
+		edgetest.Rule{Name: "ip", Key: "ip", Rate: "2r/s", Burst: 1, Delay: true},
+	).at(get("192.0.2.1", "/"), 0, 0, 0, 250*ms, 500*ms, 500*ms, 3*sec).
+		Trace
 	if err := trace.Decide(); err != nil {
 		t.Fatal(err)
 	}
 	allow := func(left, delay int64) edgetest.Decision {
-		return edgetest.Decision{Verdict: "allow", Rule: "ip", Remaining: left, Delay: delay, Limit: fmt.Sprintf(`"ip";r=%d;t=1`, left)}
+		return edgetest.Decision{
+			Verdict:   "allow",
+			Rule:      "ip",
+			Remaining: left,
+			Delay:     delay,
+			Limit:     fmt.Sprintf(`"ip";r=%d;t=1`, left),
+		}
 	}
 	deny := edgetest.Decision{Verdict: "deny", Rule: "ip", Retry: 1, Limit: `"ip";r=0;t=1`}
-	for i, want := range []edgetest.Decision{allow(1, 0), allow(0, 500*ms), deny, deny, allow(0, 500*ms), deny, allow(1, 0)} {
+	for i, want := range []edgetest.Decision{
+		allow(1, 0), allow(0, 500*ms), deny, deny, allow(0, 500*ms), deny, allow(1, 0),
+	} {
 		if got := trace.Steps[i].Want; got != want {
 			t.Errorf("request %d: %+v, want %+v", i+1, got, want)
 		}

@@ -124,7 +124,12 @@ func (m *model) judge(rules []*modelRule, r *Request) (opinions []opinion, refus
 
 func refused(o *opinion) Decision {
 	wait := seconds(Wait(o.e, o.rule.rate, o.rule.Burst))
-	return Decision{Verdict: "deny", Rule: o.rule.Name, Retry: wait, Limit: fmt.Sprintf(`"%s";r=0;t=%d`, o.rule.Name, wait)}
+	return Decision{
+		Verdict: "deny",
+		Rule:    o.rule.Name,
+		Retry:   wait,
+		Limit:   fmt.Sprintf(`"%s";r=0;t=%d`, o.rule.Name, wait),
+	}
 }
 
 func allowed(opinions []opinion) Decision {
@@ -138,7 +143,10 @@ func allowed(opinions []opinion) Decision {
 			continue
 		}
 		left := Remaining(o.e, o.rule.Burst)
-		limits = append(limits, fmt.Sprintf(`"%s";r=%d;t=%d`, o.rule.Name, left, seconds(Next(o.e, o.rule.rate, o.rule.Burst))))
+		limits = append(
+			limits,
+			fmt.Sprintf(`"%s";r=%d;t=%d`, o.rule.Name, left, seconds(Next(o.e, o.rule.rate, o.rule.Burst))),
+		)
 		if d.Rule == "" || left < d.Remaining {
 			d.Rule, d.Remaining = o.rule.Name, left
 		}

@@ -66,7 +66,13 @@ func startBackend(t *testing.T) *backend {
 	}
 	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	space := keyspace.Space{}
-	stock, list := admission.NewStock(admission.StockConfig{Client: client, Space: space}), queue.NewList(client, 0, queue.Config{})
+	stock, list := admission.NewStock(
+		admission.StockConfig{Client: client, Space: space},
+	), queue.NewList(
+		client,
+		0,
+		queue.Config{},
+	)
 	service := admin.New(admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()})
 	limiter, err := admission.NewUserLimiter("5-M", nil)
 	if err != nil {
@@ -77,9 +83,22 @@ func startBackend(t *testing.T) *backend {
 	config := servertest.Config()
 	config.Metrics = httpserver.NewMetrics(registry)
 	public, err := api.New(api.Config{
-		Admitter: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) { c.Client = pipe }), Stock: stock, Orders: db, Points: points.NewStore(db.DB),
-		Dead: queue.Shards{list}, Tokens: key(t), Limiter: limiter, Known: service.Known, Pages: buyerPages(t),
-		Metrics: api.NewMetrics(registry), Server: config,
+		Admitter: admissiontest.NewAdmitter(
+			t,
+			client,
+			space,
+			func(c *admission.Config) { c.Client = pipe },
+		),
+		Stock:   stock,
+		Orders:  db,
+		Points:  points.NewStore(db.DB),
+		Dead:    queue.Shards{list},
+		Tokens:  key(t),
+		Limiter: limiter,
+		Known:   service.Known,
+		Pages:   buyerPages(t),
+		Metrics: api.NewMetrics(registry),
+		Server:  config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,9 +108,24 @@ func startBackend(t *testing.T) *backend {
 		t.Fatal(err)
 	}
 	adminServer, err := adminhttp.New(adminhttp.Config{
-		Admin: service, Auditor: audit.New(stock, db), Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Rebuilder: noRebuilder{},
-		Events: events.NewAdmin(client, space, events.NewStore(db.DB)), Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil), Pages: console, Token: adminToken, Gatherer: registry,
-		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Store: db}), Server: config,
+		Admin:     service,
+		Auditor:   audit.New(stock, db),
+		Queue:     queue.Shards{list},
+		Pace:      make(queue.Meters, 1),
+		Rebuilder: noRebuilder{},
+		Events: events.NewAdmin(
+			client,
+			space,
+			events.NewStore(db.DB),
+		),
+		Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil),
+		Pages:    console,
+		Token:    adminToken,
+		Gatherer: registry,
+		LiveStats: livestats.New(
+			livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Store: db},
+		),
+		Server: config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +177,11 @@ func (b *backend) buy(t *testing.T, buyer string, headers ...string) servertest.
 
 // operate sends a request with the admin token.
 func (b *backend) operate(method, path, body string, headers ...string) servertest.Answer {
-	return b.admin.Do(method, path, body, append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
+	return b.admin.Do(
+		method,
+		path,
+		body,
+		append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
 }
 
 // work runs a worker until the test ends.
@@ -163,7 +201,15 @@ func (b *backend) work(t *testing.T) {
 
 func (b *backend) create(t *testing.T, id string, stock int) {
 	t.Helper()
-	a := b.operate("POST", "/admin/v1/sales", fmt.Sprintf(`{"id":%q,"title":"Tea","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":"2026-01-01T00:00:00Z"}`, id, stock))
+	a := b.operate(
+		"POST",
+		"/admin/v1/sales",
+		fmt.Sprintf(
+			`{"id":%q,"title":"Tea","stock":%d,"price":{"amount":1999,"currency":"EUR"},"opens_at":"2026-01-01T00:00:00Z"}`,
+			id,
+			stock,
+		),
+	)
 	if a.Status != 201 {
 		t.Fatalf("create: %d %s", a.Status, a.Body)
 	}
@@ -221,7 +267,13 @@ func TestSaleFromCreationToClose(t *testing.T) {
 		t.Errorf("Sluice-Sale: %q", got)
 	}
 	for range 2 {
-		if a := b.operate("POST", "/admin/v1/sales/drop/restock", `{"add":3}`, "Idempotency-Key: more"); a.Status != 200 || a.Field(t, "stock") != "5" || a.Field(t, "version") != "2" {
+		if a := b.operate(
+			"POST",
+			"/admin/v1/sales/drop/restock",
+			`{"add":3}`,
+			"Idempotency-Key: more",
+		); a.Status != 200 || a.Field(t, "stock") != "5" ||
+			a.Field(t, "version") != "2" {
 			t.Errorf("restock: %d %s", a.Status, a.Body)
 		}
 	}
@@ -235,7 +287,12 @@ func TestSaleFromCreationToClose(t *testing.T) {
 		servertest.WantProblem(t, b.buy(t, "dora"), 409, row.code)
 	}
 	servertest.WantProblem(t, b.operate("POST", "/admin/v1/sales/drop/resume", ""), 409, "conflict")
-	testenv.Eventually(t, 10*time.Second, "all orders are rows", func() bool { r := b.audit(t, "drop"); return r.Ordered == 3 && r.Balanced })
+	testenv.Eventually(
+		t,
+		10*time.Second,
+		"all orders are rows",
+		func() bool { r := b.audit(t, "drop"); return r.Ordered == 3 && r.Balanced },
+	)
 	limited := false
 	for range 11 { // five a minute, and the minute may change once
 		limited = limited || b.buy(t, "eve").Status == 429
@@ -245,7 +302,8 @@ func TestSaleFromCreationToClose(t *testing.T) {
 	}
 	metrics := b.admin.Do("GET", "/metrics", "")
 	for _, line := range []string{
-		`sluice_api_purchases_total{outcome="accepted"} 3`, `sluice_api_purchases_total{outcome="replayed"} 1`, `sluice_http_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
+		`sluice_api_purchases_total{outcome="accepted"} 3`, `sluice_api_purchases_total{outcome="replayed"} 1`,
+		`sluice_http_requests_total{code="202",route="/v1/sales/:sale/orders"} 4`,
 		`sluice_queue_messages{shard="0",state="ready"} 0`, "sluice_queue_up 1",
 	} {
 		if !strings.Contains(metrics.Body, line+"\n") {
@@ -285,7 +343,12 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	if len(orders) != stock {
 		t.Errorf("%d buyers were accepted, want %d", len(orders), stock)
 	}
-	testenv.Eventually(t, 10*time.Second, "all orders are rows", func() bool { r := b.audit(t, "rush"); return r.Ordered == stock && r.Left == 0 && r.Balanced })
+	testenv.Eventually(
+		t,
+		10*time.Second,
+		"all orders are rows",
+		func() bool { r := b.audit(t, "rush"); return r.Ordered == stock && r.Left == 0 && r.Balanced },
+	)
 }
 
 func TestPausedRedisIsAnsweredInTime(t *testing.T) {
@@ -296,7 +359,12 @@ func TestPausedRedisIsAnsweredInTime(t *testing.T) {
 	servertest.WantProblem(t, b.buy(t, "ann"), 503, "temporarily-unavailable")
 	servertest.WantProblem(t, b.public.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
 	servertest.WantProblem(t, b.operate("POST", "/admin/v1/sales/drop/pause", ""), 503, "temporarily-unavailable")
-	if a := b.operate("GET", "/admin/v1/sales/drop", ""); a.Status != 200 || a.Field(t, "switch") != string(sale.Paused) || a.Field(t, "applied") != "false" {
+	if a := b.operate(
+		"GET",
+		"/admin/v1/sales/drop",
+		"",
+	); a.Status != 200 || a.Field(t, "switch") != string(sale.Paused) ||
+		a.Field(t, "applied") != "false" {
 		t.Errorf("without Redis: %d %s", a.Status, a.Body)
 	}
 	took := time.Since(start)
@@ -312,8 +380,10 @@ func TestPausedRedisIsAnsweredInTime(t *testing.T) {
 
 func TestBypassListHoldsAllBuyersOfASale(t *testing.T) {
 	b := startBackend(t)
-	body := fmt.Sprintf(`{"id":"drop","title":"x","stock":2,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
-		time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+	body := fmt.Sprintf(
+		`{"id":"drop","title":"x","stock":2,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
+		time.Now().Add(-time.Minute).UTC().Format(time.RFC3339),
+	)
 	if a := b.operate("POST", "/admin/v1/sales", body); a.Status != 201 {
 		t.Fatal(a.Body)
 	}
@@ -328,7 +398,13 @@ func TestBypassListHoldsAllBuyersOfASale(t *testing.T) {
 	if a.Body != string(want) || a.Header.Get("Sluice-Holders") != "drop;accepted=2;count=2" {
 		t.Errorf("%x with %q, want %x", a.Body, a.Header.Get("Sluice-Holders"), want)
 	}
-	if hint := b.buy(t, "cid").Header.Get("Sluice-Sale"); !strings.HasPrefix(hint, "drop;state="+string(sale.StateSoldOut)) || !strings.HasSuffix(hint, ";holders=2") {
+	if hint := b.buy(
+		t,
+		"cid",
+	).Header.Get(
+		"Sluice-Sale",
+	); !strings.HasPrefix(hint, "drop;state="+string(sale.StateSoldOut)) ||
+		!strings.HasSuffix(hint, ";holders=2") {
 		t.Errorf("Sluice-Sale: %q", hint)
 	}
 }

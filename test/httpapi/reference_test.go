@@ -17,7 +17,8 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 	b := startBackend(t)
 	for name, s := range map[string]*servertest.Site{"public": b.public, "admin": b.admin} {
 		a := s.Do("GET", "/openapi.yaml", "")
-		if a.Status != 200 || a.Header.Get("Content-Type") != "application/yaml; charset=utf-8" || a.Header.Get("Cache-Control") != "public, max-age=60" {
+		if a.Status != 200 || a.Header.Get("Content-Type") != "application/yaml; charset=utf-8" ||
+			a.Header.Get("Cache-Control") != "public, max-age=60" {
 			t.Fatalf("%s: %d %v", name, a.Status, a.Header)
 		}
 		d, err := openapi.Parse([]byte(a.Body))
@@ -45,7 +46,10 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 		if strings.Contains(a.Body, "127.0.0.1") || !strings.Contains(a.Body, "url: /") {
 			t.Errorf("%s: the server is not where the document came from", name)
 		}
-		if policy := page.Header.Get("Content-Security-Policy"); page.Status != 200 || !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || page.Header.Get("X-Content-Type-Options") != "nosniff" {
+		if policy := page.Header.Get(
+			"Content-Security-Policy",
+		); page.Status != 200 || !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") ||
+			page.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: the page: %d %v", name, page.Status, page.Header)
 		}
 		packed := s.Do("GET", "/reference", "", "Accept-Encoding: br, gzip")
@@ -53,11 +57,19 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if unpacked, err := io.ReadAll(r); err != nil || string(unpacked) != page.Body || packed.Header.Get("Content-Encoding") != "gzip" {
+		if unpacked, err := io.ReadAll(
+			r,
+		); err != nil || string(unpacked) != page.Body ||
+			packed.Header.Get("Content-Encoding") != "gzip" {
 			t.Errorf("%s: compressed, it is another page (%v, %v)", name, err, packed.Header)
 		}
 	}
-	if a := b.public.Do("GET", "/openapi.yaml", ""); strings.Contains(a.Body, "\n  /admin/") || strings.Contains(a.Body, "SLUICE_ADMIN_TOKEN") || strings.Contains(a.Body, "DeskSale") {
+	if a := b.public.Do(
+		"GET",
+		"/openapi.yaml",
+		"",
+	); strings.Contains(a.Body, "\n  /admin/") || strings.Contains(a.Body, "SLUICE_ADMIN_TOKEN") ||
+		strings.Contains(a.Body, "DeskSale") {
 		t.Error("the public document contains calls of the admin API")
 	}
 	servertest.WantProblem(t, b.public.Do("POST", "/reference", ""), 405, "method-not-allowed")

@@ -41,7 +41,8 @@ func (w *world) runBackend(b *backend) func(*process) {
 			w.watchRedis(p, func(ctx context.Context) { _ = rebuilder.Run(ctx) }) // what fails is for the next turn
 		}
 		ids := admission.NewSequencer(p.client, w.space, time.Now)
-		// The first block of numbers is leased before the first purchase, because the order among waiting purchases is random.
+		// The first block of numbers is leased before the first purchase, because the order among waiting purchases is
+		// random.
 		for p.alive() {
 			if _, err := ids.Next(p.ctx); err == nil {
 				break
@@ -109,7 +110,10 @@ func (w *world) runWatcher(p *process) {
 	w.watchRedis(p, nil)
 	var watchers []*queue.Watcher
 	for _, shard := range w.space.All() {
-		watchers = append(watchers, queue.NewWatcher(w.queue(p.client, shard, w.queueConfig(p)), queue.WatcherConfig{Log: w.log}))
+		watchers = append(
+			watchers,
+			queue.NewWatcher(w.queue(p.client, shard, w.queueConfig(p)), queue.WatcherConfig{Log: w.log}),
+		)
 	}
 	for p.alive() {
 		for _, watch := range watchers {

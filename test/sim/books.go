@@ -17,7 +17,8 @@ import (
 type row struct {
 	buyer, saleID, status string
 	due                   int64 // ms; 0: never
-	died                  bool  // it is cancelled because it died in the queue: its letter, as long as there is one, has the unit
+	// it is cancelled because it died in the queue: its letter, as long as there is one, has the unit
+	died bool
 }
 
 func (r row) cancelled() bool { return r.status == "cancelled" }
@@ -49,7 +50,8 @@ func openBooks(path string) (*books, error) {
 // empty makes the database that of a new run.
 func (b *books) empty() error {
 	for _, statement := range []string{
-		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM admin_log", "DELETE FROM payments", "DELETE FROM sales", "DELETE FROM journals", "UPDATE counters SET n = 0",
+		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM admin_log", "DELETE FROM payments", "DELETE FROM sales",
+		"DELETE FROM journals", "UPDATE counters SET n = 0",
 	} {
 		if _, err := b.db.ExecContext(context.Background(), statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
@@ -74,13 +76,17 @@ func (b *books) each(query string, scan func(*sql.Rows) error) error {
 
 func (b *books) rows() (map[sale.OrderID]row, error) {
 	rows := map[sale.OrderID]row{}
-	return rows, b.each("SELECT id, buyer, sale_id, status, coalesce(due_at, 0), status = 'cancelled' AND coalesce(return_number, 0) = -1 FROM orders", func(found *sql.Rows) error {
-		var id int64
-		var r row
-		err := found.Scan(&id, &r.buyer, &r.saleID, &r.status, &r.due, &r.died)
-		rows[sale.OrderID(id)] = r
-		return err
-	})
+	return rows, b.each(
+		"SELECT id, buyer, sale_id, status, coalesce(due_at, 0), status = 'cancelled' AND coalesce(return_number, 0) = -1 "+
+			"FROM orders",
+		func(found *sql.Rows) error {
+			var id int64
+			var r row
+			err := found.Scan(&id, &r.buyer, &r.saleID, &r.status, &r.due, &r.died)
+			rows[sale.OrderID(id)] = r
+			return err
+		},
+	)
 }
 
 func (b *books) units() (map[string]units, error) {
@@ -95,12 +101,15 @@ func (b *books) units() (map[string]units, error) {
 }
 
 func (b *books) callbacks() (all []callback, err error) {
-	err = b.each("SELECT order_id, event, reference, outcome, refund FROM payments ORDER BY id", func(found *sql.Rows) error {
-		var c callback
-		err := found.Scan(&c.order, &c.event, &c.reference, &c.settled, &c.refund)
-		all = append(all, c)
-		return err
-	})
+	err = b.each(
+		"SELECT order_id, event, reference, outcome, refund FROM payments ORDER BY id",
+		func(found *sql.Rows) error {
+			var c callback
+			err := found.Scan(&c.order, &c.event, &c.reference, &c.settled, &c.refund)
+			all = append(all, c)
+			return err
+		},
+	)
 	return all, err
 }
 
@@ -118,7 +127,8 @@ func (w *world) checkRows() {
 			count[r.saleID]++
 			of[[2]string{r.saleID, r.buyer}]++
 		}
-		if was, known := w.rows[id]; known && (was.buyer != r.buyer || was.saleID != r.saleID || was.status != "created" && was.status != r.status) {
+		if was, known := w.rows[id]; known &&
+			(was.buyer != r.buyer || was.saleID != r.saleID || was.status != "created" && was.status != r.status) {
 			w.violate("row %s has changed from %+v to %+v", short(id), was, r)
 		}
 	}

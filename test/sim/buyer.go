@@ -29,7 +29,10 @@ func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 func (w *world) buy(p *process, saleID, name, key string, backends []*backend) {
 	for range 8 {
 		if admit := backends[p.rnd.IntN(len(backends))].admit.Load(); admit != nil {
-			d, err := admit.Admit(p.ctx, admission.Request{SaleID: saleID, Buyer: name, Key: key, KeyTTL: 24 * time.Hour, Fingerprint: "f"})
+			d, err := admit.Admit(
+				p.ctx,
+				admission.Request{SaleID: saleID, Buyer: name, Key: key, KeyTTL: 24 * time.Hour, Fingerprint: "f"},
+			)
 			if err == nil {
 				w.mu.Lock()
 				w.answers = append(w.answers, answer{name, key, d})

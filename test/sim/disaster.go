@@ -70,7 +70,8 @@ func (w *world) strike() {
 	w.memory = nil
 	w.startRedis()
 	w.mu.Lock()
-	w.delayed = slices.DeleteFunc(w.delayed, func(c lateCall) bool { return !strings.HasPrefix(c.what, "sql ") }) // they were on their way to a server that is gone
+	// they were on their way to a server that is gone
+	w.delayed = slices.DeleteFunc(w.delayed, func(c lateCall) bool { return !strings.HasPrefix(c.what, "sql ") })
 	w.mu.Unlock()
 	if d.Kind != intact {
 		clear(w.seen) // request keys live in Redis alone

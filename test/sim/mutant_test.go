@@ -29,7 +29,8 @@ func (p proof) String() string {
 	return p.run + " in " + p.pkg
 }
 
-// Each mutant is built once, and tested until the first failure. Two at a time, since the building leaves a processor idle.
+// Each mutant is built once, and tested until the first failure. Two at a time, since the building leaves a processor
+// idle.
 func TestMutantsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the product again")

@@ -39,10 +39,18 @@ const (
 func planOf(rnd *rand.Rand) plan {
 	pick := func(from, to int) int { return from + rnd.IntN(to-from+1) }
 	p := plan{
-		Shards: 1, Buyers: pick(3, 8), Workers: pick(2, 3), Batch: pick(1, 5),
-		Rush:   []time.Duration{5 * time.Second, 2 * time.Second, 100 * time.Millisecond}[rnd.IntN(3)],
-		Faults: []float64{0, 0.05, 0.15, 0.3}[rnd.IntN(4)], Deaths: []float64{0, 0.01, 0.04}[rnd.IntN(3)], Freezes: []float64{0, 0.01}[rnd.IntN(2)], Stops: []float64{0, 0.01}[rnd.IntN(2)],
-		MaxAttempts: pick(1, 3), MaxCrashes: pick(1, 2), Steps: pick(80, 260),
+		Shards:      1,
+		Buyers:      pick(3, 8),
+		Workers:     pick(2, 3),
+		Batch:       pick(1, 5),
+		Rush:        []time.Duration{5 * time.Second, 2 * time.Second, 100 * time.Millisecond}[rnd.IntN(3)],
+		Faults:      []float64{0, 0.05, 0.15, 0.3}[rnd.IntN(4)],
+		Deaths:      []float64{0, 0.01, 0.04}[rnd.IntN(3)],
+		Freezes:     []float64{0, 0.01}[rnd.IntN(2)],
+		Stops:       []float64{0, 0.01}[rnd.IntN(2)],
+		MaxAttempts: pick(1, 3),
+		MaxCrashes:  pick(1, 2),
+		Steps:       pick(80, 260),
 	}
 	if rnd.IntN(4) == 0 {
 		p.MaxReady = int64(pick(1, 3))

@@ -31,14 +31,24 @@ const (
 	fates
 )
 
-var fateNames = [fates]string{"", "fails before", "reply lost", "carried out twice", "carried out late", "process dies before", "process dies after", "gone"}
+var fateNames = [fates]string{
+	"",
+	"fails before",
+	"reply lost",
+	"carried out twice",
+	"carried out late",
+	"process dies before",
+	"process dies after",
+	"gone",
+}
 
 var (
 	errCut  = fmt.Errorf("the wire was cut: %w", sale.ErrUnavailable)
 	errGone = errors.New("this process is dead")
 )
 
-// process is one run of one program. When it dies it never has an effect again: each of its calls fails, and its goroutines find their way out.
+// process is one run of one program. When it dies it never has an effect again: each of its calls fails, and its
+// goroutines find their way out.
 type process struct {
 	w      *world
 	name   string

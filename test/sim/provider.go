@@ -20,8 +20,8 @@ var price = sale.Price{Amount: 10, Currency: "EUR"}
 // secret is shared with the payment provider.
 const secret = "whsec_c2ltdWxhdGlvbnNpbXVsYXRpb25zaW11bGF0aW9u"
 
-// runProvider is the payment provider. It reports payments that succeed or fail, sometimes with a wrong price, and for orders
-// that are paid or cancelled already. It repeats each callback until it is answered, and some once more.
+// runProvider is the payment provider. It reports payments that succeed or fail, sometimes with a wrong price, and
+// for orders that are paid or cancelled already. It repeats each callback until it is answered, and some once more.
 func (w *world) runProvider(p *process) {
 	hook, err := standardwebhooks.NewWebhook(secret)
 	verifier, verr := payment.NewVerifier(secret, time.Now)
@@ -36,7 +36,15 @@ func (w *world) runProvider(p *process) {
 			continue
 		}
 		pay := store.Payment{
-			CallbackID: fmt.Sprintf("%s-%d", strings.ReplaceAll(p.name, ".", "-"), turn), Digest: "d", OrderID: id, Event: store.EventSucceeded, Price: price,
+			CallbackID: fmt.Sprintf(
+				"%s-%d",
+				strings.ReplaceAll(p.name, ".", "-"),
+				turn,
+			),
+			Digest:    "d",
+			OrderID:   id,
+			Event:     store.EventSucceeded,
+			Price:     price,
 			Reference: fmt.Sprintf("%s-%d", short(id), max(p.rnd.IntN(6), 4)),
 		}
 		switch p.rnd.IntN(8) {

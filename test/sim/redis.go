@@ -23,13 +23,41 @@ import (
 
 // scripts are the names of all scripts that the simulated processes run.
 var scripts = []string{
-	"ack", "admit", "alloc_order_ids", "clamp_deadlines", "dead_begin_cancel", "dead_finish_cancel", "dead_letter", "dead_retry", "enqueue",
-	"expired_leases", "extend_lease", "load_sale", "promote_delayed", "read_sale", "rebuild_begin", "rebuild_dead_letters", "rebuild_enqueue",
-	"rebuild_finish", "rebuild_resume_sale", "rebuild_sale", "rebuild_slots", "rebuild_suspend_sales", "rebuild_swap_queue", "reclaim", "release",
-	"renew_lock", "restore_orders", "return_unit", "snapshot", "take", "update_sale",
+	"ack",
+	"admit",
+	"alloc_order_ids",
+	"clamp_deadlines",
+	"dead_begin_cancel",
+	"dead_finish_cancel",
+	"dead_letter",
+	"dead_retry",
+	"enqueue",
+	"expired_leases",
+	"extend_lease",
+	"load_sale",
+	"promote_delayed",
+	"read_sale",
+	"rebuild_begin",
+	"rebuild_dead_letters",
+	"rebuild_enqueue",
+	"rebuild_finish",
+	"rebuild_resume_sale",
+	"rebuild_sale",
+	"rebuild_slots",
+	"rebuild_suspend_sales",
+	"rebuild_swap_queue",
+	"reclaim",
+	"release",
+	"renew_lock",
+	"restore_orders",
+	"return_unit",
+	"snapshot",
+	"take",
+	"update_sale",
 }
 
-// openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their names.
+// openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their
+// names.
 func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error) {
 	mini = miniredis.NewMiniRedis()
 	first, err := mini.Dial() // starts it
@@ -175,11 +203,12 @@ func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isLook reports whether a command only identifies the server. Guards send them all the time, and their faults are those of
-// the other calls.
+// isLook reports whether a command only identifies the server. Guards send them all the time, and their faults are
+// those of the other calls.
 func isLook(cmd redis.Cmder) bool {
 	args := cmd.Args()
-	return cmd.Name() == "get" && args[1] == serverKey || cmd.Name() == "hgetall" && strings.HasSuffix(fmt.Sprint(args[1]), ":guard")
+	return cmd.Name() == "get" && args[1] == serverKey ||
+		cmd.Name() == "hgetall" && strings.HasSuffix(fmt.Sprint(args[1]), ":guard")
 }
 
 // ProcessPipelineHook lets a pipeline fail as a whole, or be cut off after its first half.

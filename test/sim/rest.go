@@ -55,7 +55,8 @@ func (w *world) checkRest() {
 		if _, created := all[s.ID]; !created {
 			continue // the admin process crashed before
 		}
-		report, err := audit.New(admission.NewStock(admission.StockConfig{Client: w.redis, Space: w.space}), w.store).Audit(context.Background(), s.ID)
+		report, err := audit.New(admission.NewStock(admission.StockConfig{Client: w.redis, Space: w.space}), w.store).
+			Audit(context.Background(), s.ID)
 		if err != nil {
 			w.violate("the audit failed: %v", err)
 			return
@@ -83,8 +84,8 @@ func (w *world) checkRest() {
 	}
 }
 
-// deadRows counts, by shard, the dead letters of orders that are rows: their workers crashed after the commit. The audit counts
-// the row.
+// deadRows counts, by shard, the dead letters of orders that are rows: their workers crashed after the commit. The
+// audit counts the row.
 func (w *world) deadRows() map[keyspace.Shard]int64 {
 	dead := map[keyspace.Shard]int64{}
 	for _, shard := range w.space.All() {

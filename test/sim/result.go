@@ -34,8 +34,18 @@ func (r *Result) Add(o Result) {
 
 // Describe writes the numbers of one or many runs.
 func (r *Result) Describe(to io.Writer) {
-	fmt.Fprintf(to, "%d steps, %s of simulated time, %d answers with an order, %d groups of purchases, %d payments; %d rows, %d dead letters at the end\n",
-		r.Steps, r.Took.Truncate(time.Second), r.Accepted, r.Groups, r.Payments, r.Rows, r.Dead)
+	fmt.Fprintf(
+		to,
+		"%d steps, %s of simulated time, %d answers with an order, %d groups of purchases, %d payments; %d rows, %d dead "+
+			"letters at the end\n",
+		r.Steps,
+		r.Took.Truncate(time.Second),
+		r.Accepted,
+		r.Groups,
+		r.Payments,
+		r.Rows,
+		r.Dead,
+	)
 	for f := before; f < gone; f++ {
 		fmt.Fprintf(to, "%9d %s\n", r.Faults[f], fateNames[f])
 	}

@@ -60,7 +60,8 @@ func (b *Bench) Close() error {
 	return b.store.Close()
 }
 
-// Run plays one seed with at most limit steps under faults (0: as many as the seed wants). It must be called in a bubble of testing/synctest.
+// Run plays one seed with at most limit steps under faults (0: as many as the seed wants). It must be called in a
+// bubble of testing/synctest.
 func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	b.mini.FlushAll()
 	if err := b.books.empty(); err != nil {
@@ -69,9 +70,25 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	time.Sleep(time.Until(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))) // order ids begin in 2020; a bubble begins in 2000
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		plan: planOf(rnd), stream: b.Stream, mini: b.mini, store: b.store, books: b.books, folder: filepath.Join(b.folder, "journals"), names: b.names, rnd: rnd, clocks: time.Now(),
-		redis: connect(b.mini), log: slog.New(slog.DiscardHandler), troubles: map[string]*troublemaker{},
-		settled: map[string]store.Settlement{}, journals: map[string]*journal.Journal{}, seen: map[string]sale.OrderID{}, promised: map[sale.OrderID]string{}, rows: map[sale.OrderID]row{},
+		plan: planOf(
+			rnd,
+		),
+		stream:   b.Stream,
+		mini:     b.mini,
+		store:    b.store,
+		books:    b.books,
+		folder:   filepath.Join(b.folder, "journals"),
+		names:    b.names,
+		rnd:      rnd,
+		clocks:   time.Now(),
+		redis:    connect(b.mini),
+		log:      slog.New(slog.DiscardHandler),
+		troubles: map[string]*troublemaker{},
+		settled:  map[string]store.Settlement{},
+		journals: map[string]*journal.Journal{},
+		seen:     map[string]sale.OrderID{},
+		promised: map[sale.OrderID]string{},
+		rows:     map[sale.OrderID]row{},
 	}
 	defer w.redis.Close()
 	w.touched.Store(true)

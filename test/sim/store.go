@@ -30,13 +30,15 @@ func newTables(db *store.DB) *tables {
 	}
 }
 
-// faultyStore stands between a process and the order store. What it does not name goes to the store without faults: reads of the admin service that decide nothing.
+// faultyStore stands between a process and the order store. What it does not name goes to the store without faults:
+// reads of the admin service that decide nothing.
 type faultyStore struct {
 	*tables
 	p *process
 }
 
-// call makes one call that may be lost, or be carried out twice or late; do must be safe to run again after its caller is gone.
+// call makes one call that may be lost, or be carried out twice or late; do must be safe to run again after its
+// caller is gone.
 func (s faultyStore) call(what string, do func(ctx context.Context) error) error {
 	return s.p.do(what, func() error { return do(context.Background()) }, func() error { return do(context.Background()) })
 }
@@ -74,7 +76,10 @@ func (s faultyStore) Sale(_ context.Context, id string) (got sale.Sale, sold int
 }
 
 func (s faultyStore) SaleSummaries(context.Context) (got []store.SaleSummary, err error) {
-	err = s.call("sql standings", func(ctx context.Context) (err error) { got, err = s.tables.SaleSummaries(ctx); return err })
+	err = s.call(
+		"sql standings",
+		func(ctx context.Context) (err error) { got, err = s.tables.SaleSummaries(ctx); return err },
+	)
 	return got, err
 }
 
@@ -97,7 +102,10 @@ func (s faultyStore) Restock(c context.Context, id string, add int64, key string
 }
 
 func (s faultyStore) Order(_ context.Context, id sale.OrderID) (got sale.Order, err error) {
-	err = s.call("sql order "+short(id), func(ctx context.Context) (err error) { got, err = s.tables.Order(ctx, id); return err })
+	err = s.call(
+		"sql order "+short(id),
+		func(ctx context.Context) (err error) { got, err = s.tables.Order(ctx, id); return err },
+	)
 	return got, err
 }
 
@@ -121,7 +129,8 @@ func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Orde
 func (s faultyStore) CancelDead(c context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
 	err = s.call("sql cancel dead "+short(o.ID), func(context.Context) (err error) {
 		s.p.w.touched.Store(true)
-		was, err = s.tables.CancelDead(context.WithoutCancel(c), o, actor, reason) // it contains the generation of the dead letter
+		// it contains the generation of the dead letter
+		was, err = s.tables.CancelDead(context.WithoutCancel(c), o, actor, reason)
 		return err
 	})
 	return was, err
@@ -133,7 +142,11 @@ func (s faultyStore) DropDead(c context.Context, o store.DeadOrder, actor, reaso
 	})
 }
 
-func (s faultyStore) CancelOrder(_ context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error) {
+func (s faultyStore) CancelOrder(
+	_ context.Context,
+	id sale.OrderID,
+	actor, reason string,
+) (o sale.Order, changed bool, err error) {
 	err = s.call("sql cancel order "+short(id), func(ctx context.Context) (err error) {
 		s.p.w.touched.Store(true)
 		o, changed, err = s.tables.CancelOrder(ctx, id, actor, reason)
@@ -160,7 +173,12 @@ func (s faultyStore) Pay(_ context.Context, p store.Payment) (settled store.Sett
 	return settled, err
 }
 
-func (s faultyStore) Returning(_ context.Context, after sale.OrderID, age time.Duration, limit int) (got []sale.Order, err error) {
+func (s faultyStore) Returning(
+	_ context.Context,
+	after sale.OrderID,
+	age time.Duration,
+	limit int,
+) (got []sale.Order, err error) {
 	err = s.call("sql returning", func(ctx context.Context) (err error) {
 		got, err = s.tables.Returning(ctx, after, age, limit)
 		return err
@@ -177,12 +195,23 @@ func (s faultyStore) MarkReturned(_ context.Context, returns []store.Return) err
 }
 
 func (s faultyStore) Returned(_ context.Context, among []sale.OrderID) (got []sale.OrderID, err error) {
-	err = s.call("sql returned", func(ctx context.Context) (err error) { got, err = s.tables.Returned(ctx, among); return err })
+	err = s.call(
+		"sql returned",
+		func(ctx context.Context) (err error) { got, err = s.tables.Returned(ctx, among); return err },
+	)
 	return got, err
 }
 
-func (s faultyStore) Count(_ context.Context, id string, at store.Instant, among []sale.OrderID) (got store.Count, err error) {
-	err = s.call("sql count", func(ctx context.Context) (err error) { got, err = s.tables.Count(ctx, id, at, among); return err })
+func (s faultyStore) Count(
+	_ context.Context,
+	id string,
+	at store.Instant,
+	among []sale.OrderID,
+) (got store.Count, err error) {
+	err = s.call(
+		"sql count",
+		func(ctx context.Context) (err error) { got, err = s.tables.Count(ctx, id, at, among); return err },
+	)
 	return got, err
 }
 
@@ -193,6 +222,9 @@ func (s faultyStore) Record(c context.Context, action, target, detail string) er
 }
 
 func (s faultyStore) Statuses(_ context.Context, of []sale.OrderID) (got map[sale.OrderID]sale.Status, err error) {
-	err = s.call("sql statuses", func(ctx context.Context) (err error) { got, err = s.tables.Statuses(ctx, of); return err })
+	err = s.call(
+		"sql statuses",
+		func(ctx context.Context) (err error) { got, err = s.tables.Statuses(ctx, of); return err },
+	)
 	return got, err
 }

@@ -19,7 +19,10 @@ func (s faultyStore) Journals(context.Context) (got []journal.Status, err error)
 }
 
 func (s faultyStore) NextFence(_ context.Context, above int64) (n int64, err error) {
-	err = s.call("sql next fence", func(ctx context.Context) (err error) { n, err = s.tables.NextFence(ctx, above); return err })
+	err = s.call(
+		"sql next fence",
+		func(ctx context.Context) (err error) { n, err = s.tables.NextFence(ctx, above); return err },
+	)
 	return n, err
 }
 

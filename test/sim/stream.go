@@ -56,7 +56,8 @@ func delivery(c *redis.Client, key string) (pending map[string]string, last stri
 	pending = map[string]string{}
 	for _, g := range c.XInfoGroups(ctx, key).Val() {
 		last = g.LastDeliveredID
-		all := c.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: g.Name, Start: "-", End: "+", Count: 10_000}).Val()
+		all := c.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: g.Name, Start: "-", End: "+", Count: 10_000}).
+			Val()
 		for _, p := range all {
 			pending[p.ID] = p.Consumer
 		}

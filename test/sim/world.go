@@ -154,13 +154,21 @@ func (w *world) violate(format string, args ...any) {
 }
 
 func (w *world) tell(line string) {
-	w.trace = append(w.trace, fmt.Sprintf("%5d %9s  %s", w.result.Steps, time.Since(w.clocks).Truncate(time.Millisecond), line))
+	w.trace = append(
+		w.trace,
+		fmt.Sprintf("%5d %9s  %s", w.result.Steps, time.Since(w.clocks).Truncate(time.Millisecond), line),
+	)
 }
 
 func (w *world) queueConfig(p *process) queue.Config {
 	return queue.Config{
-		Lease: lease, MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, BackoffBase: 200 * time.Millisecond, BackoffCap: backoffCap,
-		CallTimeout: time.Second, Jitter: p.rnd.Float64,
+		Lease:       lease,
+		MaxAttempts: w.MaxAttempts,
+		MaxCrashes:  w.MaxCrashes,
+		BackoffBase: 200 * time.Millisecond,
+		BackoffCap:  backoffCap,
+		CallTimeout: time.Second,
+		Jitter:      p.rnd.Float64,
 	}
 }
 
@@ -234,7 +242,8 @@ func ids(orders []sale.Order) string {
 	return b.String()
 }
 
-// eligible returns the pending calls of processes that are not frozen, in an order that does not depend on which goroutine came first.
+// eligible returns the pending calls of processes that are not frozen, in an order that does not depend on which
+// goroutine came first.
 func (w *world) eligible() []*call {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// BuildSluice builds the command of the repository at root and returns the path of a copy in the directory dir. The build is
-// cached in the user's cache directory, one per root, so that of several test processes only the first links it. Without a cache
-// directory each builds its own.
+// BuildSluice builds the command of the repository at root and returns the path of a copy in the directory dir. The
+// build is cached in the user's cache directory, one per root, so that of several test processes only the first links
+// it. Without a cache directory each builds its own.
 func BuildSluice(root, dir string) (binary string, err error) {
 	binary = filepath.Join(dir, "sluice")
 	kept, unlock, err := keptBuild(root)
@@ -41,7 +41,8 @@ func build(root, to string) error {
 	return nil
 }
 
-// keptBuild is the place of root's program in the cache, which is the caller's alone until unlock, or until its process dies.
+// keptBuild is the place of root's program in the cache, which is the caller's alone until unlock, or until its
+// process dies.
 func keptBuild(root string) (path string, unlock func(), err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

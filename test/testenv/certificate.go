@@ -12,14 +12,20 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for 127.0.0.1 and its key to two files, and returns what a client must trust.
+// Certificate writes a self-signed certificate for 127.0.0.1 and its key to two files, and returns what a client must
+// trust.
 func Certificate(t TB, cert, key string, serial int64) *x509.CertPool {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatalf("certificate: %v", err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatalf("certificate: %v", err)
@@ -28,7 +34,9 @@ func Certificate(t TB, cert, key string, serial int64) *x509.CertPool {
 	if err != nil {
 		t.Fatalf("certificate: %v", err)
 	}
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret},
+	} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatalf("certificate: %v", err)
 		}

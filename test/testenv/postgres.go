@@ -37,8 +37,8 @@ var shared struct {
 	count  atomic.Int64
 }
 
-// SharedPostgres returns a new, empty database on a server that all tests of this process share. It does not wait for the disk
-// (fsync=off). The package needs TestMain, see Main.
+// SharedPostgres returns a new, empty database on a server that all tests of this process share. It does not wait for
+// the disk (fsync=off). The package needs TestMain, see Main.
 func SharedPostgres(t TB) *Postgres {
 	t.Helper()
 	shared.Lock()
@@ -53,8 +53,8 @@ func SharedPostgres(t TB) *Postgres {
 	return createShared(t, "template1")
 }
 
-// CopyShared returns a new database on the server of SharedPostgres with the contents of another one, which must not be in use
-// meanwhile.
+// CopyShared returns a new database on the server of SharedPostgres with the contents of another one, which must not
+// be in use meanwhile.
 func CopyShared(t TB, of *Postgres) *Postgres {
 	t.Helper()
 	shared.Lock()
@@ -72,8 +72,8 @@ func createShared(t TB, template string) *Postgres {
 	return &Postgres{URL: shared.server.url(name), name: name, t: t}
 }
 
-// StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database; args are options for
-// postgres, such as "-c", "max_connections=20". It is stopped when the test ends.
+// StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database;
+// args are options for postgres, such as "-c", "max_connections=20". It is stopped when the test ends.
 func StartPostgres(t TB, args ...string) *Postgres {
 	t.Helper()
 	p, err := newPostgres(args...)
@@ -135,7 +135,19 @@ func newPostgres(args ...string) (*Postgres, error) {
 			return nil, err
 		}
 	}
-	cmd := exec.Command(initdb, "-D", p.data(), "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	cmd := exec.Command(
+		initdb,
+		"-D",
+		p.data(),
+		"-U",
+		"sluice",
+		"-A",
+		"trust",
+		"-E",
+		"UTF8",
+		"--locale=C.UTF-8",
+		"--no-sync",
+	)
 	cmd.Dir = p.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred}
 	if out, err := cmd.CombinedOutput(); err != nil {

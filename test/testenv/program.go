@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Program is a program under test, such as sluice: a process that a test starts, signals, kills and starts again. Output is safe for concurrent use;
-// the other methods are not.
+// Program is a program under test, such as sluice: a process that a test starts, signals, kills and starts again.
+// Output is safe for concurrent use; the other methods are not.
 type Program struct {
 	t           TB
 	binary, dir string
@@ -23,8 +23,8 @@ type Program struct {
 	out bytes.Buffer
 }
 
-// Launch starts `binary args...` in its own directory with only PATH, HOME and env in its environment, and kills it when the test
-// ends. If the test has failed, its output is logged.
+// Launch starts `binary args...` in its own directory with only PATH, HOME and env in its environment, and kills it
+// when the test ends. If the test has failed, its output is logged.
 func Launch(t TB, binary string, env []string, args ...string) *Program {
 	t.Helper()
 	p := &Program{t: t, binary: binary, args: args, dir: t.TempDir()}
@@ -48,7 +48,8 @@ func (p *Program) Start() {
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Env, cmd.Dir = p.env, p.dir
 	cmd.Stdout, cmd.Stderr = (*collector)(p), (*collector)(p)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // one signal for nginx and its workers
+	// one signal for nginx and its workers
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("testenv: %v", err)
 	}
@@ -81,8 +82,8 @@ func (p *Program) Done() <-chan struct{} { return p.done }
 // Signal sends sig and does not wait.
 func (p *Program) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-// End sends sig to the process (SIGKILL: to its children too), waits for it, and returns its exit code. One that has not ended after 40 seconds is killed; its
-// code is then -1.
+// End sends sig to the process (SIGKILL: to its children too), waits for it, and returns its exit code. One that has
+// not ended after 40 seconds is killed; its code is then -1.
 func (p *Program) End(sig syscall.Signal) int {
 	select {
 	case <-p.done:

@@ -23,8 +23,8 @@ type Redis struct {
 	proc *process
 }
 
-// StartRedis starts a redis-server without persistence, unless args enable it ("--appendonly", "yes"), and stops it when the test
-// ends.
+// StartRedis starts a redis-server without persistence, unless args enable it ("--appendonly", "yes"), and stops it
+// when the test ends.
 func StartRedis(t TB, args ...string) *Redis {
 	t.Helper()
 	port := FreePort(t)

@@ -1,5 +1,6 @@
-// Package testenv starts the real servers that tests need: on loopback, on free ports, with a temporary directory each. It stops
-// them by their process id. A server that is not installed fails the test with one line that names the package to install.
+// Package testenv starts the real servers that tests need: on loopback, on free ports, with a temporary directory
+// each. It stops them by their process id. A server that is not installed fails the test with one line that names the
+// package to install.
 //
 // A package with tests that call Postgres must run them through Main, which stops the shared server at the end.
 package testenv
@@ -20,7 +21,8 @@ import (
 	"time"
 )
 
-// Main runs the tests and then stops what they shared. Use it as: func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }.
+// Main runs the tests and then stops what they shared. Use it as: func TestMain(m *testing.M) {
+// os.Exit(testenv.Main(m)) }.
 func Main(m *testing.M) int {
 	code := m.Run()
 	stopPostgres()
@@ -35,8 +37,9 @@ type TB interface {
 	TempDir() string
 }
 
-// FreePort returns a TCP port that was free a moment ago, on every address, and that no other call in this process was given. It is none of those that the system gives to
-// connections that go out: a load test beside this one has thousands of them, and one may have the port by the time a server wants it.
+// FreePort returns a TCP port that was free a moment ago, on every address, and that no other call in this process
+// was given. It is none of those that the system gives to connections that go out: a load test beside this one has
+// thousands of them, and one may have the port by the time a server wants it.
 func FreePort(t TB) int {
 	t.Helper()
 	port, err := freePort()
@@ -77,8 +80,9 @@ func freePort() (int, error) {
 // From where on the ports of FreePort are, and those that Linux gives to connections that go out (ip_local_port_range).
 const firstPort, firstOutgoing = 10240, 32768
 
-// Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never happened: ...". A machine that stands still uses up
-// little of the time: of what passes from one poll to the next, half a second counts at most.
+// Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never
+// happened: ...". A machine that stands still uses up little of the time: of what passes from one poll to the next,
+// half a second counts at most.
 func Eventually(t TB, timeout time.Duration, what string, is func() bool) {
 	t.Helper()
 	passed, last := time.Duration(0), time.Now()
@@ -92,7 +96,8 @@ func Eventually(t TB, timeout time.Duration, what string, is func() bool) {
 	}
 }
 
-// Find returns the path of a server binary, looking in PATH, in the places where Debian keeps daemons, and in the given patterns.
+// Find returns the path of a server binary, looking in PATH, in the places where Debian keeps daemons, and in the
+// given patterns.
 func Find(t TB, name, debianPackage string, patterns ...string) string {
 	t.Helper()
 	path, err := find(name, patterns...)
@@ -122,7 +127,13 @@ type process struct {
 	done chan struct{}
 }
 
-func start(bin string, cred *syscall.Credential, dir, log string, deathSignal syscall.Signal, args ...string) (*process, error) {
+func start(
+	bin string,
+	cred *syscall.Credential,
+	dir, log string,
+	deathSignal syscall.Signal,
+	args ...string,
+) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err

@@ -22,8 +22,11 @@ func TestOperatorNeedsTheToken(t *testing.T) {
 		}
 		path := strings.NewReplacer(":sale", "drop", ":order", "5").Replace(route.Path)
 		for _, headers := range [][]string{
-			nil, {"Authorization: Bearer wrong"}, {"Authorization: Bearer " + adminToken + "x"}, {"Authorization: Bearer " + adminToken[:5]}, {"Authorization: Bearer "}, {"Authorization: Basic " + adminToken},
-			{"token: " + adminToken}, {"Authorization: Bearer " + adminToken, "Authorization: Bearer " + adminToken}, {"Authorization: Bearer x.y.z"},
+			nil, {"Authorization: Bearer wrong"}, {"Authorization: Bearer " + adminToken + "x"},
+			{"Authorization: Bearer " + adminToken[:5]}, {"Authorization: Bearer "}, {"Authorization: Basic " + adminToken},
+			{"token: " + adminToken}, {
+				"Authorization: Bearer " + adminToken, "Authorization: Bearer " + adminToken,
+			}, {"Authorization: Bearer x.y.z"},
 		} {
 			a := s.Do(route.Method, path, "", headers...)
 			servertest.WantProblem(t, a, 401, "unauthorized")
@@ -55,20 +58,62 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		{"POST", "/admin/v1/sales/drop/resume", "{}", "admin resumes drop", saleJSONWanted},
 		{"POST", "/admin/v1/sales/drop/open", "", "admin opens drop", saleJSONWanted},
 		{"POST", "/admin/v1/sales/drop/close", "", "admin closes drop", saleJSONWanted},
-		{"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `admin adds 1000000000 to drop, key ""`, saleJSONWanted},
-		{"GET", "/admin/v1/sales/drop/audit", "", "audit drop", `{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`},
-		{"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "", "page {Text:sh% State:sold_out After:x Limit:1}", `{"sales":[` + saleJSONWanted + `],"next":"drop"}`},
+		{
+			"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `admin adds 1000000000 to drop, key ""`,
+			saleJSONWanted,
+		},
+		{
+			"GET", "/admin/v1/sales/drop/audit", "", "audit drop",
+			`{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`,
+		},
+		{
+			"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "",
+			"page {Text:sh% State:sold_out After:x Limit:1}", `{"sales":[` + saleJSONWanted + `],"next":"drop"}`,
+		},
 		{"GET", "/admin/v1/sales?q=", "", "page {Text: State: After: Limit:100}", `{"sales":[` + saleJSONWanted + `]}`},
 		{"GET", "/admin/v1/log", "", "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
-		{"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "", "log {Target:drop Actor:ann Action:sale Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`},
-		{"GET", "/admin/v1/dead?error_contains=no+table&died_after=2026-11-27T10:00:00Z", "", "dead {SaleID: Limit:100 After: ErrorContains:no table DiedAfter:2026-11-27 10:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
-		{"GET", "/admin/v1/dead", "", "dead {SaleID: Limit:100 After: ErrorContains: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
-		{"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", "dead {SaleID:drop Limit:7 After:0~5-x ErrorContains: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 00:00:00 +0000 UTC}", `{"dead":[]}`},
-		{"POST", "/admin/v1/dead/" + id + "/retry", "", "admin retries " + id, `{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`},
-		{"POST", "/admin/v1/dead/" + id + "/cancel", "", `admin cancels ` + id + ` because ""`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},
-		{"POST", "/admin/v1/dead/" + id + "/cancel", `{"reason":"fraud"}`, `admin cancels ` + id + ` because "fraud"`, `{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`},
-		{"POST", "/admin/v1/dead/raw:ab12/cancel", "", "admin drops raw:ab12", `{"key":"raw:ab12","status":"dropped","given_back":false}`},
-		{"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", "admin drops raw:ab12", `{"key":"raw:ab12","status":"dropped","given_back":false}`},
+		{
+			"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "",
+			"log {Target:drop Actor:ann Action:sale Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`,
+		},
+		{
+			"GET", "/admin/v1/dead?error_contains=no+table&died_after=2026-11-27T10:00:00Z", "",
+			"dead {SaleID: Limit:100 After: ErrorContains:no table DiedAfter:2026-11-27 10:00:00 +0000 UTC " +
+				"DiedBefore:0001-01-01 00:00:00 +0000 UTC}",
+			`{"dead":[]}`,
+		},
+		{
+			"GET", "/admin/v1/dead", "",
+			"dead {SaleID: Limit:100 After: ErrorContains: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 " +
+				"00:00:00 +0000 UTC}",
+			`{"dead":[]}`,
+		},
+		{
+			"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "",
+			"dead {SaleID:drop Limit:7 After:0~5-x ErrorContains: DiedAfter:0001-01-01 00:00:00 +0000 UTC " +
+				"DiedBefore:0001-01-01 00:00:00 +0000 UTC}",
+			`{"dead":[]}`,
+		},
+		{
+			"POST", "/admin/v1/dead/" + id + "/retry", "", "admin retries " + id,
+			`{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`,
+		},
+		{
+			"POST", "/admin/v1/dead/" + id + "/cancel", "", `admin cancels ` + id + ` because ""`,
+			`{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`,
+		},
+		{
+			"POST", "/admin/v1/dead/" + id + "/cancel", `{"reason":"fraud"}`, `admin cancels ` + id + ` because "fraud"`,
+			`{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`,
+		},
+		{
+			"POST", "/admin/v1/dead/raw:ab12/cancel", "", "admin drops raw:ab12",
+			`{"key":"raw:ab12","status":"dropped","given_back":false}`,
+		},
+		{
+			"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", "admin drops raw:ab12",
+			`{"key":"raw:ab12","status":"dropped","given_back":false}`,
+		},
 	} {
 		a := s.operate(row.method, row.path, row.body)
 		if a.Status != 200 || a.Body != row.answer+"\n" {
@@ -83,7 +128,12 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		t.Errorf("asked %s", got)
 	}
 	d.wasRow = true
-	if a := s.operate("POST", "/admin/v1/dead/"+id+"/cancel", ""); a.Field(t, "given_back") != "false" || a.Field(t, "status") != "created" {
+	if a := s.operate(
+		"POST",
+		"/admin/v1/dead/"+id+"/cancel",
+		"",
+	); a.Field(t, "given_back") != "false" ||
+		a.Field(t, "status") != "created" {
 		t.Errorf("a row was cancelled: %s", a.Body)
 	}
 }
@@ -156,7 +206,10 @@ func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
 		{fmt.Errorf("sale drop is closed: %w", sale.ErrConflict), 409, "conflict", "state"},
 		{fmt.Errorf("postgres at 10.0.0.7: %w", sale.ErrUnavailable), 503, "temporarily-unavailable", "try again"},
 		{&admin.PendingError{Cause: servertest.ErrRedisDown}, 503, "temporarily-unavailable", "stored"},
-		{fmt.Errorf("desk: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}), 400, "bad-request", "errors"},
+		{
+			fmt.Errorf("desk: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}),
+			400, "bad-request", "errors",
+		},
 		{context.DeadlineExceeded, 503, "temporarily-unavailable", ""},
 		{fmt.Errorf("surprise at 10.0.0.7"), 500, "internal-error", ""},
 	} {
@@ -164,9 +217,18 @@ func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
 		d.err = row.err
 		d.mu.Unlock()
 		for _, call := range []struct{ method, path, body string }{
-			{"POST", "/admin/v1/sales", `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z"}`},
-			{"GET", "/admin/v1/sales", ""}, {"GET", "/admin/v1/sales/drop", ""}, {"POST", "/admin/v1/sales/drop/pause", ""}, {"POST", "/admin/v1/sales/drop/restock", `{"add":1}`},
-			{"GET", "/admin/v1/sales/drop/audit", ""}, {"GET", "/admin/v1/queue", ""}, {"GET", "/admin/v1/dead", ""}, {"POST", "/admin/v1/dead/5/retry", ""}, {"POST", "/admin/v1/dead/5/cancel", ""}, {"POST", "/admin/v1/dead/raw:x/cancel", ""},
+			{
+				"POST", "/admin/v1/sales",
+				`{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z"}`,
+			},
+			{"GET", "/admin/v1/sales", ""}, {"GET", "/admin/v1/sales/drop", ""}, {"POST", "/admin/v1/sales/drop/pause", ""}, {
+				"POST", "/admin/v1/sales/drop/restock", `{"add":1}`,
+			},
+			{
+				"GET", "/admin/v1/sales/drop/audit", "",
+			}, {"GET", "/admin/v1/queue", ""}, {"GET", "/admin/v1/dead", ""}, {"POST", "/admin/v1/dead/5/retry", ""}, {"POST", "/admin/v1/dead/5/cancel", ""}, {
+				"POST", "/admin/v1/dead/raw:x/cancel", "",
+			},
 		} {
 			if row.status == 409 && call.method == "GET" {
 				continue // looking is never a conflict
@@ -201,7 +263,15 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 	d := newFakeService()
 	at := time.Date(2026, 11, 27, 10, 0, 9, 5e6, time.UTC)
 	d.dead = []queue.DeadLetter{
-		{Key: servertest.OrderID(5).String(), Message: servertest.Order(5, "ann", sale.StatusQueued), Reason: "rejected", History: []queue.Attempt{{At: at, Reason: "deadlock"}}, Crashes: 2, DiedAt: at, Cancelling: true},
+		{
+			Key:        servertest.OrderID(5).String(),
+			Message:    servertest.Order(5, "ann", sale.StatusQueued),
+			Reason:     "rejected",
+			History:    []queue.Attempt{{At: at, Reason: "deadlock"}},
+			Crashes:    2,
+			DiedAt:     at,
+			Cancelling: true,
+		},
 		{Key: "raw:ab12", Raw: []byte("x\xff"), Reason: "not a message", DiedAt: at},
 	}
 	d.next = "0~17-raw:ab12"

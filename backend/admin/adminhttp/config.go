@@ -198,7 +198,10 @@ func isActor(name string) bool { return len(name) <= maxActor && sale.ValidateBu
 
 var (
 	errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
-	errPending = httpserver.NewProblem(problem.Unavailable, "The change is stored and takes effect when Redis answers again.")
+	errPending = httpserver.NewProblem(
+		problem.Unavailable,
+		"The change is stored and takes effect when Redis answers again.",
+	)
 )
 
 // problemFor translates the errors of package admin and of consumer groups.

@@ -12,7 +12,14 @@ import (
 const consolePath = "/admin/"
 
 // consoleViews are the pages of the console below consolePath. The value states whether a page has sub-pages by name.
-var consoleViews = map[string]bool{"sales": true, "dead": false, "groups": true, "webhooks": true, "edge": false, "log": false}
+var consoleViews = map[string]bool{
+	"sales":    true,
+	"dead":     false,
+	"groups":   true,
+	"webhooks": true,
+	"edge":     false,
+	"log":      false,
+}
 
 func (h *handlers) addConsole() {
 	plain := func(method, path string, answer fiber.Handler) {
@@ -27,7 +34,11 @@ func (h *handlers) addConsole() {
 	plain(fiber.MethodGet, consolePath+"sign-in", func(c *fiber.Ctx) error { return h.sendSignIn(c, fiber.StatusOK, "") })
 	plain(fiber.MethodPost, consolePath+"sign-in", h.signIn)
 	plain(fiber.MethodPost, consolePath+"sign-out", h.signOut)
-	plain(fiber.MethodGet, consolePath+"assets/:name", func(c *fiber.Ctx) error { return httpserver.SendAsset(c, h.cfg.Pages.Asset) })
+	plain(
+		fiber.MethodGet,
+		consolePath+"assets/:name",
+		func(c *fiber.Ctx) error { return httpserver.SendAsset(c, h.cfg.Pages.Asset) },
+	)
 	plain(fiber.MethodGet, consolePath, h.view)
 	plain(fiber.MethodGet, consolePath+":view", h.view)
 	plain(fiber.MethodGet, consolePath+":view/:name", h.view)

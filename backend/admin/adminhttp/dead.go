@@ -18,7 +18,8 @@ import (
 // deadBody is a dead letter. order_id, sale_id and buyer are empty for an entry that is not a message; raw then holds
 // its text.
 type deadBody struct {
-	Key        string        `json:"key"` // for retry and cancel: the order id, or raw:... for an entry that is not a message
+	// for retry and cancel: the order id, or raw:... for an entry that is not a message
+	Key        string        `json:"key"`
 	OrderID    string        `json:"order_id,omitempty"`
 	SaleID     string        `json:"sale_id,omitempty"`
 	Buyer      string        `json:"buyer,omitempty"`
@@ -30,8 +31,9 @@ type deadBody struct {
 	Crashes    int           `json:"crashes"`
 	DiedAt     time.Time     `json:"died_at"`
 	Cancelling bool          `json:"cancelling"`
-	Units      int           `json:"units"`    // units of the stock that it holds
-	Unbacked   bool          `json:"unbacked"` // it holds no unit: Redis had lost the order and sold its unit or slot again
+	Units      int           `json:"units"` // units of the stock that it holds
+	// it holds no unit: Redis had lost the order and sold its unit or slot again
+	Unbacked bool `json:"unbacked"`
 }
 
 type attemptBody struct {
@@ -114,7 +116,11 @@ func (h *handlers) retryDead(ctx context.Context, c *fiber.Ctx, actor string) er
 	if err := h.cfg.Admin.Retry(store.WithReason(ctx, reason), actor, id); err != nil {
 		return err
 	}
-	return httpserver.SendJSON(c, fiber.StatusOK, settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)})
+	return httpserver.SendJSON(
+		c,
+		fiber.StatusOK,
+		settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)},
+	)
 }
 
 func (h *handlers) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) error {
@@ -137,7 +143,11 @@ func (h *handlers) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) e
 		return err
 	}
 	return httpserver.SendJSON(c, fiber.StatusOK, settledBody{
-		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.UnitReturned,
+		Key:       id.String(),
+		OrderID:   id.String(),
+		SaleID:    done.Order.SaleID,
+		Status:    string(done.Order.Status),
+		GivenBack: done.UnitReturned,
 	})
 }
 

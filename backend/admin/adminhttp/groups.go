@@ -27,8 +27,16 @@ func (h *handlers) addGroups() {
 	h.handle(fiber.MethodGet, "/admin/v1/groups", h.listGroups)
 	h.handle(fiber.MethodPost, "/admin/v1/groups/:group/remove", h.removeGroup)
 	h.handle(fiber.MethodGet, "/admin/v1/groups/:group/dead", h.listDeadEvents)
-	h.handle(fiber.MethodPost, "/admin/v1/groups/:group/dead/:event/retry", h.settleDeadEvent("retrying", h.cfg.Events.Retry))
-	h.handle(fiber.MethodPost, "/admin/v1/groups/:group/dead/:event/cancel", h.settleDeadEvent("dropped", h.cfg.Events.Drop))
+	h.handle(
+		fiber.MethodPost,
+		"/admin/v1/groups/:group/dead/:event/retry",
+		h.settleDeadEvent("retrying", h.cfg.Events.Retry),
+	)
+	h.handle(
+		fiber.MethodPost,
+		"/admin/v1/groups/:group/dead/:event/cancel",
+		h.settleDeadEvent("dropped", h.cfg.Events.Drop),
+	)
 }
 
 func (h *handlers) listGroups(ctx context.Context, c *fiber.Ctx, _ string) error {

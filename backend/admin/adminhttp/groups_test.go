@@ -30,7 +30,15 @@ func (f *fakeEvents) DeadLetters(_ context.Context, q events.DeadLetterQuery) ([
 		return nil, err
 	}
 	letters := []events.DeadLetter{
-		{Group: q.Group, EventID: "7.created", Position: 3, Body: "{}", Reason: "no", Deliveries: 5, DiedAt: time.Unix(1700000000, 0).UTC()},
+		{
+			Group:      q.Group,
+			EventID:    "7.created",
+			Position:   3,
+			Body:       "{}",
+			Reason:     "no",
+			Deliveries: 5,
+			DiedAt:     time.Unix(1700000000, 0).UTC(),
+		},
 		{Group: q.Group, EventID: "8.created", Retrying: true},
 	}
 	return letters[:min(q.Limit, 2)], f.err
@@ -63,28 +71,61 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		status             int
 		asked, part        string
 	}{
-		{"GET", "/admin/v1/groups", "", 200, "", `{"stream_entries":9,"unrelayed_seconds":2,"groups":[{"name":"points","known":true,"lag":1,"pending":2,"consumers":3,"oldest_age_seconds":4,"dead":5}]}`},
-		{"GET", "/admin/v1/groups/points/dead?limit=1&after=6.paid", "", 200, "points 6.paid 1", `"died_at":"2023-11-14T22:13:20Z","retrying":false}],"next":"7.created"}`},
+		{
+			"GET", "/admin/v1/groups", "", 200, "",
+			`{"stream_entries":9,"unrelayed_seconds":2,"groups":[{"name":"points","known":true,"lag":1,"pending":2,"consumers":3,"oldest_age_seconds":4,"dead":5}]}`,
+		},
+		{
+			"GET", "/admin/v1/groups/points/dead?limit=1&after=6.paid", "", 200, "points 6.paid 1",
+			`"died_at":"2023-11-14T22:13:20Z","retrying":false}],"next":"7.created"}`,
+		},
 		{"GET", "/admin/v1/groups/points/dead", "", 200, "points  100", `"retrying":true}]}`},
 		{"GET", "/admin/v1/groups/a%20b/dead", "", 400, "a b  100", `must be 1 to 64 small letters`},
 		{"GET", "/admin/v1/groups/points/dead?limit=0", "", 400, "", `limit`},
 		{"GET", "/admin/v1/groups/points/dead?after=%00", "", 400, "", `after`},
 		{"POST", "/admin/v1/groups/points/dead/7%00/retry", "", 404, "", `not-found`},
 		{"POST", "/admin/v1/groups/points/dead/7%FF/cancel", "", 404, "", `not-found`},
-		{"POST", "/admin/v1/groups/points/dead/7.created/retry", `{"reason":"mended"}`, 200, "retry|admin|points|7.created|mended", `"status":"retrying"`},
-		{"POST", "/admin/v1/groups/points/dead/stream-7-0/cancel", "", 200, "drop|admin|points|stream-7-0|", `"status":"dropped"`},
-		{"POST", "/admin/v1/groups/by%7Bhand%7D/remove", `{"reason":"x"}`, 200, "remove|admin|by{hand}||x", `"status":"removed"`},
+		{
+			"POST", "/admin/v1/groups/points/dead/7.created/retry", `{"reason":"mended"}`, 200,
+			"retry|admin|points|7.created|mended", `"status":"retrying"`,
+		},
+		{
+			"POST", "/admin/v1/groups/points/dead/stream-7-0/cancel", "", 200, "drop|admin|points|stream-7-0|",
+			`"status":"dropped"`,
+		},
+		{
+			"POST", "/admin/v1/groups/by%7Bhand%7D/remove", `{"reason":"x"}`, 200, "remove|admin|by{hand}||x",
+			`"status":"removed"`,
+		},
 		{"POST", "/admin/v1/groups/points/remove", `{"other":1}`, 400, "", `other`},
 	} {
 		f.asked = ""
 		got := s.operate(c.method, c.path, c.body)
 		if got.Status != c.status || f.asked != c.asked || !strings.Contains(got.Body, c.part) {
-			t.Errorf("%s %s: %d %s; called %q, want %d, %q, %s", c.method, c.path, got.Status, got.Body, f.asked, c.status, c.asked, c.part)
+			t.Errorf(
+				"%s %s: %d %s; called %q, want %d, %q, %s",
+				c.method,
+				c.path,
+				got.Status,
+				got.Body,
+				f.asked,
+				c.status,
+				c.asked,
+				c.part,
+			)
 		}
 	}
 	f.err = fmt.Errorf("of SQL: %w", events.ErrNoGroup)
-	for path, method := range map[string]string{"nosuch/dead": "GET", "nosuch/dead/7.created/retry": "POST", "nosuch/dead/7.created/cancel": "POST", "nosuch/remove": "POST"} {
-		if got := s.operate(method, "/admin/v1/groups/"+path, ""); got.Status != 404 || !strings.Contains(got.Body, "There is no such consumer group.") {
+	for path, method := range map[string]string{
+		"nosuch/dead": "GET", "nosuch/dead/7.created/retry": "POST", "nosuch/dead/7.created/cancel": "POST",
+		"nosuch/remove": "POST",
+	} {
+		if got := s.operate(
+			method,
+			"/admin/v1/groups/"+path,
+			"",
+		); got.Status != 404 ||
+			!strings.Contains(got.Body, "There is no such consumer group.") {
 			t.Errorf("%s: %d %s", path, got.Status, got.Body)
 		}
 	}

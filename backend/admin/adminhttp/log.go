@@ -24,7 +24,13 @@ type logBody struct {
 func (h *handlers) listLog(ctx context.Context, c *fiber.Ctx, _ string) error {
 	q := httpserver.NewQuery(c)
 	wanted := store.LogQuery{
-		Target: q.Line("target"), Actor: q.Line("actor"), Action: q.Line("action"), Before: q.Number("before"), Limit: q.Limit(),
+		Target: q.Line(
+			"target",
+		),
+		Actor:  q.Line("actor"),
+		Action: q.Line("action"),
+		Before: q.Number("before"),
+		Limit:  q.Limit(),
 	}
 	if err := q.Err(); err != nil {
 		return err

@@ -17,8 +17,11 @@ import (
 
 var (
 	errPaidOrder = httpserver.NewProblem(problem.Conflict, "The order is paid. Paid orders cannot be cancelled here.")
-	errNoRowHere = httpserver.NewProblem(problem.NotFound, "There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.")
-	errNoRefund  = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
+	errNoRowHere = httpserver.NewProblem(
+		problem.NotFound,
+		"There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.",
+	)
+	errNoRefund = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
 )
 
 // rowBody is an order row.

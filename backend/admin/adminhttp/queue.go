@@ -12,11 +12,12 @@ import (
 // queueBody is the sum over all shards, and each shard.
 type queueBody struct {
 	countsBody
-	AcceptedPerSecond *float64    `json:"accepted_per_second"` // null: fewer than two requests within a minute
-	OrderedPerSecond  *float64    `json:"ordered_per_second"`
-	DrainSeconds      *float64    `json:"drain_seconds"` // until every accepted order is a row; null: unknown, or nothing leaves the queue
-	MaxReady          int64       `json:"max_ready"`     // per shard: with as many ready orders, purchases get 503
-	Shards            []shardBody `json:"shards"`
+	AcceptedPerSecond *float64 `json:"accepted_per_second"` // null: fewer than two requests within a minute
+	OrderedPerSecond  *float64 `json:"ordered_per_second"`
+	// until every accepted order is a row; null: unknown, or nothing leaves the queue
+	DrainSeconds *float64    `json:"drain_seconds"`
+	MaxReady     int64       `json:"max_ready"` // per shard: with as many ready orders, purchases get 503
+	Shards       []shardBody `json:"shards"`
 }
 
 type countsBody struct {
@@ -38,7 +39,12 @@ type shardBody struct {
 
 func countsOf(s queue.Stats) countsBody {
 	return countsBody{
-		Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead, OldestAgeSeconds: s.OldestAge.Seconds(),
+		Ready:            s.Ready,
+		Delayed:          s.Delayed,
+		Leased:           s.Leased,
+		Leases:           s.Leases,
+		Dead:             s.Dead,
+		OldestAgeSeconds: s.OldestAge.Seconds(),
 	}
 }
 

@@ -23,14 +23,22 @@ func TestQueueShowsDepthsAndRates(t *testing.T) {
 	shards := `"drain_seconds":3,"max_ready":500,"shards":[` +
 		`{"shard":0,"ready":1,"delayed":2,"leased":3,"leases":4,"dead":5,"oldest_age_seconds":90,"drained_per_second":7,"drain_seconds":3},` +
 		`{"shard":1,"ready":10,"delayed":0,"leased":0,"leases":0,"dead":1,"oldest_age_seconds":100,"drained_per_second":null,"drain_seconds":null}]}` + "\n"
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.Body != depths+`"accepted_per_second":null,"ordered_per_second":null,`+shards {
+	if a := s.operate(
+		"GET",
+		"/admin/v1/queue",
+		"",
+	); a.Body != depths+`"accepted_per_second":null,"ordered_per_second":null,`+shards {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	now = now.Add(10 * time.Second)
 	live := *d.view.Live
 	live.Accepted += 50
 	d.view.Live, d.view.Sold = &live, d.view.Sold+20
-	if a := s.operate("GET", "/admin/v1/queue", ""); a.Body != depths+`"accepted_per_second":5,"ordered_per_second":2,`+shards {
+	if a := s.operate(
+		"GET",
+		"/admin/v1/queue",
+		"",
+	); a.Body != depths+`"accepted_per_second":5,"ordered_per_second":2,`+shards {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }

@@ -65,7 +65,8 @@ func TestRebuildIsStartedOnceAndFollowed(t *testing.T) {
 	s := serve(t, cfg)
 
 	first := s.operate(http.MethodPost, "/admin/v1/rebuild", `{"sale":"shoe"}`)
-	if first.Status != http.StatusAccepted || first.Field(t, "fence") != "1" || first.Field(t, "running") != "true" || first.Field(t, "step") != "count" {
+	if first.Status != http.StatusAccepted || first.Field(t, "fence") != "1" || first.Field(t, "running") != "true" ||
+		first.Field(t, "step") != "count" {
 		t.Fatalf("started: %d %s", first.Status, first.Body)
 	}
 	if len(r.only) != 1 || r.only[0] != "shoe" {

@@ -21,7 +21,12 @@ func (h *handlers) rehearse(ctx context.Context, c *fiber.Ctx, actor string) err
 		return err
 	}
 	r := admin.Rehearsal{
-		SaleID: body.Text("sale"), OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"), BesideRealSales: body.Bool("beside_real_sales"),
+		SaleID: body.Text(
+			"sale",
+		),
+		OpensAt:         body.Time("opens_at"),
+		ClosesAt:        body.Time("closes_at"),
+		BesideRealSales: body.Bool("beside_real_sales"),
 	}
 	if n, ok := body.Integer("stock"); ok {
 		if r.Stock = n; n < 1 {

@@ -20,7 +20,8 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 		asked, answer      string
 	}{
 		{"POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"opens_at":"2026-11-27T10:00:00Z","closes_at":"2026-11-27T10:05:00Z","beside_real_sales":true}`, 201,
-			"admin rehearses {SaleID:drop Stock:5 OpensAt:2026-11-27 10:00:00 +0000 UTC ClosesAt:2026-11-27 10:05:00 +0000 UTC BesideRealSales:true}", saleJSONWanted},
+			"admin rehearses {SaleID:drop Stock:5 OpensAt:2026-11-27 10:00:00 +0000 UTC ClosesAt:2026-11-27 10:05:00 +0000 " +
+				"UTC BesideRealSales:true}", saleJSONWanted},
 		{"GET", "/admin/v1/rehearsals", "", 200, "rehearsals", `{"rehearsals":[` + saleJSONWanted + `]}`},
 		{"POST", at + "/remove", "", 200, "admin removes " + rehearsed, `{"id":"` + rehearsed + `","orders":7}`},
 	} {

@@ -18,8 +18,10 @@ import (
 var (
 	errClosedSale = httpserver.NewProblem(problem.Conflict, "The sale is closed and cannot be reopened.")
 	errNoRestock  = httpserver.NewProblem(problem.Conflict, fmt.Sprintf(
-		"Nothing was added: the sale is closed, its stock would exceed %d, or this Idempotency-Key was used with another number.",
-		int64(sale.MaxStock)))
+		"Nothing was added: the sale is closed, its stock would exceed %d, or this Idempotency-Key was used with another "+
+			"number.",
+		int64(sale.MaxStock),
+	))
 )
 
 // saleProblem translates an error about one sale; conflict stands for sale.ErrConflict.
@@ -119,8 +121,16 @@ func (h *handlers) listSales(ctx context.Context, c *fiber.Ctx, _ string) error 
 	q := httpserver.NewQuery(c)
 	wanted := store.SalesQuery{
 		Text: q.Line("q"), After: q.Text("after"), Limit: q.Limit(),
-		State: sale.State(q.OneOf("state",
-			string(sale.StateScheduled), string(sale.StateOpen), string(sale.StatePaused), string(sale.StateSoldOut), string(sale.StateClosed))),
+		State: sale.State(q.OneOf(
+			"state",
+			string(
+				sale.StateScheduled,
+			),
+			string(sale.StateOpen),
+			string(sale.StatePaused),
+			string(sale.StateSoldOut),
+			string(sale.StateClosed),
+		)),
 	}
 	if wanted.After != "" && sale.ValidateID(wanted.After) != nil {
 		q.Reject("after", "must be the next of the previous page")

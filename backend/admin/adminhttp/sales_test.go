@@ -14,9 +14,16 @@ import (
 func TestCreateSalePassesOnEveryField(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
-	a := s.operate("POST", "/admin/v1/sales", `{"id":"drop","title":"Tea","stock":100,"price":{"amount":1999,"currency":"EUR"},"per_buyer":2,
-		"opens_at":"2026-11-27T12:00:00.0015+02:00","closes_at":"2026-11-28T10:00:00Z"}`, "X-Actor: mia")
-	if a.Status != 201 || a.Header.Get("Location") != "/admin/v1/sales/drop" || a.Field(t, "id") != "drop" || a.Field(t, "version") != "0" || a.Field(t, "sold") != "57" {
+	a := s.operate(
+		"POST",
+		"/admin/v1/sales",
+		`{"id":"drop","title":"Tea","stock":100,"price":{"amount":1999,"currency":"EUR"},"per_buyer":2,
+		"opens_at":"2026-11-27T12:00:00.0015+02:00","closes_at":"2026-11-28T10:00:00Z"}`,
+		"X-Actor: mia",
+	)
+	if a.Status != 201 || a.Header.Get("Location") != "/admin/v1/sales/drop" || a.Field(t, "id") != "drop" ||
+		a.Field(t, "version") != "0" ||
+		a.Field(t, "sold") != "57" {
 		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
 	}
 	want := fmt.Sprintf("mia creates %+v", sale.Sale{
@@ -26,11 +33,16 @@ func TestCreateSalePassesOnEveryField(t *testing.T) {
 	if got := d.was(); got != want {
 		t.Errorf("called %s\nwant   %s", got, want)
 	}
-	a = s.operate("POST", "/admin/v1/sales", `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"90m"}`)
+	a = s.operate(
+		"POST",
+		"/admin/v1/sales",
+		`{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"90m"}`,
+	)
 	if a.Status != 201 || a.Header.Get("Location") != "/admin/v1/sales/chosen" || a.Field(t, "hold") != "1h30m" {
 		t.Errorf("without id, per_buyer and end: %d %s", a.Status, a.Body)
 	}
-	if got := d.was(); !strings.Contains(got, "PerBuyer:1 ") || !strings.Contains(got, "Hold:1h30m0s") || !strings.HasPrefix(got, "admin creates") {
+	if got := d.was(); !strings.Contains(got, "PerBuyer:1 ") || !strings.Contains(got, "Hold:1h30m0s") ||
+		!strings.HasPrefix(got, "admin creates") {
 		t.Errorf("asked %s", got)
 	}
 }
@@ -39,7 +51,13 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	good := map[string]string{
-		"id": `"drop"`, "title": `"Tea"`, "stock": "100", "price": `{"amount":1999,"currency":"EUR"}`, "per_buyer": "1", "opens_at": `"2026-11-27T10:00:00Z"`, "closes_at": `"2026-11-28T10:00:00Z"`,
+		"id":        `"drop"`,
+		"title":     `"Tea"`,
+		"stock":     "100",
+		"price":     `{"amount":1999,"currency":"EUR"}`,
+		"per_buyer": "1",
+		"opens_at":  `"2026-11-27T10:00:00Z"`,
+		"closes_at": `"2026-11-28T10:00:00Z"`,
 	}
 	body := func(changes map[string]string) string {
 		var members []string
@@ -114,7 +132,10 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 		"price with more":        {change{"price": `{"amount":1,"currency":"EUR","vat":1}`}, "price.vat"},
 		"switch":                 {change{"switch": `"on"`}, "switch"},
 		"Title":                  {change{"Title": `"x"`}, "Title"},
-		"all errors together": {change{"id": `"-"`, "title": "1", "stock": "0", "price": `{"amount":"x","currency":5,"vat":1}`, "per_buyer": "0.5", "opens_at": `"x"`, "closes_at": "{}", "more": "[]"},
+		"all errors together": {change{
+			"id": `"-"`, "title": "1", "stock": "0", "price": `{"amount":"x","currency":5,"vat":1}`, "per_buyer": "0.5",
+			"opens_at": `"x"`, "closes_at": "{}", "more": "[]",
+		},
 			"closes_at id more opens_at per_buyer price.amount price.currency price.vat stock title"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,13 +156,19 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 		})
 	}
 	for _, text := range map[string]string{
-		"twice": `{"stock":1,"stock":100}`, "twice in price": `{"price":{"amount":1,"amount":2}}`, "behind": body(nil) + "x", "array": "[" + body(nil) + "]", "deep": strings.Repeat(`{"a":`, 10_000),
+		"twice": `{"stock":1,"stock":100}`, "twice in price": `{"price":{"amount":1,"amount":2}}`, "behind": body(nil) + "x",
+		"array": "[" + body(nil) + "]", "deep": strings.Repeat(`{"a":`, 10_000),
 		"huge number": `{"stock":` + strings.Repeat("9", 5000) + `}`,
 	} {
 		servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", text), 400, "bad-request")
 	}
 	servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", ""), 400, "bad-request")
-	servertest.WantProblem(t, s.Do("POST", "/admin/v1/sales", body(nil), "Authorization: Bearer "+adminToken), 400, "bad-request")
+	servertest.WantProblem(
+		t,
+		s.Do("POST", "/admin/v1/sales", body(nil), "Authorization: Bearer "+adminToken),
+		400,
+		"bad-request",
+	)
 	servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", strings.Repeat(" ", 1<<20+1)), 413, "too-large")
 	if got := d.was(); got != "" {
 		t.Errorf("the service was called: %s", got)

@@ -93,13 +93,33 @@ func (d *fakeService) Page(_ context.Context, q store.SalesQuery) ([]admin.View,
 	return []admin.View{d.view}, d.ask("page %+v", q)
 }
 func (d *fakeService) Log(_ context.Context, q store.LogQuery) ([]store.LogEntry, error) {
-	return []store.LogEntry{{Number: 7, At: servertest.OrderID(1).Time(), Actor: "ann", Action: "sale.pause", Target: "drop", Detail: "version 2"}}, d.ask("log %+v", q)
+	return []store.LogEntry{
+			{
+				Number: 7,
+				At:     servertest.OrderID(1).Time(),
+				Actor:  "ann",
+				Action: "sale.pause",
+				Target: "drop",
+				Detail: "version 2",
+			},
+		}, d.ask(
+			"log %+v",
+			q,
+		)
 }
 func (d *fakeService) Note(_ context.Context, actor, action, target, detail string) error {
 	return d.ask("%s notes %s of %s: %s", actor, action, target, detail)
 }
 func (d *fakeService) DeadLetter(_ context.Context, id sale.OrderID) (queue.DeadLetter, error) {
-	return queue.DeadLetter{Key: id.String(), Message: servertest.Order(id.Sequence(), "ann", ""), Reason: "no such table", DiedAt: id.Time()}, d.ask("dead letter %s", id)
+	return queue.DeadLetter{
+			Key:     id.String(),
+			Message: servertest.Order(id.Sequence(), "ann", ""),
+			Reason:  "no such table",
+			DiedAt:  id.Time(),
+		}, d.ask(
+			"dead letter %s",
+			id,
+		)
 }
 func (d *fakeService) Dead(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
 	return d.dead, d.next, d.ask("dead %+v", q)
@@ -112,7 +132,16 @@ func (d *fakeService) Cancel(_ context.Context, actor string, id sale.OrderID, r
 	if d.wasRow {
 		o.Status = sale.StatusCreated
 	}
-	return admin.Cancelled{Order: o, WasRow: d.wasRow, UnitReturned: !d.wasRow}, d.ask("%s cancels %s because %q", actor, id, reason)
+	return admin.Cancelled{
+			Order:        o,
+			WasRow:       d.wasRow,
+			UnitReturned: !d.wasRow,
+		}, d.ask(
+			"%s cancels %s because %q",
+			actor,
+			id,
+			reason,
+		)
 }
 func (d *fakeService) Settle(_ context.Context, actor string, s admin.Settlement) ([]admin.Settled, string, error) {
 	return d.settled, d.next, d.ask("%s settles %+v", actor, s)
@@ -123,21 +152,41 @@ func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDeta
 func (d *fakeService) Orders(_ context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
 	return d.rows, d.ask("orders %+v", q)
 }
-func (d *fakeService) CancelOrder(_ context.Context, actor string, id sale.OrderID, reason string) (admin.OrderDetails, error) {
+
+func (d *fakeService) CancelOrder(
+	_ context.Context,
+	actor string,
+	id sale.OrderID,
+	reason string,
+) (admin.OrderDetails, error) {
 	return d.order(id), d.ask("%s cancels row %s because %q", actor, id, reason)
 }
 func (d *fakeService) Callbacks(_ context.Context, q store.CallbackQuery) ([]store.Callback, error) {
 	return d.callbacks, d.ask("callbacks %+v", q)
 }
 func (d *fakeService) SettleRefund(_ context.Context, actor string, number int64, note string) (store.Callback, error) {
-	c := store.Callback{Number: number, SaleID: "drop", At: servertest.OrderID(1).Time(), Settlement: store.SettledTwice, Refund: true, SettledBy: actor, SettledAt: servertest.OrderID(2).Time()}
+	c := store.Callback{
+		Number:     number,
+		SaleID:     "drop",
+		At:         servertest.OrderID(1).Time(),
+		Settlement: store.SettledTwice,
+		Refund:     true,
+		SettledBy:  actor,
+		SettledAt:  servertest.OrderID(2).Time(),
+	}
 	c.OrderID, c.Event = servertest.OrderID(1), store.EventSucceeded
 	return c, d.ask("%s settles %d: %s", actor, number, note)
 }
 
 // order is a cancelled row with the callbacks that the desk knows.
 func (d *fakeService) order(id sale.OrderID) admin.OrderDetails {
-	row := store.OrderRow{Order: servertest.Order(id.Sequence(), "ann", sale.StatusCancelled), UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true}
+	row := store.OrderRow{
+		Order:       servertest.Order(id.Sequence(), "ann", sale.StatusCancelled),
+		UpdatedAt:   id.Time().Add(time.Minute),
+		CancelledBy: "hold",
+		Note:        "not paid in time",
+		Returning:   true,
+	}
 	return admin.OrderDetails{OrderRow: row, Callbacks: d.callbacks}
 }
 func (d *fakeService) Drop(_ context.Context, actor, key string) error {
@@ -161,8 +210,18 @@ func (d *fakeService) ByShard(context.Context) ([]queue.Stats, error) {
 
 func (d *fakeService) config() Config {
 	return Config{
-		Admin: d, Auditor: d, Queue: d, Rebuilder: &fakeRebuild{}, Pace: fakePace{}, Events: &fakeEvents{}, Webhooks: &fakeWebhooks{},
-		LiveStats: newFakeLiveStats(), Pages: consolePages(), Token: adminToken, Gatherer: prometheus.NewRegistry(), Server: servertest.Config(),
+		Admin:     d,
+		Auditor:   d,
+		Queue:     d,
+		Rebuilder: &fakeRebuild{},
+		Pace:      fakePace{},
+		Events:    &fakeEvents{},
+		Webhooks:  &fakeWebhooks{},
+		LiveStats: newFakeLiveStats(),
+		Pages:     consolePages(),
+		Token:     adminToken,
+		Gatherer:  prometheus.NewRegistry(),
+		Server:    servertest.Config(),
 	}
 }
 
@@ -186,7 +245,11 @@ func (d *fakeService) serve(t testing.TB) *site {
 // operate sends a request with the admin token.
 func (s *site) operate(method, path, body string, headers ...string) servertest.Answer {
 	s.T.Helper()
-	return s.Do(method, path, body, append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
+	return s.Do(
+		method,
+		path,
+		body,
+		append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
 }
 
 const saleJSONWanted = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"0s","switch":"on","sold":57,"accepted":58,"version":3,"applied":true}`

@@ -15,33 +15,62 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	d := newFakeService()
 	letter := queue.DeadLetter{Message: servertest.Order(5, "ann", sale.StatusQueued), Reason: "deadlock"}
 	d.settled = []admin.Settled{
-		{DeadLetter: letter, Status: sale.StatusQueued, UnitReturned: true}, {DeadLetter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
+		{
+			DeadLetter:   letter,
+			Status:       sale.StatusQueued,
+			UnitReturned: true,
+		},
+		{DeadLetter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
 		{DeadLetter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
 	}
 	d.next = "1~"
 	s := d.serve(t)
-	a := s.operate("POST", "/admin/v1/dead/retry", `{"sale":"drop","error_contains":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`, "X-Actor: zoe")
-	one := `{"order_id":"` + servertest.OrderID(5).String() + `","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
+	a := s.operate(
+		"POST",
+		"/admin/v1/dead/retry",
+		`{"sale":"drop","error_contains":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`,
+		"X-Actor: zoe",
+	)
+	one := `{"order_id":"` + servertest.OrderID(5).
+		String() +
+		`","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
 	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","given_back":true},` + one + `dead","given_back":false,"error":"it is being cancelled: not possible in this state"},` +
 		one + `dead","given_back":false,"error":"it was settled by another request"}],"next":"1~"}` + "\n"
 	if a.Status != 200 || a.Body != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}
 	asked := admin.Settlement{
-		Verb: admin.RetryDead, Reason: "mended", Limit: 7, After: "0~5-x",
-		Filter: admin.DeadFilter{SaleID: "drop", ErrorContains: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC)},
+		Verb:   admin.RetryDead,
+		Reason: "mended",
+		Limit:  7,
+		After:  "0~5-x",
+		Filter: admin.DeadFilter{
+			SaleID:        "drop",
+			ErrorContains: "Dead",
+			DiedBefore:    time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC),
+		},
 	}
 	if got := d.was(); got != fmt.Sprintf("zoe settles %+v", asked) {
 		t.Errorf("called the service: %s", got)
 	}
 	d.settled, d.next = nil, ""
-	if a := s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`); a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
+	if a := s.operate(
+		"POST",
+		"/admin/v1/dead/cancel",
+		`{"all":true,"dry_run":true}`,
+	); a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if got := d.was(); got != fmt.Sprintf("admin settles %+v", admin.Settlement{Verb: admin.CancelDead, DryRun: true, Limit: 100}) {
+	if got := d.was(); got != fmt.Sprintf(
+		"admin settles %+v",
+		admin.Settlement{Verb: admin.CancelDead, DryRun: true, Limit: 100},
+	) {
 		t.Errorf("called the service: %s", got)
 	}
-	for _, body := range []string{``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`, `{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`} {
+	for _, body := range []string{
+		``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`,
+		`{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`,
+	} {
 		if a := s.operate("POST", "/admin/v1/dead/cancel", body); a.Status != 400 || d.was() != "" {
 			t.Errorf("%s: %d %s", body, a.Status, a.Body)
 		}

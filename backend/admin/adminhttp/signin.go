@@ -31,9 +31,12 @@ const (
 )
 
 var (
-	errTokenInURL = httpserver.NewProblem(problem.BadRequest,
-		"Do not put the admin token in a URL: browsers and servers log URLs. Send it as Authorization: Bearer, or sign in at /admin/. "+
-			"If this was a real token, replace it.")
+	errTokenInURL = httpserver.NewProblem(
+		problem.BadRequest,
+		"Do not put the admin token in a URL: browsers and servers log URLs. Send it as Authorization: Bearer, or sign in "+
+			"at /admin/. "+
+			"If this was a real token, replace it.",
+	)
 	errOtherOrigin = httpserver.NewProblem(problem.Forbidden, "This request did not come from the admin console.")
 )
 
@@ -205,8 +208,11 @@ func seeOther(c *fiber.Ctx, to string) error {
 func localPage(to string) string {
 	u, err := url.Parse(to)
 	switch {
-	case err != nil || u.IsAbs() || u.Host != "", !strings.HasPrefix(u.Path, consolePath), strings.HasPrefix(u.Path, consolePath+"sign-"),
-		strings.Contains(to, "\\"), strings.Contains(u.Path, ".."):
+	case err != nil || u.IsAbs() || u.Host != "",
+		!strings.HasPrefix(u.Path, consolePath),
+		strings.HasPrefix(u.Path, consolePath+"sign-"),
+		strings.Contains(to, "\\"),
+		strings.Contains(u.Path, ".."):
 		return consolePath
 	}
 	return u.String()

@@ -26,7 +26,13 @@ type fakeLiveStats struct {
 
 func newFakeLiveStats() *fakeLiveStats {
 	return &fakeLiveStats{more: make(chan struct{}), samples: []livestats.Sample{
-		{At: 1000, Counts: map[string]float64{"rule:ip:deny": 3}, Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3}, Queue: &livestats.QueueCounts{Ready: 5}, Totals: &livestats.Totals{Sales: 1, Log: 7}},
+		{
+			At:      1000,
+			Counts:  map[string]float64{"rule:ip:deny": 3},
+			Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3},
+			Queue:   &livestats.QueueCounts{Ready: 5},
+			Totals:  &livestats.Totals{Sales: 1, Log: 7},
+		},
 		{At: 2000, Counts: map[string]float64{}},
 	}}
 }
@@ -52,7 +58,15 @@ func (b *fakeLiveStats) Since(at int64) (after []livestats.Sample, more <-chan s
 func (b *fakeLiveStats) Started() time.Time { return servertest.OrderID(1).Time() }
 func (b *fakeLiveStats) Sources() []livestats.Source {
 	at := servertest.OrderID(1).Time()
-	return []livestats.Source{{Name: livestats.Self, SeenAt: &at, Rules: []livestats.Rule{}}, {Name: "http://10.0.0.9/metrics", Edge: true, Error: "no route", Rules: []livestats.Rule{{Name: "ip", Key: "ip", Rate: "20r/s", Burst: "40", Mode: "enforce", OnError: "deny"}}}}
+	return []livestats.Source{
+		{Name: livestats.Self, SeenAt: &at, Rules: []livestats.Rule{}},
+		{
+			Name:  "http://10.0.0.9/metrics",
+			Edge:  true,
+			Error: "no route",
+			Rules: []livestats.Rule{{Name: "ip", Key: "ip", Rate: "20r/s", Burst: "40", Mode: "enforce", OnError: "deny"}},
+		},
+	}
 }
 
 func consolePages() *pages.Pages {
@@ -68,7 +82,13 @@ const form = "Content-Type: application/x-www-form-urlencoded"
 // signIn signs in and returns the header that a browser then sends.
 func (s *site) signIn(name string) (cookie string) {
 	s.T.Helper()
-	a := s.Do("POST", "/admin/sign-in", url.Values{"name": {name}, "token": {adminToken}, "to": {"/admin/dead?sale=x"}}.Encode(), form, "Sec-Fetch-Site: same-origin")
+	a := s.Do(
+		"POST",
+		"/admin/sign-in",
+		url.Values{"name": {name}, "token": {adminToken}, "to": {"/admin/dead?sale=x"}}.Encode(),
+		form,
+		"Sec-Fetch-Site: same-origin",
+	)
 	if a.Status != 303 || a.Header.Get("Location") != "/admin/dead?sale=x" {
 		s.T.Fatalf("signing in: %d %v %s", a.Status, a.Header, a.Body)
 	}
@@ -76,7 +96,9 @@ func (s *site) signIn(name string) (cookie string) {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	if !set.HttpOnly || set.SameSite != http.SameSiteStrictMode || set.Path != "/admin" || set.Secure || set.Domain != "" || strings.Contains(set.Value, adminToken) {
+	if !set.HttpOnly || set.SameSite != http.SameSiteStrictMode || set.Path != "/admin" || set.Secure ||
+		set.Domain != "" ||
+		strings.Contains(set.Value, adminToken) {
 		s.T.Errorf("the cookie is %s", set)
 	}
 	return "Cookie: " + set.Name + "=" + set.Value
@@ -93,11 +115,21 @@ func TestSessionDoesWhatTheTokenDoes(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	d.was()
-	if a := s.Do("POST", "/admin/v1/sales/drop/pause", "", cookie, "Sec-Fetch-Site: same-origin", "Sluice-Admin: 1", "X-Actor: somebody else"); a.Status != 200 || d.was() != "Zoë 鞋 pauses drop" {
+	if a := s.Do(
+		"POST",
+		"/admin/v1/sales/drop/pause",
+		"",
+		cookie,
+		"Sec-Fetch-Site: same-origin",
+		"Sluice-Admin: 1",
+		"X-Actor: somebody else",
+	); a.Status != 200 ||
+		d.was() != "Zoë 鞋 pauses drop" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	page := s.Do("GET", "/admin/", "", cookie)
-	if page.Status != 200 || !strings.Contains(page.Body, "Zoë 鞋") || page.Header.Get("Cache-Control") != "no-store" || !strings.Contains(page.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+	if page.Status != 200 || !strings.Contains(page.Body, "Zoë 鞋") || page.Header.Get("Cache-Control") != "no-store" ||
+		!strings.Contains(page.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 		t.Errorf("the page: %d %v", page.Status, page.Header)
 	}
 	a := s.Do("POST", "/admin/sign-out", "", cookie, form, "Sec-Fetch-Site: same-origin")
@@ -107,7 +139,13 @@ func TestSessionDoesWhatTheTokenDoes(t *testing.T) {
 	if a := s.Do("GET", "/admin/v1/sales/drop", "", cookie, "Sec-Fetch-Site: same-origin"); a.Status != 401 {
 		t.Errorf("after signing out: %d", a.Status)
 	}
-	if a := s.Do("GET", "/admin/sales/drop", "", cookie); a.Status != 303 || a.Header.Get("Location") != "/admin/sign-in?to=%2Fadmin%2Fsales%2Fdrop" {
+	if a := s.Do(
+		"GET",
+		"/admin/sales/drop",
+		"",
+		cookie,
+	); a.Status != 303 ||
+		a.Header.Get("Location") != "/admin/sign-in?to=%2Fadmin%2Fsales%2Fdrop" {
 		t.Errorf("after signing out the page is %d %v", a.Status, a.Header)
 	}
 }
@@ -116,8 +154,19 @@ func TestSessionDoesWhatTheTokenDoes(t *testing.T) {
 func TestSessionOverTLSStaysThere(t *testing.T) {
 	s := newFakeService().serve(t)
 	for proto, secure := range map[string]bool{"https": true, "HTTPS": true, "http": false, "": false} {
-		a := s.Do("POST", "/admin/sign-in", url.Values{"name": {"ann"}, "token": {adminToken}}.Encode(), form, "Sec-Fetch-Site: same-origin", "X-Forwarded-Proto: "+proto)
-		if got := strings.Contains(strings.ToLower(a.Header.Get("Set-Cookie")), "; secure"); a.Status != 303 || got != secure {
+		a := s.Do(
+			"POST",
+			"/admin/sign-in",
+			url.Values{"name": {"ann"}, "token": {adminToken}}.Encode(),
+			form,
+			"Sec-Fetch-Site: same-origin",
+			"X-Forwarded-Proto: "+proto,
+		)
+		if got := strings.Contains(
+			strings.ToLower(a.Header.Get("Set-Cookie")),
+			"; secure",
+		); a.Status != 303 ||
+			got != secure {
 			t.Errorf("%q: %d %s", proto, a.Status, a.Header.Get("Set-Cookie"))
 		}
 	}
@@ -130,8 +179,12 @@ func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 	d.was()
 	host := s.Addr
 	for _, headers := range [][]string{
-		nil, {"Sluice-Admin: 1"}, {"Sec-Fetch-Site: same-origin"}, {"Sluice-Admin: 1", "Sec-Fetch-Site: same-site"}, {"Sluice-Admin: 1", "Sec-Fetch-Site: cross-site"}, {"Sluice-Admin: 1", "Sec-Fetch-Site: none"},
-		{"Sluice-Admin: 1", "Origin: http://evil.example"}, {"Sluice-Admin: 1", "Origin: null"}, {"Sluice-Admin: 1", "Origin: http://" + host + ".evil.example"}, {"Sluice-Admin: 0", "Origin: http://" + host},
+		nil, {"Sluice-Admin: 1"}, {"Sec-Fetch-Site: same-origin"}, {"Sluice-Admin: 1", "Sec-Fetch-Site: same-site"}, {
+			"Sluice-Admin: 1", "Sec-Fetch-Site: cross-site",
+		}, {"Sluice-Admin: 1", "Sec-Fetch-Site: none"},
+		{"Sluice-Admin: 1", "Origin: http://evil.example"}, {"Sluice-Admin: 1", "Origin: null"}, {
+			"Sluice-Admin: 1", "Origin: http://" + host + ".evil.example",
+		}, {"Sluice-Admin: 0", "Origin: http://" + host},
 		{"Origin: http://" + host},
 	} {
 		if a := s.Do("POST", "/admin/v1/sales/drop/pause", "", append(headers, cookie)...); a.Status != 403 {
@@ -145,7 +198,15 @@ func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 			}
 		}
 		for _, path := range []string{"/admin/sign-in", "/admin/sign-out"} {
-			if a := s.Do("POST", path, "name=ann&token="+url.QueryEscape(adminToken), cookie, form, "Sec-Fetch-Site: "+site); a.Status != 403 || a.Header.Get("Set-Cookie") != "" {
+			if a := s.Do(
+				"POST",
+				path,
+				"name=ann&token="+url.QueryEscape(adminToken),
+				cookie,
+				form,
+				"Sec-Fetch-Site: "+site,
+			); a.Status != 403 ||
+				a.Header.Get("Set-Cookie") != "" {
 				t.Errorf("%s from %s: %d", path, site, a.Status)
 			}
 		}
@@ -153,10 +214,25 @@ func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 	if got := d.was(); got != "" {
 		t.Errorf("the service was called: %s", got)
 	}
-	if a := s.Do("POST", "/admin/v1/sales/drop/pause", "", cookie, "Sluice-Admin: 1", "Origin: http://"+host); a.Status != 200 {
+	if a := s.Do(
+		"POST",
+		"/admin/v1/sales/drop/pause",
+		"",
+		cookie,
+		"Sluice-Admin: 1",
+		"Origin: http://"+host,
+	); a.Status != 200 {
 		t.Errorf("an old browser at the desk: %d", a.Status)
 	}
-	if a := s.Do("POST", "/admin/v1/sales/drop/pause", "", cookie, "Sluice-Admin: 1", "Sec-Fetch-Site: same-origin", "Authorization: Bearer wrong"); a.Status != 401 {
+	if a := s.Do(
+		"POST",
+		"/admin/v1/sales/drop/pause",
+		"",
+		cookie,
+		"Sluice-Admin: 1",
+		"Sec-Fetch-Site: same-origin",
+		"Authorization: Bearer wrong",
+	); a.Status != 401 {
 		t.Errorf("a wrong token beside a session: %d", a.Status)
 	}
 }
@@ -164,14 +240,27 @@ func TestSessionChangesNothingFromElsewhere(t *testing.T) {
 func TestForgedAndForeignSessionsAreNone(t *testing.T) {
 	s := newFakeService().serve(t)
 	other, _ := session.New("another token", nil, nil).Begin("eve")
-	old, _ := session.New(adminToken, nil, func() time.Time { return time.Now().Add(-session.Lifetime - time.Minute) }).Begin("ann")
+	old, _ := session.New(adminToken, nil, func() time.Time { return time.Now().Add(-session.Lifetime - time.Minute) }).
+		Begin("ann")
 	same, _ := session.New(adminToken, nil, nil).Begin("ann") // of another backend, or of before a restart
 	for _, text := range []string{"", "x", "x.y", other, old, adminToken} {
-		if a := s.Do("GET", "/admin/v1/sales", "", "Cookie: sluice_admin="+text, "Sec-Fetch-Site: same-origin"); a.Status != 401 {
+		if a := s.Do(
+			"GET",
+			"/admin/v1/sales",
+			"",
+			"Cookie: sluice_admin="+text,
+			"Sec-Fetch-Site: same-origin",
+		); a.Status != 401 {
 			t.Errorf("%q: %d", text, a.Status)
 		}
 	}
-	if a := s.Do("GET", "/admin/v1/sales", "", "Cookie: sluice_admin="+same, "Sec-Fetch-Site: same-origin"); a.Status != 200 {
+	if a := s.Do(
+		"GET",
+		"/admin/v1/sales",
+		"",
+		"Cookie: sluice_admin="+same,
+		"Sec-Fetch-Site: same-origin",
+	); a.Status != 200 {
 		t.Errorf("after a restart: %d", a.Status)
 	}
 }
@@ -179,7 +268,11 @@ func TestForgedAndForeignSessionsAreNone(t *testing.T) {
 func TestTokenInAnAddressIsRefused(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
-	for _, path := range []string{"/admin/v1/sales?token=x", "/admin/v1/sales?access_token=" + url.QueryEscape(adminToken), "/admin/v1/sales?q=" + url.QueryEscape(adminToken), "/admin/?Token=x", "/admin/sign-in?" + url.QueryEscape(adminToken), "/admin/v1/live/events?bearer=x"} {
+	for _, path := range []string{
+		"/admin/v1/sales?token=x", "/admin/v1/sales?access_token=" + url.QueryEscape(adminToken),
+		"/admin/v1/sales?q=" + url.QueryEscape(adminToken), "/admin/?Token=x",
+		"/admin/sign-in?" + url.QueryEscape(adminToken), "/admin/v1/live/events?bearer=x",
+	} {
 		a := s.operate("GET", path, "")
 		servertest.WantProblem(t, a, 400, "bad-request")
 		if !strings.Contains(a.Body, "in a URL") || strings.Contains(a.Body, adminToken) {
@@ -198,7 +291,13 @@ func TestSigningInIsTriedAFewTimesOnly(t *testing.T) {
 	cfg.Server.Now = func() time.Time { return now }
 	s := serve(t, cfg)
 	try := func(token, name string) servertest.Answer {
-		return s.Do("POST", "/admin/sign-in", url.Values{"name": {name}, "token": {token}}.Encode(), form, "Sec-Fetch-Site: same-origin")
+		return s.Do(
+			"POST",
+			"/admin/sign-in",
+			url.Values{"name": {name}, "token": {token}}.Encode(),
+			form,
+			"Sec-Fetch-Site: same-origin",
+		)
 	}
 	for i := range 5 {
 		if a := try("wrong", "ann"); a.Status != 401 || !strings.Contains(a.Body, "Wrong token") {
@@ -206,7 +305,11 @@ func TestSigningInIsTriedAFewTimesOnly(t *testing.T) {
 		}
 	}
 	for _, token := range []string{"wrong", adminToken} { // the right one too, or it could be found by trying
-		if a := try(token, "ann"); a.Status != 429 || a.Header.Get("Retry-After") != "12" || a.Header.Get("Set-Cookie") != "" {
+		if a := try(
+			token,
+			"ann",
+		); a.Status != 429 || a.Header.Get("Retry-After") != "12" ||
+			a.Header.Get("Set-Cookie") != "" {
 			t.Errorf("one more: %d %v", a.Status, a.Header)
 		}
 	}
@@ -240,7 +343,13 @@ func TestSigningInAgainKeepsTheName(t *testing.T) {
 		{"wrong", "ann", `value="ann"`, 401},
 		{"wrong", "ben", `value="ben"`, 429},
 	} {
-		got := s.Do("POST", "/admin/sign-in", url.Values{"name": {c.name}, "token": {c.token}}.Encode(), form, "Sec-Fetch-Site: same-origin")
+		got := s.Do(
+			"POST",
+			"/admin/sign-in",
+			url.Values{"name": {c.name}, "token": {c.token}}.Encode(),
+			form,
+			"Sec-Fetch-Site: same-origin",
+		)
 		if got.Status != c.status || !strings.Contains(got.Body, c.want) {
 			t.Errorf("%q with the token %q: %d, want %d and %s in\n%s", c.name, c.token, got.Status, c.status, c.want, got.Body)
 		}
@@ -252,8 +361,10 @@ func TestSigningInAgainKeepsTheName(t *testing.T) {
 
 func TestSigningInLeadsToTheDeskOnly(t *testing.T) {
 	for to, want := range map[string]string{
-		"/admin/sales/x?y=1": "/admin/sales/x?y=1", "": "/admin/", "https://evil.example/admin/": "/admin/", "//evil.example/admin/": "/admin/", `/\evil.example`: "/admin/", `/admin/\..\..`: "/admin/",
-		"/admin/../metrics": "/admin/", "/admin/%2e%2e/metrics": "/admin/", "javascript:alert(1)": "/admin/", "/metrics": "/admin/", "/admin/sign-out": "/admin/", "\x00": "/admin/", "/admin/x\r\nSet-Cookie: a=b": "/admin/",
+		"/admin/sales/x?y=1": "/admin/sales/x?y=1", "": "/admin/", "https://evil.example/admin/": "/admin/",
+		"//evil.example/admin/": "/admin/", `/\evil.example`: "/admin/", `/admin/\..\..`: "/admin/",
+		"/admin/../metrics": "/admin/", "/admin/%2e%2e/metrics": "/admin/", "javascript:alert(1)": "/admin/",
+		"/metrics": "/admin/", "/admin/sign-out": "/admin/", "\x00": "/admin/", "/admin/x\r\nSet-Cookie: a=b": "/admin/",
 	} {
 		if got := localPage(to); got != want {
 			t.Errorf("%q leads to %q", to, got)
@@ -411,7 +522,14 @@ func TestSigningOutIsSigningOutEverywhere(t *testing.T) {
 	if a := there.Do("GET", "/admin/v1/sales", "", cookie, "Sec-Fetch-Site: same-origin"); a.Status != 401 {
 		t.Errorf("the other backend answers %d", a.Status)
 	}
-	if a := there.Do("GET", "/admin/", "", cookie, "Sec-Fetch-Site: same-origin"); a.Status != 303 || !strings.Contains(a.Header.Get("Location"), "sign-in") {
+	if a := there.Do(
+		"GET",
+		"/admin/",
+		"",
+		cookie,
+		"Sec-Fetch-Site: same-origin",
+	); a.Status != 303 ||
+		!strings.Contains(a.Header.Get("Location"), "sign-in") {
 		t.Errorf("the other backend shows %d", a.Status)
 	}
 	for _, life := range book.all {

@@ -51,10 +51,24 @@ type webhookBody struct {
 
 func webhookJSON(e webhook.Endpoint) webhookBody {
 	return webhookBody{
-		ID: e.ID, URL: e.URL, Title: e.Title, Types: nonNil(e.Types), Sales: nonNil(e.Sales), Strict: e.Strict,
-		State: e.State, Reason: e.Reason, CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy,
-		OldSecretUntil: optionalTime(e.OldUntil), FailingSince: optionalTime(e.FailingSince), HeldUntil: optionalTime(e.HoldUntil),
-		Waiting: e.Waiting, Failed: e.Failed, OldestAgeSeconds: e.Oldest.Seconds(),
+		ID:        e.ID,
+		URL:       e.URL,
+		Title:     e.Title,
+		Types:     nonNil(e.Types),
+		Sales:     nonNil(e.Sales),
+		Strict:    e.Strict,
+		State:     e.State,
+		Reason:    e.Reason,
+		CreatedAt: e.CreatedAt,
+		CreatedBy: e.CreatedBy,
+		OldSecretUntil: optionalTime(
+			e.OldUntil,
+		),
+		FailingSince:     optionalTime(e.FailingSince),
+		HeldUntil:        optionalTime(e.HoldUntil),
+		Waiting:          e.Waiting,
+		Failed:           e.Failed,
+		OldestAgeSeconds: e.Oldest.Seconds(),
 	}
 }
 
@@ -164,7 +178,9 @@ func (h *handlers) changeWebhook(ctx context.Context, c *fiber.Ctx, actor string
 }
 
 // switchWebhook answers pause and resume.
-func (h *handlers) switchWebhook(turn func(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error)) handler {
+func (h *handlers) switchWebhook(
+	turn func(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error),
+) handler {
 	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
 		reason, err := httpserver.ReadLine(c, "reason")
 		if err != nil {
@@ -197,7 +213,11 @@ func (h *handlers) rotateWebhook(ctx context.Context, c *fiber.Ctx, actor string
 	if err != nil {
 		return err
 	}
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)})
+	return httpserver.SendJSON(
+		c,
+		fiber.StatusOK,
+		map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)},
+	)
 }
 
 func (h *handlers) removeWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {

@@ -25,8 +25,21 @@ func (f *fakeWebhooks) did(format string, args ...any) error {
 func someEndpoint(id string) webhook.Endpoint {
 	at := time.Unix(1700000000, 0).UTC()
 	return webhook.Endpoint{
-		ID: id, URL: "https://shop.example/?a=1&b=2", Title: "Shop", Secret: "whsec_hush", OldSecret: "whsec_older", State: webhook.EndpointActive, CreatedBy: "eve", CreatedAt: at,
-		OldUntil: at, FailingSince: at, HoldUntil: at, Sales: []string{"drop"}, Waiting: 3, Failed: 2, Oldest: time.Second,
+		ID:           id,
+		URL:          "https://shop.example/?a=1&b=2",
+		Title:        "Shop",
+		Secret:       "whsec_hush",
+		OldSecret:    "whsec_older",
+		State:        webhook.EndpointActive,
+		CreatedBy:    "eve",
+		CreatedAt:    at,
+		OldUntil:     at,
+		FailingSince: at,
+		HoldUntil:    at,
+		Sales:        []string{"drop"},
+		Waiting:      3,
+		Failed:       2,
+		Oldest:       time.Second,
 	}
 }
 
@@ -47,7 +60,13 @@ func settingsText(s webhook.Settings) string {
 	return strings.Join(parts, " ")
 }
 
-func (f *fakeWebhooks) Add(_ context.Context, actor string, s webhook.Settings, strict bool, reason string) (webhook.Endpoint, error) {
+func (f *fakeWebhooks) Add(
+	_ context.Context,
+	actor string,
+	s webhook.Settings,
+	strict bool,
+	reason string,
+) (webhook.Endpoint, error) {
 	return someEndpoint("ep_1"), f.did("%s adds %s %v because %s", actor, settingsText(s), strict, reason)
 }
 
@@ -59,7 +78,12 @@ func (f *fakeWebhooks) Show(_ context.Context, id string) (webhook.Endpoint, err
 	return someEndpoint(id), f.did("show %s", id)
 }
 
-func (f *fakeWebhooks) Change(_ context.Context, actor, id string, s webhook.Settings, reason string) (webhook.Endpoint, error) {
+func (f *fakeWebhooks) Change(
+	_ context.Context,
+	actor, id string,
+	s webhook.Settings,
+	reason string,
+) (webhook.Endpoint, error) {
 	return someEndpoint(id), f.did("%s changes %s to %s because %s", actor, id, settingsText(s), reason)
 }
 
@@ -86,23 +110,62 @@ func (f *fakeWebhooks) Ping(_ context.Context, id string) (string, error) {
 func (f *fakeWebhooks) Deliveries(_ context.Context, q webhook.DeliveryQuery) ([]webhook.Delivery, error) {
 	at := time.Unix(1700000000, 0).UTC()
 	all := []webhook.Delivery{
-		{Number: 9, ID: "7_paid_ep_1", Type: "order.paid", State: webhook.DeliveryWaiting, Attempts: 2, CreatedAt: at, DueAt: at, Leased: true},
-		{Number: 8, ID: "7_created_ep_1", Type: "order.created", State: webhook.DeliveryDelivered, Attempts: 1, CreatedAt: at, DueAt: at, EndedAt: at},
+		{
+			Number:    9,
+			ID:        "7_paid_ep_1",
+			Type:      "order.paid",
+			State:     webhook.DeliveryWaiting,
+			Attempts:  2,
+			CreatedAt: at,
+			DueAt:     at,
+			Leased:    true,
+		},
+		{
+			Number:    8,
+			ID:        "7_created_ep_1",
+			Type:      "order.created",
+			State:     webhook.DeliveryDelivered,
+			Attempts:  1,
+			CreatedAt: at,
+			DueAt:     at,
+			EndedAt:   at,
+		},
 	}
 	return all[:min(q.Limit, 2)], f.did("deliveries %+v", q)
 }
 
-func (f *fakeWebhooks) Delivery(_ context.Context, endpointID, id string) (webhook.Delivery, []webhook.DeliveryAttempt, error) {
+func (f *fakeWebhooks) Delivery(
+	_ context.Context,
+	endpointID, id string,
+) (webhook.Delivery, []webhook.DeliveryAttempt, error) {
 	at := time.Unix(1700000000, 0).UTC()
-	return webhook.Delivery{ID: id, Type: "ping", State: webhook.DeliveryFailed, Body: `{"type":"ping"}`, CreatedAt: at, EndedAt: at},
-		[]webhook.DeliveryAttempt{{Number: 1, At: at, Took: 1500 * time.Millisecond, Status: 500, Error: "it answered 500", Answer: "oh <no>"}}, f.did("delivery %s %s", endpointID, id)
+	return webhook.Delivery{
+			ID:        id,
+			Type:      "ping",
+			State:     webhook.DeliveryFailed,
+			Body:      `{"type":"ping"}`,
+			CreatedAt: at,
+			EndedAt:   at,
+		},
+		[]webhook.DeliveryAttempt{
+			{Number: 1, At: at, Took: 1500 * time.Millisecond, Status: 500, Error: "it answered 500", Answer: "oh <no>"},
+		}, f.did(
+			"delivery %s %s",
+			endpointID,
+			id,
+		)
 }
 
 func (f *fakeWebhooks) Redeliver(_ context.Context, actor, endpointID, id, reason string) error {
 	return f.did("%s redelivers %s %s because %s", actor, endpointID, id, reason)
 }
 
-func (f *fakeWebhooks) RedeliverSince(_ context.Context, actor, endpointID string, since time.Time, reason string) (int64, error) {
+func (f *fakeWebhooks) RedeliverSince(
+	_ context.Context,
+	actor, endpointID string,
+	since time.Time,
+	reason string,
+) (int64, error) {
 	return 42, f.did("%s redelivers %s since %s because %s", actor, endpointID, since.Format(time.RFC3339), reason)
 }
 
@@ -117,13 +180,26 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		status             int
 		asked, part        string
 	}{
-		{"POST", "/admin/v1/webhooks", `{"url":"https://x.example","title":"T","types":["order.paid"],"sales":[],"strict":true,"reason":"r"}`, 201, "admin adds https://x.example T [order.paid] [] true because r", `"secret":"whsec_hush"`},
+		{
+			"POST", "/admin/v1/webhooks",
+			`{"url":"https://x.example","title":"T","types":["order.paid"],"sales":[],"strict":true,"reason":"r"}`, 201,
+			"admin adds https://x.example T [order.paid] [] true because r", `"secret":"whsec_hush"`,
+		},
 		{"POST", "/admin/v1/webhooks", `{"url":"x"}`, 201, "admin adds x false because ", `"types":[],"sales":["drop"]`},
-		{"POST", "/admin/v1/webhooks", `{"url":7,"types":"order.paid","sales":[1],"strict":"yes","secret":"x"}`, 400, "", `"field":"secret"`},
+		{
+			"POST", "/admin/v1/webhooks", `{"url":7,"types":"order.paid","sales":[1],"strict":"yes","secret":"x"}`, 400, "",
+			`"field":"secret"`,
+		},
 		{"POST", "/admin/v1/webhooks", `{"types":null}`, 400, "", `must be a list of strings`},
 		{"GET", "/admin/v1/webhooks", "", 200, "list", `{"webhooks":[{"id":"ep_1","url":"https://shop.example/?a=1&b=2"`},
-		{"GET", one, "", 200, "show ep_1", `"failing_since":"2023-11-14T22:13:20Z","held_until":"2023-11-14T22:13:20Z","waiting":3,"failed":2,"oldest_age_seconds":1}`},
-		{"POST", one + "/change", `{"url":"https://y.example","reason":"moved"}`, 200, "admin changes ep_1 to https://y.example because moved", `"id":"ep_1"`},
+		{
+			"GET", one, "", 200, "show ep_1",
+			`"failing_since":"2023-11-14T22:13:20Z","held_until":"2023-11-14T22:13:20Z","waiting":3,"failed":2,"oldest_age_seconds":1}`,
+		},
+		{
+			"POST", one + "/change", `{"url":"https://y.example","reason":"moved"}`, 200,
+			"admin changes ep_1 to https://y.example because moved", `"id":"ep_1"`,
+		},
 		{"POST", one + "/change", `{"sales":[]}`, 200, "admin changes ep_1 to [] because ", ``},
 		{"POST", one + "/change", `{"reason":"x"}`, 400, "", `at least one of url`},
 		{"POST", one + "/change", `{"strict":true}`, 400, "", `strict`},
@@ -134,25 +210,55 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		{"POST", one + "/rotate", `{"keep":"soon"}`, 400, "", `keep`},
 		{"POST", one + "/remove", "", 200, "admin removes ep_1 because ", `"status":"removed"`},
 		{"POST", one + "/ping", "", 202, "ping ep_1", `{"delivery":"ping_1_ep_1"}`},
-		{"GET", one + "/deliveries?state=failed&limit=1&before=77", "", 200, "deliveries {EndpointID:ep_1 State:3 Before:77 Limit:1}", `"sending":true,"created_at":"2023-11-14T22:13:20Z","due_at":"2023-11-14T22:13:20Z"}],"next":9}`},
-		{"GET", one + "/deliveries", "", 200, "deliveries {EndpointID:ep_1 State:0 Before:0 Limit:100}", `"ended_at":"2023-11-14T22:13:20Z"}]}`},
+		{
+			"GET", one + "/deliveries?state=failed&limit=1&before=77", "", 200,
+			"deliveries {EndpointID:ep_1 State:3 Before:77 Limit:1}",
+			`"sending":true,"created_at":"2023-11-14T22:13:20Z","due_at":"2023-11-14T22:13:20Z"}],"next":9}`,
+		},
+		{
+			"GET", one + "/deliveries", "", 200, "deliveries {EndpointID:ep_1 State:0 Before:0 Limit:100}",
+			`"ended_at":"2023-11-14T22:13:20Z"}]}`,
+		},
 		{"GET", one + "/deliveries?state=odd&before=-1&limit=x", "", 400, "", `"field":"before"`},
-		{"GET", one + "/deliveries/a%2Fb", "", 200, "delivery ep_1 a/b", `"log":[{"number":1,"at":"2023-11-14T22:13:20Z","seconds":1.5,"status":500,"error":"it answered 500","answer":"oh <no>"}]}`},
-		{"POST", one + "/deliveries/7_paid_ep_1/redeliver", `{"reason":"x"}`, 200, "admin redelivers ep_1 7_paid_ep_1 because x", `"status":"redelivering"`},
-		{"POST", one + "/redeliver", `{"since":"2026-11-27T10:00:00Z"}`, 200, "admin redelivers ep_1 since 2026-11-27T10:00:00Z because ", `{"redelivering":42}`},
+		{
+			"GET", one + "/deliveries/a%2Fb", "", 200, "delivery ep_1 a/b",
+			`"log":[{"number":1,"at":"2023-11-14T22:13:20Z","seconds":1.5,"status":500,"error":"it answered 500","answer":"oh <no>"}]}`,
+		},
+		{
+			"POST", one + "/deliveries/7_paid_ep_1/redeliver", `{"reason":"x"}`, 200,
+			"admin redelivers ep_1 7_paid_ep_1 because x", `"status":"redelivering"`,
+		},
+		{
+			"POST", one + "/redeliver", `{"since":"2026-11-27T10:00:00Z"}`, 200,
+			"admin redelivers ep_1 since 2026-11-27T10:00:00Z because ", `{"redelivering":42}`,
+		},
 		{"POST", one + "/redeliver", "", 200, "admin redelivers ep_1 since 2020-01-01T00:00:00Z because ", ``},
 		{"POST", one + "/redeliver", `{"since":"yesterday"}`, 400, "", `since`},
 	} {
 		f.asked = ""
 		got := s.operate(c.method, c.path, c.body)
 		if got.Status != c.status || f.asked != c.asked || !strings.Contains(got.Body, c.part) {
-			t.Errorf("%s %s %s: %d %s; called %q, want %d, %q, %s", c.method, c.path, c.body, got.Status, got.Body, f.asked, c.status, c.asked, c.part)
+			t.Errorf(
+				"%s %s %s: %d %s; called %q, want %d, %q, %s",
+				c.method,
+				c.path,
+				c.body,
+				got.Status,
+				got.Body,
+				f.asked,
+				c.status,
+				c.asked,
+				c.part,
+			)
 		}
 		if strings.Contains(got.Body, "whsec_older") || strings.Contains(got.Body, "whsec_hush") && got.Status != 201 {
 			t.Errorf("%s %s shows a secret: %s", c.method, c.path, got.Body)
 		}
 	}
-	for err, status := range map[error]int{sale.ErrNotFound: 404, sale.ErrConflict: 409, sale.ErrUnavailable: 503, &sale.InvalidError{Fields: []sale.FieldError{{Field: "url", Detail: "no"}}}: 400} {
+	for err, status := range map[error]int{
+		sale.ErrNotFound: 404, sale.ErrConflict: 409, sale.ErrUnavailable: 503,
+		&sale.InvalidError{Fields: []sale.FieldError{{Field: "url", Detail: "no"}}}: 400,
+	} {
 		f.err = err
 		for _, path := range []string{"/admin/v1/webhooks", one + "/pause", one + "/redeliver"} {
 			if status == 404 && path == "/admin/v1/webhooks" {

@@ -90,7 +90,9 @@ func New(cfg Config) *Stats {
 // can have the same URLs.
 func (s *Stats) Collector() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: infoMetric, Help: "1; the label identifies the process to backends that read its metrics.", ConstLabels: prometheus.Labels{"id": s.id},
+		Name:        infoMetric,
+		Help:        "1; the label identifies the process to backends that read its metrics.",
+		ConstLabels: prometheus.Labels{"id": s.id},
 	})
 	info.Set(1)
 	return info
@@ -154,7 +156,12 @@ func (s *Stats) queue(ctx context.Context) *QueueCounts {
 	}
 	sum := queue.Sum(shards)
 	q := &QueueCounts{
-		Ready: sum.Ready, Delayed: sum.Delayed, Leased: sum.Leased, Leases: sum.Leases, Dead: sum.Dead, OldestSeconds: sum.OldestAge.Seconds(),
+		Ready:         sum.Ready,
+		Delayed:       sum.Delayed,
+		Leased:        sum.Leased,
+		Leases:        sum.Leases,
+		Dead:          sum.Dead,
+		OldestSeconds: sum.OldestAge.Seconds(),
 	}
 	for i := range shards {
 		if p := s.cfg.Pace.Shard(i); p.Known {

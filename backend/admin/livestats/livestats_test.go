@@ -40,7 +40,17 @@ func (w *world) Log(context.Context, store.LogQuery) ([]store.LogEntry, error) {
 func newWorld() *world { return &world{now: time.Unix(1000, 0), shards: make([]queue.Stats, 2)} }
 
 func (w *world) stats(own prometheus.Gatherer, urls ...string) *Stats {
-	return New(Config{Queue: w, Pace: w, Store: w, Own: own, URLs: urls, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now }})
+	return New(
+		Config{
+			Queue: w,
+			Pace:  w,
+			Store: w,
+			Own:   own,
+			URLs:  urls,
+			Log:   slog.New(slog.DiscardHandler),
+			Now:   func() time.Time { return w.now },
+		},
+	)
 }
 
 // tick takes the next sample, a second later.
@@ -56,7 +66,9 @@ func TestSampleSumsAllSources(t *testing.T) {
 	w := newWorld()
 	reg := prometheus.NewRegistry()
 	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchases_total"}, []string{"outcome"})
-	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sluice_api_purchase_seconds", Buckets: []float64{.001, .01, .1}})
+	seconds := prometheus.NewHistogram(
+		prometheus.HistogramOpts{Name: "sluice_api_purchase_seconds", Buckets: []float64{.001, .01, .1}},
+	)
 	reg.MustRegister(bought, seconds)
 	bought.WithLabelValues("accepted").Add(1000) // before the first sample
 	var denied atomic.Int64
@@ -92,20 +104,32 @@ sluice_api_purchase_seconds_count %d
 	for range 3 {
 		seconds.Observe(.05)
 	}
-	w.shards[0], w.shards[1] = queue.Stats{Ready: 2, OldestAge: time.Second}, queue.Stats{Ready: 3, Dead: 1, OldestAge: 4 * time.Second}
+	w.shards[0], w.shards[1] = queue.Stats{
+		Ready:     2,
+		OldestAge: time.Second,
+	}, queue.Stats{
+		Ready:     3,
+		Dead:      1,
+		OldestAge: 4 * time.Second,
+	}
 	w.total, w.log = store.Totals{Sales: 2, Stock: 10, Sold: 4}, 9
 	s := w.tick(t, b)
-	if s.Counts["rule:ip:deny"] != 5 || s.Counts["purchase:accepted"] != 8 || s.Counts["rows"] != 4 || s.Counts["repeated:sold_out"] != 0 || len(s.Counts) != 3 {
+	if s.Counts["rule:ip:deny"] != 5 || s.Counts["purchase:accepted"] != 8 || s.Counts["rows"] != 4 ||
+		s.Counts["repeated:sold_out"] != 0 ||
+		len(s.Counts) != 3 {
 		t.Errorf("counted %v", s.Counts)
 	}
 	if s.Latency == nil || s.Latency.P50 > 1 || s.Latency.P99 < 10 || s.Latency.P99 > 100 {
 		t.Errorf("latency %+v", s.Latency)
 	}
-	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestSeconds != 4 || s.Queue.PerSecond != 20 || *s.Queue.DrainSeconds != 3 || s.Totals.Log != 9 {
+	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestSeconds != 4 || s.Queue.PerSecond != 20 ||
+		*s.Queue.DrainSeconds != 3 ||
+		s.Totals.Log != 9 {
 		t.Errorf("%+v %+v", s.Queue, s.Totals)
 	}
 	sources := b.Sources()
-	if len(sources) != 2 || sources[0].Name != Self || sources[0].Edge || !sources[1].Edge || len(sources[1].Rules) != 1 || sources[1].Rules[0] != (Rule{"ip", "ip", "20r/s", "40", "", "enforce", "deny"}) {
+	if len(sources) != 2 || sources[0].Name != Self || sources[0].Edge || !sources[1].Edge || len(sources[1].Rules) != 1 ||
+		sources[1].Rules[0] != (Rule{"ip", "ip", "20r/s", "40", "", "enforce", "deny"}) {
 		t.Errorf("%+v", sources)
 	}
 	denied.Store(-1)
@@ -171,7 +195,8 @@ func TestSamplesAreKeptForFifteenMinutes(t *testing.T) {
 		w.tick(t, b)
 	}
 	all, more := b.Since(0)
-	if len(all) != maxSamples || all[maxSamples-1].At != w.now.UnixMilli() || all[0].At != w.now.Add(-(maxSamples-1)*time.Second).UnixMilli() {
+	if len(all) != maxSamples || all[maxSamples-1].At != w.now.UnixMilli() ||
+		all[0].At != w.now.Add(-(maxSamples-1)*time.Second).UnixMilli() {
 		t.Fatalf("%d samples, the first at %d", len(all), all[0].At)
 	}
 	if some, _ := b.Since(w.now.UnixMilli() - 1500); len(some) != 2 {
@@ -202,7 +227,8 @@ func TestLatencyFromBuckets(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 			continue
 		}
-		if got != nil && (math.Abs(got.P50-c.want.P50) > .01 || math.Abs(got.P95-c.want.P95) > .01 || math.Abs(got.P99-c.want.P99) > .01) {
+		if got != nil &&
+			(math.Abs(got.P50-c.want.P50) > .01 || math.Abs(got.P95-c.want.P95) > .01 || math.Abs(got.P99-c.want.P99) > .01) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

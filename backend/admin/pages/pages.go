@@ -17,13 +17,29 @@ var files embed.FS
 
 // scripts are joined into one file, in this order.
 var scripts = []string{
-	"page/api.js", "page/element.js", "page/format.js", "page/dialog.js", "page/chart.js", "page/list.js", "page/live.js",
-	"page/overview.js", "page/sales.js", "page/sale.js", "page/newsale.js", "page/dead.js", "page/bulk.js", "page/groups.js",
-	"page/webhooks.js", "page/edge.js", "page/log.js", "page/console.js",
+	"page/api.js",
+	"page/element.js",
+	"page/format.js",
+	"page/dialog.js",
+	"page/chart.js",
+	"page/list.js",
+	"page/live.js",
+	"page/overview.js",
+	"page/sales.js",
+	"page/sale.js",
+	"page/newsale.js",
+	"page/dead.js",
+	"page/bulk.js",
+	"page/groups.js",
+	"page/webhooks.js",
+	"page/edge.js",
+	"page/log.js",
+	"page/console.js",
 }
 
 // policy allows the console's own files only: no inline scripts or styles, no frames, no other hosts.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; " +
 	"form-action 'self'; frame-ancestors 'none'"
 
 // Pages renders pages. It is safe for concurrent use.
@@ -76,7 +92,16 @@ type frame struct {
 type link struct{ Path, Name string }
 
 var views = []link{
-	{"", "Overview"}, {"sales", "Sales"}, {"dead", "Dead letters"}, {"groups", "Events"}, {"webhooks", "Webhooks"}, {"edge", "Edge"}, {"log", "Log"},
+	{
+		"",
+		"Overview",
+	},
+	{"sales", "Sales"},
+	{"dead", "Dead letters"},
+	{"groups", "Events"},
+	{"webhooks", "Webhooks"},
+	{"edge", "Edge"},
+	{"log", "Log"},
 }
 
 // problems are the messages of the sign-in page.

@@ -22,7 +22,9 @@ func TestPagesLoadTheirFilesAndHaveNoInlineScript(t *testing.T) {
 	}
 	for name, page := range map[string][]byte{"view": view.Body, "sign-in": in.Body} {
 		text := string(page)
-		if strings.Contains(text, "<b>") || strings.Contains(text, `"><script>`) || regexp.MustCompile(`<script(>| [^>]*>)[^<]`).MatchString(text) || regexp.MustCompile(`\son[a-z]+=|\sstyle=|<style`).MatchString(text) {
+		if strings.Contains(text, "<b>") || strings.Contains(text, `"><script>`) ||
+			regexp.MustCompile(`<script(>| [^>]*>)[^<]`).MatchString(text) ||
+			regexp.MustCompile(`\son[a-z]+=|\sstyle=|<style`).MatchString(text) {
 			t.Errorf("%s has inline script or style, or unescaped text:\n%s", name, text)
 		}
 		files := regexp.MustCompile(`/admin/assets/([^"]+)"`).FindAllStringSubmatch(text, -1)
@@ -47,7 +49,9 @@ func TestScriptsCreateNoMarkup(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, _ := p.Asset(p.script)
-	for _, way := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc", "javascript:"} {
+	for _, way := range []string{
+		"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc", "javascript:",
+	} {
 		if strings.Contains(string(a.Body), way) {
 			t.Errorf("the script uses %s", way)
 		}

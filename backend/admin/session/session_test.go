@@ -83,10 +83,13 @@ func TestForgedSessionIsNone(t *testing.T) {
 	text, _ := k.Begin("ann")
 	payload, signature, _ := strings.Cut(text, ".")
 	for name, forged := range map[string]string{
-		"nothing": "", "a dot": ".", "no signature": payload, "an empty one": payload + ".", "another's": payload + "." + strings.Repeat("A", len(signature)),
+		"nothing": "", "a dot": ".", "no signature": payload, "an empty one": payload + ".",
+		"another's":    payload + "." + strings.Repeat("A", len(signature)),
 		"another name": base64.RawURLEncoding.EncodeToString([]byte(`{"i":"x","a":"eve","u":"2999-01-01T00:00:00Z"}`)) + "." + signature,
-		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x", "unused bits": text[:len(text)-1] + string(text[len(text)-1]+1),
-		"signed nothing": "." + base64.RawURLEncoding.EncodeToString(k.sign("")), "no JSON": "eA." + base64.RawURLEncoding.EncodeToString(k.sign("eA")),
+		"long":         strings.Repeat("a", 10_000) + "." + signature, "padded": text + "=", "with more": text + ".x",
+		"unused bits":    text[:len(text)-1] + string(text[len(text)-1]+1),
+		"signed nothing": "." + base64.RawURLEncoding.EncodeToString(k.sign("")),
+		"no JSON":        "eA." + base64.RawURLEncoding.EncodeToString(k.sign("eA")),
 	} {
 		if s, ok := k.Verify(forged); ok {
 			t.Errorf("%s: %+v", name, s)

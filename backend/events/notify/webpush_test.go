@@ -48,8 +48,10 @@ func TestBrowserDecryptsExampleOfRFC8291(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := notifytest.Browser{Key: key, Auth: unb64(t, "BTBZMqHH6r4Tts7J_aSIgg")}
-	got, err := b.Decrypt(unb64(t, "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6T"+
-		"lzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"))
+	got, err := b.Decrypt(
+		unb64(t, "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6T"+
+			"lzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"),
+	)
 	if err != nil || string(got) != "When I grow up, I want to be a watermelon" {
 		t.Fatalf("%q, %v", got, err)
 	}
@@ -175,11 +177,15 @@ func TestCheckSubscriptionRejectsInvalidFields(t *testing.T) {
 		"p256dh not base64":  func(s *notify.Subscription) { s.P256dh = "#" },
 		"p256dh off curve":   func(s *notify.Subscription) { s.P256dh = b64(offCurve) },
 		"p256dh at infinity": func(s *notify.Subscription) { s.P256dh = b64([]byte{0}) },
-		"p256dh compressed":  func(s *notify.Subscription) { s.P256dh = b64(append([]byte{2}, unb64(t, good.P256dh)[1:33]...)) },
-		"p256dh endless":     func(s *notify.Subscription) { s.P256dh = strings.Repeat("A", 1<<20) },
-		"auth short":         func(s *notify.Subscription) { s.Auth = b64(make([]byte, 15)) },
-		"auth missing":       func(s *notify.Subscription) { s.Auth = "" },
-		"lang unknown":       func(s *notify.Subscription) { s.Lang = "tlh" },
+		"p256dh compressed": func(s *notify.Subscription) {
+			s.P256dh = b64(append(
+				[]byte{2}, unb64(t, good.P256dh)[1:33]...,
+			))
+		},
+		"p256dh endless": func(s *notify.Subscription) { s.P256dh = strings.Repeat("A", 1<<20) },
+		"auth short":     func(s *notify.Subscription) { s.Auth = b64(make([]byte, 15)) },
+		"auth missing":   func(s *notify.Subscription) { s.Auth = "" },
+		"lang unknown":   func(s *notify.Subscription) { s.Lang = "tlh" },
 	} {
 		s := good
 		change(&s)

@@ -1,5 +1,6 @@
-// Package points credits buyers with points for their orders. It is a group of the events (package event) and keeps its ledger in SQL: each order is credited
-// once, and a cancelled one counts nothing, in whatever order and however often its events come.
+// Package points credits buyers with points for their orders. It is a group of the events (package event) and keeps
+// its ledger in SQL: each order is credited once, and a cancelled one counts nothing, in whatever order and however
+// often its events come.
 package points
 
 import (
@@ -15,7 +16,8 @@ import (
 // Group is the name of the group.
 const Group = "points"
 
-// Rule defines the points of an order: Points for each full Per of the currency's minor unit. The zero value gives none.
+// Rule defines the points of an order: Points for each full Per of the currency's minor unit. The zero value gives
+// none.
 type Rule struct{ Points, Per int64 }
 
 // DefaultRule is a point for each full hundred cents.
@@ -57,7 +59,10 @@ func Handler(db *Store, rule Rule) events.Handler {
 			}
 			switch e.Type {
 			case events.Created:
-				credits = append(credits, Credit{OrderID: e.OrderID, Status: sale.StatusCreated, Buyer: e.Buyer, Points: rule.Of(e.Price)})
+				credits = append(
+					credits,
+					Credit{OrderID: e.OrderID, Status: sale.StatusCreated, Buyer: e.Buyer, Points: rule.Of(e.Price)},
+				)
 			case events.Cancelled:
 				credits = append(credits, Credit{OrderID: e.OrderID, Status: sale.StatusCancelled, Buyer: e.Buyer})
 			}

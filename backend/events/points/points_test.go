@@ -15,7 +15,9 @@ import (
 )
 
 func TestRule(t *testing.T) {
-	for _, bad := range []string{"", "1", "/", "1/0", "-1/100", "1/-1", "1/100/2", "1.5/100", "1/1000001", "1000001/1", " 1/100", "x/y"} {
+	for _, bad := range []string{
+		"", "1", "/", "1/0", "-1/100", "1/-1", "1/100/2", "1.5/100", "1/1000001", "1000001/1", " 1/100", "x/y",
+	} {
 		if r, err := points.ParseRule(bad); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, %v", bad, r, err)
 		}
@@ -25,7 +27,8 @@ func TestRule(t *testing.T) {
 		amount int64
 		want   int64
 	}{
-		{points.DefaultRule, 9900, 99}, {points.DefaultRule, 99, 0}, {points.DefaultRule, 199, 1}, {"3/250", 1999, 21}, {"0/1", 1999, 0},
+		{points.DefaultRule, 9900, 99}, {points.DefaultRule, 99, 0}, {points.DefaultRule, 199, 1}, {"3/250", 1999, 21},
+		{"0/1", 1999, 0},
 		{"1000000/1", math.MaxInt64, 1 << 40}, {"1/1", 0, 0},
 	} {
 		r, err := points.ParseRule(c.rule)
@@ -45,7 +48,13 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(n int64, what events.Type, buyer string) events.Event {
-		return events.Event{ID: sale.OrderID(n).String() + "." + string(what), Type: what, OrderID: sale.OrderID(n), Buyer: buyer, Price: sale.Price{Amount: 1999, Currency: "EUR"}}
+		return events.Event{
+			ID:      sale.OrderID(n).String() + "." + string(what),
+			Type:    what,
+			OrderID: sale.OrderID(n),
+			Buyer:   buyer,
+			Price:   sale.Price{Amount: 1999, Currency: "EUR"},
+		}
 	}
 	batch := []events.Event{
 		at(1, events.Created, "ann"), at(2, events.Created, "ann"), at(3, events.Created, "bob"), at(1, events.Paid, "ann"),
@@ -56,7 +65,8 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 		if err := h.Handle(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
-		if err := points.Handler(store, points.Rule{Points: 7, Per: 1}).Handle(t.Context(), order); err != nil { // what is credited stays
+		// what is credited stays
+		if err := points.Handler(store, points.Rule{Points: 7, Per: 1}).Handle(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
 		for buyer, want := range map[string]int64{"ann": 19, "bob": 19} {

@@ -4,8 +4,9 @@ import (
 	"sync"
 )
 
-// Hub passes sale notifications to the listeners of this process. It never blocks: a slow listener gets the latest notification of each
-// sale, of at most mostSales sales. The zero value is ready to use. It is safe for concurrent use.
+// Hub passes sale notifications to the listeners of this process. It never blocks: a slow listener gets the latest
+// notification of each sale, of at most mostSales sales. The zero value is ready to use. It is safe for concurrent
+// use.
 type Hub struct {
 	mu     sync.Mutex
 	all    map[*Listener]struct{}            // of every sale

@@ -11,7 +11,12 @@ type Metrics struct {
 // NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		up: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_sale_notifications_up", Help: "Whether this process receives sale notifications; without them it sees changes within a second."}),
+		up: prometheus.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "sluice_sale_notifications_up",
+				Help: "Whether this process receives sale notifications; without them it sees changes within a second.",
+			},
+		),
 		received: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_sale_notifications_received_total", Help: "Signals heard, by type; unknown: not of this version.",
 		}, []string{"type"}),

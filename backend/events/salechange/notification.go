@@ -1,6 +1,6 @@
-// Package salechange notifies this process of changed sales over Redis pub/sub: the scripts that change a sale publish a notification
-// in the same step. A notification may be lost, late or forged, so nothing is decided by it: it only causes an earlier read. Every
-// receiver must also poll. The package writes nothing to Redis.
+// Package salechange notifies this process of changed sales over Redis pub/sub: the scripts that change a sale
+// publish a notification in the same step. A notification may be lost, late or forged, so nothing is decided by it:
+// it only causes an earlier read. Every receiver must also poll. The package writes nothing to Redis.
 package salechange
 
 import (

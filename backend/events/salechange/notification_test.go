@@ -16,8 +16,10 @@ func TestDecodeReadsWhatItKnowsAndNothingElse(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		``, `x`, `null`, `[]`, `{}`, `{"v":2,"type":"left","sale":"s"}`, `{"v":1,"type":"burnt","sale":"s"}`, `{"v":1,"type":"left"}`,
-		`{"v":1,"type":"left","sale":"a b"}`, `{"v":1,"type":"left","sale":"\n"}`, `{"v":1,"type":"left","sale":"s","left":-1}`,
+		``, `x`, `null`, `[]`, `{}`, `{"v":2,"type":"left","sale":"s"}`, `{"v":1,"type":"burnt","sale":"s"}`,
+		`{"v":1,"type":"left"}`,
+		`{"v":1,"type":"left","sale":"a b"}`, `{"v":1,"type":"left","sale":"\n"}`,
+		`{"v":1,"type":"left","sale":"s","left":-1}`,
 		`{"v":1,"type":"left","sale":"s","left":"1"}`, `{"v":1,"type":"left","sale":"s"}` + strings.Repeat(" ", most),
 	} {
 		if got, err := Decode(text); err == nil {

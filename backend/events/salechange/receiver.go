@@ -20,7 +20,8 @@ const (
 	mostWait  = 5 * time.Second
 )
 
-// Receiver subscribes to Redis and passes notifications to a Hub. After an error it subscribes again with growing delays.
+// Receiver subscribes to Redis and passes notifications to a Hub. After an error it subscribes again with growing
+// delays.
 type Receiver struct {
 	client  *redis.Client
 	space   keyspace.Space
@@ -30,8 +31,8 @@ type Receiver struct {
 	ping    time.Duration
 }
 
-// NewReceiver returns a Receiver. It does not connect. metrics and log may be nil. The client need not be verified by the guard, because
-// no decision depends on a notification.
+// NewReceiver returns a Receiver. It does not connect. metrics and log may be nil. The client need not be verified by
+// the guard, because no decision depends on a notification.
 func NewReceiver(client *redis.Client, space keyspace.Space, hub *Hub, metrics *Metrics, log *slog.Logger) *Receiver {
 	if metrics == nil {
 		metrics = NewMetrics(nil)

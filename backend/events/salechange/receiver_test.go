@@ -52,7 +52,8 @@ func newHouse(t *testing.T, sells, hears *redis.Client) *house {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := salechange.NewReceiver(hears, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).Run(ctx); err != nil {
+		if err := salechange.NewReceiver(hears, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).
+			Run(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -77,7 +78,10 @@ func (h *house) awaitUp(up string) {
 
 func (h *house) buy(saleID, buyer string) sale.Outcome {
 	h.Helper()
-	d, err := h.admit.Admit(h.Context(), admission.Request{SaleID: saleID, Buyer: buyer, Key: saleID, KeyTTL: time.Minute, Fingerprint: "f"})
+	d, err := h.admit.Admit(
+		h.Context(),
+		admission.Request{SaleID: saleID, Buyer: buyer, Key: saleID, KeyTTL: time.Minute, Fingerprint: "f"},
+	)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -90,13 +94,31 @@ func (h *house) next(l *salechange.Listener) salechange.Notification {
 	select {
 	case <-l.Wake():
 	case <-time.After(20 * time.Second):
-		h.Fatalf("nothing is heard; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown", h.count("opened"), h.count("left"), h.count("sold_out"), h.count("restocked"), h.count("paused"), h.count("closed"), h.count("unknown"))
+		h.Fatalf(
+			"nothing is heard; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown",
+			h.count("opened"),
+			h.count("left"),
+			h.count("sold_out"),
+			h.count("restocked"),
+			h.count("paused"),
+			h.count("closed"),
+			h.count("unknown"),
+		)
 	}
 	return l.Take()[0]
 }
 
 func definition(id string, stock, version int64, to sale.Switch) sale.Sale {
-	return sale.Sale{ID: id, Title: "T", Price: sale.Price{Amount: 1, Currency: "EUR"}, Stock: stock, PerBuyer: 1, OpensAt: time.UnixMilli(1), Switch: to, Version: version}
+	return sale.Sale{
+		ID:       id,
+		Title:    "T",
+		Price:    sale.Price{Amount: 1, Currency: "EUR"},
+		Stock:    stock,
+		PerBuyer: 1,
+		OpensAt:  time.UnixMilli(1),
+		Switch:   to,
+		Version:  version,
+	}
 }
 
 func nobody(func(sale.Order) error) error { return nil }
@@ -142,7 +164,10 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 				}
 				step(salechange.Opened, 1, sync(3, 4, sale.On))
 				step(salechange.SoldOut, 0, buys("cid"))
-				d, err := h.admit.Admit(t.Context(), admission.Request{SaleID: id, Buyer: "bob", Key: "other", KeyTTL: time.Minute, Fingerprint: "f"})
+				d, err := h.admit.Admit(
+					t.Context(),
+					admission.Request{SaleID: id, Buyer: "bob", Key: "other", KeyTTL: time.Minute, Fingerprint: "f"},
+				)
 				if err != nil || d.Outcome != sale.AlreadyBought {
 					t.Fatal(d, err)
 				}
@@ -223,7 +248,8 @@ func TestReceiverComesBackWithRedisAndPassesOverNoise(t *testing.T) {
 func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	r := testenv.StartRedis(t)
 	admin := r.Client()
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels").Err(); err != nil {
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels").
+		Err(); err != nil {
 		t.Fatal(err)
 	}
 	mute := open(t, "redis://mute:pw@"+r.Addr+"/0")
@@ -244,10 +270,17 @@ func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	if err != nil || v.Left != 1 || v.Accepted != 1 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if d, err := h.admit.Admit(t.Context(), admission.Request{SaleID: "s", Buyer: "ann", Key: "again", KeyTTL: time.Minute, Fingerprint: "f"}); err != nil ||
+	if d, err := h.admit.Admit(
+		t.Context(),
+		admission.Request{SaleID: "s", Buyer: "ann", Key: "again", KeyTTL: time.Minute, Fingerprint: "f"},
+	); err != nil ||
 		d.Outcome != sale.AlreadyBought {
 		t.Errorf("%+v, %v", d, err)
-	} else if _, err := h.stock.ReturnUnits(t.Context(), "s", []sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}}); err != nil {
+	} else if _, err := h.stock.ReturnUnits(
+		t.Context(),
+		"s",
+		[]sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}},
+	); err != nil {
 		t.Error(err)
 	}
 	if n := h.count("sold_out") + h.count("opened") + h.count("restocked"); n != 0 {

@@ -19,8 +19,8 @@ type URLs interface {
 	CheckURL(raw string) (*url.URL, error)
 }
 
-// Admin changes endpoints and deliveries on behalf of admins. Each change is in the admin log with actor and reason. It is safe for
-// concurrent use.
+// Admin changes endpoints and deliveries on behalf of admins. Each change is in the admin log with actor and reason.
+// It is safe for concurrent use.
 type Admin struct {
 	store *Store
 	urls  URLs
@@ -57,7 +57,8 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 		e.URL = *s.URL
 	}
 	if s.Title != nil {
-		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) || *s.Title != "" && !sale.Visible(*s.Title) {
+		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) ||
+			*s.Title != "" && !sale.Visible(*s.Title) {
 			bad.Add("title", fmt.Sprintf("must be one line of at most %d bytes, with something to see", maxTitle))
 		}
 		e.Title = *s.Title
@@ -93,7 +94,8 @@ func as(ctx context.Context, actor, reason string) context.Context {
 	return store.WithReason(store.WithActor(ctx, actor), reason)
 }
 
-// Add makes an endpoint. What is returned holds its secret, which nothing else shows. Errors: a *sale.InvalidError; sale.ErrConflict when there are too many.
+// Add makes an endpoint. What is returned holds its secret, which nothing else shows. Errors: a *sale.InvalidError;
+// sale.ErrConflict when there are too many.
 func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (Endpoint, error) {
 	if s.URL == nil {
 		s.URL = new(string)
@@ -128,12 +130,18 @@ func lookable(id string) bool {
 	return id != "" && len(id) <= maxID
 }
 
-// Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError, sale.ErrNotFound.
+// Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError,
+// sale.ErrNotFound.
 func (d *Admin) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
 	if !lookable(id) {
 		return Endpoint{}, sale.ErrNotFound
 	}
-	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", func(e *Endpoint) error { return d.apply(e, s) })
+	return d.store.ChangeEndpoint(
+		as(ctx, actor, reason),
+		id,
+		"webhook.change",
+		func(e *Endpoint) error { return d.apply(e, s) },
+	)
 }
 
 // Pause keeps deliveries until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
@@ -147,7 +155,8 @@ func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, 
 	})
 }
 
-// Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error: sale.ErrNotFound.
+// Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error:
+// sale.ErrNotFound.
 func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
 	return d.turn(ctx, actor, id, "webhook.resume", reason, func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
@@ -155,15 +164,25 @@ func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint,
 	})
 }
 
-func (d *Admin) turn(ctx context.Context, actor, id, action, reason string, to func(*Endpoint) error) (Endpoint, error) {
+func (d *Admin) turn(
+	ctx context.Context,
+	actor, id, action, reason string,
+	to func(*Endpoint) error,
+) (Endpoint, error) {
 	if !lookable(id) {
 		return Endpoint{}, sale.ErrNotFound
 	}
 	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, action, to)
 }
 
-// Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors: sale.ErrNotFound, a *sale.InvalidError.
-func (d *Admin) Rotate(ctx context.Context, actor, id string, keep time.Duration, reason string) (secret string, err error) {
+// Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors:
+// sale.ErrNotFound, a *sale.InvalidError.
+func (d *Admin) Rotate(
+	ctx context.Context,
+	actor, id string,
+	keep time.Duration,
+	reason string,
+) (secret string, err error) {
 	if keep < 0 || keep > maxSecrets {
 		bad := &sale.InvalidError{}
 		bad.Add("keep", "must be between 0s and "+maxSecrets.String())
@@ -184,8 +203,8 @@ func (d *Admin) Remove(ctx context.Context, actor, id, reason string) error {
 	return d.store.RemoveEndpoint(as(ctx, actor, reason), id)
 }
 
-// Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned delivery. Errors:
-// sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+// Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned
+// delivery. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err error) {
 	e, err := d.Show(ctx, id)
 	if err != nil {
@@ -222,8 +241,8 @@ func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, 
 	return found, log, err
 }
 
-// Redeliver sends a delivery again in any state, with the same id and body. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled
-// endpoint.
+// Redeliver sends a delivery again in any state, with the same id and body. Errors: sale.ErrNotFound;
+// sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Redeliver(ctx context.Context, actor, endpointID, id, reason string) error {
 	if _, _, err := d.Delivery(ctx, endpointID, id); err != nil {
 		return err
@@ -234,9 +253,14 @@ func (d *Admin) Redeliver(ctx context.Context, actor, endpointID, id, reason str
 // redeliverBatch bounds a transaction.
 const redeliverBatch = 2000
 
-// RedeliverSince sends again all deliveries that failed permanently since then, and returns their number. Errors are those of
-// Redeliver; deliveries queued before an error stay queued.
-func (d *Admin) RedeliverSince(ctx context.Context, actor, endpointID string, since time.Time, reason string) (n int64, err error) {
+// RedeliverSince sends again all deliveries that failed permanently since then, and returns their number. Errors are
+// those of Redeliver; deliveries queued before an error stay queued.
+func (d *Admin) RedeliverSince(
+	ctx context.Context,
+	actor, endpointID string,
+	since time.Time,
+	reason string,
+) (n int64, err error) {
 	if !lookable(endpointID) {
 		return 0, sale.ErrNotFound
 	}

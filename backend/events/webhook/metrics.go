@@ -19,13 +19,19 @@ func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_webhook_attempts_total",
-			Help: "Webhooks sent by this process, by what became of them: delivered, failed, given_up, released (a stop came first) or lost (another process has it by now).",
+			Help: "Webhooks sent by this process, by what became of them: delivered, failed, given_up, released (a stop came " +
+				"first) or lost (another process has it by now).",
 		}, []string{"endpoint", "outcome"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_webhook_attempt_seconds", Help: "Time until an endpoint had answered, or had not.",
 			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30},
 		}),
-		added: prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_webhook_deliveries_total", Help: "Deliveries that this process has written, one for each event and endpoint."}),
+		added: prometheus.NewCounter(
+			prometheus.CounterOpts{
+				Name: "sluice_webhook_deliveries_total",
+				Help: "Deliveries that this process has written, one for each event and endpoint.",
+			},
+		),
 	}
 	r.MustRegister(c.attempts, c.seconds, c.added)
 	return c
@@ -50,8 +56,9 @@ type collector struct {
 	up, waiting, failed, oldest, failing *prometheus.Desc
 }
 
-// NewCollector makes the gauges of the endpoints: sluice_webhook_waiting, sluice_webhook_failed, sluice_webhook_oldest_seconds and sluice_webhook_failing.
-// sluice_webhook_up is 0, and alone, when they could not be read in time.
+// NewCollector makes the gauges of the endpoints: sluice_webhook_waiting, sluice_webhook_failed,
+// sluice_webhook_oldest_seconds and sluice_webhook_failing. sluice_webhook_up is 0, and alone, when they could not be
+// read in time.
 func NewCollector(admin *Admin) prometheus.Collector {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_webhook_"+name, help, labels, nil)
@@ -62,7 +69,12 @@ func NewCollector(admin *Admin) prometheus.Collector {
 		waiting: gauge("waiting", "Deliveries that are not delivered yet.", "endpoint"),
 		failed:  gauge("failed", "Deliveries that were given up.", "endpoint"),
 		oldest:  gauge("oldest_seconds", "Age of the oldest delivery that is not delivered yet.", "endpoint"),
-		failing: gauge("failing", "Whether the endpoint fails: 1 from when a delivery is given up, or many attempts in a row have failed, until one succeeds; or it is disabled.", "endpoint"),
+		failing: gauge(
+			"failing",
+			"Whether the endpoint fails: 1 from when a delivery is given up, or many attempts in a row have failed, until "+
+				"one succeeds; or it is disabled.",
+			"endpoint",
+		),
 	}
 }
 

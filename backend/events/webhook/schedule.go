@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Schedule is how long a delivery waits after its first, second, ... attempt that failed. After one more it is given up: eleven attempts in about 29 hours.
+// Schedule is how long a delivery waits after its first, second, ... attempt that failed. After one more it is given
+// up: eleven attempts in about 29 hours.
 var Schedule = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,
@@ -25,8 +26,8 @@ type answer struct {
 	took       time.Duration
 }
 
-// judge decides the next state of a delivery. It is a pure function: jitter, in [0, 1), extends a delay by up to a fifth, so that
-// deliveries that failed together are spread.
+// judge decides the next state of a delivery. It is a pure function: jitter, in [0, 1), extends a delay by up to a
+// fifth, so that deliveries that failed together are spread.
 func judge(d Delivery, a answer, schedule []time.Duration, now time.Time, jitter float64) Result {
 	r := Result{Delivery: d, Status: a.status, Took: a.took, Answer: a.body}
 	switch {

@@ -18,7 +18,13 @@ import (
 // senderStore is the part of Store that a Sender uses; tests replace it to inject faults.
 type senderStore interface {
 	DueEndpoints(ctx context.Context) ([]string, error)
-	LeaseDeliveries(ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int) (Endpoint, []Delivery, error)
+	LeaseDeliveries(
+		ctx context.Context,
+		endpointID string,
+		upTo int64,
+		lease time.Duration,
+		limit int,
+	) (Endpoint, []Delivery, error)
 	RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error)
 	PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (int, error)
 }
@@ -35,16 +41,17 @@ type Progress interface {
 
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
 type SenderConfig struct {
-	PerEndpoint int             // concurrent requests to one endpoint; 32
-	Lease       time.Duration   // how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
-	Poll        time.Duration   // how often an idle sender looks for what is due, 500 ms
-	Drain       time.Duration   // how long a stop waits for answers; 10 s
-	Keep        time.Duration   // how long delivered ones stay in the log; 7 days
-	Schedule    []time.Duration // Schedule
-	Metrics     Metrics         // may be nil
-	Log         *slog.Logger
-	Tracer      *telemetry.Tracer  // nil: nothing is traced
-	Notes       *telemetry.Parents // of which orders are; required with Tracer
+	PerEndpoint int // concurrent requests to one endpoint; 32
+	// how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
+	Lease    time.Duration
+	Poll     time.Duration   // how often an idle sender looks for what is due, 500 ms
+	Drain    time.Duration   // how long a stop waits for answers; 10 s
+	Keep     time.Duration   // how long delivered ones stay in the log; 7 days
+	Schedule []time.Duration // Schedule
+	Metrics  Metrics         // may be nil
+	Log      *slog.Logger
+	Tracer   *telemetry.Tracer  // nil: nothing is traced
+	Notes    *telemetry.Parents // of which orders are; required with Tracer
 
 	Now    func() time.Time // of the signatures, and of Retry-After dates; time.Now
 	Jitter func() float64   // in [0, 1); random
@@ -52,7 +59,8 @@ type SenderConfig struct {
 
 // Metrics counts what a Sender does. It must be safe for concurrent use.
 type Metrics interface {
-	// Attempted counts attempts by outcome: delivered, failed, given_up, released (not sent, or stopped) or lost (the lease expired).
+	// Attempted counts attempts by outcome: delivered, failed, given_up, released (not sent, or stopped) or lost (the
+	// lease expired).
 	Attempted(endpoint, outcome string, n int)
 	Took(d time.Duration)
 }
@@ -93,8 +101,9 @@ func (c SenderConfig) withDefaults() SenderConfig {
 	return c
 }
 
-// Sender posts deliveries. Any number may run, in any processes: deliveries are leased, and what a sender leaves behind that is killed goes to the others when
-// its leases run out, so an endpoint may get one twice, with the same webhook-id. Each endpoint has its own places, so one that hangs keeps no other waiting.
+// Sender posts deliveries. Any number may run, in any processes: deliveries are leased, and what a sender leaves
+// behind that is killed goes to the others when its leases run out, so an endpoint may get one twice, with the same
+// webhook-id. Each endpoint has its own places, so one that hangs keeps no other waiting.
 type Sender struct {
 	store    senderStore
 	client   Client
@@ -109,7 +118,14 @@ type Sender struct {
 
 // NewSender makes a Sender. It does not connect yet.
 func NewSender(db senderStore, client Client, progress Progress, cfg SenderConfig) *Sender {
-	return &Sender{store: db, client: client, progress: progress, cfg: cfg.withDefaults(), woken: make(chan struct{}, 1), served: map[string]bool{}}
+	return &Sender{
+		store:    db,
+		client:   client,
+		progress: progress,
+		cfg:      cfg.withDefaults(),
+		woken:    make(chan struct{}, 1),
+		served:   map[string]bool{},
+	}
 }
 
 // Wake makes the sender look for due deliveries. It returns immediately; a lost wake-up is compensated after Poll.
@@ -129,8 +145,8 @@ const (
 // soon is how often a Sender looks after it was woken: what was written is not acknowledged yet.
 const soon = 20 * time.Millisecond
 
-// Run sends until ctx ends. Then it waits for requests in flight, releases the rest, and returns nil. It retries while SQL is
-// unavailable.
+// Run sends until ctx ends. Then it waits for requests in flight, releases the rest, and returns nil. It retries
+// while SQL is unavailable.
 func (s *Sender) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -219,7 +235,8 @@ func (s *Sender) serve(ctx, work context.Context, id string) {
 		if free := s.cfg.PerEndpoint - underWay; free > 0 && ctx.Err() == nil {
 			e, leased, err := s.store.LeaseDeliveries(ctx, id, s.progress.Position(ctx), s.cfg.Lease, free)
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && ctx.Err() == nil {
-				s.cfg.Log.Debug("deliveries cannot be leased", "endpoint", id, "err", err) // look gets the same error and reports it
+				// look gets the same error and reports it
+				s.cfg.Log.Debug("deliveries cannot be leased", "endpoint", id, "err", err)
 			}
 			items := s.traced(ctx, leased)
 			for i, d := range leased {
@@ -306,7 +323,13 @@ func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.
 	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil { // one bad delivery must not take the process along
-			r = judge(d, answer{err: errors.New("the sender panicked"), took: time.Since(began)}, s.cfg.Schedule, s.cfg.Now(), s.cfg.Jitter())
+			r = judge(
+				d,
+				answer{err: errors.New("the sender panicked"), took: time.Since(began)},
+				s.cfg.Schedule,
+				s.cfg.Now(),
+				s.cfg.Jitter(),
+			)
 			s.cfg.Log.Error("panic while a webhook was sent", "delivery", d.ID, "panic", p)
 		}
 	}()
@@ -345,7 +368,12 @@ func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.
 	}
 	defer resp.Body.Close()
 	begin, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	return answer{err: err, status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: strings.ToValidUTF8(string(begin), "\uFFFD")}
+	return answer{
+		err:        err,
+		status:     resp.StatusCode,
+		retryAfter: resp.Header.Get("Retry-After"),
+		body:       strings.ToValidUTF8(string(begin), "\uFFFD"),
+	}
 }
 
 func oneLine(text string) string {

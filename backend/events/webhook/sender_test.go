@@ -60,7 +60,10 @@ func (s *shop) take(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	secret := s.secret
 	s.mu.Unlock()
-	if hook, err := standardwebhooks.NewWebhook(secret); err != nil || hook.Verify(body, r.Header) != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+	if hook, err := standardwebhooks.NewWebhook(
+		secret,
+	); err != nil || hook.Verify(body, r.Header) != nil || r.Method != http.MethodPost ||
+		r.Header.Get("Content-Type") != "application/json" {
 		s.t.Errorf("a forged request: %s %v", r.Method, r.Header)
 	}
 	if s.answer != nil && !s.answer(w, r, id) {
@@ -85,14 +88,24 @@ func (s *shop) ids() map[string]int {
 // client reaches shops on loopback.
 func client(t *testing.T, timeout time.Duration) *outbound.Client {
 	t.Helper()
-	c := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
+	c := outbound.New(
+		outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout},
+	)
 	t.Cleanup(c.Close)
 	return c
 }
 
 func quick() SenderConfig {
 	return SenderConfig{
-		Poll: 10 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond},
+		Poll: 10 * time.Millisecond,
+		Log:  slog.New(slog.DiscardHandler),
+		Schedule: []time.Duration{
+			time.Millisecond,
+			time.Millisecond,
+			2 * time.Millisecond,
+			4 * time.Millisecond,
+			8 * time.Millisecond,
+		},
 	}
 }
 
@@ -137,7 +150,11 @@ func (b bench) tell(t *testing.T, n int) {
 	t.Helper()
 	var batch []events.Event
 	for i := range n {
-		batch = append(batch, happened(int64(i+1), events.Created, "s", int64(2*i+1)), happened(int64(i+1), events.Paid, "s", int64(2*i+2)))
+		batch = append(
+			batch,
+			happened(int64(i+1), events.Created, "s", int64(2*i+1)),
+			happened(int64(i+1), events.Paid, "s", int64(2*i+2)),
+		)
 	}
 	if err := Handler(b.Store, func(int64) {}).Handle(t.Context(), batch); err != nil {
 		t.Fatal(err)
@@ -181,7 +198,12 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	for range 2 {
 		run(t, NewSender(b.Store, c, everything{}, cfg))
 	}
-	testenv.Eventually(t, 90*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 })
+	testenv.Eventually(
+		t,
+		90*time.Second,
+		"all is delivered",
+		func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 },
+	)
 	for _, s := range []*shop{bad, good} {
 		ids := s.ids()
 		if len(ids) != 2*orders {
@@ -210,12 +232,21 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 	cfg := quick()
 	cfg.Drain = 10 * time.Millisecond
 	stop := run(t, NewSender(b.Store, c, everything{}, cfg))
-	testenv.Eventually(t, 60*time.Second, "the other has got everything", func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 })
+	testenv.Eventually(
+		t,
+		60*time.Second,
+		"the other has got everything",
+		func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 },
+	)
 	if got := b.show(t, stuck.ID); got.Waiting != 80 {
 		t.Errorf("%+v", got)
 	}
 	stop() // releases what is in flight without an attempt
-	if list, err := b.desk.Deliveries(t.Context(), DeliveryQuery{EndpointID: stuck.ID, Limit: 1000}); err != nil || len(list) != 80 {
+	if list, err := b.desk.Deliveries(
+		t.Context(),
+		DeliveryQuery{EndpointID: stuck.ID, Limit: 1000},
+	); err != nil ||
+		len(list) != 80 {
 		t.Error(len(list), err)
 	} else {
 		for _, d := range list {
@@ -271,21 +302,39 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	d, log, err := b.desk.Delivery(t.Context(), e.ID, "1_created_"+e.ID)
-	if err != nil || d.State != DeliveryFailed || d.Attempts != 6 || len(log) != 6 || log[0].Status != http.StatusTeapot || len(log[0].Answer) != 1<<10 {
+	if err != nil || d.State != DeliveryFailed || d.Attempts != 6 || len(log) != 6 || log[0].Status != http.StatusTeapot ||
+		len(log[0].Answer) != 1<<10 {
 		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
 	}
 	broken.Store(false)
-	if n, err := b.desk.RedeliverSince(t.Context(), "eve", e.ID, time.Now().Add(-time.Hour), "mended"); err != nil || n != 2 {
+	if n, err := b.desk.RedeliverSince(
+		t.Context(),
+		"eve",
+		e.ID,
+		time.Now().Add(-time.Hour),
+		"mended",
+	); err != nil ||
+		n != 2 {
 		t.Fatal(n, err)
 	}
-	testenv.Eventually(t, 30*time.Second, "both are delivered", func() bool { return len(s.ids()) == 2 && b.show(t, e.ID).Waiting == 0 })
+	testenv.Eventually(
+		t,
+		30*time.Second,
+		"both are delivered",
+		func() bool { return len(s.ids()) == 2 && b.show(t, e.ID).Waiting == 0 },
+	)
 	if got := b.show(t, e.ID); got.Failed != 0 || !got.FailingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
 	if err := b.desk.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "a delivered one comes again", func() bool { return s.ids()["1_paid_"+e.ID] == 2 })
+	testenv.Eventually(
+		t,
+		30*time.Second,
+		"a delivered one comes again",
+		func() bool { return s.ids()["1_paid_"+e.ID] == 2 },
+	)
 }
 
 func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
@@ -315,7 +364,12 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	if _, err := b.desk.Resume(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "it is disabled", func() bool { return b.show(t, e.ID).State == EndpointDisabled })
+	testenv.Eventually(
+		t,
+		30*time.Second,
+		"it is disabled",
+		func() bool { return b.show(t, e.ID).State == EndpointDisabled },
+	)
 	if _, err := b.desk.Ping(t.Context(), e.ID); err == nil {
 		t.Error("a ping to a disabled endpoint")
 	}
@@ -432,7 +486,13 @@ type faulty struct {
 
 var errDown = errors.New("the database is away")
 
-func (f faulty) LeaseDeliveries(ctx context.Context, id string, upTo int64, lease time.Duration, limit int) (Endpoint, []Delivery, error) {
+func (f faulty) LeaseDeliveries(
+	ctx context.Context,
+	id string,
+	upTo int64,
+	lease time.Duration,
+	limit int,
+) (Endpoint, []Delivery, error) {
 	e, leased, err := f.Store.LeaseDeliveries(ctx, id, upTo, lease, limit)
 	if f.broken() { // leased, and the reply is lost
 		return Endpoint{}, nil, errDown

@@ -21,7 +21,8 @@ func NewSecret() string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
-// sign sets the headers of Standard Webhooks, with a signature for each secret, the newest first; empty secrets are left out. Errors never hold a secret.
+// sign sets the headers of Standard Webhooks, with a signature for each secret, the newest first; empty secrets are
+// left out. Errors never hold a secret.
 func sign(h http.Header, id string, at time.Time, body string, secrets ...string) error {
 	var signatures []string
 	for _, secret := range secrets {

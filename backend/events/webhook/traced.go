@@ -8,8 +8,8 @@ import (
 	"sluice/backend/telemetry"
 )
 
-// traced finds the traces of the deliveries' orders. Rows do not contain traces: a key in Redis does, for an hour, which is longer than
-// all but the last delays between attempts.
+// traced finds the traces of the deliveries' orders. Rows do not contain traces: a key in Redis does, for an hour,
+// which is longer than all but the last delays between attempts.
 func (s *Sender) traced(ctx context.Context, all []Delivery) []telemetry.Item {
 	items := make([]telemetry.Item, len(all))
 	if s.cfg.Tracer == nil || len(all) == 0 {

@@ -29,7 +29,12 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	spans := tracetest.NewSpanRecorder()
-	tracer := telemetry.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample())))))
+	tracer := telemetry.New(
+		sdk.NewTracerProvider(
+			sdk.WithSpanProcessor(spans),
+			sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample()))),
+		),
+	)
 	t.Cleanup(tracer.Close)
 
 	got := make(chan string, 100)
@@ -46,7 +51,10 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	c := client(t, time.Minute)
 	b := newBench(t, c)
 	e := b.endpoint(t, shop, false)
-	if err := Handler(b.Store, func(int64) {}).Handle(t.Context(), []events.Event{happened(1, events.Created, "s", 1), happened(2, events.Created, "s", 2)}); err != nil {
+	if err := Handler(
+		b.Store,
+		func(int64) {},
+	).Handle(t.Context(), []events.Event{happened(1, events.Created, "s", 1), happened(2, events.Created, "s", 2)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.desk.Ping(t.Context(), e.ID); err != nil {
@@ -71,7 +79,8 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 		t.Fatalf("%d spans, want one for each of two attempts", len(ended))
 	}
 	for _, s := range ended {
-		if sc := s.SpanContext(); !seen["00-"+sc.TraceID().String()+"-"+sc.SpanID().String()+"-01"] || s.Parent().SpanID().String() != parent[36:52] {
+		if sc := s.SpanContext(); !seen["00-"+sc.TraceID().String()+"-"+sc.SpanID().String()+"-01"] ||
+			s.Parent().SpanID().String() != parent[36:52] {
 			t.Errorf("span %s below %s was carried by no request", sc.SpanID(), s.Parent().SpanID())
 		}
 	}

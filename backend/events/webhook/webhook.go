@@ -1,7 +1,7 @@
-// Package webhook notifies other systems of orders by HTTP, signed as Standard Webhooks specifies (www.standardwebhooks.com). It is a
-// consumer group of package events: its handler writes a delivery to SQL for each endpoint that selects an event, once for all
-// deliveries of the event, and a Sender posts them. A slow endpoint delays neither the group nor another endpoint. The package does
-// not change orders.
+// Package webhook notifies other systems of orders by HTTP, signed as Standard Webhooks specifies
+// (www.standardwebhooks.com). It is a consumer group of package events: its handler writes a delivery to SQL for each
+// endpoint that selects an event, once for all deliveries of the event, and a Sender posts them. A slow endpoint
+// delays neither the group nor another endpoint. The package does not change orders.
 package webhook
 
 import (
@@ -49,13 +49,14 @@ func encode(p payload) string {
 	return string(b)
 }
 
-// ID is the webhook-id of an event for an endpoint. It holds no full stop, because what is signed is the id, a full stop, the time, a full stop, and the text.
+// ID is the webhook-id of an event for an endpoint. It holds no full stop, because what is signed is the id, a full
+// stop, the time, a full stop, and the text.
 func ID(eventID, endpointID string) string {
 	return strings.ReplaceAll(eventID, ".", "_") + "_" + endpointID
 }
 
-// wants reports whether an endpoint selects an event. Events from before its creation are skipped, also when Redis has lost its data
-// and old events are delivered again.
+// wants reports whether an endpoint selects an event. Events from before its creation are skipped, also when Redis
+// has lost its data and old events are delivered again.
 func wants(e Endpoint, v events.Event) bool {
 	return e.State != EndpointDisabled && !v.At.Before(e.CreatedAt) &&
 		(len(e.Types) == 0 || slices.Contains(e.Types, string(v.Type))) &&
@@ -80,13 +81,25 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 					continue
 				}
 				if body == "" {
-					body = encode(payload{string(v.Type), v.At, orderData{v.OrderID.String(), v.SaleID, v.Buyer, v.Slot, v.Price, v.Was}})
+					body = encode(
+						payload{string(v.Type), v.At, orderData{v.OrderID.String(), v.SaleID, v.Buyer, v.Slot, v.Price, v.Was}},
+					)
 				}
 				sequence := int64(v.OrderID)
 				if e.Strict {
 					sequence = SequenceStrict
 				}
-				all = append(all, Delivery{ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence, Type: string(v.Type), Body: body})
+				all = append(
+					all,
+					Delivery{
+						ID:         ID(v.ID, e.ID),
+						EndpointID: e.ID,
+						Position:   v.Position,
+						Sequence:   sequence,
+						Type:       string(v.Type),
+						Body:       body,
+					},
+				)
 			}
 		}
 		for some := range slices.Chunk(all, addBatch) { // what is written before an error is found there the next time

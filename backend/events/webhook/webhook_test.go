@@ -39,8 +39,22 @@ func (d *Admin) add(t *testing.T, s Settings, strict bool) Endpoint {
 func happened(n int64, what events.Type, saleID string, position int64) events.Event {
 	id := sale.OrderID(n)
 	return events.Event{
-		ID: id.String() + "." + strings.TrimPrefix(string(what), "order."), Type: what, OrderID: id, SaleID: saleID, Buyer: "ann", Slot: 1,
-		Price: sale.Price{Amount: 1999, Currency: "EUR"}, Was: sale.StatusQueued, At: time.Now().UTC().Add(time.Minute).Truncate(time.Millisecond), Position: position,
+		ID: id.String() + "." + strings.TrimPrefix(
+			string(what),
+			"order.",
+		),
+		Type:    what,
+		OrderID: id,
+		SaleID:  saleID,
+		Buyer:   "ann",
+		Slot:    1,
+		Price: sale.Price{
+			Amount:   1999,
+			Currency: "EUR",
+		},
+		Was:      sale.StatusQueued,
+		At:       time.Now().UTC().Add(time.Minute).Truncate(time.Millisecond),
+		Position: position,
 	}
 }
 
@@ -51,7 +65,12 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	paid := admin.add(t, Settings{Types: &[]string{"order.paid"}}, true)
 	shoe := admin.add(t, Settings{Sales: &[]string{"shoe"}}, false)
 	off := admin.add(t, Settings{}, false)
-	if _, err := db.ChangeEndpoint(t.Context(), off.ID, "x", func(e *Endpoint) error { e.State = EndpointDisabled; return nil }); err != nil {
+	if _, err := db.ChangeEndpoint(
+		t.Context(),
+		off.ID,
+		"x",
+		func(e *Endpoint) error { e.State = EndpointDisabled; return nil },
+	); err != nil {
 		t.Fatal(err)
 	}
 	paused := admin.add(t, Settings{}, false)
@@ -60,7 +79,12 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	}
 	old := happened(9, events.Created, "shoe", 9)
 	old.At = time.Now().Add(-time.Hour)
-	batch := []events.Event{happened(7, events.Created, "shoe", 3), happened(7, events.Paid, "shoe", 4), happened(8, events.Created, "hat", 5), old}
+	batch := []events.Event{
+		happened(7, events.Created, "shoe", 3),
+		happened(7, events.Paid, "shoe", 4),
+		happened(8, events.Created, "hat", 5),
+		old,
+	}
 	var added []int64
 	h := Handler(db, func(n int64) { added = append(added, n) })
 	for range 2 {
@@ -72,7 +96,8 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 		t.Errorf("added %v, want 9 once", added)
 	}
 	for id, want := range map[string]string{
-		all.ID: "8_created 7_paid 7_created", paid.ID: "7_paid", shoe.ID: "7_paid 7_created", off.ID: "", paused.ID: "8_created 7_paid 7_created",
+		all.ID: "8_created 7_paid 7_created", paid.ID: "7_paid", shoe.ID: "7_paid 7_created", off.ID: "",
+		paused.ID: "8_created 7_paid 7_created",
 	} {
 		list, err := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
 		if err != nil {
@@ -90,7 +115,9 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 		}
 	}
 	list, _ := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: paid.ID})
-	want := `{"type":"order.paid","timestamp":"` + batch[1].At.Format(time.RFC3339Nano) + `","data":{"order_id":"7","sale_id":"shoe","buyer":"ann","nth":1,"price":{"amount":1999,"currency":"EUR"},"was":"queued"}}`
+	want := `{"type":"order.paid","timestamp":"` + batch[1].At.Format(
+		time.RFC3339Nano,
+	) + `","data":{"order_id":"7","sale_id":"shoe","buyer":"ann","nth":1,"price":{"amount":1999,"currency":"EUR"},"was":"queued"}}`
 	if list[0].Body != want || !json.Valid([]byte(want)) {
 		t.Errorf("body %s\nwant %s", list[0].Body, want)
 	}
@@ -99,7 +126,14 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 func TestSignaturesAreThoseOfTheStandard(t *testing.T) {
 	// The example of the standard's own documents.
 	h := http.Header{}
-	if err := sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), `{"test": 2432232314}`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", ""); err != nil {
+	if err := sign(
+		h,
+		"msg_p5jXN8AQM9LWM0D4loKWxJek",
+		time.Unix(1614265330, 0),
+		`{"test": 2432232314}`,
+		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+		"",
+	); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := h.Get("webhook-signature"), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
@@ -147,22 +181,48 @@ func TestJudge(t *testing.T) {
 		{"299", d, answer{status: 299}, 0, DeliveryDelivered, 0, 0, false, ""},
 		{"first failure", d, answer{status: 500}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "it answered 500"},
 		{"jitter", d, answer{status: 500}, 0.999999, DeliveryWaiting, 6 * time.Second, 0, false, "500"},
-		{"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, DeliveryWaiting, 2 * time.Minute, 0, false, "no answer"},
+		{
+			"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, DeliveryWaiting, 2 * time.Minute, 0, false,
+			"no answer",
+		},
 		{"last but one", after(9), answer{status: 404}, 0, DeliveryWaiting, 10 * time.Hour, 0, false, "404"},
 		{"last", after(10), answer{status: 404}, 0, DeliveryFailed, 0, 0, false, "404"},
 		{"redirect", d, answer{status: 307}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "redirects are not followed"},
 		{"gone", d, answer{status: 410}, 0, DeliveryFailed, 0, 0, true, "410"},
-		{"slow down", d, answer{status: 429, retryAfter: "90"}, 0, DeliveryWaiting, 90 * time.Second, 90 * time.Second, false, "429"},
-		{"slow down, soon", after(3), answer{status: 503, retryAfter: "1"}, 0, DeliveryWaiting, 10 * time.Minute, time.Second, false, "503"},
-		{"slow down for ever", d, answer{status: 429, retryAfter: "4000000000"}, 0, DeliveryWaiting, time.Hour, time.Hour, false, "429"},
-		{"slow down, by date", d, answer{status: 503, retryAfter: now.Add(2 * time.Minute).Format(http.TimeFormat)}, 0, DeliveryWaiting, 2 * time.Minute, 2 * time.Minute, false, "503"},
-		{"slow down, in the past", d, answer{status: 503, retryAfter: now.Add(-time.Hour).Format(http.TimeFormat)}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "503"},
-		{"slow down, nonsense", d, answer{status: 503, retryAfter: "-7"}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "503"},
-		{"Retry-After of another status", d, answer{status: 500, retryAfter: "90"}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "500"},
+		{
+			"slow down", d, answer{status: 429, retryAfter: "90"}, 0, DeliveryWaiting, 90 * time.Second, 90 * time.Second, false,
+			"429",
+		},
+		{
+			"slow down, soon", after(3), answer{status: 503, retryAfter: "1"}, 0, DeliveryWaiting, 10 * time.Minute, time.Second,
+			false, "503",
+		},
+		{
+			"slow down for ever", d, answer{status: 429, retryAfter: "4000000000"}, 0, DeliveryWaiting, time.Hour, time.Hour,
+			false, "429",
+		},
+		{
+			"slow down, by date", d, answer{status: 503, retryAfter: now.Add(2 * time.Minute).Format(http.TimeFormat)}, 0,
+			DeliveryWaiting, 2 * time.Minute, 2 * time.Minute, false, "503",
+		},
+		{
+			"slow down, in the past", d, answer{status: 503, retryAfter: now.Add(-time.Hour).Format(http.TimeFormat)}, 0,
+			DeliveryWaiting, 5 * time.Second, 0, false, "503",
+		},
+		{
+			"slow down, nonsense", d, answer{status: 503, retryAfter: "-7"}, 0, DeliveryWaiting, 5 * time.Second, 0, false,
+			"503",
+		},
+		{
+			"Retry-After of another status", d, answer{status: 500, retryAfter: "90"}, 0, DeliveryWaiting, 5 * time.Second, 0,
+			false, "500",
+		},
 		{"ping", ping, answer{status: 500}, 0, DeliveryFailed, 0, 0, false, "500"},
 	} {
 		r := judge(c.d, c.a, Schedule, now, c.jitter)
-		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone || !strings.Contains(r.Error, c.text) || (r.Error == "") != (c.state == DeliveryDelivered) {
+		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone ||
+			!strings.Contains(r.Error, c.text) ||
+			(r.Error == "") != (c.state == DeliveryDelivered) {
 			t.Errorf("%s: %+v", c.name, r)
 		}
 	}
@@ -199,7 +259,8 @@ func TestDeskRefusesWhatIsNoEndpoint(t *testing.T) {
 		t.Error("an endpoint without a URL")
 	}
 	e := admin.add(t, Settings{Types: &[]string{"order.paid", "order.created", "order.paid"}}, false)
-	if strings.Join(e.Types, " ") != "order.created order.paid" || !strings.HasPrefix(e.Secret, "whsec_") || strings.Contains(e.ID, ".") {
+	if strings.Join(e.Types, " ") != "order.created order.paid" || !strings.HasPrefix(e.Secret, "whsec_") ||
+		strings.Contains(e.ID, ".") {
 		t.Errorf("%+v", e)
 	}
 	if _, err := admin.Change(t.Context(), "eve", e.ID, Settings{URL: pointer("http://x")}, ""); err == nil {

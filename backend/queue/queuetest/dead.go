@@ -138,7 +138,9 @@ func kill(h h, m ...queue.Message) {
 // searching compares what a query finds with what is found by hand among all letters.
 func searching(t *testing.T, f Factory) {
 	h := open(t, f, queue.Config{})
-	for i, reason := range []string{"Deadlock found", "card stolen", "DEADLOCK again", "no such table", "card stolen twice"} {
+	for i, reason := range []string{
+		"Deadlock found", "card stolen", "DEADLOCK again", "no such table", "card stolen twice",
+	} {
 		m := orderOf([]string{"drop", "other"}[i%2], i+1)
 		h.push(m)
 		h.ack(h.take(1, "").ID, queue.Failure{ID: m.ID, Reason: reason, Permanent: true})
@@ -149,14 +151,22 @@ func searching(t *testing.T, f Factory) {
 	}
 	third := all[2].DiedAt
 	for _, q := range []queue.DeadQuery{
-		{ErrorContains: "deadlock"}, {ErrorContains: "CARD"}, {ErrorContains: "twice"}, {ErrorContains: "nothing like it"}, {ErrorContains: "deadlock", SaleID: "other"}, {ErrorContains: "card", SaleID: "other"},
-		{DiedAfter: third}, {DiedBefore: third}, {DiedAfter: third.Add(time.Microsecond)}, {DiedBefore: third.Add(time.Microsecond)}, {DiedAfter: third, DiedBefore: third},
-		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)}, {DiedBefore: third.Add(time.Hour)}, {ErrorContains: "card", DiedBefore: third},
+		{ErrorContains: "deadlock"}, {ErrorContains: "CARD"}, {ErrorContains: "twice"}, {ErrorContains: "nothing like it"}, {
+			ErrorContains: "deadlock", SaleID: "other",
+		}, {ErrorContains: "card", SaleID: "other"},
+		{DiedAfter: third}, {DiedBefore: third}, {DiedAfter: third.Add(time.Microsecond)},
+		{DiedBefore: third.Add(time.Microsecond)}, {DiedAfter: third, DiedBefore: third},
+		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)}, {DiedBefore: third.Add(time.Hour)}, {
+			ErrorContains: "card", DiedBefore: third,
+		},
 	} {
 		var want, got []string
 		for _, d := range all {
-			if (q.SaleID == "" || d.Message.SaleID == q.SaleID) && strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.ErrorContains)) &&
-				!d.DiedAt.Before(q.DiedAfter) && (q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore)) {
+			if (q.SaleID == "" || d.Message.SaleID == q.SaleID) && strings.Contains(
+				strings.ToLower(d.Reason), strings.ToLower(q.ErrorContains),
+			) &&
+				!d.DiedAt.Before(q.DiedAfter) &&
+				(q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore)) {
 				want = append(want, d.Reason)
 			}
 		}
@@ -203,7 +213,9 @@ func paging(t *testing.T, f Factory) {
 		want  []sale.OrderID
 	}{
 		{queue.DeadQuery{}, all}, {queue.DeadQuery{Limit: 7}, all}, {queue.DeadQuery{Limit: 1 << 40}, all},
-		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {queue.DeadQuery{SaleID: "third", Limit: 1}, thirds}, {queue.DeadQuery{SaleID: "drop"}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
+		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {
+			queue.DeadQuery{SaleID: "third", Limit: 1}, thirds,
+		}, {queue.DeadQuery{SaleID: "drop"}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
 	} {
 		var got []sale.OrderID
 		for q := c.query; ; {

@@ -71,7 +71,8 @@ var failureTests = []test{
 		h.takeExactly(2)
 		h.wantStats(queue.Stats{Dead: 1})
 		d := h.dead(order(1))
-		if d.Message != order(1) || d.Reason != "third" || d.Cancelling || d.DiedAt.IsZero() || d.Key != order(1).ID.String() {
+		if d.Message != order(1) || d.Reason != "third" || d.Cancelling || d.DiedAt.IsZero() ||
+			d.Key != order(1).ID.String() {
 			t.Errorf("the letter is %+v", d)
 		}
 		if len(d.History) != 3 {
@@ -87,7 +88,11 @@ var failureTests = []test{
 		h := open(t, f, queue.Config{})
 		h.push(orders(1, 3)...)
 		b := h.take(3, "")
-		h.ack(b.ID, queue.Failure{ID: order(2).ID, Reason: "would oversell", Permanent: true}, queue.Failure{ID: order(3).ID, Reason: "no"})
+		h.ack(
+			b.ID,
+			queue.Failure{ID: order(2).ID, Reason: "would oversell", Permanent: true},
+			queue.Failure{ID: order(3).ID, Reason: "no"},
+		)
 		h.wantStats(queue.Stats{Delayed: 1, Dead: 1})
 		if d := h.dead(order(2)); d.Reason != "would oversell" || len(d.History) != 1 {
 			t.Errorf("the letter is %+v", d)
@@ -123,7 +128,8 @@ var failureTests = []test{
 			queue.Failure{ID: order(1).ID, Permanent: true, Reason: "a\tb\nc\x00\xff " + strings.Repeat("é", 5000)},
 			queue.Failure{ID: order(2).ID, Permanent: true})
 		d := h.dead(order(1))
-		if len(d.Reason) > queue.MaxReason || !utf8.ValidString(d.Reason) || !strings.HasPrefix(d.Reason, "a b c") || len(d.History) != 1 {
+		if len(d.Reason) > queue.MaxReason || !utf8.ValidString(d.Reason) || !strings.HasPrefix(d.Reason, "a b c") ||
+			len(d.History) != 1 {
 			t.Errorf("the reason is %d bytes: %q", len(d.Reason), d.Reason)
 		}
 		if h.dead(order(2)).Reason == "" {
@@ -142,8 +148,8 @@ func delay(h h, n int) {
 	}
 }
 
-// Order ids are unique. If two orders share an id nevertheless, each becomes a dead letter, whether by failures or crashes,
-// concurrently or one after the other.
+// Order ids are unique. If two orders share an id nevertheless, each becomes a dead letter, whether by failures or
+// crashes, concurrently or one after the other.
 func ordersOfOneID(t *testing.T, f Factory) {
 	h := open(t, f, queue.Config{MaxCrashes: 1})
 	named := func(buyer string) queue.Message {

@@ -159,8 +159,21 @@ var leaseTests = []test{
 func rubbish(t *testing.T, f Factory) {
 	h := open(t, f, queue.Config{})
 	texts := []string{
-		"", "hello", "\xff\x00\n", "12 drop", `{"id": 12, "sale"`, `{"v":2,"id":"12","sale":"drop"}`, "v2 12 drop 1 1 bob", "null",
-		"-7 drop 1 1 bob", "99999999999999999999 drop 1 1 bob", "12 drop 1 x bob", "12 drop 0 1 bob", "12 drop 1 1 ", strings.Repeat("\xfe12 ", 25_000), "hello",
+		"",
+		"hello",
+		"\xff\x00\n",
+		"12 drop",
+		`{"id": 12, "sale"`,
+		`{"v":2,"id":"12","sale":"drop"}`,
+		"v2 12 drop 1 1 bob",
+		"null",
+		"-7 drop 1 1 bob",
+		"99999999999999999999 drop 1 1 bob",
+		"12 drop 1 x bob",
+		"12 drop 0 1 bob",
+		"12 drop 1 1 ",
+		strings.Repeat("\xfe12 ", 25_000),
+		"hello",
 	}
 	const alone = 8
 	for _, text := range texts[:alone] {

@@ -17,8 +17,17 @@ var modelTests = []test{
 		rapid.Check(t, func(rt *rapid.T) {
 			m := newModel(rt, t, f)
 			rt.Repeat(map[string]func(*rapid.T){
-				"": m.check, "push": m.push, "take": m.take, "replay": m.replay, "ack": m.ack, "release": m.release, "extend": m.extend,
-				"advance": m.advance, "reclaim": m.reclaim, "retry": m.retry, "cancel": m.cancel,
+				"":        m.check,
+				"push":    m.push,
+				"take":    m.take,
+				"replay":  m.replay,
+				"ack":     m.ack,
+				"release": m.release,
+				"extend":  m.extend,
+				"advance": m.advance,
+				"reclaim": m.reclaim,
+				"retry":   m.retry,
+				"cancel":  m.cancel,
 			})
 			m.drain(rt)
 		})
@@ -35,9 +44,10 @@ const (
 	gone       = "gone" // done, or cancelled
 )
 
-// model is what the queue should be after a sequence of calls by several workers, some of which hold batches that they have
-// lost long ago. Where the queue is free to choose (which message comes next), the model checks the choice and adopts it.
-// All times are multiples of five minutes, so that the moments the calls themselves take decide nothing.
+// model is what the queue should be after a sequence of calls by several workers, some of which hold batches that
+// they have lost long ago. Where the queue is free to choose (which message comes next), the model checks the choice
+// and adopts it. All times are multiples of five minutes, so that the moments the calls themselves take decide
+// nothing.
 type model struct {
 	q        Fixture
 	cfg      queue.Config
@@ -133,7 +143,10 @@ func (m *model) ack(rt *rapid.T) {
 	var failures []queue.Failure
 	for _, x := range m.sorted() { // of this batch or not
 		if x.batch == id && rapid.IntRange(0, 2).Draw(rt, "fails") == 0 || rapid.IntRange(0, 19).Draw(rt, "stranger") == 0 {
-			failures = append(failures, queue.Failure{ID: x.ID, Reason: "no", Permanent: rapid.IntRange(0, 5).Draw(rt, "permanent") == 0})
+			failures = append(
+				failures,
+				queue.Failure{ID: x.ID, Reason: "no", Permanent: rapid.IntRange(0, 5).Draw(rt, "permanent") == 0},
+			)
 		}
 	}
 	lost, err := m.q.Queue.Ack(context.Background(), id, failures...)

@@ -1,5 +1,5 @@
-// Package queuetest is the conformance suite of the queue's drivers. Time passes only through Fixture.Advance, so the suite
-// never sleeps.
+// Package queuetest is the conformance suite of the queue's drivers. Time passes only through Fixture.Advance, so the
+// suite never sleeps.
 package queuetest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Queue is the part of a driver that the suite calls. Package worker uses the leases, the watcher Reclaim, and the admin
-// service the dead letters.
+// Queue is the part of a driver that the suite calls. Package worker uses the leases, the watcher Reclaim, and the
+// admin service the dead letters.
 type Queue interface {
 	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
 	Ack(ctx context.Context, batchID string, failures ...queue.Failure) (lost bool, err error)

@@ -228,8 +228,12 @@ func (p *Pages) view(lang Lang) *view {
 func (v *view) saleView(s Sale) saleView {
 	left, stock := grouped(strconv.FormatInt(s.Left, 10)), grouped(strconv.FormatInt(s.Stock, 10))
 	shown := saleView{
-		Sale: s, Price: formatPrice(v.Lang, s.Price), Left: fill(v.Text["left"], "n", left, "stock", stock),
-		Opens: s.OpensAt.UnixMilli(), OpensISO: s.OpensAt.UTC().Format(time.RFC3339), OpensText: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
+		Sale:      s,
+		Price:     formatPrice(v.Lang, s.Price),
+		Left:      fill(v.Text["left"], "n", left, "stock", stock),
+		Opens:     s.OpensAt.UnixMilli(),
+		OpensISO:  s.OpensAt.UTC().Format(time.RFC3339),
+		OpensText: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
 		StateText: v.Text["state."+string(s.State)],
 	}
 	if !s.ClosesAt.IsZero() {

@@ -22,8 +22,14 @@ func newPages(t testing.TB, cfg Config) *Pages {
 }
 
 var shoe = Sale{
-	ID: "shoe", Title: "The shoe", Price: sale.Price{Amount: 9990, Currency: "EUR"}, Stock: 10, Left: 7, PerBuyer: 1, State: sale.StateOpen,
-	OpensAt: time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC),
+	ID:       "shoe",
+	Title:    "The shoe",
+	Price:    sale.Price{Amount: 9990, Currency: "EUR"},
+	Stock:    10,
+	Left:     7,
+	PerBuyer: 1,
+	State:    sale.StateOpen,
+	OpensAt:  time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC),
 }
 
 // All languages have the same keys and placeholders, and the script uses existing keys.
@@ -60,7 +66,9 @@ func TestLanguagesHaveTheSameTexts(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range []sale.Status{sale.StatusQueued, sale.StatusCreated, sale.StatusPaid, sale.StatusCancelled, sale.StatusDead} {
+	for _, s := range []sale.Status{
+		sale.StatusQueued, sale.StatusCreated, sale.StatusPaid, sale.StatusCancelled, sale.StatusDead,
+	} {
 		if en["status."+string(s)] == "" || en["message."+string(s)] == "" {
 			t.Errorf("no text for an order that is %s", s)
 		}
@@ -69,7 +77,9 @@ func TestLanguagesHaveTheSameTexts(t *testing.T) {
 
 func TestTitlesAreEscaped(t *testing.T) {
 	p := newPages(t, Config{})
-	for _, title := range []string{`</title><script>x</script>`, `"><img src=x onerror=x>`, `' onclick='x`, "{{.Now}}", "\u202Eevil", `</style>`} {
+	for _, title := range []string{
+		`</title><script>x</script>`, `"><img src=x onerror=x>`, `' onclick='x`, "{{.Now}}", "\u202Eevil", `</style>`,
+	} {
 		s := shoe
 		s.Title = title
 		one, err := p.Sale(English, s)
@@ -81,7 +91,8 @@ func TestTitlesAreEscaped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, body := range []string{string(one.Body), string(all.Body)} {
-			if strings.Count(body, "<script") > 1 || strings.Contains(body, "<img") || strings.Contains(body, "' onclick='") || strings.Count(body, "</style>") != 1 {
+			if strings.Count(body, "<script") > 1 || strings.Contains(body, "<img") || strings.Contains(body, "' onclick='") ||
+				strings.Count(body, "</style>") != 1 {
 				t.Errorf("the title %q is not escaped:\n%s", title, body)
 			}
 		}
@@ -144,7 +155,8 @@ func TestLanguage(t *testing.T) {
 		requested, accept string
 		want              Lang
 	}{
-		{"", "", English}, {"", "zh", Chinese}, {"", "zh-Hant-TW,en;q=0.1", Chinese}, {"", "de, zh;q=0.5", Chinese}, {"", "de", English}, {"en", "zh", English},
+		{"", "", English}, {"", "zh", Chinese}, {"", "zh-Hant-TW,en;q=0.1", Chinese}, {"", "de, zh;q=0.5", Chinese},
+		{"", "de", English}, {"en", "zh", English},
 		{"zh", "en", Chinese}, {"fr", "zh", Chinese}, {"", "\x00;;;q=", English}, {"", strings.Repeat("zh,", 100), English},
 	} {
 		if got := Language(c.requested, c.accept); got != c.want {
@@ -159,9 +171,15 @@ func TestPrices(t *testing.T) {
 		lang  Lang
 		want  string
 	}{
-		{sale.Price{Amount: 9990, Currency: "EUR"}, English, "99.90 EUR"}, {sale.Price{Amount: 5, Currency: "USD"}, English, "0.05 USD"},
-		{sale.Price{Amount: 123456789, Currency: "CNY"}, Chinese, "CNY 1,234,567.89"}, {sale.Price{Amount: 1500, Currency: "JPY"}, English, "1,500 JPY"},
-		{sale.Price{Amount: 1500, Currency: "BHD"}, English, "1.500 BHD"}, {sale.Price{Amount: 100, Currency: "QQQ"}, English, "1.00 QQQ"}, {sale.Price{Currency: "EUR"}, Chinese, "免费"},
+		{
+			sale.Price{Amount: 9990, Currency: "EUR"}, English, "99.90 EUR",
+		}, {sale.Price{Amount: 5, Currency: "USD"}, English, "0.05 USD"},
+		{
+			sale.Price{Amount: 123456789, Currency: "CNY"}, Chinese, "CNY 1,234,567.89",
+		}, {sale.Price{Amount: 1500, Currency: "JPY"}, English, "1,500 JPY"},
+		{
+			sale.Price{Amount: 1500, Currency: "BHD"}, English, "1.500 BHD",
+		}, {sale.Price{Amount: 100, Currency: "QQQ"}, English, "1.00 QQQ"}, {sale.Price{Currency: "EUR"}, Chinese, "免费"},
 	} {
 		if got := formatPrice(c.lang, c.price); got != c.want {
 			t.Errorf("%v: %q, want %q", c.price, got, c.want)
@@ -170,7 +188,10 @@ func TestPrices(t *testing.T) {
 }
 
 func TestSignInURLIsValidated(t *testing.T) {
-	for _, bad := range []string{"javascript:alert(1)", "//shop.example", "shop", "https://", "https://a:b@shop.example/", "data:text/html,x", "https://shop.example/\x00"} {
+	for _, bad := range []string{
+		"javascript:alert(1)", "//shop.example", "shop", "https://", "https://a:b@shop.example/", "data:text/html,x",
+		"https://shop.example/\x00",
+	} {
 		if _, err := New(Config{SignIn: bad}); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
@@ -193,7 +214,9 @@ func TestAssets(t *testing.T) {
 			t.Errorf("%s, of another version: %v", other, ok)
 		}
 	}
-	for _, name := range []string{"", "sale.js", "sale..js", "../pages.go", "sale.0123456789ab.css", "sale.0123456789abc.js"} {
+	for _, name := range []string{
+		"", "sale.js", "sale..js", "../pages.go", "sale.0123456789ab.css", "sale.0123456789abc.js",
+	} {
 		if _, ok := p.Asset(name); ok {
 			t.Errorf("asset %q exists", name)
 		}

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// Heartbeat is how long a stream of a browser may be silent. Proxies cut silent connections, and a write detects a client that has
-	// disconnected.
+	// Heartbeat is how long a stream of a browser may be silent. Proxies cut silent connections, and a write detects a
+	// client that has disconnected.
 	Heartbeat = 15 * time.Second
 	// PollInstead is the Retry-After for a browser whose stream was refused. It polls until then.
 	PollInstead = 30 * time.Second
 
-	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all streams together.
+	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all
+	// streams together.
 	reconnect = 2 * time.Second
 )
 
-// EventStream writes server-sent events to one client. Writes are buffered until Flush, which returns the first error of any of them. An
-// EventStream must not be used concurrently.
+// EventStream writes server-sent events to one client. Writes are buffered until Flush, which returns the first error
+// of any of them. An EventStream must not be used concurrently.
 type EventStream struct {
 	Conn     net.Conn
 	Stopping <-chan struct{} // closed when the stream must end, because the server drains
@@ -40,12 +41,16 @@ func StreamHeaders(c *fiber.Ctx) {
 	h.Set("X-Accel-Buffering", "no") // nginx would delay events
 }
 
-// SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run returns. A panic
-// in run ends this stream alone.
+// SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run
+// returns. A panic in run ends this stream alone.
 func (s *Server) SendEvents(c *fiber.Ctx, run func(*EventStream)) {
 	StreamHeaders(c)
 	ctx := c.Context()
-	e := &EventStream{Conn: ctx.Conn(), Stopping: s.stopping, retry: reconnect + time.Duration(s.cfg.Jitter()*float64(reconnect))}
+	e := &EventStream{
+		Conn:     ctx.Conn(),
+		Stopping: s.stopping,
+		retry:    reconnect + time.Duration(s.cfg.Jitter()*float64(reconnect)),
+	}
 	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
 			if v := recover(); v != nil { // outside of every handler: it would end the process
@@ -83,7 +88,8 @@ func (e *EventStream) Flush() error {
 	return e.out.Flush()
 }
 
-// streamTimeouts removes the server's write timeout from routes that end with /events or /signals. EventStream.Flush sets its own.
+// streamTimeouts removes the server's write timeout from routes that end with /events or /signals. EventStream.Flush
+// sets its own.
 func streamTimeouts(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'})
 	if h.IsGet() && (bytes.HasSuffix(path, []byte("/events")) || bytes.HasSuffix(path, []byte("/signals"))) {

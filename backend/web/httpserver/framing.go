@@ -21,9 +21,10 @@ var (
 	errBody       = NewProblem(problem.BodyTooLarge, "The request body is too large.")
 )
 
-// ambiguousFraming reports whether two HTTP parsers could disagree about where the body ends: the request has both lengths, or a
-// Transfer-Encoding other than chunked. fasthttp drops Content-Length in favor of Transfer-Encoding, so ambiguousFraming reads the raw
-// headers. Such a request is rejected and its connection closed (RFC 9112, section 6.1).
+// ambiguousFraming reports whether two HTTP parsers could disagree about where the body ends: the request has both
+// lengths, or a Transfer-Encoding other than chunked. fasthttp drops Content-Length in favor of Transfer-Encoding, so
+// ambiguousFraming reads the raw headers. Such a request is rejected and its connection closed (RFC 9112, section
+// 6.1).
 func ambiguousFraming(h *fasthttp.RequestHeader) bool {
 	var length, encoding bool
 	for raw := h.RawHeaders(); len(raw) > 0; {

@@ -6,7 +6,10 @@ import (
 )
 
 func FuzzParseIdempotencyKey(f *testing.F) {
-	for _, seed := range []string{`"abc"`, "abc", "", `""`, `"a\"b"`, `"a\\"`, `"a`, `"a"b`, `"a";q=1`, "a b", "é", "\x00", strings.Repeat("a", 256), " a\t", `"`, `\`, `a"b`} {
+	for _, seed := range []string{
+		`"abc"`, "abc", "", `""`, `"a\"b"`, `"a\\"`, `"a`, `"a"b`, `"a";q=1`, "a b", "é", "\x00", strings.Repeat("a", 256),
+		" a\t", `"`, `\`, `a"b`,
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, v string) {

@@ -15,7 +15,8 @@ func TestReadyListsFailingChecks(t *testing.T) {
 	var sql, hung atomic.Bool
 	var cfg httpserver.Config
 	now := atomic.Int64{}
-	cfg.Now = func() time.Time { return time.Unix(now.Add(1), 0) } // each request comes a second later, after checkInterval
+	// each request comes a second later, after checkInterval
+	cfg.Now = func() time.Time { return time.Unix(now.Add(1), 0) }
 	cfg.Checks = []httpserver.Check{
 		{Name: "redis", Probe: func(context.Context) error { return nil }},
 		{Name: "database", Probe: func(context.Context) error {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Closing a connection with unread bytes resets it, and the reset can overtake the response: the client then never reads why its
-// request was rejected. A request that was rejected before it was read to its end is therefore read on for a moment after the response
-// (RFC 9112, section 9.6).
+// Closing a connection with unread bytes resets it, and the reset can overtake the response: the client then never
+// reads why its request was rejected. A request that was rejected before it was read to its end is therefore read on
+// for a moment after the response (RFC 9112, section 9.6).
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 2 << 20 // twice the body limit of the admin API

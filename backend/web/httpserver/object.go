@@ -15,8 +15,8 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Object is the JSON object of a request body. Its methods take one field each and collect what is wrong with it. Take each field at
-// most once, call RejectUnknown, then Err.
+// Object is the JSON object of a request body. Its methods take one field each and collect what is wrong with it.
+// Take each field at most once, call RejectUnknown, then Err.
 type Object struct {
 	path   string // prefix of field names in errors: "" or "price."
 	fields map[string]any
@@ -28,7 +28,8 @@ func Invalid(field, detail string) error {
 	return &sale.InvalidError{Fields: []sale.FieldError{{Field: field, Detail: detail}}}
 }
 
-// ParseObject reads one JSON object under the rules of package strictjson. The error is a *sale.InvalidError about the field "body".
+// ParseObject reads one JSON object under the rules of package strictjson. The error is a *sale.InvalidError about
+// the field "body".
 func ParseObject(body []byte) (*Object, error) {
 	fields, err := strictjson.Object(body)
 	if invalid, ok := errors.AsType[*strictjson.Error](err); ok {
@@ -98,8 +99,8 @@ func (o *Object) Rejected(name string) bool {
 	return slices.ContainsFunc(o.bad.Fields, func(f sale.FieldError) bool { return f.Field == o.path+name })
 }
 
-// Merge adds the fields of a *sale.InvalidError that were not rejected yet, and whose parent was not rejected yet. It ignores other
-// errors.
+// Merge adds the fields of a *sale.InvalidError that were not rejected yet, and whose parent was not rejected yet. It
+// ignores other errors.
 func (o *Object) Merge(err error) {
 	invalid, ok := errors.AsType[*sale.InvalidError](err)
 	if !ok {
@@ -184,7 +185,8 @@ func (o *Object) Texts(name string) (items []string, present bool) {
 	return items, true
 }
 
-// Integer takes a whole number without fraction or exponent that fits 63 bits. ok is false if the field is absent or rejected.
+// Integer takes a whole number without fraction or exponent that fits 63 bits. ok is false if the field is absent or
+// rejected.
 func (o *Object) Integer(name string) (n int64, ok bool) {
 	v, present := o.take(name)
 	if !present {
@@ -215,10 +217,12 @@ func (o *Object) Bool(name string) bool {
 	return yes
 }
 
-// endOfTime bounds times from above, because RFC 3339 ends with the year 9999. The lower bound is sale.Epoch, where order ids begin.
+// endOfTime bounds times from above, because RFC 3339 ends with the year 9999. The lower bound is sale.Epoch, where
+// order ids begin.
 var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Time takes an RFC 3339 time between 2020 and 9999, truncated to the millisecond, in UTC. An absent field and null are the zero time.
+// Time takes an RFC 3339 time between 2020 and 9999, truncated to the millisecond, in UTC. An absent field and null
+// are the zero time.
 func (o *Object) Time(name string) time.Time {
 	v, present := o.take(name)
 	if !present || v == nil {

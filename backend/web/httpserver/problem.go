@@ -17,8 +17,8 @@ import (
 	"sluice/internal/problem"
 )
 
-// Problem is an error that Handle answers with a problem+json body (RFC 9457). Problems without variable parts are rendered once: during
-// a flash sale nearly every response is one of them.
+// Problem is an error that Handle answers with a problem+json body (RFC 9457). Problems without variable parts are
+// rendered once: during a flash sale nearly every response is one of them.
 type Problem struct {
 	Status  int
 	body    []byte
@@ -123,7 +123,8 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, count *routeCount, err error) 
 	s.report(ctx, p, known, err)
 }
 
-// report logs an error response: unexpected errors always, outages at most once per outageInterval, all others at debug level.
+// report logs an error response: unexpected errors always, outages at most once per outageInterval, all others at
+// debug level.
 func (s *Server) report(ctx *fasthttp.RequestCtx, p *Problem, known bool, err error) {
 	level := slog.LevelDebug
 	switch {
@@ -148,7 +149,8 @@ func (t *logThrottle) allow(now time.Time) bool {
 	return now.UnixNano()-last >= int64(outageInterval) && t.last.CompareAndSwap(last, now.UnixNano())
 }
 
-// recovered turns a panic into a 500. It is deferred around every handler, because fasthttp would let the panic end the process.
+// recovered turns a panic into a 500. It is deferred around every handler, because fasthttp would let the panic end
+// the process.
 func (s *Server) recovered(ctx *fasthttp.RequestCtx, count *routeCount) {
 	if v := recover(); v != nil {
 		s.Log().ErrorContext(LogContext(ctx), "panic in a handler",
@@ -158,8 +160,8 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx, count *routeCount) {
 	}
 }
 
-// RetryAfter returns the value of a Retry-After header: whole seconds, never less than wait. It adds up to a fifth of wait and one
-// second, so that clients that were refused together do not return together.
+// RetryAfter returns the value of a Retry-After header: whole seconds, never less than wait. It adds up to a fifth of
+// wait and one second, so that clients that were refused together do not return together.
 func (s *Server) RetryAfter(wait time.Duration) string {
 	wait += time.Duration(s.cfg.Jitter() * float64(wait/5+time.Second))
 	return Seconds(wait)

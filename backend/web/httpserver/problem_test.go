@@ -13,7 +13,8 @@ func TestRetryAfterIsNeverTooShortAndSpreads(t *testing.T) {
 		jitter float64
 		want   string
 	}{
-		{0, 0, "1"}, {-time.Second, 0, "1"}, {time.Millisecond, 0, "1"}, {time.Second, 0, "1"}, {1001 * time.Millisecond, 0, "2"}, {10 * time.Second, 0, "10"},
+		{0, 0, "1"}, {-time.Second, 0, "1"}, {time.Millisecond, 0, "1"}, {time.Second, 0, "1"},
+		{1001 * time.Millisecond, 0, "2"}, {10 * time.Second, 0, "10"},
 		{time.Second, 0.999, "3"}, {10 * time.Second, 0.999, "13"}, {100 * time.Second, 0.5, "111"},
 	} {
 		if jitter = row.jitter; s.RetryAfter(row.wait) != row.want {

@@ -14,8 +14,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// Query reads the query parameters of a list and collects what is wrong with them. Returned strings are copies. An absent parameter is
-// the zero value.
+// Query reads the query parameters of a list and collects what is wrong with them. Returned strings are copies. An
+// absent parameter is the zero value.
 type Query struct {
 	args *fasthttp.Args
 	bad  sale.InvalidError

@@ -56,9 +56,9 @@ func IdempotencyKey(h *fasthttp.RequestHeader) (string, error) {
 
 var errIdempotencyKey = errors.New(`must be 1 to 255 printable ASCII characters, preferably in quotes: "8e03978e-40d5"`)
 
-// parseIdempotencyKey reads the value of an Idempotency-Key header: a structured-field string ("abc", with \" and \\ inside), or, as
-// many clients send it, the bare characters without quotes. It rejects parameters, lists and empty keys. The key does not share memory
-// with v.
+// parseIdempotencyKey reads the value of an Idempotency-Key header: a structured-field string ("abc", with \" and \\
+// inside), or, as many clients send it, the bare characters without quotes. It rejects parameters, lists and empty
+// keys. The key does not share memory with v.
 func parseIdempotencyKey(v string) (string, error) {
 	v = strings.Trim(v, " \t")
 	if !strings.HasPrefix(v, `"`) {

@@ -7,7 +7,8 @@ import (
 
 func TestIdempotencyKeysAreReadInBothForms(t *testing.T) {
 	for in, want := range map[string]string{
-		"abc": "abc", `"abc"`: "abc", "  abc\t": "abc", `"a b;c,d"`: "a b;c,d", `"a\"b\\c"`: `a"b\c`, "8e03978e-40d5-43dd": "8e03978e-40d5-43dd", "a=b:c/d": "a=b:c/d",
+		"abc": "abc", `"abc"`: "abc", "  abc\t": "abc", `"a b;c,d"`: "a b;c,d", `"a\"b\\c"`: `a"b\c`,
+		"8e03978e-40d5-43dd": "8e03978e-40d5-43dd", "a=b:c/d": "a=b:c/d",
 	} {
 		if got, err := parseIdempotencyKey(in); got != want || err != nil {
 			t.Errorf("%s: %q, %v; want %q", in, got, err, want)

@@ -10,8 +10,8 @@ import (
 	"sluice/backend/web/page"
 )
 
-// SendJSON answers with v. Characters such as < and & are not escaped, because the body is never HTML. Cache-Control is no-store unless
-// the handler has set it.
+// SendJSON answers with v. Characters such as < and & are not escaped, because the body is never HTML. Cache-Control
+// is no-store unless the handler has set it.
 func SendJSON(c *fiber.Ctx, status int, v any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -42,8 +42,8 @@ func SendPage(c *fiber.Ctx, status int, p page.Page) error {
 	return nil
 }
 
-// SendAsset answers with the file whose URL ends with the route parameter "name". Browsers may keep a file forever if the URL has the
-// hash of its content.
+// SendAsset answers with the file whose URL ends with the route parameter "name". Browsers may keep a file forever if
+// the URL has the hash of its content.
 func SendAsset(c *fiber.Ctx, find func(name string) (page.Asset, bool)) error {
 	a, ok := find(c.Params("name"))
 	if !ok {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Serve answers on ln until ctx ends, then drains: it accepts no more connections, ends event streams, answers waiting requests with
-// the current state, finishes open requests, and returns nil. Requests that outlive the drain timeout cause an error. Serve closes ln.
-// A Server serves once, on one listener.
+// Serve answers on ln until ctx ends, then drains: it accepts no more connections, ends event streams, answers
+// waiting requests with the current state, finishes open requests, and returns nil. Requests that outlive the drain
+// timeout cause an error. Serve closes ln. A Server serves once, on one listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	once := &closeOnce{Listener: ln}
 	done := make(chan error, 1)
@@ -25,8 +25,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 
-	// The order matters: long requests are stopped, then the listener is closed, then the remaining requests are awaited. Closing the
-	// listener here as well covers a server that has not begun to listen yet.
+	// The order matters: long requests are stopped, then the listener is closed, then the remaining requests are
+	// awaited. Closing the listener here as well covers a server that has not begun to listen yet.
 	s.BeginDrain()
 	_ = once.Close()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
@@ -51,8 +51,8 @@ func (l *closeOnce) Close() error {
 	return l.err
 }
 
-// retrying retries Accept after temporary errors: too many open files, or a client that disconnected before it was accepted. fasthttp
-// would stop serving.
+// retrying retries Accept after temporary errors: too many open files, or a client that disconnected before it was
+// accepted. fasthttp would stop serving.
 type retrying struct{ net.Listener }
 
 func (l retrying) Accept() (net.Conn, error) {

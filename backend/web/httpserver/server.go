@@ -1,6 +1,7 @@
-// Package httpserver provides the HTTP server that the public API and the admin API share: limits and timeouts, problem+json answers,
-// strict decoding of bodies and queries, event streams, request counters and spans, health checks and the API reference. It knows no
-// route of either API and takes no decision about sales. It and its two users are the only packages that import Fiber.
+// Package httpserver provides the HTTP server that the public API and the admin API share: limits and timeouts,
+// problem+json answers, strict decoding of bodies and queries, event streams, request counters and spans, health
+// checks and the API reference. It knows no route of either API and takes no decision about sales. It and its two
+// users are the only packages that import Fiber.
 package httpserver
 
 import (
@@ -38,10 +39,11 @@ func (r Route) Documented() string { return documentedPath(r.Path) }
 
 // Config configures New. The zero value of each field is its default.
 type Config struct {
-	BodyLimit int                      // bytes; 0: 16 KiB
-	Checks    []Check                  // dependencies that /readyz probes
-	Drain     time.Duration            // how long Serve waits for open requests after its context ends; 0: 20 s
-	Problem   func(err error) *Problem // translates the errors of one API before the shared table does; nil, or a nil result: the table alone
+	BodyLimit int           // bytes; 0: 16 KiB
+	Checks    []Check       // dependencies that /readyz probes
+	Drain     time.Duration // how long Serve waits for open requests after its context ends; 0: 20 s
+	// translates the errors of one API before the shared table does; nil, or a nil result: the table alone
+	Problem func(err error) *Problem
 
 	Metrics *Metrics          // nil: not exported
 	Tracer  *telemetry.Tracer // nil: no spans
@@ -59,8 +61,8 @@ const (
 	readTimeout = 10 * time.Second
 	// writeTimeout bounds how long a finished response may take to send. Event streams renew it with every event.
 	writeTimeout = 10 * time.Second
-	// idleTimeout exceeds the 60 s for which nginx keeps an idle upstream connection. nginx therefore closes first, and never sends a
-	// request into a connection that the server is closing.
+	// idleTimeout exceeds the 60 s for which nginx keeps an idle upstream connection. nginx therefore closes first, and
+	// never sends a request into a connection that the server is closing.
 	idleTimeout = 75 * time.Second
 )
 
@@ -85,7 +87,10 @@ func New(cfg Config) *Server {
 		cfg.Jitter = rand.Float64
 	}
 	s := &Server{
-		cfg: cfg, unmatched: cfg.Metrics.route("unmatched"), malformed: cfg.Metrics.route("malformed"), stopping: make(chan struct{}),
+		cfg:       cfg,
+		unmatched: cfg.Metrics.route("unmatched"),
+		malformed: cfg.Metrics.route("malformed"),
+		stopping:  make(chan struct{}),
 	}
 	s.fiber = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,
@@ -137,7 +142,8 @@ func (s *Server) Handle(method, path string, h fiber.Handler) {
 	}
 }
 
-// Finish registers the API reference and wraps the routes with the checks that precede routing. Routes cannot be added afterwards.
+// Finish registers the API reference and wraps the routes with the checks that precede routing. Routes cannot be
+// added afterwards.
 func (s *Server) Finish() {
 	s.addReference()
 	server, routed := s.fiber.Server(), s.fiber.Handler()

@@ -15,7 +15,8 @@ import (
 // spanKey is the user value that holds the span of a traced request.
 type spanKey struct{}
 
-// spans returns the function that begins the span of a request to a route. Only routes below /v1/ have spans; health checks do not.
+// spans returns the function that begins the span of a request to a route. Only routes below /v1/ have spans; health
+// checks do not.
 func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func()) {
 	if s.cfg.Tracer == nil || !strings.HasPrefix(path, "/v1/") {
 		return func(*fasthttp.RequestCtx) func() { return untraced }
