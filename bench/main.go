@@ -2,7 +2,8 @@
 // ratios: absolute numbers of a busy machine mean little, two numbers of the same minute do. It starts every server
 // it needs and stops it again.
 //
-//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile directory]
+//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json]
+//	                [--profile directory]
 //	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
 //	go run . events [--rounds n] [--seconds s] [--json]
 //	go run . webhooks [--deliveries n] [--rounds n] [--json]
@@ -25,7 +26,8 @@ import (
 	"time"
 )
 
-const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json] [--profile folder]
+const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json]
+                    [--profile directory]
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
        bench events [--rounds n] [--seconds s] [--json]
        bench webhooks [--deliveries n] [--rounds n] [--json]

@@ -122,7 +122,7 @@ func (s *Stock) loadWithCount(
 	result, err := s.load.Run(ctx, s.client, keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":
-		err = errors.New("Redis was emptied while the buyers were stored")
+		err = errors.New("the data in Redis was lost while the buyers were stored")
 	case err == nil && result == "unverified":
 		err = errors.New("the data in Redis is not verified")
 	}

@@ -181,7 +181,8 @@ func (o *adminClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 			return err
 		}
 		switch {
-		case o.group != "" && (f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil || f.DryRun || f.All == (len(args) > 0)):
+		case o.group != "" && (f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil ||
+			f.DryRun || f.All == (len(args) > 0)):
 			return usage("with --group, name single events, or all with --all")
 		case o.group != "":
 			return o.settleLetters(cmd.Context(), o.group, verb, f.Reason, args, f.All)

@@ -48,7 +48,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 		Short: "Create a sale and load it into Redis",
 		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
-  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     who has not paid after a quarter of an hour loses it`,
+  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var bad problems
 			var err error

@@ -46,8 +46,7 @@ func (b *tab) draw(name string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// a picture for the documentation
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec // documentation
 		b.t.Fatal(err)
 	}
 }

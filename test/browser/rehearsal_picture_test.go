@@ -61,8 +61,7 @@ func TestPicturesOfRehearsal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// a picture for the documentation
-		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec
+		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec // documentation
 			t.Fatal(err)
 		}
 		b.clean()

@@ -87,8 +87,8 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 			})
 		}
 	}
-	// the moment is what varies
-	nap := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) } //nolint:forbidigo
+	//nolint:forbidigo // random delays vary the interleaving
+	nap := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) }
 	for round, strike := range []func(){
 		empty,
 		func() { rebuild(); nap(100); empty() },
